@@ -26,13 +26,14 @@ SPREADS = 10  # one difference by rounding tells the size of another, not its bo
 
 # Keys of the report, which scripts and the page rely on.
 ROOT_KEYS = {"lockstep", "command", "status", "model", "dataset", "optimizer", "device", "hardware", "seed", "global_batch",
-             "steps", "target", "reference", "rounding_spread", "rounding_spread_first_ten", "rounding_spread_parameters",
+             "steps", "target", "reference", "rounding_spread", "rounding_spread_first_two", "rounding_spread_first_ten", "rounding_spread_parameters",
+             "rounding_spread_of",
              "runs", "comparisons", "scaling", "verdict", "suggestions"}
 RUN_KEYS = {"strategy", "replicas", "threads", "global_batch", "status", "reason", "synchronous", "examples_per_second",
             "examples_per_second_low", "examples_per_second_high", "round_examples_per_second",
             "process_examples_per_second", "timed_steps", "step_seconds",
             "bytes_per_step_per_rank", "peak_rss_bytes", "final_loss", "final_accuracy", "val_loss", "val_accuracy",
-            "max_loss_deviation", "max_loss_deviation_first_ten", "max_parameter_deviation", "replicas_equal",
+            "max_loss_deviation", "max_loss_deviation_first_two", "max_loss_deviation_first_ten", "reference_shares", "max_parameter_deviation", "replicas_equal",
             "target_seconds", "target_examples", "curve", "epochs", "buckets", "report"}
 COMPARISON_KEYS = {"a", "b", "a_replicas", "b_replicas", "ratio", "low", "high", "p", "different"}
 TIME_KEYS = {"median", "input", "compute", "communication", "exposed_communication", "update", "device", "other"}
@@ -261,6 +262,83 @@ class Truth(CompareTest):
         self.assertIsNone(outcome.runs["ring", 1]["max_parameter_deviation"])
         self.assertLessEqual(outcome.runs["ring", 2]["max_loss_deviation_first_ten"], FIRST_TEN)
         self.assertIn("another global batch", outcome.out)
+
+
+class Statistics(CompareTest):
+    """Models that normalize by statistics of the batch: the reference takes the same shares."""
+
+    def write_model(self, first, second):
+        layers = [("InputLayer", {"batch_shape": [None, 6, 6, 2]}),
+                  ("Conv2D", {"filters": 4, "kernel_size": [3, 3]}),
+                  ("BatchNormalization", {"synchronized": first, "momentum": 0.8}),
+                  ("Activation", {"activation": "relu"}), ("Dropout", {"rate": 0.2}), ("Flatten", {}),
+                  ("Dense", {"units": 8}), ("BatchNormalization", {"synchronized": second}),
+                  ("Dense", {"units": 10})]
+        with open(self.path("model.json"), "w") as file:
+            json.dump({"class_name": "Sequential", "config": {"name": "m", "layers": [
+                {"class_name": name, "config": {"name": f"l{i}", **config}} for i, (name, config) in enumerate(layers)]}}, file)
+
+    def compare_model(self, first, second, *arguments):
+        self.write_model(first, second)
+        outcome = self.compare("--model=" + self.path("model.json"), "--dataset=synthetic:shape=6x6x2,examples=100",
+                               "--optimizer=sgd:learning_rate=0.05,momentum=0.9", "--batch=31", "--steps=16", UNTIMED,
+                               "--validation=off", *arguments)
+        self.check_form(outcome.report)
+        return outcome
+
+    def test_replicas_with_statistics_of_their_own_are_held_against_the_same_shares(self):
+        wrong = [f"wrong:fault={fault}" for fault in ("scaled", "forgotten")]
+        # Batches of 31 and 7 have uneven shares; for three replicas they are added in several orders.
+        outcome = self.compare_model(False, False, "--replicas=1,2,3", "--plugin-path=" + os.environ["LOCKSTEP_FAULTS"],
+                                     "--strategies=" + ",".join(["one-device", "ring", "central-storage", "wrong", *wrong]))
+        report, verdict = outcome.report, outcome.report["verdict"]
+        self.assertEqual(report["rounding_spread_of"], "one device, the same shares, the learning rate off by a last bit")
+        self.assertGreater(report["rounding_spread"], 0)
+        self.assertLessEqual(report["rounding_spread_first_two"], FIRST_TEN / SPREADS)
+        for (strategy, replicas), run in outcome.runs.items():
+            with self.subTest(strategy=strategy, replicas=replicas):
+                self.assertEqual(run["status"], "done")
+                self.assertEqual(run["reference_shares"], replicas)
+                self.assertTrue(run["replicas_equal"])
+                name = f"{strategy} with {replicas} replica{'s' * (replicas > 1)}"
+                off = any(sentence.startswith(name + " differs from one device that takes the same shares")
+                          for sentence in verdict)
+                self.assertEqual(off, strategy in wrong, verdict)
+                if strategy in wrong:
+                    self.assertGreater(run["max_loss_deviation_first_two"], FIRST_TEN)
+                elif replicas < 3:  # two gradients have one sum; moving statistics are among the parameters
+                    self.assertEqual((run["max_loss_deviation"], run["max_parameter_deviation"]), (0, 0))
+                else:
+                    self.assertLessEqual(run["max_loss_deviation_first_two"], FIRST_TEN)
+        one, two = outcome.runs["one-device", 1], outcome.runs["ring", 2]
+        self.assertGreater(abs(one["final_loss"] - two["final_loss"]), 1e-4)  # they are other functions
+        self.assertIn("one device with the same shares, twice", outcome.out)
+        self.assertIn("first two", outcome.out)
+        with open(self.path("compare.html")) as file:
+            self.assertIn("Losses of the first two steps", file.read())
+
+    def test_synchronized_statistics_are_those_of_whole_batches(self):
+        """Not in halves, which have others; asynchronous servers are none for such a model."""
+        outcome = self.compare_model(True, True)
+        report = outcome.report
+        self.assertEqual(report["rounding_spread_of"], "one device, the initial weights off by their last bits")
+        self.assertLessEqual(report["rounding_spread_first_ten"], 1e-4)
+        refused = outcome.runs["parameter-server", 2]
+        self.assertEqual(refused["status"], "unavailable")
+        self.assertIn("parameter-server:mode=sync", refused["reason"])
+        for strategy in ("ring", "hierarchical-copy", "central-storage"):
+            self.assertEqual(outcome.runs[strategy, 2]["reference_shares"], 1)
+        self.assertTrue(any("hierarchical-copy and central-storage are equally correct" in sentence for sentence in report["verdict"]),
+                        report["verdict"])
+        self.refuse(USAGE, "--model=" + self.path("model.json"), "--dataset=synthetic:shape=6x6x2,examples=100", "--steps=2",
+                    "--strategies=ring,parameter-server", says=("parameter-server", "synchronized"))
+
+    def test_what_no_single_device_computes_is_not_judged(self):
+        outcome = self.compare_model(True, False, "--strategies=ring")
+        self.assertIsNone(outcome.runs["ring", 2]["max_loss_deviation"])
+        self.assertIsNone(outcome.runs["ring", 2]["reference_shares"])
+        self.assertIsNone(outcome.report["rounding_spread"])
+        self.assertTrue(any("ring was not compared with one device" in sentence for sentence in outcome.report["verdict"]))
 
 
 class Speed(CompareTest):

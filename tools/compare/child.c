@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -26,6 +27,7 @@
 #include <unistd.h>
 
 #define STEPS_AT_FIRST 65536
+#define ROUNDING 1.1920929e-7 // the last bit of a float32, relative
 #define POLL_MS 1000
 
 struct life {
@@ -232,6 +234,18 @@ static enum ls_status begin_validation(void *context, const struct ls_fit_state 
     return LS_OK;
 }
 
+static uint32_t statistics_of(const struct ls_graph *graph)
+{
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < graph->operation_count; i++) {
+        const enum ls_op op = graph->operations[i].op;
+        found |= op == LS_OP_BATCH_NORMALIZATION                ? COMPARE_OF_SHARES
+                 : op == LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED ? COMPARE_SYNCHRONIZED
+                                                                : 0;
+    }
+    return found;
+}
+
 static enum ls_status note_prepared(void *context, const struct ls_fit_state *state)
 {
     struct life *life = context;
@@ -240,6 +254,7 @@ static enum ls_status note_prepared(void *context, const struct ls_fit_state *st
     shared->epoch_steps = state->epoch_steps;
     shared->accuracy = ls_metric_set_has(&state->model->metrics, "accuracy");
     shared->synchronous = !state->asynchronous;
+    shared->statistics = statistics_of(state->model->graph);
     if (life->entry->timed)
         return LS_OK;
     life->step_capacity = state->steps < STEPS_AT_FIRST ? (size_t)state->steps + 1 : STEPS_AT_FIRST;
@@ -258,6 +273,31 @@ struct inputs {
     struct ls_data *train, *validation;
 };
 
+// Every other weight goes up, so that their sum stays. Zero, as most biases begin, is exact.
+static enum ls_status nudge_weights(struct ls_model *model)
+{
+    const enum ls_status status = ls_model_need_weights(model);
+    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++) {
+        float *values = model->weights[i];
+        const uint64_t count = (uint64_t)ls_shape_elements(&model->graph->parameters[i]->shape, 1);
+        for (uint64_t k = 0; k < count; k++)
+            if (values[k] != 0)
+                values[k] = nextafterf(values[k], k % 2 ? INFINITY : -INFINITY);
+    }
+    return status;
+}
+
+static enum ls_status nudge(struct ls_model *model, enum compare_nudge how)
+{
+    if (how == COMPARE_NUDGE_WEIGHTS)
+        return nudge_weights(model);
+    if (how == COMPARE_NUDGE_RATE) {
+        model->optimizer.learning_rate *= 1 + ROUNDING;
+        model->optimizer.rate_factor *= 1 + ROUNDING;
+    }
+    return LS_OK;
+}
+
 static enum ls_status open_inputs(struct life *life, struct inputs *inputs)
 {
     const struct compare_setting *setting = life->setting;
@@ -273,6 +313,8 @@ static enum ls_status open_inputs(struct life *life, struct inputs *inputs)
         status = ls_compile(inputs->model, &setting->compile);
     if (!status && setting->initial_weights)
         status = ls_load_weights(inputs->model, setting->initial_weights);
+    if (!status)
+        status = nudge(inputs->model, life->entry->nudge);
     return status;
 }
 

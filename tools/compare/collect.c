@@ -306,29 +306,33 @@ static enum ls_status measure(const struct compare_runner *runner, const struct 
     return LS_OK;
 }
 
+static const struct ls_compared_run nothing = {.synchronous = true,
+                                               .rate = NAN,
+                                               .rate_low = NAN,
+                                               .rate_high = NAN,
+                                               .times = {NAN, NAN, NAN, NAN, NAN, NAN, NAN},
+                                               .final_loss = NAN,
+                                               .final_accuracy = NAN,
+                                               .val_loss = NAN,
+                                               .val_accuracy = NAN,
+                                               .loss_deviation = NAN,
+                                               .loss_deviation_first_two = NAN,
+                                               .loss_deviation_first_ten = NAN,
+                                               .loss_excess = NAN,
+                                               .parameter_deviation = NAN,
+                                               .replicas_equal = -1,
+                                               .target_seconds = NAN,
+                                               .target_examples = NAN};
+
 static enum ls_status collect_run(const struct compare_race *race,
                                   const struct compare_runner *runner, const struct steps *steps,
                                   const struct compare_target *target, struct ls_compared_run *run)
 {
-    *run = (struct ls_compared_run){.replicas = runner->entry.replicas,
-                                    .threads = runner->entry.threads,
-                                    .global_batch = runner->entry.batch,
-                                    .status = status_of(runner),
-                                    .synchronous = true,
-                                    .rate = NAN,
-                                    .rate_low = NAN,
-                                    .rate_high = NAN,
-                                    .times = {NAN, NAN, NAN, NAN, NAN, NAN, NAN},
-                                    .final_loss = NAN,
-                                    .final_accuracy = NAN,
-                                    .val_loss = NAN,
-                                    .val_accuracy = NAN,
-                                    .loss_deviation = NAN,
-                                    .loss_deviation_first_ten = NAN,
-                                    .parameter_deviation = NAN,
-                                    .replicas_equal = -1,
-                                    .target_seconds = NAN,
-                                    .target_examples = NAN};
+    *run = nothing;
+    run->replicas = runner->entry.replicas;
+    run->threads = runner->entry.threads;
+    run->global_batch = runner->entry.batch;
+    run->status = status_of(runner);
     run->strategy = strdup(runner->entry.strategy);
     const bool said_why = run->status != LS_COMPARED_DONE && run->status != LS_COMPARED_INTERRUPTED;
     run->reason = said_why ? reason_text(race, runner) : NULL;
@@ -349,12 +353,17 @@ static enum ls_status collect_run(const struct compare_race *race,
 
 // ---- All of them ----
 
-static void compare_with(const struct compare_race *race, const struct steps *steps,
-                         size_t reference, size_t index, struct ls_compared_run *run)
+static bool has_failed(const struct compare_runner *runner)
 {
-    const struct steps *ours = &steps[index], *theirs = &steps[reference];
+    return status_of(runner) == LS_COMPARED_FAILED || status_of(runner) == LS_COMPARED_UNAVAILABLE;
+}
+
+static void compare_with(const struct compare_race *race, const struct steps *steps, size_t truth,
+                         size_t index, struct ls_compared_run *run)
+{
+    const struct steps *ours = &steps[index], *theirs = &steps[truth];
     const struct compare_runner *runner = &race->runners[index];
-    const struct compare_runner *base = &race->runners[reference];
+    const struct compare_runner *base = &race->runners[truth];
     if (runner->entry.batch != base->entry.batch || status_of(runner) == LS_COMPARED_FAILED ||
         status_of(base) == LS_COMPARED_FAILED)
         return;
@@ -362,20 +371,65 @@ static void compare_with(const struct compare_race *race, const struct steps *st
         compare_losses(ours->list, ours->count, theirs->list, theirs->count, FIRST_STEPS);
     run->loss_deviation =
         compare_losses(ours->list, ours->count, theirs->list, theirs->count, SIZE_MAX);
+    run->reference_shares = base->entry.microbatches;
     // After different numbers of steps parameters are not the same thing.
     if (ours->count == theirs->count && ours->count)
         run->parameter_deviation = compare_weights(runner, base);
 }
 
-static void find_spread(const struct compare_race *race, const struct steps *steps,
-                        size_t reference, size_t twin, struct ls_comparison *out)
+// What rounding alone does, step by step; nothing where there is no second run of the reference.
+struct growth {
+    double *list;
+    size_t count;
+};
+
+static enum ls_status find_spread(const struct compare_race *race, const struct steps *steps,
+                                  const struct compare_yardstick *yardstick, struct growth *growth,
+                                  struct ls_comparison *out)
 {
-    struct ls_compared_run spread = {
-        .loss_deviation = NAN, .loss_deviation_first_ten = NAN, .parameter_deviation = NAN};
-    compare_with(race, steps, reference, twin, &spread);
+    const size_t twin = yardstick->twin, truth = yardstick->twin_of;
+    struct ls_compared_run spread = nothing;
+    out->basis = yardstick->basis;
+    out->rounding_spread_first_two = NAN;
+    if (twin != SIZE_MAX)
+        compare_with(race, steps, truth, twin, &spread);
     out->rounding_spread = spread.loss_deviation;
     out->rounding_spread_first_ten = spread.loss_deviation_first_ten;
     out->rounding_spread_parameters = spread.parameter_deviation;
+    if (yardstick->basis != LS_BASIS_SHARES)
+        return LS_OK;
+    growth->list = malloc((steps[twin].count + 1) * sizeof(*growth->list));
+    if (!growth->list)
+        return LS_OUT_OF_MEMORY;
+    growth->count = compare_growth(steps[twin].list, steps[twin].count, steps[truth].list,
+                                   steps[truth].count, growth->list);
+    if (growth->count > 1)
+        out->rounding_spread_first_two = growth->list[1];
+    return LS_OK;
+}
+
+// Where the reference takes the same shares, it is not among the runs: that it failed is said
+// apart.
+static enum ls_status hold_against(const struct compare_race *race, const struct steps *steps,
+                                   const struct compare_yardstick *yardstick,
+                                   const struct growth *growth, size_t index,
+                                   struct ls_comparison *out, struct ls_compared_run *run)
+{
+    const size_t truth = yardstick->truth_of[index];
+    if (truth == SIZE_MAX)
+        return LS_OK;
+    compare_with(race, steps, truth, index, run);
+    if (yardstick->basis == LS_BASIS_SHARES && run->reference_shares) {
+        const struct steps *ours = &steps[index], *theirs = &steps[truth];
+        run->loss_deviation_first_two =
+            compare_losses(ours->list, ours->count, theirs->list, theirs->count, 2);
+        run->loss_excess = compare_excess(ours->list, ours->count, theirs->list, theirs->count,
+                                          growth->list, growth->count);
+    }
+    if (truth == yardstick->reference || out->shares_failed || !has_failed(&race->runners[truth]))
+        return LS_OK;
+    out->shares_failed = reason_text(race, &race->runners[truth]);
+    return out->shares_failed ? LS_OK : LS_OUT_OF_MEMORY;
 }
 
 static void describe_machine(const struct ls_compared_run *run, struct ls_comparison *out)
@@ -389,35 +443,37 @@ static void describe_machine(const struct ls_compared_run *run, struct ls_compar
 }
 
 enum ls_status compare_collect(const struct compare_race *race, const struct compare_target *target,
-                               size_t reference, size_t twin, struct ls_comparison *out)
+                               const struct compare_yardstick *yardstick, struct ls_comparison *out)
 {
     struct steps *steps = calloc(race->count + 1, sizeof(*steps));
+    struct growth growth = {0};
     out->runs = calloc(race->count + 1, sizeof(*out->runs));
     out->run_count = 0;
     out->reference = LS_COMPARISON_NONE;
     enum ls_status status = steps && out->runs ? LS_OK : LS_OUT_OF_MEMORY;
     for (size_t i = 0; !status && i < race->count; i++)
         status = read_steps(&race->runners[i], &steps[i]);
+    if (!status)
+        status = find_spread(race, steps, yardstick, &growth, out);
     for (size_t i = 0; !status && i < race->count; i++) {
         if (race->runners[i].hidden)
             continue;
         struct ls_compared_run *run = &out->runs[out->run_count++];
-        if (i == reference)
+        if (i == yardstick->reference)
             out->reference = out->run_count - 1;
         status = collect_run(race, &race->runners[i], &steps[i], target, run);
         if (status)
             break;
         describe_machine(run, out);
-        compare_with(race, steps, reference, i, run);
+        status = hold_against(race, steps, yardstick, &growth, i, out, run);
         if (steps[i].count > out->steps)
             out->steps = steps[i].count;
     }
-    if (!status)
-        find_spread(race, steps, reference, twin, out);
     if (!status)
         status = ls_comparison_measure(out);
     for (size_t i = 0; steps && i < race->count; i++)
         free(steps[i].list);
     free(steps);
+    free(growth.list);
     return status;
 }

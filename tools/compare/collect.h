@@ -6,12 +6,11 @@
 #include "tools/compare/comparison.h"
 #include "tools/compare/child.h"
 #include "tools/compare/list.h"
+#include "tools/compare/yardstick.h"
 
-struct compare_race;
-
-// Reads all visible runners into `out->runs`, in their order, and compares them with `reference`; `twin` is the
-// reference with its batch in two halves. Both are indices of runners.
+// Reads all visible runners into `out->runs`, in their order, and compares them with what
+// `yardstick` holds them against.
 LS_STATUS compare_collect(const struct compare_race *race, const struct compare_target *target,
-                          size_t reference, size_t twin, struct ls_comparison *out);
+                          const struct compare_yardstick *yardstick, struct ls_comparison *out);
 
 #endif

@@ -5,6 +5,7 @@
 #include "tools/compare/list.h"
 #include "tools/compare/race.h"
 #include "tools/compare/speed.h"
+#include "tools/compare/yardstick.h"
 #include "tools/number_list.h"
 #include "tools/output_files.h"
 #include "tools/run_options.h"
@@ -21,7 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REFERENCE "one-device"
 #define DEFAULT_REPLICA_BATCH 64
 #define DEFAULT_OPTIMIZER "adam:learning_rate=0.001"
 #define RUNS_MOST 64
@@ -95,12 +95,15 @@ static const char help[] =
     "reference for correctness\n"
     "is one-device, which is added if the list does not name it. It runs a second time with each "
     "batch in two halves:\n"
-    "the difference between these two runs is what rounding alone causes. Then every run is timed "
-    "in several fresh\n"
-    "processes, which take turns, so that a machine that slows down favours no strategy. A "
-    "difference counts if chance\n"
-    "alone would produce it at most once in a hundred times. A strategy that cannot run here gets "
-    "a row with the reason.\n\n"
+    "the difference between these two runs is what rounding alone causes. Where replicas normalize "
+    "by statistics of their\n"
+    "own shares (BatchNormalization without synchronized), the reference takes the same shares. "
+    "Then every run is timed in\n"
+    "several fresh processes, which take turns, so that a machine that slows down favours no "
+    "strategy. A difference counts\n"
+    "if chance alone would produce it at most once in a hundred times. A strategy that cannot run "
+    "here gets a row with the\n"
+    "reason.\n\n"
     "Examples:\n"
     "  lockstep compare --model=cnn --dataset=fashion-mnist --optimizer=sgd:learning_rate=0.01 "
     "--strategies=one-device,ring,hierarchical-copy --replicas=2 --steps=300\n"
@@ -128,7 +131,9 @@ struct comparing {
     struct ls_compile_config file; // what the model's file says where the command line does not
     const char *optimizer; // of all runs
     struct compare_race race;
-    size_t reference, twin; // runners
+    size_t reference; // runner
+    struct compare_yardstick yardstick;
+    bool default_list; // of strategies
     bool reference_is_ours; // nobody asked for it
     size_t *item_of; // item of the list of each runner; SIZE_MAX: ours
 };
@@ -245,6 +250,7 @@ static enum ls_status read_arguments(const struct arguments *arguments, struct c
         status = compare_list_parse(arguments_text(arguments, "strategies"), &out->strategies);
     if (!status)
         status = read_counts(arguments, out);
+    out->default_list = !arguments_given(arguments, "strategies");
     if (!status)
         status = read_batch(arguments, out);
     if (!status)
@@ -266,7 +272,7 @@ static uint32_t threads_of(const struct comparing *comparing, uint32_t replicas)
 }
 
 static enum ls_status add(struct comparing *comparing, const char *strategy, uint32_t replicas,
-                          uint64_t batch, uint32_t microbatches, size_t item)
+                          uint64_t batch, size_t item)
 {
     if (comparing->race.count == RUNS_MOST) {
         ls_error("usage", "more than %d runs; compare fewer strategies or counts of replicas",
@@ -277,8 +283,8 @@ static enum ls_status add(struct comparing *comparing, const char *strategy, uin
                                         .replicas = replicas,
                                         .threads = threads_of(comparing, replicas),
                                         .batch = batch,
-                                        .microbatches = microbatches};
-    const enum ls_status status = compare_race_add(&comparing->race, &entry, microbatches > 1);
+                                        .microbatches = 1};
+    const enum ls_status status = compare_race_add(&comparing->race, &entry, false);
     if (!status)
         comparing->item_of[comparing->race.count - 1] = item;
     return status;
@@ -286,8 +292,8 @@ static enum ls_status add(struct comparing *comparing, const char *strategy, uin
 
 static bool is_one_device(const char *strategy)
 {
-    const size_t length = strlen(REFERENCE);
-    return strncmp(strategy, REFERENCE, length) == 0 &&
+    const size_t length = strlen(COMPARE_REFERENCE);
+    return strncmp(strategy, COMPARE_REFERENCE, length) == 0 &&
            (strategy[length] == '\0' || strategy[length] == ':');
 }
 
@@ -303,7 +309,7 @@ static enum ls_status add_item(struct comparing *comparing, size_t item)
             ls_error("--strategies", "%s: %s", strategy, message ? message : "it is not valid");
         status = looked;
     } else if (looked) { // a row, and no more of it
-        status = add(comparing, strategy, comparing->largest, comparing->batch, 1, item);
+        status = add(comparing, strategy, comparing->largest, comparing->batch, item);
         if (!status) {
             struct compare_runner *runner = &comparing->race.runners[comparing->race.count - 1];
             runner->end = COMPARE_ENDED;
@@ -312,7 +318,7 @@ static enum ls_status add_item(struct comparing *comparing, size_t item)
             message = NULL;
         }
     } else if (most == 1) {
-        status = add(comparing, strategy, 1, comparing->batch, 1, item);
+        status = add(comparing, strategy, 1, comparing->batch, item);
         if (!status && is_one_device(strategy) && comparing->reference == SIZE_MAX)
             comparing->reference = comparing->race.count - 1;
     } else {
@@ -320,7 +326,7 @@ static enum ls_status add_item(struct comparing *comparing, size_t item)
             const uint32_t count = comparing->counts[i];
             const uint64_t batch =
                 comparing->replica_batch ? comparing->replica_batch * count : comparing->batch;
-            status = add(comparing, strategy, count, batch, 1, item);
+            status = add(comparing, strategy, count, batch, item);
         }
     }
     free(message);
@@ -345,18 +351,17 @@ static enum ls_status choose_runs(struct comparing *comparing)
     if (!names_reference(comparing)) {
         comparing->reference_is_ours = true;
         comparing->reference = 0;
-        status = add(comparing, REFERENCE, 1, comparing->batch, 1, SIZE_MAX);
+        status = add(comparing, COMPARE_REFERENCE, 1, comparing->batch, SIZE_MAX);
     }
     for (size_t i = 0; !status && i < comparing->strategies.count; i++)
         status = add_item(comparing, i);
     if (!status && comparing->reference == SIZE_MAX) { // its plugin is not there
         const struct compare_runner *first = &comparing->race.runners[0];
-        ls_error("compare", "the reference, strategy " REFERENCE ", is not available: %s",
+        ls_error("compare", "the reference, strategy " COMPARE_REFERENCE ", is not available: %s",
                  first->message ? first->message : "it cannot be loaded");
         status = LS_UNAVAILABLE;
     }
-    comparing->twin = comparing->race.count;
-    return status ? status : add(comparing, REFERENCE, 1, comparing->batch, 2, SIZE_MAX);
+    return status;
 }
 
 // ---- Before the first step ----
@@ -406,15 +411,28 @@ static enum ls_status prepare_reference(struct comparing *comparing)
     return LS_OK;
 }
 
-// A strategy whose runs all say that what the user wants of it is wrong is no row, but a mistake.
+// Whether a strategy beside the reference trains.
+static bool any_is_ready(const struct comparing *comparing)
+{
+    for (size_t i = 0; i < comparing->race.count; i++)
+        if (i != comparing->reference && !comparing->race.runners[i].hidden &&
+            comparing->race.runners[i].ready)
+            return true;
+    return false;
+}
+
+// A strategy whose runs all say that what the user asks of it is wrong is no row, but a mistake.
+// Nobody asked for those of the default list, one of which may be none for this model.
 static enum ls_status refuse_mistakes(const struct comparing *comparing)
 {
+    if (comparing->default_list && any_is_ready(comparing))
+        return LS_OK;
     for (size_t item = 0; item < comparing->strategies.count; item++) {
         const struct compare_runner *mistaken = NULL;
         bool all = true;
         for (size_t i = 0; i < comparing->race.count; i++) {
             const struct compare_runner *runner = &comparing->race.runners[i];
-            if (comparing->item_of[i] != item)
+            if (runner->hidden || comparing->item_of[i] != item)
                 continue;
             const bool wrong = !runner->ready && runner->end == COMPARE_ENDED &&
                                (runner->code == LS_USAGE || runner->code == LS_BAD_INPUT);
@@ -430,10 +448,21 @@ static enum ls_status refuse_mistakes(const struct comparing *comparing)
 static enum ls_status prepare_all(struct comparing *comparing)
 {
     enum ls_status status = prepare_reference(comparing);
+    if (!status)
+        status =
+            compare_yardstick_add(&comparing->race, comparing->reference, &comparing->yardstick);
     for (size_t i = 0; !status && i < comparing->race.count; i++)
         if (i != comparing->reference)
             status = prepare(comparing, i);
     return status ? status : refuse_mistakes(comparing);
+}
+
+static size_t count_visible(const struct compare_race *race)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < race->count; i++)
+        count += !race->runners[i].hidden;
+    return count;
 }
 
 static void print_setting(const struct comparing *comparing)
@@ -442,11 +471,10 @@ static void print_setting(const struct comparing *comparing)
     const struct compare_shared *shared = comparing->race.runners[comparing->reference].shared;
     if (!setting->run.progress)
         return;
-    printf("comparing %zu runs of %s on %s, and the reference in two halves: %llu steps of %llu "
-           "examples, %s\n",
-           comparing->race.count - 1, setting->model, setting->dataset,
-           (unsigned long long)shared->steps, (unsigned long long)comparing->batch,
-           comparing->optimizer);
+    printf("comparing %zu runs of %s on %s%s: %llu steps of %llu examples, %s\n",
+           count_visible(&comparing->race), setting->model, setting->dataset,
+           compare_yardstick_text(&comparing->yardstick), (unsigned long long)shared->steps,
+           (unsigned long long)comparing->batch, comparing->optimizer);
     fflush(stdout);
 }
 
@@ -466,7 +494,8 @@ static enum ls_status conclusion(const struct comparing *comparing,
         if (!first)
             first = status == LS_COMPARED_UNAVAILABLE ? LS_UNAVAILABLE : LS_FAILED;
     }
-    if (trained && comparison->runs[comparison->reference].status == LS_COMPARED_DONE)
+    if (trained && comparison->runs[comparison->reference].status == LS_COMPARED_DONE &&
+        !comparison->shares_failed)
         return LS_OK;
     *why = trained ? "the reference failed, so that correctness could not be judged"
                    : "no strategy could be trained";
@@ -517,8 +546,8 @@ static enum ls_status show_result(const struct arguments *arguments, struct comp
                                        .target_value = comparing->target.value,
                                        .reference = LS_COMPARISON_NONE,
                                        .reference_is_extra = comparing->reference_is_ours};
-    enum ls_status status = compare_collect(&comparing->race, &comparing->target,
-                                            comparing->reference, comparing->twin, &comparison);
+    enum ls_status status =
+        compare_collect(&comparing->race, &comparing->target, &comparing->yardstick, &comparison);
     const char *why = NULL;
     const enum ls_status concluded = status || ran ? ran : conclusion(comparing, &comparison, &why);
     comparison.status = ran ? "interrupted" : concluded ? "failed" : "done";
@@ -595,6 +624,7 @@ static enum ls_status run(const struct arguments *arguments)
     compare_race_finish(&comparing.race);
     compare_list_finish(&comparing.strategies);
     ls_compile_config_finish(&comparing.file);
+    compare_yardstick_finish(&comparing.yardstick);
     free(comparing.item_of);
     return status;
 }

@@ -27,7 +27,18 @@ void ls_comparison_finish(struct ls_comparison *comparison)
     free(comparison->differences);
     free(comparison->device);
     free(comparison->hardware);
+    free(comparison->shares_failed);
     *comparison = (struct ls_comparison){.reference = LS_COMPARISON_NONE};
+}
+
+const char *ls_basis_twin(enum ls_basis basis)
+{
+    switch (basis) {
+    case LS_BASIS_HALVES: return "one device, each batch in two halves";
+    case LS_BASIS_SHARES: return "one device, the same shares, the learning rate off by a last bit";
+    case LS_BASIS_WHOLE: return "one device, the initial weights off by their last bits";
+    default: return "not measured";
+    }
 }
 
 // ---- Values ----
@@ -126,8 +137,13 @@ static void add_truth(json_t *object, const struct ls_compared_run *run)
     json_object_set_new(object, "max_loss_deviation", ls_report_number_json(run->loss_deviation));
     json_object_set_new(object, "max_loss_deviation_first_ten",
                         ls_report_number_json(run->loss_deviation_first_ten));
+    json_object_set_new(object, "max_loss_deviation_first_two",
+                        ls_report_number_json(run->loss_deviation_first_two));
     json_object_set_new(object, "max_parameter_deviation",
                         ls_report_number_json(run->parameter_deviation));
+    json_object_set_new(object, "reference_shares",
+                        run->reference_shares ? ls_report_count_json(run->reference_shares)
+                                              : json_null());
     json_object_set_new(object, "replicas_equal",
                         run->replicas_equal < 0 ? json_null() : json_boolean(run->replicas_equal));
     json_object_set_new(object, "target_seconds", ls_report_number_json(run->target_seconds));
@@ -267,6 +283,9 @@ static void add_results(json_t *root, const struct ls_comparison *comparison)
                         has_reference ? ls_report_count_json(comparison->reference) : json_null());
     json_object_set_new(root, "rounding_spread",
                         ls_report_number_json(comparison->rounding_spread));
+    json_object_set_new(root, "rounding_spread_of", json_string(ls_basis_twin(comparison->basis)));
+    json_object_set_new(root, "rounding_spread_first_two",
+                        ls_report_number_json(comparison->rounding_spread_first_two));
     json_object_set_new(root, "rounding_spread_first_ten",
                         ls_report_number_json(comparison->rounding_spread_first_ten));
     json_object_set_new(root, "rounding_spread_parameters",

@@ -22,6 +22,19 @@ enum ls_compared_status {
     LS_COMPARED_INTERRUPTED,
 };
 
+// What runs are held against, and what shows the effect of rounding (tools/compare/yardstick.h).
+enum ls_basis {
+    LS_BASIS_HALVES, // one device with whole batches; the same in two halves
+    LS_BASIS_SHARES, // one device with the shares of the replicas; the same with a rounding error more
+    LS_BASIS_WHOLE, // one device with whole batches; the same with a rounding error more
+    LS_BASIS_MIXED, // one device for one replica; for several, no single device computes the same
+};
+
+// Losses may differ by this much, relative, before rounding has grown; and by so many times what it
+// does: one difference by rounding tells the size of another, not its bound.
+#define LS_ROUNDING_MOST 5e-6
+#define LS_SPREADS_MOST 10
+
 // Seconds, medians over the steps of replica 0. Input, compute, exposed communication, update and
 // other add up to the step; communication includes the hidden part.
 struct ls_compared_times {
@@ -57,6 +70,10 @@ struct ls_compared_run {
     double val_loss, val_accuracy; // of the last validation
     // Against the reference, where the global batch is the same: relative for losses, absolute for parameters.
     double loss_deviation, loss_deviation_first_ten, parameter_deviation;
+    // With LS_BASIS_SHARES: of the first two losses; and the largest deviation of a loss over what
+    // rounding explains by then.
+    double loss_deviation_first_two, loss_excess;
+    uint32_t reference_shares; // that the reference takes each batch in; 0: it is not compared
     int replicas_equal; // 1, 0; -1: not known
     double target_seconds, target_examples; // NaN: not reached
     struct ls_compared_point *curve;
@@ -97,10 +114,15 @@ struct ls_comparison {
     bool reference_is_extra; // added because the user did not name it
     struct ls_difference *differences; // of ls_comparison_measure()
     size_t difference_count;
-    // The effect of rounding alone: the reference compared with itself, its batch computed in two
-    // halves.
-    double rounding_spread, rounding_spread_first_ten, rounding_spread_parameters;
+    enum ls_basis basis;
+    char *shares_failed; // why the reference with the same shares has no result; NULL: it has
+    // The effect of rounding alone: the reference compared with itself, computed in another way.
+    double rounding_spread, rounding_spread_first_two, rounding_spread_first_ten,
+        rounding_spread_parameters;
 };
+
+// What the second run of the reference is: "one device, each batch in two halves".
+const char *ls_basis_twin(enum ls_basis basis);
 
 void ls_comparison_finish(struct ls_comparison *comparison); // takes a zeroed one
 

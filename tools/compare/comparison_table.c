@@ -225,8 +225,11 @@ static void print_times(const struct ls_comparison *comparison, FILE *out)
 static void print_truth(const struct ls_comparison *comparison, FILE *out)
 {
     print_heading(comparison, "Truth", out);
-    fprintf(out, " %8s %8s %8s %10s %10s %10s %8s\n", "loss", "accuracy", "val_acc.", "first ten",
-            "all steps", "parameters", "replicas");
+    const bool shares = comparison->basis == LS_BASIS_SHARES;
+    fprintf(out, " %8s %8s %8s", "loss", "accuracy", "val_acc.");
+    if (shares)
+        fprintf(out, " %10s", "first two");
+    fprintf(out, " %10s %10s %10s %8s\n", "first ten", "all steps", "parameters", "replicas");
     for (size_t i = 0; i < comparison->run_count; i++) {
         const struct ls_compared_run *run = &comparison->runs[i];
         if (!has_results(run))
@@ -236,6 +239,8 @@ static void print_truth(const struct ls_comparison *comparison, FILE *out)
         print_number(out, 8, 4, run->final_accuracy);
         print_number(out, 8, 4, run->val_accuracy);
         const bool other = !is_reference(comparison, i); // from itself nothing differs
+        if (shares)
+            print_small(out, 10, other ? run->loss_deviation_first_two : NAN);
         print_small(out, 10, other ? run->loss_deviation_first_ten : NAN);
         print_small(out, 10, other ? run->loss_deviation : NAN);
         print_small(out, 10, other ? run->parameter_deviation : NAN);
@@ -246,14 +251,17 @@ static void print_truth(const struct ls_comparison *comparison, FILE *out)
         fputs(run->synchronous ? "\n" : "  asynchronous\n", out);
     }
     fprintf(out, "%-*s %8s %8s %8s %8s", name_width(comparison), "rounding spread", "", "", "", "");
+    if (shares)
+        print_small(out, 10, comparison->rounding_spread_first_two);
     print_small(out, 10, comparison->rounding_spread_first_ten);
     print_small(out, 10, comparison->rounding_spread);
     print_small(out, 10, comparison->rounding_spread_parameters);
-    fputs(
-        "\n\nfirst ten, all steps: largest difference of the losses from the reference, relative; "
-        "parameters: absolute,\nafter the last step. Rounding spread: the reference against itself "
-        "with each batch computed in two halves.\n",
-        out);
+    fprintf(out,
+            "\n\n%sfirst ten, all steps: largest difference of the losses from %s, relative;\n"
+            "parameters: absolute, after the last step. Rounding spread: the same for %s.\n",
+            shares ? "first two, " : "",
+            shares ? "one device that takes the same shares" : "the reference",
+            ls_basis_twin(comparison->basis));
 }
 
 // A sentence with a hanging indent. A command at its end has a line of its own, that it can be copied from.

@@ -58,6 +58,12 @@ double compare_geometric_mean(const double *values, size_t count)
     return found ? exp(sum / (double)found) : NAN;
 }
 
+static double deviation(const struct compare_step *a, const struct compare_step *b)
+{
+    const double difference = fabs(a->loss - b->loss);
+    return difference > 0 ? difference / fmax(fabs(b->loss), 1e-30) : difference;
+}
+
 double compare_losses(const struct compare_step *a, size_t a_count, const struct compare_step *b,
                       size_t b_count, size_t most)
 {
@@ -66,11 +72,40 @@ double compare_losses(const struct compare_step *a, size_t a_count, const struct
         count = most;
     double largest = count ? 0 : NAN;
     for (size_t i = 0; i < count; i++) {
-        const double difference = fabs(a[i].loss - b[i].loss);
-        if (!isfinite(difference))
+        const double off = deviation(&a[i], &b[i]);
+        if (!isfinite(off))
             return NAN;
-        if (difference > 0)
-            largest = fmax(largest, difference / fmax(fabs(b[i].loss), 1e-30));
+        largest = fmax(largest, off);
+    }
+    return largest;
+}
+
+size_t compare_growth(const struct compare_step *a, size_t a_count, const struct compare_step *b,
+                      size_t b_count, double *out)
+{
+    const size_t count = a_count < b_count ? a_count : b_count;
+    for (size_t i = 0; i < count; i++) {
+        const double off = deviation(&a[i], &b[i]);
+        if (!isfinite(off))
+            return i;
+        out[i] = i ? fmax(out[i - 1], off) : off;
+    }
+    return count;
+}
+
+double compare_excess(const struct compare_step *a, size_t a_count, const struct compare_step *b,
+                      size_t b_count, const double *spread, size_t spread_count)
+{
+    const size_t count = a_count < b_count ? a_count : b_count;
+    double largest = count ? 0 : NAN;
+    for (size_t i = 0; i < count; i++) {
+        const double off = deviation(&a[i], &b[i]);
+        const size_t until = i < 2 ? i : 3 * (i + 1) - 1;
+        const size_t at = until < spread_count ? until : spread_count - 1;
+        const double explained = spread_count ? LS_SPREADS_MOST * spread[at] : 0;
+        if (!isfinite(off))
+            return NAN;
+        largest = fmax(largest, off / fmax(LS_ROUNDING_MOST, explained));
     }
     return largest;
 }

@@ -23,6 +23,20 @@ double compare_geometric_mean(const double *values, size_t count);
 double compare_losses(const struct compare_step *a, size_t a_count, const struct compare_step *b,
                       size_t b_count, size_t most);
 
+// The same over the first 1, 2, 3, ... steps. `out` has room for the smaller count; returns how
+// many there are: none follow a loss that is not finite.
+size_t compare_growth(const struct compare_step *a, size_t a_count, const struct compare_step *b,
+                      size_t b_count, double *out);
+// The largest deviation of a loss of `a` from that of `b` over what rounding explains; above 1,
+// rounding does not. `spread` is the growth of rounding alone.
+//
+// Where rounding decides whether a ReLU is open, it grows at once by orders of magnitude, at a step
+// that two runs do not share. So step k is held against rounding up to step 3k. The first update is
+// the exception: what replicas compute before it is the same to the bit, and the loss after it does
+// not jump, so that no strategy has an excuse in the first two losses.
+double compare_excess(const struct compare_step *a, size_t a_count, const struct compare_step *b,
+                      size_t b_count, const double *spread, size_t spread_count);
+
 // Means over the examples of some steps; NaN without steps.
 struct compare_mean {
     double loss, accuracy;

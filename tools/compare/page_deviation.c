@@ -9,6 +9,7 @@
 static const struct {
     const char *title, *key, *spread;
 } panels[] = {
+    {"Losses of the first two steps", "max_loss_deviation_first_two", "rounding_spread_first_two"},
     {"Losses of the first ten steps", "max_loss_deviation_first_ten", "rounding_spread_first_ten"},
     {"Losses of all steps", "max_loss_deviation", "rounding_spread"},
     {"Parameters at the end", "max_parameter_deviation", "rounding_spread_parameters"},
@@ -146,12 +147,18 @@ void ls_page_deviations(struct ls_page *page)
         ls_page_put_name(page, page->reference);
         fputs(". ", page->out);
     }
+    if (ls_page_has_shares(page))
+        fputs("Runs with several replicas are compared with one device that takes the same shares "
+              "of each batch, because layers normalize by the statistics of a share. ",
+              page->out);
     fputs("The shaded band is the rounding spread: the difference of the reference from a second "
-          "run with its batch computed in two halves. A synchronous strategy inside the band, or "
-          "near its edge, computes the same as the reference. The scale is logarithmic; shorter is "
-          "closer.</p>\n<div class=\"panels\">\n",
+          "run (",
           page->out);
-    for (size_t p = 0; p < PANELS; p++)
+    ls_page_put(page, ls_page_twin(page));
+    fputs("). A synchronous strategy inside the band, or near its edge, computes the same as the "
+          "reference. The scale is logarithmic; shorter is closer.</p>\n<div class=\"panels\">\n",
+          page->out);
+    for (size_t p = ls_page_has_shares(page) ? 0 : 1; p < PANELS; p++)
         print_panel(page, p, decades);
     fputs("</div>\n</section>\n", page->out);
 }

@@ -46,8 +46,10 @@ static const struct column truth[] = {
     {"final_accuracy", SIGNIFICANT, "accuracy", "training accuracy of the last steps"},
     {"val_loss", SIGNIFICANT, "val. loss", "validation loss at the end"},
     {"val_accuracy", SIGNIFICANT, "val. accuracy", "validation accuracy at the end"},
+    {"max_loss_deviation_first_two", DEVIATION, "loss dev. (2)",
+     "largest relative difference from the losses of the reference over the first two steps"},
     {"max_loss_deviation_first_ten", DEVIATION, "loss dev. (10)",
-     "largest relative difference from the losses of the reference over the first ten steps"},
+     "the same over the first ten steps"},
     {"max_loss_deviation", DEVIATION, "loss dev.", "the same over all steps"},
     {"max_parameter_deviation", DEVIATION, "param. dev.",
      "largest difference from the parameters of the reference at the end, absolute"},
@@ -255,10 +257,11 @@ static void print_spread(const struct ls_page *page)
     const double parameters = ls_page_number(page->comparison, "rounding_spread_parameters");
     if (!isfinite(first) && !isfinite(all) && !isfinite(parameters))
         return;
+    fputs("<p>The reference ran a second time with other roundings (", page->out);
+    ls_page_put(page, ls_page_twin(page));
     fprintf(page->out,
-            "<p>The reference ran a second time with its batch computed in two halves: "
-            "mathematically the same, with other roundings. The difference of the two runs is the "
-            "rounding spread (losses: %s in the first ten steps, %s over all, relative; "
+            "). The difference of the two runs is the rounding spread (losses: %s in the first ten "
+            "steps, %s over all, relative; "
             "parameters: %s).</p>\n",
             ls_page_deviation(first).text, ls_page_deviation(all).text,
             ls_page_deviation(parameters).text);

@@ -372,7 +372,7 @@ void compare_race_show(const struct compare_race *race, const char *what,
         snprintf(how, sizeof(how), ", %u replicas", runner->entry.replicas);
     snprintf(line, sizeof(line), "%s%.50s%s%s", what ? what : "",
              runner ? runner->entry.strategy : "",
-             runner && runner->entry.microbatches > 1 ? ", in two halves" : "", how);
+             runner && runner->entry.note ? runner->entry.note : "", how);
     printf("%.*s", line_letters(), line);
     fflush(stdout);
 }

@@ -34,8 +34,8 @@ enum ls_limit {
 enum ls_limit ls_verdict_limit(const struct ls_compared_times *times);
 
 // Whether the losses of a synchronous run differ from the reference by no more than rounding explains: 5e-6, or ten times
-// what computing the reference in two halves does, in the first ten steps and over all. Rounding grows from step to step
-// in a way that two runs do not share, so that one such difference tells its size, not its bound.
+// what it does to the reference alone, in the first ten steps and over all; with LS_BASIS_SHARES,
+// by each step (compare_excess).
 bool ls_verdict_is_rounding(const struct ls_comparison *comparison,
                             const struct ls_compared_run *run);
 

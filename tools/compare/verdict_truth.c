@@ -5,19 +5,16 @@
 #include <math.h>
 #include <stdlib.h>
 
-// What rounding may do to the losses of the first ten steps, before it has grown.
-#define FIRST_TEN_MOST 5e-6
-// One difference by rounding tells the size of another, not its bound.
-#define SPREADS_MOST 10
-
 static double most_by_rounding(double spread)
 {
-    return isfinite(spread) ? fmax(FIRST_TEN_MOST, SPREADS_MOST * spread) : FIRST_TEN_MOST;
+    return isfinite(spread) ? fmax(LS_ROUNDING_MOST, LS_SPREADS_MOST * spread) : LS_ROUNDING_MOST;
 }
 
 bool ls_verdict_is_rounding(const struct ls_comparison *comparison,
                             const struct ls_compared_run *run)
 {
+    if (comparison->basis == LS_BASIS_SHARES)
+        return run->loss_excess <= 1;
     return run->loss_deviation_first_ten <=
                most_by_rounding(comparison->rounding_spread_first_ten) &&
            run->loss_deviation <= most_by_rounding(comparison->rounding_spread);
@@ -65,19 +62,39 @@ static void put_number(FILE *out, double value)
     fprintf(out, value > 0 ? "%.1e" : "%g", value);
 }
 
-static void put_deviations(FILE *out, double first_ten, double all)
+struct deviations {
+    double first_two, first_ten, all; // first_two: NaN where it is not judged
+};
+
+static void put_deviations(FILE *out, const struct deviations *deviations)
 {
-    put_number(out, first_ten);
-    fputs(" in the first ten steps and ", out);
-    put_number(out, all);
+    if (isfinite(deviations->first_two)) {
+        put_number(out, deviations->first_two);
+        fputs(" in the first two steps, ", out);
+    }
+    put_number(out, deviations->first_ten);
+    fputs(" in the first ten", out);
+    fputs(isfinite(deviations->first_two) ? " and " : " steps and ", out);
+    put_number(out, deviations->all);
     fputs(" over all", out);
+}
+
+// What the runs were held against.
+static const char *reference_text(const struct ls_comparison *comparison)
+{
+    return comparison->basis == LS_BASIS_SHARES ? "one device that takes the same shares"
+                                                : "one device";
 }
 
 static void put_spread(FILE *out, const struct ls_comparison *comparison)
 {
     if (!isfinite(comparison->rounding_spread))
         return;
-    fputs("; rounding alone (one device, each batch in two halves) makes ", out);
+    fprintf(out, "; rounding alone (%s) makes ", ls_basis_twin(comparison->basis));
+    if (isfinite(comparison->rounding_spread_first_two)) {
+        put_number(out, comparison->rounding_spread_first_two);
+        fputs(", ", out);
+    }
     put_number(out, comparison->rounding_spread_first_ten);
     fputs(" and ", out);
     put_number(out, comparison->rounding_spread);
@@ -87,19 +104,21 @@ static void say_equally_correct(struct ls_sentence_writer *writer,
                                 const struct ls_comparison *comparison,
                                 const struct ls_picks *picks)
 {
-    double first = 0, all = 0;
+    const bool two = comparison->basis == LS_BASIS_SHARES;
+    struct deviations most = {.first_two = two ? 0 : NAN};
     for (size_t i = 0; i < picks->count; i++) {
         const struct ls_compared_run *run = &comparison->runs[picks->list[i]];
-        first = fmax(first, run->loss_deviation_first_ten);
-        all = fmax(all, run->loss_deviation);
+        most.first_two = two ? fmax(most.first_two, run->loss_deviation_first_two) : NAN;
+        most.first_ten = fmax(most.first_ten, run->loss_deviation_first_ten);
+        most.all = fmax(most.all, run->loss_deviation);
     }
     FILE *out = ls_sentence_begin(writer);
     if (!out)
         return;
     ls_put_compared_names(out, comparison, picks->list, picks->count);
-    fprintf(out, " %s as correct as one device: losses differ by at most ",
-            picks->count == 1 ? "is" : "are equally correct, and");
-    put_deviations(out, first, all);
+    fprintf(out, " %s as correct as %s: losses differ by at most ",
+            picks->count == 1 ? "is" : "are equally correct, and", reference_text(comparison));
+    put_deviations(out, &most);
     put_spread(out, comparison);
     fputs(".", out);
     ls_sentence_end(writer);
@@ -113,8 +132,10 @@ static void say_off(struct ls_sentence_writer *writer, const struct ls_compariso
     if (!out)
         return;
     ls_put_compared_name(out, comparison, index);
-    fputs(" differs from one device by more than rounding explains: losses by ", out);
-    put_deviations(out, run->loss_deviation_first_ten, run->loss_deviation);
+    fprintf(out, " differs from %s by more than rounding explains: losses by ",
+            reference_text(comparison));
+    put_deviations(out, &(struct deviations){run->loss_deviation_first_two,
+                                             run->loss_deviation_first_ten, run->loss_deviation});
     put_spread(out, comparison);
     fputs(".", out);
     ls_sentence_end(writer);
@@ -163,14 +184,43 @@ static void say_no_reference(struct ls_sentence_writer *writer,
     ls_sentence_end(writer);
 }
 
+// So that what the reference itself reaches is not taken for the measure.
+static void say_shares(struct ls_sentence_writer *writer, const struct ls_comparison *comparison)
+{
+    FILE *out = comparison->basis == LS_BASIS_SHARES ? ls_sentence_begin(writer) : NULL;
+    if (!out)
+        return;
+    fputs(
+        "Each replica normalizes by the statistics of its own share of a batch (BatchNormalization "
+        "without synchronized), so losses depend on the number of replicas",
+        out);
+    if (comparison->shares_failed)
+        fprintf(out,
+                ". Correctness could not be judged: one device that takes the same shares failed: "
+                "%s.",
+                comparison->shares_failed);
+    else
+        fputs("; each run was compared with one device that takes the same shares.", out);
+    ls_sentence_end(writer);
+}
+
+static bool has_no_reference(const struct ls_comparison *comparison, size_t index)
+{
+    const struct ls_compared_run *run = &comparison->runs[index];
+    return comparison->basis == LS_BASIS_MIXED && run->replicas > 1 && run->synchronous &&
+           ls_compared_was_measured(comparison, index);
+}
+
 void ls_say_truth(struct ls_sentence_writer *writer, const struct ls_comparison *comparison)
 {
-    struct ls_picks equal = {0}, off = {0}, other = {0}, unequal = {0};
+    struct ls_picks equal = {0}, off = {0}, other = {0}, unequal = {0}, alone = {0};
+    say_shares(writer, comparison);
     if (has_failed(comparison, comparison->reference))
         say_no_reference(writer, comparison);
     if (ls_compared_pick(comparison, is_equally_correct, &equal) &&
         ls_compared_pick(comparison, ls_compared_is_off, &off) &&
         ls_compared_pick(comparison, has_other_batch, &other) &&
+        ls_compared_pick(comparison, has_no_reference, &alone) &&
         ls_compared_pick(comparison, ls_compared_has_unequal_replicas, &unequal)) {
         if (equal.count)
             say_equally_correct(writer, comparison, &equal);
@@ -178,6 +228,10 @@ void ls_say_truth(struct ls_sentence_writer *writer, const struct ls_comparison 
             say_off(writer, comparison, off.list[i]);
         ls_say_names(writer, comparison, &other, "had", "had",
                      "another global batch than the reference: losses were not compared.");
+        ls_say_names(
+            writer, comparison, &alone, "was", "were",
+            "not compared with one device: no single device computes what several replicas "
+            "do where some layers are synchronized and others are not.");
         ls_say_names(writer, comparison, &unequal, "ended", "ended",
                      "with replicas that are not equal.");
     } else {
@@ -187,6 +241,7 @@ void ls_say_truth(struct ls_sentence_writer *writer, const struct ls_comparison 
     free(off.list);
     free(other.list);
     free(unequal.list);
+    free(alone.list);
     for (size_t i = 0; i < comparison->run_count; i++)
         say_asynchronous(writer, comparison, i);
 }

@@ -189,6 +189,48 @@ START_TEST(losses_are_compared_relatively_and_as_far_as_both_go)
 }
 END_TEST
 
+// Of losses of 1 with these deviations.
+static void deviate(struct compare_step *steps, const double *deviations)
+{
+    for (size_t i = 0; i < STEPS; i++)
+        steps[i].loss = 1 + deviations[i];
+}
+
+START_TEST(each_step_is_held_against_the_growth_of_rounding)
+{
+    static const double none[STEPS];
+    struct compare_step truth[STEPS], twin[STEPS], run[STEPS];
+    double growth[STEPS];
+    deviate(truth, none);
+    // Rounding jumps at the seventh loss.
+    deviate(twin, (double[STEPS]){0, 1e-7, -2e-7, 1e-7, 0, 3e-7, 1e-3, -2e-2, 1e-3, 4e-2, 0, 0});
+    ck_assert_uint_eq(compare_growth(twin, STEPS, truth, STEPS, growth), STEPS);
+    ck_assert_double_eq(growth[0], 0);
+    ck_assert_double_eq_tol(growth[3], 2e-7, 1e-12);
+    ck_assert_double_eq_tol(growth[11], 4e-2, 1e-12);
+    ck_assert_double_eq(compare_excess(truth, STEPS, truth, STEPS, growth, STEPS), 0);
+    // A run in which it jumps earlier, and further, is no mistake.
+    deviate(run, (double[STEPS]){0, 2e-7, 5e-3, 8e-2, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1});
+    ck_assert_double_le(compare_excess(run, STEPS, truth, STEPS, growth, STEPS), 1);
+    // But the first update is the same under each strategy.
+    deviate(run, (double[STEPS]){0, 1e-4});
+    ck_assert_double_eq_tol(compare_excess(run, STEPS, truth, STEPS, growth, STEPS), 20, 1e-6);
+    deviate(run, (double[STEPS]){1e-4});
+    ck_assert_double_eq_tol(compare_excess(run, STEPS, truth, STEPS, growth, STEPS), 20, 1e-6);
+    // Nor does a jump at the end excuse what was wrong long before.
+    deviate(twin, (double[STEPS]){0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.1});
+    ck_assert_uint_eq(compare_growth(twin, STEPS, truth, STEPS, growth), STEPS);
+    deviate(run, (double[STEPS]){0, 0, 1e-4});
+    ck_assert_double_eq_tol(compare_excess(run, STEPS, truth, STEPS, growth, STEPS), 20, 1e-6);
+    // Where rounding is not known, no more than the least is explained.
+    ck_assert_double_eq_tol(compare_excess(run, STEPS, truth, STEPS, NULL, 0), 20, 1e-6);
+    run[STEPS - 1].loss = NAN;
+    ck_assert(isnan(compare_excess(run, STEPS, truth, STEPS, growth, STEPS)));
+    ck_assert_uint_eq(compare_growth(run, STEPS, truth, STEPS, growth), STEPS - 1);
+    ck_assert(isnan(compare_excess(run, 0, truth, STEPS, growth, STEPS)));
+}
+END_TEST
+
 START_TEST(the_end_is_a_mean_over_the_last_tenth)
 {
     static struct compare_step steps[2000];
@@ -246,6 +288,7 @@ int main(void)
     tcase_add_test(tests, turns_of_one_step_count_but_for_the_first);
     tcase_add_test(tests, quantiles_lie_between_values);
     tcase_add_test(tests, losses_are_compared_relatively_and_as_far_as_both_go);
+    tcase_add_test(tests, each_step_is_held_against_the_growth_of_rounding);
     tcase_add_test(tests, the_end_is_a_mean_over_the_last_tenth);
     tcase_add_test(tests, curves_are_short_and_have_the_ends_of_epochs);
     suite_add_tcase(suite, tests);

@@ -47,6 +47,7 @@ static struct ls_compared_run measured(const char *strategy, uint32_t replicas, 
         .val_loss = NAN,
         .val_accuracy = NAN,
         .loss_deviation = 1e-4,
+        .loss_deviation_first_two = NAN,
         .loss_deviation_first_ten = 1e-6,
         .parameter_deviation = 1e-4,
         .replicas_equal = 1,
@@ -66,6 +67,7 @@ static struct ls_comparison of(struct ls_compared_run *runs, size_t count)
                                   .run_count = count,
                                   .reference = 0,
                                   .rounding_spread = 1e-4,
+                                  .rounding_spread_first_two = NAN,
                                   .rounding_spread_first_ten = 1e-7,
                                   .rounding_spread_parameters = 1e-4};
 }
@@ -414,6 +416,53 @@ START_TEST(rounding_is_told_from_mistakes)
 }
 END_TEST
 
+START_TEST(runs_with_shares_of_their_own_are_held_against_the_same_shares)
+{
+    struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900),
+                                     measured("broken", 2, 1901)};
+    struct ls_comparison comparison = of(runs, 3);
+    comparison.basis = LS_BASIS_SHARES;
+    comparison.rounding_spread_first_two = 1e-7;
+    comparison.rounding_spread_first_ten = comparison.rounding_spread = 0.1;
+    for (size_t i = 0; i < 3; i++) { // what was enough while only these were looked at
+        runs[i].loss_deviation_first_ten = runs[i].loss_deviation = 0.05;
+        runs[i].loss_deviation_first_two = i == 2 ? 2e-4 : 2e-7;
+        runs[i].loss_excess = i == 2 ? 40 : 0.04;
+    }
+    ck_assert(ls_verdict_is_rounding(&comparison, &runs[1]));
+    ck_assert(!ls_verdict_is_rounding(&comparison, &runs[2]));
+    ck_assert(verdict_has(&comparison,
+                          "ring is as correct as one device that takes the same shares: "
+                          "losses differ by at most 2.0e-07 in the first two steps, "
+                          "5.0e-02 in the first ten and 5.0e-02 over all"));
+    ck_assert(verdict_has(&comparison,
+                          "broken differs from one device that takes the same shares by "
+                          "more than rounding explains: losses by 2.0e-04 in the first "
+                          "two steps"));
+    ck_assert(verdict_has(&comparison, "each run was compared with one device that takes the same "
+                                       "shares."));
+    comparison.shares_failed = (char *)"out of memory";
+    for (size_t i = 1; i < 3; i++)
+        runs[i].loss_deviation = runs[i].loss_excess = NAN;
+    ck_assert(verdict_has(&comparison, "Correctness could not be judged: one device that takes the "
+                                       "same shares failed: out of memory."));
+    ck_assert(!verdict_has(&comparison, "as correct as"));
+    comparison.shares_failed = NULL; // not on the heap
+}
+END_TEST
+
+START_TEST(what_no_single_device_computes_is_not_judged)
+{
+    struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900)};
+    struct ls_comparison comparison = of(runs, 2);
+    comparison.basis = LS_BASIS_MIXED;
+    comparison.rounding_spread = comparison.rounding_spread_first_ten = NAN;
+    runs[1].loss_deviation = runs[1].loss_deviation_first_ten = NAN;
+    ck_assert(verdict_has(&comparison, "ring was not compared with one device"));
+    ck_assert(!verdict_has(&comparison, "as correct as"));
+}
+END_TEST
+
 START_TEST(several_are_equally_correct)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900),
@@ -627,6 +676,8 @@ int main(void)
     tcase_add_test(tests, waiting_for_data_is_input_bound);
     tcase_add_test(tests, limits_are_what_takes_the_step);
     tcase_add_test(tests, rounding_is_told_from_mistakes);
+    tcase_add_test(tests, runs_with_shares_of_their_own_are_held_against_the_same_shares);
+    tcase_add_test(tests, what_no_single_device_computes_is_not_judged);
     tcase_add_test(tests, several_are_equally_correct);
     tcase_add_test(tests, another_batch_is_not_compared);
     tcase_add_test(tests, who_reached_the_target_first_is_named);

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The hidden runs.
+#include "tools/compare/yardstick.h"
+
+#include <stdlib.h>
+
+static enum ls_basis basis_of(uint32_t statistics)
+{
+    switch (statistics) {
+    case 0: return LS_BASIS_HALVES;
+    case COMPARE_OF_SHARES: return LS_BASIS_SHARES;
+    case COMPARE_SYNCHRONIZED: return LS_BASIS_WHOLE;
+    default: return LS_BASIS_MIXED;
+    }
+}
+
+// A run of one device that nobody asked for. `like`: whose threads it has, so that each share has
+// the bits that a replica's has.
+static enum ls_status add(struct compare_race *race, size_t like, uint32_t shares,
+                          enum compare_nudge nudge, const char *note)
+{
+    struct compare_entry entry = race->runners[like].entry;
+    entry.strategy = COMPARE_REFERENCE;
+    entry.replicas = 1;
+    entry.microbatches = shares;
+    entry.nudge = nudge;
+    entry.note = note;
+    return compare_race_add(race, &entry, true);
+}
+
+static size_t find_shares(const struct compare_race *race, uint32_t shares)
+{
+    for (size_t i = 0; i < race->count; i++)
+        if (race->runners[i].hidden && race->runners[i].entry.microbatches == shares)
+            return i;
+    return SIZE_MAX;
+}
+
+// The same shares for each count of replicas, and once more for the largest.
+static enum ls_status add_shares(struct compare_race *race, struct compare_yardstick *yardstick,
+                                 size_t visible)
+{
+    const size_t reference = yardstick->reference;
+    size_t widest = reference;
+    for (size_t i = 0; i < visible; i++) {
+        const struct compare_entry entry = race->runners[i].entry;
+        if (entry.batch != race->runners[reference].entry.batch || entry.replicas == 1)
+            continue;
+        if (find_shares(race, entry.replicas) == SIZE_MAX) {
+            const enum ls_status status =
+                add(race, i, entry.replicas, COMPARE_NOT_NUDGED, ", the same shares");
+            if (status)
+                return status;
+        }
+        yardstick->truth_of[i] = find_shares(race, entry.replicas);
+        if (entry.replicas > race->runners[widest].entry.replicas)
+            widest = i;
+    }
+    yardstick->twin_of = yardstick->truth_of[widest];
+    yardstick->twin = race->count;
+    return add(race, widest, race->runners[widest].entry.replicas, COMPARE_NUDGE_RATE,
+               ", a rounding off");
+}
+
+enum ls_status compare_yardstick_add(struct compare_race *race, size_t reference,
+                                     struct compare_yardstick *out)
+{
+    const size_t visible = race->count;
+    *out =
+        (struct compare_yardstick){.basis = basis_of(race->runners[reference].shared->statistics),
+                                   .reference = reference,
+                                   .truth_of = calloc(visible, sizeof(*out->truth_of)),
+                                   .twin = SIZE_MAX,
+                                   .twin_of = SIZE_MAX};
+    if (!out->truth_of)
+        return LS_OUT_OF_MEMORY;
+    for (size_t i = 0; i < visible; i++)
+        out->truth_of[i] = out->basis == LS_BASIS_MIXED && race->runners[i].entry.replicas > 1
+                               ? SIZE_MAX
+                               : reference;
+    if (out->basis == LS_BASIS_MIXED)
+        return LS_OK;
+    if (out->basis == LS_BASIS_SHARES)
+        return add_shares(race, out, visible);
+    out->twin_of = reference;
+    out->twin = race->count;
+    return out->basis == LS_BASIS_HALVES
+               ? add(race, reference, 2, COMPARE_NOT_NUDGED, ", in two halves")
+               : add(race, reference, 1, COMPARE_NUDGE_WEIGHTS, ", a rounding off");
+}
+
+const char *compare_yardstick_text(const struct compare_yardstick *yardstick)
+{
+    switch (yardstick->basis) {
+    case LS_BASIS_HALVES: return ", and the reference in two halves";
+    case LS_BASIS_SHARES: return ", and one device with the same shares, twice";
+    case LS_BASIS_WHOLE: return ", and the reference twice";
+    default: return "";
+    }
+}
+
+void compare_yardstick_finish(struct compare_yardstick *yardstick)
+{
+    free(yardstick->truth_of);
+    *yardstick = (struct compare_yardstick){.twin = SIZE_MAX};
+}
