@@ -84,6 +84,8 @@ static enum ls_status evaluate(const struct arguments *arguments, struct ls_run 
     if (!status && weights)
         status = ls_load_weights(model, weights);
     if (!status)
+        run_options_warn_untrained(model, "evaluate");
+    if (!status)
         status =
             ls_evaluate(model, data, batch ? batch : replica_batch * ls_run_replicas(run), &scores);
     if (!status) {

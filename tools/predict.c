@@ -50,6 +50,8 @@ static enum ls_status predict(const struct arguments *arguments, struct ls_run *
         status = ls_model_open(run, arguments_text(arguments, "model"), data, &model);
     if (!status && weights)
         status = ls_load_weights(model, weights);
+    if (!status)
+        run_options_warn_untrained(model, "predict");
     const uint64_t start = ls_clock_ns();
     if (!status)
         status = ls_predict_to_file(model, data,

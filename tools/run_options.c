@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/plugin/plugin.h"
+#include "core/train/model.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -91,4 +92,13 @@ enum ls_status run_options_need(const struct arguments *arguments, const char *n
         return LS_OK;
     ls_error("usage", "--%s is missing, for example --%s=%s", name, name, example);
     return LS_USAGE;
+}
+
+void run_options_warn_untrained(const struct ls_model *model, const char *command)
+{
+    if (!model->weights && ls_model_parameters(model))
+        ls_warn(command,
+                "the weights are untrained: model '%s' comes with none; give trained ones with "
+                "--initial-weights=FILE",
+                model->source);
 }

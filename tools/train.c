@@ -142,8 +142,10 @@ struct inputs {
     struct ls_model *model;
     struct ls_data *train, *validation;
     struct ls_callbacks *opened[ARGUMENTS_MAX + 2]; // those of --callback and --tensorboard
-    struct ls_callbacks callbacks[ARGUMENTS_MAX + 2]; // what ls_fit calls
+    struct ls_callbacks callbacks[ARGUMENTS_MAX + 3]; // what ls_fit calls
     uint32_t callback_count;
+    const char
+        *unvalidated; // dataset that has nothing to validate on; NULL: it has, or nobody asks
 };
 
 static enum ls_status read_checkpoints(const struct arguments *arguments,
@@ -247,11 +249,7 @@ static enum ls_status open_data(const struct arguments *arguments, struct inputs
         status = ls_data_open(dataset, "train", &inputs->train);
     if (!status && validation)
         status = ls_data_open(dataset, "validation", &inputs->validation);
-    if (!status && validation && !inputs->validation)
-        ls_info("train",
-                "no validation: '%s' is one split; validation_split=0.1 sets its last "
-                "tenth aside for it",
-                dataset);
+    inputs->unvalidated = !status && validation && !inputs->validation ? dataset : NULL;
     return status;
 }
 
@@ -298,12 +296,27 @@ static enum ls_status open_callbacks(const struct arguments *arguments, struct i
     return open_callback(inputs, tensorboard);
 }
 
+// Once nothing is wrong any more: a hint in front of an error would look like its cause.
+static enum ls_status say_unvalidated(void *context, const struct ls_fit_state *state)
+{
+    const struct inputs *inputs = context;
+    (void)state;
+    if (inputs->unvalidated)
+        ls_info("train",
+                "no validation: '%s' is one split; validation_split=0.1 sets its last "
+                "tenth aside for it",
+                inputs->unvalidated);
+    return LS_OK;
+}
+
 static enum ls_status train(const struct arguments *arguments, struct inputs *inputs,
                             struct ls_fit_options *options)
 {
     const char *save = arguments_text(arguments, "save-weights");
     interrupt_run(inputs->run);
     options->validation = inputs->validation;
+    inputs->callbacks[inputs->callback_count++] =
+        (struct ls_callbacks){.context = inputs, .on_train_begin = say_unvalidated};
     options->callbacks = inputs->callbacks;
     options->callback_count = inputs->callback_count;
     enum ls_status status = ls_fit(inputs->model, inputs->train, options);

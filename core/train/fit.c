@@ -112,6 +112,62 @@ static enum ls_status check(struct ls_fit *fit)
     return status;
 }
 
+// Elements of a channel in one example; 0: the operation is no normalization by statistics of a share.
+static int64_t normalized_elements(const struct ls_operation *operation)
+{
+    if (operation->op != LS_OP_BATCH_NORMALIZATION)
+        return 0;
+    return ls_shape_elements(&operation->inputs[0]->shape, 1) /
+           ls_shape_elements(&operation->inputs[1]->shape, 1);
+}
+
+static const char *first_lone_layer(const struct ls_graph *graph)
+{
+    for (uint32_t i = 0; i < graph->operation_count; i++)
+        if (normalized_elements(&graph->operations[i]) == 1)
+            return graph->layers[graph->operations[i].layer].name;
+    return NULL;
+}
+
+// One value equals its mean: the layer gives beta, whatever comes in, and no gradient goes through.
+static void warn_of_lone_examples(const struct ls_fit *fit)
+{
+    struct ls_model *model = fit->model;
+    const uint64_t examples = ls_data_count(fit->train);
+    const uint64_t world = ls_cluster_world(fit->run->cluster);
+    const uint64_t blocks = world * (fit->options->microbatches ? fit->options->microbatches : 1);
+    const uint64_t batches[] = {least(examples, fit->global_batch), examples % fit->global_batch};
+    const char *layer = model->told_of_lone ? NULL : first_lone_layer(model->graph);
+    for (int i = 0; layer && i < 2; i++) {
+        const uint64_t least_size = batches[i] / blocks, larger = batches[i] % blocks;
+        const uint64_t lone = least_size == 1 ? blocks - larger : least_size == 0 ? larger : 0;
+        if (!lone)
+            continue;
+        ls_warn(
+            "fit",
+            "layer '%s': %llu of the %llu shares of %s (%llu example%s) have a single example, "
+            "whose variance is 0: the layer gives beta, whatever comes in, and layers before it "
+            "learn nothing from such a share; use %s",
+            layer, (unsigned long long)lone, (unsigned long long)blocks,
+            i ? "the last batch of an epoch" : "a batch", (unsigned long long)batches[i],
+            batches[i] == 1 ? "" : "s",
+            i ? "a batch that divides the examples, or limit=" : "a larger batch");
+        model->told_of_lone = true;
+        return;
+    }
+}
+
+// What is no error, once there is none.
+static void say_notes(struct ls_fit *fit)
+{
+    struct ls_model *model = fit->model;
+    if (model->skipped)
+        ls_info("weights", "%s", model->skipped);
+    free(model->skipped);
+    model->skipped = NULL;
+    warn_of_lone_examples(fit);
+}
+
 // Goes on in the epoch where the last fit ended, if the order of its examples is the same; else a new one begins.
 static void continue_order(struct ls_fit *fit)
 {
@@ -401,8 +457,10 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
     if (!status)
         status = prepare(&fit);
     fit.steps_before = fit.steps_reached = model->steps_done; // preparing may have taken some back
-    if (!status)
+    if (!status) {
+        say_notes(&fit);
         status = ls_fit_begin_training(&fit);
+    }
     if (!status)
         status = ls_fit_run_epochs(&fit);
     status = ls_run_end_interruption(model->run, status);

@@ -22,49 +22,32 @@ static const struct ls_plugin_option huber_options[] = {
     {NULL, NULL, NULL, NULL},
 };
 
-const struct ls_loss_name ls_losses[] = {
-    {"sparse_categorical_crossentropy", LS_LOSS_SPARSE, sparse_options},
-    {"mean_squared_error", LS_LOSS_SQUARED, NULL},
-    {"mse", LS_LOSS_SQUARED, NULL},
-    {"categorical_crossentropy", LS_LOSS_CATEGORICAL, smoothed_options},
-    {"binary_crossentropy", LS_LOSS_BINARY, smoothed_options},
-    {"mean_absolute_error", LS_LOSS_ABSOLUTE, NULL},
-    {"mae", LS_LOSS_ABSOLUTE, NULL},
-    {"mean_absolute_percentage_error", LS_LOSS_PERCENTAGE, NULL},
-    {"mape", LS_LOSS_PERCENTAGE, NULL},
-    {"mean_squared_logarithmic_error", LS_LOSS_LOGARITHMIC, NULL},
-    {"msle", LS_LOSS_LOGARITHMIC, NULL},
-    {"huber", LS_LOSS_HUBER, huber_options},
-    {"log_cosh", LS_LOSS_LOG_COSH, NULL},
-    {"kl_divergence", LS_LOSS_DIVERGENCE, NULL},
-    {"poisson", LS_LOSS_POISSON, NULL},
-    {"hinge", LS_LOSS_HINGE, NULL},
-    {"squared_hinge", LS_LOSS_SQUARED_HINGE, NULL},
-    {"categorical_hinge", LS_LOSS_CATEGORICAL_HINGE, NULL},
-    {"cosine_similarity", LS_LOSS_COSINE, NULL},
-    {NULL, 0, NULL},
-};
+// Each once: the table and the names in it.
+#define LOSSES(LOSS)                                                        \
+    LOSS("sparse_categorical_crossentropy", LS_LOSS_SPARSE, sparse_options) \
+    LOSS("mean_squared_error", LS_LOSS_SQUARED, NULL)                       \
+    LOSS("mse", LS_LOSS_SQUARED, NULL)                                      \
+    LOSS("categorical_crossentropy", LS_LOSS_CATEGORICAL, smoothed_options) \
+    LOSS("binary_crossentropy", LS_LOSS_BINARY, smoothed_options)           \
+    LOSS("mean_absolute_error", LS_LOSS_ABSOLUTE, NULL)                     \
+    LOSS("mae", LS_LOSS_ABSOLUTE, NULL)                                     \
+    LOSS("mean_absolute_percentage_error", LS_LOSS_PERCENTAGE, NULL)        \
+    LOSS("mape", LS_LOSS_PERCENTAGE, NULL)                                  \
+    LOSS("mean_squared_logarithmic_error", LS_LOSS_LOGARITHMIC, NULL)       \
+    LOSS("msle", LS_LOSS_LOGARITHMIC, NULL)                                 \
+    LOSS("huber", LS_LOSS_HUBER, huber_options)                             \
+    LOSS("log_cosh", LS_LOSS_LOG_COSH, NULL)                                \
+    LOSS("kl_divergence", LS_LOSS_DIVERGENCE, NULL)                         \
+    LOSS("poisson", LS_LOSS_POISSON, NULL)                                  \
+    LOSS("hinge", LS_LOSS_HINGE, NULL)                                      \
+    LOSS("squared_hinge", LS_LOSS_SQUARED_HINGE, NULL)                      \
+    LOSS("categorical_hinge", LS_LOSS_CATEGORICAL_HINGE, NULL)              \
+    LOSS("cosine_similarity", LS_LOSS_COSINE, NULL)
+#define ENTRY(name, function, options) {name, function, options},
+#define NAME(name, function, options) name,
 
-const char *const ls_loss_names[] = {"sparse_categorical_crossentropy",
-                                     "mean_squared_error",
-                                     "mse",
-                                     "categorical_crossentropy",
-                                     "binary_crossentropy",
-                                     "mean_absolute_error",
-                                     "mae",
-                                     "mean_absolute_percentage_error",
-                                     "mape",
-                                     "mean_squared_logarithmic_error",
-                                     "msle",
-                                     "huber",
-                                     "log_cosh",
-                                     "kl_divergence",
-                                     "poisson",
-                                     "hinge",
-                                     "squared_hinge",
-                                     "categorical_hinge",
-                                     "cosine_similarity",
-                                     NULL};
+const struct ls_loss_name ls_losses[] = {LOSSES(ENTRY){NULL, 0, NULL}};
+const char *const ls_loss_names[] = {LOSSES(NAME) NULL};
 
 const struct ls_loss_name *ls_loss_find(const char *name)
 {

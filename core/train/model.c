@@ -147,6 +147,7 @@ void ls_model_close(struct ls_model *model)
     ls_graph_destroy(model->graph);
     json_decref(model->json);
     free(model->losses);
+    free(model->skipped);
     free(model->epochs);
     free(model->source);
     free(model);

@@ -58,6 +58,9 @@ struct ls_model {
     bool assigned; // variables were set on the host, and the session does not have them yet
     const char
         *refused; // why it may not be trained or evaluated before it is compiled anew; NULL: it may
+    char *
+        skipped; // what of the file with its weights was not read, for the next fit to say; NULL: nothing
+    bool told_of_lone; // examples
     float *losses; // of the last fit
     size_t loss_count;
     struct ls_epoch *epochs; // of the last fit

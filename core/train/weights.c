@@ -175,9 +175,8 @@ static enum ls_status match_names(const struct ls_model *model, const char *path
 
 // A checkpoint may hold more than the model: layers that were cut off, or what a framework keeps.
 static void name_extra(const struct ls_model *model, const char *path,
-                       const struct ls_safetensors *file, bool keras, const bool *known)
+                       const struct ls_safetensors *file, const bool *known)
 {
-    const char *skipped = keras ? ls_safetensors_text(file, LS_KERAS_SKIPPED) : NULL;
     char names[NAMED_EXTRA * 80] = "";
     size_t length = 0, extra = 0;
     for (size_t i = 0; i < ls_safetensors_count(file); i++) {
@@ -190,11 +189,26 @@ static void name_extra(const struct ls_model *model, const char *path,
     if (extra)
         ls_warn("weights", "'%s': model '%s' does not have %zu of the file's tensors: %s%s", path,
                 model->source, extra, names, extra > NAMED_EXTRA ? ", ..." : "");
-    if (skipped && strcmp(skipped, "0") != 0)
-        ls_info("weights",
-                "'%s': the state of its optimizer (%s tensors) is not read; training begins with a "
-                "new one",
-                path, skipped);
+}
+
+// Only a fit says what that means.
+static enum ls_status note_skipped(struct ls_model *model, const char *path,
+                                   const struct ls_safetensors *file, bool keras)
+{
+    const char *skipped = keras ? ls_safetensors_text(file, LS_KERAS_SKIPPED) : NULL;
+    free(model->skipped);
+    model->skipped = NULL;
+    if (!skipped || strcmp(skipped, "0") == 0)
+        return LS_OK;
+    const size_t bytes = strlen(path) + strlen(skipped) + 96;
+    model->skipped = malloc(bytes);
+    if (!model->skipped)
+        return LS_OUT_OF_MEMORY;
+    snprintf(model->skipped, bytes,
+             "'%s': the state of its optimizer (%s tensors) is not read; training begins with a "
+             "new one",
+             path, skipped);
+    return LS_OK;
 }
 
 static void name_converted(const char *path, const struct ls_safetensors *file, const size_t *found,
@@ -255,7 +269,7 @@ static enum ls_status match(const struct ls_model *model, const char *path,
         }
     if (status)
         return status;
-    name_extra(model, path, file, keras, known);
+    name_extra(model, path, file, known);
     name_converted(path, file, found, graph->parameter_count);
     return LS_OK;
 }
@@ -279,6 +293,8 @@ enum ls_status ls_take_weights(struct ls_model *model, const char *path,
             memcpy(model->weights[i], ls_safetensors_get(file, found[i])->data,
                    (size_t)ls_shape_elements(&model->graph->parameters[i]->shape, 1) *
                        sizeof(float));
+    if (!status)
+        status = note_skipped(model, path, file, keras);
     free(found);
     free(known);
     return status;

@@ -159,6 +159,8 @@ class Files(KerasTest):
         outcome = self.done(*TRAIN, "--model=small.keras")
         self.assertIn("from the file's compile_config: optimizer sgd:", outcome.err)
         self.assertIn("the state of its optimizer (", outcome.err)
+        for command in (("evaluate", DATA), ("predict", DATA, "--out=out.npy"), ("summary",)):  # that need none
+            self.assertNotIn("the state of its optimizer", self.done(*command, "--model=small.keras").err)
         outcome = self.done(*TRAIN, "--model=small.h5")
         self.assertIn("learning_rate=0.5,momentum=0.25", outcome.err)
 

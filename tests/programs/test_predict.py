@@ -116,6 +116,16 @@ class Predictions(PredictTest):
         for i, value in enumerate(train[1]):  # the training set is the first examples of the test set here
             self.assertAlmostEqual(value, test[1][i], delta=1e-6)
 
+    def test_untrained_weights_are_said(self):
+        weights = self.path("w.safetensors")
+        self.train(self.data, "--model=mlp", "--steps=1", "--validation=off", "--save-weights=" + weights)
+        for command in (("predict", "--out=" + self.path("out.npy")), ("evaluate",)):
+            for given in ((), ("--initial-weights=" + weights,)):
+                outcome = self.lockstep(*command, self.data, "--model=mlp", *given)
+                self.assertEqual(outcome.code, DONE, outcome.err)
+                said = [line for line in outcome.err.splitlines() if "weights are untrained" in line]
+                self.assertEqual(len(said), 0 if given else 1, outcome.err)
+
     def test_csv_has_the_same_values_a_line_an_example(self):
         shape, values = self.predict(self.data, "--model=mlp", "--replicas=2")
         self.predict(self.data, "--model=mlp", "--replicas=2", out="out.csv")

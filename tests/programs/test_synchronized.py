@@ -158,6 +158,31 @@ class Synchronized(ProgramTest):
             done = self.lockstep("evaluate", *self.setting("all"), *options[3:], "--replicas=2")
             self.assertEqual(done.code, DONE, done.err)
 
+    def test_shares_of_a_single_example_are_warned_of(self):
+        # The convolution's normalization has 16 positions of an example, the dense layer's one value.
+        for name, options, says in (
+                ("own", ("--batch=5", "--replicas=3", "--strategy=ring"), "1 of the 3 shares of a batch (5 examples)"),
+                ("own", ("--batch=5", "--microbatches=3"), "1 of the 3 shares of a batch (5 examples)"),
+                ("own", ("--batch=11",), "1 of the 1 shares of the last batch of an epoch (1 example)"),
+                ("own", ("--batch=6", "--replicas=3"), "1 of the 3 shares of the last batch of an epoch (5 examples)"),
+                ("own", ("--batch=23", "--replicas=3"), None),
+                ("all", ("--batch=5", "--replicas=3"), None)):
+            with self.subTest(name=name, options=options):
+                done = self.lockstep("train", "--quiet", *self.setting(name), *options, "--epochs=2")
+                self.assertEqual(done.code, DONE, done.err)
+                said = [line for line in done.err.splitlines() if "single example" in line]
+                self.assertEqual(len(said), 1 if says else 0, done.err)
+                if says:
+                    self.assertIn("layer 'second': " + says, said[0])
+
+    def test_a_hint_does_not_precede_an_error(self):
+        setting = self.setting("own")
+        done = self.lockstep("train", *setting, "--steps=1")
+        self.assertEqual(done.code, DONE, done.err)
+        self.assertIn("validation_split=", done.err)
+        self.refused(USAGE, "train", *setting, "--replicas=50", says=("--replicas",))
+        self.refused(USAGE, "compare", *setting, "--strategies=ring", "--replicas=50", says=("--replicas",))
+
     def test_a_replica_that_fails_or_hangs_ends_the_run(self):
         for strategy in ("ring", "central-storage", "parameter-server:mode=sync"):
             for after in (100, 107, 113):

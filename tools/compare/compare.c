@@ -134,6 +134,8 @@ struct comparing {
     size_t reference; // runner
     struct compare_yardstick yardstick;
     bool default_list; // of strategies
+    const char
+        *unvalidated; // dataset that has nothing to validate on; NULL: it has, or nobody asks
     bool reference_is_ours; // nobody asked for it
     size_t *item_of; // item of the list of each runner; SIZE_MAX: ours
 };
@@ -589,7 +591,7 @@ static enum ls_status look_at_validation(struct comparing *comparing)
                  compare_metric_text(comparing->target.metric), dataset);
         return LS_USAGE;
     }
-    ls_info("compare", "no validation: '%s' is one split; add validation_split=", dataset);
+    comparing->unvalidated = dataset;
     comparing->setting.validation = false;
     return LS_OK;
 }
@@ -615,6 +617,9 @@ static enum ls_status run(const struct arguments *arguments)
     if (status == LS_INTERRUPTED)
         ls_error("compare", "interrupted before the first step");
     if (!status) {
+        if (comparing.unvalidated)
+            ls_info("compare", "no validation: '%s' is one split; add validation_split=",
+                    comparing.unvalidated);
         print_setting(&comparing);
         enum ls_status ran = compare_race_run(&comparing.race);
         if (!ran && comparing.speed_steps)

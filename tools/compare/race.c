@@ -239,7 +239,8 @@ static void read_messages(struct compare_race *race, struct compare_runner *runn
                 strdup(text + (strncmp(text, OPTION_PREFIX, strlen(OPTION_PREFIX)) == 0
                                    ? strlen(OPTION_PREFIX)
                                    : 0));
-        else if (!runner->entry.timed && strncmp(line, WARNING_PREFIX, strlen(WARNING_PREFIX)) == 0)
+        else if (!runner->entry.timed && !runner->hidden &&
+                 strncmp(line, WARNING_PREFIX, strlen(WARNING_PREFIX)) == 0)
             keep_warning(race, line + strlen(WARNING_PREFIX));
     }
     if (file)
