@@ -125,20 +125,21 @@ static enum ls_status find_place(const struct ls_build *build, const struct ls_t
                                  struct ls_value *value)
 {
     const struct ls_parameter_plan *plan = build->plan;
+    const uint32_t place = ls_plan_find(plan, parameter->name);
 
-    for (uint32_t i = 0; i < plan->place_count; i++) {
-        const struct ls_tensor *planned = plan->places[i].parameter;
-        if (strcmp(planned->name, parameter->name) != 0 ||
-            !ls_shape_equal(&planned->shape, &parameter->shape))
-            continue;
-        value->place = i;
-        value->offset = plan->places[i].offset;
-        value->layout = plan->places[i].layout;
-        return LS_OK;
+    if (place == LS_NO_PLACE ||
+        !ls_shape_equal(&plan->places[place].parameter->shape, &parameter->shape)) {
+        ls_error(build->graph->name,
+                 "the parameter plan has no place for '%s'; make it from this model",
+                 parameter->name);
+        return LS_BAD_INPUT;
     }
-    ls_error(build->graph->name,
-             "the parameter plan has no place for '%s'; make it from this model", parameter->name);
-    return LS_BAD_INPUT;
+    value->place = place;
+    value->offset = plan->places[place].offset;
+    value->layout = plan->places[place].layout;
+    value->next = build->of_place[place];
+    build->of_place[place] = (uint32_t)(value - build->buffers->values);
+    return LS_OK;
 }
 
 // A plan that does not train has none; then no program keeps such an operation.
@@ -202,7 +203,13 @@ static enum ls_status check_batch(const struct ls_build *build)
 
 static enum ls_status make_values(struct ls_build *build)
 {
+    const uint32_t places = build->plan->place_count;
     enum ls_status status = check_batch(build);
+    build->of_place = malloc(((size_t)places + 1) * sizeof(*build->of_place));
+    if (!build->of_place)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < places; i++)
+        build->of_place[i] = LS_NO_VALUE;
     for (uint32_t i = 0; i < build->graph->tensor_count && !status; i++) {
         struct ls_value *value = add_value(build->buffers);
         if (!value)
@@ -331,6 +338,7 @@ enum ls_status ls_build_program(struct ls_parameter_plan *plan, const struct ls_
         status = prepare_nodes(&build);
     }
     free(build.nodes);
+    free(build.of_place);
     if (status) {
         ls_program_destroy(build.program);
         return status;

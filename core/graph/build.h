@@ -37,7 +37,10 @@ struct ls_value {
     uint64_t offset; // bytes from the start of its home
     uint32_t
         place; // of parameters, their gradients and shadows; of inputs, seeds and totals: which one
+    uint32_t next; // another value of the same place of parameters; LS_NO_VALUE: none
     uint32_t converted_from; // LS_NO_VALUE: none
+    uint32_t readers; // how often nodes that are not removed read it; of ls_rewrite()
+    uint64_t reader_sum; // of the indexes of those nodes: where there is one, which
     bool needed; // a node that was not dropped reads it
     bool loss_reads; // the loss operation reads it
     bool written; // gradient of a parameter, or the loss's sums: a step writes it already
@@ -98,6 +101,7 @@ struct ls_build {
     bool choosing; // only forward, and master layouts are chosen on the way
     struct ls_node *nodes;
     uint32_t node_count;
+    uint32_t *of_place; // by place, the first of its values; LS_NO_VALUE: none
     struct ls_program *program;
     struct ls_program_buffers *buffers; // of the program
 };

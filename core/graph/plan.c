@@ -12,12 +12,34 @@
 
 // ---- Creating ----
 
-static bool has_place(const struct ls_parameter_plan *plan, const struct ls_tensor *parameter)
+// Where the graph has its parameters, by id of the tensor.
+struct uses {
+    uint32_t first_reader; // operation; UINT32_MAX: none
+    uint32_t last_contribution; // operation that writes a gradient of it, and one more; 0: none
+    uint32_t last_writer; // the last that writes its gradient in the flat buffer
+    bool placed;
+};
+
+static struct uses *find_uses(const struct ls_graph *graph)
 {
-    for (uint32_t i = 0; i < plan->place_count; i++)
-        if (plan->places[i].parameter == parameter)
-            return true;
-    return false;
+    struct uses *uses = calloc((size_t)graph->tensor_count + 1, sizeof(*uses));
+    for (uint32_t i = 0; uses && i < graph->tensor_count; i++)
+        uses[i].first_reader = UINT32_MAX;
+    for (uint32_t i = 0; uses && i < graph->operation_count; i++) {
+        const struct ls_operation *operation = &graph->operations[i];
+        for (uint32_t k = 0; k < operation->input_count; k++)
+            if (uses[operation->inputs[k]->id].first_reader == UINT32_MAX)
+                uses[operation->inputs[k]->id].first_reader = i;
+        for (uint32_t k = 0; k < operation->output_count; k++) {
+            const struct ls_tensor *output = operation->outputs[k];
+            if (!output->gradient_of)
+                continue;
+            uses[output->gradient_of->id].last_contribution = i + 1;
+            if (output->role == LS_ROLE_PARAMETER_GRADIENT)
+                uses[output->gradient_of->id].last_writer = i;
+        }
+    }
+    return uses;
 }
 
 static void add_place(struct ls_parameter_plan *plan, const struct ls_tensor *parameter, bool plain)
@@ -31,38 +53,16 @@ static void add_place(struct ls_parameter_plan *plan, const struct ls_tensor *pa
         place->layout = ls_plain_layout(&desc);
 }
 
-// Whether an operation before `index` reads the parameter: its gradient is complete only there.
-static bool read_before(const struct ls_graph *graph, uint32_t index,
-                        const struct ls_tensor *parameter)
-{
-    for (uint32_t i = 0; i < index; i++)
-        for (uint32_t k = 0; k < graph->operations[i].input_count; k++)
-            if (graph->operations[i].inputs[k] == parameter)
-                return true;
-    return false;
-}
-
-// Whether an operation from `first` on contributes to the statistic, too.
-static bool written_from(const struct ls_graph *graph, uint32_t first,
-                         const struct ls_tensor *parameter)
-{
-    for (uint32_t i = first; i < graph->operation_count; i++)
-        for (uint32_t k = 0; k < graph->operations[i].output_count; k++)
-            if (graph->operations[i].outputs[k]->gradient_of == parameter)
-                return true;
-    return false;
-}
-
 // The order in which forward finishes them.
 static void order_statistics(struct ls_parameter_plan *plan, const struct ls_graph *graph,
-                             bool plain)
+                             const struct uses *uses, bool plain)
 {
     for (uint32_t i = 0; i < graph->operation_count; i++) {
         const struct ls_operation *operation = &graph->operations[i];
         for (uint32_t k = 0; k < operation->output_count; k++) {
             const struct ls_tensor *of = operation->outputs[k]->gradient_of;
             if (operation->outputs[k]->role == LS_ROLE_PARAMETER_GRADIENT &&
-                of->zone == LS_ZONE_STATISTICS && !written_from(graph, i + 1, of))
+                of->zone == LS_ZONE_STATISTICS && uses[of->id].last_contribution == i + 1)
                 add_place(plan, of, plain);
         }
     }
@@ -70,26 +70,30 @@ static void order_statistics(struct ls_parameter_plan *plan, const struct ls_gra
 
 // The order in which backward finishes gradients: operations from the last to the first. The same
 // with and without backward operations in the graph.
-static void order_trained(struct ls_parameter_plan *plan, const struct ls_graph *graph, bool plain)
+static void order_trained(struct ls_parameter_plan *plan, const struct ls_graph *graph,
+                          struct uses *uses, bool plain)
 {
     for (uint32_t i = graph->operation_count; i > 0; i--) {
         const struct ls_operation *operation = &graph->operations[i - 1];
         for (uint32_t k = 0; k < operation->input_count && !operation->backward; k++) {
             const struct ls_tensor *input = operation->inputs[k];
             if (input->role == LS_ROLE_PARAMETER && input->zone == LS_ZONE_TRAINED &&
-                !has_place(plan, input) && !read_before(graph, i - 1, input))
+                !uses[input->id].placed && uses[input->id].first_reader == i - 1) {
                 add_place(plan, input, plain);
+                uses[input->id].placed = true;
+            }
         }
     }
     for (uint32_t i = 0; i < graph->parameter_count; i++)
-        if (graph->parameters[i]->zone == LS_ZONE_TRAINED && !has_place(plan, graph->parameters[i]))
+        if (graph->parameters[i]->zone == LS_ZONE_TRAINED && !uses[graph->parameters[i]->id].placed)
             add_place(plan, graph->parameters[i], plain);
 }
 
-static void order_places(struct ls_parameter_plan *plan, const struct ls_graph *graph, bool plain)
+static void order_places(struct ls_parameter_plan *plan, const struct ls_graph *graph,
+                         struct uses *uses, bool plain)
 {
-    order_statistics(plan, graph, plain);
-    order_trained(plan, graph, plain);
+    order_statistics(plan, graph, uses, plain);
+    order_trained(plan, graph, uses, plain);
     plan->reduced_count = plan->place_count;
     for (uint32_t i = 0; i < graph->parameter_count; i++)
         if (graph->parameters[i]->zone == LS_ZONE_FROZEN)
@@ -131,19 +135,39 @@ static void settle_offsets(struct ls_parameter_plan *plan)
     }
 }
 
-// The last operation that writes the gradient of a place.
-static uint32_t last_writer(const struct ls_graph *graph, const struct ls_tensor *parameter)
+static int by_name(const void *a, const void *b)
 {
-    for (uint32_t i = graph->operation_count; i > 0; i--)
-        for (uint32_t k = 0; k < graph->operations[i - 1].output_count; k++)
-            if (graph->operations[i - 1].outputs[k]->role == LS_ROLE_PARAMETER_GRADIENT &&
-                graph->operations[i - 1].outputs[k]->gradient_of == parameter)
-                return i - 1;
-    return 0;
+    const struct ls_parameter_place *const *p = a, *const *q = b;
+    return strcmp((*p)->parameter->name, (*q)->parameter->name);
+}
+
+static enum ls_status sort_names(struct ls_parameter_plan *plan)
+{
+    plan->by_name = malloc(((size_t)plan->place_count + 1) * sizeof(*plan->by_name));
+    if (!plan->by_name)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < plan->place_count; i++)
+        plan->by_name[i] = &plan->places[i];
+    qsort(plan->by_name, plan->place_count, sizeof(*plan->by_name), by_name);
+    return LS_OK;
+}
+
+static int compare_name(const void *name, const void *place)
+{
+    const struct ls_parameter_place *const *of = place;
+    return strcmp(name, (*of)->parameter->name);
+}
+
+uint32_t ls_plan_find(const struct ls_parameter_plan *plan, const char *name)
+{
+    const struct ls_parameter_place **found =
+        bsearch(name, plan->by_name, plan->place_count, sizeof(*plan->by_name), compare_name);
+    return found ? (uint32_t)(*found - plan->places) : LS_NO_PLACE;
 }
 
 // In the order of the operations, which is that of the steps.
-static enum ls_status list_totals(struct ls_parameter_plan *plan, const struct ls_graph *graph)
+static enum ls_status list_totals(struct ls_parameter_plan *plan, const struct ls_graph *graph,
+                                  const struct uses *uses)
 {
     const bool trains =
         graph->operation_count > 0 && graph->operations[graph->operation_count - 1].backward;
@@ -157,7 +181,7 @@ static enum ls_status list_totals(struct ls_parameter_plan *plan, const struct l
             if (tensor->role != LS_ROLE_TOTAL)
                 continue;
             while (place < plan->reduced_count &&
-                   last_writer(graph, plan->places[place].parameter) < i)
+                   uses[plan->places[place].parameter->id].last_writer < i)
                 place++;
             const uint64_t count = (uint64_t)ls_shape_elements(&tensor->shape, 1);
             plan->totals[plan->total_count++] = (struct ls_total){
@@ -183,8 +207,15 @@ enum ls_status ls_plan_create(const struct ls_graph *graph, struct ls_virtual_de
         ls_plan_destroy(plan);
         return LS_OUT_OF_MEMORY;
     }
-    order_places(plan, graph, plain);
-    enum ls_status status = list_totals(plan, graph);
+    struct uses *uses = find_uses(graph);
+    enum ls_status status = uses ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status) {
+        order_places(plan, graph, uses, plain);
+        status = list_totals(plan, graph, uses);
+    }
+    free(uses);
+    if (!status)
+        status = sort_names(plan);
     if (!status && !plain)
         status = choose_layouts(plan, graph, batch);
     if (status) {
@@ -204,6 +235,7 @@ void ls_plan_destroy(struct ls_parameter_plan *plan)
         ls_device_release_kernel(plan->device, plan->shadows[i].convert);
     free(plan->shadows);
     free(plan->totals);
+    free(plan->by_name);
     free(plan->places);
     free(plan);
 }

@@ -333,13 +333,8 @@ static void choose_master(struct ls_build *build, uint32_t parameter,
     const uint32_t place = value_of(build, parameter)->place;
 
     build->plan->places[place].layout = *layout;
-    for (uint32_t i = 0; i < build->buffers->value_count; i++) {
-        struct ls_value *value = value_of(build, i);
-        // `place` numbers inputs and seeds, too.
-        if (value->place == place &&
-            (value->home == LS_HOME_PARAMETERS || value->home == LS_HOME_GRADIENTS))
-            value->layout = *layout;
-    }
+    for (uint32_t i = build->of_place[place]; i != LS_NO_VALUE; i = value_of(build, i)->next)
+        value_of(build, i)->layout = *layout;
 }
 
 // Own layouts are of one type. The master of a parameter that is read as halves lies as the same

@@ -48,6 +48,7 @@ struct ls_total {
 struct ls_parameter_plan {
     struct ls_virtual_device *device;
     struct ls_parameter_place *places;
+    const struct ls_parameter_place **by_name; // the same, sorted by name
     uint32_t place_count, reduced_count; // the first of them: not those that are frozen
     uint64_t flat_bytes; // of the parameters
     uint64_t reduced_bytes; // of the gradients, and of each state of the optimizer
@@ -59,6 +60,10 @@ struct ls_parameter_plan {
     uint32_t total_count; // 0 without backward operations
     uint64_t total_bytes;
 };
+
+#define LS_NO_PLACE UINT32_MAX
+// The place of the parameter with that name; LS_NO_PLACE: there is none.
+uint32_t ls_plan_find(const struct ls_parameter_plan *plan, const char *name);
 
 // Hash of names, offsets and layouts: equal fingerprints mean that flat buffers can be reduced as
 // they are.

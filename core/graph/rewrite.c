@@ -28,33 +28,41 @@ static bool is_result(const struct ls_build *build, uint32_t value)
            (ls_keeps_outputs(build->program) && ls_is_output(build->buffers, value));
 }
 
-// How often a value is read; `reader` (may be NULL) is set to the last node that does.
-static uint32_t count_readers(const struct ls_build *build, uint32_t value, uint32_t *reader)
+static void note_reader(struct ls_build *build, uint32_t value, uint32_t node)
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < build->node_count; i++) {
-        const struct ls_node *node = &build->nodes[i];
-        for (uint32_t k = 0; k < node->input_count && !node->removed; k++) {
-            if (node->inputs[k] != value)
-                continue;
-            count++;
-            if (reader)
-                *reader = i;
-        }
-    }
-    return count;
+    build->buffers->values[value].readers++;
+    build->buffers->values[value].reader_sum += node;
 }
 
-static void replace_value(struct ls_build *build, uint32_t old, uint32_t by)
+static void count_readers(struct ls_build *build)
 {
+    for (uint32_t i = 0; i < build->buffers->value_count; i++)
+        build->buffers->values[i].readers = build->buffers->values[i].reader_sum = 0;
     for (uint32_t i = 0; i < build->node_count; i++)
-        for (uint32_t k = 0; k < build->nodes[i].input_count; k++)
-            if (build->nodes[i].inputs[k] == old)
-                build->nodes[i].inputs[k] = by;
-    build->buffers->values[old].same_as = by;
+        for (uint32_t k = 0; k < build->nodes[i].input_count && !build->nodes[i].removed; k++)
+            note_reader(build, build->nodes[i].inputs[k], i);
+}
+
+// From here on the node reads nothing.
+static void remove_node(struct ls_build *build, uint32_t index)
+{
+    struct ls_node *node = &build->nodes[index];
+
+    node->removed = true;
+    for (uint32_t k = 0; k < node->input_count; k++) {
+        build->buffers->values[node->inputs[k]].readers--;
+        build->buffers->values[node->inputs[k]].reader_sum -= index;
+    }
 }
 
 // ---- Identities ----
+
+// Reads what stands for inputs that an identity made. Nodes are visited in order, so that is known.
+static void follow_inputs(struct ls_build *build, struct ls_node *node)
+{
+    for (uint32_t k = 0; k < node->input_count; k++)
+        node->inputs[k] = ls_value_same(build->buffers, node->inputs[k]);
+}
 
 static void remove_identity(struct ls_build *build, struct ls_node *node)
 {
@@ -63,15 +71,16 @@ static void remove_identity(struct ls_build *build, struct ls_node *node)
                                   shape_of(build, node->outputs[0]), ls_build_trains(build)))
         return;
     node->removed = true;
-    replace_value(build, node->outputs[0], node->inputs[0]);
+    build->buffers->values[node->outputs[0]].same_as = node->inputs[0];
 }
 
 // ---- Given statistics ----
 
-// The parameter that a pass of training would contribute value `statistic` to; LS_NO_VALUE: none.
-static uint32_t moving_of(const struct ls_build *build, uint32_t statistic)
+// The parameter that a pass of training would contribute value `statistic` of a node to; LS_NO_VALUE: none.
+static uint32_t moving_of(const struct ls_build *build, const struct ls_node *of,
+                          uint32_t statistic)
 {
-    for (uint32_t i = 0; i < build->node_count; i++) {
+    for (uint32_t i = (uint32_t)(of - build->nodes); i < build->node_count; i++) {
         const struct ls_node *node = &build->nodes[i];
         for (uint32_t k = 0; k < node->output_count && k < node->input_count; k++) {
             const struct ls_tensor *out = build->buffers->values[node->outputs[k]].tensor;
@@ -101,7 +110,7 @@ static void take_given(struct ls_build *build, struct ls_node *node)
     for (uint32_t i = 0; i < node->output_count; i++) {
         if (ls_operation_argument(row, i, true).kind != LS_ARGUMENT_STATISTIC)
             continue;
-        const uint32_t moving = moving_of(build, node->outputs[i]);
+        const uint32_t moving = moving_of(build, node, node->outputs[i]);
         if (moving == LS_NO_VALUE)
             return;
         given.inputs[given.input_count++] = moving;
@@ -188,11 +197,11 @@ static void write_through_reshape(struct ls_build *build, uint32_t index)
         return;
     struct ls_node *producer = producer_of(build, node->inputs[0]);
     if (!producer || !has_any_shape(build, producer, 0, true) ||
-        count_readers(build, node->inputs[0], NULL) != 1)
+        build->buffers->values[node->inputs[0]].readers != 1)
         return;
     producer->outputs[0] = node->outputs[0];
     build->buffers->values[node->outputs[0]].producer = (int32_t)(producer - build->nodes);
-    node->removed = true;
+    remove_node(build, index);
 }
 
 // ---- Fusion ----
@@ -276,12 +285,12 @@ static bool fuse(struct ls_build *build, uint32_t index)
 {
     struct ls_node *node = &build->nodes[index];
     const uint32_t y = node->outputs[0];
-    uint32_t reader = 0;
+    const struct ls_value *value = &build->buffers->values[y];
 
     if (node->removed || node->fused_count == LS_MAX_FUSED ||
-        node->attributes.epilogue != LS_OP_NONE || is_result(build, y) ||
-        count_readers(build, y, &reader) != 1)
+        node->attributes.epilogue != LS_OP_NONE || is_result(build, y) || value->readers != 1)
         return false;
+    const uint32_t reader = (uint32_t)value->reader_sum;
     struct ls_node *consumer = &build->nodes[reader];
     if (consumer->attributes.epilogue != LS_OP_NONE || !device_fuses(build, node, consumer) ||
         !can_follow(build, index, consumer))
@@ -290,12 +299,14 @@ static bool fuse(struct ls_build *build, uint32_t index)
     if (fusion_of(consumer) != LS_FUSION_ADDEND)
         set_epilogue(node, consumer->op, consumer->attributes.activation,
                      consumer->attributes.activation_alpha);
-    if (extra_input(consumer, y) != LS_NO_VALUE)
+    if (extra_input(consumer, y) != LS_NO_VALUE) {
         node->inputs[node->input_count++] = extra_input(consumer, y);
+        note_reader(build, extra_input(consumer, y), index);
+    }
     node->fused[node->fused_count] = reader;
     node->fused_outputs[node->fused_count++] = y;
     node->outputs[0] = consumer->outputs[0];
-    consumer->removed = true;
+    remove_node(build, reader);
     return true;
 }
 
@@ -322,22 +333,27 @@ void ls_rewrite(struct ls_build *build)
 {
     for (uint32_t i = 0; i < build->node_count; i++)
         take_given(build, &build->nodes[i]);
-    for (uint32_t i = 0; i < build->node_count; i++)
+    for (uint32_t i = 0; i < build->node_count; i++) {
+        follow_inputs(build, &build->nodes[i]);
         remove_identity(build, &build->nodes[i]);
+    }
     follow_outputs(build);
     drop_unneeded(build);
 
     for (uint32_t i = 0; i < build->node_count; i++) {
+        follow_inputs(build, &build->nodes[i]);
         read_through_reshape(build, &build->nodes[i]);
         remove_identity(build, &build->nodes[i]);
     }
     follow_outputs(build);
     drop_unneeded(build);
+    count_readers(build);
     for (uint32_t i = 0; i < build->node_count; i++)
         write_through_reshape(build, i);
     drop_unneeded(build);
     drop_saved(build);
 
+    count_readers(build);
     for (uint32_t i = 0; i < build->node_count; i++) {
         const struct ls_node *node = &build->nodes[i];
         const bool counts = build->buffers->values[node->outputs[0]].tensor->role == LS_ROLE_COUNTS;

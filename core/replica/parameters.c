@@ -10,12 +10,9 @@
 
 static uint32_t find_place(const struct ls_replica *replica, uint32_t index)
 {
-    const struct ls_tensor *parameter = replica->graph->parameters[index];
-    for (uint32_t i = 0; i < replica->plan->place_count; i++)
-        if (replica->plan->places[i].parameter == parameter)
-            return i;
-    assert(!"every parameter of the graph has a place in the plan");
-    return 0;
+    const uint32_t place = ls_plan_find(replica->plan, replica->graph->parameters[index]->name);
+    assert(place != LS_NO_PLACE); // the plan was made from the graph
+    return place;
 }
 
 struct ls_memory ls_replica_memory(const struct ls_replica *replica, uint32_t buffer)

@@ -57,9 +57,14 @@ static uint64_t first_of(const struct ls_parameter_plan *plan, uint32_t place)
 // The place that float `at` belongs to; padding belongs to the place before it.
 static uint32_t place_at(const struct ls_parameter_plan *plan, uint64_t at)
 {
-    uint32_t place = 0;
-    while (place + 1 < plan->reduced_count && first_of(plan, place + 1) <= at)
-        place++;
+    uint32_t place = 0, end = plan->reduced_count; // the first behind it
+    while (end > place + 1) {
+        const uint32_t middle = place + (end - place) / 2;
+        if (first_of(plan, middle) <= at)
+            place = middle;
+        else
+            end = middle;
+    }
     return place;
 }
 
