@@ -152,7 +152,8 @@ struct ls_generator {
     // were made before are asked for again. A validation or prediction begins with the first
     // example of epoch 1. Calls may call nothing of Lockstep but ls_run_interrupt. A status that is
     // not LS_OK ends the training with it. Closing the data or the model waits for a call under way.
-    // The run's deadline does not apply to it: a slow generator is waited for.
+    // The run's deadline does not apply to it: a slow generator is waited for, and a warning says so
+    // after that time.
     enum ls_status (*fill)(void *context, uint64_t epoch, uint64_t first, uint64_t count,
                            void *const *inputs, void *target, uint64_t *filled);
     void *context; // the first argument of `fill`

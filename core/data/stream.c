@@ -62,6 +62,7 @@ struct ls_stream {
     pthread_t thread;
     bool started;
 
+    atomic_bool told; // that no batch comes
     uint32_t slots;
     uint64_t offsets[LS_MAX_FIELDS]; // of the fields in the memory of one share
     uint64_t share_bytes; // of all its fields, each rounded up to LS_ALIGNMENT
@@ -221,6 +222,18 @@ static bool is_written(const struct ls_stream *stream, const struct reader *read
     return atomic_load(&stream->written) != reader->taken;
 }
 
+// Examples may take as long as they like, but nobody is left to guess what a training waits for.
+static void tell_of_wait(struct ls_stream *stream, uint64_t waited_ns)
+{
+    const uint64_t patience = stream->options.patience_ns;
+    if (!patience || waited_ns < patience || atomic_exchange(&stream->told, true))
+        return;
+    ls_warn("data",
+            "no examples for %.1f s: what makes them (a function of the program, or reading files) "
+            "has not returned; the replicas wait for it",
+            (double)waited_ns * 1e-9);
+}
+
 // Waits until the next batch is there; false: stopped.
 static bool wait_for_batch(struct ls_stream *stream, struct reader *reader)
 {
@@ -229,11 +242,15 @@ static bool wait_for_batch(struct ls_stream *stream, struct reader *reader)
             return true;
         pause_core();
     }
+    const uint64_t start = ls_clock_ns(), patience = stream->options.patience_ns;
     for (;;) {
         atomic_store(&reader->sleeps, 1);
         if (atomic_load(&stream->stopped) || is_written(stream, reader))
             break;
-        ls_wait_word((const uint32_t *)&reader->sleeps, 1, SLEEP_NS);
+        ls_wait_word((const uint32_t *)&reader->sleeps, 1,
+                     patience && patience < SLEEP_NS ? patience : SLEEP_NS);
+        if (!is_written(stream, reader))
+            tell_of_wait(stream, ls_clock_ns() - start);
     }
     atomic_store(&reader->sleeps, 0);
     return !atomic_load(&stream->stopped);

@@ -31,6 +31,7 @@ struct ls_stream_options {
     uint32_t dtypes[LS_MAX_FIELDS];
     uint32_t left_out; // bit i: field i is not delivered
     bool augment; // as the dataset says
+    uint64_t patience_ns; // that replicas wait before a warning says so, once; 0: for ever
     uint64_t
         prefetch_bytes; // of all ranks of this worker; 0: default (4 MiB); never less than 3 batches
 };

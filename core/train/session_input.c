@@ -59,6 +59,7 @@ enum ls_status ls_session_open_stream(const struct ls_session *session,
     options.rank_count = count;
     options.blocks = microbatches;
     options.seed = session->run->seed;
+    options.patience_ns = session->run->deadline_ns;
     choose_fields(session, first, dataset, &options);
     return ls_stream_open(dataset, &options, out);
 }

@@ -4,6 +4,8 @@
 #include "tests/core/train/support.h"
 #include "tests/support/suite.h"
 
+#include <time.h>
+
 #define EXAMPLES 50
 #define PIXELS 16
 #define CLASSES 10
@@ -17,6 +19,7 @@ struct script {
     uint64_t from;
     int32_t label; // of example `from`; 0: as the others
     uint64_t too_few; // examples that are missing in each call
+    long sleep_ms; // in the first call
     atomic_uint calls, inside;
 };
 
@@ -32,7 +35,9 @@ static enum ls_status fill(void *context, uint64_t epoch, uint64_t first, uint64
     ck_assert_uint_eq(atomic_fetch_add(&script->inside, 1), 0); // one call at a time
     ck_assert_uint_ge(epoch, 1);
     ck_assert_uint_eq(*filled, count);
-    atomic_fetch_add(&script->calls, 1);
+    if (atomic_fetch_add(&script->calls, 1) == 0 && script->sleep_ms)
+        nanosleep(&(struct timespec){script->sleep_ms / 1000, script->sleep_ms % 1000 * 1000000},
+                  NULL);
     if (first + count > script->examples)
         *filled = script->examples - first;
     for (uint64_t i = 0; i < *filled; i++) {
@@ -166,6 +171,36 @@ START_TEST(what_it_does_wrong_ends_the_training)
 }
 END_TEST
 
+static atomic_uint waits_told;
+
+static void count_waits(void *context, uint32_t level, const char *line)
+{
+    (void)context;
+    waits_told += level == LS_LOG_WARN && strstr(line, "what makes them") != NULL;
+}
+
+// Not even one that never returns is silent; but it has all the time that it takes.
+START_TEST(a_slow_generator_is_waited_for_and_said)
+{
+    struct script script = {.examples = EXAMPLES, .sleep_ms = _i ? 600 : 0};
+    const struct ls_generator generator = generator_of(&script, true);
+    const struct ls_run_options options = {
+        .device = "reference", .threads = 1, .deadline_seconds = _i ? 0.2 : 60};
+    struct ls_run *run = NULL;
+    struct ls_data *data = NULL;
+    OK(ls_run_open(&options, &run));
+    OK(ls_data_from_generator(&generator, &data));
+    struct ls_model *model = model_of(run, "sgd");
+    waits_told = 0;
+    ls_log_set_writer(count_waits, NULL);
+    OK(ls_fit(model, data, &(struct ls_fit_options){.batch = BATCH}));
+    ck_assert_uint_eq(waits_told, _i);
+    ls_model_close(model);
+    ls_data_close(data);
+    ls_run_close(run);
+}
+END_TEST
+
 START_TEST(what_is_no_generator_is_refused)
 {
     struct script script = {.examples = EXAMPLES};
@@ -198,6 +233,7 @@ int main(void)
     tcase_add_loop_test(group, it_is_trained_on_as_the_same_examples_in_order, 0, 3);
     tcase_add_test(group, without_a_known_number_it_is_as_memory);
     tcase_add_loop_test(group, what_it_does_wrong_ends_the_training, 0, 5);
+    tcase_add_loop_test(group, a_slow_generator_is_waited_for_and_said, 0, 2);
     tcase_add_test(group, what_is_no_generator_is_refused);
     suite_add_tcase(suite, group);
     return test_suite_run(suite);
