@@ -11,7 +11,7 @@
 //
 // A field that is omitted or zero has Keras's default, with these exceptions: the rate of Dropout and
 // SpatialDropout2D, LeakyReLU's negative_slope, ELU's alpha, GaussianNoise's stddev, Rescaling's
-// scale and the sizes of ZeroPadding2D and Cropping2D are the first arguments of their macros and
+// scale and the sizes of the ZeroPadding and Cropping layers are the first arguments of their macros and
 // are used as given, even if they are zero. An option that a layer does not have is an error when
 // the model is created. Options without a field of their own go into `options`, and any layer of
 // docs/models.md can be made with it:
@@ -40,6 +40,7 @@ struct ls_layer {
     bool frozen; // Keras's trainable=False
 
     int64_t units; // Dense
+    int64_t n; // RepeatVector
 
     // Convolutions. One number sets rows and columns; *_columns overrides it for the columns.
     int64_t filters;
@@ -53,8 +54,8 @@ struct ls_layer {
 
     int64_t pool_size, pool_columns;
 
-    int64_t border[4]; // ZeroPadding2D, Cropping2D: rows above, below, columns left, right
-    int64_t size, size_columns; // UpSampling2D
+    int64_t border[4]; // ZeroPadding2D, Cropping2D: rows above, below, columns left, right; 1D: steps
+    int64_t size, size_columns; // UpSampling2D, UpSampling1D
     const char *interpolation; // UpSampling2D: "nearest" (default), "bilinear"
 
     // InputLayer: "float32" (default), "int32"; others: the policy, "mixed_bfloat16", "mixed_float16"
@@ -107,6 +108,15 @@ struct ls_layer {
 #define LS_UP_SAMPLING2D(...) {.class_name = "UpSampling2D", .size = __VA_ARGS__}               // size
 #define LS_ZERO_PADDING2D(...) {.class_name = "ZeroPadding2D", .border = {__VA_ARGS__}}         // above, below, left, right
 #define LS_CROPPING2D(...) {.class_name = "Cropping2D", .border = {__VA_ARGS__}}                // above, below, left, right
+#define LS_MAX_POOLING1D(...) {.class_name = "MaxPooling1D", .pool_size = __VA_ARGS__}          // pool_size
+#define LS_AVERAGE_POOLING1D(...) {.class_name = "AveragePooling1D", .pool_size = __VA_ARGS__}  // pool_size
+#define LS_GLOBAL_AVERAGE_POOLING1D(...) {.class_name = "GlobalAveragePooling1D", __VA_ARGS__}
+#define LS_GLOBAL_MAX_POOLING1D(...) {.class_name = "GlobalMaxPooling1D", __VA_ARGS__}
+#define LS_UP_SAMPLING1D(...) {.class_name = "UpSampling1D", .size = __VA_ARGS__}               // size
+#define LS_ZERO_PADDING1D(...) {.class_name = "ZeroPadding1D", .border = {__VA_ARGS__}}         // before, after
+#define LS_CROPPING1D(...) {.class_name = "Cropping1D", .border = {__VA_ARGS__}}                // before, after
+#define LS_REPEAT_VECTOR(...) {.class_name = "RepeatVector", .n = __VA_ARGS__}                  // n
+#define LS_IDENTITY(...) {.class_name = "Identity", __VA_ARGS__}
 #define LS_FLATTEN(...) {.class_name = "Flatten", __VA_ARGS__}
 #define LS_RESHAPE(...) {.class_name = "Reshape", .shape = {__VA_ARGS__}}                       // sizes
 #define LS_PERMUTE(...) {.class_name = "Permute", .shape = {__VA_ARGS__}}                       // dimensions, from 1

@@ -331,6 +331,22 @@ void ls_config_borders(struct ls_config *config, const char *key, int32_t missin
                        LS_CONFIG_WINDOW, ls_json_text(value, text, sizeof(text)));
 }
 
+void ls_config_ends(struct ls_config *config, const char *key, int32_t missing, int32_t out[2])
+{
+    const json_t *value = json_object_get(config->object, key);
+    bool right = !json_is_array(value) || json_array_size(value) == 2;
+    char text[SHOWN];
+
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *end = json_is_array(value) ? json_array_get(value, i) : value;
+        right = right && (!value || is_border(end));
+        out[i] = value && right ? (int32_t)json_integer_value(end) : missing;
+    }
+    if (!right)
+        ls_config_fail(config, key, "expected an integer from 0 to %d, or a list of two, got %s",
+                       LS_CONFIG_WINDOW, ls_json_text(value, text, sizeof(text)));
+}
+
 // An array that Keras wrote: {"class_name": "__numpy__", "config": {"value": [...]}}.
 static const json_t *array_value(const json_t *value)
 {

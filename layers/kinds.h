@@ -20,6 +20,10 @@ extern const struct ls_layer_kind ls_layer_add, ls_layer_subtract, ls_layer_mult
     ls_layer_stochastic_depth, ls_layer_gaussian_noise, ls_layer_rescaling, ls_layer_layer_scale,
     ls_layer_custom_scale_layer, ls_layer_normalization;
 
+extern const struct ls_layer_kind ls_layer_max_pooling1d, ls_layer_average_pooling1d,
+    ls_layer_global_average_pooling1d, ls_layer_global_max_pooling1d, ls_layer_zero_padding1d,
+    ls_layer_cropping1d, ls_layer_up_sampling1d, ls_layer_repeat_vector, ls_layer_identity;
+
 // Operations of Keras 3 that a functional model has among its layers: keras.ops.add and others. Ends
 // with one that has no class name.
 extern const struct ls_layer_kind ls_node_kinds[];

@@ -92,8 +92,6 @@ static const struct {
     {"Lambda", "a file does not hold Python code; write it with operators and keras.ops, see "
                "docs/models.md"},
     {"TimeDistributed", "Dense and the normalizations act on the last dimension without it"},
-    {"GlobalAveragePooling1D", "take keras.ops.mean(x, axis=1)"},
-    {"GlobalMaxPooling1D", "take keras.ops.max(x, axis=1)"},
     {"Random", PREPROCESSING},
     {"Resizing", PREPROCESSING},
     {"CenterCrop", PREPROCESSING},

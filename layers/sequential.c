@@ -29,7 +29,7 @@ static const struct key specs[] = {
 };
 static const struct key integers[] = {
     KEY(units),      KEY(filters),   KEY(groups),  KEY(depth_multiplier), KEY(input_dim),
-    KEY(output_dim), KEY(num_heads), KEY(key_dim), KEY(value_dim),
+    KEY(output_dim), KEY(num_heads), KEY(key_dim), KEY(value_dim),        KEY(n),
 };
 static const struct key numbers[] = {
     KEY(rate),    KEY(negative_slope), KEY(alpha),  KEY(max_value), KEY(momentum),
@@ -126,9 +126,16 @@ static enum ls_status put_shape(json_t *config, const struct ls_layer *layer)
     return failed ? LS_OUT_OF_MEMORY : status;
 }
 
+// Conv1D and others have numbers where those of images have pairs.
+static bool is_of_sequences(const struct ls_layer *layer)
+{
+    const size_t length = strlen(layer->class_name);
+    return length > 2 && strcmp(layer->class_name + length - 2, "1D") == 0;
+}
+
 static enum ls_status put_pairs(json_t *config, const struct ls_layer *layer)
 {
-    const bool one = strcmp(layer->class_name, "Conv1D") == 0;
+    const bool one = is_of_sequences(layer);
     for (size_t i = 0; i < COUNT(pairs); i++) {
         const int64_t rows = *(const int64_t *)at(layer, pairs[i].rows);
         const int64_t columns = *(const int64_t *)at(layer, pairs[i].columns);
@@ -152,16 +159,19 @@ static bool is_given(const struct ls_layer *layer, const char *key)
     return false;
 }
 
-// [[above, below], [left, right]]; zeros are no default of ZeroPadding2D and Cropping2D.
+// [[above, below], [left, right]]; or [before, after]; zeros are no default of these layers.
 static enum ls_status put_border(json_t *config, const struct ls_layer *layer)
 {
     const int64_t *border = layer->border;
     const bool set = border[0] || border[1] || border[2] || border[3];
-    const bool crops = strcmp(layer->class_name, "Cropping2D") == 0;
+    const bool crops = strncmp(layer->class_name, "Cropping", strlen("Cropping")) == 0;
+    const char *key = crops ? "cropping" : "padding";
 
-    if (!set && !crops && strcmp(layer->class_name, "ZeroPadding2D") != 0)
+    if (!set && !crops && strncmp(layer->class_name, "ZeroPadding", strlen("ZeroPadding")) != 0)
         return LS_OK;
-    return put(config, crops ? "cropping" : "padding",
+    if (is_of_sequences(layer) && !border[2] && !border[3])
+        return put(config, key, json_pack("[I, I]", (json_int_t)border[0], (json_int_t)border[1]));
+    return put(config, key,
                json_pack("[[I, I], [I, I]]", (json_int_t)border[0], (json_int_t)border[1],
                          (json_int_t)border[2], (json_int_t)border[3]));
 }

@@ -215,6 +215,36 @@ START_TEST(layers_of_image_models_can_be_made_in_c)
 }
 END_TEST
 
+START_TEST(layers_of_sequences_can_be_made_in_c)
+{
+    const struct ls_layer layers[] = {LS_INPUT(5),
+                                      LS_REPEAT_VECTOR(6),
+                                      LS_IDENTITY(),
+                                      LS_ZERO_PADDING1D(1, 3),
+                                      LS_CROPPING1D(2),
+                                      LS_CROPPING1D(0),
+                                      LS_UP_SAMPLING1D(3),
+                                      LS_MAX_POOLING1D(2),
+                                      LS_AVERAGE_POOLING1D(4, .strides = 2, .padding = "same"),
+                                      LS_GLOBAL_MAX_POOLING1D(.options = "{\"keepdims\": true}"),
+                                      LS_GLOBAL_AVERAGE_POOLING1D(),
+                                      LS_END};
+    struct ls_graph *graph = NULL;
+    const enum ls_status status = build(layers, &graph);
+    ck_assert_msg(status == LS_OK, "%s", logged);
+    ck_assert_str_eq(layer_shape(graph, "repeat_vector"), "(None, 6, 5)");
+    ck_assert_str_eq(layer_shape(graph, "zero_padding1d"), "(None, 10, 5)");
+    ck_assert_str_eq(layer_shape(graph, "cropping1d"), "(None, 8, 5)");
+    ck_assert_str_eq(layer_shape(graph, "cropping1d_1"), "(None, 8, 5)");
+    ck_assert_str_eq(layer_shape(graph, "up_sampling1d"), "(None, 24, 5)");
+    ck_assert_str_eq(layer_shape(graph, "max_pooling1d"), "(None, 12, 5)");
+    ck_assert_str_eq(layer_shape(graph, "average_pooling1d"), "(None, 6, 5)");
+    ck_assert_str_eq(layer_shape(graph, "global_max_pooling1d"), "(None, 1, 5)");
+    ck_assert_str_eq(layer_shape(graph, "global_average_pooling1d"), "(None, 5)");
+    ls_graph_destroy(graph);
+}
+END_TEST
+
 // Zero is a value here, not Keras's default.
 START_TEST(a_slope_of_zero_can_be_said)
 {
@@ -275,6 +305,7 @@ int main(void)
     tcase_add_test(cases, a_normalization_in_c_has_keras_s_defaults);
     tcase_add_test(cases, every_option_can_be_given_in_c);
     tcase_add_test(cases, layers_of_image_models_can_be_made_in_c);
+    tcase_add_test(cases, layers_of_sequences_can_be_made_in_c);
     tcase_add_test(cases, a_slope_of_zero_can_be_said);
     tcase_add_test(cases, an_option_that_a_layer_does_not_have_is_refused);
     return run_suite("sequential", cases);
