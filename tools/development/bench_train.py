@@ -1,10 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training speed of Lockstep beside tuned PyTorch, in turn, on the same model, batch, threads and data.
+"""Training speed of Lockstep beside its tuned peers, in turn, on the same model, batch, threads and data.
 
-On the CPU, unless --device=cuda: bench_gpu.py says what that does. Both train on Fashion-MNIST held in memory: shuffle,
-gather a batch, forward, loss, backward, optimizer. Neither side's start or first steps count. A ratio is Lockstep's
-images per second by PyTorch's in the same round; printed are the median over the rounds and, in brackets, the smallest
-and largest. Start it as ./tools/bench-train.
+    bench-train --all --markdown                the lines of real models: about a quarter of an hour
+    bench-train --lines=gpt,resnet50-memory     some of them
+    bench-train --small                         the small models of docs/performance.md: another quarter
+    bench-train --model=mine.json               one model of your own, beside Debian's PyTorch
+    bench-train --device=cuda                   on a GPU (bench_gpu.py says what that does)
+
+The lines of --all: resnet, resnet50, mobilenet_v2 and gpt, each beside the fastest of PyTorch from PyPI, Debian's
+PyTorch and Keras on TensorFlow; resnet50-replicas and gpt-replicas, two replicas of one thread by one of two;
+resnet50-memory. gpt-loss, 2,000 steps in some minutes, is measured only where --lines= names it. First every set-up of
+a peer is tried once (eager or compiled, layouts, allocators, bound threads); then Lockstep and the fastest set-up of
+each peer run in turn. torch.compile needs g++ and compiles for minutes in the first run; --peer-dir keeps what it made.
+A peer of PyPI is installed into --peer-dir by the first run, unless an option names the Python that has it.
+
+With --small and --model=, both train on Fashion-MNIST held in memory: shuffle, gather a batch, forward, loss, backward,
+optimizer. Neither side's start or first steps count. A ratio is Lockstep's speed by the peer's in the same round;
+printed are the median over the rounds and, in brackets, the smallest and largest. Start it as ./tools/bench-train.
+Exit codes: 0 measured, whatever the ratios; 1 a measurement failed; 2 usage.
 """
 import argparse
 import json
@@ -14,6 +27,8 @@ import subprocess
 import sys
 
 import bench_gpu
+import bench_lines
+import line_peers
 import lockstep_side
 import machine
 import peers
@@ -22,7 +37,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 SETTINGS = ("tuned", "tuned+malloc")
 
-ALL_CASES = (
+SMALL_CASES = (
     {"name": "cnn, 1 replica x 2 threads", "model": "cnn", "replicas": 1, "threads": 2, "replica_batch": 64},
     {"name": "cnn, 2 replicas x 1 thread", "model": "cnn", "replicas": 2, "threads": 1, "replica_batch": 64},
     {"name": "mlp batch 32", "model": "mlp", "replicas": 1, "threads": 2, "replica_batch": 32},
@@ -187,10 +202,43 @@ def add_gpu_arguments(group):
     group.add_argument("--lockstep-device", default="cuda", help="another one: a dry run of Lockstep's side")
 
 
+def add_line_arguments(group):
+    group.add_argument("--lines", default="", metavar="NAME,...", help="of " + ", ".join(bench_lines.NAMES))
+    group.add_argument("--peers", default=",".join(line_peers.KINDS), help="those to compare with [%(default)s]; may be empty")
+    group.add_argument("--pytorch-python", metavar="FILE", help="has PyTorch from PyPI")
+    group.add_argument("--tensorflow-python", metavar="FILE", help="has TensorFlow and Keras 3")
+    group.add_argument("--debian-python", metavar="FILE", default="/usr/bin/python3", help="has Debian's PyTorch [%(default)s]")
+    group.add_argument("--peer-dir", metavar="DIR", default=os.path.join(ROOT, "build-bench", "peers"),
+                       help="what is installed and compiled for the peers [build-bench/peers]")
+    group.add_argument("--allocator-dir", metavar="DIR", help="libjemalloc.so.2 and libtcmalloc_minimal.so.4, beside the system's")
+    group.add_argument("--text", metavar="FILE", default=os.path.join(ROOT, "..", "shared", "data", "tinyshakespeare", "input.txt"),
+                       help="tinyshakespeare [../shared/data/tinyshakespeare/input.txt]")
+    group.add_argument("--trial-seconds", type=float, default=1.5, help="of the window in which a set-up is tried [1.5]")
+    group.add_argument("--idle", type=float, default=20.0, help="seconds to wait before a window for idle processors [20]")
+    group.add_argument("--peer-deadline", type=float, default=400.0, help="seconds for one answer of a peer [400]")
+    group.add_argument("--line-model", metavar="FILE", help="train this in all lines instead: to try the tool itself")
+    group.add_argument("--markdown", action="store_true", help="print the tables of docs/performance.md at the end")
+
+
+def check_lines(parser, options):
+    options.lines = [name for name in options.lines.split(",") if name]
+    for name in options.lines:
+        if name not in bench_lines.NAMES:
+            parser.error("--lines: there is no %s; there are %s" % (name, ", ".join(bench_lines.NAMES)))
+    options.lines = options.lines or (list(bench_lines.ALL) if options.all else [])
+    options.peers = [name for name in options.peers.split(",") if name]
+    for name in options.peers:
+        if name not in line_peers.KINDS:
+            parser.error("--peers: there is no %s; there are %s" % (name, ", ".join(line_peers.KINDS)))
+    if any("gpt" in name for name in options.lines) and not options.line_model and not os.path.isfile(options.text):
+        parser.error("--text: there is no file %s" % options.text)
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(prog="bench-train", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--all", action="store_true", help="the cases of docs/performance.md, one after the other")
+    parser.add_argument("--all", action="store_true", help="the lines of real models, one after the other")
+    parser.add_argument("--small", action="store_true", help="the small models of docs/performance.md, one after the other")
     parser.add_argument("--model", default="cnn", help="name or Keras model JSON (Sequential, 10 classes)")
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2, help="per replica")
@@ -199,8 +247,8 @@ def parse_arguments():
     parser.add_argument("--optimizer", default="adam:learning_rate=0.001")
     parser.add_argument("--against", choices=("pytorch", "itself", "bare"), default="pytorch",
                         help="itself: several replicas by as many times one; bare: one-device by a loop without a strategy")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of one window, about")
+    parser.add_argument("--rounds", type=int, help="[7; of a line 5]")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of one window, about [3]")
     parser.add_argument("--limit", type=int, default=60000, help="train on the first N images")
     parser.add_argument("--settings", default=",".join(SETTINGS), help="of PyTorch: tuned, tuned+malloc or both")
     parser.add_argument("--core-types", default=",".join(peers.CORE_TYPES), help="OpenBLAS kernels to try")
@@ -210,8 +258,11 @@ def parse_arguments():
     parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
     parser.add_argument("--python", help="the one that has torch [/usr/bin/python3; with --device=cuda this one]")
     parser.add_argument("--lockstep", default=os.path.join(ROOT, "build-bench", "tools", "lockstep"))
+    add_line_arguments(parser.add_argument_group("lines of real models"))
     add_gpu_arguments(parser.add_argument_group("with --device=cuda"))
     options = parser.parse_args()
+    check_lines(parser, options)
+    options.rounds = (5 if options.lines else 7) if options.rounds is None else options.rounds
     options.python = options.python or (sys.executable if options.device == "cuda" else "/usr/bin/python3")
     for name in ("replicas", "threads", "replica_batch", "rounds", "limit"):
         if getattr(options, name) < 1:
@@ -233,7 +284,10 @@ def bench_on_gpu(options):
 def main():
     options = parse_arguments()
     try:
-        (bench_on_gpu if options.device == "cuda" else bench_on_cpu)(options)
+        if options.lines:
+            bench_lines.run(options, progress)
+        else:
+            (bench_on_gpu if options.device == "cuda" else bench_on_cpu)(options)
     except lockstep_side.Failed as error:
         raise SystemExit("bench-train: %s" % error) from error
 
@@ -243,7 +297,7 @@ def bench_on_cpu(options):
              "replicas": options.replicas, "threads": options.threads, "replica_batch": options.replica_batch,
              "against": options.against}
     results = []
-    for case in ALL_CASES if options.all else (named,):
+    for case in SMALL_CASES if options.small else (named,):
         progress("%s: batch %d per replica" % (case["name"], case["replica_batch"]))
         options.model, options.replica_batch = case["model"], case["replica_batch"]
         against = case.get("against", "pytorch")

@@ -10,6 +10,11 @@ class Failed(Exception):
     """A run that did not end well; the text has its code and what it said last."""
 
 
+def what_was_wrong(lines):
+    errors = [line for line in lines if "error:" in line]
+    return (errors or lines or ["it said nothing"])[-1]
+
+
 def read(path):
     with open(path) as file:
         return json.load(file)
@@ -48,7 +53,7 @@ class Lockstep:
             said = [process.communicate()[1].strip().splitlines() for process in processes]
             for process, lines in zip(processes, said):
                 if process.returncode:
-                    raise Failed("exit code %d: %s" % (process.returncode, lines[-1] if lines else "it said nothing"))
+                    raise Failed("exit code %d: %s" % (process.returncode, what_was_wrong(lines)))
             return [read(path) for path in paths]
 
     def train(self, seed):

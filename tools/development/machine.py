@@ -1,6 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What else runs on this machine while a benchmark measures."""
+"""What this machine is, and what else runs on it while a benchmark measures."""
+import os
+import platform
 import time
+
+
+def describe():
+    """The processor's name, how many this process may use, and the system."""
+    with open("/proc/cpuinfo") as file:
+        names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+    return "%s, %d processors, Linux %s, %s" % (names[0] if names else "unknown processor", len(os.sched_getaffinity(0)),
+                                                platform.release(), system())
+
+
+def system():
+    try:
+        with open("/etc/os-release") as file:
+            named = dict(line.strip().split("=", 1) for line in file if "=" in line)
+        return named.get("PRETTY_NAME", "unknown system").strip('"')
+    except OSError:
+        return "unknown system"
 
 
 def processor_times():

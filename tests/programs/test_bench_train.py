@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/bench-train and tools/bench-collectives as programs; with a peer that is made up, what becomes of its figures."""
+import json
+import os
+import stat
+import subprocess
+import sys
+
+from support import DONE, FAILED, LOCKSTEP, USAGE, ProgramTest, main
+
+TOOLS = os.path.join(os.environ["LOCKSTEP_SOURCE"], "tools")
+PARAMETERS = 32 * 32 * 3 * 10 + 10  # of small_model(32)
+# Started as a peer's Python: answers without training anything. The seconds are by the number of the question.
+PEER = """#!%s
+import json, os, sys
+if "--mode=compile" in sys.argv:
+    sys.exit("g++ is missing")
+print("a line that is no answer", flush=True)
+parameters = %d - ("--layout=contiguous" in sys.argv)
+print(json.dumps({"version": "0.0", "parameters": parameters}), flush=True)
+for number, line in enumerate(sys.stdin):
+    print(json.dumps({"seconds": [0.5, 0.25, 5.0][number %% 3]}), flush=True)
+"""
+
+
+def small_model(size):
+    return {"class_name": "Sequential", "config": {"name": "small", "layers": [
+        {"class_name": "InputLayer", "config": {"batch_shape": [None, size, size, 3], "name": "image"}},
+        {"class_name": "Flatten", "config": {"name": "flat"}},
+        {"class_name": "Dense", "config": {"name": "dense", "units": 10}}]}}
+
+
+class BenchTrain(ProgramTest):
+    def bench(self, *arguments, expect=DONE):
+        self.json = self.path("rows.json")
+        done = subprocess.run([os.path.join(TOOLS, "bench-train"), "--lockstep=" + LOCKSTEP, "--json=" + self.json, *arguments],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, expect, done.stderr)
+        return done
+
+    def line(self, *arguments, size=32):
+        """The row of one line, measured on a small model for its images."""
+        with open(self.path("small.json"), "w") as file:
+            json.dump(small_model(size), file)
+        self.done = self.bench("--line-model=" + self.path("small.json"), "--seconds=0.01", "--idle=0",
+                               "--allocator-dir=" + self.folder, "--peer-dir=" + self.folder, *arguments)
+        with open(self.json) as file:
+            rows = json.load(file)["rows"]
+        self.assertEqual(len(rows), 1)
+        return rows[0]
+
+    def test_help_needs_no_build(self):
+        for name in ("bench-train", "bench-collectives"):
+            done = subprocess.run([os.path.join(TOOLS, name), "--help"], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, DONE)
+            self.assertIn("usage: " + name, done.stdout)
+
+    def test_a_line_without_peers(self):
+        row = self.line("--lines=resnet", "--peers=", "--rounds=2", "--markdown")
+        self.assertEqual(len(row["seconds"]["lockstep"]["values"]), 2)
+        self.assertGreater(row["seconds"]["lockstep"]["min"], 0)
+        self.assertIsNone(row["ratio"])
+        self.assertIsNone(row["met"])
+        self.assertIn("| %s |" % row["title"], self.done.stdout)
+
+    def test_the_figures_of_a_peer(self):
+        python = self.path("python")
+        with open(python, "w") as file:
+            file.write(PEER % (sys.executable, PARAMETERS))
+        os.chmod(python, stat.S_IRWXU)
+        row = self.line("--lines=resnet", "--peers=pytorch", "--pytorch-python=" + python, "--rounds=3")
+        own, peer = row["seconds"]["lockstep"]["values"], row["seconds"]["pytorch"]["values"]
+        self.assertEqual(peer, [0.5, 0.25])
+        for ratio, a, b in zip(row["ratios"]["pytorch"]["values"], own, peer):
+            self.assertAlmostEqual(ratio, b / a)
+        self.assertEqual(row["fastest"], "pytorch")
+        self.assertEqual({x["set_up"].split(",")[1].strip() for x in row["tried"]}, {"channels_last"})
+        notes = "\n".join(row["notes"])
+        self.assertIn("round 3 discarded: collapsed to 5000 ms", notes)
+        self.assertIn("trains %d parameters, Lockstep %d" % (PARAMETERS - 1, PARAMETERS), notes)
+        self.assertIn("g++ is missing", notes)
+
+    def test_two_replicas_beside_the_noise(self):
+        row = self.line("--lines=resnet50-replicas", "--rounds=1", "--peers=", size=64)
+        self.assertEqual(len(row["seconds"]), 3)
+        self.assertGreater(row["noise"]["median"], 0)
+
+    def test_what_cannot_be_measured(self):
+        self.assertIn("there is no vgg", self.bench("--lines=vgg", expect=USAGE).stderr)
+        self.assertIn("there is no mxnet", self.bench("--lines=resnet", "--peers=mxnet", expect=USAGE).stderr)
+        self.assertIn("none.txt", self.bench("--lines=gpt", "--text=none.txt", expect=USAGE).stderr)
+        with open(self.path("bad.json"), "w") as file:
+            file.write("{}")
+        refused = self.bench("--lines=resnet", "--peers=", "--line-model=" + self.path("bad.json"), expect=FAILED)
+        self.assertIn("exit code 3", refused.stderr)
+
+
+if __name__ == "__main__":
+    main()
