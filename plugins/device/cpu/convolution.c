@@ -23,6 +23,7 @@ struct convolution {
     // dw is written in another layout and then converted into the master layout.
     struct cpu_primitive convert;
     uint64_t rewritten_bytes, converted_bytes; // in scratch
+    struct cpu_conv_taps taps; // dw by own loops, without a primitive
     struct cpu_view dy; // whose channels are summed by own loops
     uint64_t sums_bytes; // scratch for that; 0: no db
 };
@@ -421,21 +422,52 @@ int32_t cpu_convolution_backward_data(struct ls_device *device,
     return prepare_backward(device, request, kernel, answer, &g, names);
 }
 
-// db is not the library's: with the channels innermost its sums are scalar, and take as long as dw.
-int32_t cpu_convolution_backward_weights(struct ls_device *device,
-                                         const struct ls_kernel_request *request,
-                                         struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+static int32_t run_taps(struct ls_device *device, struct ls_kernel *kernel,
+                        const struct cpu_call *launch)
+{
+    const struct convolution *state = kernel->state;
+    if (state->sums_bytes)
+        cpu_channel_sums(device, &state->dy, launch->arguments[1], cpu_output(kernel, launch, 1),
+                         launch->scratch);
+    cpu_conv_taps_run(device, &state->taps, launch->arguments[0], launch->arguments[1],
+                      cpu_output(kernel, launch, 0), cpu_past(launch->scratch, state->sums_bytes));
+    return LS_OK;
+}
+
+static int32_t prepare_backward_weights(struct ls_device *device,
+                                        const struct ls_kernel_request *request,
+                                        struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
     static const struct named names[] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0},
                                          {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
                                          {DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0}};
     const struct cpu_conv_geometry g = geometry_of(kernel, 0, 2, 1, false);
-    kernel->run = run_backward_weights;
-    const int32_t status = prepare_backward(device, request, kernel, answer, &g, names);
+    struct cpu_conv_taps taps;
+    if (!cpu_conv_taps_fit(device, &g, &taps)) {
+        kernel->run = run_backward_weights;
+        return prepare_backward(device, request, kernel, answer, &g, names);
+    }
+    struct convolution *state = cpu_state(device, sizeof(*state));
+    if (!state)
+        return LS_OUT_OF_MEMORY;
+    state->taps = taps;
+    kernel->state = state;
+    kernel->run = run_taps;
+    answer->scratch_bytes = taps.scratch_bytes;
+    cpu_implementation(device, answer, "convolution over few pixels");
+    return LS_OK;
+}
+
+// db is not the library's: with the channels innermost its sums are scalar, and take as long as dw.
+int32_t cpu_convolution_backward_weights(struct ls_device *device,
+                                         const struct ls_kernel_request *request,
+                                         struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    const int32_t status = prepare_backward_weights(device, request, kernel, answer);
     if (status || request->output_count == 1)
         return status;
     struct convolution *state = kernel->state;
-    if (!cpu_view_of(g.y, &state->dy))
+    if (!cpu_view_of(&kernel->arguments[1], &state->dy))
         return cpu_unsupported(device, request,
                                "dy lies in a layout whose channels cannot be summed");
     state->sums_bytes = cpu_channel_sums_scratch(&state->dy);

@@ -36,4 +36,26 @@ dnnl_status_t cpu_conv_choose(struct ls_device *device, uint32_t op,
                               const struct cpu_conv_geometry *g,
                               const_dnnl_primitive_attr_t attributes, struct cpu_conv_choice *best);
 
+// ---- own loops for the weight gradient over few pixels (convolution_taps.c) ----
+
+// x or dy, in blocks of channels: elements from one pixel, block and example to the next.
+struct cpu_conv_side {
+    int64_t pixels, blocks;
+    int64_t pixel, block, example;
+};
+
+struct cpu_conv_taps {
+    struct cpu_taps taps;
+    struct cpu_conv_side x, y;
+    uint64_t x_bytes, scratch_bytes;
+    double work;
+    bool depthwise;
+};
+
+// Whether most of what the library would multiply is padding, and x, dy and dw lie as the loops expect.
+bool cpu_conv_taps_fit(const struct ls_device *device, const struct cpu_conv_geometry *g,
+                       struct cpu_conv_taps *out);
+void cpu_conv_taps_run(const struct ls_device *device, const struct cpu_conv_taps *taps,
+                       const float *x, const float *dy, float *dw, void *scratch);
+
 #endif

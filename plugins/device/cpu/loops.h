@@ -209,6 +209,23 @@ struct cpu_normalization_loops {
                      const float *added, float *dx);
 };
 
+// How the taps of a kernel see x and dy: pixels, of each of which `lanes` channels are looked at.
+struct cpu_taps {
+    int64_t examples, x_example, y_example; // how many; elements from one to the next
+    int64_t x_pixel, y_pixel; // elements from one pixel to the next
+    int64_t kernel[2], strides[2], dilation[2], before[2];
+    int64_t x_size[2], y_size[2];
+};
+
+// x and dy begin at a block of channels, dw at the block that these two give.
+struct cpu_convolution_loops {
+    int64_t lanes;
+    // dw (kernel rows, kernel columns, lanes of x, lanes of dy)
+    void (*weights)(const struct cpu_taps *t, const float *x, const float *dy, float *dw);
+    // dw (kernel rows, kernel columns, lanes)
+    void (*depthwise_weights)(const struct cpu_taps *t, const float *x, const float *dy, float *dw);
+};
+
 // gamma, beta and `saved` may be NULL.
 struct cpu_layer_loops {
     // saved (rows, 2): mean, 1 / deviation
@@ -259,6 +276,7 @@ struct cpu_loops {
     const struct cpu_normalization_loops *normalization;
     const struct cpu_pooling_loops *pooling;
     const struct cpu_half_loops *half;
+    const struct cpu_convolution_loops *convolution;
 };
 
 // The best that this processor has and that oneDNN was not told to leave alone
@@ -279,7 +297,8 @@ const struct cpu_loops *cpu_loops_choose(void);
     extern const struct cpu_loss_loops cpu_loss_##isa;                   \
     extern const struct cpu_normalization_loops cpu_normalization_##isa; \
     extern const struct cpu_pooling_loops cpu_pooling_##isa;             \
-    extern const struct cpu_half_loops cpu_half_##isa;
+    extern const struct cpu_half_loops cpu_half_##isa;                   \
+    extern const struct cpu_convolution_loops cpu_convolution_##isa;
 CPU_DECLARE_TABLES(baseline)
 CPU_DECLARE_TABLES(avx2)
 CPU_DECLARE_TABLES(avx512)
