@@ -2,7 +2,7 @@
 """The peers of tools/bench-train --all: PyTorch of PyPI, PyTorch of Debian and TensorFlow, each in a process that
 trains a line's model and answers how long a step takes (torch_line_peer.py, keras_line_peer.py).
 
-What no rule decides is tried: eager or compiled, channels_last or not, and who allocates memory.
+What no rule decides is tried: channels_last or not, eager or compiled, and who allocates memory.
 """
 import glob
 import json
@@ -17,6 +17,7 @@ import peers
 HERE = os.path.dirname(os.path.abspath(__file__))
 # What PyTorch's performance guide advises for jemalloc; tcmalloc needs nothing.
 JEMALLOC = {"MALLOC_CONF": "oversize_threshold:1,background_thread:true,metadata_thp:auto,dirty_decay_ms:-1,muzzy_decay_ms:-1"}
+KEPT = "glibc, memory kept"
 LIBRARIES = {"jemalloc": "libjemalloc.so.2", "tcmalloc": "libtcmalloc_minimal.so.4"}
 FOLDERS = ("/usr/lib/*", "/usr/local/lib", "/usr/lib")
 PACKAGES = {"pytorch": ["torch", "numpy", "setuptools"], "tensorflow": ["tensorflow-cpu", "keras"]}
@@ -28,7 +29,7 @@ class PeerFailed(Exception):
 
 def allocators(folder):
     """{name: environment} of those on this machine; `folder`: another one to look in."""
-    found = {"glibc": {}, "glibc, memory kept": dict(peers.KEEP_MEMORY)}
+    found = {"glibc": {}, KEPT: dict(peers.KEEP_MEMORY)}
     for name, library in LIBRARIES.items():
         for place in ([folder] if folder else []) + list(FOLDERS):
             paths = glob.glob(os.path.join(place, library))
@@ -141,21 +142,17 @@ class Torch:
     def layouts(self):
         return ("channels_last", "contiguous") if "size" in self.line else ("contiguous",)
 
-    def first(self):
-        """One set-up for each mode and layout (or, for Debian's, each choice of kernels)."""
+    def stages(self):
+        """Set-ups to try, and then, by the best so far, more of them."""
         if self.name == "debian":
             # The convolutions are oneDNN's; what OpenBLAS chooses matters where there are products alone.
             kinds = peers.CORE_TYPES if "length" in self.line else peers.CORE_TYPES[:1]
-            return [self.setting("eager", layout, "glibc, memory kept", **peers.base_environment(kind))
-                    for layout in self.layouts() for kind in kinds]
-        return [self.setting(mode, layout, "glibc, memory kept") for mode in ("eager", "compile") for layout in self.layouts()]
-
-    def second(self, best):
-        """The other allocators, and threads bound to processors, for the best of the first."""
-        if self.name == "debian":
-            return []
-        others = [self.setting(*best["choice"], name) for name in self.allocators if name != "glibc, memory kept"]
-        return others + [self.setting(*best["choice"], "glibc, memory kept", **peers.BIND)]
+            return [lambda _best: [self.setting("eager", layout, KEPT, **peers.base_environment(kind))
+                                   for layout in self.layouts() for kind in kinds]]
+        return [lambda _best: [self.setting("eager", layout, KEPT) for layout in self.layouts()],
+                lambda best: [self.setting("compile", best["choice"][1], KEPT)],
+                lambda best: [self.setting(*best["choice"], name) for name in self.allocators if name != KEPT] +
+                             [self.setting(*best["choice"], KEPT, **peers.BIND)]]
 
 
 class TensorFlow:
@@ -164,15 +161,15 @@ class TensorFlow:
     def __init__(self, name, python, line, options):
         self.name, self.python, self.line, self.options = name, python, line, options
 
-    def first(self):
-        return [{"peer": self.name, "words": "Keras, " + ("jit_compile" if jit else "graph"), "python": self.python,
-                 "script": "keras_line_peer.py", "arguments": line_arguments(self.line, self.options) + [
-                     "--model=" + self.line["file"], "--jit=%d" % jit],
-                 "environment": {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "",
-                                 **peers.KEEP_MEMORY}} for jit in (1, 0)]
+    def setting(self, jit):
+        return {"peer": self.name, "words": "Keras, " + ("jit_compile" if jit else "graph"), "python": self.python,
+                "script": "keras_line_peer.py", "arguments": line_arguments(self.line, self.options) + [
+                    "--model=" + self.line["file"], "--jit=%d" % jit],
+                "environment": {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "",
+                                **peers.KEEP_MEMORY}}
 
-    def second(self, _best):
-        return []
+    def stages(self):
+        return [lambda _best: [self.setting(jit) for jit in (0, 1)]]
 
 
 KINDS = {"pytorch": Torch, "debian": Torch, "tensorflow": TensorFlow}
