@@ -6,6 +6,7 @@ As installed, Debian's PyTorch is not a fair peer (docs/performance.md says why)
 addition keeps freed memory (glibc otherwise returns the large activations to the kernel and faults them in again
 every step) and binds threads to processors. What no rule decides (kernels, thread count, foreach, jit) is tried.
 """
+import functools
 import glob
 import json
 import os
@@ -62,14 +63,19 @@ class Peer:
         self.process.wait()
 
 
-def base_environment(core_type):
-    environment = {"ATEN_CPU_CAPABILITY": "avx512", "GLOO_SOCKET_IFNAME": "lo"}
+@functools.lru_cache(None)
+def openblas_folder():
     folders = glob.glob("/usr/lib/*/openblas-openmp")
-    if folders:
-        environment["LD_LIBRARY_PATH"] = folders[0]
-    else:
+    if not folders:
         print("bench-train: no OpenMP build of OpenBLAS (libopenblas0-openmp); PyTorch is slower without it",
               file=sys.stderr)
+    return folders[0] if folders else None
+
+
+def base_environment(core_type):
+    environment = {"ATEN_CPU_CAPABILITY": "avx512", "GLOO_SOCKET_IFNAME": "lo"}
+    if openblas_folder():
+        environment["LD_LIBRARY_PATH"] = openblas_folder()
     if core_type:
         environment["OPENBLAS_CORETYPE"] = core_type
     return environment
