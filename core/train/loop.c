@@ -209,8 +209,7 @@ static enum ls_status run_segment(struct ls_fit *fit)
     fit->model->order = ls_fit_order(fit);
     if (ls_optimizer_scales(&fit->model->optimizer))
         fit->model->scale = *ls_replica_scale(fit->session->replicas[0]);
-    const uint64_t next =
-        ls_driver_next_update(fit->session->driver, 0, fit->model->steps_done + 1);
+    const uint64_t next = ls_model_next_update(fit->model);
     fit->state.epoch.learning_rate =
         ls_optimizer_rate(&fit->model->optimizer, next > 1 ? next - 1 : 1);
     if (!status)
