@@ -54,7 +54,8 @@ struct ls_layer {
 
     int64_t pool_size, pool_columns;
 
-    int64_t border[4]; // ZeroPadding2D, Cropping2D: rows above, below, columns left, right; 1D: steps
+    int64_t
+        border[4]; // ZeroPadding2D, Cropping2D: rows above, below, columns left, right; 1D: steps
     int64_t size, size_columns; // UpSampling2D, UpSampling1D
     const char *interpolation; // UpSampling2D: "nearest" (default), "bilinear"
 

@@ -165,7 +165,6 @@ const char *ls_operation_label(uint32_t op, const struct ls_op_attributes *attri
 
 bool ls_type_is_half(uint32_t dtype); // LS_BF16 or LS_F16
 
-
 // Whether a device can be asked for this kernel: number, types and shapes of its arguments,
 // attributes, epilogue and which outputs are added to are as the table and core/plugin/device.h
 // say. LS_UNSUPPORTED with the reason in `why` ("conv2d: ..."); nothing is logged. A device may
