@@ -9,6 +9,7 @@
 #include "layers/config.h"
 
 #include "core/base/keras_names.h"
+#include "core/base/log.h"
 
 #include <float.h>
 #include <stdarg.h>
@@ -621,7 +622,8 @@ enum ls_status ls_model_compile_config(const char *source, const json_t *model, 
     const char *where = "compile_config";
     const json_t *object = json_object_get(model, where);
     struct ls_compile_config config = {0};
-    struct ls_graph *graph = NULL; // gives messages their source
+    struct ls_graph *graph = NULL; // gives messages their source, and counts them
+    uint32_t problems = 0;
 
     *out = config;
     if (!object)
@@ -632,6 +634,7 @@ enum ls_status ls_model_compile_config(const char *source, const json_t *model, 
     if (status)
         return status;
     graph->source = strdup(source);
+    graph->problems = &problems;
     if (!graph->source)
         status = LS_OUT_OF_MEMORY;
     else if (!json_is_object(object))
@@ -639,6 +642,8 @@ enum ls_status ls_model_compile_config(const char *source, const json_t *model, 
     else
         status = read_parts(graph, where, object, parts, &config);
     ls_graph_destroy(graph);
+    if (problems > LS_GRAPH_PROBLEMS)
+        ls_error(source, "and %u more problems of %s", problems - LS_GRAPH_PROBLEMS, where);
     if (status)
         ls_compile_config_finish(&config);
     else

@@ -270,17 +270,18 @@ static const struct {
     {"compile_config", "{'loss': " KERAS3("losses", "KLDivergence", "") "}", NULL, "kl_divergence",
      NULL},
     {"compile_config",
-     "{'metrics': ['accuracy', " KERAS3("metrics", "AUC",
-                                        "'num_thresholds': 5, 'curve': 'PR', "
-                                        "'summation_method': 'interpolation', 'multi_label': "
-                                        "false, 'num_labels': null, 'thresholds': [0.25, 0.5, "
-                                        "0.75]") ", " KERAS3("metrics", "Precision",
-                                                             "'thresholds': 0.4, "
-                                                             "'top_k': null") ", " KERAS3("metrics",
-                                                                                          "TopKCate"
-                                                                                          "goricalA"
-                                                                                          "ccuracy",
-                                                                                          "'k': 3") "]}",
+     "{'metrics': ['accuracy', " KERAS3(
+         "metrics", "AUC",
+         "'num_thresholds': 5, 'curve': 'PR', "
+         "'summation_method': 'interpolation', 'multi_label': "
+         "false, 'num_labels': null, 'thresholds': [0.25, 0.5, "
+         "0.75]") ", " KERAS3("metrics", "Precision",
+                              "'thresholds': 0.4, "
+                              "'top_k': null") ", " KERAS3("metrics",
+                                                           "TopKCate"
+                                                           "goricalA"
+                                                           "ccuracy",
+                                                           "'k': 3") "]}",
      NULL, NULL,
      "accuracy,auc:num_thresholds=5,curve=PR,precision:thresholds=0.4,"
      "top_k_categorical_accuracy:k=3"},
@@ -499,6 +500,23 @@ START_TEST(a_loss_scale_is_an_option_of_its_own)
 }
 END_TEST
 
+// A damaged file may have tens of thousands of problems.
+START_TEST(of_many_problems_the_first_are_said_and_the_others_counted)
+{
+    char text[1024] = "{'metrics': [";
+    struct ls_compile_config config;
+    unsigned lines = 0;
+    for (int i = 0; i < 100; i++)
+        strcat(text, i ? ", 0.5" : "0.5");
+    strcat(text, "]}");
+    ck_assert_int_eq(read_key("compile_config", text, ALL, &config), LS_BAD_INPUT);
+    for (const char *at = logged; (at = strstr(at, "compile_config")); at++)
+        lines++;
+    ck_assert_uint_eq(lines, LS_GRAPH_PROBLEMS + 1);
+    ck_assert_ptr_nonnull(strstr(logged, "and 80 more problems of compile_config"));
+}
+END_TEST
+
 int main(void)
 {
     TCase *cases = tcase_create("compile_config");
@@ -509,5 +527,6 @@ int main(void)
     tcase_add_test(cases, a_schedule_is_an_option_of_its_own);
     tcase_add_test(cases, a_loss_scale_is_an_option_of_its_own);
     tcase_add_test(cases, all_that_is_not_supported_is_said_at_once);
+    tcase_add_test(cases, of_many_problems_the_first_are_said_and_the_others_counted);
     return run_suite("compile_config", cases);
 }
