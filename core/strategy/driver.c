@@ -209,9 +209,15 @@ static enum ls_status settle(struct ls_driver *driver, struct ls_driver_member *
         return LS_OK;
     ls_inside_note_reason();
     member->not_finite = true;
+    atomic_store(&driver->skipped_too_many, true);
     if (!atomic_exchange(&driver->not_finite, true))
         atomic_store(&driver->not_finite_step, member->step);
     return LS_FAILED;
+}
+
+void ls_driver_end_at_nan(struct ls_driver *driver, bool ends)
+{
+    driver->ends_at_nan = ends;
 }
 
 uint64_t ls_driver_next_update(const struct ls_driver *driver, uint32_t index, uint64_t step)
@@ -374,13 +380,13 @@ uint64_t ls_driver_explain(struct ls_driver *driver)
     for (; i < driver->count && !text[0]; i++)
         if (ls_replica_find_not_finite(driver->members[i].replica, text, sizeof(text)))
             text[0] = '\0';
-    if (!text[0] && !ls_optimizer_scales(&driver->optimizer)) {
+    if (!text[0] && !atomic_load(&driver->skipped_too_many)) {
         say_nothing_found(driver, step, driver->members[0].step);
         return step;
     }
     if (driver->world > 1 && text[0])
         snprintf(whose, sizeof(whose), " of replica %u", driver->first_rank + i - 1);
-    if (ls_optimizer_scales(&driver->optimizer))
+    if (atomic_load(&driver->skipped_too_many))
         say_skipped(driver, step, text, whose);
     else
         ls_error("train",

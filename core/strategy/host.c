@@ -158,7 +158,7 @@ enum ls_status ls_driver_judge(struct ls_driver *driver, struct ls_driver_member
                               right <= examples * ROUNDING;
         return possible ? LS_OK : refuse_sums(driver, step, examples, right);
     }
-    if (ls_optimizer_scales(&driver->optimizer)) { // the step is skipped
+    if (ls_optimizer_scales(&driver->optimizer) && !driver->ends_at_nan) { // the step is skipped
         ls_replica_note_overflow(member->replica);
         return LS_OK;
     }

@@ -79,6 +79,8 @@ struct ls_driver {
     const struct ls_buckets *buckets; // likewise
     uint32_t bucket_count;
     atomic_bool not_finite; // the loss of some step was not
+    bool ends_at_nan; // where a loss scale would skip the step
+    atomic_bool skipped_too_many; // that is what `not_finite` is about
     atomic_bool wrong_sums; // those of some step were impossible, and that was said
     _Atomic uint64_t not_finite_step;
     atomic_bool aborted;

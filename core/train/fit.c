@@ -238,6 +238,7 @@ static enum ls_status prepare(struct ls_fit *fit)
             ls_weighting_set(&fit->session->weighting, fit->options->class_weight, model->graph);
     if (status)
         return status;
+    ls_driver_end_at_nan(fit->session->driver, ls_clients_terminate_on_nan(&fit->clients) != NULL);
     fit->hashes = calloc(ls_cluster_world(fit->session->cluster), sizeof(*fit->hashes));
     if (!fit->hashes)
         return LS_OUT_OF_MEMORY;

@@ -463,6 +463,40 @@ START_TEST(a_hundred_skipped_steps_end_the_training)
 }
 END_TEST
 
+// As in Keras, which looks at the loss alone: gradients that overflow are skipped.
+START_TEST(terminate_on_nan_ends_at_a_loss_that_is_not_finite)
+{
+    static const char *const strategies[] = {"ring", "central-storage",
+                                             "parameter-server:mode=sync"};
+    json_t *c = faults("[3]");
+    float before[MOST], after[MOST];
+    forget_errors();
+    struct ls_run *run = open_run(strategies[_i], "cpu", 3);
+    struct ls_data *data = data_for(c, INFINITY);
+    struct ls_model *model = model_for(run, &(struct ls_compile_options){.loss_scale = "dynamic"});
+    const struct ls_callbacks callbacks = {.terminate_on_nan = 1};
+    train(model, data, 2);
+    const size_t count = snapshot(model, before);
+    OK(ls_fit(model, data,
+              &(struct ls_fit_options){.batch = BATCH,
+                                       .steps = STEPS,
+                                       .shuffle = "off",
+                                       .callbacks = &callbacks,
+                                       .callback_count = 1}));
+    ck_assert_uint_eq(model->steps_done, 2);
+    ck_assert_uint_eq(model->scale.updates, 2);
+    ck_assert_float_eq(model->scale.scale, 32768);
+    ck_assert_uint_eq(snapshot(model, after), count);
+    ck_assert_mem_eq(before, after, count * sizeof(float));
+    train(model, data, 1); // without it the step is skipped
+    ck_assert_uint_eq(model->scale.skipped, 1);
+    ls_model_close(model);
+    ls_data_close(data);
+    ls_run_close(run);
+    json_decref(c);
+}
+END_TEST
+
 // ---- Refusals ----
 
 static void refused(const char *strategy, const char *text)
@@ -548,6 +582,7 @@ int main(void)
     tcase_add_test(cases, the_report_has_the_scale_and_what_was_skipped);
     tcase_add_test(cases, a_scale_falls_until_gradients_are_finite);
     tcase_add_test(cases, a_hundred_skipped_steps_end_the_training);
+    tcase_add_loop_test(cases, terminate_on_nan_ends_at_a_loss_that_is_not_finite, 0, 3);
     tcase_add_test(cases, strategies_refuse_scales_that_they_cannot_keep);
     tcase_add_test(cases, wrong_scales_are_refused);
     tcase_add_test(cases, scales_have_bounds);
