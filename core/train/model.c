@@ -205,14 +205,6 @@ static struct ls_loss default_loss(const struct ls_graph *graph)
     return (struct ls_loss){.kind = LS_LOSS_MEAN_SQUARED_ERROR};
 }
 
-static bool computes_in_float16(const struct ls_graph *graph)
-{
-    for (uint32_t i = 0; i < graph->tensor_count; i++)
-        if (graph->tensors[i]->dtype == LS_F16)
-            return true;
-    return false;
-}
-
 static enum ls_status parse_options(const struct ls_model *model,
                                     const struct ls_compile_options *options, bool metrics_of_file,
                                     struct ls_model *out)
@@ -239,9 +231,9 @@ static enum ls_status parse_options(const struct ls_model *model,
     if (!status && options->learning_rate_schedule)
         status = ls_rate_schedule_parse(options->learning_rate_schedule,
                                         out->optimizer.learning_rate, &out->optimizer.schedule);
-    const char *loss_scale = options->loss_scale
-                                 ? options->loss_scale
-                                 : ls_loss_scale_default(computes_in_float16(model->graph));
+    const char *loss_scale =
+        options->loss_scale ? options->loss_scale
+                            : ls_loss_scale_default(ls_graph_computes_in(model->graph, LS_F16));
     if (!status)
         status = ls_loss_scale_parse(loss_scale, &out->optimizer.loss_scale);
     out->optimizer.learning_rate *= scale;
