@@ -58,7 +58,9 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
                         json_object_get(call->config, "batch_input_shape");
 
     ls_config_shape(&c, keras2 ? "batch_input_shape" : "batch_shape", &example);
-    const uint32_t dtype = read_dtype(&c);
+    uint32_t dtype = read_dtype(&c);
+    if (graph->compute == LS_F32 && dtype != LS_I32)
+        dtype = LS_F32; // all is computed in float32
     refuse(&c, "sparse");
     refuse(&c, "ragged");
     refuse(&c, "optional");
@@ -79,5 +81,6 @@ const struct ls_layer_kind ls_layer_input = {
     .summary = "the shape of the examples",
     .most_inputs = 1, // none: of the outermost model
     .keys = keys,
+    .no_policy = true,
     .build = build,
 };

@@ -282,7 +282,7 @@ static uint32_t computes_in(const struct builder *builder, const struct ls_layer
     char why[256];
     enum ls_precision own = ls_json_precision(json_object_get(config, "dtype"), why, sizeof(why));
     if (kind->no_policy)
-        return LS_COMPUTE_AS_INPUTS;
+        return builder->precision == LS_PRECISION_FLOAT32 ? LS_F32 : LS_COMPUTE_AS_INPUTS;
     if (builder->precision == LS_PRECISION_FLOAT32 ||
         (builder->precision != LS_PRECISION_OF_FILE && own == LS_PRECISION_FLOAT32))
         own = builder->precision;

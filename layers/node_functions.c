@@ -72,13 +72,15 @@ static enum ls_status add_cast(struct ls_graph *graph, struct ls_config *c, stru
                                struct ls_tensor **out)
 {
     const char *name = ls_json_dtype(json_object_get(c->object, "dtype"));
-    const uint32_t dtype = strcmp(name, "float32") == 0    ? LS_F32
-                           : strcmp(name, "bfloat16") == 0 ? LS_BF16
-                           : strcmp(name, "float16") == 0  ? LS_F16
-                                                           : 0;
+    uint32_t dtype = strcmp(name, "float32") == 0    ? LS_F32
+                     : strcmp(name, "bfloat16") == 0 ? LS_BF16
+                     : strcmp(name, "float16") == 0  ? LS_F16
+                                                     : 0;
     if (!dtype || x->dtype == LS_I32)
         return ls_graph_fail(c->graph, x,
                              "only float32, bfloat16 and float16 are cast, to one another");
+    if (graph->compute == LS_F32)
+        dtype = LS_F32; // all is computed in float32
     *out = x;
     return x->dtype == dtype ? LS_OK : ls_graph_convert(graph, x, dtype, out);
 }

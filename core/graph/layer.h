@@ -36,7 +36,9 @@ struct ls_layer_kind {
     // Others are refused by name, unless their value is null. `training` is never among them: see
     // `inference`.
     const char *const *arguments;
-    bool no_policy; // computes in the type of its inputs, whatever the policy is
+    // An operation or an input: it has the types of its inputs, or what its options say, where not
+    // all is computed in float32.
+    bool no_policy;
     // Adds the operations of one call. The reader has checked the number of inputs. `outputs` has
     // LS_LAYER_OUTPUTS elements, all NULL; a layer with one output writes the first. Errors through
     // ls_graph_fail.

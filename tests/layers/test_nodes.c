@@ -70,6 +70,7 @@ static const struct {
     {"Gelu", ", 'approximate': false", X, "(None, 4, 6)"},
     {"Softmax", ", 'axis': 2", X, "(None, 4, 6)"},
     {"Cast", ", 'dtype': 'float32'", X, "(None, 4, 6)"},
+    {"Cast", ", 'dtype': 'bfloat16'", X, "(None, 4, 6)"},
 };
 
 START_TEST(operations_have_the_shapes_of_keras)

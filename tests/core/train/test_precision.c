@@ -391,12 +391,18 @@ START_TEST(the_run_decides_for_layers_that_do_not_say_it)
                  {"mixed_bfloat16", "mixed_bfloat16 and mixed_float16"}};
     const struct ls_layer layers[] = {LS_INPUT(5), LS_DENSE(4, .dtype = "mixed_float16"),
                                       LS_DENSE(3), LS_END};
+    const struct ls_layer rounded[] = {LS_LAYER("InputLayer", .shape = {5}, .dtype = "float16"),
+                                       LS_DENSE(4), LS_END};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct ls_run *run = open_run(NULL, "reference", 1, cases[i].run);
         struct ls_model *model = NULL;
         forget_errors();
         OK(ls_sequential_create(run, "two", layers, &model));
         ck_assert_str_eq(ls_graph_precision(model->graph), cases[i].precision);
+        ls_model_close(model);
+        OK(ls_sequential_create(run, "rounded", rounded, &model));
+        ck_assert_str_eq(ls_graph_precision(model->graph), cases[i].precision);
+        ck_assert_uint_eq(model->graph->inputs[0]->dtype, LS_F32);
         ls_model_close(model);
         ls_run_close(run);
     }
