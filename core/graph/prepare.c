@@ -307,21 +307,42 @@ static enum ls_status search_without_fusion(struct ls_build *build, struct ls_no
     return LS_OK;
 }
 
+// The device has no kernel for the node.
+static enum ls_status refuse_node(const struct ls_build *build, const struct ls_node *node)
+{
+    const char *name = ls_operation_label(node->op, &node->attributes);
+    uint32_t half = half_of(build, node);
+    char label[64];
+
+    for (uint32_t i = 0; i < 2 && node->op == LS_OP_CONVERT && !half; i++) {
+        const uint32_t dtype =
+            value_of(build, i == 0 ? node->outputs[0] : node->inputs[0])->tensor->dtype;
+        half = ls_type_is_half(dtype) ? dtype : 0;
+    }
+    ls_label_step(build, node, label, sizeof(label));
+    if (half)
+        ls_error(build->graph->name,
+                 "%s: the device has no kernel for operation %s in %s; use another device, or "
+                 "--precision=float32",
+                 label, name, half == LS_BF16 ? "bfloat16" : "float16");
+    else
+        ls_error(build->graph->name,
+                 "%s: the device has no kernel for operation %s of these shapes; use another "
+                 "device",
+                 label, name);
+    return LS_UNAVAILABLE;
+}
+
 static enum ls_status find_kernel(struct ls_build *build, struct ls_node *node,
                                   struct attempt *best)
 {
-    char label[64];
     enum ls_status status = search(build, node, best);
 
     if (!status)
         status = search_without_fusion(build, node, best);
     if (status || best->works)
         return status;
-    ls_label_step(build, node, label, sizeof(label));
-    ls_error(build->graph->name,
-             "%s: the device has no kernel for operation %s of these shapes; use another device",
-             label, ls_operation_label(node->op, &node->attributes));
-    return LS_UNAVAILABLE;
+    return refuse_node(build, node);
 }
 
 // ---- Steps ----

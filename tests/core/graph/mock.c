@@ -174,6 +174,9 @@ static int32_t mock_prepare(struct ls_device *device, const struct ls_kernel_req
     struct ls_layout layouts[LS_MAX_ARGUMENTS] = {0};
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer), .layouts = layouts};
 
+    for (uint32_t i = 0; i < request->input_count + request->output_count; i++)
+        if (policy->no_halves && ls_type_is_half(request->arguments[i].dtype))
+            return LS_UNSUPPORTED;
     if ((policy->refuse_fused && request->attributes.epilogue) ||
         (policy->no_accumulate && request->accumulate) || is_among(policy->refused_norms, request))
         return LS_UNSUPPORTED;

@@ -21,6 +21,7 @@ struct mock_policy {
     bool slow; // what is not wanted is slow instead of unsupported
     bool always_slow; // backward-data is slow, whatever the layout
     bool no_accumulate;
+    bool no_halves;
     bool no_in_place;
     bool first_in_place; // outputs may replace the first input only
 };

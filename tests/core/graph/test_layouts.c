@@ -5,6 +5,7 @@
 #include "tests/support/suite.h"
 
 #include <check.h>
+#include <string.h>
 
 static const struct ls_fusion_pattern patterns[] = {
     {LS_OP_CONV2D, LS_OP_ACTIVATION, 0xffffffff, 0},
@@ -260,6 +261,59 @@ START_TEST(plain_and_own_masters_have_different_fingerprints)
 }
 END_TEST
 
+// conv relu conv flatten dense over (6, 5, 2), in bfloat16.
+static struct ls_graph *half_graph(void)
+{
+    struct ls_graph *graph = harness_graph((const int64_t[]){6, 5, 2}, 3);
+    graph->compute = LS_BF16;
+    struct ls_tensor *x = harness_conv(graph, "conv", graph->inputs[0], 4, 3, 1, true);
+    x = harness_activation(graph, "relu", x, LS_RELU);
+    x = harness_conv(graph, "conv_1", x, 3, 2, 1, false);
+    harness_dense(graph, "dense", harness_flatten(graph, "flatten", x), 4);
+    ck_assert_int_eq(ls_graph_float32_outputs(graph), LS_OK);
+    harness_finish(graph, LS_LOSS_SPARSE_CROSS_ENTROPY, true);
+    return graph;
+}
+
+// The master has the layout of float32, in which its gradient is written.
+START_TEST(halves_are_made_of_masters_in_any_layout)
+{
+    const struct mock_policy policies[] = {{PATTERNS},
+                                           {.own_weights = true},
+                                           {.own_weights = true, .own_activations = true},
+                                           {.no_accumulate = true, .no_in_place = true}};
+    struct pair pair;
+    pair_start(&pair, half_graph(), &policies[_i], SAME_KERNELS);
+    ck_assert_uint_eq(pair.run.plan->shadow_count, 6);
+    for (uint32_t i = 0; i < pair.run.plan->place_count; i++) {
+        const struct ls_parameter_place *place = &pair.run.plan->places[i];
+        const bool own = policies[_i].own_weights && place->parameter->shape.ndims > 1;
+        ck_assert_uint_eq(place->layout.kind, own ? LS_LAYOUT_OWN : LS_LAYOUT_PLAIN);
+    }
+    pair_stop(&pair);
+}
+END_TEST
+
+START_TEST(a_device_without_halves_is_named_before_training)
+{
+    const struct mock_policy policy = {.no_halves = true};
+    struct harness_device reference;
+    ck_assert(harness_open("reference", &reference));
+    struct harness_device mock = mock_open(reference, &policy);
+    struct ls_graph *graph = half_graph();
+    struct ls_parameter_plan *plan;
+    harness_capture_messages();
+    ck_assert_int_eq(ls_plan_create(graph, harness_face(mock), 4, false, &plan), LS_UNAVAILABLE);
+    ck_assert_msg(strstr(harness_message(),
+                         "conv forward convert: the device has no kernel for operation convert in "
+                         "bfloat16; use another device, or --precision=float32") != NULL,
+                  "%s", harness_message());
+    ls_graph_destroy(graph);
+    mock_close(&mock);
+    harness_close(&reference);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("layouts");
@@ -279,6 +333,8 @@ int main(void)
     tcase_add_test(tests, a_tensor_with_a_second_reader_is_not_fused_away);
     tcase_add_test(tests, random_graphs_compute_the_same_whatever_the_device_wants);
     tcase_add_test(tests, plain_and_own_masters_have_different_fingerprints);
+    tcase_add_loop_test(tests, halves_are_made_of_masters_in_any_layout, 0, 4);
+    tcase_add_test(tests, a_device_without_halves_is_named_before_training);
     suite_add_tcase(suite, tests);
 
     return test_suite_run(suite);
