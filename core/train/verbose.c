@@ -110,7 +110,11 @@ static void print_plan(const struct ls_fit *fit, FILE *out)
     print_input(fit, (uint64_t)program->options.batch, out);
     fprintf(out, "weights with a second layout: %u", plan->shadow_count);
     for (uint32_t i = 0; i < plan->shadow_count; i++)
-        fprintf(out, "%s%s", i ? ", " : ": ", plan->places[plan->shadows[i].place].parameter->name);
+        fprintf(out, "%s%s%s", i ? ", " : ": ",
+                plan->places[plan->shadows[i].place].parameter->name,
+                plan->shadows[i].dtype == LS_BF16  ? " as bfloat16"
+                : plan->shadows[i].dtype == LS_F16 ? " as float16"
+                                                   : "");
     fprintf(out,
             "\nmemory of activations and gradients: %.2f MB planned, %.2f MB without sharing\n",
             (double)program->arena_bytes * 1e-6, (double)program->unplanned_bytes * 1e-6);
