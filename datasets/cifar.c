@@ -253,14 +253,14 @@ static enum ls_status read_records(const struct family *family, const char *path
     uint8_t *piece = malloc(PIECE_RECORDS * record);
     enum ls_status status = piece ? LS_OK : LS_OUT_OF_MEMORY;
     for (uint64_t i = 0; !status && i < records;) {
-        const uint64_t wanted = records - i < PIECE_RECORDS ? records - i : PIECE_RECORDS;
+        const uint64_t expected = records - i < PIECE_RECORDS ? records - i : PIECE_RECORDS;
         size_t got = 0;
-        status = ls_source_read(source, piece, (size_t)wanted * record, &got);
-        if (!status && got < wanted * record) {
+        status = ls_source_read(source, piece, (size_t)expected * record, &got);
+        if (!status && got < expected * record) {
             ls_error(family->name, "%s: shrank while it was read", path);
             status = LS_BAD_INPUT;
         }
-        for (uint64_t k = 0; !status && k < wanted; k++, i++) {
+        for (uint64_t k = 0; !status && k < expected; k++, i++) {
             const uint8_t *from = piece + k * record;
             labels[i] = from[label];
             place_picture(from + family->label_bytes, pixels + i * PICTURE);

@@ -32,13 +32,13 @@ static uint32_t big_endian(const unsigned char *bytes)
 static enum ls_status check_magic(const struct reading *reading, const unsigned char *header,
                                   uint32_t ndims)
 {
-    const uint32_t wanted = TYPE_U8 << 8 | ndims, found = big_endian(header);
-    if (found == wanted)
+    const uint32_t expected = TYPE_U8 << 8 | ndims, found = big_endian(header);
+    if (found == expected)
         return LS_OK;
     ls_error(reading->scope,
              "%s: magic number 0x%08" PRIx32 ", not the 0x%08" PRIx32
              " of an IDX file of unsigned bytes with %" PRIu32 " dimension%s",
-             reading->path, found, wanted, ndims, ndims == 1 ? "" : "s");
+             reading->path, found, expected, ndims, ndims == 1 ? "" : "s");
     return LS_BAD_INPUT;
 }
 
@@ -70,11 +70,11 @@ static enum ls_status count_elements(struct reading *reading)
         elements *= dim;
     }
     const uint64_t most = ls_source_most_bytes(reading->source);
-    const uint64_t wanted = elements + 4 + 4 * idx->ndims;
-    if (wanted > most) {
+    const uint64_t expected = elements + 4 + 4 * idx->ndims;
+    if (expected > most) {
         ls_error(reading->scope, "%s: too short: %s%" PRIu64 " bytes, expected %" PRIu64,
                  reading->path, ls_source_is_gzip(reading->source) ? "inflated at most " : "", most,
-                 wanted);
+                 expected);
         return LS_BAD_INPUT;
     }
     idx->bytes = (size_t)elements;

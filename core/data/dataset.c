@@ -111,7 +111,7 @@ static enum ls_status read_validation_split(const struct ls_spec *spec, double *
 }
 
 // A dataset as the user wrote it, checked, and which of its examples are asked for.
-struct wanted {
+struct request {
     struct ls_spec spec;
     const struct ls_dataset_kind *kind;
     uint64_t skip, limit, repeat;
@@ -122,20 +122,20 @@ struct wanted {
     bool none; // there are no such examples
 };
 
-static void choose_split(enum ls_split split, struct wanted *wanted)
+static void choose_split(enum ls_split split, struct request *request)
 {
-    const struct ls_dataset_kind *kind = wanted->kind;
-    const bool one = kind->is_one_split ? kind->is_one_split(&wanted->spec) : kind->one_split;
-    const bool cut = wanted->validation_split > 0;
-    wanted->last_part = cut && (split == LS_VALIDATION || (split == LS_TEST && one));
-    wanted->divided = cut && (split == LS_TRAIN || wanted->last_part);
-    wanted->split = one || split == LS_TRAIN || wanted->last_part ? LS_TRAIN : LS_TEST;
-    wanted->none = one && !cut && split == LS_VALIDATION;
+    const struct ls_dataset_kind *kind = request->kind;
+    const bool one = kind->is_one_split ? kind->is_one_split(&request->spec) : kind->one_split;
+    const bool cut = request->validation_split > 0;
+    request->last_part = cut && (split == LS_VALIDATION || (split == LS_TEST && one));
+    request->divided = cut && (split == LS_TRAIN || request->last_part);
+    request->split = one || split == LS_TRAIN || request->last_part ? LS_TRAIN : LS_TEST;
+    request->none = one && !cut && split == LS_VALIDATION;
     if (split != LS_TRAIN)
-        wanted->repeat = 0;
+        request->repeat = 0;
 }
 
-static enum ls_status parse(const char *text, enum ls_split split, struct wanted *out)
+static enum ls_status parse(const char *text, enum ls_split split, struct request *out)
 {
     enum ls_status status = ls_spec_parse(SCOPE, text, &out->spec);
     if (status)
@@ -160,74 +160,75 @@ static enum ls_status parse(const char *text, enum ls_split split, struct wanted
 }
 
 // The examples that are asked for, of the `count` that the reader has: `count` from `first` on.
-static enum ls_status choose_examples(const struct wanted *wanted, uint64_t *first, uint64_t *count)
+static enum ls_status choose_examples(const struct request *request, uint64_t *first,
+                                      uint64_t *count)
 {
-    const char *name = wanted->kind->name;
-    if (wanted->skip >= *count && wanted->skip) {
+    const char *name = request->kind->name;
+    if (request->skip >= *count && request->skip) {
         ls_error(SCOPE, "%s: skip=%" PRIu64 " leaves none of the %" PRIu64 " %s examples", name,
-                 wanted->skip, *count, wanted->split == LS_TRAIN ? "training" : "test");
+                 request->skip, *count, request->split == LS_TRAIN ? "training" : "test");
         return LS_USAGE;
     }
-    *first = wanted->skip;
-    *count -= wanted->skip;
-    if (wanted->limit > *count && wanted->split == LS_TRAIN) {
+    *first = request->skip;
+    *count -= request->skip;
+    if (request->limit > *count && request->split == LS_TRAIN) {
         ls_error(SCOPE, "%s: %s=%" PRIu64 ", but there are only %" PRIu64 " training examples%s",
-                 name, ls_spec_get(&wanted->spec, "take") ? "take" : "limit", wanted->limit, *count,
-                 wanted->skip ? " after those of skip" : "");
+                 name, ls_spec_get(&request->spec, "take") ? "take" : "limit", request->limit,
+                 *count, request->skip ? " after those of skip" : "");
         return LS_USAGE;
     }
-    if (wanted->limit && wanted->limit < *count)
-        *count = wanted->limit;
-    if (!wanted->divided)
+    if (request->limit && request->limit < *count)
+        *count = request->limit;
+    if (!request->divided)
         return LS_OK;
-    const uint64_t cut = (uint64_t)((double)*count * (1.0 - wanted->validation_split)); // as Keras
+    const uint64_t cut = (uint64_t)((double)*count * (1.0 - request->validation_split)); // as Keras
     if (cut == 0 || cut >= *count) {
         ls_error(SCOPE,
                  "%s: validation_split=%s of %" PRIu64 " examples leaves none to %s; give more "
                  "examples or another part",
-                 name, ls_spec_get(&wanted->spec, "validation_split"), *count,
+                 name, ls_spec_get(&request->spec, "validation_split"), *count,
                  cut ? "validate on" : "train on");
         return LS_USAGE;
     }
-    *first += wanted->last_part ? cut : 0;
-    *count = wanted->last_part ? *count - cut : cut;
+    *first += request->last_part ? cut : 0;
+    *count = request->last_part ? *count - cut : cut;
     return LS_OK;
 }
 
 // An epoch of `count` examples, as often as repeat= says.
-static enum ls_status repeat_examples(const struct wanted *wanted, uint64_t *count)
+static enum ls_status repeat_examples(const struct request *request, uint64_t *count)
 {
-    if (wanted->repeat > 1 && *count > UINT32_MAX / wanted->repeat) {
+    if (request->repeat > 1 && *count > UINT32_MAX / request->repeat) {
         ls_error(SCOPE,
                  "%s: repeat=%" PRIu64 " of %" PRIu64
                  " examples are more than 4,294,967,295; --epochs repeats them, too",
-                 wanted->kind->name, wanted->repeat, *count);
+                 request->kind->name, request->repeat, *count);
         return LS_USAGE;
     }
-    *count *= wanted->repeat > 1 ? wanted->repeat : 1;
+    *count *= request->repeat > 1 ? request->repeat : 1;
     return LS_OK;
 }
 
 // cache=memory of examples that are in memory needs no work; a file for them would be of no use.
-static enum ls_status check_cache(const struct wanted *wanted, bool on_demand)
+static enum ls_status check_cache(const struct request *request, bool on_demand)
 {
-    const char *cache = ls_spec_get(&wanted->spec, "cache");
+    const char *cache = ls_spec_get(&request->spec, "cache");
     if (!cache || (cache[0] && on_demand) || strcmp(cache, "memory") == 0)
         return LS_OK;
-    ls_error(SCOPE, "%s: cache=%s: %s", wanted->kind->name, cache,
+    ls_error(SCOPE, "%s: cache=%s: %s", request->kind->name, cache,
              cache[0] ? "these examples are in memory once they are read; leave cache= out"
                       : "expected memory or the name of a file");
     return LS_USAGE;
 }
 
 // cache=memory|FILE of examples that are made on demand. Each split has a file of its own.
-static enum ls_status cache_examples(const struct wanted *wanted, enum ls_split split,
+static enum ls_status cache_examples(const struct request *request, enum ls_split split,
                                      struct ls_dataset **dataset)
 {
     static const char *const splits[] = {"train", "test", "validation"};
-    const char *cache = ls_spec_get(&wanted->spec, "cache");
+    const char *cache = ls_spec_get(&request->spec, "cache");
     if (!cache || !(*dataset)->load)
-        return check_cache(wanted, false);
+        return check_cache(request, false);
     if (strcmp(cache, "memory") == 0)
         return ls_cache_in_memory(SCOPE, dataset);
     struct ls_hash *hash = ls_hash_create();
@@ -235,8 +236,8 @@ static enum ls_status cache_examples(const struct wanted *wanted, enum ls_split 
     char *path = malloc(bytes);
     enum ls_status status = LS_OUT_OF_MEMORY;
     if (hash && path) {
-        for (size_t i = 0; i < wanted->spec.option_count; i++) {
-            const struct ls_option_value *option = &wanted->spec.options[i];
+        for (size_t i = 0; i < request->spec.option_count; i++) {
+            const struct ls_option_value *option = &request->spec.options[i];
             if (strncmp(option->name, "random_", 7) == 0 || strcmp(option->name, "repeat") == 0 ||
                 strcmp(option->name, "cache") == 0)
                 continue; // what is cached does not depend on them
@@ -252,13 +253,13 @@ static enum ls_status cache_examples(const struct wanted *wanted, enum ls_split 
 }
 
 // Of a dataset that its reader has opened.
-static enum ls_status apply_options(const struct wanted *wanted, enum ls_split split,
+static enum ls_status apply_options(const struct request *request, enum ls_split split,
                                     struct ls_dataset **dataset)
 {
     uint64_t first = 0;
-    enum ls_status status = choose_examples(wanted, &first, &(*dataset)->count);
+    enum ls_status status = choose_examples(request, &first, &(*dataset)->count);
     if (!status)
-        status = ls_augmentation_check(SCOPE, &wanted->augmentation, (*dataset)->fields,
+        status = ls_augmentation_check(SCOPE, &request->augmentation, (*dataset)->fields,
                                        (*dataset)->field_count);
     if (status)
         return status;
@@ -268,25 +269,25 @@ static enum ls_status apply_options(const struct wanted *wanted, enum ls_split s
             field->values = (const char *)field->values + first * field->stride;
     }
     (*dataset)->first = first;
-    status = cache_examples(wanted, split, dataset);
+    status = cache_examples(request, split, dataset);
     if (status)
         return status;
-    (*dataset)->augmentation = wanted->augmentation;
-    (*dataset)->repeat = wanted->repeat;
-    return repeat_examples(wanted, &(*dataset)->count);
+    (*dataset)->augmentation = request->augmentation;
+    (*dataset)->repeat = request->repeat;
+    return repeat_examples(request, &(*dataset)->count);
 }
 
 enum ls_status ls_dataset_open(const char *text, enum ls_split split, struct ls_dataset **out)
 {
-    struct wanted wanted;
+    struct request request;
     struct ls_dataset *dataset = NULL;
-    enum ls_status status = parse(text, split, &wanted);
+    enum ls_status status = parse(text, split, &request);
     if (status)
         return status;
-    status = wanted.kind->open(&wanted.spec, wanted.split, &dataset);
+    status = request.kind->open(&request.spec, request.split, &dataset);
     if (!status)
-        status = apply_options(&wanted, split, &dataset);
-    ls_spec_finish(&wanted.spec);
+        status = apply_options(&request, split, &dataset);
+    ls_spec_finish(&request.spec);
     if (status)
         ls_dataset_close(dataset);
     else
@@ -297,24 +298,24 @@ enum ls_status ls_dataset_open(const char *text, enum ls_split split, struct ls_
 enum ls_status ls_dataset_describe(const char *text, enum ls_split split,
                                    struct ls_dataset_info *out)
 {
-    struct wanted wanted;
+    struct request request;
     struct ls_dataset_info info = {0};
     uint64_t first;
-    enum ls_status status = parse(text, split, &wanted);
+    enum ls_status status = parse(text, split, &request);
     if (status)
         return status;
-    status = wanted.kind->describe(&wanted.spec, wanted.split, &info);
+    status = request.kind->describe(&request.spec, request.split, &info);
     if (!status)
-        status = choose_examples(&wanted, &first, &info.count);
+        status = choose_examples(&request, &first, &info.count);
     if (!status)
-        status = ls_augmentation_check(SCOPE, &wanted.augmentation, info.fields, info.field_count);
+        status = ls_augmentation_check(SCOPE, &request.augmentation, info.fields, info.field_count);
     if (!status)
-        status = check_cache(&wanted, info.on_demand);
+        status = check_cache(&request, info.on_demand);
     if (!status)
-        status = repeat_examples(&wanted, &info.count);
-    if (wanted.none)
+        status = repeat_examples(&request, &info.count);
+    if (request.none)
         info.count = 0;
-    ls_spec_finish(&wanted.spec);
+    ls_spec_finish(&request.spec);
     if (!status)
         *out = info;
     return status;

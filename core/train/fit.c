@@ -135,7 +135,7 @@ static void warn_of_lone_examples(const struct ls_fit *fit)
     struct ls_model *model = fit->model;
     const uint64_t examples = ls_data_count(fit->train);
     const uint64_t world = ls_cluster_world(fit->run->cluster);
-    const uint64_t blocks = world * (fit->options->microbatches ? fit->options->microbatches : 1);
+    const uint64_t blocks = world * fit->microbatches;
     const uint64_t batches[] = {least(examples, fit->global_batch), examples % fit->global_batch};
     const char *layer = model->told_of_lone ? NULL : first_lone_layer(model->graph);
     for (int i = 0; layer && i < 2; i++) {

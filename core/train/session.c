@@ -553,15 +553,15 @@ static enum ls_status suits(struct ls_session *session, const struct ls_session_
 
 enum ls_status ls_session_ready(struct ls_model *model, const struct ls_session_need *need)
 {
-    struct ls_session_need wanted = *need;
-    wanted.microbatches = need->microbatches ? need->microbatches : 1;
+    struct ls_session_need requested = *need;
+    requested.microbatches = need->microbatches ? need->microbatches : 1;
     if (model->session) {
         if (!need->training_examples) // those of the last fit stay as they are
-            wanted.microbatches = model->session->need.microbatches;
+            requested.microbatches = model->session->need.microbatches;
         bool fits = false;
-        enum ls_status status = suits(model->session, &wanted, &fits);
+        enum ls_status status = suits(model->session, &requested, &fits);
         if (!status && fits) {
-            model->session->need = wanted;
+            model->session->need = requested;
             status = make_programs(model->session);
             return status ? status : ls_session_give_assigned(model->session);
         }
@@ -585,7 +585,7 @@ enum ls_status ls_session_ready(struct ls_model *model, const struct ls_session_
     session->model = model;
     session->run = model->run;
     session->cluster = model->run->cluster;
-    session->need = wanted;
+    session->need = requested;
     model->session = session;
     status = open_session(session);
     session->broken = session->broken || status;
