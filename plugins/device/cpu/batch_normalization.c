@@ -3,7 +3,7 @@
 // once more, for it finds mean and variance one after the other. Own loops read x once for both, in pieces that stay in the
 // cache, and once for y; backward reads x and dy twice, as everybody must. Pieces are the same for any number of threads, and
 // what they come to is joined in order, in float64.
-#include "plugins/device/cpu/cpu.h"
+#include "plugins/device/cpu/batch_normalization.h"
 #include "plugins/device/cpu/layout.h"
 
 #include <math.h>
@@ -14,60 +14,34 @@ enum {
     CACHE = 1 << 20, // bytes of what a thread has read that it finds again soon after
 };
 
-struct normalization {
-    const struct cpu_normalization_loops *loops;
-    struct cpu_normalization shape;
-    double epsilon;
-    int64_t piece_rows, pieces; // of a block
-    int64_t together; // blocks: each is read a second time before the first of the next ones
-    bool
-        across; // blocks lie side by side in a row, so that neighbouring pieces are of different blocks
-    int32_t added; // argument that is added to the result; -1: none
-};
-
-// A launch, at the blocks from `first`.
-struct run {
-    const struct normalization *state;
-    const float *x, *dy, *added, *gamma, *beta, *mean, *variance;
-    float *result, *out[2]; // y, mean, variance or dx, dgamma, dbeta
-    struct cpu_lanes *lanes; // one for each block
-    double *sums; // of the pieces of `count` blocks: two of `width` each
-    double *totals; // synchronized: two of each channel, then the rows
-    int64_t first, count;
-    // Between the passes, for each block and then for each of its channels.
-    void (*join)(const struct run *r, int64_t block);
-    void (*set)(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
-                int64_t channel);
-};
-
 // ---- Pieces ----
 
-static int64_t rows_of_piece(const struct normalization *s, int64_t piece)
+static int64_t rows_of_piece(const struct cpu_blocks *s, int64_t piece)
 {
     const int64_t left = s->shape.rows - piece * s->piece_rows;
     return left < s->piece_rows ? left : s->piece_rows;
 }
 
-static double *sums_of(const struct run *r, int64_t block, int64_t piece)
+static double *sums_of(const struct cpu_run *r, int64_t block, int64_t piece)
 {
-    const struct normalization *s = r->state;
+    const struct cpu_blocks *s = r->state;
     return r->sums + ((block - r->first) * s->pieces + piece) * 2 * s->shape.width;
 }
 
 // Which rows are item `item` of a pass.
-static struct cpu_rows rows_of(const struct run *r, int64_t item)
+static struct cpu_rows rows_of(const struct cpu_run *r, int64_t item)
 {
-    const struct normalization *s = r->state;
+    const struct cpu_blocks *s = r->state;
     const int64_t block = s->across ? item % r->count : item / s->pieces;
     const int64_t piece = s->across ? item / r->count : item % s->pieces;
     const int64_t begin = piece * s->piece_rows;
     return (struct cpu_rows){r->first + block, begin, begin + rows_of_piece(s, piece)};
 }
 
-static void moments_part(void *context, int64_t begin, int64_t end)
+void cpu_moments_part(void *context, int64_t begin, int64_t end)
 {
-    const struct run *r = context;
-    const struct normalization *s = r->state;
+    const struct cpu_run *r = context;
+    const struct cpu_blocks *s = r->state;
     for (int64_t item = begin; item < end; item++) {
         const struct cpu_rows rows = rows_of(r, item);
         double *sums = sums_of(r, rows.block, rows.begin / s->piece_rows);
@@ -75,10 +49,10 @@ static void moments_part(void *context, int64_t begin, int64_t end)
     }
 }
 
-static void gradient_sums_part(void *context, int64_t begin, int64_t end)
+void cpu_gradient_sums_part(void *context, int64_t begin, int64_t end)
 {
-    const struct run *r = context;
-    const struct normalization *s = r->state;
+    const struct cpu_run *r = context;
+    const struct cpu_blocks *s = r->state;
     for (int64_t item = begin; item < end; item++) {
         const struct cpu_rows rows = rows_of(r, item);
         double *sums = sums_of(r, rows.block, rows.begin / s->piece_rows);
@@ -88,9 +62,9 @@ static void gradient_sums_part(void *context, int64_t begin, int64_t end)
 }
 
 // From the last piece to the first: what was read last is still in the cache.
-static void normalize_part(void *context, int64_t begin, int64_t end)
+void cpu_normalize_part(void *context, int64_t begin, int64_t end)
 {
-    const struct run *r = context;
+    const struct cpu_run *r = context;
     for (int64_t item = end - 1; item >= begin; item--) {
         const struct cpu_rows rows = rows_of(r, item);
         r->state->loops->normalize(&r->state->shape, rows, &r->lanes[rows.block], r->x, r->added,
@@ -98,9 +72,9 @@ static void normalize_part(void *context, int64_t begin, int64_t end)
     }
 }
 
-static void gradient_part(void *context, int64_t begin, int64_t end)
+void cpu_gradient_part(void *context, int64_t begin, int64_t end)
 {
-    const struct run *r = context;
+    const struct cpu_run *r = context;
     for (int64_t item = end - 1; item >= begin; item--) {
         const struct cpu_rows rows = rows_of(r, item);
         r->state->loops->gradient(&r->state->shape, rows, &r->lanes[rows.block], r->x, r->dy,
@@ -110,15 +84,15 @@ static void gradient_part(void *context, int64_t begin, int64_t end)
 
 // ---- Between the passes ----
 
-static int64_t width_of(const struct normalization *s, int64_t block)
+static int64_t width_of(const struct cpu_blocks *s, int64_t block)
 {
     return block + 1 == s->shape.blocks ? s->shape.last_width : s->shape.width;
 }
 
 // What all pieces of a block come to stands where that of the first one was.
-static void join_moments(const struct run *r, int64_t block)
+void cpu_join_moments(const struct cpu_run *r, int64_t block)
 {
-    const struct normalization *s = r->state;
+    const struct cpu_blocks *s = r->state;
     const int64_t width = s->shape.width;
     double *sums = sums_of(r, block, 0);
     for (int64_t piece = 1; piece < s->pieces; piece++) {
@@ -129,9 +103,9 @@ static void join_moments(const struct run *r, int64_t block)
     }
 }
 
-static void join_gradients(const struct run *r, int64_t block)
+void cpu_join_gradients(const struct cpu_run *r, int64_t block)
 {
-    const struct normalization *s = r->state;
+    const struct cpu_blocks *s = r->state;
     const int64_t width = s->shape.width;
     double *sums = sums_of(r, block, 0);
     for (int64_t piece = 1; piece < s->pieces; piece++) {
@@ -144,8 +118,8 @@ static void join_gradients(const struct run *r, int64_t block)
 }
 
 // y = (x - mean) gamma / sqrt(variance + epsilon) + beta. The shift makes up for the rounding of the mean.
-static void set_affine(const struct run *r, struct cpu_lanes *lanes, int64_t i, int64_t channel,
-                       double mean, double variance)
+void cpu_set_affine(const struct cpu_run *r, struct cpu_lanes *lanes, int64_t i, int64_t channel,
+                    double mean, double variance)
 {
     const double scale = (double)r->gamma[channel] / sqrt(variance + r->state->epsilon);
     lanes->mean[i] = (float)mean;
@@ -153,31 +127,31 @@ static void set_affine(const struct run *r, struct cpu_lanes *lanes, int64_t i, 
     lanes->shift[i] = (float)((double)r->beta[channel] + ((double)lanes->mean[i] - mean) * scale);
 }
 
-static void set_found(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
-                      int64_t channel)
+static void set_found(const struct cpu_run *r, struct cpu_lanes *lanes, const double *sums,
+                      int64_t i, int64_t channel)
 {
     const double variance = sums[r->state->shape.width + i] / (double)r->state->shape.rows;
-    set_affine(r, lanes, i, channel, sums[i], variance);
+    cpu_set_affine(r, lanes, i, channel, sums[i], variance);
     r->out[0][channel] = (float)sums[i];
     r->out[1][channel] = (float)variance;
 }
 
-static void set_given(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
-                      int64_t channel)
+static void set_given(const struct cpu_run *r, struct cpu_lanes *lanes, const double *sums,
+                      int64_t i, int64_t channel)
 {
     (void)sums;
-    set_affine(r, lanes, i, channel, (double)r->mean[channel], (double)r->variance[channel]);
+    cpu_set_affine(r, lanes, i, channel, (double)r->mean[channel], (double)r->variance[channel]);
 }
 
-static void set_mean(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
-                     int64_t channel)
+void cpu_set_mean(const struct cpu_run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
+                  int64_t channel)
 {
     (void)sums;
     lanes->mean[i] = r->mean[channel];
 }
 
 // sums: of dy, of dy (x - mean)
-static void set_gradient(const struct run *r, struct cpu_lanes *lanes, const double *sums,
+static void set_gradient(const struct cpu_run *r, struct cpu_lanes *lanes, const double *sums,
                          int64_t i, int64_t channel)
 {
     const double rows = (double)r->state->shape.rows;
@@ -193,8 +167,8 @@ static void set_gradient(const struct run *r, struct cpu_lanes *lanes, const dou
 }
 
 // The same with mean and variance given, which do not depend on x.
-static void set_sums(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
-                     int64_t channel)
+static void set_sums(const struct cpu_run *r, struct cpu_lanes *lanes, const double *sums,
+                     int64_t i, int64_t channel)
 {
     (void)lanes;
     const double inverse = 1.0 / sqrt((double)r->variance[channel] + r->state->epsilon);
@@ -202,62 +176,12 @@ static void set_sums(const struct run *r, struct cpu_lanes *lanes, const double 
     r->out[1][channel] = (float)sums[i];
 }
 
-static void set_scale(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
-                      int64_t channel)
+static void set_scale(const struct cpu_run *r, struct cpu_lanes *lanes, const double *sums,
+                      int64_t i, int64_t channel)
 {
     (void)sums;
     lanes->scale[i] =
         (float)((double)r->gamma[channel] / sqrt((double)r->variance[channel] + r->state->epsilon));
-}
-
-// ---- Synchronized: what channels come to is added over all replicas, in float64 ----
-
-static void set_moments(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
-                        int64_t channel)
-{
-    const struct cpu_normalization *n = &r->state->shape;
-    (void)lanes;
-    r->totals[channel] = sums[i] * (double)n->rows;
-    r->totals[n->channels + channel] = sums[n->width + i] + sums[i] * sums[i] * (double)n->rows;
-}
-
-static void set_of_moments(const struct run *r, struct cpu_lanes *lanes, const double *sums,
-                           int64_t i, int64_t channel)
-{
-    const int64_t channels = r->state->shape.channels;
-    const double rows = r->totals[2 * channels], mean = r->totals[channel] / rows;
-    const double variance = r->totals[channels + channel] / rows - mean * mean;
-    (void)sums;
-    // Comparisons are written so that NaN stays what it is.
-    set_affine(r, lanes, i, channel, mean, variance < 0 ? 0 : variance);
-    r->out[0][channel] = (float)mean;
-    r->out[1][channel] = (float)(variance < 0 ? 0 : variance);
-}
-
-static void set_totals(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
-                       int64_t channel)
-{
-    const struct cpu_normalization *n = &r->state->shape;
-    const double inverse = 1.0 / sqrt((double)r->variance[channel] + r->state->epsilon);
-    (void)lanes;
-    r->totals[channel] = sums[n->width + i] * inverse;
-    r->totals[n->channels + channel] = sums[i];
-    r->out[0][channel] = (float)r->totals[channel];
-    r->out[1][channel] = (float)sums[i];
-}
-
-static void set_of_totals(const struct run *r, struct cpu_lanes *lanes, const double *sums,
-                          int64_t i, int64_t channel)
-{
-    const int64_t channels = r->state->shape.channels;
-    const double rows = r->totals[2 * channels];
-    const double inverse = 1.0 / sqrt((double)r->variance[channel] + r->state->epsilon);
-    const double scale = (double)r->gamma[channel] * inverse;
-    (void)sums;
-    lanes->mean[i] = r->mean[channel];
-    lanes->scale[i] = (float)scale;
-    lanes->shift[i] = (float)(-scale * r->totals[channels + channel] / rows);
-    lanes->slope[i] = (float)(-scale * inverse * r->totals[channel] / rows);
 }
 
 // ---- Lanes ----
@@ -272,8 +196,8 @@ static void repeat(float *lanes, int64_t width)
 // Padding stays zero as its lanes are zero.
 static void lanes_part(void *context, int64_t begin, int64_t end)
 {
-    const struct run *r = context;
-    const struct normalization *s = r->state;
+    const struct cpu_run *r = context;
+    const struct cpu_blocks *s = r->state;
     for (int64_t block = r->first + begin; block < r->first + end; block++) {
         struct cpu_lanes *lanes = &r->lanes[block];
         const int64_t width = width_of(s, block), channel = block * s->shape.width;
@@ -291,12 +215,12 @@ static void lanes_part(void *context, int64_t begin, int64_t end)
 
 // ---- Launch ----
 
-static void set_lanes(const struct ls_device *device, struct run *r,
-                      void (*join)(const struct run *, int64_t),
-                      void (*set)(const struct run *, struct cpu_lanes *, const double *, int64_t,
-                                  int64_t))
+void cpu_set_lanes(const struct ls_device *device, struct cpu_run *r,
+                   void (*join)(const struct cpu_run *, int64_t),
+                   void (*set)(const struct cpu_run *, struct cpu_lanes *, const double *, int64_t,
+                               int64_t))
 {
-    const struct normalization *s = r->state;
+    const struct cpu_blocks *s = r->state;
     r->join = join;
     r->set = set;
     const double work = 10.0 + (join ? (double)s->pieces : 0.0); // for each channel
@@ -304,22 +228,22 @@ static void set_lanes(const struct ls_device *device, struct run *r,
 }
 
 // `cost`: nanoseconds for an element on one thread
-static void pass(const struct ls_device *device, struct run *r, double cost, cpu_body *body)
+void cpu_pass_blocks(const struct ls_device *device, struct cpu_run *r, double cost, cpu_body *body)
 {
-    const struct normalization *s = r->state;
+    const struct cpu_blocks *s = r->state;
     const double elements = (double)(r->count * s->shape.width * s->shape.rows);
     cpu_parallel(device, r->count * s->pieces, 1, elements * cost, body, r);
 }
 
-static struct run run_of(const struct ls_kernel *kernel, const struct cpu_call *launch)
+struct cpu_run cpu_run_of(const struct ls_kernel *kernel, const struct cpu_call *launch)
 {
-    const struct normalization *s = kernel->state;
-    struct run r = {.state = s,
-                    .x = launch->arguments[0],
-                    .added = s->added < 0 ? NULL : launch->arguments[s->added],
-                    .gamma = launch->arguments[1],
-                    .result = cpu_output(kernel, launch, 0),
-                    .lanes = launch->scratch};
+    const struct cpu_blocks *s = kernel->state;
+    struct cpu_run r = {.state = s,
+                        .x = launch->arguments[0],
+                        .added = s->added < 0 ? NULL : launch->arguments[s->added],
+                        .gamma = launch->arguments[1],
+                        .result = cpu_output(kernel, launch, 0),
+                        .lanes = launch->scratch};
     r.sums = (double *)(r.lanes + s->shape.blocks);
     for (uint32_t i = 1; i < kernel->output_count; i++)
         r.out[i - 1] = cpu_output(kernel, launch, i);
@@ -327,16 +251,16 @@ static struct run run_of(const struct ls_kernel *kernel, const struct cpu_call *
 }
 
 // Takes the next blocks; false: all are done.
-static bool next_blocks(struct run *r)
+bool cpu_next_blocks(struct cpu_run *r)
 {
-    const struct normalization *s = r->state;
+    const struct cpu_blocks *s = r->state;
     r->first += r->count;
     const int64_t left = s->shape.blocks - r->first;
     r->count = left < s->together ? left : s->together;
     return left > 0;
 }
 
-static void finish_y(struct ls_kernel *kernel, const struct run *r)
+void cpu_finish_y(struct ls_kernel *kernel, const struct cpu_run *r)
 {
     if (!cpu_activation_keeps_zero(r->state->shape.function.activation))
         cpu_zero_padding(cpu_output_desc(kernel, 0), r->result);
@@ -345,44 +269,44 @@ static void finish_y(struct ls_kernel *kernel, const struct run *r)
 static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
                            const struct cpu_call *launch)
 {
-    struct run r = run_of(kernel, launch);
+    struct cpu_run r = cpu_run_of(kernel, launch);
     r.beta = launch->arguments[2];
-    while (next_blocks(&r)) {
-        pass(device, &r, 0.1, moments_part);
-        set_lanes(device, &r, join_moments, set_found);
-        pass(device, &r, 0.2, normalize_part);
+    while (cpu_next_blocks(&r)) {
+        cpu_pass_blocks(device, &r, 0.1, cpu_moments_part);
+        cpu_set_lanes(device, &r, cpu_join_moments, set_found);
+        cpu_pass_blocks(device, &r, 0.2, cpu_normalize_part);
     }
-    finish_y(kernel, &r);
+    cpu_finish_y(kernel, &r);
     return LS_OK;
 }
 
 static int32_t run_inference(struct ls_device *device, struct ls_kernel *kernel,
                              const struct cpu_call *launch)
 {
-    struct run r = run_of(kernel, launch);
+    struct cpu_run r = cpu_run_of(kernel, launch);
     r.beta = launch->arguments[2];
     r.mean = launch->arguments[3];
     r.variance = launch->arguments[4];
-    while (next_blocks(&r)) {
-        set_lanes(device, &r, NULL, set_given);
-        pass(device, &r, 0.2, normalize_part);
+    while (cpu_next_blocks(&r)) {
+        cpu_set_lanes(device, &r, NULL, set_given);
+        cpu_pass_blocks(device, &r, 0.2, cpu_normalize_part);
     }
-    finish_y(kernel, &r);
+    cpu_finish_y(kernel, &r);
     return LS_OK;
 }
 
 static int32_t run_backward(struct ls_device *device, struct ls_kernel *kernel,
                             const struct cpu_call *launch)
 {
-    struct run r = run_of(kernel, launch);
+    struct cpu_run r = cpu_run_of(kernel, launch);
     r.mean = launch->arguments[2];
     r.variance = launch->arguments[3];
     r.dy = launch->arguments[4];
-    while (next_blocks(&r)) {
-        set_lanes(device, &r, NULL, set_mean);
-        pass(device, &r, 0.15, gradient_sums_part);
-        set_lanes(device, &r, join_gradients, set_gradient);
-        pass(device, &r, 0.25, gradient_part);
+    while (cpu_next_blocks(&r)) {
+        cpu_set_lanes(device, &r, NULL, cpu_set_mean);
+        cpu_pass_blocks(device, &r, 0.15, cpu_gradient_sums_part);
+        cpu_set_lanes(device, &r, cpu_join_gradients, set_gradient);
+        cpu_pass_blocks(device, &r, 0.25, cpu_gradient_part);
     }
     return LS_OK;
 }
@@ -390,11 +314,11 @@ static int32_t run_backward(struct ls_device *device, struct ls_kernel *kernel,
 static int32_t run_inference_backward_data(struct ls_device *device, struct ls_kernel *kernel,
                                            const struct cpu_call *launch)
 {
-    struct run r = run_of(kernel, launch); // x is dy
+    struct cpu_run r = cpu_run_of(kernel, launch); // x is dy
     r.variance = launch->arguments[2];
-    while (next_blocks(&r)) {
-        set_lanes(device, &r, NULL, set_scale);
-        pass(device, &r, 0.2, normalize_part);
+    while (cpu_next_blocks(&r)) {
+        cpu_set_lanes(device, &r, NULL, set_scale);
+        cpu_pass_blocks(device, &r, 0.2, cpu_normalize_part);
     }
     return LS_OK;
 }
@@ -402,77 +326,16 @@ static int32_t run_inference_backward_data(struct ls_device *device, struct ls_k
 static int32_t run_inference_backward_weights(struct ls_device *device, struct ls_kernel *kernel,
                                               const struct cpu_call *launch)
 {
-    struct run r = run_of(kernel, launch);
+    struct cpu_run r = cpu_run_of(kernel, launch);
     r.mean = launch->arguments[1];
     r.variance = launch->arguments[2];
     r.dy = launch->arguments[3];
     r.out[0] = cpu_output(kernel, launch, 0);
     r.out[1] = cpu_output(kernel, launch, 1);
-    while (next_blocks(&r)) {
-        set_lanes(device, &r, NULL, set_mean);
-        pass(device, &r, 0.15, gradient_sums_part);
-        set_lanes(device, &r, join_gradients, set_sums);
-    }
-    return LS_OK;
-}
-
-static int32_t run_moments(struct ls_device *device, struct ls_kernel *kernel,
-                           const struct cpu_call *launch)
-{
-    struct run r = run_of(kernel, launch);
-    r.totals = cpu_output(kernel, launch, 0);
-    r.totals[2 * r.state->shape.channels] = (double)r.state->shape.rows;
-    while (next_blocks(&r)) {
-        pass(device, &r, 0.1, moments_part);
-        set_lanes(device, &r, join_moments, set_moments);
-    }
-    return LS_OK;
-}
-
-static int32_t run_synchronized(struct ls_device *device, struct ls_kernel *kernel,
-                                const struct cpu_call *launch)
-{
-    struct run r = run_of(kernel, launch);
-    r.beta = launch->arguments[2];
-    r.totals = launch->arguments[3];
-    while (next_blocks(&r)) {
-        set_lanes(device, &r, NULL, set_of_moments);
-        pass(device, &r, 0.2, normalize_part);
-    }
-    finish_y(kernel, &r);
-    return LS_OK;
-}
-
-static int32_t run_synchronized_backward_sums(struct ls_device *device, struct ls_kernel *kernel,
-                                              const struct cpu_call *launch)
-{
-    struct run r = run_of(kernel, launch);
-    r.mean = launch->arguments[1];
-    r.variance = launch->arguments[2];
-    r.dy = launch->arguments[3];
-    r.out[0] = cpu_output(kernel, launch, 0);
-    r.out[1] = cpu_output(kernel, launch, 1);
-    r.totals = cpu_output(kernel, launch, 2);
-    r.totals[2 * r.state->shape.channels] = (double)r.state->shape.rows;
-    while (next_blocks(&r)) {
-        set_lanes(device, &r, NULL, set_mean);
-        pass(device, &r, 0.15, gradient_sums_part);
-        set_lanes(device, &r, join_gradients, set_totals);
-    }
-    return LS_OK;
-}
-
-static int32_t run_synchronized_backward_data(struct ls_device *device, struct ls_kernel *kernel,
-                                              const struct cpu_call *launch)
-{
-    struct run r = run_of(kernel, launch);
-    r.mean = launch->arguments[2];
-    r.variance = launch->arguments[3];
-    r.dy = launch->arguments[4];
-    r.totals = launch->arguments[5];
-    while (next_blocks(&r)) {
-        set_lanes(device, &r, NULL, set_of_totals);
-        pass(device, &r, 0.25, gradient_part);
+    while (cpu_next_blocks(&r)) {
+        cpu_set_lanes(device, &r, NULL, cpu_set_mean);
+        cpu_pass_blocks(device, &r, 0.15, cpu_gradient_sums_part);
+        cpu_set_lanes(device, &r, cpu_join_gradients, set_sums);
     }
     return LS_OK;
 }
@@ -496,7 +359,7 @@ static int32_t run_statistics(struct ls_device *device, struct ls_kernel *kernel
 // ---- Prepare ----
 
 // False: the channels of x do not lie in blocks.
-static bool see(const struct ls_tensor_desc *x, struct normalization *s)
+static bool see(const struct ls_tensor_desc *x, struct cpu_blocks *s)
 {
     struct cpu_normalization *n = &s->shape;
     struct cpu_view view;
@@ -525,7 +388,7 @@ static bool see(const struct ls_tensor_desc *x, struct normalization *s)
 }
 
 // `readings`: tensors that are read a second time
-static void plan_passes(const struct ls_device *device, struct normalization *s, int64_t readings)
+static void plan_passes(const struct ls_device *device, struct cpu_blocks *s, int64_t readings)
 {
     const struct cpu_normalization *n = &s->shape;
     const int64_t block_bytes = n->rows * n->width * (int64_t)sizeof(float) * readings;
@@ -539,14 +402,14 @@ static void plan_passes(const struct ls_device *device, struct normalization *s,
 }
 
 // `tensors`: the arguments that are shaped like x, and lie as it lies
-static int32_t settle(struct ls_device *device, const struct ls_kernel_request *request,
-                      struct ls_kernel *kernel, struct ls_kernel_answer *answer, uint32_t tensors,
-                      int64_t readings)
+int32_t cpu_settle_blocks(struct ls_device *device, const struct ls_kernel_request *request,
+                          struct ls_kernel *kernel, struct ls_kernel_answer *answer,
+                          uint32_t tensors, int64_t readings)
 {
     const int32_t status = cpu_same_layout(device, request, kernel, tensors);
     if (status)
         return status;
-    struct normalization *s = cpu_state(device, sizeof(*s));
+    struct cpu_blocks *s = cpu_state(device, sizeof(*s));
     if (!s)
         return LS_OUT_OF_MEMORY;
     kernel->state = s;
@@ -581,18 +444,18 @@ static const char *take_activation(struct cpu_epilogue *epilogue, struct cpu_nor
 }
 
 // `vectors`: how many follow x; then comes the addend, if there is one
-static int32_t prepare_y(struct ls_device *device, const struct ls_kernel_request *request,
-                         struct ls_kernel *kernel, struct ls_kernel_answer *answer,
-                         uint32_t vectors, int64_t readings)
+int32_t cpu_prepare_y(struct ls_device *device, const struct ls_kernel_request *request,
+                      struct ls_kernel *kernel, struct ls_kernel_answer *answer, uint32_t vectors,
+                      int64_t readings)
 {
     const uint32_t extra = kernel->epilogue.op == LS_OP_ACTIVATION_BACKWARD, at = vectors + 1;
     const bool adds = request->input_count - extra > at;
     const uint32_t added = adds ? 1U << at : 0;
-    const int32_t status =
-        settle(device, request, kernel, answer, 1U | added | 1U << request->input_count, readings);
+    const int32_t status = cpu_settle_blocks(device, request, kernel, answer,
+                                             1U | added | 1U << request->input_count, readings);
     if (status)
         return status;
-    struct normalization *s = kernel->state;
+    struct cpu_blocks *s = kernel->state;
     char what[48];
     s->added = adds ? (int32_t)at : -1;
     answer->in_place = 1U | added;
@@ -608,7 +471,7 @@ int32_t cpu_batch_normalization(struct ls_device *device, const struct ls_kernel
     kernel->run = run_forward;
     if (kernel->accumulate & 6)
         return cpu_unsupported(device, request, "mean and variance cannot be added to");
-    return prepare_y(device, request, kernel, answer, 2, 1);
+    return cpu_prepare_y(device, request, kernel, answer, 2, 1);
 }
 
 int32_t cpu_batch_normalization_inference(struct ls_device *device,
@@ -616,13 +479,13 @@ int32_t cpu_batch_normalization_inference(struct ls_device *device,
                                           struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
     kernel->run = run_inference;
-    return prepare_y(device, request, kernel, answer, 4, 0);
+    return cpu_prepare_y(device, request, kernel, answer, 4, 0);
 }
 
 // The result is added to what stands there, in the same pass.
-static void add_to_result(const struct ls_kernel_request *request, struct ls_kernel *kernel)
+void cpu_add_to_result(const struct ls_kernel_request *request, struct ls_kernel *kernel)
 {
-    struct normalization *s = kernel->state;
+    struct cpu_blocks *s = kernel->state;
     if (!(kernel->accumulate & 1) || kernel->epilogue.op != LS_OP_NONE)
         return;
     s->added = (int32_t)request->input_count; // dx itself
@@ -633,13 +496,13 @@ int32_t cpu_batch_normalization_backward(struct ls_device *device,
                                          const struct ls_kernel_request *request,
                                          struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
-    const int32_t status =
-        settle(device, request, kernel, answer, 1U | 1U << 4 | 1U << request->input_count, 2);
+    const int32_t status = cpu_settle_blocks(device, request, kernel, answer,
+                                             1U | 1U << 4 | 1U << request->input_count, 2);
     if (status)
         return status;
     kernel->run = run_backward;
     answer->in_place = 1U | 1U << 4;
-    add_to_result(request, kernel);
+    cpu_add_to_result(request, kernel);
     cpu_implementation(device, answer, "batch normalization");
     return LS_OK;
 }
@@ -650,12 +513,12 @@ int32_t cpu_batch_normalization_inference_backward_data(struct ls_device *device
                                                         struct ls_kernel_answer *answer)
 {
     const int32_t status =
-        settle(device, request, kernel, answer, 1U | 1U << request->input_count, 0);
+        cpu_settle_blocks(device, request, kernel, answer, 1U | 1U << request->input_count, 0);
     if (status)
         return status;
     kernel->run = run_inference_backward_data;
     answer->in_place = 1U;
-    add_to_result(request, kernel);
+    cpu_add_to_result(request, kernel);
     cpu_implementation(device, answer, "batch normalization");
     return LS_OK;
 }
@@ -665,54 +528,10 @@ int32_t cpu_batch_normalization_inference_backward_weights(struct ls_device *dev
                                                            struct ls_kernel *kernel,
                                                            struct ls_kernel_answer *answer)
 {
-    const int32_t status = settle(device, request, kernel, answer, 1U | 1U << 3, 0);
+    const int32_t status = cpu_settle_blocks(device, request, kernel, answer, 1U | 1U << 3, 0);
     if (status)
         return status;
     kernel->run = run_inference_backward_weights;
-    cpu_implementation(device, answer, "batch normalization");
-    return LS_OK;
-}
-
-int32_t cpu_batch_moments(struct ls_device *device, const struct ls_kernel_request *request,
-                          struct ls_kernel *kernel, struct ls_kernel_answer *answer)
-{
-    kernel->run = run_moments;
-    cpu_implementation(device, answer, "batch moments");
-    return settle(device, request, kernel, answer, 1U, 0);
-}
-
-int32_t cpu_synchronized_normalization(struct ls_device *device,
-                                       const struct ls_kernel_request *request,
-                                       struct ls_kernel *kernel, struct ls_kernel_answer *answer)
-{
-    kernel->run = run_synchronized;
-    if (kernel->accumulate & 6)
-        return cpu_unsupported(device, request, "mean and variance cannot be added to");
-    return prepare_y(device, request, kernel, answer, 3, 0);
-}
-
-int32_t cpu_synchronized_normalization_backward_sums(struct ls_device *device,
-                                                     const struct ls_kernel_request *request,
-                                                     struct ls_kernel *kernel,
-                                                     struct ls_kernel_answer *answer)
-{
-    kernel->run = run_synchronized_backward_sums;
-    cpu_implementation(device, answer, "batch normalization");
-    return settle(device, request, kernel, answer, 1U | 1U << 3, 0);
-}
-
-int32_t cpu_synchronized_normalization_backward_data(struct ls_device *device,
-                                                     const struct ls_kernel_request *request,
-                                                     struct ls_kernel *kernel,
-                                                     struct ls_kernel_answer *answer)
-{
-    const int32_t status =
-        settle(device, request, kernel, answer, 1U | 1U << 4 | 1U << request->input_count, 0);
-    if (status)
-        return status;
-    kernel->run = run_synchronized_backward_data;
-    answer->in_place = 1U | 1U << 4;
-    add_to_result(request, kernel);
     cpu_implementation(device, answer, "batch normalization");
     return LS_OK;
 }
