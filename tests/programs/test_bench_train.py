@@ -82,8 +82,9 @@ class BenchTrain(ProgramTest):
 
     def test_two_replicas_beside_the_noise(self):
         row = self.line("--lines=resnet50-replicas", "--rounds=1", "--peers=", size=64)
-        self.assertEqual(len(row["seconds"]), 3)
-        self.assertGreater(row["noise"]["median"], 0)
+        seconds = {side: values["values"][0] for side, values in row["seconds"].items()}
+        for key, above in ("ratio", "lockstep 2 x 1"), ("half", "lockstep 2 x 1, half"), ("noise", "lockstep 1 x 2 again"):
+            self.assertAlmostEqual(row[key]["median"], seconds["lockstep 1 x 2"] / seconds[above])
 
     def test_what_cannot_be_measured(self):
         self.assertIn("there is no vgg", self.bench("--lines=vgg", expect=USAGE).stderr)

@@ -33,8 +33,8 @@ MODELS = {
     "gpt": {"title": "GPT, 4 layers, width 256, context 128, batch 16, tinyshakespeare",
             "file": os.path.join(HERE, "gpt.json"), "batch": 16, "length": 128, "target": 1.2},
 }
-# Of two replicas of one thread by one of two; the step has the same examples in both.
 REPLICAS = {"resnet50-replicas": "resnet50", "gpt-replicas": "gpt"}
+TWO, HALF, ONE, AGAIN = "lockstep 2 x 1", "lockstep 2 x 1, half", "lockstep 1 x 2", "lockstep 1 x 2 again"
 REPLICAS_TARGET, MEMORY_TARGET, LOSS_TARGET = 0.95, 0.8, 1.9
 MEMORY, LOSS = "resnet50-memory", "gpt-loss"
 ALL = (*MODELS, *REPLICAS, MEMORY)  # gpt-loss takes minutes, and is no speed
@@ -76,9 +76,9 @@ class Bench:
         examples = max(EXAMPLES, 10 * line["batch"])
         return "synthetic:shape=%dx%dx3,classes=10,examples=%d" % (line["size"], line["size"], examples)
 
-    def lockstep(self, line, replicas=1, threads=None, seconds=None):
+    def lockstep(self, line, replicas=1, threads=None, replica_batch=None, seconds=None):
         about = types.SimpleNamespace(model=line["file"], dataset=self.dataset(line), strategy=self.options.strategy,
-                                      optimizer="adam:learning_rate=0.001", replica_batch=line["batch"] // replicas)
+                                      optimizer="adam:learning_rate=0.001", replica_batch=replica_batch or line["batch"])
         return lockstep_side.Lockstep(self.options.lockstep, about, replicas, threads or self.options.threads,
                                       seconds or self.options.seconds)
 
@@ -247,17 +247,18 @@ def model_line(bench, name):
 # ---- Two replicas, memory, loss ----
 
 def replicas_line(bench, name):
-    """Two replicas of one thread by one of two, and that one by itself: the noise of the machine."""
+    """Two replicas of one thread by one of two: each with the batch of the one, and with half of it. And the one by
+    itself: the noise of the machine."""
     line = bench.lines[REPLICAS[name]]
-    one, two = bench.lockstep(line, 1, 2), bench.lockstep(line, 2, 1)
-    rounds = Rounds(bench, {"lockstep 2 x 1": lambda seed: line["batch"] / two.run(seed),
-                            "lockstep 1 x 2": lambda seed: line["batch"] / one.run(seed),
-                            "lockstep 1 x 2 again": lambda seed: line["batch"] / one.run(seed)})
+    batch = line["batch"]
+    one, two, half = bench.lockstep(line, 1, 2), bench.lockstep(line, 2, 1), bench.lockstep(line, 2, 1, batch // 2)
+    rounds = Rounds(bench, {TWO: lambda seed: batch / two.run(seed), HALF: lambda seed: batch / half.run(seed),
+                            ONE: lambda seed: batch / one.run(seed), AGAIN: lambda seed: batch / one.run(seed)})
     rounds.run()
-    return {"line": name, "title": "%s: two replicas of one thread by one of two" % line["title"], "kind": "replicas",
-            "target": REPLICAS_TARGET, "seconds": rounds.figures(), "ratio": rounds.ratio("lockstep 2 x 1", "lockstep 1 x 2"),
-            "noise": rounds.ratio("lockstep 1 x 2 again", "lockstep 1 x 2"), "lockstep": one.report["lockstep"],
-            "strategy": bench.options.strategy, **rounds.about()}
+    return {"line": name, "title": "%s for each replica: two replicas of one thread by one of two" % line["title"],
+            "kind": "replicas", "target": REPLICAS_TARGET, "batch": batch, "seconds": rounds.figures(),
+            "ratio": rounds.ratio(TWO, ONE), "half": rounds.ratio(HALF, ONE), "noise": rounds.ratio(AGAIN, ONE),
+            "lockstep": one.report["lockstep"], "strategy": bench.options.strategy, **rounds.about()}
 
 
 def peak_of(command):
@@ -343,13 +344,14 @@ def print_row(row):
     print("\n%s" % row["title"])
     for side, values in row.get("seconds", {}).items():
         about = row.get("peers", {}).get(side)
-        print("  %-20s %s ms a step%s" % (side, spread(values, 1, 1e3), "  %s: %s" % (
-            about["version"], about["set_up"]) if about else ""))
+        print("  %-20s %s ms %s%s" % (side, spread(values, 1, 1e3), "for %d examples" % row["batch"] if "batch" in row else "a step",
+                                      "  %s: %s" % (about["version"], about["set_up"]) if about else ""))
     for peer, ratio in row.get("ratios", {}).items():
         if ratio:
             print("  ratio to %-11s %s%s" % (peer, spread(ratio), "  the fastest" if peer == row["fastest"] else ""))
     if row["kind"] == "replicas":
-        print("  ratio                %s; of the same to itself: %s" % (spread(row["ratio"]), spread(row["noise"])))
+        print("  ratio                %s; of one replica to itself: %s" % (spread(row["ratio"]), spread(row["noise"])))
+        print("  with batch %d each    %s: the same examples in a step as one replica has" % (row["batch"] // 2, spread(row["half"])))
     if row["kind"] == "memory":
         print("  lockstep             %.0f MB, the whole process" % (row["peak"] / 1e6))
         for tried in row["tried"]:
@@ -394,8 +396,9 @@ def markdown(rows):
         lines.append("")
     for row in rows:
         if row["kind"] == "replicas":
-            lines.append("- %s: %s (goal %.2f); the same run by itself, which is the noise of the machine: %s." % (
-                row["title"], spread(row["ratio"]), row["target"], spread(row["noise"])))
+            lines.append("- %s: %s (goal %.2f). With batch %d for each, so that a step has the same examples: %s. One replica by itself, "
+                         "which is the noise of the machine: %s." % (row["title"], spread(row["ratio"]), row["target"],
+                                                                     row["batch"] // 2, spread(row["half"]), spread(row["noise"])))
         elif row["kind"] == "memory" and row["least"]:
             lines.append("- %s: Lockstep %.0f MB in all, %s %.0f MB above what `import torch` takes (%s): %.2f (goal %.2f)." % (
                 row["title"], row["peak"] / 1e6, PEER_TITLES[row["least"]["peer"]], row["least"]["bytes"] / 1e6,
@@ -413,9 +416,21 @@ def tried_only(row, peer):
     return "%.0f in the trial" % (1e3 * min(tried)) if tried else "-"
 
 
+def about_this(options):
+    """The machine and what was measured: Lockstep's version and, in a clone, its commit."""
+    version = subprocess.run([options.lockstep, "--version"], stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
+    try:
+        commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], stdout=subprocess.PIPE,
+                                stderr=subprocess.DEVNULL, text=True, check=False).stdout.strip()
+    except OSError:
+        commit = ""
+    return "%s; %s%s" % (machine.describe(), version, ", commit %s" % commit if commit else "")
+
+
 def run(options, progress):
     """Rows of the lines that were asked for, printed as they come."""
-    rows = []
+    rows, about = [], about_this(options)
+    print(about)
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(options, progress, folder)
         for name in options.lines:
@@ -430,8 +445,8 @@ def run(options, progress):
             rows.append(row)
             print_row(row)
     if options.markdown:
-        print("\n" + markdown(rows))
+        print("\n%s\n\n%s" % (about, markdown(rows)))
     if options.json:
         with open(options.json, "w") as file:
-            json.dump({"machine": machine.describe(), "rows": rows}, file, indent=1)
+            json.dump({"about": about, "rows": rows}, file, indent=1)
     return rows

@@ -86,7 +86,7 @@ class LinePeer:
         """The next JSON line; a peer prints nothing else that begins with a brace."""
         while True:
             if not select.select([self.process.stdout], [], [], self.deadline)[0]:
-                raise self.failed("no answer in %g s" % self.deadline)
+                raise PeerFailed("no answer in %g s" % self.deadline)
             line = self.process.stdout.readline()
             if not line:
                 raise self.failed("ended with code %d" % self.process.wait())
