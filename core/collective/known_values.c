@@ -34,7 +34,7 @@ static uint64_t exact_of(uint32_t dtype)
 // Half of what is exact is for the turns at most, the rest for the bases.
 static struct recipe recipe_of(const struct ls_known_call *call)
 {
-    const uint64_t each = exact_of(call->dtype) / call->world;
+    const uint64_t each = exact_of(call->wire ? call->wire : call->dtype) / call->world;
     struct recipe recipe = {.call = call, .bases = 1, .turns = each / 2 + 1};
     if (recipe.turns > call->world)
         recipe.turns = call->world;

@@ -16,6 +16,7 @@ struct ls_known_call {
     uint32_t world;
     uint32_t root; // of broadcast and reduce
     uint64_t count; // elements of the whole buffer
+    uint32_t wire; // as in struct ls_communicator_call: values and sums are exact in it, too
 };
 
 // What `rank` has before the call.

@@ -56,6 +56,14 @@ class Bench(ProgramTest):
                                       "--reduction=" + reduction)
                     self.assertEqual({row["reduction"] for row in rows}, {reduction})
 
+    def test_sums_that_travel_in_16_bits(self):
+        for wire in ("bfloat16", "float16"):
+            rows = self.bench("ring", "tree", "direct", "auto", "--bytes=4,3000", "--replicas=3", "--wire=" + wire)
+            self.assertEqual({(row["dtype"], row["wire"]) for row in rows}, {("float32", wire)})
+        for option in ("--dtype=float64", "--reduction=max", "--operation=broadcast"):
+            self.refused(USAGE, "bench", "ring", "--bytes=64", "--wire=bfloat16", option,
+                         says=("--wire=bfloat16: only sums of float32 travel in 16 bits",))
+
     def test_the_columns_are_those_of_nccl_tests(self):
         rows = self.bench("ring", "hierarchical-copy:groups=2", "--bytes=1K:4K", "--replicas=2")
         self.assertEqual([row["bytes"] for row in rows], [1024] * 4 + [2048] * 4 + [4096] * 4)

@@ -31,6 +31,7 @@ static const struct argument table[] = {
     {"operation", "NAME", "all_reduce",
      "all_reduce, reduce_scatter, all_gather, broadcast or reduce"},
     {"dtype", "NAME", "float32", "float32, float64, float16, bfloat16, int32, int64 or uint8"},
+    {"wire", "NAME", "float32", "what sums of float32 travel as: float32, bfloat16 or float16"},
     {"reduction", "NAME", "sum", "sum, product, min, max or mean"},
     {"place", "both|in|out", "both", "in place, out of place"},
     {"transport", "NAME", "local", "transport that moves the bytes"},
@@ -99,6 +100,8 @@ static const struct name operations[] = {
 static const struct name dtypes[] = {
     {"float32", LS_F32}, {"float64", LS_F64}, {"float16", LS_F16}, {"bfloat16", LS_BF16},
     {"int32", LS_I32},   {"int64", LS_I64},   {"uint8", LS_U8},    {NULL, 0}};
+static const struct name wires[] = {
+    {"float32", 0}, {"bfloat16", LS_BF16}, {"float16", LS_F16}, {NULL, 0}};
 static const struct name reductions[] = {{"sum", LS_SUM}, {"product", LS_PRODUCT}, {"min", LS_MIN},
                                          {"max", LS_MAX}, {"mean", LS_MEAN},       {NULL, 0}};
 enum { PLACE_BOTH, PLACE_IN, PLACE_OUT };
@@ -170,6 +173,15 @@ static enum ls_status read_call(const struct arguments *arguments, struct ls_kno
         status = read_name(arguments, "reduction", reductions, &out->reduction);
     if (!status)
         status = read_name(arguments, "place", places, place);
+    if (!status)
+        status = read_name(arguments, "wire", wires, &out->wire);
+    const bool sums = out->dtype == LS_F32 && out->reduction == LS_SUM &&
+                      out->operation != LS_BROADCAST && out->operation != LS_ALL_GATHER;
+    if (!status && out->wire && !sums) {
+        ls_error("usage", "--wire=%s: only sums of float32 travel in 16 bits",
+                 arguments_text(arguments, "wire"));
+        status = LS_USAGE;
+    }
     return status;
 }
 
@@ -308,6 +320,7 @@ static enum ls_status tune_lanes(const struct bench *bench)
     const struct ls_tuner_task task = {.operation = call->operation,
                                        .dtype = call->dtype,
                                        .reduction = call->reduction,
+                                       .wire = call->wire,
                                        .counts = counts,
                                        .size_count = bench->sizes.count};
     for (uint32_t i = 0; !status && i < bench->lane_count; i++) {
@@ -368,9 +381,11 @@ static void print_heading(const struct bench *bench)
 {
     const bool *place = bench->task.places;
     const struct bench_memory *memory = &bench->task.memory;
-    printf("# %s, %u ranks, transport %s, %s; medians of rounds in turn\n",
+    const uint32_t wire = bench->task.call.wire;
+    printf("# %s, %u ranks, transport %s, %s%s%s; medians of rounds in turn\n",
            name_of(operations, bench->task.call.operation), bench->task.call.world,
-           bench->transport->plugin->name, name_of(dtypes, bench->task.call.dtype));
+           bench->transport->plugin->name, name_of(dtypes, bench->task.call.dtype),
+           wire ? " sent as " : "", wire ? name_of(wires, wire) : "");
     if (memory->ops)
         printf("# in memory of device %s: %s; %u here\n", memory->plugin->plugin->name,
                memory->hardware, memory->physical);
@@ -443,6 +458,7 @@ static void add_json(const struct bench *bench, const struct bench_lane *lane,
         ls_rows_count(rows, "bytes", call->count * ls_dtype_bytes(call->dtype));
         ls_rows_count(rows, "count", call->count);
         ls_rows_text(rows, "dtype", name_of(dtypes, call->dtype));
+        ls_rows_text(rows, "wire", call->wire ? name_of(wires, call->wire) : NULL);
         ls_rows_text(rows, "reduction",
                      reduces(call) ? name_of(reductions, call->reduction) : NULL);
         ls_rows_boolean(rows, "in_place", i == BENCH_IN_PLACE);

@@ -297,10 +297,15 @@ static enum ls_status prepare(struct rank *rank)
         return LS_OUT_OF_MEMORY;
     }
     enum ls_status status = LS_OK;
+    const struct ls_communicator_call made = {.operation = call->operation,
+                                              .dtype = call->dtype,
+                                              .reduction = call->reduction,
+                                              .buffer = rank->data,
+                                              .count = call->count,
+                                              .wire = call->wire};
     for (uint32_t i = 0; !status && i < task->lane_count; i++)
-        status = ls_collective_plan_create(task->lanes[i].communicators[rank->number],
-                                           call->operation, rank->data, call->count, call->dtype,
-                                           call->reduction, 0, "bench", &rank->plans[i]);
+        status = ls_collective_plan_open(task->lanes[i].communicators[rank->number], &made, "bench",
+                                         &rank->plans[i]);
     return status;
 }
 
