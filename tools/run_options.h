@@ -25,8 +25,9 @@
          "examples of a step over all replicas; default: replica-batch times replicas"},           \
         {"replica-batch", "N", NULL, "examples of a step for each replica [64]"},                  \
         {"precision", "float32|mixed_bfloat16|mixed_float16", NULL,                                \
-         "what layers compute in whose own dtype policy is float32, with variables in float32; "   \
-         "float32: all layers. Default: as the model's file says"},                                \
+         "dtype policy of the layers whose own is float32: mixed ones compute in 16 bits and "     \
+         "keep variables in float32; float32 is for all layers. Default: as the model's file "     \
+         "says"},                                                                                  \
         {"deadline", "SECONDS", "60", "longest wait for another replica"},                         \
     {                                                                                              \
         "plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"              \
