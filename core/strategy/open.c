@@ -67,6 +67,7 @@ static enum ls_status create_bucket_plans(struct ls_driver *driver, struct ls_dr
     call.buffer = ls_memory_at(reduced, (first + whole) * sizeof(float));
     call.count = count - whole;
     call.wire = driver->options.wire;
+    call.keeps_infinite = ls_optimizer_scales(&driver->optimizer); // such a step is skipped
     snprintf(label, sizeof(label), "bucket %u", bucket);
     return ls_collective_plan_open(member->communicator, &call, label, &member->reduce[bucket]);
 }

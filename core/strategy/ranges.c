@@ -87,7 +87,9 @@ int32_t ls_driver_range_prepare(const struct ls_strategy_host *table, uint32_t r
                                               .root = operation->root,
                                               .buffer = range,
                                               .count = operation->count,
-                                              .wire = wire_of(driver, operation)};
+                                              .wire = wire_of(driver, operation),
+                                              .keeps_infinite =
+                                                  ls_optimizer_scales(&driver->optimizer)};
     enum ls_status status = ls_collective_plan_open(member->communicator, &call,
                                                     sums ? "sums" : label, &collective->plan);
     if (!status)

@@ -80,6 +80,13 @@ class Wire(ProgramTest):
         self.refused(FAILED, "train", *setting, "--wire=float16", says=(
             "as float16, bucket 0: rank", "a value beyond 65504, the largest that travels; use --wire=bfloat16 or --wire=float32"))
 
+        # With a loss scale such a step is skipped, and the scale falls until gradients can travel.
+        longer = [word for word in setting if word not in ("--quiet", "--steps=2")]
+        report = self.train(*longer, "--wire=float16", "--steps=20", "--loss-scale=dynamic:initial_scale=1")
+        self.assertTrue(0 < report["skipped_steps"] < 20, report["skipped_steps"])
+        self.assertEqual(report["loss_scale"], 2.0 ** -report["skipped_steps"])
+        self.assertEqual(len(set(report["parameter_hashes"])), 1)
+
     def test_what_cannot_travel_so_is_refused(self):
         short = ("train", "--model=mlp", "--dataset=synthetic:examples=64", "--validation=off", "--steps=1", "--quiet")
         for strategy in ("central-storage", "parameter-server"):
