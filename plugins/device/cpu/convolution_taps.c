@@ -42,11 +42,16 @@ static bool see(const struct ls_tensor_desc *desc, int64_t lanes, struct cpu_con
     return plain || lies_as(CPU_ACTIVATION, desc, 1, lanes == 16 ? dnnl_nChw16c : dnnl_nChw8c);
 }
 
-static bool gradient_lies_in_blocks(const struct cpu_conv_geometry *g, int64_t lanes)
+// Where the layout is free, it becomes that.
+static bool gradient_lies_in_blocks(struct ls_tensor_desc *dw, int32_t groups, int64_t lanes)
 {
-    if (g->groups > 1)
-        return lies_as(CPU_KERNEL, g->w, g->groups, lanes == 16 ? dnnl_Goihw16g : dnnl_Goihw8g);
-    return lies_as(CPU_KERNEL, g->w, 1, lanes == 16 ? dnnl_OIhw16i16o : dnnl_OIhw8i8o);
+    const dnnl_format_tag_t tag = groups > 1 ? (lanes == 16 ? dnnl_Goihw16g : dnnl_Goihw8g)
+                                             : (lanes == 16 ? dnnl_OIhw16i16o : dnnl_OIhw8i8o);
+    dnnl_memory_desc_t free, blocks;
+    if (dw->layout.kind == LS_LAYOUT_ANY && cpu_memory_desc(CPU_KERNEL, dw, groups, &free) &&
+        dnnl_memory_desc_init_by_tag(&blocks, free.ndims, free.dims, dnnl_f32, tag) == dnnl_success)
+        (void)!cpu_layout_of(CPU_KERNEL, dw, groups, &blocks, &dw->layout);
+    return lies_as(CPU_KERNEL, dw, groups, tag);
 }
 
 bool cpu_conv_taps_fit(const struct ls_device *device, const struct cpu_conv_geometry *g,
@@ -64,12 +69,17 @@ bool cpu_conv_taps_fit(const struct ls_device *device, const struct cpu_conv_geo
         t->x_size[d] = x[1 + d];
         t->y_size[d] = y[1 + d];
     }
+    struct ls_tensor_desc dw = *g->w, dy = *g->y; // where it may lie as it likes, dy lies as x does
+    if (dy.layout.kind == LS_LAYOUT_ANY && g->x->layout.kind != LS_LAYOUT_ANY)
+        cpu_layout_like(&g->x->layout, &dy, &dy.layout);
     const int64_t inside = pairs_inside(t, 0) * pairs_inside(t, 1);
     if (2 * inside > t->kernel[0] * t->kernel[1] * y[1] * y[2] || (lanes != 16 && lanes != 8) ||
         (out->depthwise && (g->groups != x[3] || g->groups != y[3])) ||
-        !gradient_lies_in_blocks(g, lanes) || !see(g->x, lanes, &out->x) ||
-        !see(g->y, lanes, &out->y))
+        !gradient_lies_in_blocks(&dw, g->groups, lanes) || !see(g->x, lanes, &out->x) ||
+        !see(&dy, lanes, &out->y))
         return false;
+    g->w->layout = dw.layout;
+    g->y->layout = dy.layout;
     t->examples = x[0];
     t->x_pixel = out->depthwise ? out->x.pixel : lanes; // packed, if not depthwise
     t->y_pixel = out->depthwise ? out->y.pixel : lanes;
