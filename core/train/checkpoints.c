@@ -34,6 +34,7 @@
 #define DEFAULT_KEEP 3
 #define LOSSES "history/losses" // names of tensors that are no variables
 #define CALLBACK "callback_%u/state"
+#define LONGEST_FORMAT 6 // "10.4f"
 #define HEAD_BYTES 4096 // of a file, in which its state begins
 
 static const struct ls_trace_label take_span = {.category = "checkpoint", .name = "copy"};
@@ -125,7 +126,7 @@ static void remove_leftover(const char *path)
         (void)unlink(path);
 }
 
-static enum ls_status look_at(struct ls_checkpoints *all, const char *file, bool *strangers)
+static enum ls_status look_at(struct ls_checkpoints *all, const char *file)
 {
     const size_t bytes = strlen(all->options->folder) + strlen(file) + 2;
     const size_t length = strlen(file), suffix = strlen(SUFFIX);
@@ -137,7 +138,6 @@ static enum ls_status look_at(struct ls_checkpoints *all, const char *file, bool
     if (length > suffix && strcmp(file + length - suffix, SUFFIX) == 0) {
         if (is_checkpoint(path, &step))
             return add_entry(all, path, step);
-        *strangers = true;
         if (all->options->resume)
             ls_warn(SCOPE, "'%s' is no checkpoint of Lockstep; it is left alone", path);
     } else {
@@ -150,7 +150,6 @@ static enum ls_status look_at(struct ls_checkpoints *all, const char *file, bool
 static enum ls_status look_around(struct ls_checkpoints *all)
 {
     const char *folder = all->options->folder;
-    bool strangers = false;
     if (mkdir(folder, 0777) && errno != EEXIST) {
         ls_error(SCOPE, "cannot create the folder '%s': %s", folder, strerror(errno));
         return LS_BAD_INPUT;
@@ -165,7 +164,7 @@ static enum ls_status look_around(struct ls_checkpoints *all)
     enum ls_status status = LS_OK;
     for (struct dirent *file = readdir(directory); file && !status; file = readdir(directory))
         if (file->d_name[0] != '.')
-            status = look_at(all, file->d_name, &strangers);
+            status = look_at(all, file->d_name);
     closedir(directory);
     return status;
 }
@@ -181,14 +180,14 @@ static bool knows_metric(const struct ls_fit *fit, const char *name)
     return false;
 }
 
-// One {key} or {key:format} of the template; NULL: it makes no sense.
+// One {key} or {key:format} of the template; false: it makes no sense.
 static bool expand_key(const struct ls_fit *fit, const char *key, const char *format, char *out,
                        size_t bytes)
 {
     const bool counts = strcmp(key, "step") == 0 || strcmp(key, "epoch") == 0;
     const size_t digits = strspn(format, "0123456789.");
     char conversion[32];
-    if (strlen(format) > 16 || (!counts && !knows_metric(fit, key)))
+    if (strlen(format) > LONGEST_FORMAT || (!counts && !knows_metric(fit, key)))
         return false;
     if (counts && format[digits] == '\0' && !strchr(format, '.')) {
         snprintf(conversion, sizeof(conversion), "%%%s" PRIu64, format);

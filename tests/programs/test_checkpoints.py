@@ -281,7 +281,8 @@ class Refusing(CheckpointTest):
         for options, says in ((("--resume",), "--resume without --checkpoint-dir"), (("--checkpoint-steps=9",), "without --checkpoint-dir"),
                               ((on, "--checkpoint-name={foo}"), "cannot be a name"), ((on, "--checkpoint-name=a/b"), "cannot be a name"),
                               ((on, "--checkpoint-name={step"), "cannot be a name"), ((on, "--checkpoint-name={step:s}"), "cannot be a name"),
-                              ((on, "--checkpoint-name={loss:n}"), "cannot be a name"), ((on, "--checkpoint-best=foo"), "expected a metric"),
+                              ((on, "--checkpoint-name={loss:n}"), "cannot be a name"),
+                              ((on, "--checkpoint-name={loss:9999999999f}"), "cannot be a name"), ((on, "--checkpoint-best=foo"), "expected a metric"),
                               ((on, "--checkpoint-best=loss:least"), "expected a metric"), ((on, "--checkpoint-seconds=0"), "more than 0"),
                               ((on, "--checkpoint-best=loss", "--checkpoint-steps=2"), "not together"), ((on, "--checkpoint-keep=0"), "keep=0")):
             with self.subTest(options):
