@@ -9,12 +9,12 @@
 //     const struct ls_layer dense = LS_DENSE(10);
 //     ls_layer_call(&dense, &x, 1, &y);
 //
-// A field that is omitted or zero has Keras's default, with these exceptions: the rate of Dropout and
-// SpatialDropout2D, LeakyReLU's negative_slope, ELU's alpha, GaussianNoise's stddev, Rescaling's
-// scale and the sizes of the ZeroPadding and Cropping layers are the first arguments of their macros and
-// are used as given, even if they are zero. An option that a layer does not have is an error when
-// the model is created. Options without a field of their own go into `options`, and any layer of
-// docs/models.md can be made with it:
+// A field that is omitted or zero has Keras's default, with these exceptions: the rate of Dropout
+// and SpatialDropout2D, LeakyReLU's negative_slope, ELU's alpha, GaussianNoise's stddev,
+// Rescaling's scale and the sizes of the ZeroPadding and Cropping layers are the first arguments of
+// their macros and are used as given, even if they are zero. An option that a layer does not have
+// is an error when the model is created. Options without a field of their own go into `options`,
+// and any layer of docs/models.md can be made with it:
 //
 //     LS_LAYER("LayerNormalization", .options = "{\"axis\": [1, 2]}")
 #ifndef LS_LAYERS_H
@@ -59,7 +59,8 @@ struct ls_layer {
     int64_t size, size_columns; // UpSampling2D, UpSampling1D
     const char *interpolation; // UpSampling2D: "nearest" (default), "bilinear"
 
-    // InputLayer: "float32" (default), "int32"; others: the policy, "mixed_bfloat16", "mixed_float16"
+    // InputLayer: "float32" (default), "int32"; others: the policy, "mixed_bfloat16",
+    // "mixed_float16"
     const char *dtype;
 
     // InputLayer: sizes of an example. Reshape: target_shape, one may be -1. Permute: the order of

@@ -78,8 +78,9 @@ struct ls_run_options {
     // thread that opened the run hangs.
     // Without `stuck`, or when it returns, the call keeps waiting forever. [any thread]
     void (*stuck)(uint32_t rank);
-    // The dtype policy of layers whose own is float32, as Keras's set_dtype_policy: "mixed_bfloat16",
-    // "mixed_float16"; "float32": all layers compute in float32. NULL: what the model's file says.
+    // The dtype policy of layers whose own is float32, as Keras's set_dtype_policy:
+    // "mixed_bfloat16", "mixed_float16"; "float32": all layers compute in float32. NULL: what the
+    // model's file says.
     const char *precision;
     const char *wire; // what gradients travel as: "bfloat16", "float16"; NULL: "float32"
 };
@@ -151,9 +152,9 @@ struct ls_generator {
     // size or other data in between, and where replicas do not wait for each other, examples that
     // were made before are asked for again. A validation or prediction begins with the first
     // example of epoch 1. Calls may call nothing of Lockstep but ls_run_interrupt. A status that is
-    // not LS_OK ends the training with it. Closing the data or the model waits for a call under way.
-    // The run's deadline does not apply to it: a slow generator is waited for, and a warning says so
-    // after that time.
+    // not LS_OK ends the training with it. Closing the data or the model waits for a call under
+    // way. The run's deadline does not apply to it: a slow generator is waited for, and a warning
+    // says so after that time.
     enum ls_status (*fill)(void *context, uint64_t epoch, uint64_t first, uint64_t count,
                            void *const *inputs, void *target, uint64_t *filled);
     void *context; // the first argument of `fill`
@@ -233,8 +234,9 @@ struct ls_compile_options {
     // initial_learning_rate=; NULL: that of the model's file where its optimizer is used, else the
     // rate is constant. docs/models.md lists all of them.
     const char *learning_rate_schedule;
-    // "dynamic", "dynamic:initial_scale=1024,dynamic_growth_steps=100", a number, "none"; NULL: that of
-    // the model's file where its optimizer is used, else dynamic for mixed_float16, none for others
+    // "dynamic", "dynamic:initial_scale=1024,dynamic_growth_steps=100", a number, "none"; NULL:
+    // that of the model's file where its optimizer is used, else dynamic for mixed_float16, none
+    // for others
     const char *loss_scale;
 };
 // Weights stay, and so does the place in the order of examples. The optimizer is a new one, as in
@@ -274,9 +276,9 @@ LS_API void ls_stop_training(struct ls_model *model);
 
 // ---- Training ----
 
-// Where a fit keeps what it needs to go on after an interruption or a crash: weights, the state of the
-// optimizer and of callbacks, and the place in the order of examples (docs/checkpoints.md). A file is
-// written beside the training; what cannot be written is logged, and the training goes on.
+// Where a fit keeps what it needs to go on after an interruption or a crash: weights, the state of
+// the optimizer and of callbacks, and the place in the order of examples (docs/checkpoints.md). A
+// file is written beside the training; what cannot be written is logged, and the training goes on.
 struct ls_checkpoint_options {
     const char *folder; // is made where it is missing
     uint64_t steps; // every so many steps of the training; 0: not by steps
@@ -286,9 +288,9 @@ struct ls_checkpoint_options {
     uint32_t keep; // the newest; 0: 3
     const char
         *best; // "val_loss", "val_accuracy:max": only after an epoch that is the best; NULL: all
-    // 1: the model becomes that of the newest good checkpoint of the folder, and the fit goes on from
-    // there, as if it had never ended: epochs, steps and losses are those of the whole training. Where
-    // there is none, it begins. 0: a folder that holds checkpoints is LS_USAGE.
+    // 1: the model becomes that of the newest good checkpoint of the folder, and the fit goes on
+    // from there, as if it had never ended: epochs, steps and losses are those of the whole
+    // training. Where there is none, it begins. 0: a folder that holds checkpoints is LS_USAGE.
     uint32_t resume;
 };
 
@@ -299,7 +301,8 @@ struct ls_fit_options {
     uint64_t replica_batch; // 0: 64
     uint32_t microbatches; // blocks that each share is computed in; their gradients are added; 0: 1
     // Batches of which one step is made: their gradients are added up on each replica, and reduced
-    // and applied once, as the mean over all their examples. Steps are counted as such updates. 0: 1
+    // and applied once, as the mean over all their examples. Steps are counted as such updates. 0:
+    // 1
     uint32_t accumulate;
     const char *shuffle; // "on", "off", or the size of a buffer; NULL: on
     struct ls_data *validation; // after each epoch; NULL: none
@@ -368,9 +371,9 @@ LS_API const struct ls_epoch *ls_fit_epochs(const struct ls_model *model, size_t
 // A table like Keras's.
 LS_API void ls_model_summary(const struct ls_model *model, FILE *out);
 
-// The variables of a model, in the order of its layers. Values are those after the last step that was
-// done. In a callback of the model's own fit they may be read and set on the main thread, while the
-// replicas rest: not in on_train_batch_end.
+// The variables of a model, in the order of its layers. Values are those after the last step that
+// was done. In a callback of the model's own fit they may be read and set on the main thread, while
+// the replicas rest: not in on_train_batch_end.
 LS_API uint32_t ls_variable_count(const struct ls_model *model);
 LS_CALL ls_variable_describe(const struct ls_model *model, uint32_t index, struct ls_variable *out);
 LS_CALL ls_get_variable(struct ls_model *model, uint32_t index, float *out); // `elements` of them
@@ -385,9 +388,10 @@ LS_CALL ls_set_variable(struct ls_model *model, uint32_t index, const float *val
 LS_CALL ls_load_weights(struct ls_model *model, const char *path);
 LS_CALL ls_save_weights(struct ls_model *model, const char *path);
 
-// A compiled model with the state of its optimizer, to go on from later (docs/checkpoints.md has the
-// format). ls_model_load needs a model of the same variables that is compiled with the same
-// optimizer: LS_BAD_INPUT, LS_USAGE otherwise. Then fits go on as if the model had never been saved.
+// A compiled model with the state of its optimizer, to go on from later (docs/checkpoints.md has
+// the format). ls_model_load needs a model of the same variables that is compiled with the same
+// optimizer: LS_BAD_INPUT, LS_USAGE otherwise. Then fits go on as if the model had never been
+// saved.
 LS_CALL ls_model_save(struct ls_model *model, const char *path);
 LS_CALL ls_model_load(struct ls_model *model, const char *path);
 

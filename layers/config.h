@@ -47,9 +47,9 @@ enum ls_precision ls_json_precision(const json_t *dtype, char *why, size_t bytes
 LS_PRINTF(3, 4)
 void ls_config_fail(struct ls_config *config, const char *key, const char *format, ...);
 
-// Refuses keys outside `keys` (ends with NULL) and those that every layer may have, and a dtype that
-// is no supported policy, unless "dtype" is in `keys`. What only training would have to obey (regularizers, constraints)
-// is ls_model_check_training's.
+// Refuses keys outside `keys` (ends with NULL) and those that every layer may have, and a dtype
+// that is no supported policy, unless "dtype" is in `keys`. What only training would have to obey
+// (regularizers, constraints) is ls_model_check_training's.
 void ls_config_check(struct ls_config *config, const char *const *keys);
 
 int64_t ls_config_integer(struct ls_config *config, const char *key, int64_t minimum,

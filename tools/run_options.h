@@ -46,7 +46,8 @@ LS_STATUS run_options_common(const struct arguments *arguments, struct ls_run_op
 
 // Reads all of them; the texts are borrowed.
 LS_STATUS run_options_read(const struct arguments *arguments, struct ls_run_options *out);
-// A warning where the model has no weights but those of its initializers; nothing where it has no parameters.
+// A warning where the model has no weights but those of its initializers; nothing where it has no
+// parameters.
 void run_options_warn_untrained(const struct ls_model *model, const char *command);
 LS_STATUS run_options_batch(const struct arguments *arguments, uint64_t *batch,
                             uint64_t *replica_batch);

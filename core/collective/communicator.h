@@ -78,7 +78,8 @@ LS_STATUS ls_collective_plan_create(struct ls_communicator *communicator, uint32
                                     struct ls_memory buffer, uint64_t count, uint32_t dtype,
                                     uint32_t reduction, uint32_t root, const char *label,
                                     struct ls_collective_plan **out);
-// The same, with more said. `call` may have a `wire`: then messages are half as long, and sums are of float32 all the same.
+// The same, with more said. `call` may have a `wire`: then messages are half as long, and sums are
+// of float32 all the same.
 struct ls_communicator_call;
 LS_STATUS ls_collective_plan_open(struct ls_communicator *communicator,
                                   const struct ls_communicator_call *call, const char *label,
@@ -102,11 +103,13 @@ struct ls_communicator_call {
     uint32_t root;
     struct ls_memory buffer; // in place; where struct ls_communicator_place says
     uint64_t count;
-    // LS_BF16 or LS_F16: what travels is rounded to that, at its sender, too, so that all ranks have equal bits. Only for sums of
-    // float32 in host memory, by schedules that were verified; of a plan of one's own. 0: values travel as they are.
+    // LS_BF16 or LS_F16: what travels is rounded to that, at its sender, too, so that all ranks
+    // have equal bits. Only for sums of float32 in host memory, by schedules that were verified; of
+    // a plan of one's own. 0: values travel as they are.
     uint32_t wire;
-    bool
-        keeps_infinite; // a value beyond the largest of `wire` becomes infinite, for the caller to find; else the run fails
+    // A value beyond the largest of `wire` becomes infinite, for the caller to find; else the run
+    // fails.
+    bool keeps_infinite;
 };
 // Begins it. Several may be under way, LS_CACHED_PLANS at most; the buffer belongs to the communicator until
 // ls_communicator_wait has returned for `out`.

@@ -19,10 +19,12 @@
 
 #define LS_NO_OPERATION UINT32_MAX
 
-// Messages of 16 bits. Each element of data and scratch has a half beside it, at the same offset of a buffer of halves. When a
-// round begins, what this rank sends in it is rounded, in the buffer and in its half; messages move halves; and what arrives is
-// widened, or added to the float32 that is there. So a sender keeps what its peers got, and ranks that add the same messages in
-// the same order have equal bits. These operations follow the kinds of transfers; the executor does them itself.
+// Messages of 16 bits. Each element of data and scratch has a half beside it, at the same offset of
+// a buffer of halves. When a round begins, what this rank sends in it is rounded, in the buffer and
+// in its half; messages move halves; and what arrives is widened, or added to the float32 that is
+// there. So a sender keeps what its peers got, and ranks that add the same messages in the same
+// order have equal bits. These operations follow the kinds of transfers; the executor does them
+// itself.
 enum ls_half_operation {
     LS_HALF_NOTHING = 16, // found to be needless
     LS_HALF_ROUND = 17, // range and its halves = range, rounded

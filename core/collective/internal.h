@@ -191,9 +191,10 @@ LS_STATUS ls_collective_plan_move(struct ls_collective_plan *plan, struct ls_mem
 
 // ---- proof.c ----
 
-// What call->rank does, out of schedules that were verified for all ranks and are kept until the group is closed; the first rank
-// that asks verifies them, the others wait. `halves`: also that messages of 16 bits leave equal bits on all ranks; LS_UNAVAILABLE
-// when they do not. LS_CHECK_MISSING: too large for that. LS_FAILED, logged once, when it is wrong.
+// What call->rank does, out of schedules that were verified for all ranks and are kept until the
+// group is closed; the first rank that asks verifies them, the others wait. `halves`: also that
+// messages of 16 bits leave equal bits on all ranks; LS_UNAVAILABLE when they do not.
+// LS_CHECK_MISSING: too large for that. LS_FAILED, logged once, when it is wrong.
 enum ls_status ls_proof_draw(struct ls_communicator_group *group,
                              const struct ls_collective_call *call, bool halves,
                              struct ls_drawn_schedule *out, enum ls_schedule_check *check);

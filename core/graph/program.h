@@ -22,7 +22,8 @@ struct ls_parameter_place {
     uint64_t bytes; // padding of the layout included
 };
 
-// A second layout of a parameter that some kernel reads, or its halves; refreshed after each update.
+// A second layout of a parameter that some kernel reads, or its halves; refreshed after each
+// update.
 struct ls_shadow {
     uint32_t place; // index of the parameter's place
     struct ls_layout layout;
@@ -180,9 +181,8 @@ struct ls_memory ls_program_output(const struct ls_program *program, uint32_t in
 
 // Where a value first is not finite: the name of a parameter ("conv2d/kernel"), else "input", else,
 // after running forward step by step, the label of the first step with such an output ("conv2d_1
-// forward"), and of rows by ids that an id was wrong; of steps that are tiled together it is the last
-// one's. Empty text: all are finite.
-// Allocates; for the end of a run that failed.
+// forward"), and of rows by ids that an id was wrong; of steps that are tiled together it is the
+// last one's. Empty text: all are finite. Allocates; for the end of a run that failed.
 LS_STATUS ls_program_find_not_finite(struct ls_program *program, char *text, size_t bytes);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loss scales, with the arithmetic of Keras's LossScaleOptimizer: the loss is scaled before backward, so
-// that small gradients do not vanish in 16 bits, and the gradients are divided by the scale before the
-// update. A step whose gradients are not finite is skipped. [any thread]
+// Loss scales, with the arithmetic of Keras's LossScaleOptimizer: the loss is scaled before
+// backward, so that small gradients do not vanish in 16 bits, and the gradients are divided by the
+// scale before the update. A step whose gradients are not finite is skipped. [any thread]
 #ifndef LS_OPTIMIZER_LOSS_SCALE_H
 #define LS_OPTIMIZER_LOSS_SCALE_H
 
@@ -33,10 +33,11 @@ struct ls_loss_scale_state {
     uint64_t skipped;
 };
 
-// "dynamic", "dynamic:initial_scale=1024,dynamic_growth_steps=100", "128", "none". LS_USAGE, logged.
+// "dynamic", "dynamic:initial_scale=1024,dynamic_growth_steps=100", "128", "none". LS_USAGE,
+// logged.
 LS_STATUS ls_loss_scale_parse(const char *text, struct ls_loss_scale *out);
-// For a model of which nobody says it: Keras scales the loss of mixed_float16 alone, as bfloat16 has
-// the range of float32.
+// For a model of which nobody says it: Keras scales the loss of mixed_float16 alone, as bfloat16
+// has the range of float32.
 const char *ls_loss_scale_default(bool uses_float16);
 // Options of "dynamic", for --help; ends with a NULL name.
 const struct ls_plugin_option *ls_loss_scale_options(void);

@@ -55,8 +55,8 @@ static inline bool ls_optimizer_scales(const struct ls_optimizer *optimizer)
     return optimizer->loss_scale.kind != LS_NO_SCALE;
 }
 
-// Whether the update of a variable needs norms of the whole of it, or a look at all gradients together:
-// for their norm, or because a loss scale skips steps whose gradients are not finite.
+// Whether the update of a variable needs norms of the whole of it, or a look at all gradients
+// together: for their norm, or because a loss scale skips steps whose gradients are not finite.
 static inline bool ls_optimizer_measures_variables(const struct ls_optimizer *optimizer)
 {
     return optimizer->op == LS_OP_LAMB_DIRECTION || optimizer->clipping == LS_CLIP_EACH_NORM;

@@ -92,9 +92,9 @@ struct ls_callback_state {
 //     ls_fit(model, train, &(struct ls_fit_options){.epochs = 50, .validation = test,
 //         .callbacks = &callbacks, .callback_count = 1});
 //
-// A function returns LS_OK to go on. LS_INTERRUPTED ends the fit as ls_run_interrupt does. Any other
-// status ends the fit with that status; the model keeps the steps that were done until then. To end
-// the training as planned call ls_stop_training.
+// A function returns LS_OK to go on. LS_INTERRUPTED ends the fit as ls_run_interrupt does. Any
+// other status ends the fit with that status; the model keeps the steps that were done until then.
+// To end the training as planned call ls_stop_training.
 //
 // A function may call ls_stop_training, ls_run_interrupt, ls_learning_rate and ls_variable_describe
 // and, on the main thread, ls_set_learning_rate, ls_get_variable and ls_set_variable; on_train_end
@@ -135,9 +135,9 @@ struct ls_callbacks {
     // host thread is up to two steps ahead. [a replica thread, one call at a time]
     enum ls_status (*on_train_batch_end)(void *context, const struct ls_fit_state *state);
 
-    // What a checkpoint keeps of the callback, and gives back after on_train_begin where a training goes
-    // on from it. `out` is borrowed until the next call; what load_state is given, for the call.
-    // [main thread]
+    // What a checkpoint keeps of the callback, and gives back after on_train_begin where a training
+    // goes on from it. `out` is borrowed until the next call; what load_state is given, for the
+    // call. [main thread]
     enum ls_status (*save_state)(void *context, struct ls_callback_state *out);
     enum ls_status (*load_state)(void *context, const struct ls_callback_state *state);
 

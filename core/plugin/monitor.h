@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For callbacks that watch a metric: its value at the end of an epoch, and whether that is better than another one.
-// Options and arithmetic are those of Keras's MonitorCallback.
+// For callbacks that watch a metric: its value at the end of an epoch, and whether that is better
+// than another one. Options and arithmetic are those of Keras's MonitorCallback.
 #ifndef LS_PLUGIN_MONITOR_H
 #define LS_PLUGIN_MONITOR_H
 

@@ -143,18 +143,19 @@ void ls_microbatch(uint64_t count, uint32_t microbatches, uint32_t index, uint64
 LS_STATUS ls_replica_run(struct ls_replica *replica, const struct ls_replica_batch *batch,
                          uint64_t step, double learning_rate, float stop,
                          const struct ls_replica_hooks *hooks);
-// Runs the optimizer on one bucket. Each bucket once a step, in their order: where the optimizer looks
-// at all gradients together, the last one updates all, or none.
+// Runs the optimizer on one bucket. Each bucket once a step, in their order: where the optimizer
+// looks at all gradients together, the last one updates all, or none.
 LS_STATUS ls_replica_update(struct ls_replica *replica, uint32_t bucket);
 
-// Loss scales, where the optimizer has one. A step is decided once: by ls_replica_update of the last
-// bucket, or by who updates elsewhere. It is skipped where gradients are not finite, or the loss is not,
-// as ls_replica_note_overflow says before the decision.
+// Loss scales, where the optimizer has one. A step is decided once: by ls_replica_update of the
+// last bucket, or by who updates elsewhere. It is skipped where gradients are not finite, or the
+// loss is not, as ls_replica_note_overflow says before the decision.
 void ls_replica_set_scale(struct ls_replica *replica, const struct ls_loss_scale_state *state);
-// While steps run, others than the replica's thread may look between its gradients and the decision.
-const struct ls_loss_scale_state *ls_replica_scale(const struct ls_replica *replica);
-// That with which the last step began: of a step that failed, some replicas may not have come to the
+// While steps run, others than the replica's thread may look between its gradients and the
 // decision.
+const struct ls_loss_scale_state *ls_replica_scale(const struct ls_replica *replica);
+// That with which the last step began: of a step that failed, some replicas may not have come to
+// the decision.
 const struct ls_loss_scale_state *ls_replica_scale_before(const struct ls_replica *replica);
 void ls_replica_note_overflow(struct ls_replica *replica);
 bool ls_replica_has_overflow(const struct ls_replica *replica);

@@ -112,12 +112,12 @@ LS_STATUS ls_driver_initialize_parameters(struct ls_driver *driver, uint32_t rep
 LS_STATUS ls_driver_step(struct ls_driver *driver, uint32_t replica,
                          const struct ls_replica_batch *batch, uint64_t step, double learning_rate,
                          bool stop, struct ls_step_result *out);
-// Whether a loss that is not finite ends the training although there is a loss scale, which would skip
-// the step; false at first. [main thread, while all replicas rest]
+// Whether a loss that is not finite ends the training although there is a loss scale, which would
+// skip the step; false at first. [main thread, while all replicas rest]
 void ls_driver_end_at_nan(struct ls_driver *driver, bool ends);
 // The number of the next update, from 1, by which the learning rate goes: of a training whose steps
-// were `step - 1` so far, that of the step, unless a loss scale has skipped some. [replica thread, or
-// main thread while it rests]
+// were `step - 1` so far, that of the step, unless a loss scale has skipped some. [replica thread,
+// or main thread while it rests]
 uint64_t ls_driver_next_update(const struct ls_driver *driver, uint32_t replica, uint64_t step);
 // The sums of the next step that are still on their way; `out->step` is 0 when there are none. As long as it is not,
 // after the last of a row of steps, before anything else is done. [replica thread]

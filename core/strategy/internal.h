@@ -13,8 +13,9 @@ struct ls_driver_member {
     struct ls_communicator *communicator; // NULL: no collective
     struct ls_communicator *total_communicator; // NULL: no totals
     struct ls_collective_plan **reduce; // one a bucket; NULL: all of it is in `whole`
-    // With a wire, one a bucket: the sums of the step and the moving statistics at its front, which travel as float32, because
-    // no rounding may change how many examples there were. NULL: it has none.
+    // With a wire, one a bucket: the sums of the step and the moving statistics at its front, which
+    // travel as float32, because no rounding may change how many examples there were. NULL: it has
+    // none.
     struct ls_collective_plan **whole;
     struct ls_collective_plan **broadcast; // one a root that was asked for
     struct ls_collective_plan **totals; // one a total of the plan; NULL: none are added up

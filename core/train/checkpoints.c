@@ -341,13 +341,15 @@ static enum ls_status go_on_from(struct ls_fit *fit, const char *path,
         ls_error(SCOPE, "'%s' is a saved model, not a checkpoint of a training", path);
         return LS_BAD_INPUT;
     }
-    enum ls_status status = ls_checkpoint_restore(fit->model, path, file, state);
+    fit->resumed = json_incref((json_t *)(uintptr_t)saved);
+    enum ls_status status = ls_fit_resume_steps(fit); // before the model is another one
+    if (!status)
+        status = ls_checkpoint_restore(fit->model, path, file, state);
     if (!status)
         status = take_losses(fit, file);
     const json_t *best = json_object_get(saved, "best");
     all->has_best = json_is_number(best);
     all->best = json_number_value(best);
-    fit->resumed = status ? NULL : json_incref((json_t *)(uintptr_t)saved);
     if (!status)
         ls_info(SCOPE, "going on from '%s'", path);
     return status;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checkpoints of a fit: when one is written, under which name, which are kept, and from which one a
-// training goes on. Private to train/. [main thread]
+// The checkpoints of a fit: when one is written, under which name, which are kept, and from which
+// one a training goes on. Private to train/. [main thread]
 #ifndef LS_TRAIN_CHECKPOINTS_H
 #define LS_TRAIN_CHECKPOINTS_H
 
@@ -25,11 +25,11 @@ LS_STATUS ls_checkpoints_begin(struct ls_fit *fit);
 
 // The most steps that a segment may have.
 uint64_t ls_checkpoints_most_steps(const struct ls_fit *fit);
-// Write one where it is due. What fails is logged, and the training goes on: the last good one stays.
-// Failures are those of taking the weights.
+// Write one where it is due. What fails is logged, and the training goes on: the last good one
+// stays. Failures are those of taking the weights.
 LS_STATUS ls_checkpoints_after_segment(struct ls_fit *fit);
-// Where the training ends within an epoch: before its callbacks hear of an end, because one that goes on
-// ends the epoch later.
+// Where the training ends within an epoch: before its callbacks hear of an end, because one that
+// goes on ends the epoch later.
 LS_STATUS ls_checkpoints_within_epoch(struct ls_fit *fit);
 LS_STATUS ls_checkpoints_after_epoch(struct ls_fit *fit);
 LS_STATUS ls_checkpoints_at_end(struct ls_fit *fit);
@@ -39,8 +39,8 @@ LS_STATUS ls_checkpoints_at_end(struct ls_fit *fit);
 // Where the fit is; `ended`: the epoch under way has had its validation and its callbacks. NULL: no
 // memory.
 json_t *ls_fit_save_state(struct ls_fit *fit, bool ended);
-// The steps, the order and the first epoch of fit->resumed, before the fit is planned. LS_BAD_INPUT,
-// LS_USAGE, logged: it is damaged; the training has another batch, seed or data.
+// The steps, the order and the first epoch of fit->resumed, before the fit is planned.
+// LS_BAD_INPUT, LS_USAGE, logged: it is damaged; the training has another batch, seed or data.
 LS_STATUS ls_fit_resume_steps(struct ls_fit *fit);
 // Losses and epochs, once there is a history, and the sums of the epoch under way.
 LS_STATUS ls_fit_resume_history(struct ls_fit *fit);

@@ -168,14 +168,19 @@ static void say_notes(struct ls_fit *fit)
     warn_of_lone_examples(fit);
 }
 
-// Goes on in the epoch where the last fit ended, if the order of its examples is the same; else a new one begins.
-static void continue_order(struct ls_fit *fit)
+uint64_t ls_fit_order_key(const struct ls_fit *fit)
 {
     const struct ls_data *train = fit->train;
     uint64_t key = ls_random_key_text(train->split, train->text);
     key = ls_random_key(key, ls_data_count(train));
     key = ls_random_key(key, fit->shuffle);
-    key = ls_random_key(key, fit->shuffle_buffer);
+    return ls_random_key(key, fit->shuffle_buffer);
+}
+
+// Goes on in the epoch where the last fit ended, if the order of its examples is the same; else a new one begins.
+static void continue_order(struct ls_fit *fit)
+{
+    const uint64_t key = ls_fit_order_key(fit);
     fit->order = fit->model->order;
     if (fit->order.position && fit->order.key != key) {
         fit->order.epochs++;
@@ -184,13 +189,11 @@ static void continue_order(struct ls_fit *fit)
     fit->order.key = key;
 }
 
-static enum ls_status plan_steps(struct ls_fit *fit)
+static void plan_steps(struct ls_fit *fit)
 {
     const uint64_t examples = ls_data_count(fit->train);
-    continue_order(fit);
-    const enum ls_status status = fit->resumed ? ls_fit_resume_steps(fit) : LS_OK;
-    if (status)
-        return status;
+    if (!fit->resumed)
+        continue_order(fit);
     fit->resumed_steps = fit->steps;
     fit->epoch_steps = ls_stream_steps(examples, fit->global_batch);
     fit->first_steps = ls_stream_steps(examples - fit->order.position, fit->global_batch);
@@ -199,7 +202,6 @@ static enum ls_status plan_steps(struct ls_fit *fit)
     if (!fit->options->epochs && fit->options->steps > fit->first_steps) // as many as they take
         fit->epochs += ls_stream_steps(fit->options->steps - fit->first_steps, fit->epoch_steps);
     fit->epochs = least(fit->epochs, (UINT64_MAX - 1) / fit->epoch_steps); // "for ever"
-    return LS_OK;
 }
 
 static enum ls_status prepare(struct ls_fit *fit)
@@ -416,6 +418,40 @@ static enum ls_status finish(struct ls_fit *fit)
     return status;
 }
 
+// A timeline shows how a session is opened, and is written when the session's threads have ended.
+static enum ls_status close_for_timeline(struct ls_model *model)
+{
+    const enum ls_status status = ls_model_take_weights(model);
+    const enum ls_status closed = ls_session_close(model);
+    return status ? status : closed;
+}
+
+// What was checked and planned, from the preparation to what it leaves behind.
+static enum ls_status run_fit(struct ls_fit *fit)
+{
+    struct ls_model *model = fit->model;
+    model->fitting = LS_FIT_TRAINS;
+    ls_progress_init(&fit->progress, stdout, !model->run->progress);
+    ls_fit_open_clients(fit);
+    enum ls_status status = ls_fit_begin_timeline(fit);
+    if (!status)
+        status = prepare(fit);
+    fit->steps_before = fit->steps_reached =
+        model->steps_done; // preparing may have taken some back
+    if (!status) {
+        say_notes(fit);
+        status = ls_fit_begin_training(fit);
+    }
+    if (!status)
+        status = ls_fit_run_epochs(fit);
+    status = ls_run_end_interruption(model->run, status);
+    const bool prepared = fit->hashes != NULL;
+    status = conclude(fit, status);
+    const enum ls_status finished = finish(fit);
+    status = status && status != LS_INTERRUPTED ? status : finished ? finished : status;
+    return ls_fit_end_timeline(fit, prepared, status);
+}
+
 enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
                             const struct ls_fit_options *options)
 {
@@ -432,45 +468,16 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
     enum ls_status status = read_batch(&fit);
     if (!status)
         status = check(&fit);
-    if (status)
-        return status;
-    if (options->checkpoints)
+    if (!status && options->checkpoints)
         status = ls_checkpoints_open(&fit);
-    if (!status)
-        status = plan_steps(&fit);
-    if (status) {
-        ls_checkpoints_close(&fit);
-        return status;
-    }
-    if (options->timeline) {
-        // It shows how a session is opened, and is written when the session's threads have ended.
-        status = ls_model_take_weights(model);
-        const enum ls_status closed = ls_session_close(model);
-        if (status || closed) {
-            ls_checkpoints_close(&fit);
-            return status ? status : closed;
-        }
-    }
-    model->fitting = LS_FIT_TRAINS;
-    ls_progress_init(&fit.progress, stdout, !model->run->progress);
-    ls_fit_open_clients(&fit);
-    status = ls_fit_begin_timeline(&fit);
-    if (!status)
-        status = prepare(&fit);
-    fit.steps_before = fit.steps_reached = model->steps_done; // preparing may have taken some back
     if (!status) {
-        say_notes(&fit);
-        status = ls_fit_begin_training(&fit);
+        plan_steps(&fit);
+        status = options->timeline ? close_for_timeline(model) : LS_OK;
     }
     if (!status)
-        status = ls_fit_run_epochs(&fit);
-    status = ls_run_end_interruption(model->run, status);
-    const bool prepared = fit.hashes != NULL;
-    status = conclude(&fit, status);
+        status = run_fit(&fit);
     ls_checkpoints_close(&fit);
-    const enum ls_status finished = finish(&fit);
-    status = status && status != LS_INTERRUPTED ? status : finished ? finished : status;
-    return ls_fit_end_timeline(&fit, prepared, status);
+    return status;
 }
 
 enum ls_status ls_set_learning_rate(struct ls_model *model, double rate)

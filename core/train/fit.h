@@ -66,6 +66,8 @@ LS_STATUS ls_fit_model(struct ls_model *model, struct ls_data *train,
 // The number of steps of this fit up to the end of epoch `number`; 0 for epoch 0.
 uint64_t ls_fit_epoch_end(const struct ls_fit *fit, uint64_t number);
 
+// Of data, split and shuffle: examples come in another order where it is another.
+uint64_t ls_fit_order_key(const struct ls_fit *fit);
 // Where the model is in the order of its examples, after the steps that the fit has done.
 struct ls_model_order ls_fit_order(const struct ls_fit *fit);
 

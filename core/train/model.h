@@ -58,8 +58,8 @@ struct ls_model {
     bool assigned; // variables were set on the host, and the session does not have them yet
     const char
         *refused; // why it may not be trained or evaluated before it is compiled anew; NULL: it may
-    char *
-        skipped; // what of the file with its weights was not read, for the next fit to say; NULL: nothing
+    // What of the file with its weights was not read, for the next fit to say; NULL: nothing.
+    char *skipped;
     bool told_of_lone; // examples
     float *losses; // of the last fit
     size_t loss_count;
@@ -67,7 +67,8 @@ struct ls_model {
     size_t epoch_count;
 };
 
-// The next update of the optimizer, from 1: that of the next step, unless a loss scale skipped some.
+// The next update of the optimizer, from 1: that of the next step, unless a loss scale skipped
+// some.
 static inline uint64_t ls_model_next_update(const struct ls_model *model)
 {
     return (ls_optimizer_scales(&model->optimizer) ? model->scale.updates : model->steps_done) + 1;

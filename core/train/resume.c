@@ -114,7 +114,7 @@ enum ls_status ls_fit_resume_steps(struct ls_fit *fit)
     enum ls_status status = check_number("--batch", batch, fit->global_batch);
     if (!status)
         status = check_number("--seed", seed, fit->run->seed);
-    if (!status && order.key != fit->order.key) {
+    if (!status && order.key != ls_fit_order_key(fit)) {
         ls_error(SCOPE, "the checkpoint was written with other data, or another --shuffle; give "
                         "the same, or begin anew with --initial-weights=CHECKPOINT");
         status = LS_USAGE;

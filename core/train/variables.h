@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// As ls_get_variable and ls_set_variable, but may fail without a message (calls.c). Private to train/.
+// As ls_get_variable and ls_set_variable, but may fail without a message (calls.c). Private to
+// train/.
 #ifndef LS_TRAIN_VARIABLES_H
 #define LS_TRAIN_VARIABLES_H
 

@@ -25,7 +25,7 @@ enum ls_compared_status {
 // What runs are held against, and what shows the effect of rounding (tools/compare/yardstick.h).
 enum ls_basis {
     LS_BASIS_HALVES, // one device with whole batches; the same in two halves
-    LS_BASIS_SHARES, // one device with the shares of the replicas; the same with a rounding error more
+    LS_BASIS_SHARES, // one device with the shares of the replicas; the same, rounded otherwise
     LS_BASIS_WHOLE, // one device with whole batches; the same with a rounding error more
     LS_BASIS_MIXED, // one device for one replica; for several, no single device computes the same
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file of events as TensorBoard reads it: records with checksums (as TFRecord has them), each an Event of the protocol
-// buffers tensorflow/core/util/event.proto and framework/summary.proto, written by hand because only a few fields are
-// needed.
+// A file of events as TensorBoard reads it: records with checksums (as TFRecord has them), each an
+// Event of the protocol buffers tensorflow/core/util/event.proto and framework/summary.proto,
+// written by hand because only a few fields are needed.
 #ifndef LS_PLUGINS_CALLBACK_TENSORBOARD_EVENTS_H
 #define LS_PLUGINS_CALLBACK_TENSORBOARD_EVENTS_H
 
@@ -18,8 +18,8 @@ struct events {
 bool events_open(struct events *events, const char *folder);
 // False: the file could not be written.
 bool events_scalar(struct events *events, const char *tag, int64_t step, double value);
-// How often values lie in each of 30 parts of equal width between the least and the largest one. Values that are not
-// finite are left out.
+// How often values lie in each of 30 parts of equal width between the least and the largest one.
+// Values that are not finite are left out.
 bool events_histogram(struct events *events, const char *tag, int64_t step, const float *values,
                       uint64_t count);
 bool events_flush(struct events *events);

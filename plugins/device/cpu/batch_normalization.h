@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of batch normalization share (batch_normalization.c): passes over pieces of blocks, and what is done
-// between them.
+// What the kernels of batch normalization share (batch_normalization.c): passes over pieces of
+// blocks, and what is done between them.
 #ifndef LS_CPU_BATCH_NORMALIZATION_H
 #define LS_CPU_BATCH_NORMALIZATION_H
 
@@ -12,8 +12,8 @@ struct cpu_blocks {
     double epsilon;
     int64_t piece_rows, pieces; // of a block
     int64_t together; // blocks: each is read a second time before the first of the next ones
-    bool
-        across; // blocks lie side by side in a row, so that neighbouring pieces are of different blocks
+    // Blocks lie side by side in a row, so that neighbouring pieces are of different blocks.
+    bool across;
     int32_t added; // argument that is added to the result; -1: none
 };
 

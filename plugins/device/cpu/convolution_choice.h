@@ -52,7 +52,8 @@ struct cpu_conv_taps {
     bool depthwise;
 };
 
-// Whether most of what the library would multiply is padding, and x, dy and dw lie as the loops expect.
+// Whether most of what the library would multiply is padding, and x, dy and dw lie as the loops
+// expect.
 bool cpu_conv_taps_fit(const struct ls_device *device, const struct cpu_conv_geometry *g,
                        struct cpu_conv_taps *out);
 void cpu_conv_taps_run(const struct ls_device *device, const struct cpu_conv_taps *taps,

@@ -197,6 +197,34 @@ START_TEST(what_is_no_saved_model_of_this_one_is_refused)
 }
 END_TEST
 
+// The checkpoint is of another batch: that is seen before the model becomes the checkpoint's.
+START_TEST(a_resumption_that_is_refused_leaves_the_model_as_it_is)
+{
+    char folder[] = "variables-checkpoints-XXXXXX", file[128];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    const struct ls_checkpoint_options writes = {.folder = folder};
+    const struct ls_checkpoint_options resumes = {.folder = folder, .resume = 1};
+    struct ls_model *model = model_of(run, "adam"), *other = model_of(run, "adam");
+    uint64_t count;
+    OK(ls_fit(model, train,
+              &(struct ls_fit_options){.batch = 8, .steps = 3, .checkpoints = &writes}));
+    fit_steps(other, 1);
+    float *before = all_values(other, &count);
+    expect_error(ls_fit(other, train,
+                        &(struct ls_fit_options){.batch = 9, .steps = 5, .checkpoints = &resumes}),
+                 LS_USAGE, "--batch=8");
+    float *after = all_values(other, &count);
+    ck_assert_mem_eq(after, before, count * sizeof(float));
+    free(before);
+    free(after);
+    ls_model_close(model);
+    ls_model_close(other);
+    snprintf(file, sizeof(file), "%s/checkpoint-00000003.safetensors", folder);
+    ck_assert_int_eq(remove(file), 0);
+    ck_assert_int_eq(remove(folder), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("core/train/variables");
@@ -210,6 +238,7 @@ int main(void)
     tcase_add_test(cases, between_the_steps_of_the_replicas_alone);
     tcase_add_loop_test(cases, a_model_that_was_saved_trains_on_to_the_bit, 0, STRATEGIES);
     tcase_add_test(cases, what_is_no_saved_model_of_this_one_is_refused);
+    tcase_add_test(cases, a_resumption_that_is_refused_leaves_the_model_as_it_is);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);
 }
