@@ -13,7 +13,6 @@
 #include "core/train/fit.h"
 #include "core/train/variables.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -29,12 +28,10 @@
 #include <unistd.h>
 
 #define SCOPE "checkpoint"
-#define SUFFIX ".safetensors"
 #define DEFAULT_NAME "checkpoint-{step:08}"
 #define DEFAULT_KEEP 3
 #define LOSSES "history/losses" // names of tensors that are no variables
 #define CALLBACK "callback_%u/state"
-#define LONGEST_FORMAT 6 // "10.4f"
 #define HEAD_BYTES 4096 // of a file, in which its state begins
 
 static const struct ls_trace_label take_span = {.category = "checkpoint", .name = "copy"};
@@ -118,10 +115,11 @@ static bool is_checkpoint(const char *path, uint64_t *step)
 // "x.safetensors.1234-0.tmp" of a process that is gone was being written when it ended.
 static void remove_leftover(const char *path)
 {
-    const char *suffix = strstr(path, SUFFIX ".");
+    const char *suffix = strstr(path, LS_CHECKPOINT_SUFFIX ".");
     long process = 0;
     int attempt = 0, length = 0;
-    if (suffix && sscanf(suffix, SUFFIX ".%ld-%d.tmp%n", &process, &attempt, &length) == 2 &&
+    if (suffix &&
+        sscanf(suffix, LS_CHECKPOINT_SUFFIX ".%ld-%d.tmp%n", &process, &attempt, &length) == 2 &&
         suffix[length] == '\0' && process > 0 && kill((pid_t)process, 0) && errno == ESRCH)
         (void)unlink(path);
 }
@@ -129,13 +127,13 @@ static void remove_leftover(const char *path)
 static enum ls_status look_at(struct ls_checkpoints *all, const char *file)
 {
     const size_t bytes = strlen(all->options->folder) + strlen(file) + 2;
-    const size_t length = strlen(file), suffix = strlen(SUFFIX);
+    const size_t length = strlen(file), suffix = strlen(LS_CHECKPOINT_SUFFIX);
     char *path = malloc(bytes);
     uint64_t step = 0;
     if (!path)
         return LS_OUT_OF_MEMORY;
     snprintf(path, bytes, "%s/%s", all->options->folder, file);
-    if (length > suffix && strcmp(file + length - suffix, SUFFIX) == 0) {
+    if (length > suffix && strcmp(file + length - suffix, LS_CHECKPOINT_SUFFIX) == 0) {
         if (is_checkpoint(path, &step))
             return add_entry(all, path, step);
         if (all->options->resume)
@@ -169,71 +167,7 @@ static enum ls_status look_around(struct ls_checkpoints *all)
     return status;
 }
 
-// ---- Names ----
-
-static bool knows_metric(const struct ls_fit *fit, const char *name)
-{
-    for (uint32_t i = 0; i < fit->model->metrics.count; i++)
-        if (strcmp(fit->model->metrics.list[i].name, name) == 0 ||
-            strcmp(fit->model->metrics.list[i].validation_name, name) == 0)
-            return true;
-    return false;
-}
-
-// One {key} or {key:format} of the template; false: it makes no sense.
-static bool expand_key(const struct ls_fit *fit, const char *key, const char *format, char *out,
-                       size_t bytes)
-{
-    const bool counts = strcmp(key, "step") == 0 || strcmp(key, "epoch") == 0;
-    const size_t digits = strspn(format, "0123456789.");
-    char conversion[32];
-    if (strlen(format) > LONGEST_FORMAT || (!counts && !knows_metric(fit, key)))
-        return false;
-    if (counts && format[digits] == '\0' && !strchr(format, '.')) {
-        snprintf(conversion, sizeof(conversion), "%%%s" PRIu64, format);
-        const uint64_t value = strcmp(key, "step") == 0 ? fit->steps : fit->state.epoch.epoch;
-        snprintf(out, bytes, conversion, value);
-        return true;
-    }
-    if (counts || (format[digits] && (strchr("fge", format[digits]) == NULL || format[digits + 1])))
-        return false;
-    snprintf(conversion, sizeof(conversion), "%%%.*s%c", (int)digits, format,
-             format[digits] ? format[digits] : 'g');
-    snprintf(out, bytes, conversion, ls_metric_value(&fit->state.epoch.metrics, key));
-    return true;
-}
-
-// The name of the file now; false: the template makes no sense.
-static bool expand(const struct ls_fit *fit, const char *name, char *out, size_t bytes)
-{
-    size_t used = 0;
-    while (*name && used + 1 < bytes) {
-        char key[64], value[96], *format;
-        const size_t length = strcspn(name, "}");
-        if (*name != '{') {
-            out[used++] = *name++;
-            continue;
-        }
-        if (name[length] != '}' || length >= sizeof(key))
-            return false;
-        memcpy(key, name + 1, length - 1);
-        key[length - 1] = '\0';
-        format = strchr(key, ':');
-        if (format)
-            *format++ = '\0';
-        if (!expand_key(fit, key, format ? format : "", value, sizeof(value)))
-            return false;
-        used += (size_t)snprintf(out + used, bytes - used, "%s", value);
-        name += length + 1;
-    }
-    if (used + strlen(SUFFIX) >= bytes || *name)
-        return false;
-    out[used] = '\0';
-    const size_t suffix = strlen(SUFFIX);
-    if (used < suffix || strcmp(out + used - suffix, SUFFIX) != 0)
-        snprintf(out + used, bytes - used, SUFFIX);
-    return used > 0 && !strchr(out, '/') && out[0] != '.';
-}
+// ---- Options ----
 
 static enum ls_status read_options(struct ls_fit *fit, struct ls_checkpoints *all)
 {
@@ -244,7 +178,8 @@ static enum ls_status read_options(struct ls_fit *fit, struct ls_checkpoints *al
         ls_error(SCOPE, "the name of the folder is empty");
         return LS_USAGE;
     }
-    if (strlen(name) >= sizeof(all->name) || !expand(fit, name, expanded, sizeof(expanded))) {
+    if (strlen(name) >= sizeof(all->name) ||
+        !ls_checkpoint_name(fit, name, expanded, sizeof(expanded))) {
         ls_error(
             SCOPE,
             "'%s' cannot be a name of checkpoints: in braces may stand step, epoch and metrics "
@@ -259,7 +194,7 @@ static enum ls_status read_options(struct ls_fit *fit, struct ls_checkpoints *al
     snprintf(all->best_metric, sizeof(all->best_metric), "%.*s", (int)length, best);
     all->upwards = strcmp(best + length, ":max") == 0;
     all->best_given = best[length] != '\0';
-    if (!knows_metric(fit, all->best_metric) ||
+    if (!ls_checkpoint_knows_metric(fit, all->best_metric) ||
         (all->best_given && !all->upwards && strcmp(best + length, ":min") != 0)) {
         ls_error(SCOPE, "'%s': expected a metric of the training, and :min or :max behind it",
                  best);
@@ -521,7 +456,7 @@ static enum ls_status write_one(struct ls_fit *fit, bool ended)
     enum ls_status status = settle(all);
     if (status)
         return status;
-    if (!expand(fit, all->name, name, sizeof(name)) ||
+    if (!ls_checkpoint_name(fit, all->name, name, sizeof(name)) ||
         asprintf(&path, "%s/%s", all->options->folder, name) < 0)
         return LS_OUT_OF_MEMORY;
     all->last_ns = ls_clock_ns();

@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct ls_fit;
@@ -33,6 +34,15 @@ LS_STATUS ls_checkpoints_after_segment(struct ls_fit *fit);
 LS_STATUS ls_checkpoints_within_epoch(struct ls_fit *fit);
 LS_STATUS ls_checkpoints_after_epoch(struct ls_fit *fit);
 LS_STATUS ls_checkpoints_at_end(struct ls_fit *fit);
+
+// ---- checkpoint_name.c ----
+
+#define LS_CHECKPOINT_SUFFIX ".safetensors"
+
+// Whether the training has a metric of this name, of its own or of its validation.
+bool ls_checkpoint_knows_metric(const struct ls_fit *fit, const char *name);
+// What a checkpoint written now is called, with the suffix; false: the template makes no sense.
+bool ls_checkpoint_name(const struct ls_fit *fit, const char *name, char *out, size_t bytes);
 
 // ---- resume.c: the state of a fit ----
 
