@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/base/memory.h"
 
+#include "core/plugin/device.h"
+
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,4 +17,10 @@ void *ls_calloc_cacheline(size_t count, size_t size)
         return NULL;
     memset(memory, 0, bytes);
     return memory;
+}
+
+void *ls_malloc_aligned(size_t bytes)
+{
+    void *memory = NULL;
+    return posix_memalign(&memory, LS_ALIGNMENT, bytes ? bytes : 1) ? NULL : memory;
 }

@@ -97,7 +97,8 @@ enum ls_status ls_insert_convert(struct ls_build *build, const struct ls_node *n
         return status;
     struct ls_program_step *step = &build->program->steps[build->program->step_count - 1];
     step->converts_activation =
-        !tensor->gradient_of || tensor->gradient_of->role != LS_ROLE_PARAMETER;
+        build->buffers->values[from].home != LS_HOME_PARAMETERS &&
+        (!tensor->gradient_of || tensor->gradient_of->role != LS_ROLE_PARAMETER);
     return LS_OK;
 }
 
@@ -113,7 +114,8 @@ enum ls_status ls_convert_value(struct ls_build *build, const struct ls_node *no
         }
     }
     const enum ls_tensor_role role = build->buffers->values[value].tensor->role;
-    const bool is_given = role == LS_ROLE_INPUT || role == LS_ROLE_SEED;
+    const bool is_given =
+        role == LS_ROLE_INPUT || role == LS_ROLE_SEED || role == LS_ROLE_PARAMETER;
     uint32_t converted;
     enum ls_status status =
         ls_build_value(build, value, is_given ? LS_ROLE_ACTIVATION : role, layout, &converted);

@@ -260,7 +260,7 @@ uint64_t ls_plan_fingerprint(const struct ls_parameter_plan *plan)
 
 struct conversion {
     struct ls_kernel_answer answer;
-    struct ls_memory plain; // in the plain layout
+    struct ls_memory plain; // in the plain layout; nowhere: the caller's memory
     struct ls_memory scratch; // nowhere: none needed
 };
 
@@ -271,8 +271,14 @@ static void conversion_finish(const struct ls_parameter_plan *plan, struct conve
     ls_device_release(plan->device, conversion->scratch);
 }
 
+// Whether a kernel of the device may read and write `host`.
+static bool is_tensor(const struct ls_parameter_plan *plan, const void *host)
+{
+    return ls_device_in_host_memory(plan->device) && (uintptr_t)host % LS_ALIGNMENT == 0;
+}
+
 static enum ls_status conversion_init(const struct ls_parameter_plan *plan, uint32_t place, bool in,
-                                      struct conversion *out)
+                                      bool direct, struct conversion *out)
 {
     const struct ls_parameter_place *master = &plan->places[place];
     struct ls_tensor_desc own, plain;
@@ -286,10 +292,11 @@ static enum ls_status conversion_init(const struct ls_parameter_plan *plan, uint
                                                in ? &own : &plain, &conversion.answer);
     if (status)
         return status;
-    conversion.plain = ls_device_allocate(plan->device, plain.layout.bytes);
+    if (!direct)
+        conversion.plain = ls_device_allocate(plan->device, plain.layout.bytes);
     if (conversion.answer.scratch_bytes > 0)
         conversion.scratch = ls_device_allocate(plan->device, conversion.answer.scratch_bytes);
-    if (ls_memory_is_null(conversion.plain) ||
+    if ((!direct && ls_memory_is_null(conversion.plain)) ||
         (conversion.answer.scratch_bytes > 0 && ls_memory_is_null(conversion.scratch))) {
         ls_error("device", "no memory of the device to convert the layout of '%s'",
                  master->parameter->name);
@@ -324,17 +331,20 @@ enum ls_status ls_plan_import(struct ls_parameter_plan *plan, uint32_t place, co
 {
     const struct ls_parameter_place *master = &plan->places[place];
     const struct ls_memory to = ls_memory_at(flat, master->offset);
+    const bool direct = is_tensor(plan, from);
     struct conversion conversion;
 
     if (master->layout.kind == LS_LAYOUT_PLAIN)
         return ls_device_copy(plan->device, to, ls_host_memory(from), plain_bytes(master), NULL);
-    enum ls_status status = conversion_init(plan, place, true, &conversion);
+    enum ls_status status = conversion_init(plan, place, true, direct, &conversion);
     if (status)
         return status;
-    status = ls_device_copy(plan->device, conversion.plain, ls_host_memory(from),
-                            plain_bytes(master), NULL);
+    if (!direct)
+        status = ls_device_copy(plan->device, conversion.plain, ls_host_memory(from),
+                                plain_bytes(master), NULL);
     if (!status)
-        status = launch_conversion(plan, conversion.answer.kernel, conversion.plain, to,
+        status = launch_conversion(plan, conversion.answer.kernel,
+                                   direct ? ls_host_memory(from) : conversion.plain, to,
                                    conversion.scratch);
     conversion_finish(plan, &conversion);
     return status;
@@ -345,16 +355,17 @@ enum ls_status ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, st
 {
     const struct ls_parameter_place *master = &plan->places[place];
     const struct ls_memory from = ls_memory_at(flat, master->offset);
+    const bool direct = is_tensor(plan, to);
     struct conversion conversion;
 
     if (master->layout.kind == LS_LAYOUT_PLAIN)
         return ls_device_copy(plan->device, ls_host_memory(to), from, plain_bytes(master), NULL);
-    enum ls_status status = conversion_init(plan, place, false, &conversion);
+    enum ls_status status = conversion_init(plan, place, false, direct, &conversion);
     if (status)
         return status;
-    status = launch_conversion(plan, conversion.answer.kernel, from, conversion.plain,
-                               conversion.scratch);
-    if (!status)
+    status = launch_conversion(plan, conversion.answer.kernel, from,
+                               direct ? ls_host_memory(to) : conversion.plain, conversion.scratch);
+    if (!status && !direct)
         status = ls_device_copy(plan->device, ls_host_memory(to), conversion.plain,
                                 plain_bytes(master), NULL);
     conversion_finish(plan, &conversion);

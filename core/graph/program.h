@@ -77,7 +77,8 @@ LS_STATUS ls_plan_create(const struct ls_graph *graph, struct ls_virtual_device 
 void ls_plan_destroy(struct ls_parameter_plan *plan);
 
 // Converts between host memory in plain layout (elements(shape) floats) and a place in device
-// memory (`flat` is the start of a flat buffer).
+// memory (`flat` is the start of a flat buffer). A device in host memory reads and writes `from` and `to`
+// themselves where they are aligned to LS_ALIGNMENT (ls_malloc_aligned).
 LS_STATUS ls_plan_import(struct ls_parameter_plan *plan, uint32_t place, const float *from,
                          struct ls_memory flat);
 LS_STATUS ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, struct ls_memory flat,

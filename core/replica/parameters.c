@@ -3,6 +3,7 @@
 #include "core/replica/internal.h"
 
 #include "core/base/hash.h"
+#include "core/base/memory.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -67,7 +68,7 @@ static enum ls_status add_parameter(struct ls_replica *replica, uint32_t index,
                                     struct ls_hash *hash)
 {
     const size_t count = (size_t)ls_shape_elements(&replica->graph->parameters[index]->shape, 1);
-    float *values = malloc(count * sizeof(*values));
+    float *values = ls_malloc_aligned(count * sizeof(*values));
     if (!values)
         return LS_OUT_OF_MEMORY;
     const enum ls_status status =

@@ -361,8 +361,10 @@ enum ls_status ls_checkpoint_restore(struct ls_model *model, const char *path,
     for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
         if (!model->graph->parameters[i]->constant)
             status = find(model, path, file, i, -1, &tensor);
-    if (!status)
-        status = ls_session_close(model);
+    if (status)
+        return status;
+    model->ahead = model->states_ahead = false; // all of it is replaced
+    status = ls_session_close(model);
     if (!status)
         status = ls_model_need_weights(model);
     for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
@@ -386,7 +388,7 @@ enum ls_status ls_save_model(struct ls_model *model, const char *path)
     if (!status)
         status = ls_model_need_weights(model);
     if (!status)
-        status = ls_model_take_weights(model);
+        status = ls_model_take(model, LS_TAKE_ALL);
     if (!status)
         status = ls_checkpoint_take(model, &image);
     if (!status)

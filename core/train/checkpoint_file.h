@@ -21,7 +21,7 @@ struct ls_checkpoint_image {
     uint64_t step;
 };
 
-// The model as the host has it (ls_model_take_weights), with its optimizer. Memory of an earlier
+// The model as the host has it (ls_model_take), with its optimizer. Memory of an earlier
 // copy is used again. [main thread]
 LS_STATUS ls_checkpoint_take(const struct ls_model *model, struct ls_checkpoint_image *image);
 // Adds a tensor of one dimension, a copy of `values`. LS_OUT_OF_MEMORY.

@@ -430,7 +430,7 @@ static enum ls_status take(struct ls_fit *fit, bool ended)
 {
     struct ls_checkpoints *all = fit->checkpoints;
     struct ls_checkpoint_image *image = &all->image;
-    enum ls_status status = ls_bring_to_host(fit->model);
+    enum ls_status status = ls_bring_to_host(fit->model, LS_TAKE_ALL);
     if (!status)
         status = ls_checkpoint_take(fit->model, image);
     if (!status)

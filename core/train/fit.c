@@ -204,6 +204,13 @@ static void plan_steps(struct ls_fit *fit)
     fit->epochs = least(fit->epochs, (UINT64_MAX - 1) / fit->epoch_steps); // "for ever"
 }
 
+// So short that a loop of such fits would wait for its weights to come to the host more than for its
+// steps.
+static bool was_short(const struct ls_model *model, uint64_t steps)
+{
+    return steps < SHORT_STEPS && model->order.position;
+}
+
 static enum ls_status prepare(struct ls_fit *fit)
 {
     struct ls_model *model = fit->model;
@@ -232,6 +239,10 @@ static enum ls_status prepare(struct ls_fit *fit)
         status = ls_fit_resume_history(fit);
     if (!status)
         status = ls_session_ready(model, &need);
+    // To where the model goes back, should the fit fail.
+    if (!status &&
+        !(model->ahead && was_short(model, model->steps_done - model->on_host.steps_done)))
+        status = ls_model_take(model, LS_TAKE_ALL);
     fit->session = model->session;
     if (status)
         return status;
@@ -271,8 +282,8 @@ struct ls_model_order ls_fit_order(const struct ls_fit *fit)
     return order;
 }
 
-// The replicas agree. Their weights come to the host now, unless the fit was so short that a loop of such fits would
-// wait for that more than for its steps: then they come when somebody asks for them (ls_model_take_weights).
+// The replicas agree. What is in host memory stays there until somebody asks for it (ls_model_take); what could be lost
+// with a device comes to the host now.
 static enum ls_status conclude_whole(struct ls_fit *fit, enum ls_status status)
 {
     struct ls_model *model = fit->model;
@@ -284,9 +295,11 @@ static enum ls_status conclude_whole(struct ls_fit *fit, enum ls_status status)
     model->steps_done = most(model->steps_done, ls_driver_store_steps(fit->session->driver));
     model->order = ls_fit_order(fit);
     ls_session_note_order(fit->session, alike ? &model->order : NULL);
-    if (fit->steps - fit->resumed_steps < SHORT_STEPS && model->order.position && !fit->trace)
+    if (!fit->trace && was_short(model, fit->steps - fit->resumed_steps))
         return LS_OK;
-    return ls_session_take_weights(fit->session);
+    return !fit->trace && ls_session_in_host_memory(fit->session)
+               ? ls_session_check_weights(fit->session)
+               : ls_session_take(fit->session, LS_TAKE_ALL);
 }
 
 // A replica failed. After a loss that is not finite no update was made, so that replicas and stores have what the steps
@@ -308,7 +321,7 @@ static enum ls_status conclude_broken(struct ls_fit *fit, bool *not_finite)
         fit->steps = failed - 1 - before;
     model->steps_done = most(before + fit->steps, ls_driver_store_steps(session->driver));
     model->order = ls_fit_order(fit);
-    return ls_session_take_weights(session);
+    return ls_session_take(session, LS_TAKE_ALL);
 }
 
 // The same; a callback may have it that a loss that is not finite only ends the training.
@@ -338,7 +351,7 @@ static enum ls_status conclude_failure(struct ls_fit *fit, bool *terminated)
 static enum ls_status take_averages(struct ls_fit *fit)
 {
     struct ls_model *model = fit->model;
-    const enum ls_status status = ls_model_take_weights(model);
+    const enum ls_status status = ls_model_take(model, LS_TAKE_ALL);
     float **averages = model->states[model->optimizer.own_states];
     if (status || !averages || fit->steps == 0)
         return status;
@@ -421,7 +434,7 @@ static enum ls_status finish(struct ls_fit *fit)
 // A timeline shows how a session is opened, and is written when the session's threads have ended.
 static enum ls_status close_for_timeline(struct ls_model *model)
 {
-    const enum ls_status status = ls_model_take_weights(model);
+    const enum ls_status status = ls_model_take(model, LS_TAKE_ALL);
     const enum ls_status closed = ls_session_close(model);
     return status ? status : closed;
 }

@@ -202,7 +202,7 @@ static enum ls_status run_segment(struct ls_fit *fit)
     if (status)
         return status;
     fit->model->stepping = true;
-    fit->model->ahead = true;
+    fit->model->ahead = fit->model->states_ahead = true;
     status = ls_session_run(fit->session, "training", run_replica_segment, fit);
     fit->model->stepping = false;
     fit->model->steps_done += fit->steps - before;

@@ -4,6 +4,7 @@
 
 #include "core/base/keras_names.h"
 #include "core/base/log.h"
+#include "core/base/memory.h"
 #include "core/data/gather.h"
 #include "core/train/compiled.h"
 #include "core/train/losses.h"
@@ -167,7 +168,7 @@ uint64_t ls_model_parameters(const struct ls_model *model)
     return count;
 }
 
-enum ls_status ls_model_need_weights(struct ls_model *model)
+enum ls_status ls_model_allocate_weights(struct ls_model *model)
 {
     if (model->weights)
         return LS_OK;
@@ -177,15 +178,25 @@ enum ls_status ls_model_need_weights(struct ls_model *model)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < count; i++) {
         const struct ls_tensor *parameter = model->graph->parameters[i];
-        weights[i] = malloc(((size_t)ls_shape_elements(&parameter->shape, 1) + 1) * sizeof(float));
+        weights[i] =
+            ls_malloc_aligned((size_t)ls_shape_elements(&parameter->shape, 1) * sizeof(float));
         if (!weights[i]) {
             free_buffers(weights, count);
             return LS_OUT_OF_MEMORY;
         }
-        ls_initialize(parameter, model->run->seed, weights[i]);
     }
     model->weights = weights;
     return LS_OK;
+}
+
+enum ls_status ls_model_need_weights(struct ls_model *model)
+{
+    if (model->weights)
+        return LS_OK;
+    const enum ls_status status = ls_model_allocate_weights(model);
+    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
+        ls_initialize(model->graph->parameters[i], model->run->seed, model->weights[i]);
+    return status;
 }
 
 // ---- Compiling ----
@@ -304,7 +315,7 @@ enum ls_status ls_model_need_weighted(struct ls_model *model)
             ls_metric_count_right(&metrics.list[i]);
     enum ls_status status = build_for_training(model, &loss, &metrics, &graph);
     if (!status)
-        status = ls_model_take_weights(model);
+        status = ls_model_take(model, LS_TAKE_ALL);
     if (!status)
         status = ls_session_close(model);
     if (status) {
@@ -335,7 +346,7 @@ enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_
     if (!status)
         status = build_for_training(model, &parsed.loss, &parsed.metrics, &graph);
     if (!status)
-        status = ls_model_take_weights(model);
+        status = ls_model_take(model, LS_TAKE_WEIGHTS);
     const enum ls_status closed = status ? LS_OK : ls_session_close(model);
     if (status || closed) {
         ls_graph_destroy(graph);

@@ -38,7 +38,8 @@ struct ls_model {
     struct ls_optimizer optimizer;
     struct ls_loss loss;
     struct ls_metric_set metrics;
-    float **weights; // by parameter of the graph, plain layout; NULL until needed
+    // By parameter of the graph, plain layout. NULL: the first values, which the seed gives again.
+    float **weights;
     float **states[LS_OPTIMIZER_STATES]; // of the optimizer; NULL until the first fit
     uint64_t
         steps_done; // of the optimizer: where replicas do not wait for each other, each push is one
@@ -48,13 +49,15 @@ struct ls_model {
     enum ls_fit_phase fitting; // what a callback may call
     bool stepping; // replicas are in a segment, and read the learning rate
     struct ls_session *session; // that trains and evaluates it; NULL: none is open
-    // Where weights and states were when they last came to the host; as above unless the replicas are ahead.
+    // Where weights and states were when they last came to the host; as above unless the replicas are
+    // ahead. The states alone are behind after a fit whose weights somebody has read: then replicas
+    // have made no step since, and the states come before they make one.
     struct {
         uint64_t steps_done;
         struct ls_loss_scale_state scale;
         struct ls_model_order order;
     } on_host;
-    bool ahead;
+    bool ahead, states_ahead;
     bool assigned; // variables were set on the host, and the session does not have them yet
     const char
         *refused; // why it may not be trained or evaluated before it is compiled anew; NULL: it may
@@ -77,6 +80,7 @@ static inline uint64_t ls_model_next_update(const struct ls_model *model)
 // Reasons to refuse a model.
 #define LS_REFUSED_DIFFER "replicas had different parameters"
 #define LS_REFUSED_HUNG "a replica or its device did not answer"
+#define LS_REFUSED_STATES "the state of its optimizer was lost with a replica"
 
 // As ls_sequential_create, ls_input, ls_model_call, ls_model_create, ls_model_open and ls_compile, but may fail without a message (calls.c).
 LS_STATUS ls_create_sequential(struct ls_run *run, const char *name, const struct ls_layer *layers,
@@ -92,6 +96,8 @@ LS_STATUS ls_compile_model(struct ls_model *model, const struct ls_compile_optio
 
 // First values from the run's seed, unless there are weights already.
 LS_STATUS ls_model_need_weights(struct ls_model *model);
+// The same without values.
+LS_STATUS ls_model_allocate_weights(struct ls_model *model);
 // The optimizer's state of that number, with its first values, unless it is there already.
 LS_STATUS ls_model_need_states(struct ls_model *model, uint32_t index);
 // The model is what the host has; what the replicas are ahead of it is lost.

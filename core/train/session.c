@@ -75,6 +75,12 @@ enum ls_status ls_session_run(struct ls_session *session, const char *doing,
     return status;
 }
 
+bool ls_session_in_host_memory(const struct ls_session *session)
+{
+    return ((const struct ls_device_interface *)session->run->device->interface)->memory_kind ==
+           LS_MEMORY_HOST;
+}
+
 uint32_t ls_session_rank(const struct ls_session *session, uint32_t index)
 {
     return ls_cluster_first_rank(session->cluster) + index;
@@ -218,8 +224,9 @@ static enum ls_status make_programs(struct ls_session *session)
     struct preparing preparing = {.session = session};
     if (!trains && !evaluates && !predicts)
         return LS_OK;
-    // Should memory run out, or a device fail, nothing is lost.
-    enum ls_status status = ls_model_take_weights(session->model);
+    // Should memory run out, or a device fail, nothing is lost: host memory stays readable.
+    enum ls_status status =
+        ls_session_in_host_memory(session) ? LS_OK : ls_model_take(session->model, LS_TAKE_ALL);
     if (!status)
         status = ls_session_run(session, "preparing the replicas", prepare_replica, &preparing);
     if (!status && (trains || preparing.changed))
@@ -566,18 +573,16 @@ enum ls_status ls_session_ready(struct ls_model *model, const struct ls_session_
             return status ? status : ls_session_give_assigned(model->session);
         }
         if (!status)
-            status = ls_model_take_weights(model);
+            status = ls_model_take(model, LS_TAKE_ALL);
         const enum ls_status closed = ls_session_close(model);
         if (status || closed)
             return status ? status : closed;
     }
     struct ls_session *session = calloc(1, sizeof(*session));
-    enum ls_status status = session ? ls_model_need_weights(model) : LS_OUT_OF_MEMORY;
-    if (status) {
-        free(session);
-        return status;
-    }
-    status = ls_weighting_init(&session->weighting, ls_cluster_count(model->run->cluster));
+    if (!session)
+        return LS_OUT_OF_MEMORY;
+    enum ls_status status =
+        ls_weighting_init(&session->weighting, ls_cluster_count(model->run->cluster));
     if (status) {
         free(session);
         return status;

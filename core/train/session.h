@@ -124,13 +124,22 @@ LS_STATUS ls_session_hashes(struct ls_session *session, uint64_t *out);
 LS_STATUS ls_session_give_weights(struct ls_session *session);
 // The same where variables were set on the host since. [main thread, while the replicas rest]
 LS_STATUS ls_session_give_assigned(struct ls_session *session);
+// Whether the replicas compute in host memory, which stays readable when a device fails.
+bool ls_session_in_host_memory(const struct ls_session *session);
+
+// What comes to the host. The weights alone are enough for who reads them between fits; the state of
+// the optimizer comes, too, before replicas make another step and before the session is closed.
+enum ls_take { LS_TAKE_WEIGHTS, LS_TAKE_ALL };
+
+// LS_FAILED (logged) when a parameter of the first replica, or of the stores, is not finite.
+LS_STATUS ls_session_check_weights(struct ls_session *session);
 // Copies parameters and optimizer state of the first replica, or of the stores, back to the model.
 // LS_FAILED (logged) when a parameter is not finite: then nothing was copied. Also after a step
 // has failed.
-LS_STATUS ls_session_take_weights(struct ls_session *session);
+LS_STATUS ls_session_take(struct ls_session *session, enum ls_take what);
 // The same where the replicas are ahead of the host: before anybody reads the model's weights or
 // optimizer state. When that fails (logged), the session is closed and the model is what the host
 // had.
-LS_STATUS ls_model_take_weights(struct ls_model *model);
+LS_STATUS ls_model_take(struct ls_model *model, enum ls_take what);
 
 #endif

@@ -4,6 +4,7 @@
 #include "core/train/session.h"
 
 #include "core/base/log.h"
+#include "core/base/memory.h"
 #include "core/base/trace.h"
 
 #include <math.h>
@@ -22,32 +23,79 @@ enum ls_status ls_model_need_states(struct ls_model *model, uint32_t index)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < count; i++) {
         const struct ls_shape *shape = &model->graph->parameters[i]->shape;
-        model->states[index][i] = calloc((size_t)ls_shape_elements(shape, 1) + 1, sizeof(float));
+        model->states[index][i] =
+            ls_malloc_aligned((size_t)ls_shape_elements(shape, 1) * sizeof(float));
         if (!model->states[index][i])
             return LS_OUT_OF_MEMORY;
-        for (int64_t k = 0; initial > 0 && k < ls_shape_elements(shape, 1); k++)
+        for (int64_t k = 0; k < ls_shape_elements(shape, 1); k++)
             model->states[index][i][k] = initial;
     }
     return LS_OK;
 }
 
+static bool has_stores(const struct ls_session *session)
+{
+    return session->driver && ls_driver_has_stores(session->driver);
+}
+
 // ---- To the replicas ----
+
+// One parameter, or all that the host has.
+struct giving {
+    struct ls_session *session;
+    uint32_t parameter;
+    const float *values; // NULL: all
+};
 
 // [replica thread]
 static enum ls_status give_weights(void *context, uint32_t index)
+{
+    const struct giving *giving = context;
+    const struct ls_model *model = giving->session->model;
+    struct ls_replica *replica = giving->session->replicas[index];
+    enum ls_status status = LS_OK;
+    if (giving->values)
+        return ls_replica_set_buffer(replica, LS_BUFFER_PARAMETERS, giving->parameter,
+                                     giving->values);
+    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
+        status = ls_replica_set_buffer(replica, LS_BUFFER_PARAMETERS, i, model->weights[i]);
+    return status;
+}
+
+// First values are made for the replicas alone, and one parameter after the other: a copy of all on
+// the host would be needed by nobody.
+static enum ls_status give_first_weights(struct ls_session *session)
+{
+    const struct ls_graph *graph = session->model->graph;
+    int64_t largest = 0;
+    for (uint32_t i = 0; i < graph->parameter_count; i++) {
+        const int64_t count = ls_shape_elements(&graph->parameters[i]->shape, 1);
+        largest = count > largest ? count : largest;
+    }
+    float *values = ls_malloc_aligned((size_t)largest * sizeof(*values));
+    enum ls_status status = values ? LS_OK : LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; !status && i < graph->parameter_count; i++) {
+        struct giving giving = {session, i, values};
+        ls_initialize(graph->parameters[i], session->run->seed, values);
+        status = ls_session_run(session, "preparing the replicas", give_weights, &giving);
+    }
+    free(values);
+    return status;
+}
+
+// [replica thread]
+static enum ls_status give_states(void *context, uint32_t index)
 {
     const struct ls_session *session = context;
     const struct ls_model *model = session->model;
     struct ls_replica *replica = session->replicas[index];
     enum ls_status status = LS_OK;
-    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++) {
-        status = ls_replica_set_buffer(replica, LS_BUFFER_PARAMETERS, i, model->weights[i]);
+    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
         for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++)
-            if (model->states[k] &&
+            if (model->states[k] && !model->states_ahead &&
                 !ls_memory_is_null(ls_replica_memory(replica, LS_BUFFER_STATE + k)))
                 status =
                     ls_replica_set_buffer(replica, LS_BUFFER_STATE + k, i, model->states[k][i]);
-    }
     ls_replica_set_scale(replica, &model->scale);
     return status ? status : ls_replica_refresh(replica);
 }
@@ -65,7 +113,7 @@ static enum ls_status fill_stores(void *context, uint32_t index)
     status =
         ls_driver_fill_stores(session->driver, index, LS_BUFFER_PARAMETERS, LS_BUFFER_PARAMETERS);
     for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++) {
-        if (!model->states[k])
+        if (!model->states[k] || model->states_ahead)
             continue;
         for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
             status = ls_replica_set_buffer(replica, LS_BUFFER_GRADIENTS, i, model->states[k][i]);
@@ -85,9 +133,13 @@ enum ls_status ls_session_give_weights(struct ls_session *session)
         if (needed)
             return needed;
     }
+    struct giving all = {.session = session};
     enum ls_status status =
-        ls_session_run(session, "preparing the replicas", give_weights, session);
-    if (!status && session->driver && ls_driver_has_stores(session->driver))
+        model->weights ? ls_session_run(session, "preparing the replicas", give_weights, &all)
+                       : give_first_weights(session);
+    if (!status)
+        status = ls_session_run(session, "preparing the replicas", give_states, session);
+    if (!status && has_stores(session))
         status = ls_session_run(session, "preparing the replicas", fill_stores, session);
     if (!status)
         model->assigned = false;
@@ -164,7 +216,7 @@ static enum ls_status check_parameter(struct ls_replica *replica, const struct l
 {
     const struct ls_tensor *parameter = graph->parameters[index];
     const size_t count = (size_t)ls_shape_elements(&parameter->shape, 1);
-    float *values = malloc((count + 1) * sizeof(*values));
+    float *values = ls_malloc_aligned(count * sizeof(*values));
     if (!values)
         return LS_OUT_OF_MEMORY;
     enum ls_status status = ls_replica_get_buffer(replica, LS_BUFFER_PARAMETERS, index, values);
@@ -178,49 +230,88 @@ static enum ls_status check_parameter(struct ls_replica *replica, const struct l
     return status;
 }
 
-// Of the first replica that is left, or of the stores by its gradients. [replica thread]
-static enum ls_status take_weights(void *context, uint32_t index)
+// Of the first replica that is left. [replica thread]
+static enum ls_status check_weights(void *context, uint32_t index)
 {
     struct ls_session *session = context;
-    struct ls_model *model = session->model;
-    struct ls_replica *replica = session->replicas[index];
-    const bool stores = session->driver && ls_driver_has_stores(session->driver);
-    const uint32_t parameters = model->graph->parameter_count;
+    const struct ls_graph *graph = session->model->graph;
     enum ls_status status = LS_OK;
     if (index != ls_session_first(session))
         return LS_OK;
-    if (stores)
+    if (has_stores(session))
         status = ls_driver_read_stores(session->driver, index, LS_BUFFER_PARAMETERS,
                                        LS_BUFFER_PARAMETERS);
-    for (uint32_t i = 0; !status && i < parameters; i++)
-        status = check_parameter(replica, model->graph, i);
-    for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++)
-        status = ls_model_need_states(model, k);
-    for (uint32_t i = 0; !status && i < parameters; i++)
-        status = ls_replica_get_buffer(replica, LS_BUFFER_PARAMETERS, i, model->weights[i]);
+    for (uint32_t i = 0; !status && i < graph->parameter_count; i++)
+        status = check_parameter(session->replicas[index], graph, i);
+    return status;
+}
+
+enum ls_status ls_session_check_weights(struct ls_session *session)
+{
+    return ls_session_run(session, "looking at the weights", check_weights, session);
+}
+
+struct taking {
+    struct ls_session *session;
+    bool weights, states;
+};
+
+static enum ls_status take_weights(struct ls_session *session, uint32_t index)
+{
+    struct ls_model *model = session->model;
+    enum ls_status status = check_weights(session, index);
+    if (!status)
+        status = ls_model_allocate_weights(model);
+    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
+        status = ls_replica_get_buffer(session->replicas[index], LS_BUFFER_PARAMETERS, i,
+                                       model->weights[i]);
+    return status;
+}
+
+static enum ls_status take_states(struct ls_session *session, uint32_t index)
+{
+    const bool stores = has_stores(session);
+    struct ls_model *model = session->model;
+    enum ls_status status = LS_OK;
     for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++) {
-        if (stores)
-            status = ls_driver_read_stores(session->driver, index, LS_BUFFER_STATE + k,
-                                           LS_BUFFER_GRADIENTS);
-        for (uint32_t i = 0; !status && i < parameters; i++)
+        const uint32_t buffer = stores ? LS_BUFFER_GRADIENTS : LS_BUFFER_STATE + k;
+        status = ls_model_need_states(model, k);
+        if (!status && stores)
+            status = ls_driver_read_stores(session->driver, index, LS_BUFFER_STATE + k, buffer);
+        for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
             status =
-                ls_replica_get_buffer(replica, stores ? LS_BUFFER_GRADIENTS : LS_BUFFER_STATE + k,
-                                      i, model->states[k][i]);
+                ls_replica_get_buffer(session->replicas[index], buffer, i, model->states[k][i]);
     }
     return status;
 }
 
-enum ls_status ls_session_take_weights(struct ls_session *session)
+// Of the first replica that is left, or of the stores by its gradients. [replica thread]
+static enum ls_status take(void *context, uint32_t index)
+{
+    const struct taking *taking = context;
+    struct ls_session *session = taking->session;
+    enum ls_status status = LS_OK;
+    if (index != ls_session_first(session))
+        return LS_OK;
+    if (taking->weights)
+        status = take_weights(session, index);
+    if (!status && taking->states)
+        status = take_states(session, index);
+    return status;
+}
+
+enum ls_status ls_session_take(struct ls_session *session, enum ls_take what)
 {
     struct ls_model *model = session->model;
-    const enum ls_status status =
-        ls_session_run(session, "taking the weights back", take_weights, session);
+    struct taking taking = {session, model->ahead, what == LS_TAKE_ALL && model->states_ahead};
+    const enum ls_status status = ls_session_run(session, "taking the weights back", take, &taking);
     if (status)
         return status;
     model->on_host.steps_done = model->steps_done;
     model->on_host.scale = model->scale;
     model->on_host.order = model->order;
     model->ahead = false;
+    model->states_ahead = model->states_ahead && !taking.states;
     return LS_OK;
 }
 
@@ -231,22 +322,26 @@ void ls_model_say_back(const struct ls_model *model, uint64_t steps)
                 model->source, (unsigned long long)model->steps_done, (unsigned long long)steps);
 }
 
+// The state of the optimizer that the host has belongs to other weights, once these were taken
+// without it.
 void ls_model_give_up(struct ls_model *model)
 {
-    if (!model->ahead)
-        return;
-    model->steps_done = model->on_host.steps_done;
-    model->scale = model->on_host.scale;
-    model->order = model->on_host.order;
-    model->ahead = false;
+    if (model->states_ahead && !model->ahead)
+        model->refused = LS_REFUSED_STATES;
+    if (model->ahead) {
+        model->steps_done = model->on_host.steps_done;
+        model->scale = model->on_host.scale;
+        model->order = model->on_host.order;
+    }
+    model->ahead = model->states_ahead = false;
 }
 
-enum ls_status ls_model_take_weights(struct ls_model *model)
+enum ls_status ls_model_take(struct ls_model *model, enum ls_take what)
 {
-    if (!model->ahead)
+    if (!model->ahead && (what == LS_TAKE_WEIGHTS || !model->states_ahead))
         return LS_OK;
     const uint64_t steps = model->steps_done;
-    const enum ls_status status = ls_session_take_weights(model->session);
+    const enum ls_status status = ls_session_take(model->session, what);
     const enum ls_status closed = status ? ls_session_close(model) : LS_OK;
     ls_model_say_back(model, steps);
     return closed ? closed : status;

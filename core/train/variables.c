@@ -69,11 +69,11 @@ static enum ls_status take_during_fit(struct ls_model *model)
     enum ls_status status = ls_session_hashes(session, hashes);
     free(hashes);
     if (!status)
-        status = ls_session_take_weights(session);
+        status = ls_session_take(session, LS_TAKE_ALL);
     return status;
 }
 
-enum ls_status ls_bring_to_host(struct ls_model *model)
+enum ls_status ls_bring_to_host(struct ls_model *model, enum ls_take what)
 {
     enum ls_status status = ls_model_need_weights(model);
     if (model->stepping) {
@@ -82,7 +82,7 @@ enum ls_status ls_bring_to_host(struct ls_model *model)
         return LS_USAGE;
     }
     if (!status && model->fitting == LS_FIT_NONE)
-        status = ls_model_take_weights(model);
+        status = ls_model_take(model, what);
     else if (!status && model->ahead)
         status = take_during_fit(model);
     return status;
@@ -93,7 +93,7 @@ enum ls_status ls_read_variable(struct ls_model *model, uint32_t index, float *o
     uint32_t place = 0;
     enum ls_status status = find_place(model, index, &place);
     if (!status)
-        status = ls_bring_to_host(model);
+        status = ls_bring_to_host(model, LS_TAKE_WEIGHTS);
     if (!status)
         memcpy(out, model->weights[place], variable_bytes(model, place));
     return status;
@@ -104,7 +104,7 @@ enum ls_status ls_write_variable(struct ls_model *model, uint32_t index, const f
     uint32_t place = 0;
     enum ls_status status = find_place(model, index, &place);
     if (!status)
-        status = ls_bring_to_host(model);
+        status = ls_bring_to_host(model, LS_TAKE_WEIGHTS);
     if (status)
         return status;
     memcpy(model->weights[place], values, variable_bytes(model, place));

@@ -283,7 +283,7 @@ enum ls_status ls_take_weights(struct ls_model *model, const char *path,
     enum ls_status status =
         found && known ? match(model, path, file, keras, found, known) : LS_OUT_OF_MEMORY;
     if (!status)
-        status = ls_model_take_weights(model); // the optimizer's state stays
+        status = ls_model_take(model, LS_TAKE_ALL); // the optimizer's state stays
     if (!status)
         status = ls_session_close(model);
     if (!status)

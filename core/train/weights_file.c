@@ -265,7 +265,7 @@ enum ls_status ls_write_weights(struct ls_model *model, const char *path)
 {
     enum ls_status status = ls_weights_check_path("weights", path);
     if (!status)
-        status = ls_model_take_weights(model);
+        status = ls_model_take(model, LS_TAKE_WEIGHTS);
     if (!status)
         status = ls_model_need_weights(model);
     if (status)

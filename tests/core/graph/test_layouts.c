@@ -65,6 +65,32 @@ START_TEST(a_weight_that_backward_wants_in_another_layout_gets_a_shadow)
 }
 END_TEST
 
+// It takes memory where activations are, and not for a whole step.
+START_TEST(a_large_weight_is_converted_where_backward_reads_it)
+{
+    const struct mock_policy policy = {.own_weights = true, .other_data = true};
+    struct ls_graph *graph = harness_graph((const int64_t[]){3}, 1);
+    struct ls_tensor *x = harness_dense(graph, "small", graph->inputs[0], 256);
+    x = harness_dense(graph, "large", x, 256);
+    x = harness_dense(graph, "less", x, 255);
+    harness_dense(graph, "last", x, 4);
+    harness_finish(graph, LS_LOSS_SPARSE_CROSS_ENTROPY, true);
+    struct pair pair;
+    pair_start(&pair, graph, &policy, SAME_KERNELS);
+    const struct ls_parameter_plan *plan = pair.run.plan;
+    ck_assert_uint_eq(plan->shadow_count, 2);
+    for (uint32_t i = 0; i < plan->shadow_count; i++)
+        ck_assert_str_ne(plan->places[plan->shadows[i].place].parameter->name, "large/kernel");
+    const int read = harness_find_step(pair.run.program, "large backward data");
+    const int convert = harness_find_step(pair.run.program, "large backward data convert");
+    ck_assert_int_ge(convert, 0);
+    ck_assert_int_eq(read, convert); // the first that has the text
+    ck_assert(!pair.run.program->steps[convert + 1].slow);
+    ck_assert_uint_eq(count_conversions(pair.run.program), 0);
+    pair_stop(&pair);
+}
+END_TEST
+
 START_TEST(a_slow_kernel_is_avoided_with_a_second_layout)
 {
     check_second_layouts(true);
@@ -321,6 +347,7 @@ int main(void)
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_device_with_layouts_of_its_own_needs_no_conversion_of_activations);
     tcase_add_test(tests, a_weight_that_backward_wants_in_another_layout_gets_a_shadow);
+    tcase_add_test(tests, a_large_weight_is_converted_where_backward_reads_it);
     tcase_add_test(tests, a_slow_kernel_is_avoided_with_a_second_layout);
     tcase_add_test(tests, a_kernel_that_is_slow_in_every_layout_stays_and_is_marked);
     tcase_add_test(tests, an_activation_is_converted_as_last_resort_and_counted);

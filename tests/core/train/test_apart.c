@@ -132,7 +132,7 @@ static void expect_epochs(const struct ls_model *model, size_t count)
 // The state goes on in another run, as it would through a checkpoint.
 static void change_run(struct ls_model *model, struct ls_run *to)
 {
-    OK(ls_model_take_weights(model));
+    OK(ls_model_take(model, LS_TAKE_ALL));
     OK(ls_session_close(model));
     model->run = to;
 }

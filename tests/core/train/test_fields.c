@@ -185,8 +185,8 @@ START_TEST(two_inputs_train_as_one_that_is_both)
     ck_assert_double_eq_tol(ls_metric_value(&a.metrics, "loss"),
                             ls_metric_value(&b.metrics, "loss"), ROUNDING);
     ck_assert_double_lt(ls_metric_value(&a.metrics, "loss"), losses[0]); // something was learnt
-    OK(ls_model_take_weights(apart));
-    OK(ls_model_take_weights(together));
+    OK(ls_model_take(apart, LS_TAKE_ALL));
+    OK(ls_model_take(together, LS_TAKE_ALL));
     for (uint64_t i = 0; i < (LEFT + RIGHT) * CLASSES; i++)
         ck_assert_double_eq_tol(i < LEFT * CLASSES ? apart->weights[0][i]
                                                    : apart->weights[1][i - LEFT * CLASSES],

@@ -216,12 +216,13 @@ END_TEST
 
 // Writes the weights of `model` to the path, each name with `before` and `behind` it; of `twice`
 // also under that prefix.
-static void write_named(const struct ls_model *model, const char *before, const char *behind,
+static void write_named(struct ls_model *model, const char *before, const char *behind,
                         const char *twice)
 {
     struct ls_saved_tensor tensors[4];
     char names[4][64];
     size_t count = 0;
+    OK(ls_model_take(model, LS_TAKE_WEIGHTS));
     for (int copy = 0; copy < (twice ? 2 : 1); copy++)
         for (uint32_t i = 0; i < model->graph->parameter_count; i++, count++) {
             const struct ls_tensor *parameter = model->graph->parameters[i];
@@ -281,6 +282,7 @@ START_TEST(tensors_that_the_model_does_not_have_are_named_and_left)
     struct ls_model *other = open_file("4, 4, 1", 10, "", "");
     OK(ls_compile(trained, NULL));
     fit(trained);
+    OK(ls_model_take(trained, LS_TAKE_WEIGHTS));
     struct ls_saved_tensor tensors[7];
     char names[7][64];
     const struct ls_graph *graph = trained->graph;

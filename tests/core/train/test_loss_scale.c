@@ -114,7 +114,7 @@ static struct ls_run *open_run(const char *strategy, const char *device, uint32_
 static size_t snapshot(struct ls_model *model, float *out)
 {
     size_t used = 0;
-    OK(ls_model_take_weights(model));
+    OK(ls_model_take(model, LS_TAKE_ALL));
     for (uint32_t k = 0; k <= model->optimizer.state_count; k++) {
         float *const *from = k ? model->states[k - 1] : model->weights;
         for (uint32_t i = 0; from && i < model->graph->parameter_count; i++) {

@@ -78,7 +78,7 @@ static struct ls_model *model_with(struct ls_run *run, const char *norm)
 
 static const float *weights_of(struct ls_model *model, const char *name)
 {
-    OK(ls_model_take_weights(model));
+    OK(ls_model_take(model, LS_TAKE_ALL));
     OK(ls_model_need_weights(model));
     for (uint32_t i = 0; i < model->graph->parameter_count; i++)
         if (strcmp(model->graph->parameters[i]->name, name) == 0)
@@ -500,7 +500,7 @@ START_TEST(statistics_go_on_over_fits)
     fit(once, setting, STEPS);
     for (int i = 0; i < 2; i++) {
         fit(twice, setting, STEPS / 2);
-        OK(ls_model_take_weights(twice)); // to the host, and with the next session back
+        OK(ls_model_take(twice, LS_TAKE_ALL)); // to the host, and with the next session back
         OK(ls_session_close(twice));
     }
     ck_assert_double_eq(weight_difference(once, twice), 0);

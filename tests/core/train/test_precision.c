@@ -197,7 +197,7 @@ static size_t gradients(const char *device, const char *precision, float *out)
         for (size_t k = 0; k < elements_of(model, i); k++)
             out[used++] = model->weights[i][k];
     OK(ls_fit(model, data, &(struct ls_fit_options){.batch = 24, .steps = 1}));
-    OK(ls_model_take_weights(model));
+    OK(ls_model_take(model, LS_TAKE_ALL));
     used = 0;
     for (uint32_t i = 0; i < model->graph->parameter_count; i++)
         for (size_t k = 0; k < elements_of(model, i); k++, used++)

@@ -48,7 +48,7 @@ static void tear_down(void)
 // The next call opens a session of its own, as a new process would.
 static void end_session(struct ls_model *model)
 {
-    OK(ls_model_take_weights(model));
+    OK(ls_model_take(model, LS_TAKE_ALL));
     OK(ls_session_close(model));
 }
 
@@ -309,6 +309,58 @@ START_TEST(parameters_that_are_not_finite_do_not_come_to_the_host)
 }
 END_TEST
 
+// A long fit leaves all on the replicas, too, where host memory keeps it. Saving brings the weights
+// alone, and the next fit goes on with the states of the optimizer.
+START_TEST(weights_come_to_the_host_when_somebody_needs_them)
+{
+    open_run(_i);
+    const struct ls_fit_options long_fit = {.batch = 8, .steps = 40};
+    struct ls_model *model = model_of(run, "adam"), *same = model_of(run, "adam");
+    OK(ls_fit(model, train, &long_fit));
+    ck_assert(!model->weights); // the first ones, too, were made for the replicas alone
+    ck_assert(model->ahead && model->states_ahead);
+    OK(ls_save_weights(model, WEIGHTS));
+    ck_assert(!model->ahead && model->states_ahead && !model->states[0]);
+    OK(ls_fit(model, train, &long_fit));
+    ck_assert(model->states[0]); // where the model would go back to, had this fit failed
+    OK(ls_fit(same, train, &long_fit));
+    OK(ls_fit(same, train, &long_fit));
+    ck_assert_double_eq(weight_difference(model, same), 0);
+    // A variable that is set does not bring older states to the replicas.
+    float *values = calloc(elements_of(model, 0), sizeof(*values));
+    for (int i = 0; i < 2; i++) {
+        struct ls_model *one = i ? same : model;
+        OK(ls_fit(one, train, &long_fit));
+        if (i)
+            OK(ls_model_take(one, LS_TAKE_ALL));
+        OK(ls_set_variable(one, 0, values));
+        OK(ls_fit(one, train, &long_fit));
+    }
+    ck_assert_double_eq(weight_difference(model, same), 0);
+    free(values);
+    unlink(WEIGHTS);
+    ls_model_close(model);
+    ls_model_close(same);
+}
+END_TEST
+
+START_TEST(weights_without_their_optimizer_state_are_not_trained)
+{
+    open_run(_i);
+    struct ls_model *model = model_of(run, "adam");
+    const struct ls_fit_options long_fit = {.batch = 8, .steps = 40};
+    OK(ls_fit(model, train, &long_fit));
+    OK(ls_save_weights(model, WEIGHTS));
+    OK(ls_session_close(model)); // as after a replica that does not answer
+    expect_error(ls_fit(model, train, &long_fit), LS_FAILED,
+                 "the state of its optimizer was lost with a replica");
+    OK(ls_compile(model, &(struct ls_compile_options){.optimizer = "adam"}));
+    OK(ls_fit(model, train, &long_fit));
+    unlink(WEIGHTS);
+    ls_model_close(model);
+}
+END_TEST
+
 static char warning[1024]; // the last one
 
 static void keep_warning(void *context, uint32_t level, const char *line)
@@ -324,7 +376,6 @@ START_TEST(steps_that_do_not_come_to_the_host_are_not_lost_in_silence)
     open_run(1);
     struct ls_model *model = linear_model();
     const struct ls_fit_options step = {.batch = 8, .steps = 1};
-    struct ls_scores scores;
     OK(ls_fit(model, train, &step));
     OK(ls_fit(model, train, &step));
     ((float *)ls_address(ls_replica_memory(model->session->replicas[0], LS_BUFFER_PARAMETERS)))[0] =
@@ -333,8 +384,8 @@ START_TEST(steps_that_do_not_come_to_the_host_are_not_lost_in_silence)
     warning[0] = '\0';
     if (_i == 0)
         ck_assert_int_eq(ls_save_weights(model, WEIGHTS), LS_FAILED);
-    else if (_i == 1) // batches of another size: the weights are brought to safety first
-        ck_assert_int_eq(ls_evaluate(model, test, 3, &scores), LS_FAILED);
+    else if (_i == 1)
+        ck_assert_int_eq(ls_compile(model, NULL), LS_FAILED);
     else
         ck_assert_int_eq(ls_fit(model, train, &(struct ls_fit_options){.batch = 9, .steps = 1}),
                          LS_FAILED);
@@ -479,6 +530,8 @@ int main(void)
     tcase_add_loop_test(cases, after_a_loss_that_is_not_finite_the_model_is_that_before_the_step, 0,
                         SETTINGS);
     tcase_add_test(cases, parameters_that_are_not_finite_do_not_come_to_the_host);
+    tcase_add_loop_test(cases, weights_come_to_the_host_when_somebody_needs_them, 0, 5);
+    tcase_add_loop_test(cases, weights_without_their_optimizer_state_are_not_trained, 0, 5);
     tcase_add_loop_test(cases, steps_that_do_not_come_to_the_host_are_not_lost_in_silence, 0, 3);
     tcase_add_test(cases, replicas_that_differ_end_the_session);
     tcase_add_test(cases, data_that_cannot_be_read_leaves_the_session_alone);
