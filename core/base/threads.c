@@ -186,6 +186,11 @@ uint32_t ls_core_count(void)
     return online > 0 ? (uint32_t)online : 1;
 }
 
+void ls_thread_step_back(void)
+{
+    (void)!setpriority(PRIO_PROCESS, 0, 19); // 0: the calling thread; refused: it competes
+}
+
 // Not the private form: words may lie in memory shared between processes.
 void ls_wait_word(const uint32_t *word, uint32_t seen, uint64_t timeout_ns)
 {

@@ -32,6 +32,10 @@ uint32_t ls_core_count(void);
 // the system refuses.
 void ls_thread_pin(uint32_t number);
 
+// The calling thread computes when others do not: it has the lowest priority from here on (Linux gives
+// each thread its own).
+void ls_thread_step_back(void);
+
 // A futex-like wait: returns when *word is no longer `seen`, or after `timeout_ns`; may wake early.
 void ls_wait_word(const uint32_t *word, uint32_t seen, uint64_t timeout_ns);
 void ls_wake_word(const uint32_t *word); // wakes all threads that wait on it

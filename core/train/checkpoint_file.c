@@ -4,6 +4,7 @@
 
 #include "core/base/hash.h"
 #include "core/base/log.h"
+#include "core/base/memory.h"
 #include "core/formats/replacement.h"
 #include "core/train/session.h"
 
@@ -26,9 +27,10 @@ static size_t values_of(const struct ls_saved_tensor *tensor)
     return count;
 }
 
-// Where the tensor was of the same size in the last copy, its memory is used again.
+// Where the tensor was of the same size in the last copy, its memory is used again. `out`: its
+// values, which are to be filled in.
 static enum ls_status add_tensor(struct ls_checkpoint_image *image, const char *name,
-                                 const struct ls_saved_tensor *shape, const float *values)
+                                 const struct ls_saved_tensor *shape, float **out)
 {
     if (image->count == image->room) {
         const size_t room = image->room ? 2 * image->room : 64;
@@ -46,53 +48,98 @@ static enum ls_status add_tensor(struct ls_checkpoint_image *image, const char *
         free((void *)(uintptr_t)tensor->name);
         free((void *)(uintptr_t)tensor->data);
         tensor->name = strdup(name);
-        tensor->data = malloc((count + 1) * sizeof(float));
+        tensor->data = ls_malloc_aligned(count * sizeof(float));
     }
     tensor->ndims = shape->ndims;
     memcpy(tensor->dims, shape->dims, sizeof(shape->dims));
     image->count++;
-    if (!tensor->name || !tensor->data)
-        return LS_OUT_OF_MEMORY;
-    memcpy((float *)(uintptr_t)tensor->data, values, count * sizeof(float));
-    return LS_OK;
+    *out = (float *)(uintptr_t)tensor->data;
+    return tensor->name && tensor->data ? LS_OK : LS_OUT_OF_MEMORY;
 }
 
 enum ls_status ls_checkpoint_add(struct ls_checkpoint_image *image, const char *name,
                                  const float *values, uint64_t count)
 {
     const struct ls_saved_tensor shape = {.ndims = 1, .dims = {(int64_t)count}};
-    return add_tensor(image, name, &shape, values);
+    float *to = NULL;
+    const enum ls_status status = add_tensor(image, name, &shape, &to);
+    if (!status)
+        memcpy(to, values, count * sizeof(*values));
+    return status;
 }
 
 static enum ls_status add_parameter(struct ls_checkpoint_image *image,
-                                    const struct ls_tensor *parameter, int state,
-                                    const float *values)
+                                    const struct ls_tensor *parameter, int state, float **out)
 {
     const struct ls_shape *variable = ls_variable_shape(parameter);
     struct ls_saved_tensor shape = {.ndims = variable->ndims};
     char name[LONGEST_NAME];
     memcpy(shape.dims, variable->dims, sizeof(variable->dims));
     if (state < 0)
-        return add_tensor(image, parameter->name, &shape, values);
+        return add_tensor(image, parameter->name, &shape, out);
     snprintf(name, sizeof(name), "%s/optimizer_%d", parameter->name, state);
-    return add_tensor(image, name, &shape, values);
+    return add_tensor(image, name, &shape, out);
 }
 
-enum ls_status ls_checkpoint_take(const struct ls_model *model, struct ls_checkpoint_image *image)
+// A tensor for each variable and each state of the optimizer; `to`: where their values belong.
+static enum ls_status add_variables(struct ls_checkpoint_image *image, const struct ls_model *model,
+                                    const struct ls_values *to)
 {
     const struct ls_graph *graph = model->graph;
     enum ls_status status = LS_OK;
-    image->count = 0;
-    image->step = model->steps_done;
     for (uint32_t i = 0; !status && i < graph->parameter_count; i++) {
         const struct ls_tensor *parameter = graph->parameters[i];
         if (parameter->constant)
             continue;
-        status = add_parameter(image, parameter, -1, model->weights[i]);
+        status = add_parameter(image, parameter, -1, &to->weights[i]);
         for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++)
-            if (model->states[k])
-                status = add_parameter(image, parameter, (int)k, model->states[k][i]);
+            if (to->states[k])
+                status = add_parameter(image, parameter, (int)k, &to->states[k][i]);
     }
+    return status;
+}
+
+static void copy_values(const struct ls_graph *graph, float *const *from, float **to)
+{
+    for (uint32_t i = 0; to && i < graph->parameter_count; i++)
+        if (to[i])
+            memcpy(to[i], from[i],
+                   (size_t)ls_shape_elements(&graph->parameters[i]->shape, 1) * sizeof(float));
+}
+
+// Replicas that do not wait for each other have their last pushes applied before they are compared.
+static enum ls_status copy_from_replicas(struct ls_session *session, const struct ls_values *to)
+{
+    uint64_t *hashes = calloc(ls_cluster_world(session->cluster), sizeof(*hashes));
+    enum ls_status status = hashes ? ls_session_hashes(session, hashes) : LS_OUT_OF_MEMORY;
+    free(hashes);
+    return status ? status : ls_session_copy(session, to);
+}
+
+enum ls_status ls_checkpoint_take(struct ls_model *model, struct ls_checkpoint_image *image)
+{
+    const struct ls_graph *graph = model->graph;
+    const uint32_t states = model->optimizer.state_count;
+    float **pointers = calloc((size_t)graph->parameter_count * (1 + states) + 1, sizeof(*pointers));
+    struct ls_values to = {.weights = pointers};
+    if (!pointers)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t k = 0; k < states; k++)
+        if (model->states_ahead || model->states[k])
+            to.states[k] = pointers + (size_t)graph->parameter_count * (1 + k);
+    image->count = 0;
+    image->step = model->steps_done;
+    enum ls_status status = add_variables(image, model, &to);
+    if (!status && model->states_ahead)
+        status = copy_from_replicas(model->session, &to);
+    else if (!status) {
+        status = ls_model_need_weights(model);
+        if (!status)
+            copy_values(graph, model->weights, to.weights);
+        for (uint32_t k = 0; !status && k < states; k++)
+            copy_values(graph, model->states[k], to.states[k]);
+    }
+    free(pointers);
     return status;
 }
 
@@ -385,10 +432,6 @@ enum ls_status ls_save_model(struct ls_model *model, const char *path)
 {
     struct ls_checkpoint_image image = {0};
     enum ls_status status = ls_model_check_usable(model, SCOPE);
-    if (!status)
-        status = ls_model_need_weights(model);
-    if (!status)
-        status = ls_model_take(model, LS_TAKE_ALL);
     if (!status)
         status = ls_checkpoint_take(model, &image);
     if (!status)

@@ -8,10 +8,10 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/options.h"
+#include "core/base/threads.h"
 #include "core/base/trace.h"
 #include "core/train/checkpoint_file.h"
 #include "core/train/fit.h"
-#include "core/train/variables.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -358,12 +358,19 @@ static void remove_old(struct ls_checkpoints *all)
     }
 }
 
-// [a thread of its own]
 static void *write_image(void *argument)
 {
     struct ls_checkpoints *all = argument;
     all->status = ls_checkpoint_write(&all->image, all->path);
     return NULL;
+}
+
+// What replicas leave of the processors is enough for a file.
+// [a thread of its own]
+static void *write_beside(void *argument)
+{
+    ls_thread_step_back();
+    return write_image(argument);
 }
 
 static bool is_own(const struct ls_checkpoints *all, const char *path)
@@ -430,9 +437,7 @@ static enum ls_status take(struct ls_fit *fit, bool ended)
 {
     struct ls_checkpoints *all = fit->checkpoints;
     struct ls_checkpoint_image *image = &all->image;
-    enum ls_status status = ls_bring_to_host(fit->model, LS_TAKE_ALL);
-    if (!status)
-        status = ls_checkpoint_take(fit->model, image);
+    enum ls_status status = ls_checkpoint_take(fit->model, image);
     if (!status)
         status = ls_checkpoint_add(image, LOSSES, fit->history.losses, fit->history.loss_count);
     json_t *own = status ? NULL : ls_fit_save_state(fit, ended);
@@ -476,7 +481,7 @@ static enum ls_status write_one(struct ls_fit *fit, bool ended)
         return status;
     }
     all->path = path;
-    all->writing = pthread_create(&all->writer, NULL, write_image, all) == 0;
+    all->writing = !ls_thread_start(&all->writer, "checkpoint", write_beside, all);
     if (!all->writing) // without a thread it is written here
         write_image(all);
     return LS_OK;

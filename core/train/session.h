@@ -133,6 +133,15 @@ enum ls_take { LS_TAKE_WEIGHTS, LS_TAKE_ALL };
 
 // LS_FAILED (logged) when a parameter of the first replica, or of the stores, is not finite.
 LS_STATUS ls_session_check_weights(struct ls_session *session);
+// Memory for values by parameter of the graph, plain layout; NULL: these are left out.
+struct ls_values {
+    float **weights;
+    float **states[LS_OPTIMIZER_STATES];
+};
+
+// Copies parameters and optimizer state of the first replica, or of the stores, there. LS_FAILED
+// (logged) when a parameter is not finite.
+LS_STATUS ls_session_copy(struct ls_session *session, const struct ls_values *to);
 // Copies parameters and optimizer state of the first replica, or of the stores, back to the model.
 // LS_FAILED (logged) when a parameter is not finite: then nothing was copied. Also after a step
 // has failed.

@@ -211,23 +211,16 @@ enum ls_status ls_session_hashes(struct ls_session *session, uint64_t *out)
 // ---- To the host ----
 
 // The last update is followed by no loss that would show what it ruined.
-static enum ls_status check_parameter(struct ls_replica *replica, const struct ls_graph *graph,
-                                      uint32_t index)
+static enum ls_status check_values(const struct ls_tensor *parameter, const float *values)
 {
-    const struct ls_tensor *parameter = graph->parameters[index];
-    const size_t count = (size_t)ls_shape_elements(&parameter->shape, 1);
-    float *values = ls_malloc_aligned(count * sizeof(*values));
-    if (!values)
-        return LS_OUT_OF_MEMORY;
-    enum ls_status status = ls_replica_get_buffer(replica, LS_BUFFER_PARAMETERS, index, values);
-    for (size_t i = 0; !status && i < count; i++)
-        if (!isfinite(values[i]))
-            status = LS_FAILED;
-    if (status == LS_FAILED)
-        ls_error("train", "after the last step '%s' is not finite; try a smaller learning rate",
-                 parameter->name);
-    free(values);
-    return status;
+    const int64_t count = ls_shape_elements(&parameter->shape, 1);
+    for (int64_t i = 0; i < count; i++)
+        if (!isfinite(values[i])) {
+            ls_error("train", "after the last step '%s' is not finite; try a smaller learning rate",
+                     parameter->name);
+            return LS_FAILED;
+        }
+    return LS_OK;
 }
 
 // Of the first replica that is left. [replica thread]
@@ -241,8 +234,16 @@ static enum ls_status check_weights(void *context, uint32_t index)
     if (has_stores(session))
         status = ls_driver_read_stores(session->driver, index, LS_BUFFER_PARAMETERS,
                                        LS_BUFFER_PARAMETERS);
-    for (uint32_t i = 0; !status && i < graph->parameter_count; i++)
-        status = check_parameter(session->replicas[index], graph, i);
+    for (uint32_t i = 0; !status && i < graph->parameter_count; i++) {
+        const int64_t count = ls_shape_elements(&graph->parameters[i]->shape, 1);
+        float *values = ls_malloc_aligned((size_t)count * sizeof(*values));
+        status = values ? ls_replica_get_buffer(session->replicas[index], LS_BUFFER_PARAMETERS, i,
+                                                values)
+                        : LS_OUT_OF_MEMORY;
+        if (!status)
+            status = check_values(graph->parameters[i], values);
+        free(values);
+    }
     return status;
 }
 
@@ -251,67 +252,89 @@ enum ls_status ls_session_check_weights(struct ls_session *session)
     return ls_session_run(session, "looking at the weights", check_weights, session);
 }
 
-struct taking {
+struct copying {
     struct ls_session *session;
-    bool weights, states;
+    const struct ls_values *to;
 };
 
-static enum ls_status take_weights(struct ls_session *session, uint32_t index)
+// [replica thread]
+static enum ls_status copy_weights(struct ls_session *session, uint32_t index, float **to)
 {
-    struct ls_model *model = session->model;
-    enum ls_status status = check_weights(session, index);
-    if (!status)
-        status = ls_model_allocate_weights(model);
-    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
-        status = ls_replica_get_buffer(session->replicas[index], LS_BUFFER_PARAMETERS, i,
-                                       model->weights[i]);
-    return status;
-}
-
-static enum ls_status take_states(struct ls_session *session, uint32_t index)
-{
-    const bool stores = has_stores(session);
-    struct ls_model *model = session->model;
+    const struct ls_graph *graph = session->model->graph;
     enum ls_status status = LS_OK;
-    for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++) {
-        const uint32_t buffer = stores ? LS_BUFFER_GRADIENTS : LS_BUFFER_STATE + k;
-        status = ls_model_need_states(model, k);
-        if (!status && stores)
-            status = ls_driver_read_stores(session->driver, index, LS_BUFFER_STATE + k, buffer);
-        for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
-            status =
-                ls_replica_get_buffer(session->replicas[index], buffer, i, model->states[k][i]);
+    if (has_stores(session))
+        status = ls_driver_read_stores(session->driver, index, LS_BUFFER_PARAMETERS,
+                                       LS_BUFFER_PARAMETERS);
+    for (uint32_t i = 0; !status && i < graph->parameter_count; i++) {
+        if (!to[i])
+            continue;
+        status = ls_replica_get_buffer(session->replicas[index], LS_BUFFER_PARAMETERS, i, to[i]);
+        if (!status)
+            status = check_values(graph->parameters[i], to[i]);
     }
     return status;
 }
 
-// Of the first replica that is left, or of the stores by its gradients. [replica thread]
-static enum ls_status take(void *context, uint32_t index)
+// Of the stores by the gradients. [replica thread]
+static enum ls_status copy_state(struct ls_session *session, uint32_t index, uint32_t state,
+                                 float **to)
 {
-    const struct taking *taking = context;
-    struct ls_session *session = taking->session;
+    const bool stores = has_stores(session);
+    const uint32_t buffer = stores ? LS_BUFFER_GRADIENTS : LS_BUFFER_STATE + state;
+    enum ls_status status = LS_OK;
+    if (stores)
+        status = ls_driver_read_stores(session->driver, index, LS_BUFFER_STATE + state, buffer);
+    for (uint32_t i = 0; !status && i < session->model->graph->parameter_count; i++)
+        if (to[i])
+            status = ls_replica_get_buffer(session->replicas[index], buffer, i, to[i]);
+    return status;
+}
+
+// Of the first replica that is left. [replica thread]
+static enum ls_status copy(void *context, uint32_t index)
+{
+    const struct copying *copying = context;
+    struct ls_session *session = copying->session;
     enum ls_status status = LS_OK;
     if (index != ls_session_first(session))
         return LS_OK;
-    if (taking->weights)
-        status = take_weights(session, index);
-    if (!status && taking->states)
-        status = take_states(session, index);
+    if (copying->to->weights)
+        status = copy_weights(session, index, copying->to->weights);
+    for (uint32_t k = 0; !status && k < session->model->optimizer.state_count; k++)
+        if (copying->to->states[k])
+            status = copy_state(session, index, k, copying->to->states[k]);
     return status;
+}
+
+enum ls_status ls_session_copy(struct ls_session *session, const struct ls_values *to)
+{
+    struct copying copying = {session, to};
+    return ls_session_run(session, "taking the weights back", copy, &copying);
 }
 
 enum ls_status ls_session_take(struct ls_session *session, enum ls_take what)
 {
     struct ls_model *model = session->model;
-    struct taking taking = {session, model->ahead, what == LS_TAKE_ALL && model->states_ahead};
-    const enum ls_status status = ls_session_run(session, "taking the weights back", take, &taking);
+    const bool states = what == LS_TAKE_ALL && model->states_ahead;
+    struct ls_values to = {0};
+    // Before anything on the host is overwritten.
+    enum ls_status status = model->ahead ? ls_session_check_weights(session) : LS_OK;
+    if (!status && model->ahead)
+        status = ls_model_allocate_weights(model);
+    to.weights = model->ahead ? model->weights : NULL;
+    for (uint32_t k = 0; !status && states && k < model->optimizer.state_count; k++) {
+        status = ls_model_need_states(model, k);
+        to.states[k] = model->states[k];
+    }
+    if (!status)
+        status = ls_session_copy(session, &to);
     if (status)
         return status;
     model->on_host.steps_done = model->steps_done;
     model->on_host.scale = model->scale;
     model->on_host.order = model->order;
     model->ahead = false;
-    model->states_ahead = model->states_ahead && !taking.states;
+    model->states_ahead = model->states_ahead && !states;
     return LS_OK;
 }
 

@@ -73,7 +73,8 @@ static enum ls_status take_during_fit(struct ls_model *model)
     return status;
 }
 
-enum ls_status ls_bring_to_host(struct ls_model *model, enum ls_take what)
+// The weights on the host are those of the replicas; during a fit all comes.
+static enum ls_status bring_to_host(struct ls_model *model)
 {
     enum ls_status status = ls_model_need_weights(model);
     if (model->stepping) {
@@ -82,7 +83,7 @@ enum ls_status ls_bring_to_host(struct ls_model *model, enum ls_take what)
         return LS_USAGE;
     }
     if (!status && model->fitting == LS_FIT_NONE)
-        status = ls_model_take(model, what);
+        status = ls_model_take(model, LS_TAKE_WEIGHTS);
     else if (!status && model->ahead)
         status = take_during_fit(model);
     return status;
@@ -93,7 +94,7 @@ enum ls_status ls_read_variable(struct ls_model *model, uint32_t index, float *o
     uint32_t place = 0;
     enum ls_status status = find_place(model, index, &place);
     if (!status)
-        status = ls_bring_to_host(model, LS_TAKE_WEIGHTS);
+        status = bring_to_host(model);
     if (!status)
         memcpy(out, model->weights[place], variable_bytes(model, place));
     return status;
@@ -104,7 +105,7 @@ enum ls_status ls_write_variable(struct ls_model *model, uint32_t index, const f
     uint32_t place = 0;
     enum ls_status status = find_place(model, index, &place);
     if (!status)
-        status = ls_bring_to_host(model, LS_TAKE_WEIGHTS);
+        status = bring_to_host(model);
     if (status)
         return status;
     memcpy(model->weights[place], values, variable_bytes(model, place));

@@ -6,8 +6,6 @@
 
 #include "core/train/session.h"
 
-// The weights, or all, on the host are those of the replicas, also during a fit, in which all comes.
-LS_STATUS ls_bring_to_host(struct ls_model *model, enum ls_take what);
 LS_STATUS ls_read_variable(struct ls_model *model, uint32_t index, float *out);
 LS_STATUS ls_write_variable(struct ls_model *model, uint32_t index, const float *values);
 
