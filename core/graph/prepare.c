@@ -381,12 +381,16 @@ static enum ls_status choose_for_half(struct ls_build *build, const struct ls_no
 
 // A second layout of a parameter that only the backward pass reads takes memory for a whole step,
 // although one kernel reads it. A large one is made in the activations' memory just before that
-// kernel. Small ones stay: they cost little, and a step between two others would end their tile.
+// kernel. Small ones stay: they cost little, and a step between two others would end their tile. So
+// do all where parameters fit into a cache, in which the update has just left them.
 #define LARGE_SHADOW_BYTES (256 << 10)
+#define LARGE_MODEL_BYTES (16 << 20)
 
-static bool is_made_when_read(const struct ls_node *node, const struct ls_layout *layout)
+static bool is_made_when_read(const struct ls_build *build, const struct ls_node *node,
+                              const struct ls_layout *layout)
 {
-    return node->source->backward && layout->bytes >= LARGE_SHADOW_BYTES;
+    return node->source->backward && layout->bytes >= LARGE_SHADOW_BYTES &&
+           build->plan->flat_bytes >= LARGE_MODEL_BYTES;
 }
 
 // The value that the kernel reads for input `index`, in the layout that it wants.
@@ -410,7 +414,7 @@ static enum ls_status bridge_input(struct ls_build *build, const struct ls_node 
     if ((attempt->answer.used_inputs >> index & 1) == 0 ||
         (!as_half && ls_layout_equal(&value->layout, layout)))
         return LS_OK;
-    if (value->home == LS_HOME_PARAMETERS && (as_half || !is_made_when_read(node, layout)))
+    if (value->home == LS_HOME_PARAMETERS && (as_half || !is_made_when_read(build, node, layout)))
         return ls_shadow_value(build, id, layout, dtype, out);
     return ls_convert_value(build, node, id, layout, dtype, out);
 }

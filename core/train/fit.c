@@ -13,7 +13,7 @@
 #include <string.h>
 
 // Fits of fewer steps leave the weights on the replicas.
-#define SHORT_STEPS 32
+#define SHORT_STEPS 128
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
