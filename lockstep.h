@@ -327,9 +327,10 @@ struct ls_fit_options {
 // LS_INTERRUPTED leaves what was learnt so far.
 //
 // Replicas, strategy and input are kept for the next ls_fit or ls_evaluate of the model, until
-// ls_compile, ls_load_weights, ls_model_close or a failure. A fit of fewer than 32 steps that ends
-// within an epoch leaves the weights on the replicas; ls_save_weights and whatever else needs them
-// brings them to the host.
+// ls_compile, ls_load_weights, ls_model_close or a failure. What was learnt stays on the replicas, in
+// host memory; ls_save_weights and whatever else needs it brings it to where it stays when a replica
+// fails. From a device with memory of its own a fit of 128 steps or more, or one that ends with an
+// epoch, brings it there itself, and so does the fit after it.
 //
 // A callback that fails gives its own status. LS_FAILED when the loss of a step is not finite: the
 // model, its optimizer and its place in the order of examples are what they were before that step.
