@@ -12,7 +12,11 @@
 // A field that is omitted or zero has Keras's default, with these exceptions: the rate of Dropout
 // and SpatialDropout2D, LeakyReLU's negative_slope, ELU's alpha, GaussianNoise's stddev,
 // Rescaling's scale and the sizes of the ZeroPadding and Cropping layers are the first arguments of
-// their macros and are used as given, even if they are zero. An option that a layer does not have
+// their macros and are used as given, even if they are zero. In other fields LS_ZERO says zero:
+//
+//     LS_BATCH_NORMALIZATION(.momentum = LS_ZERO)
+//
+// An option that a layer does not have
 // is an error when the model is created. Options without a field of their own go into `options`,
 // and any layer of docs/models.md can be made with it:
 //
@@ -22,6 +26,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+// Zero, in a field of options in which 0 stands for a default: a number that no such field takes.
+#define LS_ZERO (UINT64_C(1) << 63)
 
 struct ls_layer {
     const char *class_name; // "Dense"

@@ -15,10 +15,25 @@
 //
 // Every call that can fail returns enum ls_status; when it fails, a line has been logged that says
 // what, where and what to do: on stderr, or to the function given to ls_set_log. Nothing is written
-// to stdout unless the options of the run ask for it. A zeroed options struct is a sensible
-// default, and so is NULL for one. All calls of one run come from one thread, but for
-// ls_run_interrupt and ls_stop_training. Names and arithmetic are Keras's. The header is C++ too; the macros of layers.h
-// are C only.
+// to stdout unless the options of the run ask for it. All calls of one run come from one thread, but
+// for ls_run_interrupt and ls_stop_training; different runs may be used by different threads at the
+// same time. Names and arithmetic are Keras's. The header is C++ too; the macros of layers.h are C
+// only.
+//
+// Structs of options (ls_run_options, ls_compile_options, ls_fit_options, ls_checkpoint_options,
+// ls_callbacks, ls_generator, ls_layer) follow one rule:
+//
+// - A field that is zero has the default that its comment names, so a zeroed struct is a sensible
+//   default, and so is NULL for one. Where zero is a value that differs from the default, as the
+//   epochs of a fit or the momentum of a normalization, LS_ZERO says it.
+// - A later version of Lockstep only adds fields at the end. A call that takes such a struct is an
+//   inline function, which tells the library how large the structs were when the program was
+//   compiled (ls_fit calls ls_fit_sized). So an old program runs with a newer library, which takes
+//   the fields that the program does not know as zero. A new program runs with an older library as
+//   long as the fields that the library does not know are zero; otherwise the call is LS_USAGE.
+//   Languages that call the shared library directly use the functions that end in _sized.
+//
+// All other structs stay as they are: what Lockstep fills in, and struct ls_array.
 #ifndef LOCKSTEP_H
 #define LOCKSTEP_H
 
@@ -31,7 +46,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+// In front of calls that the library exports, and of inline functions in front of such calls.
 #define LS_CALL LS_API LS_MUST_CHECK enum ls_status
+#define LS_INLINE_CALL LS_MUST_CHECK static inline enum ls_status
 
 #ifdef __cplusplus
 extern "C" {
@@ -85,7 +102,11 @@ struct ls_run_options {
     const char *wire; // what gradients travel as: "bfloat16", "float16"; NULL: "float32"
 };
 
-LS_CALL ls_run_open(const struct ls_run_options *options, struct ls_run **out);
+LS_CALL ls_run_open_sized(const struct ls_run_options *options, size_t bytes, struct ls_run **out);
+LS_INLINE_CALL ls_run_open(const struct ls_run_options *options, struct ls_run **out)
+{
+    return ls_run_open_sized(options, sizeof(*options), out);
+}
 LS_API void ls_run_close(struct ls_run *run); // after its models; takes NULL
 LS_API uint32_t ls_run_replicas(const struct ls_run *run); // how many there are, in all workers
 // Asks ls_fit, ls_evaluate or ls_predict, the one that runs or else the next one, to end after the current step
@@ -166,7 +187,12 @@ struct ls_generator {
 //
 // LS_USAGE: no `fill`, no inputs or too many, a dtype that is not one of the three. LS_BAD_INPUT: a
 // target that is not a class, now or when it is made. [any thread]
-LS_CALL ls_data_from_generator(const struct ls_generator *generator, struct ls_data **out);
+LS_CALL ls_data_from_generator_sized(const struct ls_generator *generator, size_t bytes,
+                                     struct ls_data **out);
+LS_INLINE_CALL ls_data_from_generator(const struct ls_generator *generator, struct ls_data **out)
+{
+    return ls_data_from_generator_sized(generator, sizeof(*generator), out);
+}
 // Takes NULL. Its memory is freed when no model goes on training on it: a model lets go of it at the
 // next fit with other data, at ls_compile, ls_load_weights and ls_model_close.
 LS_API void ls_data_close(struct ls_data *data);
@@ -176,9 +202,15 @@ LS_API uint64_t ls_data_count(const struct ls_data *data);
 
 struct ls_model;
 
-// From an array of layers (see layers.h) that ends with LS_END.
-LS_CALL ls_sequential_create(struct ls_run *run, const char *name, const struct ls_layer *layers,
-                             struct ls_model **out);
+// From an array of layers (see layers.h) that ends with LS_END. `name` NULL: "sequential".
+LS_CALL ls_sequential_create_sized(struct ls_run *run, const char *name,
+                                   const struct ls_layer *layers, size_t bytes,
+                                   struct ls_model **out);
+LS_INLINE_CALL ls_sequential_create(struct ls_run *run, const char *name,
+                                    const struct ls_layer *layers, struct ls_model **out)
+{
+    return ls_sequential_create_sized(run, name, layers, sizeof(*layers), out);
+}
 // Functional models, as in Keras: layers are called on symbols, which stand for the tensors that a
 // layer will take and make, and a model is what lies between some inputs and some outputs.
 //
@@ -196,10 +228,21 @@ LS_CALL ls_sequential_create(struct ls_run *run, const char *name, const struct 
 struct ls_symbol;
 
 // An input of a model, from LS_INPUT.
-LS_CALL ls_input(struct ls_run *run, const struct ls_layer *input, struct ls_symbol **out);
+LS_CALL ls_input_sized(struct ls_run *run, const struct ls_layer *input, size_t bytes,
+                       struct ls_symbol **out);
+LS_INLINE_CALL ls_input(struct ls_run *run, const struct ls_layer *input, struct ls_symbol **out)
+{
+    return ls_input_sized(run, input, sizeof(*input), out);
+}
 // Calls a new layer on `input_count` symbols, 1 for most layers.
-LS_CALL ls_layer_call(const struct ls_layer *layer, struct ls_symbol *const *inputs,
-                      uint32_t input_count, struct ls_symbol **out);
+LS_CALL ls_layer_call_sized(const struct ls_layer *layer, size_t bytes,
+                            struct ls_symbol *const *inputs, uint32_t input_count,
+                            struct ls_symbol **out);
+LS_INLINE_CALL ls_layer_call(const struct ls_layer *layer, struct ls_symbol *const *inputs,
+                             uint32_t input_count, struct ls_symbol **out)
+{
+    return ls_layer_call_sized(layer, sizeof(*layer), inputs, input_count, out);
+}
 // Calls the layer that made `made` once more, on other symbols: both calls use the same weights.
 LS_CALL ls_layer_call_again(const struct ls_symbol *made, struct ls_symbol *const *inputs,
                             uint32_t input_count, struct ls_symbol **out);
@@ -209,7 +252,7 @@ LS_CALL ls_layer_call_again(const struct ls_symbol *made, struct ls_symbol *cons
 LS_CALL ls_model_call(const struct ls_model *model, struct ls_symbol *const *inputs,
                       uint32_t input_count, struct ls_symbol **outputs, uint32_t output_count);
 // The model from `inputs`, in the order in which data gives them, to `outputs`. Only a model with
-// one output can be trained.
+// one output can be trained. `name` NULL: "functional".
 LS_CALL ls_model_create(const char *name, struct ls_symbol *const *inputs, uint32_t input_count,
                         struct ls_symbol *const *outputs, uint32_t output_count,
                         struct ls_model **out);
@@ -242,7 +285,12 @@ struct ls_compile_options {
 // Weights stay, and so does the place in the order of examples. The optimizer is a new one, as in
 // Keras: its moments are zero and its steps count from 1 again, from which dropout draws, too. To
 // change only the learning rate use ls_set_learning_rate.
-LS_CALL ls_compile(struct ls_model *model, const struct ls_compile_options *options);
+LS_CALL ls_compile_sized(struct ls_model *model, const struct ls_compile_options *options,
+                         size_t bytes);
+LS_INLINE_CALL ls_compile(struct ls_model *model, const struct ls_compile_options *options)
+{
+    return ls_compile_sized(model, options, sizeof(*options));
+}
 // From the next step on; the optimizer keeps its moments. `rate` is what is used, whatever
 // lr_scaling was. LS_USAGE for a model that is not compiled, or compiled with a schedule, and for a
 // rate that is negative or not finite.
@@ -295,8 +343,11 @@ struct ls_checkpoint_options {
 };
 
 struct ls_fit_options {
-    uint64_t epochs; // ends of an epoch after which to end; 0: 1, or with `steps` no limit
-    uint64_t steps; // end after that many steps, if that is earlier; 0: no limit
+    // The ends of an epoch after which to end; 0: 1, or with `steps` no limit; LS_ZERO: nothing is
+    // trained.
+    uint64_t epochs;
+    // The steps after which to end, if that is earlier; 0: no limit; LS_ZERO: nothing is trained.
+    uint64_t steps;
     uint64_t batch; // global; 0: replica_batch times replicas
     uint64_t replica_batch; // 0: 64
     uint32_t microbatches; // blocks that each share is computed in; their gradients are added; 0: 1
@@ -340,7 +391,15 @@ struct ls_fit_options {
 // if that is older than this fit. After replicas that differ or do not answer, ls_fit and
 // ls_evaluate refuse the model until ls_compile. A validation loss that is not finite is LS_FAILED,
 // too, but takes nothing back.
-LS_CALL ls_fit(struct ls_model *model, struct ls_data *train, const struct ls_fit_options *options);
+LS_CALL ls_fit_sized(struct ls_model *model, struct ls_data *train,
+                     const struct ls_fit_options *options, size_t bytes, size_t callbacks_bytes,
+                     size_t checkpoint_bytes);
+LS_INLINE_CALL ls_fit(struct ls_model *model, struct ls_data *train,
+                      const struct ls_fit_options *options)
+{
+    return ls_fit_sized(model, train, options, sizeof(*options), sizeof(struct ls_callbacks),
+                        sizeof(struct ls_checkpoint_options));
+}
 
 struct ls_scores {
     uint64_t examples;

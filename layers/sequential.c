@@ -187,7 +187,7 @@ static enum ls_status put_number(json_t *config, const struct ls_layer *layer,
         ls_error(SCOPE, "%s: %s: not a finite number", layer->class_name, key->name);
         return LS_BAD_INPUT;
     }
-    return put(config, key->name, json_real(value));
+    return put(config, key->name, json_real(value == (double)LS_ZERO ? 0 : value));
 }
 
 // What the layer's JSON text says; an option must not be there twice.
@@ -240,7 +240,8 @@ static enum ls_status put_options(json_t *config, const struct ls_layer *layer)
     for (size_t i = 0; i < COUNT(integers) && !status; i++) {
         const int64_t value = *(const int64_t *)at(layer, integers[i].offset);
         if (value != 0)
-            status = put(config, integers[i].name, json_integer(value));
+            status =
+                put(config, integers[i].name, json_integer(value == (int64_t)LS_ZERO ? 0 : value));
     }
     for (size_t i = 0; i < COUNT(numbers) && !status; i++)
         status = put_number(config, layer, &numbers[i]);

@@ -6,10 +6,11 @@
 #include "core/train/fit.h"
 #include "core/train/callback_plugins.h"
 #include "core/train/checkpoint_file.h"
+#include "core/train/sizes.h"
 #include "core/train/variables.h"
 #include "core/train/weights.h"
 
-#include <inttypes.h>
+#include <stdlib.h>
 
 // What a call began with: errors that were logged before it are not its own.
 struct call {
@@ -40,10 +41,14 @@ static enum ls_status end(const struct call *call, enum ls_status status)
     return status;
 }
 
-enum ls_status ls_run_open(const struct ls_run_options *options, struct ls_run **out)
+enum ls_status ls_run_open_sized(const struct ls_run_options *options, size_t bytes,
+                                 struct ls_run **out)
 {
     const struct call call = begin("opening the run", NULL);
-    return end(&call, ls_open_run(options, out));
+    struct ls_run_options ours;
+    const enum ls_status status =
+        ls_take_options("struct ls_run_options", options, bytes, &ours, sizeof(ours));
+    return end(&call, status ? status : ls_open_run(&ours, out));
 }
 
 enum ls_status ls_data_open(const char *text, const char *split, struct ls_data **out)
@@ -67,30 +72,48 @@ enum ls_status ls_data_from_memory_weighted(const struct ls_array *inputs, uint3
     return end(&call, ls_copy_data(inputs, input_count, target, weights, out));
 }
 
-enum ls_status ls_data_from_generator(const struct ls_generator *generator, struct ls_data **out)
+enum ls_status ls_data_from_generator_sized(const struct ls_generator *generator, size_t bytes,
+                                            struct ls_data **out)
 {
     const struct call call = begin("opening the generator", NULL);
-    return end(&call, ls_generate_data(generator, out));
+    struct ls_generator ours;
+    const enum ls_status status =
+        ls_take_options("struct ls_generator", generator, bytes, &ours, sizeof(ours));
+    return end(&call, status ? status : ls_generate_data(&ours, out));
 }
 
-enum ls_status ls_sequential_create(struct ls_run *run, const char *name,
-                                    const struct ls_layer *layers, struct ls_model **out)
+enum ls_status ls_sequential_create_sized(struct ls_run *run, const char *name,
+                                          const struct ls_layer *layers, size_t bytes,
+                                          struct ls_model **out)
 {
     const struct call call = begin("building the model", run);
-    return end(&call, ls_create_sequential(run, name, layers, out));
+    struct ls_layer *ours = NULL;
+    enum ls_status status = ls_take_layers(layers, bytes, &ours);
+    if (!status)
+        status = ls_create_sequential(run, name, ours, out);
+    free(ours);
+    return end(&call, status);
 }
 
-enum ls_status ls_input(struct ls_run *run, const struct ls_layer *input, struct ls_symbol **out)
+enum ls_status ls_input_sized(struct ls_run *run, const struct ls_layer *input, size_t bytes,
+                              struct ls_symbol **out)
 {
     const struct call call = begin("making an input", run);
-    return end(&call, ls_make_input(run, input, out));
+    struct ls_layer ours;
+    const enum ls_status status =
+        ls_take_options("struct ls_layer", input, bytes, &ours, sizeof(ours));
+    return end(&call, status ? status : ls_make_input(run, &ours, out));
 }
 
-enum ls_status ls_layer_call(const struct ls_layer *layer, struct ls_symbol *const *inputs,
-                             uint32_t input_count, struct ls_symbol **out)
+enum ls_status ls_layer_call_sized(const struct ls_layer *layer, size_t bytes,
+                                   struct ls_symbol *const *inputs, uint32_t input_count,
+                                   struct ls_symbol **out)
 {
     const struct call call = begin("calling a layer", NULL);
-    return end(&call, ls_symbols_call(layer, inputs, input_count, out));
+    struct ls_layer ours;
+    const enum ls_status status =
+        ls_take_options("struct ls_layer", layer, bytes, &ours, sizeof(ours));
+    return end(&call, status ? status : ls_symbols_call(&ours, inputs, input_count, out));
 }
 
 enum ls_status ls_layer_call_again(const struct ls_symbol *made, struct ls_symbol *const *inputs,
@@ -127,23 +150,34 @@ enum ls_status ls_model_open(struct ls_run *run, const char *name, const struct 
     return end(&call, ls_open_model(run, name, data, out));
 }
 
-enum ls_status ls_compile(struct ls_model *model, const struct ls_compile_options *options)
+enum ls_status ls_compile_sized(struct ls_model *model, const struct ls_compile_options *options,
+                                size_t bytes)
 {
     const enum ls_status idle = ls_model_check_idle(model, "ls_compile");
     if (idle)
         return idle;
     const struct call call = begin("compile", model->run);
-    return end(&call, ls_compile_model(model, options));
+    struct ls_compile_options ours;
+    const enum ls_status status =
+        ls_take_options("struct ls_compile_options", options, bytes, &ours, sizeof(ours));
+    return end(&call, status ? status : ls_compile_model(model, &ours));
 }
 
-enum ls_status ls_fit(struct ls_model *model, struct ls_data *train,
-                      const struct ls_fit_options *options)
+enum ls_status ls_fit_sized(struct ls_model *model, struct ls_data *train,
+                            const struct ls_fit_options *options, size_t bytes,
+                            size_t callbacks_bytes, size_t checkpoint_bytes)
 {
     const enum ls_status idle = ls_model_check_idle(model, "ls_fit");
     if (idle)
         return idle;
     const struct call call = begin("fit", model->run);
-    return end(&call, ls_fit_model(model, train, options));
+    struct ls_taken_fit ours;
+    enum ls_status status =
+        ls_take_fit_options(options, bytes, callbacks_bytes, checkpoint_bytes, &ours);
+    if (!status)
+        status = ls_fit_model(model, train, &ours.options);
+    ls_taken_fit_finish(&ours);
+    return end(&call, status);
 }
 
 enum ls_status ls_evaluate(struct ls_model *model, struct ls_data *data, uint64_t batch,

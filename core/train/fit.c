@@ -197,10 +197,15 @@ static void plan_steps(struct ls_fit *fit)
     fit->resumed_steps = fit->steps;
     fit->epoch_steps = ls_stream_steps(examples, fit->global_batch);
     fit->first_steps = ls_stream_steps(examples - fit->order.position, fit->global_batch);
-    fit->last_step = fit->options->steps ? fit->options->steps : UINT64_MAX;
-    fit->epochs = fit->options->epochs ? fit->options->epochs : 1;
-    if (!fit->options->epochs && fit->options->steps > fit->first_steps) // as many as they take
-        fit->epochs += ls_stream_steps(fit->options->steps - fit->first_steps, fit->epoch_steps);
+    const uint64_t epochs = fit->options->epochs, steps = fit->options->steps;
+    if (epochs == LS_ZERO || steps == LS_ZERO) {
+        fit->last_step = fit->epochs = 0;
+        return;
+    }
+    fit->last_step = steps ? steps : UINT64_MAX;
+    fit->epochs = epochs ? epochs : 1;
+    if (!epochs && steps > fit->first_steps) // as many as they take
+        fit->epochs += ls_stream_steps(steps - fit->first_steps, fit->epoch_steps);
     fit->epochs = least(fit->epochs, (UINT64_MAX - 1) / fit->epoch_steps); // "for ever"
 }
 

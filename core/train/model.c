@@ -42,7 +42,7 @@ enum ls_status ls_create_sequential(struct ls_run *run, const char *name,
                                     const struct ls_layer *layers, struct ls_model **out)
 {
     struct ls_model *model = NULL;
-    enum ls_status status = create(run, name, &model);
+    enum ls_status status = create(run, name ? name : "sequential", &model);
     if (!status)
         status = ls_sequential_json(name, layers, &model->json);
     if (!status)

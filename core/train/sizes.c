@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Brings structs of options to the size that they have in this version.
+#include "core/train/sizes.h"
+
+#include "core/base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum ls_status ls_take_options(const char *name, const void *from, size_t bytes, void *to,
+                               size_t own)
+{
+    const unsigned char *all = from;
+    memset(to, 0, own);
+    if (!from)
+        return LS_OK;
+    for (size_t i = own; i < bytes; i++)
+        if (all[i]) {
+            ls_error(name, "a field is set that this library does not know: the program was "
+                           "compiled for a newer one; update the library");
+            return LS_USAGE;
+        }
+    memcpy(to, from, bytes < own ? bytes : own);
+    return LS_OK;
+}
+
+// `from` and `out` are arrays of `count` structs.
+static enum ls_status take_array(const char *name, const void *from, size_t bytes, size_t count,
+                                 void *out, size_t own)
+{
+    for (size_t i = 0; i < count; i++) {
+        const enum ls_status status = ls_take_options(name, (const char *)from + i * bytes, bytes,
+                                                      (char *)out + i * own, own);
+        if (status)
+            return status;
+    }
+    return LS_OK;
+}
+
+enum ls_status ls_take_layers(const struct ls_layer *from, size_t bytes, struct ls_layer **out)
+{
+    const char *class_name;
+    size_t count = 0;
+    do // the class is the first field, in every version
+        memcpy(&class_name, (const char *)from + count * bytes, sizeof(class_name));
+    while (class_name && ++count);
+    struct ls_layer *layers = calloc(count + 1, sizeof(*layers));
+    if (!layers)
+        return LS_OUT_OF_MEMORY;
+    const enum ls_status status =
+        take_array("struct ls_layer", from, bytes, count, layers, sizeof(*layers));
+    if (status)
+        free(layers);
+    else
+        *out = layers;
+    return status;
+}
+
+static enum ls_status take_callbacks(struct ls_taken_fit *taken, size_t bytes)
+{
+    const uint32_t count = taken->options.callback_count;
+    if (!count || !taken->options.callbacks)
+        return LS_OK;
+    taken->callbacks = calloc(count, sizeof(*taken->callbacks));
+    if (!taken->callbacks)
+        return LS_OUT_OF_MEMORY;
+    const enum ls_status status = take_array("struct ls_callbacks", taken->options.callbacks, bytes,
+                                             count, taken->callbacks, sizeof(*taken->callbacks));
+    taken->options.callbacks = taken->callbacks;
+    return status;
+}
+
+enum ls_status ls_take_fit_options(const struct ls_fit_options *from, size_t bytes,
+                                   size_t callbacks_bytes, size_t checkpoint_bytes,
+                                   struct ls_taken_fit *out)
+{
+    memset(out, 0, sizeof(*out));
+    enum ls_status status =
+        ls_take_options("struct ls_fit_options", from, bytes, &out->options, sizeof(out->options));
+    if (!status)
+        status = take_callbacks(out, callbacks_bytes);
+    if (!status && out->options.checkpoints) {
+        status = ls_take_options("struct ls_checkpoint_options", out->options.checkpoints,
+                                 checkpoint_bytes, &out->checkpoints, sizeof(out->checkpoints));
+        out->options.checkpoints = &out->checkpoints;
+    }
+    return status;
+}
+
+void ls_taken_fit_finish(struct ls_taken_fit *taken)
+{
+    free(taken->callbacks);
+}
