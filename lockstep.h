@@ -70,6 +70,35 @@ LS_API void ls_set_log(void (*write)(void *context, uint32_t level, const char *
 // lasts until that thread asks again. [any thread]
 LS_API const char *ls_last_error(void);
 
+// ---- What there is on this machine ----
+
+// A plugin: a shared object on the search path.
+struct ls_listed_plugin {
+    const char *kind; // "device", "transport", "collective", "strategy", "callback", ...
+    const char *name; // what options take, such as `strategy` of struct ls_run_options
+    const char *version, *summary; // "" if the file could not be opened
+    const char *path; // of the file; "built in" for the collective auto
+    const char *reason; // why the plugin cannot be used; "" if it can
+    uint32_t usable; // 1: yes, on this machine; 0: `reason` says why not
+};
+// A kind of device: what `device` of struct ls_run_options takes.
+struct ls_listed_device {
+    const char *name; // "cpu", "cuda"
+    const char *hardware; // "Intel(R) Xeon(R) Processor (avx512)"; "" if it cannot be used
+    const char *reason; // why it cannot be used; "" if it can
+    uint32_t count; // how many of them the machine has; 0 if it cannot be used
+    uint32_t usable; // 1: yes
+};
+
+// All plugins, by kind and name, or all devices. Each was opened in a child process; devices that
+// can be used are then opened in this process, too. `plugin_path` as in struct ls_run_options; may
+// be NULL. The list and its texts last until ls_free_list.
+LS_CALL ls_list_plugins(const char *plugin_path, const struct ls_listed_plugin **out,
+                        size_t *count);
+LS_CALL ls_list_devices(const char *plugin_path, const struct ls_listed_device **out,
+                        size_t *count);
+LS_API void ls_free_list(const void *list); // takes NULL
+
 // ---- A run: strategy, device, replicas ----
 
 struct ls_run;

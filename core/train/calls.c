@@ -6,6 +6,7 @@
 #include "core/train/fit.h"
 #include "core/train/callback_plugins.h"
 #include "core/train/checkpoint_file.h"
+#include "core/train/listing.h"
 #include "core/train/sizes.h"
 #include "core/train/variables.h"
 #include "core/train/weights.h"
@@ -49,6 +50,20 @@ enum ls_status ls_run_open_sized(const struct ls_run_options *options, size_t by
     const enum ls_status status =
         ls_take_options("struct ls_run_options", options, bytes, &ours, sizeof(ours));
     return end(&call, status ? status : ls_open_run(&ours, out));
+}
+
+enum ls_status ls_list_plugins(const char *plugin_path, const struct ls_listed_plugin **out,
+                               size_t *count)
+{
+    const struct call call = begin("listing plugins", NULL);
+    return end(&call, ls_make_plugin_list(plugin_path, out, count));
+}
+
+enum ls_status ls_list_devices(const char *plugin_path, const struct ls_listed_device **out,
+                               size_t *count)
+{
+    const struct call call = begin("listing devices", NULL);
+    return end(&call, ls_make_device_list(plugin_path, out, count));
 }
 
 enum ls_status ls_data_open(const char *text, const char *split, struct ls_data **out)
