@@ -65,9 +65,10 @@ LS_API const char *ls_version(void);
 // may call nothing of Lockstep but ls_last_error and ls_run_interrupt. NULL: stderr again.
 LS_API void ls_set_log(void (*write)(void *context, uint32_t level, const char *line),
                        void *context);
-// The last error line that any thread of the process has logged; "" before the first. A call that
-// succeeds does not clear it. The text is a copy for the calling thread, cut to 1,023 bytes, and
-// lasts until that thread asks again. [any thread]
+// The last error line of the calls that this thread has made, whichever thread of Lockstep has
+// logged it; if there is none, the last of the process; "" before the first. A call that succeeds
+// does not clear it. The text is a copy for the calling thread, cut to 1,023 bytes, and lasts until
+// that thread asks again. [any thread]
 LS_API const char *ls_last_error(void);
 
 // ---- What there is on this machine ----

@@ -5,8 +5,11 @@
 #endif
 #include "core/base/child.h"
 
+#include "core/base/caller.h"
 #include "core/base/clock.h"
+#include "core/base/inside_internal.h"
 #include "core/base/log.h"
+#include "core/base/threads.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -118,10 +121,27 @@ static struct ls_child_end end_child(pid_t child, enum waited waited)
     return end;
 }
 
+// The child has this thread alone, and must not find a lock of Lockstep taken by another one.
+static pid_t fork_quietly(void)
+{
+    ls_thread_hold_starts();
+    pthread_mutex_lock(&ls_inside_lock);
+    ls_log_lock();
+    ls_caller_lock();
+    const pid_t child = fork();
+    const int error = errno;
+    ls_caller_unlock();
+    ls_log_unlock();
+    pthread_mutex_unlock(&ls_inside_lock);
+    ls_thread_allow_starts();
+    errno = error;
+    return child;
+}
+
 enum ls_status ls_child_run(const struct ls_child_work *work, struct ls_child_end *end)
 {
     int ends[2] = {-1, -1};
-    const pid_t child = pipe2(ends, O_CLOEXEC) ? -1 : fork();
+    const pid_t child = pipe2(ends, O_CLOEXEC) ? -1 : fork_quietly();
     if (child < 0) {
         ls_error(work->scope, "cannot start a child process: %s", strerror(errno));
         if (ends[0] >= 0) {

@@ -6,6 +6,7 @@
 #include "core/base/inside_internal.h"
 
 #include "core/attributes.h"
+#include "core/base/caller.h"
 #include "core/base/log.h"
 
 #include <signal.h>
@@ -19,8 +20,6 @@ struct ls_inside *_Atomic ls_inside_list;
 _Atomic(void (*)(int64_t replica)) ls_inside_lost_thread;
 
 _Thread_local LS_INITIAL_EXEC struct ls_inside ls_inside_own = {.replica = -1};
-
-static _Atomic uint32_t all_reasons;
 
 static pthread_key_t end_key;
 static pthread_once_t end_once = PTHREAD_ONCE_INIT;
@@ -86,6 +85,7 @@ static void list_mine(void)
 {
     pthread_once(&end_once, make_end_key);
     ls_inside_own.listed = true;
+    ls_inside_own.caller = ls_caller_mine();
     if (!atomic_load(&has_end_key) || pthread_setspecific(end_key, &ls_inside_own))
         return;
     if (atomic_load(&wants_signal_stacks))
@@ -174,7 +174,7 @@ void ls_inside_set_replica(uint32_t rank)
 void ls_inside_note_reason(void)
 {
     ls_inside_own.reasons++;
-    atomic_fetch_add_explicit(&all_reasons, 1, memory_order_relaxed);
+    ls_caller_note_reason();
 }
 
 uint32_t ls_inside_reasons(void)
@@ -184,7 +184,7 @@ uint32_t ls_inside_reasons(void)
 
 uint32_t ls_inside_all_reasons(void)
 {
-    return atomic_load(&all_reasons);
+    return ls_caller_reasons();
 }
 
 // ---- Reading ----
@@ -240,12 +240,13 @@ size_t ls_inside_look_at_others(struct ls_inside_view *out, size_t most)
 bool ls_inside_of_replica(uint32_t rank, struct ls_inside_call *out)
 {
     struct ls_inside_view seen;
+    const struct ls_caller *caller = ls_caller_mine();
     bool found = false;
     pthread_mutex_lock(&ls_inside_lock);
     for (struct ls_inside *record = atomic_load(&ls_inside_list); record && !found;
          record = record->next) {
-        found =
-            atomic_load(&record->replica) == (int64_t)rank && view(record, &seen) && seen.under_way;
+        found = record->caller == caller && atomic_load(&record->replica) == (int64_t)rank &&
+                view(record, &seen) && seen.under_way;
         if (found)
             *out = seen.call;
     }

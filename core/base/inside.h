@@ -40,7 +40,7 @@ void ls_inside_set_replica(uint32_t rank);
 // this. A plugin that fails without increasing the count has given no reason.
 void ls_inside_note_reason(void);
 uint32_t ls_inside_reasons(void);
-uint32_t ls_inside_all_reasons(void); // of all threads
+uint32_t ls_inside_all_reasons(void); // of all threads of this caller (core/base/caller.h)
 
 // The record of a thread, as read from any thread.
 struct ls_inside_view {
@@ -57,7 +57,7 @@ bool ls_inside_look(struct ls_inside_view *out);
 size_t ls_inside_look_at_others(struct ls_inside_view *out, size_t most);
 
 // Reads the call that the thread of the replica of this rank is in; false: it is in none, or the
-// rank belongs to another process.
+// rank belongs to another process. Replicas of other callers do not count.
 bool ls_inside_of_replica(uint32_t rank, struct ls_inside_call *out);
 
 // The plugin whose call returned last on this thread ("device-cpu"), for messages about a wrong

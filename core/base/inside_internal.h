@@ -27,6 +27,7 @@ struct ls_inside {
     const char *next_about;
     uint32_t reasons;
     bool listed;
+    const struct ls_caller *caller; // whom the thread works for; set when it is listed
     void *signal_stack;
     struct ls_inside *next; // of the list
 

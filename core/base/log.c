@@ -3,6 +3,7 @@
 // threads and processes do not mix.
 #include "core/base/log.h"
 
+#include "core/base/caller.h"
 #include "core/base/inside.h"
 #include "core/plugin/plugin.h"
 
@@ -17,17 +18,12 @@
 static _Atomic uint32_t log_level = LS_LOG_INFO;
 static _Thread_local int32_t log_rank = -1;
 static _Thread_local char **log_kept;
-static _Atomic uint64_t log_errors;
 
 // Guards the three below and keeps lines whole.
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static void (*log_writer)(void *context, uint32_t level, const char *line);
 static void *log_writer_context;
 static void (*log_before)(void);
-
-// A lock of its own: the writer, which is called under the lock above, may ask for the last error.
-static pthread_mutex_t log_last_lock = PTHREAD_MUTEX_INITIALIZER;
-static char log_last[1024];
 
 void ls_log_set_level(uint32_t level)
 {
@@ -82,27 +78,22 @@ void ls_log_replace_control_characters(char *text)
 
 uint64_t ls_log_errors(void)
 {
-    return atomic_load(&log_errors);
+    return ls_caller_errors();
 }
 
 void ls_log_note_error(void)
 {
-    atomic_fetch_add(&log_errors, 1);
+    ls_caller_note_error(NULL);
 }
 
-void ls_log_last_error(char *text, size_t bytes)
+void ls_log_lock(void)
 {
-    pthread_mutex_lock(&log_last_lock);
-    snprintf(text, bytes, "%s", log_last);
-    pthread_mutex_unlock(&log_last_lock);
+    pthread_mutex_lock(&log_lock);
 }
 
-static void note_error(const char *line)
+void ls_log_unlock(void)
 {
-    pthread_mutex_lock(&log_last_lock);
-    snprintf(log_last, sizeof(log_last), "%s", line);
-    pthread_mutex_unlock(&log_last_lock);
-    atomic_fetch_add(&log_errors, 1);
+    pthread_mutex_unlock(&log_lock);
 }
 
 // False: there was no memory to keep it. A later error than the first is dropped.
@@ -119,7 +110,7 @@ static void write_line(uint32_t level, char *line)
         return;
     ls_log_replace_control_characters(line);
     if (level == LS_LOG_ERROR)
-        note_error(line);
+        ls_caller_note_error(line);
     pthread_mutex_lock(&log_lock);
     if (log_before)
         log_before();

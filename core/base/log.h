@@ -28,13 +28,15 @@ void ls_log_set_writer(void (*write)(void *context, uint32_t level, const char *
 char **ls_log_keep(char **line);
 void ls_log_write_kept(char **line); // takes a NULL line
 
-// The number of errors written by all threads. A caller that passes on a failure compares the numbers
-// to find out whether the cause was logged; for those of this thread see ls_inside_reasons().
+// The number of errors written on behalf of this thread's caller (core/base/caller.h). Who passes on a
+// failure compares the numbers to find out whether the cause was logged; for those of this thread
+// alone see ls_inside_reasons().
 uint64_t ls_log_errors(void);
 void ls_log_note_error(void); // counts one that a child process wrote
 
-// Copies the last error that was written, cut to `bytes` with its NUL; "" before the first.
-void ls_log_last_error(char *text, size_t bytes);
+// Before and after a fork: the child must not find the lock taken by a thread that it does not have.
+void ls_log_lock(void);
+void ls_log_unlock(void);
 
 // Called before a line is written, so that a progress bar can make room; NULL: none.
 void ls_log_set_before(void (*before)(void));

@@ -5,6 +5,7 @@
 #endif
 #include "core/base/threads.h"
 
+#include "core/base/caller.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
 
@@ -12,6 +13,7 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +22,8 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#define LONGEST_BEGIN_NS UINT64_C(250000000) // between two looks whether a thread has begun
 
 // ---- Denormals ----
 // Numbers below the smallest normal one count as zero in threads of ours. To a parameter they do nothing (unless Adam's
@@ -64,36 +68,45 @@ static void write_float_mode(float_mode mode)
 enum { FLUSH_DENORMALS = 0 };
 #endif
 
-// A thread that is recorded.
-struct traced {
+// What a new thread is given. It is on the stack of the thread that starts it, which waits until it was read.
+struct started {
     void *(*run)(void *);
     void *argument;
-    struct ls_trace_track *track;
+    struct ls_trace_track *track; // NULL: it is not recorded
+    struct ls_caller *caller;
+    _Atomic uint32_t begun; // waited on
 };
 
-static void *run_traced(void *argument)
+static void *run_started(void *argument)
 {
-    const struct traced traced = *(struct traced *)argument;
-    free(argument);
-    ls_trace_attach(traced.track);
-    void *result = traced.run(traced.argument);
-    ls_trace_detach(traced.track);
+    struct started *given = argument;
+    const struct started started = {
+        .run = given->run, .argument = given->argument, .track = given->track};
+    ls_caller_adopt(given->caller);
+    if (started.track)
+        ls_trace_attach(started.track);
+    atomic_store(&given->begun, 1);
+    ls_wake_word((const uint32_t *)&given->begun);
+    void *result = started.run(started.argument);
+    if (started.track)
+        ls_trace_detach(started.track);
     return result;
 }
 
-// Makes a track for the new thread and puts `run_traced` in its way; changes nothing where nothing is recorded.
-static struct traced *trace_thread(const char *name, void *(**run)(void *), void **argument)
+// ---- Starting ----
+// A thread that begins holds locks of libc and of sanitizers: a child process that is forked in that moment finds them
+// held for ever. So no process is forked while a thread begins, and a thread has begun when ls_thread_start returns.
+
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void ls_thread_hold_starts(void)
 {
-    struct ls_trace_track *track = ls_trace_fork(name);
-    struct traced *traced = track ? malloc(sizeof(*traced)) : NULL;
-    if (!traced) {
-        ls_trace_detach(track);
-        return NULL;
-    }
-    *traced = (struct traced){*run, *argument, track};
-    *run = run_traced;
-    *argument = traced;
-    return traced;
+    pthread_mutex_lock(&start_lock);
+}
+
+void ls_thread_allow_starts(void)
+{
+    pthread_mutex_unlock(&start_lock);
 }
 
 // The new thread inherits the mask of signals and the mode of floating-point numbers (POSIX, pthread_create).
@@ -117,13 +130,20 @@ static int create_thread(pthread_t *out, void *(*run)(void *), void *argument)
 enum ls_status ls_thread_start(pthread_t *out, const char *name, void *(*run)(void *),
                                void *argument)
 {
-    struct traced *traced = ls_trace_on() ? trace_thread(name, &run, &argument) : NULL;
+    struct started started = {.run = run,
+                              .argument = argument,
+                              .track = ls_trace_on() ? ls_trace_fork(name) : NULL,
+                              .caller = ls_caller_share()};
     pthread_t thread;
-    const int error = create_thread(&thread, run, argument);
+    ls_thread_hold_starts();
+    const int error = create_thread(&thread, run_started, &started);
+    while (!error && !atomic_load(&started.begun))
+        ls_wait_word((const uint32_t *)&started.begun, 0, LONGEST_BEGIN_NS);
+    ls_thread_allow_starts();
     if (error) {
-        if (traced)
-            ls_trace_detach(traced->track);
-        free(traced);
+        if (started.track)
+            ls_trace_detach(started.track);
+        ls_caller_release(started.caller);
         ls_error("threads",
                  "cannot start thread %s: %s; use fewer of them: --replicas, --threads, servers=",
                  name, strerror(error));

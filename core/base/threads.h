@@ -23,7 +23,12 @@ void ls_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, uint64_
 // Starts a thread with a name of at most 15 letters. It blocks all signals except those of faults,
 // and treats denormal numbers as zero (x86-64 and AArch64), as do the threads that it starts. Join
 // it with pthread_join.
+// The new thread works for the caller of this one (core/base/caller.h), and has begun when the call
+// returns.
 LS_STATUS ls_thread_start(pthread_t *out, const char *name, void *(*run)(void *), void *argument);
+// Around a fork: no thread of Lockstep begins in between.
+void ls_thread_hold_starts(void);
+void ls_thread_allow_starts(void);
 
 // Cores that this process may use (its affinity mask).
 uint32_t ls_core_count(void);

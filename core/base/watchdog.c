@@ -2,12 +2,15 @@
 // Looks at the notes of core/base/inside.h.
 #include "core/base/watchdog.h"
 
+#include "core/base/caller.h"
 #include "core/base/clock.h"
 #include "core/base/inside_internal.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
 
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 // Waits for a peer end first, with a message that says more; on a busy machine they end late.
 #define SLACK_NS UINT64_C(600000000)
@@ -20,15 +23,23 @@
 // A look that comes so much later than it should: the process was stopped (Ctrl-Z, a debugger), not only delayed.
 #define STOPPED_NS UINT64_C(500000000)
 
+// What is watched for one caller: its replicas, and the thread that has called ls_watchdog_start first.
+struct watch {
+    struct ls_caller *caller; // shared, so that no other one gets its address
+    const struct ls_inside *main_record;
+    void (*on_stuck)(uint32_t);
+    uint64_t deadline;
+    uint32_t users;
+    bool fired;
+    struct watch *next;
+};
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of starts and stops
 static pthread_t thread;
-static uint32_t users;
-static _Atomic uint64_t deadline;
 static _Atomic uint32_t over; // waited on
-static _Atomic uint32_t running; // likewise: the thread has begun
-static _Atomic(void (*)(uint32_t)) on_stuck;
-static struct ls_inside *main_record;
-static atomic_bool fired;
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER; // taken before ls_inside_lock
+static struct watch *list;
 
 struct finding {
     struct ls_inside_call call;
@@ -36,9 +47,10 @@ struct finding {
     uint64_t for_ns;
 };
 
-static bool is_watched(const struct ls_inside *record)
+static bool is_watched(const struct watch *watch, const struct ls_inside *record)
 {
-    return record == main_record || atomic_load(&record->replica) >= 0;
+    return record->caller == watch->caller &&
+           (record == watch->main_record || atomic_load(&record->replica) >= 0);
 }
 
 static void refresh(struct ls_inside *record, uint64_t now)
@@ -59,11 +71,11 @@ static void refresh(struct ls_inside *record, uint64_t now)
 
 // Of the watched threads that are in a plugin, the one that has been in its call longest; and how long ago any watched
 // thread last moved. False: none is in a plugin.
-static bool find(uint64_t now, bool outer, struct finding *out)
+static bool find(const struct watch *watch, uint64_t now, bool outer, struct finding *out)
 {
     uint64_t last_move = 0, oldest = UINT64_MAX;
     for (struct ls_inside *record = atomic_load(&ls_inside_list); record; record = record->next) {
-        if (!is_watched(record))
+        if (!is_watched(watch, record))
             continue;
         const uint64_t since = outer ? record->outer_since_ns : record->since_ns;
         const struct ls_inside_call call = ls_inside_read(record);
@@ -79,31 +91,45 @@ static bool find(uint64_t now, bool outer, struct finding *out)
 }
 
 // `afresh`: what was seen before does not count.
-static bool look(bool afresh, struct finding *out)
+static bool look(const struct watch *watch, bool afresh, struct finding *out)
 {
-    const uint64_t now = ls_clock_ns(), most = atomic_load(&deadline);
+    const uint64_t now = ls_clock_ns(), most = watch->deadline;
     const uint64_t quarter = most / 4 < MOST_SLACK_NS ? most / 4 : MOST_SLACK_NS;
     const uint64_t most_outer = most + (most > OUTER_LEAST_NS ? most : OUTER_LEAST_NS);
     pthread_mutex_lock(&ls_inside_lock);
     for (struct ls_inside *record = atomic_load(&ls_inside_list); record; record = record->next)
-        if (is_watched(record)) {
+        if (is_watched(watch, record)) {
             record->watched = record->watched && !afresh;
             refresh(record, now);
         }
-    const bool hangs = (find(now, false, out) && out->for_ns > most + quarter + SLACK_NS) ||
-                       (find(now, true, out) && out->for_ns > most_outer);
+    const bool hangs = (find(watch, now, false, out) && out->for_ns > most + quarter + SLACK_NS) ||
+                       (find(watch, now, true, out) && out->for_ns > most_outer);
     pthread_mutex_unlock(&ls_inside_lock);
     return hangs;
 }
 
-static void tell_stuck(int64_t replica)
+static void tell_stuck(void (*stuck)(uint32_t), int64_t replica)
 {
-    void (*stuck)(uint32_t) = atomic_load(&on_stuck);
-    if (stuck && !atomic_exchange(&fired, true))
+    if (stuck)
         stuck(replica < 0 ? LS_NO_REPLICA : (uint32_t)replica);
 }
 
-static void report(const struct finding *finding)
+// A plugin has ended the calling thread.
+static void tell_lost(int64_t replica)
+{
+    const struct ls_caller *caller = ls_caller_mine();
+    void (*stuck)(uint32_t) = NULL;
+    pthread_mutex_lock(&list_lock);
+    for (struct watch *watch = list; watch; watch = watch->next)
+        if (watch->caller == caller && !watch->fired) {
+            watch->fired = true;
+            stuck = watch->on_stuck;
+        }
+    pthread_mutex_unlock(&list_lock);
+    tell_stuck(stuck, replica);
+}
+
+static void report(const struct finding *finding, void (*stuck)(uint32_t))
 {
     char text[256], whose[32] = "";
     if (finding->replica >= 0)
@@ -114,56 +140,129 @@ static void report(const struct finding *finding)
              "--deadline",
              whose, ls_inside_text(&finding->call, text, sizeof(text)),
              (double)finding->for_ns * 1e-9);
-    tell_stuck(finding->replica);
+    tell_stuck(stuck, finding->replica);
 }
 
-static void *watch(void *argument)
+// Looks at each watch, and reports outside of the lock, because nobody knows what `stuck` does.
+static void look_at_all(bool stopped)
+{
+    struct finding finding;
+    void (*stuck)(uint32_t) = NULL;
+    bool hangs;
+    do {
+        hangs = false;
+        pthread_mutex_lock(&list_lock);
+        for (struct watch *watch = list; watch && !hangs; watch = watch->next) {
+            hangs = !watch->fired && look(watch, stopped, &finding);
+            watch->fired = watch->fired || hangs;
+            stuck = watch->on_stuck;
+        }
+        pthread_mutex_unlock(&list_lock);
+        if (hangs)
+            report(&finding, stuck);
+    } while (hangs);
+}
+
+static uint64_t shortest_deadline(void)
+{
+    uint64_t shortest = UINT64_MAX;
+    pthread_mutex_lock(&list_lock);
+    for (const struct watch *watch = list; watch; watch = watch->next)
+        shortest = watch->deadline < shortest ? watch->deadline : shortest;
+    pthread_mutex_unlock(&list_lock);
+    return shortest;
+}
+
+static void *watch_calls(void *argument)
 {
     (void)argument;
-    struct finding finding;
-    atomic_store(&running, 1);
-    ls_wake_word((const uint32_t *)&running);
     while (!atomic_load(&over)) {
-        uint64_t pause = atomic_load(&deadline) / 16;
+        uint64_t pause = shortest_deadline() / 16;
         pause = pause > LONGEST_PAUSE_NS    ? LONGEST_PAUSE_NS
                 : pause < SHORTEST_PAUSE_NS ? SHORTEST_PAUSE_NS
                                             : pause;
         const uint64_t begin = ls_clock_ns();
         ls_wait_word((const uint32_t *)&over, 0, pause);
         const bool stopped = ls_clock_ns() - begin > pause + STOPPED_NS;
-        if (!atomic_load(&over) && !atomic_load(&fired) && look(stopped, &finding))
-            report(&finding);
+        if (!atomic_load(&over))
+            look_at_all(stopped);
     }
     return NULL;
 }
 
-// A thread that begins holds locks of libc and of sanitizers, and the loader forks next, to probe plugins: a child that is
-// made in that moment finds the locks held for ever. Once it is in its loop, the thread holds none of them.
-static void wait_until_running(void)
+// Under `lock`.
+static struct watch *find_mine(void)
 {
-    while (!atomic_load(&running))
-        ls_wait_word((const uint32_t *)&running, 0, LONGEST_PAUSE_NS);
+    struct watch *watch = list;
+    while (watch && watch->caller != ls_caller_mine())
+        watch = watch->next;
+    return watch;
+}
+
+static void destroy(struct watch *watch)
+{
+    ls_caller_release(watch->caller);
+    free(watch);
+}
+
+static enum ls_status add_watch(uint64_t deadline_ns, void (*stuck)(uint32_t rank))
+{
+    struct watch *watch = malloc(sizeof(*watch));
+    if (!watch)
+        return LS_OUT_OF_MEMORY;
+    *watch = (struct watch){.caller = ls_caller_share(),
+                            .main_record = ls_inside_mine(),
+                            .on_stuck = stuck,
+                            .deadline = deadline_ns,
+                            .users = 1};
+    const bool first = !list;
+    pthread_mutex_lock(&list_lock);
+    watch->next = list;
+    list = watch;
+    pthread_mutex_unlock(&list_lock);
+    if (!first)
+        return LS_OK;
+    atomic_store(&over, 0);
+    atomic_store(&ls_inside_lost_thread, tell_lost);
+    const enum ls_status status = ls_thread_start(&thread, "watchdog", watch_calls, NULL);
+    if (status) {
+        list = NULL;
+        destroy(watch);
+    }
+    return status;
+}
+
+static void remove_watch(struct watch *watch)
+{
+    pthread_mutex_lock(&list_lock);
+    struct watch **place = &list;
+    while (*place != watch)
+        place = &(*place)->next;
+    *place = watch->next;
+    const bool last = !list;
+    pthread_mutex_unlock(&list_lock);
+    if (last) {
+        atomic_store(&over, 1);
+        ls_wake_word((const uint32_t *)&over);
+        pthread_join(thread, NULL);
+        atomic_store(&ls_inside_lost_thread, NULL);
+    }
+    destroy(watch);
 }
 
 enum ls_status ls_watchdog_start(uint64_t deadline_ns, void (*stuck)(uint32_t rank))
 {
     enum ls_status status = LS_OK;
     pthread_mutex_lock(&lock);
-    if (!users) {
-        main_record = ls_inside_mine();
-        atomic_store(&deadline, deadline_ns);
-        atomic_store(&over, 0);
-        atomic_store(&running, 0);
-        atomic_store(&fired, false);
-        atomic_store(&on_stuck, stuck);
-        atomic_store(&ls_inside_lost_thread, tell_stuck);
-        status = ls_thread_start(&thread, "watchdog", watch, NULL);
-        if (!status)
-            wait_until_running();
-    } else if (deadline_ns > atomic_load(&deadline)) {
-        atomic_store(&deadline, deadline_ns);
+    struct watch *watch = find_mine();
+    if (watch) {
+        pthread_mutex_lock(&list_lock);
+        watch->users++;
+        watch->deadline = deadline_ns > watch->deadline ? deadline_ns : watch->deadline;
+        pthread_mutex_unlock(&list_lock);
+    } else {
+        status = add_watch(deadline_ns, stuck);
     }
-    users += !status;
     pthread_mutex_unlock(&lock);
     return status;
 }
@@ -171,12 +270,8 @@ enum ls_status ls_watchdog_start(uint64_t deadline_ns, void (*stuck)(uint32_t ra
 void ls_watchdog_stop(void)
 {
     pthread_mutex_lock(&lock);
-    if (users && --users == 0) {
-        atomic_store(&over, 1);
-        ls_wake_word((const uint32_t *)&over);
-        pthread_join(thread, NULL);
-        atomic_store(&ls_inside_lost_thread, NULL);
-        main_record = NULL;
-    }
+    struct watch *watch = find_mine();
+    if (watch && --watch->users == 0)
+        remove_watch(watch);
     pthread_mutex_unlock(&lock);
 }

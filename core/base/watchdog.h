@@ -11,7 +11,8 @@
 
 #define LS_NO_REPLICA UINT32_MAX // the thread that called ls_watchdog_start
 
-// Starts a thread that periodically checks the replicas and the calling thread. If one of them is
+// Starts a thread that periodically checks the replicas of this caller (core/base/caller.h) and the
+// calling thread; the replicas of other callers are watched apart from them. If one of them is
 // in a plugin, and none has entered or left a plugin for `deadline_ns`, it logs plugin, call and
 // operation, and calls `stuck` with the rank of the replica, once. A long call does not count as a hang while
 // another replica makes progress, and neither does waiting for data. Starts and stops are counted;

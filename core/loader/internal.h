@@ -119,9 +119,8 @@ LS_STATUS ls_module_open(struct ls_loader *loader, const char *scope, const char
                          const struct ls_module **out);
 LS_STATUS ls_module_open_named(struct ls_loader *loader, const char *scope, uint32_t kind,
                                const char *name, const struct ls_module **out);
-// The module of this very file if it is open, else NULL.
-const struct ls_module *ls_module_find(const struct ls_loader *loader,
-                                       const struct ls_file_identity *identity);
+// The plugin of this very file if the process has opened it, else NULL. [any thread]
+const struct ls_plugin *ls_plugin_loaded(const struct ls_file_identity *identity);
 void ls_modules_destroy(struct ls_loader *loader);
 
 // ---- auto.c: the collective without a file ----

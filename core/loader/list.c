@@ -28,13 +28,13 @@ static enum ls_status examine(struct ls_loader *loader, const char *file,
     *out = (struct ls_probe_result){.outcome = LS_PROBE_REFUSED};
     if (!built_in && !ls_file_check(file, &identity, &out->reason))
         return LS_OK;
-    const struct ls_module *module =
-        built_in ? ls_auto_module() : ls_module_find(loader, &identity);
-    if (!module)
+    const struct ls_plugin *plugin =
+        built_in ? ls_auto_module()->plugin : ls_plugin_loaded(&identity);
+    if (!plugin)
         return ls_probe_file(file, loader->probe_deadline_ns, out);
     out->outcome = LS_PROBE_AVAILABLE;
-    strncpy(out->version, module->plugin->version, sizeof(out->version) - 1);
-    strncpy(out->summary, module->plugin->summary, sizeof(out->summary) - 1);
+    strncpy(out->version, plugin->version, sizeof(out->version) - 1);
+    strncpy(out->summary, plugin->summary, sizeof(out->summary) - 1);
     return LS_OK;
 }
 

@@ -7,9 +7,20 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+// What this process has opened, whichever loader did: it stays loaded, and is not probed again, because it may hold a
+// device that no child process may touch. Loaders of several threads share it, and load one after the other.
+struct loaded {
+    struct ls_file_identity identity;
+    const struct ls_plugin *plugin;
+    struct loaded *next;
+};
+static pthread_mutex_t loaded_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct loaded *first_loaded;
 
 static enum ls_status out_of_memory(const char *scope)
 {
@@ -17,17 +28,36 @@ static enum ls_status out_of_memory(const char *scope)
     return LS_OUT_OF_MEMORY;
 }
 
-const struct ls_module *ls_module_find(const struct ls_loader *loader,
-                                       const struct ls_file_identity *identity)
+static bool is_same(const struct ls_file_identity *a, const struct ls_file_identity *b)
 {
-    for (const struct ls_module *module = loader->modules; module; module = module->next) {
-        const struct ls_file_identity *known = &module->identity;
-        if (known->device == identity->device && known->inode == identity->inode &&
-            known->bytes == identity->bytes && known->changed.tv_sec == identity->changed.tv_sec &&
-            known->changed.tv_nsec == identity->changed.tv_nsec)
+    return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes &&
+           a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
+}
+
+static const struct ls_module *find_module(const struct ls_loader *loader,
+                                           const struct ls_file_identity *identity)
+{
+    for (const struct ls_module *module = loader->modules; module; module = module->next)
+        if (is_same(&module->identity, identity))
             return module;
-    }
     return NULL;
+}
+
+// Under the lock.
+static const struct ls_plugin *find_loaded(const struct ls_file_identity *identity)
+{
+    for (const struct loaded *loaded = first_loaded; loaded; loaded = loaded->next)
+        if (is_same(&loaded->identity, identity))
+            return loaded->plugin;
+    return NULL;
+}
+
+const struct ls_plugin *ls_plugin_loaded(const struct ls_file_identity *identity)
+{
+    pthread_mutex_lock(&loaded_lock);
+    const struct ls_plugin *plugin = find_loaded(identity);
+    pthread_mutex_unlock(&loaded_lock);
+    return plugin;
 }
 
 static void module_destroy(struct ls_module *module)
@@ -116,6 +146,30 @@ static enum ls_status probe(struct ls_loader *loader, const char *scope, const c
     return LS_UNAVAILABLE;
 }
 
+// Probes and opens the file, unless this process has. Under the lock.
+static enum ls_status load(struct ls_loader *loader, const char *scope, const char *path,
+                           const struct ls_file_identity *identity, const struct ls_plugin **out)
+{
+    struct ls_reason reason;
+    *out = find_loaded(identity);
+    if (*out)
+        return LS_OK;
+    const enum ls_status status = probe(loader, scope, path);
+    if (status)
+        return status;
+    struct loaded *loaded = malloc(sizeof(*loaded));
+    if (!loaded)
+        return out_of_memory(scope);
+    if (!ls_module_load(path, NULL, out, &reason)) {
+        free(loaded);
+        ls_error(scope, "%s: %s", path, reason.text);
+        return LS_UNAVAILABLE;
+    }
+    *loaded = (struct loaded){*identity, *out, first_loaded};
+    first_loaded = loaded;
+    return LS_OK;
+}
+
 enum ls_status ls_module_open(struct ls_loader *loader, const char *scope, const char *path,
                               const struct ls_module **out)
 {
@@ -130,19 +184,15 @@ enum ls_status ls_module_open(struct ls_loader *loader, const char *scope, const
         ls_error(scope, "%s: %s", path, reason.text);
         return LS_UNAVAILABLE;
     }
-    const struct ls_module *known = ls_module_find(loader, &identity);
+    const struct ls_module *known = find_module(loader, &identity);
     if (known) {
         *out = known;
         return LS_OK;
     }
-    const enum ls_status status = probe(loader, scope, path);
-    if (status)
-        return status;
-    if (!ls_module_load(path, NULL, &plugin, &reason)) {
-        ls_error(scope, "%s: %s", path, reason.text);
-        return LS_UNAVAILABLE;
-    }
-    return add_module(loader, scope, path, plugin, &identity, out);
+    pthread_mutex_lock(&loaded_lock);
+    const enum ls_status status = load(loader, scope, path, &identity, &plugin);
+    pthread_mutex_unlock(&loaded_lock);
+    return status ? status : add_module(loader, scope, path, plugin, &identity, out);
 }
 
 enum ls_status ls_module_open_named(struct ls_loader *loader, const char *scope, uint32_t kind,

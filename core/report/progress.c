@@ -6,6 +6,7 @@
 #include "core/base/log.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -28,8 +29,11 @@ void ls_progress_init(struct ls_progress *progress, FILE *stream, bool quiet)
         .stream = stream, .terminal = isatty(fileno(stream)) == 1, .quiet = quiet};
     if (quiet || !progress->terminal)
         return;
-    shown = progress;
-    ls_log_set_before(make_room);
+    // One bar at a time: a second training in another thread prints lines, as to a file.
+    struct ls_progress *none = NULL;
+    progress->terminal = atomic_compare_exchange_strong(&shown, &none, progress);
+    if (progress->terminal)
+        ls_log_set_before(make_room);
 }
 
 static enum ls_status on_epoch_begin(void *context, const struct ls_fit_state *state)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of lockstep.h that can fail: none fails without a message. Hundreds of functions below may run out of memory
 // and return LS_OUT_OF_MEMORY without logging; every call passes through here, so it is logged here.
+#include "core/base/caller.h"
 #include "core/base/log.h"
 #include "core/train/evaluate.h"
 #include "core/train/fit.h"
@@ -254,7 +255,7 @@ void ls_set_log(void (*write)(void *context, uint32_t level, const char *line), 
 const char *ls_last_error(void)
 {
     static _Thread_local char text[1024];
-    ls_log_last_error(text, sizeof(text));
+    ls_caller_last_error(text, sizeof(text));
     return text;
 }
 

@@ -263,6 +263,68 @@ START_TEST(who_waits_for_data_is_in_no_plugin)
 }
 END_TEST
 
+// What another thread of the program does: it has a run of its own, whose replica 3 gets on or hangs.
+struct other {
+    void *(*replica)(void *);
+    bool watch, names_replica;
+};
+
+static void *run_apart(void *argument)
+{
+    struct other *other = argument;
+    pthread_t thread;
+    struct ls_inside_call call;
+    if (other->watch && ls_watchdog_start(DEADLINE_NS, note_stuck))
+        return NULL;
+    if (!ls_thread_start(&thread, "apart", other->replica, NULL)) {
+        while (!atomic_load(&leave)) {
+            other->names_replica = ls_inside_of_replica(3, &call);
+            sleep_ns(1000000);
+        }
+        pthread_join(thread, NULL);
+    }
+    if (other->watch)
+        ls_watchdog_stop();
+    return argument;
+}
+
+START_TEST(a_replica_hangs_while_those_of_another_run_get_on)
+{
+    struct other hangs = {.replica = hang, .watch = true}, moves = {.replica = move, .watch = true};
+    struct ls_inside_call call;
+    pthread_t threads[2];
+    void *done[2];
+    ck_assert_int_eq(pthread_create(&threads[0], NULL, run_apart, &moves), 0);
+    ck_assert_int_eq(pthread_create(&threads[1], NULL, run_apart, &hangs), 0);
+    const uint64_t begin = ls_clock_ns();
+    while (!atomic_load(&stuck_calls) && ls_clock_ns() - begin < MOST_NS)
+        sleep_ns(1000000);
+    ck_assert_uint_eq(atomic_load(&stuck_replica), 3);
+    ck_assert(!ls_inside_of_replica(3, &call)); // this thread has none
+    atomic_store(&leave, true);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], &done[i]);
+    ck_assert(done[0] && done[1]);
+    ck_assert(hangs.names_replica && !moves.names_replica);
+    ck_assert_uint_eq(atomic_load(&stuck_calls), 1);
+}
+END_TEST
+
+// A run without a watchdog is nobody's to watch.
+START_TEST(a_replica_of_a_run_that_nobody_watches_may_hang)
+{
+    struct other hangs = {.replica = hang};
+    pthread_t thread;
+    ck_assert_int_eq(ls_watchdog_start(DEADLINE_NS, note_stuck), LS_OK);
+    ck_assert_int_eq(pthread_create(&thread, NULL, run_apart, &hangs), 0);
+    sleep_ns(LONG_NS);
+    ck_assert_uint_eq(atomic_load(&stuck_calls), 0);
+    atomic_store(&leave, true);
+    pthread_join(thread, NULL);
+    ls_watchdog_stop();
+}
+END_TEST
+
 static void fail_stuck(uint32_t replica)
 {
     (void)replica;
@@ -332,6 +394,8 @@ int main(void)
     tcase_add_test(tests, the_thread_that_opened_the_run_is_watched_too);
     tcase_add_test(tests, nobody_hangs_while_another_replica_gets_on);
     tcase_add_test(tests, who_waits_for_data_is_in_no_plugin);
+    tcase_add_test(tests, a_replica_hangs_while_those_of_another_run_get_on);
+    tcase_add_test(tests, a_replica_of_a_run_that_nobody_watches_may_hang);
     tcase_add_test(tests, the_time_that_a_process_was_stopped_does_not_count);
     tcase_add_test(tests, a_plugin_that_ends_the_thread_is_named);
     Suite *suite = suite_create("core/base/inside");

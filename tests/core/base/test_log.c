@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages are one line each, name rank and scope, and obey the level.
 #include "core/base/inside.h"
+#include "core/base/caller.h"
 #include "core/base/log.h"
+#include "core/base/threads.h"
 
 #include "core/plugin/plugin.h"
 #include "tests/support/suite.h"
@@ -79,7 +81,7 @@ START_TEST(errors_are_counted_and_the_last_one_is_known)
     char *kept = NULL, text[32];
     void *others;
     pthread_t thread;
-    ls_log_last_error(text, sizeof(text));
+    ls_caller_last_error(text, sizeof(text));
     ck_assert_str_eq(text, "");
     ls_log_set_writer(remember, &lines);
     ls_warn("x", "no error");
@@ -89,16 +91,16 @@ START_TEST(errors_are_counted_and_the_last_one_is_known)
     ls_log_keep(NULL);
     ck_assert_uint_eq(ls_log_errors(), 0); // not written yet
     ck_assert_uint_eq(ls_inside_reasons(), 1);
-    ck_assert_int_eq(pthread_create(&thread, NULL, fail_twice, NULL), 0);
+    ck_assert_int_eq(ls_thread_start(&thread, "fails", fail_twice, NULL), LS_OK);
     pthread_join(thread, &others);
     ck_assert_uint_eq((uintptr_t)others, 2);
     ck_assert_uint_eq(ls_log_errors(), 2);
     ls_log_write_kept(&kept);
     ck_assert_uint_eq(ls_log_errors(), 3);
     ck_assert_uint_eq(ls_inside_reasons(), 1);
-    ls_log_last_error(text, sizeof(text));
+    ls_caller_last_error(text, sizeof(text));
     ck_assert_str_eq(text, "lockstep: error: x: kept");
-    ls_log_last_error(text, 9);
+    ls_caller_last_error(text, 9);
     ck_assert_str_eq(text, "lockstep");
 }
 END_TEST

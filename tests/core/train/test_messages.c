@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where messages go, the last error, and what is written to stdout: nothing, unless it was asked for.
+#include "core/base/threads.h"
 #include "tests/core/train/support.h"
 #include "tests/support/suite.h"
 
@@ -85,7 +86,7 @@ static void *fail_elsewhere(void *argument)
     return NULL;
 }
 
-START_TEST(the_last_error_is_of_any_thread_and_stays_until_it_is_asked_for_again)
+START_TEST(the_last_error_is_of_any_thread_of_lockstep_and_stays_until_it_is_asked_for_again)
 {
     char longest[3000];
     pthread_t thread;
@@ -94,12 +95,35 @@ START_TEST(the_last_error_is_of_any_thread_and_stays_until_it_is_asked_for_again
     const char *first = ls_last_error();
     memset(longest, 'x', sizeof(longest) - 1);
     longest[sizeof(longest) - 1] = '\0';
-    ck_assert_int_eq(pthread_create(&thread, NULL, fail_elsewhere, longest), 0);
+    OK(ls_thread_start(&thread, "fails", fail_elsewhere, longest));
     pthread_join(thread, NULL);
     ck_assert_str_eq(first, "lockstep: error: here: first");
     ls_warn("here", "no error");
     ck_assert_uint_eq(strlen(ls_last_error()), 1023);
     ck_assert_int_eq(strncmp(ls_last_error(), "lockstep: error: other: xxx", 27), 0);
+}
+END_TEST
+
+static void *fail_by_itself(void *argument)
+{
+    char *seen = argument; // before, and after an error of its own
+    snprintf(seen, 100, "%s", ls_last_error());
+    ls_error("there", "second");
+    snprintf(seen + 100, 100, "%s", ls_last_error());
+    return NULL;
+}
+
+START_TEST(another_thread_of_the_program_has_a_last_error_of_its_own)
+{
+    char seen[200];
+    pthread_t thread;
+    ls_set_log(hear, &lines);
+    ls_error("here", "first");
+    ck_assert_int_eq(pthread_create(&thread, NULL, fail_by_itself, seen), 0);
+    pthread_join(thread, NULL);
+    ck_assert_str_eq(seen, "lockstep: error: here: first");
+    ck_assert_str_eq(seen + 100, "lockstep: error: there: second");
+    ck_assert_str_eq(ls_last_error(), "lockstep: error: here: first");
 }
 END_TEST
 
@@ -144,7 +168,9 @@ int main(void)
     TCase *cases = tcase_create("messages");
     tcase_set_timeout(cases, 60);
     tcase_add_test(cases, lines_go_to_the_function_that_was_given);
-    tcase_add_test(cases, the_last_error_is_of_any_thread_and_stays_until_it_is_asked_for_again);
+    tcase_add_test(
+        cases, the_last_error_is_of_any_thread_of_lockstep_and_stays_until_it_is_asked_for_again);
+    tcase_add_test(cases, another_thread_of_the_program_has_a_last_error_of_its_own);
     tcase_add_test(cases, nothing_is_printed_unless_it_was_asked_for);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// On whose behalf a thread works: a thread of the program, and all threads that Lockstep starts for it, have one
+// caller. Several threads of a program may train at the same time, and what one of them is told (its last error, whether
+// a reason was given, which replica hangs) must not be another's. [any thread]
+#ifndef LS_BASE_CALLER_H
+#define LS_BASE_CALLER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct ls_caller;
+
+// That of the calling thread, which begins one of its own unless it was started with one. Never NULL: where memory is
+// short, threads share one. It lasts as long as a thread works for it.
+struct ls_caller *ls_caller_mine(void);
+
+// For a thread that is about to be started: the caller of the calling thread, with one more user. The new thread adopts
+// it; where it cannot be started, it is released.
+struct ls_caller *ls_caller_share(void);
+void ls_caller_adopt(struct ls_caller *caller);
+void ls_caller_release(struct ls_caller *caller);
+
+// Errors that were written on its behalf (core/base/log.h), and reasons that were given (core/base/inside.h).
+void ls_caller_note_error(const char *line); // NULL: one without a line of this process
+void ls_caller_note_reason(void);
+uint64_t ls_caller_errors(void);
+uint32_t ls_caller_reasons(void);
+// Copies the last line; where the caller has none, the last of the process; "" before the first.
+void ls_caller_last_error(char *text, size_t bytes);
+
+// Before and after a fork: the child must not find the lock taken by a thread that it does not have.
+void ls_caller_lock(void);
+void ls_caller_unlock(void);
+
+#endif
