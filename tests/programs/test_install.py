@@ -127,6 +127,30 @@ class Examples(ProgramTest):
         for difference in differences:
             self.assertLessEqual(difference, 5e-6)
 
+    def test_estimator(self):
+        """The loss of one weight and one bias under gradient descent: each step leaves a fifth of what was wrong."""
+        for strategy, replicas in (("mirrored", 2), ("one-device", 1), ("central-storage", 2)):
+            out = self.example("estimator", strategy, str(replicas)).stdout
+            steps, first, last = re.search(r"trained (\d+) steps: loss (\d\.\d+), then (\d\.\d+)", out).groups()
+            self.assertEqual(int(steps), 100 // replicas)
+            self.assertGreater(float(first), 0.01)
+            self.assertEqual(float(last), 0)
+            self.assertIn("evaluated 100 examples: loss 0.000000\npredicted for 1: 1.000000\n", out)
+
+    def test_accumulate(self):
+        for strategy in (("one-device", "1"), ("ring", "2"), ("central-storage", "3")):
+            out = self.example("accumulate", *strategy, SYNTHETIC).stdout
+            self.assertEqual(len(re.findall(r"^ *\d+ +\d\.\d+ +\d\.\d+$", out, re.M)), 10, out)
+            self.assertLessEqual(float(re.search(r"difference: (\S+)", out)[1]), 1e-5)
+
+    def test_fit(self):
+        done = self.example("fit", "ring", "2", self.path("checkpoints"), SYNTHETIC + ",validation_split=0.1")
+        first, *both = re.findall(r"^epoch (\d): loss (\S+), val_loss (\S+)$", done.stdout, re.M)
+        self.assertEqual([row[0] for row in both], ["1", "2"])
+        self.assertEqual(both[0], first)  # the second training begins with what the first has done
+        self.assertIn("going on from", done.stderr)
+        self.assertEqual(sorted(os.listdir(self.path("checkpoints"))), ["ckpt-1.safetensors", "ckpt-2.safetensors"])
+
     def test_generator(self):
         accuracy = re.fullmatch(r"accuracy on 2000 new points: (\d\.\d+)\n", self.example("generator").stdout)
         self.assertGreater(float(accuracy[1]), 0.9)
