@@ -4,6 +4,7 @@
 //
 //     ./estimator
 //     ./estimator central-storage 2      (strategy, replicas)
+//     ./estimator ring 2 reference       (device)
 //
 // Compile it with
 //
@@ -56,8 +57,10 @@ int main(int argc, char **argv)
     struct ls_run *run; // RunConfig(train_distribute=MirroredStrategy())
     struct ls_scores scores;
     float predictions[EXAMPLES];
-    check(ls_run_open(
-        &(struct ls_run_options){.strategy = strategy, .replicas = (uint32_t)replicas}, &run));
+    check(ls_run_open(&(struct ls_run_options){.strategy = strategy,
+                                               .device = argc > 3 ? argv[3] : NULL,
+                                               .replicas = (uint32_t)replicas},
+                      &run));
     struct ls_data *data = input_fn();
     struct ls_model *classifier = model_fn(run);
 

@@ -86,8 +86,9 @@ const char *ls_loader_default_device(struct ls_loader *loader);
 
 // Finds a folder of the installed tree (which may have been moved) by its path relative to the
 // program and to the library; else the folder of that name at the top of the build tree around the
-// program, at most four levels up, where meson's marker is. No other folder of that name is
-// accepted. `path` has room for PATH_MAX.
+// program, at most four levels up, where meson's marker is, or in the build tree of the project that
+// has Lockstep as a subproject. No other folder of that name is accepted. `path` has room for
+// PATH_MAX.
 bool ls_find_installed(const char *from_program, const char *from_library, const char *in_build,
                        char *path);
 

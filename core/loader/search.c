@@ -118,6 +118,16 @@ static bool directory_below(const char *directory, const char *relative, char pa
            is_directory(path);
 }
 
+// Where the library lies in <build>/subprojects/<name>, as a subproject of another meson project.
+static bool is_subproject(const char *own)
+{
+    char path[PATH_MAX], marker[PATH_MAX];
+    snprintf(path, sizeof(path), "%s", own);
+    if (!to_parent(path) || !strrchr(path, '/') || strcmp(strrchr(path, '/'), "/subprojects"))
+        return false;
+    return to_parent(path) && directory_below(path, "meson-private", marker);
+}
+
 bool ls_find_installed(const char *from_program, const char *from_library, const char *in_build,
                        char *path)
 {
@@ -127,7 +137,8 @@ bool ls_find_installed(const char *from_program, const char *from_library, const
     if (directory_below(own, from_program, path) || directory_below(own, from_library, path))
         return true;
     for (int level = 0; level < 5; level++) {
-        if (directory_below(own, "meson-private", marker) && directory_below(own, in_build, path))
+        if ((directory_below(own, "meson-private", marker) || is_subproject(own)) &&
+            directory_below(own, in_build, path))
             return true;
         if (!to_parent(own))
             break;

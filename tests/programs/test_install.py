@@ -47,8 +47,7 @@ class Installed(ProgramTest):
 
     def compile(self, source, *compiler):
         name = os.path.splitext(os.path.basename(source))[0]
-        flags = self.call("pkg-config", "--cflags", "--libs", "lockstep", PKG_CONFIG_PATH=os.path.join(self.lib, "pkgconfig"),
-                          PKG_CONFIG_SYSROOT_DIR=self.root).stdout
+        flags = self.call("pkg-config", "--cflags", "--libs", "lockstep", PKG_CONFIG_PATH=os.path.join(self.lib, "pkgconfig")).stdout
         sanitize = [] if SANITIZE == "none" else ["-fsanitize=" + SANITIZE]
         self.call(*compiler, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-o", self.path(name), os.path.join(SOURCE, source),
                   *shlex.split(flags), *sanitize)

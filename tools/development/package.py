@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes packages of a build: `deb` makes lockstep.deb and lockstep-dev.deb, `wheel` a Python wheel with the command.
+
+Both take what `meson install` installs, which finds its parts by where it lies and so can be put anywhere. Without --build the
+source is built in build-package/. Also the PEP 517 backend of pyproject.toml: pip install ."""
+import argparse
+import base64
+import email.utils
+import gzip
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SUMMARY = "trains one model on many devices under a strategy chosen by name"
+# Of the Debian package. The name and the address of who builds it come from where Debian's own tools take them.
+MAINTAINER = "{} <{}>".format(os.environ.get("DEBFULLNAME", "Lockstep"), os.environ.get("DEBEMAIL", "lockstep@example.org"))
+OLDEST = (1980, 1, 1, 0, 0, 0)  # of files in a wheel, so that the same build gives the same bytes
+
+
+def fail(message, code=1):
+    print(f"package: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def need(tool, package):
+    if not shutil.which(tool):
+        fail(f"{tool} is not here; install the Debian package {package}", 4)
+    return tool
+
+
+def run(*command, **more):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+    if done.returncode:
+        fail(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+# ---- The tree ----
+
+def build_source():
+    build = os.path.join(SOURCE, "build-package")
+    need("meson", "meson")
+    need("ninja", "ninja-build")
+    if not os.path.exists(os.path.join(build, "build.ninja")):
+        run("meson", "setup", build, SOURCE, "-Dbuildtype=release", "-Dtests=disabled")
+    run("ninja", "-C", build)
+    return build
+
+
+def is_elf(path):
+    with open(path, "rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def files_of(folder):
+    for place, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            yield os.path.join(place, name)
+
+
+class Tree:
+    """What the build installs, below `root`, without debugging symbols."""
+
+    def __init__(self, build, folder):
+        options = {option["name"]: option["value"] for option in json.loads(run("meson", "introspect", "--buildoptions", build))}
+        self.version = json.loads(run("meson", "introspect", "--projectinfo", build))["version"]
+        self.libdir = options["libdir"]
+        if os.path.isabs(self.libdir):
+            fail(f"{build} installs libraries into {self.libdir}; a package needs a libdir below the prefix")
+        run("meson", "install", "--no-rebuild", "--quiet", "-C", build, "--destdir", os.path.join(folder, "stage"))
+        self.root = os.path.join(folder, "stage", options["prefix"].lstrip("/"))
+        self.binaries = [path for path in files_of(self.root) if not os.path.islink(path) and is_elf(path)]
+        for path in self.binaries:
+            run(need("strip", "binutils"), "--strip-unneeded", path)
+
+
+# ---- Debian ----
+
+COPYRIGHT = """Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: Lockstep
+
+Files: *
+Copyright: the authors of Lockstep
+License: Apache-2.0
+ On Debian systems, the text of the Apache License, version 2.0, is in
+ /usr/share/common-licenses/Apache-2.0.
+"""
+
+MANUAL = """.TH LOCKSTEP 1 "" "Lockstep {version}"
+.SH NAME
+lockstep \\- {summary}
+.SH SYNOPSIS
+.B lockstep
+.I subcommand
+.RI [ options ]
+.SH DESCRIPTION
+{text}
+.SH SEE ALSO
+.B lockstep \\fIsubcommand\\fR \\-\\-help
+explains every option of a subcommand.
+"""
+
+
+def write(path, data, mode=0o644):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(data.encode() if isinstance(data, str) else data)
+    os.chmod(path, mode)
+
+
+def packed(text):
+    return gzip.compress(text.encode(), mtime=0)
+
+
+def shlibs(binaries, folder):
+    """The packages that have the libraries of these files, as a Depends field names them."""
+    write(os.path.join(folder, "shlibs", "debian", "control"), "Source: lockstep\n\nPackage: lockstep\nArchitecture: any\n")
+    lines = run(need("dpkg-shlibdeps", "dpkg-dev"), "-O", *("-e" + path for path in binaries),
+                cwd=os.path.join(folder, "shlibs"))
+    return re.search(r"^shlibs:Depends=(.*)$", lines, re.M)[1]
+
+
+def manual(tree):
+    text = run(os.path.join(tree.root, "bin", "lockstep"), "--help", env={"PATH": os.environ["PATH"]})
+    quoted = "\n".join("\\&" + line.replace("\\", "\\e").replace("-", "\\-") for line in text.splitlines())
+    return MANUAL.format(version=tree.version, summary=SUMMARY, text=".nf\n" + quoted + "\n.fi")
+
+
+def finish_package(root, name, fields, description, tree, out, extra=()):
+    """Adds what every Debian package has, and packs the tree."""
+    architecture = run("dpkg", "--print-architecture").strip()
+    documents = os.path.join(root, "usr", "share", "doc", name)
+    write(os.path.join(documents, "copyright"), COPYRIGHT)
+    write(os.path.join(documents, "changelog.gz"),
+          packed(f"lockstep ({tree.version}) unstable; urgency=medium\n\n  * CHANGELOG.md of the source says what is new.\n\n"
+                 f" -- {MAINTAINER}  {email.utils.formatdate(int(os.environ.get('SOURCE_DATE_EPOCH') or time.time()))}\n"))
+    for place, folders, names in os.walk(root):
+        os.chmod(place, 0o755)
+        for file in names:
+            path = os.path.join(place, file)
+            if not os.path.islink(path):
+                runs = file == "lockstep" and place.endswith("/bin") or "/libexec/" in path
+                os.chmod(path, 0o755 if runs else 0o644)
+    kibibytes = sum(os.lstat(path).st_size for path in files_of(root)) // 1024 + 1
+    control = [("Package", name), ("Version", tree.version), ("Architecture", architecture), ("Maintainer", MAINTAINER),
+               ("Installed-Size", kibibytes), *fields, ("Priority", "optional"), ("Description", description)]
+    sums = "".join(f"{hashlib.md5(open(path, 'rb').read()).hexdigest()}  {os.path.relpath(path, root)}\n"
+                   for path in files_of(root) if not os.path.islink(path))
+    for file, text in (("control", "".join(f"{key}: {value}\n" for key, value in control)), ("md5sums", sums), *extra):
+        write(os.path.join(root, "DEBIAN", file), text)
+    path = os.path.join(out, f"{name}_{tree.version}_{architecture}.deb")
+    run(need("dpkg-deb", "dpkg"), "--root-owner-group", "--build", root, path)
+    return path
+
+
+def make_deb(build, out):
+    """lockstep has all that runs, lockstep-dev what programs and plugins are compiled with."""
+    with tempfile.TemporaryDirectory(prefix="lockstep-deb-") as folder:
+        tree = Tree(build, folder)
+        run_time, development = os.path.join(folder, "lockstep"), os.path.join(folder, "lockstep-dev")
+        shutil.copytree(tree.root, os.path.join(run_time, "usr"), symlinks=True)
+        for path in ("include", f"{tree.libdir}/pkgconfig", f"{tree.libdir}/cmake", f"{tree.libdir}/liblockstep.so"):
+            target = os.path.join(development, "usr", path)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            os.rename(os.path.join(run_time, "usr", path), target)
+        write(os.path.join(run_time, "usr", "share", "man", "man1", "lockstep.1.gz"), packed(manual(tree)))
+        description = (f"{SUMMARY}\n Every distribution strategy, collective, transport and device is a plugin,\n"
+                       " chosen when the program starts. This package has the command, the library,\n"
+                       " plugins, models, and networks for simulations.")
+        made = [finish_package(
+            run_time, "lockstep",
+            [("Depends", shlibs(tree.binaries, folder)), ("Suggests", "dataset-fashion-mnist, lockstep-dev"), ("Section", "science")],
+            description, tree, out,
+            [("shlibs", f"liblockstep 0 lockstep (>= {tree.version})\n"), ("triggers", "activate-noawait ldconfig\n")])]
+        description = (f"{SUMMARY} - headers\n This package has what programs and plugins are compiled with: headers,\n"
+                       " and files for pkg-config and CMake.")
+        made.append(finish_package(development, "lockstep-dev", [("Depends", f"lockstep (= {tree.version})"), ("Section", "libdevel")],
+                                   description, tree, out))
+    return made
+
+
+# ---- Python ----
+
+def package_of(library):
+    """The Debian package of a library; its own name where nobody knows."""
+    if not shutil.which("dpkg-query"):
+        return library
+    done = subprocess.run(["dpkg-query", "-S", f"*/{library}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return done.stdout.split(":")[0].split(",")[0] or library
+
+
+def libraries_of(tree):
+    """{file: {"package": Debian's, "for": "command", "device-cpu" or "keras-files"}}, the C library left out."""
+    found = {}
+    for path in tree.binaries:
+        name = os.path.basename(path)
+        user = {"device-cpu.so": "device-cpu", "lockstep-keras-files": "keras-files"}.get(name, "command")
+        for library in re.findall(r"\(NEEDED\).*\[(.*)\]", run(need("readelf", "binutils"), "-d", path)):
+            if library.startswith(("libc.so", "libm.so", "libdl.so", "libpthread.so", "ld-linux", "liblockstep.so")):
+                continue
+            if library not in found or user == "command":
+                found[library] = {"package": package_of(library), "for": user}
+    return found
+
+
+def tag():
+    machine = os.uname().machine
+    return f"py3-none-linux_{machine}"
+
+
+def wheel_files(tree):
+    """(name in the wheel, data, mode) of all files. A wheel has no links: the library lies there once, under the name that programs
+    load, and the name that they are linked with is a script for the linker."""
+    own = os.path.join(SOURCE, "packaging", "python")
+    for name in ("__init__.py", "__main__.py"):
+        with open(os.path.join(own, name), encoding="utf-8") as file:
+            text = file.read()
+        yield f"lockstep/{name}", text.replace("@VERSION@", tree.version).replace("@LIBDIR@", tree.libdir).encode(), 0o644
+    yield "lockstep/libraries.json", json.dumps(libraries_of(tree), indent=1, sort_keys=True).encode(), 0o644
+    for path in files_of(tree.root):
+        name = os.path.relpath(path, tree.root)
+        if os.path.basename(path) == "liblockstep.so":
+            yield f"lockstep/prefix/{name}", b"/* GNU ld script */\nINPUT(-l:liblockstep.so.0)\n", 0o644
+        elif os.path.islink(path) or not os.path.basename(path).startswith("liblockstep.so."):
+            with open(path, "rb") as file:
+                yield f"lockstep/prefix/{name}", file.read(), os.stat(path).st_mode & 0o777
+
+
+def metadata(tree):
+    folder = f"lockstep-{tree.version}.dist-info"
+    with open(os.path.join(SOURCE, "LICENSE"), "rb") as file:
+        yield f"{folder}/LICENSE", file.read(), 0o644
+    yield f"{folder}/METADATA", (f"Metadata-Version: 2.1\nName: lockstep\nVersion: {tree.version}\nSummary: {SUMMARY}\n"
+                                 "License: Apache-2.0\nLicense-File: LICENSE\nRequires-Python: >=3.8\n").encode(), 0o644
+    yield f"{folder}/WHEEL", f"Wheel-Version: 1.0\nGenerator: lockstep\nRoot-Is-Purelib: false\nTag: {tag()}\n".encode(), 0o644
+    yield f"{folder}/entry_points.txt", b"[console_scripts]\nlockstep = lockstep:main\n", 0o644
+
+
+def make_wheel(build, out):
+    with tempfile.TemporaryDirectory(prefix="lockstep-wheel-") as folder:
+        tree = Tree(build, folder)
+        path = os.path.join(out, f"lockstep-{tree.version}-{tag()}.whl")
+        record = []
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            def add(name, data, mode):
+                entry = zipfile.ZipInfo(name, OLDEST)
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                entry.external_attr = (0o100000 | mode) << 16
+                archive.writestr(entry, data)
+            for name, data, mode in [*wheel_files(tree), *metadata(tree)]:
+                add(name, data, mode)
+                digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+                record.append(f"{name},sha256={digest},{len(data)}\n")
+            name = f"lockstep-{tree.version}.dist-info/RECORD"
+            add(name, "".join(record) + f"{name},,\n", 0o644)
+    return [path]
+
+
+# ---- PEP 517 ----
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    """pip wheel . ; --config-settings build=FOLDER takes a build that is there."""
+    build = (config_settings or {}).get("build") or build_source()
+    return os.path.basename(make_wheel(os.path.abspath(build), wheel_directory)[0])
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    """The files that git knows."""
+    version = re.search(r"version: '([^']+)'", open(os.path.join(SOURCE, "meson.build"), encoding="utf-8").read())[1]
+    names = run("git", "-C", SOURCE, "ls-files").splitlines()
+    path = os.path.join(sdist_directory, f"lockstep-{version}.tar.gz")
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as archive:
+        for name in names:
+            archive.add(os.path.join(SOURCE, name), f"lockstep-{version}/{name}")
+        text = f"Metadata-Version: 2.1\nName: lockstep\nVersion: {version}\nSummary: {SUMMARY}\n".encode()
+        entry = tarfile.TarInfo(f"lockstep-{version}/PKG-INFO")
+        entry.size = len(text)
+        archive.addfile(entry, io.BytesIO(text))
+    return os.path.basename(path)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="tools/package", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=("deb", "wheel"))
+    parser.add_argument("--build", metavar="FOLDER", help="a build folder of meson; default: build-package/, which is built")
+    parser.add_argument("--out", metavar="FOLDER", default=".", help="where the packages go; default: here")
+    arguments = parser.parse_args()
+    os.makedirs(arguments.out, exist_ok=True)
+    build = os.path.abspath(arguments.build) if arguments.build else build_source()
+    if not os.path.isdir(os.path.join(build, "meson-info")):
+        fail(f"{build} is not a build folder of meson")
+    for path in (make_deb if arguments.kind == "deb" else make_wheel)(build, os.path.abspath(arguments.out)):
+        print(path)
+
+
+if __name__ == "__main__":
+    main()
