@@ -30,6 +30,7 @@
 // Zero, in a field of options in which 0 stands for a default: a number that no such field takes.
 #define LS_ZERO (UINT64_C(1) << 63)
 
+// A layer with its options. The macros below fill it in.
 struct ls_layer {
     const char *class_name; // "Dense"
     const char *name; // NULL: dense, dense_1, ... as Keras counts
@@ -39,7 +40,7 @@ struct ls_layer {
 
     // "he_normal", or with options "random_uniform:minval=-0.1,maxval=0.1".
     const char *kernel_initializer;
-    const char *bias_initializer;
+    const char *bias_initializer; // likewise, of the bias
     const char *depthwise_initializer, *pointwise_initializer; // depthwise, separable convolutions
     const char *embeddings_initializer; // Embedding
     const char *kernel_regularizer, *bias_regularizer; // "l2", "l1_l2:l1=1e-5,l2=1e-4"
@@ -51,15 +52,15 @@ struct ls_layer {
 
     // Convolutions. One number sets rows and columns; *_columns overrides it for the columns.
     int64_t filters;
-    int64_t kernel_size, kernel_columns;
+    int64_t kernel_size, kernel_columns; // rows and columns
     int64_t strides, strides_columns; // also pooling, where 0 means pool_size
-    int64_t dilation_rate, dilation_columns;
+    int64_t dilation_rate, dilation_columns; // rows and columns
     int64_t groups; // also GroupNormalization (default 32)
     int64_t depth_multiplier; // DepthwiseConv2D, SeparableConv2D
     const char *padding; // "valid" (default), "same", Conv1D also "causal"; also pooling
     const char *data_format; // "channels_last" (default)
 
-    int64_t pool_size, pool_columns;
+    int64_t pool_size, pool_columns; // pooling: rows and columns, as kernel_size
 
     int64_t
         border[4]; // ZeroPadding2D, Cropping2D: rows above, below, columns left, right; 1D: steps
@@ -78,7 +79,7 @@ struct ls_layer {
 
     // MultiHeadAttention, which is called on query, value and, if it is another tensor, key.
     int64_t num_heads, key_dim, value_dim;
-    double dropout;
+    double dropout; // of the attention scores
     bool causal; // Keras's use_causal_mask=True, of all its calls
 
     double rate; // Dropout, SpatialDropout2D
@@ -93,7 +94,7 @@ struct ls_layer {
     double momentum, epsilon;
     bool no_scale, no_center; // Keras's scale=False, center=False
     bool synchronized; // statistics of the whole batch, not of each replica's share
-    const char *gamma_initializer, *beta_initializer;
+    const char *gamma_initializer, *beta_initializer; // as kernel_initializer
 };
 
 // The comment behind each macro names its positional arguments, which precede the named ones. The
@@ -112,21 +113,21 @@ struct ls_layer {
 #define LS_SEPARABLE_CONV2D(...) {.class_name = "SeparableConv2D", .filters = __VA_ARGS__}      // filters, kernel_size
 #define LS_MAX_POOLING2D(...) {.class_name = "MaxPooling2D", .pool_size = __VA_ARGS__}          // pool_size
 #define LS_AVERAGE_POOLING2D(...) {.class_name = "AveragePooling2D", .pool_size = __VA_ARGS__}  // pool_size
-#define LS_GLOBAL_AVERAGE_POOLING2D(...) {.class_name = "GlobalAveragePooling2D", __VA_ARGS__}
-#define LS_GLOBAL_MAX_POOLING2D(...) {.class_name = "GlobalMaxPooling2D", __VA_ARGS__}
+#define LS_GLOBAL_AVERAGE_POOLING2D(...) {.class_name = "GlobalAveragePooling2D", __VA_ARGS__}  // none
+#define LS_GLOBAL_MAX_POOLING2D(...) {.class_name = "GlobalMaxPooling2D", __VA_ARGS__}          // none
 #define LS_UP_SAMPLING2D(...) {.class_name = "UpSampling2D", .size = __VA_ARGS__}               // size
 #define LS_ZERO_PADDING2D(...) {.class_name = "ZeroPadding2D", .border = {__VA_ARGS__}}         // above, below, left, right
 #define LS_CROPPING2D(...) {.class_name = "Cropping2D", .border = {__VA_ARGS__}}                // above, below, left, right
 #define LS_MAX_POOLING1D(...) {.class_name = "MaxPooling1D", .pool_size = __VA_ARGS__}          // pool_size
 #define LS_AVERAGE_POOLING1D(...) {.class_name = "AveragePooling1D", .pool_size = __VA_ARGS__}  // pool_size
-#define LS_GLOBAL_AVERAGE_POOLING1D(...) {.class_name = "GlobalAveragePooling1D", __VA_ARGS__}
-#define LS_GLOBAL_MAX_POOLING1D(...) {.class_name = "GlobalMaxPooling1D", __VA_ARGS__}
+#define LS_GLOBAL_AVERAGE_POOLING1D(...) {.class_name = "GlobalAveragePooling1D", __VA_ARGS__}  // none
+#define LS_GLOBAL_MAX_POOLING1D(...) {.class_name = "GlobalMaxPooling1D", __VA_ARGS__}          // none
 #define LS_UP_SAMPLING1D(...) {.class_name = "UpSampling1D", .size = __VA_ARGS__}               // size
 #define LS_ZERO_PADDING1D(...) {.class_name = "ZeroPadding1D", .border = {__VA_ARGS__}}         // before, after
 #define LS_CROPPING1D(...) {.class_name = "Cropping1D", .border = {__VA_ARGS__}}                // before, after
 #define LS_REPEAT_VECTOR(...) {.class_name = "RepeatVector", .n = __VA_ARGS__}                  // n
-#define LS_IDENTITY(...) {.class_name = "Identity", __VA_ARGS__}
-#define LS_FLATTEN(...) {.class_name = "Flatten", __VA_ARGS__}
+#define LS_IDENTITY(...) {.class_name = "Identity", __VA_ARGS__}                                // none
+#define LS_FLATTEN(...) {.class_name = "Flatten", __VA_ARGS__}                                  // none
 #define LS_RESHAPE(...) {.class_name = "Reshape", .shape = {__VA_ARGS__}}                       // sizes
 #define LS_PERMUTE(...) {.class_name = "Permute", .shape = {__VA_ARGS__}}                       // dimensions, from 1
 #define LS_DROPOUT(...) {.class_name = "Dropout", .rate = __VA_ARGS__}                          // rate
@@ -134,25 +135,25 @@ struct ls_layer {
 #define LS_GAUSSIAN_NOISE(...) {.class_name = "GaussianNoise", .stddev = __VA_ARGS__}           // stddev
 #define LS_RESCALING(...) {.class_name = "Rescaling", .scale = __VA_ARGS__}                     // scale, offset
 #define LS_ACTIVATION(...) {.class_name = "Activation", .activation = __VA_ARGS__}              // activation
-#define LS_RELU(...) {.class_name = "ReLU", __VA_ARGS__}
-#define LS_PRELU(...) {.class_name = "PReLU", __VA_ARGS__}
+#define LS_RELU(...) {.class_name = "ReLU", __VA_ARGS__}                                        // none
+#define LS_PRELU(...) {.class_name = "PReLU", __VA_ARGS__}                                      // none
 #define LS_LEAKY_RELU(...) {.class_name = "LeakyReLU", .negative_slope = __VA_ARGS__}           // negative_slope
 #define LS_ELU(...) {.class_name = "ELU", .alpha = __VA_ARGS__}                                 // alpha
-#define LS_SOFTMAX(...) {.class_name = "Softmax", __VA_ARGS__}
-#define LS_BATCH_NORMALIZATION(...) {.class_name = "BatchNormalization", __VA_ARGS__}
-#define LS_LAYER_NORMALIZATION(...) {.class_name = "LayerNormalization", __VA_ARGS__}
+#define LS_SOFTMAX(...) {.class_name = "Softmax", __VA_ARGS__}                                  // none
+#define LS_BATCH_NORMALIZATION(...) {.class_name = "BatchNormalization", __VA_ARGS__}           // none
+#define LS_LAYER_NORMALIZATION(...) {.class_name = "LayerNormalization", __VA_ARGS__}           // none
 #define LS_GROUP_NORMALIZATION(...) {.class_name = "GroupNormalization", .groups = __VA_ARGS__} // groups
 #define LS_EMBEDDING(...) {.class_name = "Embedding", .input_dim = __VA_ARGS__}                 // input_dim, output_dim
-// On several symbols, in functional models.
+// On several symbols, in functional models; the comments say what is computed.
 #define LS_MULTI_HEAD_ATTENTION(...) {.class_name = "MultiHeadAttention", .num_heads = __VA_ARGS__} // num_heads, key_dim
-#define LS_ADD(...) {.class_name = "Add", __VA_ARGS__}
-#define LS_SUBTRACT(...) {.class_name = "Subtract", __VA_ARGS__}
-#define LS_MULTIPLY(...) {.class_name = "Multiply", __VA_ARGS__}
-#define LS_AVERAGE(...) {.class_name = "Average", __VA_ARGS__}
-#define LS_MAXIMUM(...) {.class_name = "Maximum", __VA_ARGS__}
-#define LS_MINIMUM(...) {.class_name = "Minimum", __VA_ARGS__}
+#define LS_ADD(...) {.class_name = "Add", __VA_ARGS__}                                          // of all inputs
+#define LS_SUBTRACT(...) {.class_name = "Subtract", __VA_ARGS__}                                // the second from the first
+#define LS_MULTIPLY(...) {.class_name = "Multiply", __VA_ARGS__}                                // of all inputs
+#define LS_AVERAGE(...) {.class_name = "Average", __VA_ARGS__}                                  // of all inputs
+#define LS_MAXIMUM(...) {.class_name = "Maximum", __VA_ARGS__}                                  // of all inputs
+#define LS_MINIMUM(...) {.class_name = "Minimum", __VA_ARGS__}                                  // of all inputs
 #define LS_CONCATENATE(...) {.class_name = "Concatenate", __VA_ARGS__}                          // along the last axis
-#define LS_END {.class_name = 0}
+#define LS_END {.class_name = 0}                                                                // behind the last layer of an array
 // clang-format on
 
 #endif

@@ -48,7 +48,8 @@
 
 // In front of calls that the library exports, and of inline functions in front of such calls.
 #define LS_CALL LS_API LS_MUST_CHECK enum ls_status
-#define LS_INLINE_CALL LS_MUST_CHECK static inline enum ls_status
+#define LS_INLINE_CALL \
+    LS_MUST_CHECK static inline enum ls_status // the same for an inline function in front of such a call
 
 #ifdef __cplusplus
 extern "C" {
@@ -96,21 +97,24 @@ struct ls_listed_device {
 // be NULL. The list and its texts last until ls_free_list.
 LS_CALL ls_list_plugins(const char *plugin_path, const struct ls_listed_plugin **out,
                         size_t *count);
+// The same of devices.
 LS_CALL ls_list_devices(const char *plugin_path, const struct ls_listed_device **out,
                         size_t *count);
 LS_API void ls_free_list(const void *list); // takes NULL
 
 // ---- A run: strategy, device, replicas ----
 
+// Who trains: a strategy with its plugins, a device, and the replicas. Models belong to a run.
 struct ls_run;
 
+// What ls_run_open takes.
 struct ls_run_options {
     const char
         *strategy; // "ring", "mirrored:collective=ring", ...; NULL: one-device, mirrored for more
     const char *device; // "cpu", "reference", ...; NULL: the best there is
     uint32_t replicas; // 0: every GPU, or one on the CPU
     uint32_t threads; // per replica; 0: cores / replicas, at least one
-    uint64_t seed;
+    uint64_t seed; // of first weights, the order of examples, dropout; 0 is a seed like others
     // The longest wait for a peer, and the longest call of a collective's build_schedule. A call of build_schedule that does not return ends the process with exit code 5, because nothing else can
     // stop it. 0: 60.
     double deadline_seconds;
@@ -132,6 +136,8 @@ struct ls_run_options {
     const char *wire; // what gradients travel as: "bfloat16", "float16"; NULL: "float32"
 };
 
+// Opens the plugins that the options name. Models, and what is opened for this run, are closed before
+// it. `options` NULL: all defaults.
 LS_CALL ls_run_open_sized(const struct ls_run_options *options, size_t bytes, struct ls_run **out);
 LS_INLINE_CALL ls_run_open(const struct ls_run_options *options, struct ls_run **out)
 {
@@ -145,6 +151,7 @@ LS_API void ls_run_interrupt(struct ls_run *run);
 
 // ---- Data ----
 
+// Examples: a split of a dataset, arrays of the program, or what a generator makes.
 struct ls_data;
 
 // One split ("train", "test", "validation") of a dataset by name: "fashion-mnist",
@@ -164,8 +171,8 @@ struct ls_array {
     // As NumPy names them: "bool", "uint8", "int32", "int64", "float32", "float64".
     const char *dtype;
     uint32_t ndims; // at least 1: the first dimension is that of the examples
-    int64_t dims[LS_ARRAY_DIMS];
-    const void *values;
+    int64_t dims[LS_ARRAY_DIMS]; // sizes of the dimensions, outermost first
+    const void *values; // all of them, one after the other
 };
 // Data from memory: an array for each input of the model (at most 8), in the order of its inputs,
 // and one of targets (NULL: none; such data cannot be trained on or evaluated). All have the same
@@ -189,7 +196,7 @@ struct ls_generator {
     // What one example has: arrays without the dimension of the examples (ndims 0: a single value)
     // and without values, of uint8, int32 or float32. As in ls_data_from_memory otherwise.
     const struct ls_array *inputs;
-    uint32_t input_count;
+    uint32_t input_count; // of `inputs`; 1 to 8
     const struct ls_array *target; // NULL: none
     uint32_t classes; // the target is one of 0 to classes - 1; 0: numbers
     uint64_t examples; // of an epoch; 0: not known
@@ -226,10 +233,11 @@ LS_INLINE_CALL ls_data_from_generator(const struct ls_generator *generator, stru
 // Takes NULL. Its memory is freed when no model goes on training on it: a model lets go of it at the
 // next fit with other data, at ls_compile, ls_load_weights and ls_model_close.
 LS_API void ls_data_close(struct ls_data *data);
-LS_API uint64_t ls_data_count(const struct ls_data *data);
+LS_API uint64_t ls_data_count(const struct ls_data *data); // examples
 
 // ---- Models ----
 
+// Layers with their weights; after ls_compile with an optimizer, a loss and metrics.
 struct ls_model;
 
 // From an array of layers (see layers.h) that ends with LS_END. `name` NULL: "sequential".
@@ -295,6 +303,7 @@ LS_CALL ls_model_open(struct ls_run *run, const char *name, const struct ls_data
 // Takes NULL. In a callback of a fit of this model it logs an error and does nothing.
 LS_API void ls_model_close(struct ls_model *model);
 
+// What ls_compile takes.
 struct ls_compile_options {
     // NULL in the first three: that of the model's file (compile_config), which is logged; else as
     // said here.
@@ -372,6 +381,7 @@ struct ls_checkpoint_options {
     uint32_t resume;
 };
 
+// What ls_fit takes.
 struct ls_fit_options {
     // The ends of an epoch after which to end; 0: 1, or with `steps` no limit; LS_ZERO: nothing is
     // trained.
@@ -396,7 +406,7 @@ struct ls_fit_options {
     // How much examples of a class count in the loss, "0:1.0,1:2.5"; others count once. NULL: all do.
     const char *class_weight;
     const struct ls_callbacks *callbacks; // an array of `callback_count`; NULL: none
-    uint32_t callback_count;
+    uint32_t callback_count; // of `callbacks`
     const struct ls_checkpoint_options *checkpoints; // NULL: none are written
 };
 // Trains on from where the model is: weights, optimizer and the order of examples continue, so fits
@@ -431,9 +441,10 @@ LS_INLINE_CALL ls_fit(struct ls_model *model, struct ls_data *train,
                         sizeof(struct ls_checkpoint_options));
 }
 
+// What ls_evaluate found.
 struct ls_scores {
-    uint64_t examples;
-    double seconds;
+    uint64_t examples; // that were evaluated
+    double seconds; // that it took
     struct ls_metrics metrics; // "loss", "accuracy"
 };
 // Loss and metrics, means over the examples; `batch` as in fit (0: 64 per replica).
@@ -456,6 +467,7 @@ LS_API uint64_t ls_model_output_elements(const struct ls_model *model); // float
 // be several fits, which are as one.
 LS_API const float *ls_fit_losses(const struct ls_model *model, size_t *count);
 
+// One entry for each epoch in which a step was done.
 LS_API const struct ls_epoch *ls_fit_epochs(const struct ls_model *model, size_t *count);
 
 // A table like Keras's.
@@ -465,6 +477,7 @@ LS_API void ls_model_summary(const struct ls_model *model, FILE *out);
 // was done. In a callback of the model's own fit they may be read and set on the main thread, while
 // the replicas rest: not in on_train_batch_end.
 LS_API uint32_t ls_variable_count(const struct ls_model *model);
+// Name, shape and kind of variable `index`, from 0.
 LS_CALL ls_variable_describe(const struct ls_model *model, uint32_t index, struct ls_variable *out);
 LS_CALL ls_get_variable(struct ls_model *model, uint32_t index, float *out); // `elements` of them
 // All replicas have the values before the next step. The optimizer's state stays.
@@ -476,6 +489,7 @@ LS_CALL ls_set_variable(struct ls_model *model, uint32_t index, const float *val
 // named layer/variable; what all names have in front (the model's name) and Keras 2's ":0" are
 // left out when they are read.
 LS_CALL ls_load_weights(struct ls_model *model, const char *path);
+// The same for writing: the suffix says the format.
 LS_CALL ls_save_weights(struct ls_model *model, const char *path);
 
 // A compiled model with the state of its optimizer, to go on from later (docs/checkpoints.md has
@@ -483,6 +497,7 @@ LS_CALL ls_save_weights(struct ls_model *model, const char *path);
 // optimizer: LS_BAD_INPUT, LS_USAGE otherwise. Then fits go on as if the model had never been
 // saved.
 LS_CALL ls_model_save(struct ls_model *model, const char *path);
+// Goes on from a file that ls_model_save has written, as said there.
 LS_CALL ls_model_load(struct ls_model *model, const char *path);
 
 #ifdef __cplusplus

@@ -20,15 +20,16 @@
 extern "C" {
 #endif
 
-struct ls_model;
+struct ls_model; // what is trained; a program closes it
 
 // ---- Metrics ----
 
 #define LS_METRICS 16 // the most in one struct ls_metrics
 
+// One value with its name.
 struct ls_metric {
     const char *name; // as Keras has it: "accuracy"; lasts as long as the process
-    double value;
+    double value; // NaN where nothing was counted
     uint32_t upwards; // 1: more is better, as of accuracies; 0: less is, as of losses
     uint32_t reserved;
 };
@@ -36,10 +37,11 @@ struct ls_metric {
 // In the order in which they are shown: "loss", the metrics that ls_compile was given, and after a
 // validation the same of its data: "val_loss", "val_accuracy".
 struct ls_metrics {
-    uint32_t count;
-    struct ls_metric list[LS_METRICS];
+    uint32_t count; // of entries of `list` that are used
+    struct ls_metric list[LS_METRICS]; // the values
 };
 
+// What is known of an epoch when its steps are done.
 struct ls_epoch {
     uint64_t epoch; // from 1 in each fit
     uint64_t steps,
@@ -56,19 +58,19 @@ struct ls_epoch {
 
 // How far a fit is. Borrowed for the call; counts are of this fit.
 struct ls_fit_state {
-    struct ls_model *model;
+    struct ls_model *model; // that is trained
     uint64_t epochs, steps; // that the fit will do, unless it ends early
     // Of the epoch under way when it is complete; in on_train_begin, of a pass over all the data.
     uint64_t epoch_steps;
     uint32_t asynchronous; // 1: the replicas of this strategy do not wait for each other
-    uint64_t steps_done;
+    uint64_t steps_done; // until now
     // The epoch under way: its number, its steps and examples so far, and its metrics, which are
     // means over these examples (NaN before the first step). `seconds` and `learning_rate` are set
     // when its steps are done.
     struct ls_epoch epoch;
     // The last step alone.
     uint64_t step_examples;
-    struct ls_metrics step_metrics;
+    struct ls_metrics step_metrics; // means over these examples
     enum ls_status status; // in on_train_end: what ls_fit is about to return
 };
 
@@ -120,6 +122,7 @@ struct ls_callbacks {
     // There is no on_epoch_end if a step of the epoch fails, or if it ends before its first step.
     // [main thread]
     enum ls_status (*on_epoch_begin)(void *context, const struct ls_fit_state *state);
+    // After the validation of the epoch, if there is one. [main thread]
     enum ls_status (*on_epoch_end)(void *context, const struct ls_fit_state *state);
 
     // A segment is a number of consecutive steps that the replicas do on their own; before and
@@ -129,6 +132,7 @@ struct ls_callbacks {
     // on_segment_end is called if the segment began, also when a step failed. [main thread]
     enum ls_status (*on_segment_begin)(void *context, const struct ls_fit_state *state,
                                        uint64_t *steps);
+    // Likewise, after the segment. [main thread]
     enum ls_status (*on_segment_end)(void *context, const struct ls_fit_state *state);
 
     // All replicas have done a step. They may be in later ones: a device that computes beside its
@@ -139,25 +143,27 @@ struct ls_callbacks {
     // goes on from it. `out` is borrowed until the next call; what load_state is given, for the
     // call. [main thread]
     enum ls_status (*save_state)(void *context, struct ls_callback_state *out);
+    // Gives back what save_state had given. [main thread]
     enum ls_status (*load_state)(void *context, const struct ls_callback_state *state);
 
     // Around the validation of an epoch. In on_test_end state->epoch.metrics has its results; there
     // is none if the validation failed or was interrupted. [main thread]
     enum ls_status (*on_test_begin)(void *context, const struct ls_fit_state *state);
+    // Likewise, after the validation. [main thread]
     enum ls_status (*on_test_end)(void *context, const struct ls_fit_state *state);
 };
 
 // ---- Variables ----
 
-#define LS_VARIABLE_DIMS 6
+#define LS_VARIABLE_DIMS 6 // the most dimensions of a variable
 
 // A weight of a model, in the shape and order of elements that Keras gives it.
 struct ls_variable {
     const char *name; // as in a file of weights, "conv2d/kernel"; lasts until ls_compile
-    uint32_t ndims;
+    uint32_t ndims; // dimensions
     uint32_t trained; // 1: gradients change it; 0: a moving statistic, or frozen
-    int64_t dims[LS_VARIABLE_DIMS];
-    uint64_t elements;
+    int64_t dims[LS_VARIABLE_DIMS]; // their sizes
+    uint64_t elements; // values: the product of the dimensions
 };
 
 // ---- Plugins ----
@@ -168,17 +174,23 @@ struct ls_callback; // each plugin's own: `state_bytes` of zeroed memory
 struct ls_fit_calls {
     uint32_t struct_size;
     uint32_t reserved;
+    // ls_metric_value
     double (*metric_value)(const struct ls_metrics *metrics, const char *name);
-    void (*stop_training)(struct ls_model *model);
-    double (*learning_rate)(const struct ls_model *model);
-    enum ls_status (*set_learning_rate)(struct ls_model *model, double rate);
-    uint32_t (*variable_count)(const struct ls_model *model);
+    void (*stop_training)(struct ls_model *model); // ls_stop_training
+    double (*learning_rate)(const struct ls_model *model); // ls_learning_rate
+    enum ls_status (*set_learning_rate)(struct ls_model *model,
+                                        double rate); // ls_set_learning_rate
+    uint32_t (*variable_count)(const struct ls_model *model); // ls_variable_count
+    // ls_variable_describe
     enum ls_status (*variable_describe)(const struct ls_model *model, uint32_t index,
                                         struct ls_variable *out);
+    // ls_get_variable
     enum ls_status (*get_variable)(struct ls_model *model, uint32_t index, float *out);
+    // ls_set_variable
     enum ls_status (*set_variable)(struct ls_model *model, uint32_t index, const float *values);
 };
 
+// The table of a callback plugin.
 struct ls_callback_interface {
     uint32_t struct_size;
     uint32_t reserved;

@@ -52,7 +52,7 @@ struct ls_collective_call {
     uint32_t rank; // 0 .. world - 1
     uint32_t world; // at least 1
     uint32_t root; // of broadcast and reduce; else 0
-    uint32_t element_bytes;
+    uint32_t element_bytes; // size of an element
     uint64_t count; // elements, may be 0
     // The host of each rank, `world` numbers; hosts are numbered from 0 in the order in which ranks
     // first name them. NULL: unknown. What cannot be done with ranks spread like that is
@@ -69,10 +69,10 @@ enum ls_range_buffer {
 
 // `count` elements from element `offset` of a buffer.
 struct ls_range {
-    uint32_t buffer;
+    uint32_t buffer; // enum ls_range_buffer
     uint32_t reserved;
-    uint64_t offset;
-    uint64_t count;
+    uint64_t offset; // in elements
+    uint64_t count; // elements
 };
 
 enum ls_step_kind {
@@ -83,12 +83,13 @@ enum ls_step_kind {
     LS_STEP_COPY = 5, // range = from, on this rank
 };
 
+// One action of a rank within a round.
 struct ls_step {
     uint32_t struct_size;
     uint32_t kind; // enum ls_step_kind
     uint32_t peer; // a rank other than this one; 0 where there is none
     uint32_t reserved;
-    struct ls_range range;
+    struct ls_range range; // what is sent, received, reduced into or copied to
     struct ls_range from; // of reduce and copy; as long as `range`
 };
 
@@ -99,7 +100,9 @@ struct ls_schedule {
     uint32_t struct_size;
     uint32_t reserved;
     void *context; // the host's own
+    // Appends a step to the round under way.
     int32_t (*add)(struct ls_schedule *schedule, const struct ls_step *step);
+    // The next step belongs to the next round.
     int32_t (*end_round)(struct ls_schedule *schedule);
     // This rank needs `count` elements of scratch.
     int32_t (*scratch)(struct ls_schedule *schedule, uint64_t count);
@@ -112,12 +115,13 @@ struct ls_collective; // one rank's; each plugin's own: `state_bytes` of zeroed 
 // A rank of this process.
 struct ls_collective_member {
     uint32_t struct_size;
-    uint32_t rank;
+    uint32_t rank; // 0 .. world - 1
     const struct ls_device_interface *ops; // in the size of the host's headers
     struct ls_device *device; // whose memory holds the buffers; NULL: host memory
     void *stream; // of `device`: all operations are put there, in order. NULL: host memory
 };
 
+// What a native collective is opened with.
 struct ls_collective_config {
     uint32_t struct_size;
     uint32_t world; // ranks of the whole job
@@ -131,6 +135,7 @@ struct ls_collective_config {
     // and gets those of all ranks, in the order of the ranks. Blocks; LS_PEER_LOST after the
     // deadline. Only in `open`.
     void *context;
+    // As said above `context`.
     int32_t (*exchange)(void *context, const void *own, uint64_t bytes, void *all);
 };
 
@@ -138,14 +143,15 @@ struct ls_collective_config {
 struct ls_collective_run {
     uint32_t struct_size;
     uint32_t operation; // enum ls_collective_operation
-    uint32_t dtype;
+    uint32_t dtype; // enum ls_dtype
     uint32_t reduction; // enum ls_reduction; a mean is rounded once
-    uint32_t root;
+    uint32_t root; // of broadcast and reduce; else 0
     uint32_t reserved;
-    void *buffer;
+    void *buffer; // input when the operation begins, output when it has ended
     uint64_t count; // elements of the whole buffer, may be 0
 };
 
+// The table of a collective plugin. It has `build_schedule`, or the functions of a native collective.
 struct ls_collective_interface {
     uint32_t struct_size;
     uint32_t operations; // bit i: enum ls_collective_operation i; all-reduce is required
@@ -166,7 +172,7 @@ struct ls_collective_interface {
     uint32_t scope; // enum ls_transport_scope: the widest it serves
     uint32_t one_rank_a_device; // 1: no two ranks may be on one physical device
     uint32_t capturable; // 1: `run` only puts work on the stream, so that a device may record it
-    uint32_t reserved2;
+    uint32_t reserved2; // zero
     uint64_t state_bytes; // of struct ls_collective
 
     // collectives[i], zeroed, is to be members[i]. When it fails, nothing is left open.
@@ -226,12 +232,14 @@ static inline uint64_t ls_divisor_near_root(uint64_t world)
     return divisor;
 }
 
+// `count` elements of the data buffer from element `offset`.
 static inline struct ls_range ls_data_range(uint64_t offset, uint64_t count)
 {
     struct ls_range range = {LS_BUFFER_DATA, 0, offset, count};
     return range;
 }
 
+// The same of the scratch buffer.
 static inline struct ls_range ls_scratch_range(uint64_t offset, uint64_t count)
 {
     struct ls_range range = {LS_BUFFER_SCRATCH, 0, offset, count};
@@ -244,6 +252,7 @@ static inline struct ls_range ls_chunk(const struct ls_collective_call *call, ui
     return ls_part(ls_data_range(0, call->count), index % call->world, call->world);
 }
 
+// Appends a step of any kind; the functions below are for one kind each.
 static inline int32_t ls_add_step(struct ls_schedule *schedule, uint32_t kind, uint32_t peer,
                                   struct ls_range range, struct ls_range from)
 {
@@ -251,39 +260,46 @@ static inline int32_t ls_add_step(struct ls_schedule *schedule, uint32_t kind, u
     return schedule->add(schedule, &step);
 }
 
+// Sends `range` to rank `peer`.
 static inline int32_t ls_send(struct ls_schedule *schedule, uint32_t peer, struct ls_range range)
 {
     return ls_add_step(schedule, LS_STEP_SEND, peer, range, ls_data_range(0, 0));
 }
 
+// Receives `range` from rank `peer`.
 static inline int32_t ls_receive(struct ls_schedule *schedule, uint32_t peer, struct ls_range range)
 {
     return ls_add_step(schedule, LS_STEP_RECEIVE, peer, range, ls_data_range(0, 0));
 }
 
+// Receives from rank `peer` and reduces into `range`.
 static inline int32_t ls_receive_and_reduce(struct ls_schedule *schedule, uint32_t peer,
                                             struct ls_range range)
 {
     return ls_add_step(schedule, LS_STEP_RECEIVE_AND_REDUCE, peer, range, ls_data_range(0, 0));
 }
 
+// Reduces `from` into `range` on this rank.
 static inline int32_t ls_reduce(struct ls_schedule *schedule, struct ls_range range,
                                 struct ls_range from)
 {
     return ls_add_step(schedule, LS_STEP_REDUCE, 0, range, from);
 }
 
+// Copies `from` to `range` on this rank.
 static inline int32_t ls_copy(struct ls_schedule *schedule, struct ls_range range,
                               struct ls_range from)
 {
     return ls_add_step(schedule, LS_STEP_COPY, 0, range, from);
 }
 
+// Ends the round: steps of one round run side by side, rounds one after the other.
 static inline int32_t ls_end_round(struct ls_schedule *schedule)
 {
     return schedule->end_round(schedule);
 }
 
+// Asks for `count` elements of scratch.
 static inline int32_t ls_scratch(struct ls_schedule *schedule, uint64_t count)
 {
     return schedule->scratch(schedule, count);

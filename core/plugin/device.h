@@ -42,7 +42,7 @@
 extern "C" {
 #endif
 
-#define LS_MAX_DIMS 6
+#define LS_MAX_DIMS 6 // the most dimensions of a tensor
 #define LS_ALIGNMENT 64 // of every tensor and flat buffer, in bytes
 
 // ---- Memory ----
@@ -54,22 +54,25 @@ struct ls_buffer;
 // A place in memory: `offset` bytes from the start of `buffer`. With `buffer` NULL it is a place in
 // host memory, and `offset` is its address; both NULL and 0: nowhere.
 struct ls_memory {
-    struct ls_buffer *buffer;
-    uint64_t offset;
+    struct ls_buffer *buffer; // NULL: host memory
+    uint64_t offset; // in bytes
 };
 
+// The place `bytes` behind this one.
 static inline struct ls_memory ls_memory_at(struct ls_memory memory, uint64_t bytes)
 {
     memory.offset += bytes;
     return memory;
 }
 
+// The beginning of a buffer.
 static inline struct ls_memory ls_memory_of(struct ls_buffer *buffer)
 {
     struct ls_memory memory = {buffer, 0};
     return memory;
 }
 
+// The place in host memory that has this address.
 static inline struct ls_memory ls_host_memory(const void *address)
 {
     struct ls_memory memory = {0, (uint64_t)(uintptr_t)address};
@@ -82,11 +85,13 @@ static inline void *ls_address(struct ls_memory memory)
     return (void *)((uintptr_t)memory.buffer + (uintptr_t)memory.offset);
 }
 
+// 1: nowhere.
 static inline int ls_memory_is_null(struct ls_memory memory)
 {
     return !memory.buffer && !memory.offset;
 }
 
+// 1: the same place.
 static inline int ls_memory_is_same(struct ls_memory one, struct ls_memory other)
 {
     return one.buffer == other.buffer && one.offset == other.offset;
@@ -105,17 +110,18 @@ enum ls_layout_kind {
 // own layout is zero, and every kernel keeps it zero: it writes the padding of an output too, whose
 // memory may hold anything before.
 struct ls_layout {
-    uint32_t kind;
+    uint32_t kind; // enum ls_layout_kind
     uint32_t reserved;
     uint64_t bytes; // of the whole tensor, padding included
-    uint64_t words[14];
+    uint64_t words[14]; // the device's own
 };
 
+// Type, shape and layout of a tensor.
 struct ls_tensor_desc {
-    uint32_t dtype;
-    uint32_t ndims;
-    int64_t dims[LS_MAX_DIMS];
-    struct ls_layout layout;
+    uint32_t dtype; // enum ls_dtype
+    uint32_t ndims; // dimensions
+    int64_t dims[LS_MAX_DIMS]; // their sizes, outermost first
+    struct ls_layout layout; // how the elements lie in memory
 };
 
 // ---- Operations ----
@@ -124,7 +130,7 @@ struct ls_tensor_desc {
 // `prepare` answers in `saved_bytes` for the forward operation (its dims are not read; 0 bytes:
 // nothing to keep); its content is the device's own.
 enum ls_op {
-    LS_OP_NONE = 0,
+    LS_OP_NONE = 0, // no operation
     // x (B,H,W,C), w (KH,KW,C/groups,F), [b (F)] -> y (B,OH,OW,F)
     LS_OP_CONV2D = 1,
     // dy, w -> dx
@@ -405,12 +411,12 @@ enum ls_op {
 
 // Element-wise functions; they travel as uint32_t.
 enum ls_activation {
-    LS_LINEAR = 0,
+    LS_LINEAR = 0, // x
     LS_RELU = 1, // max(x, 0)
     LS_LEAKY_RELU = 2, // x if x > 0, else activation_alpha x; activation_alpha > 0
     LS_ELU = 3, // x if x > 0, else activation_alpha (exp(x) - 1)
-    LS_SIGMOID = 4,
-    LS_TANH = 5,
+    LS_SIGMOID = 4, // 1 / (1 + exp(-x))
+    LS_TANH = 5, // tanh(x)
     LS_SOFTPLUS = 6, // log(1 + exp(x))
     LS_EXPONENTIAL = 7, // exp(x)
     LS_RELU6 = 8, // min(max(x, 0), 6)
@@ -422,7 +428,7 @@ enum ls_activation {
 
 // Of self-normalizing networks (Klambauer et al. 2017), as Keras has them.
 #define LS_SELU_ALPHA 1.6732632423543772848170429916717
-#define LS_SELU_SCALE 1.0507009873554804934193349852946
+#define LS_SELU_SCALE 1.0507009873554804934193349852946 // likewise
 
 // Functions of LS_OP_FUNCTION: `function` of the attributes.
 enum ls_function {
@@ -440,9 +446,9 @@ enum ls_function {
 
 // Functions of LS_OP_PAIR: `function` of the attributes.
 enum ls_pair_function {
-    LS_PAIR_ADD = 0,
-    LS_PAIR_SUBTRACT = 1,
-    LS_PAIR_MULTIPLY = 2,
+    LS_PAIR_ADD = 0, // a + b
+    LS_PAIR_SUBTRACT = 1, // a - b
+    LS_PAIR_MULTIPLY = 2, // a b
     LS_PAIR_DIVIDE = 3, // a / b
     LS_PAIR_MAXIMUM = 4, // NaN where one is NaN; the gradient goes to a where a >= b, else to b
     LS_PAIR_MINIMUM = 5, // likewise, a <= b
@@ -451,8 +457,8 @@ enum ls_pair_function {
 
 // Functions of LS_OP_REDUCE: `function` of the attributes.
 enum ls_reduce {
-    LS_REDUCE_TO_SUM = 0,
-    LS_REDUCE_TO_MEAN = 1,
+    LS_REDUCE_TO_SUM = 0, // sum of the elements
+    LS_REDUCE_TO_MEAN = 1, // the sum divided by their number
     LS_REDUCE_TO_MAXIMUM = 2, // NaN where one is NaN
     LS_REDUCE_COUNT = 3, // grows: a device refuses the numbers that it does not know
 };
@@ -526,7 +532,7 @@ enum ls_metric_function {
     // of the elements with t, then of those without: how many have p in each of `count` buckets:
     // number ceil(p (count - 1)) - 1, but at least 0
     LS_METRIC_BUCKETS = 4,
-    LS_METRIC_FUNCTION_COUNT = 5,
+    LS_METRIC_FUNCTION_COUNT = 5, // grows: a device refuses the numbers that it does not know
 };
 
 // Functions of LS_OP_CLIP.
@@ -542,19 +548,19 @@ struct ls_op_attributes {
     int32_t dilation[2]; // 1: none
     int32_t groups; // 1: none; layer normalization: 0 or more
     uint32_t activation; // enum ls_activation
-    float activation_alpha;
+    float activation_alpha; // of the activation, where it has one
 
     // A fused element-wise operation on the first output: LS_OP_ACTIVATION, or
     // LS_OP_ACTIVATION_BACKWARD with its y as one more input after the others: the tensor that the
     // first output is the gradient of (for LS_OP_MAX_POOL2D_BACKWARD that is its x). LS_OP_NONE:
     // none.
     uint32_t epilogue;
-    uint32_t epilogue_activation;
-    float epilogue_alpha;
+    uint32_t epilogue_activation; // enum ls_activation, of the epilogue
+    float epilogue_alpha; // activation_alpha of the epilogue
 
     float rate; // dropout, attention; noise: the standard deviation
     uint32_t key; // dropout, attention, noise: number of the layer
-    uint32_t from_logits;
+    uint32_t from_logits; // losses: 0 or 1
     float epsilon; // cross-entropy from probabilities, optimizers, normalization
     float momentum; // SGD, RMSprop, LS_OP_AVERAGE_UPDATE, LS_OP_EMA_UPDATE
     uint32_t nesterov; // SGD: 0 or 1
@@ -583,7 +589,7 @@ struct ls_step_record {
     uint64_t step; // attempted steps, from 1: what dropout draws from
     uint64_t seed; // of the run
     uint64_t example_offset; // position in the global batch of this replica's first example
-    float learning_rate;
+    float learning_rate; // of this step
     float gradient_scale; // 1 / examples of the global batch, times the loss scale
     uint32_t skip; // 1: updates leave everything as it is
     // Examples of this pass / those that gradients are divided by: of the global batch, or of the
@@ -599,12 +605,13 @@ struct ls_step_record {
 struct ls_device; // each plugin's own
 struct ls_kernel; // each plugin's own; immutable once prepared
 
+// What `prepare` is asked for: one operation on tensors of known types and shapes.
 struct ls_kernel_request {
     uint32_t struct_size;
-    uint32_t op;
-    struct ls_op_attributes attributes;
-    uint32_t input_count;
-    uint32_t output_count;
+    uint32_t op; // enum ls_op
+    struct ls_op_attributes attributes; // of the operation
+    uint32_t input_count; // of `arguments`, the first ones
+    uint32_t output_count; // of `arguments`, behind the inputs
     // Inputs, then outputs. A layout of kind ANY is for the device to choose; any other is fixed.
     // The array is the caller's and lives until `prepare` returns.
     const struct ls_tensor_desc *arguments;
@@ -613,10 +620,11 @@ struct ls_kernel_request {
     uint32_t reserved;
 };
 
+// What `prepare` answers.
 struct ls_kernel_answer {
     uint32_t struct_size;
     uint32_t used_inputs; // bit i: the kernel reads input i
-    struct ls_kernel *kernel;
+    struct ls_kernel *kernel; // what was prepared, for `launch`
     struct ls_layout *layouts; // of every argument, fixed ones repeated; the caller's array, zeroed
     uint64_t scratch_bytes; // while it runs
     uint64_t saved_bytes; // size of the output `saved`
@@ -625,9 +633,10 @@ struct ls_kernel_answer {
     char implementation[64]; // for --verbose
 };
 
+// One run of a kernel.
 struct ls_launch {
     uint32_t struct_size;
-    uint32_t argument_count;
+    uint32_t argument_count; // of `arguments`
     const struct ls_memory *arguments; // inputs, then outputs, as in the request; nowhere: not used
     struct ls_memory scratch; // aligned to LS_ALIGNMENT; nowhere when scratch_bytes is 0
     struct ls_memory record; // a struct ls_step_record, in device memory
@@ -655,8 +664,9 @@ struct ls_segment_value {
     uint32_t argument; // index among the arguments of the launch, or LS_SEGMENT_INSIDE
     uint32_t reserved;
 };
-#define LS_SEGMENT_INSIDE UINT32_MAX
+#define LS_SEGMENT_INSIDE UINT32_MAX // `argument` of a value that the host does not see
 
+// One kernel of a segment.
 struct ls_segment_kernel {
     const struct ls_kernel_request *request; // all layouts fixed
     const uint32_t *values; // of each argument of the request: index of a value
@@ -666,10 +676,10 @@ struct ls_segment_kernel {
 // to leave the same bits in the arguments as these launches, and may do so in any way.
 struct ls_segment_request {
     uint32_t struct_size;
-    uint32_t kernel_count;
-    const struct ls_segment_kernel *kernels;
-    const struct ls_segment_value *values;
-    uint32_t value_count;
+    uint32_t kernel_count; // of `kernels`
+    const struct ls_segment_kernel *kernels; // in the order of their launches
+    const struct ls_segment_value *values; // what flows between them
+    uint32_t value_count; // of `values`
     uint32_t argument_count; // of the launch
 };
 
@@ -684,7 +694,7 @@ enum ls_stream_family { LS_STREAM_NONE = 0, LS_STREAM_CUDA = 1 }; // CUDA: nativ
 struct ls_native_stream {
     uint32_t struct_size;
     uint32_t family; // enum ls_stream_family
-    void *native;
+    void *native; // the library's own handle
     uint32_t index; // of the physical device in this process
     uint32_t reserved;
     char identity[64]; // of the physical device, the same in every process (CUDA: PCI bus id)
@@ -694,11 +704,11 @@ struct ls_native_stream {
 // towards zero; `from` is nowhere).
 struct ls_device_reduction {
     uint32_t struct_size;
-    uint32_t dtype;
+    uint32_t dtype; // enum ls_dtype
     uint32_t reduction; // SUM, PRODUCT, MIN or MAX
     uint32_t reserved;
-    struct ls_memory to;
-    struct ls_memory from;
+    struct ls_memory to; // what is reduced into
+    struct ls_memory from; // the other operand
     struct ls_memory also; // nowhere, or gets the result, too; may be `from`
     uint64_t count; // elements
     uint64_t divisor; // 0: reduce
@@ -712,6 +722,7 @@ struct ls_device_reduction {
 // gives out handles instead of addresses.
 enum ls_memory_kind { LS_MEMORY_HOST = 1, LS_MEMORY_CUDA = 2, LS_MEMORY_OPAQUE = 3 };
 
+// Which device is opened, and how.
 struct ls_device_config {
     uint32_t struct_size;
     uint32_t index; // which physical device, from 0
@@ -720,6 +731,7 @@ struct ls_device_config {
     uint64_t deadline_ns; // of the run: the longest wait for the device; 0: the plugin's own choice
 };
 
+// What `describe` answers.
 struct ls_device_info {
     uint32_t struct_size;
     uint32_t physical_count; // devices on this machine
@@ -740,6 +752,7 @@ struct ls_device_memory {
     // one to host memory is complete, when the call returns.
     int32_t (*copy)(struct ls_device *device, struct ls_memory to, struct ls_memory from,
                     uint64_t bytes, void *stream);
+    // Sets bytes to zero.
     int32_t (*zero)(struct ls_device *device, struct ls_memory memory, uint64_t bytes,
                     void *stream);
 };
@@ -756,6 +769,7 @@ struct ls_device_kernels {
     // `out->layouts`, and zeroes the rest.
     int32_t (*prepare)(struct ls_device *device, const struct ls_kernel_request *request,
                        struct ls_kernel_answer *out);
+    // Runs a kernel, or puts it on the stream of the launch.
     int32_t (*launch)(struct ls_device *device, const struct ls_kernel *kernel,
                       const struct ls_launch *launch);
     void (*release)(struct ls_device *device, struct ls_kernel *kernel); // takes NULL
@@ -788,13 +802,16 @@ struct ls_device_kernels {
 struct ls_device_streams {
     uint32_t struct_size;
     uint32_t reserved;
+    // A new stream.
     int32_t (*open)(struct ls_device *device, void **out);
     void (*close)(struct ls_device *device, void *stream); // takes NULL; waits for its work
     // Also makes the physical device that of the calling thread, where libraries of the family go
     // by that (CUDA).
     int32_t (*native)(struct ls_device *device, void *stream, struct ls_native_stream *out);
+    // A new event.
     int32_t (*event_open)(struct ls_device *device, struct ls_event **out);
     void (*event_close)(struct ls_device *device, struct ls_event *event); // takes NULL
+    // The event is over when the work that is on `stream` now is.
     int32_t (*event_record)(struct ls_device *device, struct ls_event *event, void *stream);
     // What is put on `stream` from now on runs after the event. Returns at once.
     int32_t (*event_wait)(struct ls_device *device, struct ls_event *event, void *stream);
@@ -844,17 +861,21 @@ struct ls_device_peers {
 struct ls_device_capture {
     uint32_t struct_size;
     uint32_t reserved;
+    // Begins a recording.
     int32_t (*begin)(struct ls_device *device);
+    // Ends the recording and answers it.
     int32_t (*end)(struct ls_device *device, struct ls_recording **out);
+    // Puts the recorded work on the own stream again.
     int32_t (*replay)(struct ls_device *device, const struct ls_recording *recording);
     void (*release)(struct ls_device *device, struct ls_recording *recording); // takes NULL
 };
 
+// The table of a device plugin.
 struct ls_device_interface {
     uint32_t struct_size;
     uint32_t memory_kind; // enum ls_memory_kind
     const struct ls_fusion_pattern *patterns; // NULL: none
-    uint32_t pattern_count;
+    uint32_t pattern_count; // of `patterns`
     uint32_t blocking; // 1: launch and copy are complete when they return (no streams)
     uint64_t state_bytes; // size of the plugin's struct ls_device
 
@@ -867,6 +888,7 @@ struct ls_device_interface {
     // thread]
     int32_t (*open)(const struct ls_host *host, const struct ls_device_config *config,
                     struct ls_device *device);
+    // When kernels, buffers, streams and events are released.
     void (*close)(struct ls_device *device);
 
     // Optional. What is under way on the device may never end, and somebody has said so: no call
@@ -874,8 +896,8 @@ struct ls_device_interface {
     // touch is not freed. [any thread]
     void (*abandon)(struct ls_device *device);
 
-    const struct ls_device_memory *memory;
-    const struct ls_device_kernels *kernels;
+    const struct ls_device_memory *memory; // buffers, and copies between them
+    const struct ls_device_kernels *kernels; // operations
     const struct ls_device_streams *streams; // NULL: none
     const struct ls_device_staging *staging; // NULL: none
     const struct ls_device_peers *peers; // NULL: none
@@ -932,6 +954,7 @@ static inline double ls_nadam_product(double beta1, uint64_t t)
     return product;
 }
 
+// How many elements a tensor has, without padding.
 static inline uint64_t ls_tensor_elements(const struct ls_tensor_desc *desc)
 {
     uint64_t count = 1;

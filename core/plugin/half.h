@@ -11,6 +11,7 @@
 extern "C" {
 #endif
 
+// 1: bfloat16 or float16.
 static inline uint32_t ls_dtype_is_half(uint32_t dtype)
 {
     return dtype == LS_BF16 || dtype == LS_F16;

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+// Entries of a table of options: monitor, min_delta (its default as text), mode.
 #define LS_MONITOR_OPTIONS(min_delta)                                                         \
     {"monitor", "text", "val_loss", "the metric to watch, as it is printed after an epoch"},  \
         {"min_delta", "number", min_delta, "the least change that counts as an improvement"}, \
@@ -18,13 +19,14 @@
             "whether less or more is better; auto: by the metric"                             \
     }
 
+// A metric that is watched, and its best value so far.
 struct ls_monitor {
     const char *name; // of the metric; borrowed from the host
-    double min_delta;
+    double min_delta; // the least change that counts
     bool by_metric, upwards; // more is better
-    bool has_best;
-    double best;
-    bool warned;
+    bool has_best; // `best` has a value
+    double best; // the best value so far
+    bool warned; // a metric that the training lacks was mentioned
 };
 
 // Reads the options. `monitor` is zeroed.

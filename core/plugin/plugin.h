@@ -38,12 +38,13 @@ extern "C" {
 #endif
 
 #define LS_PLUGIN_MAGIC UINT64_C(0x315054534b434f4c) // "LOCKSTP1", little-endian
-#define LS_PLUGIN_ABI_MAJOR 1
-#define LS_PLUGIN_ABI_MINOR 0
-#define LS_PLUGIN_ENTRY "lockstep_plugin"
+#define LS_PLUGIN_ABI_MAJOR 1 // must be equal in plugin and host
+#define LS_PLUGIN_ABI_MINOR 0 // grows when tables grow
+#define LS_PLUGIN_ENTRY "lockstep_plugin" // the name of the exported function
 
 // The kinds of plugin; they travel as uint32_t.
 enum ls_kind {
+    // What each does is in the header of its name:
     LS_KIND_DEVICE = 1,
     LS_KIND_TRANSPORT = 2,
     LS_KIND_COLLECTIVE = 3,
@@ -53,6 +54,7 @@ enum ls_kind {
 
 // Element types; they travel as uint32_t. 0 is "none".
 enum ls_dtype {
+    // F: IEEE floating point, BF: bfloat16, I: signed, U: unsigned integers, each with its bits:
     LS_F32 = 1,
     LS_F64 = 2,
     LS_F16 = 3,
@@ -64,6 +66,7 @@ enum ls_dtype {
 
 // How values of several ranks become one; they travel as uint32_t.
 enum ls_reduction {
+    // Element by element:
     LS_SUM = 1,
     LS_PRODUCT = 2,
     LS_MIN = 3,
@@ -104,12 +107,13 @@ struct ls_host {
     const char *(*option)(const struct ls_host *host, const char *name);
 };
 
+// What lockstep_plugin() returns: who the plugin is, and the table of its kind.
 struct ls_plugin {
-    uint64_t magic;
-    uint32_t abi_major;
-    uint32_t abi_minor;
+    uint64_t magic; // LS_PLUGIN_MAGIC
+    uint32_t abi_major; // LS_PLUGIN_ABI_MAJOR of its headers
+    uint32_t abi_minor; // LS_PLUGIN_ABI_MINOR of its headers
     uint32_t struct_size;
-    uint32_t kind;
+    uint32_t kind; // enum ls_kind
     const char *name; // as users write it; the file is <kind>-<name>.so
     const char *version; // the plugin's own
     const char *licence; // SPDX
@@ -128,6 +132,7 @@ struct ls_plugin {
 // The one function that a plugin exports.
 typedef const struct ls_plugin *(*ls_plugin_entry)(void);
 
+// The first fields of struct ls_plugin, for its initializer.
 #define LS_PLUGIN_HEADER(plugin_kind)                                                             \
     .magic = LS_PLUGIN_MAGIC, .abi_major = LS_PLUGIN_ABI_MAJOR, .abi_minor = LS_PLUGIN_ABI_MINOR, \
     .struct_size = (uint32_t)sizeof(struct ls_plugin), .kind = (plugin_kind)
@@ -135,6 +140,7 @@ typedef const struct ls_plugin *(*ls_plugin_entry)(void);
 #ifdef __cplusplus
 #define LS_EXPORT extern "C" __attribute__((visibility("default")))
 #else
+// In front of lockstep_plugin(): makes it visible, and C in C++.
 #define LS_EXPORT __attribute__((visibility("default")))
 #endif
 
@@ -171,6 +177,7 @@ static inline int ls_host_is_on(const struct ls_host *host, const char *name)
            !strcmp(text, "1");
 }
 
+// The size of an element; 0 for a number that is no type.
 static inline uint64_t ls_dtype_bytes(uint32_t dtype)
 {
     switch (dtype) {

@@ -4,8 +4,9 @@
 #ifndef LS_PLUGIN_STATUS_H
 #define LS_PLUGIN_STATUS_H
 
+// What a call answers.
 enum ls_status {
-    LS_OK = 0,
+    LS_OK = 0, // done
     LS_FAILED = 1, // something went wrong that has no code of its own
     LS_USAGE = 2, // an option, a value or a built-in name that does not exist
     LS_BAD_INPUT = 3, // a file that is missing, malformed or does not fit
@@ -18,6 +19,7 @@ enum ls_status {
     LS_INTERRUPTED = 130, // the user pressed Ctrl-C
 };
 
+// Levels of messages, the most important first.
 enum ls_log_level { LS_LOG_ERROR = 0, LS_LOG_WARN = 1, LS_LOG_INFO = 2, LS_LOG_DEBUG = 3 };
 
 #endif

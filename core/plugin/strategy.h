@@ -47,7 +47,7 @@ extern "C" {
 #endif
 
 struct ls_strategy; // each plugin's own: `state_bytes` of zeroed memory
-struct ls_strategy_host;
+struct ls_strategy_host; // what the host offers, below
 struct ls_store; // the host's: variables that are kept on the host
 struct ls_strategy_thread; // the host's
 struct ls_strategy_collective; // the host's: a collective on a range
@@ -62,6 +62,7 @@ enum ls_replica_memory {
 // The sums of a step, in floats: losses of the examples, correct predictions, examples, 0, how many
 // ranks ask to stop after this step; the rest is zero.
 #define LS_STRATEGY_SUMS 16
+// Where they are among these.
 enum { LS_SUMS_LOSS = 0, LS_SUMS_RIGHT = 1, LS_SUMS_EXAMPLES = 2, LS_SUMS_STOP = 4 };
 
 // What a replica waited for.
@@ -69,7 +70,7 @@ enum ls_strategy_wait { LS_WAITED_FOR_REPLICAS = 1, LS_WAITED_FOR_SERVERS = 2 };
 
 // `count` floats from float `first` of a buffer.
 struct ls_placed_range {
-    uint64_t first, count;
+    uint64_t first, count; // in floats
 };
 
 // Norms that an optimizer may need (clipping, LAMB); bits.
@@ -94,8 +95,10 @@ enum ls_strategy_norms {
 struct ls_strategy_layout {
     uint32_t struct_size;
     uint32_t reserved;
+    // The range of a bucket, in floats.
     void (*bucket_range)(const struct ls_strategy_host *host, uint32_t bucket, uint64_t *first,
                          uint64_t *count);
+    // The range of a variable, in floats.
     void (*variable_range)(const struct ls_strategy_host *host, uint32_t variable, uint64_t *first,
                            uint64_t *count);
 };
@@ -106,7 +109,7 @@ struct ls_strategy_operation {
     uint32_t operation; // enum ls_collective_operation. Rank r's part is ls_part(range, r, world)
     uint32_t memory; // enum ls_replica_memory
     uint32_t root; // a rank; of broadcast and reduce, else 0
-    uint64_t first, count;
+    uint64_t first, count; // the range, in floats
 };
 
 // Sums and copies over all ranks; for plugins with needs_collective. Every rank makes the same
@@ -118,6 +121,7 @@ struct ls_strategy_collectives {
     // `start` returns at once, `wait` when this replica's buffer holds the result.
     int32_t (*all_reduce_start)(const struct ls_strategy_host *host, uint32_t replica,
                                 uint32_t bucket);
+    // Waits for what all_reduce_start has begun.
     int32_t (*all_reduce_wait)(const struct ls_strategy_host *host, uint32_t replica,
                                uint32_t bucket);
     // Copies the parameters of rank `root` to every rank, frozen ones too. Blocks.
@@ -129,8 +133,10 @@ struct ls_strategy_collectives {
     int32_t (*prepare)(const struct ls_strategy_host *host, uint32_t replica,
                        const struct ls_strategy_operation *operation,
                        struct ls_strategy_collective **out);
+    // Begins a prepared collective.
     int32_t (*start)(const struct ls_strategy_host *host, uint32_t replica,
                      struct ls_strategy_collective *collective);
+    // Waits for it.
     int32_t (*wait)(const struct ls_strategy_host *host, uint32_t replica,
                     struct ls_strategy_collective *collective);
 };
@@ -165,10 +171,10 @@ struct ls_strategy_step {
 struct ls_strategy_range_operation {
     uint32_t struct_size;
     uint32_t op; // enum ls_op, with one input and one output
-    struct ls_op_attributes attributes;
+    struct ls_op_attributes attributes; // of the operation
     uint32_t memory; // LS_REPLICA_PARAMETERS or LS_REPLICA_GRADIENTS
     uint32_t reserved;
-    uint64_t first, count;
+    uint64_t first, count; // the range, in floats
 };
 
 // The flat buffers of replicas: LS_REPLICA_PARAMETERS and LS_REPLICA_GRADIENTS.
@@ -183,6 +189,7 @@ struct ls_strategy_memory {
     // Copies a range to and from host memory.
     int32_t (*read)(const struct ls_strategy_host *host, uint32_t replica, uint32_t memory,
                     uint64_t first, uint64_t count, float *out);
+    // The other way.
     int32_t (*write)(const struct ls_strategy_host *host, uint32_t replica, uint32_t memory,
                      uint64_t first, uint64_t count, const float *in);
     // To be called after parameters were changed through `map`; all other calls say so themselves.
@@ -201,9 +208,11 @@ struct ls_strategy_memory {
 struct ls_strategy_stores {
     uint32_t struct_size;
     uint32_t reserved;
+    // A store of `count` floats from float `first` of the flat buffer.
     int32_t (*open)(const struct ls_strategy_host *host, uint64_t first, uint64_t count,
                     struct ls_store **out);
     void (*close)(const struct ls_strategy_host *host, struct ls_store *store); // takes NULL
+    // The parameters of the store.
     float *(*values)(const struct ls_strategy_host *host, struct ls_store *store);
     // One step of the optimizer. `gradient` has `count` floats and need not be aligned to
     // LS_ALIGNMENT. `step` is its number, as step->current says it, and larger than the last; 0:
@@ -229,6 +238,7 @@ struct ls_strategy_threads {
     // returned, or LS_PEER_LOST for a thread that has not ended after the deadline. [main thread]
     int32_t (*start)(const struct ls_strategy_host *host, const char *name,
                      int32_t (*run)(void *context), void *context, struct ls_strategy_thread **out);
+    // Waits for the end of a thread, as said above `start`.
     int32_t (*join)(const struct ls_strategy_host *host, struct ls_strategy_thread *thread);
 };
 
@@ -261,18 +271,20 @@ struct ls_strategy_report {
                    uint64_t count, uint32_t list);
 };
 
+// What the host offers a strategy.
 struct ls_strategy_host {
     uint32_t struct_size;
     uint32_t replicas; // of this worker
     uint32_t first_rank; // of this worker
     uint32_t world; // ranks of the whole job
-    uint32_t bucket_count;
-    uint32_t variable_count;
+    uint32_t bucket_count; // buckets of the flat buffer
+    uint32_t variable_count; // variables of the model
     uint64_t flat_count; // floats of a flat buffer, padding included; the same on all replicas
     uint64_t trained_first; // floats before this one are statistics: gradients begin here
     uint64_t deadline_ns; // the longest that anything may wait for a peer
-    void *context;
+    void *context; // the host's own
     const struct ls_host *host; // log, fail, options, ...
+    // The tables of calls, each described at its struct:
     const struct ls_strategy_layout *layout;
     const struct ls_strategy_collectives *collectives;
     const struct ls_strategy_step *step;
@@ -293,11 +305,13 @@ enum ls_strategy_divisor {
     LS_DIVISOR_OWN = 2, // by the replica's own examples (asynchronous and local steps)
 };
 
+// When the parameters of all replicas are equal.
 enum ls_replica_equality {
-    LS_EQUAL_EVERY_STEP = 1,
-    LS_EQUAL_AT_SYNCHRONISE = 2,
+    LS_EQUAL_EVERY_STEP = 1, // bit for bit, after each step
+    LS_EQUAL_AT_SYNCHRONISE = 2, // after `synchronise`
 };
 
+// What the host has to know of a strategy.
 struct ls_strategy_traits {
     uint32_t struct_size;
     uint32_t divisor; // enum ls_strategy_divisor
@@ -317,10 +331,11 @@ struct ls_strategy_traits {
 struct ls_strategy_placement {
     uint32_t struct_size;
     uint32_t reserved;
-    struct ls_placed_range parameters, gradients;
+    struct ls_placed_range parameters, gradients; // what the rank holds of each
     struct ls_placed_range states; // of the optimizer; count 0: none
 };
 
+// The table of a strategy plugin.
 struct ls_strategy_interface {
     uint32_t struct_size;
     uint32_t maximum_replicas; // of the whole job; 0: any number

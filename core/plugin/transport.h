@@ -46,20 +46,21 @@ enum ls_transfer_kind {
     LS_TRANSFER_DIVIDE = 7, // memory = memory / divisor, rounded once (integers: towards zero)
 };
 
+// How far a transfer is.
 enum ls_transfer_state {
-    LS_TRANSFER_PENDING = 0,
+    LS_TRANSFER_PENDING = 0, // nothing is done yet
     LS_TRANSFER_REDUCED =
         1, // RECEIVE_REDUCE_SEND: memory holds the result, source is served; not yet sent
-    LS_TRANSFER_COMPLETE = 2,
+    LS_TRANSFER_COMPLETE = 2, // done
     LS_TRANSFER_MISMATCH = 3, // the peer's signature or size differs; `test` returned LS_FAILED
 };
 
-#define LS_TRANSFER_AT_ONCE UINT64_MAX
+#define LS_TRANSFER_AT_ONCE UINT64_MAX // for `after`: memory may be written at any time
 
 // A posted operation. The caller owns the struct and leaves it alone until it is complete.
 struct ls_transfer {
     uint32_t struct_size;
-    uint32_t kind;
+    uint32_t kind; // enum ls_transfer_kind
     uint32_t source; // endpoint that is received from
     uint32_t destination; // endpoint that is sent to
     uint64_t receive_number; // of the message source -> this endpoint
@@ -72,10 +73,10 @@ struct ls_transfer {
     uint64_t after;
 
     uint64_t signature; // must be equal on both sides of a message
-    void *memory;
+    void *memory; // what is sent, received into or reduced into
     const void *from; // of REDUCE and COPY; does not overlap `memory`
     uint64_t count; // elements
-    uint32_t dtype;
+    uint32_t dtype; // enum ls_dtype
     uint32_t reduction; // SUM, PRODUCT, MIN or MAX
     uint64_t divisor; // of DIVIDE
     uint32_t state; // enum ls_transfer_state; written by the transport
@@ -97,10 +98,11 @@ struct ls_transport_place {
     uint32_t struct_size;
     uint32_t reserved;
     const struct ls_device_interface *ops; // in the size of the host's headers
-    struct ls_device *device;
-    void *stream;
+    struct ls_device *device; // whose memory it is
+    void *stream; // of `device`
 };
 
+// What endpoints are opened with.
 struct ls_transport_config {
     uint32_t struct_size;
     uint32_t world; // endpoints of the whole job
@@ -120,9 +122,11 @@ struct ls_transport_config {
     // and gets those of all endpoints, in the order of their numbers. Only in `open`; blocks;
     // LS_PEER_LOST after the deadline.
     void *context;
+    // As said above `context`.
     int32_t (*exchange)(void *context, const void *own, uint64_t bytes, void *all);
 };
 
+// The table of a transport plugin.
 struct ls_transport_interface {
     uint32_t struct_size;
     uint32_t scope; // enum ls_transport_scope: the widest it serves
