@@ -333,6 +333,35 @@ class Statistics(CompareTest):
         self.refuse(USAGE, "--model=" + self.path("model.json"), "--dataset=synthetic:shape=6x6x2,examples=100", "--steps=2",
                     "--strategies=ring,parameter-server", says=("parameter-server", "synchronized"))
 
+    def test_sixteen_bits_are_judged_by_what_they_round(self):
+        """In the model and on the wire, with halves and with shares: right strategies are right, wrong ones are not."""
+        wrong = "wrong:fault=forgotten"
+        self.write_model(False, False)
+        for model, options in (("mlp", ("--precision=mixed_float16", "--loss-scale=dynamic:initial_scale=1024")),
+                               ("mlp", ("--wire=bfloat16",)),
+                               (self.path("model.json"), ("--precision=mixed_bfloat16", "--wire=float16"))):
+            with self.subTest(model=model, options=options):
+                shape = "" if model == "mlp" else "shape=6x6x2,"
+                outcome = self.compare("--model=" + model, f"--dataset=synthetic:{shape}examples=100", "--replicas=3",
+                                       "--optimizer=sgd:learning_rate=0.05,momentum=0.9", "--batch=31", "--steps=12", UNTIMED,
+                                       "--strategies=ring,tree," + wrong, "--validation=off",
+                                       "--plugin-path=" + os.environ["LOCKSTEP_FAULTS"], *options)
+                self.check_form(outcome.report)
+                report, verdict = outcome.runs["ring", 3]["report"], outcome.report["verdict"]
+                self.assertEqual(report["wire"], options[-1][7:] if options[-1].startswith("--wire") else "float32")
+                self.assertEqual(outcome.report["rounding_spread_of"], "one device, "
+                                 + ("each batch in two halves" if model == "mlp" else "the same shares")
+                                 + ", the learning rate off by a rounding to "
+                                 + ("bfloat16" if "bfloat16" in str(options) else "float16"))
+                self.assertTrue(any(sentence.startswith("ring and tree are equally correct") for sentence in verdict), verdict)
+                self.assertTrue(any(sentence.startswith(wrong + " differs") for sentence in verdict), verdict)
+
+    def test_a_strategy_without_a_wire_is_refused_where_it_is_named(self):
+        self.refuse(USAGE, *SMALL, "--steps=2", "--strategies=central-storage", "--wire=float16",
+                    says=("--strategies: central-storage: --wire: float16: strategy 'central-storage' sends no gradients",))
+        self.refuse(USAGE, *SMALL, "--steps=2", "--wire=int8", says=("--wire: 'int8': expected float32, bfloat16 or float16",))
+        self.refuse(USAGE, *SMALL, "--steps=2", "--precision=half", says=("--precision", "'half'"))
+
     def test_what_no_single_device_computes_is_not_judged(self):
         outcome = self.compare_model(True, False, "--strategies=ring")
         self.assertIsNone(outcome.runs["ring", 2]["max_loss_deviation"])
@@ -526,7 +555,8 @@ class Advice(CompareTest):
         outcome = self.compare(*small, "--batch=32", "--strategies=ring", "--steps=8", "--validation=off", "--seed=5", UNTIMED,
                                "--device=reference", "--shuffle=20", "--initial-weights=" + weights, "--plugin-path=" + folder,
                                "--loss=sparse_categorical_crossentropy:from_logits=true", "--metrics=none", "--deadline=50",
-                               "--optimizer=sgd:learning_rate=0.1")
+                               "--optimizer=sgd:learning_rate=0.1", "--precision=mixed_bfloat16", "--loss-scale=8",
+                               "--wire=bfloat16")
         lines = [line.strip() for line in outcome.out.splitlines() if line.startswith("  lockstep train ")]
         self.assertEqual(len(lines), 1, outcome.out)
         self.assertTrue(any(lines[0] in sentence for sentence in outcome.report["suggestions"]))

@@ -27,7 +27,6 @@
 #include <unistd.h>
 
 #define STEPS_AT_FIRST 65536
-#define ROUNDING 1.1920929e-7 // the last bit of a float32, relative
 #define POLL_MS 1000
 
 struct life {
@@ -255,6 +254,9 @@ static enum ls_status note_prepared(void *context, const struct ls_fit_state *st
     shared->accuracy = ls_metric_set_has(&state->model->metrics, "accuracy");
     shared->synchronous = !state->asynchronous;
     shared->statistics = statistics_of(state->model->graph);
+    shared->dtype = ls_graph_computes_in(state->model->graph, LS_BF16)  ? LS_BF16
+                    : ls_graph_computes_in(state->model->graph, LS_F16) ? LS_F16
+                                                                        : LS_F32;
     if (life->entry->timed)
         return LS_OK;
     life->step_capacity = state->steps < STEPS_AT_FIRST ? (size_t)state->steps + 1 : STEPS_AT_FIRST;
@@ -287,15 +289,11 @@ static enum ls_status nudge_weights(struct ls_model *model)
     return status;
 }
 
-static enum ls_status nudge(struct ls_model *model, enum compare_nudge how)
+static enum ls_status nudge(struct ls_model *model, const struct compare_entry *entry)
 {
-    if (how == COMPARE_NUDGE_WEIGHTS)
-        return nudge_weights(model);
-    if (how == COMPARE_NUDGE_RATE) {
-        model->optimizer.learning_rate *= 1 + ROUNDING;
-        model->optimizer.rate_factor *= 1 + ROUNDING;
-    }
-    return LS_OK;
+    model->optimizer.learning_rate *= 1 + entry->nudge_rate;
+    model->optimizer.rate_factor *= 1 + entry->nudge_rate;
+    return entry->nudge_weights ? nudge_weights(model) : LS_OK;
 }
 
 static enum ls_status open_inputs(struct life *life, struct inputs *inputs)
@@ -314,7 +312,7 @@ static enum ls_status open_inputs(struct life *life, struct inputs *inputs)
     if (!status && setting->initial_weights)
         status = ls_load_weights(inputs->model, setting->initial_weights);
     if (!status)
-        status = nudge(inputs->model, life->entry->nudge);
+        status = nudge(inputs->model, life->entry);
     return status;
 }
 

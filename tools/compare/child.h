@@ -24,13 +24,6 @@ struct compare_setting {
 // The strategy of the reference.
 #define COMPARE_REFERENCE "one-device"
 
-// One rounding error more than the computation has by itself, which shows what rounding does to it.
-enum compare_nudge {
-    COMPARE_NOT_NUDGED,
-    COMPARE_NUDGE_RATE, // the learning rate, by the last bit of a float32
-    COMPARE_NUDGE_WEIGHTS, // each initial weight, by its last bit
-};
-
 // Statistics of the batch that layers of a model normalize by; bits.
 #define COMPARE_OF_SHARES 1u // each replica by those of its own share
 #define COMPARE_SYNCHRONIZED 2u // all by those of the whole batch
@@ -41,7 +34,9 @@ struct compare_entry {
     uint32_t replicas, threads;
     uint64_t batch; // global
     uint32_t microbatches;
-    enum compare_nudge nudge;
+    // One rounding error more than the computation has by itself, which shows what rounding does to it.
+    double nudge_rate; // of the learning rate, relative; 0: none
+    bool nudge_weights; // of each initial weight, by its last bit
     const char *note; // on the line of progress, behind the strategy; NULL: none
     bool timed; // measures speed only: it trains until it is told to stop, and keeps no results
     struct ls_data *train; // its data, read by its parent; NULL: it reads them itself
@@ -63,6 +58,7 @@ struct compare_shared {
     uint32_t accuracy; // 1: the model has that metric
     uint32_t synchronous;
     uint32_t statistics; // COMPARE_OF_SHARES, COMPARE_SYNCHRONIZED
+    uint32_t dtype; // the coarsest that the model computes in: LS_F32, LS_F16, LS_BF16
     // The last turn of a timed run, without its first step, because its caches are cold and its input
     // was prepared while others computed.
     _Atomic uint64_t timed_ns, timed_steps, timed_examples;

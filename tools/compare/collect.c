@@ -390,6 +390,7 @@ static enum ls_status find_spread(const struct compare_race *race, const struct 
     const size_t twin = yardstick->twin, truth = yardstick->twin_of;
     struct ls_compared_run spread = nothing;
     out->basis = yardstick->basis;
+    out->nudge_dtype = yardstick->nudge_dtype;
     out->rounding_spread_first_two = NAN;
     if (twin != SIZE_MAX)
         compare_with(race, steps, truth, twin, &spread);

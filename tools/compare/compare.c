@@ -66,6 +66,11 @@ static const struct argument table[] = {
      "examples of a step for each replica: the global batch then grows with the replica count, and "
      "losses are compared at the largest count only"},
     {"optimizer", "NAME[:option=value,...]", NULL, "as for train"},
+    {"precision", "float32|mixed_bfloat16|mixed_float16", NULL, "as for train"},
+    {"loss-scale", "dynamic|N|none", NULL, "as for train"},
+    {"wire", "float32|bfloat16|float16", NULL,
+     "number format in which gradients travel between replicas, as for train; strategies that send "
+     "none through a collective are not available then"},
     {"seed", "N", "0", "seed of the initial weights, the order of examples and dropout"},
     {"shuffle", "on|off|N", "on",
      "shuffle the examples anew in each epoch; N: through a buffer of N examples"},
@@ -199,7 +204,10 @@ static enum ls_status read_training(const struct arguments *arguments, struct co
     if (!status)
         status = arguments_switch(arguments, "validation", &setting->validation);
     setting->fit.shuffle = arguments_text(arguments, "shuffle");
+    setting->run.precision = arguments_text(arguments, "precision");
+    setting->run.wire = arguments_text(arguments, "wire");
     setting->compile.optimizer = arguments_text(arguments, "optimizer");
+    setting->compile.loss_scale = arguments_text(arguments, "loss-scale");
     setting->compile.loss = arguments_text(arguments, "loss");
     setting->compile.metrics = arguments_text(arguments, "metrics");
     setting->model = arguments_text(arguments, "model");
@@ -518,12 +526,13 @@ static enum ls_status write_files(const struct comparing *comparing,
 }
 
 // What `lockstep train` is to be given, too; strategy, replicas, threads and batch are each run's own.
-#define SHARED_MOST 16
+#define SHARED_MOST 20
 static size_t shared_options(const struct arguments *arguments, struct ls_compared_option *out)
 {
     static const char *const names[] = {
-        "model", "dataset",   "loss", "metrics", "initial-weights", "device",   "epochs",
-        "steps", "optimizer", "seed", "shuffle", "validation",      "deadline", "plugin-path"};
+        "model",  "dataset", "loss",       "metrics",   "initial-weights", "device",
+        "epochs", "steps",   "optimizer",  "precision", "loss-scale",      "wire",
+        "seed",   "shuffle", "validation", "deadline",  "plugin-path"};
     size_t count = 0;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && count < SHARED_MOST; i++)
         if (arguments_given(arguments, names[i]))

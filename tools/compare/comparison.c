@@ -4,6 +4,7 @@
 
 #include "core/report/json_values.h"
 #include "tools/compare/verdict.h"
+#include "core/plugin/device.h"
 #include "core/report/whole_file.h"
 
 #include <math.h>
@@ -31,14 +32,26 @@ void ls_comparison_finish(struct ls_comparison *comparison)
     *comparison = (struct ls_comparison){.reference = LS_COMPARISON_NONE};
 }
 
-const char *ls_basis_twin(enum ls_basis basis)
+double ls_rounding_of(uint32_t dtype)
 {
-    switch (basis) {
-    case LS_BASIS_HALVES: return "one device, each batch in two halves";
-    case LS_BASIS_SHARES: return "one device, the same shares, the learning rate off by a last bit";
-    case LS_BASIS_WHOLE: return "one device, the initial weights off by their last bits";
-    default: return "not measured";
-    }
+    return ldexp(1, dtype == LS_BF16 ? -8 : dtype == LS_F16 ? -11 : -23);
+}
+
+const char *ls_twin_text(const struct ls_comparison *comparison, char text[static LS_TWIN_BYTES])
+{
+    static const char *const twins[] = {
+        [LS_BASIS_HALVES] = "one device, each batch in two halves",
+        [LS_BASIS_SHARES] = "one device, the same shares",
+        [LS_BASIS_WHOLE] = "one device, the initial weights off by their last bits",
+        [LS_BASIS_MIXED] = "not measured"};
+    const uint32_t dtype = comparison->nudge_dtype;
+    snprintf(text, LS_TWIN_BYTES, "%s%s%s", twins[comparison->basis],
+             dtype ? ", the learning rate off by a " : "",
+             dtype == LS_BF16  ? "rounding to bfloat16"
+             : dtype == LS_F16 ? "rounding to float16"
+             : dtype           ? "last bit"
+                               : "");
+    return text;
 }
 
 // ---- Values ----
@@ -279,11 +292,12 @@ static void add_results(json_t *root, const struct ls_comparison *comparison)
     for (size_t i = 0; i < comparison->run_count; i++)
         json_array_append_new(runs, run_json(&comparison->runs[i]));
     const bool has_reference = comparison->reference != LS_COMPARISON_NONE;
+    char twin[LS_TWIN_BYTES];
     json_object_set_new(root, "reference",
                         has_reference ? ls_report_count_json(comparison->reference) : json_null());
     json_object_set_new(root, "rounding_spread",
                         ls_report_number_json(comparison->rounding_spread));
-    json_object_set_new(root, "rounding_spread_of", json_string(ls_basis_twin(comparison->basis)));
+    json_object_set_new(root, "rounding_spread_of", json_string(ls_twin_text(comparison, twin)));
     json_object_set_new(root, "rounding_spread_first_two",
                         ls_report_number_json(comparison->rounding_spread_first_two));
     json_object_set_new(root, "rounding_spread_first_ten",

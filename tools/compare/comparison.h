@@ -34,6 +34,8 @@ enum ls_basis {
 // does: one difference by rounding tells the size of another, not its bound.
 #define LS_ROUNDING_MOST 5e-6
 #define LS_SPREADS_MOST 10
+// The largest relative error of one rounding to `dtype`; of LS_F32, its last bit.
+double ls_rounding_of(uint32_t dtype);
 
 // Seconds, medians over the steps of replica 0. Input, compute, exposed communication, update and
 // other add up to the step; communication includes the hidden part.
@@ -115,14 +117,16 @@ struct ls_comparison {
     struct ls_difference *differences; // of ls_comparison_measure()
     size_t difference_count;
     enum ls_basis basis;
+    uint32_t nudge_dtype; // whose rounding the learning rate of the second run is off by; 0: none
     char *shares_failed; // why the reference with the same shares has no result; NULL: it has
     // The effect of rounding alone: the reference compared with itself, computed in another way.
     double rounding_spread, rounding_spread_first_two, rounding_spread_first_ten,
         rounding_spread_parameters;
 };
 
-// What the second run of the reference is: "one device, each batch in two halves".
-const char *ls_basis_twin(enum ls_basis basis);
+// What the second run of the reference is: "one device, each batch in two halves". Returns `text`.
+#define LS_TWIN_BYTES 160
+const char *ls_twin_text(const struct ls_comparison *comparison, char text[static LS_TWIN_BYTES]);
 
 void ls_comparison_finish(struct ls_comparison *comparison); // takes a zeroed one
 

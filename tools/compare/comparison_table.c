@@ -226,6 +226,7 @@ static void print_truth(const struct ls_comparison *comparison, FILE *out)
 {
     print_heading(comparison, "Truth", out);
     const bool shares = comparison->basis == LS_BASIS_SHARES;
+    char twin[LS_TWIN_BYTES];
     fprintf(out, " %8s %8s %8s", "loss", "accuracy", "val_acc.");
     if (shares)
         fprintf(out, " %10s", "first two");
@@ -261,7 +262,7 @@ static void print_truth(const struct ls_comparison *comparison, FILE *out)
             "parameters: absolute, after the last step. Rounding spread: the same for %s.\n",
             shares ? "first two, " : "",
             shares ? "one device that takes the same shares" : "the reference",
-            ls_basis_twin(comparison->basis));
+            ls_twin_text(comparison, twin));
 }
 
 // A sentence with a hanging indent. A command at its end has a line of its own, that it can be copied from.

@@ -88,9 +88,10 @@ static const char *reference_text(const struct ls_comparison *comparison)
 
 static void put_spread(FILE *out, const struct ls_comparison *comparison)
 {
+    char twin[LS_TWIN_BYTES];
     if (!isfinite(comparison->rounding_spread))
         return;
-    fprintf(out, "; rounding alone (%s) makes ", ls_basis_twin(comparison->basis));
+    fprintf(out, "; rounding alone (%s) makes ", ls_twin_text(comparison, twin));
     if (isfinite(comparison->rounding_spread_first_two)) {
         put_number(out, comparison->rounding_spread_first_two);
         fputs(", ", out);

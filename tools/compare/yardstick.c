@@ -2,7 +2,10 @@
 // The hidden runs.
 #include "tools/compare/yardstick.h"
 
+#include "core/plugin/device.h"
+
 #include <stdlib.h>
+#include <string.h>
 
 static enum ls_basis basis_of(uint32_t statistics)
 {
@@ -14,17 +17,29 @@ static enum ls_basis basis_of(uint32_t statistics)
     }
 }
 
+// Whose rounding the learning rate of the second run is off by; 0: it is not.
+static uint32_t nudge_dtype(enum ls_basis basis, uint32_t computed, const char *wire)
+{
+    const bool bfloat16 = wire && strcmp(wire, "bfloat16") == 0;
+    const bool float16 = wire && strcmp(wire, "float16") == 0;
+    if (computed == LS_BF16 || bfloat16)
+        return LS_BF16;
+    if (computed == LS_F16 || float16)
+        return LS_F16;
+    return basis == LS_BASIS_SHARES ? LS_F32 : 0;
+}
+
 // A run of one device that nobody asked for. `like`: whose threads it has, so that each share has
 // the bits that a replica's has.
-static enum ls_status add(struct compare_race *race, size_t like, uint32_t shares,
-                          enum compare_nudge nudge, const char *note)
+static enum ls_status add(struct compare_race *race, size_t like, struct compare_entry how)
 {
     struct compare_entry entry = race->runners[like].entry;
     entry.strategy = COMPARE_REFERENCE;
     entry.replicas = 1;
-    entry.microbatches = shares;
-    entry.nudge = nudge;
-    entry.note = note;
+    entry.microbatches = how.microbatches;
+    entry.nudge_rate = how.nudge_rate;
+    entry.nudge_weights = how.nudge_weights;
+    entry.note = how.note;
     return compare_race_add(race, &entry, true);
 }
 
@@ -47,8 +62,9 @@ static enum ls_status add_shares(struct compare_race *race, struct compare_yards
         if (entry.batch != race->runners[reference].entry.batch || entry.replicas == 1)
             continue;
         if (find_shares(race, entry.replicas) == SIZE_MAX) {
-            const enum ls_status status =
-                add(race, i, entry.replicas, COMPARE_NOT_NUDGED, ", the same shares");
+            const enum ls_status status = add(race, i,
+                                              (struct compare_entry){.microbatches = entry.replicas,
+                                                                     .note = ", the same shares"});
             if (status)
                 return status;
         }
@@ -58,8 +74,10 @@ static enum ls_status add_shares(struct compare_race *race, struct compare_yards
     }
     yardstick->twin_of = yardstick->truth_of[widest];
     yardstick->twin = race->count;
-    return add(race, widest, race->runners[widest].entry.replicas, COMPARE_NUDGE_RATE,
-               ", a rounding off");
+    return add(race, widest,
+               (struct compare_entry){.microbatches = race->runners[widest].entry.replicas,
+                                      .nudge_rate = ls_rounding_of(yardstick->nudge_dtype),
+                                      .note = ", a rounding off"});
 }
 
 enum ls_status compare_yardstick_add(struct compare_race *race, size_t reference,
@@ -74,6 +92,8 @@ enum ls_status compare_yardstick_add(struct compare_race *race, size_t reference
                                    .twin_of = SIZE_MAX};
     if (!out->truth_of)
         return LS_OUT_OF_MEMORY;
+    out->nudge_dtype =
+        nudge_dtype(out->basis, race->runners[reference].shared->dtype, race->setting->run.wire);
     for (size_t i = 0; i < visible; i++)
         out->truth_of[i] = out->basis == LS_BASIS_MIXED && race->runners[i].entry.replicas > 1
                                ? SIZE_MAX
@@ -82,11 +102,15 @@ enum ls_status compare_yardstick_add(struct compare_race *race, size_t reference
         return LS_OK;
     if (out->basis == LS_BASIS_SHARES)
         return add_shares(race, out, visible);
+    const bool halves = out->basis == LS_BASIS_HALVES;
     out->twin_of = reference;
     out->twin = race->count;
-    return out->basis == LS_BASIS_HALVES
-               ? add(race, reference, 2, COMPARE_NOT_NUDGED, ", in two halves")
-               : add(race, reference, 1, COMPARE_NUDGE_WEIGHTS, ", a rounding off");
+    return add(race, reference,
+               (struct compare_entry){.microbatches = halves ? 2 : 1,
+                                      .nudge_rate =
+                                          out->nudge_dtype ? ls_rounding_of(out->nudge_dtype) : 0,
+                                      .nudge_weights = !halves,
+                                      .note = halves ? ", in two halves" : ", a rounding off"});
 }
 
 const char *compare_yardstick_text(const struct compare_yardstick *yardstick)

@@ -9,6 +9,10 @@
 // the other. Halves would be another function, so rounding is shown by a run that begins or goes on
 // with one rounding error more: in the learning rate, which is as much as one in each gradient, or
 // where replicas round in the forward pass, too (synchronized statistics), in the initial weights.
+//
+// Where a model computes in 16 bits, or gradients travel in them, each gradient is rounded to them
+// somewhere, so the learning rate of the second run is off by such a rounding. Halves alone show too
+// little of it: by chance, hardly any weight may round to other 16 bits.
 #ifndef LS_TOOLS_COMPARE_YARDSTICK_H
 #define LS_TOOLS_COMPARE_YARDSTICK_H
 
@@ -17,6 +21,7 @@
 
 struct compare_yardstick {
     enum ls_basis basis;
+    uint32_t nudge_dtype; // as in struct ls_comparison
     size_t reference; // runner: one device with whole batches
     size_t *truth_of; // by runner, what it is held against; SIZE_MAX: nothing
     size_t twin, twin_of; // runners that differ by rounding alone; SIZE_MAX: there are none

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is said of a comparison, on made-up figures.
+#include "core/plugin/device.h"
 #include "tools/compare/verdict.h"
 #include "tests/support/suite.h"
 
@@ -416,6 +417,26 @@ START_TEST(rounding_is_told_from_mistakes)
 }
 END_TEST
 
+START_TEST(rounding_to_16_bits_is_named)
+{
+    struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900)};
+    struct ls_comparison comparison = of(runs, 2);
+    char text[LS_TWIN_BYTES];
+    comparison.nudge_dtype = LS_BF16;
+    ck_assert(verdict_has(&comparison, "rounding alone (one device, each batch in two halves, the "
+                                       "learning rate off by a rounding to bfloat16) makes"));
+    comparison.basis = LS_BASIS_WHOLE;
+    comparison.nudge_dtype = LS_F16;
+    ck_assert_str_eq(
+        ls_twin_text(&comparison, text),
+        "one device, the initial weights off by their last bits, the learning rate off "
+        "by a rounding to float16");
+    // 8 and 11 significant bits.
+    ck_assert_double_eq(ls_rounding_of(LS_BF16), 1.0 / 256);
+    ck_assert_double_eq(ls_rounding_of(LS_F16), 1.0 / 2048);
+}
+END_TEST
+
 START_TEST(runs_with_shares_of_their_own_are_held_against_the_same_shares)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900),
@@ -676,6 +697,7 @@ int main(void)
     tcase_add_test(tests, waiting_for_data_is_input_bound);
     tcase_add_test(tests, limits_are_what_takes_the_step);
     tcase_add_test(tests, rounding_is_told_from_mistakes);
+    tcase_add_test(tests, rounding_to_16_bits_is_named);
     tcase_add_test(tests, runs_with_shares_of_their_own_are_held_against_the_same_shares);
     tcase_add_test(tests, what_no_single_device_computes_is_not_judged);
     tcase_add_test(tests, several_are_equally_correct);
