@@ -392,7 +392,7 @@ class Speed(CompareTest):
         return speeds
 
     def test_runs_are_timed_in_fresh_processes_and_more_steps_on_request(self):
-        setting = (*SMALL, "--steps=8", "--validation=off")
+        setting = (*SMALL, "--threads=1", "--steps=8", "--validation=off")
         outcome = self.compare(*setting, "--strategies=ring,mirrored")
         speeds = self.check_speeds(outcome, [("ring", "mirrored")])  # the reference is timed, too, but was not asked for
         self.assertEqual([len(run["process_examples_per_second"]) for run in speeds.values()], [self.PROCESSES] * 3)
@@ -415,7 +415,7 @@ class Speed(CompareTest):
         """A failure within the steps that the run trains is one of the run; later it is said, and the run counts. A crash is
         always one of the run."""
         path = self.plugin()
-        outcome = self.compare(*SMALL, path, "--strategies=ring,faulty:fault=late,faulty:fault=later-crash", "--steps=8",
+        outcome = self.compare(*SMALL, "--threads=1", path, "--strategies=ring,faulty:fault=late,faulty:fault=later-crash", "--steps=8",
                                "--validation=off")
         self.assertEqual(outcome.runs["faulty:fault=late", 1]["status"], "done")
         self.assertIn("faulty:fault=late: its speed is not known from all processes: after more than 8 steps one ended with: "

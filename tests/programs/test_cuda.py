@@ -124,7 +124,7 @@ class Double(ProgramTest):
         # Batches that are sent while others compute, as bytes and as float32, and no labels.
         found = {}
         for device in ("cpu", "cuda"):
-            options, environment = self.on_double(["--model=cnn-small"], {"device": device})
+            options, environment = self.on_double(["--model=cnn-small", "--dataset=synthetic:examples=200"], {"device": device})
             path = os.path.join(self.folder, device + ".csv")
             outcome = self.lockstep("predict", "--batch=7", "--replicas=2", "--out=" + path, *options, environment=environment)
             self.assertEqual(outcome.code, DONE, outcome.err)

@@ -5,6 +5,8 @@
 #include "core/base/random.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static bool make_plan(struct ls_collective_rank *rank, struct ls_collective_buffer *buffer,
@@ -135,11 +137,15 @@ void ls_conformance_bits_body(struct ls_collective_rank *rank)
     struct ls_collective_plan *plan = NULL;
     if (!ls_conformance_buffer_init(rank, &buffer, COUNT, 0, LS_F32))
         return;
-    const bool made = make_plan(rank, &buffer, 0, "random", &plan);
+    float *numbers = malloc(COUNT * sizeof(*numbers));
+    if (!numbers)
+        ls_conformance_blame(rank, "rank %u: no memory for %d elements", rank->number, COUNT);
+    const uint64_t key = ls_random_key(rank->suite->options->seed, rank->number);
+    for (uint32_t i = 0; numbers && i < COUNT; i++)
+        numbers[i] = (float)ls_random_normal(key, i);
+    const bool made = numbers && make_plan(rank, &buffer, 0, "random", &plan);
     for (uint32_t run = 0; made && run < 4 && !rank->message[0]; run++) {
-        const uint64_t key = ls_random_key(rank->suite->options->seed, rank->number);
-        for (uint32_t i = 0; i < COUNT; i++)
-            ((float *)buffer.data)[i] = (float)ls_random_normal(key, i);
+        memcpy(buffer.data, numbers, COUNT * sizeof(*numbers));
         run_plan(rank, &buffer, plan);
         ls_conformance_expect_ok(rank, rank->status, "running");
         const uint64_t hash = bits_hash(buffer.data, COUNT * sizeof(float));
@@ -152,6 +158,7 @@ void ls_conformance_bits_body(struct ls_collective_rank *rank)
         ls_communicator_abort(rank->communicator);
     ls_collective_plan_destroy(plan);
     ls_conformance_buffer_finish(&buffer);
+    free(numbers);
 }
 
 static void sleep_ms(long milliseconds)
