@@ -119,7 +119,8 @@ struct ls_run_options {
     // stop it. 0: 60.
     double deadline_seconds;
     const char *plugin_path; // directories separated by ':', searched first
-    uint32_t progress; // 1: what runs, and a line an epoch or on a terminal a bar, on stdout
+    // On stdout. 1: what runs, and a line an epoch or on a terminal a bar; 2: always a line an epoch
+    uint32_t progress;
     uint32_t verbose; // 1: bucket plan, kernels and where the time goes, on stdout
     // Called when a call into a plugin does not return, after a line of the log has named plugin
     // and call: the run has failed and the call of `rank` has not returned for
@@ -134,6 +135,8 @@ struct ls_run_options {
     // model's file says.
     const char *precision;
     const char *wire; // what gradients travel as: "bfloat16", "float16"; NULL: "float32"
+    // Which of the devices of that kind the replicas take in turn, "0,2"; NULL: all
+    const char *devices;
 };
 
 // Opens the plugins that the options name. Models, and what is opened for this run, are closed before
@@ -408,6 +411,7 @@ struct ls_fit_options {
     const struct ls_callbacks *callbacks; // an array of `callback_count`; NULL: none
     uint32_t callback_count; // of `callbacks`
     const struct ls_checkpoint_options *checkpoints; // NULL: none are written
+    uint64_t log_every; // with `progress`: a line whenever so many steps are done; 0: none
 };
 // Trains on from where the model is: weights, optimizer and the order of examples continue, so fits
 // of one step or one epoch each give the same bits as one fit of them all. `epochs` and `steps`

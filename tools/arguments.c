@@ -41,7 +41,8 @@ const struct ls_hint arguments_elsewhere[] = {
      "--batch=N is the batch of all replicas together (as in Keras), --replica-batch=N that of "
      "each (as in PyTorch)",
      1},
-    {"gpus gpu num-gpus n-gpus ngpus gpu-ids devices",
+    {"gpu-ids gpu-id device-ids visible-devices", "--devices=0,1 takes GPUs by their numbers", 1},
+    {"gpus gpu num-gpus n-gpus ngpus",
      "--device=cuda trains on all GPUs of this machine, and --replicas=N on the first N", 1},
     {"cuda use-cuda", "it is --device=cuda", 1},
     {"cpu no-cuda", "it is --device=cpu", 1},
@@ -155,7 +156,7 @@ static enum ls_status parse_option(const char *word, const char *next, struct ar
         ls_error("usage", "--%s takes no value", entry->name);
         return LS_USAGE;
     }
-    if (entry->value && !value) {
+    if (entry->value && !value && !entry->optional) {
         if (!next) {
             ls_error("usage", "--%s needs a value: --%s=%s", entry->name, entry->name,
                      entry->value);
@@ -307,8 +308,9 @@ void arguments_print(const struct argument *table, FILE *out)
             continue;
         }
         char left[96], value[96];
-        snprintf(left, sizeof(left), "  --%s%s%s", entry->name, entry->value ? "=" : "",
-                 entry->value ? entry->value : "");
+        snprintf(left, sizeof(left), "  --%s%s%s%s%s", entry->name, entry->optional ? "[" : "",
+                 entry->value ? "=" : "", entry->value ? entry->value : "",
+                 entry->optional ? "]" : "");
         snprintf(value, sizeof(value), "[%s]", entry->default_value ? entry->default_value : "");
         if (strlen(left) + 1 > HELP_COLUMN)
             fprintf(out, "%s\n%*s", left, HELP_COLUMN, "");

@@ -17,6 +17,7 @@ struct argument {
     const char *value; // printed after '=' by --help; NULL: a flag
     const char *default_value; // NULL: none
     const char *help;
+    bool optional; // may be given without its value, and takes none from the next word
     bool repeats; // may be given several times; arguments_next() has all values
 };
 

@@ -39,7 +39,7 @@ static const char help[] =
     "  python3 -c \"import numpy; print(numpy.load('scores.npy').argmax(axis=1))\"\n";
 
 static enum ls_status predict(const struct arguments *arguments, struct ls_run *run,
-                              struct ls_data *data)
+                              struct ls_data *data, bool says)
 {
     struct ls_model *model = NULL;
     uint64_t batch = 0, replica_batch = 0;
@@ -56,7 +56,7 @@ static enum ls_status predict(const struct arguments *arguments, struct ls_run *
     if (!status)
         status = ls_predict_to_file(model, data,
                                     batch ? batch : replica_batch * ls_run_replicas(run), out);
-    if (!status && !arguments_given(arguments, "quiet"))
+    if (!status && says)
         printf("%llu examples - %.2f s - %s\n", (unsigned long long)ls_data_count(data),
                (double)(ls_clock_ns() - start) * 1e-9, out);
     ls_model_close(model);
@@ -89,7 +89,7 @@ static enum ls_status run(const struct arguments *arguments)
                               arguments_text(arguments, "split"), &data);
     interrupt_run(run);
     if (!status)
-        status = predict(arguments, run, data);
+        status = predict(arguments, run, data, options.progress);
     if (status == LS_INTERRUPTED)
         ls_warn("predict", "interrupted; nothing was written");
     interrupt_run(NULL);

@@ -7,6 +7,7 @@
 #include "core/train/model.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define OPENMP_SPINS "3000"
@@ -53,8 +54,14 @@ enum ls_status run_options_common(const struct arguments *arguments, struct ls_r
 enum ls_status run_options_read(const struct arguments *arguments, struct ls_run_options *out)
 {
     uint64_t replicas = 0;
-    if (arguments_given(arguments, "quiet") && arguments_given(arguments, "verbose")) {
+    const char *verbose = arguments_text(arguments, "verbose");
+    const bool plans = verbose && strcmp(verbose, "on") == 0; // it has no value
+    if (arguments_given(arguments, "quiet") && verbose) {
         ls_error("usage", "--quiet and --verbose exclude each other");
+        return LS_USAGE;
+    }
+    if (verbose && !plans && (strlen(verbose) != 1 || !strchr("012", *verbose))) {
+        ls_error("usage", "--verbose=%s: expected 0, 1 or 2, or no value", verbose);
         return LS_USAGE;
     }
     enum ls_status status = arguments_count(arguments, "replicas", 1, REPLICAS_MOST, &replicas);
@@ -65,7 +72,12 @@ enum ls_status run_options_read(const struct arguments *arguments, struct ls_run
     out->strategy = arguments_text(arguments, "strategy");
     out->precision = arguments_text(arguments, "precision");
     out->replicas = (uint32_t)replicas;
-    out->verbose = arguments_given(arguments, "verbose");
+    out->devices = arguments_text(arguments, "devices");
+    out->verbose = plans;
+    if (verbose && !plans)
+        out->progress = (uint32_t)(*verbose - '0');
+    if (!out->progress)
+        ls_log_set_level(LS_LOG_WARN);
     if (out->verbose)
         ls_log_set_level(LS_LOG_DEBUG);
     return LS_OK;

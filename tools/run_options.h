@@ -20,6 +20,8 @@
         {"replicas", "N", NULL,                                                                    \
          "copies of the model; on GPUs, replica i uses GPU i modulo their number. Default: every " \
          "GPU that the strategy can use; one on the CPU"},                                         \
+        {"devices", "N[,N...]", NULL,                                                              \
+         "numbers of the GPUs that the replicas take in turn, from 0; default: all"},              \
         {"threads", "N", NULL, "threads of each replica; default: cores / replicas"},              \
         {"batch", "N", NULL,                                                                       \
          "examples of a step over all replicas; default: replica-batch times replicas"},           \
@@ -34,11 +36,14 @@
     }
 
 // Rows of the table, for printing.
-#define OUTPUT_ARGUMENTS                                                            \
-    {"quiet", NULL, NULL, "print no progress"},                                     \
-    {                                                                               \
-        "verbose", NULL, NULL,                                                      \
-            "print the bucket plan, the kernels, and where the time of a step goes" \
+#define OUTPUT_ARGUMENTS                                                                  \
+    {"quiet", NULL, NULL, "print no progress"},                                           \
+    {                                                                                     \
+        "verbose", "0|1|2", NULL,                                                         \
+            "as in Keras: 0 is --quiet; 1, the default, is a bar on a terminal and a "    \
+            "line an epoch elsewhere; 2 is a line an epoch everywhere. Without a value: " \
+            "print the bucket plan, the kernels, and where the time of a step goes",      \
+            .optional = true                                                              \
     }
 
 // Reads --threads, --deadline, --device, --plugin-path and --quiet alone.

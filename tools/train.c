@@ -83,6 +83,11 @@ static const struct argument table[] = {
      "compute loss and accuracy after each epoch, on the part that validation_split= sets aside, "
      "else on the test split; arrays, text and other data in one file or folder have none"},
 
+    {"validation-dataset", "NAME[:option=value,...]", NULL,
+     "validate on this dataset: its part that validation_split= sets aside, else its test split, "
+     "or "
+     "all of it where it has one split"},
+
     {"callback", "NAME[:option=value,...]", NULL,
      "early_stopping, reduce_lr_on_plateau, csv_logger, terminate_on_nan or tensorboard, with "
      "Keras's options, such as early_stopping:monitor=val_loss,patience=3,restore_best_weights=on, "
@@ -116,6 +121,7 @@ static const struct argument table[] = {
      "chrome://tracing"},
     {"timeline-steps", "FIRST:LAST", NULL,
      "record only these steps; default: all, up to a million spans"},
+    {"log-every", "N", NULL, "print a line whenever N steps are done"},
     OUTPUT_ARGUMENTS,
     {NULL, NULL, NULL, NULL},
 };
@@ -218,6 +224,8 @@ static enum ls_status read_fit_options(const struct arguments *arguments,
     if (!status)
         status = arguments_count(arguments, "microbatches", 1, UINT32_MAX, &microbatches);
     out->microbatches = (uint32_t)microbatches;
+    if (!status)
+        status = arguments_count(arguments, "log-every", 1, UINT64_C(1) << 48, &out->log_every);
     uint64_t accumulate = 1;
     if (!status)
         status = arguments_count(arguments, "accumulate", 1, UINT32_MAX, &accumulate);
@@ -231,8 +239,10 @@ static enum ls_status read_fit_options(const struct arguments *arguments,
         status = read_timeline(arguments, out);
     static const char *const files[] = {"report", "timeline", "save-weights", NULL};
     static const char *const logs[] = {"report", "timeline", NULL}; // weights may be replaced
-    static const char *const inputs[] = {"model", "initial-weights", "dataset", NULL};
-    static const char *const weights[] = {"save-weights", NULL}, *const data[] = {"dataset", NULL};
+    static const char *const inputs[] = {"model", "initial-weights", "dataset",
+                                         "validation-dataset", NULL};
+    static const char *const weights[] = {"save-weights", NULL};
+    static const char *const data[] = {"dataset", "validation-dataset", NULL};
     if (!status)
         status = output_files_check(arguments, files);
     if (!status)
@@ -244,11 +254,18 @@ static enum ls_status open_data(const struct arguments *arguments, struct inputs
 {
     bool validation = true;
     const char *dataset = arguments_text(arguments, "dataset");
+    const char *other = arguments_text(arguments, "validation-dataset");
     enum ls_status status = arguments_switch(arguments, "validation", &validation);
+    if (!status && !validation && other) {
+        ls_error("usage", "--validation=off and --validation-dataset exclude each other");
+        status = LS_USAGE;
+    }
     if (!status)
         status = ls_data_open(dataset, "train", &inputs->train);
     if (!status && validation)
-        status = ls_data_open(dataset, "validation", &inputs->validation);
+        status = ls_data_open(other ? other : dataset, "validation", &inputs->validation);
+    if (!status && other && !inputs->validation)
+        status = ls_data_open(other, "test", &inputs->validation);
     inputs->unvalidated = !status && validation && !inputs->validation ? dataset : NULL;
     return status;
 }
@@ -344,6 +361,10 @@ static enum ls_status run(const struct arguments *arguments)
     if (!status)
         status = run_options_read(arguments, &run_options);
     run_options.wire = arguments_text(arguments, "wire");
+    if (!status && !run_options.progress && arguments_given(arguments, "log-every")) {
+        ls_error("usage", "--log-every prints nothing with --quiet or --verbose=0");
+        status = LS_USAGE;
+    }
     if (!status)
         status = arguments_count(arguments, "seed", 0, INT64_MAX, &run_options.seed);
     if (!status)

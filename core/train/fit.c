@@ -449,7 +449,7 @@ static enum ls_status run_fit(struct ls_fit *fit)
 {
     struct ls_model *model = fit->model;
     model->fitting = LS_FIT_TRAINS;
-    ls_progress_init(&fit->progress, stdout, !model->run->progress);
+    ls_progress_init(&fit->progress, stdout, model->run->progress, fit->options->log_every);
     ls_fit_open_clients(fit);
     enum ls_status status = ls_fit_begin_timeline(fit);
     if (!status)

@@ -12,6 +12,7 @@
 #include "core/plugin/strategy.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,57 @@ static enum ls_status open_device(struct ls_run *run, const char *text)
     if (!status) {
         memcpy(run->hardware, info.hardware, sizeof(run->hardware));
         run->devices = info.physical_count ? info.physical_count : 1;
+    }
+    return status;
+}
+
+static enum ls_status add_device(struct ls_run *run, const char *text, const char *part,
+                                 size_t length)
+{
+    char digits[16];
+    int64_t number = -1;
+    snprintf(digits, sizeof(digits), "%.*s", length < 12 ? (int)length : 12, part);
+    if (!ls_parse_integer(digits, &number) || number < 0) {
+        ls_error("--devices", "'%s': expected numbers of devices from 0, as in 0,1", text);
+        return LS_USAGE;
+    }
+    if (number >= run->devices) {
+        ls_error("--devices", "'%s': there is no %s %lld; this machine has %u, numbered from 0",
+                 text, run->device->plugin->name, (long long)number, run->devices);
+        return LS_USAGE;
+    }
+    for (uint32_t i = 0; i < run->chosen_count; i++)
+        if (run->chosen[i] == number) {
+            ls_error("--devices",
+                     "'%s': %lld is given twice; --replicas=N puts several replicas "
+                     "on a device",
+                     text, (long long)number);
+            return LS_USAGE;
+        }
+    run->chosen[run->chosen_count++] = (uint32_t)number; // fewer than there are, as none is twice
+    return LS_OK;
+}
+
+// Without a text: all of them, as far as there is room.
+static enum ls_status choose_devices(struct ls_run *run, const char *text)
+{
+    const struct ls_device_interface *ops = run->device->interface;
+    enum ls_status status = LS_OK;
+    if (run->devices > LS_CHOSEN_DEVICES)
+        run->devices = LS_CHOSEN_DEVICES;
+    for (uint32_t i = 0; !text && i < run->devices; i++)
+        run->chosen[run->chosen_count++] = i;
+    if (text && ops->memory_kind == LS_MEMORY_HOST) {
+        ls_error("--devices",
+                 "'%s': device '%s' is all processors of this machine, which have no numbers; "
+                 "--threads=N says how many of them each replica takes",
+                 text, run->device->plugin->name);
+        return LS_USAGE;
+    }
+    for (const char *part = text; !status && part;) {
+        const size_t length = strcspn(part, ",");
+        status = add_device(run, text, part, length);
+        part = part[length] ? part + length + 1 : NULL;
     }
     return status;
 }
@@ -75,7 +127,9 @@ static enum ls_status read_options(struct ls_run *run, const struct ls_run_optio
     run->deadline_ns = (uint64_t)(deadline * 1e9);
     run->seed = options->seed;
     run->verbose = options->verbose;
-    run->progress = options->progress;
+    run->progress = options->progress > LS_PROGRESS_LINES
+                        ? LS_PROGRESS_LINES
+                        : (enum ls_progress_kind)options->progress;
     run->stuck = options->stuck;
     return read_wire(options->wire, &run->wire);
 }
@@ -88,7 +142,7 @@ static enum ls_status open_cluster(struct ls_run *run, uint32_t replicas)
     const uint32_t most =
         named ? ((const struct ls_strategy_interface *)named->interface)->maximum_replicas : 0;
     if (replicas == 0) {
-        replicas = device->memory_kind == LS_MEMORY_HOST ? 1 : run->devices;
+        replicas = device->memory_kind == LS_MEMORY_HOST ? 1 : run->chosen_count;
         if (most && replicas > most)
             replicas = most;
     }
@@ -116,6 +170,8 @@ static enum ls_status open_plugins(struct ls_run *run, const struct ls_run_optio
         status = ls_loader_resolve_strategy(run->loader, options->strategy, &run->strategy);
     if (!status)
         status = open_device(run, options->device);
+    if (!status)
+        status = choose_devices(run, options->devices);
     if (!status)
         status = open_cluster(run, options->replicas);
     if (!status && !options->strategy)

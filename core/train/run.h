@@ -5,6 +5,7 @@
 
 #include "core/cluster/cluster.h"
 #include "core/graph/graph.h"
+#include "core/report/progress.h"
 #include "core/train/tuning.h"
 #include "lockstep.h"
 
@@ -13,6 +14,7 @@
 
 #define LS_DEFAULT_REPLICA_BATCH 64
 #define LS_DEFAULT_DEADLINE_SECONDS 60
+#define LS_CHOSEN_DEVICES 64 // at most
 
 struct ls_run {
     struct ls_loader *loader;
@@ -23,14 +25,17 @@ struct ls_run {
     const struct ls_opened_plugin *total_collective, *total_transport;
     const struct ls_opened_plugin *device;
     char hardware[128];
-    uint32_t devices; // physical ones, which the replicas take in turn
+    uint32_t devices; // physical ones
+    uint32_t chosen[LS_CHOSEN_DEVICES]; // numbers of those that the replicas take in turn
+    uint32_t chosen_count;
     struct ls_cluster *cluster; // who takes part; sessions borrow it
     uint32_t threads;
     uint64_t seed;
     uint32_t wire; // LS_BF16 or LS_F16; 0: float32
     uint64_t deadline_ns;
     enum ls_precision precision; // of the layers of its models
-    bool verbose, progress;
+    bool verbose;
+    enum ls_progress_kind progress;
     void (*stuck)(uint32_t rank); // NULL: none
     bool watched; // the watchdog runs
     atomic_bool interrupted;

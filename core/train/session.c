@@ -328,7 +328,7 @@ static enum ls_status open_replica(void *context, uint32_t index)
         .host = run->device->host,
         .device_name = run->device->plugin->name,
         .rank = rank,
-        .device_index = index % run->devices,
+        .device_index = run->chosen[index % run->chosen_count],
         .threads = run->threads,
         .graph = session->model->graph,
         .optimizer = optimizer_of(session),

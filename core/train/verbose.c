@@ -25,8 +25,12 @@ static void print_setting(const struct ls_fit *fit, FILE *out)
             fit->train->name, world, world == 1 ? "" : "s", run->threads,
             run->threads == 1 ? "" : "s", run->device->plugin->name, run->hardware);
     if (run->devices > 1)
-        fprintf(out, ", on %u of its %u devices", own < run->devices ? own : run->devices,
+        fprintf(out, ", on %u of its %u devices", own < run->chosen_count ? own : run->chosen_count,
                 run->devices);
+    for (uint32_t i = 0; run->chosen_count < run->devices && i < run->chosen_count; i++)
+        fprintf(out, "%s%u", i ? "," : " (", run->chosen[i]);
+    if (run->chosen_count < run->devices)
+        fputc(')', out);
     fprintf(out, ", strategy %s", strategy->strategy->plugin->name);
     if (strategy->collective && strategy->transport)
         fprintf(out, " (%s over %s)", strategy->collective->plugin->name,

@@ -244,6 +244,14 @@ class Double(ProgramTest):
         said = self.lockstep("train", *command, environment=environment).out.splitlines()[0]
         self.assertIn("2 replicas of", said)
         self.assertIn(", on 2 of its 2 devices, ", said)
+        # Two of three, one of which has two replicas; and those that were not named are not used.
+        command, environment = self.on_double(("--devices=2,0", "--replicas=3", *options), {"devices": 3})
+        self.assertIn(", on 2 of its 3 devices (2,0), ", self.lockstep("train", *command, environment=environment).out)
+        self.assertEqual(self.run_double("--devices=1", *options, devices=3)["replicas"], 1)
+        for devices, says in (("3", "there is no cuda 3; this machine has 3, numbered from 0"), ("0,0", "0 is given twice"),
+                              ("1,", "expected numbers of devices from 0, as in 0,1")):
+            command, environment = self.on_double(("--quiet", "--devices=" + devices, *options), {"devices": 3})
+            self.refused(USAGE, "train", *command, environment=environment, says=("--devices: ", says))
         command, environment = self.on_double(("--strategy=central-storage", "--model=mlp"), {"devices": 2})
         self.assertEqual(self.lockstep("evaluate", *command, environment=environment).code, DONE)
 

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run prints and writes: progress, report, weights, interruption, choice of strategy."""
+import fcntl
 import json
 import os
 import pty
 import resource
 import select
 import signal
+import struct
 import subprocess
+import termios
 import time
 
 from support import BAD_INPUT, DONE, FAILED, FASHION, FIXTURES, INTERRUPTED, LARGE_DATA, LOCKSTEP, TERMINATED, UNAVAILABLE, USAGE, ProgramTest, main, tensors
@@ -90,6 +93,29 @@ class Report(ProgramTest):
         orders = {tuple(self.train(*arguments[:2], "--batch=10", "--steps=3", "--shuffle=" + way)["losses"])
                   for way in ("on", "off", "10")}
         self.assertEqual(len(orders), 3)
+
+
+class ValidationDataset(ProgramTest):
+    def test_another_dataset_may_be_the_validation(self):
+        """Its test split, or all of it where it has one: the figures are those of `evaluate`."""
+        for name, slope in (("train", 2), ("other", 3)):
+            with open(self.path(name + ".csv"), "w") as file:
+                file.write("x,y\n" + "".join(f"{k % 7},{slope * (k % 7) + k % 2}\n" for k in range(60)))
+        csv, weights, scores = "csv:label=y,file=" + self.path("train.csv"), self.path("w.safetensors"), self.path("scores.json")
+        for model, train, other in (("linear", csv, "csv:label=y,file=" + self.path("other.csv")),
+                                    ("mlp", "synthetic:examples=100", "synthetic:examples=90,seed=3")):
+            with self.subTest(other):
+                report = self.train("--model=" + model, "--dataset=" + train, "--validation-dataset=" + other, "--save-weights=" + weights)
+                outcome = self.lockstep("evaluate", "--model=" + model, "--dataset=" + other, "--initial-weights=" + weights, "--quiet",
+                                        "--report=" + scores)
+                self.assertEqual(outcome.code, DONE, outcome.err)
+                with open(scores) as file:
+                    expected = json.load(file)["loss"]
+                self.assertAlmostEqual(report["epochs"][-1]["val_loss"], expected, delta=1e-5 * expected)
+        self.refused(USAGE, "train", "--model=linear", "--dataset=" + csv, "--validation-dataset=" + csv, "--validation=off",
+                     says=("--validation=off and --validation-dataset exclude each other",))
+        self.refused(USAGE, "train", "--model=linear", "--dataset=" + csv, "--validation-dataset=" + csv, "--report=" + self.path("train.csv"),
+                     says=("train.csv",))
 
 
 class Choice(ProgramTest):
@@ -309,10 +335,13 @@ class Progress(ProgramTest):
         self.assertRegex(lines[1], r"^Epoch 1/2 - 4 steps - .* examples/s - loss: .* - accuracy: .* - val_loss: .* - val_accuracy: ")
         self.assertNotIn("\033", outcome.out)
 
-    def test_a_bar_on_a_terminal(self):
+    def on_terminal(self, *arguments, columns=0, **environment):
+        """What it writes to a terminal that is so wide."""
         master, slave = pty.openpty()
-        process = subprocess.Popen([LOCKSTEP, "train", "--model=cnn", "--dataset=synthetic:examples=4000", "--validation=off"],
-                                   stdout=slave, stderr=subprocess.PIPE)
+        if columns:
+            fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        process = subprocess.Popen([LOCKSTEP, "train", "--validation=off", *arguments], stdout=slave, stderr=subprocess.PIPE,
+                                   env=dict(os.environ, **dict({"TERM": "xterm"}, **environment)))
         os.close(slave)
         shown = b""
         while True:
@@ -326,9 +355,43 @@ class Progress(ProgramTest):
         process.communicate()
         os.close(master)
         self.assertEqual(process.returncode, DONE)
-        self.assertIn(b"Epoch 1/1", shown)
-        self.assertIn(b"63/63 [==============================]", shown)
-        self.assertIn(b">", shown)
+        return shown.decode().replace("\r\n", "\n")
+
+    def test_a_bar_on_a_terminal(self):
+        shown = self.on_terminal("--model=cnn", "--dataset=synthetic:examples=4000", columns=132, NO_COLOR="1")
+        self.assertIn("Epoch 1/1", shown)
+        self.assertRegex(shown, r"63/63 \[={30}\] - [\d.]+ s - \d+ ms/step - \d+ examples/s - loss: ")
+        self.assertRegex(shown, r"\r\033\[K\d+/63 \[=*>\.*\] - \d+ ms/step - \d+ s left - loss: ")
+        self.assertNotRegex(shown, r"\033\[[^K]")  # no colours, also without NO_COLOR
+
+    def test_a_bar_on_a_narrow_terminal(self):
+        shown = self.on_terminal("--model=cnn", "--dataset=synthetic:examples=4000", columns=20)
+        drawn = [line for line in shown.split("\r\033[K")[1:] if "\n" not in line]
+        self.assertGreater(len(drawn), 1)
+        for line in drawn:
+            self.assertLess(len(line), 20)
+            self.assertRegex(line, r"^\d+/63")
+
+    def test_lines_on_a_terminal_where_they_are_asked_for_or_it_is_dumb(self):
+        for arguments, kind in ((["--verbose=2"], "xterm"), (["--verbose=1"], "dumb")):
+            shown = self.on_terminal("--model=mlp", SYNTHETIC, *arguments, "--log-every=3", TERM=kind).splitlines()
+            self.assertEqual(len(shown), 4, shown)
+            for line, step in zip(shown[1:], (3, 6)):
+                self.assertRegex(line, rf"^Epoch 1/1 - step {step}/7 - [\d.]+ [mu]?s/step - loss: [\d.]+ - accuracy: [\d.]+$")
+            self.assertRegex(shown[3], r"^Epoch 1/1 - 7 steps - ")
+        self.assertEqual(self.on_terminal("--model=mlp", SYNTHETIC, "--verbose=0"), "")
+
+    def test_what_says_nothing_and_what_does_not_go_together(self):
+        for silent in ("--quiet", "--verbose=0"):
+            self.refused(USAGE, "train", "--model=mlp", SYNTHETIC, silent, "--log-every=2", says=("--log-every prints nothing",))
+        self.refused(USAGE, "train", "--model=mlp", SYNTHETIC, "--quiet", "--verbose=2", says=("exclude each other",))
+        self.refused(USAGE, "train", "--model=mlp", SYNTHETIC, "--verbose=3", says=("--verbose=3: expected 0, 1 or 2, or no value",))
+        self.assertEqual(self.lockstep("predict", "--model=mlp", SYNTHETIC, "--out=" + self.path("p.npy"), "--verbose=0").out, "")
+
+    def test_devices_without_numbers_are_refused(self):
+        for device in ("cpu", "reference"):
+            self.refused(USAGE, "train", "--model=mlp", SYNTHETIC, "--device=" + device, "--devices=0",
+                         says=(f"--devices: '0': device '{device}' is all processors", "--threads=N"))
 
     def test_verbose_says_where_the_time_goes(self):
         outcome = self.lockstep("train", "--model=cnn", SYNTHETIC, "--verbose", "--replicas=2", "--strategy=ring", "--validation=off")

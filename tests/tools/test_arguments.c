@@ -32,6 +32,7 @@ static const struct argument table[] = {
      "---------- ---------- ---------- ---------- ---------- ---------- ---------- ---------- "
      "---------- ---------- ---------- ---------- ---------- ---------- ---------- ---------- end"},
     {"quiet", NULL, NULL, "no progress"},
+    {"verbose", "0|1|2", NULL, "how much is said", .optional = true},
     {NULL, NULL, NULL, NULL},
 };
 
@@ -256,6 +257,19 @@ START_TEST(help_has_every_option_its_value_default_and_words)
 }
 END_TEST
 
+START_TEST(a_value_that_may_be_missing_is_never_the_next_word)
+{
+    PARSED("--verbose", "2");
+    ck_assert_str_eq(arguments_text(&arguments, "verbose"), "on");
+    ck_assert_uint_eq(arguments.operand_count, 1);
+    PARSED("--verbose=2", "a");
+    ck_assert_str_eq(arguments_text(&arguments, "verbose"), "2");
+    PARSED("a");
+    ck_assert_ptr_null(arguments_text(&arguments, "verbose"));
+    refused(WORDS("--verbose", "--verbose=1"), "--verbose is given twice");
+}
+END_TEST
+
 START_TEST(a_short_name_has_no_folders)
 {
     ck_assert_str_eq(arguments_short_name("ring"), "ring");
@@ -271,6 +285,7 @@ int main(void)
     Suite *suite = suite_create("tools/arguments");
     TCase *cases = tcase_create("arguments");
     tcase_add_checked_fixture(cases, set_up, NULL);
+    tcase_add_test(cases, a_value_that_may_be_missing_is_never_the_next_word);
     tcase_add_test(cases, a_short_name_has_no_folders);
     tcase_add_test(cases, values_stand_behind_an_equals_sign_or_in_the_next_word);
     tcase_add_test(cases, without_words_there_are_the_defaults);

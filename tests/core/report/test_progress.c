@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a person sees: one line an epoch in a file or a pipe, a bar on a terminal, nothing when quiet.
-#define _XOPEN_SOURCE 700 // pseudo-terminals
+#define _GNU_SOURCE // pseudo-terminals, struct winsize
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/report/progress.h"
 #include "tests/support/suite.h"
@@ -11,6 +12,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 static const struct ls_metrics training = {2, {{"loss", 0.5}, {"accuracy", 0.25}}};
@@ -25,7 +27,7 @@ static struct ls_fit_state state;
 
 static void begin(FILE *file, bool quiet, uint64_t epochs, uint64_t epoch, uint64_t epoch_steps)
 {
-    ls_progress_init(&progress, file, quiet);
+    ls_progress_init(&progress, file, quiet ? LS_PROGRESS_NONE : LS_PROGRESS_BAR, 0);
     shows = ls_progress_callbacks(&progress);
     state = (struct ls_fit_state){
         .epochs = epochs, .epoch_steps = epoch_steps, .epoch = {.epoch = epoch}};
@@ -70,7 +72,7 @@ START_TEST(without_a_terminal_steps_print_nothing_and_an_epoch_one_line)
 {
     FILE *file = tmpfile();
     begin(file, false, 3, 2, 1000);
-    ck_assert(!progress.terminal);
+    ck_assert(!progress.bar);
     for (uint64_t i = 1; i <= 1000; i++)
         step(i);
     ls_progress_clear(&progress);
@@ -140,7 +142,7 @@ START_TEST(a_terminal_shows_a_bar_and_is_not_flooded)
 {
     FILE *terminal = open_terminal();
     begin(terminal, false, 1, 1, 100000);
-    ck_assert(progress.terminal);
+    ck_assert(progress.bar);
     for (uint64_t i = 1; i <= 1000; i++)
         step(i);
     const char *text = shown_on_terminal();
@@ -152,6 +154,112 @@ START_TEST(a_terminal_shows_a_bar_and_is_not_flooded)
     text = shown_on_terminal();
     ck_assert_ptr_nonnull(strstr(text, "100000/100000 [==============================] - 1.00 s"));
     ck_assert_uint_eq(lines(text), 1);
+    ls_progress_finish(&progress);
+    fclose(terminal);
+    close(master);
+}
+END_TEST
+
+// The lines that were drawn over each other, without the one that stays.
+static size_t longest_drawn(const char *text)
+{
+    size_t longest = 0;
+    for (const char *drawn = strstr(text, "\r\033[K"); drawn; drawn = strstr(drawn, "\r\033[K")) {
+        drawn += strlen("\r\033[K");
+        const size_t length = strcspn(drawn, "\r\n");
+        if (drawn[length] != '\n' && length > longest)
+            longest = length;
+    }
+    return longest;
+}
+
+static void resize(unsigned short columns)
+{
+    const struct winsize size = {.ws_row = 24, .ws_col = columns};
+    ck_assert_int_eq(ioctl(master, TIOCSWINSZ, &size), 0);
+}
+
+static const char *redraw(uint64_t done)
+{
+    progress.drawn_ns = 0; // not one in ten a second
+    step(done);
+    return shown_on_terminal();
+}
+
+START_TEST(the_bar_fits_as_the_terminal_changes)
+{
+    FILE *terminal = open_terminal();
+    resize(120);
+    begin(terminal, false, 1, 1, 1000);
+    const char *text = redraw(500);
+    ck_assert_ptr_nonnull(strstr(text, "\r\033[K500/1000 [==============>...............] - "));
+    ck_assert_ptr_nonnull(strstr(text, "s/step - "));
+    ck_assert_ptr_nonnull(strstr(text, "s left - loss: 0.5000 - accuracy: 0.2500"));
+    static const unsigned short widths[] = {100, 70, 60, 48, 40, 30, 25, 20, 12, 9, 2, 1};
+    for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++) {
+        const unsigned short columns = widths[i];
+        resize(columns);
+        text = redraw(501);
+        ck_assert_ptr_nonnull(strstr(text, "\r\033[K"));
+        ck_assert_uint_lt(longest_drawn(text), columns);
+        if (columns > 24) { // the count and the loss stay longest
+            ck_assert_ptr_nonnull(strstr(text, "501/1000"));
+            ck_assert_ptr_nonnull(strstr(text, " - loss: 0.5000"));
+        }
+    }
+    resize(20);
+    ck_assert_str_eq(redraw(502), "\r\033[K502/1000");
+    end(1000, 2, 64000, &both); // it stays, and is not redrawn: all figures
+    ck_assert_str_eq(shown_on_terminal(),
+                     "\r\033[K1000/1000 - 2.00 s - 2 ms/step - 32000 examples/s - loss: "
+                     "0.5000 - accuracy: 0.2500 - val_loss: 0.7500 - val_accuracy: 0.1250\r\n");
+    ls_progress_finish(&progress);
+    fclose(terminal);
+    close(master);
+}
+END_TEST
+
+START_TEST(lines_where_no_bar_can_be_or_is_asked_for)
+{
+    for (int dumb = 0; dumb < 2; dumb++) {
+        FILE *terminal = open_terminal();
+        setenv("TERM", dumb ? "dumb" : "xterm", 1);
+        ls_progress_init(&progress, terminal, dumb ? LS_PROGRESS_BAR : LS_PROGRESS_LINES, 0);
+        shows = ls_progress_callbacks(&progress);
+        ck_assert(!progress.bar);
+        state = (struct ls_fit_state){.epochs = 1, .epoch_steps = 10, .epoch = {.epoch = 1}};
+        ck_assert_int_eq(shows.on_epoch_begin(shows.context, &state), LS_OK);
+        step(5);
+        end(10, 1, 640, &training);
+        ck_assert_str_eq(shown_on_terminal(), "Epoch 1/1 - 10 steps - 1.00 s - 640 examples/s - "
+                                              "loss: 0.5000 - accuracy: 0.2500\r\n");
+        ls_progress_finish(&progress);
+        fclose(terminal);
+        close(master);
+    }
+}
+END_TEST
+
+START_TEST(steps_are_logged_above_the_bar)
+{
+    FILE *terminal = open_terminal();
+    setenv("TERM", "xterm", 1);
+    ls_progress_init(&progress, terminal, LS_PROGRESS_BAR, 3);
+    shows = ls_progress_callbacks(&progress);
+    state = (struct ls_fit_state){.epochs = 2, .epoch_steps = 10, .epoch = {.epoch = 2}};
+    ck_assert_int_eq(shows.on_epoch_begin(shows.context, &state), LS_OK);
+    (void)redraw(2);
+    state.steps_done = 13; // in the epoch it is the third
+    progress.drawn_ns = ls_clock_ns();
+    step(3);
+    ck_assert_str_eq(shown_on_terminal(), "");
+    state.steps_done = 15;
+    progress.begun_ns = ls_clock_ns() - UINT64_C(10000000000); // ten seconds
+    step(5);
+    const char *text = shown_on_terminal();
+    ck_assert_ptr_nonnull(strstr(text,
+                                 "\r\033[KEpoch 2/2 - step 5/10 - 2.00 s/step - loss: 0.5000 - "
+                                 "accuracy: 0.2500\r\n"));
     ls_progress_finish(&progress);
     fclose(terminal);
     close(master);
@@ -191,11 +299,14 @@ int main(void)
     FILE *terminal = open_terminal();
     if (terminal) {
         tcase_add_test(cases, a_terminal_shows_a_bar_and_is_not_flooded);
+        tcase_add_test(cases, the_bar_fits_as_the_terminal_changes);
+        tcase_add_test(cases, lines_where_no_bar_can_be_or_is_asked_for);
+        tcase_add_test(cases, steps_are_logged_above_the_bar);
         tcase_add_test(cases, a_message_clears_the_bar_first);
         fclose(terminal);
         close(master);
     } else {
-        printf("SKIP: two tests of the bar: there are no pseudo-terminals here\n");
+        printf("SKIP: five tests of the bar: there are no pseudo-terminals here\n");
     }
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);
