@@ -72,6 +72,9 @@ struct ls_fit_state {
     uint64_t step_examples;
     struct ls_metrics step_metrics; // means over these examples
     enum ls_status status; // in on_train_end: what ls_fit is about to return
+    // In the functions of a batch: its number, from 1, in this fit, validation, evaluation or
+    // prediction; and how many there are in all.
+    uint64_t batch, batches;
 };
 
 // The state of a callback, of whatever form it likes.
@@ -102,13 +105,14 @@ struct ls_callback_state {
 // and, on the main thread, ls_set_learning_rate, ls_get_variable and ls_set_variable; on_train_end
 // may also call ls_fit_losses, ls_fit_epochs and ls_save_weights. Other calls on the model of the
 // fit are LS_USAGE: evaluate between fits of one epoch each. The main thread is the one that called
-// ls_fit.
+// ls_fit. ls_evaluate and ls_predict call the functions of ls_set_callbacks, with the same rules.
 struct ls_callbacks {
     void *context; // the first argument of each function
     // Named in messages, and in the report where it ended the training; NULL: "callbacks[0]".
     const char *name;
     // 1: a loss that is not finite ends the training as ls_stop_training does, instead of making it
-    // fail, with the weights from before that step.
+    // fail: that of a step with the weights from before it, that of a validation with those that it
+    // was computed with.
     uint32_t terminate_on_nan;
     uint32_t reserved;
 
@@ -146,11 +150,26 @@ struct ls_callbacks {
     // Gives back what save_state had given. [main thread]
     enum ls_status (*load_state)(void *context, const struct ls_callback_state *state);
 
-    // Around the validation of an epoch. In on_test_end state->epoch.metrics has its results; there
-    // is none if the validation failed or was interrupted. [main thread]
+    // Around the validation of an epoch, or an ls_evaluate. In on_test_end state->epoch.metrics has
+    // its results ("val_loss"; of an ls_evaluate "loss"); there is none if it failed or was
+    // interrupted. [main thread]
     enum ls_status (*on_test_begin)(void *context, const struct ls_fit_state *state);
     // Likewise, after the validation. [main thread]
     enum ls_status (*on_test_end)(void *context, const struct ls_fit_state *state);
+
+    // The first replica begins a step: others may be before or after it. Its numbers are those of
+    // the steps that are done. [a replica thread, one call at a time]
+    enum ls_status (*on_train_batch_begin)(void *context, const struct ls_fit_state *state);
+    // The first replica begins its share of a batch of a validation or evaluation, or has done it.
+    // Others may be in other batches, and a device that computes beside its host thread, too. Metrics
+    // are known in on_test_end. [a replica thread, one call at a time]
+    enum ls_status (*on_test_batch_begin)(void *context, const struct ls_fit_state *state);
+    enum ls_status (*on_test_batch_end)(void *context, const struct ls_fit_state *state);
+    // The same of ls_predict and ls_predict_to_file. [main thread; those of a batch as above]
+    enum ls_status (*on_predict_begin)(void *context, const struct ls_fit_state *state);
+    enum ls_status (*on_predict_end)(void *context, const struct ls_fit_state *state);
+    enum ls_status (*on_predict_batch_begin)(void *context, const struct ls_fit_state *state);
+    enum ls_status (*on_predict_batch_end)(void *context, const struct ls_fit_state *state);
 };
 
 // ---- Variables ----

@@ -243,6 +243,11 @@ static enum ls_status train(struct ls_async_steps *steps, uint32_t index, const 
     const uint64_t start = ls_clock_ns();
     uint64_t waited = 0;
     enum ls_status status = LS_OK;
+    if (turn->index == 0) {
+        pthread_mutex_lock(&steps->lock);
+        ls_fit_begin_step(fit, turn->number);
+        pthread_mutex_unlock(&steps->lock);
+    }
     ls_trace_begin_step(turn->number);
     ls_trace_begin(&input_span, 0);
     if (!share->pending)

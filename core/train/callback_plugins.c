@@ -35,6 +35,13 @@ MOMENT(segment_end)
 MOMENT(train_batch_end)
 MOMENT(test_begin)
 MOMENT(test_end)
+MOMENT(train_batch_begin)
+MOMENT(test_batch_begin)
+MOMENT(test_batch_end)
+MOMENT(predict_begin)
+MOMENT(predict_end)
+MOMENT(predict_batch_begin)
+MOMENT(predict_batch_end)
 
 static enum ls_status on_segment_begin(void *context, const struct ls_fit_state *state,
                                        uint64_t *steps)
@@ -81,6 +88,13 @@ static void fill_table(struct opened_callback *opened)
         .on_train_batch_end = theirs->on_train_batch_end ? on_train_batch_end : NULL,
         .on_test_begin = theirs->on_test_begin ? on_test_begin : NULL,
         .on_test_end = theirs->on_test_end ? on_test_end : NULL,
+        .on_train_batch_begin = theirs->on_train_batch_begin ? on_train_batch_begin : NULL,
+        .on_test_batch_begin = theirs->on_test_batch_begin ? on_test_batch_begin : NULL,
+        .on_test_batch_end = theirs->on_test_batch_end ? on_test_batch_end : NULL,
+        .on_predict_begin = theirs->on_predict_begin ? on_predict_begin : NULL,
+        .on_predict_end = theirs->on_predict_end ? on_predict_end : NULL,
+        .on_predict_batch_begin = theirs->on_predict_batch_begin ? on_predict_batch_begin : NULL,
+        .on_predict_batch_end = theirs->on_predict_batch_end ? on_predict_batch_end : NULL,
         .on_segment_begin = theirs->on_segment_begin ? on_segment_begin : NULL,
         .save_state = theirs->save_state ? save_state : NULL,
         .load_state = theirs->load_state ? load_state : NULL,

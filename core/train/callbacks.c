@@ -27,6 +27,13 @@ static enum ls_status call(const struct ls_callbacks *table, enum ls_moment mome
         MOMENT(LS_ON_TRAIN_BATCH_END, on_train_batch_end);
         MOMENT(LS_ON_TEST_BEGIN, on_test_begin);
         MOMENT(LS_ON_TEST_END, on_test_end);
+        MOMENT(LS_ON_TRAIN_BATCH_BEGIN, on_train_batch_begin);
+        MOMENT(LS_ON_TEST_BATCH_BEGIN, on_test_batch_begin);
+        MOMENT(LS_ON_TEST_BATCH_END, on_test_batch_end);
+        MOMENT(LS_ON_PREDICT_BEGIN, on_predict_begin);
+        MOMENT(LS_ON_PREDICT_END, on_predict_end);
+        MOMENT(LS_ON_PREDICT_BATCH_BEGIN, on_predict_batch_begin);
+        MOMENT(LS_ON_PREDICT_BATCH_END, on_predict_batch_end);
     }
 #undef MOMENT
     return function ? function(table->context, state) : LS_OK;
@@ -46,6 +53,7 @@ static const char *name_of(const struct ls_clients *clients, uint32_t index, cha
 static enum ls_status check_answer(const struct ls_clients *clients, uint32_t table,
                                    const char *function, enum ls_status status)
 {
+    const char *doing = clients->call ? clients->call : "fit";
     char name[64];
     switch (status) {
     case LS_OK:
@@ -58,8 +66,8 @@ static enum ls_status check_answer(const struct ls_clients *clients, uint32_t ta
     case LS_OUT_OF_MEMORY: break;
     default: status = LS_FAILED;
     }
-    ls_error("fit", "%s.%s failed (%s), so the fit fails", name_of(clients, table, name), function,
-             ls_status_text(status));
+    ls_error(doing, "%s.%s failed (%s), so the %s fails", name_of(clients, table, name), function,
+             ls_status_text(status), doing);
     return status;
 }
 

@@ -26,6 +26,7 @@ struct ls_clients {
     uint32_t count;
     const struct ls_callbacks *tables; // of the options; borrowed
     uint32_t table_count;
+    const char *call; // whose clients they are, in messages: "evaluation"; NULL: "fit"
     bool begun; // on_train_begin was called
     char stopped_by[64]; // the table that has called ls_stop_training; "": none has
 };
@@ -39,10 +40,17 @@ enum ls_moment {
     LS_ON_TRAIN_BATCH_END,
     LS_ON_TEST_BEGIN,
     LS_ON_TEST_END,
+    LS_ON_TRAIN_BATCH_BEGIN,
+    LS_ON_TEST_BATCH_BEGIN,
+    LS_ON_TEST_BATCH_END,
+    LS_ON_PREDICT_BEGIN,
+    LS_ON_PREDICT_END,
+    LS_ON_PREDICT_BATCH_BEGIN,
+    LS_ON_PREDICT_BATCH_END,
 };
 
 // Calls every client, also after one that fails. The status of the first that fails, or else LS_INTERRUPTED if one
-// returns that; a failure of a table of the options is logged. LS_ON_TRAIN_BATCH_END is for a replica thread.
+// returns that; a failure of a table of the options is logged. The moments of a batch are for a replica thread.
 LS_STATUS ls_clients_call(struct ls_clients *clients, enum ls_moment moment,
                           const struct ls_fit_state *state);
 // on_segment_begin; may lower `steps`.

@@ -3,6 +3,7 @@
 #include "core/train/evaluate.h"
 
 #include "core/base/log.h"
+#include "core/train/callbacks.h"
 #include "core/train/predictions_file.h"
 #include "core/train/session.h"
 
@@ -13,6 +14,7 @@
 // What it begins from is on the replicas; a session that broke takes back what the host does not have.
 static enum ls_status conclude(struct ls_model *model, enum ls_status status)
 {
+    model->fitting = LS_FIT_NONE;
     const struct ls_session *session = model->session;
     if (!session || !session->broken)
         return status;
@@ -22,6 +24,41 @@ static enum ls_status conclude(struct ls_model *model, enum ls_status status)
     const enum ls_status closed = ls_session_close(model);
     ls_model_say_back(model, steps);
     return status ? status : closed;
+}
+
+void ls_set_callbacks(struct ls_model *model, const struct ls_callbacks *callbacks, uint32_t count)
+{
+    model->callbacks = callbacks;
+    model->callback_count = count;
+}
+
+// Whom a call tells, and what.
+struct told {
+    struct ls_clients clients;
+    struct ls_fit_state state;
+    struct ls_batch_clients batches;
+};
+
+// From here on callbacks may call on the model what they may in a fit.
+static void open_told(struct told *told, struct ls_model *model, const char *call)
+{
+    model->fitting = model->callback_count ? LS_FIT_TRAINS : LS_FIT_NONE;
+    *told = (struct told){
+        .clients = {.tables = model->callbacks, .table_count = model->callback_count, .call = call},
+        .state = {.model = model, .epoch = {.epoch = 1}}};
+    told->batches = (struct ls_batch_clients){.clients = &told->clients, .state = &told->state};
+}
+
+static enum ls_status tell(struct told *told, enum ls_moment moment)
+{
+    return told->clients.table_count ? ls_clients_call(&told->clients, moment, &told->state)
+                                     : LS_OK;
+}
+
+// NULL where nobody listens, so that a batch costs nothing.
+static const struct ls_batch_clients *batches_of(const struct told *told)
+{
+    return told->clients.table_count ? &told->batches : NULL;
 }
 
 enum ls_status ls_evaluate_model(struct ls_model *model, struct ls_data *data, uint64_t batch,
@@ -39,17 +76,27 @@ enum ls_status ls_evaluate_model(struct ls_model *model, struct ls_data *data, u
         .evaluation_examples = ls_data_count(data),
     };
     struct ls_scores scores;
+    struct told told;
     const struct ls_dataset *dataset = NULL;
+    open_told(&told, model, "evaluation");
     ls_data_byte_divisors(data, NULL, need.byte_divisors);
     status = ls_session_ready(model, &need);
     if (!status)
         status = ls_data_wait(data, &dataset);
     if (!status)
-        status = ls_session_evaluate(model->session, dataset, false, &scores);
+        status = tell(&told, LS_ON_TEST_BEGIN);
+    if (!status)
+        status = ls_session_evaluate(model->session, dataset, false, batches_of(&told), &scores);
     if (!status && !isfinite(ls_metric_value(&scores.metrics, "loss"))) {
         ls_error("evaluate", "the loss of model '%s' on '%s' is not finite; check data and weights",
                  model->source, data->text);
         status = LS_FAILED;
+    }
+    if (!status) {
+        told.state.epoch.metrics = scores.metrics;
+        told.state.epoch.examples = scores.examples;
+        told.state.epoch.seconds = scores.seconds;
+        status = tell(&told, LS_ON_TEST_END);
     }
     if (!status)
         *out = scores;
@@ -62,8 +109,9 @@ enum ls_status ls_evaluate_model(struct ls_model *model, struct ls_data *data, u
 
 // Ready to predict all of the data.
 static enum ls_status begin_prediction(struct ls_model *model, struct ls_data *data, uint64_t batch,
-                                       const struct ls_dataset **out)
+                                       struct told *told, const struct ls_dataset **out)
 {
+    open_told(told, model, "prediction");
     enum ls_status status = ls_model_check_refused(model, "predict");
     if (!status)
         status = ls_model_check_outputs(model);
@@ -77,7 +125,10 @@ static enum ls_status begin_prediction(struct ls_model *model, struct ls_data *d
     };
     ls_data_byte_divisors(data, NULL, need.byte_divisors);
     status = ls_session_ready(model, &need);
-    return status ? status : ls_data_wait(data, out);
+    if (!status)
+        status = ls_data_wait(data, out);
+    told->state.batches = ls_stream_steps(need.prediction_examples, need.global_batch);
+    return status ? status : tell(told, LS_ON_PREDICT_BEGIN);
 }
 
 // Examples whose predictions have a value that is not finite.
@@ -107,9 +158,13 @@ enum ls_status ls_predict_model(struct ls_model *model, struct ls_data *data, ui
                                 float *out)
 {
     const struct ls_dataset *dataset = NULL;
-    enum ls_status status = begin_prediction(model, data, batch, &dataset);
+    struct told told;
+    enum ls_status status = begin_prediction(model, data, batch, &told, &dataset);
     if (!status)
-        status = ls_session_predict(model->session, dataset, 0, dataset->count, out);
+        status =
+            ls_session_predict(model->session, dataset, 0, dataset->count, batches_of(&told), out);
+    if (!status)
+        status = tell(&told, LS_ON_PREDICT_END);
     if (!status)
         say_not_finite(model,
                        count_not_finite(out, dataset->count, ls_model_output_elements(model)),
@@ -119,7 +174,7 @@ enum ls_status ls_predict_model(struct ls_model *model, struct ls_data *data, ui
 
 // Segments of whole batches, so that no more than these are in memory.
 static enum ls_status predict_segments(struct ls_model *model, const struct ls_dataset *dataset,
-                                       struct ls_predictions_file *file)
+                                       const struct told *told, struct ls_predictions_file *file)
 {
     const uint64_t elements = ls_model_output_elements(model);
     const uint64_t global_batch = model->session->need.global_batch;
@@ -131,7 +186,8 @@ static enum ls_status predict_segments(struct ls_model *model, const struct ls_d
     enum ls_status status = outputs ? LS_OK : LS_OUT_OF_MEMORY;
     for (uint64_t first = 0; !status && first < dataset->count; first += segment) {
         const uint64_t left = dataset->count - first, count = left < segment ? left : segment;
-        status = ls_session_predict(model->session, dataset, first, count, outputs);
+        status =
+            ls_session_predict(model->session, dataset, first, count, batches_of(told), outputs);
         if (!status)
             status = ls_predictions_file_write(file, outputs, count);
         if (!status)
@@ -150,12 +206,15 @@ enum ls_status ls_predict_model_to_file(struct ls_model *model, struct ls_data *
     const struct ls_shape *shape = &model->graph->outputs[0]->shape;
     const struct ls_dataset *dataset = NULL;
     struct ls_predictions_file file = {0};
+    struct told told;
     enum ls_status status = ls_predictions_file_open(path, ls_data_count(data), shape->dims + 1,
                                                      shape->ndims - 1, &file);
     if (!status)
-        status = begin_prediction(model, data, batch, &dataset);
+        status = begin_prediction(model, data, batch, &told, &dataset);
     if (!status)
-        status = predict_segments(model, dataset, &file);
+        status = predict_segments(model, dataset, &told, &file);
+    if (!status)
+        status = tell(&told, LS_ON_PREDICT_END);
     if (!status)
         status = ls_predictions_file_commit(&file);
     ls_predictions_file_discard(&file);

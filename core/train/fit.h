@@ -91,6 +91,9 @@ bool ls_fit_wants_stop(const struct ls_fit *fit);
 // time]
 void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result);
 
+// Calls on_train_batch_begin of step `step` of this fit. [replica thread, one at a time]
+void ls_fit_begin_step(struct ls_fit *fit, uint64_t step);
+
 // Writes options->report at the end. The facts are complete as far as the fit came.
 struct ls_client ls_fit_report_client(struct ls_fit *fit);
 

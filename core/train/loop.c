@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -55,6 +56,22 @@ static void say_skipped(const struct ls_fit *fit, uint64_t step)
             step, dynamic ? "is now" : "stays", (double)scale);
 }
 
+// An answer other than LS_OK ends the training after this step, as that of on_train_batch_end does.
+static void take_answer(struct ls_fit *fit, enum ls_status status)
+{
+    int32_t none = LS_OK;
+    if (status == LS_INTERRUPTED)
+        ls_run_interrupt(fit->run);
+    else if (status)
+        atomic_compare_exchange_strong(&fit->failed, &none, (int32_t)status);
+}
+
+void ls_fit_begin_step(struct ls_fit *fit, uint64_t step)
+{
+    fit->state.batch = step;
+    take_answer(fit, ls_clients_call(&fit->clients, LS_ON_TRAIN_BATCH_BEGIN, &fit->state));
+}
+
 void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
 {
     struct ls_fit_state *state = &fit->state;
@@ -89,12 +106,8 @@ void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
     ls_metrics_append(&state->epoch.metrics, &fit->model->metrics, fit->epoch_statistics,
                       fit->counts, false);
     // This step is done, and stays; the next one tells the other ranks that it is the last.
-    const enum ls_status status = ls_clients_call(&fit->clients, LS_ON_TRAIN_BATCH_END, state);
-    int32_t none = LS_OK;
-    if (status == LS_INTERRUPTED)
-        ls_run_interrupt(fit->run);
-    else if (status)
-        atomic_compare_exchange_strong(&fit->failed, &none, (int32_t)status);
+    state->batch = fit->steps;
+    take_answer(fit, ls_clients_call(&fit->clients, LS_ON_TRAIN_BATCH_END, state));
 }
 
 // As in Keras, schedules count updates: a step that a loss scale skips is none.
@@ -107,6 +120,8 @@ static double rate_of(const struct ls_fit *fit, uint32_t index, uint64_t step)
 // Replica 0 counts the steps. `step` is its number in the training of the model. [replica thread]
 static enum ls_status run_step(struct ls_fit *fit, uint32_t index, uint64_t step, bool *stopped)
 {
+    if (index == 0)
+        ls_fit_begin_step(fit, fit->segment_first + step - fit->model->steps_done - 1);
     const uint64_t start = ls_clock_ns();
     uint64_t waited = 0;
     struct ls_replica_batch batch;
@@ -260,11 +275,21 @@ static enum ls_status validate(struct ls_fit *fit)
         status = ls_session_give_assigned(fit->session);
     ls_trace_begin(&validation_span, epoch->epoch);
     if (!status)
-        status = ls_session_evaluate(fit->session, dataset, true, &scores);
+        status = ls_session_evaluate(
+            fit->session, dataset, true,
+            &(struct ls_batch_clients){.clients = &fit->clients, .state = &fit->state}, &scores);
+    fit->state.batches = fit->state.steps;
     ls_trace_end();
     if (status)
         return status;
-    if (!isfinite(ls_metric_value(&scores.metrics, "val_loss"))) {
+    const char *terminates = ls_clients_terminate_on_nan(&fit->clients);
+    const bool finite = isfinite(ls_metric_value(&scores.metrics, "val_loss"));
+    if (!finite && terminates) {
+        ls_warn(terminates, "the validation loss of epoch %llu is not finite: the training ends",
+                (unsigned long long)epoch->epoch);
+        ls_stop_training(fit->model);
+        snprintf(fit->clients.stopped_by, sizeof(fit->clients.stopped_by), "%s", terminates);
+    } else if (!finite) {
         ls_error("train",
                  "epoch %llu: the validation loss is not finite; try a smaller learning rate, or "
                  "check the data",
@@ -380,7 +405,7 @@ enum ls_status ls_fit_begin_training(struct ls_fit *fit)
     struct ls_fit_state *state = &fit->state;
     atomic_store(&fit->model->stop_training, false);
     state->epochs = fit->epochs;
-    state->steps = least(ls_fit_epoch_end(fit, fit->epochs), fit->last_step);
+    state->steps = state->batches = least(ls_fit_epoch_end(fit, fit->epochs), fit->last_step);
     state->epoch_steps = fit->epoch_steps;
     state->asynchronous = ls_driver_asynchronous(fit->session->driver);
     const enum ls_status status = ls_clients_call(&fit->clients, LS_ON_TRAIN_BEGIN, state);

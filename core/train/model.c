@@ -375,7 +375,7 @@ enum ls_status ls_model_check_idle(const struct ls_model *model, const char *cal
         return LS_OK;
     ls_error(call,
              "a callback of model '%s' called it during ls_fit; call it after ls_fit, which may do "
-             "one epoch at a time with the same results",
+             "one epoch at a time with the same results (nor during ls_evaluate and ls_predict)",
              model->source);
     return LS_USAGE;
 }

@@ -93,20 +93,29 @@ LS_STATUS ls_session_open_stream(const struct ls_session *session, const struct 
 LS_STATUS ls_session_next(struct ls_session *session, uint32_t index, struct ls_replica_batch *out,
                           uint64_t *waited_ns);
 
-// Mean loss and accuracy over `dataset`. LS_INTERRUPTED after ls_run_interrupt. When a replica
-// fails whose failure the strategy survives, the others evaluate again.
 // What the metrics have counted on all replicas: graph->count_slots doubles are added to `sums`.
 void ls_session_add_counts(const struct ls_session *session, double *sums);
 // [main thread, while the replicas rest]
 void ls_session_clear_counts(struct ls_session *session);
 
+// Who hears of each batch of an evaluation or prediction: `state->batch` is set for it.
+struct ls_batch_clients {
+    struct ls_clients *clients;
+    struct ls_fit_state *state;
+};
+
+// Mean loss and accuracy over `dataset`. LS_INTERRUPTED after ls_run_interrupt. When a replica
+// fails whose failure the strategy survives, the others evaluate again. What a client answers ends
+// it. `batches`: NULL: nobody.
 LS_STATUS ls_session_evaluate(struct ls_session *session, const struct ls_dataset *dataset,
-                              bool validation, struct ls_scores *out);
+                              bool validation, const struct ls_batch_clients *batches,
+                              struct ls_scores *out);
 
 // What the model's output is for examples `first` to `first + count` of `dataset`, in their order;
 // `first` is a multiple of the global batch. Statuses as of an evaluation.
 LS_STATUS ls_session_predict(struct ls_session *session, const struct ls_dataset *dataset,
-                             uint64_t first, uint64_t count, float *out);
+                             uint64_t first, uint64_t count, const struct ls_batch_clients *batches,
+                             float *out);
 
 // The rank of a replica of this worker.
 uint32_t ls_session_rank(const struct ls_session *session, uint32_t index);

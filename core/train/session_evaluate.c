@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Evaluation and prediction by all replicas; those that are left compute the shares of those that fail.
+#include "core/train/callbacks.h"
 #include "core/train/session.h"
 
 #include "core/base/clock.h"
@@ -23,6 +24,9 @@ struct evaluation {
     uint64_t output_elements; // of an example
     uint32_t *readers; // who computes the shares of each replica
     atomic_bool again; // a replica was lost
+    const struct ls_batch_clients *batches; // NULL: nobody hears of them
+    uint32_t teller; // the replica that tells
+    _Atomic int32_t answer; // of the first client that did not answer LS_OK
 };
 
 // The shares of lost replicas go round among the others.
@@ -72,6 +76,21 @@ static enum ls_status evaluate_batch(const struct evaluation *evaluation, uint32
     return status;
 }
 
+static void tell(struct evaluation *evaluation, uint32_t index, uint64_t step, bool begins)
+{
+    const struct ls_batch_clients *batches = evaluation->batches;
+    int32_t none = LS_OK;
+    if (!batches || index != evaluation->teller)
+        return;
+    const enum ls_moment moment =
+        evaluation->outputs ? (begins ? LS_ON_PREDICT_BATCH_BEGIN : LS_ON_PREDICT_BATCH_END)
+                            : (begins ? LS_ON_TEST_BATCH_BEGIN : LS_ON_TEST_BATCH_END);
+    batches->state->batch = evaluation->first + step + 1;
+    const enum ls_status status = ls_clients_call(batches->clients, moment, batches->state);
+    if (status)
+        atomic_compare_exchange_strong(&evaluation->answer, &none, (int32_t)status);
+}
+
 // [replica thread]
 static enum ls_status evaluate_shares(void *context, uint32_t index)
 {
@@ -87,9 +106,12 @@ static enum ls_status evaluate_shares(void *context, uint32_t index)
     ls_trace_begin(&validation_span, 0);
     for (uint64_t step = 0; !status && step < evaluation->steps; step++) {
         ls_trace_begin(&batch_span, step + 1);
+        tell(evaluation, index, step, true);
         status = evaluate_batch(evaluation, index, step);
         ls_trace_end();
-        if (!status && session->run->interrupted)
+        if (!status)
+            tell(evaluation, index, step, false);
+        if (!status && (session->run->interrupted || atomic_load(&evaluation->answer)))
             status = LS_INTERRUPTED;
     }
     if (evaluation->sums) {
@@ -130,11 +152,14 @@ static enum ls_status evaluate_once(struct evaluation *evaluation, const struct 
     if (evaluation->sums)
         ls_session_clear_counts(session);
     choose_readers(session, evaluation->readers);
+    evaluation->teller = ls_session_first(session);
     atomic_store(&evaluation->again, false);
     if (!status) {
         session->stream = stream;
+        session->model->stepping = evaluation->batches; // replicas are in their batches
         status = ls_session_run(session, evaluation->outputs ? "predicting" : "evaluating",
                                 evaluate_shares, evaluation);
+        session->model->stepping = false;
         session->stream = session->input.all;
     }
     ls_stream_close(stream);
@@ -147,17 +172,20 @@ static enum ls_status evaluate_all(struct evaluation *evaluation, const struct l
     do
         status = evaluate_once(evaluation, dataset);
     while (status == LS_ABORTED && atomic_load(&evaluation->again));
-    return status;
+    const enum ls_status answer = (enum ls_status)atomic_load(&evaluation->answer);
+    return answer && (!status || status == LS_INTERRUPTED) ? answer : status;
 }
 
 enum ls_status ls_session_predict(struct ls_session *session, const struct ls_dataset *dataset,
-                                  uint64_t first, uint64_t count, float *out)
+                                  uint64_t first, uint64_t count,
+                                  const struct ls_batch_clients *batches, float *out)
 {
     const struct ls_shape *shape = &session->model->graph->outputs[0]->shape;
     struct evaluation evaluation = {.session = session,
                                     .first = first / session->need.global_batch,
                                     .steps = ls_stream_steps(count, session->need.global_batch),
                                     .outputs = out,
+                                    .batches = batches,
                                     .output_elements = (uint64_t)ls_shape_elements(shape, 1),
                                     .readers = calloc(session->count, sizeof(*evaluation.readers))};
     if (!evaluation.readers)
@@ -168,7 +196,8 @@ enum ls_status ls_session_predict(struct ls_session *session, const struct ls_da
 }
 
 enum ls_status ls_session_evaluate(struct ls_session *session, const struct ls_dataset *dataset,
-                                   bool validation, struct ls_scores *out)
+                                   bool validation, const struct ls_batch_clients *batches,
+                                   struct ls_scores *out)
 {
     const uint64_t start = ls_clock_ns();
     const uint32_t world = ls_cluster_world(session->cluster);
@@ -178,10 +207,13 @@ enum ls_status ls_session_evaluate(struct ls_session *session, const struct ls_d
     struct evaluation evaluation = {.session = session,
                                     .steps =
                                         ls_stream_steps(dataset->count, session->need.global_batch),
+                                    .batches = batches,
                                     .sums = calloc(session->count, sizeof(*evaluation.sums)),
                                     .readers = calloc(session->count, sizeof(*evaluation.readers))};
     enum ls_status status =
         all && counts && evaluation.sums && evaluation.readers ? LS_OK : LS_OUT_OF_MEMORY;
+    if (batches)
+        batches->state->batches = evaluation.steps;
     if (!status)
         status = evaluate_all(&evaluation, dataset);
     if (!status)

@@ -238,8 +238,9 @@ START_TEST(help_has_every_option_its_value_default_and_words)
     for (const struct argument *entry = table; entry->name || entry->help; entry++) {
         char expected[1024];
         if (entry->name)
-            snprintf(expected, sizeof(expected), "  --%s%s%s %s%s%s%s", entry->name,
-                     entry->value ? "=" : "", entry->value ? entry->value : "", entry->help,
+            snprintf(expected, sizeof(expected), "  --%s%s%s%s%s %s%s%s%s", entry->name,
+                     entry->optional ? "[" : "", entry->value ? "=" : "",
+                     entry->value ? entry->value : "", entry->optional ? "]" : "", entry->help,
                      entry->default_value ? " [" : "",
                      entry->default_value ? entry->default_value : "",
                      entry->default_value ? "]" : "");
