@@ -3,11 +3,13 @@
 #include "core/train/checkpoints.h"
 
 #include "core/base/log.h"
+#include "core/collective/communicator.h"
 #include "core/train/checkpoint_file.h"
 #include "core/train/fit.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define SCOPE "resume"
@@ -65,20 +67,32 @@ static json_t *under_way(const struct ls_fit *fit)
     return json;
 }
 
+// What the choice of `auto` depends on.
+static const char *tuning_setting(const struct ls_fit *fit, char text[static 160])
+{
+    const struct ls_run *run = fit->run;
+    snprintf(text, 160, "%u ranks over %s on %s as %s", ls_cluster_world(run->cluster),
+             run->strategy.transport ? run->strategy.transport->plugin->name : "none",
+             run->device->plugin->name, run->wire ? ls_wire_text(run->wire) : "float32");
+    return text;
+}
+
 // An epoch that ended early, by a number of steps or an interruption, is still under way: a training that
 // goes on trains the rest of it.
 json_t *ls_fit_save_state(struct ls_fit *fit, bool ended)
 {
     const uint64_t number = fit->state.epoch.epoch;
+    char setting[160];
     json_t *epochs = json_array();
     for (size_t i = 0; i < fit->history.epoch_count; i++)
         if (ended || fit->history.epochs[i].epoch != number)
             json_array_append_new(epochs, epoch_json(&fit->history.epochs[i]));
-    return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "steps", (json_int_t)fit->steps,
+    return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "steps", (json_int_t)fit->steps,
                      "skipped_steps", (json_int_t)fit->skipped_steps, "global_batch",
                      (json_int_t)fit->global_batch, "seed", (json_int_t)fit->run->seed, "order",
                      ls_checkpoint_order(&fit->order), "epochs", epochs, "epoch",
-                     ended || fit->state.epoch.steps == 0 ? json_null() : under_way(fit));
+                     ended || fit->state.epoch.steps == 0 ? json_null() : under_way(fit), "tuning",
+                     ls_tuning_save(&fit->run->tuning, tuning_setting(fit, setting)));
 }
 
 // ---- Reading ----
@@ -120,6 +134,11 @@ enum ls_status ls_fit_resume_steps(struct ls_fit *fit)
         status = LS_USAGE;
     }
     fit->order = order;
+    char setting[160];
+    if (!status)
+        status =
+            ls_tuning_resume(&fit->run->tuning, json_object_get(saved, "tuning"),
+                             tuning_setting(fit, setting), ls_cluster_world(fit->run->cluster));
     return status;
 }
 

@@ -3,6 +3,7 @@
 #include "core/train/tuning.h"
 
 #include "core/base/log.h"
+#include "core/plugin/collective.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -137,6 +138,55 @@ const char *ls_tuning_name(const struct ls_tuning *tuning, uint32_t operation, u
     return ls_tuner_choose(tuning->tuner, &call);
 }
 
+// ---- In a checkpoint ----
+
+json_t *ls_tuning_save(const struct ls_tuning *tuning, const char *setting)
+{
+    size_t count = 0;
+    const struct ls_tuner *tuner = tuning->table ? NULL : tuning->tuner;
+    const struct ls_tuner_row *rows = tuner ? ls_tuner_rows(tuner, &count) : NULL;
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        if (rows[i].operation == LS_ALL_REDUCE)
+            json_array_append_new(list, json_pack("[I, s]", (json_int_t)rows[i].bytes,
+                                                  ls_tuner_candidate(tuner, rows[i].candidate)));
+    if (json_array_size(list) == 0) {
+        json_decref(list);
+        return json_null();
+    }
+    return json_pack("{s:s, s:o}", "setting", setting, "rows", list);
+}
+
+static bool is_candidate(const struct ls_tuner *tuner, const char *name)
+{
+    for (size_t i = 0; i < ls_tuner_candidates(tuner); i++)
+        if (strcmp(ls_tuner_candidate(tuner, i), name) == 0)
+            return true;
+    return false;
+}
+
+enum ls_status ls_tuning_resume(struct ls_tuning *tuning, const json_t *saved, const char *setting,
+                                uint32_t world)
+{
+    const json_t *rows = json_object_get(saved, "rows");
+    const char *theirs = json_string_value(json_object_get(saved, "setting"));
+    enum ls_status status = LS_OK;
+    if (!tuning->tuner || tuning->table || !theirs || strcmp(theirs, setting) != 0)
+        return LS_OK;
+    for (size_t i = 0; !status && i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i);
+        const json_int_t bytes = json_integer_value(json_array_get(row, 0));
+        const char *name = json_string_value(json_array_get(row, 1));
+        if (bytes <= 0 || !name || !is_candidate(tuning->tuner, name))
+            continue;
+        status = ls_tuner_add(tuning->tuner, "resume", world, (uint64_t)bytes, name);
+        tuning->resumed = true;
+    }
+    return status;
+}
+
+// ---- What is said of it ----
+
 void ls_tuning_print(const struct ls_tuning *tuning, FILE *out)
 {
     size_t count = 0;
@@ -144,8 +194,11 @@ void ls_tuning_print(const struct ls_tuning *tuning, FILE *out)
     const struct ls_tuner_row *rows = tuner ? ls_tuner_rows(tuner, &count) : NULL;
     if (!count || tuning->table)
         return;
-    fprintf(out, "auto measured for %.3f s; us a call +- spread of the rounds\n",
-            ls_tuner_seconds(tuner));
+    if (tuning->resumed)
+        fputs("auto goes on with what the checkpoint has\n", out);
+    else
+        fprintf(out, "auto measured for %.3f s; us a call +- spread of the rounds\n",
+                ls_tuner_seconds(tuner));
     for (size_t i = 0; i < count; i++) {
         fprintf(out, "  %llu bytes: %s (%u rounds;", (unsigned long long)rows[i].bytes,
                 ls_tuner_candidate(tuner, rows[i].candidate), rows[i].times[0].rounds);
@@ -188,7 +241,8 @@ enum ls_status ls_tuning_report(const struct ls_tuning *tuning, struct ls_report
     if (!tuner)
         return LS_OK;
     const struct ls_tuner_row *rows = ls_tuner_rows(tuner, &count);
-    struct ls_report_tuner report = {.source = !tuning->table     ? "measured"
+    struct ls_report_tuner report = {.source = tuning->resumed    ? "checkpoint"
+                                               : !tuning->table   ? "measured"
                                                : is_fixed(tuning) ? "fixed"
                                                                   : "file",
                                      .file =

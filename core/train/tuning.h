@@ -8,6 +8,8 @@
 #include "core/loader/loader.h"
 #include "core/report/report.h"
 
+#include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 struct ls_tuning {
@@ -16,6 +18,7 @@ struct ls_tuning {
     const struct ls_opened_plugin **candidates; // the loader's
     size_t count;
     struct ls_tuner_table rows; // of `table`; its names are those of the candidates
+    bool resumed; // a checkpoint had rows for it
 };
 
 // `opened` is `auto` (ls_is_auto), in a run of `world` ranks over `transport`, whose buffers are in
@@ -34,6 +37,16 @@ const char *ls_tuning_candidate(const struct ls_tuning *tuning, size_t index);
 // `world` ranks of one process; NULL: none does, logged.
 const char *ls_tuning_name(const struct ls_tuning *tuning, uint32_t operation, uint32_t world,
                            uint64_t count, uint32_t element_bytes);
+
+// What was chosen for each size, for a checkpoint, so that a training that goes on from it adds up in
+// the same order. `setting`: ranks, transport and whatever else a choice depends on. json_null()
+// where nothing was measured; NULL: no memory.
+json_t *ls_tuning_save(const struct ls_tuning *tuning, const char *setting);
+// Takes over the choices of a checkpoint, before the first plan, so that these sizes are not
+// measured again. Those of another setting are left alone, as are candidates that are not there any
+// more.
+LS_STATUS ls_tuning_resume(struct ls_tuning *tuning, const json_t *saved, const char *setting,
+                           uint32_t world);
 
 // What was measured, one line a size: the choice, then each candidate's microseconds and spread.
 // Silent where the run did not measure.

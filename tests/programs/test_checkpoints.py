@@ -61,6 +61,18 @@ class GoingOn(CheckpointTest):
                 self.assert_same_training(report, whole)
                 shutil.rmtree(self.dir)
 
+    def test_auto_goes_on_with_what_it_chose(self):
+        """Another choice would add three gradients in another order."""
+        way = (*MODEL, "--strategy=auto:candidates=ring+tree", "--checkpoint-dir=" + self.dir)
+        first = self.train(*way, "--epochs=3", "--replicas=3", "--steps=10")
+        self.assertEqual(first["tuner"]["source"], "measured")
+        report = self.train(*way, "--epochs=3", "--replicas=3", "--resume")
+        self.assertEqual((report["resumed_from_step"], report["tuner"]["source"], report["tuner"]["seconds"]), (10, "checkpoint", 0))
+        self.assertGreater(len(first["tuner"]["sizes"]), 0)
+        self.assertEqual(*([(size["bytes"], size["collective"]) for size in one["tuner"]["sizes"]] for one in (first, report)))
+        # What another number of ranks does best is another question.
+        self.assertEqual(self.train(*way, "--epochs=4", "--replicas=2", "--resume")["tuner"]["source"], "measured")
+
     def test_every_optimizer_schedule_and_average_goes_on(self):
         for options in (("--optimizer=sgd:learning_rate=0.1,momentum=0.9",), ("--optimizer=adamw:weight_decay=0.01,use_ema=on,amsgrad=on",),
                         ("--optimizer=adagrad",), ("--optimizer=lamb:global_clipnorm=1",),
