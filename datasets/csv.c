@@ -158,8 +158,19 @@ static bool is_number(const char *text)
     return parse_number(text, &number);
 }
 
-// The first record is a header when the options say so or name columns, or when a cell of it is no
-// number, other than that of the label, which may be a name.
+static bool is_missing(const char *text)
+{
+    static const char *const words[] = {"",  "NA",   "N/A",  "NaN",  "nan",
+                                        "?", "null", "NULL", "None", "-"};
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcmp(text, words[i]) == 0)
+            return true;
+    return false;
+}
+
+// The first record is a header when the options say so or name columns, or when a cell of it is a word,
+// other than that of the label, which may be a name. A missing value is no word: a first example that
+// has one must not be taken for a header.
 static bool has_header(const struct table *table)
 {
     const struct wish *wish = table->wish;
@@ -174,7 +185,8 @@ static bool has_header(const struct table *table)
     else if (wish->label)
         label = (size_t)(number < 0 ? number + (int64_t)table->columns : number - 1);
     for (size_t i = 0; i < table->columns; i++)
-        if (i != label && !is_number(ls_csv_cell(table->lines, i)))
+        if (i != label && !is_number(ls_csv_cell(table->lines, i)) &&
+            !is_missing(ls_csv_cell(table->lines, i)))
             return true;
     return false;
 }
@@ -207,16 +219,6 @@ static enum ls_status fail_cell(const struct table *table, size_t column, const 
              table->lines->line, column + 1, name, SHOWN, text, strlen(text) > SHOWN ? "..." : "",
              what);
     return LS_BAD_INPUT;
-}
-
-static bool is_missing(const char *text)
-{
-    static const char *const words[] = {"",  "NA",   "N/A",  "NaN",  "nan",
-                                        "?", "null", "NULL", "None", "-"};
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        if (strcmp(text, words[i]) == 0)
-            return true;
-    return false;
 }
 
 #define MISSING "is a missing value; fill it in or remove the line"

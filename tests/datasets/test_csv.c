@@ -112,6 +112,7 @@ static const struct {
     enum ls_status status;
 } refused[] = {
     {"a,b,y\n1,,0\n", "", "line 2, column 2 (b): ''", "missing value", LS_BAD_INPUT},
+    {"1,,0\n1,2,1\n", "", "line 1, column 2: ''", "missing value", LS_BAD_INPUT}, // no header
     {"1,2,0\n1,NA,1\n", "", "line 2, column 2: 'NA'", "missing value", LS_BAD_INPUT},
     {"1,2,0\n1,2,\n", "", "line 2, column 3: ''", "missing value", LS_BAD_INPUT},
     {"1,2,0\n\"1\",2x,0\n", "", "line 2, column 2: '2x'", "not a number", LS_BAD_INPUT},
