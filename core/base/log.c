@@ -140,10 +140,11 @@ void ls_log_write_kept(char **line)
     *line = NULL;
 }
 
+// Information is about the whole training, whichever replica's thread tells it.
 static size_t write_prefix(char *line, size_t bytes, uint32_t level, const char *scope)
 {
     char rank[24] = "";
-    if (log_rank >= 0)
+    if (log_rank >= 0 && level != LS_LOG_INFO)
         snprintf(rank, sizeof(rank), "[rank %d] ", (int)log_rank);
     const int length = snprintf(line, bytes, "lockstep: %s%s%s%s", level_prefix(level), rank,
                                 scope ? scope : "", scope && *scope ? ": " : "");

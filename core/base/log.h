@@ -13,7 +13,8 @@
 void ls_log_set_level(uint32_t level);
 uint32_t ls_log_level(void);
 
-// The rank that this thread's messages name; -1 (at first): none.
+// The rank that this thread's messages name, but for information, which is about the whole training;
+// -1 (at first): none.
 void ls_log_set_rank(int32_t rank);
 
 // Redirects lines to `write`; NULL: stderr. For tests and embedding programs. The line has no

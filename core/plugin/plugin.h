@@ -88,7 +88,8 @@ struct ls_host {
     uint32_t abi_minor; // of the host
     void *context; // the host's own
 
-    // Writes one line to the log, scope is the plugin's name. [any thread]
+    // Writes one line to the log, scope is the plugin's name. On the thread of a replica the line names
+    // its rank, but for LS_LOG_INFO, which is about the whole training. [any thread]
     void (*log)(const struct ls_host *host, uint32_t level, const char *message);
 
     // Records why the running call fails and returns `status` for it to pass on; the host puts the

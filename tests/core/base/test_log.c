@@ -38,13 +38,17 @@ START_TEST(an_error_names_program_rank_and_scope)
     ls_log_set_rank(2);
     ls_error("ring", "lost");
     ck_assert_str_eq(lines.last, "lockstep: error: [rank 2] ring: lost");
+    ls_warn("ring", "late");
+    ck_assert_str_eq(lines.last, "lockstep: warning: [rank 2] ring: late");
+    ls_info("train", "of the whole training");
+    ck_assert_str_eq(lines.last, "lockstep: train: of the whole training");
     ls_log_set_rank(-1);
     ls_warn("", "no scope");
     ck_assert_str_eq(lines.last, "lockstep: warning: no scope");
     ck_assert_uint_eq(lines.level, LS_LOG_WARN);
     ls_info(NULL, "no scope either");
     ck_assert_str_eq(lines.last, "lockstep: no scope either");
-    ck_assert_uint_eq(lines.count, 4);
+    ck_assert_uint_eq(lines.count, 6);
 }
 END_TEST
 
@@ -169,7 +173,7 @@ static void *log_as_rank(void *argument)
 {
     ls_log_set_rank(*(int32_t *)argument);
     for (int i = 0; i < 200; i++)
-        ls_info("thread", "message");
+        ls_warn("thread", "message");
     return NULL;
 }
 
