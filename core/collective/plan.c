@@ -121,6 +121,15 @@ static enum ls_status compile_plan(struct ls_collective_plan *plan)
     enum ls_status status = ls_proof_draw(group, &call, signature->wire != 0, &drawn, &plan->check);
     if (status)
         return status;
+    if (signature->wire && plan->check == LS_CHECK_MISSING && communicator->tried) {
+        if (communicator->rank == 0)
+            ls_info("auto",
+                    "%s is left out, as its schedule for %u ranks is too large to be verified, and "
+                    "only what is verified travels in 16 bits",
+                    ls_tuner_name(group->collective, &call), group->world);
+        ls_drawn_schedule_finish(&drawn);
+        return LS_UNAVAILABLE;
+    }
     if (signature->wire && plan->check == LS_CHECK_MISSING) {
         ls_error(group->name,
                  "collective %s: its schedule for %u ranks is too large to be verified, and only "

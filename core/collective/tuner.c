@@ -79,7 +79,8 @@ bool ls_tuner_does(const struct ls_tuner *tuner, size_t index,
 {
     const struct ls_candidate *candidate = &tuner->candidates[index];
     const struct ls_collective_interface *interface = candidate->plugin->interface;
-    if (interface->maximum_world && call->world > interface->maximum_world)
+    if (atomic_load(&tuner->left_out[index]) ||
+        (interface->maximum_world && call->world > interface->maximum_world))
         return false;
     struct ls_collective_call tried = *call;
     struct ls_schedule_size size;

@@ -73,7 +73,8 @@ struct ls_tuner_task {
 
 // Times the candidates on `communicators`, the first of which is rank `first` of the world, and
 // adds a row for each size that has none. It takes LS_TUNER_SECONDS at most, together with
-// earlier measurements of this tuner. The schedule of each candidate is verified before it runs.
+// earlier measurements of this tuner. The schedule of each candidate is verified before it runs; one
+// that cannot send the 16 bits of `wire` is left out from then on, and a line says so.
 // Rank 0 decides, and tells the others over the communicators. Between ls_communicators_open and
 // the first plan; all workers together. Fails as collectives do, logged. [main thread]
 LS_STATUS ls_tuner_measure(struct ls_tuner *tuner, const struct ls_tuner_task *task,

@@ -5,6 +5,8 @@
 
 #include "core/collective/tuner.h"
 
+#include <stdatomic.h>
+
 struct ls_tuner_host {
     struct ls_host host; // whose context is this
     struct ls_tuner *tuner;
@@ -17,6 +19,7 @@ struct ls_tuner {
     const struct ls_host *base; // as the loader made it
     struct ls_candidate candidates[LS_TUNER_CANDIDATES];
     size_t count;
+    atomic_bool left_out[LS_TUNER_CANDIDATES]; // cannot send 16 bits, which the run asks for
     struct ls_tuner_host hosts[LS_TUNER_CANDIDATES + 1]; // one a candidate, and that of the table
     struct ls_tuner_row *rows;
     size_t row_count;

@@ -396,10 +396,12 @@ static enum ls_status begin_size(const struct rank *rank, size_t number, bool *b
     return status;
 }
 
+// All ranks find the same: a candidate that cannot send 16 bits is left out from now on, and the
+// proof has said why.
 static enum ls_status create_plans(struct rank *rank, uint64_t count)
 {
     const struct measurement *measurement = rank->measurement;
-    const struct ls_tuner *tuner = measurement->tuner;
+    struct ls_tuner *tuner = measurement->tuner;
     const struct ls_tuner_task *task = measurement->task;
     const struct ls_communicator_group *group = rank->communicator->group;
     const struct ls_collective_call asked = {.struct_size = sizeof(asked),
@@ -410,9 +412,15 @@ static enum ls_status create_plans(struct rank *rank, uint64_t count)
                                              .element_bytes =
                                                  (uint32_t)ls_dtype_bytes(task->dtype)};
     enum ls_status status = LS_OK;
-    for (size_t i = 0; !status && i < tuner->count; i++)
-        if (ls_tuner_does(tuner, i, &asked))
-            status = create_plan(rank, i, rank->buffer, task, count, &rank->plans[i]);
+    for (size_t i = 0; !status && i < tuner->count; i++) {
+        if (!ls_tuner_does(tuner, i, &asked))
+            continue;
+        status = create_plan(rank, i, rank->buffer, task, count, &rank->plans[i]);
+        if (status == LS_UNAVAILABLE && task->wire && !rank->plans[i]) {
+            atomic_store(&tuner->left_out[i], true);
+            status = LS_OK;
+        }
+    }
     return status;
 }
 

@@ -289,6 +289,69 @@ START_TEST(a_slow_candidate_is_never_chosen)
 }
 END_TEST
 
+// Two pairs; one of each sends the sum of both to the other pair, and has rounded it when it travels in
+// 16 bits, which its partner has not.
+static int32_t unequal(const struct ls_collective_call *call, struct ls_schedule *schedule)
+{
+    const struct ls_range all = ls_data_range(0, call->count);
+    const struct ls_range other = ls_scratch_range(0, call->count);
+    const uint32_t rank = call->rank;
+    if (call->world != 4 || call->operation != LS_ALL_REDUCE)
+        return LS_UNSUPPORTED;
+    ls_scratch(schedule, call->count);
+    ls_send(schedule, rank ^ 1, all);
+    ls_receive(schedule, rank ^ 1, other);
+    ls_end_round(schedule);
+    ls_reduce(schedule, all, other);
+    ls_end_round(schedule);
+    for (uint32_t i = 0; rank % 2 == 0 && i < 2; i++)
+        ls_send(schedule, 2 - rank + i, all);
+    ls_receive(schedule, rank < 2 ? 2 : 0, other);
+    ls_end_round(schedule);
+    ls_reduce(schedule, all, other);
+    ls_end_round(schedule);
+    return LS_OK;
+}
+
+static const struct ls_collective_interface unequal_interface = {.struct_size =
+                                                                     sizeof(unequal_interface),
+                                                                 .operations = 1u << LS_ALL_REDUCE,
+                                                                 .deterministic = 1,
+                                                                 .build_schedule = unequal};
+static const struct ls_plugin unequal_plugin = {.name = "unequal", .interface = &unequal_interface};
+
+START_TEST(a_candidate_that_cannot_send_16_bits_is_left_out)
+{
+    static const uint64_t counts[] = {16, 1000, 40000};
+    const struct ls_candidate two[] = {{&unequal_plugin, &auto_host.host, "unequal"},
+                                       candidates[3]};
+    auto_host.host.clock_ns = test_host_clock;
+    for (uint32_t wire = 0; wire < 2; wire++) {
+        struct ls_communicator *communicators[WORLD];
+        const struct ls_tuner_task task = {.operation = LS_ALL_REDUCE,
+                                           .dtype = LS_F32,
+                                           .reduction = LS_SUM,
+                                           .wire = wire ? LS_BF16 : 0,
+                                           .counts = counts,
+                                           .size_count = 3};
+        size_t count = 0;
+        struct ls_tuner *tuner = create(two, 2);
+        open_communicators(tuner, WORLD, communicators);
+        test_log_begin();
+        ck_assert_int_eq(ls_tuner_measure(tuner, &task, communicators, WORLD), LS_OK);
+        const char *said = strstr(test_log.text, "unequal is left out, as it cannot send 16 bits");
+        ck_assert_msg(!said == !wire, "%s", test_log.text);
+        const struct ls_tuner_row *rows = ls_tuner_rows(tuner, &count);
+        for (size_t i = 0; wire && i < count; i++)
+            ck_assert_uint_eq(rows[i].times[0].rounds, 0);
+        for (int i = 0; wire && i < 3; i++)
+            ck_assert_str_eq(chosen(tuner, LS_ALL_REDUCE, WORLD, counts[i]), "tree");
+        ls_communicators_close(communicators, WORLD);
+        ls_tuner_destroy(tuner);
+    }
+}
+END_TEST
+
 START_TEST(the_choice_is_kept)
 {
     static const uint64_t first[] = {1024}, second[] = {1024, 1100, 1 << 20};
@@ -516,6 +579,7 @@ static void add_tests(TCase *cases)
     tcase_add_test(cases, the_fewest_messages_win_where_time_is_messages);
     tcase_add_test(cases, where_all_take_the_same_time_the_baseline_stays);
     tcase_add_test(cases, a_slow_candidate_is_never_chosen);
+    tcase_add_test(cases, a_candidate_that_cannot_send_16_bits_is_left_out);
     tcase_add_test(cases, the_choice_is_kept);
     tcase_add_test(cases, workers_hear_what_rank_0_decided);
     tcase_add_test(cases, a_wrong_candidate_is_named_before_it_runs);
