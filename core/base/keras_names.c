@@ -84,11 +84,44 @@ bool ls_keras_has(enum ls_keras_kind kind, const char *name)
     return false;
 }
 
+// Whether they differ in underscores and the size of letters only, as a class and its function do.
+static bool is_same(const char *a, const char *b)
+{
+    for (;; a++, b++) {
+        while (*a == '_')
+            a++;
+        while (*b == '_')
+            b++;
+        if (tolower((unsigned char)*a) != tolower((unsigned char)*b))
+            return false;
+        if (!*a)
+            return true;
+    }
+}
+
+// The supported name that Keras's class, or its short name, stands for; NULL: none.
+static const char *find_meant(const char *name, const char *const *supported)
+{
+    static const char *const others[][2] = {{"kld", "kl_divergence"},
+                                            {"kullback_leibler_divergence", "kl_divergence"},
+                                            {"bce", "binary_crossentropy"},
+                                            {"log_cosh_error", "log_cosh"}};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (is_same(name, others[i][0]))
+            name = others[i][1];
+    for (; *supported; supported++)
+        if (is_same(name, *supported))
+            return *supported;
+    return NULL;
+}
+
 const char *ls_keras_refusal(enum ls_keras_kind kind, const char *name,
                              const char *const *supported, char *text, size_t bytes)
 {
     const bool known = ls_keras_has(kind, name);
-    const char *nearest = known ? NULL : ls_nearest(name, supported);
+    const char *nearest = find_meant(name, supported);
+    if (!nearest && !known)
+        nearest = ls_nearest(name, supported);
     if (nearest) {
         snprintf(text, bytes, "is unknown; did you mean '%s'?", nearest);
         return text;

@@ -15,7 +15,7 @@ struct ls_loss_name {
 };
 extern const struct ls_loss_name ls_losses[];
 
-// The entry of that name, in Keras's own spelling or its class name ("Huber"); NULL: none.
+// The entry of that name ("huber"); NULL: none.
 const struct ls_loss_name *ls_loss_find(const char *name);
 // Their names, for messages; ends with NULL.
 extern const char *const ls_loss_names[];

@@ -241,6 +241,8 @@ static enum ls_status read_metric(const struct reading *reading, const struct ls
         out->kind = LS_METRIC_OF_ROOT;
         return status;
     }
+    if (is(spec, "none"))
+        return refuse(spec->name, "cannot be combined with other metrics; leave it out");
     char why[900];
     ls_error("--metrics", "'%s' %s", spec->name,
              ls_keras_refusal(LS_KERAS_METRIC, spec->name, ls_metric_names, why, sizeof(why)));

@@ -128,6 +128,9 @@ class Refused(ModelTest):
     def test_no_suggestion_is_another_function(self):
         for option, says in (("--optimizer=ftrl", "'ftrl' is not supported yet; supported: sgd, adam"),
                              ("--optimizer=adm", "'adm' is unknown; did you mean 'adam'?"),
+                             ("--optimizer=AdamW", "'AdamW' is unknown; did you mean 'adamw'?"),
+                             ("--metrics=AUC", "'AUC' is unknown; did you mean 'auc'?"),
+                             ("--metrics=none,accuracy", "none cannot be combined with other metrics; leave it out"),
                              ("--loss=tversky", "'tversky' is not supported yet; supported: sparse_categorical_crossentropy,"),
                              ("--loss=dice", "'dice' is not supported yet; supported: sparse_"),
                              ("--metrics=f1_score", "'f1_score' is not supported yet; supported: accuracy, none")):

@@ -5,6 +5,7 @@
 #include "tests/support/suite.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char *const activations[] = {"linear", "relu", "elu", "tanh", "softmax", NULL};
@@ -48,7 +49,25 @@ START_TEST(only_a_misspelling_gets_a_suggestion)
     expect(LS_KERAS_ACTIVATION, "SELU",
            "is not supported yet; supported: linear, relu, elu, tanh, softmax");
     expect(LS_KERAS_ACTIVATION, "rellu", "is unknown; did you mean 'relu'?");
+    expect(LS_KERAS_ACTIVATION, "ReLU", "is unknown; did you mean 'relu'?");
     expect(LS_KERAS_ACTIVATION, "mine", "is unknown; supported: linear, relu, elu, tanh, softmax");
+}
+END_TEST
+
+START_TEST(a_class_or_a_short_name_of_what_is_supported_is_named)
+{
+    static const char *const losses[] = {"mse", "kl_divergence", "binary_crossentropy", NULL};
+    static const char *const found[][2] = {{"KLD", "kl_divergence"},
+                                           {"KLDivergence", "kl_divergence"},
+                                           {"bce", "binary_crossentropy"},
+                                           {"BinaryCrossentropy", "binary_crossentropy"},
+                                           {"MSE", "mse"}};
+    for (size_t i = 0; i < sizeof(found) / sizeof(found[0]); i++) {
+        char text[200], expected[100];
+        snprintf(expected, sizeof(expected), "is unknown; did you mean '%s'?", found[i][1]);
+        ck_assert_str_eq(ls_keras_refusal(LS_KERAS_LOSS, found[i][0], losses, text, sizeof(text)),
+                         expected);
+    }
 }
 END_TEST
 
@@ -71,6 +90,7 @@ int main(void)
     tcase_add_test(cases, classes_and_functions_are_the_same_names);
     tcase_add_test(cases, parts_of_names_and_other_kinds_are_not_names);
     tcase_add_test(cases, only_a_misspelling_gets_a_suggestion);
+    tcase_add_test(cases, a_class_or_a_short_name_of_what_is_supported_is_named);
     tcase_add_test(cases, a_list_that_does_not_fit_is_cut);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);
