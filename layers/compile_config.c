@@ -452,6 +452,7 @@ static const char *const metric_names[] = {"accuracy",
                                            "recall",
                                            "root_mean_squared_error",
                                            NULL};
+static const char *const short_names[] = {"mae", "mape", "mse", "msle", NULL};
 
 // What is a default in Keras, or does not change the value.
 static bool is_harmless_in_metric(const char *key, const json_t *value)
@@ -511,13 +512,15 @@ static void read_metric(struct part *part, const char *name, const json_t *optio
     plain_name(name, metric, sizeof(metric));
     if (strcmp(metric, "acc") == 0)
         snprintf(metric, sizeof(metric), "accuracy");
+    // Keras's key in the history of a training, too, is the name that was given.
+    const char *shown = is_one_of(name, short_names) ? name : metric;
     // The class of that name compares predictions and targets as they are.
     if (strcmp(name, "Accuracy") == 0 ||
         (!is_one_of(metric, metric_names) && !is_one_of(metric, loss_names))) {
         refuse_name(part, name, metric_names);
         return;
     }
-    snprintf(text, sizeof(text), "%s", metric);
+    snprintf(text, sizeof(text), "%s", shown);
     json_object_foreach((json_t *)options, key, option)
     {
         read_metric_option(part, metric, options, key, option, text, sizeof(text));
@@ -544,9 +547,10 @@ static void read_metrics(struct part *part, const json_t *value, int depth, char
         return;
     inner = json_string_value(json_object_get(options, "fn"));
     if (inner && strcmp(name, "MeanMetricWrapper") == 0) {
-        // What "accuracy" has become keeps that name.
+        // What "accuracy" or "mae" has become keeps that name.
         const char *given = json_string_value(json_object_get(options, "name"));
-        name = given && strcmp(given, "accuracy") == 0 ? given : inner;
+        name = given && (strcmp(given, "accuracy") == 0 || is_one_of(given, short_names)) ? given
+                                                                                          : inner;
     }
     read_metric(part, name, options, list, bytes);
 }

@@ -260,7 +260,7 @@ static const struct {
                              "0.5, 'weight_decay': null") "}",
      "rmsprop:rho=0.8,momentum=0.5,centered=on,global_clipnorm=0.5", NULL, NULL},
     {"compile_config", "{'optimizer': 'lamb', 'loss': 'hinge', 'metrics': ['mae', 'AUC']}", "lamb",
-     "hinge", "mean_absolute_error,auc"},
+     "hinge", "mae,auc"},
     {"compile_config",
      "{'loss': " KERAS3("losses", "CategoricalCrossentropy",
                         "'name': 'x', 'from_logits': true, 'label_smoothing': 0.1") "}",

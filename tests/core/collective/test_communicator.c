@@ -170,10 +170,12 @@ START_TEST(an_absent_rank_is_named_with_the_call_and_the_time)
         ck_assert_int_eq(seen[rank].status[3], seen[rank].status[2]);
     }
     ck_assert_uint_eq(lost, 1); // it is said once
+    const char *waited = strstr(test_log.text, "waited ");
     ck_assert_msg(strstr(test_log.text,
-                         "waited 0.2 s for rank 2 in call 0, all-reduce (sum) of 1000 float32, "
-                         "bucket 3: it has not made this call") != NULL,
+                         " s for rank 2 in call 0, all-reduce (sum) of 1000 float32, bucket 3: it "
+                         "has not made this call") != NULL,
                   "%s", test_log.text);
+    ck_assert(waited && atof(waited + strlen("waited ")) >= 0.2); // longer where cores are busy
 }
 END_TEST
 
