@@ -41,6 +41,9 @@ static json_t *optimizer_json(const struct ls_report *report)
     for (size_t i = 0; i < report->optimizer_option_count; i++)
         json_object_set_new(object, report->optimizer_options[i].name,
                             ls_report_number_json(report->optimizer_options[i].value));
+    if (report->excluded)
+        json_object_set_new(object, "exclude_from_weight_decay",
+                            ls_report_text_json(report->excluded));
     return object;
 }
 
@@ -243,7 +246,9 @@ static void add_setting(json_t *root, const struct ls_report *report)
                         ls_report_count_json(report->threads_per_replica));
     json_object_set_new(root, "seed", ls_report_count_json(report->seed));
     json_object_set_new(root, "optimizer", optimizer_json(report));
+    json_object_set_new(root, "learning_rate_schedule", ls_report_text_json(report->schedule));
     json_object_set_new(root, "loss", ls_report_text_json(report->loss));
+    json_object_set_new(root, "class_weight", ls_report_text_json(report->class_weight));
     json_object_set_new(root, "model", ls_report_text_json(report->model));
     json_object_set_new(root, "parameters", ls_report_count_json(report->parameters));
     json_object_set_new(root, "dataset", ls_report_text_json(report->dataset));

@@ -94,6 +94,9 @@ struct ls_report {
     const char *optimizer;
     const struct ls_report_number *optimizer_options; // but for the learning rate
     size_t optimizer_option_count;
+    const char *excluded; // from weight decay: parts of names of variables; NULL: none
+    const char *schedule; // of the learning rate, as the user or the model's file says; NULL: none
+    const char *class_weight; // as the user wrote it; NULL: none
     const char *loss; // with its options: "sparse_categorical_crossentropy:from_logits=true"
     const char *shuffle; // as the user wrote it
     uint32_t microbatches; // those of accumulated batches included

@@ -6,6 +6,7 @@
 #include "core/base/log.h"
 #include "core/base/options.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const struct ls_plugin_option sparse_options[] = {
@@ -110,15 +111,30 @@ enum ls_status ls_loss_parse(const char *text, struct ls_loss *out)
     return status;
 }
 
-const char *ls_loss_text(const struct ls_loss *loss)
+static void add_option(char *text, size_t bytes, const char *format, double value)
 {
-    if (loss->kind == LS_LOSS_MEAN_SQUARED_ERROR)
-        return "mean_squared_error";
-    if (loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY)
-        return loss->from_logits ? "sparse_categorical_crossentropy:from_logits=true"
-                                 : "sparse_categorical_crossentropy:from_logits=false";
-    for (const struct ls_loss_name *entry = ls_losses; entry->name; entry++)
-        if (entry->function == loss->function)
-            return entry->name;
-    return "?";
+    const size_t used = strlen(text);
+    const int added = snprintf(text + used, bytes - used, "%c", strchr(text, ':') ? ',' : ':');
+    if (used + (size_t)added < bytes)
+        snprintf(text + used + added, bytes - used - (size_t)added, format, value);
+}
+
+void ls_loss_text(const struct ls_loss *loss, char *text, size_t bytes)
+{
+    const bool sparse = loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY;
+    const uint32_t function = sparse                                     ? LS_LOSS_SPARSE
+                              : loss->kind == LS_LOSS_MEAN_SQUARED_ERROR ? LS_LOSS_SQUARED
+                                                                         : loss->function;
+    const struct ls_loss_name *entry = ls_losses;
+    while (entry->name && entry->function != function)
+        entry++;
+    snprintf(text, bytes, "%s", entry->name ? entry->name : "?");
+    if (sparse)
+        add_option(text, bytes, loss->from_logits ? "from_logits=true" : "from_logits=false", 0);
+    else if (loss->from_logits)
+        add_option(text, bytes, "from_logits=true", 0);
+    if (loss->smoothing > 0)
+        add_option(text, bytes, "label_smoothing=%.7g", (double)loss->smoothing);
+    if (function == LS_LOSS_HUBER && loss->delta != 1)
+        add_option(text, bytes, "delta=%.7g", (double)loss->delta);
 }

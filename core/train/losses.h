@@ -23,7 +23,8 @@ extern const char *const ls_loss_names[];
 // "huber:delta=2". LS_USAGE, logged.
 LS_STATUS ls_loss_parse(const char *text, struct ls_loss *out);
 
-// The same as text, as long as the process: "huber".
-const char *ls_loss_text(const struct ls_loss *loss);
+// The same as text: "huber:delta=2", without options that are as Keras has them. Cut where it does not
+// fit.
+void ls_loss_text(const struct ls_loss *loss, char *text, size_t bytes);
 
 #endif

@@ -149,6 +149,7 @@ void ls_model_close(struct ls_model *model)
     json_decref(model->json);
     free(model->losses);
     free(model->skipped);
+    free(model->schedule);
     free(model->epochs);
     free(model->source);
     free(model);
@@ -342,6 +343,10 @@ enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_
         status = ls_compile_fill(model->source, model->json, &all, &file);
     if (!status)
         status = parse_options(model, &all, file.metrics != NULL, &parsed);
+    if (!status && all.learning_rate_schedule) {
+        parsed.schedule = strdup(all.learning_rate_schedule);
+        status = parsed.schedule ? LS_OK : LS_OUT_OF_MEMORY;
+    }
     ls_compile_config_finish(&file);
     if (!status)
         status = build_for_training(model, &parsed.loss, &parsed.metrics, &graph);
@@ -350,6 +355,7 @@ enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_
     const enum ls_status closed = status ? LS_OK : ls_session_close(model);
     if (status || closed) {
         ls_graph_destroy(graph);
+        free(parsed.schedule);
         return status ? status : closed;
     }
     // Weights stay: the parameters of the new graph are the same. A new optimizer begins anew.
@@ -362,6 +368,8 @@ enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_
     ls_graph_destroy(model->graph);
     model->graph = graph;
     model->optimizer = parsed.optimizer;
+    free(model->schedule);
+    model->schedule = parsed.schedule;
     model->scale = model->on_host.scale = ls_loss_scale_begin(&model->optimizer.loss_scale);
     model->loss = parsed.loss;
     model->metrics = parsed.metrics;

@@ -36,6 +36,7 @@ struct ls_model {
     struct ls_graph *graph; // forward only until compiled
     bool compiled;
     struct ls_optimizer optimizer;
+    char *schedule; // of the learning rate, as text; NULL: none
     struct ls_loss loss;
     struct ls_metric_set metrics;
     // By parameter of the graph, plain layout. NULL: the first values, which the seed gives again.

@@ -60,6 +60,7 @@ struct lists {
     struct ls_report_pair *dataset_options;
     struct ls_report_number optimizer[LS_OPTIMIZER_OPTIONS];
     size_t optimizer_count;
+    char loss[96];
     char recording[LS_RECORDING_TEXT];
 };
 
@@ -150,7 +151,8 @@ static void describe_vocabulary(const struct ls_fit *fit, struct ls_report *repo
     report->vocabulary_size = target->class_count;
 }
 
-static void describe_setting(const struct ls_fit *fit, struct ls_report *report)
+static void describe_setting(const struct ls_fit *fit, struct lists *lists,
+                             struct ls_report *report)
 {
     const struct ls_run *run = fit->run;
     const struct ls_model *model = fit->model;
@@ -169,7 +171,12 @@ static void describe_setting(const struct ls_fit *fit, struct ls_report *report)
     report->seed = run->seed;
     report->optimizer = model->optimizer.name;
     report->learning_rate = model->optimizer.learning_rate;
-    report->loss = ls_loss_text(&model->loss);
+    if (model->optimizer.excluded[0])
+        report->excluded = model->optimizer.excluded;
+    report->schedule = model->schedule;
+    report->class_weight = fit->options->class_weight;
+    ls_loss_text(&model->loss, lists->loss, sizeof(lists->loss));
+    report->loss = lists->loss;
     report->shuffle = fit->options->shuffle ? fit->options->shuffle : "on";
     report->accumulate = fit->options->accumulate ? fit->options->accumulate : 1;
     report->microbatches = fit->microbatches;
@@ -271,7 +278,7 @@ static enum ls_status write_report(const struct ls_fit *fit)
         report.dataset_option_count = lists.dataset.option_count;
         report.optimizer_options = lists.optimizer;
         report.optimizer_option_count = lists.optimizer_count;
-        describe_setting(fit, &report);
+        describe_setting(fit, &lists, &report);
         describe_vocabulary(fit, &report);
         describe_result(fit, &lists, &report);
         status = ls_report_write(fit->options->report, &report);

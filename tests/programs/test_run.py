@@ -56,6 +56,17 @@ class Report(ProgramTest):
         self.assertGreater(report["startup_seconds"], 0)
         self.assertEqual(len(set(report["parameter_hashes"])), 1)
 
+    def test_names_what_else_decides_the_result(self):
+        short = ("--model=mlp", "--dataset=synthetic:examples=100", "--validation=off", "--steps=1")
+        report = self.train(*short)
+        self.assertEqual([report[name] for name in ("learning_rate_schedule", "class_weight")], [None, None])
+        self.assertNotIn("exclude_from_weight_decay", report["optimizer"])
+        report = self.train(*short, "--optimizer=adamw:exclude_from_weight_decay=bias:beta", "--class-weight=0:2,1:0.5",
+                            "--learning-rate-schedule=cosine_decay:decay_steps=10")
+        self.assertEqual(report["optimizer"]["exclude_from_weight_decay"], "bias:beta")
+        self.assertEqual(report["learning_rate_schedule"], "cosine_decay:decay_steps=10")
+        self.assertEqual(report["class_weight"], "0:2,1:0.5")
+
     def test_epoch_loss_is_the_mean_of_the_examples(self):
         report = self.train("--model=mlp", "--dataset=synthetic:examples=100", "--batch=64", "--validation=off")
         losses = report["losses"]

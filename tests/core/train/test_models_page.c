@@ -202,12 +202,40 @@ START_TEST(every_optimizer_with_its_options_is_on_the_page)
 }
 END_TEST
 
+START_TEST(the_text_of_a_loss_has_its_options)
+{
+    static const char *const texts[] = {"sparse_categorical_crossentropy:from_logits=true",
+                                        "sparse_categorical_crossentropy:from_logits=false",
+                                        "categorical_crossentropy:from_logits=true,"
+                                        "label_smoothing=0.1",
+                                        "binary_crossentropy:label_smoothing=0.25",
+                                        "huber:delta=0.3",
+                                        "huber",
+                                        "mean_squared_error",
+                                        "kl_divergence"};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct ls_loss loss;
+        char text[96];
+        ck_assert_int_eq(ls_loss_parse(texts[i], &loss), LS_OK);
+        ls_loss_text(&loss, text, sizeof(text));
+        ck_assert_str_eq(text, texts[i]);
+        for (size_t bytes = 1; bytes < strlen(texts[i]); bytes++) {
+            memset(text, '#', sizeof(text));
+            ls_loss_text(&loss, text, bytes);
+            ck_assert_uint_lt(strlen(text), bytes);
+            ck_assert_int_eq(text[bytes], '#');
+        }
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("models_page");
     TCase *cases = tcase_create("models_page");
     tcase_add_checked_fixture(cases, read_page, NULL);
     tcase_add_test(cases, every_layer_and_each_of_its_options_is_on_the_page);
+    tcase_add_test(cases, the_text_of_a_loss_has_its_options);
     tcase_add_test(cases, every_activation_and_initializer_is_on_the_page);
     tcase_add_test(cases, every_operation_is_on_the_page);
     tcase_add_test(cases, every_loss_metric_and_dataset_is_on_the_page);
