@@ -386,6 +386,7 @@ static enum ls_status reshape(const char *text, struct ls_field *field)
     struct ls_field shaped = *field;
     uint64_t elements = 1;
     const char *rest = text;
+    bool ended = false;
     for (shaped.ndims = 0; shaped.ndims < LS_MAX_DIMS; rest++) {
         char number[16] = "";
         int64_t dim;
@@ -399,10 +400,11 @@ static enum ls_status reshape(const char *text, struct ls_field *field)
         shaped.dims[shaped.ndims++] = dim;
         elements *= (uint64_t)dim;
         rest += length;
-        if (!*rest)
+        ended = !*rest;
+        if (ended)
             break;
     }
-    if (*rest || elements != ls_field_elements(field)) {
+    if (!ended || elements != ls_field_elements(field)) {
         ls_error(SCOPE,
                  "shape=%s: expected dimensions, as 28x28x1, of the %" PRIu64
                  " values that the feature has in each record",

@@ -80,6 +80,7 @@ static const struct {
     {PLAIN ",x=values,y=name", "record 1: feature 'name'", "integers or floats", LS_BAD_INPUT},
     {PLAIN ",x=values,shape=7", "shape=7", "6 values", LS_USAGE},
     {PLAIN ",x=values,shape=2x", "shape=2x", "6 values", LS_USAGE},
+    {PLAIN ",x=values,shape=6x", "shape=6x", "6 values", LS_USAGE},
     {PLAIN ",x=image,shape=20", "shape is not for", "resize=", LS_USAGE},
     {"file=/nowhere/*.tfrecord,x=values", "/nowhere/*.tfrecord", "no file", LS_BAD_INPUT},
     {"file=/nowhere/a.tfrecord,x=values", "/nowhere/a.tfrecord", "No such file", LS_BAD_INPUT},
