@@ -37,6 +37,10 @@ static enum ls_status read_pair(const char *text, const char *pair, size_t lengt
                  out->class_count);
         return LS_USAGE;
     }
+    if (out->classes[class] >= 0) {
+        ls_error("--class-weight", "'%s': class %s has two weights", text, word);
+        return LS_USAGE;
+    }
     out->classes[class] = (float)weight;
     return LS_OK;
 }
@@ -59,7 +63,7 @@ enum ls_status ls_weighting_set(struct ls_weighting *weighting, const char *text
     if (!weighting->classes)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < weighting->class_count; i++)
-        weighting->classes[i] = 1;
+        weighting->classes[i] = -1; // none yet
     for (const char *at = text; !status; at++) {
         const size_t length = strcspn(at, ",");
         status = read_pair(text, at, length, weighting);
@@ -67,6 +71,9 @@ enum ls_status ls_weighting_set(struct ls_weighting *weighting, const char *text
         if (!*at)
             break;
     }
+    for (uint32_t i = 0; i < weighting->class_count; i++)
+        if (weighting->classes[i] < 0)
+            weighting->classes[i] = 1;
     return status;
 }
 
@@ -101,7 +108,7 @@ static int64_t class_of(const struct ls_graph *graph, const void *labels, uint64
     if (graph->label->dtype == LS_I32)
         return ((const int32_t *)labels)[example];
     if (units == 1)
-        return targets[0] > -1 && targets[0] < 2 ? (int64_t)roundf(targets[0]) : -1;
+        return targets[0] > -1 && targets[0] < 2 ? (int64_t)rintf(targets[0]) : -1; // 0.5 is 0
     for (int64_t i = 1; i < units; i++)
         best = targets[i] > targets[best] ? i : best;
     return best;

@@ -124,6 +124,16 @@ class Arrays(DatasetTest):
                                     "--loss=categorical_crossentropy:from_logits=on", "--metrics=auc,precision,mean_absolute_error")
         self.refused(USAGE, "evaluate", self.classifier(), labels, "--class-weight=0:1", says=["unknown option --class-weight"])
 
+    def test_weights_of_classes(self):
+        self.refused(USAGE, "train", self.classifier(), self.arrays(), "--class-weight=0:1,1:2,0:3", says=["class 0 has two weights"])
+        # Keras rounds a target to the nearest class, and 0.5 to the even one.
+        targets = self.npy("targets.npy", "<f4", (EXAMPLES, 1), [0.5] * EXAMPLES)
+        dataset = self.arrays().replace(self.path("y.npy"), targets)
+        setting = (self.classifier(classes=1), "--loss=binary_crossentropy:from_logits=on", "--optimizer=sgd:learning_rate=0.00001")
+        plain = self.losses(dataset, *setting)["losses"]
+        self.assertEqual(self.losses(dataset, *setting, "--class-weight=1:100")["losses"], plain)
+        self.assertNotEqual(self.losses(dataset, *setting, "--class-weight=0:100")["losses"], plain)
+
     def two_inputs(self, order):
         """Dense layers of inputs of 6 and of 2 values, added; `order` is that of input_layers."""
         sizes = {"left": 6, "right": 2}
