@@ -330,6 +330,28 @@ enum ls_status ls_model_need_weighted(struct ls_model *model)
     return LS_OK;
 }
 
+// What is excluded from weight decay in vain is a misspelling.
+static void warn_of_exclusions(const struct ls_model *model)
+{
+    const struct ls_optimizer *optimizer = &model->optimizer;
+    if (optimizer->excluded[0] && optimizer->attributes.weight_decay <= 0)
+        ls_warn("--optimizer", "exclude_from_weight_decay=%s changes nothing, as weight_decay is 0",
+                optimizer->excluded);
+    for (const char *at = optimizer->excluded; *at;) {
+        const size_t length = strcspn(at, ":");
+        struct ls_optimizer one = {0}; // that excludes this part only
+        bool found = length == 0;
+        memcpy(one.excluded, at, length);
+        for (uint32_t i = 0; i < model->graph->parameter_count; i++)
+            found = found || !ls_optimizer_decays(&one, model->graph->parameters[i]->name);
+        if (!found)
+            ls_warn("--optimizer",
+                    "exclude_from_weight_decay=%s: no variable of model '%s' has '%s' in its name",
+                    optimizer->excluded, model->source, one.excluded);
+        at += length + (at[length] == ':');
+    }
+}
+
 enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_options *options)
 {
     struct ls_compile_options all = options ? *options : (struct ls_compile_options){0};
@@ -374,6 +396,7 @@ enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_
     model->loss = parsed.loss;
     model->metrics = parsed.metrics;
     model->compiled = true;
+    warn_of_exclusions(model);
     return LS_OK;
 }
 

@@ -138,6 +138,18 @@ class Refused(ModelTest):
             if "not supported yet" in says:
                 self.assertNotIn("did you mean", outcome.err)
 
+    def test_what_is_excluded_from_weight_decay_in_vain_is_said(self):
+        for option, says in (("adamw:exclude_from_weight_decay=bias", None),
+                             ("adamw:exclude_from_weight_decay=bias:gama", "no variable of model 'mlp' has 'gama' in its name"),
+                             ("adam:exclude_from_weight_decay=bias", "changes nothing, as weight_decay is 0")):
+            outcome = self.lockstep(*TRAIN, "--model=mlp", "--optimizer=" + option)
+            self.assertEqual(outcome.code, DONE, outcome.err)
+            if says:
+                self.assertIn("warning: --optimizer: exclude_from_weight_decay=", outcome.err)
+                self.assertIn(says, outcome.err)
+            else:
+                self.assertNotIn("exclude_from_weight_decay", outcome.err)
+
     def other_files(self):
         archive, header = io.BytesIO(), json.dumps({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
         with zipfile.ZipFile(archive, "w") as file:
