@@ -501,6 +501,13 @@ static void read_metric_option(struct part *part, const char *metric, const json
         refuse_value(part, key, value);
 }
 
+// That of a metric, where the command line can say it.
+static bool is_plain(const char *name)
+{
+    const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    return name && name[0] && strlen(name) < SHOWN / 2 && strspn(name, letters) == strlen(name);
+}
+
 // Adds "auc:curve=PR" to the list, with a comma between.
 static void read_metric(struct part *part, const char *name, const json_t *options, char *list,
                         size_t bytes)
@@ -525,6 +532,9 @@ static void read_metric(struct part *part, const char *name, const json_t *optio
     {
         read_metric_option(part, metric, options, key, option, text, sizeof(text));
     }
+    const char *given = json_string_value(json_object_get(options, "name"));
+    if (is_plain(given) && strcmp(given, shown) != 0)
+        add_option(text, sizeof(text), "name", given);
     snprintf(list + used, bytes - used, "%s%s", used ? "," : "", text);
 }
 
@@ -593,7 +603,7 @@ static enum ls_status read_parts(struct ls_graph *graph, const char *where, cons
     struct part loss = {config, "loss", "--loss=", LS_KERAS_LOSS};
     struct part metrics = {config, "metrics", "--metrics=", LS_KERAS_METRIC};
     const json_t *value = json_object_get(object, "optimizer");
-    char list[512] = "";
+    char list[1024] = "";
     bool memory = true;
 
     if (!value)

@@ -206,6 +206,39 @@ static const struct ls_plugin_option *options_of(const struct ls_spec *spec)
     return strstr(spec->name, "top_k") ? top_options : loss ? loss->options : NULL;
 }
 
+// Those of the metric, and name=, which all have.
+static enum ls_status check_options(const struct ls_spec *spec)
+{
+    struct ls_plugin_option table[5] = {
+        {"name", "text", NULL, "its key in reports, instead of its own name"}};
+    const struct ls_plugin_option *own = options_of(spec);
+    for (size_t i = 0; own && own[i].name; i++) {
+        assert(i + 2 < sizeof(table) / sizeof(table[0]));
+        table[i + 1] = own[i];
+    }
+    return ls_spec_check("--metrics", spec, table);
+}
+
+// What is written beside metrics must keep its key.
+static enum ls_status check_name(const char *name)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    static const char *const taken[] = {
+        "epoch",   "steps",         "examples", "examples_per_second",
+        "seconds", "learning_rate", "command",  "model",
+        "dataset", "split"};
+    bool fits = name[0] && strspn(name, letters) == strlen(name) &&
+                strlen(name) + sizeof("val_") <= LONGEST_NAME && strncmp(name, "val_", 4) != 0;
+    for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
+        fits = fits && strcmp(name, taken[i]) != 0;
+    if (fits)
+        return LS_OK;
+    ls_error("--metrics",
+             "name=%s: expected letters, digits and underscores, and no key that reports have",
+             name);
+    return LS_USAGE;
+}
+
 static enum ls_status read_metric(const struct reading *reading, const struct ls_spec *spec,
                                   struct ls_metric_source *out)
 {
@@ -214,7 +247,7 @@ static enum ls_status read_metric(const struct reading *reading, const struct ls
     bool known = false; // else the name is what is wrong, whatever its options
     for (size_t i = 0; ls_metric_names[i]; i++)
         known = known || is(spec, ls_metric_names[i]);
-    enum ls_status status = known ? ls_spec_check("--metrics", spec, options_of(spec)) : LS_OK;
+    enum ls_status status = known ? check_options(spec) : LS_OK;
     if (status)
         return status;
     if (is(spec, "accuracy") || is(spec, "acc"))
@@ -284,15 +317,19 @@ static enum ls_status add(const struct reading *reading, const char *text)
         ls_error("--metrics", "more than %d metrics; leave some out", LS_METRICS / 2 - 1);
         status = LS_USAGE;
     }
-    if (!status && ls_metric_set_has(set, spec.name)) {
-        ls_error("--metrics", "%s is given twice", spec.name);
+    const char *given = status ? NULL : ls_spec_get(&spec, "name");
+    const char *name = given ? given : spec.name;
+    if (!status && ls_metric_set_has(set, name)) {
+        ls_error("--metrics", "%s is given twice; name= gives one of them another key", name);
         status = LS_USAGE;
     }
     if (!status)
         status = read_metric(reading, &spec, out);
+    if (!status && given)
+        status = check_name(given);
     if (!status) {
-        out->name = lasting("", spec.name);
-        out->validation_name = lasting("val_", spec.name);
+        out->name = lasting("", name);
+        out->validation_name = lasting("val_", name);
         status = out->name && out->validation_name ? LS_OK : LS_OUT_OF_MEMORY;
     }
     if (!status)

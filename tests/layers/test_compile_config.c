@@ -220,7 +220,13 @@ static const struct {
     {"compile_config",
      "{'optimizer': 'Adam', 'loss': ['mse'], 'metrics': [" KERAS3(
          "metrics", "SparseCategoricalAccuracy", "'name': 'a', 'dtype': 'float32'") "]}",
-     "adam", "mean_squared_error", "sparse_categorical_accuracy"},
+     "adam", "mean_squared_error", "sparse_categorical_accuracy:name=a"},
+    // Two of a kind, as Keras tells them apart; a name that is no word stays behind.
+    {"compile_config",
+     "{'metrics': [" KERAS3("metrics", "AUC", "'name': 'auc'") ", " KERAS3(
+         "metrics", "AUC", "'name': 'auc_1', 'curve': 'PR'") ", " KERAS3("metrics", "Precision",
+                                                                         "'name': 'a, b:c=d'") "]}",
+     NULL, NULL, "auc,auc:curve=PR,name=auc_1,precision"},
     // A function, as its author passes keras.losses.mean_squared_error.
     {"compile_config",
      "{'loss': {'module': 'builtins', 'class_name': 'function', 'config': "

@@ -119,9 +119,16 @@ class Arrays(DatasetTest):
         self.assertEqual(plain["val_accuracy"], weighted["val_accuracy"])  # metrics are not weighted, as in Keras
 
         targets = self.npy("targets.npy", "<f4", (EXAMPLES, 3), [float(i % 3 == k) for i in range(EXAMPLES) for k in range(3)])
-        self.evaluated_as_validated(["loss", "auc", "precision", "mean_absolute_error"],
-                                    labels.replace(y, targets) + ",sample_weight=" + weights,
-                                    "--loss=categorical_crossentropy:from_logits=on", "--metrics=auc,precision,mean_absolute_error")
+        dataset = labels.replace(y, targets) + ",sample_weight=" + weights
+        loss = "--loss=categorical_crossentropy:from_logits=on"
+        self.evaluated_as_validated(["loss", "auc", "prc", "precision", "mean_absolute_error"], dataset, loss,
+                                    "--metrics=auc,auc:curve=PR,name=prc,precision,mean_absolute_error")
+        for metrics, says in (("auc,auc:curve=PR", "auc is given twice; name= gives one of them another key"),
+                              ("auc:name=steps", "name=steps: expected letters, digits and underscores, and no key that reports have"),
+                              ("auc:name=val_x", "name=val_x: expected"), ("auc:name=a b", "name=a b: expected"),
+                              ("auc:name=" + 48 * "x", "name=xxx"), ("auc:name=loss", "loss is given twice"),
+                              ("auc:names=x", "Available: name, num_thresholds, curve")):
+            self.refused(USAGE, "train", self.classifier(classes=3), dataset, loss, "--metrics=" + metrics, says=[says])
         self.refused(USAGE, "evaluate", self.classifier(), labels, "--class-weight=0:1", says=["unknown option --class-weight"])
 
     def test_weights_of_classes(self):

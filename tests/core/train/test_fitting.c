@@ -401,7 +401,7 @@ START_TEST(wrong_names_are_refused_with_what_there_is)
         {{.loss = "mae:from_logits=on"}, "has no options"},
         {{.metrics = "f1_score"}, "precision, recall"},
         {{.metrics = "f1_score:average=macro"}, "'f1_score' is not supported yet"},
-        {{.metrics = "precision:class_id=0"}, "available: thresholds"},
+        {{.metrics = "precision:class_id=0"}, "available: name, thresholds"},
         {{.loss = "huber:reduction=sum"}, "available: delta"},
         {{.metrics = "auc:thresholds=3"}, "num_thresholds"},
         {{.metrics = "mae", .loss = "sparse_categorical_crossentropy"}, "a target for each"},
