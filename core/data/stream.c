@@ -55,6 +55,7 @@ struct ls_stream {
     _Alignas(LS_ALIGNMENT) _Atomic uint32_t writer_sleeps;
     _Alignas(LS_ALIGNMENT) _Atomic uint32_t stopped;
     _Atomic uint32_t failure; // the status of the input thread: why it stopped
+    _Atomic(char *) error; // that it would have logged: for the first replica that hears of it
 
     const struct ls_dataset *dataset;
     struct ls_stream_options options;
@@ -191,10 +192,14 @@ static void *input_thread(void *argument)
             const uint64_t size = count - first < batch ? count - first : batch;
             if (!wait_for_room(stream))
                 return NULL;
+            char *error = NULL;
             ls_trace_begin(&gather_span, step + 1);
+            ls_log_keep(&error);
             status = write_batch(stream, &(struct position){epoch, step, first, size});
+            ls_log_keep(NULL);
             ls_trace_end();
             if (status) {
+                atomic_store(&stream->error, error);
                 atomic_store(&stream->failure, status);
                 ls_stream_abort(stream);
                 return NULL;
@@ -275,9 +280,12 @@ static void describe(const struct ls_stream *stream, uint32_t local, uint32_t sl
                     stream->options.first_rank + local, &out->example_offset, &out->count);
 }
 
-static enum ls_status why_stopped(const struct ls_stream *stream)
+// The error is logged where it ends something, so that a group of replicas says it once.
+static enum ls_status why_stopped(struct ls_stream *stream)
 {
     const uint32_t failure = atomic_load(&stream->failure);
+    char *error = failure ? atomic_exchange(&stream->error, NULL) : NULL;
+    ls_log_write_kept(&error);
     return failure ? (enum ls_status)failure : LS_ABORTED;
 }
 
@@ -472,6 +480,7 @@ void ls_stream_close(struct ls_stream *stream)
                 sched_yield();
     }
     ls_making_destroy(stream->making);
+    free(atomic_load(&stream->error));
     free(stream->shares);
     free(stream->order);
     free(stream->positions);

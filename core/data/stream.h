@@ -70,7 +70,7 @@ void ls_stream_close(struct ls_stream *stream); // takes NULL; any thread may be
 
 // The next share of `rank` (first_rank .. first_rank + rank_count - 1), epoch after epoch, without
 // end. Waits for the input thread and adds the time to `waited_ns` (may be NULL). LS_ABORTED after
-// close or abort; what the dataset failed with (logged), when an example cannot be made.
+// close or abort; what the dataset failed with, when an example cannot be made (logged by one replica).
 // [replica thread of `rank`]
 LS_STATUS ls_stream_next(struct ls_stream *stream, uint32_t rank, struct ls_batch *out,
                          uint64_t *waited_ns);

@@ -48,7 +48,7 @@ struct ls_async_steps {
     uint64_t slot_count;
     bool stopping; // the user has asked for it: nobody begins another share
     uint64_t changed_ns; // when a share was last done
-    bool late_said;
+    bool late_said, input_said; // what ends the training
 };
 
 // What a replica does next.
@@ -250,8 +250,11 @@ static enum ls_status train(struct ls_async_steps *steps, uint32_t index, const 
     }
     ls_trace_begin_step(turn->number);
     ls_trace_begin(&input_span, 0);
+    char *error = NULL;
+    char **before = ls_log_keep(&error);
     if (!share->pending)
         status = ls_session_next(fit->session, turn->index, &share->batch, &waited);
+    ls_log_keep(before);
     ls_trace_end();
     share->pending = !status;
     if (!status) {
@@ -260,10 +263,14 @@ static enum ls_status train(struct ls_async_steps *steps, uint32_t index, const 
         status = ls_driver_step(fit->session->driver, index, &share->batch, step,
                                 ls_optimizer_rate(&fit->model->optimizer, step), false, &result);
     }
+    const bool lacks_input = !share->pending;
     const uint64_t step_ns = ls_clock_ns() - start;
     pthread_mutex_lock(&steps->lock);
     share->busy = false;
     steps->changed_ns = ls_clock_ns();
+    if (!steps->input_said) // each replica has a stream, and all may come to the same example
+        ls_log_write_kept(&error);
+    steps->input_said = steps->input_said || lacks_input;
     enum ls_status noted = LS_OK;
     if (!status) {
         share->pending = false;
@@ -272,7 +279,8 @@ static enum ls_status train(struct ls_async_steps *steps, uint32_t index, const 
     }
     pthread_cond_broadcast(&steps->changed);
     pthread_mutex_unlock(&steps->lock);
-    if (noted) // not this replica's fault alone
+    free(error);
+    if (noted || lacks_input) // another replica could not do better
         ls_driver_abort(fit->session->driver);
     ls_trace_end_step();
     return status ? status : noted;
