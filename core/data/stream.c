@@ -114,6 +114,12 @@ static void wake(_Atomic uint32_t *sleeps)
         ls_wake_word((const uint32_t *)sleeps);
 }
 
+static void wake_readers(struct ls_stream *stream)
+{
+    for (uint32_t i = 0; i < stream->options.rank_count; i++)
+        wake(&stream->readers[i].sleeps);
+}
+
 // Waits until a batch can be written; false: stopped.
 static bool wait_for_room(struct ls_stream *stream)
 {
@@ -200,8 +206,8 @@ static void *input_thread(void *argument)
             ls_trace_end();
             if (status) {
                 atomic_store(&stream->error, error);
-                atomic_store(&stream->failure, status);
-                ls_stream_abort(stream);
+                atomic_store(&stream->failure, status); // behind what is written
+                wake_readers(stream);
                 return NULL;
             }
             first += size;
@@ -239,7 +245,7 @@ static void tell_of_wait(struct ls_stream *stream, uint64_t waited_ns)
             (double)waited_ns * 1e-9);
 }
 
-// Waits until the next batch is there; false: stopped.
+// Waits until the next batch is there; false: stopped, or there will be none.
 static bool wait_for_batch(struct ls_stream *stream, struct reader *reader)
 {
     for (uint32_t i = 0; i < SPINS; i++) {
@@ -250,7 +256,8 @@ static bool wait_for_batch(struct ls_stream *stream, struct reader *reader)
     const uint64_t start = ls_clock_ns(), patience = stream->options.patience_ns;
     for (;;) {
         atomic_store(&reader->sleeps, 1);
-        if (atomic_load(&stream->stopped) || is_written(stream, reader))
+        if (atomic_load(&stream->stopped) || atomic_load(&stream->failure) ||
+            is_written(stream, reader))
             break;
         ls_wait_word((const uint32_t *)&reader->sleeps, 1,
                      patience && patience < SLEEP_NS ? patience : SLEEP_NS);
@@ -258,7 +265,7 @@ static bool wait_for_batch(struct ls_stream *stream, struct reader *reader)
             tell_of_wait(stream, ls_clock_ns() - start);
     }
     atomic_store(&reader->sleeps, 0);
-    return !atomic_load(&stream->stopped);
+    return !atomic_load(&stream->stopped) && is_written(stream, reader);
 }
 
 static void describe(const struct ls_stream *stream, uint32_t local, uint32_t slot,
@@ -464,8 +471,7 @@ void ls_stream_abort(struct ls_stream *stream)
 {
     atomic_store(&stream->stopped, 1);
     wake(&stream->writer_sleeps);
-    for (uint32_t i = 0; i < stream->options.rank_count; i++)
-        wake(&stream->readers[i].sleeps);
+    wake_readers(stream);
 }
 
 void ls_stream_close(struct ls_stream *stream)

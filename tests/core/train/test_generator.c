@@ -16,7 +16,7 @@
 struct script {
     uint64_t examples; // that it has
     enum ls_status status; // that it returns from `from` on
-    uint64_t from;
+    uint64_t from, epoch; // and in this epoch and later ones only
     int32_t label; // of example `from`; 0: as the others
     uint64_t too_few; // examples that are missing in each call
     long sleep_ms; // in the first call
@@ -50,7 +50,8 @@ static enum ls_status fill(void *context, uint64_t epoch, uint64_t first, uint64
     }
     *filled -= script->too_few;
     atomic_fetch_sub(&script->inside, 1);
-    return script->status && first + count > script->from ? script->status : LS_OK;
+    return script->status && first + count > script->from && epoch >= script->epoch ? script->status
+                                                                                    : LS_OK;
 }
 
 static const struct ls_array image = {.dtype = "float32", .ndims = 3, .dims = {4, 4, 1}};
@@ -171,6 +172,26 @@ START_TEST(what_it_does_wrong_ends_the_training)
 }
 END_TEST
 
+// Batches are made ahead of the training: what fails there matters when it is needed.
+START_TEST(what_fails_behind_the_end_of_the_training_is_not_said)
+{
+    struct script script = {.examples = EXAMPLES, .status = LS_BAD_INPUT, .epoch = 2};
+    struct ls_data *data = NULL;
+    const struct ls_generator generator = generator_of(&script, true);
+    struct ls_run *together = run_of(strategies[_i].strategy, strategies[_i].replicas);
+    struct ls_model *model = model_of(together, "sgd");
+    OK(ls_data_from_generator(&generator, &data));
+    forget_errors();
+    OK(ls_fit(model, data, &(struct ls_fit_options){.epochs = 1, .batch = BATCH}));
+    ck_assert_msg(errors == 0, "%s", message);
+    expect_error(ls_fit(model, data, &(struct ls_fit_options){.epochs = 1, .batch = BATCH}),
+                 LS_BAD_INPUT, "of epoch 2: the program's function returned status 3");
+    ls_data_close(data);
+    ls_model_close(model);
+    ls_run_close(together);
+}
+END_TEST
+
 static atomic_uint waits_told;
 
 static void count_waits(void *context, uint32_t level, const char *line)
@@ -233,6 +254,8 @@ int main(void)
     tcase_add_loop_test(group, it_is_trained_on_as_the_same_examples_in_order, 0, 3);
     tcase_add_test(group, without_a_known_number_it_is_as_memory);
     tcase_add_loop_test(group, what_it_does_wrong_ends_the_training, 0, 5);
+    tcase_add_loop_test(group, what_fails_behind_the_end_of_the_training_is_not_said, 0,
+                        sizeof(strategies) / sizeof(*strategies));
     tcase_add_loop_test(group, a_slow_generator_is_waited_for_and_said, 0, 2);
     tcase_add_test(group, what_is_no_generator_is_refused);
     suite_add_tcase(suite, group);
