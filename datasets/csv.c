@@ -113,7 +113,10 @@ static enum ls_status take_columns(struct table *table)
     for (size_t i = 0; i < table->columns; i++)
         table->features += table->taken[i];
     if (!status && !table->features) {
-        ls_error(SCOPE, "%s: no column is left to train on", table->wish->path);
+        ls_error(SCOPE, "%s: no column is left to train on%s", table->wish->path,
+                 table->columns == 1 ? ", as the file has only one; if something else than a comma "
+                                       "is between its cells, give separator="
+                                     : "");
         status = LS_BAD_INPUT;
     }
     return status;
