@@ -164,11 +164,15 @@ struct ls_callbacks {
     // Others may be in other batches, and a device that computes beside its host thread, too. Metrics
     // are known in on_test_end. [a replica thread, one call at a time]
     enum ls_status (*on_test_batch_begin)(void *context, const struct ls_fit_state *state);
+    // Likewise, after the share. [a replica thread, one call at a time]
     enum ls_status (*on_test_batch_end)(void *context, const struct ls_fit_state *state);
-    // The same of ls_predict and ls_predict_to_file. [main thread; those of a batch as above]
+    // Before the first batch of ls_predict or ls_predict_to_file. [main thread]
     enum ls_status (*on_predict_begin)(void *context, const struct ls_fit_state *state);
+    // After the last one; not if it failed. [main thread]
     enum ls_status (*on_predict_end)(void *context, const struct ls_fit_state *state);
+    // As on_test_batch_begin, of a prediction. [a replica thread, one call at a time]
     enum ls_status (*on_predict_batch_begin)(void *context, const struct ls_fit_state *state);
+    // As on_test_batch_end, of a prediction. [a replica thread, one call at a time]
     enum ls_status (*on_predict_batch_end)(void *context, const struct ls_fit_state *state);
 };
 
