@@ -6,6 +6,7 @@
 #include "core/base/memory.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,19 +65,51 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const struct named *)a)->name, ((const struct named *)b)->name);
 }
 
-static enum ls_status add_parameter(struct ls_replica *replica, uint32_t index,
-                                    struct ls_hash *hash)
+// Looks at a parameter in plain layout. Its copy is where activations are, which nobody needs between
+// steps: a large one of its own would be the peak of what the process needs.
+static enum ls_status look_at(struct ls_replica *replica, uint32_t index,
+                              enum ls_status (*look)(void *context, const float *values,
+                                                     size_t count),
+                              void *context)
 {
     const size_t count = (size_t)ls_shape_elements(&replica->graph->parameters[index]->shape, 1);
-    float *values = ls_malloc_aligned(count * sizeof(*values));
-    if (!values)
-        return LS_OUT_OF_MEMORY;
-    const enum ls_status status =
-        ls_replica_get_buffer(replica, LS_BUFFER_PARAMETERS, index, values);
+    const bool fits = ls_device_in_host_memory(replica->device) &&
+                      !ls_memory_is_null(replica->arena.memory) &&
+                      count * sizeof(float) <= replica->arena.bytes;
+    float *own = fits ? NULL : ls_malloc_aligned(count * sizeof(*own));
+    float *values = fits ? ls_address(replica->arena.memory) : own;
+    enum ls_status status =
+        values ? ls_replica_get_buffer(replica, LS_BUFFER_PARAMETERS, index, values)
+               : LS_OUT_OF_MEMORY;
     if (!status)
-        ls_hash_add(hash, values, count * sizeof(*values));
-    free(values);
+        status = look(context, values, count);
+    free(own);
     return status;
+}
+
+static enum ls_status add_values(void *context, const float *values, size_t count)
+{
+    ls_hash_add(context, values, count * sizeof(*values));
+    return LS_OK;
+}
+
+enum ls_status ls_values_check_finite(const float *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!isfinite(values[i]))
+            return LS_FAILED;
+    return LS_OK;
+}
+
+static enum ls_status check_values(void *context, const float *values, size_t count)
+{
+    (void)context;
+    return ls_values_check_finite(values, count);
+}
+
+enum ls_status ls_replica_check_parameter(struct ls_replica *replica, uint32_t index)
+{
+    return look_at(replica, index, check_values, NULL);
 }
 
 enum ls_status ls_replica_hash(struct ls_replica *replica, uint64_t *out)
@@ -91,7 +124,7 @@ enum ls_status ls_replica_hash(struct ls_replica *replica, uint64_t *out)
         qsort(order, count, sizeof(*order), compare_names);
     }
     for (uint32_t i = 0; !status && i < count; i++)
-        status = add_parameter(replica, order[i].index, hash);
+        status = look_at(replica, order[i].index, add_values, hash);
     if (!status)
         *out = ls_hash_get(hash);
     ls_hash_destroy(hash);

@@ -251,7 +251,10 @@ LS_STATUS ls_replica_set_buffer(struct ls_replica *replica, uint32_t buffer, uin
                                 const float *values);
 LS_STATUS ls_replica_get_buffer(struct ls_replica *replica, uint32_t buffer, uint32_t index,
                                 float *out);
-// XXH64 of all parameters as float32 in plain layout, in name order.
+// LS_FAILED, not logged, when a value of the parameter is not finite. Overwrites activations.
+LS_STATUS ls_replica_check_parameter(struct ls_replica *replica, uint32_t index);
+LS_STATUS ls_values_check_finite(const float *values, size_t count); // the same of host memory
+// Overwrites activations. XXH64 of all parameters as float32 in plain layout, in name order.
 LS_STATUS ls_replica_hash(struct ls_replica *replica, uint64_t *out);
 
 #endif

@@ -7,7 +7,6 @@
 #include "core/base/memory.h"
 #include "core/base/trace.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 static const struct ls_trace_label hash_span = {.category = "check", .name = "hash parameters"};
@@ -211,16 +210,12 @@ enum ls_status ls_session_hashes(struct ls_session *session, uint64_t *out)
 // ---- To the host ----
 
 // The last update is followed by no loss that would show what it ruined.
-static enum ls_status check_values(const struct ls_tensor *parameter, const float *values)
+static enum ls_status say_not_finite(const struct ls_tensor *parameter, enum ls_status status)
 {
-    const int64_t count = ls_shape_elements(&parameter->shape, 1);
-    for (int64_t i = 0; i < count; i++)
-        if (!isfinite(values[i])) {
-            ls_error("train", "after the last step '%s' is not finite; try a smaller learning rate",
-                     parameter->name);
-            return LS_FAILED;
-        }
-    return LS_OK;
+    if (status == LS_FAILED)
+        ls_error("train", "after the last step '%s' is not finite; try a smaller learning rate",
+                 parameter->name);
+    return status;
 }
 
 // Of the first replica that is left. [replica thread]
@@ -234,16 +229,9 @@ static enum ls_status check_weights(void *context, uint32_t index)
     if (has_stores(session))
         status = ls_driver_read_stores(session->driver, index, LS_BUFFER_PARAMETERS,
                                        LS_BUFFER_PARAMETERS);
-    for (uint32_t i = 0; !status && i < graph->parameter_count; i++) {
-        const int64_t count = ls_shape_elements(&graph->parameters[i]->shape, 1);
-        float *values = ls_malloc_aligned((size_t)count * sizeof(*values));
-        status = values ? ls_replica_get_buffer(session->replicas[index], LS_BUFFER_PARAMETERS, i,
-                                                values)
-                        : LS_OUT_OF_MEMORY;
-        if (!status)
-            status = check_values(graph->parameters[i], values);
-        free(values);
-    }
+    for (uint32_t i = 0; !status && i < graph->parameter_count; i++)
+        status = say_not_finite(graph->parameters[i],
+                                ls_replica_check_parameter(session->replicas[index], i));
     return status;
 }
 
@@ -266,11 +254,12 @@ static enum ls_status copy_weights(struct ls_session *session, uint32_t index, f
         status = ls_driver_read_stores(session->driver, index, LS_BUFFER_PARAMETERS,
                                        LS_BUFFER_PARAMETERS);
     for (uint32_t i = 0; !status && i < graph->parameter_count; i++) {
+        const size_t count = (size_t)ls_shape_elements(&graph->parameters[i]->shape, 1);
         if (!to[i])
             continue;
         status = ls_replica_get_buffer(session->replicas[index], LS_BUFFER_PARAMETERS, i, to[i]);
         if (!status)
-            status = check_values(graph->parameters[i], to[i]);
+            status = say_not_finite(graph->parameters[i], ls_values_check_finite(to[i], count));
     }
     return status;
 }
