@@ -556,10 +556,13 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
         return LS_USAGE;
     }
     if (label->dtype == LS_I32 && target->class_count == 0) {
+        const bool each =
+            units > 1 && ls_field_elements(target) == (uint64_t)ls_shape_elements(output, 1);
         ls_error("data",
-                 "dataset '%s' has targets, not classes (integers from 0): train it with "
-                 "--loss=mean_squared_error",
-                 data->text);
+                 "dataset '%s' has %s, not classes (integers from 0): train it with --loss=%s",
+                 data->text, each ? "a target for each output" : "targets",
+                 each ? "categorical_crossentropy, if they are one-hot, or mean_squared_error"
+                      : "mean_squared_error");
         return LS_BAD_INPUT;
     }
     if (label->dtype == LS_I32 && (uint64_t)units < target->class_count) {
@@ -572,9 +575,13 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
     if ((uint64_t)labels != ls_field_elements(target)) {
         const struct ls_shape shape = field_shape(target);
         char expected[96], found[96];
-        ls_error("data", "the output of model '%s' expects labels %s, but field '%s' of '%s' is %s",
+        const bool classes =
+            target->class_count && (uint64_t)labels == ls_field_elements(target) * (uint64_t)units;
+        ls_error("data",
+                 "the output of model '%s' expects labels %s, but field '%s' of '%s' is %s%s",
                  model->source, ls_shape_text(&label->shape, expected, sizeof(expected)),
-                 target->name, data->text, ls_shape_text(&shape, found, sizeof(found)));
+                 target->name, data->text, ls_shape_text(&shape, found, sizeof(found)),
+                 classes ? "; classes are for --loss=sparse_categorical_crossentropy" : "");
         return LS_BAD_INPUT;
     }
     return LS_OK;

@@ -131,6 +131,16 @@ class Arrays(DatasetTest):
             self.refused(USAGE, "train", self.classifier(classes=3), dataset, loss, "--metrics=" + metrics, says=[says])
         self.refused(USAGE, "evaluate", self.classifier(), labels, "--class-weight=0:1", says=["unknown option --class-weight"])
 
+    def test_the_loss_that_fits_the_labels_is_named(self):
+        x = self.arrays().split(",y=")[0]
+        for descr, shape, loss, says in (
+                ("<f4", (EXAMPLES, 4), [], "a target for each output, not classes (integers from 0): train it with --loss=categorical_cross"),
+                ("<f4", (EXAMPLES, 1), [], "has targets, not classes (integers from 0): train it with --loss=mean_squared_error"),
+                ("<i4", (EXAMPLES,), ["--loss=categorical_crossentropy"], "; classes are for --loss=sparse_categorical_crossentropy")):
+            values = [i % 4 if "i" in descr else 0.5 for i in range(EXAMPLES * (shape[1] if shape[1:] else 1))]
+            y = self.npy("other.npy", descr, shape, values)
+            self.refused(BAD_INPUT, "train", self.classifier(), f"{x},y={y}", *loss, says=[says])
+
     def test_weights_of_classes(self):
         self.refused(USAGE, "train", self.classifier(), self.arrays(), "--class-weight=0:1,1:2,0:3", says=["class 0 has two weights"])
         # Keras rounds a target to the nearest class, and 0.5 to the even one.
