@@ -303,8 +303,13 @@ static enum ls_status read_average(const struct ls_spec *spec, const struct ls_p
     }
     out->averages = boolean(spec, "use_ema");
     out->state_count = out->own_states + out->averages;
-    if (!out->averages)
+    if (!out->averages) {
+        const bool frequency = ls_spec_get(spec, "ema_overwrite_frequency") != NULL;
+        if (frequency || ls_spec_get(spec, "ema_momentum"))
+            ls_warn("--optimizer", "%s= changes nothing without use_ema=on",
+                    frequency ? "ema_overwrite_frequency" : "ema_momentum");
         return LS_OK;
+    }
     out->average_momentum = (float)momentum;
     out->average_overwrites = (uint32_t)every;
     add_option(out, "use_ema", 1);

@@ -211,6 +211,9 @@ static void read_options(struct reader *reader, double rate, struct ls_rate_sche
         out->warms_up = true;
         out->warmup_target = number(reader, "warmup_target", 0, 0);
         out->warmup_steps = number(reader, "warmup_steps", 0, 0);
+    } else if (out->kind == LS_RATE_COSINE && number(reader, "warmup_steps", 0, 0) > 0) {
+        ls_warn(SCOPE, "warmup_steps=%s changes nothing without warmup_target=",
+                ls_spec_get(reader->spec, "warmup_steps"));
     }
 }
 

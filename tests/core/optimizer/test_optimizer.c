@@ -143,6 +143,31 @@ START_TEST(every_default_of_the_tables_is_accepted)
 }
 END_TEST
 
+// The words of a warning; "": there is none.
+static void warned(bool schedule, const char *text, const char *words)
+{
+    struct ls_optimizer optimizer;
+    struct ls_rate_schedule rates;
+    set_up();
+    ck_assert_int_eq(schedule ? ls_rate_schedule_parse(text, 0.1, &rates)
+                              : ls_optimizer_parse(text, &optimizer),
+                     LS_OK);
+    ck_assert_uint_eq(errors, 0);
+    ck_assert_msg(*words ? strstr(message, words) != NULL : !*message, "%s: %s", text, message);
+}
+
+START_TEST(options_that_change_nothing_are_said)
+{
+    warned(false, "adam:ema_momentum=0.5", "ema_momentum= changes nothing without use_ema=on");
+    warned(false, "sgd:ema_overwrite_frequency=3,use_ema=off", "ema_overwrite_frequency= changes");
+    warned(false, "adam:ema_momentum=0.5,use_ema=on", "");
+    warned(true, "cosine_decay:decay_steps=9,warmup_steps=3",
+           "warmup_steps=3 changes nothing without warmup_target=");
+    warned(true, "cosine_decay:decay_steps=9,warmup_steps=0", "");
+    warned(true, "cosine_decay:decay_steps=9,warmup_steps=3,warmup_target=1", "");
+}
+END_TEST
+
 START_TEST(the_learning_rate_scales_with_the_replicas)
 {
     double scale = 0;
@@ -177,6 +202,7 @@ int main(void)
     tcase_add_test(cases, values_out_of_range_are_refused);
     tcase_add_test(cases, values_that_round_out_of_range_are_refused);
     tcase_add_test(cases, every_default_of_the_tables_is_accepted);
+    tcase_add_test(cases, options_that_change_nothing_are_said);
     tcase_add_test(cases, the_learning_rate_scales_with_the_replicas);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);
