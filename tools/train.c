@@ -50,7 +50,7 @@ static const struct argument table[] = {
      "under any strategy; the parameters are always compared at the end"},
 
     {NULL, NULL, NULL, "How to train"},
-    {"epochs", "N", "1", "passes over the training data"},
+    {"epochs", "N", "1", "passes over the training data; 0: trains nothing"},
     {"steps", "N", NULL, "stop after N steps"},
     {"optimizer", "NAME[:option=value,...]", NULL,
      "sgd, adam, adamw, rmsprop, adagrad, adadelta, adamax, nadam or lamb, with Keras's options, "
@@ -215,7 +215,9 @@ static enum ls_status read_timeline(const struct arguments *arguments, struct ls
 static enum ls_status read_fit_options(const struct arguments *arguments,
                                        struct ls_fit_options *out)
 {
-    enum ls_status status = arguments_count(arguments, "epochs", 1, UINT32_MAX, &out->epochs);
+    enum ls_status status = arguments_count(arguments, "epochs", 0, UINT32_MAX, &out->epochs);
+    if (!out->epochs && arguments_text(arguments, "epochs"))
+        out->epochs = LS_ZERO; // given
     if (!status)
         status = arguments_count(arguments, "steps", 1, UINT64_C(1) << 48, &out->steps);
     if (!status)

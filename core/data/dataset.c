@@ -97,12 +97,12 @@ static enum ls_status read_limit(const struct ls_spec *spec, uint64_t *out)
     return read_count(spec, ls_spec_get(spec, "take") ? "take" : "limit", out);
 }
 
-// 0: none given.
+// 0: nothing is set aside, as where none is given.
 static enum ls_status read_validation_split(const struct ls_spec *spec, double *out)
 {
     const char *text = ls_spec_get(spec, "validation_split");
     double part = 0;
-    if (text && (!ls_parse_number(text, &part) || !(part > 0 && part < 1))) {
+    if (text && (!ls_parse_number(text, &part) || !(part >= 0 && part < 1))) {
         ls_error(SCOPE, "%s: validation_split must be between 0 and 1, not %s", spec->name, text);
         return LS_USAGE;
     }

@@ -115,7 +115,7 @@ class Usage(ProgramTest):
         self.refused(USAGE, "trian", says=("trian", "train"))
 
     def test_values_out_of_range(self):
-        for option in ("--replicas=0", "--replicas=-1", "--replicas=two", "--threads=0", "--epochs=0", "--steps=0",
+        for option in ("--replicas=0", "--replicas=-1", "--replicas=two", "--threads=0", "--epochs=-1", "--steps=0",
                        "--batch=0", "--replica-batch=0", "--deadline=0", "--deadline=nan", "--seed=-1", "--seed=1.5",
                        "--shuffle=maybe", "--validation=perhaps", "--check-replicas=0", "--precision=float8",
                        "--optimizer=sgd:learning_rate=-1", "--optimizer=sgd:learning_rate=inf",

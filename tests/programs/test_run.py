@@ -78,6 +78,16 @@ class Report(ProgramTest):
         report = self.train("--model=mlp", "--dataset=synthetic:examples=320", "--steps=5", "--epochs=1")
         self.assertEqual((report["status"], report["steps"]), ("done", 5))
 
+    def test_no_epochs_train_nothing(self):
+        both = []
+        for name, limit in (("none", "--epochs=0"), ("still", "--steps=2")):
+            weights = self.path(name + ".safetensors")
+            report = self.train("--model=mlp", SYNTHETIC, "--optimizer=sgd:learning_rate=0", limit, "--save-weights=" + weights)
+            both.append((report["status"], report["steps"], len(report["epochs"]), len(report["losses"]), tensors(weights)))
+        self.assertEqual(both[0][:4], ("done", 0, 0, 0))
+        self.assertEqual(both[1][:4], ("stopped", 2, 1, 2))
+        self.assertEqual(both[0][4], both[1][4])  # with a learning rate of 0 the first weights stay, too
+
     def test_more_than_a_thousand_losses_are_cut(self):
         report = self.train("--model=linear", "--dataset=synthetic:examples=1100,shape=2,classes=0", "--batch=1", "--validation=off")
         self.assertEqual((report["steps"], len(report["losses"])), (1100, 1000))

@@ -201,6 +201,9 @@ START_TEST(the_last_part_is_validated_on)
     expect_part("apples:validation_split=0.25,limit=9", LS_TRAIN, 0, 6); // of 6.75
     expect_part("apples:validation_split=0.25,limit=9", LS_VALIDATION, 6, 3);
     expect_part("apples:validation_split=0.25,limit=9", LS_TEST, 0, 9);
+    expect_part("apples:validation_split=0", LS_TRAIN, 0, 100); // nothing set aside
+    expect_part("apples:validation_split=0", LS_VALIDATION, 0, 10);
+    expect_part("plums:validation_split=0", LS_VALIDATION, 0, 0);
     expect_part("plums", LS_TRAIN, 0, 100);
     expect_part("plums", LS_TEST, 0, 100);
     expect_part("plums", LS_VALIDATION, 0, 0);
@@ -212,7 +215,6 @@ END_TEST
 
 START_TEST(a_part_that_leaves_nothing_is_refused)
 {
-    expect_usage("apples:validation_split=0", "validation_split", "between 0 and 1");
     expect_usage("apples:validation_split=-0.5", "validation_split", "between 0 and 1");
     expect_usage("apples:validation_split=1.5", "validation_split", "between 0 and 1");
     expect_usage("apples:validation_split=nan", "validation_split", "");
