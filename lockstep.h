@@ -46,10 +46,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
-// In front of calls that the library exports, and of inline functions in front of such calls.
+// In front of calls that the library exports.
 #define LS_CALL LS_API LS_MUST_CHECK enum ls_status
-#define LS_INLINE_CALL \
-    LS_MUST_CHECK static inline enum ls_status // the same for an inline function in front of such a call
+// The same for an inline function in front of such a call.
+#define LS_INLINE_CALL LS_MUST_CHECK static inline enum ls_status
 
 #ifdef __cplusplus
 extern "C" {

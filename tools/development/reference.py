@@ -268,8 +268,16 @@ class Page:
         return "".join(part if at % 2 else re.sub(r"\b(?:ls_\w+|LS_\w+)\b(?!\()", replace, escape(part)) for at, part in enumerate(parts))
 
     def text(self, lines, here=None):
+        """Lines that are indented keep their columns, unless they go on with a point of a list."""
+        points, shift = False, None
         for line in lines:
-            self.out.append(line if line.startswith("    ") else self.link(line, here))
+            points = line.startswith("- ") or points and line.startswith("  ")
+            columns = line.startswith("  ") and not points
+            if columns != (shift is not None) and self.out[-1] and line:
+                self.out.append("")
+            if line:
+                shift = None if not columns else "" if line.startswith("    ") and not shift else "  "
+            self.out.append(shift + line if columns else self.link(line, here))
         self.out.append("")
 
     def part(self, item, owner):
@@ -292,7 +300,7 @@ class Page:
         if item.shared:
             self.out += ["As above.", ""]
         elif item.comment:
-            self.text(item.comment, bare)
+            self.text([sentence(item.comment[0])] if len(item.comment) == 1 else item.comment, bare)
         for part in item.parts:
             self.part(part, bare)
         if item.parts:
@@ -310,6 +318,12 @@ class Page:
             else:
                 self.text(item[1])
         return re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip() for line in self.out)).rstrip() + "\n"
+
+
+def sentence(text):
+    """What stands behind a declaration, as a sentence."""
+    begin = text[0].upper() if re.match(r"[a-z]+\b(?!_)", text) else text[0]
+    return begin + text[1:] + ("" if text.endswith((".", ":", '"', ")")) else ".")
 
 
 def escape(text):
@@ -427,6 +441,12 @@ def write():
 
 PLANTED = '''// SPDX-License-Identifier: Apache-2.0
 // A header. It has everything.
+//
+// - a point that
+//   goes on
+// Its life:
+//   open     first
+//     then more
 #ifndef A_H
 #define A_H
 #ifdef __cplusplus
@@ -493,7 +513,7 @@ def self_test():
         for text in ("## Things", "### LS_A", "### struct ls_things", "- `int64_t one, two`: a pair",
                      "- `int32_t (*call)(struct ls_opaque *opaque, uint32_t count)`\n- `void (*again)(void)`\n", "\n\nCalled with things:\n\n",
                      "- `uint32_t struct_size`: the size", "### ls_do\n\n```c\nLS_INLINE_CALL ls_do(int a);\nLS_CALL ls_do_sized(int a, size_t bytes);",
-                     "See [ls_things](#struct-ls_things).\n\n    ls_do(1);", "takes it back", "Text of the page."):
+                     "See [ls_things](#struct-ls_things).\n\n    ls_do(1);", "Takes it back.", "Text of the page.", "- a point that\n  goes on\nIts life:\n\n    open     first\n      then more\n"):
             assert text in page, f"{text}\n{page}"
         assert "extern" not in page and "A_H" not in page and "sizeof" not in page, page
         os.makedirs(os.path.join(ROOT, FOLDER))
