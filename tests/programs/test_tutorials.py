@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/tutorials.md: every command of it runs. And what its models learn from real data, beside PyTorch, which takes minutes."""
+"""docs/tutorials.md and docs/coming-from.md: every command of them runs. And what their models learn from real data, beside PyTorch,
+which takes minutes."""
 import array
 import json
 import math
@@ -39,10 +40,16 @@ class Page(ProgramTest):
             with open(self.path(name), "wb") as file:
                 file.write(content)
 
-    def test_every_command_runs(self):
-        with open(os.path.join(SOURCE, "docs", "tutorials.md"), encoding="utf-8") as file:
+    def test_every_command_of_the_tutorials_runs(self):
+        self.run_page("tutorials.md", 12)
+
+    def test_every_command_of_coming_from_runs(self):
+        self.run_page("coming-from.md", 25)
+
+    def run_page(self, page, least):
+        with open(os.path.join(SOURCE, "docs", page), encoding="utf-8") as file:
             commands = COMMAND.findall(file.read())
-        self.assertGreater(len(commands), 12)
+        self.assertGreaterEqual(len(commands), least)
         self.make_data()
         for command in commands:
             words = shlex.split(command)[1:]
