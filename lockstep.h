@@ -490,6 +490,12 @@ LS_CALL ls_variable_describe(const struct ls_model *model, uint32_t index, struc
 LS_CALL ls_get_variable(struct ls_model *model, uint32_t index, float *out); // `elements` of them
 // All replicas have the values before the next step. The optimizer's state stays.
 LS_CALL ls_set_variable(struct ls_model *model, uint32_t index, const float *values);
+// In a callback of the model's fit, where variables may be read: what the last step reduced, which is
+// the mean over its examples before clipping and weight decay; before the first step anything. Zeros
+// of what is frozen. LS_USAGE where the replicas do not have that: under strategies that keep
+// variables elsewhere or in parts, or whose replicas do not wait for each other.
+LS_CALL ls_get_gradient(struct ls_model *model, uint32_t index, float *out);
+LS_API uint32_t ls_has_gradients(const struct ls_model *model); // in such a callback: 1: they do
 
 // Weights in the format that the file has, or that the suffix of its name says: .safetensors,
 // .weights.h5, .keras, and for reading .h5 (docs/weights.md). LS_UNAVAILABLE for those of Keras

@@ -111,7 +111,8 @@ static const struct argument table[] = {
 
     {NULL, NULL, NULL, "What comes out"},
     {"tensorboard", "DIR", NULL,
-     "write scalars, and histograms of the weights after each epoch, for tensorboard --logdir=DIR"},
+     "write scalars, and histograms of weights and gradients after each epoch, for tensorboard "
+     "--logdir=DIR"},
     {"save-weights", "FILE", NULL,
      "write the trained weights: FILE.safetensors, named as in Keras; FILE.weights.h5, for Keras's "
      "load_weights; FILE.keras, with the model, for load_model"},
@@ -311,7 +312,8 @@ static enum ls_status open_callbacks(const struct arguments *arguments, struct i
         return status;
     char tensorboard[PATH_MAX + 80];
     snprintf(tensorboard, sizeof(tensorboard),
-             "tensorboard:histogram_freq=1,write_steps_per_second=on,log_dir=%s", folder);
+             "tensorboard:histogram_freq=1,write_grads=auto,write_steps_per_second=on,log_dir=%s",
+             folder);
     return open_callback(inputs, tensorboard);
 }
 

@@ -111,6 +111,8 @@ static const struct ls_fit_calls calls = {
     .variable_describe = ls_variable_describe,
     .get_variable = ls_get_variable,
     .set_variable = ls_set_variable,
+    .get_gradient = ls_get_gradient,
+    .has_gradients = ls_has_gradients,
 };
 
 enum ls_status ls_open_callback(struct ls_run *run, const char *text, struct ls_callbacks **out)

@@ -272,6 +272,12 @@ enum ls_status ls_set_variable(struct ls_model *model, uint32_t index, const flo
     return end(&call, ls_write_variable(model, index, values));
 }
 
+enum ls_status ls_get_gradient(struct ls_model *model, uint32_t index, float *out)
+{
+    const struct call call = begin("reading a gradient", NULL);
+    return end(&call, ls_read_gradient(model, index, out));
+}
+
 enum ls_status ls_callback_open(struct ls_run *run, const char *text, struct ls_callbacks **out)
 {
     const struct call call = begin("opening a callback", run);

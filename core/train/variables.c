@@ -3,6 +3,7 @@
 #include "core/train/variables.h"
 
 #include "core/base/log.h"
+#include "core/plugin/strategy.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -98,6 +99,58 @@ enum ls_status ls_read_variable(struct ls_model *model, uint32_t index, float *o
     if (!status)
         memcpy(out, model->weights[place], variable_bytes(model, place));
     return status;
+}
+
+// Whether each replica has the whole sum of each gradient after a step.
+static bool replicas_have_sums(const struct ls_session *session)
+{
+    const struct ls_strategy_interface *strategy =
+        session->run->strategy.strategy->plugin->interface;
+    return !ls_driver_has_stores(session->driver) && !ls_driver_asynchronous(session->driver) &&
+           !strategy->placement;
+}
+
+uint32_t ls_has_gradients(const struct ls_model *model)
+{
+    return model->fitting == LS_FIT_TRAINS && model->session && model->session->driver &&
+           replicas_have_sums(model->session);
+}
+
+struct reading {
+    struct ls_session *session;
+    uint32_t place;
+    float *out;
+};
+
+// [replica thread]
+static enum ls_status read_gradient(void *context, uint32_t index)
+{
+    const struct reading *reading = context;
+    return index == 0 ? ls_replica_get_buffer(reading->session->replicas[0], LS_BUFFER_GRADIENTS,
+                                              reading->place, reading->out)
+                      : LS_OK;
+}
+
+enum ls_status ls_read_gradient(struct ls_model *model, uint32_t index, float *out)
+{
+    struct reading reading = {.session = model->session, .out = out};
+    const enum ls_status status = find_place(model, index, &reading.place);
+    if (status)
+        return status;
+    if (model->fitting != LS_FIT_TRAINS || model->stepping || !reading.session ||
+        !reading.session->driver) {
+        ls_error("gradient", "gradients are there between the steps of a fit: read them in "
+                             "on_segment_end or on_epoch_end");
+        return LS_USAGE;
+    }
+    if (!replicas_have_sums(reading.session)) {
+        ls_error("gradient",
+                 "strategy '%s' leaves no replica with the sums of all gradients; use mirrored, "
+                 "under which each replica has them",
+                 reading.session->run->strategy.strategy->plugin->name);
+        return LS_USAGE;
+    }
+    return ls_session_run(reading.session, "reading a gradient", read_gradient, &reading);
 }
 
 enum ls_status ls_write_variable(struct ls_model *model, uint32_t index, const float *values)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// As ls_get_variable and ls_set_variable, but may fail without a message (calls.c). Private to
+// As ls_get_variable, ls_set_variable and ls_get_gradient, but may fail without a message (calls.c). Private to
 // train/.
 #ifndef LS_TRAIN_VARIABLES_H
 #define LS_TRAIN_VARIABLES_H
@@ -8,5 +8,6 @@
 
 LS_STATUS ls_read_variable(struct ls_model *model, uint32_t index, float *out);
 LS_STATUS ls_write_variable(struct ls_model *model, uint32_t index, const float *values);
+LS_STATUS ls_read_gradient(struct ls_model *model, uint32_t index, float *out);
 
 #endif

@@ -47,7 +47,8 @@ class TensorBoard(ProgramTest):
     def test_histograms_are_those_of_the_weights(self):
         train = self.read("train")
         weights = tensors(self.weights)
-        self.assertEqual(set(train.Tags()["histograms"]), {name + "/histogram" for name in weights})
+        self.assertEqual(set(train.Tags()["histograms"]),
+                         {name + suffix for name in weights for suffix in ("/histogram", "_grad/histogram")})
         for name, (_, values) in weights.items():
             with self.subTest(name):
                 histograms = train.Histograms(name + "/histogram")

@@ -153,7 +153,7 @@ class Writing(ProgramTest):
 
     def test_scalars_and_histograms_for_tensorboard(self):
         report = self.train(*MODEL, "--epochs=2", "--tensorboard=" + self.path("tb"),
-                            "--callback=tensorboard:update_freq=3,log_dir=" + self.path("batches"))
+                            "--callback=tensorboard:update_freq=3,histogram_freq=2,write_grads=on,log_dir=" + self.path("batches"))
         train, validation = events(self.path("tb/train")), events(self.path("tb/validation"))
         for number, epoch in enumerate(report["epochs"]):
             for tag, found, value in (("epoch_loss", train, epoch["loss"]), ("epoch_accuracy", train, epoch["accuracy"]),
@@ -171,6 +171,17 @@ class Writing(ProgramTest):
         self.assertEqual(list(limits), sorted(limits))
         self.assertEqual(limits[-1], histogram[2][0])
         self.assertLess(histogram[1][0], limits[0])
+        batches = events(self.path("batches/train"))
+        (step, gradients), *others = batches["dense/kernel_grad/histogram"]
+        self.assertEqual((step, others), (0, []))  # every second epoch
+        self.assertEqual(sum(struct.unpack("<30d", gradients[7][0])), 784 * 256)
+        self.assertTrue(gradients[1][0] < 0 < gradients[2][0])
+        self.assertEqual([step for step, _ in train["dense/kernel_grad/histogram"]], [0, 1])
+        # Where no replica has them, there are none.
+        self.train(*MODEL, "--replicas=2", "--strategy=central-storage", "--tensorboard=" + self.path("stores"))
+        stores = events(self.path("stores/train"))
+        self.assertIn("dense/kernel/histogram", stores)
+        self.assertFalse(any("_grad" in tag for tag in stores))
         # 8 steps an epoch: every third of 16.
         self.assertEqual([step for step, _ in events(self.path("batches/train"))["batch_loss"]], [3, 6, 9, 12, 15])
 
@@ -185,6 +196,10 @@ class Refusing(ProgramTest):
     def test_names_and_options(self):
         self.refused(UNAVAILABLE, "early_stopping", "--callback=early_stoping")
         self.refused(USAGE, "patience", "--callback=early_stopping:patience=x")
+        self.refused(USAGE, "write_grads=maybe: expected true, false or auto", "--callback=tensorboard:write_grads=maybe")
+        self.refused(USAGE, "write_grads needs histogram_freq", "--callback=tensorboard:write_grads=on")
+        self.refused(USAGE, "write_grads=on: under this strategy no replica has the sums", "--strategy=central-storage", "--replicas=2",
+                     "--callback=tensorboard:histogram_freq=1,write_grads=on,log_dir=" + self.path("never"))
         self.refused(3, "no-such.so", "--callback=./no-such.so")
 
     def test_a_schedule_leaves_no_rate_to_lower(self):

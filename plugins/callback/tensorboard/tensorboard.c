@@ -11,6 +11,8 @@
 
 #define LONGEST_TAG 256
 
+enum gradients { GRADIENTS_OFF, GRADIENTS_ON, GRADIENTS_AUTO };
+
 struct ls_callback {
     const struct ls_host *host;
     const struct ls_fit_calls *calls;
@@ -18,6 +20,8 @@ struct ls_callback {
     uint64_t histogram_freq; // epochs; 0: no histograms
     uint64_t update_freq; // steps; 0: scalars of epochs only
     bool steps_per_second;
+    enum gradients gradients; // with the histograms of the variables
+    bool writes_gradients;
     struct events train, validation;
     uint64_t steps, epochs; // of earlier fits: another one goes on behind them
 };
@@ -26,6 +30,8 @@ static const struct ls_plugin_option options[] = {
     {"log_dir", "text", "logs", "the folder, with train/ and validation/ in it"},
     {"histogram_freq", "integer", "0", "epochs between histograms of the variables; 0: none"},
     {"update_freq", "text", "epoch", "epoch, batch, or the number of steps between scalars"},
+    {"write_grads", "text", "false",
+     "true: histograms of the gradients, too; auto: where the replicas have them"},
     {"write_steps_per_second", "boolean", "false", "write how many steps a second there were"},
     {NULL, NULL, NULL, NULL},
 };
@@ -53,7 +59,13 @@ static enum ls_status open_events(const struct ls_callback *callback, struct eve
 static enum ls_status on_train_begin(void *context, const struct ls_fit_state *state)
 {
     struct ls_callback *callback = context;
-    (void)state;
+    const bool has = callback->calls->has_gradients(state->model);
+    if (callback->gradients == GRADIENTS_ON && !has)
+        return (enum ls_status)ls_host_fail(
+            callback->host, LS_USAGE,
+            "write_grads=on: under this strategy no replica has the sums of all gradients; use "
+            "mirrored, or write_grads=auto");
+    callback->writes_gradients = has && callback->gradients != GRADIENTS_OFF;
     return open_events(callback, &callback->train, "train");
 }
 
@@ -87,6 +99,14 @@ static enum ls_status on_train_batch_end(void *context, const struct ls_fit_stat
     return write_metrics(callback, &trained, "batch", callback->steps + state->steps_done);
 }
 
+static enum ls_status write_histogram(struct ls_callback *callback, const char *tag, int64_t step,
+                                      const float *values, uint64_t count)
+{
+    return events_histogram(&callback->train, tag, step, values, count)
+               ? LS_OK
+               : fail(callback, callback->train.path);
+}
+
 static enum ls_status write_histograms(struct ls_callback *callback, struct ls_model *model,
                                        int64_t step)
 {
@@ -104,8 +124,14 @@ static enum ls_status write_histograms(struct ls_callback *callback, struct ls_m
             return LS_OUT_OF_MEMORY;
         snprintf(tag, sizeof(tag), "%.240s/histogram", variable.name);
         status = calls->get_variable(model, i, values);
-        if (!status && !events_histogram(&callback->train, tag, step, values, variable.elements))
-            status = fail(callback, callback->train.path);
+        if (!status)
+            status = write_histogram(callback, tag, step, values, variable.elements);
+        if (!status && callback->writes_gradients && variable.trained) {
+            snprintf(tag, sizeof(tag), "%.230s_grad/histogram", variable.name);
+            status = calls->get_gradient(model, i, values);
+            if (!status)
+                status = write_histogram(callback, tag, step, values, variable.elements);
+        }
         callback->host->release(callback->host, values);
     }
     return status;
@@ -161,6 +187,23 @@ static int32_t read_update_freq(struct ls_callback *callback, struct ls_callback
     return LS_OK;
 }
 
+static int32_t read_write_grads(struct ls_callback *callback)
+{
+    static const char *const texts[] = {"false", "true", "auto", "off", "on"};
+    const char *given = callback->host->option(callback->host, "write_grads");
+    uint32_t i = 0;
+    while (i < 5 && strcmp(given, texts[i]) != 0)
+        i++;
+    if (i == 5)
+        return ls_host_fail(callback->host, LS_USAGE,
+                            "write_grads=%s: expected true, false or auto", given);
+    callback->gradients = (enum gradients)(i % 3);
+    if (callback->gradients && !callback->histogram_freq)
+        return ls_host_fail(callback->host, LS_USAGE,
+                            "write_grads needs histogram_freq, the epochs between histograms");
+    return LS_OK;
+}
+
 static int32_t open_callback(const struct ls_host *host, const struct ls_fit_calls *calls,
                              struct ls_callback *callback, struct ls_callbacks *out)
 {
@@ -172,7 +215,8 @@ static int32_t open_callback(const struct ls_host *host, const struct ls_fit_cal
     out->on_train_begin = on_train_begin;
     out->on_epoch_end = on_epoch_end;
     out->on_train_end = on_train_end;
-    return read_update_freq(callback, out);
+    const int32_t status = read_write_grads(callback);
+    return status ? status : read_update_freq(callback, out);
 }
 
 static void close_callback(struct ls_callback *callback)

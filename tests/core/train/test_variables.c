@@ -33,6 +33,71 @@ static void fit_steps(struct ls_model *model, uint64_t steps)
     OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 8, .steps = steps}));
 }
 
+// At the end of a segment: what SGD is about to have subtracted, times its rate.
+static float *gradients;
+static enum ls_status gradient_status;
+static uint32_t gradients_there;
+
+static enum ls_status read_gradients(void *context, const struct ls_fit_state *state)
+{
+    uint64_t at = 0;
+    (void)context;
+    gradient_status = LS_OK;
+    gradients_there = ls_has_gradients(state->model);
+    for (uint32_t i = 0; !gradient_status && i < ls_variable_count(state->model); i++) {
+        struct ls_variable variable;
+        OK(ls_variable_describe(state->model, i, &variable));
+        gradient_status = ls_get_gradient(state->model, i, gradients + at);
+        at += variable.elements;
+    }
+    return LS_OK;
+}
+
+START_TEST(a_callback_reads_the_gradients_that_the_replicas_have_reduced)
+{
+    static const struct {
+        const char *strategy;
+        uint32_t replicas, accumulate;
+        bool has;
+    } cases[] = {{"one-device", 1, 1, true},
+                 {"ring", 3, 1, true},
+                 {"ring", 2, 2, true},
+                 {"central-storage", 2, 1, false},
+                 {"parameter-server:mode=async", 2, 1, false}};
+    struct ls_run *some = run_of(cases[_i].strategy, cases[_i].replicas);
+    struct ls_model *model = model_of(some, "sgd:learning_rate=0.5");
+    const struct ls_callbacks table = {.on_segment_end = read_gradients};
+    uint64_t count;
+    free(all_values(model, &count));
+    gradients = calloc(count, sizeof(*gradients));
+    ck_assert_ptr_nonnull(gradients);
+    fit_steps(model, 2);
+    float *before = all_values(model, &count);
+    OK(ls_fit(model, train,
+              &(struct ls_fit_options){.batch = 8,
+                                       .steps = 1,
+                                       .accumulate = cases[_i].accumulate,
+                                       .callbacks = &table,
+                                       .callback_count = 1}));
+    ck_assert_int_eq(gradient_status, cases[_i].has ? LS_OK : LS_USAGE);
+    ck_assert_uint_eq(gradients_there, cases[_i].has);
+    float *after = all_values(model, &count);
+    float largest = 0;
+    for (uint64_t i = 0; cases[_i].has && i < count; i++) {
+        ck_assert_float_eq_tol(gradients[i], (before[i] - after[i]) / 0.5F, 1e-6F);
+        largest = fmaxf(largest, fabsf(gradients[i]));
+    }
+    ck_assert(!cases[_i].has || largest > 1e-3F);
+    forget_errors();
+    ck_assert_int_eq(ls_get_gradient(model, 0, gradients), LS_USAGE); // not in a fit
+    free(before);
+    free(after);
+    free(gradients);
+    ls_model_close(model);
+    ls_run_close(some);
+}
+END_TEST
+
 START_TEST(variables_have_the_names_and_shapes_of_keras)
 {
     static const struct {
@@ -231,6 +296,7 @@ int main(void)
     TCase *cases = tcase_create("variables");
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_set_timeout(cases, 60);
+    tcase_add_loop_test(cases, a_callback_reads_the_gradients_that_the_replicas_have_reduced, 0, 5);
     tcase_add_test(cases, variables_have_the_names_and_shapes_of_keras);
     tcase_add_loop_test(cases, what_is_set_is_trained_on_under_every_strategy, 0, STRATEGIES);
     tcase_add_loop_test(cases, a_callback_sets_them_within_a_fit_under_every_strategy, 0,
