@@ -495,7 +495,8 @@ LS_CALL ls_set_variable(struct ls_model *model, uint32_t index, const float *val
 // of what is frozen. LS_USAGE where the replicas do not have that: under strategies that keep
 // variables elsewhere or in parts, or whose replicas do not wait for each other.
 LS_CALL ls_get_gradient(struct ls_model *model, uint32_t index, float *out);
-LS_API uint32_t ls_has_gradients(const struct ls_model *model); // in such a callback: 1: they do
+// In such a callback, or in on_train_begin: 1 where the replicas have that.
+LS_API uint32_t ls_has_gradients(const struct ls_model *model);
 
 // Weights in the format that the file has, or that the suffix of its name says: .safetensors,
 // .weights.h5, .keras, and for reading .h5 (docs/weights.md). LS_UNAVAILABLE for those of Keras

@@ -211,8 +211,9 @@ struct ls_fit_calls {
     enum ls_status (*get_variable)(struct ls_model *model, uint32_t index, float *out);
     // ls_set_variable
     enum ls_status (*set_variable)(struct ls_model *model, uint32_t index, const float *values);
+    // ls_get_gradient
     enum ls_status (*get_gradient)(struct ls_model *model, uint32_t index, float *out);
-    uint32_t (*has_gradients)(const struct ls_model *model);
+    uint32_t (*has_gradients)(const struct ls_model *model); // ls_has_gradients
 };
 
 // The table of a callback plugin.
