@@ -4,7 +4,9 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 from support import BAD_INPUT, DONE, FAILED, UNAVAILABLE, USAGE, ProgramTest, main
 
@@ -259,10 +261,14 @@ class Promises(PluginTest):
     """The suites of strategies, transports and devices find what is wrong in a template that was changed."""
 
     def broken(self, kind, case, message, *pairs, filter=None):
+        more = ["--filter=" + filter] if filter else []
+        outcome = self.lockstep("plugin", "check", self.changed(kind, *pairs), "--quiet", *more, timeout=250)
+        self.judge(kind, case, message, outcome)
+
+    def judge(self, kind, case, message, outcome):
         with self.subTest(message):
-            more = ["--filter=" + filter] if filter else []
-            out = self.check(self.changed(kind, *pairs), "--quiet", *more, expect=FAILED, timeout=250).out
-            self.assertRegex(out, rf"FAILED +{kind} +{case}[^\n]*{message}")
+            self.assertEqual(outcome.code, FAILED, outcome.out + outcome.err)
+            self.assertRegex(outcome.out, rf"FAILED +{kind} +{case}[^\n]*{message}")
 
     def test_strategies(self):
         update = "        status = host->step->update(host, replica, bucket);\n"
@@ -284,19 +290,32 @@ class Promises(PluginTest):
                      "    return strategy->host->collectives->all_reduce_wait(strategy->host, replica, bucket);"))
 
     def test_transports(self):
-        self.broken("transport", "receive_reduce float32 sum", "is not",
-                    ("case LS_SUM: return a + b;\n    case LS_PRODUCT: return a * b;\n    case LS_MIN: return b < a ||",
-                     "case LS_SUM: return a + b + 1;\n    case LS_PRODUCT: return a * b;\n    case LS_MIN: return b < a ||"),
-                    filter="float32 sum")
-        self.broken("transport", "other_signature", "message that differs", ("send->signature != transfer->signature || ", ""), filter="other_")
-        self.broken("transport", "posted_in_any_order", "", ("while (send && send->send_number != number)", "while (0)"), filter="any_order")
-        self.broken("transport", "divide", "is not", ("(double)transfer->divisor);", "((double)transfer->divisor + 1));"), filter="divide")
-        self.broken("transport", "abort_by", "not LS_ABORTED",
-                    ("    transport->shared->aborted = 1;\n", "    transport->shared->aborted = 0;\n"), filter="abort_by_the_peer")
-        self.broken("transport", "late_sender", "wait_any", ("    while (!ready) {", "    while (0) {"), filter="late_sender")
-        self.broken("transport", "receive float32", "memory outside",
-                    ("        memcpy(receive->memory, send->memory, bytes_of(receive));",
-                     "        memcpy(receive->memory, send->memory, bytes_of(receive) + 1);"), filter="receive float32")
+        # Those that wait for a deadline wait at the same time.
+        waiting = []
+
+        def broken(case, message, pair, filter):
+            path = self.changed("transport", pair)
+            folder = self.path(str(len(waiting)))
+            os.mkdir(folder)
+            waiting.append((case, message, shutil.move(path, folder), filter))
+
+        broken("receive_reduce float32 sum", "is not",
+               ("case LS_SUM: return a + b;\n    case LS_PRODUCT: return a * b;\n    case LS_MIN: return b < a ||",
+                "case LS_SUM: return a + b + 1;\n    case LS_PRODUCT: return a * b;\n    case LS_MIN: return b < a ||"),
+               filter="float32 sum")
+        broken("other_signature", "message that differs", ("send->signature != transfer->signature || ", ""), filter="other_")
+        broken("posted_in_any_order", "", ("while (send && send->send_number != number)", "while (0)"), filter="any_order")
+        broken("divide", "is not", ("(double)transfer->divisor);", "((double)transfer->divisor + 1));"), filter="divide")
+        broken("abort_by", "not LS_ABORTED",
+               ("    transport->shared->aborted = 1;\n", "    transport->shared->aborted = 0;\n"), filter="abort_by_the_peer")
+        broken("late_sender", "wait_any", ("    while (!ready) {", "    while (0) {"), filter="late_sender")
+        broken("receive float32", "memory outside",
+               ("        memcpy(receive->memory, send->memory, bytes_of(receive));",
+                "        memcpy(receive->memory, send->memory, bytes_of(receive) + 1);"), filter="receive float32")
+        with ThreadPoolExecutor(len(waiting)) as pool:
+            outcomes = pool.map(lambda one: self.lockstep("plugin", "check", one[2], "--quiet", "--filter=" + one[3], timeout=250), waiting)
+            for (case, message, _, _), outcome in zip(waiting, outcomes):
+                self.judge("transport", case, message, outcome)
 
     def test_devices(self):
         self.broken("device", "dense B=", "expected", ("double sum = b ? (double)b[n] : 0;", "double sum = b ? (double)b[n] + 1 : 0;"), filter="dense ")
