@@ -130,15 +130,16 @@ enum ls_status ls_checkpoint_take(struct ls_model *model, struct ls_checkpoint_i
     image->count = 0;
     image->step = model->steps_done;
     enum ls_status status = add_variables(image, model, &to);
-    if (!status && model->states_ahead)
-        status = copy_from_replicas(model->session, &to);
-    else if (!status) {
+    if (!status && !model->ahead) { // also those that were set since the last step
         status = ls_model_need_weights(model);
         if (!status)
             copy_values(graph, model->weights, to.weights);
-        for (uint32_t k = 0; !status && k < states; k++)
-            copy_values(graph, model->states[k], to.states[k]);
+        to.weights = NULL;
     }
+    if (!status && model->states_ahead)
+        status = copy_from_replicas(model->session, &to);
+    for (uint32_t k = 0; !status && !model->states_ahead && k < states; k++)
+        copy_values(graph, model->states[k], to.states[k]);
     free(pointers);
     return status;
 }
@@ -370,11 +371,12 @@ static bool read_scale(const json_t *json, struct ls_loss_scale_state *out)
     return true;
 }
 
+// A state that the file does not have is what it was before the first step.
 static enum ls_status take_values(struct ls_model *model, const char *path,
                                   const struct ls_safetensors *file, uint32_t index)
 {
-    const size_t bytes =
-        (size_t)ls_shape_elements(&model->graph->parameters[index]->shape, 1) * sizeof(float);
+    const size_t count = (size_t)ls_shape_elements(&model->graph->parameters[index]->shape, 1);
+    const size_t bytes = count * sizeof(float);
     const struct ls_saved_tensor *tensor = NULL;
     enum ls_status status = find(model, path, file, index, -1, &tensor);
     if (!status)
@@ -385,6 +387,8 @@ static enum ls_status take_values(struct ls_model *model, const char *path,
             status = ls_model_need_states(model, k);
         if (!status && tensor)
             memcpy(model->states[k][index], tensor->data, bytes);
+        for (size_t i = 0; !status && !tensor && model->states[k] && i < count; i++)
+            model->states[k][index][i] = model->optimizer.initial[k];
     }
     return status;
 }

@@ -245,6 +245,59 @@ START_TEST(a_model_that_was_saved_trains_on_to_the_bit)
 }
 END_TEST
 
+// What was set since the last step is on the host alone, the state of the optimizer on the replicas alone.
+START_TEST(what_was_set_is_saved_with_the_optimizer)
+{
+    struct ls_run *own = run_of(strategies[_i].name, strategies[_i].replicas);
+    struct ls_model *model = model_of(own, "adam");
+    const float bias[3] = {5, 6, 7};
+    float loaded[3];
+    uint64_t count;
+    fit_steps(model, 5);
+    OK(ls_set_variable(model, 1, bias));
+    OK(ls_model_save(model, FILE_NAME));
+    fit_steps(model, 4);
+    float *expected = all_values(model, &count);
+    ls_model_close(model);
+    model = model_of(own, "adam");
+    OK(ls_model_load(model, FILE_NAME));
+    OK(ls_get_variable(model, 1, loaded));
+    ck_assert_mem_eq(loaded, bias, sizeof(bias));
+    fit_steps(model, 4);
+    float *values = all_values(model, &count);
+    ck_assert_mem_eq(values, expected, count * sizeof(float));
+    free(values);
+    free(expected);
+    ls_model_close(model);
+    ls_run_close(own);
+    remove(FILE_NAME);
+}
+END_TEST
+
+// A model that was saved before its first step has no state of the optimizer: neither has the one that is loaded.
+START_TEST(a_model_that_is_loaded_forgets_what_it_learned)
+{
+    struct ls_run *own = run_of(strategies[_i].name, strategies[_i].replicas);
+    struct ls_model *model = model_of(own, "adagrad");
+    uint64_t count;
+    OK(ls_model_save(model, FILE_NAME));
+    fit_steps(model, 3);
+    float *expected = all_values(model, &count);
+    OK(ls_save_weights(model, FILE_NAME ".later"));
+    OK(ls_load_weights(model, FILE_NAME ".later")); // brings the state of the optimizer to the host
+    OK(ls_model_load(model, FILE_NAME));
+    fit_steps(model, 3);
+    float *values = all_values(model, &count);
+    ck_assert_mem_eq(values, expected, count * sizeof(float));
+    free(values);
+    free(expected);
+    ls_model_close(model);
+    ls_run_close(own);
+    remove(FILE_NAME);
+    remove(FILE_NAME ".later");
+}
+END_TEST
+
 START_TEST(what_is_no_saved_model_of_this_one_is_refused)
 {
     struct ls_model *model = model_of(run, "adam"), *other = model_of(run, "sgd");
@@ -303,6 +356,8 @@ int main(void)
                         STRATEGIES);
     tcase_add_test(cases, between_the_steps_of_the_replicas_alone);
     tcase_add_loop_test(cases, a_model_that_was_saved_trains_on_to_the_bit, 0, STRATEGIES);
+    tcase_add_loop_test(cases, what_was_set_is_saved_with_the_optimizer, 0, STRATEGIES);
+    tcase_add_loop_test(cases, a_model_that_is_loaded_forgets_what_it_learned, 0, STRATEGIES);
     tcase_add_test(cases, what_is_no_saved_model_of_this_one_is_refused);
     tcase_add_test(cases, a_resumption_that_is_refused_leaves_the_model_as_it_is);
     suite_add_tcase(suite, cases);
