@@ -127,9 +127,9 @@ enum ls_status ls_open_model(struct ls_run *run, const char *name, const struct 
     return LS_OK;
 }
 
-static void free_buffers(float **buffers, uint32_t count)
+void ls_model_free(const struct ls_model *model, float **buffers)
 {
-    for (uint32_t i = 0; buffers && i < count; i++)
+    for (uint32_t i = 0; buffers && i < model->graph->parameter_count; i++)
         free(buffers[i]);
     free(buffers);
 }
@@ -141,10 +141,9 @@ void ls_model_close(struct ls_model *model)
     (void)!ls_session_close(model);
     if (model->run->symbols)
         ls_symbols_forget_model(model->run->symbols, model);
-    const uint32_t count = model->graph ? model->graph->parameter_count : 0;
-    free_buffers(model->weights, count);
+    ls_model_free(model, model->weights);
     for (uint32_t i = 0; i < LS_OPTIMIZER_STATES; i++)
-        free_buffers(model->states[i], count);
+        ls_model_free(model, model->states[i]);
     ls_graph_destroy(model->graph);
     json_decref(model->json);
     free(model->losses);
@@ -169,24 +168,22 @@ uint64_t ls_model_parameters(const struct ls_model *model)
     return count;
 }
 
-enum ls_status ls_model_allocate_weights(struct ls_model *model)
+enum ls_status ls_model_allocate(const struct ls_model *model, float ***out)
 {
-    if (model->weights)
-        return LS_OK;
     const uint32_t count = model->graph->parameter_count;
-    float **weights = calloc((size_t)count + 1, sizeof(*weights));
-    if (!weights)
+    float **buffers = calloc((size_t)count + 1, sizeof(*buffers));
+    if (!buffers)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < count; i++) {
         const struct ls_tensor *parameter = model->graph->parameters[i];
-        weights[i] =
+        buffers[i] =
             ls_malloc_aligned((size_t)ls_shape_elements(&parameter->shape, 1) * sizeof(float));
-        if (!weights[i]) {
-            free_buffers(weights, count);
+        if (!buffers[i]) {
+            ls_model_free(model, buffers);
             return LS_OUT_OF_MEMORY;
         }
     }
-    model->weights = weights;
+    *out = buffers;
     return LS_OK;
 }
 
@@ -194,7 +191,7 @@ enum ls_status ls_model_need_weights(struct ls_model *model)
 {
     if (model->weights)
         return LS_OK;
-    const enum ls_status status = ls_model_allocate_weights(model);
+    const enum ls_status status = ls_model_allocate(model, &model->weights);
     for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
         ls_initialize(model->graph->parameters[i], model->run->seed, model->weights[i]);
     return status;
@@ -382,7 +379,7 @@ enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_
     }
     // Weights stay: the parameters of the new graph are the same. A new optimizer begins anew.
     for (uint32_t i = 0; i < LS_OPTIMIZER_STATES; i++) {
-        free_buffers(model->states[i], model->graph->parameter_count);
+        ls_model_free(model, model->states[i]);
         model->states[i] = NULL;
     }
     model->steps_done = model->on_host.steps_done = 0;

@@ -99,8 +99,9 @@ LS_STATUS ls_compile_model(struct ls_model *model, const struct ls_compile_optio
 
 // First values from the run's seed, unless there are weights already.
 LS_STATUS ls_model_need_weights(struct ls_model *model);
-// The same without values.
-LS_STATUS ls_model_allocate_weights(struct ls_model *model);
+// Memory for values of all parameters, which are not set; nothing where one does not fit.
+LS_STATUS ls_model_allocate(const struct ls_model *model, float ***out);
+void ls_model_free(const struct ls_model *model, float **buffers);
 // The optimizer's state of that number, with its first values, unless it is there already.
 LS_STATUS ls_model_need_states(struct ls_model *model, uint32_t index);
 // The model is what the host has; what the replicas are ahead of it is lost.

@@ -15,21 +15,12 @@ enum ls_status ls_model_need_states(struct ls_model *model, uint32_t index)
 {
     if (model->states[index])
         return LS_OK;
-    const uint32_t count = model->graph->parameter_count;
-    const float initial = model->optimizer.initial[index];
-    model->states[index] = calloc((size_t)count + 1, sizeof(float *));
-    if (!model->states[index])
-        return LS_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct ls_shape *shape = &model->graph->parameters[i]->shape;
-        model->states[index][i] =
-            ls_malloc_aligned((size_t)ls_shape_elements(shape, 1) * sizeof(float));
-        if (!model->states[index][i])
-            return LS_OUT_OF_MEMORY;
-        for (int64_t k = 0; k < ls_shape_elements(shape, 1); k++)
-            model->states[index][i][k] = initial;
-    }
-    return LS_OK;
+    const struct ls_graph *graph = model->graph;
+    const enum ls_status status = ls_model_allocate(model, &model->states[index]);
+    for (uint32_t i = 0; !status && i < graph->parameter_count; i++)
+        for (int64_t k = 0; k < ls_shape_elements(&graph->parameters[i]->shape, 1); k++)
+            model->states[index][i][k] = model->optimizer.initial[index];
+    return status;
 }
 
 static bool has_stores(const struct ls_session *session)
@@ -306,19 +297,25 @@ enum ls_status ls_session_take(struct ls_session *session, enum ls_take what)
     struct ls_model *model = session->model;
     const bool states = what == LS_TAKE_ALL && model->states_ahead;
     struct ls_values to = {0};
+    float **first = NULL; // the first weights that the host has
     // Before anything on the host is overwritten.
     enum ls_status status = model->ahead ? ls_session_check_weights(session) : LS_OK;
-    if (!status && model->ahead)
-        status = ls_model_allocate_weights(model);
-    to.weights = model->ahead ? model->weights : NULL;
+    if (!status && model->ahead && !model->weights)
+        status = ls_model_allocate(model, &first);
+    if (model->ahead)
+        to.weights = first ? first : model->weights;
     for (uint32_t k = 0; !status && states && k < model->optimizer.state_count; k++) {
         status = ls_model_need_states(model, k);
         to.states[k] = model->states[k];
     }
     if (!status)
         status = ls_session_copy(session, &to);
-    if (status)
+    if (status) {
+        ls_model_free(model, first);
         return status;
+    }
+    if (first)
+        model->weights = first;
     model->on_host.steps_done = model->steps_done;
     model->on_host.scale = model->scale;
     model->on_host.order = model->order;

@@ -2,9 +2,22 @@
 // Variables of a model, between fits and within one; a model that is saved with its optimizer.
 #include "tests/core/train/fixture.h"
 
+#include <errno.h>
 #include <stdio.h>
 
 #define FILE_NAME "variables-model.safetensors"
+
+// The allocation that fails, counted down; less than 1: none.
+static atomic_int failing;
+
+// Lockstep's aligned memory comes from here.
+int posix_memalign(void **out, size_t alignment, size_t bytes)
+{
+    if (atomic_load(&failing) > 0 && atomic_fetch_sub(&failing, 1) == 1)
+        return ENOMEM;
+    *out = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    return *out ? 0 : ENOMEM;
+}
 
 static const struct {
     const char *name;
@@ -298,6 +311,41 @@ START_TEST(a_model_that_is_loaded_forgets_what_it_learned)
 }
 END_TEST
 
+// After an epoch the replicas have all, and the host has nothing; the next fit takes it from them.
+START_TEST(memory_that_runs_out_leaves_first_weights_or_those_of_the_fit)
+{
+    const struct ls_fit_options epoch = {.batch = 10}, step = {.batch = 10, .steps = 1};
+    struct ls_model *model = model_of(run, "adam");
+    enum ls_status status = LS_OUT_OF_MEMORY;
+    int failed = 0;
+    uint64_t count;
+    float *first = all_values(model, &count);
+    ls_model_close(model);
+    model = model_of(run, "adam");
+    OK(ls_fit(model, train, &epoch));
+    float *trained = all_values(model, &count);
+    for (int number = 1; status; number++) {
+        ls_model_close(model);
+        model = model_of(run, "adam");
+        OK(ls_fit(model, train, &epoch));
+        atomic_store(&failing, number);
+        status = ls_fit(model, train, &step);
+        const bool all_made = atomic_exchange(&failing, 0) > 0;
+        ck_assert_int_eq(status, all_made ? LS_OK : LS_OUT_OF_MEMORY);
+        failed += status != LS_OK;
+        float *values = all_values(model, &count);
+        ck_assert(!status || memcmp(values, first, count * sizeof(float)) == 0 ||
+                  memcmp(values, trained, count * sizeof(float)) == 0);
+        free(values);
+        forget_errors();
+    }
+    ck_assert_int_gt(failed, 18); // weights and two states of six variables
+    free(first);
+    free(trained);
+    ls_model_close(model);
+}
+END_TEST
+
 START_TEST(what_is_no_saved_model_of_this_one_is_refused)
 {
     struct ls_model *model = model_of(run, "adam"), *other = model_of(run, "sgd");
@@ -358,6 +406,7 @@ int main(void)
     tcase_add_loop_test(cases, a_model_that_was_saved_trains_on_to_the_bit, 0, STRATEGIES);
     tcase_add_loop_test(cases, what_was_set_is_saved_with_the_optimizer, 0, STRATEGIES);
     tcase_add_loop_test(cases, a_model_that_is_loaded_forgets_what_it_learned, 0, STRATEGIES);
+    tcase_add_test(cases, memory_that_runs_out_leaves_first_weights_or_those_of_the_fit);
     tcase_add_test(cases, what_is_no_saved_model_of_this_one_is_refused);
     tcase_add_test(cases, a_resumption_that_is_refused_leaves_the_model_as_it_is);
     suite_add_tcase(suite, cases);
