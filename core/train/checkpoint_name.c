@@ -23,7 +23,9 @@ static bool expand_key(const struct ls_fit *fit, const char *key, const char *fo
                        size_t bytes)
 {
     const bool counts = strcmp(key, "step") == 0 || strcmp(key, "epoch") == 0;
-    const size_t digits = strspn(format, "0123456789.");
+    const size_t width = strspn(format, "0123456789");
+    const size_t digits =
+        format[width] == '.' ? width + 1 + strspn(format + width + 1, "0123456789") : width;
     char conversion[32];
     if (strlen(format) > LONGEST_FORMAT || (!counts && !ls_checkpoint_knows_metric(fit, key)))
         return false;

@@ -77,6 +77,7 @@ static enum ls_status add_entry(struct ls_checkpoints *all, char *path, uint64_t
     for (size_t i = 0; path && i < all->count; i++)
         if (strcmp(all->entries[i].path, path) == 0) {
             all->entries[i].step = step;
+            qsort(all->entries, all->count, sizeof(*all->entries), compare_entries);
             free(path);
             return LS_OK;
         }

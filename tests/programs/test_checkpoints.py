@@ -186,6 +186,13 @@ class Files(CheckpointTest):
         report = self.train(*MODEL, "--epochs=4", "--checkpoint-dir=" + self.dir, "--checkpoint-best=loss:max", "--checkpoint-name={epoch}-{loss:.3f}")
         self.assertEqual(self.names(), [f"1-{report['epochs'][0]['loss']:.3f}.safetensors"])
 
+    def test_the_newest_stays_under_the_name_of_an_older_one(self):
+        self.train(*MODEL, "--epochs=3", "--checkpoint-dir=" + self.dir)
+        oldest = self.names()[0]
+        self.train(*MODEL, "--epochs=4", "--checkpoint-dir=" + self.dir, "--resume", "--checkpoint-keep=1", "--checkpoint-name=" + oldest)
+        self.assertEqual(self.names(), [oldest])
+        self.assertEqual(self.train(*MODEL, "--epochs=4", "--checkpoint-dir=" + self.dir, "--resume")["resumed_from_step"], 28)
+
     def test_by_time(self):
         self.train(*MODEL, "--epochs=200", "--validation=off", "--checkpoint-dir=" + self.dir, "--checkpoint-seconds=0.05", "--checkpoint-keep=1000")
         self.assertGreater(len(self.names()), 2)
@@ -293,7 +300,7 @@ class Refusing(CheckpointTest):
         for options, says in ((("--resume",), "--resume without --checkpoint-dir"), (("--checkpoint-steps=9",), "without --checkpoint-dir"),
                               ((on, "--checkpoint-name={foo}"), "cannot be a name"), ((on, "--checkpoint-name=a/b"), "cannot be a name"),
                               ((on, "--checkpoint-name={step"), "cannot be a name"), ((on, "--checkpoint-name={step:s}"), "cannot be a name"),
-                              ((on, "--checkpoint-name={loss:n}"), "cannot be a name"),
+                              ((on, "--checkpoint-name={loss:n}"), "cannot be a name"), ((on, "--checkpoint-name={loss:..2f}"), "cannot be a name"),
                               ((on, "--checkpoint-name={loss:9999999999f}"), "cannot be a name"), ((on, "--checkpoint-best=foo"), "expected a metric"),
                               ((on, "--checkpoint-best=loss:least"), "expected a metric"), ((on, "--checkpoint-seconds=0"), "more than 0"),
                               ((on, "--checkpoint-best=loss", "--checkpoint-steps=2"), "not together"), ((on, "--checkpoint-keep=0"), "keep=0")):
