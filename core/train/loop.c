@@ -353,15 +353,25 @@ static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
     if (fit->options->validation && !is_interrupted(fit))
         status = validate(fit);
     fit->session->weighting.classes = class_weights;
+    // Where the validation is missing, a training that goes on ends this epoch once more.
+    const bool complete = !status && whole && !is_interrupted(fit);
+    enum ls_status written = LS_OK;
+    if (whole && !complete && (!status || status == LS_INTERRUPTED))
+        written = ls_checkpoints_within_epoch(fit);
     const enum ls_status ended = ls_clients_call(&fit->clients, LS_ON_EPOCH_END, &fit->state);
-    status = status ? status : ended;
-    fit->epoch_ended = !status && whole && !is_interrupted(fit);
-    return fit->epoch_ended ? ls_checkpoints_after_epoch(fit) : status;
+    status = written ? written : status ? status : ended;
+    fit->epoch_ended = complete && (!ended || ended == LS_INTERRUPTED);
+    if (fit->epoch_ended)
+        written = ls_checkpoints_after_epoch(fit);
+    return written ? written : status;
 }
 
 enum ls_status ls_fit_run_epochs(struct ls_fit *fit)
 {
-    if (fit->resumed_steps && fit->steps >= fit->state.steps)
+    if (fit->resumed && atomic_load(&fit->model->stop_training) && fit->clients.stopped_by[0])
+        ls_info("train", "the training is complete: %s ended it after %llu steps",
+                fit->clients.stopped_by, (unsigned long long)fit->steps);
+    else if (fit->resumed_steps && fit->steps >= fit->state.steps)
         ls_info("train", "the training is complete: the checkpoint has all of its %llu steps",
                 (unsigned long long)fit->steps);
     for (uint64_t epoch = fit->first_epoch;
@@ -369,8 +379,10 @@ enum ls_status ls_fit_run_epochs(struct ls_fit *fit)
          !atomic_load(&fit->model->stop_training);
          epoch++) {
         ls_trace_begin(&epoch_span, epoch);
-        const enum ls_status status = run_epoch(fit, epoch);
+        enum ls_status status = run_epoch(fit, epoch);
         fit->in_epoch = false;
+        if (!status && fit->session->broken) // and a callback took no notice
+            status = LS_FAILED;
         ls_trace_end();
         if (status)
             return status;
@@ -379,7 +391,8 @@ enum ls_status ls_fit_run_epochs(struct ls_fit *fit)
     }
     if (fit->steps < ls_fit_epoch_end(fit, fit->epochs))
         fit->status = "stopped";
-    if (fit->clients.stopped_by[0] && fit->state.epoch.epoch < fit->epochs)
+    if (fit->clients.stopped_by[0] && fit->steps > fit->resumed_steps &&
+        fit->state.epoch.epoch < fit->epochs)
         ls_info("train", "%s ended the training in epoch %llu of %llu", fit->clients.stopped_by,
                 (unsigned long long)fit->state.epoch.epoch, (unsigned long long)fit->epochs);
     return LS_OK;

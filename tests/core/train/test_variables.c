@@ -391,6 +391,110 @@ START_TEST(a_resumption_that_is_refused_leaves_the_model_as_it_is)
 }
 END_TEST
 
+// Counts epochs in what checkpoints keep, and interrupts the second one.
+struct counter {
+    uint64_t epochs;
+    bool in_validation, at_end; // where it interrupts
+};
+
+static enum ls_status interrupt_validation(void *context, const struct ls_fit_state *state)
+{
+    const struct counter *counter = context;
+    if (counter->in_validation && state->epoch.epoch == 2)
+        ls_run_interrupt(run);
+    return LS_OK;
+}
+
+static enum ls_status count_epoch(void *context, const struct ls_fit_state *state)
+{
+    struct counter *counter = context;
+    counter->epochs++;
+    if (counter->at_end && state->epoch.epoch == 2)
+        ls_run_interrupt(run);
+    return LS_OK;
+}
+
+static enum ls_status save_count(void *context, struct ls_callback_state *out)
+{
+    struct counter *counter = context;
+    *out = (struct ls_callback_state){&counter->epochs, sizeof(counter->epochs)};
+    return LS_OK;
+}
+
+static enum ls_status load_count(void *context, const struct ls_callback_state *state)
+{
+    struct counter *counter = context;
+    ck_assert_uint_eq(state->bytes, sizeof(counter->epochs));
+    memcpy(&counter->epochs, state->data, sizeof(counter->epochs));
+    return LS_OK;
+}
+
+static enum ls_status fit_counted(struct ls_model *model, struct counter *counter,
+                                  const struct ls_checkpoint_options *checkpoints)
+{
+    const struct ls_callbacks callbacks = {.context = counter,
+                                           .on_test_begin = interrupt_validation,
+                                           .on_epoch_end = count_epoch,
+                                           .save_state = save_count,
+                                           .load_state = load_count};
+    return ls_fit(model, train,
+                  &(struct ls_fit_options){.epochs = 3,
+                                           .batch = 8,
+                                           .validation = test,
+                                           .checkpoints = checkpoints,
+                                           .callbacks = &callbacks,
+                                           .callback_count = 1});
+}
+
+START_TEST(an_epoch_that_was_interrupted_at_its_end_counts_once)
+{
+    char folder[] = "variables-checkpoints-XXXXXX", file[128];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    const struct ls_checkpoint_options checkpoints = {.folder = folder, .resume = 1};
+    struct ls_model *model = model_of(run, "adam"), *other = model_of(run, "adam");
+    struct counter counter = {.in_validation = _i == 0, .at_end = _i == 1};
+    struct counter resumed = {0};
+    size_t epochs;
+    ck_assert_int_eq(fit_counted(model, &counter, &checkpoints), LS_INTERRUPTED);
+    OK(fit_counted(other, &resumed, &checkpoints));
+    ck_assert_uint_eq(resumed.epochs, 3);
+    ck_assert_ptr_nonnull(ls_fit_epochs(other, &epochs));
+    ck_assert_uint_eq(epochs, 3);
+    ls_model_close(model);
+    ls_model_close(other);
+    for (int step = 7; step <= 21; step += 7) {
+        snprintf(file, sizeof(file), "%s/checkpoint-%08d.safetensors", folder, step);
+        ck_assert_int_eq(remove(file), 0);
+    }
+    ck_assert_int_eq(remove(folder), 0);
+}
+END_TEST
+
+// The update that ruins the weights is the last one, and the callback takes no notice.
+static enum ls_status ignore_failure(void *context, const struct ls_fit_state *state)
+{
+    float bias[10];
+    *(enum ls_status *)context = ls_get_variable(state->model, 5, bias);
+    return LS_OK;
+}
+
+START_TEST(a_failure_that_a_callback_ignores_fails_the_fit)
+{
+    struct ls_model *model = model_of(run, "adam:learning_rate=3e38");
+    const float large[10] = {3e38f, 3e38f, 3e38f, 3e38f, 3e38f, 3e38f, 3e38f, 3e38f, 3e38f, 3e38f};
+    enum ls_status seen = LS_OK;
+    const struct ls_callbacks callbacks = {.context = &seen, .on_epoch_end = ignore_failure};
+    const struct ls_fit_options options = {
+        .batch = 50, .callbacks = &callbacks, .callback_count = 1};
+    OK(ls_set_variable(model, 5, large));
+    const enum ls_status status = ls_fit(model, train, &options);
+    ck_assert_int_eq(seen, LS_FAILED);
+    ck_assert_int_eq(status, LS_FAILED);
+    forget_errors();
+    ls_model_close(model);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("core/train/variables");
@@ -409,6 +513,8 @@ int main(void)
     tcase_add_test(cases, memory_that_runs_out_leaves_first_weights_or_those_of_the_fit);
     tcase_add_test(cases, what_is_no_saved_model_of_this_one_is_refused);
     tcase_add_test(cases, a_resumption_that_is_refused_leaves_the_model_as_it_is);
+    tcase_add_loop_test(cases, an_epoch_that_was_interrupted_at_its_end_counts_once, 0, 2);
+    tcase_add_test(cases, a_failure_that_a_callback_ignores_fails_the_fit);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);
 }
