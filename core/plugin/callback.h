@@ -145,7 +145,8 @@ struct ls_callbacks {
 
     // What a checkpoint keeps of the callback, and gives back after on_train_begin where a training
     // goes on from it. `out` is borrowed until the next call; what load_state is given, for the
-    // call. [main thread]
+    // call. A callback that had ended the training calls ls_stop_training in load_state, or it is
+    // trained on. [main thread]
     enum ls_status (*save_state)(void *context, struct ls_callback_state *out);
     // Gives back what save_state had given. [main thread]
     enum ls_status (*load_state)(void *context, const struct ls_callback_state *state);

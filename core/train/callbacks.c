@@ -39,8 +39,7 @@ static enum ls_status call(const struct ls_callbacks *table, enum ls_moment mome
     return function ? function(table->context, state) : LS_OK;
 }
 
-// What messages and reports call a table: its own name, or its place in the array of the options.
-static const char *name_of(const struct ls_clients *clients, uint32_t index, char text[static 64])
+const char *ls_clients_name(const struct ls_clients *clients, uint32_t index, char text[static 64])
 {
     if (clients->tables[index].name)
         snprintf(text, 64, "%s", clients->tables[index].name);
@@ -66,8 +65,8 @@ static enum ls_status check_answer(const struct ls_clients *clients, uint32_t ta
     case LS_OUT_OF_MEMORY: break;
     default: status = LS_FAILED;
     }
-    ls_error(doing, "%s.%s failed (%s), so the %s fails", name_of(clients, table, name), function,
-             ls_status_text(status), doing);
+    ls_error(doing, "%s.%s failed (%s), so the %s fails", ls_clients_name(clients, table, name),
+             function, ls_status_text(status), doing);
     return status;
 }
 
@@ -92,7 +91,7 @@ enum ls_status ls_clients_call(struct ls_clients *clients, enum ls_moment moment
         const enum ls_status answer = call(&clients->tables[i], moment, state, &name);
         status = worse(status, check_answer(clients, i, name, answer));
         if (!stopped && atomic_load(&state->model->stop_training))
-            name_of(clients, i, clients->stopped_by);
+            ls_clients_name(clients, i, clients->stopped_by);
     }
     return status;
 }
@@ -110,9 +109,21 @@ enum ls_status ls_clients_begin_segment(struct ls_clients *clients,
         status = worse(status, check_answer(clients, i, "on_segment_begin", answer));
         *steps = most < *steps ? most : *steps;
         if (most == 0)
-            name_of(clients, i, clients->stopped_by);
+            ls_clients_name(clients, i, clients->stopped_by);
     }
     return status;
+}
+
+enum ls_status ls_clients_load_state(struct ls_clients *clients, uint32_t index,
+                                     const struct ls_fit_state *fit,
+                                     const struct ls_callback_state *state)
+{
+    const struct ls_callbacks *table = &clients->tables[index];
+    const bool stopped = atomic_load(&fit->model->stop_training);
+    const enum ls_status status = table->load_state(table->context, state);
+    if (!stopped && atomic_load(&fit->model->stop_training))
+        ls_clients_name(clients, index, clients->stopped_by);
+    return check_answer(clients, index, "load_state", status);
 }
 
 const char *ls_clients_terminate_on_nan(const struct ls_clients *clients)

@@ -56,6 +56,12 @@ LS_STATUS ls_clients_call(struct ls_clients *clients, enum ls_moment moment,
 // on_segment_begin; may lower `steps`.
 LS_STATUS ls_clients_begin_segment(struct ls_clients *clients, const struct ls_fit_state *state,
                                    uint64_t *steps);
+// Gives a table what it had kept; it may say that the training was over.
+LS_STATUS ls_clients_load_state(struct ls_clients *clients, uint32_t index,
+                                const struct ls_fit_state *fit,
+                                const struct ls_callback_state *state);
+// What messages and reports call a table: its own name, or its place in the array of the options.
+const char *ls_clients_name(const struct ls_clients *clients, uint32_t index, char text[static 64]);
 // The name of the table that lets a loss that is not finite end the training; NULL: none does.
 const char *ls_clients_terminate_on_nan(const struct ls_clients *clients);
 void ls_clients_step_times(const struct ls_clients *clients, const struct ls_step_result *times,

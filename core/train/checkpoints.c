@@ -212,7 +212,7 @@ static enum ls_status read_options(struct ls_fit *fit, struct ls_checkpoints *al
 // ---- Going on ----
 
 // A copy, because what is in a file is not aligned.
-static enum ls_status resume_callback(const struct ls_callbacks *table,
+static enum ls_status resume_callback(struct ls_fit *fit, uint32_t index,
                                       const struct ls_saved_tensor *tensor, uint64_t bytes)
 {
     void *data = malloc(bytes);
@@ -220,7 +220,7 @@ static enum ls_status resume_callback(const struct ls_callbacks *table,
         return LS_OUT_OF_MEMORY;
     memcpy(data, tensor->data, bytes);
     const struct ls_callback_state state = {.data = data, .bytes = bytes};
-    const enum ls_status status = table->load_state(table->context, &state);
+    const enum ls_status status = ls_clients_load_state(&fit->clients, index, &fit->state, &state);
     free(data);
     return status;
 }
@@ -232,19 +232,18 @@ enum ls_status ls_checkpoints_begin(struct ls_fit *fit)
     enum ls_status status = LS_OK;
     for (uint32_t i = 0; all && all->from && !status && i < fit->clients.table_count; i++) {
         const struct ls_callbacks *table = &fit->clients.tables[i];
-        const json_t *entry = json_array_get(saved, i);
-        const char *name = json_string_value(json_object_get(entry, "name"));
-        char tensor_name[32];
+        const size_t place = ls_fit_find_callback(fit, i);
+        char tensor_name[32], name[64];
         uint64_t bytes = 0;
-        snprintf(tensor_name, sizeof(tensor_name), CALLBACK, i);
+        snprintf(tensor_name, sizeof(tensor_name), CALLBACK, (unsigned)place);
         const struct ls_saved_tensor *tensor = ls_safetensors_find(all->from, tensor_name);
-        if (table->load_state && tensor && table->name && name && strcmp(name, table->name) == 0 &&
-            ls_checkpoint_count(entry, "bytes", &bytes) && bytes > 0 &&
+        if (table->load_state && tensor &&
+            ls_checkpoint_count(json_array_get(saved, place), "bytes", &bytes) && bytes > 0 &&
             bytes <= (uint64_t)tensor->dims[0] * sizeof(float))
-            status = resume_callback(table, tensor, bytes);
-        else if (table->load_state && !tensor)
+            status = resume_callback(fit, i, tensor, bytes);
+        else if (table->load_state && place == json_array_size(saved))
             ls_warn(SCOPE, "the checkpoint has nothing of callback %s, which begins anew",
-                    table->name ? table->name : "");
+                    ls_clients_name(&fit->clients, i, name));
     }
     if (!all)
         return LS_OK;

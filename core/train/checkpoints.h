@@ -52,6 +52,9 @@ json_t *ls_fit_save_state(struct ls_fit *fit, bool ended);
 // The steps, the order and the first epoch of fit->resumed, before the fit is planned.
 // LS_BAD_INPUT, LS_USAGE, logged: it is damaged; the training has another batch, seed or data.
 LS_STATUS ls_fit_resume_steps(struct ls_fit *fit);
+// Where the checkpoint has this callback: the first one of its name, or the second one, as it is in
+// the options. The number of callbacks that it has: it does not have this one.
+size_t ls_fit_find_callback(const struct ls_fit *fit, uint32_t index);
 // Losses and epochs, once there is a history, and the sums of the epoch under way.
 LS_STATUS ls_fit_resume_history(struct ls_fit *fit);
 

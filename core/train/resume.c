@@ -157,6 +157,28 @@ static const char *name_of(const struct ls_metric_set *set, const char *name, bo
     return NULL;
 }
 
+static const char *name_or_none(const char *name)
+{
+    return name ? name : "";
+}
+
+size_t ls_fit_find_callback(const struct ls_fit *fit, uint32_t index)
+{
+    const struct ls_callbacks *tables = fit->clients.tables;
+    const json_t *saved = json_object_get(fit->resumed, "callbacks");
+    const char *name = name_or_none(tables[index].name);
+    size_t before = 0, at = 0;
+    for (uint32_t i = 0; i < index; i++)
+        before += strcmp(name_or_none(tables[i].name), name) == 0;
+    for (; at < json_array_size(saved); at++) {
+        const json_t *entry = json_array_get(saved, at);
+        const char *there = json_string_value(json_object_get(entry, "name"));
+        if (strcmp(name_or_none(there), name) == 0 && before-- == 0)
+            break;
+    }
+    return at;
+}
+
 static bool read_epoch(const struct ls_fit *fit, const json_t *json, struct ls_epoch *out)
 {
     const char *key;

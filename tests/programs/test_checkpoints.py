@@ -112,6 +112,26 @@ class GoingOn(CheckpointTest):
         with open(self.path("w.safetensors"), "rb") as one, open(self.path("whole.safetensors"), "rb") as other:
             self.assertEqual(one.read(), other.read())
 
+    def test_what_early_stopping_has_ended_is_complete_and_more_patience_goes_on(self):
+        stopping = "--callback=early_stopping:monitor=loss,min_delta=100,restore_best_weights=on,patience="
+        whole = self.train(*MODEL, stopping + "2", "--epochs=9", "--checkpoint-dir=" + self.dir)
+        outcome = self.lockstep("train", *MODEL, stopping + "2", "--epochs=9", "--checkpoint-dir=" + self.dir, "--resume", "--report=" + self.path("r.json"))
+        self.assertIn("the training is complete: early_stopping ended it after 21 steps", outcome.err)
+        with open(self.path("r.json"), encoding="ascii") as file:
+            report = json.load(file)
+        self.assertEqual((report["stopped_by"], report["status"]), ("early_stopping", whole["status"]))
+        self.assert_same_training(report, whole)
+        report = self.train(*MODEL, stopping + "4", "--epochs=9", "--checkpoint-dir=" + self.dir, "--resume")
+        self.assert_same_training(report, self.train(*MODEL, stopping + "4", "--epochs=9"))
+
+    def test_callbacks_in_another_order_go_on_too(self):
+        callbacks = ["--callback=" + name + ":monitor=loss,min_delta=100,patience=" + patience
+                     for name, patience in (("early_stopping", "4"), ("reduce_lr_on_plateau", "3"), ("reduce_lr_on_plateau", "2"))]
+        whole = self.train(*MODEL, *callbacks, "--epochs=9")
+        self.train(*MODEL, *callbacks, "--epochs=9", "--steps=17", "--checkpoint-dir=" + self.dir)
+        callbacks.append(callbacks.pop(0))
+        self.assert_same_training(self.train(*MODEL, *callbacks, "--epochs=9", "--checkpoint-dir=" + self.dir, "--resume"), whole)
+
     def test_what_is_complete_is_said(self):
         self.train(*MODEL, "--epochs=2", "--checkpoint-dir=" + self.dir)
         before = {name: os.stat(os.path.join(self.dir, name)).st_mtime_ns for name in self.names()}

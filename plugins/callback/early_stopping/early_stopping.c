@@ -6,6 +6,7 @@
 // What a checkpoint keeps, in one piece.
 struct kept {
     uint64_t wait, best_epoch;
+    uint64_t stopped; // 1: this has ended the training
     uint64_t has_best, has_weights; // 1: yes
     double best;
     float weights[]; // of the best epoch: all variables, one after the other
@@ -15,6 +16,7 @@ struct ls_callback {
     const struct ls_host *host;
     const struct ls_fit_calls *calls;
     struct ls_monitor monitor;
+    struct ls_model *model; // of the fit
     double patience, start_from_epoch, baseline;
     bool has_baseline, restore;
     struct kept *kept; // NULL: no fit has begun
@@ -77,6 +79,7 @@ static enum ls_status on_train_begin(void *context, const struct ls_fit_state *s
                                             (unsigned long long)(callback->bytes >> 20));
     memset(callback->kept, 0, callback->bytes);
     callback->monitor.has_best = false;
+    callback->model = state->model;
     return LS_OK;
 }
 
@@ -101,7 +104,8 @@ static enum ls_status on_epoch_end(void *context, const struct ls_fit_state *sta
     if (better && (!callback->has_baseline ||
                    ls_monitor_is_better(&callback->monitor, value, callback->baseline)))
         kept->wait = 0;
-    if (!better && (double)kept->wait >= callback->patience && epoch > 1)
+    kept->stopped = !better && (double)kept->wait >= callback->patience && epoch > 1;
+    if (kept->stopped)
         callback->calls->stop_training(state->model);
     return (enum ls_status)status;
 }
@@ -131,6 +135,7 @@ static enum ls_status save_state(void *context, struct ls_callback_state *out)
     return LS_OK;
 }
 
+// With more patience a training that was stopped goes on.
 static enum ls_status load_state(void *context, const struct ls_callback_state *state)
 {
     struct ls_callback *callback = context;
@@ -141,6 +146,8 @@ static enum ls_status load_state(void *context, const struct ls_callback_state *
     memcpy(callback->kept, state->data, state->bytes);
     callback->monitor.has_best = callback->kept->has_best != 0;
     callback->monitor.best = callback->kept->best;
+    if (callback->kept->stopped && (double)callback->kept->wait >= callback->patience)
+        callback->calls->stop_training(callback->model);
     return LS_OK;
 }
 
