@@ -371,6 +371,27 @@ static bool read_scale(const json_t *json, struct ls_loss_scale_state *out)
     return true;
 }
 
+// The scale of another --loss-scale is that of this one.
+static void fit_scale(const struct ls_model *model, uint64_t steps,
+                      struct ls_loss_scale_state *scale)
+{
+    const struct ls_loss_scale *own = &model->optimizer.loss_scale;
+    if (scale->updates + scale->skipped == 0) { // there was none
+        *scale = ls_loss_scale_begin(own);
+        scale->updates = own->kind ? steps : 0;
+    } else if (own->kind != LS_DYNAMIC_SCALE) {
+        scale->scale = ls_loss_scale_begin(own).scale;
+    }
+}
+
+static void say_rate(const struct ls_model *model, double saved)
+{
+    const struct ls_optimizer *own = &model->optimizer;
+    if (own->schedule.kind == LS_RATE_CONSTANT && own->learning_rate != saved)
+        ls_info(SCOPE, "the learning rate is %g, as in the checkpoint, not %g", saved,
+                own->learning_rate);
+}
+
 // A state that the file does not have is what it was before the first step.
 static enum ls_status take_values(struct ls_model *model, const char *path,
                                   const struct ls_safetensors *file, uint32_t index)
@@ -425,7 +446,9 @@ enum ls_status ls_checkpoint_restore(struct ls_model *model, const char *path,
         return status;
     model->steps_done = model->on_host.steps_done = steps;
     model->order = model->on_host.order = order;
+    fit_scale(model, steps, &scale);
     model->scale = model->on_host.scale = scale;
+    say_rate(model, json_number_value(rate));
     model->optimizer.learning_rate = json_number_value(rate);
     return LS_OK;
 }

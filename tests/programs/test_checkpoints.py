@@ -95,6 +95,29 @@ class GoingOn(CheckpointTest):
                 self.assertAlmostEqual(one, other, delta=1e-5 * other)
             shutil.rmtree(self.dir)
 
+    def test_another_loss_scale_is_taken_and_counts_the_updates_before(self):
+        """A scale that is a power of two changes no bit: neither may the way to it."""
+        options = ("--learning-rate-schedule=cosine_decay:decay_steps=21", "--epochs=3")
+        whole = self.train(*MODEL, *options)
+        for first, then, scale in ((), ("--loss-scale=512",), 512), (("--loss-scale=512",), (), None), (("--loss-scale=512",), ("--loss-scale=64",), 64), \
+                ((), ("--loss-scale=dynamic",), 32768), (("--loss-scale=64",), ("--loss-scale=dynamic:dynamic_growth_steps=2",), None):
+            with self.subTest(first=first, then=then):
+                self.train(*MODEL, *options, *first, "--steps=10", "--checkpoint-dir=" + self.dir)
+                report = self.train(*MODEL, *options, *then, "--checkpoint-dir=" + self.dir, "--resume")
+                self.assert_same_training(report, whole)
+                if scale or not then:
+                    self.assertEqual(report["loss_scale"], scale)
+                shutil.rmtree(self.dir)
+
+    def test_another_learning_rate_is_not_taken_and_that_is_said(self):
+        sgd = ("--optimizer=sgd:learning_rate=0.5", "--optimizer=sgd:learning_rate=0.25")
+        whole = self.train(*MODEL, sgd[0], "--epochs=2")
+        self.train(*MODEL, sgd[0], "--checkpoint-dir=" + self.dir)
+        outcome = self.lockstep("train", *MODEL, sgd[1], "--epochs=2", "--checkpoint-dir=" + self.dir, "--resume", "--report=" + self.path("r.json"))
+        self.assertIn("the learning rate is 0.5, as in the checkpoint, not 0.25", outcome.err)
+        with open(self.path("r.json"), encoding="ascii") as file:
+            self.assert_same_training(json.load(file), whole)
+
     def test_callbacks_go_on(self):
         stopping = ("--callback=early_stopping:monitor=loss,min_delta=100,patience=4,restore_best_weights=on", "--epochs=9",
                     "--callback=csv_logger:filename=" + self.path("log.csv"),
