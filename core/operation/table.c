@@ -34,6 +34,7 @@ static const char *const function_names[LS_FUNCTION_COUNT] = {
     [LS_LOG_SIGMOID] = "log_sigmoid",
     [LS_SQUARE] = "square",
     [LS_SQUARE_ROOT] = "square_root",
+    [LS_LOGARITHM] = "log",
 };
 
 static const char *const pair_names[LS_PAIR_COUNT] = {
@@ -89,6 +90,7 @@ static const char *const loss_names[LS_LOSS_FUNCTION_COUNT] = {
     [LS_LOSS_SQUARED_HINGE] = "squared_hinge",
     [LS_LOSS_CATEGORICAL_HINGE] = "categorical_hinge",
     [LS_LOSS_COSINE] = "cosine_similarity",
+    [LS_LOSS_VALUES] = "composed_loss",
 };
 
 static const char *const metric_names[LS_METRIC_FUNCTION_COUNT] = {

@@ -441,7 +441,8 @@ enum ls_function {
     LS_LOG_SIGMOID = 6, // -log(1 + exp(-x))
     LS_SQUARE = 7, // x^2
     LS_SQUARE_ROOT = 8, // max(sqrt(x), offset); the derivative is 0 where offset is not smaller
-    LS_FUNCTION_COUNT = 9, // grows: a device refuses the numbers that it does not know
+    LS_LOGARITHM = 9, // log(x): NaN below 0
+    LS_FUNCTION_COUNT = 10, // grows: a device refuses the numbers that it does not know
 };
 
 // Functions of LS_OP_PAIR: `function` of the attributes.
@@ -516,7 +517,8 @@ enum ls_loss_function {
     // max(largest (1 - t) p - sum of t p + 1, 0); the first of the largest has the gradient
     LS_LOSS_CATEGORICAL_HINGE = 13,
     LS_LOSS_COSINE = 14, // -(t . p) / (|t| |p|), norms at least epsilon
-    LS_LOSS_FUNCTION_COUNT = 15, // grows: a device refuses the numbers that it does not know
+    LS_LOSS_VALUES = 15, // mean of p, which is a loss already; targets do not count
+    LS_LOSS_FUNCTION_COUNT = 16, // grows: a device refuses the numbers that it does not know
 };
 
 // Functions of LS_OP_METRIC, and their counts.

@@ -64,6 +64,7 @@ static inline float apply(uint32_t kind, struct cpu_map map, float x)
         const float root = sqrtf(x);
         return root < map.offset ? map.offset : root;
     }
+    case LS_LOGARITHM: return logf(x);
     default: return map.factor * x + map.offset;
     }
 }
@@ -97,6 +98,7 @@ static inline float slope(uint32_t kind, struct cpu_map map, float x)
         const float root = sqrtf(x);
         return root > map.offset ? 0.5f / root : 0.0f;
     }
+    case LS_LOGARITHM: return 1.0f / x;
     default: return map.factor;
     }
 }
@@ -111,6 +113,7 @@ static inline float slope(uint32_t kind, struct cpu_map map, float x)
     case LS_LOG_SIGMOID: call(LS_LOG_SIGMOID); break; \
     case LS_SQUARE: call(LS_SQUARE); break;           \
     case LS_SQUARE_ROOT: call(LS_SQUARE_ROOT); break; \
+    case LS_LOGARITHM: call(LS_LOGARITHM); break;     \
     default: call(LS_SCALE); break;                   \
     }
 

@@ -89,6 +89,7 @@ static float element(const struct ls_op_attributes *a, float p, float t, float *
             return value;
         *slope *= 2.0f * value;
         return value * value;
+    case LS_LOSS_VALUES: *slope = 1.0f; return p;
     default: *slope = NAN; return NAN;
     }
 }

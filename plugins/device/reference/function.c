@@ -37,6 +37,7 @@ static double function_of(const struct ls_op_attributes *a, double x)
     case LS_LOG_SIGMOID: return -softplus(-x);
     case LS_SQUARE: return x * x;
     case LS_SQUARE_ROOT: return sqrt(x) < (double)a->offset ? (double)a->offset : sqrt(x);
+    case LS_LOGARITHM: return log(x);
     default: return (double)a->factor * x + (double)a->offset;
     }
 }
@@ -58,6 +59,7 @@ static double slope_of(const struct ls_op_attributes *a, double x)
     case LS_LOG_SIGMOID: return sigmoid(-x);
     case LS_SQUARE: return 2 * x;
     case LS_SQUARE_ROOT: return sqrt(x) > (double)a->offset ? 1 / (2 * sqrt(x)) : 0;
+    case LS_LOGARITHM: return 1 / x;
     default: return (double)a->factor;
     }
 }

@@ -85,6 +85,7 @@ static double element(const struct ls_op_attributes *a, double p, double t, doub
         value = hinge(p, t, slope);
         *slope *= 2 * value;
         return value * value;
+    case LS_LOSS_VALUES: *slope = 1; return p;
     default: *slope = NAN; return NAN;
     }
 }

@@ -145,6 +145,7 @@ static const struct {
     {"categorical hinge", LS_LOSS_CATEGORICAL_HINGE, false, LS_DEVICE_UNIFORM, LS_DEVICE_UNIFORM,
      0},
     {"cosine", LS_LOSS_COSINE, false, LS_DEVICE_UNIFORM, LS_DEVICE_UNIFORM, 0},
+    {"values", LS_LOSS_VALUES, false, LS_DEVICE_WIDE, LS_DEVICE_UNIFORM, 0},
 };
 
 static const struct {

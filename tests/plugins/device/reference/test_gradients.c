@@ -219,7 +219,7 @@ END_TEST
 // Scale, and square root from the offset on, with their own coefficients.
 START_TEST(function_gradients_are_differences)
 {
-    const bool root = _i == LS_SQUARE_ROOT;
+    const bool root = _i == LS_SQUARE_ROOT, logarithm = _i == LS_LOGARITHM;
     struct operation o = {
         .op = LS_OP_FUNCTION,
         .attributes = {.function = (uint32_t)_i, .factor = -1.3f, .offset = root ? 0.7f : 0.2f},
@@ -228,7 +228,9 @@ START_TEST(function_gradients_are_differences)
         .arguments = {F32(x, 2, 30), F32(y, 2, 30)}};
     draw_all();
     for (int i = 0; i < 60; i++) // never within a step of -3, 0, 3, or of 0.49
-        x[i] = root ? 0.05f + 0.1f * (float)i : -5.9f + 0.2f * (float)i;
+        x[i] = logarithm ? 1.05f + 0.1f * (float)i
+               : root    ? 0.05f + 0.1f * (float)i
+                         : -5.9f + 0.2f * (float)i;
     struct operation backward = {.op = LS_OP_FUNCTION_BACKWARD,
                                  .attributes = o.attributes,
                                  .inputs = 2,
@@ -513,6 +515,7 @@ static const struct {
     {LS_LOSS_HINGE, false, REAL, ONE_HOT, 0},
     {LS_LOSS_SQUARED_HINGE, false, REAL, SIGN, 0},
     {LS_LOSS_CATEGORICAL_HINGE, false, REAL, ONE_HOT, 0},
+    {LS_LOSS_VALUES, false, REAL, REAL, 0},
     {LS_LOSS_COSINE, false, REAL, REAL, 0},
 };
 #define LOSSES (sizeof(losses) / sizeof(losses[0]))
