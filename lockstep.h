@@ -152,6 +152,19 @@ LS_API uint32_t ls_run_replicas(const struct ls_run *run); // how many there are
 // with LS_INTERRUPTED; calls after that one run as usual. Safe in a signal handler. [any thread]
 LS_API void ls_run_interrupt(struct ls_run *run);
 
+// ---- Layers, losses, metrics and datasets of one's own ----
+
+// From now on the run finds this plugin by its name, before any file: the same struct that a shared
+// object returns from lockstep_plugin(), of kind layer, loss, metric, dataset or callback
+// (core/plugin/layer.h, loss.h, metric.h, dataset.h, callback.h). It must last as long as the process.
+//
+//     ls_plugin_register(run, &rms_norm);
+//     ls_sequential_create(run, "mine", (const struct ls_layer[]){
+//         LS_INPUT(64), LS_LAYER("RMSNorm", .options = "{\"epsilon\": 1e-5}"), LS_DENSE(10), LS_END}, &model);
+//
+// LS_USAGE: a plugin of another kind, one whose tables are not complete, or another one of this name.
+LS_CALL ls_plugin_register(struct ls_run *run, const struct ls_plugin *plugin);
+
 // ---- Data ----
 
 // Examples: a split of a dataset, arrays of the program, or what a generator makes.
@@ -165,7 +178,14 @@ struct ls_data;
 // "validation" is the last part of the training examples where the text has validation_split=, else
 // the test split. `out` is NULL where there is neither: arrays: and text: are one split, which is
 // "train" and "test" alike.
+//
+// Another name is that of a plugin dataset-NAME.so of LOCKSTEP_PLUGIN_PATH or of the installed folder,
+// and a text with a '/' or ".so" at its end is the file of one.
 LS_CALL ls_data_open(const char *text, const char *split, struct ls_data **out);
+// The same with the search path of the run and the datasets that are registered with it. The data may
+// outlast the run.
+LS_CALL ls_run_data_open(struct ls_run *run, const char *text, const char *split,
+                         struct ls_data **out);
 
 #define LS_ARRAY_DIMS 6 // the most dimensions of an array
 

@@ -27,6 +27,8 @@ struct part {
     const char *key;
     const char *option;
     enum ls_keras_kind kind;
+    const struct ls_own_parts *own; // NULL: none
+    uint32_t plugin_kind; // enum ls_kind, of losses and metrics
 };
 
 // Logs "compile_config.<key>: <message>; --optimizer= overrides it".
@@ -365,7 +367,7 @@ static char *read_optimizer(struct part *part, const json_t *value, struct ls_co
     return strdup(text);
 }
 
-// ---- Loss ----
+// ---- Of the user's own ----
 
 static const char *const loss_names[] = {"sparse_categorical_crossentropy",
                                          "mean_squared_error",
@@ -383,9 +385,71 @@ static const char *const loss_names[] = {"sparse_categorical_crossentropy",
                                          "categorical_hinge",
                                          "cosine_similarity",
                                          NULL};
+static const char *const metric_names[] = {"accuracy",
+                                           "binary_accuracy",
+                                           "categorical_accuracy",
+                                           "sparse_categorical_accuracy",
+                                           "top_k_categorical_accuracy",
+                                           "sparse_top_k_categorical_accuracy",
+                                           "auc",
+                                           "precision",
+                                           "recall",
+                                           "root_mean_squared_error",
+                                           NULL};
 // All are the mean over the examples of a batch.
 static const char *const mean_reductions[] = {"sum_over_batch_size", "auto", "mean",
                                               "mean_with_sample_weight", NULL};
+
+// The name of a loss or a metric that is a plugin; NULL: it is none.
+static const char *own_name(const struct part *part, const json_t *value)
+{
+    const char *name = json_string_value(value);
+    const json_t *config = json_object_get(value, "config");
+    if (!name)
+        name = json_string_value(json_object_get(value, "class_name"));
+    if (name && strcmp(name, "function") == 0)
+        name = json_string_value(config);
+    if (!name)
+        return NULL;
+    char plain[SHOWN];
+    plain_name(name, plain, sizeof(plain));
+    const bool metric = part->plugin_kind == LS_KIND_METRIC && is_one_of(plain, metric_names);
+    if (!ls_json_is_custom(value) && (metric || is_one_of(plain, loss_names)))
+        return NULL; // Keras's own
+    const char *package = strrchr(name, '>');
+    name = package ? package + 1 : name;
+    return part->own && part->own->has(part->own, part->plugin_kind, name) ? name : NULL;
+}
+
+// "focal:gamma=2". Its options are checked where the plugin is opened.
+static void own_text(struct part *part, const char *name, const json_t *value, char *text,
+                     size_t bytes)
+{
+    const json_t *config = json_object_get(value, "config");
+    const char *key;
+    json_t *option;
+    char number[40];
+    snprintf(text, bytes, "%s", name);
+    json_object_foreach((json_t *)config, key, option)
+    {
+        const char *word = json_string_value(option);
+        if (json_is_null(option) ||
+            is_one_of(key, (const char *const[]){"name", "dtype", "fn", NULL}) ||
+            (strcmp(key, "reduction") == 0 && word && is_one_of(word, mean_reductions)))
+            continue;
+        number_text(json_number_value(option), number, sizeof(number));
+        if (word && !strpbrk(word, ",="))
+            add_option(text, bytes, key, word);
+        else if (json_is_boolean(option))
+            add_option(text, bytes, key, json_is_true(option) ? "on" : "off");
+        else if (json_is_number(option))
+            add_option(text, bytes, key, number);
+        else
+            refuse_value(part, key, option);
+    }
+}
+
+// ---- Loss ----
 
 // Options of a loss, which a metric of that name has, too. False: `key` is none of them.
 static bool read_loss_option(struct part *part, const char *loss, const char *key,
@@ -416,6 +480,11 @@ static char *read_loss(struct part *part, const json_t *value)
 
     if (json_array_size(value) == 1)
         value = json_array_get(value, 0);
+    name = own_name(part, value);
+    if (name) {
+        own_text(part, name, value, text, sizeof(text));
+        return strdup(text);
+    }
     if (!read_object(part, value, &name, &options))
         return NULL;
     char loss[SHOWN];
@@ -441,17 +510,6 @@ static char *read_loss(struct part *part, const json_t *value)
 
 // ---- Metrics ----
 
-static const char *const metric_names[] = {"accuracy",
-                                           "binary_accuracy",
-                                           "categorical_accuracy",
-                                           "sparse_categorical_accuracy",
-                                           "top_k_categorical_accuracy",
-                                           "sparse_top_k_categorical_accuracy",
-                                           "auc",
-                                           "precision",
-                                           "recall",
-                                           "root_mean_squared_error",
-                                           NULL};
 static const char *const short_names[] = {"mae", "mape", "mse", "msle", NULL};
 
 // What is a default in Keras, or does not change the value.
@@ -553,6 +611,14 @@ static void read_metrics(struct part *part, const json_t *value, int depth, char
         }
         return;
     }
+    name = own_name(part, value);
+    if (name) {
+        char text[256];
+        const size_t used = strlen(list);
+        own_text(part, name, value, text, sizeof(text));
+        snprintf(list + used, bytes - used, "%s%s", used ? "," : "", text);
+        return;
+    }
     if (is_off(value) || !read_object(part, value, &name, &options))
         return;
     inner = json_string_value(json_object_get(options, "fn"));
@@ -596,12 +662,13 @@ static void check_rest(const json_t *object, uint32_t parts, struct part *optimi
 }
 
 static enum ls_status read_parts(struct ls_graph *graph, const char *where, const json_t *object,
-                                 uint32_t parts, struct ls_compile_config *out)
+                                 uint32_t parts, const struct ls_own_parts *own,
+                                 struct ls_compile_config *out)
 {
     const struct ls_config config = {.graph = graph, .object = object, .parent = where};
-    struct part optimizer = {config, "optimizer", "--optimizer=", LS_KERAS_OPTIMIZER};
-    struct part loss = {config, "loss", "--loss=", LS_KERAS_LOSS};
-    struct part metrics = {config, "metrics", "--metrics=", LS_KERAS_METRIC};
+    struct part optimizer = {config, "optimizer", "--optimizer=", LS_KERAS_OPTIMIZER, NULL, 0};
+    struct part loss = {config, "loss", "--loss=", LS_KERAS_LOSS, own, LS_KIND_LOSS};
+    struct part metrics = {config, "metrics", "--metrics=", LS_KERAS_METRIC, own, LS_KIND_METRIC};
     const json_t *value = json_object_get(object, "optimizer");
     char list[1024] = "";
     bool memory = true;
@@ -631,7 +698,7 @@ static enum ls_status read_parts(struct ls_graph *graph, const char *where, cons
 }
 
 enum ls_status ls_model_compile_config(const char *source, const json_t *model, uint32_t parts,
-                                       struct ls_compile_config *out)
+                                       struct ls_own_parts *own, struct ls_compile_config *out)
 {
     const char *where = "compile_config";
     const json_t *object = json_object_get(model, where);
@@ -654,7 +721,7 @@ enum ls_status ls_model_compile_config(const char *source, const json_t *model, 
     else if (!json_is_object(object))
         status = ls_graph_fail(graph, NULL, "%s: expected an object", where);
     else
-        status = read_parts(graph, where, object, parts, &config);
+        status = read_parts(graph, where, object, parts, own, &config);
     ls_graph_destroy(graph);
     if (problems > LS_GRAPH_PROBLEMS)
         ls_error(source, "and %u more problems of %s", problems - LS_GRAPH_PROBLEMS, where);

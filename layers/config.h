@@ -107,6 +107,8 @@ static inline struct ls_tensor *ls_call_input(const struct ls_layer_call *call)
 // An argument of the call, by its position (LS_BY_NAME: it has none) or its name; NULL: not given.
 const json_t *ls_call_argument(const struct ls_layer_call *call, size_t position, const char *name);
 #define LS_BY_NAME SIZE_MAX
+// "l2" stays a name; "constant:value=0.1" becomes {"class_name": "constant", "config": {...}}.
+LS_STATUS ls_config_put_spec(json_t *config, const char *key, const char *text);
 // The tensor that an argument is; NULL: it is none.
 struct ls_tensor *ls_call_tensor(const struct ls_layer_call *call, const json_t *argument);
 

@@ -120,16 +120,23 @@ static enum ls_status refuse_operation(const struct ls_graph *graph,
 }
 
 // An unknown class, or one of the user's own. Only the first of a model lists what there is.
-static enum ls_status refuse_class(const struct ls_graph *graph, const struct ls_layer_json *layer)
+static enum ls_status refuse_class(const struct ls_graph *graph, struct ls_own_parts *parts,
+                                   const struct ls_layer_json *layer)
 {
     const char *names[128] = {NULL};
     const char *advice = find_advice(layer->class_name);
-    char why[360];
+    char why[360], hint[420] = "";
 
+    if (parts) {
+        snprintf(hint, sizeof(hint), "; ");
+        parts->hint(parts, LS_KIND_LAYER, ls_layer_json_own_name(layer), hint + 2,
+                    sizeof(hint) - 2);
+    }
     if (layer->custom)
         return ls_graph_fail(graph, NULL,
                              "only Keras's own layers are supported; make it of the layers and "
-                             "operations that docs/models.md lists");
+                             "operations that docs/models.md lists%s",
+                             hint);
     if (ls_json_is_operation(layer->object))
         return refuse_operation(graph, layer);
     if (strcmp(layer->class_name, "TFOpLambda") == 0 ||
@@ -146,7 +153,7 @@ static enum ls_status refuse_class(const struct ls_graph *graph, const struct ls
     char *list = strstr(why, "; supported:");
     if (list && !layer->first_unknown)
         *list = '\0';
-    return ls_graph_fail(graph, NULL, "this layer %s", why);
+    return ls_graph_fail(graph, NULL, "this layer %s%s", why, hint);
 }
 
 // batch_input_shape of a layer must be what arrives there.
@@ -302,13 +309,14 @@ static enum ls_status build_layer(const struct run *run, struct use *use)
     if (!status)
         status = connect(run, use);
     if (!status && (!layer->kind || layer->custom))
-        status = refuse_class(graph, layer);
+        status = refuse_class(graph, run->model->parts, layer);
     if (status)
         goto out;
     ls_config_check(&c, layer->kind->keys);
     check_input_shape(&c, use);
     check_arguments(&c, layer->kind, use);
     const struct ls_layer_call call = {
+        .kind = layer->kind,
         .config = c.object,
         .inputs = c.status ? NULL : use->inputs,
         .input_count = use->input_count,
@@ -695,15 +703,16 @@ static enum ls_status call_model(const struct run *outer, struct use *use)
 enum ls_status ls_model_build(const char *source, const json_t *object,
                               const struct ls_shape *input_shape, struct ls_graph **out)
 {
-    return ls_model_build_precision(source, object, input_shape, LS_PRECISION_OF_FILE, out);
+    return ls_model_build_with(source, object, input_shape, LS_PRECISION_OF_FILE, NULL, out);
 }
 
-enum ls_status ls_model_build_precision(const char *source, const json_t *object,
-                                        const struct ls_shape *input_shape,
-                                        enum ls_precision precision, struct ls_graph **out)
+enum ls_status ls_model_build_with(const char *source, const json_t *object,
+                                   const struct ls_shape *input_shape, enum ls_precision precision,
+                                   struct ls_own_parts *parts, struct ls_graph **out)
 {
     uint32_t total = 0, problems = 0;
-    struct ls_model_json model = {.source = source, .object = object, .total = &total};
+    struct ls_model_json model = {
+        .source = source, .object = object, .total = &total, .parts = parts};
     struct builder builder = {.input_shape = input_shape, .precision = precision};
     struct ls_tensor *outputs[LS_LAYER_OUTPUTS] = {NULL};
     struct run run = {.builder = &builder, .model = &model, .outputs = outputs};

@@ -183,6 +183,14 @@ bool ls_is_model_class(const char *class_name)
            strcmp(class_name, "Model") == 0;
 }
 
+const char *ls_layer_json_own_name(const struct ls_layer_json *layer)
+{
+    const char *registered = json_string_value(json_object_get(layer->object, "registered_name"));
+    const char *name = registered && strchr(registered, '>') ? registered : layer->class_name;
+    const char *package = strrchr(name, '>');
+    return package ? package + 1 : name;
+}
+
 static const struct ls_layer_kind *find_kind(const struct ls_layer_json *layer)
 {
     const bool operation = ls_json_is_operation(layer->object);
@@ -194,6 +202,20 @@ static const struct ls_layer_kind *find_kind(const struct ls_layer_json *layer)
         if (strcmp(ls_layer_kinds[i]->class_name, layer->class_name) == 0)
             return ls_layer_kinds[i];
     return NULL;
+}
+
+// A layer of the user's own, which Keras registers as "package>RMSNorm".
+static enum ls_status find_own(const struct ls_model_json *model, struct ls_layer_json *layer)
+{
+    const struct ls_layer_kind *kind = NULL;
+    struct ls_own_parts *parts = model->parts;
+    const enum ls_status status =
+        parts ? parts->find_layer(parts, ls_layer_json_own_name(layer), &kind) : LS_OK;
+    if (kind) {
+        layer->kind = kind;
+        layer->custom = false;
+    }
+    return status;
 }
 
 // An element of "layers": class, configuration, given name. `index` counts from 0, as Keras's
@@ -218,6 +240,11 @@ static enum ls_status read_layer(const struct ls_model_json *model, size_t index
     layer->class_name = json_string_value(class_name);
     layer->custom = ls_json_is_custom(object);
     layer->kind = is_model ? NULL : find_kind(layer);
+    if (!is_model && (!layer->kind || layer->custom)) {
+        const enum ls_status found = find_own(model, layer);
+        if (found)
+            return found;
+    }
     if (!model->functional && json_array_size(json_object_get(object, "inbound_nodes")) > 0)
         return ls_model_json_fail(model, "%s: inbound_nodes in a Sequential model; remove them",
                                   where);
@@ -256,6 +283,7 @@ static enum ls_status read_inner(const struct ls_model_json *outer, struct ls_la
     inner->object = layer->object;
     inner->depth = outer->depth + 1;
     inner->total = outer->total;
+    inner->parts = outer->parts;
     enum ls_status status = ls_model_json_path(outer, layer->name, inner->path);
     if (status)
         return status;

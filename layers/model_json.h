@@ -55,6 +55,7 @@ struct ls_model_json {
     bool functional;
     uint32_t depth; // 0: the outermost model
     uint32_t *total; // layers of all models so far
+    struct ls_own_parts *parts; // layers of the user's own; NULL: none
     const json_t *object, *config; // `config` is NULL where Keras 2 wrote a list
     struct ls_layer_json *layers;
     uint32_t count;
@@ -81,6 +82,8 @@ LS_STATUS ls_model_json_path(const struct ls_model_json *model, const char *name
 void ls_model_json_name(const struct ls_model_json *model, uint32_t index, const char *class_name,
                         char *name);
 bool ls_is_model_class(const char *class_name);
+// "RMSNorm" of what is registered as "package>RMSNorm".
+const char *ls_layer_json_own_name(const struct ls_layer_json *layer);
 
 // nodes.c: the calls of all layers, and the model's inputs and outputs.
 LS_STATUS ls_nodes_read(struct ls_model_json *model);

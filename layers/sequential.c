@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model written in C becomes the JSON that the reader of Keras models takes: there is one way in.
 #include "layers.h"
+#include "layers/config.h"
 #include "layers/functional.h"
 
 #include "core/base/log.h"
@@ -88,8 +89,7 @@ static json_t *text_value(const char *text)
     return json_string(text);
 }
 
-// "he_normal" and "l2" stay names; "constant:value=0.1" becomes {"class_name": "constant", "config": {...}}.
-static enum ls_status put_spec(json_t *config, const char *key, const char *text)
+enum ls_status ls_config_put_spec(json_t *config, const char *key, const char *text)
 {
     struct ls_spec spec = {0};
     enum ls_status status = ls_spec_parse(key, text, &spec);
@@ -235,7 +235,7 @@ static enum ls_status put_options(json_t *config, const struct ls_layer *layer)
     for (size_t i = 0; i < COUNT(specs) && !status; i++) {
         const char *text = *(const char *const *)at(layer, specs[i].offset);
         if (text)
-            status = put_spec(config, specs[i].name, text);
+            status = ls_config_put_spec(config, specs[i].name, text);
     }
     for (size_t i = 0; i < COUNT(integers) && !status; i++) {
         const int64_t value = *(const int64_t *)at(layer, integers[i].offset);

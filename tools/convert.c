@@ -96,7 +96,7 @@ static enum ls_status run(const struct arguments *arguments)
     const char *in = arguments->operands[0], *out = arguments->operands[1];
     status = ls_run_open(&options, &run);
     if (!status && dataset)
-        status = ls_data_open(dataset, "train", &data);
+        status = ls_run_data_open(run, dataset, "train", &data);
     if (!status)
         status = ls_model_open(run, name ? name : in, data, &model);
     if (!status && name)

@@ -85,8 +85,8 @@ static enum ls_status run(const struct arguments *arguments)
     if (!status)
         status = ls_run_open(&options, &run);
     if (!status)
-        status = ls_data_open(arguments_text(arguments, "dataset"),
-                              arguments_text(arguments, "split"), &data);
+        status = ls_run_data_open(run, arguments_text(arguments, "dataset"),
+                                  arguments_text(arguments, "split"), &data);
     interrupt_run(run);
     if (!status)
         status = predict(arguments, run, data, options.progress);

@@ -24,7 +24,7 @@ static enum ls_status run(const struct arguments *arguments)
     if (!status)
         status = ls_run_open(&options, &run);
     if (!status && dataset)
-        status = ls_data_open(dataset, "train", &data);
+        status = ls_run_data_open(run, dataset, "train", &data);
     if (!status)
         status = ls_model_open(run, arguments_text(arguments, "model"), data, &model);
     if (!status)

@@ -264,11 +264,12 @@ static enum ls_status open_data(const struct arguments *arguments, struct inputs
         status = LS_USAGE;
     }
     if (!status)
-        status = ls_data_open(dataset, "train", &inputs->train);
+        status = ls_run_data_open(inputs->run, dataset, "train", &inputs->train);
     if (!status && validation)
-        status = ls_data_open(other ? other : dataset, "validation", &inputs->validation);
+        status = ls_run_data_open(inputs->run, other ? other : dataset, "validation",
+                                  &inputs->validation);
     if (!status && other && !inputs->validation)
-        status = ls_data_open(other, "test", &inputs->validation);
+        status = ls_run_data_open(inputs->run, other, "test", &inputs->validation);
     inputs->unvalidated = !status && validation && !inputs->validation ? dataset : NULL;
     return status;
 }

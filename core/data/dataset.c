@@ -40,9 +40,16 @@ static enum ls_status unknown_kind(const char *name)
     names[count] = NULL;
     const char *nearest = ls_nearest(name, names);
     if (nearest)
-        ls_error(SCOPE, "unknown dataset %s; did you mean %s? Available: %s", name, nearest, list);
+        ls_error(SCOPE,
+                 "unknown dataset %s; did you mean %s? Available: %s, and plugins dataset-NAME.so "
+                 "on the "
+                 "plugin path",
+                 name, nearest, list);
     else
-        ls_error(SCOPE, "unknown dataset %s; available: %s", name, list);
+        ls_error(
+            SCOPE,
+            "unknown dataset %s; available: %s, and plugins dataset-NAME.so on the plugin path",
+            name, list);
     return LS_USAGE;
 }
 
@@ -52,6 +59,11 @@ static const struct ls_dataset_kind *find_kind(const char *name)
         if (!strcmp(ls_dataset_kinds[i]->name, name))
             return ls_dataset_kinds[i];
     return NULL;
+}
+
+bool ls_dataset_is_known(const char *name)
+{
+    return find_kind(name) != NULL;
 }
 
 // The options of the kind, and the common ones.
@@ -135,12 +147,13 @@ static void choose_split(enum ls_split split, struct request *request)
         request->repeat = 0;
 }
 
-static enum ls_status parse(const char *text, enum ls_split split, struct request *out)
+static enum ls_status parse(const struct ls_dataset_kind *kind, const char *text,
+                            enum ls_split split, struct request *out)
 {
     enum ls_status status = ls_spec_parse(SCOPE, text, &out->spec);
     if (status)
         return status;
-    out->kind = find_kind(out->spec.name);
+    out->kind = kind ? kind : find_kind(out->spec.name);
     status = out->kind ? check_options(out->kind, &out->spec) : unknown_kind(out->spec.name);
     if (!status)
         status = read_count(&out->spec, "skip", &out->skip);
@@ -277,14 +290,38 @@ static enum ls_status apply_options(const struct request *request, enum ls_split
     return repeat_examples(request, &(*dataset)->count);
 }
 
+static enum ls_status open_kind(const struct request *request, struct ls_dataset **out)
+{
+    const struct ls_dataset_kind *kind = request->kind;
+    return kind->open_own ? kind->open_own(kind, &request->spec, request->split, out)
+                          : kind->open(&request->spec, request->split, out);
+}
+
+static enum ls_status describe_kind(const struct request *request, struct ls_dataset_info *out)
+{
+    struct ls_dataset *dataset = NULL;
+    if (!request->kind->open_own)
+        return request->kind->describe(&request->spec, request->split, out);
+    const enum ls_status status = open_kind(request, &dataset);
+    if (!status)
+        ls_dataset_take_description(dataset, out);
+    return status;
+}
+
 enum ls_status ls_dataset_open(const char *text, enum ls_split split, struct ls_dataset **out)
+{
+    return ls_dataset_open_as(NULL, text, split, out);
+}
+
+enum ls_status ls_dataset_open_as(const struct ls_dataset_kind *kind, const char *text,
+                                  enum ls_split split, struct ls_dataset **out)
 {
     struct request request;
     struct ls_dataset *dataset = NULL;
-    enum ls_status status = parse(text, split, &request);
+    enum ls_status status = parse(kind, text, split, &request);
     if (status)
         return status;
-    status = request.kind->open(&request.spec, request.split, &dataset);
+    status = open_kind(&request, &dataset);
     if (!status)
         status = apply_options(&request, split, &dataset);
     ls_spec_finish(&request.spec);
@@ -298,13 +335,19 @@ enum ls_status ls_dataset_open(const char *text, enum ls_split split, struct ls_
 enum ls_status ls_dataset_describe(const char *text, enum ls_split split,
                                    struct ls_dataset_info *out)
 {
+    return ls_dataset_describe_as(NULL, text, split, out);
+}
+
+enum ls_status ls_dataset_describe_as(const struct ls_dataset_kind *kind, const char *text,
+                                      enum ls_split split, struct ls_dataset_info *out)
+{
     struct request request;
     struct ls_dataset_info info = {0};
     uint64_t first;
-    enum ls_status status = parse(text, split, &request);
+    enum ls_status status = parse(kind, text, split, &request);
     if (status)
         return status;
-    status = request.kind->describe(&request.spec, request.split, &info);
+    status = describe_kind(&request, &info);
     if (!status)
         status = choose_examples(&request, &first, &info.count);
     if (!status)

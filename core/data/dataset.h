@@ -7,7 +7,7 @@
 
 #include "core/base/options.h"
 #include "core/base/status.h"
-#include "core/plugin/device.h"
+#include "core/plugin/dataset.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,13 +18,7 @@ enum ls_split {
     LS_VALIDATION = 2, // what a training is validated on; readers are never asked for it
 };
 
-enum ls_field_role {
-    LS_FIELD_INPUT, // read by the model: the first by its first input, and so on
-    LS_FIELD_TARGET, // what the loss compares the output with: classes or numbers
-    LS_FIELD_WEIGHT, // how much the example counts in the loss
-};
-
-#define LS_MAX_FIELDS 10
+#define LS_MAX_FIELDS LS_DATASET_FIELDS
 
 // One part of every example. The values of one example are contiguous, in plain layout.
 struct ls_field {
@@ -101,7 +95,13 @@ struct ls_dataset_kind {
     // Reads only headers and options; errors as in `open`. [any thread]
     enum ls_status (*describe)(const struct ls_spec *spec, enum ls_split split,
                                struct ls_dataset_info *out);
+    // Of one of the user's own, which knows itself by `kind`, in place of both. [any thread]
+    enum ls_status (*open_own)(const struct ls_dataset_kind *kind, const struct ls_spec *spec,
+                               enum ls_split split, struct ls_dataset **out);
 };
+
+// Whether datasets/ has one of this name.
+bool ls_dataset_is_known(const char *name);
 
 // All datasets, ends with NULL. Defined in datasets/.
 extern const struct ls_dataset_kind *const ls_dataset_kinds[];
@@ -119,9 +119,14 @@ extern const struct ls_dataset_kind *const ls_dataset_kinds[];
 // LS_VALIDATION is that last part, else the test split. A dataset of one split has no other test
 // split than that part; without it LS_VALIDATION has no examples, and is only to be described.
 LS_STATUS ls_dataset_open(const char *text, enum ls_split split, struct ls_dataset **out);
+// The same of a kind that is given (NULL: by its name).
+LS_STATUS ls_dataset_open_as(const struct ls_dataset_kind *kind, const char *text,
+                             enum ls_split split, struct ls_dataset **out);
 // Describes the result of ls_dataset_open from headers only, so that a model can be prepared while
 // files are read.
 LS_STATUS ls_dataset_describe(const char *text, enum ls_split split, struct ls_dataset_info *out);
+LS_STATUS ls_dataset_describe_as(const struct ls_dataset_kind *kind, const char *text,
+                                 enum ls_split split, struct ls_dataset_info *out);
 void ls_dataset_close(struct ls_dataset *dataset); // takes NULL
 // What an opened dataset is, for readers that must read all to describe it. Closes it.
 void ls_dataset_take_description(struct ls_dataset *dataset, struct ls_dataset_info *out);

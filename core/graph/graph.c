@@ -167,7 +167,7 @@ enum ls_status ls_graph_set_outputs(struct ls_graph *graph, struct ls_tensor *co
 enum ls_status ls_graph_fail(const struct ls_graph *graph, const struct ls_tensor *input,
                              const char *format, ...)
 {
-    char message[512], shape[128];
+    char message[1200], shape[128];
     va_list list;
     if (!is_logged(graph))
         return LS_BAD_INPUT;
@@ -319,12 +319,14 @@ static enum ls_status add_parameter(struct ls_graph *graph, const char *name,
                                     const struct ls_initializer *initializer, enum ls_zone zone,
                                     bool constant, struct ls_tensor **out)
 {
-    assert(graph->layer != LS_NO_LAYER);
-    struct ls_graph_layer *layer = &graph->layers[graph->layer];
+    assert(graph->layer != LS_NO_LAYER || constant); // losses have constants
+    struct ls_graph_layer *layer =
+        graph->layer != LS_NO_LAYER ? &graph->layers[graph->layer] : NULL;
     char full_name[512];
-    snprintf(full_name, sizeof(full_name), "%s/%s", layer->name, name);
+    snprintf(full_name, sizeof(full_name), "%s%s%s", layer ? layer->name : "", layer ? "/" : "",
+             name);
 
-    if (graph->reusing)
+    if (layer && graph->reusing)
         return reuse_parameter(graph, full_name, shape, out);
     for (uint32_t i = 0; i < graph->parameter_count; i++)
         if (strcmp(graph->parameters[i]->name, full_name) == 0)
@@ -344,12 +346,14 @@ static enum ls_status add_parameter(struct ls_graph *graph, const char *name,
         return status;
     const uint64_t elements = constant ? 0 : (uint64_t)ls_shape_elements(shape, 1);
     tensor->initializer = *initializer;
-    tensor->zone = layer->frozen ? LS_ZONE_FROZEN : zone;
+    tensor->zone = layer && layer->frozen ? LS_ZONE_FROZEN : zone;
     tensor->constant = constant;
     graph->parameters[graph->parameter_count++] = tensor;
-    layer->parameter_count++;
-    layer->parameters += elements;
-    layer->untrained += tensor->zone == LS_ZONE_TRAINED ? 0 : elements;
+    if (layer) {
+        layer->parameter_count++;
+        layer->parameters += elements;
+        layer->untrained += tensor->zone == LS_ZONE_TRAINED ? 0 : elements;
+    }
     *out = tensor;
     return LS_OK;
 }
@@ -401,7 +405,8 @@ enum ls_status ls_graph_constant_values(struct ls_graph *graph, const char *name
 
 static bool is_activation(const struct ls_tensor *tensor)
 {
-    return tensor->role == LS_ROLE_ACTIVATION || tensor->role == LS_ROLE_INPUT;
+    return tensor->role == LS_ROLE_ACTIVATION || tensor->role == LS_ROLE_INPUT ||
+           tensor->role == LS_ROLE_LABEL; // of losses and metrics that are composed
 }
 
 // Whether number, kinds and types of the inputs are those of the table. An addend is left to

@@ -263,7 +263,28 @@ LS_STATUS ls_graph_float32_outputs(struct ls_graph *graph);
 
 // The losses. From probabilities: when the output comes straight from a softmax, its logits are
 // used instead (as Keras on TensorFlow does), and the softmax operation stays for prediction.
-enum ls_loss_kind { LS_LOSS_SPARSE_CROSS_ENTROPY, LS_LOSS_MEAN_SQUARED_ERROR, LS_LOSS_OTHER };
+enum ls_loss_kind {
+    LS_LOSS_SPARSE_CROSS_ENTROPY,
+    LS_LOSS_MEAN_SQUARED_ERROR,
+    LS_LOSS_OTHER,
+    LS_LOSS_COMPOSED,
+};
+
+// A loss or a metric that its owner composes of operations; it lasts as long as what names it.
+struct ls_composed {
+    const char *name;
+    const char *text; // with its options: "focal:gamma=2"
+    bool classes; // its labels are I32, one a position, else numbers
+    uint32_t count; // of the tensors that it makes
+    // The shape of its labels, where they are numbers; NULL: that of the predictions.
+    enum ls_status (*label_shape)(const struct ls_composed *composed,
+                                  const struct ls_shape *predictions, struct ls_shape *out);
+    // Makes `count` float32 tensors with a row for each example. Errors are logged.
+    enum ls_status (*compose)(const struct ls_composed *composed, struct ls_graph *graph,
+                              struct ls_tensor *predictions, struct ls_tensor *labels,
+                              struct ls_tensor **out);
+};
+
 struct ls_loss {
     enum ls_loss_kind kind;
     bool from_logits;
@@ -271,6 +292,7 @@ struct ls_loss {
     float delta; // of Huber's
     float smoothing; // of labels
     bool weighted; // each example has a weight
+    const struct ls_composed *composed; // of LS_LOSS_COMPOSED
 };
 // Adds the label tensor, the loss operation and its sums, and the penalties of parameters that are
 // trained.
@@ -282,7 +304,11 @@ struct ls_count {
     struct ls_op_attributes attributes;
     uint32_t slots; // floats
     uint32_t slot; // the answer: where they begin
+    struct ls_tensor *of; // an LS_OP_LOSS of these values alone; NULL: of output and labels
 };
+// What a composed loss or metric makes of the model's first output and the labels, which are there.
+LS_STATUS ls_graph_compose(struct ls_graph *graph, const struct ls_composed *composed,
+                           struct ls_tensor **out);
 // Adds what is counted of the model's first output and the labels, after the loss.
 LS_STATUS ls_graph_add_counts(struct ls_graph *graph, struct ls_count *counts, uint32_t count);
 

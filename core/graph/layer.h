@@ -13,7 +13,9 @@
 #define LS_LAYER_OUTPUTS 64 // most that it makes
 
 // One use of a layer on tensors. A shared layer is used several times.
+struct ls_layer_kind;
 struct ls_layer_call {
+    const struct ls_layer_kind *kind; // of the layer
     const json_t *config; // Keras's "config" object, never NULL; missing keys mean Keras's defaults
     // The tensors among the arguments, in order. NULL: a layer before this one was refused, and
     // `build` only checks the options.
@@ -49,16 +51,45 @@ struct ls_layer_kind {
 // All layers, ends with NULL. Defined in layers/.
 extern const struct ls_layer_kind *const ls_layer_kinds[];
 
+// Where a model finds what Lockstep does not have itself. Defined by who owns it.
+struct ls_own_parts {
+    // The layer of this class, which lasts as long as the parts; NULL in `out`: there is none. Errors
+    // are logged.
+    enum ls_status (*find_layer)(struct ls_own_parts *parts, const char *class_name,
+                                 const struct ls_layer_kind **out);
+    // Whether there is a loss or a metric (enum ls_kind) of this name.
+    bool (*has)(const struct ls_own_parts *parts, uint32_t kind, const char *name);
+    // "a plugin layer-RMSNorm.so would provide it; there is none in /a, /b"
+    void (*hint)(const struct ls_own_parts *parts, uint32_t kind, const char *name, char *text,
+                 size_t bytes);
+};
+
+// What a plugin composes operations with, around one call of its build function. Defined in layers/.
+struct ls_composition {
+    struct ls_composer composer; // for the plugin
+    struct ls_graph *graph;
+    const char *what; // "loss 'focal'", in messages; NULL: the layer that is being built
+    uint32_t constants; // so far
+    enum ls_status status; // of the first call that failed
+};
+void ls_composition_begin(struct ls_composition *composition, struct ls_graph *graph,
+                          const char *what, bool inference);
+// What came of it: `answer` of build, or the first call that failed. Each of `count` results must be
+// there and have a row for each example.
+LS_STATUS ls_composition_end(struct ls_composition *composition, int32_t answer,
+                             struct ls_tensor *const *results, uint32_t count);
+
 // Builds a graph from a Keras model (Sequential; the JSON of Keras 2 or 3, parsed). `source` names
 // it in errors: file or built-in name. Errors are logged and name layer, input shape and what was
 // expected. `input_shape`: used when the model has no InputLayer and no batch shape (NULL: then that
 // is LS_BAD_INPUT). Layers compute in what their dtype policies say. Defined in layers/.
 LS_STATUS ls_model_build(const char *source, const json_t *model,
                          const struct ls_shape *input_shape, struct ls_graph **out);
-// The same with a policy for the layers whose own is float32; with LS_PRECISION_FLOAT32 for all.
-LS_STATUS ls_model_build_precision(const char *source, const json_t *model,
-                                   const struct ls_shape *input_shape, enum ls_precision precision,
-                                   struct ls_graph **out);
+// The same with a policy for the layers whose own is float32 (with LS_PRECISION_FLOAT32 for all), and
+// with layers that are found elsewhere.
+LS_STATUS ls_model_build_with(const char *source, const json_t *model,
+                              const struct ls_shape *input_shape, enum ls_precision precision,
+                              struct ls_own_parts *parts, struct ls_graph **out);
 // Parses a model's JSON within the limits of core/base/json_size.h. LS_BAD_INPUT, with line and
 // column, logged; `part` says where in the file the text is; NULL: it is the file. Dropped with
 // json_decref. Defined in layers/.
@@ -79,10 +110,10 @@ struct ls_compile_config {
     char *schedule; // of the optimizer's learning rate; NULL: it is constant
     char *loss_scale; // of the optimizer; NULL: nothing is said
 };
-// What of it is not supported is LS_BAD_INPUT, logged with the option that takes its place. Defined
-// in layers/.
+// What of it is not supported is LS_BAD_INPUT, logged with the option that takes its place. Losses
+// and metrics may also be found in `own`. Defined in layers/.
 LS_STATUS ls_model_compile_config(const char *source, const json_t *model, uint32_t parts,
-                                  struct ls_compile_config *out);
+                                  struct ls_own_parts *own, struct ls_compile_config *out);
 void ls_compile_config_finish(struct ls_compile_config *config);
 
 // Whether a built model asks for something that Lockstep does not do when it computes the loss

@@ -9,8 +9,8 @@
 // The operation that computes a loss; its function, where it has several.
 static uint32_t operation_of(const struct ls_loss *loss, uint32_t *function)
 {
-    *function = loss->function;
-    if (loss->kind == LS_LOSS_OTHER)
+    *function = loss->kind == LS_LOSS_COMPOSED ? LS_LOSS_VALUES : loss->function;
+    if (loss->kind == LS_LOSS_OTHER || loss->kind == LS_LOSS_COMPOSED)
         return LS_OP_LOSS;
     const bool sparse = loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY;
     *function = sparse ? LS_LOSS_SPARSE : LS_LOSS_SQUARED;
@@ -42,16 +42,37 @@ static struct ls_tensor *find_logits(const struct ls_graph *graph, const struct 
     return operation->inputs[0];
 }
 
-static enum ls_status add_label(struct ls_graph *graph, bool sparse,
+static enum ls_status add_label(struct ls_graph *graph, const struct ls_loss *loss,
                                 const struct ls_tensor *predictions)
 {
+    const struct ls_composed *composed = loss->composed;
+    const bool sparse = composed ? composed->classes : loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY;
     struct ls_shape shape = predictions->shape;
     if (sparse)
         shape.dims[--shape.ndims] = 0;
+    else if (composed && composed->label_shape) {
+        const enum ls_status status = composed->label_shape(composed, &predictions->shape, &shape);
+        if (status)
+            return status;
+    }
     return ls_graph_append_tensor(graph, LS_ROLE_LABEL, sparse ? LS_I32 : LS_F32, &shape, "label",
                                   &graph->label);
 }
 
+enum ls_status ls_graph_compose(struct ls_graph *graph, const struct ls_composed *composed,
+                                struct ls_tensor **out)
+{
+    const uint32_t layer = graph->layer, compute = graph->compute;
+    graph->layer = LS_NO_LAYER;
+    graph->compute = LS_F32;
+    const enum ls_status status =
+        composed->compose(composed, graph, graph->outputs[0], graph->label, out);
+    graph->layer = layer;
+    graph->compute = compute;
+    return status;
+}
+
+// `predictions` are the values themselves of a loss that was composed.
 static enum ls_status add_loss_operation(struct ls_graph *graph, const struct ls_loss *loss,
                                          struct ls_tensor *predictions, bool from_logits)
 {
@@ -70,7 +91,7 @@ static enum ls_status add_loss_operation(struct ls_graph *graph, const struct ls
                        .smoothing = any ? loss->smoothing : 0},
         .input_count = 2,
         .output_count = saves ? 2 : 1,
-        .inputs = {predictions, graph->label},
+        .inputs = {predictions, loss->composed ? predictions : graph->label},
         .forward = -1,
         .layer = LS_NO_LAYER,
     };
@@ -99,7 +120,7 @@ static enum ls_status add_count(struct ls_graph *graph, struct ls_count *count)
         .attributes = count->attributes,
         .input_count = 2,
         .output_count = 1,
-        .inputs = {graph->outputs[0], graph->label},
+        .inputs = {count->of ? count->of : graph->outputs[0], count->of ? count->of : graph->label},
         .forward = -1,
         .layer = LS_NO_LAYER,
     };
@@ -151,16 +172,18 @@ enum ls_status ls_graph_add_loss(struct ls_graph *graph, const struct ls_loss *l
         return ls_graph_fail(graph, NULL,
                              "the model has no output to compute a loss of; add layers");
 
-    const bool sparse = loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY;
     struct ls_tensor *logits = find_logits(graph, loss);
     struct ls_tensor *predictions = logits ? logits : graph->outputs[0];
     if (predictions->shape.ndims < 2)
         return ls_graph_fail(graph, predictions,
                              "a loss wants at least 2 dimensions: batch, classes");
 
-    enum ls_status status = add_label(graph, sparse, predictions);
+    struct ls_tensor *values = predictions;
+    enum ls_status status = add_label(graph, loss, predictions);
+    if (!status && loss->composed)
+        status = ls_graph_compose(graph, loss->composed, &values);
     if (!status)
-        status = add_loss_operation(graph, loss, predictions, logits || loss->from_logits);
+        status = add_loss_operation(graph, loss, values, logits || loss->from_logits);
     for (uint32_t i = 0; i < graph->parameter_count && !status; i++)
         status = add_penalty(graph, predictions, graph->parameters[i]);
     return status;

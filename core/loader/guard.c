@@ -22,6 +22,10 @@ static struct ls_guard_slot transport_slots[LS_GUARD_TRANSPORTS];
 static struct ls_guard_slot collective_slots[LS_GUARD_COLLECTIVES];
 static struct ls_guard_slot strategy_slots[LS_GUARD_STRATEGIES];
 static struct ls_guard_slot callback_slots[LS_GUARD_CALLBACKS];
+static struct ls_guard_slot layer_slots[LS_GUARD_LAYERS];
+static struct ls_guard_slot loss_slots[LS_GUARD_LOSSES];
+static struct ls_guard_slot metric_slots[LS_GUARD_METRICS];
+static struct ls_guard_slot dataset_slots[LS_GUARD_DATASETS];
 static pthread_mutex_t slots_lock = PTHREAD_MUTEX_INITIALIZER;
 
 // What keeps a transfer from ending is said by the communicator.
@@ -168,6 +172,10 @@ static const void *const transport_tables[LS_GUARD_TRANSPORTS] = {SIX(transport)
 static const void *const collective_tables[LS_GUARD_COLLECTIVES] = {THIRTY_TWO(collective)};
 static const void *const strategy_tables[LS_GUARD_STRATEGIES] = {SIXTEEN(strategy)};
 static const void *const callback_tables[LS_GUARD_CALLBACKS] = {SIXTEEN(callback)};
+static const void *const layer_tables[LS_GUARD_LAYERS] = {SIXTEEN(layer)};
+static const void *const loss_tables[LS_GUARD_LOSSES] = {SIX(loss)};
+static const void *const metric_tables[LS_GUARD_METRICS] = {SIX(metric)};
+static const void *const dataset_tables[LS_GUARD_DATASETS] = {SIX(dataset)};
 
 // ---- Slots ----
 
@@ -187,6 +195,13 @@ static const struct family {
                           sizeof(struct ls_strategy_interface)},
     [LS_KIND_CALLBACK] = {callback_slots, callback_tables, LS_GUARD_CALLBACKS,
                           sizeof(struct ls_callback_interface)},
+    [LS_KIND_LAYER] = {layer_slots, layer_tables, LS_GUARD_LAYERS,
+                       sizeof(struct ls_layer_interface)},
+    [LS_KIND_LOSS] = {loss_slots, loss_tables, LS_GUARD_LOSSES, sizeof(struct ls_loss_interface)},
+    [LS_KIND_METRIC] = {metric_slots, metric_tables, LS_GUARD_METRICS,
+                        sizeof(struct ls_metric_interface)},
+    [LS_KIND_DATASET] = {dataset_slots, dataset_tables, LS_GUARD_DATASETS,
+                         sizeof(struct ls_dataset_interface)},
 };
 
 // A plugin that is opened again, by another loader too, has the slot that it had: its code is never unloaded, and calls

@@ -10,7 +10,10 @@
 #include "core/base/inside.h"
 #include "core/plugin/callback.h"
 #include "core/plugin/collective.h"
+#include "core/plugin/dataset.h"
 #include "core/plugin/device.h"
+#include "core/plugin/layer.h"
+#include "core/plugin/metric.h"
 #include "core/plugin/strategy.h"
 #include "core/plugin/transport.h"
 
@@ -23,6 +26,10 @@
 #define LS_GUARD_COLLECTIVES 32
 #define LS_GUARD_STRATEGIES 16
 #define LS_GUARD_CALLBACKS 16
+#define LS_GUARD_LAYERS 16
+#define LS_GUARD_LOSSES 6
+#define LS_GUARD_METRICS 6
+#define LS_GUARD_DATASETS 6
 
 // A device's table and the small tables that it points to, in our size. The pointers are those of the
 // tables beside it, or NULL; ls_device_tables_link() sets them.
@@ -51,6 +58,10 @@ struct ls_guard_slot {
         struct ls_collective_interface collective;
         struct ls_strategy_interface strategy;
         struct ls_callback_interface callback;
+        struct ls_layer_interface layer;
+        struct ls_loss_interface loss;
+        struct ls_metric_interface metric;
+        struct ls_dataset_interface dataset;
     } ops; // a copy of it, in our size
 };
 

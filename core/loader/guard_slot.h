@@ -571,5 +571,111 @@ static const struct ls_callback_interface GUARD(callback_guards) = {
 #undef OWN
 #endif
 
+// ---- Layers, losses, metrics, datasets ----
+
+#if SLOT < LS_GUARD_LAYERS
+
+static int32_t GUARD(layer_build)(const struct ls_host *host, const struct ls_composer *composer,
+                                  struct ls_tensor *const *inputs, uint32_t input_count,
+                                  struct ls_tensor **outputs)
+{
+    const struct ls_guarded call = ls_guard_enter(&layer_slots[SLOT], "build");
+    const int32_t status =
+        layer_slots[SLOT].ops.layer.build(host, composer, inputs, input_count, outputs);
+    return ls_guard_opened(&call, status);
+}
+
+static const struct ls_layer_interface GUARD(layer_guards) = {.build = GUARD(layer_build)};
+
+#endif
+
+#if SLOT < LS_GUARD_LOSSES
+
+static int32_t GUARD(loss_build)(const struct ls_host *host, const struct ls_composer *composer,
+                                 struct ls_tensor *predictions, struct ls_tensor *targets,
+                                 struct ls_tensor **values)
+{
+    const struct ls_guarded call = ls_guard_enter(&loss_slots[SLOT], "build");
+    const int32_t status =
+        loss_slots[SLOT].ops.loss.build(host, composer, predictions, targets, values);
+    return ls_guard_opened(&call, status);
+}
+
+static int32_t GUARD(loss_target_shape)(const struct ls_host *host, uint32_t *ndims,
+                                        int64_t dims[LS_MAX_DIMS])
+{
+    const struct ls_guarded call = ls_guard_enter(&loss_slots[SLOT], "target_shape");
+    const int32_t status = loss_slots[SLOT].ops.loss.target_shape(host, ndims, dims);
+    return ls_guard_opened(&call, status);
+}
+
+static const struct ls_loss_interface GUARD(loss_guards) = {
+    .build = GUARD(loss_build),
+    .target_shape = GUARD(loss_target_shape),
+};
+
+#endif
+
+#if SLOT < LS_GUARD_METRICS
+
+static int32_t GUARD(metric_build)(const struct ls_host *host, const struct ls_composer *composer,
+                                   struct ls_tensor *predictions, struct ls_tensor *targets,
+                                   struct ls_tensor **values)
+{
+    const struct ls_guarded call = ls_guard_enter(&metric_slots[SLOT], "build");
+    const int32_t status =
+        metric_slots[SLOT].ops.metric.build(host, composer, predictions, targets, values);
+    return ls_guard_opened(&call, status);
+}
+
+static double GUARD(metric_result)(const struct ls_host *host, const double *sums, double examples)
+{
+    const struct ls_guarded call = ls_guard_enter(&metric_slots[SLOT], "result");
+    const double value = metric_slots[SLOT].ops.metric.result(host, sums, examples);
+    ls_guard_leave(&call);
+    return value;
+}
+
+static const struct ls_metric_interface GUARD(metric_guards) = {
+    .build = GUARD(metric_build),
+    .result = GUARD(metric_result),
+};
+
+#endif
+
+#if SLOT < LS_GUARD_DATASETS
+
+static int32_t GUARD(dataset_open)(const struct ls_host *host, const char *split,
+                                   struct ls_dataset_state *state,
+                                   struct ls_dataset_description *out)
+{
+    const struct ls_guarded call = ls_guard_enter(&dataset_slots[SLOT], "open");
+    const int32_t status = dataset_slots[SLOT].ops.dataset.open(host, split, state, out);
+    return ls_guard_opened(&call, status);
+}
+
+static int32_t GUARD(dataset_load)(struct ls_dataset_state *state, uint64_t example,
+                                   void *const *fields)
+{
+    const struct ls_guarded call = ls_guard_enter(&dataset_slots[SLOT], "load");
+    const int32_t status = dataset_slots[SLOT].ops.dataset.load(state, example, fields);
+    return ls_guard_opened(&call, status);
+}
+
+static void GUARD(dataset_close)(struct ls_dataset_state *state)
+{
+    const struct ls_guarded call = ls_guard_enter(&dataset_slots[SLOT], "close");
+    dataset_slots[SLOT].ops.dataset.close(state);
+    ls_guard_leave(&call);
+}
+
+static const struct ls_dataset_interface GUARD(dataset_guards) = {
+    .open = GUARD(dataset_open),
+    .load = GUARD(dataset_load),
+    .close = GUARD(dataset_close),
+};
+
+#endif
+
 #undef SLOT
 #undef GUARD

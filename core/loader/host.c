@@ -148,10 +148,36 @@ static void fill_tables(struct ls_instance *instance, const struct ls_module *mo
     };
 }
 
+// The instance of a plugin without a state that has these options already: models are built anew for
+// each compilation.
+static const struct ls_instance *find_same(const struct ls_loader *loader,
+                                           const struct ls_module *module,
+                                           const struct ls_option_value *options, size_t count)
+{
+    const uint32_t kind = module->plugin->kind;
+    if (kind != LS_KIND_LAYER && kind != LS_KIND_LOSS && kind != LS_KIND_METRIC)
+        return NULL;
+    for (const struct ls_instance *instance = loader->instances; instance;
+         instance = instance->next) {
+        bool same = instance->plugin == module->plugin && instance->option_count == count;
+        for (size_t i = 0; same && i < count; i++)
+            same = strcmp(instance->options[i].name, options[i].name) == 0 &&
+                   strcmp(instance->options[i].value, options[i].value) == 0;
+        if (same)
+            return instance;
+    }
+    return NULL;
+}
+
 enum ls_status ls_instance_create(struct ls_loader *loader, const struct ls_module *module,
                                   const struct ls_option_value *options, size_t option_count,
                                   const struct ls_opened_plugin **out)
 {
+    const struct ls_instance *same = find_same(loader, module, options, option_count);
+    if (same) {
+        *out = &same->opened;
+        return LS_OK;
+    }
     struct ls_instance *instance = calloc(1, sizeof(*instance));
     if (instance) {
         instance->plugin = module->plugin;

@@ -11,7 +11,7 @@
 #include <sys/types.h>
 #include <time.h>
 
-#define LS_KINDS 5 // LS_KIND_DEVICE .. LS_KIND_CALLBACK
+#define LS_KINDS 9 // LS_KIND_DEVICE .. LS_KIND_DATASET
 #define LS_LONGEST_NAME 64
 
 // Why a plugin is refused: one line, without the file's name. A check that fails writes the reason
@@ -35,10 +35,12 @@ struct ls_file_identity {
 struct ls_module {
     struct ls_plugin descriptor; // the plugin's in our size, with `interface` below
     const struct ls_plugin *plugin; // &descriptor
+    const struct ls_plugin *theirs;
     char *file;
     // A copy of the plugin's table in our size, filled with zeros if the plugin's table is shorter.
     void *interface;
     struct ls_file_identity identity;
+    bool registered; // by the program: there is no file
     struct ls_module *next;
 };
 
@@ -56,6 +58,7 @@ struct ls_loader {
 // ---- search.c: where plugins are ----
 
 LS_STATUS ls_search_init(struct ls_loader *loader, const char *plugin_path);
+LS_STATUS ls_search_copy(struct ls_loader *loader, const struct ls_loader *from);
 void ls_search_finish(struct ls_loader *loader);
 
 bool ls_name_is_valid(const char *name); // letters, digits, '-' and '_'; not a path
@@ -122,6 +125,9 @@ LS_STATUS ls_module_open_named(struct ls_loader *loader, const char *scope, uint
 // The plugin of this very file if the process has opened it, else NULL. [any thread]
 const struct ls_plugin *ls_plugin_loaded(const struct ls_file_identity *identity);
 void ls_modules_destroy(struct ls_loader *loader);
+// That of a plugin that the program has registered; NULL: none.
+const struct ls_module *ls_module_registered(const struct ls_loader *loader, uint32_t kind,
+                                             const char *name);
 
 // ---- auto.c: the collective without a file ----
 

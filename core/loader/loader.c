@@ -23,6 +23,24 @@ enum ls_status ls_loader_create(const char *plugin_path, struct ls_loader **out)
     return LS_OK;
 }
 
+enum ls_status ls_loader_create_like(const struct ls_loader *other, struct ls_loader **out)
+{
+    struct ls_loader *loader = calloc(1, sizeof(*loader));
+    if (!loader)
+        return LS_OUT_OF_MEMORY;
+    loader->probe_deadline_ns = other->probe_deadline_ns;
+    enum ls_status status = ls_search_copy(loader, other);
+    for (const struct ls_module *module = other->modules; !status && module; module = module->next)
+        if (module->registered)
+            status = ls_loader_register(loader, module->theirs);
+    if (status) {
+        ls_loader_destroy(loader);
+        return status;
+    }
+    *out = loader;
+    return LS_OK;
+}
+
 void ls_loader_destroy(struct ls_loader *loader)
 {
     if (!loader)
@@ -46,6 +64,10 @@ const char *ls_kind_text(uint32_t kind)
     case LS_KIND_COLLECTIVE: return "collective";
     case LS_KIND_STRATEGY: return "strategy";
     case LS_KIND_CALLBACK: return "callback";
+    case LS_KIND_LAYER: return "layer";
+    case LS_KIND_LOSS: return "loss";
+    case LS_KIND_METRIC: return "metric";
+    case LS_KIND_DATASET: return "dataset";
     default: return NULL;
     }
 }

@@ -19,6 +19,13 @@ struct ls_loader;
 // `plugin_path`: directories separated by ':', searched first; may be NULL.
 LS_STATUS ls_loader_create(const char *plugin_path, struct ls_loader **out);
 void ls_loader_destroy(struct ls_loader *loader); // opened plugins' handles become invalid
+// With the search path and the registered plugins of another one.
+LS_STATUS ls_loader_create_like(const struct ls_loader *other, struct ls_loader **out);
+
+// Registers a plugin that the program has itself: it is found by its name before any file. Its tables
+// are checked; it is not probed. It lasts as long as the process. LS_USAGE: the name is taken by
+// another one that is registered.
+LS_STATUS ls_loader_register(struct ls_loader *loader, const struct ls_plugin *plugin);
 
 // An opened plugin with the options the user gave it; owned by the loader.
 struct ls_opened_plugin {
@@ -45,6 +52,7 @@ LS_STATUS ls_loader_open_file(struct ls_loader *loader, const char *path, uint32
 
 // The same for a user's text: NAME[:option=value,...] or FILE[:...]; a text with a '/' or ending in
 // ".so" is a file. Messages about the text itself are logged under `scope`.
+bool ls_is_plugin_file(const char *name); // a '/' in it, or ".so" at its end
 LS_STATUS ls_loader_open_text(struct ls_loader *loader, const char *scope, uint32_t kind,
                               const char *text, const struct ls_opened_plugin **out);
 
@@ -75,6 +83,8 @@ bool ls_loader_has(const struct ls_loader *loader, uint32_t kind, const char *na
 // name; and it lists the available plugins. Returns LS_UNAVAILABLE.
 LS_STATUS ls_loader_report_unknown(const struct ls_loader *loader, const char *scope,
                                    uint32_t kinds, const char *name);
+// The directories of the search path, with commas between. Returns `text`.
+const char *ls_loader_path_text(const struct ls_loader *loader, char *text, size_t bytes);
 // LS_USAGE, logged, for a device with a number ("cuda:0"), as other frameworks write it.
 LS_STATUS ls_loader_check_device_text(const char *text);
 void ls_plugin_entries_destroy(struct ls_plugin_entry *entries, size_t count);

@@ -118,6 +118,7 @@ static enum ls_status add_module(struct ls_loader *loader, const char *scope, co
         ls_guard_table(plugin->kind, plugin->name, plugin->interface, module->interface);
     module->descriptor.interface = module->interface;
     module->plugin = &module->descriptor;
+    module->theirs = plugin;
     module->identity = *identity;
     if (!module->file || !module->interface) {
         module_destroy(module);
@@ -198,11 +199,51 @@ enum ls_status ls_module_open(struct ls_loader *loader, const char *scope, const
 enum ls_status ls_module_open_named(struct ls_loader *loader, const char *scope, uint32_t kind,
                                     const char *name, const struct ls_module **out)
 {
+    *out = ls_module_registered(loader, kind, name);
+    if (*out)
+        return LS_OK;
     char *path = ls_search_find(loader, kind, name);
     if (!path)
         return ls_loader_report_unknown(loader, scope, 1u << kind, name);
     const enum ls_status status = ls_module_open(loader, scope, path, out);
     free(path);
+    return status;
+}
+
+const struct ls_module *ls_module_registered(const struct ls_loader *loader, uint32_t kind,
+                                             const char *name)
+{
+    const struct ls_module *module = loader->modules;
+    while (module && !(module->registered && module->plugin->kind == kind &&
+                       strcmp(module->plugin->name, name) == 0))
+        module = module->next;
+    return module;
+}
+
+enum ls_status ls_loader_register(struct ls_loader *loader, const struct ls_plugin *plugin)
+{
+    const struct ls_file_identity none = {0};
+    const struct ls_module *module = NULL;
+    const char *kind = plugin ? ls_kind_text(plugin->kind) : NULL;
+    struct ls_reason reason = {"is NULL"};
+    char file[LS_LONGEST_NAME + 32] = "plugin";
+    if (kind && plugin->name)
+        snprintf(file, sizeof(file), "%s-%.*s.so", kind, LS_LONGEST_NAME, plugin->name);
+    if (!plugin || !ls_tables_check(plugin, file, &reason)) {
+        ls_error("plugins", "%s, registered by the program: %s", file, reason.text);
+        return LS_USAGE;
+    }
+    module = ls_module_registered(loader, plugin->kind, plugin->name);
+    if (module && module->theirs == plugin)
+        return LS_OK;
+    if (module) {
+        ls_error("plugins", "the program has registered another %s %s already", kind, plugin->name);
+        return LS_USAGE;
+    }
+    const enum ls_status status =
+        add_module(loader, "plugins", "registered by the program", plugin, &none, &module);
+    if (!status)
+        loader->modules->registered = true; // it is the first now
     return status;
 }
 
@@ -261,6 +302,12 @@ enum ls_status ls_loader_open_file(struct ls_loader *loader, const char *path, u
     return open_instance(loader, module, options, option_count, out);
 }
 
+bool ls_is_plugin_file(const char *name)
+{
+    const size_t length = strlen(name);
+    return strchr(name, '/') || (length > 3 && strcmp(name + length - 3, ".so") == 0);
+}
+
 enum ls_status ls_loader_open_text(struct ls_loader *loader, const char *scope, uint32_t kind,
                                    const char *text, const struct ls_opened_plugin **out)
 {
@@ -270,12 +317,10 @@ enum ls_status ls_loader_open_text(struct ls_loader *loader, const char *scope, 
         status = ls_spec_parse(scope, text, &spec);
     if (status)
         return status;
-    const size_t length = strlen(spec.name);
-    const bool file =
-        strchr(spec.name, '/') || (length > 3 && strcmp(spec.name + length - 3, ".so") == 0);
     status =
-        file ? ls_loader_open_file(loader, spec.name, kind, spec.options, spec.option_count, out)
-             : ls_loader_open(loader, kind, spec.name, spec.options, spec.option_count, out);
+        ls_is_plugin_file(spec.name)
+            ? ls_loader_open_file(loader, spec.name, kind, spec.options, spec.option_count, out)
+            : ls_loader_open(loader, kind, spec.name, spec.options, spec.option_count, out);
     ls_spec_finish(&spec);
     return status;
 }

@@ -165,6 +165,24 @@ enum ls_status ls_search_init(struct ls_loader *loader, const char *plugin_path)
     return status ? status : add_default(loader);
 }
 
+enum ls_status ls_search_copy(struct ls_loader *loader, const struct ls_loader *from)
+{
+    enum ls_status status = LS_OK;
+    for (size_t i = 0; !status && i < from->directory_count; i++)
+        status = add_directory(loader, from->directories[i]);
+    return status;
+}
+
+const char *ls_loader_path_text(const struct ls_loader *loader, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < loader->directory_count && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", i ? ", " : "",
+                                 loader->directories[i]);
+    return text;
+}
+
 void ls_search_finish(struct ls_loader *loader)
 {
     for (size_t i = 0; i < loader->directory_count; i++)
@@ -238,7 +256,7 @@ bool ls_loader_has(const struct ls_loader *loader, uint32_t kind, const char *na
 {
     char *file = ls_search_find(loader, kind, name);
     free(file);
-    return file != NULL;
+    return file != NULL || ls_module_registered(loader, kind, name);
 }
 
 // ---- All that there is ----
@@ -348,9 +366,15 @@ static void write_what_there_is(FILE *text, uint32_t kinds, const struct ls_foun
                                 size_t count)
 {
     static const char *const plurals[] = {
-        [LS_KIND_DEVICE] = "devices",         [LS_KIND_TRANSPORT] = "transports",
-        [LS_KIND_COLLECTIVE] = "collectives", [LS_KIND_STRATEGY] = "strategies",
+        [LS_KIND_DEVICE] = "devices",
+        [LS_KIND_TRANSPORT] = "transports",
+        [LS_KIND_COLLECTIVE] = "collectives",
+        [LS_KIND_STRATEGY] = "strategies",
         [LS_KIND_CALLBACK] = "callbacks",
+        [LS_KIND_LAYER] = "layers",
+        [LS_KIND_LOSS] = "losses",
+        [LS_KIND_METRIC] = "metrics",
+        [LS_KIND_DATASET] = "datasets",
     };
     const char *gap = "";
     for (uint32_t kind = LS_KINDS; kind >= 1; kind--) {

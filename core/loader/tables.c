@@ -7,7 +7,10 @@
 
 #include "core/plugin/callback.h"
 #include "core/plugin/collective.h"
+#include "core/plugin/dataset.h"
 #include "core/plugin/device.h"
+#include "core/plugin/layer.h"
+#include "core/plugin/metric.h"
 #include "core/plugin/strategy.h"
 #include "core/plugin/transport.h"
 
@@ -185,6 +188,16 @@ static const struct required_call callback_calls[] = {
     {NULL, 0},
 };
 
+static const struct required_call layer_calls[] = {CALL(ls_layer_interface, build), {NULL, 0}};
+static const struct required_call loss_calls[] = {CALL(ls_loss_interface, build), {NULL, 0}};
+static const struct required_call metric_calls[] = {CALL(ls_metric_interface, build), {NULL, 0}};
+
+static const struct required_call dataset_calls[] = {
+    CALL(ls_dataset_interface, open),
+    CALL(ls_dataset_interface, load),
+    {NULL, 0},
+};
+
 // ---- Values of each kind that the core relies on ----
 
 // What the host allocates for an instance.
@@ -266,6 +279,40 @@ static bool check_callback(const void *interface, struct ls_reason *reason)
     return check_state(callback->state_bytes, reason);
 }
 
+static bool check_layer(const void *interface, struct ls_reason *reason)
+{
+    const struct ls_layer_interface *layer = interface;
+    if (layer->least_inputs <= layer->most_inputs)
+        return true;
+    return ls_refuse(reason, "takes at least %u tensors, but at most %u", layer->least_inputs,
+                     layer->most_inputs);
+}
+
+static bool check_targets(uint32_t targets, struct ls_reason *reason)
+{
+    return targets <= LS_TARGETS_CLASSES ||
+           ls_refuse(reason, "has targets of the unknown kind %u", targets);
+}
+
+static bool check_loss(const void *interface, struct ls_reason *reason)
+{
+    return check_targets(((const struct ls_loss_interface *)interface)->targets, reason);
+}
+
+static bool check_metric(const void *interface, struct ls_reason *reason)
+{
+    const struct ls_metric_interface *metric = interface;
+    if (metric->sums > LS_METRIC_SUMS)
+        return ls_refuse(reason, "has %u sums; expected at most %d", metric->sums, LS_METRIC_SUMS);
+    return check_targets(metric->targets, reason);
+}
+
+static bool check_dataset(const void *interface, struct ls_reason *reason)
+{
+    const struct ls_dataset_interface *dataset = interface;
+    return check_state(dataset->state_bytes, reason);
+}
+
 struct kind_rules {
     size_t bytes; // of our table
     const struct required_call *calls;
@@ -282,6 +329,10 @@ static const struct kind_rules *rules_of(uint32_t kind)
                                 check_collective},
         [LS_KIND_STRATEGY] = {sizeof(struct ls_strategy_interface), strategy_calls, check_strategy},
         [LS_KIND_CALLBACK] = {sizeof(struct ls_callback_interface), callback_calls, check_callback},
+        [LS_KIND_LAYER] = {sizeof(struct ls_layer_interface), layer_calls, check_layer},
+        [LS_KIND_LOSS] = {sizeof(struct ls_loss_interface), loss_calls, check_loss},
+        [LS_KIND_METRIC] = {sizeof(struct ls_metric_interface), metric_calls, check_metric},
+        [LS_KIND_DATASET] = {sizeof(struct ls_dataset_interface), dataset_calls, check_dataset},
     };
     return ls_kind_text(kind) ? &rules[kind] : NULL;
 }

@@ -3,14 +3,12 @@
 #ifndef LS_OPERATION_SHAPE_H
 #define LS_OPERATION_SHAPE_H
 
-#include "core/plugin/device.h"
+#include "core/plugin/compose.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-// The first dimension of everything that has one row an example, until a program binds it.
-#define LS_BATCH INT64_C(-1)
 #define LS_MAX_ARGUMENTS 16 // inputs and outputs of an operation
 
 struct ls_shape {

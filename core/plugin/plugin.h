@@ -50,6 +50,10 @@ enum ls_kind {
     LS_KIND_COLLECTIVE = 3,
     LS_KIND_STRATEGY = 4,
     LS_KIND_CALLBACK = 5,
+    LS_KIND_LAYER = 6,
+    LS_KIND_LOSS = 7,
+    LS_KIND_METRIC = 8,
+    LS_KIND_DATASET = 9,
 };
 
 // Element types; they travel as uint32_t. 0 is "none".

@@ -67,10 +67,23 @@ enum ls_status ls_list_devices(const char *plugin_path, const struct ls_listed_d
     return end(&call, ls_make_device_list(plugin_path, out, count));
 }
 
+enum ls_status ls_plugin_register(struct ls_run *run, const struct ls_plugin *plugin)
+{
+    const struct call call = begin("registering a plugin", run);
+    return end(&call, ls_register(run, plugin));
+}
+
 enum ls_status ls_data_open(const char *text, const char *split, struct ls_data **out)
 {
     const struct call call = begin("opening the data", NULL);
-    return end(&call, ls_open_data(text, split, out));
+    return end(&call, ls_open_data(NULL, text, split, out));
+}
+
+enum ls_status ls_run_data_open(struct ls_run *run, const char *text, const char *split,
+                                struct ls_data **out)
+{
+    const struct call call = begin("opening the data", run);
+    return end(&call, ls_open_data(run, text, split, out));
 }
 
 enum ls_status ls_data_from_memory(const struct ls_array *inputs, uint32_t input_count,

@@ -4,6 +4,8 @@
 
 #include "core/base/log.h"
 #include "core/train/data.h"
+#include "core/train/dataset_plugins.h"
+#include "core/train/own_parts.h"
 #include "core/train/resource_files.h"
 #include "core/train/weights.h"
 
@@ -26,13 +28,13 @@ static void log_parts(const char *source, const struct ls_compile_config *config
         ls_info(source, "from the file's compile_config: %s", text);
 }
 
-enum ls_status ls_compile_fill(const char *source, const json_t *model,
+enum ls_status ls_compile_fill(const char *source, const json_t *model, struct ls_own_parts *own,
                                struct ls_compile_options *options, struct ls_compile_config *out)
 {
     const uint32_t parts = (options->optimizer ? 0 : LS_COMPILE_OPTIMIZER) |
                            (options->loss ? 0 : LS_COMPILE_LOSS) |
                            (options->metrics ? 0 : LS_COMPILE_METRICS);
-    const enum ls_status status = ls_model_compile_config(source, model, parts, out);
+    const enum ls_status status = ls_model_compile_config(source, model, parts, own, out);
     if (status)
         return status;
     log_parts(source, out);
@@ -46,29 +48,60 @@ enum ls_status ls_compile_fill(const char *source, const json_t *model,
     return LS_OK;
 }
 
-enum ls_status ls_model_look(const char *name, const char *dataset,
+static enum ls_status look_at_data(const struct ls_loader *loader, const char *dataset,
+                                   enum ls_split split, struct ls_dataset_info *out)
+{
+    struct ls_dataset_plugin *plugin = NULL;
+    enum ls_status status = ls_dataset_plugin_find(loader, dataset, &plugin);
+    if (!status)
+        status = ls_dataset_describe_as(ls_dataset_plugin_kind(plugin), dataset, split, out);
+    ls_dataset_plugin_close(plugin);
+    return status;
+}
+
+enum ls_status ls_data_look(const char *plugin_path, const char *dataset, enum ls_split split,
+                            struct ls_dataset_info *out)
+{
+    struct ls_loader *loader = NULL;
+    enum ls_status status = ls_loader_create(plugin_path, &loader);
+    if (!status)
+        status = look_at_data(loader, dataset, split, out);
+    ls_loader_destroy(loader);
+    return status;
+}
+
+enum ls_status ls_model_look(const char *plugin_path, const char *name, const char *dataset,
                              struct ls_compile_options *options, struct ls_compile_config *out)
 {
     struct ls_dataset_info info;
     struct ls_shape input;
     struct ls_graph *graph = NULL;
     struct ls_safetensors *weights = NULL;
+    struct ls_loader *loader = NULL;
+    struct ls_own_parts *parts = NULL;
     json_t *model = NULL;
     char *path = NULL;
     enum ls_status status = ls_model_find(name, &path);
     if (!status)
-        status = ls_dataset_describe(dataset, LS_TRAIN, &info);
+        status = ls_loader_create(plugin_path, &loader);
+    if (!status)
+        status = ls_own_parts_create(loader, &parts);
+    if (!status)
+        status = look_at_data(loader, dataset, LS_TRAIN, &info);
     if (!status)
         status = ls_read_model(path, &model, &weights);
     if (!status) {
         ls_data_input_shape(&info, &input);
-        status = ls_model_build(name, model, input.ndims ? &input : NULL, &graph);
+        status = ls_model_build_with(name, model, input.ndims ? &input : NULL, LS_PRECISION_OF_FILE,
+                                     parts, &graph);
     }
     if (!status)
         status = ls_model_check_training(name, model, true);
     if (!status)
-        status = ls_compile_fill(name, model, options, out);
+        status = ls_compile_fill(name, model, parts, options, out);
     ls_graph_destroy(graph);
+    ls_own_parts_destroy(parts);
+    ls_loader_destroy(loader);
     ls_safetensors_close(weights);
     json_decref(model);
     free(path);

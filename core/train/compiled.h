@@ -4,16 +4,20 @@
 #define LS_TRAIN_COMPILED_H
 
 #include "core/graph/layer.h"
+#include "core/data/dataset.h"
 #include "lockstep.h"
 
 // Fills what is NULL in `options` from the model's file, where that says it, and logs what. `out`
 // owns the texts.
-LS_STATUS ls_compile_fill(const char *source, const json_t *model,
+LS_STATUS ls_compile_fill(const char *source, const json_t *model, struct ls_own_parts *parts,
                           struct ls_compile_options *options, struct ls_compile_config *out);
 
 // For a caller that has other processes train the model: logs all that keeps model `name` from being
-// trained on `dataset`, and fills `options` as above. Reads no examples.
-LS_STATUS ls_model_look(const char *name, const char *dataset, struct ls_compile_options *options,
-                        struct ls_compile_config *out);
+// trained on `dataset`, and fills `options` as above. Reads no examples. `plugin_path` may be NULL.
+LS_STATUS ls_model_look(const char *plugin_path, const char *name, const char *dataset,
+                        struct ls_compile_options *options, struct ls_compile_config *out);
+// What ls_run_data_open would open, from headers only.
+LS_STATUS ls_data_look(const char *plugin_path, const char *dataset, enum ls_split split,
+                       struct ls_dataset_info *out);
 
 #endif

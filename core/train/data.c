@@ -7,6 +7,8 @@
 #include "core/base/threads.h"
 #include "core/data/arrays.h"
 #include "core/replica/replica.h"
+#include "core/train/dataset_plugins.h"
+#include "core/train/run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +32,8 @@ static void *read_files(void *argument)
 {
     struct ls_data *data = argument;
     ls_log_keep(&data->error);
-    data->status = ls_dataset_open(data->text, data->split, &data->dataset);
+    data->status = ls_dataset_open_as(ls_dataset_plugin_kind(data->plugin), data->text, data->split,
+                                      &data->dataset);
     if (!data->status && !is_as_described(data->dataset, &data->info)) {
         ls_error("data", "the files of '%s' changed while they were read", data->text);
         data->status = LS_BAD_INPUT;
@@ -69,14 +72,18 @@ static struct ls_data *create(const char *text)
     return NULL;
 }
 
-enum ls_status ls_open_data(const char *text, const char *split, struct ls_data **out)
+enum ls_status ls_open_data(struct ls_run *run, const char *text, const char *split,
+                            struct ls_data **out)
 {
     struct ls_data *data = create(text);
     if (!data)
         return LS_OUT_OF_MEMORY;
     enum ls_status status = split_of(split, &data->split);
     if (!status)
-        status = ls_dataset_describe(text, data->split, &data->info);
+        status = ls_dataset_plugin_find(run ? run->loader : NULL, text, &data->plugin);
+    if (!status)
+        status = ls_dataset_describe_as(ls_dataset_plugin_kind(data->plugin), text, data->split,
+                                        &data->info);
     if (!status && data->info.count == 0) {
         ls_data_close(data);
         *out = NULL;
@@ -124,6 +131,7 @@ void ls_data_close(struct ls_data *data)
     join(data);
     pthread_mutex_destroy(&data->lock);
     ls_dataset_close(data->dataset);
+    ls_dataset_plugin_close(data->plugin);
     free(data->error);
     free(data->text);
     free(data->name);

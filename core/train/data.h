@@ -17,6 +17,7 @@ struct ls_data {
     char *name; // the dataset's name alone
     enum ls_split split;
     struct ls_dataset_info info; // known at once
+    struct ls_dataset_plugin *plugin; // that it is read by; NULL: datasets/ does it
     pthread_mutex_t lock; // of what follows: runs of several threads may wait for the files at once
     pthread_t thread;
     bool started;
@@ -26,7 +27,8 @@ struct ls_data {
 };
 
 // As ls_data_open and ls_data_from_memory, but may fail without a message (calls.c).
-LS_STATUS ls_open_data(const char *text, const char *split, struct ls_data **out);
+LS_STATUS ls_open_data(struct ls_run *run, const char *text, const char *split,
+                       struct ls_data **out); // `run` may be NULL
 LS_STATUS ls_copy_data(const struct ls_array *inputs, uint32_t input_count,
                        const struct ls_array *target, const struct ls_array *weights,
                        struct ls_data **out);
@@ -35,6 +37,10 @@ LS_STATUS ls_generate_data(const struct ls_generator *generator, struct ls_data 
 // Data that has a dataset already, which it owns from now on unless this fails. `text` must be
 // another one for other data.
 LS_STATUS ls_data_wrap(const char *text, struct ls_dataset *dataset, struct ls_data **out);
+// LS_BAD_INPUT, logged under `scope`: a label of these examples is no class. It would be an address
+// outside of the loss.
+LS_STATUS ls_data_check_labels(const char *scope, const struct ls_field *field, uint64_t first,
+                               uint64_t count, const void *values);
 // "float32"; false: no such type.
 bool ls_data_find_dtype(const char *name, struct ls_field_array *out);
 

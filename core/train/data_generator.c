@@ -30,9 +30,8 @@ static void generated_close(struct ls_dataset *dataset)
     free(generated);
 }
 
-// A label that is no class would be an address outside of the loss.
-static enum ls_status check_labels(const struct ls_field *field, uint64_t first, uint64_t count,
-                                   const void *values)
+enum ls_status ls_data_check_labels(const char *scope, const struct ls_field *field, uint64_t first,
+                                    uint64_t count, const void *values)
 {
     const uint64_t elements = ls_field_elements(field);
     for (uint64_t i = 0; field->class_count && i < count * elements; i++) {
@@ -40,7 +39,7 @@ static enum ls_status check_labels(const struct ls_field *field, uint64_t first,
             field->dtype == LS_U8 ? ((const uint8_t *)values)[i] : ((const int32_t *)values)[i];
         if (label >= 0 && label < field->class_count)
             continue;
-        ls_error(SCOPE, "example %" PRIu64 " has the label %" PRId64 "; the classes are 0 to %u",
+        ls_error(scope, "example %" PRIu64 " has the label %" PRId64 "; the classes are 0 to %u",
                  first + i / elements, label, field->class_count - 1);
         return LS_BAD_INPUT;
     }
@@ -80,9 +79,9 @@ static enum ls_status call_generator(struct generated *generated, uint64_t epoch
                  *filled, count, first, generator->examples);
         return LS_BAD_INPUT;
     }
-    return generator->target
-               ? check_labels(&generated->dataset.fields[inputs], first, *filled, fields[inputs])
-               : LS_OK;
+    return generator->target ? ls_data_check_labels(SCOPE, &generated->dataset.fields[inputs],
+                                                    first, *filled, fields[inputs])
+                             : LS_OK;
 }
 
 static enum ls_status load(const struct ls_dataset *dataset, uint64_t epoch, uint64_t first,

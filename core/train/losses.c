@@ -81,7 +81,21 @@ static enum ls_status read_options(const struct ls_spec *spec, struct ls_loss *o
     return LS_OK;
 }
 
-enum ls_status ls_loss_parse(const char *text, struct ls_loss *out)
+bool ls_loss_takes_classes(const struct ls_loss *loss)
+{
+    return loss->composed ? loss->composed->classes : loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY;
+}
+
+static enum ls_status refuse_name(const struct ls_own_parts *parts, const char *name)
+{
+    char why[480], hint[420];
+    parts->hint(parts, LS_KIND_LOSS, name, hint, sizeof(hint));
+    ls_error("--loss", "'%s' %s; %s", name,
+             ls_keras_refusal(LS_KERAS_LOSS, name, ls_loss_names, why, sizeof(why)), hint);
+    return LS_USAGE;
+}
+
+enum ls_status ls_loss_parse(const char *text, struct ls_own_parts *parts, struct ls_loss *out)
 {
     struct ls_spec spec = {0};
     struct ls_loss loss = {.kind = LS_LOSS_OTHER};
@@ -89,12 +103,16 @@ enum ls_status ls_loss_parse(const char *text, struct ls_loss *out)
     if (status)
         return status;
     const struct ls_loss_name *entry = ls_loss_find(spec.name);
-    if (!entry) {
-        char why[480];
-        ls_error("--loss", "'%s' %s", spec.name,
-                 ls_keras_refusal(LS_KERAS_LOSS, spec.name, ls_loss_names, why, sizeof(why)));
-        status = LS_USAGE;
+    if (!entry && ls_own_part_is(parts, LS_KIND_LOSS, spec.name)) {
+        loss.kind = LS_LOSS_COMPOSED;
+        status = ls_own_part_open(parts, LS_KIND_LOSS, &spec, &loss.composed);
+        if (!status)
+            *out = loss;
+        ls_spec_finish(&spec);
+        return status;
     }
+    if (!entry)
+        status = refuse_name(parts, spec.name);
     if (!status)
         status = ls_spec_check("--loss", &spec, entry->options);
     if (!status)
@@ -121,6 +139,10 @@ static void add_option(char *text, size_t bytes, const char *format, double valu
 
 void ls_loss_text(const struct ls_loss *loss, char *text, size_t bytes)
 {
+    if (loss->composed) {
+        snprintf(text, bytes, "%s", loss->composed->text);
+        return;
+    }
     const bool sparse = loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY;
     const uint32_t function = sparse                                     ? LS_LOSS_SPARSE
                               : loss->kind == LS_LOSS_MEAN_SQUARED_ERROR ? LS_LOSS_SQUARED

@@ -5,6 +5,7 @@
 
 #include "core/graph/graph.h"
 #include "core/plugin/plugin.h"
+#include "core/train/own_parts.h"
 
 // What --loss= may be, and what a metric may be that is the mean of a loss; ends with a NULL name.
 // Names that mean the same follow each other; the first is the one to show.
@@ -20,8 +21,9 @@ const struct ls_loss_name *ls_loss_find(const char *name);
 // Their names, for messages; ends with NULL.
 extern const char *const ls_loss_names[];
 
-// "huber:delta=2". LS_USAGE, logged.
-LS_STATUS ls_loss_parse(const char *text, struct ls_loss *out);
+// "huber:delta=2", or one of the user's own. LS_USAGE, logged.
+LS_STATUS ls_loss_parse(const char *text, struct ls_own_parts *parts, struct ls_loss *out);
+bool ls_loss_takes_classes(const struct ls_loss *loss);
 
 // The same as text: "huber:delta=2", without options that are as Keras has them. Cut where it does not
 // fit.

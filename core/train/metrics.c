@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define THRESHOLDS_MOST 10000
-#define LONGEST_NAME 52 // bytes
+#define LONGEST_NAME 72 // bytes: "val_" and the longest name of a plugin
 
 const char *const ls_metric_names[] = {"accuracy",
                                        "none",
@@ -76,6 +76,7 @@ struct reading {
     const struct ls_loss *loss;
     bool labels; // of classes, else a target for each prediction
     int64_t classes; // of the output
+    struct ls_own_parts *parts;
     struct ls_metric_set *set;
 };
 
@@ -206,6 +207,34 @@ static const struct ls_plugin_option *options_of(const struct ls_spec *spec)
     return strstr(spec->name, "top_k") ? top_options : loss ? loss->options : NULL;
 }
 
+// One of the user's own; `text` is that of the metric alone.
+static enum ls_status read_composed(const struct reading *reading, const struct ls_spec *spec,
+                                    struct ls_metric_source *out)
+{
+    const enum ls_status status =
+        ls_own_part_open(reading->parts, LS_KIND_METRIC, spec, &out->composed);
+    if (status)
+        return status;
+    if (out->composed->classes != reading->labels)
+        return refuse(
+            out->composed->name,
+            out->composed->classes
+                ? "needs labels of classes, and the loss has a target for each prediction"
+                : "needs a target for each prediction, and the loss has labels of classes");
+    out->kind = LS_METRIC_COMPOSED;
+    out->counts.slots = 4; // of each sum
+    return LS_OK;
+}
+
+static enum ls_status refuse_name(const struct reading *reading, const char *name)
+{
+    char why[900], hint[420];
+    reading->parts->hint(reading->parts, LS_KIND_METRIC, name, hint, sizeof(hint));
+    ls_error("--metrics", "'%s' %s; %s", name,
+             ls_keras_refusal(LS_KERAS_METRIC, name, ls_metric_names, why, sizeof(why)), hint);
+    return LS_USAGE;
+}
+
 // Those of the metric, and name=, which all have.
 static enum ls_status check_options(const struct ls_spec *spec)
 {
@@ -247,6 +276,8 @@ static enum ls_status read_metric(const struct reading *reading, const struct ls
     bool known = false; // else the name is what is wrong, whatever its options
     for (size_t i = 0; ls_metric_names[i]; i++)
         known = known || is(spec, ls_metric_names[i]);
+    if (!known && ls_own_part_is(reading->parts, LS_KIND_METRIC, spec->name))
+        return read_composed(reading, spec, out);
     enum ls_status status = known ? check_options(spec) : LS_OK;
     if (status)
         return status;
@@ -276,10 +307,7 @@ static enum ls_status read_metric(const struct reading *reading, const struct ls
     }
     if (is(spec, "none"))
         return refuse(spec->name, "cannot be combined with other metrics; leave it out");
-    char why[900];
-    ls_error("--metrics", "'%s' %s", spec->name,
-             ls_keras_refusal(LS_KERAS_METRIC, spec->name, ls_metric_names, why, sizeof(why)));
-    return LS_USAGE;
+    return refuse_name(reading, spec->name);
 }
 
 // The same text for the rest of the process, because results outlive the model that they are of. No
@@ -307,6 +335,12 @@ static const char *lasting(const char *prefix, const char *name)
     return found ? found->text : NULL;
 }
 
+static enum ls_status say_twice(const char *name)
+{
+    ls_error("--metrics", "%s is given twice; name= gives one of them another key", name);
+    return LS_USAGE;
+}
+
 static enum ls_status add(const struct reading *reading, const char *text)
 {
     struct ls_metric_set *set = reading->set;
@@ -319,14 +353,16 @@ static enum ls_status add(const struct reading *reading, const char *text)
     }
     const char *given = status ? NULL : ls_spec_get(&spec, "name");
     const char *name = given ? given : spec.name;
-    if (!status && ls_metric_set_has(set, name)) {
-        ls_error("--metrics", "%s is given twice; name= gives one of them another key", name);
-        status = LS_USAGE;
-    }
+    if (!status && ls_metric_set_has(set, name))
+        status = say_twice(name);
     if (!status)
         status = read_metric(reading, &spec, out);
     if (!status && given)
         status = check_name(given);
+    if (!status && out->composed && !given) {
+        name = out->composed->name; // of a file, too
+        status = ls_metric_set_has(set, name) ? say_twice(name) : LS_OK;
+    }
     if (!status) {
         out->name = lasting("", name);
         out->validation_name = lasting("val_", name);
@@ -370,17 +406,18 @@ static enum ls_status read_list(const struct reading *reading, const char *text)
 }
 
 enum ls_status ls_metric_set_parse(const char *text, const struct ls_loss *loss,
-                                   const struct ls_shape *output, struct ls_metric_set *out)
+                                   const struct ls_shape *output, struct ls_own_parts *parts,
+                                   struct ls_metric_set *out)
 {
     struct ls_metric_set set = {.count = 1,
                                 .list = {{.name = "loss",
                                           .validation_name = "val_loss",
                                           .kind = LS_METRIC_OF_STATISTIC,
                                           .statistic = LS_SUMS_LOSS}}};
-    const bool labels = loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY;
-    const bool classes =
-        labels || loss->function == LS_LOSS_CATEGORICAL || loss->function == LS_LOSS_BINARY;
-    const struct reading reading = {loss, labels, output->dims[output->ndims - 1], &set};
+    const bool labels = ls_loss_takes_classes(loss);
+    const bool classes = (labels && !loss->composed) || loss->function == LS_LOSS_CATEGORICAL ||
+                         loss->function == LS_LOSS_BINARY;
+    const struct reading reading = {loss, labels, output->dims[output->ndims - 1], parts, &set};
     enum ls_status status = LS_OK;
     if (!text && classes)
         text = "accuracy";
@@ -399,11 +436,29 @@ bool ls_metric_set_has(const struct ls_metric_set *set, const char *name)
     return false;
 }
 
+// The sums of one of the user's own, each of a tensor that it composes.
+static enum ls_status add_composed(struct ls_metric_source *source, struct ls_graph *graph)
+{
+    struct ls_tensor *values[LS_METRIC_SUMS] = {NULL};
+    enum ls_status status = ls_graph_compose(graph, source->composed, values);
+    for (uint32_t i = 0; !status && i < source->composed->count; i++) {
+        struct ls_count count = {.op = LS_OP_LOSS,
+                                 .attributes = {.function = LS_LOSS_VALUES},
+                                 .slots = source->counts.slots,
+                                 .of = values[i]};
+        status = ls_graph_add_counts(graph, &count, 1);
+        source->slots[i] = count.slot;
+    }
+    return status;
+}
+
 enum ls_status ls_metric_set_add(struct ls_metric_set *set, struct ls_graph *graph)
 {
     enum ls_status status = LS_OK;
     for (uint32_t i = 0; !status && i < set->count; i++)
-        if (set->list[i].kind != LS_METRIC_OF_STATISTIC || set->list[i].counts.slots)
+        if (set->list[i].kind == LS_METRIC_COMPOSED)
+            status = add_composed(&set->list[i], graph);
+        else if (set->list[i].kind != LS_METRIC_OF_STATISTIC || set->list[i].counts.slots)
             status = ls_graph_add_counts(graph, &set->list[i].counts, 1);
     return status;
 }
@@ -444,6 +499,14 @@ static double area(const double *counts, uint32_t points, bool pr)
     return sum;
 }
 
+static double composed_value(const struct ls_metric_source *source, const double *counts)
+{
+    double sums[LS_METRIC_SUMS] = {0};
+    for (uint32_t i = 0; i < source->composed->count; i++)
+        sums[i] = counts[source->slots[i] + LS_SUMS_LOSS];
+    return ls_own_metric_value(source->composed, sums, counts[source->slots[0] + LS_SUMS_EXAMPLES]);
+}
+
 static double value_of(const struct ls_metric_source *source, const double *statistics,
                        const double *counts)
 {
@@ -453,6 +516,8 @@ static double value_of(const struct ls_metric_source *source, const double *stat
         return statistics[source->statistic] / statistics[LS_SUMS_EXAMPLES];
     if (!own)
         return NAN;
+    if (source->kind == LS_METRIC_COMPOSED)
+        return composed_value(source, counts);
     // As in Keras the metric of this name is the similarity, while the loss is its negative.
     const double sign =
         source->counts.attributes.function == LS_LOSS_COSINE && source->counts.op == LS_OP_LOSS ? -1
@@ -476,6 +541,7 @@ static bool is_upwards(const struct ls_metric_source *source)
     case LS_METRIC_OF_STATISTIC: return source->statistic == LS_SUMS_RIGHT;
     case LS_METRIC_OF_LOSS:
     case LS_METRIC_OF_ROOT: return source->counts.attributes.function == LS_LOSS_COSINE;
+    case LS_METRIC_COMPOSED: return ls_own_metric_is_upwards(source->composed);
     default: return true;
     }
 }

@@ -5,6 +5,7 @@
 
 #include "core/graph/graph.h"
 #include "core/graph/program.h"
+#include "core/train/own_parts.h"
 #include "lockstep.h"
 
 // The statistics of a step: sums over its examples. The first LS_SUMS are those of the loss operation, which travel in
@@ -22,6 +23,7 @@ enum ls_metric_kind {
     LS_METRIC_RECALL,
     LS_METRIC_AREA, // of LS_METRIC_BUCKETS: under the ROC curve
     LS_METRIC_AREA_PR, // under precision over recall
+    LS_METRIC_COMPOSED, // of the sums of one of the user's own
 };
 
 // Half of the places of an ls_metrics are for validation.
@@ -33,6 +35,8 @@ struct ls_metric_set {
         enum ls_metric_kind kind;
         uint32_t statistic; // of LS_METRIC_OF_STATISTIC
         struct ls_count counts; // of others: what the graph has to count
+        const struct ls_composed *composed; // of LS_METRIC_COMPOSED
+        uint32_t slots[LS_METRIC_SUMS]; // where the count of each of its sums begins
     } list[LS_METRICS / 2];
 };
 
@@ -41,7 +45,8 @@ extern const char *const ls_metric_names[];
 
 // The metrics that `text` names, as in ls_compile_options, with the loss in front. LS_USAGE, logged.
 LS_STATUS ls_metric_set_parse(const char *text, const struct ls_loss *loss,
-                              const struct ls_shape *output, struct ls_metric_set *out);
+                              const struct ls_shape *output, struct ls_own_parts *parts,
+                              struct ls_metric_set *out);
 // The labels that are predicted right, counted by the metric where the loss does not.
 void ls_metric_count_right(struct ls_metric_source *source);
 bool ls_metric_set_has(const struct ls_metric_set *set, const char *name);

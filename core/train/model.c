@@ -33,9 +33,9 @@ static enum ls_status create(struct ls_run *run, const char *source, struct ls_m
 
 static enum ls_status build(struct ls_model *model, struct ls_graph **out)
 {
-    return ls_model_build_precision(model->source, model->json,
-                                    model->input.ndims ? &model->input : NULL,
-                                    model->run->precision, out);
+    return ls_model_build_with(model->source, model->json,
+                               model->input.ndims ? &model->input : NULL, model->run->precision,
+                               model->run->parts, out);
 }
 
 enum ls_status ls_create_sequential(struct ls_run *run, const char *name,
@@ -225,7 +225,7 @@ static enum ls_status parse_options(const struct ls_model *model,
         status = ls_learning_rate_scale(options->lr_scaling, ls_cluster_world(model->run->cluster),
                                         &scale);
     if (!status && options->loss)
-        status = ls_loss_parse(options->loss, &out->loss);
+        status = ls_loss_parse(options->loss, model->run->parts, &out->loss);
     else if (!status)
         out->loss = default_loss(model->graph);
     if (!status && metrics_of_file && out->loss.kind == LS_LOSS_MEAN_SQUARED_ERROR &&
@@ -236,7 +236,7 @@ static enum ls_status parse_options(const struct ls_model *model,
     }
     if (!status)
         status = ls_metric_set_parse(options->metrics, &out->loss, &model->graph->outputs[0]->shape,
-                                     &out->metrics);
+                                     model->run->parts, &out->metrics);
     if (!status && options->learning_rate_schedule)
         status = ls_rate_schedule_parse(options->learning_rate_schedule,
                                         out->optimizer.learning_rate, &out->optimizer.schedule);
@@ -248,6 +248,35 @@ static enum ls_status parse_options(const struct ls_model *model,
     out->optimizer.learning_rate *= scale;
     out->optimizer.rate_factor = scale;
     return status;
+}
+
+// Weights for the parameters of another graph of the model: those of layers are the same, and come
+// first; constants of losses and metrics may follow, each with its only values.
+static enum ls_status fit_weights(struct ls_model *model, const struct ls_graph *graph)
+{
+    const uint32_t before = model->graph->parameter_count, count = graph->parameter_count;
+    if (!model->weights || before == count)
+        return LS_OK;
+    float **weights = calloc((size_t)count + 1, sizeof(*weights));
+    for (uint32_t i = before; weights && i < count; i++) {
+        const struct ls_tensor *parameter = graph->parameters[i];
+        weights[i] = malloc(((size_t)ls_shape_elements(&parameter->shape, 1) + 1) * sizeof(float));
+        if (!weights[i]) {
+            free_buffers(weights, count);
+            return LS_OUT_OF_MEMORY;
+        }
+        ls_initialize(parameter, model->run->seed, weights[i]);
+    }
+    if (!weights)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < before; i++)
+        if (i < count)
+            weights[i] = model->weights[i];
+        else
+            free(model->weights[i]);
+    free(model->weights);
+    model->weights = weights;
+    return LS_OK;
 }
 
 // A model whose layers are all frozen is evaluated as any other.
@@ -359,7 +388,7 @@ enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_
     if (!status)
         status = ls_model_check_training(model->source, model->json, false);
     if (!status)
-        status = ls_compile_fill(model->source, model->json, &all, &file);
+        status = ls_compile_fill(model->source, model->json, model->run->parts, &all, &file);
     if (!status)
         status = parse_options(model, &all, file.metrics != NULL, &parsed);
     if (!status && all.learning_rate_schedule) {
@@ -371,7 +400,9 @@ enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_
         status = build_for_training(model, &parsed.loss, &parsed.metrics, &graph);
     if (!status)
         status = ls_model_take(model, LS_TAKE_WEIGHTS);
-    const enum ls_status closed = status ? LS_OK : ls_session_close(model);
+    enum ls_status closed = status ? LS_OK : ls_session_close(model);
+    if (!status && !closed)
+        closed = fit_weights(model, graph);
     if (status || closed) {
         ls_graph_destroy(graph);
         free(parsed.schedule);
@@ -562,7 +593,8 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
                       : "mean_squared_error");
         return LS_BAD_INPUT;
     }
-    if (label->dtype == LS_I32 && (uint64_t)units < target->class_count) {
+    // Who composes a loss knows what it makes of a class.
+    if (label->dtype == LS_I32 && !model->loss.composed && (uint64_t)units < target->class_count) {
         ls_error("data",
                  "dataset '%s' has %u classes, but the last layer of model '%s' has %lld units",
                  data->text, target->class_count, model->source, (long long)units);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opens what a run needs: loader, device, strategy.
 #include "core/graph/layer.h"
+#include "core/train/own_parts.h"
 #include "core/train/run.h"
 
 #include "core/base/log.h"
@@ -200,6 +201,8 @@ enum ls_status ls_open_run(const struct ls_run_options *options, struct ls_run *
     if (!status)
         status = ls_loader_create(options->plugin_path, &run->loader);
     if (!status)
+        status = ls_own_parts_create(run->loader, &run->parts);
+    if (!status)
         status = open_plugins(run, options);
     if (status) {
         ls_run_close(run);
@@ -216,11 +219,25 @@ void ls_run_close(struct ls_run *run)
     ls_symbols_destroy(run->symbols);
     ls_tuning_close(&run->tuning);
     ls_resolved_strategy_finish(&run->strategy);
+    ls_own_parts_destroy(run->parts);
     ls_loader_destroy(run->loader);
     ls_cluster_close(run->cluster);
     if (run->watched)
         ls_watchdog_stop();
     free(run);
+}
+
+enum ls_status ls_register(struct ls_run *run, const struct ls_plugin *plugin)
+{
+    if (plugin && plugin->kind < LS_KIND_CALLBACK) {
+        const char *kind = ls_kind_text(plugin->kind);
+        ls_error("plugins",
+                 "a %s cannot be registered: the run has chosen its own when it was opened; put a "
+                 "shared object on the plugin path",
+                 kind ? kind : "plugin");
+        return LS_USAGE;
+    }
+    return ls_loader_register(run->loader, plugin);
 }
 
 uint32_t ls_run_replicas(const struct ls_run *run)

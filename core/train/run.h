@@ -18,6 +18,7 @@
 
 struct ls_run {
     struct ls_loader *loader;
+    struct ls_own_parts *parts; // layers, losses and metrics that are plugins
     struct ls_resolved_strategy strategy;
     struct ls_tuning tuning; // where the collective is `auto`
     // What adds up statistics of all replicas where the strategy has no collective; NULL: not needed
@@ -46,6 +47,9 @@ struct ls_run {
 
 // As ls_run_open, but may fail without a message (calls.c).
 LS_STATUS ls_open_run(const struct ls_run_options *options, struct ls_run **out);
+
+// As ls_plugin_register, but may fail without a message (calls.c).
+LS_STATUS ls_register(struct ls_run *run, const struct ls_plugin *plugin);
 
 // Passes `status` on. An interruption that ended a call is over: the next call runs.
 LS_STATUS ls_run_end_interruption(struct ls_run *run, enum ls_status status);

@@ -255,7 +255,7 @@ static bool is_differentiated(struct ls_graph *graph, enum ls_status *out)
 static bool is_config_read(const json_t *json)
 {
     struct ls_compile_config config;
-    const enum ls_status status = ls_model_compile_config("model.json", json, 7, &config);
+    const enum ls_status status = ls_model_compile_config("model.json", json, 7, NULL, &config);
     if (!status)
         ls_compile_config_finish(&config);
     return is_sound("compile_config", status);

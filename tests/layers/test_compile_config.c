@@ -21,7 +21,7 @@ static enum ls_status read_key(const char *key, const char *text, uint32_t parts
     json_t *model = json_loads(whole, 0, &error);
     ck_assert_msg(model != NULL, "%s: %s", error.text, whole);
     capture_log();
-    const enum ls_status status = ls_model_compile_config("model.json", model, parts, out);
+    const enum ls_status status = ls_model_compile_config("model.json", model, parts, NULL, out);
     json_decref(model);
     return status;
 }

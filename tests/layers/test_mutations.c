@@ -114,7 +114,7 @@ static bool must_compile(const json_t *model)
 {
     struct ls_compile_config config;
     capture_log();
-    const enum ls_status status = ls_model_compile_config("model.json", model, 7, &config);
+    const enum ls_status status = ls_model_compile_config("model.json", model, 7, NULL, &config);
     ck_assert(status == LS_OK ? logged_lines == 0 : status == LS_BAD_INPUT && logged_lines > 0);
     const bool whole = config.optimizer && config.loss && config.metrics;
     ls_compile_config_finish(&config);

@@ -302,9 +302,9 @@ static enum ls_status open_inputs(struct life *life, struct inputs *inputs)
     enum ls_status status = LS_OK;
     inputs->train = life->entry->train;
     if (!inputs->train)
-        status = ls_data_open(setting->dataset, "train", &inputs->train);
+        status = ls_run_data_open(life->run, setting->dataset, "train", &inputs->train);
     if (!status && setting->validation && !life->entry->timed)
-        status = ls_data_open(setting->dataset, "validation", &inputs->validation);
+        status = ls_run_data_open(life->run, setting->dataset, "validation", &inputs->validation);
     if (!status)
         status = ls_model_open(life->run, setting->model, inputs->train, &inputs->model);
     if (!status)

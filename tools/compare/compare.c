@@ -579,8 +579,9 @@ static enum ls_status show_result(const struct arguments *arguments, struct comp
 static enum ls_status look_at_model(struct comparing *comparing)
 {
     struct ls_compile_options options = comparing->setting.compile;
-    const enum ls_status status = ls_model_look(
-        comparing->setting.model, comparing->setting.dataset, &options, &comparing->file);
+    const enum ls_status status =
+        ls_model_look(comparing->setting.run.plugin_path, comparing->setting.model,
+                      comparing->setting.dataset, &options, &comparing->file);
     comparing->optimizer = options.optimizer ? options.optimizer : DEFAULT_OPTIMIZER;
     return status;
 }
@@ -592,7 +593,7 @@ static enum ls_status look_at_validation(struct comparing *comparing)
     struct ls_dataset_info info = {.count = 0};
     enum ls_status status = LS_OK;
     if (comparing->setting.validation)
-        status = ls_dataset_describe(dataset, LS_VALIDATION, &info);
+        status = ls_data_look(comparing->setting.run.plugin_path, dataset, LS_VALIDATION, &info);
     if (status || info.count || !comparing->setting.validation)
         return status;
     if (needs_validation(comparing)) {
