@@ -18,8 +18,10 @@
 #define LONGEST_NAME 48
 #define MOST_BYTES 100000 // of a template
 
+#define KINDS "collective, device, transport, strategy, callback, layer, loss, metric or dataset"
+
 static const struct argument table[] = {
-    {"kind", "KIND", NULL, "collective, device, transport, strategy or callback"},
+    {"kind", "KIND", NULL, KINDS},
     {"dir", "DIR", NULL, "folder to create; it must not exist yet [./NAME]"},
     {NULL, NULL, NULL, NULL},
 };
@@ -57,28 +59,25 @@ static enum ls_status check_name(const char *name)
 
 static enum ls_status check_kind(const char *kind)
 {
-    static const char *const kinds[] = {"collective", "device",   "transport",
-                                        "strategy",   "callback", NULL};
+    static const char *const kinds[] = {"collective", "device", "transport", "strategy", "callback",
+                                        "layer",      "loss",   "metric",    "dataset",  NULL};
     for (size_t i = 0; kind && kinds[i]; i++)
         if (strcmp(kind, kinds[i]) == 0)
             return LS_OK;
     const char *nearest = kind ? ls_nearest(kind, kinds) : NULL;
     if (!kind)
-        ls_error(SCOPE, "--kind is missing: collective, device, transport, strategy or callback");
+        ls_error(SCOPE, "--kind is missing: " KINDS);
     else if (nearest)
         ls_error(SCOPE, "unknown kind '%s'; did you mean '%s'?", kind, nearest);
     else
-        ls_error(
-            SCOPE,
-            "unknown kind '%s'; available: collective, device, transport, strategy or callback",
-            kind);
+        ls_error(SCOPE, "unknown kind '%s'; available: " KINDS, kind);
     return LS_USAGE;
 }
 
 // Where the names of a kind are given: strategies, collectives and transports share --strategy.
 static uint32_t name_space(uint32_t kind)
 {
-    return kind == LS_KIND_DEVICE || kind == LS_KIND_CALLBACK ? kind : LS_KIND_STRATEGY;
+    return kind == LS_KIND_DEVICE || kind >= LS_KIND_CALLBACK ? kind : LS_KIND_STRATEGY;
 }
 
 static uint32_t kind_of(const char *text)

@@ -12,9 +12,10 @@
 
 #include <string.h>
 
-#define ALL_KINDS                                                                \
-    (1u << LS_KIND_DEVICE | 1u << LS_KIND_TRANSPORT | 1u << LS_KIND_COLLECTIVE | \
-     1u << LS_KIND_STRATEGY | 1u << LS_KIND_CALLBACK)
+#define ALL_KINDS                                                                                 \
+    (1u << LS_KIND_DEVICE | 1u << LS_KIND_TRANSPORT | 1u << LS_KIND_COLLECTIVE |                  \
+     1u << LS_KIND_STRATEGY | 1u << LS_KIND_CALLBACK | 1u << LS_KIND_LAYER | 1u << LS_KIND_LOSS | \
+     1u << LS_KIND_METRIC | 1u << LS_KIND_DATASET)
 
 static const struct argument table[] = {
     {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},

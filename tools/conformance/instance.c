@@ -299,6 +299,54 @@ static void close_callback(struct ls_instance_trial *trial)
     free(trial->callback);
 }
 
+// ---- Datasets ----
+
+static bool open_dataset(struct ls_instance_trial *trial, const struct ls_host *host,
+                         struct ls_tally *tally)
+{
+    const struct ls_dataset_interface *ops = trial->opened->interface;
+    trial->dataset = calloc(1, ops->state_bytes);
+    const int32_t status = trial->dataset
+                               ? ops->open(host, "train", trial->dataset, &trial->examples)
+                               : (int32_t)LS_OUT_OF_MEMORY;
+    if (!status)
+        return true;
+    ls_tally_blame(tally, "open: %s", ls_status_text((enum ls_status)status));
+    free(trial->dataset);
+    trial->dataset = NULL;
+    return false;
+}
+
+// One example, of fields whose sizes are believable.
+static void use_dataset(struct ls_instance_trial *trial, struct ls_tally *tally)
+{
+    const struct ls_dataset_interface *ops = trial->opened->interface;
+    const uint32_t count = trial->examples.field_count;
+    void *fields[LS_DATASET_FIELDS] = {NULL};
+    bool good = count <= LS_DATASET_FIELDS;
+    for (uint32_t i = 0; good && i < count; i++) {
+        const struct ls_dataset_field *field = &trial->examples.fields[i];
+        uint64_t bytes = 8;
+        for (uint32_t k = 0; k < field->ndims && k < LS_MAX_DIMS; k++)
+            bytes *= field->dims[k] > 0 && bytes < UINT32_MAX ? (uint64_t)field->dims[k] : 1;
+        fields[i] = calloc(1, bytes);
+        good = fields[i] != NULL;
+    }
+    const int32_t status = good ? ops->load(trial->dataset, 0, fields) : LS_OK;
+    if (status)
+        ls_tally_blame(tally, "load of example 0: %s", ls_status_text((enum ls_status)status));
+    for (uint32_t i = 0; i < LS_DATASET_FIELDS; i++)
+        free(fields[i]);
+}
+
+static void close_dataset(struct ls_instance_trial *trial)
+{
+    const struct ls_dataset_interface *ops = trial->opened->interface;
+    if (ops->close)
+        ops->close(trial->dataset);
+    free(trial->dataset);
+}
+
 // ---- Any kind ----
 
 static bool open_with(struct ls_instance_trial *trial, struct ls_loader *loader,
@@ -312,6 +360,7 @@ static bool open_with(struct ls_instance_trial *trial, struct ls_loader *loader,
     case LS_KIND_TRANSPORT: good = open_transport(trial, host, tally); break;
     case LS_KIND_STRATEGY: good = open_strategy(trial, loader, host, tally); break;
     case LS_KIND_CALLBACK: good = open_callback(trial, host, tally); break;
+    case LS_KIND_DATASET: good = open_dataset(trial, host, tally); break;
     default: break;
     }
     return good;
@@ -335,6 +384,7 @@ void ls_instance_use(struct ls_instance_trial *trial, struct ls_tally *tally)
     case LS_KIND_DEVICE: use_device(trial, tally); break;
     case LS_KIND_TRANSPORT: use_transport(trial, tally); break;
     case LS_KIND_STRATEGY: use_strategy(trial, tally); break;
+    case LS_KIND_DATASET: use_dataset(trial, tally); break;
     default: break;
     }
     trial->uses++;
@@ -353,6 +403,7 @@ void ls_instance_close(struct ls_instance_trial *trial)
         break;
     case LS_KIND_STRATEGY: close_strategy(trial); break;
     case LS_KIND_CALLBACK: close_callback(trial); break;
+    case LS_KIND_DATASET: close_dataset(trial); break;
     default: break;
     }
     *trial = (struct ls_instance_trial){0};

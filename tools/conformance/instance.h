@@ -7,6 +7,7 @@
 #include "core/loader/loader.h"
 #include "core/plugin/callback.h"
 #include "core/plugin/collective.h"
+#include "core/plugin/dataset.h"
 #include "core/plugin/device.h"
 #include "core/plugin/strategy.h"
 #include "core/plugin/transport.h"
@@ -20,6 +21,8 @@ struct ls_instance_trial {
     struct ls_transport *endpoints[2];
     struct ls_strategy *strategy;
     struct ls_callback *callback;
+    struct ls_dataset_state *dataset;
+    struct ls_dataset_description examples; // of the dataset
     struct ls_fake_host *fake; // of the strategy
     struct ls_tally unheard; // what it finds: the suite of strategies says that
     uint32_t uses;

@@ -9,6 +9,7 @@
 #include "tools/conformance/device.h"
 #include "tools/conformance/isolate.h"
 #include "tools/conformance/loading.h"
+#include "tools/conformance/own_parts.h"
 #include "tools/conformance/schedule.h"
 #include "tools/conformance/strategy.h"
 #include "tools/conformance/transport.h"
@@ -193,6 +194,17 @@ static enum ls_status run_strategy(void *argument, ls_conformance_wanted wanted,
     return ls_conformance_strategy(&options, report, context, NULL);
 }
 
+static enum ls_status run_own_part(void *argument, ls_conformance_wanted wanted,
+                                   ls_conformance_report report, void *context)
+{
+    const struct check *check = argument;
+    const struct ls_own_conformance_options options = {
+        .plugin = check->tested, .seed = check->seed, .only = only(check), .wanted = wanted};
+    return check->tested->plugin->kind == LS_KIND_DATASET
+               ? ls_conformance_dataset(&options, report, context, NULL)
+               : ls_conformance_own_part(&options, report, context, NULL);
+}
+
 // ---- Opening ----
 
 static void open_in_child(void *argument, void *shared)
@@ -298,7 +310,9 @@ static enum ls_status run_kind(struct check *check)
     case LS_KIND_CALLBACK:
         check->left_out = "; a callback has no suite of its kind: it was loaded, opened and closed";
         return LS_OK;
-    default: return check_strategy(check);
+    case LS_KIND_STRATEGY: return check_strategy(check);
+    default:
+        return run_suite(check, ls_kind_text(check->tested->plugin->kind), run_own_part, false);
     }
 }
 
