@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writing a plugin as its author does: an empty folder, an installed Lockstep, nothing of its source or build tree. And
-docs/plugin-authors.md, docs/checkpoints.md and docs/callbacks.md, every block of which is run in order."""
+docs/plugin-authors.md, docs/checkpoints.md, docs/callbacks.md and docs/own-parts.md, every block of which is run in order."""
+import json
 import os
 import re
 import shutil
@@ -67,9 +68,12 @@ class Authors(ProgramTest):
         for language, text in BLOCK.findall(page):
             blocks += 1
             if language == "c":
-                name = re.match(r"// ([\w-]+\.c): ", text)
+                name = re.match(r"// ([\w/-]+\.c): ", text)
                 self.assertTrue(name, text)
                 lines += [f"cat > {name.group(1)} <<'END_OF_CODE'", text + "END_OF_CODE"]
+                continue
+            if language == "json":
+                lines += ["cat > model.json <<'END_OF_CODE'", text + "END_OF_CODE"]
                 continue
             self.assertEqual(language, "sh", text)
             for line in text.splitlines():
@@ -125,6 +129,31 @@ class Authors(ProgramTest):
         self.assertEqual(done.returncode, DONE, done.stdout)
         self.assertIn("early_stopping ended the training", done.stdout)
         self.assertIn("my-goal ended the training in epoch", done.stdout)
+
+    def test_the_page_on_parts_of_ones_own(self):
+        """Layer, loss, metric, dataset and callback as shared objects from an empty folder train one model together."""
+        if not any("device-cpu.so" in files for _, _, files in os.walk(self.root)):
+            self.skipTest("device cpu is not built (libdnnl-dev)")
+        with open(os.path.join(SOURCE, "docs", "own-parts.md"), encoding="utf-8") as file:
+            blocks, script = self.script_of(file.read())
+        self.assertEqual(blocks, 5)
+        done = self.run_script(script)
+        self.assertEqual(done.returncode, DONE, done.stdout)
+        self.assertNotIn("warning:", done.stdout)
+        self.assertEqual(len(re.findall(r": \d+ passed, 0 failed", done.stdout)), 4, done.stdout)
+        self.assertRegex(done.stdout, r"norm \(RMSNorm\) +\(None, 32\) +32")
+        self.assertEqual(done.stdout.count("my-goal ended the training in epoch"), 2, done.stdout)
+        reports = []
+        for name in ("one", "two"):
+            with open(os.path.join(self.work, name + ".json"), encoding="utf-8") as file:
+                reports.append(json.load(file))
+        one, two = reports
+        self.assertEqual([one["stopped_by"], one["loss"], one["replicas"], two["replicas"]], ["my-goal", "focal", 1, 2])
+        self.assertEqual(len(one["losses"]), len(two["losses"]))
+        self.assertGreater(len(one["losses"]), 50)
+        for first, second in zip(one["losses"][:50], two["losses"]):
+            self.assertLessEqual(abs(first - second), 1e-4 * (1 + abs(first)))
+        self.assertGreater(one["epochs"][-1]["confidence"], 0.8)
 
 
 if __name__ == "__main__":

@@ -154,6 +154,18 @@ class Examples(ProgramTest):
         accuracy = re.fullmatch(r"accuracy on 2000 new points: (\d\.\d+)\n", self.example("generator").stdout)
         self.assertGreater(float(accuracy[1]), 0.9)
 
+    def test_own_layer(self):
+        losses = [re.findall(r"^loss of step \d+: (\d\.\d+)$", self.example("own_layer", *strategy, SYNTHETIC).stdout, re.M)
+                  for strategy in (("one-device", "1"), ("ring", "2"))]
+        self.assertEqual([len(found) for found in losses], [20, 20])
+        for one, two in zip(*losses):
+            self.assertAlmostEqual(float(one), float(two), delta=2e-5)
+
+    def test_own_dataset(self):
+        for strategy in (("one-device", "1"), ("ring", "2")):
+            error = re.fullmatch(r"mean error of 500 angles: (\d\.\d+) of a turn\n", self.example("own_dataset", *strategy).stdout)
+            self.assertLess(float(error[1]), 0.05)
+
     def test_weights(self):
         out = self.example("weights", self.path("w.safetensors"), SYNTHETIC).stdout
         scores = re.findall(r"^(?:trained|loaded): +(loss .*)$", out, re.M)
