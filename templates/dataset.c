@@ -56,7 +56,7 @@ static int32_t load(struct ls_dataset_state *state, uint64_t example, void *cons
     const uint64_t number = state->first + example;
     const uint32_t spiral = (uint32_t)(number % state->classes);
     const double along = (draw(number, 0) + 1) / 2;
-    const double angle = 3 * along + 2 * pi * spiral / state->classes;
+    const double angle = 5 * along + 2 * pi * spiral / state->classes;
     const double radius = 0.1 + along + state->noise * draw(number, 1);
     float *point = fields[0];
     int32_t *label = fields[1];

@@ -9,6 +9,7 @@
 #include "core/data/stream.h"
 
 #include "core/base/clock.h"
+#include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
 #include "core/base/trace.h"
@@ -233,16 +234,28 @@ static bool is_written(const struct ls_stream *stream, const struct reader *read
     return atomic_load(&stream->written) != reader->taken;
 }
 
+// The call into a dataset's plugin that some thread is in; else `text` stays as it is.
+static void name_plugin(char *text, size_t bytes)
+{
+    struct ls_inside_view views[64];
+    const size_t count = ls_inside_look_at_others(views, sizeof(views) / sizeof(views[0]));
+    for (size_t i = 0; i < count; i++)
+        if (views[i].under_way && strncmp(views[i].call.plugin, "dataset-", 8) == 0) {
+            ls_inside_text(&views[i].call, text, bytes);
+            return;
+        }
+}
+
 // Examples may take as long as they like, but nobody is left to guess what a training waits for.
 static void tell_of_wait(struct ls_stream *stream, uint64_t waited_ns)
 {
     const uint64_t patience = stream->options.patience_ns;
     if (!patience || waited_ns < patience || atomic_exchange(&stream->told, true))
         return;
-    ls_warn("data",
-            "no examples for %.1f s: what makes them (a function of the program, or reading files) "
-            "has not returned; the replicas wait for it",
-            (double)waited_ns * 1e-9);
+    char call[256] = "what makes them (a function of the program, or reading files)";
+    name_plugin(call, sizeof(call));
+    ls_warn("data", "no examples for %.1f s: %s has not returned; the replicas wait for it",
+            (double)waited_ns * 1e-9, call);
 }
 
 // Waits until the next batch is there; false: stopped, or there will be none.

@@ -14,7 +14,7 @@ SOURCE = os.environ["LOCKSTEP_SOURCE"]
 TEMPLATES = os.environ["LOCKSTEP_TEMPLATES"]
 COMPILER = shlex.split(os.environ["LOCKSTEP_COMPILER"])
 SANITIZE = os.environ["LOCKSTEP_SANITIZE"]
-KINDS = ("callback", "collective", "device", "strategy", "transport")
+KINDS = ("callback", "collective", "dataset", "device", "layer", "loss", "metric", "strategy", "transport")
 SUMMARY = re.compile(r": (\d+) passed, (\d+) failed, (\d+) refused in [\d.]+ s, seed (\d+)")
 
 
@@ -118,7 +118,7 @@ class New(PluginTest):
 
 class Check(PluginTest):
     def test_every_template_passes_as_it_is(self):
-        least = {"callback": 10, "collective": 200, "device": 20, "strategy": 40, "transport": 150}
+        least = {"callback": 10, "collective": 200, "dataset": 20, "device": 20, "layer": 35, "loss": 20, "metric": 15, "strategy": 40, "transport": 150}
         for kind in KINDS:
             with self.subTest(kind):
                 more = ["--filter=dense_backward_weights"] if kind == "device" else []
@@ -164,8 +164,8 @@ class Check(PluginTest):
         with open(self.path("collective-text.so"), "w") as file:
             file.write("no shared object\n")
         self.refused(UNAVAILABLE, "plugin", "check", self.path("collective-text.so"), says=("not a shared object",))
-        other = self.changed("collective", ("LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE)", "LS_PLUGIN_HEADER(9)"))
-        self.refused(UNAVAILABLE, "plugin", "check", other, says=("unknown kind 9",))
+        other = self.changed("collective", ("LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE)", "LS_PLUGIN_HEADER(99)"))
+        self.refused(UNAVAILABLE, "plugin", "check", other, says=("unknown kind 99",))
         good = os.path.join(TEMPLATES, "strategy-my-plugin.so")
         for deadline in ("0", "-1", "nan", "soon", "1e9"):
             self.refused(USAGE, "plugin", "check", good, "--deadline=" + deadline, says=("--deadline",))
@@ -316,6 +316,35 @@ class Promises(PluginTest):
             outcomes = pool.map(lambda one: self.lockstep("plugin", "check", one[2], "--quiet", "--filter=" + one[3], timeout=250), waiting)
             for (case, message, _, _), outcome in zip(waiting, outcomes):
                 self.judge("transport", case, message, outcome)
+
+    def test_datasets(self):
+        load = "    const uint64_t number = state->first + example;\n"
+        self.broken("dataset", "examples of 'train'", "example 1 is another one when it is loaded again",
+                    (load, load.replace("example;", "example + (example == 1 ? state->calls++ : 0);")),
+                    ("    double noise;\n", "    double noise;\n    uint64_t calls;\n"))
+        self.broken("dataset", "examples of 'train'", "example 3 has the label 2 of 2 classes", (load, load + "    if (example == 3) { *(int32_t *)fields[1] = 2; return LS_OK; }\n"))
+        self.broken("dataset", "examples of 'train'", "example 0: wrote beside field point", (load, load + "    ((float *)fields[0])[2] = 0;\n"))
+        self.broken("dataset", "description of 'train'", "0 inputs, 2 targets", (".role = LS_FIELD_INPUT", ".role = LS_FIELD_TARGET"))
+        self.broken("dataset", "examples of 'test'", "load of example 2: .*: example 2: no more", (
+            load, load + '    if (state->first && example == 2) return ls_host_fail(state->host, LS_BAD_INPUT, "example 2: no more");\n'),
+            ("    double noise;\n", "    double noise;\n    const struct ls_host *host;\n"), ("    state->classes =", "    state->host = host;\n    state->classes ="))
+
+    def test_layers_losses_and_metrics(self):
+        divide = "ls_compose_divide(composer, x, root)"
+        self.broken("layer", "the same bits twice", "element 0 of the variables", (
+            divide, "ls_compose_scale(composer, x, 1 + 0.1 * builds++, 0)"), ("static int32_t build(", "static double builds;\n\nstatic int32_t build("),
+            filter="twice, 7")
+        self.broken("layer", "takes examples of", "none of them.*images only", (
+            "    struct ls_tensor *square =", '    if (inputs[0]) return ls_compose_fail(composer, "images only");\n    struct ls_tensor *square ='),
+            filter="takes")
+        self.broken("layer", "takes examples of", "output 1 of 1 is NULL", ("    outputs[0] =", "    struct ls_tensor *unused ="),
+                    ("    return LS_OK;", "    (void)unused;\n    return LS_OK;"), filter="takes")
+        self.broken("loss", "gradients against differences, cpu", "the loss does not depend on variable",
+                    ("ls_compose_subtract(composer, targets, predictions)", "ls_compose_subtract(composer, targets, targets)"), filter="cpu")
+        self.broken("metric", "batches of 2", "otherwise", ("const double all = ", "const double all = examples / calls++ + "),
+                    ("static double result(", "static double calls = 1;\n\nstatic double result("), filter="batches")
+        out = self.check(self.changed("layer", (divide, "ls_compose_dropout(composer, x, 0.5)")), "--filter=gradients").out
+        self.assertRegex(out, r"refused +layer +gradients against differences, cpu, 7: it acts at random in training")
 
     def test_devices(self):
         self.broken("device", "dense B=", "expected", ("double sum = b ? (double)b[n] : 0;", "double sum = b ? (double)b[n] + 1 : 0;"), filter="dense ")
