@@ -21,6 +21,8 @@
 // and any layer of docs/models.md can be made with it:
 //
 //     LS_LAYER("LayerNormalization", .options = "{\"axis\": [1, 2]}")
+//
+// and so are layers of one's own (docs/own-parts.md).
 #ifndef LS_LAYERS_H
 #define LS_LAYERS_H
 

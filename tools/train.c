@@ -26,15 +26,17 @@ static const struct argument table[] = {
      "text:file=FILE,length=N, synthetic. All have skip=N, limit=N (the first N examples), "
      "validation_split=F (validate on the last part F of the training examples), repeat=N, "
      "cache=memory|FILE, and for training images random_flip=horizontal, random_crop=N, "
-     "random_translation=F, random_rotation=F"},
+     "random_translation=F, random_rotation=F. A plugin by its name or path (docs/own-parts.md)"},
     {"loss", "NAME[:option=value,...]", NULL,
      "a loss by its Keras name, such as sparse_categorical_crossentropy, categorical_crossentropy, "
      "binary_crossentropy:label_smoothing=0.1, mean_squared_error, mae, huber:delta=1 "
-     "(docs/models.md lists all); default: the loss in the model's file (compile_config), else the "
+     "(docs/models.md lists all), or a plugin (docs/own-parts.md); default: the loss in the "
+     "model's file (compile_config), else the "
      "one that fits the last layer"},
     {"metrics", "NAME[:option=value],...", NULL,
      "metrics by their Keras names, such as accuracy,sparse_top_k_categorical_accuracy:k=3,auc,"
-     "precision,recall,mae, or none; default: those in the model's file, else accuracy where there "
+     "precision,recall,mae, or plugins (docs/own-parts.md), or none; default: those in the model's "
+     "file, else accuracy where there "
      "are classes"},
     {"initial-weights", "FILE", NULL,
      "start from these weights: .safetensors, .weights.h5, .keras or .h5; default: those in the "
