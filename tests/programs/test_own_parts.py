@@ -137,6 +137,27 @@ class Layers(OwnTest):
         outcome = self.lockstep("summary", "--model=" + self.path("twice.json"), self.found)
         self.assertRegex(outcome.out, r"own \(mine>OwnDense\) +\(None, 6\) +42")
         self.assertIn("Total params: 42 ", outcome.out)
+        # Two inputs, two outputs: their sum and their difference.
+        self.plugin("layer", "Both", LAYER % "outputs[0] = ls_compose_add(c, x, inputs[1]); outputs[1] = ls_compose_subtract(c, x, inputs[1]);",
+                    ".least_inputs = 2, .most_inputs = 2, .build = build")
+        both = {"class_name": "Both", "name": "both", "config": {"name": "both"}, "inbound_nodes": [call(tensor("a"), tensor("own"))]}
+        ends = [tensor("both"), tensor("both")]
+        ends[1]["config"]["keras_history"] = ["both", 0, 1]
+        layers = model["config"]["layers"]
+        layers[1:] = [dict(layers[1], inbound_nodes=layers[1]["inbound_nodes"][:1]), both,
+                      dict(layers[2], inbound_nodes=[call(*ends)])]
+        with open(self.path("both.json"), "w", encoding="utf-8") as file:
+            json.dump(model, file)
+        data = ("--dataset=synthetic:shape=6,classes=6,examples=60", "--save-weights=" + self.path("both.safetensors"))
+        report = self.train("--model=" + self.path("both.json"), *data, *STEPS, self.found)
+        # (a + own(a)) + (a - own(a)) is 2 a, so nothing is learnt.
+        weights = tensors(self.path("both.safetensors"))
+        self.assertEqual(set(weights["own/bias"][1]), {0.0})
+        self.near(report["losses"], self.train("--model=" + self.path("both.json"), *data, *STEPS, self.found, "--strategy=ring", "--replicas=2")["losses"], 1e-5)
+        both["inbound_nodes"] = [call(tensor("a"))]
+        with open(self.path("both.json"), "w", encoding="utf-8") as file:
+            json.dump(model, file)
+        self.refused(BAD_INPUT, "summary", "--model=" + self.path("both.json"), self.found, says=("both", "expected exactly 2 input tensors, got 1"))
 
     def test_what_is_wrong_is_one_line(self):
         _, own = self.models()
