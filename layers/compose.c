@@ -202,6 +202,9 @@ static struct ls_tensor *operation(const struct ls_composer *composer, uint32_t 
         return inputs[0];
     if (is_random(op))
         own.key = c->graph->dropout_count++;
+    if (!composer->training)
+        own.rate = 0; // of attention, whose probabilities are dropped
+    own.epilogue = LS_OP_NONE; // fusion decides that
     if (op == LS_OP_PAIR && input_count == 2)
         return made(c, ls_add_pair(c->graph, own.function, inputs[0], inputs[1], &tensor), &tensor);
     return made(

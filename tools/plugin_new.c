@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 #include "core/base/options.h"
 #include "core/loader/loader.h"
+#include "core/train/own_parts.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -93,6 +94,13 @@ static enum ls_status check_free(const char *name, const char *kind)
 {
     struct ls_loader *loader = NULL;
     enum ls_status status = ls_loader_create(NULL, &loader);
+    if (!status && ls_own_part_is_built_in(kind_of(kind), name)) {
+        ls_error(SCOPE,
+                 "Lockstep has a %s %s itself, which would be used; choose another name, "
+                 "such as my-%s",
+                 kind, name, name);
+        status = LS_USAGE;
+    }
     for (uint32_t i = LS_KIND_DEVICE; !status && ls_kind_text(i); i++) {
         if (name_space(i) != name_space(kind_of(kind)) || !ls_loader_has(loader, i, name))
             continue;

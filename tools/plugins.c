@@ -6,7 +6,10 @@
 #include "core/operation/operation.h"
 #include "core/loader/loader.h"
 #include "core/plugin/collective.h"
+#include "core/plugin/dataset.h"
 #include "core/plugin/device.h"
+#include "core/plugin/layer.h"
+#include "core/plugin/metric.h"
 #include "core/plugin/strategy.h"
 #include "core/plugin/transport.h"
 
@@ -161,6 +164,23 @@ static void print_strategy(const struct ls_opened_plugin *opened)
         printf("%-13s %u\n", "most ranks:", ops->maximum_replicas);
 }
 
+static void print_own_part(const struct ls_opened_plugin *opened)
+{
+    const uint32_t kind = opened->plugin->kind;
+    const struct ls_layer_interface *layer = opened->interface;
+    const struct ls_loss_interface *loss = opened->interface;
+    const struct ls_metric_interface *metric = opened->interface;
+    const struct ls_dataset_interface *dataset = opened->interface;
+    const uint32_t targets = kind == LS_KIND_METRIC ? metric->targets : loss->targets;
+    if (kind == LS_KIND_LAYER)
+        printf("%-13s %u to %u\n", "inputs:", layer->most_inputs ? layer->least_inputs : 1,
+               layer->most_inputs ? layer->most_inputs : 1);
+    else if (kind == LS_KIND_DATASET)
+        printf("%-13s %s\n", "splits:", dataset->one_split ? "one" : "train, test");
+    else
+        printf("%-13s %s\n", "targets:", targets == LS_TARGETS_CLASSES ? "classes" : "numbers");
+}
+
 static void print_traits(const struct ls_opened_plugin *opened)
 {
     if (ls_is_auto(opened))
@@ -170,7 +190,8 @@ static void print_traits(const struct ls_opened_plugin *opened)
     case LS_KIND_COLLECTIVE: print_collective(opened); break;
     case LS_KIND_TRANSPORT: print_transport(opened); break;
     case LS_KIND_STRATEGY: print_strategy(opened); break;
-    default: break;
+    case LS_KIND_CALLBACK: break;
+    default: print_own_part(opened); break;
     }
 }
 

@@ -237,6 +237,11 @@ enum ls_status ls_register(struct ls_run *run, const struct ls_plugin *plugin)
                  kind ? kind : "plugin");
         return LS_USAGE;
     }
+    if (plugin && plugin->name && ls_own_part_is_built_in(plugin->kind, plugin->name)) {
+        ls_error("plugins", "Lockstep has a %s %s itself; give the program's another name",
+                 ls_kind_text(plugin->kind), plugin->name);
+        return LS_USAGE;
+    }
     return ls_loader_register(run->loader, plugin);
 }
 

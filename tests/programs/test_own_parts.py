@@ -268,6 +268,12 @@ class Losses(OwnTest):
         self.refused(BAD_INPUT, "train", self.numbers, "--dataset=synthetic:shape=6,classes=0,outputs=2,examples=100", *STEPS, self.found, "--loss=constant",
                      says=("the loss does not depend on variable",))
 
+    def test_plugins_lists_them(self):
+        out = self.lockstep("plugins", self.found).out
+        for kind, name in (("loss", "entropy"), ("metric", "distance")):
+            self.assertRegex(out, rf"(?m)^{kind} +{name} +1 +available$")
+        self.assertRegex(self.lockstep("plugins", self.found, "entropy").out, r"(?s)loss 'entropy' 1: of a test.*factor \(number, default 1\).*targets: +classes")
+
     def test_compare_holds_strategies_against_one_device(self):
         self.plugin("layer", "OwnDense", DENSE, options=DENSE_OPTIONS)
         self.plugin("dataset", "bytes", DATASET % "", DATASET_TABLE, DATASET_OPTIONS)

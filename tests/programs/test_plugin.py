@@ -94,6 +94,8 @@ class New(PluginTest):
                                   ("device", "cpu", "device")):
             self.refused(USAGE, "plugin", "new", name, "--kind=" + kind,
                          says=(f"there is a {taken} called {name} already", f"my-{name}"))
+        for kind, name in (("layer", "Dense"), ("loss", "huber"), ("metric", "auc"), ("dataset", "mnist")):
+            self.refused(USAGE, "plugin", "new", name, "--kind=" + kind, says=(f"Lockstep has a {kind} {name} itself", f"my-{name}"))
         self.assertEqual(os.listdir(self.folder), [])
         self.assertEqual(self.lockstep("plugin", "new", "cpu", "--kind=collective").code, DONE)
 
