@@ -30,7 +30,7 @@ struct ls_weight {
     const char *name; // "kernel": in files of weights it is LAYER/kernel
     uint32_t ndims; // at least 1
     uint32_t frozen; // 1: gradients do not change it
-    int64_t dims[LS_MAX_DIMS];
+    int64_t dims[LS_MAX_DIMS]; // `ndims` of them, each at least 1
     // As Keras has them: "glorot_uniform", "constant:value=0.1"; the value of an option may be passed
     // on. NULL: "glorot_uniform".
     const char *initializer;
@@ -98,24 +98,28 @@ static inline struct ls_tensor *ls_compose_pair(const struct ls_composer *compos
                   : NULL;
 }
 
+// x + y, shapes as in ls_compose_pair.
 static inline struct ls_tensor *ls_compose_add(const struct ls_composer *composer,
                                                struct ls_tensor *x, struct ls_tensor *y)
 {
     return ls_compose_pair(composer, LS_PAIR_ADD, x, y);
 }
 
+// x - y, shapes as in ls_compose_pair.
 static inline struct ls_tensor *ls_compose_subtract(const struct ls_composer *composer,
                                                     struct ls_tensor *x, struct ls_tensor *y)
 {
     return ls_compose_pair(composer, LS_PAIR_SUBTRACT, x, y);
 }
 
+// x y, shapes as in ls_compose_pair.
 static inline struct ls_tensor *ls_compose_multiply(const struct ls_composer *composer,
                                                     struct ls_tensor *x, struct ls_tensor *y)
 {
     return ls_compose_pair(composer, LS_PAIR_MULTIPLY, x, y);
 }
 
+// x / y, shapes as in ls_compose_pair.
 static inline struct ls_tensor *ls_compose_divide(const struct ls_composer *composer,
                                                   struct ls_tensor *x, struct ls_tensor *y)
 {

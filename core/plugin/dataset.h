@@ -34,29 +34,31 @@ struct ls_dataset_field {
     uint32_t dtype; // LS_U8, LS_I32 or LS_F32
     uint32_t classes; // of a target, LS_U8 or LS_I32: how many there are; 0: numbers
     uint32_t ndims; // of one example; 0: a single value
-    int64_t dims[LS_MAX_DIMS];
+    int64_t dims[LS_MAX_DIMS]; // `ndims` of them, at most LS_MAX_DIMS - 1
     // The model reads value / divisor, as float32: 255 of images; 0: as stored.
     float divisor;
     uint32_t reserved;
 };
 
+// What a split has.
 struct ls_dataset_description {
     uint64_t examples; // 1 to 4,294,967,294
     // Another number when the examples become others: cache=FILE goes by it. 0: not known, and
     // cache=FILE is refused.
     uint64_t identity;
-    uint32_t field_count;
+    uint32_t field_count; // 1 to LS_DATASET_FIELDS, at least one of them an input
     uint32_t reserved;
-    struct ls_dataset_field fields[LS_DATASET_FIELDS];
+    struct ls_dataset_field fields[LS_DATASET_FIELDS]; // in the order in which load writes them
 };
 
 struct ls_dataset_state; // of an opened split, each plugin's own: `state_bytes` of zeroed memory
 
+// The table of a dataset plugin.
 struct ls_dataset_interface {
     uint32_t struct_size;
     // 1: there are no test examples of its own: validation_split= divides the only ones.
     uint32_t one_split;
-    uint64_t state_bytes;
+    uint64_t state_bytes; // of an opened split
 
     // Opens the split "train" or "test". `out` is zeroed.
     int32_t (*open)(const struct ls_host *host, const char *split, struct ls_dataset_state *state,

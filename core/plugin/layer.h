@@ -15,8 +15,9 @@
 extern "C" {
 #endif
 
-#define LS_LAYER_MOST_OUTPUTS 8
+#define LS_LAYER_MOST_OUTPUTS 8 // of one call
 
+// The table of a layer plugin.
 struct ls_layer_interface {
     uint32_t struct_size;
     uint32_t least_inputs, most_inputs; // tensors of one call; both 0: exactly one

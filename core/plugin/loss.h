@@ -20,6 +20,7 @@ enum ls_targets {
         1, // I32, a class for each position: the shape of predictions without the last
 };
 
+// The table of a loss plugin.
 struct ls_loss_interface {
     uint32_t struct_size;
     uint32_t targets; // enum ls_targets

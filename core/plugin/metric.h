@@ -17,6 +17,7 @@ extern "C" {
 
 #define LS_METRIC_SUMS 8 // at most
 
+// The table of a metric plugin.
 struct ls_metric_interface {
     uint32_t struct_size;
     uint32_t targets; // enum ls_targets: must be those of the loss
