@@ -207,7 +207,7 @@ static const struct ls_plugin_option *options_of(const struct ls_spec *spec)
     return strstr(spec->name, "top_k") ? top_options : loss ? loss->options : NULL;
 }
 
-// One of the user's own; `text` is that of the metric alone.
+// One of the user's own.
 static enum ls_status read_composed(const struct reading *reading, const struct ls_spec *spec,
                                     struct ls_metric_source *out)
 {
@@ -248,15 +248,15 @@ static enum ls_status check_options(const struct ls_spec *spec)
     return ls_spec_check("--metrics", spec, table);
 }
 
-// What is written beside metrics must keep its key.
-static enum ls_status check_name(const char *name)
+// What is written beside metrics must keep its key. Names of plugins have dashes, too.
+static enum ls_status check_name(const char *name, bool plugin)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
     static const char *const taken[] = {
         "epoch",   "steps",         "examples", "examples_per_second",
         "seconds", "learning_rate", "command",  "model",
         "dataset", "split"};
-    bool fits = name[0] && strspn(name, letters) == strlen(name) &&
+    bool fits = name[0] && (plugin || strspn(name, letters) == strlen(name)) &&
                 strlen(name) + sizeof("val_") <= LONGEST_NAME && strncmp(name, "val_", 4) != 0;
     for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
         fits = fits && strcmp(name, taken[i]) != 0;
@@ -357,12 +357,12 @@ static enum ls_status add(const struct reading *reading, const char *text)
         status = say_twice(name);
     if (!status)
         status = read_metric(reading, &spec, out);
-    if (!status && given)
-        status = check_name(given);
     if (!status && out->composed && !given) {
         name = out->composed->name; // of a file, too
         status = ls_metric_set_has(set, name) ? say_twice(name) : LS_OK;
     }
+    if (!status && (given || out->composed))
+        status = check_name(name, !given);
     if (!status) {
         out->name = lasting("", name);
         out->validation_name = lasting("val_", name);

@@ -148,7 +148,7 @@ class Authors(ProgramTest):
             with open(os.path.join(self.work, name + ".json"), encoding="utf-8") as file:
                 reports.append(json.load(file))
         one, two = reports
-        self.assertEqual([one["stopped_by"], one["loss"], one["replicas"], two["replicas"]], ["my-goal", "focal", 1, 2])
+        self.assertEqual([one["stopped_by"], one["loss"], one["replicas"], two["replicas"]], ["my-goal", "focal:gamma=1", 1, 2])
         self.assertEqual(len(one["losses"]), len(two["losses"]))
         self.assertGreater(len(one["losses"]), 50)
         for first, second in zip(one["losses"][:50], two["losses"]):

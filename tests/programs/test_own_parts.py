@@ -220,6 +220,8 @@ class Losses(OwnTest):
         own = (*STEPS, self.found, "--loss=entropy:factor=2")
         twice = self.train(self.classes, DATA, *own)
         self.near(twice["losses"][:1], [2 * self.train(self.classes, DATA, *STEPS, "--steps=1")["losses"][0]], 1e-5)
+        epoch = self.train(self.classes, DATA, *own, "--metrics=likelihood,likelihood:factor=2,name=double")["epochs"][0]
+        self.near([2 * epoch["likelihood"]], [epoch["double"]], 1e-6)
         kept = ("--checkpoint-dir=" + self.path("kept"), "--checkpoint-steps=2")
         self.train(self.classes, DATA, *own, "--steps=4", *kept)
         resumed = self.train(self.classes, DATA, *own, *kept, "--resume")
@@ -252,7 +254,7 @@ class Losses(OwnTest):
         steps = ("--batch=30", "--steps=3", "--threads=1", "--validation=off")
         found = self.train(model, DATA, *steps, self.found)
         expected = self.train(self.classes, DATA, *steps, self.found, "--loss=entropy:factor=3", "--optimizer=sgd:learning_rate=0.1", "--metrics=accuracy,likelihood")
-        self.assertEqual([found["losses"], found["loss"], sorted(found["epochs"][0])], [expected["losses"], "entropy", sorted(expected["epochs"][0])])
+        self.assertEqual([found["losses"], found["loss"], sorted(found["epochs"][0])], [expected["losses"], "entropy:factor=3", sorted(expected["epochs"][0])])
         self.refused(BAD_INPUT, "train", model, DATA, *steps, "--metrics=none", says=("compile_config.loss", "--loss= overrides it"))
 
     def test_what_is_wrong_is_one_line(self):
