@@ -88,10 +88,12 @@ bool ls_loss_takes_classes(const struct ls_loss *loss)
 
 static enum ls_status refuse_name(const struct ls_own_parts *parts, const char *name)
 {
-    char why[480], hint[420];
-    parts->hint(parts, LS_KIND_LOSS, name, hint, sizeof(hint));
-    ls_error("--loss", "'%s' %s; %s", name,
-             ls_keras_refusal(LS_KERAS_LOSS, name, ls_loss_names, why, sizeof(why)), hint);
+    char why[480], hint[420] = "; ";
+    if (parts)
+        parts->hint(parts, LS_KIND_LOSS, name, hint + 2, sizeof(hint) - 2);
+    ls_error("--loss", "'%s' %s%s", name,
+             ls_keras_refusal(LS_KERAS_LOSS, name, ls_loss_names, why, sizeof(why)),
+             parts ? hint : "");
     return LS_USAGE;
 }
 
@@ -103,7 +105,7 @@ enum ls_status ls_loss_parse(const char *text, struct ls_own_parts *parts, struc
     if (status)
         return status;
     const struct ls_loss_name *entry = ls_loss_find(spec.name);
-    if (!entry && ls_own_part_is(parts, LS_KIND_LOSS, spec.name)) {
+    if (!entry && parts && ls_own_part_is(parts, LS_KIND_LOSS, spec.name)) {
         loss.kind = LS_LOSS_COMPOSED;
         status = ls_own_part_open(parts, LS_KIND_LOSS, &spec, &loss.composed);
         if (!status)

@@ -216,7 +216,7 @@ START_TEST(the_text_of_a_loss_has_its_options)
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         struct ls_loss loss;
         char text[96];
-        ck_assert_int_eq(ls_loss_parse(texts[i], &loss), LS_OK);
+        ck_assert_int_eq(ls_loss_parse(texts[i], NULL, &loss), LS_OK);
         ls_loss_text(&loss, text, sizeof(text));
         ck_assert_str_eq(text, texts[i]);
         for (size_t bytes = 1; bytes < strlen(texts[i]); bytes++) {
