@@ -162,8 +162,8 @@ static struct ls_tensor *constant(const struct ls_composer *composer, uint32_t n
         elements = dims[i] > 0 && dims[i] <= INT32_MAX / elements ? elements * dims[i] : 0;
     if (!elements || !values)
         return made(c, refuse(c, "a constant without values, or with more than 2 billion"), NULL);
-    if (c->what) // beside those of layers
-        snprintf(name, sizeof(name), "%.100s/constant_%u", c->what, c->constants++);
+    if (c->what) // the same loss may be a metric, and twice with other options
+        snprintf(name, sizeof(name), "%.100s/constant_%u", c->what, c->graph->parameter_count);
     else
         snprintf(name, sizeof(name), "constant_%u", c->constants++);
     return made(c, ls_graph_constant_values(c->graph, name, &size, values, &tensor), &tensor);
