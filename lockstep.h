@@ -535,6 +535,136 @@ LS_CALL ls_model_save(struct ls_model *model, const char *path);
 // Goes on from a file that ls_model_save has written, as said there.
 LS_CALL ls_model_load(struct ls_model *model, const char *path);
 
+// ---- Custom training loops ----
+//
+// A loop of the program's own over a compiled model, under every strategy whose replicas step
+// together, with the arithmetic of ls_fit (docs/custom-loops.md):
+//
+//     static enum ls_status train_step(struct ls_replica_context *replica, void *context)
+//     {
+//         double sum, *losses = context;
+//         enum ls_status status = ls_context_forward(replica);
+//         if (!status)
+//             status = ls_context_loss(replica, &sum, NULL);
+//         if (!status)
+//             status = ls_context_gradients(replica);
+//         if (!status)
+//             status = ls_context_apply(replica);
+//         losses[ls_context_local_rank(replica)] = sum / ls_context_global_examples(replica);
+//         return status;
+//     }
+//
+//     ls_distribute_dataset(model, train, &(struct ls_distribute_options){.batch = 64}, &dataset);
+//     while (ls_distributed_next(dataset)) {
+//         ls_strategy_run(dataset, train_step, losses);
+//         ls_strategy_reduce(run, "sum", losses, 1, &loss);
+//     }
+
+// Data whose global batches are cut into shares, one a replica, as ls_fit cuts them.
+struct ls_distributed;
+// A replica while it runs a step function. Not to be used afterwards, or by another thread.
+struct ls_replica_context;
+
+struct ls_distribute_options {
+    uint64_t batch, replica_batch; // as in ls_fit_options
+    const char *shuffle; // as in ls_fit_options; NULL: on, for evaluation off
+    // 1: step functions evaluate: ls_context_forward runs the model as ls_evaluate does, and there
+    // are no gradients. 0: they train.
+    uint32_t evaluation;
+};
+// Prepares the replicas. Training goes through the examples in the order in which ls_fit would go
+// on, and an ls_fit that follows goes on from there. `data` may be closed afterwards.
+//
+// LS_USAGE: a model that is not compiled, more replicas than examples, a strategy whose replicas do
+// not wait for each other (parameter-server without mode=sync). LS_BAD_INPUT: data that does not
+// fit the model.
+LS_CALL ls_distribute_dataset(struct ls_model *model, struct ls_data *data,
+                              const struct ls_distribute_options *options,
+                              struct ls_distributed **out);
+LS_API void ls_distributed_close(struct ls_distributed *dataset); // takes NULL
+LS_API uint64_t ls_distributed_steps(const struct ls_distributed *dataset); // batches of an epoch
+// 1: the epoch has another batch, for the next ls_strategy_run. 0: it has ended, which is said
+// once; the next batch is the first of another epoch, in an order of its own.
+LS_API uint32_t ls_distributed_next(struct ls_distributed *dataset);
+
+// Runs `function` on the next batch, on each replica's own thread at the same time, and waits. The
+// function may call the ls_context_... calls, communicators (ls_comm_...) and ls_last_error; it
+// shares `context` with the other replicas. A training step is ls_context_forward,
+// ls_context_gradients and ls_context_apply, in this order, once: on all replicas, or on none.
+//
+// When the function returns a status other than LS_OK on some replica, or leaves a step that it has
+// begun, the others are woken and the call fails with that status: LS_USAGE where calls were made
+// in the wrong order, or not on all replicas. Where no replica had begun its step, the model stays
+// as it is and the batch is still the next one. Else the model is what the host last had, after
+// ls_get_variable or ls_model_save say, and a warning says so. LS_FAILED for a loss that is not
+// finite: the model is what it was before that step. LS_PEER_LOST when a replica did not come to its
+// next call in time (deadline_seconds). LS_INTERRUPTED after ls_run_interrupt, before the function
+// is called. A function that does not return cannot be ended: see `stuck` of the run.
+LS_CALL ls_strategy_run(struct ls_distributed *dataset,
+                        enum ls_status (*function)(struct ls_replica_context *replica,
+                                                   void *context),
+                        void *context);
+
+// The sum or mean ("sum", "mean") over all replicas, added up in the order of their ranks: `values`
+// has `count` numbers for each replica of this process, one replica after the other; `out` gets
+// `count`. LS_USAGE for another reduction.
+LS_CALL ls_strategy_reduce(struct ls_run *run, const char *reduction, const double *values,
+                           uint32_t count, double *out);
+// The values of all replicas in the order of their ranks: `count` times ls_run_replicas numbers.
+LS_CALL ls_strategy_gather(struct ls_run *run, const double *values, uint32_t count, double *out);
+
+// "loss" and the metrics of the model, of the last run (`step`) and of all runs since the metrics
+// were reset (`all`), as far as their functions called ls_context_update_metrics. NaN before the
+// first. Of training they have the bits of ls_fit's: `step` those of ls_fit_losses. Either may be
+// NULL.
+LS_API void ls_strategy_metrics(const struct ls_distributed *dataset, struct ls_metrics *step,
+                                struct ls_metrics *all);
+LS_API void ls_strategy_reset_metrics(struct ls_distributed *dataset);
+
+// Gives all replicas the variables that rank `root` has, with the state of the optimizer where
+// replicas hold it. They have equal ones at all times, unless a plugin or an update function of the
+// program's own (ls_own_optimizer) made them differ. LS_USAGE for a rank that does not exist.
+LS_CALL ls_broadcast_variables(struct ls_model *model, uint32_t root);
+
+// ---- In a step function ----
+//
+// All of these are called on the thread of the replica [step function]. One that fails has logged
+// why, and ls_strategy_run fails with its status, even if the function returns LS_OK.
+
+// The number of the replica among all, among those of this process, and how many there are in all.
+// Replica i of a process computes on device i of those there are, which repeat.
+LS_API uint32_t ls_context_rank(const struct ls_replica_context *replica);
+LS_API uint32_t ls_context_local_rank(const struct ls_replica_context *replica);
+LS_API uint32_t ls_context_world(const struct ls_replica_context *replica);
+LS_API uint32_t ls_context_is_chief(const struct ls_replica_context *replica); // 1: rank 0
+// The number of the model's step that a training step of this run is, from 1.
+LS_API uint64_t ls_context_step(const struct ls_replica_context *replica);
+// Examples of this replica's share, which may be none at the end of an epoch, and of the batch.
+LS_API uint64_t ls_context_examples(const struct ls_replica_context *replica);
+LS_API uint64_t ls_context_global_examples(const struct ls_replica_context *replica);
+
+// The examples of this replica's share: (examples, dimensions...) in the type that the model reads,
+// or uint8 where the device makes float32 of bytes. Targets: int32 for classes, else float32.
+// Borrowed until the function returns.
+LS_CALL ls_context_input(struct ls_replica_context *replica, uint32_t index, struct ls_array *out);
+LS_CALL ls_context_target(struct ls_replica_context *replica, struct ls_array *out);
+
+// Runs the model forward on the share: for training with dropout and statistics of the batch, for
+// evaluation without.
+LS_CALL ls_context_forward(struct ls_replica_context *replica);
+// After forward and before gradients. The sum of the examples' losses by the loss of ls_compile,
+// and how many examples there are (their weights, where they have some). Waits for the device.
+// Either may be NULL.
+LS_CALL ls_context_loss(struct ls_replica_context *replica, double *sum, double *examples);
+// After forward: the run counts in the metrics. All replicas call it, or none.
+LS_CALL ls_context_update_metrics(struct ls_replica_context *replica);
+// Runs the model backward. The gradients are those of the mean loss of the global batch; the
+// strategy begins to reduce each bucket of them as soon as it is complete, while others are still
+// computed.
+LS_CALL ls_context_gradients(struct ls_replica_context *replica);
+// Ends the reduction and updates the variables as the strategy does. Waits for the other replicas.
+LS_CALL ls_context_apply(struct ls_replica_context *replica);
+
 #ifdef __cplusplus
 }
 #endif

@@ -50,6 +50,22 @@ struct ls_replica_room {
     uint64_t bytes;
 };
 
+// A run through the program of one block, or through none.
+struct ls_pass {
+    struct ls_replica *replica;
+    struct ls_replica_program *entry;
+    const struct ls_replica_hooks *hooks;
+    uint32_t block;
+    bool last; // of the share
+    // The last block of an empty share by whose examples gradients would be divided. The last has a recording of its
+    // own.
+    bool own;
+    bool in_parts; // the forward pass has run, and nothing is recorded
+    struct ls_capture *captures; // one a bucket, and one for what comes after the last
+    uint32_t bucket, from, to; // the section under way: up to where this bucket is complete
+    uint32_t total; // the next one that all replicas add up
+};
+
 struct ls_replica {
     const struct ls_host *host;
     struct ls_virtual_device *device;
@@ -93,6 +109,7 @@ struct ls_replica {
     struct ls_memory failed; // an I32: a loss was not finite
     struct ls_deferred_results deferred; // sums on their way to the host
     struct ls_recorder recorder;
+    struct ls_pass parts; // of a step that runs in parts
     struct ls_capture *update_captures; // one a bucket
     struct ls_capture shadows_capture;
     uint64_t deadline_ns;

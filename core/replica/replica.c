@@ -15,21 +15,6 @@
 static const struct ls_trace_label zero_span = {.category = "backward", .name = "zero gradients"};
 static const struct ls_trace_label shadows_span = {.category = "update", .name = "shadows"};
 
-// A run through the program of one block, or through none.
-struct pass {
-    struct ls_replica *replica;
-    struct ls_replica_program *entry;
-    const struct ls_replica_hooks *hooks;
-    uint32_t block;
-    bool last; // of the share
-    // The last block of an empty share by whose examples gradients would be divided. The last has a recording of its
-    // own.
-    bool own;
-    struct ls_capture *captures; // one a bucket, and one for what comes after the last
-    uint32_t bucket, from, to; // the section under way: up to where this bucket is complete
-    uint32_t total; // the next one that all replicas add up
-};
-
 // An empty share has weight 0 in averages over the global batch. One that is averaged with nothing
 // else (`own`) finds the moving statistics as they are, so that they stay.
 static enum ls_status zero_gradients(struct ls_replica *replica, bool own)
@@ -46,7 +31,7 @@ static enum ls_status zero_gradients(struct ls_replica *replica, bool own)
 
 // The hook for the buckets that `step` reads first; forward reads the last bucket first. An empty block reads nothing,
 // but every replica makes the same calls in every step.
-static enum ls_status need_parameters(const struct pass *pass, uint32_t step)
+static enum ls_status need_parameters(const struct ls_pass *pass, uint32_t step)
 {
     const struct ls_replica_hooks *hooks = pass->hooks;
     enum ls_status status = LS_OK;
@@ -60,7 +45,7 @@ static enum ls_status need_parameters(const struct pass *pass, uint32_t step)
 
 // An empty share takes part with zeros, up to where others complete the bucket: libraries want the same order of totals
 // and buckets on all replicas.
-static enum ls_status add_up_zeros(struct pass *pass)
+static enum ls_status add_up_zeros(struct ls_pass *pass)
 {
     struct ls_replica *replica = pass->replica;
     const struct ls_parameter_plan *plan = replica->plan;
@@ -72,15 +57,33 @@ static enum ls_status add_up_zeros(struct pass *pass)
         const struct ls_bucket *bucket = &replica->buckets.list[pass->bucket];
         end = bucket->first_place + bucket->place_count;
     }
-    if (pass->bucket == 0)
+    if (pass->bucket == 0 && pass->total == 0)
         status = ls_device_zero(replica->device, replica->totals, plan->total_bytes, NULL);
     while (!status && pass->total < plan->total_count && plan->totals[pass->total].place < end)
         status = pass->hooks->add_up(pass->hooks->context, replica, pass->total++);
     return status;
 }
 
+// The same up to where others end their forward pass: they wait for the totals that it makes.
+static enum ls_status add_up_forward_zeros(struct ls_pass *pass)
+{
+    struct ls_replica *replica = pass->replica;
+    const struct ls_parameter_plan *plan = replica->plan;
+    enum ls_status status = LS_OK;
+    if (!pass->hooks->add_up || !plan->total_count)
+        return LS_OK;
+    status = ls_device_zero(replica->device, replica->totals, plan->total_bytes, NULL);
+    while (!status && pass->total < plan->total_count) {
+        const int32_t producer = plan->totals[pass->total].tensor->producer;
+        if (producer >= 0 && replica->graph->operations[producer].backward)
+            break;
+        status = pass->hooks->add_up(pass->hooks->context, replica, pass->total++);
+    }
+    return status;
+}
+
 // The end of the steps from `step` on that run in one go: `stride` of them, but no further than to one that makes a total.
-static uint32_t end_of_stride(const struct pass *pass, uint32_t step, uint32_t stride)
+static uint32_t end_of_stride(const struct ls_pass *pass, uint32_t step, uint32_t stride)
 {
     const uint32_t end = stride < pass->to - step ? step + stride : pass->to;
     if (!pass->hooks->add_up || pass->total == pass->replica->plan->total_count)
@@ -89,14 +92,11 @@ static uint32_t end_of_stride(const struct pass *pass, uint32_t step, uint32_t s
     return next < end ? next : end;
 }
 
-// From the end of one bucket to the end of the next: kernel by kernel once something is under way, so that
-// communication moves on between kernels. An empty block has zeros.
-static enum ls_status run_section(void *context)
+// Steps pass->from to pass->to: kernel by kernel once something is under way, so that communication moves on between kernels.
+static enum ls_status run_steps(struct ls_pass *pass, bool under_way)
 {
-    struct pass *pass = context;
     struct ls_replica *replica = pass->replica;
     const struct ls_replica_hooks *hooks = pass->hooks;
-    const bool under_way = pass->last && pass->bucket > 0;
     const uint32_t stride = under_way || hooks->parameters_needed ? 1 : pass->to - pass->from;
     enum ls_status status = LS_OK;
     for (uint32_t step = pass->from, end; !status && step < pass->to; step = end) {
@@ -113,6 +113,15 @@ static enum ls_status run_section(void *context)
         if (!status && under_way && hooks->progress && !replica->recorder.recording)
             status = hooks->progress(hooks->context, replica);
     }
+    return status;
+}
+
+// From the end of one bucket to the end of the next. An empty block has zeros.
+static enum ls_status run_section(void *context)
+{
+    struct ls_pass *pass = context;
+    struct ls_replica *replica = pass->replica;
+    enum ls_status status = run_steps(pass, pass->last && pass->bucket > 0);
     if (status || pass->bucket == replica->buckets.count)
         return status;
     if (!pass->entry->program && pass->bucket == 0)
@@ -134,15 +143,16 @@ static enum ls_status run_timed(struct ls_replica *replica, const struct ls_sect
 // All sections of a pass with the hooks between them. A block that is not the last calls no hooks.
 static enum ls_status run_sections(void *context)
 {
-    struct pass *pass = context;
+    struct ls_pass *pass = context;
     struct ls_replica *replica = pass->replica;
     const struct ls_replica_hooks *hooks = pass->hooks;
     const uint32_t count = replica->buckets.count;
     const struct ls_program *program = pass->entry->program;
     // What cannot be recorded runs without the detour; a section has no hooks of its own.
-    const bool records = !hooks->parameters_needed && !hooks->add_up && !replica->recorder.refusal;
-    enum ls_status status = program ? LS_OK : need_parameters(pass, 0);
-    pass->from = 0;
+    const bool records = !hooks->parameters_needed && !hooks->add_up &&
+                         !replica->recorder.refusal && !pass->in_parts;
+    enum ls_status status = program || pass->in_parts ? LS_OK : need_parameters(pass, 0);
+    pass->from = pass->in_parts && program ? program->forward_count : 0;
     for (pass->bucket = 0; !status && pass->bucket <= count; pass->bucket++) {
         const uint32_t end = pass->bucket < count ? pass->entry->bucket_ends[pass->bucket]
                              : program            ? program->step_count
@@ -174,8 +184,8 @@ void ls_microbatch(uint64_t count, uint32_t microbatches, uint32_t index, uint64
     *size = each + (index < more);
 }
 
-// What metrics have counted in the last pass joins what they counted before. Others may read the sums.
-static enum ls_status add_counts(struct ls_replica *replica)
+// Others may read the sums meanwhile.
+enum ls_status ls_replica_count(struct ls_replica *replica)
 {
     const uint32_t slots = replica->graph->count_slots;
     if (slots == 0)
@@ -202,8 +212,10 @@ void ls_replica_add_counts(const struct ls_replica *replica, double *sums)
         sums[i] += atomic_load_explicit(&replica->counted[i], memory_order_relaxed);
 }
 
-static enum ls_status run_block(struct ls_replica *replica, const struct ls_replica_batch *block,
-                                uint32_t index, float stop, const struct ls_replica_hooks *hooks)
+// The pass over a block, whose input is brought to the device.
+static enum ls_status begin_pass(struct ls_replica *replica, const struct ls_replica_batch *block,
+                                 uint32_t index, float stop, const struct ls_replica_hooks *hooks,
+                                 struct ls_pass *out)
 {
     const double all = (double)block->global_count;
     struct ls_replica_program *entry =
@@ -213,33 +225,43 @@ static enum ls_status run_block(struct ls_replica *replica, const struct ls_repl
                  (unsigned long long)block->count);
         return LS_FAILED;
     }
+    const bool last = index + 1 == replica->microbatches;
     const uint32_t which =
         replica->recorder.kind * LS_PASS_COUNT + ls_microbatches_pass(index, replica->microbatches);
-    struct pass pass = {.replica = replica,
-                        .entry = entry,
-                        .hooks = hooks,
-                        .block = index,
-                        .last = index + 1 == replica->microbatches,
-                        .own = index + 1 == replica->microbatches && block->global_count == 0,
-                        .captures = entry->captures + which * (replica->buckets.count + 1)};
+    const float step_stats[LS_STEP_STATS] = {[LS_STEP_STATS_STOP] = last ? stop : 0};
+    *out = (struct ls_pass){.replica = replica,
+                            .entry = entry,
+                            .hooks = hooks,
+                            .block = index,
+                            .last = last,
+                            .own = last && block->global_count == 0,
+                            .captures = entry->captures + which * (replica->buckets.count + 1)};
+    replica->host_record.example_offset = block->example_offset;
+    replica->host_record.share_weight = all > 0 ? (float)((double)block->count / all) : 0;
+    replica->current = entry;
+    return ls_input_write(replica, entry->program ? entry : NULL, block, step_stats);
+}
+
+static enum ls_status run_block(struct ls_replica *replica, const struct ls_replica_batch *block,
+                                uint32_t index, float stop, const struct ls_replica_hooks *hooks)
+{
+    const struct ls_replica_program *before = replica->current;
+    struct ls_pass pass;
+    enum ls_status status = begin_pass(replica, block, index, stop, hooks, &pass);
+    if (status)
+        return status;
+    struct ls_replica_program *entry = pass.entry;
     const struct ls_section whole = {.work = run_sections,
                                      .context = &pass,
                                      .capture = pass.captures,
                                      .hooks = pass.last ? hooks : NULL};
-    const bool cold = replica->timing && replica->current != entry && entry->runs == 0;
+    const bool cold = replica->timing && before != entry && entry->runs == 0;
     const bool replays = pass.captures->recording;
-    const float step_stats[LS_STEP_STATS] = {[LS_STEP_STATS_STOP] = pass.last ? stop : 0};
-    replica->host_record.example_offset = block->example_offset;
-    replica->host_record.share_weight = all > 0 ? (float)((double)block->count / all) : 0;
-    replica->current = entry;
-    enum ls_status status =
-        ls_input_write(replica, entry->program ? entry : NULL, block, step_stats);
-    if (!status)
-        status = (hooks->capturable || !pass.last) && !hooks->parameters_needed && !hooks->add_up
-                     ? run_timed(replica, &whole)
-                     : run_sections(&pass);
+    status = (hooks->capturable || !pass.last) && !hooks->parameters_needed && !hooks->add_up
+                 ? run_timed(replica, &whole)
+                 : run_sections(&pass);
     if (!status && entry->program)
-        status = add_counts(replica);
+        status = ls_replica_count(replica);
     if (!cold && !replays)
         entry->runs++;
     for (uint32_t i = 0; cold && entry->program && i < entry->program->step_count; i++)
@@ -247,12 +269,10 @@ static enum ls_status run_block(struct ls_replica *replica, const struct ls_repl
     return status;
 }
 
-enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replica_batch *batch,
-                              uint64_t step, double learning_rate, float stop,
-                              const struct ls_replica_hooks *hooks)
+static void begin_step(struct ls_replica *replica, const struct ls_replica_batch *batch,
+                       uint64_t step, double learning_rate, bool together)
 {
     struct ls_step_record *record = &replica->host_record;
-    enum ls_status status = LS_OK;
     const double scale = (double)replica->scale.scale; // 1: none
     record->step = record->update = step;
     if (ls_optimizer_scales(&replica->optimizer))
@@ -262,7 +282,15 @@ enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replic
     record->loss_scale = replica->scale.scale;
     replica->scale_before = replica->scale;
     replica->overflow = replica->decided = false;
-    ls_record_begin_step(replica, batch->global_count, hooks->capturable);
+    ls_record_begin_step(replica, batch->global_count, together);
+}
+
+enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replica_batch *batch,
+                              uint64_t step, double learning_rate, float stop,
+                              const struct ls_replica_hooks *hooks)
+{
+    enum ls_status status = LS_OK;
+    begin_step(replica, batch, step, learning_rate, hooks->capturable);
     for (uint32_t i = 0; !status && i < replica->microbatches; i++) {
         struct ls_replica_batch block = *batch;
         uint64_t offset;
@@ -278,6 +306,34 @@ enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replic
         status = run_block(replica, &block, i, stop, hooks);
     }
     ls_record_end_step(replica, hooks->capturable && replica->microbatches == 1);
+    return status;
+}
+
+// ---- A step in parts ----
+
+enum ls_status ls_replica_forward(struct ls_replica *replica, const struct ls_replica_batch *batch,
+                                  uint64_t step, double learning_rate,
+                                  const struct ls_replica_hooks *hooks)
+{
+    struct ls_pass *pass = &replica->parts;
+    begin_step(replica, batch, step, learning_rate, false);
+    enum ls_status status = begin_pass(replica, batch, 0, 0, hooks, pass);
+    if (status)
+        return status;
+    pass->in_parts = true;
+    pass->to = pass->entry->program ? pass->entry->program->forward_count : 0;
+    if (pass->entry->program)
+        return run_steps(pass, false);
+    status = need_parameters(pass, 0);
+    return status ? status : add_up_forward_zeros(pass);
+}
+
+enum ls_status ls_replica_backward(struct ls_replica *replica)
+{
+    struct ls_pass *pass = &replica->parts;
+    const enum ls_status status = run_sections(pass);
+    pass->entry->runs++;
+    ls_record_end_step(replica, false);
     return status;
 }
 
@@ -430,7 +486,7 @@ enum ls_status ls_replica_evaluate(struct ls_replica *replica, const struct ls_r
         return LS_OK;
     enum ls_status status = forward(replica, batch, LS_PURPOSE_EVALUATE, &entry);
     if (!status)
-        status = add_counts(replica);
+        status = ls_replica_count(replica);
     return status ? status : read_sums(replica, sums);
 }
 

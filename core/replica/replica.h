@@ -143,6 +143,15 @@ void ls_microbatch(uint64_t count, uint32_t microbatches, uint32_t index, uint64
 LS_STATUS ls_replica_run(struct ls_replica *replica, const struct ls_replica_batch *batch,
                          uint64_t step, double learning_rate, float stop,
                          const struct ls_replica_hooks *hooks);
+// The same in two calls, with one block and without recordings; `hooks` last until the second has returned. The forward pass
+// calls neither bucket_ready nor end, and the backward one all but end.
+LS_STATUS ls_replica_forward(struct ls_replica *replica, const struct ls_replica_batch *batch,
+                             uint64_t step, double learning_rate,
+                             const struct ls_replica_hooks *hooks);
+LS_STATUS ls_replica_backward(struct ls_replica *replica);
+// What metrics have counted in the last pass joins what they counted before. ls_replica_run and ls_replica_evaluate do it
+// themselves.
+LS_STATUS ls_replica_count(struct ls_replica *replica);
 // Runs the optimizer on one bucket. Each bucket once a step, in their order: where the optimizer
 // looks at all gradients together, the last one updates all, or none.
 LS_STATUS ls_replica_update(struct ls_replica *replica, uint32_t bucket);

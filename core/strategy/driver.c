@@ -167,11 +167,9 @@ static enum ls_status ready(void *context, struct ls_replica *replica, bool fres
     return fresh ? ls_communicator_refresh(communicator) : ls_communicator_barrier(communicator);
 }
 
-static enum ls_status run_step(struct ls_driver *driver, uint32_t index,
-                               const struct ls_replica_batch *batch, bool stop)
+static struct ls_replica_hooks hooks_of(struct ls_driver *driver)
 {
-    struct ls_driver_member *member = &driver->members[index];
-    const struct ls_replica_hooks hooks = {
+    return (struct ls_replica_hooks){
         .context = driver,
         .bucket_ready = bucket_ready,
         .progress = progress,
@@ -183,9 +181,23 @@ static enum ls_status run_step(struct ls_driver *driver, uint32_t index,
         .replayed = replayed,
         .ready = ready,
     };
+}
+
+static struct ls_replica_batch divide(const struct ls_driver *driver,
+                                      const struct ls_replica_batch *batch)
+{
     struct ls_replica_batch divided = *batch;
     if (driver->traits.divisor == LS_DIVISOR_OWN)
         divided.global_count = batch->count;
+    return divided;
+}
+
+static enum ls_status run_step(struct ls_driver *driver, uint32_t index,
+                               const struct ls_replica_batch *batch, bool stop)
+{
+    struct ls_driver_member *member = &driver->members[index];
+    const struct ls_replica_hooks hooks = hooks_of(driver);
+    const struct ls_replica_batch divided = divide(driver, batch);
     enum ls_status status = begin_step(driver, index);
     if (!status)
         status = ls_replica_run(member->replica, &divided, member->step, member->learning_rate,
@@ -255,13 +267,9 @@ static void note_times(const struct ls_driver *driver, struct ls_driver_member *
     out->exposed_ns = communication.exposed_ns;
 }
 
-enum ls_status ls_driver_step(struct ls_driver *driver, uint32_t index,
-                              const struct ls_replica_batch *batch, uint64_t step,
-                              double learning_rate, bool stop, struct ls_step_result *out)
+static void begin_member(struct ls_driver_member *member, const struct ls_replica_batch *batch,
+                         uint64_t step, double learning_rate)
 {
-    struct ls_driver_member *member = &driver->members[index];
-    if (atomic_load(&driver->aborted))
-        return cause_of(driver, LS_ABORTED);
     member->times_before = ls_replica_times(member->replica);
     member->hook_ns = member->own_update_ns = member->bytes = 0;
     member->step = step;
@@ -271,9 +279,12 @@ enum ls_status ls_driver_step(struct ls_driver *driver, uint32_t index,
     if (batch->global_count > member->most_examples)
         member->most_examples = batch->global_count;
     member->not_finite = false;
-    current = member;
-    enum ls_status status = run_step(driver, index, batch, stop);
-    current = NULL;
+}
+
+// Whatever is left of a step when its updates are made.
+static enum ls_status finish_member(struct ls_driver *driver, struct ls_driver_member *member,
+                                    enum ls_status status, struct ls_step_result *out)
+{
     if (!status)
         status = settle(driver, member, out);
     if (!status)
@@ -284,6 +295,60 @@ enum ls_status ls_driver_step(struct ls_driver *driver, uint32_t index,
     member->all_bytes += member->bytes;
     member->all_steps++;
     return LS_OK;
+}
+
+enum ls_status ls_driver_step(struct ls_driver *driver, uint32_t index,
+                              const struct ls_replica_batch *batch, uint64_t step,
+                              double learning_rate, bool stop, struct ls_step_result *out)
+{
+    struct ls_driver_member *member = &driver->members[index];
+    if (atomic_load(&driver->aborted))
+        return cause_of(driver, LS_ABORTED);
+    begin_member(member, batch, step, learning_rate);
+    current = member;
+    const enum ls_status status = run_step(driver, index, batch, stop);
+    current = NULL;
+    return finish_member(driver, member, status, out);
+}
+
+// ---- A step in parts ----
+
+enum ls_status ls_driver_forward(struct ls_driver *driver, uint32_t index,
+                                 const struct ls_replica_batch *batch, uint64_t step,
+                                 double learning_rate)
+{
+    struct ls_driver_member *member = &driver->members[index];
+    const struct ls_replica_batch divided = divide(driver, batch);
+    if (atomic_load(&driver->aborted))
+        return cause_of(driver, LS_ABORTED);
+    begin_member(member, batch, step, learning_rate);
+    member->hooks = hooks_of(driver);
+    member->hooks.end = NULL;
+    member->hooks.capturable = false;
+    current = member;
+    enum ls_status status = begin_step(driver, index);
+    if (!status)
+        status = ls_replica_forward(member->replica, &divided, step, learning_rate, &member->hooks);
+    current = NULL;
+    return status ? cause_of(driver, status) : LS_OK;
+}
+
+enum ls_status ls_driver_backward(struct ls_driver *driver, uint32_t index)
+{
+    struct ls_driver_member *member = &driver->members[index];
+    current = member;
+    const enum ls_status status = ls_replica_backward(member->replica);
+    current = NULL;
+    return status ? cause_of(driver, status) : LS_OK;
+}
+
+enum ls_status ls_driver_apply(struct ls_driver *driver, uint32_t index, struct ls_step_result *out)
+{
+    struct ls_driver_member *member = &driver->members[index];
+    current = member;
+    const enum ls_status status = end_step(driver, member->replica);
+    current = NULL;
+    return finish_member(driver, member, status, out);
 }
 
 static enum ls_status run_outside(struct ls_driver *driver, uint32_t index,

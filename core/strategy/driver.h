@@ -112,6 +112,13 @@ LS_STATUS ls_driver_initialize_parameters(struct ls_driver *driver, uint32_t rep
 LS_STATUS ls_driver_step(struct ls_driver *driver, uint32_t replica,
                          const struct ls_replica_batch *batch, uint64_t step, double learning_rate,
                          bool stop, struct ls_step_result *out);
+// The same in three calls, in this order: backward makes gradients and has the strategy begin to reduce them, apply makes the
+// updates. No other part of the step may be left out. [replica thread]
+LS_STATUS ls_driver_forward(struct ls_driver *driver, uint32_t replica,
+                            const struct ls_replica_batch *batch, uint64_t step,
+                            double learning_rate);
+LS_STATUS ls_driver_backward(struct ls_driver *driver, uint32_t replica);
+LS_STATUS ls_driver_apply(struct ls_driver *driver, uint32_t replica, struct ls_step_result *out);
 // Whether a loss that is not finite ends the training although there is a loss scale, which would
 // skip the step; false at first. [main thread, while all replicas rest]
 void ls_driver_end_at_nan(struct ls_driver *driver, bool ends);

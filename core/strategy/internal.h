@@ -32,6 +32,7 @@ struct ls_driver_member {
     uint64_t hook_ns; // in hooks, but for updates
     uint64_t own_update_ns; // in updates of stores and ranges, which the replica knows nothing of
     uint64_t bytes; // that the strategy counted
+    struct ls_replica_hooks hooks; // of a step in parts
     // Of all steps.
     uint64_t all_bytes, all_steps;
     struct ls_strategy_collective *collectives; // on ranges: a list

@@ -3,6 +3,7 @@
 // and return LS_OUT_OF_MEMORY without logging; every call passes through here, so it is logged here.
 #include "core/base/caller.h"
 #include "core/base/log.h"
+#include "core/train/distributed.h"
 #include "core/train/evaluate.h"
 #include "core/train/fit.h"
 #include "core/train/callback_plugins.h"
@@ -207,6 +208,38 @@ enum ls_status ls_fit_sized(struct ls_model *model, struct ls_data *train,
         status = ls_fit_model(model, train, &ours.options);
     ls_taken_fit_finish(&ours);
     return end(&call, status);
+}
+
+enum ls_status ls_distribute_dataset(struct ls_model *model, struct ls_data *data,
+                                     const struct ls_distribute_options *options,
+                                     struct ls_distributed **out)
+{
+    const enum ls_status idle = ls_model_check_idle(model, "ls_distribute_dataset");
+    if (idle)
+        return idle;
+    const struct call call = begin("distributing the data", model->run);
+    return end(&call, ls_open_distributed(model, data, options, out));
+}
+
+enum ls_status ls_strategy_run(struct ls_distributed *dataset,
+                               enum ls_status (*function)(struct ls_replica_context *replica,
+                                                          void *context),
+                               void *context)
+{
+    const enum ls_status idle = ls_model_check_idle(dataset->model, "ls_strategy_run");
+    if (idle)
+        return idle;
+    const struct call call = begin("running the step function", dataset->model->run);
+    return end(&call, ls_run_step_function(dataset, function, context));
+}
+
+enum ls_status ls_broadcast_variables(struct ls_model *model, uint32_t root)
+{
+    const enum ls_status idle = ls_model_check_idle(model, "ls_broadcast_variables");
+    if (idle)
+        return idle;
+    const struct call call = begin("broadcasting the variables", model->run);
+    return end(&call, ls_broadcast_model(model, root));
 }
 
 enum ls_status ls_evaluate(struct ls_model *model, struct ls_data *data, uint64_t batch,

@@ -27,24 +27,24 @@ static uint64_t most(uint64_t a, uint64_t b)
 
 // ---- Before and after ----
 
-static enum ls_status parse_shuffle(struct ls_fit *fit)
+enum ls_status ls_shuffle_parse(const char *text, enum ls_shuffle *out, uint64_t *buffer)
 {
-    const char *text = fit->options->shuffle;
-    int64_t buffer;
-    fit->shuffle = LS_SHUFFLE_ALL;
+    int64_t size;
+    *out = LS_SHUFFLE_ALL;
+    *buffer = 0;
     if (!text || strcmp(text, "on") == 0)
         return LS_OK;
     if (strcmp(text, "off") == 0) {
-        fit->shuffle = LS_SHUFFLE_OFF;
+        *out = LS_SHUFFLE_OFF;
         return LS_OK;
     }
-    if (!ls_parse_integer(text, &buffer) || buffer < 1) {
+    if (!ls_parse_integer(text, &size) || size < 1) {
         ls_error("--shuffle", "'%s': expected on, off, or the number of examples in the buffer",
                  text);
         return LS_USAGE;
     }
-    fit->shuffle = LS_SHUFFLE_BUFFER;
-    fit->shuffle_buffer = (uint64_t)buffer;
+    *out = LS_SHUFFLE_BUFFER;
+    *buffer = (uint64_t)size;
     return LS_OK;
 }
 
@@ -81,24 +81,27 @@ static void warn_of_empty_blocks(const struct ls_fit *fit, uint32_t world)
             (unsigned long long)(fit->microbatches - share), (unsigned long long)share);
 }
 
-static enum ls_status check(struct ls_fit *fit)
+enum ls_status ls_model_check_training_data(struct ls_model *model, const struct ls_data *data)
 {
-    const uint64_t examples = ls_data_count(fit->train);
-    enum ls_status status = ls_model_check_usable(fit->model, "fit");
-    if (status)
-        return status;
-    const uint32_t world = ls_cluster_world(fit->run->cluster);
+    const uint64_t examples = ls_data_count(data);
+    const uint32_t world = ls_cluster_world(model->run->cluster);
     if (world > examples) {
         ls_error("--replicas",
                  "%u replicas, but '%s' has only %llu example%s; use at most that many", world,
-                 fit->train->text, (unsigned long long)examples, examples == 1 ? "" : "s");
+                 data->text, (unsigned long long)examples, examples == 1 ? "" : "s");
         return LS_USAGE;
     }
-    status = ls_model_check_training(fit->model->source, fit->model->json, true);
+    enum ls_status status = ls_model_check_training(model->source, model->json, true);
     if (!status)
-        status = ls_model_check_trained(fit->model);
+        status = ls_model_check_trained(model);
+    return status ? status : ls_model_check_data(model, data);
+}
+
+static enum ls_status check(struct ls_fit *fit)
+{
+    enum ls_status status = ls_model_check_usable(fit->model, "fit");
     if (!status)
-        status = ls_model_check_data(fit->model, fit->train);
+        status = ls_model_check_training_data(fit->model, fit->train);
     if (!status && fit->options->validation)
         status = ls_model_check_data(fit->model, fit->options->validation);
     if (!status && fit->options->report)
@@ -106,9 +109,9 @@ static enum ls_status check(struct ls_fit *fit)
     if (!status)
         status = ls_fit_check_timeline(fit);
     if (!status)
-        status = parse_shuffle(fit);
+        status = ls_shuffle_parse(fit->options->shuffle, &fit->shuffle, &fit->shuffle_buffer);
     if (!status)
-        warn_of_empty_blocks(fit, world);
+        warn_of_empty_blocks(fit, ls_cluster_world(fit->run->cluster));
     return status;
 }
 
@@ -168,32 +171,39 @@ static void say_notes(struct ls_fit *fit)
     warn_of_lone_examples(fit);
 }
 
-uint64_t ls_fit_order_key(const struct ls_fit *fit)
+static uint64_t order_key(const struct ls_data *data, enum ls_shuffle shuffle, uint64_t buffer)
 {
-    const struct ls_data *train = fit->train;
-    uint64_t key = ls_random_key_text(train->split, train->text);
-    key = ls_random_key(key, ls_data_count(train));
-    key = ls_random_key(key, fit->shuffle);
-    return ls_random_key(key, fit->shuffle_buffer);
+    uint64_t key = ls_random_key_text(data->split, data->text);
+    key = ls_random_key(key, ls_data_count(data));
+    key = ls_random_key(key, shuffle);
+    return ls_random_key(key, buffer);
 }
 
-// Goes on in the epoch where the last fit ended, if the order of its examples is the same; else a new one begins.
-static void continue_order(struct ls_fit *fit)
+uint64_t ls_fit_order_key(const struct ls_fit *fit)
 {
-    const uint64_t key = ls_fit_order_key(fit);
-    fit->order = fit->model->order;
-    if (fit->order.position && fit->order.key != key) {
-        fit->order.epochs++;
-        fit->order.position = 0;
+    return order_key(fit->train, fit->shuffle, fit->shuffle_buffer);
+}
+
+struct ls_model_order ls_model_continue_order(const struct ls_model *model,
+                                              const struct ls_data *data, enum ls_shuffle shuffle,
+                                              uint64_t buffer)
+{
+    struct ls_model_order order = model->order;
+    const uint64_t key = order_key(data, shuffle, buffer);
+    if (order.position && order.key != key) {
+        order.epochs++;
+        order.position = 0;
     }
-    fit->order.key = key;
+    order.key = key;
+    return order;
 }
 
 static void plan_steps(struct ls_fit *fit)
 {
     const uint64_t examples = ls_data_count(fit->train);
     if (!fit->resumed)
-        continue_order(fit);
+        fit->order =
+            ls_model_continue_order(fit->model, fit->train, fit->shuffle, fit->shuffle_buffer);
     fit->resumed_steps = fit->steps;
     fit->epoch_steps = ls_stream_steps(examples, fit->global_batch);
     fit->first_steps = ls_stream_steps(examples - fit->order.position, fit->global_batch);
@@ -314,10 +324,8 @@ static enum ls_status conclude_broken(struct ls_fit *fit, bool *not_finite)
     struct ls_model *model = fit->model;
     struct ls_session *session = fit->session;
     const uint64_t before = model->steps_done - fit->steps;
-    const uint64_t failed = session->driver ? ls_driver_explain(session->driver) : 0;
-    if (session->differ || session->hung)
-        model->refused = session->differ ? LS_REFUSED_DIFFER : LS_REFUSED_HUNG;
-    *not_finite = failed && !session->hung;
+    const uint64_t failed = ls_session_explain(session);
+    *not_finite = failed;
     if (!*not_finite)
         return LS_OK;
     if (ls_optimizer_scales(&model->optimizer))

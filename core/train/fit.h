@@ -66,6 +66,15 @@ LS_STATUS ls_fit_model(struct ls_model *model, struct ls_data *train,
 // The number of steps of this fit up to the end of epoch `number`; 0 for epoch 0.
 uint64_t ls_fit_epoch_end(const struct ls_fit *fit, uint64_t number);
 
+// "on" (NULL), "off", or the size of a buffer. LS_USAGE, logged.
+LS_STATUS ls_shuffle_parse(const char *text, enum ls_shuffle *out, uint64_t *buffer);
+// That the model can be trained on the data by all replicas of its run. Logged.
+LS_STATUS ls_model_check_training_data(struct ls_model *model, const struct ls_data *data);
+// Goes on in the epoch where the last training ended, if the order of its examples is the same; else a new one begins.
+struct ls_model_order ls_model_continue_order(const struct ls_model *model,
+                                              const struct ls_data *data, enum ls_shuffle shuffle,
+                                              uint64_t buffer);
+
 // Of data, split and shuffle: examples come in another order where it is another.
 uint64_t ls_fit_order_key(const struct ls_fit *fit);
 // Where the model is in the order of its examples, after the steps that the fit has done.

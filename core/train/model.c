@@ -432,6 +432,13 @@ enum ls_status ls_model_check_idle(const struct ls_model *model, const char *cal
 {
     if (model->fitting == LS_FIT_NONE)
         return LS_OK;
+    if (model->fitting == LS_FIT_STEPS) {
+        ls_error(call,
+                 "a step function of model '%s' called it; call it when ls_strategy_run has "
+                 "returned",
+                 model->source);
+        return LS_USAGE;
+    }
     ls_error(call,
              "a callback of model '%s' called it during ls_fit; call it after ls_fit, which may do "
              "one epoch at a time with the same results (nor during ls_evaluate and ls_predict)",

@@ -26,6 +26,7 @@ enum ls_fit_phase {
     LS_FIT_NONE,
     LS_FIT_TRAINS,
     LS_FIT_ENDS, // in on_train_end: what the fit leaves behind is there
+    LS_FIT_STEPS, // in ls_strategy_run
 };
 
 struct ls_model {

@@ -587,6 +587,8 @@ enum ls_status ls_session_ready(struct ls_model *model, const struct ls_session_
         free(session);
         return status;
     }
+    static _Atomic uint64_t sessions;
+    session->number = atomic_fetch_add(&sessions, 1) + 1;
     session->model = model;
     session->run = model->run;
     session->cluster = model->run->cluster;
@@ -644,7 +646,15 @@ enum ls_status ls_session_close(struct ls_model *model)
     return LS_OK;
 }
 
-// ---- Lost replicas ----
+// ---- Failures and lost replicas ----
+
+uint64_t ls_session_explain(struct ls_session *session)
+{
+    const uint64_t failed = session->driver ? ls_driver_explain(session->driver) : 0;
+    if (session->differ || session->hung)
+        session->model->refused = session->differ ? LS_REFUSED_DIFFER : LS_REFUSED_HUNG;
+    return session->hung ? 0 : failed;
+}
 
 bool ls_session_is_lost(const struct ls_session *session, uint32_t index)
 {

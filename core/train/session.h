@@ -42,6 +42,7 @@ struct ls_session_input {
 };
 
 struct ls_session {
+    uint64_t number; // of all sessions of the process: tells one from another
     struct ls_model *model;
     struct ls_run *run;
     struct ls_cluster *cluster; // the run's
@@ -116,6 +117,10 @@ LS_STATUS ls_session_evaluate(struct ls_session *session, const struct ls_datase
 LS_STATUS ls_session_predict(struct ls_session *session, const struct ls_dataset *dataset,
                              uint64_t first, uint64_t count, const struct ls_batch_clients *batches,
                              float *out);
+
+// A replica failed in a step, and all have left theirs: refuses the model where replicas differ or hang. Returns the number of
+// the step whose loss was not finite, which is said and changed nothing; 0: it was for something else.
+uint64_t ls_session_explain(struct ls_session *session);
 
 // The rank of a replica of this worker.
 uint32_t ls_session_rank(const struct ls_session *session, uint32_t index);

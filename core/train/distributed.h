@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Custom training loops: data whose batches are shared out among the replicas of a model, and step functions that run on each
+// replica's thread. Private to train/. [main thread, but where said]
+#ifndef LS_TRAIN_DISTRIBUTED_H
+#define LS_TRAIN_DISTRIBUTED_H
+
+#include "core/train/session.h"
+
+// How far a replica has come in the step of this run.
+enum ls_context_part { LS_PART_NONE, LS_PART_FORWARD, LS_PART_GRADIENTS, LS_PART_APPLIED };
+
+// A replica while it runs a step function. Only its own thread touches it meanwhile.
+struct ls_replica_context {
+    struct ls_distributed *dataset;
+    uint32_t index; // of the replica, in this worker
+    bool active; // its step function runs
+    enum ls_context_part part;
+    bool forwarded; // outputs and loss are there: of a training step until its gradients are made
+    bool updates_metrics;
+    struct ls_replica_batch batch;
+    uint64_t step; // of the model, from 1
+    double sums[LS_SUMS]; // of this replica's share
+    struct ls_step_result result; // of the step, where it was applied
+    enum ls_status
+        failed; // of the first call that failed: what the step function returns does not hide it
+    float *outputs; // a copy where the device's memory is its own; NULL: none yet
+    uint64_t output_room; // examples that it has room for
+};
+
+struct ls_distributed {
+    struct ls_model *model;
+    struct ls_data *data; // held
+    bool evaluates; // step functions evaluate; else they train
+    struct ls_session_need need;
+    enum ls_shuffle shuffle;
+    uint64_t shuffle_buffer;
+    struct ls_model_order order; // of the next batch
+    bool own_order; // the model's order of examples stays as it is
+    bool ended; // an epoch has, and ls_distributed_next has not said so yet
+    struct ls_stream *stream; // NULL: not open
+    uint64_t session; // for which it was opened
+    struct ls_replica_context *contexts; // one a replica of this worker
+    uint32_t count; // of them
+    uint32_t slots; // of the counts below
+    // What the metrics have counted in the last run, and since they were reset.
+    double step_statistics[LS_STATISTICS], statistics[LS_STATISTICS];
+    double *step_counts, *counts;
+    // Of the run under way.
+    atomic_uint begun; // replicas that have begun a step
+    atomic_uint left; // one more than the index of a replica that has returned without one; 0: none
+    _Atomic int32_t status; // of a step function that failed before anything was begun
+};
+
+// As ls_distribute_dataset and ls_strategy_run, but may fail without a message (calls.c).
+LS_STATUS ls_open_distributed(struct ls_model *model, struct ls_data *data,
+                              const struct ls_distribute_options *options,
+                              struct ls_distributed **out);
+LS_STATUS ls_run_step_function(struct ls_distributed *dataset,
+                               enum ls_status (*function)(struct ls_replica_context *replica,
+                                                          void *context),
+                               void *context);
+// As ls_broadcast_variables.
+LS_STATUS ls_broadcast_model(struct ls_model *model, uint32_t root);
+
+#endif
