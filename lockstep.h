@@ -665,6 +665,68 @@ LS_CALL ls_context_gradients(struct ls_replica_context *replica);
 // Ends the reduction and updates the variables as the strategy does. Waits for the other replicas.
 LS_CALL ls_context_apply(struct ls_replica_context *replica);
 
+// ---- Communication without a model ----
+//
+// Collectives between threads of the program on buffers of its own, by any collective plugin, in
+// the manner of NCCL and Horovod: one communicator for each rank. There is no run and no model, and
+// nothing is shared with those that exist.
+//
+//     struct ls_comm *comms[4];
+//     ls_comm_open(&(struct ls_comm_options){.collective = "ring", .size = 4}, comms);
+//     // in each of four threads:
+//     ls_comm_all_reduce(comms[rank], values, 1000, "float32", "mean");
+//     ls_comm_close(comms[rank]);
+//
+// All ranks make the same calls in the same order, each with its own communicator, which one thread
+// uses at a time. A call returns when this rank's result is there. `count` is in elements, may be 0,
+// and is the same on all ranks. Buffers are in host memory, aligned to their elements, and stay the
+// caller's. dtypes: "float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8".
+// Reductions: "sum", "mean" (rounded once; of integers towards zero), "min", "max", "product".
+//
+// LS_PEER_LOST: a rank did not come in time; the message names it, and what it has not called.
+// LS_FAILED: ranks made different calls, which the message names, or a collective is wrong (its
+// schedule is verified before it runs). LS_USAGE: an unknown dtype or reduction, or a root that is no
+// rank. LS_ABORTED: another rank failed, or somebody called ls_comm_abort. After a failure in a call
+// that others have begun the communicator is of no more use: close it on all ranks.
+
+struct ls_comm;
+
+struct ls_comm_options {
+    const char *collective; // "ring", "direct", "two-level:groups=2", a shared object; NULL: ring
+    const char *transport; // NULL: local
+    const char *plugin_path; // as in ls_run_options
+    uint32_t size; // ranks
+    double deadline_seconds; // the longest wait for another rank; 0: 60
+    const char *name; // in messages; NULL: "communicator"
+};
+// `out` has room for `size` communicators; out[i] is that of rank i. [any thread]
+LS_CALL ls_comm_open(const struct ls_comm_options *options, struct ls_comm **out);
+// Takes NULL. Each rank's once, by any thread, when no call of that rank is under way.
+LS_API void ls_comm_close(struct ls_comm *comm);
+// Ends the calls of all ranks soon, with LS_ABORTED. [any thread]
+LS_API void ls_comm_abort(struct ls_comm *comm);
+LS_API uint32_t ls_comm_rank(const struct ls_comm *comm);
+LS_API uint32_t ls_comm_size(const struct ls_comm *comm);
+
+// In place: every rank has the reduction of all ranks' buffers, with equal bits.
+LS_CALL ls_comm_all_reduce(struct ls_comm *comm, void *buffer, uint64_t count, const char *dtype,
+                           const char *reduction);
+// In place: rank `root` has it; the buffers of others are undefined afterwards.
+LS_CALL ls_comm_reduce(struct ls_comm *comm, void *buffer, uint64_t count, const char *dtype,
+                       const char *reduction, uint32_t root);
+// Every rank has what rank `root` has.
+LS_CALL ls_comm_broadcast(struct ls_comm *comm, void *buffer, uint64_t count, const char *dtype,
+                          uint32_t root);
+// `mine`: `count` elements; `all`: `count` of each rank, in the order of ranks. `mine` may be this
+// rank's part of `all`. Nothing is copied on the way where `count` is a multiple of 64.
+LS_CALL ls_comm_all_gather(struct ls_comm *comm, const void *mine, uint64_t count,
+                           const char *dtype, void *all);
+// `all`: `count` elements for each rank; `mine`: the reduction of those for this one.
+LS_CALL ls_comm_reduce_scatter(struct ls_comm *comm, const void *all, uint64_t count,
+                               const char *dtype, const char *reduction, void *mine);
+// Returns when all ranks have called it.
+LS_CALL ls_comm_barrier(struct ls_comm *comm);
+
 #ifdef __cplusplus
 }
 #endif

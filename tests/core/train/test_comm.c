@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators without a model: every operation by every collective, between threads of a program.
+#include "tests/core/train/support.h"
+#include "tests/support/suite.h"
+
+#include <pthread.h>
+
+#define RANKS 4
+#define MOST 200 // elements of a rank
+
+static const char *const collectives[] = {"ring",  "direct",    "halving-doubling", "tree",
+                                          "torus", "two-level", "hierarchical-copy"};
+#define COLLECTIVES ((int)(sizeof(collectives) / sizeof(collectives[0])))
+
+struct rank {
+    pthread_t thread;
+    struct ls_comm *comm;
+    enum ls_status (*work)(struct ls_comm *comm);
+    enum ls_status status;
+};
+
+static void *rank_main(void *argument)
+{
+    struct rank *rank = argument;
+    rank->status = rank->work(rank->comm);
+    return NULL;
+}
+
+// Runs `work` on a thread for each rank; all communicators are closed afterwards.
+static void run_ranks(const struct ls_comm_options *options,
+                      enum ls_status (*work)(struct ls_comm *comm), enum ls_status *statuses)
+{
+    struct ls_comm *comms[RANKS];
+    struct rank ranks[RANKS];
+    OK(ls_comm_open(options, comms));
+    for (uint32_t i = 0; i < options->size; i++) {
+        ranks[i] = (struct rank){.comm = comms[i], .work = work};
+        ck_assert_uint_eq(ls_comm_rank(comms[i]), i);
+        ck_assert_uint_eq(ls_comm_size(comms[i]), options->size);
+        ck_assert_int_eq(pthread_create(&ranks[i].thread, NULL, rank_main, &ranks[i]), 0);
+    }
+    for (uint32_t i = 0; i < options->size; i++) {
+        pthread_join(ranks[i].thread, NULL);
+        statuses[i] = ranks[i].status;
+    }
+    for (uint32_t i = 0; i < options->size; i++)
+        ls_comm_close(comms[i]);
+}
+
+// Status LS_FAILED: a value is wrong.
+#define WRONG_UNLESS(condition) \
+    do {                        \
+        if (!(condition))       \
+            return LS_FAILED;   \
+    } while (0)
+
+static float value_of(uint32_t rank, uint64_t index)
+{
+    return (float)(rank + 1) * (float)(index % 7 + 1);
+}
+
+static enum ls_status reduce_all(struct ls_comm *comm, uint64_t count)
+{
+    const uint32_t rank = ls_comm_rank(comm), size = ls_comm_size(comm);
+    const double ranks = size * (size + 1) / 2.0;
+    float floats[MOST];
+    double doubles[MOST];
+    int32_t integers[MOST];
+    for (uint64_t i = 0; i < count; i++) {
+        floats[i] = value_of(rank, i);
+        doubles[i] = (double)value_of(rank, i);
+        integers[i] = (int32_t)value_of(rank, i);
+    }
+    enum ls_status status = ls_comm_all_reduce(comm, floats, count, "float32", "sum");
+    if (!status)
+        status = ls_comm_all_reduce(comm, doubles, count, "float64", "mean");
+    if (!status)
+        status = ls_comm_all_reduce(comm, integers, count, "int32", "max");
+    for (uint64_t i = 0; !status && i < count; i++) {
+        WRONG_UNLESS((double)floats[i] == ranks * (double)value_of(0, i));
+        WRONG_UNLESS(fabs(doubles[i] - ranks / size * (double)value_of(0, i)) < 1e-12);
+        WRONG_UNLESS(integers[i] == (int32_t)value_of(size - 1, i));
+    }
+    return status;
+}
+
+static enum ls_status gather_and_scatter(struct ls_comm *comm, uint64_t count)
+{
+    const uint32_t rank = ls_comm_rank(comm), size = ls_comm_size(comm);
+    float all[RANKS * MOST], mine[MOST], back[MOST];
+    for (uint64_t i = 0; i < count; i++)
+        mine[i] = value_of(rank, i);
+    enum ls_status status = ls_comm_all_gather(comm, mine, count, "float32", all);
+    for (uint64_t i = 0; !status && i < size * count; i++)
+        WRONG_UNLESS(all[i] == value_of((uint32_t)(i / count), i % count));
+    // Each rank gives every part what all gathered: the sum is so many times it.
+    if (!status)
+        status = ls_comm_reduce_scatter(comm, all, count, "float32", "sum", back);
+    for (uint64_t i = 0; !status && i < count; i++)
+        WRONG_UNLESS(back[i] == (float)size * mine[i]);
+    return status;
+}
+
+static enum ls_status from_the_last(struct ls_comm *comm, uint64_t count)
+{
+    const uint32_t rank = ls_comm_rank(comm), size = ls_comm_size(comm);
+    int64_t sent[MOST], summed[MOST];
+    for (uint64_t i = 0; i < count; i++) {
+        sent[i] = rank == size - 1 ? (int64_t)i - 5 : 0;
+        summed[i] = rank;
+    }
+    enum ls_status status = ls_comm_broadcast(comm, sent, count, "int64", size - 1);
+    if (!status)
+        status = ls_comm_reduce(comm, summed, count, "int64", "sum", size - 1);
+    for (uint64_t i = 0; !status && i < count; i++) {
+        WRONG_UNLESS(sent[i] == (int64_t)i - 5);
+        WRONG_UNLESS(rank < size - 1 || summed[i] == size * (size - 1) / 2);
+    }
+    return status;
+}
+
+static enum ls_status do_everything(struct ls_comm *comm)
+{
+    static const uint64_t counts[] = {0, 1, 5, 64, 200};
+    enum ls_status status = ls_comm_barrier(comm);
+    for (size_t i = 0; !status && i < sizeof(counts) / sizeof(counts[0]); i++) {
+        status = reduce_all(comm, counts[i]);
+        if (!status)
+            status = gather_and_scatter(comm, counts[i]);
+        if (!status)
+            status = from_the_last(comm, counts[i]);
+    }
+    return status;
+}
+
+START_TEST(every_collective_does_every_operation)
+{
+    enum ls_status statuses[RANKS];
+    forget_errors();
+    for (uint32_t size = RANKS - 1; size <= RANKS; size++) {
+        run_ranks(&(struct ls_comm_options){.collective = collectives[_i], .size = size},
+                  do_everything, statuses);
+        for (uint32_t i = 0; i < size; i++)
+            ck_assert_msg(statuses[i] == LS_OK, "%s, rank %u of %u: %d %s", collectives[_i], i,
+                          size, (int)statuses[i], message);
+    }
+}
+END_TEST
+
+// Communicators of other threads are others, also while they run.
+static void *a_program(void *argument)
+{
+    enum ls_status *statuses = argument;
+    run_ranks(&(struct ls_comm_options){.collective = "ring", .size = 2}, do_everything, statuses);
+    return NULL;
+}
+
+START_TEST(communicators_have_nothing_in_common)
+{
+    pthread_t threads[3];
+    enum ls_status statuses[3][RANKS];
+    forget_errors();
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, a_program, statuses[i]), 0);
+    for (int i = 0; i < 3; i++) {
+        pthread_join(threads[i], NULL);
+        ck_assert_int_eq(statuses[i][0], LS_OK);
+        ck_assert_int_eq(statuses[i][1], LS_OK);
+    }
+}
+END_TEST
+
+// ---- What goes wrong ----
+
+static enum ls_status rank_2_stays_away(struct ls_comm *comm)
+{
+    float values[8] = {0};
+    if (ls_comm_rank(comm) == 2)
+        return LS_OK;
+    return ls_comm_all_reduce(comm, values, 8, "float32", "sum");
+}
+
+static char first_message[1024];
+
+static void keep_first(void *context, uint32_t level, const char *line)
+{
+    (void)context;
+    if (level == LS_LOG_ERROR && errors++ == 0)
+        snprintf(first_message, sizeof(first_message), "%s", line);
+}
+
+static enum ls_status ranks_differ(struct ls_comm *comm)
+{
+    float values[8] = {0};
+    const uint64_t count = ls_comm_rank(comm) ? 8 : 7;
+    return ls_comm_all_reduce(comm, values, count, "float32", "sum");
+}
+
+static enum ls_status rank_1_aborts(struct ls_comm *comm)
+{
+    if (ls_comm_rank(comm) == 1) {
+        ls_comm_abort(comm);
+        return LS_OK;
+    }
+    return ls_comm_barrier(comm);
+}
+
+START_TEST(failures_are_said_and_a_missing_rank_is_named)
+{
+    enum ls_status statuses[RANKS];
+    errors = 0;
+    ls_log_set_writer(keep_first, NULL);
+    run_ranks(&(struct ls_comm_options){.size = 3, .deadline_seconds = 0.3, .name = "my ranks"},
+              rank_2_stays_away, statuses);
+    ck_assert(statuses[0] == LS_PEER_LOST || statuses[1] == LS_PEER_LOST);
+    ck_assert_int_ne(statuses[0], LS_OK);
+    ck_assert_int_ne(statuses[1], LS_OK);
+    ck_assert_msg(strstr(first_message, "my ranks") != NULL, "%s", first_message);
+    ck_assert_msg(strstr(first_message, "for rank 2") != NULL, "%s", first_message);
+    ck_assert_msg(strstr(first_message, "it has not made this call") != NULL, "%s", first_message);
+    errors = 0;
+    run_ranks(&(struct ls_comm_options){.size = 2}, ranks_differ, statuses);
+    ck_assert(statuses[0] == LS_FAILED || statuses[1] == LS_FAILED);
+    ck_assert_msg(strstr(first_message, "differs: rank") != NULL, "%s", first_message);
+    errors = 0;
+    run_ranks(&(struct ls_comm_options){.size = 2}, rank_1_aborts, statuses);
+    ck_assert_int_eq(statuses[0], LS_ABORTED);
+    ck_assert_msg(strstr(first_message, "was aborted") != NULL, "%s", first_message);
+}
+END_TEST
+
+START_TEST(wrong_arguments_are_refused)
+{
+    struct ls_comm *comm = NULL;
+    float value = 1;
+    forget_errors();
+    expect_error(ls_comm_open(&(struct ls_comm_options){.size = 0}, &comm), LS_USAGE,
+                 "a communicator of 0 ranks");
+    expect_error(ls_comm_open(&(struct ls_comm_options){.size = 1, .collective = "auto"}, &comm),
+                 LS_USAGE, "name a collective");
+    expect_error(ls_comm_open(&(struct ls_comm_options){.size = 1, .collective = "rind"}, &comm),
+                 LS_UNAVAILABLE, "rind");
+    expect_error(ls_comm_open(&(struct ls_comm_options){.size = 2, .deadline_seconds = -1}, &comm),
+                 LS_USAGE, "a deadline of -1");
+    OK(ls_comm_open(&(struct ls_comm_options){.size = 1}, &comm));
+    expect_error(ls_comm_all_reduce(comm, &value, 1, "float", "sum"), LS_USAGE, "dtype 'float'");
+    expect_error(ls_comm_all_reduce(comm, &value, 1, "float32", "average"), LS_USAGE,
+                 "reduction 'average'");
+    expect_error(ls_comm_broadcast(comm, &value, 1, "float32", 1), LS_USAGE, "the root is no rank");
+    OK(ls_comm_all_reduce(comm, &value, 1, "float32", "mean")); // and it is of use still
+    ck_assert(value == 1);
+    ls_comm_close(comm);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("core/train/comm");
+    TCase *cases = tcase_create("comm");
+    tcase_set_timeout(cases, 60);
+    tcase_add_loop_test(cases, every_collective_does_every_operation, 0, COLLECTIVES);
+    tcase_add_test(cases, communicators_have_nothing_in_common);
+    tcase_add_test(cases, failures_are_said_and_a_missing_rank_is_named);
+    tcase_add_test(cases, wrong_arguments_are_refused);
+    suite_add_tcase(suite, cases);
+    return test_suite_run(suite);
+}
