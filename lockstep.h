@@ -332,7 +332,9 @@ struct ls_compile_options {
     // said here.
     // Names and options are Keras's; docs/models.md lists them.
     const char *optimizer; // "adamw:weight_decay=0.01,global_clipnorm=1"; NULL: adam
-    const char *loss; // "huber:delta=2"; NULL: by the model's last layer
+    // "huber:delta=2"; NULL: by the model's last layer. "none": step functions of a custom loop
+    // compute it (ls_context_set_loss), and there are no other metrics.
+    const char *loss;
     const char *metrics; // "accuracy,auc", "none"; NULL: accuracy for cross-entropy
     const char *lr_scaling; // "none", "sqrt", "linear" with the number of replicas; NULL: none
     // "cosine_decay:decay_steps=1000", which begins with the rate of the optimizer, or with
@@ -343,6 +345,9 @@ struct ls_compile_options {
     // that of the model's file where its optimizer is used, else dynamic for mixed_float16, none
     // for others
     const char *loss_scale;
+    // 1: step functions may call ls_context_output; what else uses their memory is elsewhere then.
+    // With loss "none" they always may.
+    uint32_t keep_outputs;
 };
 // Weights stay, and so does the place in the order of examples. The optimizer is a new one, as in
 // Keras: its moments are zero and its steps count from 1 again, from which dropout draws, too. To
@@ -656,6 +661,18 @@ LS_CALL ls_context_forward(struct ls_replica_context *replica);
 // and how many examples there are (their weights, where they have some). Waits for the device.
 // Either may be NULL.
 LS_CALL ls_context_loss(struct ls_replica_context *replica, double *sum, double *examples);
+// After forward and before gradients, with loss "none" or keep_outputs: the model's output,
+// (examples, outputs...) of float32, plain. Borrowed until ls_context_gradients; on a device that
+// computes in host memory it is the device's own buffer, else a copy, for which the device is waited
+// for.
+LS_CALL ls_context_output(struct ls_replica_context *replica, struct ls_array *out);
+// With loss "none", both after forward and before gradients, unless the share is empty: room for
+// d(loss) / d(output), as many floats as the output has, to be filled in, where the loss is the mean
+// over the global batch (so divide by ls_context_global_examples); and the sum of the losses of this
+// share's examples, of which the metric "loss" is made, and which must be finite. A loss scale is
+// applied by Lockstep.
+LS_CALL ls_context_output_gradient(struct ls_replica_context *replica, float **out);
+LS_CALL ls_context_set_loss(struct ls_replica_context *replica, double sum);
 // After forward: the run counts in the metrics. All replicas call it, or none.
 LS_CALL ls_context_update_metrics(struct ls_replica_context *replica);
 // Runs the model backward. The gradients are those of the mean loss of the global batch; the

@@ -114,7 +114,8 @@ static inline bool ls_build_trains(const struct ls_build *build)
 // Whether the model's outputs can be read after a run.
 static inline bool ls_keeps_outputs(const struct ls_program *program)
 {
-    return program->options.purpose == LS_PURPOSE_PREDICT || !program->graph->sums;
+    return program->options.purpose == LS_PURPOSE_PREDICT || !program->graph->sums ||
+           program->graph->keeps_outputs;
 }
 
 static inline bool ls_is_output(const struct ls_program_buffers *buffers, uint32_t value)

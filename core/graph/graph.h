@@ -145,6 +145,7 @@ struct ls_graph {
     struct ls_tensor *label; // with a loss
     struct ls_tensor *weights; // of the examples in the loss; NULL: all count once
     struct ls_tensor *sums; // with a loss
+    bool keeps_outputs; // they can be read after any pass
     uint32_t count_slots; // floats that metrics count in
     uint32_t dropout_count; // keys given so far
 };
@@ -268,6 +269,7 @@ enum ls_loss_kind {
     LS_LOSS_MEAN_SQUARED_ERROR,
     LS_LOSS_OTHER,
     LS_LOSS_COMPOSED,
+    LS_LOSS_NONE, // the program computes it, and gives its gradient by a seed
 };
 
 // A loss or a metric that its owner composes of operations; it lasts as long as what names it.

@@ -4,6 +4,7 @@
 #include "core/replica/programs.h"
 #include "core/replica/record.h"
 #include "core/replica/microbatches.h"
+#include "core/replica/seed.h"
 
 #include "core/base/inside.h"
 #include "core/base/log.h"
@@ -215,6 +216,7 @@ void ls_replica_destroy(struct ls_replica *replica)
                                             replica->totals,         replica->failed,
                                             replica->measures,       replica->counts};
         ls_input_close(replica);
+        ls_seed_release(replica);
         for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
             ls_device_release(replica->device, buffers[i]);
         for (uint32_t i = 0; i < LS_OPTIMIZER_STATES; i++)

@@ -66,6 +66,13 @@ struct ls_pass {
     uint32_t total; // the next one that all replicas add up
 };
 
+// The gradient of the model's first output, which the host gives where the graph has a seed.
+struct ls_seed {
+    struct ls_memory memory; // that programs read
+    float *values; // that the host writes: the same memory, or where the device has its own, a copy
+    uint64_t bytes;
+};
+
 struct ls_replica {
     const struct ls_host *host;
     struct ls_virtual_device *device;
@@ -110,6 +117,7 @@ struct ls_replica {
     struct ls_deferred_results deferred; // sums on their way to the host
     struct ls_recorder recorder;
     struct ls_pass parts; // of a step that runs in parts
+    struct ls_seed seed;
     struct ls_capture *update_captures; // one a bucket
     struct ls_capture shadows_capture;
     uint64_t deadline_ns;

@@ -4,6 +4,7 @@
 #include "core/replica/input.h"
 #include "core/replica/record.h"
 #include "core/replica/microbatches.h"
+#include "core/replica/seed.h"
 
 #include <stdlib.h>
 
@@ -138,6 +139,8 @@ static enum ls_status make_room(struct ls_replica *replica)
     }
     if (!status)
         status = ls_input_make_room(replica);
+    if (!status)
+        status = ls_seed_make_room(replica);
     for (uint32_t i = 0; !status && i < replica->program_count; i++) {
         const bool training = replica->programs[i]->purpose == LS_PURPOSE_TRAIN;
         const struct ls_bindings bindings = {
@@ -152,6 +155,7 @@ static enum ls_status make_room(struct ls_replica *replica)
         };
         ls_program_bind(replica->programs[i]->program, &bindings);
         ls_input_bind(replica, replica->programs[i]);
+        ls_seed_bind(replica, replica->programs[i]->program);
     }
     return status || ls_memory_is_same(shadows, replica->shadows.memory)
                ? status

@@ -149,6 +149,14 @@ LS_STATUS ls_replica_forward(struct ls_replica *replica, const struct ls_replica
                              uint64_t step, double learning_rate,
                              const struct ls_replica_hooks *hooks);
 LS_STATUS ls_replica_backward(struct ls_replica *replica);
+// Where the graph has no loss but a seed (ls_graph_add_seed) the host gives the gradient of the model's first output between the
+// two calls: it is written to ls_replica_output_gradient, plain, in host memory, with room for the share; then ls_replica_give_loss
+// puts it and LS_SUMS sums of the `count` examples where the backward pass finds them. A loss scale is applied to it.
+float *ls_replica_output_gradient(struct ls_replica *replica);
+LS_STATUS ls_replica_give_loss(struct ls_replica *replica, uint64_t count, const float *sums);
+// Where the model's first output for a share of `count` examples is after a forward pass that keeps it: device memory, plain.
+LS_STATUS ls_replica_output(const struct ls_replica *replica, uint64_t count,
+                            enum ls_purpose purpose, struct ls_memory *out);
 // What metrics have counted in the last pass joins what they counted before. ls_replica_run and ls_replica_evaluate do it
 // themselves.
 LS_STATUS ls_replica_count(struct ls_replica *replica);

@@ -17,6 +17,7 @@ struct ls_replica_context {
     enum ls_context_part part;
     bool forwarded; // outputs and loss are there: of a training step until its gradients are made
     bool updates_metrics;
+    bool has_gradient, has_loss; // of a loss that the step function computes
     struct ls_replica_batch batch;
     uint64_t step; // of the model, from 1
     double sums[LS_SUMS]; // of this replica's share

@@ -66,6 +66,8 @@ enum ls_status ls_evaluate_model(struct ls_model *model, struct ls_data *data, u
 {
     enum ls_status status = ls_model_check_usable(model, "evaluate");
     if (!status)
+        status = ls_model_check_has_loss(model, "evaluate");
+    if (!status)
         status = ls_model_check_data(model, data);
     if (!status && ls_model_data_has_weights(data))
         status = ls_model_need_weighted(model);

@@ -101,6 +101,8 @@ static enum ls_status check(struct ls_fit *fit)
 {
     enum ls_status status = ls_model_check_usable(fit->model, "fit");
     if (!status)
+        status = ls_model_check_has_loss(fit->model, "fit");
+    if (!status)
         status = ls_model_check_training_data(fit->model, fit->train);
     if (!status && fit->options->validation)
         status = ls_model_check_data(fit->model, fit->options->validation);

@@ -101,6 +101,10 @@ enum ls_status ls_loss_parse(const char *text, struct ls_own_parts *parts, struc
 {
     struct ls_spec spec = {0};
     struct ls_loss loss = {.kind = LS_LOSS_OTHER};
+    if (strcmp(text, "none") == 0) {
+        *out = (struct ls_loss){.kind = LS_LOSS_NONE};
+        return LS_OK;
+    }
     enum ls_status status = ls_spec_parse("--loss", text, &spec);
     if (status)
         return status;
@@ -152,7 +156,10 @@ void ls_loss_text(const struct ls_loss *loss, char *text, size_t bytes)
     const struct ls_loss_name *entry = ls_losses;
     while (entry->name && entry->function != function)
         entry++;
-    snprintf(text, bytes, "%s", entry->name ? entry->name : "?");
+    snprintf(text, bytes, "%s",
+             loss->kind == LS_LOSS_NONE ? "none"
+             : entry->name              ? entry->name
+                                        : "?");
     if (sparse)
         add_option(text, bytes, loss->from_logits ? "from_logits=true" : "from_logits=false", 0);
     else if (loss->from_logits)

@@ -21,7 +21,7 @@ const struct ls_loss_name *ls_loss_find(const char *name);
 // Their names, for messages; ends with NULL.
 extern const char *const ls_loss_names[];
 
-// "huber:delta=2", or one of the user's own (`parts` NULL: there are none). LS_USAGE, logged.
+// "huber:delta=2", "none", or one of the user's own (`parts` NULL: there are none). LS_USAGE, logged.
 LS_STATUS ls_loss_parse(const char *text, struct ls_own_parts *parts, struct ls_loss *out);
 bool ls_loss_takes_classes(const struct ls_loss *loss);
 

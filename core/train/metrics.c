@@ -421,6 +421,9 @@ enum ls_status ls_metric_set_parse(const char *text, const struct ls_loss *loss,
     enum ls_status status = LS_OK;
     if (!text && classes)
         text = "accuracy";
+    if (text && strcmp(text, "none") != 0 && loss->kind == LS_LOSS_NONE)
+        return refuse(text, "needs a loss that compares predictions and labels, and with loss none "
+                            "the program does; use metrics none");
     if (text && strcmp(text, "none") != 0)
         status = read_list(&reading, text);
     if (!status)

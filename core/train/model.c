@@ -314,8 +314,12 @@ static enum ls_status build_for_training(struct ls_model *model, const struct ls
                                          struct ls_metric_set *metrics, struct ls_graph **out)
 {
     enum ls_status status = build(model, out);
+    struct ls_tensor *seed;
     if (!status)
-        status = ls_graph_add_loss(*out, loss);
+        (*out)->keeps_outputs = model->keeps_outputs;
+    if (!status)
+        status = loss->kind == LS_LOSS_NONE ? ls_graph_add_seed(*out, (*out)->outputs[0], &seed)
+                                            : ls_graph_add_loss(*out, loss);
     if (!status)
         status = ls_metric_set_add(metrics, *out);
     if (!status && ((*out)->parameter_count == 0 || has_trained(*out)))
@@ -334,7 +338,7 @@ enum ls_status ls_model_need_weighted(struct ls_model *model)
     struct ls_loss loss = model->loss;
     struct ls_metric_set metrics = model->metrics;
     struct ls_graph *graph = NULL;
-    if (model->loss.weighted)
+    if (model->loss.weighted || model->loss.kind == LS_LOSS_NONE)
         return LS_OK;
     loss.weighted = true;
     for (uint32_t i = 1; i < metrics.count; i++)
@@ -378,6 +382,30 @@ static void warn_of_exclusions(const struct ls_model *model)
     }
 }
 
+// As in frameworks where a loop computes the loss itself, penalties are a part of it.
+static void warn_of_penalties(const struct ls_model *model, const struct ls_graph *graph)
+{
+    for (uint32_t i = 0; model->loss.kind == LS_LOSS_NONE && i < graph->parameter_count; i++)
+        if (graph->parameters[i]->l1 > 0 || graph->parameters[i]->l2 > 0) {
+            ls_warn(model->source,
+                    "the model is compiled with loss none, so the regularizer of '%s' adds nothing "
+                    "to the loss that the program computes",
+                    graph->parameters[i]->name);
+            return;
+        }
+}
+
+enum ls_status ls_model_check_has_loss(const struct ls_model *model, const char *scope)
+{
+    if (model->loss.kind != LS_LOSS_NONE)
+        return LS_OK;
+    ls_error(scope,
+             "model '%s' is compiled with loss none: the step function of a custom loop computes "
+             "it (ls_strategy_run); name a loss to fit or evaluate it",
+             model->source);
+    return LS_USAGE;
+}
+
 enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_options *options)
 {
     struct ls_compile_options all = options ? *options : (struct ls_compile_options){0};
@@ -396,8 +424,11 @@ enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_
         status = parsed.schedule ? LS_OK : LS_OUT_OF_MEMORY;
     }
     ls_compile_config_finish(&file);
+    const bool kept = model->keeps_outputs;
+    model->keeps_outputs = all.keep_outputs;
     if (!status)
         status = build_for_training(model, &parsed.loss, &parsed.metrics, &graph);
+    model->keeps_outputs = status ? kept : model->keeps_outputs;
     if (!status)
         status = ls_model_take(model, LS_TAKE_WEIGHTS);
     enum ls_status closed = status ? LS_OK : ls_session_close(model);
@@ -425,6 +456,7 @@ enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_
     model->metrics = parsed.metrics;
     model->compiled = true;
     warn_of_exclusions(model);
+    warn_of_penalties(model, graph);
     return LS_OK;
 }
 

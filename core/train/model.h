@@ -39,6 +39,7 @@ struct ls_model {
     struct ls_optimizer optimizer;
     char *schedule; // of the learning rate, as text; NULL: none
     struct ls_loss loss;
+    bool keeps_outputs; // of any pass: step functions read them
     struct ls_metric_set metrics;
     // By parameter of the graph, plain layout. NULL: the first values, which the seed gives again.
     float **weights;
@@ -115,6 +116,8 @@ LS_STATUS ls_model_check_idle(const struct ls_model *model, const char *call);
 LS_STATUS ls_model_check_refused(const struct ls_model *model, const char *scope);
 // The same, and LS_USAGE when it is not compiled.
 LS_STATUS ls_model_check_usable(const struct ls_model *model, const char *scope);
+// LS_USAGE (logged) when the program computes the loss itself, in step functions.
+LS_STATUS ls_model_check_has_loss(const struct ls_model *model, const char *scope);
 // LS_BAD_INPUT (logged) when the model has several outputs.
 LS_STATUS ls_model_check_outputs(const struct ls_model *model);
 // LS_BAD_INPUT (logged) when a fit would change nothing: all layers are frozen.

@@ -33,10 +33,12 @@ static void choose_fields(const struct ls_session *session, uint32_t replica,
                 out->left_out |= 1u << i;
             break;
         case LS_FIELD_TARGET:
-            if (graph->label && !session->need.prediction_examples)
-                out->dtypes[i] = graph->label->dtype;
-            else
+            // Where the program computes the loss it gets them as they are.
+            if (session->need.prediction_examples ||
+                (!graph->label && session->model->loss.kind != LS_LOSS_NONE))
                 out->left_out |= 1u << i;
+            else
+                out->dtypes[i] = graph->label ? graph->label->dtype : 0;
             break;
         case LS_FIELD_WEIGHT:
             out->dtypes[i] = LS_F32;

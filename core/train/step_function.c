@@ -214,17 +214,108 @@ enum ls_status ls_context_loss(struct ls_replica_context *replica, double *sum, 
     enum ls_status status = need_forward(replica, "ls_context_loss");
     if (status)
         return status;
-    if (!replica->dataset->evaluates &&
+    if (!replica->dataset->evaluates && replica->dataset->model->graph->sums &&
         !ls_device_blocking(ls_replica_device(replica_of(replica)))) {
         status = ls_replica_read_step_stats(replica_of(replica), found);
         for (uint32_t i = 0; !status && i < LS_SUMS; i++)
             replica->sums[i] = (double)found[i];
     }
+    if (!status && !replica->dataset->model->graph->sums && !replica->has_loss)
+        return refuse(replica, "ls_context_loss",
+                      "the model is compiled with loss none, and ls_context_set_loss has not said "
+                      "it");
     if (sum)
         *sum = replica->sums[LS_SUMS_LOSS];
     if (examples)
         *examples = replica->sums[LS_SUMS_EXAMPLES];
     return fail(replica, status);
+}
+
+// ---- A loss of the step function's own ----
+
+enum ls_status ls_context_output(struct ls_replica_context *replica, struct ls_array *out)
+{
+    const struct ls_distributed *dataset = replica->dataset;
+    const struct ls_graph *graph = dataset->model->graph;
+    const uint64_t count = replica->batch.count,
+                   bytes = count * ls_shape_elements(&graph->outputs[0]->shape, 1) * sizeof(float);
+    const struct ls_replica *own = replica_of(replica);
+    struct ls_memory memory = {NULL, 0};
+    enum ls_status status = need_forward(replica, "ls_context_output");
+    if (status)
+        return status;
+    if (graph->sums && !graph->keeps_outputs)
+        return refuse(replica, "ls_context_output",
+                      "outputs of a model with a loss are not kept; compile it with keep_outputs");
+    if (count)
+        status = ls_replica_output(
+            own, count, dataset->evaluates ? LS_PURPOSE_EVALUATE : LS_PURPOSE_TRAIN, &memory);
+    const void *values = count ? ls_address(memory) : NULL;
+    if (!status && count && !ls_device_in_host_memory(ls_replica_device(own))) {
+        if (count > replica->output_room) {
+            free(replica->outputs);
+            replica->outputs = malloc(bytes);
+            replica->output_room = replica->outputs ? count : 0;
+        }
+        status = replica->outputs
+                     ? ls_device_copy(ls_replica_device(own), ls_host_memory(replica->outputs),
+                                      memory, bytes, NULL)
+                     : LS_OUT_OF_MEMORY;
+        values = replica->outputs;
+    }
+    if (!status)
+        describe(&graph->outputs[0]->shape, LS_F32, count, values, out);
+    return fail(replica, status);
+}
+
+static enum ls_status need_own_loss(struct ls_replica_context *replica, const char *call)
+{
+    const enum ls_status status = need_forward(replica, call);
+    if (status)
+        return status;
+    if (replica->dataset->model->graph->sums)
+        return refuse(
+            replica, call,
+            "the model has the loss that ls_compile was given; compile it with loss none");
+    return LS_OK;
+}
+
+enum ls_status ls_context_output_gradient(struct ls_replica_context *replica, float **out)
+{
+    const enum ls_status status = need_own_loss(replica, "ls_context_output_gradient");
+    if (status)
+        return status;
+    if (replica->dataset->evaluates)
+        return refuse(replica, "ls_context_output_gradient",
+                      "the data is distributed for evaluation, which has no gradients");
+    replica->has_gradient = true;
+    *out = ls_replica_output_gradient(replica_of(replica));
+    return LS_OK;
+}
+
+enum ls_status ls_context_set_loss(struct ls_replica_context *replica, double sum)
+{
+    const enum ls_status status = need_own_loss(replica, "ls_context_set_loss");
+    if (status)
+        return status;
+    replica->has_loss = true;
+    replica->sums[LS_SUMS_LOSS] = sum;
+    replica->sums[LS_SUMS_EXAMPLES] = (double)replica->batch.count;
+    return LS_OK;
+}
+
+static enum ls_status give_loss(struct ls_replica_context *replica)
+{
+    float sums[LS_SUMS];
+    if (replica->dataset->model->graph->sums || !replica->batch.count)
+        return LS_OK;
+    if (!replica->has_loss || !replica->has_gradient)
+        return refuse(replica, "ls_context_gradients",
+                      "the model is compiled with loss none; call %s first",
+                      replica->has_loss ? "ls_context_output_gradient" : "ls_context_set_loss");
+    for (uint32_t i = 0; i < LS_SUMS; i++)
+        sums[i] = (float)replica->sums[i];
+    return ls_replica_give_loss(replica_of(replica), replica->batch.count, sums);
 }
 
 enum ls_status ls_context_update_metrics(struct ls_replica_context *replica)
@@ -246,7 +337,7 @@ enum ls_status ls_context_update_metrics(struct ls_replica_context *replica)
 enum ls_status ls_context_gradients(struct ls_replica_context *replica)
 {
     const struct ls_session *session = replica->dataset->model->session;
-    const enum ls_status status = begin(replica, "ls_context_gradients");
+    enum ls_status status = begin(replica, "ls_context_gradients");
     if (status)
         return status;
     if (replica->dataset->evaluates)
@@ -257,6 +348,9 @@ enum ls_status ls_context_gradients(struct ls_replica_context *replica)
         return refuse(replica, "ls_context_gradients",
                       replica->part == LS_PART_NONE ? "call ls_context_forward first"
                                                     : "the step has its gradients already");
+    status = fail(replica, give_loss(replica));
+    if (status)
+        return status;
     replica->part = LS_PART_GRADIENTS;
     replica->forwarded = false;
     return fail(replica, ls_driver_backward(session->driver, replica->index));

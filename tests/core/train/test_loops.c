@@ -402,6 +402,150 @@ START_TEST(a_broadcast_makes_replicas_equal)
 }
 END_TEST
 
+// ---- A loss of the program's own ----
+
+// Softmax cross-entropy of the logits, written by hand.
+static enum ls_status own_loss_step(struct ls_replica_context *replica, void *context)
+{
+    struct ls_array outputs, labels;
+    float *gradient = NULL;
+    double sum = 0;
+    (void)context;
+    enum ls_status status = ls_context_forward(replica);
+    if (!status)
+        status = ls_context_output(replica, &outputs);
+    if (!status)
+        status = ls_context_target(replica, &labels);
+    if (!status)
+        status = ls_context_output_gradient(replica, &gradient);
+    if (status)
+        return status;
+    ck_assert_str_eq(labels.dtype, "int32");
+    ck_assert_uint_eq(outputs.ndims, 2);
+    ck_assert_int_eq(outputs.dims[0], (int64_t)ls_context_examples(replica));
+    ck_assert_int_eq(outputs.dims[1], 10);
+    for (int64_t i = 0; i < outputs.dims[0]; i++) {
+        const float *logits = (const float *)outputs.values + i * 10;
+        const int32_t label = ((const int32_t *)labels.values)[i];
+        double all = 0;
+        for (int k = 0; k < 10; k++)
+            all += exp((double)logits[k]);
+        sum += log(all) - (double)logits[label];
+        for (int k = 0; k < 10; k++)
+            gradient[i * 10 + k] = (float)((exp((double)logits[k]) / all - (k == label)) /
+                                           (double)ls_context_global_examples(replica));
+    }
+    status = ls_context_set_loss(replica, sum);
+    if (!status)
+        status = ls_context_update_metrics(replica);
+    if (!status)
+        status = ls_context_gradients(replica);
+    return status ? status : ls_context_apply(replica);
+}
+
+#define LOSS_TOLERANCE 1e-6 // relative: float32 sums of other roundings, for 14 steps
+
+START_TEST(a_loss_by_the_program_is_as_the_compiled_one)
+{
+    static const struct setting some[] = {
+        {"one-device", 1}, {"ring", 3}, {"central-storage", 2}, {"parameter-server:mode=sync", 2}};
+    struct ls_run *many = run_of(some[_i].strategy, some[_i].replicas);
+    struct ls_model *fitted = model_of(many, "sgd:learning_rate=0.05");
+    struct ls_model *looped = model_of(many, "sgd:learning_rate=0.05");
+    struct ls_metrics step;
+    size_t count, done = 0;
+    OK(ls_compile(looped, &(struct ls_compile_options){.optimizer = "sgd:learning_rate=0.05",
+                                                       .loss = "none"}));
+    OK(ls_fit(fitted, train, &(struct ls_fit_options){.epochs = EPOCHS, .batch = 8}));
+    const float *expected = ls_fit_losses(fitted, &count);
+    struct ls_distributed *dataset = distribute(looped, train);
+    for (int epoch = 0; epoch < EPOCHS; epoch++)
+        while (ls_distributed_next(dataset)) {
+            OK(ls_strategy_run(dataset, own_loss_step, NULL));
+            ls_strategy_metrics(dataset, &step, NULL);
+            ck_assert_uint_eq(step.count, 1);
+            ck_assert_double_eq_tol(ls_metric_value(&step, "loss"), (double)expected[done],
+                                    LOSS_TOLERANCE * (double)expected[done]);
+            done++;
+        }
+    ck_assert_uint_eq(done, STEPS);
+    ck_assert_double_le(weight_difference(fitted, looped), 1e-6);
+    ls_distributed_close(dataset);
+    ls_model_close(fitted);
+    ls_model_close(looped);
+    ls_run_close(many);
+}
+END_TEST
+
+static float outputs_seen[50 * 10];
+
+static enum ls_status keeps_outputs(struct ls_replica_context *replica, void *context)
+{
+    struct ls_array outputs;
+    uint64_t *first = context;
+    enum ls_status status = ls_context_forward(replica);
+    if (!status)
+        status = ls_context_output(replica, &outputs);
+    if (!status)
+        memcpy(outputs_seen + *first * 10, outputs.values,
+               (size_t)outputs.dims[0] * 10 * sizeof(float));
+    *first += ls_context_examples(replica);
+    return status;
+}
+
+START_TEST(outputs_of_a_model_with_a_loss_are_read_where_they_are_kept)
+{
+    struct ls_model *model = model_of(run, "sgd");
+    const struct ls_distribute_options options = {.batch = 8, .evaluation = 1};
+    struct ls_distributed *dataset = NULL;
+    float predicted[50 * 10];
+    uint64_t first = 0;
+    OK(ls_distribute_dataset(model, train, &options, &dataset));
+    expect_error(ls_strategy_run(dataset, keeps_outputs, &first), LS_USAGE,
+                 "compile it with keep_outputs");
+    ls_distributed_close(dataset);
+    OK(ls_compile(model, &(struct ls_compile_options){.optimizer = "sgd", .keep_outputs = 1}));
+    OK(ls_predict(model, train, 8, predicted));
+    OK(ls_distribute_dataset(model, train, &options, &dataset));
+    for (first = 0; ls_distributed_next(dataset);)
+        OK(ls_strategy_run(dataset, keeps_outputs, &first));
+    ck_assert_uint_eq(first, 50);
+    ck_assert_mem_eq(outputs_seen, predicted, sizeof(predicted));
+    ls_distributed_close(dataset);
+    ls_model_close(model);
+}
+END_TEST
+
+static enum ls_status forgets_the_loss(struct ls_replica_context *replica, void *context)
+{
+    float *gradient;
+    (void)context;
+    enum ls_status status = ls_context_forward(replica);
+    if (!status)
+        status = ls_context_output_gradient(replica, &gradient);
+    return status ? status : ls_context_gradients(replica);
+}
+
+START_TEST(a_loss_that_nobody_computes_is_refused)
+{
+    struct ls_model *model = model_of(run, "sgd");
+    struct ls_scores scores;
+    struct ls_distributed *dataset = distribute(model, train);
+    expect_error(ls_strategy_run(dataset, own_loss_step, NULL), LS_USAGE, "keep_outputs");
+    expect_error(ls_strategy_run(dataset, forgets_the_loss, NULL), LS_USAGE,
+                 "compile it with loss none");
+    OK(ls_compile(model, &(struct ls_compile_options){.optimizer = "sgd", .loss = "none"}));
+    expect_error(ls_strategy_run(dataset, forgets_the_loss, NULL), LS_USAGE,
+                 "call ls_context_set_loss first");
+    ls_distributed_close(dataset);
+    expect_error(ls_fit(model, train, NULL), LS_USAGE, "compiled with loss none");
+    expect_error(ls_evaluate(model, train, 8, &scores), LS_USAGE, "compiled with loss none");
+    expect_error(ls_compile(model, &(struct ls_compile_options){.loss = "none", .metrics = "auc"}),
+                 LS_USAGE, "use metrics none");
+    ls_model_close(model);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("core/train/loops");
@@ -417,6 +561,9 @@ int main(void)
     tcase_add_test(tests, a_loss_that_is_not_finite_leaves_the_step_before);
     tcase_add_test(tests, values_are_reduced_in_the_order_of_ranks);
     tcase_add_test(tests, a_broadcast_makes_replicas_equal);
+    tcase_add_loop_test(tests, a_loss_by_the_program_is_as_the_compiled_one, 0, 4);
+    tcase_add_test(tests, outputs_of_a_model_with_a_loss_are_read_where_they_are_kept);
+    tcase_add_test(tests, a_loss_that_nobody_computes_is_refused);
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);
 }
