@@ -39,6 +39,7 @@
 
 #include "core/attributes.h"
 #include "core/plugin/callback.h"
+#include "core/plugin/optimizer.h"
 #include "core/plugin/status.h"
 #include "layers.h"
 
@@ -332,6 +333,9 @@ struct ls_compile_options {
     // said here.
     // Names and options are Keras's; docs/models.md lists them.
     const char *optimizer; // "adamw:weight_decay=0.01,global_clipnorm=1"; NULL: adam
+    // One of the program's own, instead of `optimizer` (core/plugin/optimizer.h); NULL: none. On
+    // devices that compute in host memory (LS_UNAVAILABLE elsewhere).
+    const struct ls_own_optimizer *own_optimizer;
     // "huber:delta=2"; NULL: by the model's last layer. "none": step functions of a custom loop
     // compute it (ls_context_set_loss), and there are no other metrics.
     const char *loss;
@@ -630,6 +634,10 @@ LS_API void ls_strategy_reset_metrics(struct ls_distributed *dataset);
 // replicas hold it. They have equal ones at all times, unless a plugin or an update function of the
 // program's own (ls_own_optimizer) made them differ. LS_USAGE for a rank that does not exist.
 LS_CALL ls_broadcast_variables(struct ls_model *model, uint32_t root);
+
+// Compares the variables of all replicas, bit for bit: LS_FAILED, with ranks and hashes, when they
+// differ. Then the model is what the host last had, and is refused until ls_compile.
+LS_CALL ls_check_replicas(struct ls_model *model);
 
 // ---- In a step function ----
 //

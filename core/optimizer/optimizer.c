@@ -399,3 +399,25 @@ enum ls_status ls_learning_rate_scale(const char *rule, uint32_t world, double *
     }
     return LS_OK;
 }
+
+enum ls_status ls_optimizer_take_own(const struct ls_own_optimizer *own, struct ls_optimizer *out)
+{
+    const double rate = own->learning_rate != 0 ? own->learning_rate : 0.001;
+    if (!own->update || own->state_count > LS_OWN_STATES) {
+        ls_error("own_optimizer", "%s; expected a function and at most %d states",
+                 own->update ? "too many states" : "there is no update function", LS_OWN_STATES);
+        return LS_USAGE;
+    }
+    const enum ls_status status = ls_learning_rate_check(rate);
+    if (status)
+        return status;
+    *out = (struct ls_optimizer){.name = own->name ? own->name : "own",
+                                 .op = LS_OP_SGD_UPDATE,
+                                 .own_states = own->state_count,
+                                 .state_count = own->state_count,
+                                 .learning_rate = rate,
+                                 .rate_factor = 1,
+                                 .own = *own};
+    memcpy(out->initial, own->initial, own->state_count * sizeof(*own->initial));
+    return LS_OK;
+}

@@ -8,6 +8,7 @@
 #include "core/optimizer/loss_scale.h"
 #include "core/optimizer/schedule.h"
 #include "core/plugin/device.h"
+#include "core/plugin/optimizer.h"
 
 #define LS_OPTIMIZER_STATES 4 // at most
 #define LS_OPTIMIZER_OPTIONS 16
@@ -37,6 +38,8 @@ struct ls_optimizer {
     float average_momentum;
     uint32_t average_overwrites; // every so many updates; 0: never
     struct ls_loss_scale loss_scale;
+    // What the program updates trained variables with, instead of `op`; `update` NULL: nothing.
+    struct ls_own_optimizer own;
     // Parts of names with colons between them: variables with one of these have no weight decay.
     char excluded[LS_OPTIMIZER_EXCLUDED];
     // Its options beside the learning rate, by their Keras names.
@@ -72,6 +75,9 @@ bool ls_optimizer_decays(const struct ls_optimizer *optimizer, const char *varia
 // Unknown names and options (the message suggests the nearest) and values out of range are
 // LS_USAGE.
 LS_STATUS ls_optimizer_parse(const char *text, struct ls_optimizer *out);
+
+// An optimizer of the program's own. LS_USAGE, logged: without a function, or with too many states.
+LS_STATUS ls_optimizer_take_own(const struct ls_own_optimizer *own, struct ls_optimizer *out);
 
 // Checks that devices can use the rate: finite and not negative, as a float32. LS_USAGE, logged.
 LS_STATUS ls_learning_rate_check(double rate);

@@ -3,6 +3,7 @@
 #include "core/replica/updater.h"
 
 #include "core/base/inside.h"
+#include "core/base/log.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,9 @@ struct place {
 };
 
 struct step {
-    struct ls_kernel *kernel;
+    struct ls_kernel *kernel; // NULL: the program's own function updates a variable
+    const struct ls_parameter_place *variable;
+    uint64_t first, elements; // of the variable
     struct place arguments[MOST_ARGUMENTS];
     uint32_t count;
     bool measures; // part of ls_updater_measure
@@ -26,6 +29,7 @@ struct step {
 
 struct ls_updater {
     struct ls_virtual_device *device;
+    struct ls_own_optimizer own; // of the steps without a kernel
     struct step *steps;
     uint32_t count, room;
     uint64_t scratch_bytes;
@@ -151,22 +155,30 @@ static struct place at(const struct making *making, enum base base, const struct
     return (struct place){base, (run->first - making->options->first) * sizeof(float)};
 }
 
+static enum ls_status make_room(struct ls_updater *updater)
+{
+    if (updater->count < updater->room)
+        return LS_OK;
+    const uint32_t room = updater->room ? 2 * updater->room : 8;
+    struct step *grown = realloc(updater->steps, room * sizeof(*grown));
+    if (!grown)
+        return LS_OUT_OF_MEMORY;
+    updater->steps = grown;
+    updater->room = room;
+    return LS_OK;
+}
+
 static enum ls_status add(struct making *making, const struct ls_range_operation *operation,
                           const struct place *arguments, bool measures)
 {
     const struct ls_op_attributes none = {0};
     struct ls_updater *updater = making->updater;
     struct ls_kernel_answer answer;
-    if (updater->count == updater->room) {
-        const uint32_t room = updater->room ? 2 * updater->room : 8;
-        struct step *grown = realloc(updater->steps, room * sizeof(*grown));
-        if (!grown)
-            return LS_OUT_OF_MEMORY;
-        updater->steps = grown;
-        updater->room = room;
-    }
-    const enum ls_status status = ls_device_prepare_range(
-        making->options->device, making->options->about, operation, &answer);
+    enum ls_status status = make_room(updater);
+    if (status)
+        return status;
+    status = ls_device_prepare_range(making->options->device, making->options->about, operation,
+                                     &answer);
     if (status == LS_UNSUPPORTED)
         *making->missing = ls_operation_label(
             operation->op, operation->attributes ? operation->attributes : &none);
@@ -280,9 +292,41 @@ static enum ls_status add_lamb(struct making *making, const struct run *run)
     return status;
 }
 
+// A call for each variable of a run.
+static enum ls_status add_own(struct making *making, const struct run *run)
+{
+    const struct ls_parameter_plan *plan = making->options->plan;
+    struct ls_updater *updater = making->updater;
+    for (uint64_t first = run->first, end = run->first + run->count; first < end;) {
+        const struct run part = part_at(plan, first, end);
+        const struct ls_parameter_place *variable = &plan->places[place_at(plan, first)];
+        const uint64_t begin = first - variable->offset / sizeof(float);
+        const uint64_t all = variable->bytes / sizeof(float);
+        const enum ls_status status = make_room(updater);
+        if (status)
+            return status;
+        const uint64_t left = begin < all ? all - begin : 0; // the rest is padding
+        if (left) {
+            struct step *step = &updater->steps[updater->count++];
+            *step = (struct step){.variable = variable,
+                                  .first = begin,
+                                  .elements = part.count < left ? part.count : left,
+                                  .count = 2 + LS_OWN_STATES};
+            step->arguments[0] = at(making, GRADIENTS, &part);
+            step->arguments[1] = at(making, PARAMETERS, &part);
+            for (uint32_t i = 0; i < LS_OWN_STATES; i++)
+                step->arguments[2 + i] = at(making, STATES + i, &part);
+        }
+        first += part.count;
+    }
+    return LS_OK;
+}
+
 static enum ls_status add_update(struct making *making, const struct run *run)
 {
     const struct ls_optimizer *optimizer = making->options->optimizer;
+    if (run->trained && optimizer->own.update)
+        return add_own(making, run);
     const bool lamb = run->op == LS_OP_LAMB_DIRECTION;
     const uint32_t states = run->trained ? optimizer->own_states : 0;
     struct place arguments[MOST_ARGUMENTS];
@@ -345,6 +389,15 @@ enum ls_status ls_updater_create(const struct ls_updater_options *options, const
     if (!updater)
         return LS_OUT_OF_MEMORY;
     updater->device = options->device;
+    updater->own = options->optimizer->own;
+    if (updater->own.update && !ls_device_in_host_memory(options->device)) {
+        ls_error("own_optimizer",
+                 "'%s' updates variables in host memory, and this device has its "
+                 "own; use --device=cpu, or an optimizer by name",
+                 options->optimizer->name);
+        free(updater);
+        return LS_UNAVAILABLE;
+    }
     struct making making = {options, updater, missing, options->first_measure};
     enum ls_status status = LS_OK;
     for (uint64_t first = options->first; !status && first < options->end;) {
@@ -364,7 +417,8 @@ void ls_updater_destroy(struct ls_updater *updater)
     if (!updater)
         return;
     for (uint32_t i = 0; i < updater->count; i++)
-        ls_device_release_kernel(updater->device, updater->steps[i].kernel);
+        if (updater->steps[i].kernel)
+            ls_device_release_kernel(updater->device, updater->steps[i].kernel);
     free(updater->steps);
     free(updater);
 }
@@ -375,6 +429,27 @@ uint64_t ls_updater_scratch_bytes(const struct ls_updater *updater)
 }
 
 // ---- Running ----
+
+static enum ls_status run_own(const struct ls_updater *updater, const struct step *step,
+                              const struct ls_memory *arguments, struct ls_memory at_record)
+{
+    const struct ls_step_record *record = ls_address(at_record);
+    struct ls_update_range range = {.variable = step->variable->parameter->name,
+                                    .first = step->first,
+                                    .count = step->elements,
+                                    .gradients = ls_address(arguments[0]),
+                                    .parameters = ls_address(arguments[1]),
+                                    .update = record->update,
+                                    .learning_rate = record->learning_rate};
+    for (uint32_t i = 0; i < updater->own.state_count; i++)
+        range.states[i] = ls_address(arguments[2 + i]);
+    const enum ls_status status = updater->own.update(updater->own.context, &range);
+    if (!status)
+        return LS_OK;
+    ls_error("own_optimizer", "the update function answered '%s' (status %d) for '%s'",
+             ls_status_text(status), (int)status, range.variable);
+    return status == LS_ABORTED || status == LS_INTERRUPTED ? LS_FAILED : status;
+}
 
 static enum ls_status run_steps(const struct ls_updater *updater,
                                 const struct ls_updater_memory *memory, bool measures)
@@ -393,6 +468,10 @@ static enum ls_status run_steps(const struct ls_updater *updater,
             continue;
         for (uint32_t k = 0; k < step->count; k++)
             arguments[k] = ls_memory_at(bases[step->arguments[k].base], step->arguments[k].offset);
+        if (!step->kernel) {
+            status = run_own(updater, step, arguments, memory->record);
+            continue;
+        }
         const struct ls_launch launch = {.struct_size = sizeof(launch),
                                          .argument_count = step->count,
                                          .arguments = arguments,

@@ -233,6 +233,15 @@ enum ls_status ls_strategy_run(struct ls_distributed *dataset,
     return end(&call, ls_run_step_function(dataset, function, context));
 }
 
+enum ls_status ls_check_replicas(struct ls_model *model)
+{
+    const enum ls_status idle = ls_model_check_idle(model, "ls_check_replicas");
+    if (idle)
+        return idle;
+    const struct call call = begin("comparing the replicas", model->run);
+    return end(&call, ls_compare_replicas(model));
+}
+
 enum ls_status ls_broadcast_variables(struct ls_model *model, uint32_t root)
 {
     const enum ls_status idle = ls_model_check_idle(model, "ls_broadcast_variables");

@@ -31,7 +31,8 @@ static void log_parts(const char *source, const struct ls_compile_config *config
 enum ls_status ls_compile_fill(const char *source, const json_t *model, struct ls_own_parts *own,
                                struct ls_compile_options *options, struct ls_compile_config *out)
 {
-    const uint32_t parts = (options->optimizer ? 0 : LS_COMPILE_OPTIMIZER) |
+    const bool optimizer = options->optimizer || options->own_optimizer;
+    const uint32_t parts = (optimizer ? 0 : LS_COMPILE_OPTIMIZER) |
                            (options->loss ? 0 : LS_COMPILE_LOSS) |
                            (options->metrics ? 0 : LS_COMPILE_METRICS);
     const enum ls_status status = ls_model_compile_config(source, model, parts, own, out);

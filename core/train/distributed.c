@@ -293,9 +293,8 @@ static void note_step(struct ls_distributed *dataset)
 
 // After a loss that is not finite replicas and stores have what the steps before made of them; after anything else nobody
 // knows, and the model is what the host has.
-static void conclude_broken(struct ls_distributed *dataset)
+static void conclude_broken(struct ls_model *model)
 {
-    struct ls_model *model = dataset->model;
     struct ls_session *session = model->session;
     const uint64_t steps = model->steps_done;
     if (ls_session_explain(session)) {
@@ -344,7 +343,7 @@ enum ls_status ls_run_step_function(struct ls_distributed *dataset,
     if (status) {
         // Explaining reads the examples once more; then the stream, whose readers were woken, is of no use.
         if (model->session->broken)
-            conclude_broken(dataset);
+            conclude_broken(model);
         close_stream(dataset);
         return status;
     }
@@ -493,5 +492,22 @@ enum ls_status ls_broadcast_model(struct ls_model *model, uint32_t root)
         const enum ls_status closed = ls_session_close(model);
         return status ? status : closed;
     }
+    return status;
+}
+
+// ---- Whether replicas agree ----
+
+enum ls_status ls_compare_replicas(struct ls_model *model)
+{
+    uint64_t *hashes;
+    if (!model->session) // they begin with the same values
+        return LS_OK;
+    enum ls_status status = ls_session_give_assigned(model->session);
+    hashes = calloc(ls_cluster_world(model->session->cluster), sizeof(*hashes));
+    if (!status)
+        status = hashes ? ls_session_hashes(model->session, hashes) : LS_OUT_OF_MEMORY;
+    free(hashes);
+    if (model->session->broken)
+        conclude_broken(model);
     return status;
 }

@@ -60,7 +60,8 @@ LS_STATUS ls_run_step_function(struct ls_distributed *dataset,
                                enum ls_status (*function)(struct ls_replica_context *replica,
                                                           void *context),
                                void *context);
-// As ls_broadcast_variables.
+// As ls_check_replicas and ls_broadcast_variables.
+LS_STATUS ls_compare_replicas(struct ls_model *model);
 LS_STATUS ls_broadcast_model(struct ls_model *model, uint32_t root);
 
 #endif

@@ -220,7 +220,14 @@ static enum ls_status parse_options(const struct ls_model *model,
 {
     double scale = 1;
     enum ls_status status =
-        ls_optimizer_parse(options->optimizer ? options->optimizer : "adam", &out->optimizer);
+        options->own_optimizer
+            ? ls_optimizer_take_own(options->own_optimizer, &out->optimizer)
+            : ls_optimizer_parse(options->optimizer ? options->optimizer : "adam", &out->optimizer);
+    if (!status && options->own_optimizer && options->optimizer) {
+        ls_error("own_optimizer", "it is given with optimizer '%s'; expected one of them",
+                 options->optimizer);
+        status = LS_USAGE;
+    }
     if (!status && options->lr_scaling)
         status = ls_learning_rate_scale(options->lr_scaling, ls_cluster_world(model->run->cluster),
                                         &scale);

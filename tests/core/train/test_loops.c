@@ -546,6 +546,125 @@ START_TEST(a_loss_that_nobody_computes_is_refused)
 }
 END_TEST
 
+// ---- An optimizer of the program's own ----
+
+static atomic_uint own_updates;
+
+// SGD as the reference device computes it.
+static enum ls_status own_sgd(void *context, const struct ls_update_range *range)
+{
+    (void)context;
+    own_updates++;
+    for (uint64_t i = 0; i < range->count; i++)
+        range->parameters[i] = (float)((double)range->parameters[i] -
+                                       (double)range->learning_rate * (double)range->gradients[i]);
+    return LS_OK;
+}
+
+// With a state, as Keras's momentum: v = 0.9 v - rate g, w += v.
+static enum ls_status own_momentum(void *context, const struct ls_update_range *range)
+{
+    float *velocity = range->states[0];
+    (void)context;
+    ck_assert_ptr_null(range->states[1]);
+    ck_assert_uint_ge(range->update, 1);
+    for (uint64_t i = 0; i < range->count; i++) {
+        const double v = (double)0.9f * (double)velocity[i] -
+                         (double)range->learning_rate * (double)range->gradients[i];
+        range->parameters[i] = (float)((double)range->parameters[i] + v);
+        velocity[i] = (float)v;
+    }
+    return LS_OK;
+}
+
+static struct ls_model *own_model(struct ls_run *many, const struct ls_own_optimizer *own)
+{
+    struct ls_model *model = model_of(many, "sgd");
+    OK(ls_compile(model, &(struct ls_compile_options){.own_optimizer = own}));
+    return model;
+}
+
+#define SOME 5
+
+START_TEST(an_optimizer_by_the_program_has_the_bits_of_ours)
+{
+    static const struct setting some[SOME] = {{"one-device", 1},
+                                              {"ring", 3},
+                                              {"central-storage", 2},
+                                              {"parameter-server:mode=sync,servers=2", 2},
+                                              {"mirrored:collective=direct", 2}};
+    const bool momentum = _i >= SOME;
+    struct ls_run *many = run_of(some[_i % SOME].strategy, some[_i % SOME].replicas);
+    struct ls_model *fitted =
+        model_of(many, momentum ? "sgd:learning_rate=0.1,momentum=0.9" : "sgd:learning_rate=0.1");
+    struct ls_model *owned =
+        own_model(many, &(struct ls_own_optimizer){.name = "mine",
+                                                   .state_count = momentum,
+                                                   .learning_rate = 0.1,
+                                                   .update = momentum ? own_momentum : own_sgd});
+    OK(ls_fit(fitted, train, &(struct ls_fit_options){.epochs = EPOCHS, .batch = 8}));
+    struct ls_distributed *dataset = distribute(owned, train);
+    own_updates = 0;
+    for (int i = 0; i < STEPS / 2; i++)
+        OK(ls_strategy_run(dataset, train_step, NULL));
+    OK(ls_check_replicas(owned));
+    ls_distributed_close(dataset);
+    // And in ls_fit, which goes on.
+    OK(ls_fit(owned, train, &(struct ls_fit_options){.batch = 8}));
+    ck_assert_double_eq(weight_difference(fitted, owned), 0);
+    if (!momentum) // at least one call for each of the six variables
+        ck_assert_uint_ge(own_updates, 6 * STEPS);
+    ls_model_close(fitted);
+    ls_model_close(owned);
+    ls_run_close(many);
+}
+END_TEST
+
+// Where the replicas of it differ, they are found out.
+static enum ls_status differs(void *context, const struct ls_update_range *range)
+{
+    atomic_uint *calls = context;
+    range->parameters[0] += (float)atomic_fetch_add(calls, 1);
+    return LS_OK;
+}
+
+static enum ls_status fails(void *context, const struct ls_update_range *range)
+{
+    (void)context;
+    return range->update == 2 ? LS_BAD_INPUT : LS_OK;
+}
+
+START_TEST(an_optimizer_that_is_wrong_is_said)
+{
+    struct ls_run *two = run_of("ring", 2);
+    atomic_uint calls = 0;
+    struct ls_model *model =
+        own_model(two, &(struct ls_own_optimizer){.update = differs, .context = &calls});
+    struct ls_distributed *dataset = distribute(model, train);
+    OK(ls_strategy_run(dataset, train_step, NULL));
+    expect_error(ls_check_replicas(model), LS_FAILED, "replicas 0 and 1 have different parameters");
+    ls_distributed_close(dataset);
+    OK(ls_compile(model, &(struct ls_compile_options){
+                             .own_optimizer = &(struct ls_own_optimizer){.update = fails}}));
+    dataset = distribute(model, train);
+    OK(ls_strategy_run(dataset, train_step, NULL));
+    ck_assert_int_eq(ls_strategy_run(dataset, train_step, NULL), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(message, "the update function answered 'bad input'"));
+    ls_distributed_close(dataset);
+    forget_errors();
+    expect_error(ls_compile(model, &(struct ls_compile_options){.own_optimizer =
+                                                                    &(struct ls_own_optimizer){0}}),
+                 LS_USAGE, "there is no update function");
+    expect_error(ls_compile(model,
+                            &(struct ls_compile_options){
+                                .optimizer = "adam",
+                                .own_optimizer = &(struct ls_own_optimizer){.update = fails}}),
+                 LS_USAGE, "expected one of them");
+    ls_model_close(model);
+    ls_run_close(two);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("core/train/loops");
@@ -564,6 +683,8 @@ int main(void)
     tcase_add_loop_test(tests, a_loss_by_the_program_is_as_the_compiled_one, 0, 4);
     tcase_add_test(tests, outputs_of_a_model_with_a_loss_are_read_where_they_are_kept);
     tcase_add_test(tests, a_loss_that_nobody_computes_is_refused);
+    tcase_add_loop_test(tests, an_optimizer_by_the_program_has_the_bits_of_ours, 0, 2 * SOME);
+    tcase_add_test(tests, an_optimizer_that_is_wrong_is_said);
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);
 }
