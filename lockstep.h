@@ -149,6 +149,8 @@ LS_INLINE_CALL ls_run_open(const struct ls_run_options *options, struct ls_run *
 }
 LS_API void ls_run_close(struct ls_run *run); // after its models; takes NULL
 LS_API uint32_t ls_run_replicas(const struct ls_run *run); // how many there are, in all workers
+// 1: this process has rank 0, and saves what all of them have.
+LS_API uint32_t ls_run_is_chief(const struct ls_run *run);
 // Asks ls_fit, ls_evaluate or ls_predict, the one that runs or else the next one, to end after the current step
 // with LS_INTERRUPTED; calls after that one run as usual. Safe in a signal handler. [any thread]
 LS_API void ls_run_interrupt(struct ls_run *run);
@@ -689,6 +691,30 @@ LS_CALL ls_context_update_metrics(struct ls_replica_context *replica);
 LS_CALL ls_context_gradients(struct ls_replica_context *replica);
 // Ends the reduction and updates the variables as the strategy does. Waits for the other replicas.
 LS_CALL ls_context_apply(struct ls_replica_context *replica);
+// Both, as `optimizer.minimize`.
+LS_CALL ls_context_minimize(struct ls_replica_context *replica);
+
+// ---- A batch from memory ----
+
+// A batch of the program's own, as in ls_data_from_memory: its values are copied.
+struct ls_batch_arrays {
+    const struct ls_array *inputs;
+    uint32_t input_count;
+    const struct ls_array *target;
+    const struct ls_array *weights; // of the examples in the loss; NULL: all count once
+};
+// One step of training on the whole batch, shared out among the replicas. The order in which ls_fit
+// goes through its own data stays as it is. `out` (may be NULL): "loss" and the metrics of this
+// batch alone. LS_USAGE: fewer examples than replicas, or a strategy whose replicas do not wait for
+// each other. Failures of the step are as in ls_fit.
+LS_CALL ls_train_on_batch(struct ls_model *model, const struct ls_batch_arrays *batch,
+                          struct ls_metrics *out);
+// The same of an evaluation.
+LS_CALL ls_test_on_batch(struct ls_model *model, const struct ls_batch_arrays *batch,
+                         struct ls_metrics *out);
+// The model's output for each example, as ls_predict.
+LS_CALL ls_predict_on_batch(struct ls_model *model, const struct ls_array *inputs,
+                            uint32_t input_count, float *out);
 
 // ---- Communication without a model ----
 //

@@ -7,6 +7,7 @@
 #include "core/train/evaluate.h"
 #include "core/train/fit.h"
 #include "core/train/callback_plugins.h"
+#include "core/train/on_batch.h"
 #include "core/train/checkpoint_file.h"
 #include "core/train/listing.h"
 #include "core/train/sizes.h"
@@ -218,7 +219,7 @@ enum ls_status ls_distribute_dataset(struct ls_model *model, struct ls_data *dat
     if (idle)
         return idle;
     const struct call call = begin("distributing the data", model->run);
-    return end(&call, ls_open_distributed(model, data, options, out));
+    return end(&call, ls_open_distributed(model, data, options, false, out));
 }
 
 enum ls_status ls_strategy_run(struct ls_distributed *dataset,
@@ -231,6 +232,36 @@ enum ls_status ls_strategy_run(struct ls_distributed *dataset,
         return idle;
     const struct call call = begin("running the step function", dataset->model->run);
     return end(&call, ls_run_step_function(dataset, function, context));
+}
+
+enum ls_status ls_train_on_batch(struct ls_model *model, const struct ls_batch_arrays *batch,
+                                 struct ls_metrics *out)
+{
+    const enum ls_status idle = ls_model_check_idle(model, "ls_train_on_batch");
+    if (idle)
+        return idle;
+    const struct call call = begin("training on a batch", model->run);
+    return end(&call, ls_train_batch(model, batch, out));
+}
+
+enum ls_status ls_test_on_batch(struct ls_model *model, const struct ls_batch_arrays *batch,
+                                struct ls_metrics *out)
+{
+    const enum ls_status idle = ls_model_check_idle(model, "ls_test_on_batch");
+    if (idle)
+        return idle;
+    const struct call call = begin("testing on a batch", model->run);
+    return end(&call, ls_test_batch(model, batch, out));
+}
+
+enum ls_status ls_predict_on_batch(struct ls_model *model, const struct ls_array *inputs,
+                                   uint32_t input_count, float *out)
+{
+    const enum ls_status idle = ls_model_check_idle(model, "ls_predict_on_batch");
+    if (idle)
+        return idle;
+    const struct call call = begin("predicting a batch", model->run);
+    return end(&call, ls_predict_batch(model, inputs, input_count, out));
 }
 
 enum ls_status ls_check_replicas(struct ls_model *model)

@@ -82,7 +82,7 @@ static enum ls_status make_ready(struct ls_distributed *dataset)
 }
 
 enum ls_status ls_open_distributed(struct ls_model *model, struct ls_data *data,
-                                   const struct ls_distribute_options *options,
+                                   const struct ls_distribute_options *options, bool own_order,
                                    struct ls_distributed **out)
 {
     static const struct ls_distribute_options defaults;
@@ -110,7 +110,8 @@ enum ls_status ls_open_distributed(struct ls_model *model, struct ls_data *data,
     ls_data_byte_divisors(data, NULL, dataset->need.byte_divisors);
     status = ls_shuffle_parse(options->shuffle || !evaluates ? options->shuffle : "off",
                               &dataset->shuffle, &dataset->shuffle_buffer);
-    if (!status && !evaluates)
+    dataset->own_order = own_order;
+    if (!status && !evaluates && !own_order)
         dataset->order =
             ls_model_continue_order(model, data, dataset->shuffle, dataset->shuffle_buffer);
     dataset->count = ls_cluster_count(model->run->cluster);

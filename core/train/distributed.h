@@ -52,9 +52,10 @@ struct ls_distributed {
     _Atomic int32_t status; // of a step function that failed before anything was begun
 };
 
-// As ls_distribute_dataset and ls_strategy_run, but may fail without a message (calls.c).
+// As ls_distribute_dataset and ls_strategy_run, but may fail without a message (calls.c). `own_order`: the model's place in
+// the order of its examples stays as it is.
 LS_STATUS ls_open_distributed(struct ls_model *model, struct ls_data *data,
-                              const struct ls_distribute_options *options,
+                              const struct ls_distribute_options *options, bool own_order,
                               struct ls_distributed **out);
 LS_STATUS ls_run_step_function(struct ls_distributed *dataset,
                                enum ls_status (*function)(struct ls_replica_context *replica,

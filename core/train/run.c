@@ -250,6 +250,11 @@ uint32_t ls_run_replicas(const struct ls_run *run)
     return ls_cluster_world(run->cluster);
 }
 
+uint32_t ls_run_is_chief(const struct ls_run *run)
+{
+    return ls_cluster_first_rank(run->cluster) == 0;
+}
+
 void ls_run_interrupt(struct ls_run *run)
 {
     atomic_store(&run->interrupted, true);

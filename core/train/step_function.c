@@ -374,3 +374,9 @@ enum ls_status ls_context_apply(struct ls_replica_context *replica)
         replica->part = LS_PART_APPLIED;
     return fail(replica, status);
 }
+
+enum ls_status ls_context_minimize(struct ls_replica_context *replica)
+{
+    const enum ls_status status = ls_context_gradients(replica);
+    return status ? status : ls_context_apply(replica);
+}

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is installed: a program compiled with pkg-config alone, the command from anywhere, and both after a move."""
 import gzip
+import json
 import os
 import re
 import shlex
 import shutil
+import struct
 import subprocess
 
 from support import DONE, FIXTURES, KERAS_FILES, ProgramTest, main
@@ -93,7 +95,7 @@ class Installed(ProgramTest):
     def test_only_the_public_face_is_installed(self):
         headers = self.folder_of("include", "lockstep.h")
         found = {os.path.relpath(os.path.join(folder, name), headers) for folder, _, names in os.walk(headers) for name in names}
-        plugin = {f"core/plugin/{name}.h" for name in ("callback", "collective", "compose", "dataset", "device", "half", "layer", "loss", "metric", "monitor", "plugin", "status", "strategy", "transport")}
+        plugin = {f"core/plugin/{name}.h" for name in ("callback", "collective", "compose", "dataset", "device", "half", "layer", "loss", "metric", "monitor", "optimizer", "plugin", "status", "strategy", "transport")}
         self.assertEqual(found, {"lockstep.h", "layers.h", "core/attributes.h"} | plugin)
         models = self.folder_of("share", "cnn.json")
         self.assertEqual(set(os.listdir(models)), set(os.listdir(os.path.join(SOURCE, "models"))) - {"meson.build"})
@@ -165,6 +167,34 @@ class Examples(ProgramTest):
         for strategy in (("one-device", "1"), ("ring", "2")):
             error = re.fullmatch(r"mean error of 500 angles: (\d\.\d+) of a turn\n", self.example("own_dataset", *strategy).stdout)
             self.assertLess(float(error[1]), 0.05)
+
+    def test_custom_loop(self):
+        """Its losses are those of `lockstep train`, bit for bit: strategies, replicas, and a last batch that is smaller."""
+        with open(os.path.join(SOURCE, "examples", "custom_loop.c"), encoding="utf-8") as file:
+            self.assertLessEqual(len(file.readlines()), 60)
+        for strategy, replicas, model in (("mirrored", 1, "mlp"), ("ring", 2, "cnn"), ("direct", 3, "mlp"), ("central-storage", 2, "mlp"),
+                                          ("parameter-server:mode=sync", 3, "mlp")):
+            with self.subTest(strategy):
+                out = self.example("custom_loop", strategy, str(replicas), "synthetic:examples=400", "2", model).stdout
+                found = re.findall(r"^Epoch \d Step \d Loss (\S+) \((\S+)\)$", out, re.M)
+                self.lockstep("train", "--quiet", "--model=" + model, "--dataset=synthetic:examples=400", "--strategy=" + strategy,
+                              f"--replicas={replicas}", "--epochs=2", "--optimizer=sgd:learning_rate=0.001", "--validation=off",
+                              "--report=" + self.path("report.json"))
+                with open(self.path("report.json"), encoding="utf-8") as file:
+                    losses = json.load(file)["losses"]
+                self.assertGreater(len(losses), 3)
+                self.assertEqual([struct.pack("f", float(exact)) for _, exact in found], [struct.pack("f", loss) for loss in losses])
+                for rounded, exact in found:
+                    self.assertAlmostEqual(float(rounded), float(exact), delta=6e-5)
+        done = self.example("custom_loop", "parameter-server", "2", "synthetic:examples=400", "1", "mlp", expect=2)
+        self.assertIn("each replica makes its own steps", done.stderr)
+
+    def test_horovod_recipe(self):
+        done = self.example("horovod_recipe", "3", "synthetic:examples=400", "4", self.path("w.safetensors"))
+        self.assertIn("rank 2 of 3 on device 2\n", done.stderr)
+        self.assertIn("rank 0 of 3 on device 0 saves the checkpoint\n", done.stderr)
+        self.assertRegex(done.stdout, r"^3 workers, 4 steps: loss \d\.\d+, accuracy \d\.\d+, learning rate 0\.03\n$")
+        self.assertGreater(os.path.getsize(self.path("w.safetensors")), 4 * 100000)
 
     def test_weights(self):
         out = self.example("weights", self.path("w.safetensors"), SYNTHETIC).stdout

@@ -665,6 +665,73 @@ START_TEST(an_optimizer_that_is_wrong_is_said)
 }
 END_TEST
 
+// ---- Batches from memory ----
+
+// 12 examples of 4 x 4 pixels and their classes.
+static void fill_batch(float *pixels, int64_t *labels)
+{
+    for (int i = 0; i < 12 * 16; i++)
+        pixels[i] = (float)(i * 37 % 101) / 101.0f;
+    for (int i = 0; i < 12; i++)
+        labels[i] = i % 10;
+}
+
+START_TEST(a_batch_from_memory_is_a_step)
+{
+    static const struct setting some[] = {{"one-device", 1}, {"ring", 3}, {"central-storage", 2}};
+    float pixels[12 * 16], predicted[120], expected[120];
+    int64_t labels[12];
+    fill_batch(pixels, labels);
+    const struct ls_array x = {"float32", 4, {12, 4, 4, 1}, pixels};
+    const struct ls_array y = {"int64", 1, {12}, labels};
+    const struct ls_batch_arrays batch = {.inputs = &x, .input_count = 1, .target = &y};
+    struct ls_run *many = run_of(some[_i].strategy, some[_i].replicas);
+    struct ls_model *fitted = model_of(many, "adam"), *batched = model_of(many, "adam");
+    struct ls_data *data = NULL;
+    struct ls_metrics metrics;
+    struct ls_scores scores;
+    size_t count;
+    OK(ls_data_from_memory(&x, 1, &y, &data));
+    OK(ls_fit(fitted, data, &(struct ls_fit_options){.epochs = 3, .batch = 12, .shuffle = "off"}));
+    const float *fit = ls_fit_losses(fitted, &count);
+    for (int i = 0; i < 3; i++) {
+        OK(ls_train_on_batch(batched, &batch, &metrics));
+        const float loss = (float)ls_metric_value(&metrics, "loss");
+        ck_assert_mem_eq(&loss, &fit[i], sizeof(loss));
+        ck_assert(isfinite(ls_metric_value(&metrics, "accuracy")));
+    }
+    ck_assert_double_eq(weight_difference(fitted, batched), 0);
+    ck_assert_uint_eq(batched->order.epochs, 0); // of its own data it has seen nothing
+    OK(ls_test_on_batch(batched, &batch, &metrics));
+    OK(ls_evaluate(fitted, data, 12, &scores));
+    ck_assert_double_eq(ls_metric_value(&metrics, "loss"),
+                        ls_metric_value(&scores.metrics, "loss"));
+    OK(ls_predict_on_batch(batched, &x, 1, predicted));
+    OK(ls_predict(fitted, data, 12, expected));
+    ck_assert_mem_eq(predicted, expected, sizeof(expected));
+    ls_data_close(data);
+    ls_model_close(fitted);
+    ls_model_close(batched);
+    ls_run_close(many);
+}
+END_TEST
+
+START_TEST(a_batch_that_does_not_fit_is_refused)
+{
+    float pixels[12 * 16];
+    int64_t labels[12];
+    fill_batch(pixels, labels);
+    const struct ls_array x = {"float32", 4, {12, 4, 4, 1}, pixels};
+    const struct ls_array few = {"int64", 1, {11}, labels};
+    struct ls_model *model = model_of(run, "sgd");
+    expect_error(ls_train_on_batch(model, &(struct ls_batch_arrays){&x, 1, &few, NULL}, NULL),
+                 LS_BAD_INPUT, "11 examples, but input 0 has 12");
+    expect_error(ls_train_on_batch(model, &(struct ls_batch_arrays){&x, 1, NULL, NULL}, NULL),
+                 LS_USAGE, "has no targets");
+    ls_model_close(model);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("core/train/loops");
@@ -685,6 +752,8 @@ int main(void)
     tcase_add_test(tests, a_loss_that_nobody_computes_is_refused);
     tcase_add_loop_test(tests, an_optimizer_by_the_program_has_the_bits_of_ours, 0, 2 * SOME);
     tcase_add_test(tests, an_optimizer_that_is_wrong_is_said);
+    tcase_add_loop_test(tests, a_batch_from_memory_is_a_step, 0, 3);
+    tcase_add_test(tests, a_batch_that_does_not_fit_is_refused);
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);
 }
