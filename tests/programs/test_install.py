@@ -52,7 +52,7 @@ class Installed(ProgramTest):
         flags = self.call("pkg-config", "--cflags", "--libs", "lockstep", PKG_CONFIG_PATH=os.path.join(self.lib, "pkgconfig")).stdout
         sanitize = [] if SANITIZE == "none" else ["-fsanitize=" + SANITIZE]
         self.call(*compiler, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-o", self.path(name), os.path.join(SOURCE, source),
-                  *shlex.split(flags), *sanitize)
+                  *shlex.split(flags), "-lm", *sanitize)
         return self.path(name)
 
     def train(self, *arguments):
@@ -91,6 +91,23 @@ class Installed(ProgramTest):
         done = self.call(self.compile("tests/programs/embed.cpp", CXX, "-std=c++17"), LD_LIBRARY_PATH=self.lib)
         self.assertRegex(done.stdout, r"^Lockstep [0-9.]+ from C\+\+: 3 steps\n$")
         self.assertEqual(done.stderr, "")
+
+    def test_the_programs_of_the_page_on_custom_loops(self):
+        with open(os.path.join(SOURCE, "docs", "custom-loops.md"), encoding="utf-8") as file:
+            programs = re.findall(r"^```c\n(.*?)^```$", file.read(), re.M | re.S)
+        printed = []
+        for i, program in enumerate(programs):
+            with open(self.path(f"program{i}.c"), "w", encoding="utf-8") as file:
+                file.write(program)
+            out = self.call(self.compile(self.path(f"program{i}.c"), *COMPILER, "-std=c11", "-pthread"), LD_LIBRARY_PATH=self.lib).stdout
+            printed.append(out)
+        self.assertEqual(len(printed), 3)
+        losses = [float(loss) for loss in re.findall(r"^epoch \d: loss (\S+)$", printed[0], re.M)]
+        self.assertEqual(len(losses), 5)
+        self.assertLess(losses[4], 0.9 * losses[0])
+        before, after = re.fullmatch(r"loss (\S+), after 16 steps (\S+)\n", printed[1]).groups()
+        self.assertLess(float(after), float(before))
+        self.assertEqual(printed[2], "mean of the ranks 1.5, the last has 30\n")
 
     def test_only_the_public_face_is_installed(self):
         headers = self.folder_of("include", "lockstep.h")
