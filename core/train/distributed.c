@@ -18,7 +18,7 @@ static enum ls_status check(struct ls_model *model, const struct ls_data *data, 
     if (!status)
         status = evaluates ? ls_model_check_data(model, data)
                            : ls_model_check_training_data(model, data);
-    return status;
+    return status || !ls_model_data_has_weights(data) ? status : ls_model_need_weighted(model);
 }
 
 // The graph is another one after ls_compile.
@@ -60,7 +60,12 @@ static enum ls_status make_ready(struct ls_distributed *dataset)
     struct ls_model *model = dataset->model;
     const struct ls_dataset *examples = NULL;
     dataset->need.position = dataset->evaluates ? 0 : dataset->order.position;
-    enum ls_status status = need_counts(dataset);
+    // Since the last run the model may have another loss, and what it compares labels with.
+    enum ls_status status = LS_OK;
+    if (!model->session || model->session->number != dataset->session)
+        status = check(model, dataset->data, dataset->evaluates);
+    if (!status)
+        status = need_counts(dataset);
     if (!status)
         status = ls_session_ready(model, &dataset->need);
     struct ls_session *session = model->session;
@@ -90,8 +95,6 @@ enum ls_status ls_open_distributed(struct ls_model *model, struct ls_data *data,
         options = &defaults;
     const bool evaluates = options->evaluation;
     enum ls_status status = check(model, data, evaluates);
-    if (!status && ls_model_data_has_weights(data))
-        status = ls_model_need_weighted(model);
     if (status)
         return status;
     struct ls_distributed *dataset = calloc(1, sizeof(*dataset));
@@ -288,6 +291,7 @@ static void note_step(struct ls_distributed *dataset)
     if (dataset->contexts[0].part != LS_PART_APPLIED)
         return;
     model->steps_done++;
+    model->session->unsynchronized = true;
     if (ls_optimizer_scales(&model->optimizer))
         model->scale = *ls_replica_scale(model->session->replicas[0]);
 }
@@ -313,9 +317,12 @@ static enum ls_status run_replicas(struct ls_distributed *dataset, struct functi
     struct ls_session *session = model->session;
     reset_contexts(dataset);
     session->stream = dataset->stream;
+    if (!dataset->evaluates)
+        ls_driver_end_at_nan(session->driver, false); // as a callback of ls_fit may have said
     model->fitting = LS_FIT_STEPS;
     model->stepping = true;
-    model->ahead = model->ahead || !dataset->evaluates;
+    if (!dataset->evaluates)
+        model->ahead = model->states_ahead = true;
     enum ls_status status = ls_session_run(session, "running the step function", run_replica, run);
     model->stepping = false;
     model->fitting = LS_FIT_NONE;
@@ -336,6 +343,9 @@ enum ls_status ls_run_step_function(struct ls_distributed *dataset,
         status = LS_INTERRUPTED;
     if (!status)
         status = make_ready(dataset);
+    // What the host has goes together before a step makes it old.
+    if (!status && !dataset->evaluates && !model->ahead)
+        status = ls_model_take(model, LS_TAKE_ALL);
     if (!status)
         status = ls_session_give_assigned(model->session);
     if (status)
@@ -482,13 +492,16 @@ enum ls_status ls_broadcast_model(struct ls_model *model, uint32_t root)
                                   .root = root - ls_cluster_first_rank(model->run->cluster)};
     enum ls_status status = ls_session_give_assigned(model->session);
     if (!status)
+        status = ls_session_synchronise(model->session);
+    if (!status)
         status = read_root(&broadcast);
     if (!status)
         status =
             ls_session_run(model->session, "broadcasting the variables", write_others, &broadcast);
     for (uint32_t i = 0; i <= LS_OPTIMIZER_STATES; i++)
         free(broadcast.buffers[i]);
-    model->ahead = model->ahead || !status;
+    if (!status)
+        model->ahead = model->states_ahead = true;
     if (model->session->broken) {
         const enum ls_status closed = ls_session_close(model);
         return status ? status : closed;

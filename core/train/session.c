@@ -648,6 +648,20 @@ enum ls_status ls_session_close(struct ls_model *model)
 
 // ---- Failures and lost replicas ----
 
+// [replica thread]
+static enum ls_status synchronise(void *context, uint32_t index)
+{
+    return ls_driver_synchronise(((struct ls_session *)context)->driver, index);
+}
+
+enum ls_status ls_session_synchronise(struct ls_session *session)
+{
+    if (!session->unsynchronized || session->broken)
+        return LS_OK;
+    session->unsynchronized = false;
+    return ls_session_run(session, "bringing the replicas together", synchronise, session);
+}
+
 uint64_t ls_session_explain(struct ls_session *session)
 {
     const uint64_t failed = session->driver ? ls_driver_explain(session->driver) : 0;

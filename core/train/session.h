@@ -60,6 +60,7 @@ struct ls_session {
     struct ls_weighting weighting; // of the batches
     struct ls_stream *_Atomic stream; // that replicas read from now; NULL: from their own
     atomic_bool hung; // a replica has waited in vain for a peer or for a device
+    bool unsynchronized; // steps were made since the strategy was last told to synchronise
     bool broken; // a replica failed: only to be closed
     bool differ; // replicas had different parameters
 };
@@ -117,6 +118,9 @@ LS_STATUS ls_session_evaluate(struct ls_session *session, const struct ls_datase
 LS_STATUS ls_session_predict(struct ls_session *session, const struct ls_dataset *dataset,
                              uint64_t first, uint64_t count, const struct ls_batch_clients *batches,
                              float *out);
+
+// Where steps of a loop were made since: before weights are read.
+LS_STATUS ls_session_synchronise(struct ls_session *session);
 
 // A replica failed in a step, and all have left theirs: refuses the model where replicas differ or hang. Returns the number of
 // the step whose loss was not finite, which is said and changed nothing; 0: it was for something else.

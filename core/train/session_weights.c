@@ -228,7 +228,9 @@ static enum ls_status check_weights(void *context, uint32_t index)
 
 enum ls_status ls_session_check_weights(struct ls_session *session)
 {
-    return ls_session_run(session, "looking at the weights", check_weights, session);
+    const enum ls_status status = ls_session_synchronise(session);
+    return status ? status
+                  : ls_session_run(session, "looking at the weights", check_weights, session);
 }
 
 struct copying {
@@ -289,7 +291,8 @@ static enum ls_status copy(void *context, uint32_t index)
 enum ls_status ls_session_copy(struct ls_session *session, const struct ls_values *to)
 {
     struct copying copying = {session, to};
-    return ls_session_run(session, "taking the weights back", copy, &copying);
+    const enum ls_status status = ls_session_synchronise(session);
+    return status ? status : ls_session_run(session, "taking the weights back", copy, &copying);
 }
 
 enum ls_status ls_session_take(struct ls_session *session, enum ls_take what)
