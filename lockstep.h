@@ -16,8 +16,8 @@
 // Every call that can fail returns enum ls_status; when it fails, a line has been logged that says
 // what, where and what to do: on stderr, or to the function given to ls_set_log. Nothing is written
 // to stdout unless the options of the run ask for it. All calls of one run come from one thread, but
-// for ls_run_interrupt and ls_stop_training; different runs may be used by different threads at the
-// same time. Names and arithmetic are Keras's. The header is C++ too; the macros of layers.h are C
+// for ls_run_interrupt, ls_stop_training and what step functions call; different runs may be used by
+// different threads at the same time. Names and arithmetic are Keras's. The header is C++ too; the macros of layers.h are C
 // only.
 //
 // Structs of options (ls_run_options, ls_compile_options, ls_fit_options, ls_checkpoint_options,

@@ -77,7 +77,9 @@ static enum ls_status make_ready(struct ls_distributed *dataset)
                                             .shuffle_buffer = dataset->shuffle_buffer,
                                             .epochs_before = dataset->order.epochs,
                                             .first_example = dataset->order.position,
-                                            .augment = !dataset->evaluates};
+                                            .augment = !dataset->evaluates,
+                                            // One batch is all that is wanted of such a stream.
+                                            .prefetch_bytes = dataset->own_order ? 1 : 0};
     close_stream(dataset);
     dataset->session = session->number;
     status = ls_data_wait(dataset->data, &examples);
@@ -339,6 +341,10 @@ enum ls_status ls_run_step_function(struct ls_distributed *dataset,
     struct ls_model *model = dataset->model;
     struct function_run run = {dataset, function, context};
     enum ls_status status = ls_model_check_usable(model, "ls_strategy_run");
+    if (!status && !function) {
+        ls_error("ls_strategy_run", "there is no step function");
+        status = LS_USAGE;
+    }
     if (!status && atomic_load(&model->run->interrupted))
         status = LS_INTERRUPTED;
     if (!status)
