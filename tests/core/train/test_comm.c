@@ -4,6 +4,7 @@
 #include "tests/support/suite.h"
 
 #include <pthread.h>
+#include <time.h>
 
 #define RANKS 4
 #define MOST 200 // elements of a rank
@@ -23,10 +24,11 @@ static void *rank_main(void *argument)
 {
     struct rank *rank = argument;
     rank->status = rank->work(rank->comm);
+    ls_comm_close(rank->comm); // others may still wait for it
     return NULL;
 }
 
-// Runs `work` on a thread for each rank; all communicators are closed afterwards.
+// Runs `work` on a thread for each rank, which closes its communicator.
 static void run_ranks(const struct ls_comm_options *options,
                       enum ls_status (*work)(struct ls_comm *comm), enum ls_status *statuses)
 {
@@ -43,8 +45,6 @@ static void run_ranks(const struct ls_comm_options *options,
         pthread_join(ranks[i].thread, NULL);
         statuses[i] = ranks[i].status;
     }
-    for (uint32_t i = 0; i < options->size; i++)
-        ls_comm_close(comms[i]);
 }
 
 // Status LS_FAILED: a value is wrong.
@@ -172,11 +172,23 @@ END_TEST
 
 // ---- What goes wrong ----
 
-static enum ls_status rank_2_stays_away(struct ls_comm *comm)
+static enum ls_status rank_2_leaves(struct ls_comm *comm)
 {
     float values[8] = {0};
     if (ls_comm_rank(comm) == 2)
         return LS_OK;
+    return ls_comm_all_reduce(comm, values, 8, "float32", "sum");
+}
+
+// Until somebody complains.
+static enum ls_status rank_2_stays_away(struct ls_comm *comm)
+{
+    float values[8] = {0};
+    for (int i = 0; ls_comm_rank(comm) == 2 && i < 2000; i++) {
+        if (errors)
+            return LS_OK;
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
     return ls_comm_all_reduce(comm, values, 8, "float32", "sum");
 }
 
@@ -218,6 +230,10 @@ START_TEST(failures_are_said_and_a_missing_rank_is_named)
     ck_assert_msg(strstr(first_message, "my ranks") != NULL, "%s", first_message);
     ck_assert_msg(strstr(first_message, "for rank 2") != NULL, "%s", first_message);
     ck_assert_msg(strstr(first_message, "it has not made this call") != NULL, "%s", first_message);
+    errors = 0;
+    run_ranks(&(struct ls_comm_options){.size = 3}, rank_2_leaves, statuses);
+    ck_assert(statuses[0] == LS_PEER_LOST || statuses[1] == LS_PEER_LOST);
+    ck_assert_msg(strstr(first_message, "rank 2 is gone") != NULL, "%s", first_message);
     errors = 0;
     run_ranks(&(struct ls_comm_options){.size = 2}, ranks_differ, statuses);
     ck_assert(statuses[0] == LS_FAILED || statuses[1] == LS_FAILED);
