@@ -21,7 +21,7 @@
 // only.
 //
 // Structs of options (ls_run_options, ls_compile_options, ls_fit_options, ls_checkpoint_options,
-// ls_callbacks, ls_generator, ls_layer) follow one rule:
+// ls_callbacks, ls_generator, ls_layer, ls_distribute_options, ls_comm_options) follow one rule:
 //
 // - A field that is zero has the default that its comment names, so a zeroed struct is a sensible
 //   default, and so is NULL for one. Where zero is a value that differs from the default, as the
@@ -576,6 +576,7 @@ struct ls_distributed;
 // A replica while it runs a step function. Not to be used afterwards, or by another thread.
 struct ls_replica_context;
 
+// What ls_distribute_dataset takes.
 struct ls_distribute_options {
     uint64_t batch, replica_batch; // as in ls_fit_options
     const char *shuffle; // as in ls_fit_options; NULL: on, for evaluation off
@@ -589,9 +590,15 @@ struct ls_distribute_options {
 // LS_USAGE: a model that is not compiled, more replicas than examples, a strategy whose replicas do
 // not wait for each other (parameter-server without mode=sync). LS_BAD_INPUT: data that does not
 // fit the model.
-LS_CALL ls_distribute_dataset(struct ls_model *model, struct ls_data *data,
-                              const struct ls_distribute_options *options,
-                              struct ls_distributed **out);
+LS_CALL ls_distribute_dataset_sized(struct ls_model *model, struct ls_data *data,
+                                    const struct ls_distribute_options *options, size_t bytes,
+                                    struct ls_distributed **out);
+LS_INLINE_CALL ls_distribute_dataset(struct ls_model *model, struct ls_data *data,
+                                     const struct ls_distribute_options *options,
+                                     struct ls_distributed **out)
+{
+    return ls_distribute_dataset_sized(model, data, options, sizeof(*options), out);
+}
 LS_API void ls_distributed_close(struct ls_distributed *dataset); // takes NULL
 LS_API uint64_t ls_distributed_steps(const struct ls_distributed *dataset); // batches of an epoch
 // 1: the epoch has another batch, for the next ls_strategy_run. 0: it has ended, which is said
@@ -606,8 +613,9 @@ LS_API uint32_t ls_distributed_next(struct ls_distributed *dataset);
 // When the function returns a status other than LS_OK on some replica, or leaves a step that it has
 // begun, the others are woken and the call fails with that status: LS_USAGE where calls were made
 // in the wrong order, or not on all replicas. Where no replica had begun its step, the model stays
-// as it is and the batch is still the next one. Else the model is what the host last had, after
-// ls_get_variable or ls_model_save say, and a warning says so. LS_FAILED for a loss that is not
+// as it is and the batch is still the next one. Else the model is what the host last had, and a
+// warning says so: that is what ls_get_variable or ls_model_save have brought there, or at the latest
+// what it was when the epoch began, where that was 32 steps ago or more. LS_FAILED for a loss that is not
 // finite: the model is what it was before that step. LS_PEER_LOST when a replica did not come to its
 // next call in time (deadline_seconds). LS_INTERRUPTED after ls_run_interrupt, before the function
 // is called. A function that does not return cannot be ended: see `stuck` of the run.
@@ -630,6 +638,7 @@ LS_CALL ls_strategy_gather(struct ls_run *run, const double *values, uint32_t co
 // NULL.
 LS_API void ls_strategy_metrics(const struct ls_distributed *dataset, struct ls_metrics *step,
                                 struct ls_metrics *all);
+// The metrics begin anew, as at the beginning of an epoch.
 LS_API void ls_strategy_reset_metrics(struct ls_distributed *dataset);
 
 // Gives all replicas the variables that rank `root` has, with the state of the optimizer where
@@ -647,20 +656,20 @@ LS_CALL ls_check_replicas(struct ls_model *model);
 // why, and ls_strategy_run fails with its status, even if the function returns LS_OK.
 
 // The number of the replica among all, among those of this process, and how many there are in all.
-// Replica i of a process computes on device i of those there are, which repeat.
+// Replica i of a process computes on device i of those there are, which repeat:
 LS_API uint32_t ls_context_rank(const struct ls_replica_context *replica);
 LS_API uint32_t ls_context_local_rank(const struct ls_replica_context *replica);
 LS_API uint32_t ls_context_world(const struct ls_replica_context *replica);
 LS_API uint32_t ls_context_is_chief(const struct ls_replica_context *replica); // 1: rank 0
 // The number of the model's step that a training step of this run is, from 1.
 LS_API uint64_t ls_context_step(const struct ls_replica_context *replica);
-// Examples of this replica's share, which may be none at the end of an epoch, and of the batch.
+// Examples of this replica's share, which may be none at the end of an epoch, and of the batch:
 LS_API uint64_t ls_context_examples(const struct ls_replica_context *replica);
 LS_API uint64_t ls_context_global_examples(const struct ls_replica_context *replica);
 
 // The examples of this replica's share: (examples, dimensions...) in the type that the model reads,
 // or uint8 where the device makes float32 of bytes. Targets: int32 for classes, else float32.
-// Borrowed until the function returns.
+// Borrowed until the function returns:
 LS_CALL ls_context_input(struct ls_replica_context *replica, uint32_t index, struct ls_array *out);
 LS_CALL ls_context_target(struct ls_replica_context *replica, struct ls_array *out);
 
@@ -680,9 +689,10 @@ LS_CALL ls_context_output(struct ls_replica_context *replica, struct ls_array *o
 // d(loss) / d(output), as many floats as the output has, to be filled in, where the loss is the mean
 // over the global batch (so divide by ls_context_global_examples); and the sum of the losses of this
 // share's examples, of which the metric "loss" is made, and which must be finite. A loss scale is
-// applied by Lockstep.
+// applied by Lockstep:
 LS_CALL ls_context_output_gradient(struct ls_replica_context *replica, float **out);
 LS_CALL ls_context_set_loss(struct ls_replica_context *replica, double sum);
+
 // After forward: the run counts in the metrics. All replicas call it, or none.
 LS_CALL ls_context_update_metrics(struct ls_replica_context *replica);
 // Runs the model backward. The gradients are those of the mean loss of the global batch; the
@@ -698,9 +708,9 @@ LS_CALL ls_context_minimize(struct ls_replica_context *replica);
 
 // A batch of the program's own, as in ls_data_from_memory: its values are copied.
 struct ls_batch_arrays {
-    const struct ls_array *inputs;
-    uint32_t input_count;
-    const struct ls_array *target;
+    const struct ls_array *inputs; // one for each input of the model
+    uint32_t input_count; // of them
+    const struct ls_array *target; // what the output is compared with
     const struct ls_array *weights; // of the examples in the loss; NULL: all count once
 };
 // One step of training on the whole batch, shared out among the replicas. The order in which ls_fit
@@ -740,8 +750,10 @@ LS_CALL ls_predict_on_batch(struct ls_model *model, const struct ls_array *input
 // rank. LS_ABORTED: another rank failed, or somebody called ls_comm_abort. After a failure in a call
 // that others have begun the communicator is of no more use: close it on all ranks.
 
+// A rank's communicator.
 struct ls_comm;
 
+// What ls_comm_open takes.
 struct ls_comm_options {
     const char *collective; // "ring", "direct", "two-level:groups=2", a shared object; NULL: ring
     const char *transport; // NULL: local
@@ -751,11 +763,18 @@ struct ls_comm_options {
     const char *name; // in messages; NULL: "communicator"
 };
 // `out` has room for `size` communicators; out[i] is that of rank i. [any thread]
-LS_CALL ls_comm_open(const struct ls_comm_options *options, struct ls_comm **out);
-// Takes NULL. Each rank's once, by any thread, when no call of that rank is under way.
+LS_CALL ls_comm_open_sized(const struct ls_comm_options *options, size_t bytes,
+                           struct ls_comm **out);
+LS_INLINE_CALL ls_comm_open(const struct ls_comm_options *options, struct ls_comm **out)
+{
+    return ls_comm_open_sized(options, sizeof(*options), out);
+}
+// Takes NULL. Each rank's once, by any thread, when no call of that rank is under way; others may still
+// be in a call. What all ranks have is freed with the last.
 LS_API void ls_comm_close(struct ls_comm *comm);
 // Ends the calls of all ranks soon, with LS_ABORTED. [any thread]
 LS_API void ls_comm_abort(struct ls_comm *comm);
+// Which rank it is, and of how many:
 LS_API uint32_t ls_comm_rank(const struct ls_comm *comm);
 LS_API uint32_t ls_comm_size(const struct ls_comm *comm);
 

@@ -145,16 +145,15 @@ static uint32_t find_culprit(struct ls_communicator *communicator,
     return culprit;
 }
 
-static const char *const states[] = {[LS_RANK_UNKNOWN] =
-                                         "it belongs to another process and its part has not come",
-                                     [LS_RANK_ABSENT] = "it has not made this call",
-                                     [LS_RANK_CALLED] = "it has not finished its part"};
-
 enum ls_status ls_communicator_fail_deadline(struct ls_communicator *communicator,
                                              const struct ls_collective_plan *plan,
                                              uint64_t waited_ns)
 {
     char text[160], where[256];
+    static const char *const states[] = {
+        [LS_RANK_UNKNOWN] = "it belongs to another process and its part has not come",
+        [LS_RANK_ABSENT] = "it has not made this call",
+        [LS_RANK_CALLED] = "it has not finished its part"};
     enum ls_rank_state state;
     struct ls_inside_call call;
     if (!is_first_to_fail(communicator))
@@ -185,7 +184,6 @@ enum ls_status ls_communicator_fail(struct ls_communicator *communicator,
 {
     const struct ls_transfer *mismatch =
         plan->executor ? ls_executor_mismatch(plan->executor) : NULL;
-    enum ls_rank_state state;
     char text[160];
     if (mismatch)
         return ls_communicator_fail_mismatch(communicator, plan, mismatch->source);
@@ -194,12 +192,7 @@ enum ls_status ls_communicator_fail(struct ls_communicator *communicator,
     if (communicator->library) // which has said why
         ls_info(communicator->group->name, "rank %u was in call %" PRIu64 ", %s",
                 communicator->rank, plan->sequence, ls_call_text(&plan->signature, text));
-    else if (status == LS_PEER_LOST) {
-        const uint32_t culprit = find_culprit(communicator, plan, &state);
-        ls_error(communicator->group->name, "rank %u, call %" PRIu64 ", %s: rank %u is gone; %s",
-                 communicator->rank, plan->sequence, ls_call_text(&plan->signature, text), culprit,
-                 states[state]);
-    } else
+    else
         ls_error(communicator->group->name, "rank %u, call %" PRIu64 ", %s: %s", communicator->rank,
                  plan->sequence, ls_call_text(&plan->signature, text), ls_status_text(status));
     return ls_communicator_give_up(communicator, status);

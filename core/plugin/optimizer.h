@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-#define LS_OWN_STATES 3 // buffers of the optimizer's state, at most
+#define LS_OWN_STATES 3 // the most buffers of state that it may have
 
 // A variable, or where the strategy cuts variables, a part of one: `count` floats of each buffer.
 // Elements are in the device's order, the same in all buffers. Nobody else uses the range during
@@ -27,10 +27,11 @@ struct ls_update_range {
     const float *gradients;
     float *states[LS_OWN_STATES]; // as many as were asked for
     uint64_t update; // number of the update, from 1
-    float learning_rate;
+    float learning_rate; // of this update
     float reserved;
 };
 
+// What ls_compile_options may have instead of the name of an optimizer.
 struct ls_own_optimizer {
     // In messages, reports and checkpoints; lasts until ls_model_close or another ls_compile. NULL:
     // "own".

@@ -211,15 +211,18 @@ enum ls_status ls_fit_sized(struct ls_model *model, struct ls_data *train,
     return end(&call, status);
 }
 
-enum ls_status ls_distribute_dataset(struct ls_model *model, struct ls_data *data,
-                                     const struct ls_distribute_options *options,
-                                     struct ls_distributed **out)
+enum ls_status ls_distribute_dataset_sized(struct ls_model *model, struct ls_data *data,
+                                           const struct ls_distribute_options *options,
+                                           size_t bytes, struct ls_distributed **out)
 {
     const enum ls_status idle = ls_model_check_idle(model, "ls_distribute_dataset");
     if (idle)
         return idle;
     const struct call call = begin("distributing the data", model->run);
-    return end(&call, ls_open_distributed(model, data, options, false, out));
+    struct ls_distribute_options ours;
+    const enum ls_status status =
+        ls_take_options("struct ls_distribute_options", options, bytes, &ours, sizeof(ours));
+    return end(&call, status ? status : ls_open_distributed(model, data, &ours, false, out));
 }
 
 enum ls_status ls_strategy_run(struct ls_distributed *dataset,

@@ -4,6 +4,7 @@
 #include "core/collective/communicator.h"
 #include "core/data/dataset.h"
 #include "core/loader/loader.h"
+#include "core/train/sizes.h"
 #include "lockstep.h"
 
 #include <math.h>
@@ -19,6 +20,7 @@
 struct ranks {
     struct ls_loader *loader;
     const struct ls_opened_plugin *collective, *transport;
+    struct ls_comm **comms; // by rank
     atomic_uint open;
     uint32_t world;
     char *name;
@@ -34,11 +36,20 @@ struct ls_comm {
 
 // ---- Opening and closing ----
 
-static void let_go(struct ranks *ranks)
+static void destroy(struct ranks *ranks)
 {
-    if (atomic_fetch_sub(&ranks->open, 1) != 1)
-        return;
+    for (uint32_t i = 0; ranks->comms && i < ranks->world; i++) {
+        struct ls_comm *comm = ranks->comms[i];
+        if (comm && comm->communicator) {
+            ls_communicator_end(comm->communicator);
+            ls_communicators_close(&comm->communicator, 1);
+        }
+        if (comm)
+            free(comm->parts);
+        free(comm);
+    }
     ls_loader_destroy(ranks->loader);
+    free(ranks->comms);
     free(ranks->name);
     free(ranks);
 }
@@ -62,8 +73,7 @@ static enum ls_status open_plugins(const struct ls_comm_options *options, struct
     return status;
 }
 
-static enum ls_status open_communicators(struct ranks *ranks, double deadline_seconds,
-                                         struct ls_comm **comms)
+static enum ls_status open_communicators(struct ranks *ranks, double deadline_seconds)
 {
     struct ls_communicator **communicators = calloc(ranks->world, sizeof(*communicators));
     const struct ls_communicator_options options = {
@@ -79,22 +89,23 @@ static enum ls_status open_communicators(struct ranks *ranks, double deadline_se
     const enum ls_status status =
         communicators ? ls_communicators_open(&options, communicators) : LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; !status && i < ranks->world; i++)
-        comms[i]->communicator = communicators[i];
+        ranks->comms[i]->communicator = communicators[i];
     free(communicators);
     return status;
 }
 
-// Each of `comms` holds `ranks` when this succeeds.
-static enum ls_status make_comms(struct ranks *ranks, struct ls_comm **comms)
+static enum ls_status make_comms(struct ranks *ranks)
 {
-    for (uint32_t i = 0; i < ranks->world; i++) {
-        comms[i] = calloc(1, sizeof(*comms[i]));
-        if (!comms[i])
+    ranks->comms = calloc(ranks->world, sizeof(*ranks->comms));
+    for (uint32_t i = 0; ranks->comms && i < ranks->world; i++) {
+        struct ls_comm *comm = calloc(1, sizeof(*comm));
+        if (!comm)
             return LS_OUT_OF_MEMORY;
-        comms[i]->ranks = ranks;
-        comms[i]->rank = i;
+        comm->ranks = ranks;
+        comm->rank = i;
+        ranks->comms[i] = comm;
     }
-    return LS_OK;
+    return ranks->comms ? LS_OK : LS_OUT_OF_MEMORY;
 }
 
 static enum ls_status check_options(const struct ls_comm_options *options, double deadline)
@@ -119,50 +130,42 @@ static enum ls_status open_all(const struct ls_comm_options *options, struct ls_
     if (status)
         return status;
     struct ranks *ranks = calloc(1, sizeof(*ranks));
-    struct ls_comm **comms = calloc(options->size, sizeof(*comms));
-    if (!ranks || !comms) {
-        free(ranks);
-        free(comms);
+    if (!ranks)
         return LS_OUT_OF_MEMORY;
-    }
     ranks->world = options->size;
-    ranks->open = 1;
+    ranks->open = options->size;
     ranks->name = strdup(options->name ? options->name : "communicator");
     status = ranks->name ? open_plugins(options, ranks) : LS_OUT_OF_MEMORY;
     if (!status)
-        status = make_comms(ranks, comms);
+        status = make_comms(ranks);
     if (!status)
-        status = open_communicators(ranks, deadline, comms);
-    if (status) {
-        for (uint32_t i = 0; i < options->size; i++)
-            free(comms[i]);
-        let_go(ranks);
-    } else {
-        atomic_store(&ranks->open, options->size);
-        memcpy(out, comms, options->size * sizeof(*comms));
-    }
-    free(comms);
+        status = open_communicators(ranks, deadline);
+    if (status)
+        destroy(ranks);
+    else
+        memcpy(out, ranks->comms, ranks->world * sizeof(*out));
     return status;
 }
 
-enum ls_status ls_comm_open(const struct ls_comm_options *options, struct ls_comm **out)
+enum ls_status ls_comm_open_sized(const struct ls_comm_options *options, size_t bytes,
+                                  struct ls_comm **out)
 {
     const uint64_t errors = ls_log_errors();
-    const enum ls_status status = open_all(options, out);
+    struct ls_comm_options ours;
+    enum ls_status status =
+        ls_take_options("struct ls_comm_options", options, bytes, &ours, sizeof(ours));
+    if (!status)
+        status = open_all(&ours, out);
     if (status && ls_log_errors() == errors)
         ls_error("ls_comm_open", "%s", ls_status_text(status));
     return status;
 }
 
+// The last one closes all: others may still be in a call to which this rank has given its part.
 void ls_comm_close(struct ls_comm *comm)
 {
-    if (!comm)
-        return;
-    ls_communicator_end(comm->communicator);
-    ls_communicators_close(&comm->communicator, 1);
-    let_go(comm->ranks);
-    free(comm->parts);
-    free(comm);
+    if (comm && atomic_fetch_sub(&comm->ranks->open, 1) == 1)
+        destroy(comm->ranks);
 }
 
 void ls_comm_abort(struct ls_comm *comm)

@@ -92,9 +92,6 @@ enum ls_status ls_open_distributed(struct ls_model *model, struct ls_data *data,
                                    const struct ls_distribute_options *options, bool own_order,
                                    struct ls_distributed **out)
 {
-    static const struct ls_distribute_options defaults;
-    if (!options)
-        options = &defaults;
     const bool evaluates = options->evaluation;
     enum ls_status status = check(model, data, evaluates);
     if (status)
@@ -313,6 +310,17 @@ static void conclude_broken(struct ls_model *model)
     ls_model_say_back(model, steps);
 }
 
+// Whether all comes to the host before the step that follows: so that weights and states there belong together, and at the
+// beginning of an epoch, to which the model goes back should a step fail. Not so often that steps would wait for it.
+static bool is_due(const struct ls_distributed *dataset)
+{
+    const struct ls_model *model = dataset->model;
+    const uint64_t steps = model->steps_done - model->on_host.steps_done;
+    if (dataset->evaluates || !model->ahead)
+        return !dataset->evaluates;
+    return dataset->order.position == 0 && steps >= (dataset->own_order ? 256 : 32);
+}
+
 static enum ls_status run_replicas(struct ls_distributed *dataset, struct function_run *run)
 {
     struct ls_model *model = dataset->model;
@@ -349,8 +357,7 @@ enum ls_status ls_run_step_function(struct ls_distributed *dataset,
         status = LS_INTERRUPTED;
     if (!status)
         status = make_ready(dataset);
-    // What the host has goes together before a step makes it old.
-    if (!status && !dataset->evaluates && !model->ahead)
+    if (!status && is_due(dataset))
         status = ls_model_take(model, LS_TAKE_ALL);
     if (!status)
         status = ls_session_give_assigned(model->session);
