@@ -265,17 +265,21 @@ static enum ls_status fit_weights(struct ls_model *model, const struct ls_graph 
     if (!model->weights || before == count)
         return LS_OK;
     float **weights = calloc((size_t)count + 1, sizeof(*weights));
+    bool complete = weights != NULL;
     for (uint32_t i = before; weights && i < count; i++) {
         const struct ls_tensor *parameter = graph->parameters[i];
-        weights[i] = malloc(((size_t)ls_shape_elements(&parameter->shape, 1) + 1) * sizeof(float));
-        if (!weights[i]) {
-            free_buffers(weights, count);
-            return LS_OUT_OF_MEMORY;
-        }
-        ls_initialize(parameter, model->run->seed, weights[i]);
+        weights[i] =
+            ls_malloc_aligned((size_t)ls_shape_elements(&parameter->shape, 1) * sizeof(float));
+        if (weights[i])
+            ls_initialize(parameter, model->run->seed, weights[i]);
+        complete = complete && weights[i];
     }
-    if (!weights)
+    if (!complete) {
+        for (uint32_t i = before; weights && i < count; i++)
+            free(weights[i]);
+        free(weights);
         return LS_OUT_OF_MEMORY;
+    }
     for (uint32_t i = 0; i < before; i++)
         if (i < count)
             weights[i] = model->weights[i];
