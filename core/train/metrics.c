@@ -17,6 +17,7 @@
 
 #define THRESHOLDS_MOST 10000
 #define LONGEST_NAME 72 // bytes: "val_" and the longest name of a plugin
+#define LONGEST_GIVEN 52 // bytes of one that name= gives, with "val_"
 
 const char *const ls_metric_names[] = {"accuracy",
                                        "none",
@@ -257,7 +258,8 @@ static enum ls_status check_name(const char *name, bool plugin)
         "seconds", "learning_rate", "command",  "model",
         "dataset", "split"};
     bool fits = name[0] && (plugin || strspn(name, letters) == strlen(name)) &&
-                strlen(name) + sizeof("val_") <= LONGEST_NAME && strncmp(name, "val_", 4) != 0;
+                strlen(name) + sizeof("val_") <= (plugin ? LONGEST_NAME : LONGEST_GIVEN) &&
+                strncmp(name, "val_", 4) != 0;
     for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
         fits = fits && strcmp(name, taken[i]) != 0;
     if (fits)
