@@ -39,7 +39,8 @@ static inline void ls_monitor_open(struct ls_monitor *monitor, const struct ls_h
     monitor->upwards = strcmp(mode, "max") == 0;
 }
 
-// The value after this epoch; false, with one warning, where the training has no such metric.
+// The value after this epoch; false, with one warning, where the training has no such metric. An
+// epoch that was interrupted has no validation, which is no reason to warn.
 static inline bool ls_monitor_read(struct ls_monitor *monitor, const struct ls_host *host,
                                    const struct ls_fit_state *state, double *out)
 {
@@ -58,6 +59,8 @@ static inline bool ls_monitor_read(struct ls_monitor *monitor, const struct ls_h
             used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i ? ", " : "",
                                      metric->name);
     }
+    if (strncmp(monitor->name, "val_", 4) == 0 && state->epoch.steps < state->epoch_steps)
+        return false;
     if (!monitor->warned) {
         snprintf(message, sizeof(message),
                  "monitor=%s: this training has no such metric, so nothing is done; it has %s",

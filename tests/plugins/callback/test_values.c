@@ -198,6 +198,11 @@ START_TEST(a_metric_that_there_is_not_is_said_once)
     warnings = 0;
     ls_log_set_writer(count_warnings, NULL);
     call(trial.table.on_train_begin, &trial);
+    trial.fit.epoch_steps = 7;
+    trial.fit.epoch.steps = 6; // it was interrupted
+    run_epoch(&trial, 1, "loss", 1);
+    ck_assert_uint_eq(warnings, 0);
+    trial.fit.epoch.steps = 7;
     for (uint64_t epoch = 1; epoch < 5; epoch++)
         run_epoch(&trial, epoch, "loss", 1);
     ls_log_set_writer(NULL, NULL);
