@@ -362,13 +362,14 @@ static enum ls_status conclude_failure(struct ls_fit *fit, bool *terminated)
     return status;
 }
 
-// As in Keras the weights become their averages when the training ends.
+// As in Keras the weights become their averages when the training ends. Without an update (a loss scale
+// may have skipped all steps) there are none.
 static enum ls_status take_averages(struct ls_fit *fit)
 {
     struct ls_model *model = fit->model;
     const enum ls_status status = ls_model_take(model, LS_TAKE_ALL);
     float **averages = model->states[model->optimizer.own_states];
-    if (status || !averages || fit->steps == 0)
+    if (status || !averages || fit->steps == 0 || ls_model_next_update(model) == 1)
         return status;
     for (uint32_t i = 0; i < model->graph->parameter_count; i++) {
         const struct ls_tensor *parameter = model->graph->parameters[i];
@@ -401,6 +402,9 @@ static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
         after = ls_checkpoints_at_end(fit);
     if (!status && !after && fit->hashes && !fit->session->broken && fit->model->optimizer.averages)
         after = take_averages(fit);
+    if (status == LS_INTERRUPTED && fit->steps && model->optimizer.averages)
+        ls_info("train", "the weights are those of the last step and not their averages, as the "
+                         "training was interrupted");
     if (fit->session && fit->session->broken) {
         bool terminated = false;
         const enum ls_status saved = conclude_failure(fit, &terminated);

@@ -471,8 +471,9 @@ class Interruption(ProgramTest):
         for number in (signal.SIGTERM, signal.SIGHUP):
             with self.subTest(number.name):
                 path, weights = self.path("r.json"), self.path("w")
-                process = self.start("--report=" + path, "--save-weights=" + weights)
-                self.end(process, number)
+                process = self.start("--report=" + path, "--save-weights=" + weights, "--optimizer=sgd:use_ema=on")
+                said = self.end(process, number)
+                self.assertIn("the weights are those of the last step and not their averages", said)
                 self.assertEqual(process.returncode, TERMINATED if number == signal.SIGTERM else INTERRUPTED)
                 with open(path) as file:
                     self.assertEqual(json.load(file)["status"], "interrupted")

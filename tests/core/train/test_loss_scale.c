@@ -427,6 +427,28 @@ START_TEST(a_scale_falls_until_gradients_are_finite)
 }
 END_TEST
 
+// The averages of weights begin with the first update.
+START_TEST(weights_of_a_training_without_updates_stay)
+{
+    json_t *all = faults("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]");
+    float before[MOST], after[MOST];
+    forget_errors();
+    struct ls_run *run = open_run(NULL, "cpu", 1);
+    struct ls_data *bad = data_for(all, INFINITY);
+    struct ls_model *model = model_for(
+        run, &(struct ls_compile_options){.optimizer = "sgd:use_ema=on", .loss_scale = "8"});
+    snapshot(model, before);
+    train(model, bad, 3);
+    ck_assert_uint_eq(model->scale.skipped, 3);
+    snapshot(model, after);
+    ck_assert_mem_eq(before, after, PARAMETERS * sizeof(float));
+    ls_model_close(model);
+    ls_data_close(bad);
+    ls_run_close(run);
+    json_decref(all);
+}
+END_TEST
+
 START_TEST(a_hundred_skipped_steps_end_the_training)
 {
     static const struct {
@@ -581,6 +603,7 @@ int main(void)
     tcase_add_loop_test(cases, a_skipped_step_changes_nothing_at_all, 0, 3);
     tcase_add_test(cases, the_report_has_the_scale_and_what_was_skipped);
     tcase_add_test(cases, a_scale_falls_until_gradients_are_finite);
+    tcase_add_test(cases, weights_of_a_training_without_updates_stay);
     tcase_add_test(cases, a_hundred_skipped_steps_end_the_training);
     tcase_add_loop_test(cases, terminate_on_nan_ends_at_a_loss_that_is_not_finite, 0, 3);
     tcase_add_test(cases, strategies_refuse_scales_that_they_cannot_keep);
