@@ -388,10 +388,16 @@ LS_API double ls_metric_value(const struct ls_metrics *metrics, const char *name
 // LS_USAGE: an option that it does not have. LS_UNAVAILABLE: no such callback.
 LS_CALL ls_callback_open(struct ls_run *run, const char *text, struct ls_callbacks **out);
 LS_API void ls_callback_close(struct ls_callbacks *callbacks); // before its run; takes NULL
-// What ls_evaluate and the calls of ls_predict tell, as `callbacks` of Keras's evaluate and predict;
-// borrowed until they are set anew or the model is closed. NULL, 0: nobody. [main thread]
-LS_API void ls_set_callbacks(struct ls_model *model, const struct ls_callbacks *callbacks,
-                             uint32_t count);
+// What ls_evaluate and the calls of ls_predict tell, as `callbacks` of Keras's evaluate and predict.
+// The tables are copied; what their functions use must last until others are set or the model is
+// closed. NULL, 0: nobody. LS_USAGE in a callback of the model. [main thread]
+LS_CALL ls_set_callbacks_sized(struct ls_model *model, const struct ls_callbacks *callbacks,
+                               size_t bytes, uint32_t count);
+LS_INLINE_CALL ls_set_callbacks(struct ls_model *model, const struct ls_callbacks *callbacks,
+                                uint32_t count)
+{
+    return ls_set_callbacks_sized(model, callbacks, sizeof(*callbacks), count);
+}
 
 // Ends the fit under way early, with LS_OK, as `model.stop_training = True` does in Keras. No other
 // segment begins; during a segment the step after the one under way is the last, because all

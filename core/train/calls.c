@@ -373,6 +373,16 @@ enum ls_status ls_callback_open(struct ls_run *run, const char *text, struct ls_
     return end(&call, ls_open_callback(run, text, out));
 }
 
+enum ls_status ls_set_callbacks_sized(struct ls_model *model, const struct ls_callbacks *callbacks,
+                                      size_t bytes, uint32_t count)
+{
+    const enum ls_status idle = ls_model_check_idle(model, "ls_set_callbacks");
+    if (idle)
+        return idle;
+    const struct call call = begin("setting callbacks", model->run);
+    return end(&call, ls_take_model_callbacks(model, callbacks, bytes, count));
+}
+
 enum ls_status ls_model_save(struct ls_model *model, const char *path)
 {
     const enum ls_status idle = ls_model_check_idle(model, "ls_model_save");

@@ -6,6 +6,7 @@
 #include "core/train/callbacks.h"
 #include "core/train/predictions_file.h"
 #include "core/train/session.h"
+#include "core/train/sizes.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -26,10 +27,17 @@ static enum ls_status conclude(struct ls_model *model, enum ls_status status)
     return status ? status : closed;
 }
 
-void ls_set_callbacks(struct ls_model *model, const struct ls_callbacks *callbacks, uint32_t count)
+enum ls_status ls_take_model_callbacks(struct ls_model *model, const struct ls_callbacks *callbacks,
+                                       size_t bytes, uint32_t count)
 {
-    model->callbacks = callbacks;
-    model->callback_count = count;
+    struct ls_callbacks *taken = NULL;
+    const enum ls_status status = ls_take_callbacks(callbacks, bytes, count, &taken);
+    if (status)
+        return status;
+    free(model->callbacks);
+    model->callbacks = taken;
+    model->callback_count = taken ? count : 0;
+    return LS_OK;
 }
 
 // Whom a call tells, and what.

@@ -13,5 +13,8 @@ LS_STATUS ls_predict_model(struct ls_model *model, struct ls_data *data, uint64_
                            float *out);
 LS_STATUS ls_predict_model_to_file(struct ls_model *model, struct ls_data *data, uint64_t batch,
                                    const char *path);
+// As ls_set_callbacks, of tables that have `bytes` each in the program.
+LS_STATUS ls_take_model_callbacks(struct ls_model *model, const struct ls_callbacks *callbacks,
+                                  size_t bytes, uint32_t count);
 
 #endif

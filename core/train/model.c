@@ -151,6 +151,7 @@ void ls_model_close(struct ls_model *model)
     free(model->schedule);
     free(model->epochs);
     free(model->source);
+    free(model->callbacks);
     free(model);
 }
 

@@ -69,7 +69,7 @@ struct ls_model {
     bool told_of_lone; // examples
     float *losses; // of the last fit
     size_t loss_count;
-    const struct ls_callbacks *callbacks; // of evaluations and predictions; borrowed
+    struct ls_callbacks *callbacks; // of evaluations and predictions
     uint32_t callback_count;
     struct ls_epoch *epochs; // of the last fit
     size_t epoch_count;

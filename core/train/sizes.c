@@ -56,17 +56,21 @@ enum ls_status ls_take_layers(const struct ls_layer *from, size_t bytes, struct 
     return status;
 }
 
-static enum ls_status take_callbacks(struct ls_taken_fit *taken, size_t bytes)
+enum ls_status ls_take_callbacks(const struct ls_callbacks *from, size_t bytes, uint32_t count,
+                                 struct ls_callbacks **out)
 {
-    const uint32_t count = taken->options.callback_count;
-    if (!count || !taken->options.callbacks)
+    *out = NULL;
+    if (!from || !count)
         return LS_OK;
-    taken->callbacks = calloc(count, sizeof(*taken->callbacks));
-    if (!taken->callbacks)
+    struct ls_callbacks *callbacks = calloc(count, sizeof(*callbacks));
+    if (!callbacks)
         return LS_OUT_OF_MEMORY;
-    const enum ls_status status = take_array("struct ls_callbacks", taken->options.callbacks, bytes,
-                                             count, taken->callbacks, sizeof(*taken->callbacks));
-    taken->options.callbacks = taken->callbacks;
+    const enum ls_status status =
+        take_array("struct ls_callbacks", from, bytes, count, callbacks, sizeof(*callbacks));
+    if (status)
+        free(callbacks);
+    else
+        *out = callbacks;
     return status;
 }
 
@@ -78,7 +82,11 @@ enum ls_status ls_take_fit_options(const struct ls_fit_options *from, size_t byt
     enum ls_status status =
         ls_take_options("struct ls_fit_options", from, bytes, &out->options, sizeof(out->options));
     if (!status)
-        status = take_callbacks(out, callbacks_bytes);
+        status = ls_take_callbacks(out->options.callbacks, callbacks_bytes,
+                                   out->options.callback_count, &out->callbacks);
+    out->options.callbacks = out->callbacks;
+    if (!out->callbacks)
+        out->options.callback_count = 0;
     if (!status && out->options.checkpoints) {
         status = ls_take_options("struct ls_checkpoint_options", out->options.checkpoints,
                                  checkpoint_bytes, &out->checkpoints, sizeof(out->checkpoints));

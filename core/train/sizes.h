@@ -15,6 +15,10 @@ LS_STATUS ls_take_options(const char *name, const void *from, size_t bytes, void
 // The same for an array of layers that ends with LS_END. The caller frees `out`.
 LS_STATUS ls_take_layers(const struct ls_layer *from, size_t bytes, struct ls_layer **out);
 
+// The same for an array of tables; none: `out` is NULL. The caller frees `out`.
+LS_STATUS ls_take_callbacks(const struct ls_callbacks *from, size_t bytes, uint32_t count,
+                            struct ls_callbacks **out);
+
 // The options of a fit, with what they point to.
 struct ls_taken_fit {
     struct ls_fit_options options;

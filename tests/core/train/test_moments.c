@@ -63,7 +63,7 @@ static struct ls_model *start(struct ls_run *of)
     calls[0] = '\0';
     main_thread = pthread_self();
     answers_at = 0;
-    ls_set_callbacks(model, &table, 1);
+    OK(ls_set_callbacks(model, &table, 1));
     return model;
 }
 
@@ -97,7 +97,7 @@ START_TEST(batches_are_told_around_each_of_them)
     float *again = malloc(50 * ls_model_output_elements(model) * sizeof(*out));
     ck_assert_ptr_nonnull(again);
     calls[0] = '\0';
-    ls_set_callbacks(model, NULL, 0);
+    OK(ls_set_callbacks(model, NULL, 0));
     OK(ls_predict(model, train, 20, again));
     ck_assert_str_eq(calls, "");
     ck_assert_mem_eq(out, again, 50 * ls_model_output_elements(model) * sizeof(*out));
@@ -192,11 +192,11 @@ START_TEST(a_batch_is_no_moment_to_use_the_model)
     struct ls_scores scores;
     int which = _i;
     const struct ls_callbacks calling = {.context = &which, .on_test_batch_end = call_it};
-    ls_set_callbacks(model, &calling, 1);
+    OK(ls_set_callbacks(model, &calling, 1));
     called = LS_OK;
     OK(ls_evaluate(model, train, 50, &scores));
     ck_assert_int_eq(called, LS_USAGE);
-    ls_set_callbacks(model, NULL, 0);
+    OK(ls_set_callbacks(model, NULL, 0));
     OK(ls_evaluate(model, train, 50, &scores));
     ls_model_close(model);
 }

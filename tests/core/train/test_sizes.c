@@ -143,6 +143,7 @@ START_TEST(arrays_and_structs_that_options_point_to_have_their_sizes_too)
                  sizeof(struct new_checkpoint_options))
     OK(FIT());
     ck_assert_uint_eq(epochs_heard, 4); // both tables, in both epochs
+    OK(ls_fit(model, data, &(struct ls_fit_options){.steps = 1, .callback_count = 2})); // of none
     callbacks[1].more = data;
     expect_error(FIT(), LS_USAGE, "struct ls_callbacks: a field is set");
     callbacks[1].more = NULL;
@@ -154,6 +155,16 @@ START_TEST(arrays_and_structs_that_options_point_to_have_their_sizes_too)
 
     OK(ls_sequential_create_sized(run, NULL, (void *)layers, sizeof(*layers), &other));
     ls_model_close(other);
+
+    struct ls_scores scores;
+    callbacks[0].known = callbacks[1].known = (struct ls_callbacks){.on_test_end = count_epoch};
+    OK(ls_set_callbacks_sized(model, (void *)callbacks, sizeof(*callbacks), 2));
+    epochs_heard = 0;
+    OK(ls_evaluate(model, data, 0, &scores));
+    ck_assert_uint_eq(epochs_heard, 2);
+    callbacks[1].more = data;
+    expect_error(ls_set_callbacks_sized(model, (void *)callbacks, sizeof(*callbacks), 2), LS_USAGE,
+                 "struct ls_callbacks: a field is set");
     layers[1].more = 1;
     expect_error(ls_sequential_create_sized(run, NULL, (void *)layers, sizeof(*layers), &other),
                  LS_USAGE, "struct ls_layer: a field is set");
