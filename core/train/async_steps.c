@@ -65,7 +65,7 @@ enum ls_status ls_async_steps_create(struct ls_fit *fit, struct ls_async_steps *
     if (!steps)
         return LS_OUT_OF_MEMORY;
     steps->fit = fit;
-    steps->steps_before = fit->model->steps_done;
+    steps->steps_before = fit->model->steps_done - fit->steps;
     steps->count = fit->session->count;
     pthread_mutex_init(&steps->lock, NULL);
     ls_condition_init(&steps->changed);
@@ -76,6 +76,8 @@ enum ls_status ls_async_steps_create(struct ls_fit *fit, struct ls_async_steps *
         ls_async_steps_destroy(steps);
         return LS_OUT_OF_MEMORY;
     }
+    for (uint32_t i = 0; i < steps->count; i++)
+        steps->shares[i].done = fit->steps; // of a training that goes on
     *out = steps;
     return LS_OK;
 }

@@ -95,6 +95,18 @@ class GoingOn(CheckpointTest):
                 self.assertAlmostEqual(one, other, delta=1e-5 * other)
             shutil.rmtree(self.dir)
 
+    def test_replicas_that_do_not_wait_for_each_other(self):
+        way = self.strategy("parameter-server", 3)
+        self.train(*MODEL, *way, "--epochs=3", "--steps=10", "--checkpoint-dir=" + self.dir)
+        outcome = self.lockstep("train", *MODEL, *way, "--epochs=3", "--checkpoint-dir=" + self.dir, "--resume", "--report=" + self.path("r.json"),
+                                timeout=60)
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        with open(self.path("r.json"), encoding="ascii") as file:
+            report = json.load(file)
+        self.assertEqual((report["resumed_from_step"], report["steps"], len(report["losses"])), (10, 21, 21))
+        self.assertEqual([epoch["steps"] for epoch in report["epochs"]], [7, 7, 7])
+        self.assertEqual(self.names()[-1], "checkpoint-00000021.safetensors")
+
     def test_another_loss_scale_is_taken_and_counts_the_updates_before(self):
         """A scale that is a power of two changes no bit: neither may the way to it."""
         options = ("--learning-rate-schedule=cosine_decay:decay_steps=21", "--epochs=3")
