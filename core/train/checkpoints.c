@@ -477,8 +477,13 @@ static enum ls_status write_one(struct ls_fit *fit, bool ended)
     status = take(fit, ended);
     ls_trace_end();
     if (status) {
+        const bool goes_on = status == LS_OUT_OF_MEMORY && !fit->session->broken;
+        if (goes_on)
+            ls_warn(SCOPE, "no memory for a copy: '%s' was not written; the training goes on",
+                    path);
+        all->failed += goes_on;
         free(path);
-        return status;
+        return goes_on ? LS_OK : status;
     }
     all->path = path;
     all->writing = !ls_thread_start(&all->writer, "checkpoint", write_beside, all);

@@ -346,6 +346,41 @@ START_TEST(memory_that_runs_out_leaves_first_weights_or_those_of_the_fit)
 }
 END_TEST
 
+START_TEST(a_checkpoint_without_memory_for_its_copy_ends_nothing)
+{
+    char folder[] = "variables-checkpoints-XXXXXX", file[128];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(file, sizeof(file), "%s/checkpoint-00000005.safetensors", folder);
+    const struct ls_checkpoint_options checkpoints = {.folder = folder};
+    const struct ls_fit_options plain = {.batch = 10},
+                                writes = {.batch = 10, .checkpoints = &checkpoints};
+    struct ls_model *model = model_of(run, "adam");
+    bool all_made = false;
+    int went_on = 0;
+    uint64_t count;
+    OK(ls_fit(model, train, &plain));
+    float *trained = all_values(model, &count);
+    for (int number = 1; !all_made; number++) {
+        ls_model_close(model);
+        model = model_of(run, "adam");
+        atomic_store(&failing, number);
+        const enum ls_status status = ls_fit(model, train, &writes);
+        all_made = atomic_exchange(&failing, 0) > 0;
+        went_on += remove(file) != 0 && !status;
+        if (!status) {
+            float *values = all_values(model, &count);
+            ck_assert_mem_eq(values, trained, count * sizeof(float));
+            free(values);
+        }
+        forget_errors();
+    }
+    ck_assert_int_ge(went_on, 18); // weights and two states of six variables
+    free(trained);
+    ls_model_close(model);
+    ck_assert_int_eq(remove(folder), 0);
+}
+END_TEST
+
 START_TEST(what_is_no_saved_model_of_this_one_is_refused)
 {
     struct ls_model *model = model_of(run, "adam"), *other = model_of(run, "sgd");
@@ -511,6 +546,7 @@ int main(void)
     tcase_add_loop_test(cases, what_was_set_is_saved_with_the_optimizer, 0, STRATEGIES);
     tcase_add_loop_test(cases, a_model_that_is_loaded_forgets_what_it_learned, 0, STRATEGIES);
     tcase_add_test(cases, memory_that_runs_out_leaves_first_weights_or_those_of_the_fit);
+    tcase_add_test(cases, a_checkpoint_without_memory_for_its_copy_ends_nothing);
     tcase_add_test(cases, what_is_no_saved_model_of_this_one_is_refused);
     tcase_add_test(cases, a_resumption_that_is_refused_leaves_the_model_as_it_is);
     tcase_add_loop_test(cases, an_epoch_that_was_interrupted_at_its_end_counts_once, 0, 2);
