@@ -60,7 +60,8 @@ struct ls_checkpoints {
     pthread_t writer;
     bool writing;
     char *path;
-    enum ls_status status;
+    enum ls_status status; // of the file
+    enum ls_status listed; // whether it is in the list
 };
 
 // ---- The folder ----
@@ -358,10 +359,18 @@ static void remove_old(struct ls_checkpoints *all)
     }
 }
 
+// The file, its place in the list, and the removal of old ones: nobody else looks at the list before
+// settle().
 static void *write_image(void *argument)
 {
     struct ls_checkpoints *all = argument;
     all->status = ls_checkpoint_write(&all->image, all->path);
+    if (all->status)
+        return NULL;
+    all->listed = add_entry(all, all->path, all->image.step);
+    all->path = NULL;
+    if (!all->listed)
+        remove_old(all);
     return NULL;
 }
 
@@ -384,24 +393,19 @@ static bool is_own(const struct ls_checkpoints *all, const char *path)
 // The outcome of the last one, once it is there.
 static enum ls_status settle(struct ls_checkpoints *all)
 {
-    char *path = all->path;
     if (all->writing)
         pthread_join(all->writer, NULL);
     all->writing = false;
-    all->path = NULL;
-    if (!path)
-        return LS_OK;
-    if (!all->status) {
-        const enum ls_status status = add_entry(all, path, all->image.step);
-        if (!status)
-            remove_old(all);
-        return status;
-    }
+    const enum ls_status listed = all->listed;
+    all->listed = LS_OK;
+    if (!all->path)
+        return listed;
     all->failed++;
-    ls_warn(SCOPE, "'%s' was not written; the training goes on%s%s", path,
+    ls_warn(SCOPE, "'%s' was not written; the training goes on%s%s", all->path,
             all->count ? ", and the last good one is " : "",
             all->count ? all->entries[all->count - 1].path : "");
-    free(path);
+    free(all->path);
+    all->path = NULL;
     return LS_OK;
 }
 
