@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes safetensors files, whole or not at all.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // O_DIRECT
+#endif
 #include "core/formats/safetensors.h"
 
 #include "core/base/log.h"
 #include "core/formats/replacement.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -140,17 +144,96 @@ static bool write_bytes(int fd, const void *data, uint64_t bytes)
     return true;
 }
 
-static bool write_all(int fd, const char *header, size_t header_bytes, const struct ls_saved *saved)
+// What goes past the page cache is written in blocks from memory that is aligned to them.
+#define DIRECT_BLOCK 4096
+#define DIRECT_ROOM (256 * DIRECT_BLOCK)
+
+struct output {
+    int fd;
+    char *room; // NULL: everything is written as it comes
+    size_t used; // of the room
+    uint64_t written; // bytes of whole blocks
+    bool direct; // the descriptor has O_DIRECT
+};
+
+static bool set_direct(struct output *output, bool on)
 {
-    if (!write_bytes(fd, header, header_bytes))
+    const int flags = fcntl(output->fd, F_GETFL);
+    const bool set =
+        flags >= 0 && fcntl(output->fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
+    output->direct = set ? on : output->direct;
+    return set;
+}
+
+// Without memory or a file system that can do it, the file is written as any other.
+static void output_open(struct output *output, int fd, bool uncached)
+{
+    void *room = NULL;
+    *output = (struct output){.fd = fd};
+    if (!uncached || !set_direct(output, true))
+        return;
+    if (posix_memalign(&room, DIRECT_BLOCK, DIRECT_ROOM))
+        (void)set_direct(output, false);
+    else
+        output->room = room;
+}
+
+// Whole blocks; the rest stays in the room. Some file systems take the flag and then refuse to write.
+static bool write_blocks(struct output *output)
+{
+    const size_t bytes = output->used / DIRECT_BLOCK * DIRECT_BLOCK;
+    bool written = write_bytes(output->fd, output->room, bytes);
+    if (!written && errno == EINVAL && output->direct)
+        written = set_direct(output, false) &&
+                  lseek(output->fd, (off_t)output->written, SEEK_SET) >= 0 &&
+                  write_bytes(output->fd, output->room, bytes);
+    if (!written)
         return false;
-    for (size_t i = 0; i < saved->count; i++) {
-        uint64_t bytes;
-        if (!tensor_bytes(&saved->tensors[i], &bytes) ||
-            !write_bytes(fd, saved->tensors[i].data, bytes))
+    output->written += bytes;
+    output->used -= bytes;
+    memmove(output->room, output->room + bytes, output->used);
+    return true;
+}
+
+static bool put(struct output *output, const void *data, uint64_t bytes)
+{
+    if (!output->room)
+        return write_bytes(output->fd, data, bytes);
+    for (uint64_t done = 0; done < bytes;) {
+        const uint64_t left = bytes - done;
+        const size_t room = DIRECT_ROOM - output->used;
+        const size_t count = left < room ? (size_t)left : room;
+        memcpy(output->room + output->used, (const char *)data + done, count);
+        output->used += count;
+        done += count;
+        if (output->used == DIRECT_ROOM && !write_blocks(output))
             return false;
     }
     return true;
+}
+
+static bool output_end(struct output *output)
+{
+    return !output->room ||
+           (write_blocks(output) && (!output->direct || set_direct(output, false)) &&
+            write_bytes(output->fd, output->room, output->used));
+}
+
+static bool write_all(int fd, const char *header, size_t header_bytes, const struct ls_saved *saved)
+{
+    struct output output;
+    output_open(&output, fd, saved->uncached);
+    bool written = put(&output, header, header_bytes);
+    for (size_t i = 0; written && i < saved->count; i++) {
+        uint64_t bytes;
+        written =
+            tensor_bytes(&saved->tensors[i], &bytes) && put(&output, saved->tensors[i].data, bytes);
+    }
+    written = written && output_end(&output);
+    const int error = errno;
+    free(output.room);
+    errno = error;
+    return written;
 }
 
 enum ls_status ls_safetensors_write_to(int fd, const char *path, const struct ls_saved *saved)

@@ -8,6 +8,7 @@
 
 #include "core/base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,6 +34,9 @@ struct ls_saved {
     size_t count;
     const struct ls_saved_text *texts;
     size_t text_count;
+    // The values go past the page cache, where the file system can do that: for a file that is written
+    // beside other work and not read soon.
+    bool uncached;
 };
 
 struct ls_safetensors; // an opened file: its header checked, its data mapped or read

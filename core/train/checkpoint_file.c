@@ -248,8 +248,11 @@ enum ls_status ls_checkpoint_write(const struct ls_checkpoint_image *image, cons
     snprintf(digits, sizeof(digits), "%016" PRIx64, sum);
     const struct ls_saved_text texts[] = {
         {"format", "pt"}, {LS_CHECKPOINT_STATE, image->state}, {LS_CHECKPOINT_SUM, digits}};
-    const struct ls_saved saved = {
-        .tensors = image->tensors, .count = image->count, .texts = texts, .text_count = 3};
+    const struct ls_saved saved = {.tensors = image->tensors,
+                                   .count = image->count,
+                                   .texts = texts,
+                                   .text_count = 3,
+                                   .uncached = true};
     enum ls_status status = ok ? ls_replacement_open(SCOPE, path, &file) : LS_OUT_OF_MEMORY;
     if (status)
         return status;

@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -459,6 +460,45 @@ START_TEST(what_is_written_is_read_back)
 }
 END_TEST
 
+// Reads the whole file that `saved` becomes.
+static char *written(const char *name, const struct ls_saved *what, size_t *bytes)
+{
+    struct stat about;
+    const int fd = open(in_folder(name), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(ls_safetensors_write_to(fd, name, what), LS_OK);
+    ck_assert_int_eq(fstat(fd, &about), 0);
+    char *all = malloc((size_t)about.st_size + 1);
+    ck_assert_int_eq(pread(fd, all, (size_t)about.st_size, 0), about.st_size);
+    close(fd);
+    *bytes = (size_t)about.st_size;
+    return all;
+}
+
+// Whole blocks go past the cache, what is left at the end does not: around a block, and around the
+// megabyte that is written at a time.
+START_TEST(what_goes_past_the_cache_is_the_same_file)
+{
+    static const int64_t counts[] = {0, 1, 900, 1000, 1023, 1024, 1025, 262143, 262144, 600001};
+    static float large[600001];
+    for (size_t i = 0; i < 600001; i++)
+        large[i] = (float)i;
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        const struct ls_saved_tensor tensors[] = {
+            {"a", 1, {counts[i]}, large}, {"b", 1, {3}, large + 1}, {"c", 1, {counts[i]}, large}};
+        struct ls_saved what = {.tensors = tensors, .count = 3};
+        size_t bytes, same;
+        char *plain = written("plain", &what, &bytes);
+        what.uncached = true;
+        char *uncached = written("uncached", &what, &same);
+        ck_assert_uint_eq(same, bytes);
+        ck_assert_mem_eq(uncached, plain, bytes);
+        free(plain);
+        free(uncached);
+    }
+}
+END_TEST
+
 START_TEST(a_path_without_a_folder_is_beside_us)
 {
     fill_values();
@@ -599,6 +639,7 @@ int main(void)
     tcase_add_test(tests, what_is_not_a_file_is_refused);
     tcase_add_test(tests, damaged_files_never_crash);
     tcase_add_test(tests, what_is_written_is_read_back);
+    tcase_add_test(tests, what_goes_past_the_cache_is_the_same_file);
     tcase_add_test(tests, a_path_without_a_folder_is_beside_us);
     tcase_add_test(tests, tensors_that_cannot_be_written_are_refused);
     tcase_add_test(tests, places_that_cannot_be_written_are_named);
