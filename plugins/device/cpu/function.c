@@ -73,7 +73,9 @@ static int32_t run_function_backward(struct ls_device *device, struct ls_kernel 
     }
     cpu_parallel(device, (int64_t)count, GRAIN, (double)count * cost(m.map.function) * 1.5,
                  m.map.function == LS_SCALE ? map_part : map_backward_part, &m);
-    return LS_OK; // dy is 0 in the padding
+    if (m.map.function == LS_LOGARITHM)
+        cpu_zero_padding(dx, m.out); // 0 / 0 is not 0
+    return LS_OK; // dy is 0 in the padding, and so is dx
 }
 
 int32_t cpu_function_backward(struct ls_device *device, const struct ls_kernel_request *request,
