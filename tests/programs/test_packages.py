@@ -180,7 +180,7 @@ class Debian(Package):
         self.call("dpkg-deb", "--extract", self.packages[0], "tree")
         libraries = set()
         for folder, _, names in os.walk(self.path("tree")):
-            for name in names:
+            for name in set(names) - {"cuda-engine.so"}:  # NVIDIA's libraries are in no Debian package
                 with open(os.path.join(folder, name), "rb") as file:
                     if file.read(4) == b"\x7fELF":
                         file = os.path.join(folder, name)

@@ -123,8 +123,13 @@ def packed(text):
     return gzip.compress(text.encode(), mtime=0)
 
 
+ENGINE = "cuda-engine.so"
+
+
 def shlibs(binaries, folder):
-    """The packages that have the libraries of these files, as a Depends field names them."""
+    """The packages that have the libraries of these files, as a Depends field names them. No Debian package has those of
+    the engine of device cuda, which is opened when it is chosen, and named then if a library is missing."""
+    binaries = [path for path in binaries if os.path.basename(path) != ENGINE]
     write(os.path.join(folder, "shlibs", "debian", "control"), "Source: lockstep\n\nPackage: lockstep\nArchitecture: any\n")
     lines = run(need("dpkg-shlibdeps", "dpkg-dev"), "-O", *("-e" + path for path in binaries),
                 cwd=os.path.join(folder, "shlibs"))
@@ -175,6 +180,10 @@ def make_deb(build, out):
             os.makedirs(os.path.dirname(target), exist_ok=True)
             os.rename(os.path.join(run_time, "usr", path), target)
         write(os.path.join(run_time, "usr", "share", "man", "man1", "lockstep.1.gz"), packed(manual(tree)))
+        # NVIDIA's libraries are where the loader of programs does not look.
+        if any(os.path.basename(path) == ENGINE for path in tree.binaries):
+            write(os.path.join(run_time, "usr", "share", "lintian", "overrides", "lockstep"),
+                  f"lockstep: custom-library-search-path RUNPATH * [usr/lib/*/{ENGINE}]\n")
         description = (f"{SUMMARY}\n Every distribution strategy, collective, transport and device is a plugin,\n"
                        " chosen when the program starts. This package has the command, the library,\n"
                        " plugins, models, and networks for simulations.")
