@@ -107,12 +107,9 @@ static void copy_values(const struct ls_graph *graph, float *const *from, float 
                    (size_t)ls_shape_elements(&graph->parameters[i]->shape, 1) * sizeof(float));
 }
 
-// Replicas that do not wait for each other have their last pushes applied before they are compared.
 static enum ls_status copy_from_replicas(struct ls_session *session, const struct ls_values *to)
 {
-    uint64_t *hashes = calloc(ls_cluster_world(session->cluster), sizeof(*hashes));
-    enum ls_status status = hashes ? ls_session_hashes(session, hashes) : LS_OUT_OF_MEMORY;
-    free(hashes);
+    const enum ls_status status = ls_session_compare(session);
     return status ? status : ls_session_copy(session, to);
 }
 

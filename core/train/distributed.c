@@ -526,14 +526,11 @@ enum ls_status ls_broadcast_model(struct ls_model *model, uint32_t root)
 
 enum ls_status ls_compare_replicas(struct ls_model *model)
 {
-    uint64_t *hashes;
     if (!model->session) // they begin with the same values
         return LS_OK;
     enum ls_status status = ls_session_give_assigned(model->session);
-    hashes = calloc(ls_cluster_world(model->session->cluster), sizeof(*hashes));
     if (!status)
-        status = hashes ? ls_session_hashes(model->session, hashes) : LS_OUT_OF_MEMORY;
-    free(hashes);
+        status = ls_session_compare(model->session);
     if (model->session->broken)
         conclude_broken(model);
     return status;

@@ -137,6 +137,9 @@ void ls_session_say_lost(const struct ls_session *session, uint32_t index, const
 // Hashes of the parameters of all ranks; LS_FAILED (logged, names ranks and hashes) when they
 // differ. 0 for one that was lost.
 LS_STATUS ls_session_hashes(struct ls_session *session, uint64_t *out);
+// The same for who needs no hashes. Replicas that do not wait for each other have their last pushes
+// applied before.
+LS_STATUS ls_session_compare(struct ls_session *session);
 
 // Copies the model's parameters and, where it has it, optimizer state to the replicas and stores.
 LS_STATUS ls_session_give_weights(struct ls_session *session);

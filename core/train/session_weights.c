@@ -198,6 +198,14 @@ enum ls_status ls_session_hashes(struct ls_session *session, uint64_t *out)
     return status ? status : compare(session, out);
 }
 
+enum ls_status ls_session_compare(struct ls_session *session)
+{
+    uint64_t *hashes = calloc(ls_cluster_world(session->cluster), sizeof(*hashes));
+    const enum ls_status status = hashes ? ls_session_hashes(session, hashes) : LS_OUT_OF_MEMORY;
+    free(hashes);
+    return status;
+}
+
 // ---- To the host ----
 
 // The last update is followed by no loss that would show what it ruined.

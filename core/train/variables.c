@@ -62,32 +62,24 @@ enum ls_status ls_variable_describe(const struct ls_model *model, uint32_t index
 // What the replicas have, during a fit: its session stays open, whatever fails.
 static enum ls_status take_during_fit(struct ls_model *model)
 {
-    struct ls_session *session = model->session;
-    uint64_t *hashes = calloc(ls_cluster_world(session->cluster), sizeof(*hashes));
-    if (!hashes)
-        return LS_OUT_OF_MEMORY;
-    // Replicas that do not wait for each other have their last pushes applied before they are compared.
-    enum ls_status status = ls_session_hashes(session, hashes);
-    free(hashes);
-    if (!status)
-        status = ls_session_take(session, LS_TAKE_ALL);
-    return status;
+    const enum ls_status status = ls_session_compare(model->session);
+    return status ? status : ls_session_take(model->session, LS_TAKE_ALL);
 }
 
 // The weights on the host are those of the replicas; during a fit all comes.
 static enum ls_status bring_to_host(struct ls_model *model)
 {
-    enum ls_status status = ls_model_need_weights(model);
+    enum ls_status status = LS_OK;
     if (model->stepping) {
         ls_error("variable", "replicas are in their steps; read and set variables in "
                              "on_segment_end or on_epoch_end, not in on_train_batch_end");
         return LS_USAGE;
     }
-    if (!status && model->fitting == LS_FIT_NONE)
+    if (model->fitting == LS_FIT_NONE)
         status = ls_model_take(model, LS_TAKE_WEIGHTS);
-    else if (!status && model->ahead)
+    else if (model->ahead)
         status = take_during_fit(model);
-    return status;
+    return status ? status : ls_model_need_weights(model);
 }
 
 enum ls_status ls_read_variable(struct ls_model *model, uint32_t index, float *out)
