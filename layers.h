@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers in C, with Keras's names. A Sequential model is an array that ends with LS_END:
 //
-//     LS_INPUT(28, 28, 1), LS_CONV2D(32, 3, .activation = "relu"), LS_MAX_POOLING2D(2), LS_FLATTEN(),
-//     LS_DENSE(128, .activation = "relu"), LS_DENSE(10), LS_END
+//     LS_INPUT(28, 28, 1), LS_CONV2D(32, 3, .activation = "relu"), LS_MAX_POOLING2D(2),
+//     LS_FLATTEN(), LS_DENSE(128, .activation = "relu"), LS_DENSE(10), LS_END
 //
 // In a functional model ls_layer_call (lockstep.h) calls one layer:
 //
@@ -105,57 +105,71 @@ struct ls_layer {
 //     LS_LAYER("InputLayer", .shape = {128}, .dtype = "int32", .name = "tokens")
 //
 // clang-format off
-#define LS_LAYER(...) {.class_name = __VA_ARGS__}                                               // class_name
-#define LS_INPUT(...) {.class_name = "InputLayer", .shape = {__VA_ARGS__}}                      // sizes
-#define LS_DENSE(...) {.class_name = "Dense", .units = __VA_ARGS__}                             // units
-#define LS_CONV1D(...) {.class_name = "Conv1D", .filters = __VA_ARGS__}                         // filters, kernel_size
-#define LS_CONV2D(...) {.class_name = "Conv2D", .filters = __VA_ARGS__}                         // filters, kernel_size
-#define LS_CONV2D_TRANSPOSE(...) {.class_name = "Conv2DTranspose", .filters = __VA_ARGS__}      // filters, kernel_size
-#define LS_DEPTHWISE_CONV2D(...) {.class_name = "DepthwiseConv2D", .kernel_size = __VA_ARGS__}  // kernel_size
-#define LS_SEPARABLE_CONV2D(...) {.class_name = "SeparableConv2D", .filters = __VA_ARGS__}      // filters, kernel_size
-#define LS_MAX_POOLING2D(...) {.class_name = "MaxPooling2D", .pool_size = __VA_ARGS__}          // pool_size
-#define LS_AVERAGE_POOLING2D(...) {.class_name = "AveragePooling2D", .pool_size = __VA_ARGS__}  // pool_size
-#define LS_GLOBAL_AVERAGE_POOLING2D(...) {.class_name = "GlobalAveragePooling2D", __VA_ARGS__}  // none
-#define LS_GLOBAL_MAX_POOLING2D(...) {.class_name = "GlobalMaxPooling2D", __VA_ARGS__}          // none
-#define LS_UP_SAMPLING2D(...) {.class_name = "UpSampling2D", .size = __VA_ARGS__}               // size
-#define LS_ZERO_PADDING2D(...) {.class_name = "ZeroPadding2D", .border = {__VA_ARGS__}}         // above, below, left, right
-#define LS_CROPPING2D(...) {.class_name = "Cropping2D", .border = {__VA_ARGS__}}                // above, below, left, right
-#define LS_MAX_POOLING1D(...) {.class_name = "MaxPooling1D", .pool_size = __VA_ARGS__}          // pool_size
-#define LS_AVERAGE_POOLING1D(...) {.class_name = "AveragePooling1D", .pool_size = __VA_ARGS__}  // pool_size
-#define LS_GLOBAL_AVERAGE_POOLING1D(...) {.class_name = "GlobalAveragePooling1D", __VA_ARGS__}  // none
-#define LS_GLOBAL_MAX_POOLING1D(...) {.class_name = "GlobalMaxPooling1D", __VA_ARGS__}          // none
-#define LS_UP_SAMPLING1D(...) {.class_name = "UpSampling1D", .size = __VA_ARGS__}               // size
-#define LS_ZERO_PADDING1D(...) {.class_name = "ZeroPadding1D", .border = {__VA_ARGS__}}         // before, after
-#define LS_CROPPING1D(...) {.class_name = "Cropping1D", .border = {__VA_ARGS__}}                // before, after
-#define LS_REPEAT_VECTOR(...) {.class_name = "RepeatVector", .n = __VA_ARGS__}                  // n
-#define LS_IDENTITY(...) {.class_name = "Identity", __VA_ARGS__}                                // none
-#define LS_FLATTEN(...) {.class_name = "Flatten", __VA_ARGS__}                                  // none
-#define LS_RESHAPE(...) {.class_name = "Reshape", .shape = {__VA_ARGS__}}                       // sizes
-#define LS_PERMUTE(...) {.class_name = "Permute", .shape = {__VA_ARGS__}}                       // dimensions, from 1
-#define LS_DROPOUT(...) {.class_name = "Dropout", .rate = __VA_ARGS__}                          // rate
-#define LS_SPATIAL_DROPOUT2D(...) {.class_name = "SpatialDropout2D", .rate = __VA_ARGS__}       // rate
-#define LS_GAUSSIAN_NOISE(...) {.class_name = "GaussianNoise", .stddev = __VA_ARGS__}           // stddev
-#define LS_RESCALING(...) {.class_name = "Rescaling", .scale = __VA_ARGS__}                     // scale, offset
-#define LS_ACTIVATION(...) {.class_name = "Activation", .activation = __VA_ARGS__}              // activation
-#define LS_RELU(...) {.class_name = "ReLU", __VA_ARGS__}                                        // none
-#define LS_PRELU(...) {.class_name = "PReLU", __VA_ARGS__}                                      // none
-#define LS_LEAKY_RELU(...) {.class_name = "LeakyReLU", .negative_slope = __VA_ARGS__}           // negative_slope
-#define LS_ELU(...) {.class_name = "ELU", .alpha = __VA_ARGS__}                                 // alpha
-#define LS_SOFTMAX(...) {.class_name = "Softmax", __VA_ARGS__}                                  // none
-#define LS_BATCH_NORMALIZATION(...) {.class_name = "BatchNormalization", __VA_ARGS__}           // none
-#define LS_LAYER_NORMALIZATION(...) {.class_name = "LayerNormalization", __VA_ARGS__}           // none
-#define LS_GROUP_NORMALIZATION(...) {.class_name = "GroupNormalization", .groups = __VA_ARGS__} // groups
-#define LS_EMBEDDING(...) {.class_name = "Embedding", .input_dim = __VA_ARGS__}                 // input_dim, output_dim
+#define LS_LAYER(...) {.class_name = __VA_ARGS__} // class_name
+#define LS_INPUT(...) {.class_name = "InputLayer", .shape = {__VA_ARGS__}} // sizes
+#define LS_DENSE(...) {.class_name = "Dense", .units = __VA_ARGS__} // units
+#define LS_CONV1D(...) {.class_name = "Conv1D", .filters = __VA_ARGS__} // filters, kernel_size
+#define LS_CONV2D(...) {.class_name = "Conv2D", .filters = __VA_ARGS__} // filters, kernel_size
+#define LS_CONV2D_TRANSPOSE(...) \
+    {.class_name = "Conv2DTranspose", .filters = __VA_ARGS__} // filters, kernel_size
+#define LS_DEPTHWISE_CONV2D(...) \
+    {.class_name = "DepthwiseConv2D", .kernel_size = __VA_ARGS__} // kernel_size
+#define LS_SEPARABLE_CONV2D(...) \
+    {.class_name = "SeparableConv2D", .filters = __VA_ARGS__} // filters, kernel_size
+#define LS_MAX_POOLING2D(...) {.class_name = "MaxPooling2D", .pool_size = __VA_ARGS__} // pool_size
+#define LS_AVERAGE_POOLING2D(...) \
+    {.class_name = "AveragePooling2D", .pool_size = __VA_ARGS__} // pool_size
+#define LS_GLOBAL_AVERAGE_POOLING2D(...) \
+    {.class_name = "GlobalAveragePooling2D", __VA_ARGS__} // none
+#define LS_GLOBAL_MAX_POOLING2D(...) {.class_name = "GlobalMaxPooling2D", __VA_ARGS__} // none
+#define LS_UP_SAMPLING2D(...) {.class_name = "UpSampling2D", .size = __VA_ARGS__} // size
+#define LS_ZERO_PADDING2D(...) \
+    {.class_name = "ZeroPadding2D", .border = {__VA_ARGS__}} // above, below, left, right
+#define LS_CROPPING2D(...) \
+    {.class_name = "Cropping2D", .border = {__VA_ARGS__}} // above, below, left, right
+#define LS_MAX_POOLING1D(...) {.class_name = "MaxPooling1D", .pool_size = __VA_ARGS__} // pool_size
+#define LS_AVERAGE_POOLING1D(...) \
+    {.class_name = "AveragePooling1D", .pool_size = __VA_ARGS__} // pool_size
+#define LS_GLOBAL_AVERAGE_POOLING1D(...) \
+    {.class_name = "GlobalAveragePooling1D", __VA_ARGS__} // none
+#define LS_GLOBAL_MAX_POOLING1D(...) {.class_name = "GlobalMaxPooling1D", __VA_ARGS__} // none
+#define LS_UP_SAMPLING1D(...) {.class_name = "UpSampling1D", .size = __VA_ARGS__} // size
+#define LS_ZERO_PADDING1D(...) \
+    {.class_name = "ZeroPadding1D", .border = {__VA_ARGS__}} // before, after
+#define LS_CROPPING1D(...) {.class_name = "Cropping1D", .border = {__VA_ARGS__}} // before, after
+#define LS_REPEAT_VECTOR(...) {.class_name = "RepeatVector", .n = __VA_ARGS__} // n
+#define LS_IDENTITY(...) {.class_name = "Identity", __VA_ARGS__} // none
+#define LS_FLATTEN(...) {.class_name = "Flatten", __VA_ARGS__} // none
+#define LS_RESHAPE(...) {.class_name = "Reshape", .shape = {__VA_ARGS__}} // sizes
+#define LS_PERMUTE(...) {.class_name = "Permute", .shape = {__VA_ARGS__}} // dimensions, from 1
+#define LS_DROPOUT(...) {.class_name = "Dropout", .rate = __VA_ARGS__} // rate
+#define LS_SPATIAL_DROPOUT2D(...) {.class_name = "SpatialDropout2D", .rate = __VA_ARGS__} // rate
+#define LS_GAUSSIAN_NOISE(...) {.class_name = "GaussianNoise", .stddev = __VA_ARGS__} // stddev
+#define LS_RESCALING(...) {.class_name = "Rescaling", .scale = __VA_ARGS__} // scale, offset
+#define LS_ACTIVATION(...) {.class_name = "Activation", .activation = __VA_ARGS__} // activation
+#define LS_RELU(...) {.class_name = "ReLU", __VA_ARGS__} // none
+#define LS_PRELU(...) {.class_name = "PReLU", __VA_ARGS__} // none
+#define LS_LEAKY_RELU(...) \
+    {.class_name = "LeakyReLU", .negative_slope = __VA_ARGS__} // negative_slope
+#define LS_ELU(...) {.class_name = "ELU", .alpha = __VA_ARGS__} // alpha
+#define LS_SOFTMAX(...) {.class_name = "Softmax", __VA_ARGS__} // none
+#define LS_BATCH_NORMALIZATION(...) {.class_name = "BatchNormalization", __VA_ARGS__} // none
+#define LS_LAYER_NORMALIZATION(...) {.class_name = "LayerNormalization", __VA_ARGS__} // none
+#define LS_GROUP_NORMALIZATION(...) \
+    {.class_name = "GroupNormalization", .groups = __VA_ARGS__} // groups
+#define LS_EMBEDDING(...) \
+    {.class_name = "Embedding", .input_dim = __VA_ARGS__} // input_dim, output_dim
 // On several symbols, in functional models; the comments say what is computed.
-#define LS_MULTI_HEAD_ATTENTION(...) {.class_name = "MultiHeadAttention", .num_heads = __VA_ARGS__} // num_heads, key_dim
-#define LS_ADD(...) {.class_name = "Add", __VA_ARGS__}                                          // of all inputs
-#define LS_SUBTRACT(...) {.class_name = "Subtract", __VA_ARGS__}                                // the second from the first
-#define LS_MULTIPLY(...) {.class_name = "Multiply", __VA_ARGS__}                                // of all inputs
-#define LS_AVERAGE(...) {.class_name = "Average", __VA_ARGS__}                                  // of all inputs
-#define LS_MAXIMUM(...) {.class_name = "Maximum", __VA_ARGS__}                                  // of all inputs
-#define LS_MINIMUM(...) {.class_name = "Minimum", __VA_ARGS__}                                  // of all inputs
-#define LS_CONCATENATE(...) {.class_name = "Concatenate", __VA_ARGS__}                          // along the last axis
-#define LS_END {.class_name = 0}                                                                // behind the last layer of an array
+#define LS_MULTI_HEAD_ATTENTION(...) \
+    {.class_name = "MultiHeadAttention", .num_heads = __VA_ARGS__} // num_heads, key_dim
+#define LS_ADD(...) {.class_name = "Add", __VA_ARGS__} // of all inputs
+#define LS_SUBTRACT(...) {.class_name = "Subtract", __VA_ARGS__} // the second from the first
+#define LS_MULTIPLY(...) {.class_name = "Multiply", __VA_ARGS__} // of all inputs
+#define LS_AVERAGE(...) {.class_name = "Average", __VA_ARGS__} // of all inputs
+#define LS_MAXIMUM(...) {.class_name = "Maximum", __VA_ARGS__} // of all inputs
+#define LS_MINIMUM(...) {.class_name = "Minimum", __VA_ARGS__} // of all inputs
+#define LS_CONCATENATE(...) {.class_name = "Concatenate", __VA_ARGS__} // along the last axis
+#define LS_END {.class_name = 0} // behind the last layer of an array
 // clang-format on
 
 #endif

@@ -6,7 +6,8 @@
 //     struct ls_data *train, *test;
 //     ls_run_open(&(struct ls_run_options){.strategy = "ring", .replicas = 2}, &run);
 //     ls_sequential_create(run, "digits", (const struct ls_layer[]){
-//         LS_INPUT(28, 28, 1), LS_FLATTEN(), LS_DENSE(128, .activation = "relu"), LS_DENSE(10), LS_END}, &model);
+//         LS_INPUT(28, 28, 1), LS_FLATTEN(), LS_DENSE(128, .activation = "relu"), LS_DENSE(10),
+//         LS_END}, &model);
 //     ls_compile(model, &(struct ls_compile_options){.optimizer = "adam",
 //         .loss = "sparse_categorical_crossentropy:from_logits=true", .metrics = "accuracy"});
 //     ls_data_open("fashion-mnist", "train", &train);
@@ -15,10 +16,10 @@
 //
 // Every call that can fail returns enum ls_status; when it fails, a line has been logged that says
 // what, where and what to do: on stderr, or to the function given to ls_set_log. Nothing is written
-// to stdout unless the options of the run ask for it. All calls of one run come from one thread, but
-// for ls_run_interrupt, ls_stop_training and what step functions call; different runs may be used by
-// different threads at the same time. Names and arithmetic are Keras's. The header is C++ too; the macros of layers.h are C
-// only.
+// to stdout unless the options of the run ask for it. All calls of one run come from one thread,
+// but for ls_run_interrupt, ls_stop_training and what step functions call; different runs may be
+// used by different threads at the same time. Names and arithmetic are Keras's. The header is C++
+// too; the macros of layers.h are C only.
 //
 // Structs of options (ls_run_options, ls_compile_options, ls_fit_options, ls_checkpoint_options,
 // ls_callbacks, ls_generator, ls_layer, ls_distribute_options, ls_comm_options) follow one rule:
@@ -110,17 +111,19 @@ struct ls_run;
 
 // What ls_run_open takes.
 struct ls_run_options {
-    const char
-        *strategy; // "ring", "mirrored:collective=ring", ...; NULL: one-device, mirrored for more
+    // "ring", "mirrored:collective=ring", ...; NULL: one-device, mirrored for more
+    const char *strategy;
     const char *device; // "cpu", "reference", ...; NULL: the best there is
     uint32_t replicas; // 0: every GPU, or one on the CPU
     uint32_t threads; // per replica; 0: cores / replicas, at least one
     uint64_t seed; // of first weights, the order of examples, dropout; 0 is a seed like others
-    // The longest wait for a peer, and the longest call of a collective's build_schedule. A call of build_schedule that does not return ends the process with exit code 5, because nothing else can
-    // stop it. 0: 60.
+    // The longest wait for a peer, and the longest call of a collective's build_schedule. A call of
+    // build_schedule that does not return ends the process with exit code 5, because nothing else
+    // can stop it. 0: 60.
     double deadline_seconds;
     const char *plugin_path; // directories separated by ':', searched first
-    // On stdout. 1: what runs, and a line an epoch or on a terminal a bar; 2: always a line an epoch
+    // On stdout. 1: what runs, and a line an epoch or on a terminal a bar; 2: always a line an
+    // epoch
     uint32_t progress;
     uint32_t verbose; // 1: bucket plan, kernels and where the time goes, on stdout
     // Called when a call into a plugin does not return, after a line of the log has named plugin
@@ -140,8 +143,8 @@ struct ls_run_options {
     const char *devices;
 };
 
-// Opens the plugins that the options name. Models, and what is opened for this run, are closed before
-// it. `options` NULL: all defaults.
+// Opens the plugins that the options name. Models, and what is opened for this run, are closed
+// before it. `options` NULL: all defaults.
 LS_CALL ls_run_open_sized(const struct ls_run_options *options, size_t bytes, struct ls_run **out);
 LS_INLINE_CALL ls_run_open(const struct ls_run_options *options, struct ls_run **out)
 {
@@ -151,21 +154,25 @@ LS_API void ls_run_close(struct ls_run *run); // after its models; takes NULL
 LS_API uint32_t ls_run_replicas(const struct ls_run *run); // how many there are, in all workers
 // 1: this process has rank 0, and saves what all of them have.
 LS_API uint32_t ls_run_is_chief(const struct ls_run *run);
-// Asks ls_fit, ls_evaluate or ls_predict, the one that runs or else the next one, to end after the current step
-// with LS_INTERRUPTED; calls after that one run as usual. Safe in a signal handler. [any thread]
+// Asks ls_fit, ls_evaluate or ls_predict, the one that runs or else the next one, to end after the
+// current step with LS_INTERRUPTED; calls after that one run as usual. Safe in a signal handler.
+// [any thread]
 LS_API void ls_run_interrupt(struct ls_run *run);
 
 // ---- Layers, losses, metrics and datasets of one's own ----
 
 // From now on the run finds this plugin by its name, before any file: the same struct that a shared
 // object returns from lockstep_plugin(), of kind layer, loss, metric, dataset or callback
-// (core/plugin/layer.h, loss.h, metric.h, dataset.h, callback.h). It must last as long as the process.
+// (core/plugin/layer.h, loss.h, metric.h, dataset.h, callback.h). It must last as long as the
+// process.
 //
 //     ls_plugin_register(run, &rms_norm);
 //     ls_sequential_create(run, "mine", (const struct ls_layer[]){
-//         LS_INPUT(64), LS_LAYER("RMSNorm", .options = "{\"epsilon\": 1e-5}"), LS_DENSE(10), LS_END}, &model);
+//         LS_INPUT(64), LS_LAYER("RMSNorm", .options = "{\"epsilon\": 1e-5}"), LS_DENSE(10),
+//         LS_END}, &model);
 //
-// LS_USAGE: a plugin of another kind, one whose tables are not complete, or another one of this name.
+// LS_USAGE: a plugin of another kind, one whose tables are not complete, or another one of this
+// name.
 LS_CALL ls_plugin_register(struct ls_run *run, const struct ls_plugin *plugin);
 
 // ---- Data ----
@@ -182,11 +189,11 @@ struct ls_data;
 // the test split. `out` is NULL where there is neither: arrays: and text: are one split, which is
 // "train" and "test" alike.
 //
-// Another name is that of a plugin dataset-NAME.so of LOCKSTEP_PLUGIN_PATH or of the installed folder,
-// and a text with a '/' or ".so" at its end is the file of one.
+// Another name is that of a plugin dataset-NAME.so of LOCKSTEP_PLUGIN_PATH or of the installed
+// folder, and a text with a '/' or ".so" at its end is the file of one.
 LS_CALL ls_data_open(const char *text, const char *split, struct ls_data **out);
-// The same with the search path of the run and the datasets that are registered with it. The data may
-// outlast the run.
+// The same with the search path of the run and the datasets that are registered with it. The data
+// may outlast the run.
 LS_CALL ls_run_data_open(struct ls_run *run, const char *text, const char *split,
                          struct ls_data **out);
 
@@ -202,17 +209,17 @@ struct ls_array {
 };
 // Data from memory: an array for each input of the model (at most 8), in the order of its inputs,
 // and one of targets (NULL: none; such data cannot be trained on or evaluated). All have the same
-// number of examples. Values are copied, so the arrays may be freed when the call returns, and taken
-// as they are: nothing is scaled; int64 must fit into int32, float64 is rounded to float32. Integer
-// targets from 0 are classes, others are numbers for mean_squared_error. Whether shapes and types
-// fit a model is checked by the call that uses both.
+// number of examples. Values are copied, so the arrays may be freed when the call returns, and
+// taken as they are: nothing is scaled; int64 must fit into int32, float64 is rounded to float32.
+// Integer targets from 0 are classes, others are numbers for mean_squared_error. Whether shapes and
+// types fit a model is checked by the call that uses both.
 //
 // LS_BAD_INPUT: an unknown dtype, no values, different numbers of examples, an int64 that is no
 // int32. LS_USAGE: no inputs, or too many. [any thread]
 LS_CALL ls_data_from_memory(const struct ls_array *inputs, uint32_t input_count,
                             const struct ls_array *target, struct ls_data **out);
-// The same with a number for each example: how much it counts in the loss, as Keras's sample_weight.
-// Metrics count each example once. NULL: all count once.
+// The same with a number for each example: how much it counts in the loss, as Keras's
+// sample_weight. Metrics count each example once. NULL: all count once.
 LS_CALL ls_data_from_memory_weighted(const struct ls_array *inputs, uint32_t input_count,
                                      const struct ls_array *target, const struct ls_array *weights,
                                      struct ls_data **out);
@@ -226,10 +233,10 @@ struct ls_generator {
     const struct ls_array *target; // NULL: none
     uint32_t classes; // the target is one of 0 to classes - 1; 0: numbers
     uint64_t examples; // of an epoch; 0: not known
-    // Writes `count` examples, numbers `first` to `first` + `count` - 1 (from 0) of that epoch (from
-    // 1), one after the other: inputs[i] has room for count x dims values, and so has `target` (NULL
-    // without one). Where the number of examples is not known, the generator lowers `*filled`, which
-    // is `count` at first, at its end; else it must fill all.
+    // Writes `count` examples, numbers `first` to `first` + `count` - 1 (from 0) of that epoch
+    // (from 1), one after the other: inputs[i] has room for count x dims values, and so has
+    // `target` (NULL without one). Where the number of examples is not known, the generator lowers
+    // `*filled`, which is `count` at first, at its end; else it must fill all.
     //
     // Calls come from a thread of Lockstep, a few batches ahead of the training, one call at a time
     // and in order: examples are not shuffled. After ls_compile or a failure, with another batch
@@ -256,8 +263,8 @@ LS_INLINE_CALL ls_data_from_generator(const struct ls_generator *generator, stru
 {
     return ls_data_from_generator_sized(generator, sizeof(*generator), out);
 }
-// Takes NULL. Its memory is freed when no model goes on training on it: a model lets go of it at the
-// next fit with other data, at ls_compile, ls_load_weights and ls_model_close.
+// Takes NULL. Its memory is freed when no model goes on training on it: a model lets go of it at
+// the next fit with other data, at ls_compile, ls_load_weights and ls_model_close.
 LS_API void ls_data_close(struct ls_data *data);
 LS_API uint64_t ls_data_count(const struct ls_data *data); // examples
 
@@ -388,9 +395,9 @@ LS_API double ls_metric_value(const struct ls_metrics *metrics, const char *name
 // LS_USAGE: an option that it does not have. LS_UNAVAILABLE: no such callback.
 LS_CALL ls_callback_open(struct ls_run *run, const char *text, struct ls_callbacks **out);
 LS_API void ls_callback_close(struct ls_callbacks *callbacks); // before its run; takes NULL
-// What ls_evaluate and the calls of ls_predict tell, as `callbacks` of Keras's evaluate and predict.
-// The tables are copied; what their functions use must last until others are set or the model is
-// closed. NULL, 0: nobody. LS_USAGE in a callback of the model. [main thread]
+// What ls_evaluate and the calls of ls_predict tell, as `callbacks` of Keras's evaluate and
+// predict. The tables are copied; what their functions use must last until others are set or the
+// model is closed. NULL, 0: nobody. LS_USAGE in a callback of the model. [main thread]
 LS_CALL ls_set_callbacks_sized(struct ls_model *model, const struct ls_callbacks *callbacks,
                                size_t bytes, uint32_t count);
 LS_INLINE_CALL ls_set_callbacks(struct ls_model *model, const struct ls_callbacks *callbacks,
@@ -413,12 +420,12 @@ LS_API void ls_stop_training(struct ls_model *model);
 struct ls_checkpoint_options {
     const char *folder; // is made where it is missing
     uint64_t steps; // every so many steps of the training; 0: not by steps
-    double
-        seconds; // after the step at which so many have passed; 0: not by time. Neither: each epoch
+    // After the step at which so many have passed; 0: not by time. Neither: each epoch
+    double seconds;
     const char *name; // "checkpoint-{step:08}", {epoch:03}, {val_loss:.2f}; NULL: the first
     uint32_t keep; // the newest; 0: 3
-    const char
-        *best; // "val_loss", "val_accuracy:max": only after an epoch that is the best; NULL: all
+    // "val_loss", "val_accuracy:max": only after an epoch that is the best; NULL: all
+    const char *best;
     // 1: the model becomes that of the newest good checkpoint of the folder, and the fit goes on
     // from there, as if it had never ended: epochs, steps and losses are those of the whole
     // training. Where there is none, it begins. 0: a folder that holds checkpoints is LS_USAGE.
@@ -444,10 +451,11 @@ struct ls_fit_options {
     uint64_t check_replicas; // every so many steps; 0: at the end only
     const char *report; // path of the JSON report; NULL: none
     const char *timeline; // path of the timeline, a Chrome trace (docs/timeline.md); NULL: none
-    uint64_t timeline_first,
-        timeline_last; // the steps that it holds, from 1; 0: from the first, to the last
+    // The steps that it holds, from 1; 0: from the first, to the last
+    uint64_t timeline_first, timeline_last;
     const char *command; // named in the report; NULL: "train"
-    // How much examples of a class count in the loss, "0:1.0,1:2.5"; others count once. NULL: all do.
+    // How much examples of a class count in the loss, "0:1.0,1:2.5"; others count once. NULL: all
+    // do.
     const char *class_weight;
     const struct ls_callbacks *callbacks; // an array of `callback_count`; NULL: none
     uint32_t callback_count; // of `callbacks`
@@ -463,17 +471,17 @@ struct ls_fit_options {
 // LS_INTERRUPTED leaves what was learnt so far.
 //
 // Replicas, strategy and input are kept for the next ls_fit or ls_evaluate of the model, until
-// ls_compile, ls_load_weights, ls_model_close or a failure. What was learnt stays on the replicas, in
-// host memory; ls_save_weights and whatever else needs it brings it to where it stays when a replica
-// fails. From a device with memory of its own a fit of 128 steps or more, or one that ends with an
-// epoch, brings it there itself, and so does the fit after it.
+// ls_compile, ls_load_weights, ls_model_close or a failure. What was learnt stays on the replicas,
+// in host memory; ls_save_weights and whatever else needs it brings it to where it stays when a
+// replica fails. From a device with memory of its own a fit of 128 steps or more, or one that ends
+// with an epoch, brings it there itself, and so does the fit after it.
 //
 // A callback that fails gives its own status. LS_FAILED when the loss of a step is not finite: the
 // model, its optimizer and its place in the order of examples are what they were before that step.
 // With a strategy whose replicas do not wait for each other, the model has all pushes that were
-// applied until the fit ended, but none of that step. When the parameters themselves are not finite,
-// and after any other failure of a replica, the model is what the host last had; a warning says so
-// if that is older than this fit. After replicas that differ or do not answer, ls_fit and
+// applied until the fit ended, but none of that step. When the parameters themselves are not
+// finite, and after any other failure of a replica, the model is what the host last had; a warning
+// says so if that is older than this fit. After replicas that differ or do not answer, ls_fit and
 // ls_evaluate refuse the model until ls_compile. A validation loss that is not finite is LS_FAILED,
 // too, but takes nothing back.
 LS_CALL ls_fit_sized(struct ls_model *model, struct ls_data *train,
@@ -496,13 +504,15 @@ struct ls_scores {
 LS_CALL ls_evaluate(struct ls_model *model, struct ls_data *data, uint64_t batch,
                     struct ls_scores *out);
 
-// What the model's output is for each example of `data`, in the order of the data and whatever `batch`
-// (as in ls_evaluate) and the number of replicas: nothing is padded, repeated or left out. Labels are
-// not looked at, and the model need not be compiled. LS_BAD_INPUT for a model with several outputs.
-// `out` has room for ls_data_count(data) times ls_model_output_elements(model) floats.
+// What the model's output is for each example of `data`, in the order of the data and whatever
+// `batch` (as in ls_evaluate) and the number of replicas: nothing is padded, repeated or left out.
+// Labels are not looked at, and the model need not be compiled. LS_BAD_INPUT for a model with
+// several outputs. `out` has room for ls_data_count(data) times ls_model_output_elements(model)
+// floats.
 LS_CALL ls_predict(struct ls_model *model, struct ls_data *data, uint64_t batch, float *out);
-// The same to a file, while batches are done: FILE.npy (float32, C order, shape (examples, outputs...))
-// or FILE.csv (a line an example, values with 9 digits). The file is complete, or what it was before.
+// The same to a file, while batches are done: FILE.npy (float32, C order, shape (examples,
+// outputs...)) or FILE.csv (a line an example, values with 9 digits). The file is complete, or what
+// it was before.
 LS_CALL ls_predict_to_file(struct ls_model *model, struct ls_data *data, uint64_t batch,
                            const char *path);
 LS_API uint64_t ls_model_output_elements(const struct ls_model *model); // floats of a prediction
@@ -527,9 +537,9 @@ LS_CALL ls_variable_describe(const struct ls_model *model, uint32_t index, struc
 LS_CALL ls_get_variable(struct ls_model *model, uint32_t index, float *out); // `elements` of them
 // All replicas have the values before the next step. The optimizer's state stays.
 LS_CALL ls_set_variable(struct ls_model *model, uint32_t index, const float *values);
-// In a callback of the model's fit, where variables may be read: what the last step reduced, which is
-// the mean over its examples before clipping and weight decay; before the first step anything. Zeros
-// of what is frozen. LS_USAGE where the replicas do not have that: under strategies that keep
+// In a callback of the model's fit, where variables may be read: what the last step reduced, which
+// is the mean over its examples before clipping and weight decay; before the first step anything.
+// Zeros of what is frozen. LS_USAGE where the replicas do not have that: under strategies that keep
 // variables elsewhere or in parts, or whose replicas do not wait for each other.
 LS_CALL ls_get_gradient(struct ls_model *model, uint32_t index, float *out);
 // In such a callback, or in on_train_begin: 1 where the replicas have that.
@@ -620,11 +630,12 @@ LS_API uint32_t ls_distributed_next(struct ls_distributed *dataset);
 // begun, the others are woken and the call fails with that status: LS_USAGE where calls were made
 // in the wrong order, or not on all replicas. Where no replica had begun its step, the model stays
 // as it is and the batch is still the next one. Else the model is what the host last had, and a
-// warning says so: that is what ls_get_variable or ls_model_save have brought there, or at the latest
-// what it was when the epoch began, where that was 32 steps ago or more. LS_FAILED for a loss that is not
-// finite: the model is what it was before that step. LS_PEER_LOST when a replica did not come to its
-// next call in time (deadline_seconds). LS_INTERRUPTED after ls_run_interrupt, before the function
-// is called. A function that does not return cannot be ended: see `stuck` of the run.
+// warning says so: that is what ls_get_variable or ls_model_save have brought there, or at the
+// latest what it was when the epoch began, where that was 32 steps ago or more. LS_FAILED for a
+// loss that is not finite: the model is what it was before that step. LS_PEER_LOST when a replica
+// did not come to its next call in time (deadline_seconds). LS_INTERRUPTED after ls_run_interrupt,
+// before the function is called. A function that does not return cannot be ended: see `stuck` of
+// the run.
 LS_CALL ls_strategy_run(struct ls_distributed *dataset,
                         enum ls_status (*function)(struct ls_replica_context *replica,
                                                    void *context),
@@ -688,14 +699,14 @@ LS_CALL ls_context_forward(struct ls_replica_context *replica);
 LS_CALL ls_context_loss(struct ls_replica_context *replica, double *sum, double *examples);
 // After forward and before gradients, with loss "none" or keep_outputs: the model's output,
 // (examples, outputs...) of float32, plain. Borrowed until ls_context_gradients; on a device that
-// computes in host memory it is the device's own buffer, else a copy, for which the device is waited
-// for.
+// computes in host memory it is the device's own buffer, else a copy, for which the device is
+// waited for.
 LS_CALL ls_context_output(struct ls_replica_context *replica, struct ls_array *out);
 // With loss "none", both after forward and before gradients, unless the share is empty: room for
-// d(loss) / d(output), as many floats as the output has, to be filled in, where the loss is the mean
-// over the global batch (so divide by ls_context_global_examples); and the sum of the losses of this
-// share's examples, of which the metric "loss" is made, and which must be finite. A loss scale is
-// applied by Lockstep:
+// d(loss) / d(output), as many floats as the output has, to be filled in, where the loss is the
+// mean over the global batch (so divide by ls_context_global_examples); and the sum of the losses
+// of this share's examples, of which the metric "loss" is made, and which must be finite. A loss
+// scale is applied by Lockstep:
 LS_CALL ls_context_output_gradient(struct ls_replica_context *replica, float **out);
 LS_CALL ls_context_set_loss(struct ls_replica_context *replica, double sum);
 
@@ -745,16 +756,16 @@ LS_CALL ls_predict_on_batch(struct ls_model *model, const struct ls_array *input
 //     ls_comm_close(comms[rank]);
 //
 // All ranks make the same calls in the same order, each with its own communicator, which one thread
-// uses at a time. A call returns when this rank's result is there. `count` is in elements, may be 0,
-// and is the same on all ranks. Buffers are in host memory, aligned to their elements, and stay the
-// caller's. dtypes: "float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8".
+// uses at a time. A call returns when this rank's result is there. `count` is in elements, may be
+// 0, and is the same on all ranks. Buffers are in host memory, aligned to their elements, and stay
+// the caller's. dtypes: "float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8".
 // Reductions: "sum", "mean" (rounded once; of integers towards zero), "min", "max", "product".
 //
 // LS_PEER_LOST: a rank did not come in time; the message names it, and what it has not called.
 // LS_FAILED: ranks made different calls, which the message names, or a collective is wrong (its
-// schedule is verified before it runs). LS_USAGE: an unknown dtype or reduction, or a root that is no
-// rank. LS_ABORTED: another rank failed, or somebody called ls_comm_abort. After a failure in a call
-// that others have begun the communicator is of no more use: close it on all ranks.
+// schedule is verified before it runs). LS_USAGE: an unknown dtype or reduction, or a root that is
+// no rank. LS_ABORTED: another rank failed, or somebody called ls_comm_abort. After a failure in a
+// call that others have begun the communicator is of no more use: close it on all ranks.
 
 // A rank's communicator.
 struct ls_comm;
@@ -775,8 +786,8 @@ LS_INLINE_CALL ls_comm_open(const struct ls_comm_options *options, struct ls_com
 {
     return ls_comm_open_sized(options, sizeof(*options), out);
 }
-// Takes NULL. Each rank's once, by any thread, when no call of that rank is under way; others may still
-// be in a call. What all ranks have is freed with the last.
+// Takes NULL. Each rank's once, by any thread, when no call of that rank is under way; others may
+// still be in a call. What all ranks have is freed with the last.
 LS_API void ls_comm_close(struct ls_comm *comm);
 // Ends the calls of all ranks soon, with LS_ABORTED. [any thread]
 LS_API void ls_comm_abort(struct ls_comm *comm);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What layers, losses and metrics of one's own are composed of: the operations of
-// core/plugin/device.h on tensors of the model's graph. Gradients follow from the operations, and so
-// do mixed precision, fusion and every device that has the operations.
+// core/plugin/device.h on tensors of the model's graph. Gradients follow from the operations, and
+// so do mixed precision, fusion and every device that has the operations.
 //
 // A `build` function composes once, when a model is made, with the table that it is given:
 //
-//     struct ls_tensor *gate = composer->function(composer, "sigmoid", ls_compose_dense(composer, x, kernel, NULL));
+//     struct ls_tensor *scores = ls_compose_dense(composer, x, kernel, NULL);
+//     struct ls_tensor *gate = composer->function(composer, "sigmoid", scores);
 //     outputs[0] = ls_compose_multiply(composer, x, gate);
 //     return LS_OK;
 //
@@ -31,8 +32,8 @@ struct ls_weight {
     uint32_t ndims; // at least 1
     uint32_t frozen; // 1: gradients do not change it
     int64_t dims[LS_MAX_DIMS]; // `ndims` of them, each at least 1
-    // As Keras has them: "glorot_uniform", "constant:value=0.1"; the value of an option may be passed
-    // on. NULL: "glorot_uniform".
+    // As Keras has them: "glorot_uniform", "constant:value=0.1"; the value of an option may be
+    // passed on. NULL: "glorot_uniform".
     const char *initializer;
 };
 
@@ -58,21 +59,21 @@ struct ls_composer {
                                   const int64_t *dims, const float *values);
 
     // Any operation of enum ls_op that layers use: not those of losses, metrics and optimizers, and
-    // no backward ones. `attributes` may be NULL, and so may optional inputs at the end. `ndims` and
-    // `dims`, the shape of the result, are for operations that can make several, such as
-    // LS_OP_RESHAPE, else 0 and NULL.
-    // The result is the operation's first output.
+    // no backward ones. `attributes` may be NULL, and so may optional inputs at the end. `ndims`
+    // and `dims`, the shape of the result, are for operations that can make several, such as
+    // LS_OP_RESHAPE, else 0 and NULL. The result is the operation's first output.
     struct ls_tensor *(*operation)(const struct ls_composer *composer, uint32_t op,
                                    const struct ls_op_attributes *attributes,
                                    struct ls_tensor *const *inputs, uint32_t input_count,
                                    uint32_t ndims, const int64_t *dims);
 
-    // A function of each element, or softmax over the last dimension: each activation of Keras by its
-    // name ("relu", "gelu", "linear"), and "square", "sqrt", "log", "exp", "abs", "negative".
+    // A function of each element, or softmax over the last dimension: each activation of Keras by
+    // its name ("relu", "gelu", "linear"), and "square", "sqrt", "log", "exp", "abs", "negative".
     struct ls_tensor *(*function)(const struct ls_composer *composer, const char *name,
                                   struct ls_tensor *x);
 
-    // Of whole numbers (B,...), int32 or float32: (B,...,classes), 1 where the number is the class, else 0.
+    // Of whole numbers (B,...), int32 or float32: (B,...,classes), 1 where the number is the class,
+    // else 0.
     struct ls_tensor *(*one_hot)(const struct ls_composer *composer, struct ls_tensor *x,
                                  int64_t classes);
 
@@ -138,8 +139,8 @@ static inline struct ls_tensor *ls_compose_scale(const struct ls_composer *compo
     return composer->operation(composer, LS_OP_FUNCTION, &attributes, &x, 1, 0, NULL);
 }
 
-// Over each dimension i of which bit i of `dimensions` is set (enum ls_reduce); they stay, as 1. The
-// first, the batch, cannot be reduced.
+// Over each dimension i of which bit i of `dimensions` is set (enum ls_reduce); they stay, as 1.
+// The first, the batch, cannot be reduced.
 static inline struct ls_tensor *ls_compose_reduce(const struct ls_composer *composer,
                                                   uint32_t function, struct ls_tensor *x,
                                                   uint32_t dimensions)

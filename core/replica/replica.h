@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A replica: one copy of the model on one virtual device, with its programs, its flat buffers and its
-// optimizer. It knows nothing of other replicas.
+// A replica: one copy of the model on one virtual device, with its programs, its flat buffers and
+// its optimizer. It knows nothing of other replicas.
 //
-// Calls come from the replica's own thread, ls_replica_open and ls_replica_destroy included: a device
-// chooses kernels by what that thread may use. While that thread rests (no ls_group_run is under way),
-// the main thread may make the calls that take a const replica, ls_replica_find_not_finite and
-// ls_replica_forget_recordings, and may copy between host memory and the buffers of ls_replica_memory.
+// Calls come from the replica's own thread, ls_replica_open and ls_replica_destroy included: a
+// device chooses kernels by what that thread may use. While that thread rests (no ls_group_run is
+// under way), the main thread may make the calls that take a const replica,
+// ls_replica_find_not_finite and ls_replica_forget_recordings, and may copy between host memory and
+// the buffers of ls_replica_memory.
 #ifndef LS_REPLICA_REPLICA_H
 #define LS_REPLICA_REPLICA_H
 
@@ -28,8 +29,8 @@ struct ls_replica_options {
     uint64_t seed;
     int64_t plan_batch; // for the choice of master layouts: the same on all replicas
     bool plain; // plain layouts
-    // Of each input, what its 8-bit values are to be divided by; ls_replica_takes_bytes() then says whether they come as
-    // bytes. 0: they come in the type of the input.
+    // Of each input, what its 8-bit values are to be divided by; ls_replica_takes_bytes() then says
+    // whether they come as bytes. 0: they come in the type of the input.
     float byte_divisors[LS_REPLICA_INPUTS];
     uint64_t first_bucket_bytes, bucket_bytes;
     bool timing; // per kernel
@@ -76,89 +77,98 @@ struct ls_replica_hooks {
     void *context;
     enum ls_status (*bucket_ready)(void *context, struct ls_replica *replica, uint32_t bucket);
     enum ls_status (*progress)(void *context, struct ls_replica *replica);
-    // Optional: before the first kernel of the step that reads parameters of the bucket. With it nothing is
-    // recorded.
+    // Optional: before the first kernel of the step that reads parameters of the bucket. With it
+    // nothing is recorded.
     enum ls_status (*parameters_needed)(void *context, struct ls_replica *replica, uint32_t bucket);
-    // Optional, for several replicas: adds up total `index` of the plan in LS_BUFFER_TOTALS over all of them. Each calls it
-    // for every total in every pass, in their order, an empty share with zeros, and at its own time between the calls for
-    // buckets. What is put on the device's own stream afterwards sees the sums. With it nothing is recorded.
+    // Optional, for several replicas: adds up total `index` of the plan in LS_BUFFER_TOTALS over
+    // all of them. Each calls it for every total in every pass, in their order, an empty share with
+    // zeros, and at its own time between the calls for buckets. What is put on the device's own
+    // stream afterwards sees the sums. With it nothing is recorded.
     enum ls_status (*add_up)(void *context, struct ls_replica *replica, uint32_t index);
     // Optional: the last thing that a step does.
     enum ls_status (*end)(void *context, struct ls_replica *replica);
-    // The hooks only put work on the device's own stream, the same in each step: they may be recorded with it, and are not
-    // called where it is replayed. Else recordings end where hooks are called.
+    // The hooks only put work on the device's own stream, the same in each step: they may be
+    // recorded with it, and are not called where it is replayed. Else recordings end where hooks
+    // are called.
     bool capturable;
-    // Optional, for capturable ones: `bucket_ready` and `end` are recorded from now on, or not any more; all that they have
-    // put on the stream was replayed.
+    // Optional, for capturable ones: `bucket_ready` and `end` are recorded from now on, or not any
+    // more; all that they have put on the stream was replayed.
     void (*recording)(void *context, struct ls_replica *replica, bool on);
     enum ls_status (*replayed)(void *context, struct ls_replica *replica);
-    // Optional, likewise: what now runs has not run before (`fresh`); it was made ready to be replayed, or could not be. The device
-    // takes memory and waits then, and nothing that waits for another replica may lie on it.
+    // Optional, likewise: what now runs has not run before (`fresh`); it was made ready to be
+    // replayed, or could not be. The device takes memory and waits then, and nothing that waits for
+    // another replica may lie on it.
     enum ls_status (*ready)(void *context, struct ls_replica *replica, bool fresh);
 };
 
 // A replica's life:
 //   ls_replica_open      opens the device, chooses layouts and buckets; nothing is allocated
 //   ls_replica_allocate  the flat buffers, as far as `placement` says (NULL: all of them), zeroed
-//   ls_replica_need      makes the programs that are not there yet; before steps, as often as needs change
+//   ls_replica_need      makes the programs that are not there yet; before steps, as often as needs
+//                        change
 //   ls_replica_destroy   takes NULL
 LS_STATUS ls_replica_open(const struct ls_replica_options *options, struct ls_replica **out);
 LS_STATUS ls_replica_allocate(struct ls_replica *replica,
                               const struct ls_replica_placement *placement);
-// Programs, memory and kernels that are there already stay. `changed`: some were made, so that what was
-// recorded must be forgotten on all replicas, as they record together. After a failure only destroy.
+// Programs, memory and kernels that are there already stay. `changed`: some were made, so that what
+// was recorded must be forgotten on all replicas, as they record together. After a failure only
+// destroy.
 LS_STATUS ls_replica_need(struct ls_replica *replica, const struct ls_replica_need *need,
                           bool *changed);
 void ls_replica_destroy(struct ls_replica *replica);
-// Whether layouts that are chosen for blocks of `batch` examples are those of this replica. Prepares
-// kernels. [replica thread]
+// Whether layouts that are chosen for blocks of `batch` examples are those of this replica.
+// Prepares kernels. [replica thread]
 LS_STATUS ls_replica_same_layouts(const struct ls_replica *replica, int64_t batch, bool *out);
-// Nothing is recorded any more, and nothing counts as having run: what hooks have put into recordings may
-// go away, and steps that follow are recorded anew, by all replicas at the same step.
-// [replica thread, or main thread while the replica rests]
+// Nothing is recorded any more, and nothing counts as having run: what hooks have put into
+// recordings may go away, and steps that follow are recorded anew, by all replicas at the same
+// step. [replica thread, or main thread while the replica rests]
 void ls_replica_forget_recordings(struct ls_replica *replica);
-// Somebody has waited in vain: nothing waits for what this replica has under way any more. Takes NULL. [any thread]
+// Somebody has waited in vain: nothing waits for what this replica has under way any more. Takes
+// NULL. [any thread]
 void ls_replica_abandon(struct ls_replica *replica);
 
 // Bit i: input i must come as bytes, of which the device makes float32.
 uint32_t ls_replica_takes_bytes(const struct ls_replica *replica);
-// What a share of `count` examples sends to the device: bytes of inputs and labels. 0: it reads host memory.
+// What a share of `count` examples sends to the device: bytes of inputs and labels. 0: it reads
+// host memory.
 uint64_t ls_replica_input_bytes(const struct ls_replica *replica, uint64_t count);
 
-// The program that trains blocks of `count` examples; NULL: none was made. `runs` (may be NULL): how
-// often its kernels ran one by one, so without replays, and without the first run, whose caches are
-// cold.
+// The program that trains blocks of `count` examples; NULL: none was made. `runs` (may be NULL):
+// how often its kernels ran one by one, so without replays, and without the first run, whose caches
+// are cold.
 struct ls_program *ls_replica_training_program(const struct ls_replica *replica, uint64_t count,
                                                uint64_t *runs);
 
-// Block `index` of a share of `count` examples: the first blocks are larger by at most one, the last may
-// be empty.
+// Block `index` of a share of `count` examples: the first blocks are larger by at most one, the
+// last may be empty.
 void ls_microbatch(uint64_t count, uint32_t microbatches, uint32_t index, uint64_t *offset,
                    uint64_t *size);
 
-// Forward and backward passes over the share, as many as there are microbatches whatever its size: fills the
-// gradients (of the sum of the examples' losses divided by global_count) and the sums in the step_stats; an
-// empty block adds zeros. Blocks are added in a binary tree: ((0 + 1) + (2 + 3)) + ... `stop` is added to
-// the step's statistics.
+// Forward and backward passes over the share, as many as there are microbatches whatever its size:
+// fills the gradients (of the sum of the examples' losses divided by global_count) and the sums in
+// the step_stats; an empty block adds zeros. Blocks are added in a binary tree,
+// ((0 + 1) + (2 + 3)) + ...; `stop` is added to the step's statistics.
 LS_STATUS ls_replica_run(struct ls_replica *replica, const struct ls_replica_batch *batch,
                          uint64_t step, double learning_rate, float stop,
                          const struct ls_replica_hooks *hooks);
-// The same in two calls, with one block and without recordings; `hooks` last until the second has returned. The forward pass
-// calls neither bucket_ready nor end, and the backward one all but end.
+// The same in two calls, with one block and without recordings; `hooks` last until the second has
+// returned. The forward pass calls neither bucket_ready nor end, and the backward one all but end.
 LS_STATUS ls_replica_forward(struct ls_replica *replica, const struct ls_replica_batch *batch,
                              uint64_t step, double learning_rate,
                              const struct ls_replica_hooks *hooks);
 LS_STATUS ls_replica_backward(struct ls_replica *replica);
-// Where the graph has no loss but a seed (ls_graph_add_seed) the host gives the gradient of the model's first output between the
-// two calls: it is written to ls_replica_output_gradient, plain, in host memory, with room for the share; then ls_replica_give_loss
-// puts it and LS_SUMS sums of the `count` examples where the backward pass finds them. A loss scale is applied to it.
+// Where the graph has no loss but a seed (ls_graph_add_seed) the host gives the gradient of the
+// model's first output between the two calls: it is written to ls_replica_output_gradient, plain,
+// in host memory, with room for the share; then ls_replica_give_loss puts it and LS_SUMS sums of
+// the `count` examples where the backward pass finds them. A loss scale is applied to it.
 float *ls_replica_output_gradient(struct ls_replica *replica);
 LS_STATUS ls_replica_give_loss(struct ls_replica *replica, uint64_t count, const float *sums);
-// Where the model's first output for a share of `count` examples is after a forward pass that keeps it: device memory, plain.
+// Where the model's first output for a share of `count` examples is after a forward pass that keeps
+// it: device memory, plain.
 LS_STATUS ls_replica_output(const struct ls_replica *replica, uint64_t count,
                             enum ls_purpose purpose, struct ls_memory *out);
-// What metrics have counted in the last pass joins what they counted before. ls_replica_run and ls_replica_evaluate do it
-// themselves.
+// What metrics have counted in the last pass joins what they counted before. ls_replica_run and
+// ls_replica_evaluate do it themselves.
 LS_STATUS ls_replica_count(struct ls_replica *replica);
 // Runs the optimizer on one bucket. Each bucket once a step, in their order: where the optimizer
 // looks at all gradients together, the last one updates all, or none.
@@ -186,22 +196,25 @@ LS_STATUS ls_replica_read_step_stats(struct ls_replica *replica, float *out);
 
 // Whether the host may learn of a step's sums later: the device then guards the updates itself.
 bool ls_replica_may_defer(const struct ls_replica *replica);
-// Puts on the stream: when the loss in the step's statistics is not finite, no update changes anything from here on, in no step.
+// Puts on the stream: when the loss in the step's statistics is not finite, no update changes
+// anything from here on, in no step.
 LS_STATUS ls_replica_guard(struct ls_replica *replica);
-// A replica that may defer keeps the step's statistics for the host, LS_DEFERRED_STEPS + 1 of them at
-// most (core/replica/deferred_results.h): puts them behind what is on the stream.
+// A replica that may defer keeps the step's statistics for the host, LS_DEFERRED_STEPS + 1 of them
+// at most (core/replica/deferred_results.h): puts them behind what is on the stream.
 LS_STATUS ls_replica_put_step_stats(struct ls_replica *replica, uint64_t step);
-// How many were put and not taken yet. `step` (may be NULL): that of the oldest, where there is one.
+// How many were put and not taken yet. `step` (may be NULL): that of the oldest, where there is
+// one.
 uint64_t ls_replica_pending_step_stats(const struct ls_replica *replica, uint64_t *step);
-// Waits for the oldest and takes them: LS_STEP_STATS floats. `poll` is called while nothing comes, and
-// ends the wait with any status but LS_OK. LS_PEER_LOST after the deadline, not logged; then nothing
-// waits for the device any more.
+// Waits for the oldest and takes them: LS_STEP_STATS floats. `poll` is called while nothing comes,
+// and ends the wait with any status but LS_OK. LS_PEER_LOST after the deadline, not logged; then
+// nothing waits for the device any more.
 LS_STATUS ls_replica_take_step_stats(struct ls_replica *replica, uint64_t deadline_ns,
                                      enum ls_status (*poll)(void *context), void *context,
                                      float *out);
 
-// Forward pass for evaluation; the sums of this share are added to `sums` (LS_SUMS), at the latest by
-// ls_replica_evaluate_end, which waits for those that are on their way, and forgets them where `sums` is NULL.
+// Forward pass for evaluation; the sums of this share are added to `sums` (LS_SUMS), at the latest
+// by ls_replica_evaluate_end, which waits for those that are on their way, and forgets them where
+// `sums` is NULL.
 LS_STATUS ls_replica_evaluate(struct ls_replica *replica, const struct ls_replica_batch *batch,
                               double *sums);
 LS_STATUS ls_replica_evaluate_end(struct ls_replica *replica, double *sums);
@@ -211,13 +224,13 @@ LS_STATUS ls_replica_evaluate_end(struct ls_replica *replica, double *sums);
 void ls_replica_add_counts(const struct ls_replica *replica, double *sums);
 void ls_replica_clear_counts(struct ls_replica *replica);
 
-// Forward pass for prediction: what the model's first output is for the examples of this share, `count`
-// times the elements of one, plain, to host memory. The labels of the batch may be NULL.
+// Forward pass for prediction: what the model's first output is for the examples of this share,
+// `count` times the elements of one, plain, to host memory. The labels of the batch may be NULL.
 LS_STATUS ls_replica_predict(struct ls_replica *replica, const struct ls_replica_batch *batch,
                              float *out);
 
-// How steps run, for people: "recorded whole", "recorded in 3 parts", "not recorded: " and why; NULL where the device computes
-// on its thread, which is what recordings are for.
+// How steps run, for people: "recorded whole", "recorded in 3 parts", "not recorded: " and why;
+// NULL where the device computes on its thread, which is what recordings are for.
 #define LS_RECORDING_TEXT 80 // bytes
 const char *ls_replica_recording(const struct ls_replica *replica, char *text, size_t bytes);
 
@@ -236,9 +249,10 @@ const struct ls_parameter_plan *ls_replica_plan(const struct ls_replica *replica
 const struct ls_buckets *ls_replica_buckets(const struct ls_replica *replica);
 uint32_t ls_replica_rank(const struct ls_replica *replica); // of all replicas
 
-// The flat buffers. LS_BUFFER_REDUCED is the step's statistics (LS_STEP_STATS floats) and behind them
-// LS_BUFFER_GRADIENTS. LS_BUFFER_STATE + k is state k of the optimizer, k < LS_OPTIMIZER_STATES.
-// All but the parameters end where frozen parameters begin (reduced_bytes of the plan).
+// The flat buffers. LS_BUFFER_REDUCED is the step's statistics (LS_STEP_STATS floats) and behind
+// them LS_BUFFER_GRADIENTS. LS_BUFFER_STATE + k is state k of the optimizer, k <
+// LS_OPTIMIZER_STATES. All but the parameters end where frozen parameters begin (reduced_bytes of
+// the plan).
 enum {
     LS_BUFFER_PARAMETERS = 0,
     LS_BUFFER_STATE = 1,
@@ -246,24 +260,25 @@ enum {
     LS_BUFFER_REDUCED = 65,
     LS_BUFFER_TOTALS = 66, // float64, as the plan's totals say; nowhere where there are none
 };
-// A flat buffer in the device's memory; nowhere: the replica does not hold it. It does not move after
-// ls_replica_allocate. Who writes parameters calls ls_replica_refresh before the next step. [any thread]
+// A flat buffer in the device's memory; nowhere: the replica does not hold it. It does not move
+// after ls_replica_allocate. Who writes parameters calls ls_replica_refresh before the next step.
+// [any thread]
 struct ls_memory ls_replica_memory(const struct ls_replica *replica, uint32_t buffer);
-// The struct ls_step_record of the step under way in the device's memory: for kernels of the caller's.
-// It may move in ls_replica_need.
+// The struct ls_step_record of the step under way in the device's memory: for kernels of the
+// caller's. It may move in ls_replica_need.
 struct ls_memory ls_replica_step_record(const struct ls_replica *replica);
 
 struct ls_replica_times ls_replica_times(const struct ls_replica *replica);
-// Where ranges of its buffers are that begin with float `first`, for an updater of the caller's, which
-// has scratch memory of its own.
+// Where ranges of its buffers are that begin with float `first`, for an updater of the caller's,
+// which has scratch memory of its own.
 struct ls_updater_memory ls_replica_updater_memory(const struct ls_replica *replica,
                                                    uint64_t first);
 // Bytes of the device's memory: all that the replica has, and what activations take of it.
 void ls_replica_bytes(const struct ls_replica *replica, uint64_t *all, uint64_t *activations);
 
-// One parameter of a flat buffer, but of LS_BUFFER_REDUCED and LS_BUFFER_TOTALS, by its index in the graph, plain layout.
-// A frozen parameter has zeros where there is none of it: as gradient and optimizer state, which
-// cannot be set. After parameters were set: ls_replica_refresh.
+// One parameter of a flat buffer, but of LS_BUFFER_REDUCED and LS_BUFFER_TOTALS, by its index in
+// the graph, plain layout. A frozen parameter has zeros where there is none of it: as gradient and
+// optimizer state, which cannot be set. After parameters were set: ls_replica_refresh.
 LS_STATUS ls_replica_set_buffer(struct ls_replica *replica, uint32_t buffer, uint32_t index,
                                 const float *values);
 LS_STATUS ls_replica_get_buffer(struct ls_replica *replica, uint32_t buffer, uint32_t index,

@@ -21,8 +21,9 @@ struct ls_checkpoint_image {
     uint64_t step;
 };
 
-// The model with its optimizer, from the replicas where they are ahead of the host. Memory of an earlier copy is used again. LS_FAILED, logged: replicas differ, or a
-// parameter is not finite. [main thread, while the replicas rest]
+// The model with its optimizer, from the replicas where they are ahead of the host. Memory of an
+// earlier copy is used again. LS_FAILED, logged: replicas differ, or a parameter is not finite.
+// [main thread, while the replicas rest]
 LS_STATUS ls_checkpoint_take(struct ls_model *model, struct ls_checkpoint_image *image);
 // Adds a tensor of one dimension, a copy of `values`. LS_OUT_OF_MEMORY.
 LS_STATUS ls_checkpoint_add(struct ls_checkpoint_image *image, const char *name,

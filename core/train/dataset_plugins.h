@@ -9,8 +9,8 @@
 struct ls_dataset_plugin;
 
 // The plugin that `text` names, with a loader of its own, so that it outlasts runs; NULL in `out`:
-// datasets/ has it, or nobody does. `like`: whose search path and registered plugins it has; NULL: the
-// path of this process. Errors are logged. [main thread]
+// datasets/ has it, or nobody does. `like`: whose search path and registered plugins it has; NULL:
+// the path of this process. Errors are logged. [main thread]
 LS_STATUS ls_dataset_plugin_find(const struct ls_loader *like, const char *text,
                                  struct ls_dataset_plugin **out);
 void ls_dataset_plugin_close(struct ls_dataset_plugin *plugin); // after its datasets; takes NULL

@@ -54,7 +54,8 @@ static enum ls_status check_strategy(const struct ls_session *session)
     return LS_USAGE;
 }
 
-// A session that goes with the need, and a stream at the place where the last run ended. Both are kept from one run to the next.
+// A session that goes with the need, and a stream at the place where the last run ended. Both are
+// kept from one run to the next.
 static enum ls_status make_ready(struct ls_distributed *dataset)
 {
     struct ls_model *model = dataset->model;
@@ -262,7 +263,8 @@ static void reset_contexts(struct ls_distributed *dataset)
     atomic_store(&dataset->status, LS_OK);
 }
 
-// Of a step the sums are those of all replicas, which the strategy has added up; else each replica has its own.
+// Of a step the sums are those of all replicas, which the strategy has added up; else each replica
+// has its own.
 static void note_metrics(struct ls_distributed *dataset)
 {
     struct ls_session *session = dataset->model->session;
@@ -295,8 +297,8 @@ static void note_step(struct ls_distributed *dataset)
         model->scale = *ls_replica_scale(model->session->replicas[0]);
 }
 
-// After a loss that is not finite replicas and stores have what the steps before made of them; after anything else nobody
-// knows, and the model is what the host has.
+// After a loss that is not finite replicas and stores have what the steps before made of them;
+// after anything else nobody knows, and the model is what the host has.
 static void conclude_broken(struct ls_model *model)
 {
     struct ls_session *session = model->session;
@@ -310,8 +312,9 @@ static void conclude_broken(struct ls_model *model)
     ls_model_say_back(model, steps);
 }
 
-// Whether all comes to the host before the step that follows: so that weights and states there belong together, and at the
-// beginning of an epoch, to which the model goes back should a step fail. Not so often that steps would wait for it.
+// Whether all comes to the host before the step that follows: so that weights and states there
+// belong together, and at the beginning of an epoch, to which the model goes back should a step
+// fail. Not so often that steps would wait for it.
 static bool is_due(const struct ls_distributed *dataset)
 {
     const struct ls_model *model = dataset->model;
@@ -365,7 +368,8 @@ enum ls_status ls_run_step_function(struct ls_distributed *dataset,
         return ls_run_end_interruption(model->run, status);
     status = run_replicas(dataset, &run);
     if (status) {
-        // Explaining reads the examples once more; then the stream, whose readers were woken, is of no use.
+        // Explaining reads the examples once more; then the stream, whose readers were woken, is of
+        // no use.
         if (model->session->broken)
             conclude_broken(model);
         close_stream(dataset);
@@ -438,7 +442,8 @@ enum ls_status ls_strategy_reduce(struct ls_run *run, const char *reduction, con
 struct broadcast {
     struct ls_session *session;
     uint32_t root; // index in this worker
-    // Of the root, by place: parameters, then the states of the optimizer. NULL: it does not hold them.
+    // Of the root, by place: parameters, then the states of the optimizer. NULL: it does not hold
+    // them.
     float *buffers[1 + LS_OPTIMIZER_STATES];
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Custom training loops: data whose batches are shared out among the replicas of a model, and step functions that run on each
-// replica's thread. Private to train/. [main thread, but where said]
+// Custom training loops: data whose batches are shared out among the replicas of a model, and step
+// functions that run on each replica's thread. Private to train/. [main thread, but where said]
 #ifndef LS_TRAIN_DISTRIBUTED_H
 #define LS_TRAIN_DISTRIBUTED_H
 
@@ -52,8 +52,8 @@ struct ls_distributed {
     _Atomic int32_t status; // of a step function that failed before anything was begun
 };
 
-// As ls_distribute_dataset and ls_strategy_run, but may fail without a message (calls.c). `own_order`: the model's place in
-// the order of its examples stays as it is.
+// As ls_distribute_dataset and ls_strategy_run, but may fail without a message (calls.c).
+// `own_order`: the model's place in the order of its examples stays as it is.
 LS_STATUS ls_open_distributed(struct ls_model *model, struct ls_data *data,
                               const struct ls_distribute_options *options, bool own_order,
                               struct ls_distributed **out);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers, losses and metrics that are plugins: those of the search path of a run, and those that its
-// program has registered. Private to train/. [main thread]
+// Layers, losses and metrics that are plugins: those of the search path of a run, and those that
+// its program has registered. Private to train/. [main thread]
 #ifndef LS_TRAIN_OWN_PARTS_H
 #define LS_TRAIN_OWN_PARTS_H
 
@@ -12,15 +12,15 @@
 LS_STATUS ls_own_parts_create(struct ls_loader *loader, struct ls_own_parts **out);
 void ls_own_parts_destroy(struct ls_own_parts *parts); // takes NULL
 
-// A loss or a metric (enum ls_kind) as the user names it, "focal:gamma=2" or a file; name= of a metric is
-// not the plugin's. What is found lasts as long as the parts. Errors are logged.
+// A loss or a metric (enum ls_kind) as the user names it, "focal:gamma=2" or a file; name= of a
+// metric is not the plugin's. What is found lasts as long as the parts. Errors are logged.
 LS_STATUS ls_own_part_open(struct ls_own_parts *parts, uint32_t kind, const struct ls_spec *spec,
                            const struct ls_composed **out);
 // Whether `name` is one of these: a file, or found on the search path.
 bool ls_own_part_is(const struct ls_own_parts *parts, uint32_t kind, const char *name);
 
-// Whether Lockstep has a layer, a loss, a metric or a dataset (enum ls_kind) of this name itself, which
-// comes before every plugin.
+// Whether Lockstep has a layer, a loss, a metric or a dataset (enum ls_kind) of this name itself,
+// which comes before every plugin.
 bool ls_own_part_is_built_in(uint32_t kind, const char *name);
 
 // Of a metric: its value, of `count` sums and the number of examples.

@@ -160,7 +160,7 @@ class Reader:
         body = re.match(r"(struct|enum|union)\b ?(\w*) ?\{(.*)\} ?(\w*);$", text)
         macro = re.match(r"#define (\w+)(\(.*?\))? ?(.*)$", text)
         if macro:
-            return Declaration("macro", macro[1], "\n".join(code), [], number)
+            return Declaration("macro", macro[1], text if len(text) <= 100 else " \\\n".join(code), [], number)
         if body:
             kind, name = body[1], body[2]
             item = Declaration(kind, f"{kind} {name}".strip() if name else "", f"{kind} {name}".strip(), [], number)
