@@ -48,10 +48,23 @@ enum ls_status ls_communicator_give_up(struct ls_communicator *communicator, enu
     return status;
 }
 
-// True for the one rank that is to say what happened.
+// True for the one rank that is to say what happened, before it ends with fail_first(). Others wait
+// until it has, so that what follows from a failure is not said before it.
 static bool is_first_to_fail(struct ls_communicator *communicator)
 {
-    return atomic_exchange(&communicator->group->failed, 1) == 0;
+    struct ls_communicator_group *group = communicator->group;
+    pthread_mutex_lock(&group->failure_lock);
+    if (!atomic_load(&group->failed))
+        return true;
+    pthread_mutex_unlock(&group->failure_lock);
+    return false;
+}
+
+static enum ls_status fail_first(struct ls_communicator *communicator, enum ls_status status)
+{
+    atomic_store(&communicator->group->failed, 1);
+    pthread_mutex_unlock(&communicator->group->failure_lock);
+    return ls_communicator_give_up(communicator, status);
 }
 
 bool ls_communicator_find_mismatch(struct ls_communicator *communicator,
@@ -89,7 +102,7 @@ enum ls_status ls_communicator_fail_mismatch(struct ls_communicator *communicato
                  ", %s: rank %u and rank %u disagree on their messages; collective %s is wrong",
                  plan->sequence, ls_call_text(&plan->signature, mine_text), communicator->rank,
                  peer, communicator->group->collective->name);
-    return ls_communicator_give_up(communicator, LS_FAILED);
+    return fail_first(communicator, LS_FAILED);
 }
 
 enum ls_status ls_communicator_fail_answer(struct ls_communicator *communicator,
@@ -104,7 +117,7 @@ enum ls_status ls_communicator_fail_answer(struct ls_communicator *communicator,
              " wrong element%s, the first is element %" PRIu64 "; choose another collective",
              communicator->group->collective->name, ls_call_text(&plan->signature, text),
              communicator->rank, wrong, wrong == 1 ? "" : "s", first);
-    return ls_communicator_give_up(communicator, LS_FAILED);
+    return fail_first(communicator, LS_FAILED);
 }
 
 enum ls_status ls_communicator_fail_overflow(struct ls_communicator *communicator,
@@ -118,7 +131,7 @@ enum ls_status ls_communicator_fail_overflow(struct ls_communicator *communicato
              "%s: rank %u has a value beyond %s, the largest that travels; use %s--wire=float32",
              ls_call_text(&plan->signature, text), communicator->rank, half ? "65504" : "3.39e38",
              half ? "--wire=bfloat16 or " : "");
-    return ls_communicator_give_up(communicator, LS_FAILED);
+    return fail_first(communicator, LS_FAILED);
 }
 
 // The rank that keeps the plan from ending: one that has not made the call, else a peer of a pending transfer.
@@ -176,7 +189,7 @@ enum ls_status ls_communicator_fail_deadline(struct ls_communicator *communicato
                  inside ? ls_inside_text(&call, where, sizeof(where)) : "",
                  communicator->group->collective->name,
                  communicator->group->transport ? communicator->group->transport->name : "none");
-    return ls_communicator_give_up(communicator, LS_PEER_LOST);
+    return fail_first(communicator, LS_PEER_LOST);
 }
 
 enum ls_status ls_communicator_fail(struct ls_communicator *communicator,
@@ -195,5 +208,5 @@ enum ls_status ls_communicator_fail(struct ls_communicator *communicator,
     else
         ls_error(communicator->group->name, "rank %u, call %" PRIu64 ", %s: %s", communicator->rank,
                  plan->sequence, ls_call_text(&plan->signature, text), ls_status_text(status));
-    return ls_communicator_give_up(communicator, status);
+    return fail_first(communicator, status);
 }

@@ -42,7 +42,8 @@ struct ls_communicator_group {
     uint64_t deadline_ns;
     uint64_t segment_bytes;
     char *name;
-    _Atomic uint32_t failed; // the first rank that fails says why
+    pthread_mutex_t failure_lock; // held by the first rank that fails while it says why
+    _Atomic uint32_t failed; // it has
     _Atomic uint32_t open;
     _Atomic uint32_t stuck; // a device does not end what lies on a stream, also after an abort
     struct ls_flight_recorder *recorders; // of each rank of this process; others ask (ask.c)

@@ -20,6 +20,7 @@ static void group_destroy(struct ls_communicator_group *group)
     ls_describe_watch_stop(&group->watch);
     pthread_mutex_destroy(&group->lock);
     pthread_mutex_destroy(&group->proof_lock);
+    pthread_mutex_destroy(&group->failure_lock);
     free(group->hosts);
     free(group->places);
     free(group->given);
@@ -107,6 +108,7 @@ static enum ls_status group_create(const struct ls_communicator_options *options
     group->unproven = options->unproven;
     pthread_mutex_init(&group->lock, NULL);
     pthread_mutex_init(&group->proof_lock, NULL);
+    pthread_mutex_init(&group->failure_lock, NULL);
     group->watch = (struct ls_describe_watch){.scope = group->name,
                                               .name = group->collective->name,
                                               .world = group->world,

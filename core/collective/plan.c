@@ -65,10 +65,12 @@ static enum ls_status check_plan(const struct ls_communicator *communicator,
         problem = find_wire_problem(communicator, call);
     if (!problem)
         return LS_OK;
+    const char *operation = ls_collective_operation_text(call->operation);
     ls_error(group->name,
-             "collective %s: operation %u on %" PRIu64
-             " elements of type %u, reduction %u, root %u of %u: %s",
-             group->collective->name, call->operation, call->count, call->dtype, call->reduction,
+             "collective %s: %s of %" PRIu64
+             " elements of %s, reduction %u, root %u of %u ranks: %s",
+             group->collective->name, operation ? operation : "operation", call->count,
+             element_bytes ? ls_dtype_name(call->dtype) : "an unknown type", call->reduction,
              call->root, group->world, problem);
     return LS_USAGE;
 }

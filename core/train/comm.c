@@ -16,6 +16,7 @@
 #define DEFAULT_DEADLINE_SECONDS 60
 #define DEFAULT_COLLECTIVE "ring"
 #define DEFAULT_TRANSPORT "local"
+#define MOST_RANKS 4096 // threads of a process
 
 // What the ranks of one ls_comm_open have in common, until the last of them is closed.
 struct ranks {
@@ -111,8 +112,9 @@ static enum ls_status make_comms(struct ranks *ranks)
 
 static enum ls_status check_options(const struct ls_comm_options *options, double deadline)
 {
-    if (options->size == 0) {
-        ls_error("ls_comm_open", "a communicator of 0 ranks; expected 1 or more");
+    if (options->size == 0 || options->size > MOST_RANKS) {
+        ls_error("ls_comm_open", "a communicator of %u ranks; expected 1 to %d", options->size,
+                 MOST_RANKS);
         return LS_USAGE;
     }
     if (!(deadline > 0) || deadline > 1e6) {
@@ -277,16 +279,27 @@ enum ls_status ls_comm_barrier(struct ls_comm *comm)
     return run(comm, "ls_comm_barrier", &call);
 }
 
+// Of operations on the parts of all ranks, which read and write the caller's memory themselves.
+static enum ls_status check_parts(const struct ls_comm *comm, const char *name, const void *mine,
+                                  const void *all, uint64_t count)
+{
+    if (count > UINT64_MAX / 64 / comm->ranks->world) {
+        ls_error(name, "rank %u: %llu elements on each of %u ranks are too many", comm->rank,
+                 (unsigned long long)count, comm->ranks->world);
+        return LS_USAGE;
+    }
+    if (count && (!mine || !all)) {
+        ls_error(name, "rank %u: expected a buffer, got NULL", comm->rank);
+        return LS_USAGE;
+    }
+    return LS_OK;
+}
+
 // Parts of a collective begin at multiples of LS_CHUNK_ALIGNMENT elements.
 static enum ls_status make_parts(struct ls_comm *comm, const char *name, uint64_t count,
                                  uint64_t element_bytes, uint64_t *stride)
 {
     const uint64_t world = comm->ranks->world;
-    if (count > UINT64_MAX / 64 / world) {
-        ls_error(name, "rank %u: %llu elements on each of %u ranks are too many", comm->rank,
-                 (unsigned long long)count, comm->ranks->world);
-        return LS_USAGE;
-    }
     *stride = (count + LS_CHUNK_ALIGNMENT - 1) / LS_CHUNK_ALIGNMENT * LS_CHUNK_ALIGNMENT;
     const uint64_t bytes = *stride * world * element_bytes;
     if (bytes <= comm->room)
@@ -311,6 +324,8 @@ enum ls_status ls_comm_all_gather(struct ls_comm *comm, const void *mine, uint64
     struct ls_communicator_call call = {.operation = LS_ALL_GATHER, .reduction = LS_SUM};
     uint64_t stride = count;
     enum ls_status status = find_dtype("ls_comm_all_gather", dtype, &call.dtype);
+    if (!status)
+        status = check_parts(comm, "ls_comm_all_gather", mine, all, count);
     if (status)
         return status;
     const uint64_t element_bytes = ls_dtype_bytes(call.dtype), bytes = count * element_bytes;
@@ -339,6 +354,8 @@ enum ls_status ls_comm_reduce_scatter(struct ls_comm *comm, const void *all, uin
     enum ls_status status = find_dtype("ls_comm_reduce_scatter", dtype, &call.dtype);
     if (!status)
         status = find_reduction("ls_comm_reduce_scatter", reduction, &call.reduction);
+    if (!status)
+        status = check_parts(comm, "ls_comm_reduce_scatter", mine, all, count);
     if (status)
         return status;
     const uint64_t element_bytes = ls_dtype_bytes(call.dtype), bytes = count * element_bytes;
