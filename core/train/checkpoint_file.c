@@ -431,8 +431,9 @@ enum ls_status ls_checkpoint_restore(struct ls_model *model, const char *path,
     }
     enum ls_status status = check_optimizer(model, path, optimizer);
     for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
-        if (!model->graph->parameters[i]->constant)
-            status = find(model, path, file, i, -1, &tensor);
+        for (int k = -1; !status && k < (int)model->optimizer.state_count; k++)
+            if (!model->graph->parameters[i]->constant)
+                status = find(model, path, file, i, k, &tensor);
     if (status)
         return status;
     model->ahead = model->states_ahead = false; // all of it is replaced

@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,6 +34,7 @@
 #define LOSSES "history/losses" // names of tensors that are no variables
 #define CALLBACK "callback_%u/state"
 #define HEAD_BYTES 4096 // of a file, in which its state begins
+#define LOCK ".lock" // of the folder; stays there
 
 static const struct ls_trace_label take_span = {.category = "checkpoint", .name = "copy"};
 
@@ -54,6 +56,7 @@ struct ls_checkpoints {
     uint64_t last_ns; // when the last one was written, or the fit began
     uint64_t begun_ns, begun_steps; // to guess how long a step takes
     uint64_t failed;
+    int lock; // open file that no other training has locked; -1: none
     struct ls_safetensors *from; // that the fit goes on from, until it begins
     struct ls_checkpoint_image image;
     // What is being written beside the training.
@@ -147,6 +150,34 @@ static enum ls_status look_at(struct ls_checkpoints *all, const char *file)
     return LS_OK;
 }
 
+// Two trainings would remove each other's checkpoints. The kernel takes the lock from a process that
+// ends, however it ends. Where files cannot be locked, a training is not refused for that.
+static enum ls_status lock_folder(struct ls_checkpoints *all)
+{
+    const char *folder = all->options->folder;
+    const size_t bytes = strlen(folder) + sizeof("/" LOCK);
+    char *path = malloc(bytes);
+    if (!path)
+        return LS_OUT_OF_MEMORY;
+    snprintf(path, bytes, "%s/" LOCK, folder);
+    all->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    const int error = all->lock < 0 || flock(all->lock, LOCK_EX | LOCK_NB) ? errno : 0;
+    enum ls_status status = LS_OK;
+    if (error == EWOULDBLOCK) {
+        ls_error(SCOPE,
+                 "another training that is running keeps its checkpoints in '%s'; wait until it "
+                 "has ended, or take another folder",
+                 folder);
+        status = LS_USAGE;
+    } else if (error) {
+        ls_warn(SCOPE,
+                "cannot lock '%s': %s; make sure that no other training uses the same folder", path,
+                strerror(error));
+    }
+    free(path);
+    return status;
+}
+
 static enum ls_status look_around(struct ls_checkpoints *all)
 {
     const char *folder = all->options->folder;
@@ -161,7 +192,7 @@ static enum ls_status look_around(struct ls_checkpoints *all)
             closedir(directory);
         return LS_BAD_INPUT;
     }
-    enum ls_status status = LS_OK;
+    enum ls_status status = lock_folder(all);
     for (struct dirent *file = readdir(directory); file && !status; file = readdir(directory))
         if (file->d_name[0] != '.')
             status = look_at(all, file->d_name);
@@ -328,6 +359,7 @@ enum ls_status ls_checkpoints_open(struct ls_fit *fit)
     if (!all)
         return LS_OUT_OF_MEMORY;
     fit->checkpoints = all;
+    all->lock = -1;
     all->options = fit->options->checkpoints;
     all->written_step = UINT64_MAX;
     enum ls_status status = read_options(fit, all);
@@ -593,5 +625,7 @@ void ls_checkpoints_close(struct ls_fit *fit)
     free(all->entries);
     ls_safetensors_close(all->from);
     ls_checkpoint_finish(&all->image);
+    if (all->lock >= 0)
+        close(all->lock);
     free(all);
 }

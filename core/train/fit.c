@@ -99,13 +99,14 @@ enum ls_status ls_model_check_training_data(struct ls_model *model, const struct
 
 static enum ls_status check(struct ls_fit *fit)
 {
+    const struct ls_data *validation = fit->options->validation;
     enum ls_status status = ls_model_check_usable(fit->model, "fit");
     if (!status)
         status = ls_model_check_has_loss(fit->model, "fit");
     if (!status)
         status = ls_model_check_training_data(fit->model, fit->train);
-    if (!status && fit->options->validation)
-        status = ls_model_check_data(fit->model, fit->options->validation);
+    if (!status && validation)
+        status = ls_model_check_data(fit->model, validation);
     if (!status && fit->options->report)
         status = ls_report_check_path("--report", fit->options->report);
     if (!status)
@@ -114,6 +115,9 @@ static enum ls_status check(struct ls_fit *fit)
         status = ls_shuffle_parse(fit->options->shuffle, &fit->shuffle, &fit->shuffle_buffer);
     if (!status)
         warn_of_empty_blocks(fit, ls_cluster_world(fit->run->cluster));
+    if (!status && (fit->options->class_weight || ls_model_data_has_weights(fit->train) ||
+                    (validation && ls_model_data_has_weights(validation))))
+        status = ls_model_need_weighted(fit->model); // which has other metrics to go on with
     return status;
 }
 
@@ -242,10 +246,6 @@ static enum ls_status prepare(struct ls_fit *fit)
     };
     ls_data_byte_divisors(fit->train, fit->options->validation, need.byte_divisors);
     enum ls_status status = ls_history_init(&fit->history);
-    const struct ls_data *validation = fit->options->validation;
-    if (!status && (fit->options->class_weight || ls_model_data_has_weights(fit->train) ||
-                    (validation && ls_model_data_has_weights(validation))))
-        status = ls_model_need_weighted(model);
     const uint32_t slots = model->graph->count_slots;
     fit->counts = calloc(slots + 1, sizeof(*fit->counts));
     fit->step_counts = calloc(slots + 1, sizeof(*fit->step_counts));

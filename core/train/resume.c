@@ -114,6 +114,23 @@ static enum ls_status check_number(const char *option, uint64_t saved, uint64_t 
     return LS_USAGE;
 }
 
+// The sums of an epoch under way go on only as those of the same metrics.
+static enum ls_status check_metrics(const struct ls_fit *fit, const json_t *epoch)
+{
+    const json_t *saved = json_object_get(epoch, "metrics");
+    const double none[LS_STATISTICS] = {0};
+    struct ls_metrics own = {0};
+    ls_metrics_append(&own, &fit->model->metrics, none, NULL, false);
+    bool same = json_array_size(json_object_get(epoch, "counts")) == fit->model->graph->count_slots;
+    for (uint32_t i = 0; same && i < own.count; i++)
+        same = json_object_get(saved, own.list[i].name) != NULL;
+    if (same || !json_is_object(epoch))
+        return LS_OK;
+    ls_error(SCOPE, "the checkpoint was written in the middle of an epoch, with other metrics; "
+                    "give the same --metrics");
+    return LS_USAGE;
+}
+
 enum ls_status ls_fit_resume_steps(struct ls_fit *fit)
 {
     const json_t *saved = fit->resumed;
@@ -133,6 +150,8 @@ enum ls_status ls_fit_resume_steps(struct ls_fit *fit)
                         "the same, or begin anew with --initial-weights=CHECKPOINT");
         status = LS_USAGE;
     }
+    if (!status)
+        status = check_metrics(fit, json_object_get(saved, "epoch"));
     fit->order = order;
     char setting[160];
     if (!status)
@@ -206,14 +225,10 @@ static enum ls_status resume_epoch(struct ls_fit *fit, const json_t *json)
 {
     struct ls_epoch epoch;
     if (!read_epoch(fit, json, &epoch) ||
-        !read_numbers(json_object_get(json, "sums"), fit->epoch_statistics, LS_STATISTICS))
+        !read_numbers(json_object_get(json, "sums"), fit->epoch_statistics, LS_STATISTICS) ||
+        !read_numbers(json_object_get(json, "counts"), fit->counts_before,
+                      fit->model->graph->count_slots))
         return damaged("the epoch under way is incomplete");
-    if (!read_numbers(json_object_get(json, "counts"), fit->counts_before,
-                      fit->model->graph->count_slots)) {
-        ls_error(SCOPE, "the checkpoint was written in the middle of an epoch, with other metrics; "
-                        "give the same --metrics");
-        return LS_USAGE;
-    }
     fit->first_epoch = epoch.epoch;
     fit->seconds_before = epoch.seconds;
     fit->epoch_examples = epoch.examples;

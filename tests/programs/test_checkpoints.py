@@ -34,7 +34,7 @@ class CheckpointTest(ProgramTest):
         self.dir = self.path("checkpoints")
 
     def names(self):
-        return sorted(os.listdir(self.dir)) if os.path.isdir(self.dir) else []
+        return sorted(set(os.listdir(self.dir)) - {".lock"}) if os.path.isdir(self.dir) else []
 
     def strategy(self, name, replicas):
         return ("--strategy=" + name, f"--replicas={replicas}")
@@ -77,7 +77,7 @@ class GoingOn(CheckpointTest):
         for options in (("--optimizer=sgd:learning_rate=0.1,momentum=0.9",), ("--optimizer=adamw:weight_decay=0.01,use_ema=on,amsgrad=on",),
                         ("--optimizer=adagrad",), ("--optimizer=lamb:global_clipnorm=1",),
                         ("--learning-rate-schedule=cosine_decay:decay_steps=21", "--metrics=accuracy,sparse_top_k_categorical_accuracy:k=3"),
-                        ("--loss-scale=dynamic:dynamic_growth_steps=4",), ("--accumulate=2",)):
+                        ("--loss-scale=dynamic:dynamic_growth_steps=4",), ("--accumulate=2",), ("--class-weight=0:2.5,3:0.5",)):
             with self.subTest(options):
                 whole = self.train(*MODEL, *options, "--epochs=3")
                 self.train(*MODEL, *options, "--steps=5", "--checkpoint-dir=" + self.dir)
@@ -293,6 +293,28 @@ class Refusing(CheckpointTest):
     def test_a_folder_of_an_earlier_training(self):
         self.train(*MODEL, "--checkpoint-dir=" + self.dir)
         self.refused(USAGE, "--resume", "--checkpoint-dir=" + self.dir)
+
+    def test_a_folder_of_a_training_that_runs(self):
+        """Also while it is empty; the end of that training, by whatever, makes it free."""
+        command = (*MODEL, "--validation=off", "--checkpoint-dir=" + self.dir)
+        process = subprocess.Popen([LOCKSTEP, "train", *command, "--epochs=1000000", "--checkpoint-steps=1000000", "--quiet"])
+        self.addCleanup(process.kill)
+        while not os.path.exists(os.path.join(self.dir, ".lock")) and process.poll() is None:
+            time.sleep(0.001)
+        time.sleep(0.1)  # the file is there a moment before it is locked
+        for options in ((), ("--resume",)):
+            self.refused(USAGE, f"another training that is running keeps its checkpoints in '{self.dir}'", "--checkpoint-dir=" + self.dir, *options)
+        process.kill()
+        process.wait()
+        self.train(*command)
+        self.assertEqual(self.names(), ["checkpoint-00000007.safetensors"])
+
+    def test_other_metrics_within_an_epoch(self):
+        self.train(*MODEL, "--steps=3", "--metrics=accuracy,sparse_top_k_categorical_accuracy:k=3", "--checkpoint-dir=" + self.dir)
+        on = ("--checkpoint-dir=" + self.dir, "--resume")
+        for metrics in ("accuracy", "accuracy,sparse_top_k_categorical_accuracy:k=3,name=top"):
+            err = self.refused(USAGE, "with other metrics; give the same --metrics", *on, "--metrics=" + metrics)
+            self.assertNotIn("going on from", err)  # nothing was taken before it was looked at
 
     def test_another_model_optimizer_batch_seed_and_data(self):
         self.train(*MODEL, "--checkpoint-dir=" + self.dir)
