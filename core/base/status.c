@@ -37,3 +37,10 @@ int ls_status_exit_code(enum ls_status status)
     }
     return 1;
 }
+
+enum ls_status ls_status_of_program(enum ls_status answer)
+{
+    const int number = (int)answer;
+    return (number >= LS_OK && number <= LS_OUT_OF_MEMORY) || answer == LS_INTERRUPTED ? answer
+                                                                                       : LS_FAILED;
+}

@@ -15,4 +15,8 @@ const char *ls_status_text(enum ls_status status);
 // 0 done, 1 failed, 2 usage, 3 bad input, 4 not available, 5 peer lost or deadline, 130 interrupted.
 int ls_status_exit_code(enum ls_status status);
 
+// What a function of a program's own has answered. A number that is no status, or one that only means
+// something between parts of the core, is LS_FAILED.
+enum ls_status ls_status_of_program(enum ls_status answer);
+
 #endif

@@ -48,23 +48,14 @@ const char *ls_clients_name(const struct ls_clients *clients, uint32_t index, ch
     return text;
 }
 
-// A program may return anything. What means "another replica failed" or "call again" inside the core is a failure too.
 static enum ls_status check_answer(const struct ls_clients *clients, uint32_t table,
                                    const char *function, enum ls_status status)
 {
     const char *doing = clients->call ? clients->call : "fit";
     char name[64];
-    switch (status) {
-    case LS_OK:
-    case LS_INTERRUPTED: return status;
-    case LS_FAILED:
-    case LS_USAGE:
-    case LS_BAD_INPUT:
-    case LS_UNAVAILABLE:
-    case LS_PEER_LOST:
-    case LS_OUT_OF_MEMORY: break;
-    default: status = LS_FAILED;
-    }
+    status = ls_status_of_program(status);
+    if (status == LS_OK || status == LS_INTERRUPTED)
+        return status;
     ls_error(doing, "%s.%s failed (%s), so the %s fails", ls_clients_name(clients, table, name),
              function, ls_status_text(status), doing);
     return status;

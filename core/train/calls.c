@@ -14,6 +14,7 @@
 #include "core/train/variables.h"
 #include "core/train/weights.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 
 // What a call began with: errors that were logged before it are not its own.
@@ -45,6 +46,26 @@ static enum ls_status end(const struct call *call, enum ls_status status)
     return status;
 }
 
+// LS_USAGE, logged: one of the pointers is NULL. Each comes behind what it is expected to be; the
+// last name is NULL.
+static enum ls_status need(const char *call, ...)
+{
+    enum ls_status status = LS_OK;
+    const char *expected;
+    va_list list;
+    va_start(list, call);
+    while (!status && (expected = va_arg(list, const char *)))
+        if (!va_arg(list, const void *)) {
+            ls_error(call, "expected %s, got NULL", expected);
+            status = LS_USAGE;
+        }
+    va_end(list);
+    return status;
+}
+
+// What ls_data_open leaves where there is no validation split is given to other calls by mistake.
+#define DATA "data (ls_data_open leaves NULL where a dataset has no validation split)"
+
 enum ls_status ls_run_open_sized(const struct ls_run_options *options, size_t bytes,
                                  struct ls_run **out)
 {
@@ -71,12 +92,19 @@ enum ls_status ls_list_devices(const char *plugin_path, const struct ls_listed_d
 
 enum ls_status ls_plugin_register(struct ls_run *run, const struct ls_plugin *plugin)
 {
+    const enum ls_status given = need("ls_plugin_register", "a run", run, "a plugin", plugin, NULL);
+    if (given)
+        return given;
     const struct call call = begin("registering a plugin", run);
     return end(&call, ls_register(run, plugin));
 }
 
 enum ls_status ls_data_open(const char *text, const char *split, struct ls_data **out)
 {
+    const enum ls_status given =
+        need("ls_data_open", "the name of a dataset", text, "a split", split, NULL);
+    if (given)
+        return given;
     const struct call call = begin("opening the data", NULL);
     return end(&call, ls_open_data(NULL, text, split, out));
 }
@@ -84,6 +112,10 @@ enum ls_status ls_data_open(const char *text, const char *split, struct ls_data 
 enum ls_status ls_run_data_open(struct ls_run *run, const char *text, const char *split,
                                 struct ls_data **out)
 {
+    const enum ls_status given = need("ls_run_data_open", "a run", run, "the name of a dataset",
+                                      text, "a split", split, NULL);
+    if (given)
+        return given;
     const struct call call = begin("opening the data", run);
     return end(&call, ls_open_data(run, text, split, out));
 }
@@ -117,6 +149,9 @@ enum ls_status ls_sequential_create_sized(struct ls_run *run, const char *name,
                                           const struct ls_layer *layers, size_t bytes,
                                           struct ls_model **out)
 {
+    const enum ls_status given = need("ls_sequential_create", "a run", run, "layers", layers, NULL);
+    if (given)
+        return given;
     const struct call call = begin("building the model", run);
     struct ls_layer *ours = NULL;
     enum ls_status status = ls_take_layers(layers, bytes, &ours);
@@ -129,6 +164,9 @@ enum ls_status ls_sequential_create_sized(struct ls_run *run, const char *name,
 enum ls_status ls_input_sized(struct ls_run *run, const struct ls_layer *input, size_t bytes,
                               struct ls_symbol **out)
 {
+    const enum ls_status given = need("ls_input", "a run", run, "a layer", input, NULL);
+    if (given)
+        return given;
     const struct call call = begin("making an input", run);
     struct ls_layer ours;
     const enum ls_status status =
@@ -140,6 +178,9 @@ enum ls_status ls_layer_call_sized(const struct ls_layer *layer, size_t bytes,
                                    struct ls_symbol *const *inputs, uint32_t input_count,
                                    struct ls_symbol **out)
 {
+    const enum ls_status given = need("ls_layer_call", "a layer", layer, "symbols", inputs, NULL);
+    if (given)
+        return given;
     const struct call call = begin("calling a layer", NULL);
     struct ls_layer ours;
     const enum ls_status status =
@@ -150,6 +191,10 @@ enum ls_status ls_layer_call_sized(const struct ls_layer *layer, size_t bytes,
 enum ls_status ls_layer_call_again(const struct ls_symbol *made, struct ls_symbol *const *inputs,
                                    uint32_t input_count, struct ls_symbol **out)
 {
+    const enum ls_status given =
+        need("ls_layer_call_again", "a symbol", made, "symbols", inputs, NULL);
+    if (given)
+        return given;
     const struct call call = begin("calling a layer again", NULL);
     return end(&call, ls_symbols_call_again(made, inputs, input_count, out));
 }
@@ -158,6 +203,9 @@ enum ls_status ls_model_call(const struct ls_model *model, struct ls_symbol *con
                              uint32_t input_count, struct ls_symbol **outputs,
                              uint32_t output_count)
 {
+    const enum ls_status given = need("ls_model_call", "a model", model, "symbols", inputs, NULL);
+    if (given)
+        return given;
     const struct call call = begin("calling a model", NULL);
     return end(&call, ls_call_model(model, inputs, input_count, outputs, output_count));
 }
@@ -166,6 +214,10 @@ enum ls_status ls_model_create(const char *name, struct ls_symbol *const *inputs
                                uint32_t input_count, struct ls_symbol *const *outputs,
                                uint32_t output_count, struct ls_model **out)
 {
+    const enum ls_status given =
+        need("ls_model_create", "symbols of inputs", inputs, "symbols of outputs", outputs, NULL);
+    if (given)
+        return given;
     const struct ls_model_ends ends = {.inputs = inputs,
                                        .outputs = outputs,
                                        .input_count = input_count,
@@ -177,6 +229,10 @@ enum ls_status ls_model_create(const char *name, struct ls_symbol *const *inputs
 enum ls_status ls_model_open(struct ls_run *run, const char *name, const struct ls_data *data,
                              struct ls_model **out)
 {
+    const enum ls_status given =
+        need("ls_model_open", "a run", run, "the name of a model", name, NULL);
+    if (given)
+        return given;
     const struct call call = begin("opening the model", run);
     return end(&call, ls_open_model(run, name, data, out));
 }
@@ -198,7 +254,9 @@ enum ls_status ls_fit_sized(struct ls_model *model, struct ls_data *train,
                             const struct ls_fit_options *options, size_t bytes,
                             size_t callbacks_bytes, size_t checkpoint_bytes)
 {
-    const enum ls_status idle = ls_model_check_idle(model, "ls_fit");
+    enum ls_status idle = ls_model_check_idle(model, "ls_fit");
+    if (!idle)
+        idle = need("ls_fit", DATA, train, NULL);
     if (idle)
         return idle;
     const struct call call = begin("fit", model->run);
@@ -215,7 +273,9 @@ enum ls_status ls_distribute_dataset_sized(struct ls_model *model, struct ls_dat
                                            const struct ls_distribute_options *options,
                                            size_t bytes, struct ls_distributed **out)
 {
-    const enum ls_status idle = ls_model_check_idle(model, "ls_distribute_dataset");
+    enum ls_status idle = ls_model_check_idle(model, "ls_distribute_dataset");
+    if (!idle)
+        idle = need("ls_distribute_dataset", DATA, data, NULL);
     if (idle)
         return idle;
     const struct call call = begin("distributing the data", model->run);
@@ -230,7 +290,9 @@ enum ls_status ls_strategy_run(struct ls_distributed *dataset,
                                                           void *context),
                                void *context)
 {
-    const enum ls_status idle = ls_model_check_idle(dataset->model, "ls_strategy_run");
+    enum ls_status idle = need("ls_strategy_run", "a distributed dataset", dataset, NULL);
+    if (!idle)
+        idle = ls_model_check_idle(dataset->model, "ls_strategy_run");
     if (idle)
         return idle;
     const struct call call = begin("running the step function", dataset->model->run);
@@ -240,7 +302,9 @@ enum ls_status ls_strategy_run(struct ls_distributed *dataset,
 enum ls_status ls_train_on_batch(struct ls_model *model, const struct ls_batch_arrays *batch,
                                  struct ls_metrics *out)
 {
-    const enum ls_status idle = ls_model_check_idle(model, "ls_train_on_batch");
+    enum ls_status idle = ls_model_check_idle(model, "ls_train_on_batch");
+    if (!idle)
+        idle = need("ls_train_on_batch", "a batch", batch, NULL);
     if (idle)
         return idle;
     const struct call call = begin("training on a batch", model->run);
@@ -250,7 +314,9 @@ enum ls_status ls_train_on_batch(struct ls_model *model, const struct ls_batch_a
 enum ls_status ls_test_on_batch(struct ls_model *model, const struct ls_batch_arrays *batch,
                                 struct ls_metrics *out)
 {
-    const enum ls_status idle = ls_model_check_idle(model, "ls_test_on_batch");
+    enum ls_status idle = ls_model_check_idle(model, "ls_test_on_batch");
+    if (!idle)
+        idle = need("ls_test_on_batch", "a batch", batch, NULL);
     if (idle)
         return idle;
     const struct call call = begin("testing on a batch", model->run);
@@ -288,7 +354,9 @@ enum ls_status ls_broadcast_variables(struct ls_model *model, uint32_t root)
 enum ls_status ls_evaluate(struct ls_model *model, struct ls_data *data, uint64_t batch,
                            struct ls_scores *out)
 {
-    const enum ls_status idle = ls_model_check_idle(model, "ls_evaluate");
+    enum ls_status idle = ls_model_check_idle(model, "ls_evaluate");
+    if (!idle)
+        idle = need("ls_evaluate", DATA, data, "room for scores", out, NULL);
     if (idle)
         return idle;
     const struct call call = begin("evaluate", model->run);
@@ -297,7 +365,9 @@ enum ls_status ls_evaluate(struct ls_model *model, struct ls_data *data, uint64_
 
 enum ls_status ls_predict(struct ls_model *model, struct ls_data *data, uint64_t batch, float *out)
 {
-    const enum ls_status idle = ls_model_check_idle(model, "ls_predict");
+    enum ls_status idle = ls_model_check_idle(model, "ls_predict");
+    if (!idle)
+        idle = need("ls_predict", DATA, data, "room for predictions", out, NULL);
     if (idle)
         return idle;
     const struct call call = begin("predict", model->run);
@@ -307,7 +377,9 @@ enum ls_status ls_predict(struct ls_model *model, struct ls_data *data, uint64_t
 enum ls_status ls_predict_to_file(struct ls_model *model, struct ls_data *data, uint64_t batch,
                                   const char *path)
 {
-    const enum ls_status idle = ls_model_check_idle(model, "ls_predict_to_file");
+    enum ls_status idle = ls_model_check_idle(model, "ls_predict_to_file");
+    if (!idle)
+        idle = need("ls_predict_to_file", DATA, data, "a path", path, NULL);
     if (idle)
         return idle;
     const struct call call = begin("predict", model->run);
@@ -316,7 +388,9 @@ enum ls_status ls_predict_to_file(struct ls_model *model, struct ls_data *data, 
 
 enum ls_status ls_load_weights(struct ls_model *model, const char *path)
 {
-    const enum ls_status idle = ls_model_check_idle(model, "ls_load_weights");
+    enum ls_status idle = ls_model_check_idle(model, "ls_load_weights");
+    if (!idle)
+        idle = need("ls_load_weights", "a path", path, NULL);
     if (idle)
         return idle;
     const struct call call = begin("reading weights", model->run);
@@ -326,8 +400,9 @@ enum ls_status ls_load_weights(struct ls_model *model, const char *path)
 enum ls_status ls_save_weights(struct ls_model *model, const char *path)
 {
     // What a fit leaves behind is there in on_train_end.
-    const enum ls_status idle =
-        model->fitting == LS_FIT_ENDS ? LS_OK : ls_model_check_idle(model, "ls_save_weights");
+    enum ls_status idle = need("ls_save_weights", "a model", model, "a path", path, NULL);
+    if (!idle && model->fitting != LS_FIT_ENDS)
+        idle = ls_model_check_idle(model, "ls_save_weights");
     if (idle)
         return idle;
     const struct call call = begin("writing weights", model->run);
@@ -351,24 +426,39 @@ const char *ls_last_error(void)
 // Callbacks may read and set variables while a fit runs, whose `doing` stays.
 enum ls_status ls_get_variable(struct ls_model *model, uint32_t index, float *out)
 {
+    const enum ls_status given =
+        need("ls_get_variable", "a model", model, "room for its values", out, NULL);
+    if (given)
+        return given;
     const struct call call = begin("reading a variable", NULL);
     return end(&call, ls_read_variable(model, index, out));
 }
 
 enum ls_status ls_set_variable(struct ls_model *model, uint32_t index, const float *values)
 {
+    const enum ls_status given = need("ls_set_variable", "a model", model, "values", values, NULL);
+    if (given)
+        return given;
     const struct call call = begin("setting a variable", NULL);
     return end(&call, ls_write_variable(model, index, values));
 }
 
 enum ls_status ls_get_gradient(struct ls_model *model, uint32_t index, float *out)
 {
+    const enum ls_status given =
+        need("ls_get_gradient", "a model", model, "room for its values", out, NULL);
+    if (given)
+        return given;
     const struct call call = begin("reading a gradient", NULL);
     return end(&call, ls_read_gradient(model, index, out));
 }
 
 enum ls_status ls_callback_open(struct ls_run *run, const char *text, struct ls_callbacks **out)
 {
+    const enum ls_status given =
+        need("ls_callback_open", "a run", run, "the name of a callback", text, NULL);
+    if (given)
+        return given;
     const struct call call = begin("opening a callback", run);
     return end(&call, ls_open_callback(run, text, out));
 }
@@ -385,7 +475,9 @@ enum ls_status ls_set_callbacks_sized(struct ls_model *model, const struct ls_ca
 
 enum ls_status ls_model_save(struct ls_model *model, const char *path)
 {
-    const enum ls_status idle = ls_model_check_idle(model, "ls_model_save");
+    enum ls_status idle = ls_model_check_idle(model, "ls_model_save");
+    if (!idle)
+        idle = need("ls_model_save", "a path", path, NULL);
     if (idle)
         return idle;
     const struct call call = begin("saving the model", model->run);
@@ -394,7 +486,9 @@ enum ls_status ls_model_save(struct ls_model *model, const char *path)
 
 enum ls_status ls_model_load(struct ls_model *model, const char *path)
 {
-    const enum ls_status idle = ls_model_check_idle(model, "ls_model_load");
+    enum ls_status idle = ls_model_check_idle(model, "ls_model_load");
+    if (!idle)
+        idle = need("ls_model_load", "a path", path, NULL);
     if (idle)
         return idle;
     const struct call call = begin("loading the model", model->run);

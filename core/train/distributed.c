@@ -21,18 +21,24 @@ static enum ls_status check(struct ls_model *model, const struct ls_data *data, 
     return status || !ls_model_data_has_weights(data) ? status : ls_model_need_weighted(model);
 }
 
-// The graph is another one after ls_compile.
+// What was counted is of the metrics of one graph: it begins anew after ls_compile.
 static enum ls_status need_counts(struct ls_distributed *dataset)
 {
-    const uint32_t slots = dataset->model->graph->count_slots;
-    if (dataset->counts && dataset->slots == slots)
+    const struct ls_model *model = dataset->model;
+    const uint32_t slots = model->graph->count_slots;
+    if (dataset->counts && dataset->graph_number == model->graph_number)
         return LS_OK;
     free(dataset->step_counts);
     free(dataset->counts);
     dataset->step_counts = calloc(slots + 1, sizeof(*dataset->step_counts));
     dataset->counts = calloc(slots + 1, sizeof(*dataset->counts));
     dataset->slots = slots;
-    return dataset->step_counts && dataset->counts ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!dataset->step_counts || !dataset->counts)
+        return LS_OUT_OF_MEMORY;
+    dataset->graph_number = model->graph_number;
+    memset(dataset->step_statistics, 0, sizeof(dataset->step_statistics));
+    memset(dataset->statistics, 0, sizeof(dataset->statistics));
+    return LS_OK;
 }
 
 static void close_stream(struct ls_distributed *dataset)
@@ -189,7 +195,7 @@ static enum ls_status check_end(struct ls_replica_context *replica, enum ls_stat
     if (status) {
         ls_error("ls_strategy_run", "the step function answered '%s' (status %d) on replica %u",
                  ls_status_text(status), (int)status, rank);
-        return status == LS_ABORTED || status == LS_INTERRUPTED ? LS_FAILED : status;
+        return status == LS_INTERRUPTED ? LS_FAILED : ls_status_of_program(status);
     }
     if (replica->part == LS_PART_FORWARD || replica->part == LS_PART_GRADIENTS) {
         ls_error("ls_strategy_run",
@@ -389,20 +395,25 @@ void ls_strategy_metrics(const struct ls_distributed *dataset, struct ls_metrics
                          struct ls_metrics *all)
 {
     const struct ls_metric_set *set = &dataset->model->metrics;
+    const double none[LS_STATISTICS] = {0};
+    const bool counted = dataset->graph_number == dataset->model->graph_number;
     if (step) {
         step->count = 0;
-        ls_metrics_append(step, set, dataset->step_statistics, dataset->step_counts, false);
+        ls_metrics_append(step, set, counted ? dataset->step_statistics : none,
+                          counted ? dataset->step_counts : NULL, false);
     }
     if (all) {
         all->count = 0;
-        ls_metrics_append(all, set, dataset->statistics, dataset->counts, false);
+        ls_metrics_append(all, set, counted ? dataset->statistics : none,
+                          counted ? dataset->counts : NULL, false);
     }
 }
 
 void ls_strategy_reset_metrics(struct ls_distributed *dataset)
 {
     memset(dataset->statistics, 0, sizeof(dataset->statistics));
-    memset(dataset->counts, 0, dataset->slots * sizeof(*dataset->counts));
+    if (dataset->counts)
+        memset(dataset->counts, 0, dataset->slots * sizeof(*dataset->counts));
 }
 
 // ---- Values of all replicas ----

@@ -42,6 +42,7 @@ struct ls_distributed {
     uint64_t session; // for which it was opened
     struct ls_replica_context *contexts; // one a replica of this worker
     uint32_t count; // of them
+    uint64_t graph_number; // of the model, whose metrics counted what follows
     uint32_t slots; // of the counts below
     // What the metrics have counted in the last run, and since they were reset.
     double step_statistics[LS_STATISTICS], statistics[LS_STATISTICS];

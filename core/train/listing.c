@@ -66,7 +66,8 @@ enum ls_status ls_make_plugin_list(const char *plugin_path, const struct ls_list
     return LS_OK;
 }
 
-// What the device says of itself; "" and 0 where it cannot run.
+// What the device says of itself; "" and 0 where it cannot run. One that its probe finds in order
+// may fail here.
 static enum ls_status describe(struct ls_loader *loader, const struct ls_plugin_entry *entry,
                                struct ls_device_info *info)
 {
@@ -93,14 +94,16 @@ static enum ls_status fill_devices(struct ls_loader *loader, const struct ls_plu
         if (entries[i].kind != LS_KIND_DEVICE)
             continue;
         const enum ls_status status = describe(loader, &entries[i], &info);
-        if (status)
+        if (status == LS_OUT_OF_MEMORY)
             return status;
+        if (status)
+            info = (struct ls_device_info){0};
         list[(*count)++] = (struct ls_listed_device){
             .name = put(&end, entries[i].name),
             .hardware = put(&end, info.hardware),
-            .reason = put(&end, entries[i].reason),
+            .reason = put(&end, status ? ls_status_text(status) : entries[i].reason),
             .count = info.physical_count,
-            .usable = entries[i].available != 0,
+            .usable = !status && entries[i].available,
         };
     }
     return LS_OK;

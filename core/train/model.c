@@ -367,6 +367,7 @@ enum ls_status ls_model_need_weighted(struct ls_model *model)
     }
     ls_graph_destroy(model->graph);
     model->graph = graph;
+    model->graph_number++;
     model->loss = loss;
     model->metrics = metrics;
     return LS_OK;
@@ -460,6 +461,7 @@ enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_
     model->refused = NULL;
     ls_graph_destroy(model->graph);
     model->graph = graph;
+    model->graph_number++;
     model->optimizer = parsed.optimizer;
     free(model->schedule);
     model->schedule = parsed.schedule;
@@ -474,6 +476,10 @@ enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_
 
 enum ls_status ls_model_check_idle(const struct ls_model *model, const char *call)
 {
+    if (!model) {
+        ls_error(call, "expected a model, got NULL");
+        return LS_USAGE;
+    }
     if (model->fitting == LS_FIT_NONE)
         return LS_OK;
     if (model->fitting == LS_FIT_STEPS) {

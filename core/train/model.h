@@ -35,6 +35,7 @@ struct ls_model {
     json_t *json; // Keras model, from which the graph is built anewed by compile
     struct ls_shape input; // given by the data, where the model does not say it; ndims 0: none
     struct ls_graph *graph; // forward only until compiled
+    uint64_t graph_number; // another one whenever the graph is another one
     bool compiled;
     struct ls_optimizer optimizer;
     char *schedule; // of the learning rate, as text; NULL: none

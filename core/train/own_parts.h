@@ -23,7 +23,7 @@ bool ls_own_part_is(const struct ls_own_parts *parts, uint32_t kind, const char 
 // which comes before every plugin.
 bool ls_own_part_is_built_in(uint32_t kind, const char *name);
 
-// Of a metric: its value, of `count` sums and the number of examples.
+// The value of a metric, of its sums over so many examples; NaN without any.
 double ls_own_metric_value(const struct ls_composed *composed, const double *sums, double examples);
 bool ls_own_metric_is_upwards(const struct ls_composed *composed);
 

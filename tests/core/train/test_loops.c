@@ -166,6 +166,11 @@ static enum ls_status says_interrupted(struct ls_replica_context *replica, void 
     return is_first(replica) ? train_step(replica, context) : LS_INTERRUPTED;
 }
 
+static enum ls_status answers_no_status(struct ls_replica_context *replica, void *context)
+{
+    return is_first(replica) ? train_step(replica, context) : (enum ls_status)4711;
+}
+
 static enum ls_status forgets_apply_on_one(struct ls_replica_context *replica, void *context)
 {
     if (is_first(replica))
@@ -219,6 +224,7 @@ static const struct wrong wrongs[] = {
     {"fails on one", fails_on_one, LS_BAD_INPUT, "(status 3) on replica 1", false},
     {"fails within", fails_within_the_step, LS_BAD_INPUT, "(status 3) on replica 1", false},
     {"interrupted", says_interrupted, LS_FAILED, "(status 130) on replica 1", false},
+    {"no status", answers_no_status, LS_FAILED, "(status 4711) on replica 1", false},
     {"forgets apply", forgets_apply_on_one, LS_USAGE,
      "on replica 1 after ls_context_gradients, without ls_context_apply", false},
     {"throws away", throws_the_step_away, LS_USAGE, "cannot be thrown away", false},
@@ -368,6 +374,62 @@ START_TEST(a_broadcast_makes_replicas_equal)
 }
 END_TEST
 
+// Metrics of one compilation are not those of the next, which may count more or fewer numbers.
+START_TEST(metrics_begin_anew_after_a_compile)
+{
+    struct ls_model *model = model_of(run, "sgd");
+    struct ls_distributed *dataset = distribute(model, train);
+    struct ls_metrics step, all;
+    OK(ls_strategy_run(dataset, train_step, NULL));
+    OK(ls_compile(model, &(struct ls_compile_options){
+                             .optimizer = "sgd",
+                             .metrics = "accuracy,sparse_top_k_categorical_accuracy:k=3,"
+                                        "sparse_categorical_crossentropy"}));
+    ls_strategy_metrics(dataset, &step, &all);
+    ck_assert_uint_eq(all.count, 4);
+    for (uint32_t i = 0; i < all.count; i++)
+        ck_assert(isnan(step.list[i].value) && isnan(all.list[i].value));
+    OK(ls_strategy_run(dataset, train_step, NULL));
+    ls_strategy_metrics(dataset, &step, &all);
+    for (uint32_t i = 0; i < all.count; i++)
+        ck_assert_double_eq(step.list[i].value, all.list[i].value);
+    OK(ls_compile(model, &(struct ls_compile_options){.optimizer = "sgd", .metrics = "none"}));
+    ls_strategy_reset_metrics(dataset);
+    ls_strategy_metrics(dataset, &step, &all);
+    ck_assert_uint_eq(all.count, 1);
+    ls_distributed_close(dataset);
+    ls_model_close(model);
+}
+END_TEST
+
+START_TEST(null_is_refused_by_name)
+{
+    struct ls_model *model = model_of(run, "sgd"), *none = NULL;
+    struct ls_data *validation = NULL;
+    struct ls_distributed *dataset = NULL;
+    struct ls_scores scores;
+    float values[10];
+    forget_errors();
+    expect_error(ls_fit(NULL, train, NULL), LS_USAGE, "ls_fit: expected a model, got NULL");
+    expect_error(ls_fit(model, NULL, NULL), LS_USAGE, "ls_fit: expected data (ls_data_open leaves");
+    expect_error(ls_evaluate(model, validation, 0, &scores), LS_USAGE, "expected data");
+    expect_error(ls_evaluate(model, train, 0, NULL), LS_USAGE, "expected room for scores");
+    expect_error(ls_predict(model, train, 0, NULL), LS_USAGE, "expected room for predictions");
+    expect_error(ls_distribute_dataset(model, NULL, NULL, &dataset), LS_USAGE, "expected data");
+    expect_error(ls_strategy_run(NULL, train_step, NULL), LS_USAGE, "a distributed dataset");
+    expect_error(ls_train_on_batch(model, NULL, NULL), LS_USAGE, "expected a batch");
+    expect_error(ls_model_open(run, NULL, NULL, &none), LS_USAGE, "the name of a model");
+    expect_error(ls_model_open(NULL, "mlp", NULL, &none), LS_USAGE, "expected a run");
+    expect_error(ls_data_open(NULL, "train", &validation), LS_USAGE, "the name of a dataset");
+    expect_error(ls_data_open(DATA, NULL, &validation), LS_USAGE, "a split");
+    expect_error(ls_sequential_create(run, "x", NULL, &none), LS_USAGE, "expected layers");
+    expect_error(ls_load_weights(model, NULL), LS_USAGE, "a path");
+    expect_error(ls_get_variable(NULL, 0, values), LS_USAGE, "a model");
+    expect_error(ls_set_variable(model, 0, NULL), LS_USAGE, "expected values");
+    ls_model_close(model);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("core/train/loops");
@@ -383,6 +445,8 @@ int main(void)
     tcase_add_test(tests, a_loss_that_is_not_finite_leaves_the_step_before);
     tcase_add_test(tests, values_are_reduced_in_the_order_of_ranks);
     tcase_add_test(tests, a_broadcast_makes_replicas_equal);
+    tcase_add_test(tests, metrics_begin_anew_after_a_compile);
+    tcase_add_test(tests, null_is_refused_by_name);
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);
 }
