@@ -2,6 +2,7 @@
 // lockstep evaluate: loss and accuracy of saved weights.
 #include "tools/command.h"
 #include "tools/interrupt.h"
+#include "tools/run_callbacks.h"
 #include "tools/run_options.h"
 
 #include "core/base/log.h"
@@ -23,6 +24,10 @@ static const struct argument table[] = {
     {"seed", "N", "0", "seed of untrained weights"},
     {NULL, NULL, NULL, "How"},
     RUN_ARGUMENTS,
+    {"callback", "NAME[:option=value,...]", NULL,
+     "a callback that is told of the evaluation, a plugin by its name or path (docs/callbacks.md); "
+     "may be given several times",
+     .repeats = true},
     {"report", "FILE", NULL,
      "write one JSON object: model, dataset, split, examples, seconds, and each metric by its "
      "name"},
@@ -61,8 +66,19 @@ static enum ls_status write_report(const struct arguments *arguments, const char
     return status;
 }
 
+// Those that Lockstep has are about trainings.
+static void warn_of_deaf(const struct run_callbacks *callbacks)
+{
+    for (uint32_t i = 0; i < callbacks->count; i++) {
+        const struct ls_callbacks *table = &callbacks->tables[i];
+        if (!table->on_test_begin && !table->on_test_end && !table->on_test_batch_begin &&
+            !table->on_test_batch_end)
+            ls_warn("--callback", "%s has nothing to do in an evaluation", table->name);
+    }
+}
+
 static enum ls_status evaluate(const struct arguments *arguments, struct ls_run *run,
-                               struct ls_data *data)
+                               struct ls_data *data, const struct run_callbacks *callbacks)
 {
     const struct ls_compile_options options = {
         .optimizer = "sgd", // none is used, whatever the model's file says
@@ -83,6 +99,8 @@ static enum ls_status evaluate(const struct arguments *arguments, struct ls_run 
         status = ls_compile(model, &options);
     if (!status && weights)
         status = ls_load_weights(model, weights);
+    if (!status)
+        status = ls_set_callbacks(model, callbacks->tables, callbacks->count);
     if (!status)
         run_options_warn_untrained(model, "evaluate");
     if (!status)
@@ -105,6 +123,7 @@ static enum ls_status run(const struct arguments *arguments)
     struct ls_run_options options = {0};
     struct ls_run *run = NULL;
     struct ls_data *data = NULL;
+    struct run_callbacks callbacks = {0};
     interrupt_catch();
     enum ls_status status = run_options_need(arguments, "model", "cnn");
     if (!status)
@@ -123,12 +142,16 @@ static enum ls_status run(const struct arguments *arguments)
                  arguments_text(arguments, "dataset"));
         status = LS_USAGE;
     }
+    if (!status)
+        status = run_callbacks_open(arguments, run, &callbacks);
+    warn_of_deaf(&callbacks);
     interrupt_run(run);
     if (!status)
-        status = evaluate(arguments, run, data);
+        status = evaluate(arguments, run, data, &callbacks);
     if (status == LS_INTERRUPTED)
         ls_warn("evaluate", "interrupted");
     interrupt_run(NULL);
+    run_callbacks_close(&callbacks);
     ls_run_close(run);
     ls_data_close(data);
     return status;

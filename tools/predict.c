@@ -3,6 +3,7 @@
 #include "tools/command.h"
 #include "tools/interrupt.h"
 #include "tools/output_files.h"
+#include "tools/run_callbacks.h"
 #include "tools/run_options.h"
 
 #include "core/base/clock.h"
@@ -22,6 +23,10 @@ static const struct argument table[] = {
     {"seed", "N", "0", "seed of untrained weights"},
     {NULL, NULL, NULL, "How"},
     RUN_ARGUMENTS,
+    {"callback", "NAME[:option=value,...]", NULL,
+     "a callback that is told of the prediction, a plugin by its name or path (docs/callbacks.md); "
+     "may be given several times",
+     .repeats = true},
     OUTPUT_ARGUMENTS,
     {NULL, NULL, NULL, NULL},
 };
@@ -38,8 +43,20 @@ static const char help[] =
     "--out=scores.npy\n"
     "  python3 -c \"import numpy; print(numpy.load('scores.npy').argmax(axis=1))\"\n";
 
+// Those that Lockstep has are about trainings.
+static void warn_of_deaf(const struct run_callbacks *callbacks)
+{
+    for (uint32_t i = 0; i < callbacks->count; i++) {
+        const struct ls_callbacks *table = &callbacks->tables[i];
+        if (!table->on_predict_begin && !table->on_predict_end && !table->on_predict_batch_begin &&
+            !table->on_predict_batch_end)
+            ls_warn("--callback", "%s has nothing to do in a prediction", table->name);
+    }
+}
+
 static enum ls_status predict(const struct arguments *arguments, struct ls_run *run,
-                              struct ls_data *data, bool says)
+                              struct ls_data *data, const struct run_callbacks *callbacks,
+                              bool says)
 {
     struct ls_model *model = NULL;
     uint64_t batch = 0, replica_batch = 0;
@@ -50,6 +67,8 @@ static enum ls_status predict(const struct arguments *arguments, struct ls_run *
         status = ls_model_open(run, arguments_text(arguments, "model"), data, &model);
     if (!status && weights)
         status = ls_load_weights(model, weights);
+    if (!status)
+        status = ls_set_callbacks(model, callbacks->tables, callbacks->count);
     if (!status)
         run_options_warn_untrained(model, "predict");
     const uint64_t start = ls_clock_ns();
@@ -70,6 +89,7 @@ static enum ls_status run(const struct arguments *arguments)
     struct ls_run_options options = {0};
     struct ls_run *run = NULL;
     struct ls_data *data = NULL;
+    struct run_callbacks callbacks = {0};
     interrupt_catch();
     enum ls_status status = run_options_need(arguments, "model", "cnn");
     if (!status)
@@ -87,12 +107,16 @@ static enum ls_status run(const struct arguments *arguments)
     if (!status)
         status = ls_run_data_open(run, arguments_text(arguments, "dataset"),
                                   arguments_text(arguments, "split"), &data);
+    if (!status)
+        status = run_callbacks_open(arguments, run, &callbacks);
+    warn_of_deaf(&callbacks);
     interrupt_run(run);
     if (!status)
-        status = predict(arguments, run, data, options.progress);
+        status = predict(arguments, run, data, &callbacks, options.progress);
     if (status == LS_INTERRUPTED)
         ls_warn("predict", "interrupted; nothing was written");
     interrupt_run(NULL);
+    run_callbacks_close(&callbacks);
     ls_run_close(run);
     ls_data_close(data);
     return status;

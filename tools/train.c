@@ -3,6 +3,7 @@
 #include "tools/command.h"
 #include "tools/interrupt.h"
 #include "tools/output_files.h"
+#include "tools/run_callbacks.h"
 #include "tools/run_options.h"
 
 #include "core/base/log.h"
@@ -150,9 +151,7 @@ struct inputs {
     struct ls_run *run;
     struct ls_model *model;
     struct ls_data *train, *validation;
-    struct ls_callbacks *opened[ARGUMENTS_MAX + 2]; // those of --callback and --tensorboard
-    struct ls_callbacks callbacks[ARGUMENTS_MAX + 3]; // what ls_fit calls
-    uint32_t callback_count;
+    struct run_callbacks callbacks; // of --callback and --tensorboard
     const char
         *unvalidated; // dataset that has nothing to validate on; NULL: it has, or nobody asks
 };
@@ -296,28 +295,17 @@ static enum ls_status open_model(const struct arguments *arguments, struct input
     return status;
 }
 
-static enum ls_status open_callback(struct inputs *inputs, const char *text)
-{
-    struct ls_callbacks **opened = &inputs->opened[inputs->callback_count];
-    const enum ls_status status = ls_callback_open(inputs->run, text, opened);
-    if (!status)
-        inputs->callbacks[inputs->callback_count++] = **opened;
-    return status;
-}
-
 static enum ls_status open_callbacks(const struct arguments *arguments, struct inputs *inputs)
 {
-    const char *folder = arguments_text(arguments, "tensorboard"), *text;
-    enum ls_status status = LS_OK;
-    for (size_t i = 0; !status && (text = arguments_next(arguments, "callback", i)); i++)
-        status = open_callback(inputs, text);
+    const char *folder = arguments_text(arguments, "tensorboard");
+    const enum ls_status status = run_callbacks_open(arguments, inputs->run, &inputs->callbacks);
     if (status || !folder)
         return status;
     char tensorboard[PATH_MAX + 80];
     snprintf(tensorboard, sizeof(tensorboard),
              "tensorboard:histogram_freq=1,write_grads=auto,write_steps_per_second=on,log_dir=%s",
              folder);
-    return open_callback(inputs, tensorboard);
+    return run_callbacks_add(inputs->run, tensorboard, &inputs->callbacks);
 }
 
 // Once nothing is wrong any more: a hint in front of an error would look like its cause.
@@ -339,10 +327,10 @@ static enum ls_status train(const struct arguments *arguments, struct inputs *in
     const char *save = arguments_text(arguments, "save-weights");
     interrupt_run(inputs->run);
     options->validation = inputs->validation;
-    inputs->callbacks[inputs->callback_count++] =
+    inputs->callbacks.tables[inputs->callbacks.count++] =
         (struct ls_callbacks){.context = inputs, .on_train_begin = say_unvalidated};
-    options->callbacks = inputs->callbacks;
-    options->callback_count = inputs->callback_count;
+    options->callbacks = inputs->callbacks.tables;
+    options->callback_count = inputs->callbacks.count;
     enum ls_status status = ls_fit(inputs->model, inputs->train, options);
     if (status == LS_INTERRUPTED)
         ls_warn("train", "interrupted: stopped after the current step%s%s",
@@ -395,8 +383,7 @@ static enum ls_status run(const struct arguments *arguments)
         status = train(arguments, &inputs, &fit_options);
     interrupt_run(NULL);
     ls_model_close(inputs.model);
-    for (size_t i = 0; i < sizeof(inputs.opened) / sizeof(inputs.opened[0]); i++)
-        ls_callback_close(inputs.opened[i]);
+    run_callbacks_close(&inputs.callbacks);
     ls_run_close(inputs.run);
     ls_data_close(inputs.train);
     ls_data_close(inputs.validation);

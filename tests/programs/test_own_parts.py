@@ -285,6 +285,27 @@ class Losses(OwnTest):
         self.assertEqual(outcome.code, DONE, outcome.out + outcome.err)
 
 
+CALLBACK = """struct ls_callback { const struct ls_host *host; };
+static enum ls_status say(void *context, const char *what) {
+    const struct ls_host *host = ((struct ls_callback *)context)->host; host->log(host, LS_LOG_WARN, what); return LS_OK; }
+static enum ls_status on_test_end(void *context, const struct ls_fit_state *state) { (void)state; return say(context, "has tested"); }
+static enum ls_status on_predict_end(void *context, const struct ls_fit_state *state) { (void)state; return say(context, "has predicted"); }
+static int32_t open_it(const struct ls_host *host, const struct ls_fit_calls *calls, struct ls_callback *callback, struct ls_callbacks *out) {
+    (void)calls; callback->host = host; out->on_test_end = on_test_end; out->on_predict_end = on_predict_end; return LS_OK; }"""
+
+
+class Callbacks(OwnTest):
+    def test_evaluate_and_predict_tell_them(self):
+        self.plugin("callback", "listener", CALLBACK, ".state_bytes = sizeof(struct ls_callback), .open = open_it")
+        for command, says in (("evaluate", "has tested"), ("predict", "has predicted")):
+            out = ("--out=" + self.path("p.csv"),) if command == "predict" else ()
+            outcome = self.lockstep(command, "--model=mlp", "--dataset=synthetic:examples=100", self.found, "--callback=listener", "--callback=csv_logger", *out)
+            self.assertEqual(outcome.code, DONE, outcome.err)
+            self.assertIn("listener: " + says, outcome.err)
+            self.assertIn(f"warning: --callback: csv_logger has nothing to do in a{'n evaluation' if out == () else ' prediction'}", outcome.err)
+            self.refused(UNAVAILABLE, command, "--model=mlp", "--dataset=synthetic:examples=100", "--callback=listner", self.found, *out, says=("listner",))
+
+
 class Datasets(OwnTest):
     def setUp(self):
         super().setUp()
