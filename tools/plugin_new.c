@@ -47,13 +47,13 @@ static enum ls_status check_name(const char *name)
 {
     bool good = isalpha((unsigned char)name[0]) && strlen(name) <= LONGEST_NAME;
     for (const char *letter = name; *letter; letter++)
-        good = good && (isalnum((unsigned char)*letter) || *letter == '-');
+        good = good && (isalnum((unsigned char)*letter) || *letter == '-' || *letter == '_');
     if (good)
         return LS_OK;
     ls_error(
         SCOPE,
-        "'%s' cannot be the name of a plugin: at most %d letters, digits and dashes, the first "
-        "a letter",
+        "'%s' cannot be the name of a plugin: expected at most %d letters, digits, '-' and '_', "
+        "the first a letter",
         name, LONGEST_NAME);
     return LS_USAGE;
 }
