@@ -70,10 +70,10 @@ static enum ls_status write_report(const struct arguments *arguments, const char
 static void warn_of_deaf(const struct run_callbacks *callbacks)
 {
     for (uint32_t i = 0; i < callbacks->count; i++) {
-        const struct ls_callbacks *table = &callbacks->tables[i];
-        if (!table->on_test_begin && !table->on_test_end && !table->on_test_batch_begin &&
-            !table->on_test_batch_end)
-            ls_warn("--callback", "%s has nothing to do in an evaluation", table->name);
+        const struct ls_callbacks *callback = &callbacks->tables[i];
+        if (!callback->on_test_begin && !callback->on_test_end && !callback->on_test_batch_begin &&
+            !callback->on_test_batch_end)
+            ls_warn("--callback", "%s has nothing to do in an evaluation", callback->name);
     }
 }
 

@@ -47,10 +47,10 @@ static const char help[] =
 static void warn_of_deaf(const struct run_callbacks *callbacks)
 {
     for (uint32_t i = 0; i < callbacks->count; i++) {
-        const struct ls_callbacks *table = &callbacks->tables[i];
-        if (!table->on_predict_begin && !table->on_predict_end && !table->on_predict_batch_begin &&
-            !table->on_predict_batch_end)
-            ls_warn("--callback", "%s has nothing to do in a prediction", table->name);
+        const struct ls_callbacks *callback = &callbacks->tables[i];
+        if (!callback->on_predict_begin && !callback->on_predict_end && !callback->on_predict_batch_begin &&
+            !callback->on_predict_batch_end)
+            ls_warn("--callback", "%s has nothing to do in a prediction", callback->name);
     }
 }
 

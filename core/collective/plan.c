@@ -2,6 +2,7 @@
 // Plans: a call is checked, drawn, compiled and given its memory once, to be run many times.
 #include "core/collective/internal.h"
 
+#include "core/base/dtype.h"
 #include "core/base/log.h"
 #include "core/base/memory.h"
 #include "core/collective/tuner.h"

@@ -2,6 +2,7 @@
 // The flight recorder. An entry is written while its sequence is 0 and read between two looks at it.
 #include "core/collective/recorder.h"
 
+#include "core/base/dtype.h"
 #include "core/base/log.h"
 #include "core/collective/schedule.h"
 #include "core/plugin/device.h"
@@ -10,8 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const dtype_texts[] = {"none",     "float32", "float64", "float16",
-                                          "bfloat16", "int32",   "int64",   "uint8"};
 static const char *const reduction_texts[] = {"none", "sum", "product", "min", "max", "mean"};
 
 void ls_call_signature_label(struct ls_call_signature *signature, const char *label)
@@ -55,10 +54,10 @@ const char *ls_call_signature_text(const struct ls_call_signature *signature, ch
     else if (rooted)
         snprintf(how, sizeof(how), " (root %u)", signature->root);
     if (signature->wire)
-        snprintf(wire, sizeof(wire), " as %s", dtype_texts[signature->wire % 8]);
+        snprintf(wire, sizeof(wire), " as %s", ls_dtype_name(signature->wire));
     snprintf(text, bytes, "%s%s of %" PRIu64 " %s%s%s%s",
              operation ? operation : "unknown operation", how, signature->count,
-             dtype_texts[signature->dtype % 8], wire, label[0] ? ", " : "", label);
+             ls_dtype_name(signature->dtype), wire, label[0] ? ", " : "", label);
     return text;
 }
 

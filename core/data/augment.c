@@ -2,6 +2,7 @@
 // Flip and crop move pixels; shift and rotation interpolate between four of them.
 #include "core/data/augment.h"
 
+#include "core/base/dtype.h"
 #include "core/base/log.h"
 #include "core/base/random.h"
 

@@ -75,7 +75,6 @@ struct ls_dataset_info {
     bool on_demand; // some fields are made by `load`
 };
 
-const char *ls_dtype_name(uint32_t dtype); // "float32"
 uint64_t ls_field_elements(const struct ls_field *field); // of one example
 // Field `index` of that role among `count` fields; NULL: there are fewer.
 const struct ls_field *ls_field_find(const struct ls_field *fields, uint32_t count,

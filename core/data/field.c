@@ -2,13 +2,6 @@
 // What is asked of the fields of a dataset.
 #include "core/data/dataset.h"
 
-const char *ls_dtype_name(uint32_t dtype)
-{
-    static const char *const names[] = {"unknown",  "float32", "float64", "float16",
-                                        "bfloat16", "int32",   "int64",   "uint8"};
-    return names[dtype < sizeof(names) / sizeof(names[0]) ? dtype : 0];
-}
-
 uint64_t ls_field_elements(const struct ls_field *field)
 {
     uint64_t elements = 1;

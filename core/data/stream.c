@@ -9,6 +9,7 @@
 #include "core/data/stream.h"
 
 #include "core/base/clock.h"
+#include "core/base/dtype.h"
 #include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"

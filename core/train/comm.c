@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives on a program's own buffers, without a run or a model: a communicator for each of its
 // threads that takes part.
+#include "core/base/dtype.h"
 #include "core/base/log.h"
 #include "core/collective/communicator.h"
 #include "core/data/dataset.h"

@@ -2,6 +2,7 @@
 // Reads a dataset while the main thread prepares programs, or copies one from the caller's memory.
 #include "core/train/data.h"
 
+#include "core/base/dtype.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"

@@ -3,6 +3,7 @@
 // loaded by the threads that make examples.
 #include "core/train/dataset_plugins.h"
 
+#include "core/base/dtype.h"
 #include "core/base/log.h"
 #include "core/replica/replica.h"
 #include "core/train/data.h"

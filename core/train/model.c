@@ -2,6 +2,7 @@
 // Models: opening, compiling, and the check that data fits them.
 #include "core/train/model.h"
 
+#include "core/base/dtype.h"
 #include "core/base/keras_names.h"
 #include "core/base/log.h"
 #include "core/base/memory.h"

@@ -2,6 +2,7 @@
 // What a step function calls: the parts of a step, in their order, on the thread of its replica.
 #include "core/train/distributed.h"
 
+#include "core/base/dtype.h"
 #include "core/base/log.h"
 
 #include <stdarg.h>
