@@ -167,7 +167,7 @@ class Examples(ProgramTest):
         self.assertEqual([row[0] for row in both], ["1", "2"])
         self.assertEqual(both[0], first)  # the second training begins with what the first has done
         self.assertIn("going on from", done.stderr)
-        self.assertEqual(sorted(os.listdir(self.path("checkpoints"))), ["ckpt-1.safetensors", "ckpt-2.safetensors"])
+        self.assertEqual(sorted(os.listdir(self.path("checkpoints"))), [".lock", "ckpt-1.safetensors", "ckpt-2.safetensors"])
 
     def test_generator(self):
         accuracy = re.fullmatch(r"accuracy on 2000 new points: (\d\.\d+)\n", self.example("generator").stdout)
