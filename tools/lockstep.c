@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <malloc.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -172,24 +171,10 @@ static int run_command(int argc, char **argv)
     return end(command, command->run(&arguments));
 }
 
-// The allocator of glibc takes ever larger blocks from heaps that do not shrink, once such blocks were
-// freed: copies of single parameters would stay behind as megabytes that nobody uses.
-#define MAPPED_BYTES (1 << 20)
-#define KEPT_BYTES (4 << 20)
-
-static void give_memory_back(void)
-{
-#ifdef __GLIBC__
-    (void)mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
-    (void)mallopt(M_TRIM_THRESHOLD, KEPT_BYTES);
-#endif
-}
-
 int main(int argc, char **argv)
 {
     if (!open_standard_files())
         return 1; // nobody could read why
-    give_memory_back();
     last_words_arm();
     return last_words_disarm(run_command(argc, argv));
 }

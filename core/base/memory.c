@@ -6,6 +6,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 void *ls_calloc_cacheline(size_t count, size_t size)
 {
@@ -23,4 +26,11 @@ void *ls_malloc_aligned(size_t bytes)
 {
     void *memory = NULL;
     return posix_memalign(&memory, LS_ALIGNMENT, bytes ? bytes : 1) ? NULL : memory;
+}
+
+void ls_give_memory_back(void)
+{
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
 }

@@ -17,4 +17,9 @@ void *ls_calloc_cacheline(size_t count, size_t size);
 // no memory. Freed by free(). [any thread]
 void *ls_malloc_aligned(size_t bytes);
 
+// Gives what was freed back to the system; glibc would keep it in its heaps. After much was freed
+// that is not needed again, and never in steps: what these allocate would be zeroed pages each time.
+// [any thread]
+void ls_give_memory_back(void);
+
 #endif

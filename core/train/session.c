@@ -4,6 +4,7 @@
 
 #include "core/base/inside.h"
 #include "core/base/log.h"
+#include "core/base/memory.h"
 #include "core/base/trace.h"
 #include "core/base/watchdog.h"
 
@@ -541,6 +542,7 @@ static enum ls_status open_session(struct ls_session *session)
     if (!status && trains)
         status =
             ls_session_run(session, "making the parameters equal", initialize_parameters, session);
+    ls_give_memory_back(); // copies of parameters, which were made one after the other
     return status;
 }
 
