@@ -11,6 +11,7 @@
 #define LS_COLLECTIVE_COMMUNICATOR_H
 
 #include "core/base/status.h"
+#include "core/collective/endpoints.h"
 #include "core/device/device.h"
 #include "core/plugin/collective.h"
 #include "core/plugin/transport.h"
@@ -39,13 +40,15 @@ struct ls_communicator_options {
         *transport; // kind transport; NULL: the collective is native, or one rank
     const struct ls_host *transport_host;
     uint32_t world;
-    uint32_t first_rank, count; // ranks of this process; count 0: all. Others are not supported yet
+    uint32_t first_rank, count; // ranks of this process; count 0: all
     uint64_t deadline_ns; // for every wait
     const char *name; // "gradients"; in messages
     uint64_t
         segment_bytes; // how finely steps are cut; 0: LS_SEGMENT_BYTES (core/collective/compile.h)
-    const struct ls_communicator_place *places; // one a rank; NULL: all buffers are host memory
+    // One for each rank of this process; NULL: all buffers are host memory.
+    const struct ls_communicator_place *places;
     const uint32_t *hosts; // number of each rank's host; NULL: all on one
+    struct ls_exchange exchange; // with the other processes; empty where there are none
     bool unproven; // for tests of what wrong collectives do when they run: nothing is checked
 };
 
@@ -57,12 +60,12 @@ enum ls_schedule_check {
     LS_CHECK_MISSING, // not yet: it cannot run
 };
 
-// All ranks of one process at once; out[i] is rank i. LS_UNAVAILABLE, logged, where the collective cannot work where the
-// buffers lie. [main thread]
+// All ranks of this process at once; out[i] is rank first_rank + i. Processes open the same communicators in the same order.
+// LS_UNAVAILABLE, logged, where the collective cannot work where the buffers lie. [main thread]
 LS_STATUS ls_communicators_open(const struct ls_communicator_options *options,
                                 struct ls_communicator **out);
 void ls_communicators_close(struct ls_communicator **communicators,
-                            uint32_t world); // NULL entries too
+                            uint32_t count); // NULL entries too
 
 // How the plans were checked, by the weaker way where there are two; LS_CHECK_NONE without plans.
 enum ls_schedule_check ls_communicator_check(const struct ls_communicator *communicator);

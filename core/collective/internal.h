@@ -31,11 +31,12 @@ struct ls_communicator_group {
     const struct ls_collective_interface *algorithm;
     const struct ls_plugin *transport; // NULL: none
     const struct ls_transport_interface *interface; // NULL: none
-    struct ls_communicator_place *given; // one a rank; NULL: host memory
-    struct ls_rank_place *places; // one a rank
+    struct ls_communicator_place *given; // one a rank of this process; NULL: host memory
+    struct ls_rank_place *places; // likewise
     uint32_t *hosts; // number of each rank's host
     pthread_mutex_t lock; // of what follows
-    struct ls_collective **libraries; // one a rank, where the collective is native; NULL: closed
+    // One a rank of this process, where the collective is native; NULL: closed.
+    struct ls_collective **libraries;
     struct ls_collective **states; // their memory, until all are closed
     uint32_t world;
     uint32_t first_rank, count; // ranks of this process

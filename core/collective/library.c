@@ -31,7 +31,8 @@ static enum ls_status check_place(const struct ls_communicator_options *options,
                                   uint32_t rank, struct ls_native_stream *out)
 {
     const struct ls_collective_interface *algorithm = options->collective->interface;
-    const struct ls_communicator_place *place = options->places ? &options->places[rank] : NULL;
+    const struct ls_communicator_place *place =
+        options->places ? &options->places[rank - options->first_rank] : NULL;
     const uint32_t kind = place ? ls_device_interface(place->device)->memory_kind : LS_MEMORY_HOST;
     *out = (struct ls_native_stream){.struct_size = sizeof(*out), .family = LS_STREAM_NONE};
     if (!(algorithm->memory_kinds >> kind & 1))
@@ -49,10 +50,11 @@ static enum ls_status check_place(const struct ls_communicator_options *options,
     return LS_UNAVAILABLE;
 }
 
-static enum ls_status check_alone(const struct ls_communicator_options *options, const char *name,
-                                  const struct ls_native_stream *streams)
+// Among the ranks of this process; a library sees the others when it opens.
+static enum ls_status check_alone(const char *name, const struct ls_native_stream *streams,
+                                  uint32_t first_rank, uint32_t count)
 {
-    for (uint32_t i = 0; i < options->world; i++)
+    for (uint32_t i = 0; i < count; i++)
         for (uint32_t k = 0; k < i; k++)
             if (streams[i].family && streams[i].index == streams[k].index &&
                 strncmp(streams[i].identity, streams[k].identity, sizeof(streams[i].identity)) ==
@@ -60,7 +62,7 @@ static enum ls_status check_alone(const struct ls_communicator_options *options,
                 ls_error(name,
                          "rank %u and rank %u are both on GPU %u; use hierarchical-copy, or one "
                          "replica a GPU",
-                         k, i, streams[i].index);
+                         first_rank + k, first_rank + i, streams[i].index);
                 return LS_UNAVAILABLE;
             }
     return LS_OK;
@@ -69,12 +71,13 @@ static enum ls_status check_alone(const struct ls_communicator_options *options,
 enum ls_status ls_library_check(const struct ls_communicator_options *options, const char *name)
 {
     const struct ls_collective_interface *algorithm = options->collective->interface;
-    struct ls_native_stream *streams = calloc(options->world, sizeof(*streams));
+    const uint32_t count = options->count ? options->count : options->world;
+    struct ls_native_stream *streams = calloc(count, sizeof(*streams));
     enum ls_status status = streams ? LS_OK : LS_OUT_OF_MEMORY;
-    for (uint32_t i = 0; !status && i < options->world; i++)
-        status = check_place(options, name, i, &streams[i]);
+    for (uint32_t i = 0; !status && i < count; i++)
+        status = check_place(options, name, options->first_rank + i, &streams[i]);
     if (!status && algorithm->one_rank_a_device)
-        status = check_alone(options, name, streams);
+        status = check_alone(name, streams, options->first_rank, count);
     free(streams);
     return status;
 }
@@ -82,7 +85,7 @@ enum ls_status ls_library_check(const struct ls_communicator_options *options, c
 // ---- Opening and closing ----
 
 // All ranks are in this process.
-static int32_t exchange(void *context, const void *own, uint64_t bytes, void *all)
+static int32_t exchange_alone(void *context, const void *own, uint64_t bytes, void *all)
 {
     const struct ls_communicator_group *group = context;
     memcpy(all, own, group->world * bytes);
@@ -90,41 +93,43 @@ static int32_t exchange(void *context, const void *own, uint64_t bytes, void *al
 }
 
 static struct ls_collective_member member_of(const struct ls_communicator_group *group,
-                                             uint32_t rank)
+                                             uint32_t index)
 {
-    const struct ls_communicator_place *given = group->given ? &group->given[rank] : NULL;
+    const struct ls_communicator_place *given = group->given ? &group->given[index] : NULL;
     return (struct ls_collective_member){.struct_size = sizeof(struct ls_collective_member),
-                                         .rank = rank,
+                                         .rank = group->first_rank + index,
                                          .ops = given ? ls_device_interface(given->device) : NULL,
                                          .device = given ? ls_device_state(given->device) : NULL,
-                                         .stream = group->places[rank].stream};
+                                         .stream = group->places[index].stream};
 }
 
 enum ls_status ls_library_open(const struct ls_communicator_options *options,
                                struct ls_communicator_group *group,
                                struct ls_communicator **communicators)
 {
-    struct ls_collective_member *members = calloc(group->world, sizeof(*members));
-    struct ls_collective **libraries = calloc(group->world, sizeof(struct ls_collective *));
+    const bool alone = !options->exchange.call;
+    struct ls_collective_member *members = calloc(group->count, sizeof(*members));
+    struct ls_collective **libraries = calloc(group->count, sizeof(struct ls_collective *));
     bool complete = members && libraries;
-    group->states = calloc(group->world, sizeof(struct ls_collective *));
-    for (uint32_t i = 0; group->states && i < group->world; i++) {
+    group->states = calloc(group->count, sizeof(struct ls_collective *));
+    for (uint32_t i = 0; group->states && i < group->count; i++) {
         group->states[i] = ls_calloc_cacheline(1, group->algorithm->state_bytes);
         complete = complete && group->states[i];
     }
-    const struct ls_collective_config config = {.struct_size = sizeof(config),
-                                                .world = group->world,
-                                                .count = group->world,
-                                                .members = members,
-                                                .hosts = group->hosts,
-                                                .deadline_ns = group->deadline_ns,
-                                                .context = group,
-                                                .exchange = exchange};
+    const struct ls_collective_config config = {
+        .struct_size = sizeof(config),
+        .world = group->world,
+        .count = group->count,
+        .members = members,
+        .hosts = group->hosts,
+        .deadline_ns = group->deadline_ns,
+        .context = alone ? group : options->exchange.context,
+        .exchange = alone ? exchange_alone : options->exchange.call};
     enum ls_status status = LS_OUT_OF_MEMORY;
     if (complete && group->states) {
-        for (uint32_t i = 0; i < group->world; i++)
+        for (uint32_t i = 0; i < group->count; i++)
             members[i] = member_of(group, i);
-        memcpy(libraries, group->states, group->world * sizeof(struct ls_collective *));
+        memcpy(libraries, group->states, group->count * sizeof(struct ls_collective *));
         status =
             (enum ls_status)group->algorithm->open(options->collective_host, &config, libraries);
     }
@@ -133,7 +138,7 @@ enum ls_status ls_library_open(const struct ls_communicator_options *options,
         free(libraries);
         return status;
     }
-    for (uint32_t i = 0; i < group->world; i++)
+    for (uint32_t i = 0; i < group->count; i++)
         communicators[i]->library = libraries[i];
     group->libraries = libraries;
     return LS_OK;
@@ -150,7 +155,7 @@ void ls_library_close(struct ls_communicator *communicator)
         (void)ls_library_poll(communicator);
     }
     pthread_mutex_lock(&group->lock);
-    group->libraries[communicator->rank] = NULL;
+    group->libraries[communicator->rank - group->first_rank] = NULL;
     pthread_mutex_unlock(&group->lock);
     group->algorithm->close(communicator->library);
     communicator->library = NULL;
@@ -159,7 +164,7 @@ void ls_library_close(struct ls_communicator *communicator)
 void ls_library_abort(struct ls_communicator_group *group)
 {
     pthread_mutex_lock(&group->lock);
-    for (uint32_t i = 0; group->libraries && i < group->world; i++)
+    for (uint32_t i = 0; group->libraries && i < group->count; i++)
         if (group->libraries[i])
             group->algorithm->abort(group->libraries[i]);
     pthread_mutex_unlock(&group->lock);

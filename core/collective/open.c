@@ -24,7 +24,7 @@ static void group_destroy(struct ls_communicator_group *group)
     free(group->hosts);
     free(group->places);
     free(group->given);
-    for (uint32_t i = 0; group->states && i < group->world; i++)
+    for (uint32_t i = 0; group->states && i < group->count; i++)
         free(group->states[i]);
     free(group->states);
     free(group->libraries);
@@ -38,14 +38,14 @@ static enum ls_status allocate_ranks(struct ls_communicator_group *group,
                                      const struct ls_communicator_options *options)
 {
     const size_t bytes = group->count * sizeof(*group->recorders);
-    const size_t given = options->world * sizeof(*group->given);
+    const size_t given = group->count * sizeof(*group->given);
     void *recorders = NULL;
     if (posix_memalign(&recorders, 64, bytes))
         return LS_OUT_OF_MEMORY;
     memset(recorders, 0, bytes);
     group->recorders = recorders;
     group->hosts = calloc(options->world, sizeof(*group->hosts));
-    group->places = calloc(options->world, sizeof(*group->places));
+    group->places = calloc(group->count, sizeof(*group->places));
     group->given = options->places ? malloc(given) : NULL;
     if (!group->hosts || !group->places || (options->places && !group->given))
         return LS_OUT_OF_MEMORY;
@@ -124,7 +124,7 @@ static enum ls_status group_create(const struct ls_communicator_options *options
         group_destroy(group);
         return status;
     }
-    atomic_store(&group->open, options->world);
+    atomic_store(&group->open, group->count);
     *out = group;
     return LS_OK;
 }
@@ -153,12 +153,12 @@ static enum ls_status check_options(const struct ls_communicator_options *option
     const char *name = options->name ? options->name : "collective";
     const struct ls_collective_interface *algorithm = options->collective->interface;
     const bool library = ls_collective_is_native(algorithm);
-    if (options->count && (options->count != options->world || options->first_rank)) {
-        ls_error(name,
-                 "communicators of several workers are not supported yet: this process has ranks "
-                 "%u-%u of %u; use one worker",
-                 options->first_rank, options->first_rank + options->count - 1, options->world);
-        return LS_UNSUPPORTED;
+    const uint32_t count = options->count ? options->count : options->world;
+    if (options->first_rank > options->world || count > options->world - options->first_rank ||
+        (count < options->world && !options->exchange.call)) {
+        ls_error(name, "%u ranks from %u of %u, and %s other process, do not make a communicator",
+                 count, options->first_rank, options->world, options->exchange.call ? "an" : "no");
+        return LS_USAGE;
     }
     if (options->world == 0 || (options->world > 1 && !options->transport && !library)) {
         ls_error(name, "%u ranks and %s transport do not make a communicator", options->world,
@@ -182,7 +182,8 @@ static struct ls_communicator *communicator_create(struct ls_communicator_group 
     communicator->group = group;
     communicator->rank = rank;
     communicator->recorder = &group->recorders[rank - group->first_rank];
-    communicator->place = group->places[rank].device ? &group->places[rank] : NULL;
+    struct ls_rank_place *place = &group->places[rank - group->first_rank];
+    communicator->place = place->device ? place : NULL;
     communicator->numbers.next_send = ls_calloc_cacheline(group->world, sizeof(uint64_t));
     communicator->numbers.next_receive = ls_calloc_cacheline(group->world, sizeof(uint64_t));
     if (communicator->numbers.next_send && communicator->numbers.next_receive)
@@ -198,17 +199,17 @@ static enum ls_status name_places(const struct ls_communicator_group *group,
                                   struct ls_transport_place **out)
 {
     uint32_t devices = 0;
-    for (uint32_t i = 0; i < group->world; i++)
+    for (uint32_t i = 0; i < group->count; i++)
         devices += group->places[i].device != NULL;
-    *out = devices ? calloc(group->world, sizeof(**out)) : NULL;
+    *out = devices ? calloc(group->count, sizeof(**out)) : NULL;
     if (!devices)
         return LS_OK;
-    if (devices < group->world) {
+    if (devices < group->count) {
         ls_error(group->name, "%u of %u ranks have buffers in memory of devices; all must, or none",
-                 devices, group->world);
+                 devices, group->count);
         return LS_UNSUPPORTED;
     }
-    for (uint32_t i = 0; *out && i < group->world; i++)
+    for (uint32_t i = 0; *out && i < group->count; i++)
         (*out)[i] = (struct ls_transport_place){.struct_size = sizeof(**out),
                                                 .ops = ls_device_interface(group->places[i].device),
                                                 .device = ls_device_state(group->places[i].device),
@@ -224,22 +225,29 @@ static enum ls_status open_transport(const struct ls_communicator_options *optio
     enum ls_status status = name_places(group, &places);
     if (status)
         return status;
+    uint32_t *own = calloc(group->count, sizeof(*own));
     const struct ls_endpoints_options opening = {.transport = group->interface,
                                                  .host = options->transport_host,
                                                  .world = options->world,
+                                                 .own = own,
+                                                 .count = group->count,
                                                  .hosts = group->hosts,
                                                  .name = group->name,
                                                  .places = places,
+                                                 .exchange = options->exchange,
                                                  .deadline_ns = options->deadline_ns};
-    struct ls_transport **endpoints = calloc(options->world, sizeof(struct ls_transport *));
-    status = endpoints ? ls_endpoints_open(&opening, endpoints) : LS_OUT_OF_MEMORY;
+    struct ls_transport **endpoints = calloc(group->count, sizeof(struct ls_transport *));
+    for (uint32_t i = 0; own && i < group->count; i++)
+        own[i] = group->first_rank + i;
+    status = own && endpoints ? ls_endpoints_open(&opening, endpoints) : LS_OUT_OF_MEMORY;
     if (status == LS_UNSUPPORTED) { // an answer, which nobody has heard yet
         ls_error(group->name, "transport %s cannot connect these %u ranks; choose another",
                  options->transport->name, options->world);
         status = LS_UNAVAILABLE;
     }
-    for (uint32_t i = 0; !status && i < options->world; i++)
+    for (uint32_t i = 0; !status && i < group->count; i++)
         communicators[i]->transport = endpoints[i];
+    free(own);
     free(endpoints);
     free(places);
     return status;
@@ -264,14 +272,14 @@ enum ls_status ls_communicators_open(const struct ls_communicator_options *optio
         status = group_create(options, &group);
     if (status)
         return status;
-    struct ls_communicator **communicators =
-        calloc(options->world, sizeof(struct ls_communicator *));
+    const uint32_t count = group->count;
+    struct ls_communicator **communicators = calloc(count, sizeof(struct ls_communicator *));
     uint32_t created = 0;
-    while (communicators && created < options->world &&
-           (communicators[created] = communicator_create(group, created)))
+    while (communicators && created < count &&
+           (communicators[created] = communicator_create(group, group->first_rank + created)))
         created++;
-    if (created < options->world) {
-        atomic_fetch_sub(&group->open, options->world - created);
+    if (created < count) {
+        atomic_fetch_sub(&group->open, count - created);
         if (!created)
             group_destroy(group);
         status = LS_OUT_OF_MEMORY;
@@ -281,13 +289,13 @@ enum ls_status ls_communicators_open(const struct ls_communicator_options *optio
     if (status)
         ls_communicators_close(communicators, created);
     else
-        memcpy(out, communicators, options->world * sizeof(struct ls_communicator *));
+        memcpy(out, communicators, count * sizeof(struct ls_communicator *));
     free(communicators);
     return status;
 }
 
-void ls_communicators_close(struct ls_communicator **communicators, uint32_t world)
+void ls_communicators_close(struct ls_communicator **communicators, uint32_t count)
 {
-    for (uint32_t i = 0; i < world; i++)
+    for (uint32_t i = 0; i < count; i++)
         communicator_close(communicators[i]);
 }

@@ -36,7 +36,7 @@ static enum ls_status open_place(struct ls_rank_place *place)
 enum ls_status ls_streams_open(struct ls_communicator_group *group)
 {
     enum ls_status status = LS_OK;
-    for (uint32_t i = 0; group->given && !status && i < group->world; i++) {
+    for (uint32_t i = 0; group->given && !status && i < group->count; i++) {
         const struct ls_communicator_place *given = &group->given[i];
         if (ls_device_blocking(given->device) && ls_device_in_host_memory(given->device))
             continue; // as host memory without a device
@@ -44,7 +44,7 @@ enum ls_status ls_streams_open(struct ls_communicator_group *group)
             ls_error(group->name,
                      "rank %u: its device has memory of its own, but no streams and events, which "
                      "collectives need there; central-storage does without",
-                     i);
+                     group->first_rank + i);
             return LS_UNAVAILABLE;
         }
         group->places[i] = (struct ls_rank_place){.device = given->device};
@@ -56,7 +56,7 @@ enum ls_status ls_streams_open(struct ls_communicator_group *group)
 // A stream that hangs is left to its device: closing would wait for it.
 void ls_streams_close(struct ls_communicator_group *group)
 {
-    for (uint32_t i = 0; group->places && i < group->world; i++) {
+    for (uint32_t i = 0; group->places && i < group->count; i++) {
         const struct ls_rank_place *place = &group->places[i];
         if (!place->device)
             continue;
@@ -332,7 +332,7 @@ enum ls_status ls_communicator_barrier(struct ls_communicator *communicator)
     if (!communicator->library || !communicator->place)
         return communicator->status;
     const uint64_t number = atomic_fetch_add(&communicator->place->meetings, 1) + 1;
-    for (uint32_t i = 0; i < group->world; i++)
+    for (uint32_t i = 0; i < group->count; i++)
         while (atomic_load(&group->places[i].meetings) < number) {
             const uint64_t waited = ls_clock_ns() - begin;
             const enum ls_status status = look_around(communicator, NULL, waited);
