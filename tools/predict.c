@@ -48,8 +48,8 @@ static void warn_of_deaf(const struct run_callbacks *callbacks)
 {
     for (uint32_t i = 0; i < callbacks->count; i++) {
         const struct ls_callbacks *callback = &callbacks->tables[i];
-        if (!callback->on_predict_begin && !callback->on_predict_end && !callback->on_predict_batch_begin &&
-            !callback->on_predict_batch_end)
+        if (!callback->on_predict_begin && !callback->on_predict_end &&
+            !callback->on_predict_batch_begin && !callback->on_predict_batch_end)
             ls_warn("--callback", "%s has nothing to do in a prediction", callback->name);
     }
 }
