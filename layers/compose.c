@@ -134,6 +134,8 @@ static struct ls_tensor *weight(const struct ls_composer *composer, const struct
         return NULL;
     if (c->what)
         return made(c, refuse(c, "only a layer has weights; a constant has numbers"), NULL);
+    if (!wanted)
+        return made(c, refuse(c, "weight: expected what the weight is, got NULL"), NULL);
     if (!is_variable_name(wanted->name))
         return made(c,
                     refuse(c, "a weight has the name '%.64s'; expected letters, digits and '_'",
@@ -187,6 +189,8 @@ static struct ls_tensor *operation(const struct ls_composer *composer, uint32_t 
     struct ls_op_attributes own = attributes ? *attributes : none;
     struct ls_tensor *tensor = NULL;
     struct ls_shape size = {0};
+    if (!inputs)
+        return made(c, refuse(c, "operation: expected an array of tensors, got NULL"), NULL);
     if (!input_count || input_count > LS_MAX_ARGUMENTS || !are_usable(c, inputs, input_count))
         return made(c, c->status ? c->status : refuse(c, "an operation of %u tensors", input_count),
                     NULL);

@@ -39,6 +39,16 @@ static bool is_status(int32_t status)
     return (status >= LS_OK && status <= LS_AGAIN) || status == LS_INTERRUPTED;
 }
 
+// Whether it may pass on that another rank failed.
+static bool has_peers(const char *label)
+{
+    static const char *const alone[] = {"device-", "layer-", "loss-", "metric-", "dataset-"};
+    for (size_t i = 0; i < sizeof(alone) / sizeof(alone[0]); i++)
+        if (strncmp(label, alone[i], strlen(alone[i])) == 0)
+            return false;
+    return true;
+}
+
 // What the caller is told instead of `status`, which is not LS_OK. `reasons`: how many were given before the call.
 LS_COLD static int32_t judge(const struct ls_guard_slot *slot, const char *call, uint32_t reasons,
                              int32_t status, bool must_explain)
@@ -50,9 +60,7 @@ LS_COLD static int32_t judge(const struct ls_guard_slot *slot, const char *call,
     }
     if (!must_explain || status == LS_UNSUPPORTED || reasons != ls_inside_reasons())
         return status;
-    // A strategy's hook passes on that another rank failed; a device has no peers.
-    const bool may_abort = strncmp(slot->label, "device-", 7) != 0;
-    if (status == LS_ABORTED && may_abort)
+    if (status == LS_ABORTED && has_peers(slot->label))
         return status;
     if (status == LS_AGAIN || status == LS_INTERRUPTED || status == LS_ABORTED) {
         ls_error(slot->name, "plugin %s: `%s` returned '%s', which it must not return", slot->label,

@@ -168,18 +168,19 @@ __attribute__((format(printf, 3, 4))) static inline int32_t ls_host_fail(const s
     return host->fail(host, status, text);
 }
 
-// The value of an option with a default, of type "number" or "integer".
+// The value of an option with a default, of type "number" or "integer"; 0 without a default.
 static inline double ls_host_number(const struct ls_host *host, const char *name)
 {
-    return strtod(host->option(host, name), NULL);
+    const char *text = host->option(host, name);
+    return text ? strtod(text, NULL) : 0;
 }
 
-// The value of an option with a default, of type "boolean": 1 or 0.
+// The value of an option with a default, of type "boolean": 1 or 0; 0 without a default.
 static inline int ls_host_is_on(const struct ls_host *host, const char *name)
 {
     const char *text = host->option(host, name);
-    return !strcmp(text, "on") || !strcmp(text, "true") || !strcmp(text, "yes") ||
-           !strcmp(text, "1");
+    return text && (!strcmp(text, "on") || !strcmp(text, "true") || !strcmp(text, "yes") ||
+                    !strcmp(text, "1"));
 }
 
 // The size of an element; 0 for a number that is no type.

@@ -326,7 +326,9 @@ enum ls_status ls_test_on_batch(struct ls_model *model, const struct ls_batch_ar
 enum ls_status ls_predict_on_batch(struct ls_model *model, const struct ls_array *inputs,
                                    uint32_t input_count, float *out)
 {
-    const enum ls_status idle = ls_model_check_idle(model, "ls_predict_on_batch");
+    enum ls_status idle = ls_model_check_idle(model, "ls_predict_on_batch");
+    if (!idle)
+        idle = need("ls_predict_on_batch", "inputs", inputs, "room for predictions", out, NULL);
     if (idle)
         return idle;
     const struct call call = begin("predicting a batch", model->run);
@@ -466,7 +468,9 @@ enum ls_status ls_callback_open(struct ls_run *run, const char *text, struct ls_
 enum ls_status ls_set_callbacks_sized(struct ls_model *model, const struct ls_callbacks *callbacks,
                                       size_t bytes, uint32_t count)
 {
-    const enum ls_status idle = ls_model_check_idle(model, "ls_set_callbacks");
+    enum ls_status idle = ls_model_check_idle(model, "ls_set_callbacks");
+    if (!idle && count)
+        idle = need("ls_set_callbacks", "callbacks", callbacks, NULL);
     if (idle)
         return idle;
     const struct call call = begin("setting callbacks", model->run);

@@ -418,15 +418,33 @@ void ls_strategy_reset_metrics(struct ls_distributed *dataset)
 
 // ---- Values of all replicas ----
 
+static enum ls_status need_values(const char *call, const struct ls_run *run, const double *values,
+                                  uint32_t count, const double *out)
+{
+    if (run && (!count || (values && out)))
+        return LS_OK;
+    ls_error(call, "expected %s, got NULL",
+             !run      ? "a run"
+             : !values ? "the values of the replicas"
+                       : "room for the result");
+    return LS_USAGE;
+}
+
 enum ls_status ls_strategy_gather(struct ls_run *run, const double *values, uint32_t count,
                                   double *out)
 {
+    const enum ls_status given = need_values("ls_strategy_gather", run, values, count, out);
+    if (given)
+        return given;
     return ls_cluster_gather(run->cluster, values, count * sizeof(*values), out);
 }
 
 enum ls_status ls_strategy_reduce(struct ls_run *run, const char *reduction, const double *values,
                                   uint32_t count, double *out)
 {
+    const enum ls_status given = need_values("ls_strategy_reduce", run, values, count, out);
+    if (given)
+        return given;
     const uint32_t world = ls_cluster_world(run->cluster);
     const bool mean = reduction && strcmp(reduction, "mean") == 0;
     if (!mean && (!reduction || strcmp(reduction, "sum") != 0)) {

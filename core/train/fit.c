@@ -48,6 +48,9 @@ enum ls_status ls_shuffle_parse(const char *text, enum ls_shuffle *out, uint64_t
     return LS_OK;
 }
 
+#define MOST_EXAMPLES (1 << 24) // of a batch
+#define MOST_BLOCKS (1 << 16) // each costs time, with or without examples
+
 // What is accumulated is one large batch, computed in as many more blocks.
 static enum ls_status read_batch(struct ls_fit *fit)
 {
@@ -55,9 +58,14 @@ static enum ls_status read_batch(struct ls_fit *fit)
     const uint64_t times = options->accumulate ? options->accumulate : 1;
     const uint64_t blocks = times * (options->microbatches ? options->microbatches : 1);
     const uint64_t batch = ls_run_global_batch(fit->run, options->batch, options->replica_batch);
-    if (blocks > UINT32_MAX || batch > UINT64_MAX / times) {
-        ls_error("--accumulate", "%llu batches of %llu examples are too many for one step",
-                 (unsigned long long)times, (unsigned long long)batch);
+    if (options->batch > MOST_EXAMPLES || options->replica_batch > MOST_EXAMPLES) {
+        ls_error("--batch", "expected at most %d examples", MOST_EXAMPLES);
+        return LS_USAGE;
+    }
+    if (blocks > MOST_BLOCKS) {
+        ls_error(times > 1 ? "--accumulate" : "--microbatches",
+                 "%llu parts are too many for one step; use at most %d", (unsigned long long)blocks,
+                 MOST_BLOCKS);
         return LS_USAGE;
     }
     fit->microbatches = (uint32_t)blocks;

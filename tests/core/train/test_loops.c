@@ -426,6 +426,13 @@ START_TEST(null_is_refused_by_name)
     expect_error(ls_load_weights(model, NULL), LS_USAGE, "a path");
     expect_error(ls_get_variable(NULL, 0, values), LS_USAGE, "a model");
     expect_error(ls_set_variable(model, 0, NULL), LS_USAGE, "expected values");
+    expect_error(ls_set_callbacks(model, NULL, 1), LS_USAGE, "expected callbacks");
+    expect_error(ls_predict_on_batch(model, NULL, 1, values), LS_USAGE, "expected inputs");
+    const double sums[2] = {1, 2};
+    double result;
+    expect_error(ls_strategy_reduce(run, "sum", NULL, 1, &result), LS_USAGE, "the values");
+    expect_error(ls_strategy_reduce(run, "sum", sums, 1, NULL), LS_USAGE, "room for the result");
+    expect_error(ls_strategy_gather(NULL, sums, 1, &result), LS_USAGE, "expected a run");
     ls_model_close(model);
 }
 END_TEST
