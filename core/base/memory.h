@@ -13,13 +13,13 @@
 // Freed by free(). [any thread]
 void *ls_calloc_cacheline(size_t count, size_t size);
 
-// Like malloc(), but aligned to 64 bytes, as tensors are (LS_ALIGNMENT in core/plugin/device.h). NULL:
-// no memory. Freed by free(). [any thread]
+// Like malloc(), but aligned to 64 bytes, as tensors are (LS_ALIGNMENT in core/plugin/device.h).
+// NULL: no memory. Freed by free(). [any thread]
 void *ls_malloc_aligned(size_t bytes);
 
-// Gives what was freed back to the system; glibc would keep it in its heaps. After much was freed
-// that is not needed again, and never in steps: what these allocate would be zeroed pages each time.
-// [any thread]
+// Returns freed memory to the system, which glibc would keep in its heaps: to be called when much
+// was freed that will not be needed again. Not in steps, because the system clears each page that
+// they take again. [any thread]
 void ls_give_memory_back(void);
 
 #endif

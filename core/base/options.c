@@ -157,7 +157,13 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-// Insertions, deletions, replacements and exchanges of neighbours (optimal string alignment).
+static bool is_same(char a, char b)
+{
+    return strncasecmp(&a, &b, 1) == 0;
+}
+
+// Insertions, deletions, replacements and exchanges of neighbours (optimal string alignment). Capitals are no mistake: who
+// writes MPI means mpi.
 static size_t edit_distance(const char *a, size_t a_length, const char *b, size_t b_length)
 {
     size_t rows[3][LONGEST_NAME + 1];
@@ -167,9 +173,9 @@ static size_t edit_distance(const char *a, size_t a_length, const char *b, size_
         size_t *row = rows[i % 3], *above = rows[(i + 2) % 3], *above_that = rows[(i + 1) % 3];
         row[0] = i;
         for (size_t j = 1; j <= b_length; j++) {
-            row[j] =
-                smaller(smaller(row[j - 1], above[j]) + 1, above[j - 1] + (a[i - 1] != b[j - 1]));
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+            row[j] = smaller(smaller(row[j - 1], above[j]) + 1,
+                             above[j - 1] + !is_same(a[i - 1], b[j - 1]));
+            if (i > 1 && j > 1 && is_same(a[i - 1], b[j - 2]) && is_same(a[i - 2], b[j - 1]))
                 row[j] = smaller(row[j], above_that[j - 2] + 1);
         }
     }
@@ -217,6 +223,11 @@ static bool is_spelled(const char *known, size_t length, const char *name)
         if (strncasecmp(known++, name++, 1))
             return false;
     }
+}
+
+bool ls_is_spelled(const char *known, const char *name)
+{
+    return is_spelled(known, strlen(known), name);
 }
 
 const struct ls_hint *ls_hint_find(const struct ls_hint *table, uint32_t kinds, const char *name)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options as users write them: `NAME` or `NAME:option=value,option=value`, checked against tables of
-// struct ls_plugin_option; and the nearest name for one that does not exist. [any thread]
+// Options as users write them: `NAME` or `NAME:option=value,option=value`, checked against tables
+// of struct ls_plugin_option; and the nearest name for one that does not exist. [any thread]
 #ifndef LS_BASE_OPTIONS_H
 #define LS_BASE_OPTIONS_H
 
@@ -23,8 +23,8 @@ struct ls_spec {
     size_t option_count;
 };
 
-// Errors (LS_USAGE, logged under `scope`, e.g. "--strategy"): empty name, option without '=', the same
-// option twice.
+// Errors (LS_USAGE, logged under `scope`, e.g. "--strategy"): empty name, option without '=', the
+// same option twice.
 LS_STATUS ls_spec_parse(const char *scope, const char *text, struct ls_spec *out);
 void ls_spec_finish(struct ls_spec *spec); // takes a zeroed one
 
@@ -63,6 +63,9 @@ struct ls_hint {
     const char *text; // the name in Lockstep, or that there is no equivalent
     uint32_t kinds; // where the hint applies: bits that the table defines
 };
+
+// Whether `name` is `known` but for capitals, dashes and underscores.
+bool ls_is_spelled(const char *known, const char *name);
 
 // The first entry of `table` for `name` that shares a bit with `kinds`, else NULL. Case, dashes,
 // underscores and a prefix that ends in a dot do not matter: "tf.distribute.MirroredStrategy" is

@@ -189,6 +189,18 @@ void ls_thread_pin(uint32_t number)
     }
 }
 
+void ls_thread_pin_rank(const uint32_t *hosts, uint32_t world, uint32_t rank)
+{
+    uint32_t before = 0, count = 0;
+    for (uint32_t i = 0; i < world; i++) {
+        const bool here = !hosts || hosts[i] == hosts[rank];
+        count += here;
+        before += here && i < rank;
+    }
+    if (count <= ls_core_count())
+        ls_thread_pin(before);
+}
+
 // The kernel refuses a mask that is smaller than its own, so larger ones are tried.
 uint32_t ls_core_count(void)
 {

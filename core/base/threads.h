@@ -37,6 +37,11 @@ uint32_t ls_core_count(void);
 // the system refuses.
 void ls_thread_pin(uint32_t number);
 
+// The same for the thread of `rank`, one of `world`: each rank on a host takes another core, whatever
+// process it is in. `hosts` has the number of each rank's host; NULL: all are on one. Has no effect
+// where a host has more ranks than this process may use cores.
+void ls_thread_pin_rank(const uint32_t *hosts, uint32_t world, uint32_t rank);
+
 // The calling thread computes when others do not: it has the lowest priority from here on (Linux gives
 // each thread its own).
 void ls_thread_step_back(void);
