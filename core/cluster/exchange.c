@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// What workers tell each other: blocks of all in rounds, and values under keys.
+#include "core/cluster/cluster_internal.h"
+
+#include "core/base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t size_of(const uint8_t *result, uint32_t worker)
+{
+    const uint8_t *at = result + 4 * (size_t)worker;
+    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+// One round: the parts of all blocks that begin at `from`.
+static enum ls_status take_parts(const struct ls_cluster *cluster, const uint8_t *result,
+                                 size_t bytes, uint64_t from, size_t most, char *all)
+{
+    size_t at = 4 * (size_t)cluster->workers;
+    for (uint32_t i = 0; i < cluster->workers; i++) {
+        const uint64_t left = cluster->sizes[i] > from ? cluster->sizes[i] - from : 0;
+        const size_t part = left < most ? (size_t)left : most;
+        if (size_of(result, i) != part || part > bytes - at) {
+            ls_error("cluster", "worker %u gave %u bytes where %zu were expected", i,
+                     size_of(result, i), part);
+            return LS_FAILED;
+        }
+        if (part)
+            memmove(all + cluster->offsets[i] + from, result + at, part);
+        at += part;
+    }
+    return LS_OK;
+}
+
+// Worker i has a block of sizes[i] bytes; they come to all + offsets[i], in as many rounds as the
+// longest needs. `bytes` and `root` tell this call from others.
+static enum ls_status collect(struct ls_cluster *cluster, enum ls_operation operation,
+                              uint32_t root, uint64_t bytes, const void *mine, void *all)
+{
+    const size_t most = ls_store_part(cluster->workers);
+    const uint64_t own = cluster->sizes[cluster->worker];
+    uint64_t longest = 0;
+    for (uint32_t i = 0; i < cluster->workers; i++)
+        longest = cluster->sizes[i] > longest ? cluster->sizes[i] : longest;
+    uint64_t from = 0;
+    do {
+        const uint8_t *result;
+        size_t result_bytes;
+        const uint64_t left = own > from ? own - from : 0;
+        const size_t part = left < most ? (size_t)left : most;
+        enum ls_status status = ls_member_exchange(cluster->member, operation, root, bytes,
+                                                   part ? (const char *)mine + from : NULL, part,
+                                                   &result, &result_bytes);
+        if (!status)
+            status = take_parts(cluster, result, result_bytes, from, most, all);
+        if (status)
+            return status;
+        from += most;
+    } while (from < longest);
+    return LS_OK;
+}
+
+static enum ls_status refuse_server(const struct ls_cluster *cluster, const char *name)
+{
+    if (!cluster->serves)
+        return LS_OK;
+    ls_error("cluster", "%s is for workers, and this is server %u", name, cluster->worker);
+    return LS_USAGE;
+}
+
+// Blocks of `bytes` for each rank (or each worker), one worker's after the other's.
+static enum ls_status gather(struct ls_cluster *cluster, const void *mine, size_t bytes, void *all,
+                             bool by_rank)
+{
+    if (!cluster->member) {
+        memcpy(all, mine, bytes * (by_rank ? cluster->count : 1));
+        return LS_OK;
+    }
+    enum ls_status status = refuse_server(cluster, "gather");
+    if (status)
+        return status;
+    pthread_mutex_lock(&cluster->lock);
+    uint64_t offset = 0;
+    for (uint32_t i = 0; i < cluster->workers; i++) {
+        cluster->sizes[i] = (uint64_t)bytes * (by_rank ? cluster->counts[i] : 1);
+        cluster->offsets[i] = offset;
+        offset += cluster->sizes[i];
+    }
+    status = collect(cluster, LS_OPERATION_GATHER, by_rank ? 0 : 1, bytes, mine, all);
+    pthread_mutex_unlock(&cluster->lock);
+    return status;
+}
+
+enum ls_status ls_cluster_gather(struct ls_cluster *cluster, const void *mine, size_t bytes,
+                                 void *all)
+{
+    return gather(cluster, mine, bytes, all, true);
+}
+
+enum ls_status ls_cluster_gather_workers(struct ls_cluster *cluster, const void *mine, size_t bytes,
+                                         void *all)
+{
+    return gather(cluster, mine, bytes, all, false);
+}
+
+enum ls_status ls_cluster_broadcast(struct ls_cluster *cluster, void *data, size_t bytes,
+                                    uint32_t worker)
+{
+    if (worker >= cluster->workers) {
+        ls_error("cluster", "broadcast from worker %u: there are %u", worker, cluster->workers);
+        return LS_USAGE;
+    }
+    if (!cluster->member)
+        return LS_OK;
+    enum ls_status status = refuse_server(cluster, "broadcast");
+    if (status)
+        return status;
+    pthread_mutex_lock(&cluster->lock);
+    memset(cluster->sizes, 0, cluster->workers * sizeof(*cluster->sizes));
+    memset(cluster->offsets, 0, cluster->workers * sizeof(*cluster->offsets));
+    cluster->sizes[worker] = bytes;
+    status = collect(cluster, LS_OPERATION_BROADCAST, worker, bytes, data, data);
+    pthread_mutex_unlock(&cluster->lock);
+    return status;
+}
+
+enum ls_status ls_cluster_barrier(struct ls_cluster *cluster)
+{
+    if (!cluster->member)
+        return LS_OK;
+    enum ls_status status = refuse_server(cluster, "barrier");
+    if (status)
+        return status;
+    pthread_mutex_lock(&cluster->lock);
+    memset(cluster->sizes, 0, cluster->workers * sizeof(*cluster->sizes));
+    memset(cluster->offsets, 0, cluster->workers * sizeof(*cluster->offsets));
+    status = collect(cluster, LS_OPERATION_BARRIER, 0, 0, NULL, NULL);
+    pthread_mutex_unlock(&cluster->lock);
+    return status;
+}
+
+// Endpoints of one worker need not be neighbours, so that what arrives in order of the workers is
+// put in order of the endpoints.
+int32_t ls_cluster_exchange(void *context, const void *own, uint64_t bytes, void *all)
+{
+    const struct ls_cluster_endpoints *endpoints = context;
+    struct ls_cluster *cluster = endpoints->cluster;
+    if (!endpoints->workers)
+        return (int32_t)ls_cluster_gather(cluster, own, bytes, all);
+    if (!cluster->member) {
+        memcpy(all, own, endpoints->world * bytes);
+        return LS_OK;
+    }
+    enum ls_status status = refuse_server(cluster, "exchange");
+    char *ordered = malloc(endpoints->world * bytes + 1);
+    if (!ordered)
+        return LS_OUT_OF_MEMORY;
+    pthread_mutex_lock(&cluster->lock);
+    memset(cluster->sizes, 0, cluster->workers * sizeof(*cluster->sizes));
+    for (uint32_t i = 0; i < endpoints->world; i++)
+        cluster->sizes[endpoints->workers[i]] += bytes;
+    for (uint64_t i = 0, offset = 0; i < cluster->workers; offset += cluster->sizes[i], i++)
+        cluster->offsets[i] = offset;
+    if (!status)
+        status = collect(cluster, LS_OPERATION_GATHER, 2, bytes, own, ordered);
+    for (uint32_t i = 0; !status && i < endpoints->world; i++) {
+        uint64_t *offset = &cluster->offsets[endpoints->workers[i]];
+        memcpy((char *)all + i * bytes, ordered + *offset, bytes);
+        *offset += bytes;
+    }
+    pthread_mutex_unlock(&cluster->lock);
+    free(ordered);
+    return (int32_t)status;
+}
+
+int32_t ls_cluster_exchange_check(void *context)
+{
+    const struct ls_cluster_endpoints *endpoints = context;
+    return (int32_t)ls_cluster_check(endpoints->cluster, NULL);
+}
+
+static enum ls_status refuse_alone(void)
+{
+    ls_error("cluster", "values under keys are for several workers, and this one is alone");
+    return LS_UNSUPPORTED;
+}
+
+enum ls_status ls_cluster_set(struct ls_cluster *cluster, const char *key, const void *data,
+                              size_t bytes)
+{
+    return cluster->member ? ls_member_set(cluster->member, key, data, bytes) : refuse_alone();
+}
+
+enum ls_status ls_cluster_get(struct ls_cluster *cluster, const char *key, void *data, size_t room,
+                              size_t *bytes)
+{
+    return cluster->member ? ls_member_get(cluster->member, key, data, room, bytes)
+                           : refuse_alone();
+}

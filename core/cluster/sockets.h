@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// TCP sockets of the store: where it listens, and how workers reach it.
+#ifndef LS_CLUSTER_SOCKETS_H
+#define LS_CLUSTER_SOCKETS_H
+
+#include "core/base/status.h"
+#include "core/cluster/resolve.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// The socket that worker 0 listens on, non-blocking: the one that it inherited, else a new one at
+// the place's address; on all interfaces where that address is not one of this machine's (the name
+// of a service) or others reach it from outside. Waits some seconds for an earlier job that still
+// holds the port. Errors are logged.
+LS_STATUS ls_socket_listen(const struct ls_worker_place *place, int *out);
+
+// A socket that listens at any port of the address that `like` has on this machine.
+LS_STATUS ls_socket_listen_beside(int like, int *out);
+// A socket that listens at a numeric address. Waits for nothing and logs nothing. LS_AGAIN: the
+// port is taken; LS_FAILED: the address is no numeric one of this machine.
+LS_STATUS ls_socket_listen_at(const char *address, uint16_t port, int *out);
+
+// Whether only this machine can connect to what `fd` listens on, or `fd` is connected to this
+// machine.
+bool ls_socket_listens_here(int fd);
+bool ls_socket_leads_here(int fd);
+
+// Tries each address of the host once, for `patience_ns` at most each. LS_AGAIN: not now; `why`
+// says the reason ("Connection refused"), and so does errno. The socket is non-blocking and closes
+// on exec.
+LS_STATUS ls_socket_connect(const char *address, uint16_t port, uint64_t patience_ns, int *out,
+                            char *why, size_t bytes);
+// The next connection: LS_OK; LS_AGAIN: none now; LS_FAILED: this process has no descriptor or
+// memory for it now.
+LS_STATUS ls_socket_accept(int listener, int *out);
+void ls_socket_peer(int fd, char *out, size_t bytes); // "10.0.0.3:4242"
+void ls_socket_own(int fd, char *out, size_t bytes); // "10.0.0.2:29400", on this machine
+void ls_socket_peer_host(int fd, char *out, size_t bytes); // "10.0.0.3"; "": on this machine
+uint16_t ls_socket_port(int fd); // that `fd` is bound to; 0: none
+
+// Whether connections to the host would certainly leave this machine: its addresses are known, and
+// none of them is a loopback address.
+bool ls_socket_leads_away(const char *address, uint16_t port);
+
+// Whether anybody listens there: begins to connect to a numeric address. -1 and errno: it is clear
+// at once.
+int ls_socket_probe_begin(const char *address, uint16_t port);
+// EINPROGRESS: not known yet; 0: somebody does; ECONNREFUSED: nobody does, says that machine.
+int ls_socket_probe_result(int fd);
+
+#endif

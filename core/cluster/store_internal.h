@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of the store: store.c (thread, connections, strangers), store_join.c (who takes part),
+// store_serve.c (exchanges, values, liveness), store_reform.c (the next generation of an elastic
+// cluster). All of it belongs to the store's thread.
+#ifndef LS_CLUSTER_STORE_INTERNAL_H
+#define LS_CLUSTER_STORE_INTERNAL_H
+
+#include "core/cluster/connection.h"
+#include "core/cluster/liveness.h"
+#include "core/cluster/store.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define LS_IDENTITY_BYTES 160
+#define LS_NO_MEMBER UINT32_MAX
+
+enum ls_peer_stage {
+    LS_PEER_GREETING, // a stranger: its greeting is awaited
+    LS_PEER_PROOF, // a stranger: its proof is awaited
+    LS_PEER_OPEN, // knows the secret; its first frame is awaited
+    LS_PEER_MEMBER,
+    LS_PEER_WAITING, // a new worker; a member when the others form anew
+    LS_PEER_LEAVING, // was told why it may not join; closes when it has heard that
+    LS_PEER_GONE, // to be freed after the events at hand
+};
+
+// One connection.
+struct ls_peer {
+    struct ls_connection connection;
+    enum ls_peer_stage stage;
+    uint32_t member; // of LS_PEER_MEMBER
+    struct ls_store_member *joiner; // of LS_PEER_WAITING: what it will be
+    uint64_t arrival; // new workers come in in this order
+    bool own; // of the worker of this process, which is as alive as the store
+    uint64_t since_ns; // own clock: when it connected, and for a member when it was last heard
+    bool watched_for_writing;
+    char from[64]; // its address
+    struct ls_peer *next;
+};
+
+// Who has a number.
+struct ls_store_member {
+    struct ls_peer *peer; // NULL: not there, or gone
+    bool left; // after a goodbye
+    uint32_t count, restart;
+    uint64_t process;
+    char identity[LS_IDENTITY_BYTES], host[LS_NAME_BYTES];
+    uint8_t *agreement; // as it arrived: names and values
+    size_t agreement_bytes;
+    struct ls_spot spot;
+    // Elastic. Nobody is struck off before the next generation, in which numbers are others.
+    struct ls_reserve reserve;
+    uint32_t former; // its number in the last generation, or LS_NO_WORKER
+    bool gone; // lost, whether it knows or not
+    bool dead; // and it will certainly not go on with others
+    bool ready; // waits for the next generation
+    int probe; // a connection to its reserve that is being made; -1: none
+    bool probed; // that was tried
+    uint64_t probe_since_ns, probe_at_ns; // own clock
+    uint64_t unreachable_ns; // own clock, since when; 0: it is not
+    bool has_block;
+    size_t block_bytes; // in `blocks` of the store
+    bool wants_value; // waits for `key`
+    uint64_t value_sequence;
+    char key[LS_KEY_BYTES];
+};
+
+enum ls_store_phase {
+    LS_STORE_JOINING,
+    LS_STORE_FORMED,
+    LS_STORE_REFUSED, // everybody was told why the training does not begin
+    LS_STORE_LOST, // a member is lost; everybody was told. An elastic cluster forms anew then
+};
+
+struct ls_store_value {
+    char key[LS_KEY_BYTES];
+    uint8_t *data;
+    size_t bytes;
+};
+
+struct ls_store {
+    int listener, door, epoll, wake; // door: a second listener, or -1
+    pthread_t thread;
+    atomic_bool stopping;
+    uint8_t key[LS_SECURE_KEY];
+    uint32_t workers, servers, members;
+    uint64_t join_deadline_ns, deadline_ns, silence_ns, beat_ns;
+    char address[LS_HOST_BYTES + 16];
+    char door_host[64]; // of `door`, as long as that is not open; else ""
+    uint16_t door_port;
+    uint64_t door_at_ns; // own clock: when it is tried again
+
+    struct ls_own_clock clock;
+    uint64_t beat_at_ns, say_at_ns, listen_again_ns, refuse_at_ns; // own clock; 0: not
+    enum ls_store_phase phase;
+    char refusal[LS_TEXT_BYTES]; // why the training will be refused at refuse_at_ns
+    enum ls_status refusal_status;
+    uint32_t joined;
+    uint32_t least_workers, most_workers; // most_workers 0: not elastic
+    uint32_t generation, survivors; // survivors: of the last generation
+    bool reforming; // somebody waits for the next generation
+    uint64_t reform_since_ns, reform_deadline_ns, arrivals;
+    _Atomic uint32_t waiting; // new workers for whom there is room
+
+    struct ls_peer *peers; // all connections
+    uint32_t strangers; // those of them that are no members
+    _Atomic uint64_t turned_away[LS_STRANGER_REASONS];
+    uint32_t warned; // strangers that were reported
+
+    struct ls_store_member *member; // `members` of them
+    // The exchange under way.
+    uint64_t sequence;
+    uint32_t blocks_here;
+    uint8_t operation;
+    uint32_t root, first_member; // first_member: who began it
+    uint64_t operation_bytes, exchange_since_ns;
+    size_t part; // room of a block
+    uint8_t *blocks; // workers x part
+    uint8_t *result; // what is sent to all
+
+    struct ls_store_value *values;
+    size_t value_count, value_bytes;
+
+    struct ls_frame frame; // to send
+    uint8_t plain[LS_FRAME_PLAIN]; // that arrived
+};
+
+// store.c
+void ls_peer_send(struct ls_store *store,
+                  struct ls_peer *peer); // store->frame; a failure shows later
+// The peer is told store->frame, and its connection ends when it has heard it. A member's entry no
+// longer has it.
+void ls_peer_dismiss(struct ls_store *store, struct ls_peer *peer);
+void ls_peer_end(struct ls_store *store, struct ls_peer *peer);
+void ls_store_tell_all(struct ls_store *store); // store->frame, to all members
+void ls_store_tell_waiting(struct ls_store *store); // the same to new workers that wait
+
+// store_join.c
+// `generation`: of the frame.
+bool ls_store_join(struct ls_store *store, struct ls_peer *peer, uint32_t generation,
+                   struct ls_frame_reader *reader);
+void ls_store_leave_early(struct ls_store *store, uint32_t member); // before the training began
+void ls_store_watch_joining(struct ls_store *store); // at each tick: deadline, progress
+void ls_store_refuse(struct ls_store *store, enum ls_status status, const char *text);
+void ls_store_welcome(struct ls_store *store); // tells all members who takes part
+// Whether a new worker differs from those that train; then it is told so.
+bool ls_store_differs(struct ls_store *store, struct ls_peer *peer);
+
+// store_reform.c
+bool ls_store_take_reform(struct ls_store *store, uint32_t member, struct ls_frame_reader *reader);
+// After all events.
+void ls_store_watch_reform(struct ls_store *store);
+void ls_store_count_waiting(struct ls_store *store);
+
+// store_serve.c. False: the frame makes no sense. `late`: it is of an earlier generation.
+bool ls_store_serve(struct ls_store *store, struct ls_peer *peer, uint8_t kind, bool late,
+                    struct ls_frame_reader *reader);
+// At each tick. `all_read`: nothing that arrived is still unread.
+void ls_store_watch_members(struct ls_store *store, bool all_read);
+void ls_store_lose(struct ls_store *store, uint32_t member, const char *why);
+// Ends the generation. `member`: of whom the text speaks, or LS_NO_MEMBER.
+void ls_store_tell_lost(struct ls_store *store, enum ls_status status, uint32_t member,
+                        const char *text);
+void ls_store_finish_values(struct ls_store *store);
+
+#endif
