@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The guards of slot SLOT of each kind that has so many: guard.c includes this file once for each number. A call does not
-// say which plugin it is for, so each plugin has functions of its own.
+// The guards of slot SLOT of each kind that has so many: guard.c includes this file once for each
+// number. A call does not say which plugin it is for, so each plugin has functions of its own.
 #define GUARD(name) JOIN(name, SLOT)
 
 // ---- Devices ----
@@ -341,6 +341,16 @@ static int32_t GUARD(transport_peer_state)(struct ls_transport *transport, uint3
     return ls_guard_answer(&call, OWN.ops.transport.peer_state(transport, peer), false);
 }
 
+static int32_t GUARD(transport_arm)(struct ls_transport *transport,
+                                    struct ls_transfer *const *transfers, uint64_t count,
+                                    int32_t *fd, uint64_t *glance_ns)
+{
+    static const struct ls_inside_site site = {OWN.label, "arm"};
+    const struct often call = enter_often(&site);
+    return answer_often(call, &OWN,
+                        OWN.ops.transport.arm(transport, transfers, count, fd, glance_ns), NULL);
+}
+
 static const struct ls_transport_interface GUARD(transport_guards) = {
     .open = GUARD(transport_open),
     .close = GUARD(transport_close),
@@ -349,6 +359,7 @@ static const struct ls_transport_interface GUARD(transport_guards) = {
     .wait_any = GUARD(transport_wait_any),
     .abort = GUARD(transport_abort),
     .peer_state = GUARD(transport_peer_state),
+    .arm = GUARD(transport_arm),
 };
 
 #undef OWN
@@ -359,7 +370,8 @@ static const struct ls_transport_interface GUARD(transport_guards) = {
 #if SLOT < LS_GUARD_COLLECTIVES
 #define OWN collective_slots[SLOT]
 
-// Whoever only tries whether a collective can build a schedule for a call does so with a silent host: no reason is expected then.
+// Whoever only tries whether a collective can build a schedule for a call does so with a silent
+// host: no reason is expected then.
 static int32_t GUARD(collective_build_schedule)(const struct ls_collective_call *what,
                                                 struct ls_schedule *schedule)
 {

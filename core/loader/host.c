@@ -4,6 +4,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/base/segment.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,19 +38,13 @@ static int32_t host_fail(const struct ls_host *host, int32_t status, const char 
 static void *host_allocate(const struct ls_host *host, uint64_t bytes, uint64_t alignment)
 {
     (void)host;
-    void *memory = NULL;
-    if (alignment < sizeof(void *))
-        alignment = sizeof(void *);
-    if (bytes > PTRDIFF_MAX || alignment & (alignment - 1) ||
-        posix_memalign(&memory, alignment, bytes ? bytes : 1))
-        return NULL;
-    return memory;
+    return ls_segment_allocate(bytes, alignment);
 }
 
 static void host_release(const struct ls_host *host, void *memory)
 {
     (void)host;
-    free(memory);
+    ls_segment_free(memory);
 }
 
 static uint64_t host_clock_ns(const struct ls_host *host)

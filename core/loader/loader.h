@@ -22,9 +22,9 @@ void ls_loader_destroy(struct ls_loader *loader); // opened plugins' handles bec
 // With the search path and the registered plugins of another one.
 LS_STATUS ls_loader_create_like(const struct ls_loader *other, struct ls_loader **out);
 
-// Registers a plugin that the program has itself: it is found by its name before any file. Its tables
-// are checked; it is not probed. It lasts as long as the process. LS_USAGE: the name is taken by
-// another one that is registered.
+// Registers a plugin that the program has itself: it is found by its name before any file. Its
+// tables are checked; it is not probed. It lasts as long as the process. LS_USAGE: the name is
+// taken by another one that is registered.
 LS_STATUS ls_loader_register(struct ls_loader *loader, const struct ls_plugin *plugin);
 
 // An opened plugin with the options the user gave it; owned by the loader.
@@ -37,8 +37,8 @@ struct ls_opened_plugin {
     char *text; // as a command line names it: FILE[:option=value,...]
 };
 
-// Opens plugin `name` of `kind`, after the trust checks, the checks of its tables and its probe in a
-// child process. `options` (may be NULL) are the user's options for it, already checked by
+// Opens plugin `name` of `kind`, after the trust checks, the checks of its tables and its probe in
+// a child process. `options` (may be NULL) are the user's options for it, already checked by
 // ls_spec_check or checked here. LS_UNAVAILABLE, with a message that names file and reason, for a
 // plugin that does not exist (the message lists the available ones and suggests the nearest), fails
 // a check, or reports in its probe that it cannot run.
@@ -57,8 +57,8 @@ LS_STATUS ls_loader_open_text(struct ls_loader *loader, const char *scope, uint3
                               const char *text, const struct ls_opened_plugin **out);
 
 // The collective `auto` has no interface: core/collective/tuner.h makes one that stands for its
-// candidates. They are opened with their default options; the array is the caller's to free, what is
-// in it the loader's.
+// candidates. They are opened with their default options; the array is the caller's to free, what
+// is in it the loader's.
 bool ls_is_auto(const struct ls_opened_plugin *opened); // NULL: false
 // One that has a schedule: `auto` is LS_USAGE, a native collective LS_UNAVAILABLE.
 LS_STATUS ls_loader_open_scheduled(struct ls_loader *loader, const char *scope, const char *text,
@@ -96,22 +96,33 @@ const char *ls_loader_default_device(struct ls_loader *loader);
 
 // Finds a folder of the installed tree (which may have been moved) by its path relative to the
 // program and to the library; else the folder of that name at the top of the build tree around the
-// program, at most four levels up, where meson's marker is, or in the build tree of the project that
-// has Lockstep as a subproject. No other folder of that name is accepted. `path` has room for
+// program, at most four levels up, where meson's marker is, or in the build tree of the project
+// that has Lockstep as a subproject. No other folder of that name is accepted. `path` has room for
 // PATH_MAX.
 bool ls_find_installed(const char *from_program, const char *from_library, const char *in_build,
                        char *path);
 
-// The index-th plugin that this process opened, as "device-cpu"; NULL: no more. Only the first dozen
-// are kept. It only reads memory, so a signal handler may call it.
+// The index-th plugin that this process opened, as "device-cpu"; NULL: no more. Only the first
+// dozen are kept. It only reads memory, so a signal handler may call it.
 const char *ls_loader_opened_name(size_t index);
 
 const char *ls_kind_text(uint32_t kind); // "device", ...; NULL for another number
 
-// Resolves --strategy=NAME[:option=value,...]: NAME is a strategy; else a collective under
-// `mirrored` (one process); else a transport, with the collective chosen by a fixed table
+// What --strategy= leaves open, and where it is used. Texts are borrowed; NULL: what a training in
+// one process takes ("mirrored", "ring", "local").
+struct ls_strategy_setting {
+    const char *strategy, *collective, *transport;
+    // 0 or 1: one process. More: strategies that keep all replicas in one, and transports that
+    // reach no other one, are refused.
+    uint32_t workers;
+    const char
+        *network; // the value of a transport's option `network`, where it has one; NULL: none
+};
+
+// Resolves --strategy=NAME[:option=value,...]: NAME is a strategy; else a collective under the
+// setting's strategy; else a transport, in one process with the collective chosen by a fixed table
 // (`auto:table=fixed`). Each option goes to the plugin that declares it; if two declare it,
-// "collective.groups" selects one; if none does, it is LS_USAGE.
+// "collective.groups" selects one; if none does, it is LS_USAGE. `setting` NULL: one process.
 struct ls_resolved_strategy {
     const struct ls_opened_plugin *strategy;
     const struct ls_opened_plugin *collective; // NULL when the strategy needs none
@@ -119,8 +130,10 @@ struct ls_resolved_strategy {
     struct ls_option_value
         *options; // with their values, given or default: "collective.groups" -> "2"
     size_t option_count;
+    bool transport_named; // by the user
 };
 LS_STATUS ls_loader_resolve_strategy(struct ls_loader *loader, const char *text,
+                                     const struct ls_strategy_setting *setting,
                                      struct ls_resolved_strategy *out);
 void ls_resolved_strategy_finish(struct ls_resolved_strategy *resolved);
 

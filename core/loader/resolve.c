@@ -6,6 +6,7 @@
 #include "core/base/log.h"
 #include "core/plugin/collective.h"
 #include "core/plugin/strategy.h"
+#include "core/plugin/transport.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,10 +14,11 @@
 
 #define SCOPE "--strategy"
 
-// What takes the place of a part that the user does not name.
+// What takes the place of a part that neither the user nor the setting names.
 #define DEFAULT_STRATEGY "mirrored"
 #define DEFAULT_COLLECTIVE "ring" // under a transport's name: auto:table=fixed
 #define DEFAULT_TRANSPORT "local"
+#define WORKERS_STRATEGY "multi-worker-mirrored" // in messages
 
 // In the order in which names are looked up and options are routed.
 enum { STRATEGY, COLLECTIVE, TRANSPORT, PARTS };
@@ -33,7 +35,9 @@ struct part {
 struct resolution {
     struct ls_spec spec;
     struct part parts[PARTS];
+    struct ls_strategy_setting setting;
     bool collective_by_transport; // a transport was named, and no collective
+    bool transport_named;
 };
 
 static enum ls_status out_of_memory(void)
@@ -125,23 +129,66 @@ static enum ls_status refuse_unused(const struct resolution *resolution, int par
     return LS_USAGE;
 }
 
+// What keeps all replicas in one process has none in others.
+static enum ls_status check_workers(const struct resolution *resolution)
+{
+    const struct ls_strategy_interface *strategy = resolution->parts[STRATEGY].module->interface;
+    const uint32_t workers = resolution->setting.workers;
+    if (workers < 2 || !strategy->all_here)
+        return LS_OK;
+    ls_error(SCOPE,
+             "strategy '%s' keeps all replicas in one process, and this is one of %u workers; use "
+             "--strategy=" WORKERS_STRATEGY "[:collective=NAME], or --cluster=none to train alone",
+             resolution->parts[STRATEGY].name, workers);
+    return LS_USAGE;
+}
+
+static enum ls_status check_reach(const struct resolution *resolution)
+{
+    const struct ls_module *module = resolution->parts[TRANSPORT].module;
+    const uint32_t workers = resolution->setting.workers;
+    if (workers < 2 || !module ||
+        ((const struct ls_transport_interface *)module->interface)->scope > LS_SCOPE_PROCESS)
+        return LS_OK;
+    ls_error(SCOPE,
+             "transport '%s' connects the replicas of one process, and this is one of %u workers; "
+             "use shared-memory on one machine, or ucx, or leave it out",
+             resolution->parts[TRANSPORT].name, workers);
+    return LS_USAGE;
+}
+
+static const char *named_or(const char *name, const char *otherwise)
+{
+    return name ? name : otherwise;
+}
+
 static enum ls_status open_parts(struct ls_loader *loader, struct resolution *resolution)
 {
-    enum ls_status status = open_part(loader, resolution, STRATEGY, DEFAULT_STRATEGY);
+    const struct ls_strategy_setting *setting = &resolution->setting;
+    enum ls_status status =
+        open_part(loader, resolution, STRATEGY, named_or(setting->strategy, DEFAULT_STRATEGY));
+    if (!status)
+        status = check_workers(resolution);
     if (status)
         return status;
     const struct ls_strategy_interface *strategy = resolution->parts[STRATEGY].module->interface;
-    const bool transport_is_head = resolution->parts[TRANSPORT].name == resolution->spec.name;
+    resolution->transport_named = resolution->parts[TRANSPORT].name != NULL;
     resolution->collective_by_transport =
-        transport_is_head && strategy->needs_collective && !resolution->parts[COLLECTIVE].name;
+        resolution->parts[TRANSPORT].name == resolution->spec.name && strategy->needs_collective &&
+        !resolution->parts[COLLECTIVE].name && !setting->collective;
     status = strategy->needs_collective
                  ? open_part(loader, resolution, COLLECTIVE,
-                             transport_is_head ? LS_AUTO : DEFAULT_COLLECTIVE)
+                             resolution->collective_by_transport
+                                 ? LS_AUTO
+                                 : named_or(setting->collective, DEFAULT_COLLECTIVE))
                  : refuse_unused(resolution, COLLECTIVE);
     if (status)
         return status;
-    return needs_transport(resolution) ? open_part(loader, resolution, TRANSPORT, DEFAULT_TRANSPORT)
-                                       : refuse_unused(resolution, TRANSPORT);
+    status = needs_transport(resolution)
+                 ? open_part(loader, resolution, TRANSPORT,
+                             named_or(setting->transport, DEFAULT_TRANSPORT))
+                 : refuse_unused(resolution, TRANSPORT);
+    return status ? status : check_reach(resolution);
 }
 
 // ---- Which option goes where ----
@@ -273,13 +320,35 @@ static enum ls_status route(struct resolution *resolution, const struct ls_optio
     return LS_OK;
 }
 
+static bool has_option(const struct part *part, const char *name)
+{
+    for (size_t i = 0; i < part->option_count; i++)
+        if (strcmp(part->options[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+// What the command line says of the network is for a transport that asks.
+static enum ls_status add_network(struct resolution *resolution)
+{
+    struct part *transport = &resolution->parts[TRANSPORT];
+    const struct ls_plugin_option *option = declared(resolution, TRANSPORT, "network");
+    const char *value = resolution->setting.network;
+    if (!value || !option || has_option(transport, "network"))
+        return LS_OK;
+    const enum ls_status status = ls_option_check("--network", option, value);
+    if (!status)
+        transport->options[transport->option_count++] =
+            (struct ls_option_value){(char *)"network", (char *)(uintptr_t)value};
+    return status;
+}
+
 // A transport's name alone takes a table that is the same in every run, and measures nothing.
 static void add_fixed_table(struct resolution *resolution)
 {
     struct part *collective = &resolution->parts[COLLECTIVE];
-    for (size_t i = 0; i < collective->option_count; i++)
-        if (!strcmp(collective->options[i].name, "table"))
-            return;
+    if (has_option(collective, "table"))
+        return;
     collective->options[collective->option_count++] =
         (struct ls_option_value){(char *)"table", (char *)"fixed"};
 }
@@ -300,7 +369,7 @@ static enum ls_status route_all(struct resolution *resolution)
     }
     if (resolution->collective_by_transport)
         add_fixed_table(resolution);
-    return LS_OK;
+    return add_network(resolution);
 }
 
 // ---- The answer ----
@@ -372,6 +441,7 @@ static enum ls_status answer(struct ls_loader *loader, const struct resolution *
         .strategy = opened[STRATEGY],
         .collective = opened[COLLECTIVE],
         .transport = opened[TRANSPORT],
+        .transport_named = resolution->transport_named,
     };
     const enum ls_status status = add_values(&resolved, opened);
     if (status)
@@ -382,9 +452,11 @@ static enum ls_status answer(struct ls_loader *loader, const struct resolution *
 }
 
 enum ls_status ls_loader_resolve_strategy(struct ls_loader *loader, const char *text,
+                                          const struct ls_strategy_setting *setting,
                                           struct ls_resolved_strategy *out)
 {
-    struct resolution resolution = {0};
+    struct resolution resolution = {.setting =
+                                        setting ? *setting : (struct ls_strategy_setting){0}};
     enum ls_status status = ls_spec_parse(SCOPE, text, &resolution.spec);
     if (!status)
         status = find_head(loader, &resolution);

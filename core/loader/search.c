@@ -416,8 +416,12 @@ static void write_unknown(FILE *text, const struct ls_loader *loader, uint32_t k
 
     write_kinds(text, kinds);
     fprintf(text, " is called '%s'", name);
+    const char *nearest = ls_nearest(name, names);
     const struct ls_hint *hint = ls_hint_find(ls_elsewhere, kinds, name);
-    const char *nearest = hint ? NULL : ls_nearest(name, names);
+    if (nearest && ls_is_spelled(nearest, name))
+        hint = NULL; // it is here, and not what brings it is missing
+    if (hint)
+        nearest = NULL;
     if (hint)
         fprintf(text, ": %s", hint->text);
     else if (nearest)

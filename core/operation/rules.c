@@ -30,7 +30,7 @@ bool ls_shapes_kept(struct ls_shape_call *call)
 static bool is_image(struct ls_shape_call *call)
 {
     return call->inputs[0].ndims == 4 ||
-           refuse(call, "wants 4 dimensions: batch, rows, columns, channels");
+           refuse(call, "expected 4 dimensions: batch, rows, columns, channels");
 }
 
 // Checks the window along one axis and writes how often it fits.
@@ -74,7 +74,7 @@ bool ls_shapes_of_conv2d(struct ls_shape_call *call)
         return refuse(call, "%lld channels and %lld filters cannot be split into %lld groups",
                       (long long)channels, (long long)filters, (long long)groups);
     if (w->dims[2] != channels / groups)
-        return refuse(call, "the kernel wants %lld channels a group, the input has %lld",
+        return refuse(call, "the kernel expects %lld channels a group, the input has %lld",
                       (long long)w->dims[2], (long long)(channels / groups));
     if (call->input_count > 2 && !is_vector(&call->inputs[2], filters))
         return refuse(call, "the bias must have %lld elements", (long long)filters);
@@ -119,7 +119,7 @@ bool ls_shapes_of_dense(struct ls_shape_call *call)
     *y = asked->ndims > 0 ? *asked : *x;
     if (asked->ndims == 0) {
         if (x->ndims < 2 || last_dim(x) != k)
-            return refuse(call, "wants %lld as the last dimension", (long long)k);
+            return refuse(call, "expected %lld as the last dimension", (long long)k);
         y->dims[y->ndims - 1] = n;
     } else if (y->ndims < 2 || (y->dims[0] == LS_BATCH) != (x->dims[0] == LS_BATCH) ||
                ls_shape_elements(y, 1) % n != 0 || ls_shape_elements(x, 1) % k != 0 ||
@@ -345,7 +345,7 @@ bool ls_shapes_of_batch_normalization(struct ls_shape_call *call)
     const struct ls_shape *x = &call->inputs[0];
     const uint32_t vectors = call->input_count < 5 ? 3 : 5;
     if (x->ndims < 2)
-        return refuse(call, "batch normalization wants at least 2 dimensions");
+        return refuse(call, "batch normalization expects at least 2 dimensions");
     if (!(call->attributes->epsilon >= 0))
         return refuse(call, "epsilon must not be negative, it is %g",
                       (double)call->attributes->epsilon);
@@ -365,7 +365,7 @@ bool ls_shapes_of_moments(struct ls_shape_call *call)
 {
     const struct ls_shape *x = &call->inputs[0];
     if (x->ndims < 2)
-        return refuse(call, "batch normalization wants at least 2 dimensions");
+        return refuse(call, "batch normalization expects at least 2 dimensions");
     call->outputs[0] = (struct ls_shape){.ndims = 1, .dims = {2 * last_dim(x) + 1}};
     return true;
 }
@@ -405,7 +405,7 @@ bool ls_shapes_of_sparse_cross_entropy(struct ls_shape_call *call)
 {
     struct ls_shape positions = call->inputs[0];
     if (positions.ndims < 2)
-        return refuse(call, "a loss wants at least 2 dimensions: batch, classes");
+        return refuse(call, "a loss expects at least 2 dimensions: batch, classes");
     positions.ndims--;
     if (!same_elements(&positions, &call->inputs[1]))
         return refuse(call, "there must be one label a position");
@@ -426,7 +426,7 @@ static bool has_targets(struct ls_shape_call *call, bool elements, bool labels)
     const struct ls_shape *predictions = &call->inputs[0], *targets = &call->inputs[1];
     struct ls_shape positions = *predictions;
     if (predictions->ndims < 2)
-        return refuse(call, "wants at least 2 dimensions: batch, classes");
+        return refuse(call, "expected at least 2 dimensions: batch, classes");
     positions.ndims--;
     return (elements && same_elements(predictions, targets)) ||
            (labels && same_elements(&positions, targets)) ||

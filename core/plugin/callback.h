@@ -162,8 +162,8 @@ struct ls_callbacks {
     // the steps that are done. [a replica thread, one call at a time]
     enum ls_status (*on_train_batch_begin)(void *context, const struct ls_fit_state *state);
     // The first replica begins its share of a batch of a validation or evaluation, or has done it.
-    // Others may be in other batches, and a device that computes beside its host thread, too. Metrics
-    // are known in on_test_end. [a replica thread, one call at a time]
+    // Others may be in other batches, and a device that computes beside its host thread, too.
+    // Metrics are known in on_test_end. [a replica thread, one call at a time]
     enum ls_status (*on_test_batch_begin)(void *context, const struct ls_fit_state *state);
     // Likewise, after the share. [a replica thread, one call at a time]
     enum ls_status (*on_test_batch_end)(void *context, const struct ls_fit_state *state);
@@ -220,7 +220,9 @@ struct ls_fit_calls {
 // The table of a callback plugin.
 struct ls_callback_interface {
     uint32_t struct_size;
-    uint32_t reserved;
+    // 1: of several workers only the chief opens it, as a callback that writes files. It must not
+    // change what is trained. 0: all open it, and all must do the same.
+    uint32_t chief_only;
     uint64_t state_bytes; // of one opened callback
 
     // Fills in the functions of `out`, which is zeroed but for `context` (the callback's state) and

@@ -137,6 +137,10 @@ struct ls_collective_config {
     void *context;
     // As said above `context`.
     int32_t (*exchange)(void *context, const void *own, uint64_t bytes, void *all);
+    // LS_OK, or that waiting for the others is in vain: a process is lost (LS_PEER_LOST), which the
+    // host says, or this one has given up. For waits in `open` and `close`, which `abort` does not
+    // end. NULL: there is one process. [any thread]
+    int32_t (*check)(void *context);
 };
 
 // As struct ls_collective_call says it; in place.
@@ -151,7 +155,8 @@ struct ls_collective_run {
     uint64_t count; // elements of the whole buffer, may be 0
 };
 
-// The table of a collective plugin. It has `build_schedule`, or the functions of a native collective.
+// The table of a collective plugin. It has `build_schedule`, or the functions of a native
+// collective.
 struct ls_collective_interface {
     uint32_t struct_size;
     uint32_t operations; // bit i: enum ls_collective_operation i; all-reduce is required

@@ -11,11 +11,11 @@
 // step (loss, correct predictions, examples) travel with the gradients of bucket 0.
 //
 // Not all of it is trained by gradients. The moving statistics of normalization come first: what a
-// replica has found in its share, times its part of the batch, is where their gradient would be, and
-// an update averages them. So a strategy treats them as the rest: the host knows which operation
-// updates which part of a range. Only what looks at gradients as such, as clipping does, begins at
-// `trained_first` of the host. Frozen parameters are behind the buffer: no bucket has them, all
-// replicas begin with the same ones, and broadcast_parameters sends them, too.
+// replica has found in its share, times its part of the batch, is where their gradient would be,
+// and an update averages them. So a strategy treats them as the rest: the host knows which
+// operation updates which part of a range. Only what looks at gradients as such, as clipping does,
+// begins at `trained_first` of the host. Frozen parameters are behind the buffer: no bucket has
+// them, all replicas begin with the same ones, and broadcast_parameters sends them, too.
 //
 // The life of an instance:
 //   open                    [main thread] ranks and layout are known, replicas have no buffers yet
@@ -51,6 +51,8 @@ struct ls_strategy_host; // what the host offers, below
 struct ls_store; // the host's: variables that are kept on the host
 struct ls_strategy_thread; // the host's
 struct ls_strategy_collective; // the host's: a collective on a range
+struct ls_strategy_channel; // the host's: a connection to a server process
+struct ls_server_host; // what the host offers a server process, below
 
 // Buffers of a replica, in floats.
 enum ls_replica_memory {
@@ -77,9 +79,9 @@ struct ls_placed_range {
 enum ls_strategy_norms {
     // Of the gradient of a variable: what update_range and stores are given are whole variables.
     LS_NORM_OF_VARIABLES = 1,
-    // Of all gradients together: `update` is called for each bucket once a step, in their order, and
-    // that of the last bucket makes all updates; stores are measured first. So it is with a loss
-    // scale: then the last update, and those of stores, change nothing where gradients are not
+    // Of all gradients together: `update` is called for each bucket once a step, in their order,
+    // and that of the last bucket makes all updates; stores are measured first. So it is with a
+    // loss scale: then the last update, and those of stores, change nothing where gradients are not
     // finite; and check_step and check_step_on accept a loss that is not.
     LS_NORM_OF_ALL = 2,
 };
@@ -202,9 +204,10 @@ struct ls_strategy_memory {
 
 // Ranges of variables that are kept on the host with their optimizer state. They begin with the
 // parameters that replica 0 begins with. `open` is called in the strategy's open only, with `first`
-// a multiple of 16 floats, as all variables begin at one; the values are there from initialize_parameters on. All must be closed before the strategy's close returns,
-// but not earlier: when the run ends, the host takes the optimizer's state from them. [one thread
-// at a time for a store, which may change]
+// a multiple of 16 floats, as all variables begin at one; the values are there from
+// initialize_parameters on. All must be closed before the strategy's close returns, but not
+// earlier: when the run ends, the host takes the optimizer's state from them. [one thread at a time
+// for a store, which may change]
 struct ls_strategy_stores {
     uint32_t struct_size;
     uint32_t reserved;
@@ -271,6 +274,43 @@ struct ls_strategy_report {
                    uint64_t count, uint32_t list);
 };
 
+// A piece of a message.
+struct ls_message_piece {
+    const void *data; // where it lies
+    uint64_t bytes; // of it
+};
+
+// Channels to the servers of a job that are processes of their own (`serve`, below). A message has
+// a kind and so many bytes; those of a channel arrive in their order. The job's secret protects
+// them. All calls but `close` return LS_PEER_LOST when the connection is closed, LS_AGAIN when
+// nothing moved for the deadline, LS_BAD_INPUT where the server is none; none of these is logged,
+// and the channel can then only be closed. A server that is started again is reached by another
+// `connect`. [one thread at a time for a channel]
+struct ls_strategy_channels {
+    uint32_t struct_size;
+    uint32_t servers; // server processes; 0: the job has none, and nothing below may be called
+    uint32_t worker, workers; // number of this process, and how many there are
+    // Tries until the server answers; LS_PEER_LOST (which the host says) after the deadline.
+    int32_t (*connect)(const struct ls_strategy_host *host, uint32_t server,
+                       struct ls_strategy_channel **out);
+    void (*close)(struct ls_strategy_channel *channel); // takes NULL
+    // Sends a message; its bytes are the pieces, one after the other.
+    int32_t (*send)(struct ls_strategy_channel *channel, uint32_t kind,
+                    const struct ls_message_piece *pieces, uint32_t count);
+    // The head of the next message. Its bytes are to be read next, by one `read` or several.
+    int32_t (*receive)(struct ls_strategy_channel *channel, uint32_t *kind, uint64_t *bytes);
+    // The next bytes of the message; the last have come when this returns.
+    int32_t (*read)(struct ls_strategy_channel *channel, void *memory, uint64_t bytes);
+    // What a server must know of the variables and the optimizer, for its host's `learn`. Writes
+    // at most `room` bytes, and the size that it has to `bytes`. LS_USAGE (said): the optimizer is
+    // a function of this program. Not before initialize_parameters.
+    int32_t (*describe)(const struct ls_strategy_host *host, void *out, uint64_t room,
+                        uint64_t *bytes);
+    // This worker had made so many steps of the training before it was started again; it goes on
+    // with the next one. Only in initialize_parameters.
+    void (*go_on)(const struct ls_strategy_host *host, uint64_t steps);
+};
+
 // What the host offers a strategy.
 struct ls_strategy_host {
     uint32_t struct_size;
@@ -296,6 +336,67 @@ struct ls_strategy_host {
     const struct ls_transport_interface *transport; // NULL without needs_transport
     uint32_t norms; // enum ls_strategy_norms: what the optimizer of this run needs
     uint32_t reserved;
+    const struct ls_strategy_channels *channels; // NULL: no server is a process of its own
+};
+
+// ---- A server process ----
+//
+// It has no model, no data and no replicas: what it keeps it was sent by workers.
+
+// What may happen in a server process.
+enum ls_server_event_kind {
+    LS_SERVER_OPENED = 1, // somebody who knows the job's secret has connected
+    LS_SERVER_MESSAGE = 2, // of `peer`
+    LS_SERVER_CLOSED = 3, // `peer` is nobody any more
+};
+
+// What has happened.
+struct ls_server_event {
+    uint32_t struct_size;
+    uint32_t kind; // enum ls_server_event_kind
+    uint32_t peer; // a number of the host's
+    uint32_t message; // the kind of a message
+    const void *data; // of a message, aligned to 64 bytes; borrowed until the next event
+    uint64_t bytes; // of a message
+};
+
+// What the host offers a server process. [the thread of `serve`]
+struct ls_server_host {
+    uint32_t struct_size;
+    uint32_t server, servers, workers; // number of this process, and how many there are
+    uint64_t deadline_ns; // the longest that anything may wait for a worker
+    uint64_t learnt_floats; // of the flat buffer that `learn` was told of; 0 before
+    void *context; // the host's own
+    const struct ls_host *host; // log, fail, options, ...
+    const char *job; // a name that no other job on this machine has at this time
+    const char *folder; // that lasts as long as the job and is removed then; NULL: there is none
+
+    // What happened next, within `timeout_ns`. LS_AGAIN: nothing; LS_INTERRUPTED, once: the user
+    // ends this process, and mostly the workers, too: it may serve them for some seconds.
+    int32_t (*next)(const struct ls_server_host *host, uint64_t timeout_ns,
+                    struct ls_server_event *out);
+    // Takes a copy. While a peer does not take what it was sent, nothing is heard of it.
+    void (*send)(const struct ls_server_host *host, uint32_t peer, uint32_t kind,
+                 const struct ls_message_piece *pieces, uint32_t count);
+    // Messages of this peer may have so many bytes; at first 65536. A longer one closes it.
+    void (*allow)(const struct ls_server_host *host, uint32_t peer, uint64_t bytes);
+    void (*drop)(const struct ls_server_host *host, uint32_t peer); // without an event
+
+    // Variables and optimizer, as `describe` of a worker's host wrote them. Once. LS_BAD_INPUT
+    // (said): it makes no sense.
+    int32_t (*learn)(const struct ls_server_host *host, const void *description, uint64_t bytes);
+    // A store of `count` floats from float `first` of the flat buffer, as that of a worker, but in
+    // memory of the caller, which `place` names: `bytes` of it, aligned to 64. First come the
+    // values, then the state of the optimizer. `fill` makes them those of a store without a step.
+    int32_t (*open)(const struct ls_server_host *host, uint64_t first, uint64_t count,
+                    struct ls_store **out, uint64_t *bytes);
+    // From now on the store is in `memory`.
+    void (*place)(const struct ls_server_host *host, struct ls_store *store, void *memory);
+    // As said above `open`; `values` has `count` floats.
+    void (*fill)(const struct ls_server_host *host, struct ls_store *store, const float *values);
+    // One step of the optimizer: the `step`th of this store, from 1.
+    int32_t (*update)(const struct ls_server_host *host, struct ls_store *store,
+                      const float *gradient, uint64_t step, double learning_rate);
 };
 
 // ---- The plugin's table ----
@@ -388,6 +489,16 @@ struct ls_strategy_interface {
     int32_t (*rest)(struct ls_strategy *strategy, uint32_t replica);
     // Optional: calls report->metric.
     void (*report_metrics)(struct ls_strategy *strategy);
+
+    // 1: all replicas are in one process, as those of a strategy that passes values through memory
+    // of its own or through the host's stores, barrier or threads. A training of several workers is
+    // refused by name. 0: the ranks may be spread over workers, as collectives and endpoints are.
+    uint32_t all_here;
+    uint32_t reserved; // 0
+    // Optional: all that a server process of this strategy does, until the training is over; no
+    // other hook is called in it. LS_PEER_LOST: no worker was there for the deadline. NULL: servers
+    // that are processes are refused. [main thread]
+    int32_t (*serve)(const struct ls_server_host *host);
 };
 
 #ifdef __cplusplus

@@ -5,10 +5,10 @@
 // The life of an endpoint:
 //   open        [main thread] all endpoints of this process at once; the only call that may
 //               exchange data with other processes out of band
-//   post, test, wait_any   [owner of the endpoint] one thread at a time, in any order. None waits
-//               except wait_any
+//   post, test, wait_any, arm   [owner of the endpoint] one thread at a time, in any order. None
+//               waits except wait_any
 //   peer_state  [any thread]
-//   abort       [any thread] ends what is under way, at all endpoints
+//   abort       [any thread] ends what is under way, at all endpoints of this process
 //   close       [any thread] once for each endpoint; may wait, for the deadline at most. Other
 //               endpoints of the same open may still be in use. The host then frees the
 //               endpoint's memory; what endpoints of one open share lives until all are closed
@@ -102,6 +102,15 @@ struct ls_transport_place {
     void *stream; // of `device`
 };
 
+// Memory of this process that other processes may map: a file that is sealed against being cut off
+// (F_SEAL_SHRINK), of which this process has mapped all.
+struct ls_transport_segment {
+    uint32_t struct_size;
+    int32_t fd; // stays open until all endpoints are closed
+    void *base; // where this process has mapped it
+    uint64_t bytes; // of the file
+};
+
 // What endpoints are opened with.
 struct ls_transport_config {
     uint32_t struct_size;
@@ -120,10 +129,13 @@ struct ls_transport_config {
     uint64_t deadline_ns;
     // Out of band: every process gives `bytes` for each of its endpoints (in the order of `own`)
     // and gets those of all endpoints, in the order of their numbers. Only in `open`; blocks;
-    // LS_PEER_LOST after the deadline.
+    // LS_PEER_LOST after the deadline; why it fails has been said.
     void *context;
     // As said above `context`.
     int32_t (*exchange)(void *context, const void *own, uint64_t bytes, void *all);
+    // Where ranges are that peers on this host may touch themselves; others must be copied for
+    // them. NULL: all ranges are such others.
+    const struct ls_transport_segment *segment;
 };
 
 // The table of a transport plugin.
@@ -152,17 +164,29 @@ struct ls_transport_interface {
     int32_t (*test)(struct ls_transport *transport, struct ls_transfer *transfer);
 
     // Waits until `test` can move at least one of the transfers: LS_OK; LS_AGAIN after
-    // `timeout_ns`; LS_ABORTED. Spins briefly, then sleeps. [owner of the endpoint]
+    // `timeout_ns`; LS_ABORTED. Spins briefly, then sleeps; with a timeout of 0 it only looks once.
+    // [owner of the endpoint]
     int32_t (*wait_any)(struct ls_transport *transport, struct ls_transfer *const *transfers,
                         uint64_t count, uint64_t timeout_ns);
 
-    // Everything under way at all endpoints, and everything posted later, ends with LS_ABORTED.
-    // [any thread]
+    // Everything under way at all endpoints of this process, and everything posted later, ends with
+    // LS_ABORTED; in other processes what concerns these endpoints, with that or LS_PEER_LOST. [any
+    // thread]
     void (*abort)(struct ls_transport *transport);
 
     // LS_OK; LS_ABORTED; LS_PEER_LOST when the endpoint was closed or its process has died. [any
     // thread]
     int32_t (*peer_state)(struct ls_transport *transport, uint32_t peer);
+
+    // Optional, for owners that wait for other things, too. LS_OK: from now on, until the next call
+    // for this endpoint, the file descriptor turns readable as soon as `test` may move one of the
+    // transfers, or the endpoint was aborted; it may do so for nothing. LS_AGAIN: `test` may move
+    // one at once. LS_ABORTED, LS_PEER_LOST as of wait_any. The descriptor stays the transport's:
+    // the owner polls it and does nothing else with it. Some news do not show there, so the owner
+    // calls wait_any or arm again after `glance_ns` at the latest. NULL: the owner can only call
+    // wait_any again and again. [owner of the endpoint]
+    int32_t (*arm)(struct ls_transport *transport, struct ls_transfer *const *transfers,
+                   uint64_t count, int32_t *fd, uint64_t *glance_ns);
 };
 
 #ifdef __cplusplus
