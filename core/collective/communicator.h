@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one face of every collective: a communicator per rank, with plans for the buffers that are reduced
-// every step. Schedules are drawn and verified when a plan is made; a step only runs them. A communicator owns sequence
-// numbers, deadlines, the flight recorder of its last calls, and the check that all ranks call
-// the same thing; what differs is named with both sides. [replica thread, one per rank]
+// The one face of every collective: a communicator per rank, with plans for the buffers that are
+// reduced every step. Schedules are drawn and verified when a plan is made; a step only runs them.
+// A communicator owns sequence numbers, deadlines, the flight recorder of its last calls, and the
+// check that all ranks call the same thing; what differs is named with both sides. [replica thread,
+// one per rank]
 //
-// On a device that computes beside the caller a communicator has a stream of its own. A run is put there, after all that the
-// device's own stream had when it was started; what is put on the device's own stream after `wait` comes after the run. Nobody
-// waits for the device but ls_communicator_synchronize().
+// On a device that computes beside the caller a communicator has a stream of its own. A run is put
+// there, after all that the device's own stream had when it was started; what is put on the
+// device's own stream after `wait` comes after the run. Nobody waits for the device but
+// ls_communicator_synchronize().
 #ifndef LS_COLLECTIVE_COMMUNICATOR_H
 #define LS_COLLECTIVE_COMMUNICATOR_H
 
@@ -60,8 +62,9 @@ enum ls_schedule_check {
     LS_CHECK_MISSING, // not yet: it cannot run
 };
 
-// All ranks of this process at once; out[i] is rank first_rank + i. Processes open the same communicators in the same order.
-// LS_UNAVAILABLE, logged, where the collective cannot work where the buffers lie. [main thread]
+// All ranks of this process at once; out[i] is rank first_rank + i. Processes open the same
+// communicators in the same order. LS_UNAVAILABLE, logged, where the collective cannot work in the
+// memory that the buffers have. [main thread]
 LS_STATUS ls_communicators_open(const struct ls_communicator_options *options,
                                 struct ls_communicator **out);
 void ls_communicators_close(struct ls_communicator **communicators,
@@ -74,9 +77,10 @@ const char *ls_schedule_check_text(
 uint64_t ls_communicator_check_ns(
     const struct ls_communicator *communicator); // that it took so far
 
-// Prepares an operation on `count` elements of `buffer` (in place), to be run many times. `operation` is enum
-// ls_collective_operation, `label` names it in messages ("bucket 0"). `root` for broadcast. The schedules of all ranks are verified
-// by the rank that is first, and what was verified is what runs: LS_FAILED, logged, names rank, round and elements of what is wrong.
+// Prepares an operation on `count` elements of `buffer` (in place), to be run many times.
+// `operation` is enum ls_collective_operation, `label` names it in messages ("bucket 0"). `root`
+// for broadcast. The schedules of all ranks are verified by the rank that is first, and what was
+// verified is what runs: LS_FAILED, logged, names rank, round and elements of what is wrong.
 LS_STATUS ls_collective_plan_create(struct ls_communicator *communicator, uint32_t operation,
                                     struct ls_memory buffer, uint64_t count, uint32_t dtype,
                                     uint32_t reduction, uint32_t root, const char *label,
@@ -87,18 +91,20 @@ struct ls_communicator_call;
 LS_STATUS ls_collective_plan_open(struct ls_communicator *communicator,
                                   const struct ls_communicator_call *call, const char *label,
                                   struct ls_collective_plan **out);
-// After a plan was made, on all ranks, with nothing under way: where its schedule was too large to be verified, or the collective
-// runs itself, runs it once on known values, compares all elements, and puts back what the buffer had. LS_FAILED, logged.
+// After a plan was made, on all ranks, with nothing under way: where its schedule was too large to
+// be verified, or the collective runs itself, runs it once on known values, compares all elements,
+// and puts back what the buffer had. LS_FAILED, logged.
 LS_STATUS ls_collective_known_answer(struct ls_collective_plan *plan);
 void ls_collective_plan_destroy(struct ls_collective_plan *plan);
-// Bytes that this rank sends in one run, and how many rounds its schedule has. A native collective does not say: the
-// bytes are those of a ring then, and the rounds 0.
+// Bytes that this rank sends in one run, and how many rounds its schedule has. A native collective
+// does not say: the bytes are those of a ring then, and the rounds 0.
 uint64_t ls_collective_plan_bytes(const struct ls_collective_plan *plan);
 uint32_t ls_collective_plan_rounds(const struct ls_collective_plan *plan);
 
-// Without a plan of one's own: an operation on any buffer, for callers that have no model. Plans are made when an operation
-// on so many elements comes first, and kept for the next time, with other buffers, too. The same calls in the same order
-// on every rank. A communicator is used in this way, or with plans; [replica thread]
+// Without a plan of one's own: an operation on any buffer, for callers that have no model. Plans
+// are made when an operation on so many elements comes first, and kept for the next time, with
+// other buffers, too. The same calls in the same order on every rank. A communicator is used in
+// this way, or with plans; [replica thread]
 struct ls_communicator_call {
     uint32_t operation; // enum ls_collective_operation
     uint32_t dtype;
@@ -114,8 +120,8 @@ struct ls_communicator_call {
     // fails.
     bool keeps_infinite;
 };
-// Begins it. Several may be under way, LS_CACHED_PLANS at most; the buffer belongs to the communicator until
-// ls_communicator_wait has returned for `out`.
+// Begins it. Several may be under way, LS_CACHED_PLANS at most; the buffer belongs to the
+// communicator until ls_communicator_wait has returned for `out`.
 #define LS_CACHED_PLANS 64
 LS_STATUS ls_communicator_start(struct ls_communicator *communicator,
                                 const struct ls_communicator_call *call,
@@ -127,40 +133,48 @@ LS_STATUS ls_communicator_wait(struct ls_communicator *communicator,
 LS_STATUS ls_communicator_run(struct ls_communicator *communicator,
                               const struct ls_communicator_call *call);
 
-// Begins one run; the buffer belongs to the communicator until wait returns. Same order on every rank.
+// Begins one run; the buffer belongs to the communicator until wait returns. Same order on every
+// rank.
 LS_STATUS ls_collective_start(struct ls_collective_plan *plan);
 // Moves what can be moved without waiting; a few nanoseconds when nothing is pending.
 LS_STATUS ls_communicator_progress(struct ls_communicator *communicator);
-// Ends the run: LS_PEER_LOST after the deadline (names rank, peer, operation, sequence, label, time waited),
-// LS_ABORTED when another rank failed. On a device: ends what hosts have to do for it, and orders the device's own stream after
-// it; whether the work is over, and went well, is not known before the communicator is settled.
+// Ends the run: LS_PEER_LOST after the deadline (names rank, peer, operation, sequence, label, time
+// waited), LS_ABORTED when another rank failed. On a device: ends what hosts have to do for it, and
+// orders the device's own stream after it; whether the work is over, and went well, is not known
+// before the communicator is settled.
 LS_STATUS ls_collective_wait(struct ls_collective_plan *plan);
 
-// On a device: waits until the last runs of all plans are over there, for at most the deadline; asks the collective meanwhile
-// whether it has failed, and looks whether others have. Fails as ls_collective_wait does. To be called before the host waits
-// for what a run has made, as a step's sums: the device's own wait would name nobody. In host memory it has nothing to do.
+// On a device: waits until the last runs of all plans are over there, for at most the deadline;
+// asks the collective meanwhile whether it has failed, and looks whether others have. Fails as
+// ls_collective_wait does. To be called before the host waits for what a run has made, as a step's
+// sums: the device's own wait would name nobody. In host memory it has nothing to do.
 LS_STATUS ls_communicator_synchronize(struct ls_communicator *communicator);
-// One look of such a wait, for who waits for the device in another way and has done so for `waited_ns` (for sums of an earlier
-// step, say): fails in the same cases, the deadline's only when a run is not over. Never waits.
+// One look of such a wait, for who waits for the device in another way and has done so for
+// `waited_ns` (for sums of an earlier step, say): fails in the same cases, the deadline's only when
+// a run is not over. Never waits.
 LS_STATUS ls_communicator_poll(struct ls_communicator *communicator, uint64_t waited_ns);
 
-// Before what it works on goes away, recordings too: nothing of it is under way on the device afterwards (but on one that hangs).
-// Waits where all is well; after an abort ends what is left. [replica thread, or who closes when that is gone]
+// Before what it works on goes away, recordings too: nothing of it is under way on the device
+// afterwards (but on one that hangs). Waits where all is well; after an abort ends what is left.
+// [replica thread, or who closes when that is gone]
 void ls_communicator_end(struct ls_communicator *communicator);
 
-// Recorded steps. Whether start and wait only put work on streams, so that a device may record them.
+// Recorded steps. Whether start and wait only put work on streams, so that a device may record
+// them.
 bool ls_communicator_capturable(const struct ls_communicator *communicator);
-// Between on and off starts and waits are being recorded: they count as no runs, and are not settled.
+// Between on and off starts and waits are being recorded: they count as no runs, and are not
+// settled.
 void ls_communicator_record(struct ls_communicator *communicator, bool on);
-// What runs next on the device has not run before: no collective is under way on it now, nor until each of its plans has run
-// once: the first start of each waits for all ranks, which are threads, and for the end. Only for collectives that run
-// themselves, whose kernels wait for each other.
+// What runs next on the device has not run before: no collective is under way on it now, nor until
+// each of its plans has run once: the first start of each waits for all ranks, which are threads,
+// and for the end. Only for collectives that run themselves, whose kernels wait for each other.
 LS_STATUS ls_communicator_refresh(struct ls_communicator *communicator);
-// A recording is ready: waits, not for long, until those of all ranks are. CUDA takes memory for it, and waits for other GPUs on
-// which the replay of another rank may already wait for this one.
+// A recording is ready: waits, not for long, until those of all ranks are. CUDA takes memory for
+// it, and waits for other GPUs on which the replay of another rank may already wait for this one.
 LS_STATUS ls_communicator_barrier(struct ls_communicator *communicator);
-// After each replay (all recordings have the same starts): every plan in it has begun one more run, in the order of the starts,
-// which is over when all is that now lies on the device's own stream. Sequence numbers, flight recorder and settle know it.
+// After each replay (all recordings have the same starts): every plan in it has begun one more run,
+// in the order of the starts, which is over when all is that now lies on the device's own stream.
+// Sequence numbers, flight recorder and settle know it.
 LS_STATUS ls_communicator_replayed(struct ls_communicator *communicator);
 
 // Makes every wait of every rank return LS_ABORTED soon. [any thread]

@@ -2,7 +2,9 @@
 // Opens and closes endpoints.
 #include "core/collective/endpoints.h"
 
+#include "core/base/inside.h"
 #include "core/base/memory.h"
+#include "core/base/segment.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -14,6 +16,16 @@ static int32_t exchange_alone(void *context, const void *own, uint64_t bytes, vo
     const struct ls_endpoints_options *options = context;
     memcpy(all, own, options->world * bytes);
     return LS_OK;
+}
+
+// Why it fails is said where that is noticed, maybe on another thread, and not by the plugin that asked for it.
+static int32_t exchange_with_others(void *context, const void *own, uint64_t bytes, void *all)
+{
+    const struct ls_exchange *exchange = context;
+    const int32_t status = exchange->call(exchange->context, own, bytes, all);
+    if (status)
+        ls_inside_note_reason();
+    return status;
 }
 
 enum ls_status ls_endpoints_open(const struct ls_endpoints_options *options,
@@ -32,6 +44,10 @@ enum ls_status ls_endpoints_open(const struct ls_endpoints_options *options,
     if (hosts && options->hosts)
         memcpy(hosts, options->hosts, world * sizeof(*hosts));
     const bool alone = !options->exchange.call;
+    struct ls_segment open = {0};
+    const bool shares = !alone && ls_segment_get(&open);
+    const struct ls_transport_segment segment = {
+        .struct_size = sizeof(segment), .fd = open.fd, .base = open.base, .bytes = open.bytes};
     const struct ls_transport_config config = {
         .struct_size = sizeof(config),
         .world = world,
@@ -41,8 +57,9 @@ enum ls_status ls_endpoints_open(const struct ls_endpoints_options *options,
         .name = options->name,
         .places = options->places,
         .deadline_ns = options->deadline_ns,
-        .context = alone ? (void *)(uintptr_t)options : options->exchange.context,
-        .exchange = alone ? exchange_alone : options->exchange.call};
+        .context = alone ? (void *)(uintptr_t)options : (void *)(uintptr_t)&options->exchange,
+        .exchange = alone ? exchange_alone : exchange_with_others,
+        .segment = shares ? &segment : NULL};
     if (!status)
         status = options->transport->open(options->host, &config, out);
     for (uint32_t i = 0; status && i < count; i++) {

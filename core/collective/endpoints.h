@@ -12,6 +12,8 @@
 struct ls_exchange {
     int32_t (*call)(void *context, const void *own, uint64_t bytes, void *all);
     void *context;
+    // As struct ls_collective_config says; NULL: nobody knows.
+    int32_t (*check)(void *context);
 };
 
 struct ls_endpoints_options {

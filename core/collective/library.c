@@ -50,7 +50,8 @@ static enum ls_status check_place(const struct ls_communicator_options *options,
     return LS_UNAVAILABLE;
 }
 
-// Among the ranks of this process; a library sees the others when it opens.
+// Where this process has all ranks. Else the library compares them when it opens, so that all
+// processes refuse alike.
 static enum ls_status check_alone(const char *name, const struct ls_native_stream *streams,
                                   uint32_t first_rank, uint32_t count)
 {
@@ -76,7 +77,7 @@ enum ls_status ls_library_check(const struct ls_communicator_options *options, c
     enum ls_status status = streams ? LS_OK : LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; !status && i < count; i++)
         status = check_place(options, name, options->first_rank + i, &streams[i]);
-    if (!status && algorithm->one_rank_a_device)
+    if (!status && algorithm->one_rank_a_device && count == options->world)
         status = check_alone(name, streams, options->first_rank, count);
     free(streams);
     return status;
@@ -124,7 +125,8 @@ enum ls_status ls_library_open(const struct ls_communicator_options *options,
         .hosts = group->hosts,
         .deadline_ns = group->deadline_ns,
         .context = alone ? group : options->exchange.context,
-        .exchange = alone ? exchange_alone : options->exchange.call};
+        .exchange = alone ? exchange_alone : options->exchange.call,
+        .check = alone ? NULL : options->exchange.check};
     enum ls_status status = LS_OUT_OF_MEMORY;
     if (complete && group->states) {
         for (uint32_t i = 0; i < group->count; i++)

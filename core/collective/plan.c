@@ -5,6 +5,7 @@
 #include "core/base/dtype.h"
 #include "core/base/log.h"
 #include "core/base/memory.h"
+#include "core/base/segment.h"
 #include "core/collective/tuner.h"
 #include "core/plugin/device.h"
 
@@ -149,22 +150,17 @@ static enum ls_status compile_plan(struct ls_collective_plan *plan)
     return status;
 }
 
-// Scratch lies where the buffer does.
-static size_t aligned(uint64_t bytes)
-{
-    return (size_t)((bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT);
-}
-
 // Data and scratch, one after the other.
 static enum ls_status create_halves(struct ls_collective_plan *plan)
 {
     const uint64_t count = plan->signature.count + plan->compiled.scratch_count;
     if (!plan->compiled.halves || !count)
         return LS_OK;
-    plan->halves = aligned_alloc(LS_ALIGNMENT, aligned(count * sizeof(*plan->halves)));
+    plan->halves = ls_segment_allocate(count * sizeof(*plan->halves), LS_ALIGNMENT);
     return plan->halves ? LS_OK : LS_OUT_OF_MEMORY;
 }
 
+// Scratch is where the buffer is.
 static enum ls_status create_scratch(struct ls_collective_plan *plan)
 {
     const uint64_t bytes = plan->compiled.scratch_count * ls_dtype_bytes(plan->signature.dtype);
@@ -174,7 +170,7 @@ static enum ls_status create_scratch(struct ls_collective_plan *plan)
     if (bytes && place)
         plan->scratch = ls_device_allocate(place->device, bytes);
     else if (bytes)
-        plan->scratch = ls_host_memory(aligned_alloc(LS_ALIGNMENT, aligned(bytes)));
+        plan->scratch = ls_host_memory(ls_segment_allocate(bytes, LS_ALIGNMENT));
     if (bytes && ls_memory_is_null(plan->scratch))
         return LS_OUT_OF_MEMORY;
     return place ? ls_device_event_open(place->device, &plan->done) : LS_OK;
@@ -348,8 +344,8 @@ void ls_collective_plan_destroy(struct ls_collective_plan *plan)
     if (place)
         ls_device_release(place->device, plan->scratch);
     else
-        free(ls_address(plan->scratch));
-    free(plan->halves);
+        ls_segment_free(ls_address(plan->scratch));
+    ls_segment_free(plan->halves);
     free(plan);
 }
 

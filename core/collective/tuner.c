@@ -143,7 +143,10 @@ static void say_none(const struct ls_collective_call *call)
 
 const char *ls_tuner_choose(const struct ls_tuner *tuner, const struct ls_collective_call *call)
 {
-    const struct ls_candidate *chosen = choose(&tuner->hosts[tuner->count], call);
+    struct ls_collective_call asked = *call;
+    if (!asked.hosts)
+        asked.hosts = tuner->hosts;
+    const struct ls_candidate *chosen = choose(&tuner->drawers[tuner->count], &asked);
     if (!chosen)
         say_none(call);
     return chosen ? chosen->name : NULL;
@@ -201,6 +204,7 @@ enum ls_status ls_tuner_add(struct ls_tuner *tuner, const char *scope, uint32_t 
     const struct ls_collective_call call = {.struct_size = sizeof(call),
                                             .operation = LS_ALL_REDUCE,
                                             .world = world,
+                                            .hosts = tuner->hosts,
                                             .count = bytes / sizeof(float),
                                             .element_bytes = sizeof(float)};
     while (row.candidate < tuner->count && strcmp(tuner->candidates[row.candidate].name, name))
@@ -296,8 +300,8 @@ enum ls_status ls_tuner_create(const struct ls_plugin *plugin, const struct ls_h
         return status;
     }
     for (size_t i = 0; i < tuner->count; i++)
-        init_host(tuner, &tuner->hosts[i], i);
-    init_host(tuner, &tuner->hosts[tuner->count], BY_TABLE);
+        init_host(tuner, &tuner->drawers[i], i);
+    init_host(tuner, &tuner->drawers[tuner->count], BY_TABLE);
     *out = tuner;
     return LS_OK;
 }
@@ -317,5 +321,10 @@ const struct ls_plugin *ls_tuner_plugin(const struct ls_tuner *tuner)
 
 const struct ls_host *ls_tuner_host(const struct ls_tuner *tuner)
 {
-    return &tuner->hosts[tuner->count].host;
+    return &tuner->drawers[tuner->count].host;
+}
+
+void ls_tuner_set_hosts(struct ls_tuner *tuner, const uint32_t *hosts)
+{
+    tuner->hosts = hosts;
 }

@@ -54,6 +54,10 @@ void ls_tuner_destroy(
 const struct ls_plugin *ls_tuner_plugin(const struct ls_tuner *tuner);
 const struct ls_host *ls_tuner_host(const struct ls_tuner *tuner);
 
+// The number of each rank's host, for what is asked of the table before a communicator says so.
+// Borrowed; NULL, as at first: all ranks are on one. [main thread]
+void ls_tuner_set_hosts(struct ls_tuner *tuner, const uint32_t *hosts);
+
 // ---- The table ----
 
 // Adds a row of a given table: an all-reduce of `bytes` is done by the candidate `name`.
@@ -72,11 +76,11 @@ struct ls_tuner_task {
 };
 
 // Times the candidates on `communicators`, the first of which is rank `first` of the world, and
-// adds a row for each size that has none. It takes LS_TUNER_SECONDS at most, together with
-// earlier measurements of this tuner. The schedule of each candidate is verified before it runs; one
-// that cannot send the 16 bits of `wire` is left out from then on, and a line says so.
-// Rank 0 decides, and tells the others over the communicators. Between ls_communicators_open and
-// the first plan; all workers together. Fails as collectives do, logged. [main thread]
+// adds a row for each size that has none. It takes LS_TUNER_SECONDS at most, together with earlier
+// measurements of this tuner. The schedule of each candidate is verified before it runs; one that
+// cannot send the 16 bits of `wire` is left out from then on, and a line says so. Rank 0 decides,
+// and tells the others over the communicators. Between ls_communicators_open and the first plan;
+// all workers together. Fails as collectives do, logged. [main thread]
 LS_STATUS ls_tuner_measure(struct ls_tuner *tuner, const struct ls_tuner_task *task,
                            struct ls_communicator *const *communicators, uint32_t count);
 

@@ -19,8 +19,9 @@ struct ls_tuner {
     const struct ls_host *base; // as the loader made it
     struct ls_candidate candidates[LS_TUNER_CANDIDATES];
     size_t count;
+    const uint32_t *hosts; // of calls that do not say; borrowed
     atomic_bool left_out[LS_TUNER_CANDIDATES]; // cannot send 16 bits, which the run asks for
-    struct ls_tuner_host hosts[LS_TUNER_CANDIDATES + 1]; // one a candidate, and that of the table
+    struct ls_tuner_host drawers[LS_TUNER_CANDIDATES + 1]; // one a candidate, and that of the table
     struct ls_tuner_row *rows;
     size_t row_count;
     uint64_t spent_ns; // on measurements

@@ -9,6 +9,7 @@
 
 #include "core/base/log.h"
 #include "core/base/memory.h"
+#include "core/base/segment.h"
 #include "core/base/threads.h"
 
 #include <math.h>
@@ -38,7 +39,6 @@ struct measurement {
     double (*samples)[ROUNDS_MOST]; // the leader's: by candidate and round
     uint64_t deadline_ns;
     struct rank *ranks; // of this process
-    uint32_t local_count;
 };
 
 struct rank {
@@ -64,12 +64,10 @@ static uint64_t now_ns(const struct measurement *measurement)
 static struct ls_memory allocate(const struct rank *rank, size_t bytes)
 {
     const struct ls_rank_place *place = rank->communicator->place;
-    void *memory = NULL;
     if (place)
         return ls_device_allocate(place->device, bytes); // zeroed
-    if (posix_memalign(&memory, LS_ALIGNMENT, bytes))
-        return ls_host_memory(NULL);
-    return ls_host_memory(memset(memory, 0, bytes));
+    void *memory = ls_segment_allocate(bytes, LS_ALIGNMENT); // as the buffers of replicas
+    return ls_host_memory(memory ? memset(memory, 0, bytes) : NULL);
 }
 
 static void release(const struct rank *rank, struct ls_memory memory)
@@ -78,7 +76,7 @@ static void release(const struct rank *rank, struct ls_memory memory)
     if (place)
         ls_device_release(place->device, memory);
     else
-        free(ls_address(memory));
+        ls_segment_free(ls_address(memory));
 }
 
 static enum ls_status move(const struct rank *rank, struct ls_memory to, struct ls_memory from,
@@ -119,7 +117,7 @@ static enum ls_status create_plan(struct rank *rank, size_t candidate, struct ls
                                   const struct ls_tuner_task *what, uint64_t count,
                                   struct ls_collective_plan **out)
 {
-    rank->communicator->tried = &rank->measurement->tuner->hosts[candidate].host;
+    rank->communicator->tried = &rank->measurement->tuner->drawers[candidate].host;
     const struct ls_communicator_call call = {.operation = what->operation,
                                               .dtype = what->dtype,
                                               .reduction = what->reduction,
@@ -482,8 +480,8 @@ static void *run_rank(void *argument)
     struct rank *rank = argument;
     ls_log_set_rank((int32_t)rank->communicator->rank);
     // Two ranks on one core wait for the scheduler, which says nothing of a collective.
-    if (rank->measurement->local_count <= ls_core_count())
-        ls_thread_pin((uint32_t)(rank - rank->measurement->ranks));
+    const struct ls_communicator_group *group = rank->communicator->group;
+    ls_thread_pin_rank(group->hosts, group->world, rank->communicator->rank);
     rank->status = measure_rank(rank);
     if (rank->status == LS_OUT_OF_MEMORY)
         ls_error("auto", "out of memory while collectives are measured; name one");
@@ -573,7 +571,7 @@ enum ls_status ls_tuner_measure(struct ls_tuner *tuner, const struct ls_tuner_ta
                                 struct ls_communicator *const *communicators, uint32_t count)
 {
     static const struct ls_trace_label slice = {.category = "start", .name = "measure collectives"};
-    struct measurement measurement = {.tuner = tuner, .task = task, .local_count = count};
+    struct measurement measurement = {.tuner = tuner, .task = task};
     const uint64_t budget = (uint64_t)(LS_TUNER_SECONDS * 1e9);
     if (communicators[0]->group->world == 1)
         return LS_OK;
