@@ -192,7 +192,10 @@ static struct ls_tensor *operation(const struct ls_composer *composer, uint32_t 
     if (!inputs)
         return made(c, refuse(c, "operation: expected an array of tensors, got NULL"), NULL);
     if (!input_count || input_count > LS_MAX_ARGUMENTS || !are_usable(c, inputs, input_count))
-        return made(c, c->status ? c->status : refuse(c, "an operation of %u tensors", input_count),
+        return made(c,
+                    c->status ? c->status
+                              : refuse(c, "operation: expected 1 to %d tensors, got %u",
+                                       LS_MAX_ARGUMENTS, input_count),
                     NULL);
     if (!row || !ls_operation_has(op, LS_TRAIT_LAYER))
         return made(c, refuse(c, "operation %u is not one that layers use", op), NULL);

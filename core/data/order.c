@@ -5,18 +5,63 @@
 #include "core/base/log.h"
 #include "core/base/random.h"
 
-void ls_share_blocks(uint64_t count, uint32_t world, uint32_t blocks, uint32_t rank,
-                     uint64_t *offset, uint64_t *size)
+static void cut_evenly(uint64_t count, uint32_t ranks, uint32_t blocks, uint32_t rank,
+                       uint64_t *offset, uint64_t *size)
 {
-    const uint64_t all = (uint64_t)world * blocks, first = (uint64_t)rank * blocks;
+    const uint64_t all = (uint64_t)ranks * blocks, first = (uint64_t)rank * blocks;
     const uint64_t base = count / all, larger = count % all, end = first + blocks;
     *offset = first * base + (first < larger ? first : larger);
     *size = end * base + (end < larger ? end : larger) - *offset;
 }
 
-void ls_share(uint64_t count, uint32_t world, uint32_t rank, uint64_t *offset, uint64_t *size)
+// The part of group `index`: its quota rounded down, and one example more where its remainder is
+// among the largest. The remainders add up to the examples that are left, times all weights.
+static uint64_t part_of(const struct ls_shares *shares, uint64_t count, uint32_t index)
 {
-    ls_share_blocks(count, world, 1, rank, offset, size);
+    const struct ls_share_group *groups = shares->groups;
+    uint64_t weights = 0, remainders = 0, ahead = 0;
+    for (uint32_t i = 0; i < shares->group_count; i++)
+        weights += groups[i].weight;
+    const uint64_t rest = count % weights; // products with it are small
+    const uint64_t scaled = rest * groups[index].weight, own = scaled % weights;
+    for (uint32_t i = 0; i < shares->group_count; i++) {
+        const uint64_t remainder = rest * groups[i].weight % weights;
+        remainders += remainder;
+        ahead += remainder > own || (remainder == own && i < index);
+    }
+    return count / weights * groups[index].weight + scaled / weights +
+           (ahead < remainders / weights);
+}
+
+void ls_share(const struct ls_shares *shares, uint64_t count, uint32_t blocks, uint32_t rank,
+              uint64_t *offset, uint64_t *size)
+{
+    uint64_t first = 0, part = count;
+    uint32_t ranks = shares->world;
+    for (uint32_t i = 0; i < shares->group_count; i++) {
+        part = part_of(shares, count, i);
+        ranks = shares->groups[i].ranks;
+        if (rank < ranks)
+            break;
+        rank -= ranks;
+        first += part;
+    }
+    cut_evenly(part, ranks, blocks, rank, offset, size);
+    *offset += first;
+}
+
+uint64_t ls_largest_share(const struct ls_shares *shares, uint64_t count, uint32_t blocks)
+{
+    uint64_t offset, size, largest = 0;
+    uint32_t rank = 0;
+    if (!shares->group_count)
+        ls_share(shares, count, blocks, 0, &offset, &largest);
+    for (uint32_t i = 0; i < shares->group_count; i++) {
+        ls_share(shares, count, blocks, rank, &offset, &size);
+        largest = size > largest ? size : largest;
+        rank += shares->groups[i].ranks;
+    }
+    return largest;
 }
 
 uint64_t ls_stream_steps(uint64_t count, uint64_t global_batch)

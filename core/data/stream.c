@@ -51,6 +51,11 @@ struct position {
     uint64_t count; // examples of the global batch
 };
 
+// The share of a replica in a batch.
+struct cut {
+    uint64_t offset, size;
+};
+
 struct ls_stream {
     _Alignas(
         LS_ALIGNMENT) _Atomic uint64_t written; // batches, without end: 64 bits, which do not wrap
@@ -70,6 +75,7 @@ struct ls_stream {
     uint64_t offsets[LS_MAX_FIELDS]; // of the fields in the memory of one share
     uint64_t share_bytes; // of all its fields, each rounded up to LS_ALIGNMENT
     struct position *positions; // (slots)
+    struct cut *cuts; // (slots, ranks)
     char *memory; // (slots, ranks, share_bytes)
     struct reader *readers; // (ranks)
     struct ls_making *making; // NULL: a gather does
@@ -146,12 +152,13 @@ static void write_share(struct ls_stream *stream, const struct position *positio
 {
     const struct ls_stream_options *options = &stream->options;
     char *memory = share_memory(stream, slot, i);
-    uint64_t offset, size;
-    ls_share_blocks(position->count, options->world, options->blocks, options->first_rank + i,
-                    &offset, &size);
+    struct cut cut;
+    ls_share(&options->shares, position->count, options->blocks, options->first_rank + i,
+             &cut.offset, &cut.size);
+    stream->cuts[slot * options->rank_count + i] = cut;
     if (stream->making)
         stream->shares[i] =
-            (struct ls_making_share){.first = position->first + offset, .count = size};
+            (struct ls_making_share){.first = position->first + cut.offset, .count = cut.size};
     for (uint32_t field = 0; field < stream->dataset->field_count; field++) {
         if (options->left_out >> field & 1)
             continue;
@@ -159,7 +166,7 @@ static void write_share(struct ls_stream *stream, const struct position *positio
             stream->shares[i].fields[field] = memory + stream->offsets[field];
         else
             ls_gather(&stream->dataset->fields[field], options->dtypes[field],
-                      stream->order + position->first + offset, size,
+                      stream->order + position->first + cut.offset, cut.size,
                       memory + stream->offsets[field]);
     }
 }
@@ -286,8 +293,11 @@ static void describe(const struct ls_stream *stream, uint32_t local, uint32_t sl
                      struct ls_batch *out)
 {
     const struct position *position = &stream->positions[slot];
+    const struct cut *cut = &stream->cuts[slot * stream->options.rank_count + local];
     const char *memory = share_memory(stream, slot, local);
     *out = (struct ls_batch){
+        .count = cut->size,
+        .example_offset = cut->offset,
         .global_count = position->count,
         .epoch = position->epoch,
         .step = position->step,
@@ -297,8 +307,6 @@ static void describe(const struct ls_stream *stream, uint32_t local, uint32_t sl
     for (uint32_t field = 0; field < stream->dataset->field_count; field++)
         if (!(stream->options.left_out >> field & 1))
             out->fields[field] = memory + stream->offsets[field];
-    ls_share_blocks(position->count, stream->options.world, stream->options.blocks,
-                    stream->options.first_rank + local, &out->example_offset, &out->count);
 }
 
 // The error is logged where it ends something, so that a group of replicas says it once.
@@ -359,7 +367,7 @@ static enum ls_status check_options(const struct ls_dataset *dataset,
         wrong = "the batch must have at least 1 example";
     else if (options->first_example >= dataset->count)
         wrong = "the epoch has no examples left";
-    else if (!options->rank_count || last > options->world)
+    else if (!options->rank_count || last > options->shares.world)
         wrong = "the ranks of this worker are not ranks of the job";
     else if (options->shuffle == LS_SHUFFLE_BUFFER && !options->shuffle_buffer)
         wrong = "a shuffle buffer must hold at least 1 example";
@@ -390,15 +398,30 @@ static uint64_t round_up(uint64_t bytes)
     return (bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
 }
 
+// Of the shares of this worker's replicas in the batches to come. A smaller batch may have a larger
+// one where replicas have weights.
+static uint64_t most_examples(const struct ls_stream *stream)
+{
+    const struct ls_stream_options *options = &stream->options;
+    const uint64_t count = stream->dataset->count, batch = options->global_batch;
+    const uint64_t batches[] = {batch < count ? batch : count, count % batch,
+                                (count - options->first_example) % batch};
+    uint64_t offset, size, most = 0;
+    for (int i = 0; i < 3; i++)
+        for (uint32_t k = 0; k < options->rank_count; k++) {
+            ls_share(&options->shares, batches[i], options->blocks, options->first_rank + k,
+                     &offset, &size);
+            most = size > most ? size : most;
+        }
+    return most;
+}
+
 // Sizes of the ring. False: more bytes than there are numbers.
 static bool plan_ring(struct ls_stream *stream)
 {
     const struct ls_stream_options *options = &stream->options;
     const struct ls_dataset *dataset = stream->dataset;
-    const uint64_t batch =
-        options->global_batch < dataset->count ? options->global_batch : dataset->count;
-    uint64_t offset, share; // the first rank has the largest
-    ls_share_blocks(batch, options->world, options->blocks, options->first_rank, &offset, &share);
+    const uint64_t share = most_examples(stream);
     const uint64_t most = UINT64_C(1) << 48;
     uint64_t elements = 0;
     for (uint32_t i = 0; i < dataset->field_count; i++) {
@@ -433,9 +456,11 @@ static enum ls_status allocate(struct ls_stream *stream)
     const uint64_t ring = (uint64_t)stream->slots * ranks * stream->share_bytes;
     stream->order = malloc(stream->dataset->count * sizeof(*stream->order));
     stream->positions = calloc(stream->slots, sizeof(*stream->positions));
+    stream->cuts = calloc((size_t)stream->slots * ranks, sizeof(*stream->cuts));
     stream->memory = aligned_alloc(LS_ALIGNMENT, ring ? ring : LS_ALIGNMENT);
     stream->readers = aligned_alloc(LS_ALIGNMENT, ranks * sizeof(*stream->readers));
-    if (!stream->order || !stream->positions || !stream->memory || !stream->readers)
+    if (!stream->order || !stream->positions || !stream->cuts || !stream->memory ||
+        !stream->readers)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < ranks; i++)
         stream->readers[i] = (struct reader){0};
@@ -504,6 +529,7 @@ void ls_stream_close(struct ls_stream *stream)
     free(stream->shares);
     free(stream->order);
     free(stream->positions);
+    free(stream->cuts);
     free(stream->memory);
     free(stream->readers);
     free(stream);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A dataset as a stream of global batches. An input thread gathers them ahead, divided into one
 // share for each replica. The order of examples depends only on the seed and the epoch; the last
-// batch of an epoch has the remaining examples. Shares of a batch are contiguous, and their sizes
-// differ by at most one example (the first shares are larger), so with fewer examples than replicas
-// the last replicas get none.
+// batch of an epoch has the remaining examples. Shares of a batch are contiguous, in rank order.
+// Without weights their sizes differ by at most one example (the first shares are larger), so with
+// fewer examples than replicas the last replicas get none.
 #ifndef LS_DATA_STREAM_H
 #define LS_DATA_STREAM_H
 
@@ -15,9 +15,27 @@ enum ls_shuffle {
     LS_SHUFFLE_BUFFER, // through a buffer of `shuffle_buffer` examples, as tf.data does
 };
 
+// Replicas that together take a part of each batch in proportion to a weight: those of a worker.
+struct ls_share_group {
+    uint32_t ranks; // at least 1
+    uint32_t weight; // 1 to LS_MOST_SHARE_WEIGHT
+};
+
+#define LS_MOST_SHARE_WEIGHT 1000000
+
+// Who shares a batch. A group's part is its quota, count x weight / sum of weights, rounded down;
+// the examples that are left go one by one to the groups with the largest remainders, the first of
+// equal ones. So a part is less than one example away from its quota, but a larger batch may have a
+// smaller part. The ranks of a group share its part evenly.
+struct ls_shares {
+    uint32_t world; // replicas of the whole job
+    uint32_t group_count; // 0: all replicas are one group
+    const struct ls_share_group *groups; // in rank order, of all ranks; borrowed
+};
+
 struct ls_stream_options {
     uint64_t global_batch;
-    uint32_t world; // replicas of the whole job
+    struct ls_shares shares;
     uint32_t first_rank; // of this worker
     uint32_t rank_count; // of this worker
     uint32_t blocks; // that a share consists of; 0: 1
@@ -50,12 +68,14 @@ struct ls_batch {
 
 struct ls_stream;
 
-// The share of `rank` in a batch of `count` examples. [any thread]
-void ls_share(uint64_t count, uint32_t world, uint32_t rank, uint64_t *offset, uint64_t *size);
-// The same where each share is `blocks` blocks: the batch is cut into world * blocks of them, which differ by at most one
-// example, the first ones larger; the share of `rank` is the blocks from rank * blocks on. [any thread]
-void ls_share_blocks(uint64_t count, uint32_t world, uint32_t blocks, uint32_t rank,
-                     uint64_t *offset, uint64_t *size);
+// The share of `rank` in a batch of `count` examples: `blocks` blocks (at least 1). The
+// part of its group is cut into that many for each of the group's ranks; they differ by at most one
+// example, the first ones larger, and each rank has as many, one after the other. Nothing else
+// divides a batch among replicas. [any thread]
+void ls_share(const struct ls_shares *shares, uint64_t count, uint32_t blocks, uint32_t rank,
+              uint64_t *offset, uint64_t *size);
+// The size of the largest one. [any thread]
+uint64_t ls_largest_share(const struct ls_shares *shares, uint64_t count, uint32_t blocks);
 // Batches of one epoch: ceil(count / global_batch). [any thread]
 uint64_t ls_stream_steps(uint64_t count, uint64_t global_batch);
 // Writes the dataset index of each example of an epoch, in order. `order` has `count` entries.
@@ -70,8 +90,8 @@ void ls_stream_close(struct ls_stream *stream); // takes NULL; any thread may be
 
 // The next share of `rank` (first_rank .. first_rank + rank_count - 1), epoch after epoch, without
 // end. Waits for the input thread and adds the time to `waited_ns` (may be NULL). LS_ABORTED after
-// close or abort; what the dataset failed with, when an example cannot be made (logged by one replica).
-// [replica thread of `rank`]
+// close or abort; what the dataset failed with, when an example cannot be made (logged by one
+// replica). [replica thread of `rank`]
 LS_STATUS ls_stream_next(struct ls_stream *stream, uint32_t rank, struct ls_batch *out,
                          uint64_t *waited_ns);
 void ls_stream_abort(struct ls_stream *stream); // wakes all waiters [any thread]

@@ -178,7 +178,8 @@ static void output_open(struct output *output, int fd, bool uncached)
         output->room = room;
 }
 
-// Whole blocks; the rest stays in the room. Some file systems take the flag and then refuse to write.
+// Whole blocks; the rest stays in the room. Some file systems accept the flag and then refuse to
+// write.
 static bool write_blocks(struct output *output)
 {
     const size_t bytes = output->used / DIRECT_BLOCK * DIRECT_BLOCK;

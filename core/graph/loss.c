@@ -176,7 +176,7 @@ enum ls_status ls_graph_add_loss(struct ls_graph *graph, const struct ls_loss *l
     struct ls_tensor *predictions = logits ? logits : graph->outputs[0];
     if (predictions->shape.ndims < 2)
         return ls_graph_fail(graph, predictions,
-                             "a loss wants at least 2 dimensions: batch, classes");
+                             "a loss expects at least 2 dimensions: batch, classes");
 
     struct ls_tensor *values = predictions;
     enum ls_status status = add_label(graph, loss, predictions);
