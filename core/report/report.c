@@ -152,7 +152,7 @@ static json_t *hashes_json(const struct ls_report *report)
     json_t *list = json_array();
     for (uint32_t i = 0; report->parameter_hashes && i < report->replicas; i++) {
         char digits[17];
-        if (is_lost(report, i)) {
+        if (is_lost(report, i) || !report->parameter_hashes[i]) {
             json_array_append_new(list, json_null());
             continue;
         }
@@ -160,6 +160,26 @@ static json_t *hashes_json(const struct ls_report *report)
                  (unsigned long long)report->parameter_hashes[i]);
         json_array_append_new(list, json_string(digits));
     }
+    return list;
+}
+
+static json_t *workers_json(const struct ls_report *report)
+{
+    json_t *list = json_array();
+    json_t *hashes = hashes_json(report);
+    for (uint32_t i = 0; i < report->workers; i++) {
+        const struct ls_report_worker *worker = &report->worker_reports[i];
+        json_t *own = json_array();
+        for (uint32_t k = 0; k < worker->replicas; k++)
+            json_array_append(own, json_array_get(hashes, worker->first_rank + k));
+        json_array_append_new(list,
+                              json_pack("{s:I, s:o, s:I, s:I, s:o, s:o}", "worker", (json_int_t)i,
+                                        "host", ls_report_text_json(worker->host), "first_rank",
+                                        (json_int_t)worker->first_rank, "replicas",
+                                        (json_int_t)worker->replicas, "parameter_hashes", own,
+                                        "status", ls_report_text_json(worker->status)));
+    }
+    json_decref(hashes);
     return list;
 }
 
@@ -241,6 +261,7 @@ static void add_setting(json_t *root, const struct ls_report *report)
     json_object_set_new(root, "options", pairs_json(report->options, report->option_count));
     json_object_set_new(root, "plugins", plugins_json(report));
     json_object_set_new(root, "workers", ls_report_count_json(report->workers));
+    json_object_set_new(root, "worker_reports", workers_json(report));
     json_object_set_new(root, "replicas", ls_report_count_json(report->replicas));
     json_object_set_new(root, "threads_per_replica",
                         ls_report_count_json(report->threads_per_replica));

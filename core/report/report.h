@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The run report: the plain facts of one training, written as one JSON object (docs and DESIGN give its
-// form; units are in the names, NaN and infinity are null, numbers have 9 digits). [main thread]
+// The run report: the plain facts of one training, written as one JSON object (docs and DESIGN give
+// its form; units are in the names, NaN and infinity are null, numbers have 9 digits). [main
+// thread]
 #ifndef LS_REPORT_REPORT_H
 #define LS_REPORT_REPORT_H
 
@@ -12,6 +13,12 @@
 #include <stdint.h>
 
 #define LS_REPORT_LOSSES 1000 // of the first steps
+
+struct ls_report_worker {
+    const char *host; // name of its machine
+    uint32_t first_rank, replicas;
+    const char *status; // "unknown": it was not heard of any more
+};
 
 struct ls_report_pair {
     const char *name, *value;
@@ -63,7 +70,8 @@ struct ls_report_tuner {
     size_t size_count;
 };
 
-// What a strategy says of itself. Dots in the name nest: "staleness.lead.max" is {"staleness": {"lead": {"max": ...}}}.
+// What a strategy says of itself. Dots in the name nest: "staleness.lead.max" is {"staleness":
+// {"lead": {"max": ...}}}.
 struct ls_report_fact {
     const char *name;
     const double *values;
@@ -90,6 +98,7 @@ struct ls_report {
     const struct ls_report_plugin *plugins;
     size_t plugin_count;
     uint32_t workers, replicas, threads_per_replica;
+    const struct ls_report_worker *worker_reports; // `workers` of them
     uint64_t seed;
     const char *optimizer;
     const struct ls_report_number *optimizer_options; // but for the learning rate
@@ -139,7 +148,8 @@ struct ls_report {
 // Writes beside `path` and renames, so the file is whole or untouched. LS_FAILED, logged.
 LS_STATUS ls_report_write(const char *path, const struct ls_report *report);
 
-// Whether `path` can be replaced by a new file, before the work begins: LS_BAD_INPUT, logged under `scope` ("--report").
+// Whether `path` can be replaced by a new file, before the work begins: LS_BAD_INPUT, logged under
+// `scope` ("--report").
 LS_STATUS ls_report_check_path(const char *scope, const char *path);
 
 #endif

@@ -137,9 +137,13 @@ static enum ls_status begin_step(struct ls_driver *driver, uint32_t index)
 static enum ls_status end_step(void *context, struct ls_replica *replica)
 {
     struct ls_driver *driver = context;
-    const int32_t status =
-        run_hook(driver, index_of(driver, replica), &end_span, driver->ops->end_step);
-    return status ? (enum ls_status)status : refresh(&driver->members[index_of(driver, replica)]);
+    struct ls_driver_member *member = &driver->members[index_of(driver, replica)];
+    member->late_count = 0;
+    enum ls_status status = (enum ls_status)run_hook(driver, index_of(driver, replica), &end_span,
+                                                     driver->ops->end_step);
+    for (uint32_t i = 0; !status && i < member->late_count; i++)
+        status = ls_replica_update(replica, member->late[i]);
+    return status ? status : refresh(member);
 }
 
 static void recording(void *context, struct ls_replica *replica, bool on)
@@ -430,7 +434,8 @@ static void say_skipped(const struct ls_driver *driver, unsigned long long step,
 uint64_t ls_driver_explain(struct ls_driver *driver)
 {
     const int32_t silent = atomic_load(&driver->silent);
-    if (silent && driver->reasons == ls_inside_all_reasons())
+    const bool elsewhere = silent == LS_ABORTED && driver->count < driver->world; // its reason is
+    if (silent && !elsewhere && driver->reasons == ls_inside_all_reasons())
         ls_error(ls_driver_name(driver),
                  "a call of strategy %s answered '%s', and no reason was given",
                  ls_driver_name(driver), ls_status_text((enum ls_status)silent));
@@ -477,6 +482,11 @@ void ls_driver_abort(struct ls_driver *driver)
 bool ls_driver_aborted(const struct ls_driver *driver)
 {
     return atomic_load(&driver->aborted);
+}
+
+bool ls_driver_not_finite(const struct ls_driver *driver)
+{
+    return atomic_load(&driver->not_finite);
 }
 
 static uint32_t count_left(const struct ls_driver *driver)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drives a strategy plugin: calls its hooks at the right places of a step, and is the host that its table
-// promises (collectives per bucket, check_step, update). One a worker. [main thread, but where said]
+// Drives a strategy plugin: calls its hooks at the right places of a step, and is the host that its
+// table promises (collectives per bucket, check_step, update). One a worker. [main thread, but
+// where said]
 #ifndef LS_STRATEGY_DRIVER_H
 #define LS_STRATEGY_DRIVER_H
 
@@ -9,6 +10,7 @@
 #include "core/collective/tuner.h"
 #include "core/plugin/strategy.h"
 #include "core/replica/replica.h"
+#include "core/strategy/channels.h"
 
 #include <stdatomic.h>
 
@@ -42,22 +44,31 @@ struct ls_driver_options {
     uint32_t wire; // LS_BF16 or LS_F16: what gradients travel as; 0: as they are
     uint64_t deadline_ns;
     struct ls_cluster *cluster; // borrowed
+    // Of the drivers that the workers have opened in this generation of the cluster, in the same
+    // order: part of the names of communicators.
+    uint32_t number;
+    struct ls_cluster_endpoints *exchange; // of its ranks; borrowed. NULL: one worker
     const struct ls_driver_part *parts; // one a replica of this worker; read while opening only
     uint32_t threads; // of a replica
+    // Updates wait until the strategy has ended the step: a replica whose step failed then has all
+    // parameters as they were before it, and not some buckets of the next step.
+    bool updates_last;
     const struct ls_optimizer *optimizer; // of all replicas; read while opening only. NULL: none
     uint64_t seed; // of the training, for optimizers that draw random numbers
     uint64_t steps_before; // of the optimizer, that the states have had at ls_driver_attach
     // A device whose memory is the host's, for variables that live there; NULL: none. [main thread]
     enum ls_status (*store_device)(void *context, struct ls_driver_plugin *out);
-    // What adds up totals (core/graph/program.h) where the strategy has no collective: `collective`,
-    // and `transport` where it has none either. [main thread]
+    // What adds up totals (core/graph/program.h) where the strategy has no collective:
+    // `collective`, and `transport` where it has none either. [main thread]
     enum ls_status (*total_plugins)(void *context, struct ls_driver_plugin *collective,
                                     struct ls_driver_plugin *transport);
+    const struct ls_channels_options *channels; // NULL: no server is a process of its own
+    const char *agreement; // with them: what else all workers must have alike; read while opening
     void *context;
 };
 
-// What one step of one replica took and found. Where the device works on while its thread does, the sums are found some
-// steps later.
+// What one step of one replica took and found. Where the device works on while its thread does, the
+// sums are found some steps later.
 struct ls_step_result {
     uint64_t step; // whose sums these are; 0: none yet
     float sums[LS_SUMS]; // of the global batch
@@ -78,42 +89,47 @@ struct ls_driver;
 //   ls_driver_close       before the replicas lose their buffers
 LS_STATUS ls_driver_open(const struct ls_driver_options *options, struct ls_driver **out);
 
-// The ranges of a bucket that a replica of this worker holds, in floats of the flat buffers. A session
-// uses little of the answer today: only states.count == 0 in every bucket saves memory; all other
-// buffers are allocated whole. LS_FAILED (logged): the strategy answers what is not in the bucket.
-// [main thread]
+// The ranges of a bucket that a replica of this worker holds, in floats of the flat buffers. A
+// session uses little of the answer today: only states.count == 0 in every bucket saves memory; all
+// other buffers are allocated whole. LS_FAILED (logged): the strategy answers what is not in the
+// bucket. [main thread]
 LS_STATUS ls_driver_placement(struct ls_driver *driver, uint32_t replica, uint32_t bucket,
                               struct ls_strategy_placement *out);
 
-// Makes the plans of the collectives on the replicas' buffers, and fills stores with the parameters of
-// replica 0 and with its optimizer state; where it has none, with zeros until ls_driver_fill_stores.
-// `replicas`: one a replica of this worker; borrowed until the driver is closed.
-// [main thread, while all replicas rest]
+// Makes the plans of the collectives on the replicas' buffers, and fills stores with the parameters
+// of replica 0 and with its optimizer state; where it has none, with zeros until
+// ls_driver_fill_stores. `replicas`: one a replica of this worker; borrowed until the driver is
+// closed. [main thread, while all replicas rest]
 LS_STATUS ls_driver_attach(struct ls_driver *driver, struct ls_replica *const *replicas);
 
-// Stores: variables that live on the host with their optimizer state, instead of on the replicas. Both
-// calls copy the ranges that stores hold, between `buffer` of the stores (LS_BUFFER_PARAMETERS or
-// LS_BUFFER_STATE + k) and `flat`, any flat buffer of `replica` (ls_replica_memory). Not while steps
-// run. [thread of that replica; ls_driver_attach fills them on the main thread while it rests]
+// Stores: variables that live on the host with their optimizer state, instead of on the replicas.
+// Both calls copy the ranges that stores hold, between `buffer` of the stores (LS_BUFFER_PARAMETERS
+// or LS_BUFFER_STATE + k) and `flat`, any flat buffer of `replica` (ls_replica_memory). Not while
+// steps run. [thread of that replica; ls_driver_attach fills them on the main thread while it
+// rests]
 bool ls_driver_has_stores(const struct ls_driver *driver);
 LS_STATUS ls_driver_fill_stores(struct ls_driver *driver, uint32_t replica, uint32_t buffer,
                                 uint32_t flat);
 LS_STATUS ls_driver_read_stores(struct ls_driver *driver, uint32_t replica, uint32_t buffer,
                                 uint32_t flat);
-// Takes NULL; replicas must have left their steps. False (logged): a thread of the strategy's hangs, and what it may use was
-// not freed; that is, nothing that `options` had may be freed.
+// How many steps of this training this worker had made before it was started again, as servers have
+// it; 0: none. After ls_driver_initialize_parameters.
+uint64_t ls_driver_steps_gone(const struct ls_driver *driver);
+
+// Takes NULL; replicas must have left their steps. False (logged): a thread of the strategy's
+// hangs, and what it may use was not freed; that is, nothing that `options` had may be freed.
 bool ls_driver_close(struct ls_driver *driver);
 
 // Once, before the first step, on every replica: equal parameters everywhere. [replica thread]
 LS_STATUS ls_driver_initialize_parameters(struct ls_driver *driver, uint32_t replica);
 
-// One step. LS_FAILED when the loss is not finite; ls_driver_explain then says why. Then no update was made, of this step
-// or of those that were begun since. [replica thread]
+// One step. LS_FAILED when the loss is not finite; ls_driver_explain then says why. Then no update
+// was made, of this step or of those that were begun since. [replica thread]
 LS_STATUS ls_driver_step(struct ls_driver *driver, uint32_t replica,
                          const struct ls_replica_batch *batch, uint64_t step, double learning_rate,
                          bool stop, struct ls_step_result *out);
-// The same in three calls, in this order: backward makes gradients and has the strategy begin to reduce them, apply makes the
-// updates. No other part of the step may be left out. [replica thread]
+// The same in three calls, in this order: backward makes gradients and has the strategy begin to
+// reduce them, apply makes the updates. No other part of the step may be left out. [replica thread]
 LS_STATUS ls_driver_forward(struct ls_driver *driver, uint32_t replica,
                             const struct ls_replica_batch *batch, uint64_t step,
                             double learning_rate);
@@ -126,46 +142,50 @@ void ls_driver_end_at_nan(struct ls_driver *driver, bool ends);
 // were `step - 1` so far, that of the step, unless a loss scale has skipped some. [replica thread,
 // or main thread while it rests]
 uint64_t ls_driver_next_update(const struct ls_driver *driver, uint32_t replica, uint64_t step);
-// The sums of the next step that are still on their way; `out->step` is 0 when there are none. As long as it is not,
-// after the last of a row of steps, before anything else is done. [replica thread]
+// The sums of the next step that are still on their way; `out->step` is 0 when there are none. As
+// long as it is not, after the last of a row of steps, before anything else is done. [replica
+// thread]
 LS_STATUS ls_driver_collect(struct ls_driver *driver, uint32_t replica, struct ls_step_result *out);
 // Before evaluation, weights are read or the run ends. [replica thread]
 LS_STATUS ls_driver_synchronise(struct ls_driver *driver, uint32_t replica);
 // It has nothing to train for now, while others have. [replica thread]
 LS_STATUS ls_driver_rest(struct ls_driver *driver, uint32_t replica);
 
-// After a failed step, when all replicas have left it and wait: names the first value that is not finite, if that was
-// the reason; once. Returns the number of the first step whose loss was not finite, which changed nothing; 0: there was
-// none. The strategy's threads have ended then, and what is in stores stays as it is.
+// After a failed step, when all replicas have left it and wait: names the first value that is not
+// finite, if that was the reason; once. Returns the number of the first step whose loss was not
+// finite, which changed nothing; 0: there was none. The strategy's threads have ended then, and
+// what is in stores stays as it is.
 uint64_t ls_driver_explain(struct ls_driver *driver);
 
 // Wakes everybody who waits for a peer. [any thread]
 void ls_driver_abort(struct ls_driver *driver);
 
 bool ls_driver_aborted(const struct ls_driver *driver); // [any thread]
+// Whether a step failed because its loss was not finite, as all ranks have found. [any thread]
+bool ls_driver_not_finite(const struct ls_driver *driver);
 
-// Whether replicas need not wait for each other: each goes through its own steps, whose sums are those of its own
-// share. [any thread]
+// Whether replicas need not wait for each other: each goes through its own steps, whose sums are
+// those of its own share. [any thread]
 bool ls_driver_asynchronous(const struct ls_driver *driver);
 
 // Whether the others may go on when one replica fails. [any thread]
 bool ls_driver_survives(const struct ls_driver *driver);
-// After a step of this replica failed with `status`: true when the others go on without it; then it makes no more
-// steps and no barrier waits for it. Not after an abort, a deadline (somebody else's fault), a loss that is not finite, or when
-// it is the last. [replica thread]
+// After a step of this replica failed with `status`: true when the others go on without it; then it
+// makes no more steps and no barrier waits for it. Not after an abort, a deadline (somebody else's
+// fault), a loss that is not finite, or when it is the last. [replica thread]
 bool ls_driver_survive(struct ls_driver *driver, uint32_t replica, enum ls_status status);
 bool ls_driver_is_lost(const struct ls_driver *driver, uint32_t replica); // [any thread]
 
-// How many steps of the optimizer that state has had, where most; 0 without stores. Before the first step and after the
-// last.
+// How many steps of the optimizer that state has had, where most; 0 without stores. Before the
+// first step and after the last.
 uint64_t ls_driver_store_steps(const struct ls_driver *driver);
 
-// For the report. How the schedules of the collective were checked: "verified", "known-answer", "none".
-// `seconds` (may be NULL): what that took.
+// For the report. How the schedules of the collective were checked: "verified", "known-answer",
+// "none". `seconds` (may be NULL): what that took.
 const char *ls_driver_schedule_check(const struct ls_driver *driver, double *seconds);
 
-// For the report. Bytes that rank 0 sends in a step, padding included; where the strategy counts them, their mean. Totals
-// do not count.
+// For the report. Bytes that rank 0 sends in a step, padding included; where the strategy counts
+// them, their mean. Totals do not count.
 uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver);
 
 // For the report: what adds up totals of all replicas in a step.
@@ -177,7 +197,8 @@ struct ls_driver_totals {
 };
 struct ls_driver_totals ls_driver_totals(const struct ls_driver *driver);
 
-// What the strategy says of itself: "staleness.lead.max". Borrowed until the driver is closed. After the last step.
+// What the strategy says of itself: "staleness.lead.max". Borrowed until the driver is closed.
+// After the last step.
 struct ls_driver_metric {
     char *name;
     double *values;

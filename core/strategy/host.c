@@ -59,6 +59,17 @@ bool ls_driver_may_communicate(const struct ls_driver *driver, const char *what,
     return false;
 }
 
+// What others say of this worker should they lose it.
+static void say_bucket(const struct ls_driver *driver, const struct ls_driver_member *member,
+                       uint32_t bucket)
+{
+    char where[32];
+    if (driver->count == driver->world || member != &driver->members[0])
+        return;
+    snprintf(where, sizeof(where), "bucket %u", bucket);
+    ls_cluster_say(driver->options.cluster, member->step, where);
+}
+
 static int32_t host_all_reduce_start(const struct ls_strategy_host *table, uint32_t replica,
                                      uint32_t bucket)
 {
@@ -69,6 +80,7 @@ static int32_t host_all_reduce_start(const struct ls_strategy_host *table, uint3
                                               driver->bucket_count))
         return LS_FAILED;
     struct ls_collective_plan *whole = member->whole[bucket], *reduce = member->reduce[bucket];
+    say_bucket(driver, member, bucket);
     const enum ls_status status = whole ? ls_collective_start(whole) : LS_OK;
     return (int32_t)(status || !reduce ? status : ls_collective_start(reduce));
 }
@@ -219,6 +231,10 @@ static int32_t host_update(const struct ls_strategy_host *table, uint32_t replic
     if (!member)
         return LS_FAILED;
     member->touched = true;
+    if (driver->options.updates_last && member->late_count < driver->bucket_count) {
+        member->late[member->late_count++] = bucket;
+        return LS_OK;
+    }
     return (int32_t)ls_replica_update(member->replica, bucket);
 }
 

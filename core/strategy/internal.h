@@ -20,6 +20,8 @@ struct ls_driver_member {
     struct ls_collective_plan **broadcast; // one a root that was asked for
     struct ls_collective_plan **totals; // one a total of the plan; NULL: none are added up
     float step_stats[LS_STEP_STATS]; // the sums that were checked
+    uint32_t *late; // buckets to be updated when the step has ended, where updates come last
+    uint32_t late_count;
     bool touched; // parameters changed after the shadows were made
     bool not_finite; // the sums of its last step were not
     uint64_t most_examples, least_examples; // so far, of a global batch and of a share of its own
@@ -103,6 +105,9 @@ struct ls_driver {
     struct ls_driver_metric *metrics;
     size_t metric_count;
     bool reporting;
+    struct ls_driver_channels *channels; // to server processes; NULL: there are none
+    char agreement[256]; // of the workers, for servers
+    _Atomic uint64_t steps_gone; // before this process was started again
     bool defers; // devices work on while the host does
     bool capturable; // a step may be recorded whole
 };
@@ -118,7 +123,8 @@ static inline const char *ls_driver_name(const struct ls_driver *driver)
     return driver->options.strategy.plugin ? driver->options.strategy.plugin->name : "strategy";
 }
 
-// An answer of the strategy without a reason: where nobody else gives one by the end, ls_driver_explain says it.
+// An answer of the strategy without a reason: where nobody else gives one by the end,
+// ls_driver_explain says it.
 void ls_driver_note_silent(struct ls_driver *driver, int32_t status);
 // What a replica did wrong in a call that answers nothing ends the run all the same.
 void ls_driver_fail(struct ls_driver *driver, enum ls_status status);
@@ -144,7 +150,8 @@ void ls_driver_close_totals(struct ls_driver *driver);
 // ---- deferred_results.c ----
 // Whether sums may be looked at later. After the traits are known.
 bool ls_driver_may_defer(const struct ls_driver *driver);
-// The step's work is on the stream: puts its sums behind it, and fills `out` with those of an earlier step, if one is due.
+// The step's work is on the stream: puts its sums behind it, and fills `out` with those of an
+// earlier step, if one is due.
 LS_STATUS ls_driver_look_back(struct ls_driver *driver, struct ls_driver_member *member,
                               struct ls_step_result *out);
 // LS_FAILED when the loss of `step` in member->step_stats is not finite.
@@ -194,6 +201,18 @@ LS_STATUS ls_driver_attach_stores(struct ls_driver *driver);
 
 // All replicas have left their steps: ends what they had under way together, or aborts it.
 void ls_driver_end_communicators(struct ls_driver *driver);
+
+// ---- channels.c ----
+// Does nothing where no server is a process. After make_table.
+LS_STATUS ls_driver_open_channels(struct ls_driver *driver);
+void ls_driver_close_channels(struct ls_driver *driver);
+
+// ---- stores.c: stores in memory of a server process ----
+LS_STATUS ls_driver_open_placed(struct ls_driver *driver, uint64_t first, uint64_t count,
+                                struct ls_store **out, uint64_t *bytes);
+void ls_driver_place_store(struct ls_store *store, void *memory);
+void ls_driver_fill_placed(const struct ls_driver *driver, struct ls_store *store,
+                           const float *values);
 
 // What the strategy left behind when it was closed.
 void ls_driver_close_stores(struct ls_driver *driver);

@@ -96,7 +96,10 @@ enum ls_status ls_driver_open_communicators(const struct ls_driver *driver,
 {
     const struct ls_driver_options *options = &driver->options;
     struct ls_communicator_place *places = list_places(options, driver->count);
-    const struct ls_communicator_options communicator = {
+    char unique[64]; // in the job
+    snprintf(unique, sizeof(unique), "%s.%u.%u", name, ls_cluster_generation(options->cluster),
+             options->number);
+    struct ls_communicator_options communicator = {
         .collective = collective->plugin,
         .collective_host = collective->host,
         .collective_text = collective->text,
@@ -106,10 +109,14 @@ enum ls_status ls_driver_open_communicators(const struct ls_driver *driver,
         .first_rank = driver->first_rank,
         .count = driver->count,
         .deadline_ns = options->deadline_ns,
-        .name = name,
+        .name = unique,
         .hosts = ls_cluster_hosts(options->cluster),
         .places = places,
     };
+    if (options->exchange && driver->count < driver->world)
+        communicator.exchange = (struct ls_exchange){.call = ls_cluster_exchange,
+                                                     .context = options->exchange,
+                                                     .check = ls_cluster_exchange_check};
     *out = calloc(driver->count, sizeof(**out));
     const enum ls_status status =
         places && *out ? ls_communicators_open(&communicator, *out) : LS_OUT_OF_MEMORY;
@@ -231,7 +238,8 @@ static enum ls_status create_members(struct ls_driver *driver)
         member->reduce = calloc(driver->bucket_count, sizeof(struct ls_collective_plan *));
         member->whole = calloc(driver->bucket_count, sizeof(struct ls_collective_plan *));
         member->broadcast = calloc(driver->world, sizeof(struct ls_collective_plan *));
-        if (!member->reduce || !member->whole || !member->broadcast)
+        member->late = calloc(driver->bucket_count + 1, sizeof(*member->late));
+        if (!member->reduce || !member->whole || !member->broadcast || !member->late)
             return LS_OUT_OF_MEMORY;
     }
     return LS_OK;
@@ -376,6 +384,8 @@ enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls
         status = check_norms(driver);
     }
     if (!status)
+        status = ls_driver_open_channels(driver);
+    if (!status)
         status = open_strategy(driver);
     if (!status)
         status = check_scale(driver);
@@ -460,6 +470,7 @@ static void close_members(struct ls_driver *driver)
         free(member->reduce);
         free(member->whole);
         free(member->broadcast);
+        free(member->late);
     }
     free(driver->members);
 }
@@ -488,6 +499,7 @@ bool ls_driver_close(struct ls_driver *driver)
     ls_driver_close_stores(driver);
     ls_driver_close_endpoints(driver);
     ls_driver_close_metrics(driver);
+    ls_driver_close_channels(driver);
     // A collective may only be closed when no recording has operations of it.
     ls_driver_end_communicators(driver);
     for (uint32_t i = 0; driver->capturable && driver->communicators && i < driver->count; i++)

@@ -31,6 +31,7 @@ struct ls_store {
     float *states[LS_OPTIMIZER_STATES];
     uint32_t state_count;
     uint64_t steps; // that the state has had
+    bool placed; // values and states are memory of a server process
     float *aligned; // a gradient that is not, or that is changed; NULL until one comes
     float *measured; // the gradient of this step that was measured, as that has left it; NULL: none
     uint64_t first_measure; // of the driver's
@@ -127,9 +128,10 @@ static void store_destroy(struct ls_store *store)
 {
     for (int i = 0; i < LANES; i++)
         close_lane(&store->lanes[i]);
-    for (uint32_t i = 0; i < LS_OPTIMIZER_STATES; i++)
+    for (uint32_t i = 0; i < LS_OPTIMIZER_STATES && !store->placed; i++)
         free(store->states[i]);
-    free(store->values);
+    if (!store->placed)
+        free(store->values);
     free(store->aligned);
     free(store);
 }
@@ -148,7 +150,7 @@ static enum ls_status attach_store(struct ls_driver *driver, struct ls_store *st
     store->state_count = driver->optimizer.state_count;
     store->record.seed = driver->options.seed;
     store->steps = driver->options.steps_before;
-    for (uint32_t i = 0; i < store->state_count; i++)
+    for (uint32_t i = 0; i < store->state_count && !store->placed; i++)
         if (!store->states[i] && !(store->states[i] = allocate_buffer(store)))
             return LS_OUT_OF_MEMORY;
     enum ls_status status = open_lane(driver, store, ALONE, 1);
@@ -186,6 +188,14 @@ enum ls_status ls_driver_attach_stores(struct ls_driver *driver)
     return status;
 }
 
+static void add_store(struct ls_driver *driver, struct ls_store *store)
+{
+    pthread_mutex_lock(&driver->lock);
+    store->next = driver->stores;
+    driver->stores = store;
+    pthread_mutex_unlock(&driver->lock);
+}
+
 static int32_t host_store_open(const struct ls_strategy_host *table, uint64_t first, uint64_t count,
                                struct ls_store **out)
 {
@@ -217,10 +227,7 @@ static int32_t host_store_open(const struct ls_strategy_host *table, uint64_t fi
         store_destroy(store);
         return LS_OUT_OF_MEMORY;
     }
-    pthread_mutex_lock(&driver->lock);
-    store->next = driver->stores;
-    driver->stores = store;
-    pthread_mutex_unlock(&driver->lock);
+    add_store(driver, store);
     *out = store;
     return LS_OK;
 }
@@ -245,6 +252,51 @@ void ls_driver_close_stores(struct ls_driver *driver)
     while (driver->stores)
         host_store_close(&driver->table, driver->stores);
     free(driver->measures);
+}
+
+// ---- In memory of a server process ----
+
+enum ls_status ls_driver_open_placed(struct ls_driver *driver, uint64_t first, uint64_t count,
+                                     struct ls_store **out, uint64_t *bytes)
+{
+    enum ls_status status = need_device(driver);
+    if (status)
+        return status;
+    struct ls_store *store = calloc(1, sizeof(*store));
+    if (!store)
+        return LS_OUT_OF_MEMORY;
+    store->first = first;
+    store->count = count;
+    store->placed = true;
+    status = attach_store(driver, store);
+    if (status) {
+        store_destroy(store);
+        return status;
+    }
+    add_store(driver, store);
+    *out = store;
+    *bytes = (1 + store->state_count) * padded_bytes(count);
+    return LS_OK;
+}
+
+void ls_driver_place_store(struct ls_store *store, void *memory)
+{
+    float *at = memory;
+    const uint64_t floats = padded_bytes(store->count) / sizeof(float);
+    store->values = at;
+    for (uint32_t i = 0; i < store->state_count; i++)
+        store->states[i] = at + (i + 1) * floats;
+}
+
+void ls_driver_fill_placed(const struct ls_driver *driver, struct ls_store *store,
+                           const float *values)
+{
+    const uint64_t floats = padded_bytes(store->count) / sizeof(float);
+    memset(store->values, 0, (1 + store->state_count) * padded_bytes(store->count));
+    memcpy(store->values, values, store->count * sizeof(float));
+    for (uint32_t i = 0; i < store->state_count; i++)
+        for (uint64_t k = 0; k < floats; k++)
+            store->states[i][k] = driver->optimizer.initial[i];
 }
 
 // ---- Use ----

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// A strategy's channels to server processes: connections of core/cluster.
+#include "core/strategy/internal.h"
+
+#include "core/base/log.h"
+#include "core/strategy/description.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ls_strategy_channel {
+    struct ls_channel channel;
+    struct ls_channel_wait wait;
+};
+
+struct server {
+    char address[LS_HOST_BYTES];
+    uint16_t port;
+};
+
+struct ls_driver_channels {
+    struct ls_strategy_channels table;
+    uint8_t key[LS_SECURE_KEY];
+    bool sealed, insecure;
+    struct server servers[];
+};
+
+// ---- The calls ----
+
+static bool is_aborted(void *context)
+{
+    return atomic_load(&((struct ls_driver *)context)->aborted);
+}
+
+static int32_t host_connect(const struct ls_strategy_host *host, uint32_t server,
+                            struct ls_strategy_channel **out)
+{
+    struct ls_driver *driver = ls_driver_of(host);
+    const struct ls_driver_channels *channels = driver->channels;
+    if (server >= channels->table.servers) {
+        ls_error(ls_driver_name(driver),
+                 "channels->connect to server %u: there are %u; an error of the plugin", server,
+                 channels->table.servers);
+        return LS_FAILED;
+    }
+    char name[32];
+    snprintf(name, sizeof(name), "server %u", server);
+    const struct ls_channel_target target = {.name = name,
+                                             .address = channels->servers[server].address,
+                                             .port = channels->servers[server].port,
+                                             .key = channels->key,
+                                             .sealed = channels->sealed,
+                                             .insecure = channels->insecure};
+    struct ls_strategy_channel *channel = calloc(1, sizeof(*channel));
+    if (!channel)
+        return LS_OUT_OF_MEMORY;
+    channel->wait = (struct ls_channel_wait){
+        .patience_ns = driver->options.deadline_ns, .stopped = is_aborted, .context = driver};
+    const enum ls_status status = ls_channel_reach(&target, &channel->wait, &channel->channel);
+    if (status)
+        free(channel);
+    else
+        *out = channel;
+    return (int32_t)status;
+}
+
+static void host_close(struct ls_strategy_channel *channel)
+{
+    if (!channel)
+        return;
+    ls_channel_finish(&channel->channel);
+    free(channel);
+}
+
+static int32_t host_send(struct ls_strategy_channel *channel, uint32_t kind,
+                         const struct ls_message_piece *pieces, uint32_t count)
+{
+    struct ls_channel_piece few[8] = {{0}};
+    const bool many = count > sizeof(few) / sizeof(few[0]);
+    struct ls_channel_piece *own = many ? calloc(count, sizeof(*own)) : few;
+    if (!own)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < count; i++)
+        own[i] = (struct ls_channel_piece){pieces[i].data, pieces[i].bytes};
+    const enum ls_status status =
+        ls_channel_send(&channel->channel, kind, own, count, &channel->wait);
+    if (many)
+        free(own);
+    return (int32_t)status;
+}
+
+static int32_t host_receive(struct ls_strategy_channel *channel, uint32_t *kind, uint64_t *bytes)
+{
+    return (int32_t)ls_channel_receive(&channel->channel, kind, bytes, &channel->wait);
+}
+
+static int32_t host_read(struct ls_strategy_channel *channel, void *memory, uint64_t bytes)
+{
+    return (int32_t)ls_channel_read(&channel->channel, memory, bytes, &channel->wait);
+}
+
+static int32_t host_describe(const struct ls_strategy_host *host, void *out, uint64_t room,
+                             uint64_t *bytes)
+{
+    const struct ls_driver *driver = ls_driver_of(host);
+    const struct ls_described described = {.plan = driver->plan,
+                                           .optimizer = &driver->optimizer,
+                                           .seed = driver->options.seed,
+                                           .agreement = driver->agreement};
+    return (int32_t)ls_describe(&described, out, room, bytes);
+}
+
+static void host_go_on(const struct ls_strategy_host *host, uint64_t steps)
+{
+    atomic_store(&ls_driver_of(host)->steps_gone, steps);
+}
+
+uint64_t ls_driver_steps_gone(const struct ls_driver *driver)
+{
+    return atomic_load(&driver->steps_gone);
+}
+
+// ---- Opening ----
+
+enum ls_status ls_driver_open_channels(struct ls_driver *driver)
+{
+    const struct ls_channels_options *options = driver->options.channels;
+    if (!options)
+        return LS_OK;
+    const struct ls_worker_place *place = options->place;
+    if (!driver->ops->serve) {
+        ls_error("--strategy",
+                 "strategy '%s' has no servers that are processes of their own; use "
+                 "parameter-server, or start workers alone",
+                 ls_driver_name(driver));
+        return LS_USAGE;
+    }
+    struct ls_driver_channels *channels =
+        calloc(1, sizeof(*channels) + place->servers * sizeof(channels->servers[0]));
+    if (!channels)
+        return LS_OUT_OF_MEMORY;
+    driver->channels = channels;
+    channels->table = (struct ls_strategy_channels){.struct_size = sizeof(channels->table),
+                                                    .servers = place->servers,
+                                                    .worker = place->number,
+                                                    .workers = place->workers,
+                                                    .connect = host_connect,
+                                                    .close = host_close,
+                                                    .send = host_send,
+                                                    .receive = host_receive,
+                                                    .read = host_read,
+                                                    .describe = host_describe,
+                                                    .go_on = host_go_on};
+    channels->sealed = options->secret != NULL;
+    channels->insecure = options->insecure;
+    driver->table.channels = &channels->table;
+    if (driver->options.agreement)
+        snprintf(driver->agreement, sizeof(driver->agreement), "%s", driver->options.agreement);
+    driver->options.channels = NULL; // the caller's, as this is
+    driver->options.agreement = NULL;
+    enum ls_status status = ls_channel_key(options->secret, channels->key);
+    for (uint32_t i = 0; !status && i < place->servers; i++)
+        status = ls_worker_place_server(place, i, channels->servers[i].address,
+                                        &channels->servers[i].port);
+    return status;
+}
+
+void ls_driver_close_channels(struct ls_driver *driver)
+{
+    if (driver->channels)
+        sodium_memzero(driver->channels->key, sizeof(driver->channels->key));
+    free(driver->channels);
+}

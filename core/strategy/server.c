@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host of a server process: what its strategy hears and says goes over core/cluster/service.h,
+// and its stores are those of a driver that has no replicas.
+#include "core/strategy/server.h"
+
+#include "core/base/log.h"
+#include "core/cluster/service.h"
+#include "core/cluster/sockets.h"
+#include "core/strategy/description.h"
+#include "core/strategy/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SLICE_NS UINT64_C(100000000) // after which the server looks whether it is interrupted
+
+struct server {
+    struct ls_server_host table;
+    const struct ls_server_options *options;
+    struct ls_service *service;
+    struct ls_driver driver; // of stores alone
+    struct ls_description description; // zeroed: nothing was learnt yet
+    char job[256];
+    bool told; // the strategy, of the interruption
+};
+
+static struct server *server_of(const struct ls_server_host *host)
+{
+    return host->context;
+}
+
+// ---- Messages ----
+
+static int32_t host_next(const struct ls_server_host *host, uint64_t timeout_ns,
+                         struct ls_server_event *out)
+{
+    struct server *server = server_of(host);
+    struct ls_service_event event;
+    for (;;) {
+        const uint64_t slice = timeout_ns < SLICE_NS ? timeout_ns : SLICE_NS;
+        const bool interrupted =
+            server->options->interrupted && atomic_load(server->options->interrupted);
+        if (interrupted && !server->told) {
+            server->told = true;
+            return LS_INTERRUPTED;
+        }
+        const enum ls_status status = ls_service_next(server->service, slice, &event);
+        if (!status)
+            break;
+        if (status != LS_AGAIN || timeout_ns <= slice)
+            return (int32_t)status;
+        timeout_ns -= slice;
+    }
+    *out = (struct ls_server_event){.struct_size = sizeof(*out),
+                                    .kind = event.kind,
+                                    .peer = event.peer,
+                                    .message = event.message,
+                                    .data = event.data,
+                                    .bytes = event.bytes};
+    return LS_OK;
+}
+
+static void host_send(const struct ls_server_host *host, uint32_t peer, uint32_t kind,
+                      const struct ls_message_piece *pieces, uint32_t count)
+{
+    struct ls_channel_piece one = {0};
+    struct ls_channel_piece *own = count > 1 ? calloc(count, sizeof(*own)) : &one;
+    if (!own) { // the worker connects again, and asks again
+        ls_service_drop(server_of(host)->service, peer);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        own[i] = (struct ls_channel_piece){pieces[i].data, pieces[i].bytes};
+    ls_service_send(server_of(host)->service, peer, kind, own, count);
+    if (own != &one)
+        free(own);
+}
+
+static void host_allow(const struct ls_server_host *host, uint32_t peer, uint64_t bytes)
+{
+    ls_service_allow(server_of(host)->service, peer, bytes);
+}
+
+static void host_drop(const struct ls_server_host *host, uint32_t peer)
+{
+    ls_service_drop(server_of(host)->service, peer);
+}
+
+// ---- Stores ----
+
+static int32_t host_learn(const struct ls_server_host *host, const void *data, uint64_t bytes)
+{
+    struct server *server = server_of(host);
+    struct ls_driver *driver = &server->driver;
+    ls_driver_close_stores(driver);
+    driver->measures = NULL;
+    ls_description_finish(&server->description);
+    server->table.learnt_floats = 0;
+    const enum ls_status status = ls_description_read(data, bytes, &server->description);
+    if (status)
+        return (int32_t)status;
+    driver->plan = &server->description.plan;
+    driver->optimizer = server->description.optimizer;
+    driver->options.seed = server->description.seed;
+    server->table.learnt_floats = driver->plan->reduced_bytes / sizeof(float);
+    return LS_OK;
+}
+
+static int32_t host_open(const struct ls_server_host *host, uint64_t first, uint64_t count,
+                         struct ls_store **out, uint64_t *bytes)
+{
+    struct server *server = server_of(host);
+    const uint64_t all = host->learnt_floats;
+    if (first > all || count > all - first || !count || first % (LS_ALIGNMENT / sizeof(float))) {
+        ls_error(ls_driver_name(&server->driver), "a store that is not within the variables");
+        return LS_BAD_INPUT;
+    }
+    return (int32_t)ls_driver_open_placed(&server->driver, first, count, out, bytes);
+}
+
+static void host_place(const struct ls_server_host *host, struct ls_store *store, void *memory)
+{
+    (void)host;
+    ls_driver_place_store(store, memory);
+}
+
+static void host_fill(const struct ls_server_host *host, struct ls_store *store,
+                      const float *values)
+{
+    ls_driver_fill_placed(&server_of(host)->driver, store, values);
+}
+
+static int32_t host_update(const struct ls_server_host *host, struct ls_store *store,
+                           const float *gradient, uint64_t step, double learning_rate)
+{
+    struct ls_driver *driver = &server_of(host)->driver;
+    return ls_driver_stores.update(&driver->table, store, gradient, step, learning_rate);
+}
+
+// ---- Opening ----
+
+static enum ls_status open_service(struct server *server)
+{
+    const struct ls_server_options *options = server->options;
+    struct ls_worker_place place = *options->place; // where this server listens, not worker 0
+    memcpy(place.address, place.own_address, sizeof(place.address));
+    place.port = place.own_port;
+    struct ls_service_options service = {.sealed = options->secret != NULL,
+                                         .most_peers = 2 * place.workers + 2};
+    enum ls_status status = ls_channel_key(options->secret, service.key);
+    if (status) {
+        if (place.listen_fd >= 0)
+            close(place.listen_fd);
+        return status;
+    }
+    if (place.listen_fd < 0)
+        status = ls_worker_place_server(&place, place.number, place.address, &place.port);
+    if (!status)
+        status = ls_socket_listen(&place, &service.listener);
+    if (status)
+        return status;
+    if (!options->secret && !options->insecure && !ls_socket_listens_here(service.listener)) {
+        close(service.listener);
+        ls_error("cluster",
+                 "server %u listens at %s:%u, which other machines reach: give all workers and "
+                 "servers one secret by LOCKSTEP_SECRET or LOCKSTEP_SECRET_FILE (`lockstep launch "
+                 "--make-secret=FILE` makes one), or --insecure on a network that you trust",
+                 place.number, place.address, place.port);
+        return LS_USAGE;
+    }
+    status = ls_service_open(&service, &server->service);
+    sodium_memzero(service.key, sizeof(service.key));
+    return status;
+}
+
+// What no other job on this machine is called at this time: its launcher's name for it, and where
+// this server listens.
+static void name_job(struct server *server)
+{
+    const struct ls_worker_place *place = server->options->place;
+    snprintf(server->job, sizeof(server->job), "%s%s%u", place->job, *place->job ? "-" : "",
+             place->own_port);
+}
+
+enum ls_status ls_server_run(const struct ls_server_options *options)
+{
+    const struct ls_strategy_interface *strategy = options->strategy.interface;
+    if (!strategy->serve) {
+        if (options->place->listen_fd >= 0)
+            close(options->place->listen_fd);
+        ls_error("--strategy",
+                 "strategy '%s' has no servers that are processes of their own; use "
+                 "parameter-server, or start no servers",
+                 options->strategy.plugin->name);
+        return LS_USAGE;
+    }
+    struct server *server = calloc(1, sizeof(*server));
+    if (!server) {
+        if (options->place->listen_fd >= 0)
+            close(options->place->listen_fd);
+        return LS_OUT_OF_MEMORY;
+    }
+    server->options = options;
+    server->driver.options = (struct ls_driver_options){.strategy = options->strategy,
+                                                        .store_device = options->store_device,
+                                                        .context = options->context,
+                                                        .threads = 1};
+    server->driver.table.context = &server->driver;
+    pthread_mutex_init(&server->driver.lock, NULL);
+    name_job(server);
+    server->table = (struct ls_server_host){
+        .struct_size = sizeof(server->table),
+        .server = options->place->number,
+        .servers = options->place->servers,
+        .workers = options->place->workers,
+        .deadline_ns = options->deadline_ns,
+        .context = server,
+        .host = options->strategy.host,
+        .job = server->job,
+        .folder = *options->place->server_folder ? options->place->server_folder : NULL,
+        .next = host_next,
+        .send = host_send,
+        .allow = host_allow,
+        .drop = host_drop,
+        .learn = host_learn,
+        .open = host_open,
+        .place = host_place,
+        .fill = host_fill,
+        .update = host_update};
+    enum ls_status status = open_service(server);
+    if (!status)
+        status = (enum ls_status)strategy->serve(&server->table);
+    ls_service_close(server->service);
+    ls_driver_close_stores(&server->driver);
+    ls_description_finish(&server->description);
+    pthread_mutex_destroy(&server->driver.lock);
+    free(server);
+    return status;
+}
