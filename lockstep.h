@@ -141,6 +141,28 @@ struct ls_run_options {
     const char *wire; // what gradients travel as: "bfloat16", "float16"; NULL: "float32"
     // Which of the devices of that kind the replicas take in turn, "0,2"; NULL: all
     const char *devices;
+    // Who started this process as one of several workers (docs/cluster.md): "auto" looks for a
+    // launcher's variables in the environment, "none" looks for nothing, "torchrun", "slurm" and so
+    // on name one. NULL: "auto". Workers open the same runs, models and data, and make the same
+    // calls in the same order; `replicas` are those of this worker, and all workers but the chief
+    // print warnings and errors alone.
+    const char *cluster;
+    // 1: workers need no secret, and transports may use any network, where other machines reach
+    // them
+    uint32_t insecure;
+    // "private": only trusted machines reach the network between workers, as transport ucx needs it
+    // beyond one host; NULL: nothing is said of it
+    const char *network;
+    // After which a worker that says nothing is lost, at least 1; 0: 3
+    double silence_seconds;
+    double join_seconds; // the longest wait until all workers are there; 0: 60
+    // "MIN:MAX": when a worker is lost, ls_fit goes on with those that are left, as long as there
+    // are MIN, and takes in new ones, up to MAX (docs/cluster.md). NULL: a loss ends the training
+    const char *elastic;
+    // "2,1": weights of the workers, in their order, from 1 to 1000000; in a process alone those of
+    // the replicas. The replicas of a worker take together a part of each batch in proportion to
+    // its weight, and gradients stay means over the whole batch. NULL: all replicas take as much
+    const char *share;
 };
 
 // Opens the plugins that the options name. Models, and what is opened for this run, are closed
@@ -154,6 +176,13 @@ LS_API void ls_run_close(struct ls_run *run); // after its models; takes NULL
 LS_API uint32_t ls_run_replicas(const struct ls_run *run); // how many there are, in all workers
 // 1: this process has rank 0, and saves what all of them have.
 LS_API uint32_t ls_run_is_chief(const struct ls_run *run);
+// 1: the job has parameter servers that are processes of their own (TF_CONFIG with tasks `ps`,
+// `lockstep launch --servers=`), and this process is one of them: call ls_run_serve and nothing
+// else.
+LS_API uint32_t ls_run_is_server(const struct ls_run *run);
+// Serves until the training is over. LS_PEER_LOST: no worker was there for `deadline_seconds`;
+// LS_INTERRUPTED.
+LS_CALL ls_run_serve(struct ls_run *run);
 // Asks ls_fit, ls_evaluate or ls_predict, the one that runs or else the next one, to end after the
 // current step with LS_INTERRUPTED; calls after that one run as usual. Safe in a signal handler.
 // [any thread]

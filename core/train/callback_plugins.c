@@ -125,6 +125,12 @@ enum ls_status ls_open_callback(struct ls_run *run, const char *text, struct ls_
     const struct ls_callback_interface *interface = plugin->interface;
     struct opened_callback *opened = calloc(1, sizeof(*opened));
     struct ls_callback *state = calloc(1, interface->state_bytes);
+    if (opened && state && interface->chief_only && !ls_run_is_chief(run)) {
+        opened->table.name = opened->theirs.name = plugin->plugin->name;
+        opened->theirs.context = state;
+        *out = &opened->table;
+        return LS_OK;
+    }
     if (opened && state) {
         opened->interface = interface;
         opened->theirs = (struct ls_callbacks){.context = state, .name = plugin->plugin->name};
@@ -148,7 +154,7 @@ void ls_callback_close(struct ls_callbacks *callbacks)
     struct opened_callback *opened = (struct opened_callback *)callbacks;
     if (!opened)
         return;
-    if (opened->interface->close)
+    if (opened->interface && opened->interface->close)
         opened->interface->close(opened->theirs.context);
     free(opened->theirs.context);
     free(opened);

@@ -10,6 +10,7 @@
 #include "core/train/on_batch.h"
 #include "core/train/checkpoint_file.h"
 #include "core/train/listing.h"
+#include "core/train/serve.h"
 #include "core/train/sizes.h"
 #include "core/train/variables.h"
 #include "core/train/weights.h"
@@ -35,6 +36,9 @@ static enum ls_status end(const struct call *call, enum ls_status status)
 {
     const char *doing = call->run ? call->run->doing : NULL;
     if (status == LS_OK || status == LS_INTERRUPTED || ls_log_errors() != call->errors)
+        return status;
+    // A worker that was lost before this call began was named when it was.
+    if (status == LS_PEER_LOST && call->run && ls_cluster_check(call->run->cluster, NULL))
         return status;
     if (status == LS_OUT_OF_MEMORY)
         ls_error(call->name,
@@ -74,6 +78,15 @@ enum ls_status ls_run_open_sized(const struct ls_run_options *options, size_t by
     const enum ls_status status =
         ls_take_options("struct ls_run_options", options, bytes, &ours, sizeof(ours));
     return end(&call, status ? status : ls_open_run(&ours, out));
+}
+
+enum ls_status ls_run_serve(struct ls_run *run)
+{
+    const enum ls_status missing = need("ls_run_serve", "a run", run, NULL);
+    if (missing)
+        return missing;
+    const struct call call = begin("serving", run);
+    return end(&call, ls_run_end_interruption(run, ls_serve(run)));
 }
 
 enum ls_status ls_list_plugins(const char *plugin_path, const struct ls_listed_plugin **out,

@@ -236,9 +236,9 @@ static uint64_t sum_of(const char *state, const struct ls_saved_tensor *const *t
     return value;
 }
 
-enum ls_status ls_checkpoint_write(const struct ls_checkpoint_image *image, const char *path)
+enum ls_status ls_checkpoint_write_to(const struct ls_checkpoint_image *image, int fd,
+                                      const char *name, bool uncached)
 {
-    struct ls_replacement file = {0};
     char digits[24];
     bool ok;
     const uint64_t sum = sum_of(image->state, NULL, image->tensors, image->count, &ok);
@@ -249,11 +249,17 @@ enum ls_status ls_checkpoint_write(const struct ls_checkpoint_image *image, cons
                                    .count = image->count,
                                    .texts = texts,
                                    .text_count = 3,
-                                   .uncached = true};
-    enum ls_status status = ok ? ls_replacement_open(SCOPE, path, &file) : LS_OUT_OF_MEMORY;
+                                   .uncached = uncached};
+    return ok ? ls_safetensors_write_to(fd, name, &saved) : LS_OUT_OF_MEMORY;
+}
+
+enum ls_status ls_checkpoint_write(const struct ls_checkpoint_image *image, const char *path)
+{
+    struct ls_replacement file = {0};
+    enum ls_status status = ls_replacement_open(SCOPE, path, &file);
     if (status)
         return status;
-    status = ls_safetensors_write_to(file.fd, path, &saved);
+    status = ls_checkpoint_write_to(image, file.fd, path, true);
     if (!status)
         status = ls_replacement_commit(&file);
     ls_replacement_discard(&file);

@@ -36,6 +36,10 @@ void ls_checkpoint_finish(struct ls_checkpoint_image *image); // takes a zeroed 
 // LS_FAILED, logged; `path` is complete, or what it was before. [any thread]
 LS_STATUS ls_checkpoint_write(const struct ls_checkpoint_image *image, const char *path);
 
+// The same into an open file, such as one in memory; `name` is for messages.
+LS_STATUS ls_checkpoint_write_to(const struct ls_checkpoint_image *image, int fd, const char *name,
+                                 bool uncached);
+
 // Opens a checkpoint and checks its sum. LS_BAD_INPUT, logged: it is damaged. LS_UNSUPPORTED, not
 // logged: a safetensors file that is no checkpoint. [any thread]
 LS_STATUS ls_checkpoint_open(const char *path, struct ls_safetensors **file, json_t **state);

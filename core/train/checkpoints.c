@@ -26,6 +26,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SCOPE "checkpoint"
@@ -56,8 +57,9 @@ struct ls_checkpoints {
     uint64_t last_ns; // when the last one was written, or the fit began
     uint64_t begun_ns, begun_steps; // to guess how long a step takes
     uint64_t failed;
+    bool reads_only; // another worker is the chief, which writes
+    bool takes_over; // from a chief that was lost
     int lock; // open file that no other training has locked; -1: none
-    struct ls_safetensors *from; // that the fit goes on from, until it begins
     struct ls_checkpoint_image image;
     // What is being written beside the training.
     pthread_t writer;
@@ -143,17 +145,18 @@ static enum ls_status look_at(struct ls_checkpoints *all, const char *file)
             return add_entry(all, path, step);
         if (all->options->resume)
             ls_warn(SCOPE, "'%s' is no checkpoint of Lockstep; it is left alone", path);
-    } else {
+    } else if (!all->reads_only) {
         remove_leftover(path);
     }
     free(path);
     return LS_OK;
 }
 
-// Two trainings would remove each other's checkpoints. The kernel takes the lock from a process that
-// ends, however it ends. Where files cannot be locked, a training is not refused for that.
+// Two trainings would remove each other's checkpoints. The kernel releases the lock of a process
+// that ends, however it ends. Where files cannot be locked, a training is not refused for that.
 static enum ls_status lock_folder(struct ls_checkpoints *all)
 {
+    const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
     const char *folder = all->options->folder;
     const size_t bytes = strlen(folder) + sizeof("/" LOCK);
     char *path = malloc(bytes);
@@ -161,9 +164,19 @@ static enum ls_status lock_folder(struct ls_checkpoints *all)
         return LS_OUT_OF_MEMORY;
     snprintf(path, bytes, "%s/" LOCK, folder);
     all->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    const int error = all->lock < 0 || flock(all->lock, LOCK_EX | LOCK_NB) ? errno : 0;
+    int error = all->lock < 0 || flock(all->lock, LOCK_EX | LOCK_NB) ? errno : 0;
+    // A process that was killed may close its connections before it closes this file.
+    for (int tries = 0; all->takes_over && error == EWOULDBLOCK && tries < 50; tries++) {
+        nanosleep(&pause, NULL);
+        error = flock(all->lock, LOCK_EX | LOCK_NB) ? errno : 0;
+    }
     enum ls_status status = LS_OK;
-    if (error == EWOULDBLOCK) {
+    if (error == EWOULDBLOCK && all->takes_over) {
+        ls_warn(SCOPE,
+                "the last worker 0 is stopped or cut off, and still has '%s' locked; this worker "
+                "writes the checkpoints from now on",
+                path);
+    } else if (error == EWOULDBLOCK) {
         ls_error(SCOPE,
                  "another training that is running keeps its checkpoints in '%s'; wait until it "
                  "has ended, or take another folder",
@@ -181,18 +194,21 @@ static enum ls_status lock_folder(struct ls_checkpoints *all)
 static enum ls_status look_around(struct ls_checkpoints *all)
 {
     const char *folder = all->options->folder;
-    if (mkdir(folder, 0777) && errno != EEXIST) {
+    if (all->reads_only && access(folder, F_OK))
+        return LS_OK;
+    if (!all->reads_only && mkdir(folder, 0777) && errno != EEXIST) {
         ls_error(SCOPE, "cannot create the folder '%s': %s", folder, strerror(errno));
         return LS_BAD_INPUT;
     }
     DIR *directory = opendir(folder);
-    if (!directory || access(folder, W_OK)) {
-        ls_error(SCOPE, "cannot write in the folder '%s': %s", folder, strerror(errno));
+    if (!directory || access(folder, all->reads_only ? R_OK : W_OK)) {
+        ls_error(SCOPE, "cannot %s the folder '%s': %s", all->reads_only ? "read" : "write in",
+                 folder, strerror(errno));
         if (directory)
             closedir(directory);
         return LS_BAD_INPUT;
     }
-    enum ls_status status = lock_folder(all);
+    enum ls_status status = all->reads_only ? LS_OK : lock_folder(all);
     for (struct dirent *file = readdir(directory); file && !status; file = readdir(directory))
         if (file->d_name[0] != '.')
             status = look_at(all, file->d_name);
@@ -262,13 +278,13 @@ enum ls_status ls_checkpoints_begin(struct ls_fit *fit)
     struct ls_checkpoints *all = fit->checkpoints;
     const json_t *saved = json_object_get(fit->resumed, "callbacks");
     enum ls_status status = LS_OK;
-    for (uint32_t i = 0; all && all->from && !status && i < fit->clients.table_count; i++) {
+    for (uint32_t i = 0; fit->from && !status && i < fit->clients.table_count; i++) {
         const struct ls_callbacks *table = &fit->clients.tables[i];
         const size_t place = ls_fit_find_callback(fit, i);
         char tensor_name[32], name[64];
         uint64_t bytes = 0;
         snprintf(tensor_name, sizeof(tensor_name), CALLBACK, (unsigned)place);
-        const struct ls_saved_tensor *tensor = ls_safetensors_find(all->from, tensor_name);
+        const struct ls_saved_tensor *tensor = ls_safetensors_find(fit->from, tensor_name);
         if (table->load_state && tensor &&
             ls_checkpoint_count(json_array_get(saved, place), "bytes", &bytes) && bytes > 0 &&
             bytes <= (uint64_t)tensor->dims[0] * sizeof(float))
@@ -277,10 +293,10 @@ enum ls_status ls_checkpoints_begin(struct ls_fit *fit)
             ls_warn(SCOPE, "the checkpoint has nothing of callback %s, which begins anew",
                     ls_clients_name(&fit->clients, i, name));
     }
+    ls_safetensors_close(fit->from);
+    fit->from = NULL;
     if (!all)
-        return LS_OK;
-    ls_safetensors_close(all->from);
-    all->from = NULL;
+        return status;
     all->last_ns = all->begun_ns = ls_clock_ns();
     all->begun_steps = fit->steps;
     return status;
@@ -289,6 +305,9 @@ enum ls_status ls_checkpoints_begin(struct ls_fit *fit)
 static enum ls_status take_losses(struct ls_fit *fit, const struct ls_safetensors *file)
 {
     const struct ls_saved_tensor *losses = ls_safetensors_find(file, LOSSES);
+    free(fit->losses_before);
+    fit->losses_before = NULL;
+    fit->losses_before_count = 0;
     if (!losses)
         return LS_OK;
     fit->losses_before = malloc(((size_t)losses->dims[0] + 1) * sizeof(float));
@@ -299,8 +318,8 @@ static enum ls_status take_losses(struct ls_fit *fit, const struct ls_safetensor
     return LS_OK;
 }
 
-static enum ls_status go_on_from(struct ls_fit *fit, const char *path,
-                                 const struct ls_safetensors *file, const json_t *state)
+enum ls_status ls_checkpoints_go_on_from(struct ls_fit *fit, const char *path,
+                                         struct ls_safetensors *file, const json_t *state)
 {
     const json_t *saved = json_object_get(state, "fit");
     struct ls_checkpoints *all = fit->checkpoints;
@@ -308,17 +327,20 @@ static enum ls_status go_on_from(struct ls_fit *fit, const char *path,
         ls_error(SCOPE, "'%s' is a saved model, not a checkpoint of a training", path);
         return LS_BAD_INPUT;
     }
+    json_decref(fit->resumed);
     fit->resumed = json_incref((json_t *)(uintptr_t)saved);
+    fit->from = file;
     enum ls_status status = ls_fit_resume_steps(fit); // before the model is another one
     if (!status)
         status = ls_checkpoint_restore(fit->model, path, file, state);
     if (!status)
         status = take_losses(fit, file);
     const json_t *best = json_object_get(saved, "best");
-    all->has_best = json_is_number(best);
-    all->best = json_number_value(best);
-    if (!status)
-        ls_info(SCOPE, "going on from '%s'", path);
+    if (all) {
+        all->has_best = json_is_number(best);
+        all->best = json_number_value(best);
+        all->written_step = UINT64_MAX;
+    }
     return status;
 }
 
@@ -339,9 +361,10 @@ static enum ls_status resume(struct ls_fit *fit)
                         all->entries[i - 1].path);
             continue;
         }
-        status = go_on_from(fit, path, file, state);
+        status = ls_checkpoints_go_on_from(fit, path, file, state);
+        if (!status)
+            ls_info(SCOPE, "going on from '%s'", path);
         json_decref(state);
-        all->from = file;
         return status;
     }
     if (all->count) {
@@ -360,11 +383,13 @@ enum ls_status ls_checkpoints_open(struct ls_fit *fit)
         return LS_OUT_OF_MEMORY;
     fit->checkpoints = all;
     all->lock = -1;
+    all->reads_only = !ls_run_is_chief(fit->run);
     all->options = fit->options->checkpoints;
     all->written_step = UINT64_MAX;
     enum ls_status status = read_options(fit, all);
-    if (!status)
-        status = look_around(all);
+    if (status || fit->joined) // the other workers say where the training is
+        return status;
+    status = look_around(all);
     if (!status && all->count && !all->options->resume) {
         ls_error(SCOPE,
                  "'%s' holds checkpoints of an earlier training; --resume goes on from the newest, "
@@ -375,6 +400,19 @@ enum ls_status ls_checkpoints_open(struct ls_fit *fit)
     if (!status && all->options->resume)
         status = resume(fit);
     return status;
+}
+
+enum ls_status ls_checkpoints_follow_chief(struct ls_fit *fit)
+{
+    struct ls_checkpoints *all = fit->checkpoints;
+    if (!all || !all->reads_only || !ls_run_is_chief(fit->run))
+        return LS_OK;
+    for (size_t i = 0; i < all->count; i++)
+        free(all->entries[i].path);
+    all->count = 0;
+    all->reads_only = false;
+    all->takes_over = true;
+    return look_around(all);
 }
 
 // ---- Writing ----
@@ -469,20 +507,26 @@ static json_t *callbacks_json(const struct ls_fit *fit, struct ls_checkpoint_ima
     return list;
 }
 
-static enum ls_status take(struct ls_fit *fit, bool ended)
+enum ls_status ls_checkpoints_take(struct ls_fit *fit, bool ended,
+                                   struct ls_checkpoint_image *image)
 {
-    struct ls_checkpoints *all = fit->checkpoints;
-    struct ls_checkpoint_image *image = &all->image;
+    const struct ls_checkpoints *all = fit->checkpoints;
+    const bool has_begun =
+        fit->hashes || !fit->resumed; // else all that is known is what it goes on from
     enum ls_status status = ls_checkpoint_take(fit->model, image);
     if (!status)
-        status = ls_checkpoint_add(image, LOSSES, fit->history.losses, fit->history.loss_count);
-    json_t *own = status ? NULL : ls_fit_save_state(fit, ended);
+        status =
+            ls_checkpoint_add(image, LOSSES, has_begun ? fit->history.losses : fit->losses_before,
+                              has_begun ? fit->history.loss_count : fit->losses_before_count);
+    json_t *own = status      ? NULL
+                  : has_begun ? ls_fit_save_state(fit, ended)
+                              : json_deep_copy(fit->resumed);
     if (!status && !own)
         status = LS_OUT_OF_MEMORY;
     if (status)
         return status;
     json_object_set_new(own, "callbacks", callbacks_json(fit, image, &status));
-    json_object_set_new(own, "best", all->has_best ? json_real(all->best) : json_null());
+    json_object_set_new(own, "best", all && all->has_best ? json_real(all->best) : json_null());
     if (!status)
         return ls_checkpoint_describe(fit->model, own, image);
     json_decref(own);
@@ -494,12 +538,15 @@ static enum ls_status write_one(struct ls_fit *fit, bool ended)
 {
     struct ls_checkpoints *all = fit->checkpoints;
     char name[NAME_MAX], *path = NULL;
+    if (all->reads_only)
+        return LS_OK;
     enum ls_status status = settle(all);
     if (status)
         return status;
     if (!ls_checkpoint_name(fit, all->name, name, sizeof(name)) ||
         asprintf(&path, "%s/%s", all->options->folder, name) < 0)
         return LS_OUT_OF_MEMORY;
+    ls_cluster_say(fit->run->cluster, fit->model->steps_done, "a checkpoint");
     all->last_ns = ls_clock_ns();
     all->written_step = fit->steps;
     if (access(path, F_OK) == 0 && !is_own(all, path)) {
@@ -510,7 +557,7 @@ static enum ls_status write_one(struct ls_fit *fit, bool ended)
         return LS_OK;
     }
     ls_trace_begin(&take_span, 0);
-    status = take(fit, ended);
+    status = ls_checkpoints_take(fit, ended, &all->image);
     ls_trace_end();
     if (status) {
         const bool goes_on = status == LS_OUT_OF_MEMORY && !fit->session->broken;
@@ -537,7 +584,7 @@ uint64_t ls_checkpoints_most_steps(const struct ls_fit *fit)
         return UINT64_MAX;
     const struct ls_checkpoint_options *options = all->options;
     uint64_t most = options->steps ? options->steps - fit->steps % options->steps : UINT64_MAX;
-    if (!(options->seconds > 0))
+    if (!(options->seconds > 0) || all->reads_only) // the chief has the clock
         return most;
     // As many as are likely to be done when it is time; at first one, to see how long it takes.
     const uint64_t now = ls_clock_ns(), done = fit->steps - all->begun_steps;
@@ -617,13 +664,13 @@ void ls_checkpoints_close(struct ls_fit *fit)
     struct ls_checkpoints *all = fit->checkpoints;
     json_decref(fit->resumed);
     free(fit->losses_before);
+    ls_safetensors_close(fit->from);
     if (!all)
         return;
     (void)!settle(all);
     for (size_t i = 0; i < all->count; i++)
         free(all->entries[i].path);
     free(all->entries);
-    ls_safetensors_close(all->from);
     ls_checkpoint_finish(&all->image);
     if (all->lock >= 0)
         close(all->lock);

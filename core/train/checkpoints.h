@@ -5,6 +5,7 @@
 #define LS_TRAIN_CHECKPOINTS_H
 
 #include "core/base/status.h"
+#include "core/train/checkpoint_file.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -20,6 +21,15 @@ struct ls_checkpoints;
 LS_STATUS ls_checkpoints_open(struct ls_fit *fit);
 // Waits for what is being written. Takes a fit without checkpoints.
 void ls_checkpoints_close(struct ls_fit *fit);
+
+// The fit becomes the one that `file` and `state` describe, before it is planned; it closes `file`
+// in ls_checkpoints_begin. Also for a fit that keeps no checkpoints. Errors are logged.
+LS_STATUS ls_checkpoints_go_on_from(struct ls_fit *fit, const char *path,
+                                    struct ls_safetensors *file, const json_t *state);
+// Fills `image` with all that another process needs to go on; `ended` as in ls_fit_save_state.
+LS_STATUS ls_checkpoints_take(struct ls_fit *fit, bool ended, struct ls_checkpoint_image *image);
+// This worker may have become the chief, which writes them.
+LS_STATUS ls_checkpoints_follow_chief(struct ls_fit *fit);
 
 // After on_train_begin: callbacks get what they had kept.
 LS_STATUS ls_checkpoints_begin(struct ls_fit *fit);

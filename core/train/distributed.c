@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 #include "core/base/trace.h"
 #include "core/train/fit.h"
+#include "core/train/workers.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -123,6 +124,11 @@ enum ls_status ls_open_distributed(struct ls_model *model, struct ls_data *data,
     if (!status && !evaluates && !own_order)
         dataset->order =
             ls_model_continue_order(model, data, dataset->shuffle, dataset->shuffle_buffer);
+    if (!status && ls_cluster_workers(model->run->cluster) > 1) {
+        struct ls_worker_item items[LS_WORKER_DATA_ITEMS];
+        ls_workers_describe(model, data, dataset->need.global_batch, items);
+        status = ls_workers_agree(model->run, items, LS_WORKER_DATA_ITEMS);
+    }
     dataset->count = ls_cluster_count(model->run->cluster);
     dataset->contexts = calloc(dataset->count, sizeof(*dataset->contexts));
     if (!status)
@@ -270,8 +276,8 @@ static void reset_contexts(struct ls_distributed *dataset)
 }
 
 // Of a step the sums are those of all replicas, which the strategy has added up; else each replica
-// has its own.
-static void note_metrics(struct ls_distributed *dataset)
+// has its own, and so has each what metrics have counted.
+static enum ls_status note_metrics(struct ls_distributed *dataset)
 {
     struct ls_session *session = dataset->model->session;
     const uint32_t slots = dataset->slots;
@@ -286,10 +292,16 @@ static void note_metrics(struct ls_distributed *dataset)
             dataset->step_statistics[k] +=
                 dataset->evaluates ? replica->sums[k] : (double)replica->result.sums[k];
     }
+    enum ls_status status = LS_OK;
+    if (dataset->evaluates)
+        status = ls_workers_add(session->run, dataset->step_statistics, LS_STATISTICS);
+    if (!status)
+        status = ls_workers_add(session->run, dataset->step_counts, slots);
     for (uint32_t k = 0; k < LS_STATISTICS && isfinite(dataset->step_statistics[0]); k++)
         dataset->statistics[k] += dataset->step_statistics[k];
     for (uint32_t i = 0; i < slots; i++)
         dataset->counts[i] += dataset->step_counts[i];
+    return status;
 }
 
 static void note_step(struct ls_distributed *dataset)
@@ -385,8 +397,7 @@ enum ls_status ls_run_step_function(struct ls_distributed *dataset,
     note_step(dataset);
     if (!dataset->evaluates && !dataset->own_order)
         model->order = dataset->order;
-    note_metrics(dataset);
-    return LS_OK;
+    return note_metrics(dataset);
 }
 
 // ---- Metrics ----
@@ -470,9 +481,10 @@ enum ls_status ls_strategy_reduce(struct ls_run *run, const char *reduction, con
 
 struct broadcast {
     struct ls_session *session;
-    uint32_t root; // index in this worker
-    // Of the root, by place: parameters, then the states of the optimizer. NULL: it does not hold
-    // them.
+    uint32_t worker; // that has the root
+    uint32_t root; // index in this worker; UINT32_MAX: another has it
+    // Of the root, by place: parameters, then the states of the optimizer. NULL: replicas do not
+    // hold them.
     float *buffers[1 + LS_OPTIMIZER_STATES];
 };
 
@@ -487,20 +499,27 @@ static struct ls_memory buffer_memory(const struct ls_replica *replica, uint32_t
     return ls_replica_memory(replica, number ? LS_BUFFER_STATE + number - 1 : LS_BUFFER_PARAMETERS);
 }
 
+// All replicas hold the same, so that the first says what the root has.
 static enum ls_status read_root(struct broadcast *broadcast)
 {
     const struct ls_session *session = broadcast->session;
-    const struct ls_replica *root = session->replicas[broadcast->root];
+    const bool here = broadcast->root != UINT32_MAX;
+    const struct ls_replica *root = session->replicas[here ? broadcast->root : 0];
     enum ls_status status = LS_OK;
     for (uint32_t i = 0; !status && i <= session->model->optimizer.state_count; i++) {
         const struct ls_memory memory = buffer_memory(root, i);
+        const uint64_t bytes = buffer_bytes(root, i);
         if (ls_memory_is_null(memory))
             continue;
-        broadcast->buffers[i] = malloc(buffer_bytes(root, i) + 1);
-        status = broadcast->buffers[i] ? ls_device_copy(ls_replica_device(root),
-                                                        ls_host_memory(broadcast->buffers[i]),
-                                                        memory, buffer_bytes(root, i), NULL)
-                                       : LS_OUT_OF_MEMORY;
+        broadcast->buffers[i] = malloc(bytes + 1);
+        if (!broadcast->buffers[i])
+            return LS_OUT_OF_MEMORY;
+        if (here)
+            status = ls_device_copy(ls_replica_device(root), ls_host_memory(broadcast->buffers[i]),
+                                    memory, bytes, NULL);
+        if (!status)
+            status = ls_cluster_broadcast(session->cluster, broadcast->buffers[i], bytes,
+                                          broadcast->worker);
     }
     return status;
 }
@@ -535,8 +554,12 @@ enum ls_status ls_broadcast_model(struct ls_model *model, uint32_t root)
     // Replicas that are not there yet begin with the same values.
     if (!model->session)
         return LS_OK;
+    const struct ls_cluster *cluster = model->run->cluster;
     struct broadcast broadcast = {.session = model->session,
-                                  .root = root - ls_cluster_first_rank(model->run->cluster)};
+                                  .worker = ls_cluster_rank_workers(cluster)[root],
+                                  .root = root - ls_cluster_first_rank(cluster)};
+    if (broadcast.worker != ls_cluster_worker(cluster))
+        broadcast.root = UINT32_MAX;
     enum ls_status status = ls_session_give_assigned(model->session);
     if (!status)
         status = ls_session_synchronise(model->session);
@@ -563,8 +586,10 @@ enum ls_status ls_compare_replicas(struct ls_model *model)
     if (!model->session) // they begin with the same values
         return LS_OK;
     enum ls_status status = ls_session_give_assigned(model->session);
+    uint64_t *hashes = calloc(ls_cluster_world(model->run->cluster), sizeof(*hashes));
     if (!status)
-        status = ls_session_compare(model->session);
+        status = hashes ? ls_session_hashes(model->session, hashes) : LS_OUT_OF_MEMORY;
+    free(hashes);
     if (model->session->broken)
         conclude_broken(model);
     return status;

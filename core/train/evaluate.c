@@ -7,6 +7,7 @@
 #include "core/train/predictions_file.h"
 #include "core/train/session.h"
 #include "core/train/sizes.h"
+#include "core/train/workers.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -15,7 +16,17 @@
 // What it begins from is on the replicas; a session that broke takes back what the host does not have.
 static enum ls_status conclude(struct ls_model *model, enum ls_status status)
 {
+    struct ls_worker_word word = {.interrupted = model->run->interrupted,
+                                  .signal = model->run->interrupted_by};
     model->fitting = LS_FIT_NONE;
+    if (!status)
+        status = ls_workers_combine(model->run, &word);
+    if (!status && ls_cluster_workers(model->run->cluster) > 1 && word.interrupted) {
+        atomic_store(&model->run->interrupted_by, word.signal);
+        status = LS_INTERRUPTED;
+    }
+    if (status && status != LS_INTERRUPTED)
+        ls_workers_give_up(model->run);
     const struct ls_session *session = model->session;
     if (!session || !session->broken)
         return status;
@@ -69,6 +80,15 @@ static const struct ls_batch_clients *batches_of(const struct told *told)
     return told->clients.table_count ? &told->batches : NULL;
 }
 
+static enum ls_status agree(struct ls_model *model, const struct ls_data *data, uint64_t batch)
+{
+    struct ls_worker_item items[LS_WORKER_DATA_ITEMS];
+    if (ls_cluster_workers(model->run->cluster) == 1)
+        return LS_OK;
+    ls_workers_describe(model, data, batch, items);
+    return ls_workers_agree(model->run, items, LS_WORKER_DATA_ITEMS);
+}
+
 enum ls_status ls_evaluate_model(struct ls_model *model, struct ls_data *data, uint64_t batch,
                                  struct ls_scores *out)
 {
@@ -90,7 +110,9 @@ enum ls_status ls_evaluate_model(struct ls_model *model, struct ls_data *data, u
     const struct ls_dataset *dataset = NULL;
     open_told(&told, model, "evaluation");
     ls_data_byte_divisors(data, NULL, need.byte_divisors);
-    status = ls_session_ready(model, &need);
+    status = agree(model, data, need.global_batch);
+    if (!status)
+        status = ls_session_ready(model, &need);
     if (!status)
         status = ls_data_wait(data, &dataset);
     if (!status)
@@ -134,7 +156,9 @@ static enum ls_status begin_prediction(struct ls_model *model, struct ls_data *d
         .prediction_examples = ls_data_count(data),
     };
     ls_data_byte_divisors(data, NULL, need.byte_divisors);
-    status = ls_session_ready(model, &need);
+    status = agree(model, data, need.global_batch);
+    if (!status)
+        status = ls_session_ready(model, &need);
     if (!status)
         status = ls_data_wait(data, out);
     told->state.batches = ls_stream_steps(need.prediction_examples, need.global_batch);
@@ -182,7 +206,8 @@ enum ls_status ls_predict_model(struct ls_model *model, struct ls_data *data, ui
     return ls_run_end_interruption(model->run, conclude(model, status));
 }
 
-// Segments of whole batches, so that no more than these are in memory.
+// Segments of whole batches, so that no more than these are in memory. `file` NULL: another worker
+// writes them.
 static enum ls_status predict_segments(struct ls_model *model, const struct ls_dataset *dataset,
                                        const struct told *told, struct ls_predictions_file *file)
 {
@@ -198,7 +223,7 @@ static enum ls_status predict_segments(struct ls_model *model, const struct ls_d
         const uint64_t left = dataset->count - first, count = left < segment ? left : segment;
         status =
             ls_session_predict(model->session, dataset, first, count, batches_of(told), outputs);
-        if (!status)
+        if (!status && file)
             status = ls_predictions_file_write(file, outputs, count);
         if (!status)
             not_finite += count_not_finite(outputs, count, elements);
@@ -217,15 +242,18 @@ enum ls_status ls_predict_model_to_file(struct ls_model *model, struct ls_data *
     const struct ls_dataset *dataset = NULL;
     struct ls_predictions_file file = {0};
     struct told told;
-    enum ls_status status = ls_predictions_file_open(path, ls_data_count(data), shape->dims + 1,
-                                                     shape->ndims - 1, &file);
+    const bool writes = ls_run_is_chief(model->run);
+    enum ls_status status = writes
+                                ? ls_predictions_file_open(path, ls_data_count(data),
+                                                           shape->dims + 1, shape->ndims - 1, &file)
+                                : LS_OK;
     if (!status)
         status = begin_prediction(model, data, batch, &told, &dataset);
     if (!status)
-        status = predict_segments(model, dataset, &told, &file);
+        status = predict_segments(model, dataset, &told, writes ? &file : NULL);
     if (!status)
         status = tell(&told, LS_ON_PREDICT_END);
-    if (!status)
+    if (!status && writes)
         status = ls_predictions_file_commit(&file);
     ls_predictions_file_discard(&file);
     return ls_run_end_interruption(model->run, conclude(model, status));

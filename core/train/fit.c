@@ -5,7 +5,10 @@
 #include "core/base/log.h"
 #include "core/base/random.h"
 #include "core/train/async_steps.h"
+#include "core/train/elastic.h"
+#include "core/train/losses.h"
 #include "core/train/timeline.h"
+#include "core/train/workers.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -74,9 +77,10 @@ static enum ls_status read_batch(struct ls_fit *fit)
 }
 
 // Blocks without examples are computed all the same: each zeroes the gradients and adds them.
-static void warn_of_empty_blocks(const struct ls_fit *fit, uint32_t world)
+static void warn_of_empty_blocks(const struct ls_fit *fit)
 {
-    const uint64_t share = (fit->global_batch + world - 1) / world;
+    const struct ls_shares shares = ls_run_division(fit->run, true);
+    const uint64_t share = ls_largest_share(&shares, fit->global_batch, 1);
     const struct ls_session *session = fit->model->session;
     const bool said = session && session->need.microbatches == fit->microbatches &&
                       session->need.global_batch == fit->global_batch;
@@ -87,6 +91,25 @@ static void warn_of_empty_blocks(const struct ls_fit *fit, uint32_t world)
             "time; use at most %llu, or a larger batch",
             fit->microbatches, (unsigned long long)share, share == 1 ? "" : "s",
             (unsigned long long)(fit->microbatches - share), (unsigned long long)share);
+}
+
+// Replicas whose weights are too small for the batch: they only wait for the others.
+static void warn_of_empty_shares(const struct ls_fit *fit)
+{
+    const struct ls_shares shares = ls_run_division(fit->run, true);
+    const struct ls_session *session = fit->model->session;
+    const uint64_t batch = least(fit->global_batch, ls_data_count(fit->train));
+    uint32_t empty = 0;
+    for (uint32_t rank = 0; shares.group_count && rank < shares.world; rank++) {
+        uint64_t offset, size;
+        ls_share(&shares, batch, fit->microbatches, rank, &offset, &size);
+        empty += size == 0;
+    }
+    if (empty && !(session && session->need.global_batch == fit->global_batch))
+        ls_warn("--share",
+                "%u of the %u replicas get%s none of the %llu examples of a batch; use a larger "
+                "batch, or weights that differ less",
+                empty, shares.world, empty == 1 ? "s" : "", (unsigned long long)batch);
 }
 
 enum ls_status ls_model_check_training_data(struct ls_model *model, const struct ls_data *data)
@@ -105,10 +128,34 @@ enum ls_status ls_model_check_training_data(struct ls_model *model, const struct
     return status ? status : ls_model_check_data(model, data);
 }
 
+// What a training with server processes does not have.
+static enum ls_status check_servers(const struct ls_fit *fit)
+{
+    const struct ls_run *run = fit->run;
+    if (ls_run_is_server(run)) {
+        ls_error("fit",
+                 "this process is server %u of the job, which trains nothing; call "
+                 "ls_run_serve",
+                 run->served.number);
+        return LS_USAGE;
+    }
+    if (run->served.servers && fit->options->checkpoints) {
+        ls_error(
+            "--checkpoint-dir",
+            "with server processes the state of the optimizer is on the servers, each of which "
+            "keeps its part in the folder that folder=PATH of the strategy names; leave it "
+            "out, and use --save-weights for the result");
+        return LS_USAGE;
+    }
+    return LS_OK;
+}
+
 static enum ls_status check(struct ls_fit *fit)
 {
     const struct ls_data *validation = fit->options->validation;
-    enum ls_status status = ls_model_check_usable(fit->model, "fit");
+    enum ls_status status = check_servers(fit);
+    if (!status)
+        status = ls_model_check_usable(fit->model, "fit");
     if (!status)
         status = ls_model_check_has_loss(fit->model, "fit");
     if (!status)
@@ -122,7 +169,9 @@ static enum ls_status check(struct ls_fit *fit)
     if (!status)
         status = ls_shuffle_parse(fit->options->shuffle, &fit->shuffle, &fit->shuffle_buffer);
     if (!status)
-        warn_of_empty_blocks(fit, ls_cluster_world(fit->run->cluster));
+        warn_of_empty_blocks(fit);
+    if (!status)
+        warn_of_empty_shares(fit);
     if (!status && (fit->options->class_weight || ls_model_data_has_weights(fit->train) ||
                     (validation && ls_model_data_has_weights(validation))))
         status = ls_model_need_weighted(fit->model); // which has other metrics to go on with
@@ -146,18 +195,28 @@ static const char *first_lone_layer(const struct ls_graph *graph)
     return NULL;
 }
 
+static uint64_t count_lone_blocks(const struct ls_shares *shares, uint64_t batch, uint32_t blocks)
+{
+    uint64_t count = 0;
+    for (uint32_t rank = 0; rank < shares->world; rank++) {
+        uint64_t offset, share;
+        ls_share(shares, batch, blocks, rank, &offset, &share);
+        count += share / blocks == 1 ? blocks - share % blocks : share < blocks ? share : 0;
+    }
+    return count;
+}
+
 // One value equals its mean: the layer gives beta, whatever comes in, and no gradient goes through.
 static void warn_of_lone_examples(const struct ls_fit *fit)
 {
     struct ls_model *model = fit->model;
     const uint64_t examples = ls_data_count(fit->train);
-    const uint64_t world = ls_cluster_world(fit->run->cluster);
-    const uint64_t blocks = world * fit->microbatches;
+    const struct ls_shares shares = ls_run_division(fit->run, true);
+    const uint64_t blocks = (uint64_t)shares.world * fit->microbatches;
     const uint64_t batches[] = {least(examples, fit->global_batch), examples % fit->global_batch};
     const char *layer = model->told_of_lone ? NULL : first_lone_layer(model->graph);
     for (int i = 0; layer && i < 2; i++) {
-        const uint64_t least_size = batches[i] / blocks, larger = batches[i] % blocks;
-        const uint64_t lone = least_size == 1 ? blocks - larger : least_size == 0 ? larger : 0;
+        const uint64_t lone = count_lone_blocks(&shares, batches[i], fit->microbatches);
         if (!lone)
             continue;
         ls_warn(
@@ -240,6 +299,25 @@ static bool was_short(const struct ls_model *model, uint64_t steps)
     return steps < SHORT_STEPS && model->order.position;
 }
 
+// This worker was started again, and servers know how many steps it had made: what comes after them
+// is left.
+static void go_on_with_servers(struct ls_fit *fit)
+{
+    struct ls_model *model = fit->model;
+    const uint64_t gone = ls_driver_steps_gone(fit->session->driver);
+    if (gone <= model->steps_done + fit->steps)
+        return;
+    const uint64_t more = gone - model->steps_done - fit->steps;
+    fit->steps += more;
+    model->steps_done += more;
+    fit->resumed_steps = fit->state.steps_done = fit->steps;
+    while (ls_fit_epoch_end(fit, fit->first_epoch) <= fit->steps)
+        fit->first_epoch++;
+    fit->in_epoch = fit->steps > ls_fit_epoch_end(fit, fit->first_epoch - 1);
+    if (fit->in_epoch)
+        fit->state.epoch = (struct ls_epoch){.epoch = fit->first_epoch};
+}
+
 static enum ls_status prepare(struct ls_fit *fit)
 {
     struct ls_model *model = fit->model;
@@ -276,8 +354,9 @@ static enum ls_status prepare(struct ls_fit *fit)
             ls_weighting_set(&fit->session->weighting, fit->options->class_weight, model->graph);
     if (status)
         return status;
+    go_on_with_servers(fit);
     ls_driver_end_at_nan(fit->session->driver, ls_clients_terminate_on_nan(&fit->clients) != NULL);
-    fit->hashes = calloc(ls_cluster_world(fit->session->cluster), sizeof(*fit->hashes));
+    fit->hashes = calloc(ls_run_shares(fit->run), sizeof(*fit->hashes)); // 0: not known here
     if (!fit->hashes)
         return LS_OUT_OF_MEMORY;
     if (ls_driver_asynchronous(fit->session->driver))
@@ -320,9 +399,9 @@ static enum ls_status conclude_whole(struct ls_fit *fit, enum ls_status status)
     model->steps_done = most(model->steps_done, ls_driver_store_steps(fit->session->driver));
     model->order = ls_fit_order(fit);
     ls_session_note_order(fit->session, alike ? &model->order : NULL);
-    if (!fit->trace && was_short(model, fit->steps - fit->resumed_steps))
+    if (!fit->options->timeline && was_short(model, fit->steps - fit->resumed_steps))
         return LS_OK;
-    return !fit->trace && ls_session_in_host_memory(fit->session)
+    return !fit->options->timeline && ls_session_in_host_memory(fit->session)
                ? ls_session_check_weights(fit->session)
                : ls_session_take(fit->session, LS_TAKE_ALL);
 }
@@ -335,7 +414,7 @@ static enum ls_status conclude_broken(struct ls_fit *fit, bool *not_finite)
     struct ls_session *session = fit->session;
     const uint64_t before = model->steps_done - fit->steps;
     const uint64_t failed = ls_session_explain(session);
-    *not_finite = failed;
+    *not_finite = fit->together = failed;
     if (!*not_finite)
         return LS_OK;
     if (ls_optimizer_scales(&model->optimizer))
@@ -437,6 +516,25 @@ static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
     return status && status != LS_INTERRUPTED ? status : after ? after : status;
 }
 
+// What belongs to the steps and the session of the workers that were; the state that the fit goes on
+// from says the rest.
+static void forget_steps(struct ls_fit *fit)
+{
+    ls_history_finish(&fit->history);
+    free(fit->hashes);
+    free(fit->counts);
+    free(fit->step_counts);
+    free(fit->counts_before);
+    fit->hashes = NULL;
+    fit->counts = fit->step_counts = fit->counts_before = NULL;
+    memset(fit->epoch_statistics, 0, sizeof(fit->epoch_statistics));
+    fit->session = NULL;
+    fit->stopped = fit->epoch_ended = fit->in_epoch = fit->reforms = false;
+    fit->first_epoch = 1;
+    fit->seconds_before = 0;
+    fit->epoch_examples = 0;
+}
+
 // The session is kept, unless it is of no use any more, or its threads were recorded.
 static enum ls_status finish(struct ls_fit *fit)
 {
@@ -445,7 +543,7 @@ static enum ls_status finish(struct ls_fit *fit)
     ls_progress_finish(&fit->progress);
     if (fit->session)
         ls_weighting_clear(&fit->session->weighting);
-    if (fit->session && (fit->session->broken || fit->trace))
+    if (fit->session && (fit->session->broken || fit->options->timeline))
         status = ls_session_close(fit->model);
     if (fit->model->steps_done < fit->steps_before)
         ls_model_say_back(fit->model, fit->steps_reached);
@@ -466,6 +564,48 @@ static enum ls_status close_for_timeline(struct ls_model *model)
     return status ? status : closed;
 }
 
+// Everything up to the end of the last epoch, or to where it stopped.
+static enum ls_status train(struct ls_fit *fit)
+{
+    enum ls_status status = prepare(fit);
+    if (status)
+        return status;
+    if (fit->begun)
+        status = ls_checkpoints_begin(fit);
+    else {
+        fit->steps_before = fit->steps_reached =
+            fit->model->steps_done; // preparing may have taken some back
+        say_notes(fit);
+        fit->begun = true;
+        status = ls_fit_begin_training(fit);
+    }
+    return status ? status : ls_fit_run_epochs(fit);
+}
+
+// An elastic training goes on after a loss, and when new workers come.
+static enum ls_status train_on(struct ls_fit *fit)
+{
+    enum ls_status status = train(fit);
+    while (ls_elastic_may_go_on(fit, status)) {
+        status = ls_elastic_leave(fit);
+        if (status)
+            break;
+        status = ls_elastic_go_on(fit);
+        if (status)
+            continue; // somebody else was lost meanwhile, or it ends here
+        const uint64_t resumed_steps = fit->resumed_steps; // from a disk
+        forget_steps(fit);
+        plan_steps(fit);
+        fit->resumed_steps = resumed_steps;
+        ls_progress_finish(&fit->progress);
+        ls_progress_init(&fit->progress, stdout, fit->run->progress, fit->options->log_every);
+        status = train(fit);
+    }
+    if (!fit->session) // it was closed, and there is nothing of its steps to be concluded
+        forget_steps(fit);
+    return status;
+}
+
 // What was checked and planned, from the preparation to what it leaves behind.
 static enum ls_status run_fit(struct ls_fit *fit)
 {
@@ -474,30 +614,144 @@ static enum ls_status run_fit(struct ls_fit *fit)
     ls_progress_init(&fit->progress, stdout, model->run->progress, fit->options->log_every);
     ls_fit_open_clients(fit);
     enum ls_status status = ls_fit_begin_timeline(fit);
+    fit->steps_before = fit->steps_reached = model->steps_done;
     if (!status)
-        status = prepare(fit);
-    fit->steps_before = fit->steps_reached =
-        model->steps_done; // preparing may have taken some back
-    if (!status) {
-        say_notes(fit);
-        status = ls_fit_begin_training(fit);
-    }
-    if (!status)
-        status = ls_fit_run_epochs(fit);
+        status = train_on(fit);
     status = ls_run_end_interruption(model->run, status);
     const bool prepared = fit->hashes != NULL;
+    const bool known = fit->session && fit->session->driver &&
+                       ls_driver_not_finite(fit->session->driver); // by all workers
+    if (status && status != LS_INTERRUPTED && !known)
+        ls_workers_give_up(model->run);
     status = conclude(fit, status);
     const enum ls_status finished = finish(fit);
     status = status && status != LS_INTERRUPTED ? status : finished ? finished : status;
     return ls_fit_end_timeline(fit, prepared, status);
 }
 
+static void add_item(struct ls_worker_item *items, uint32_t *count, const char *name,
+                     const char *text, uint64_t number)
+{
+    struct ls_worker_item *item = &items[(*count)++];
+    item->name = name;
+    if (text)
+        snprintf(item->value, sizeof(item->value), "%.200s", text);
+    else
+        snprintf(item->value, sizeof(item->value), "%" PRIu64, number);
+}
+
+// Each replica updates its parameters itself: with other options they would drift apart.
+static void add_optimizer_items(const struct ls_optimizer *optimizer, bool begins,
+                                struct ls_worker_item *items, uint32_t *count)
+{
+    const struct ls_rate_schedule *schedule = &optimizer->schedule;
+    const double shape[] = {
+        schedule->initial,       schedule->decay_steps,  schedule->decay_rate,  schedule->end,
+        schedule->power,         schedule->alpha,        schedule->t_mul,       schedule->m_mul,
+        schedule->staircase,     schedule->cycle,        schedule->warms_up,    schedule->count,
+        schedule->warmup_target, schedule->warmup_steps, optimizer->rate_factor};
+    char text[1024], item[200], number[64];
+    size_t used = (size_t)snprintf(text, sizeof(text), "%s:", optimizer->name);
+    if (begins) // later a callback may have set another, which a new worker is given
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "learning_rate=%.9g,",
+                                 optimizer->learning_rate);
+    for (uint32_t i = 0; i < optimizer->option_count && used < sizeof(text); i++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s=%.9g,",
+                                 optimizer->options[i].name, optimizer->options[i].value);
+    text[strlen(text) - 1] = '\0'; // the last comma, or the colon
+    const uint64_t key = ls_random_key_text(ls_random_key_text(1, text), optimizer->excluded);
+    snprintf(item, sizeof(item), "%.170s (%08x)", text, (unsigned)key);
+    add_item(items, count, "--optimizer", item, 0);
+    uint64_t curve = 1;
+    for (size_t i = 0; i < sizeof(shape) / sizeof(*shape); i++) {
+        snprintf(number, sizeof(number), "%.17g", shape[i]);
+        curve = ls_random_key_text(curve, number);
+    }
+    for (uint32_t i = 0; i < schedule->count; i++) {
+        snprintf(number, sizeof(number), "%.12g %.12g", schedule->boundaries[i],
+                 schedule->values[i]);
+        curve = ls_random_key_text(curve, number);
+    }
+    const bool constant = schedule->kind == LS_RATE_CONSTANT;
+    snprintf(item, sizeof(item), "%s (%08x)", constant ? "(none)" : schedule->name,
+             constant ? 0 : (unsigned)curve);
+    add_item(items, count, "--learning-rate-schedule", item, 0);
+    const struct ls_loss_scale *scale = &optimizer->loss_scale;
+    snprintf(item, sizeof(item), "%s from %g, growing after %" PRIu64 " steps",
+             scale->kind == LS_NO_SCALE        ? "no scale"
+             : scale->kind == LS_DYNAMIC_SCALE ? "a dynamic scale"
+                                               : "a fixed scale",
+             (double)scale->initial, scale->growth_steps);
+    add_item(items, count, "--loss-scale", item, 0);
+}
+
+// All workers add what each has counted.
+static void add_metrics_item(const struct ls_metric_set *metrics, struct ls_worker_item *items,
+                             uint32_t *count)
+{
+    char text[2048] = "", item[200];
+    size_t used = 0;
+    for (uint32_t i = 0; i < metrics->count && used < sizeof(text); i++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i ? "," : "",
+                                 metrics->list[i].name);
+    snprintf(item, sizeof(item), "%.170s (%08x)", text, (unsigned)ls_random_key_text(1, text));
+    add_item(items, count, "--metrics", item, 0);
+}
+
+// What all workers must be told alike, or they would wait for each other in vain.
+enum ls_status ls_fit_agree(struct ls_fit *fit)
+{
+    const struct ls_fit_options *options = fit->options;
+    const struct ls_data *validation = options->validation;
+    struct ls_worker_item items[20] = {{0}};
+    uint32_t count = LS_WORKER_DATA_ITEMS;
+    char text[128], loss[96];
+    if (ls_cluster_workers(fit->run->cluster) == 1)
+        return LS_OK;
+    ls_workers_describe(fit->model, fit->train, fit->global_batch, items);
+    add_item(items, &count, "--epochs", NULL, options->epochs);
+    add_item(items, &count, "--steps", NULL, options->steps);
+    add_item(items, &count, "--microbatches times --accumulate", NULL, fit->microbatches);
+    add_item(items, &count, "--check-replicas", NULL, options->check_replicas);
+    add_item(items, &count, "--shuffle", options->shuffle ? options->shuffle : "on", 0);
+    add_item(items, &count, "--class-weight",
+             options->class_weight ? options->class_weight : "(none)", 0);
+    add_optimizer_items(&fit->model->optimizer, !fit->begun && !fit->joined, items, &count);
+    add_metrics_item(&fit->model->metrics, items, &count);
+    ls_loss_text(&fit->model->loss, loss, sizeof(loss));
+    add_item(items, &count, "--loss", loss, 0);
+    snprintf(text, sizeof(text), "%.80s (%llu examples)", validation ? validation->name : "(none)",
+             validation ? (unsigned long long)ls_data_count(validation) : 0);
+    add_item(items, &count, "--validation-dataset", text, 0);
+    add_item(items, &count, "--timeline", options->timeline ? "given" : "(none)", 0);
+    add_item(items, &count, "--checkpoint-dir", options->checkpoints ? "given" : "(none)", 0);
+    return ls_workers_agree(fit->run, items, count);
+}
+
+// Every worker reads the checkpoint itself, so that all must have found the same.
+static enum ls_status agree_on_resumption(struct ls_fit *fit)
+{
+    struct ls_worker_item item = {.name = "a training that goes on from (all hosts must see the "
+                                          "same --checkpoint-dir)"};
+    if (ls_cluster_workers(fit->run->cluster) == 1 || !fit->options->checkpoints)
+        return LS_OK;
+    snprintf(item.value, sizeof(item.value), "step %" PRIu64, fit->steps);
+    return ls_workers_agree(fit->run, &item, 1);
+}
+
 enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
                             const struct ls_fit_options *options)
 {
     static const struct ls_fit_options defaults;
+    struct ls_fit_options without;
     if (!options)
         options = &defaults;
+    // Workers that train for themselves each would validate the same values.
+    if (model->run->served.servers && !ls_run_is_chief(model->run)) {
+        without = *options;
+        without.validation = NULL;
+        options = &without;
+    }
     struct ls_fit fit = {.model = model,
                          .run = model->run,
                          .options = options,
@@ -508,14 +762,23 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
     enum ls_status status = read_batch(&fit);
     if (!status)
         status = check(&fit);
+    fit.joined = !status && ls_elastic_is_new(&fit);
+    if (!status && !fit.joined)
+        status = ls_fit_agree(&fit);
     if (!status && options->checkpoints)
         status = ls_checkpoints_open(&fit);
+    if (!status)
+        status = fit.joined ? ls_elastic_go_on(&fit) : agree_on_resumption(&fit);
     if (!status) {
         plan_steps(&fit);
         status = options->timeline ? close_for_timeline(model) : LS_OK;
     }
     if (!status)
         status = run_fit(&fit);
+    if (status == LS_PEER_LOST && fit.run->most_workers && !fit.begun)
+        ls_error("elastic", "a worker was lost before the training began; start again");
+    if (status && status != LS_INTERRUPTED && !fit.together)
+        ls_workers_give_up(fit.run);
     ls_checkpoints_close(&fit);
     return status;
 }

@@ -40,10 +40,19 @@ struct ls_fit {
     uint64_t segment; // steps that replicas run before they come back
     uint64_t segment_first; // the first of them, from 1 in each fit
     bool stopped; // the last step was the last: a rank has asked for that
+    // What all workers know of each other since they last compared: with several, nobody may act on
+    // what only one of them knows.
+    bool all_stop, all_interrupted;
+    bool together; // the failure is the same on all workers
+    // Of an elastic training.
+    bool joined; // this worker has come while the others were training
+    bool begun; // callbacks were told that the training begins
+    bool reforms; // new workers wait: the training stops to take them in
     _Atomic int32_t failed; // what on_train_batch_end returned, if not LS_OK or LS_INTERRUPTED
     struct ls_checkpoints *checkpoints; // NULL: none are written
     // Of a checkpoint that the fit goes on from; zeros where it begins.
     json_t *resumed; // its state; NULL: there is none
+    struct ls_safetensors *from; // its file, until the fit begins
     uint64_t resumed_steps;
     uint64_t first_epoch; // the first that this process trains
     bool in_epoch; // that epoch has begun before, and these are what was counted in it
@@ -63,6 +72,9 @@ struct ls_fit {
 LS_STATUS ls_fit_model(struct ls_model *model, struct ls_data *train,
                        const struct ls_fit_options *options);
 
+// That all workers were told the same. LS_USAGE, logged with both values.
+LS_STATUS ls_fit_agree(struct ls_fit *fit);
+
 // The number of steps of this fit up to the end of epoch `number`; 0 for epoch 0.
 uint64_t ls_fit_epoch_end(const struct ls_fit *fit, uint64_t number);
 
@@ -70,7 +82,8 @@ uint64_t ls_fit_epoch_end(const struct ls_fit *fit, uint64_t number);
 LS_STATUS ls_shuffle_parse(const char *text, enum ls_shuffle *out, uint64_t *buffer);
 // That the model can be trained on the data by all replicas of its run. Logged.
 LS_STATUS ls_model_check_training_data(struct ls_model *model, const struct ls_data *data);
-// Goes on in the epoch where the last training ended, if the order of its examples is the same; else a new one begins.
+// Goes on in the epoch where the last training ended, if the order of its examples is the same;
+// else a new one begins.
 struct ls_model_order ls_model_continue_order(const struct ls_model *model,
                                               const struct ls_data *data, enum ls_shuffle shuffle,
                                               uint64_t buffer);
@@ -92,12 +105,12 @@ void ls_fit_open_clients(struct ls_fit *fit);
 // Calls on_train_begin, and tells the clients how much there is to do.
 LS_STATUS ls_fit_begin_training(struct ls_fit *fit);
 
-// Whether the training is to end now or after the step under way: by ls_stop_training, ls_run_interrupt or a failed
-// on_train_batch_end. [any thread]
+// Whether the training is to end now or after the step under way: by ls_stop_training,
+// ls_run_interrupt or a failed on_train_batch_end. [any thread]
 bool ls_fit_wants_stop(const struct ls_fit *fit);
 
-// Counts a step of all replicas and calls on_train_batch_end, which may end the training. [replica thread, one at a
-// time]
+// Counts a step of all replicas and calls on_train_batch_end, which may end the training. [replica
+// thread, one at a time]
 void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result);
 
 // Calls on_train_batch_begin of step `step` of this fit. [replica thread, one at a time]
@@ -106,8 +119,8 @@ void ls_fit_begin_step(struct ls_fit *fit, uint64_t step);
 // Writes options->report at the end. The facts are complete as far as the fit came.
 struct ls_client ls_fit_report_client(struct ls_fit *fit);
 
-// Prints on stdout before the first step what runs, with --verbose also the bucket plan and the kernels; with --verbose
-// after the last step where the time went.
+// Prints on stdout before the first step what runs, with --verbose also the bucket plan and the
+// kernels; with --verbose after the last step where the time went.
 struct ls_client ls_fit_verbose_client(struct ls_fit *fit);
 
 #endif

@@ -6,6 +6,7 @@
 #include "core/base/log.h"
 #include "core/base/trace.h"
 #include "core/train/async_steps.h"
+#include "core/train/workers.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -30,11 +31,46 @@ bool ls_fit_wants_stop(const struct ls_fit *fit)
            atomic_load(&fit->failed);
 }
 
+// Not so who is left of an elastic training: others may still join.
+static bool is_alone(const struct ls_fit *fit)
+{
+    return ls_cluster_workers(fit->run->cluster) == 1 && !fit->run->most_workers;
+}
+
+static bool is_ended(const struct ls_fit *fit)
+{
+    return is_alone(fit) ? atomic_load(&fit->model->stop_training) : fit->all_stop;
+}
+
 // Where a rank has asked for the end and it was not for ls_stop_training, it was for an interruption.
 static bool is_interrupted(const struct ls_fit *fit)
 {
-    return atomic_load(&fit->run->interrupted) ||
-           (fit->stopped && !atomic_load(&fit->model->stop_training));
+    const bool known = is_alone(fit) ? atomic_load(&fit->run->interrupted) : fit->all_interrupted;
+    return known || (fit->stopped && !is_ended(fit));
+}
+
+// All workers go on, or end, for the same reasons, and with segments of the same length.
+static enum ls_status compare_workers(struct ls_fit *fit)
+{
+    struct ls_worker_word word = {.most_steps = fit->segment,
+                                  .stops = atomic_load(&fit->model->stop_training),
+                                  .interrupted = atomic_load(&fit->run->interrupted),
+                                  .signal = atomic_load(&fit->run->interrupted_by),
+                                  .reforms = ls_cluster_waiting(fit->run->cluster) > 0};
+    if (is_alone(fit))
+        return LS_OK;
+    const enum ls_status status = ls_workers_combine(fit->run, &word);
+    if (status)
+        return status;
+    fit->segment = word.most_steps;
+    fit->all_stop = word.stops;
+    fit->all_interrupted = word.interrupted;
+    if (word.signal) // else one may have arrived here in the meantime
+        atomic_store(&fit->run->interrupted_by, word.signal);
+    if (word.stops)
+        ls_stop_training(fit->model);
+    fit->reforms = word.reforms && !word.stops && !word.interrupted;
+    return fit->reforms ? LS_ABORTED : LS_OK; // ls_fit goes on from here
 }
 
 // ---- Steps ----
@@ -121,12 +157,15 @@ static double rate_of(const struct ls_fit *fit, uint32_t index, uint64_t step)
 static enum ls_status run_step(struct ls_fit *fit, uint32_t index, uint64_t step, bool *stopped)
 {
     if (index == 0)
+        ls_cluster_say(fit->run->cluster, step, "forward");
+    if (index == 0)
         ls_fit_begin_step(fit, fit->segment_first + step - fit->model->steps_done - 1);
     const uint64_t start = ls_clock_ns();
     uint64_t waited = 0;
     struct ls_replica_batch batch;
     struct ls_step_result result = {0};
-    const bool stop = index == 0 && ls_fit_wants_stop(fit);
+    const bool stop =
+        index == 0 && (ls_fit_wants_stop(fit) || ls_cluster_waiting(fit->run->cluster) > 0);
     ls_trace_begin(&input_span, 0);
     enum ls_status status = ls_session_next(fit->session, index, &batch, &waited);
     ls_trace_end();
@@ -204,12 +243,18 @@ static enum ls_status run_segment(struct ls_fit *fit)
     fit->waited_ns += waited;
     if (fit->segment == 0)
         ls_stop_training(fit->model);
-    if (status == LS_INTERRUPTED)
+    if (status == LS_INTERRUPTED && is_alone(fit))
         fit->stopped = true;
+    else if (status == LS_INTERRUPTED)
+        ls_run_interrupt(fit->run);
     else if (status)
         return status;
-    if (fit->stopped || atomic_load(&fit->model->stop_training))
+    const enum ls_status compared = compare_workers(fit);
+    if (compared)
+        return compared;
+    if (fit->stopped || is_ended(fit) || (!is_alone(fit) && fit->all_interrupted))
         return LS_OK;
+    status = LS_OK;
     const bool first = isnan(fit->startup_seconds);
     const uint64_t before = fit->steps;
     if (!status)
@@ -234,16 +279,19 @@ static enum ls_status run_segment(struct ls_fit *fit)
     const uint64_t end = ls_clock_ns();
     const enum ls_status ended = ls_clients_call(&fit->clients, LS_ON_SEGMENT_END, &fit->state);
     fit->waited_ns += ls_clock_ns() - end;
-    if (ended == LS_INTERRUPTED)
+    if (ended == LS_INTERRUPTED && is_alone(fit))
         fit->stopped = true;
-    return status || ended == LS_INTERRUPTED ? status : ended;
+    else if (ended == LS_INTERRUPTED)
+        ls_run_interrupt(fit->run);
+    status = status || ended == LS_INTERRUPTED ? status : ended;
+    return status ? status : compare_workers(fit);
 }
 
 // Steps up to the end of the epoch, the limit, or the next check of the replicas.
 static enum ls_status run_steps(struct ls_fit *fit)
 {
     const uint64_t end = least(ls_fit_epoch_end(fit, fit->state.epoch.epoch), fit->last_step);
-    while (fit->steps < end && !fit->stopped && !atomic_load(&fit->model->stop_training)) {
+    while (fit->steps < end && !fit->stopped && !is_ended(fit) && !fit->all_interrupted) {
         const uint64_t check = fit->options->check_replicas;
         fit->segment = end - fit->steps;
         if (check)
@@ -269,6 +317,7 @@ static enum ls_status validate(struct ls_fit *fit)
     const struct ls_dataset *dataset = NULL;
     struct ls_scores scores;
     enum ls_status status = ls_clients_call(&fit->clients, LS_ON_TEST_BEGIN, &fit->state);
+    ls_cluster_say(fit->run->cluster, fit->model->steps_done, "validation");
     if (!status)
         status = ls_data_wait(fit->options->validation, &dataset);
     if (!status)
@@ -329,6 +378,20 @@ double ls_fit_epoch_seconds(const struct ls_fit *fit)
            (double)(ls_clock_ns() - fit->epoch_begun_ns - fit->waited_ns) * 1e-9;
 }
 
+// Of the replicas of all workers. What was counted before a checkpoint, all workers have alike.
+static enum ls_status add_counts(struct ls_fit *fit)
+{
+    const uint32_t slots = fit->model->graph->count_slots;
+    if (is_alone(fit))
+        return LS_OK;
+    for (uint32_t i = 0; i < slots; i++)
+        fit->counts[i] -= fit->counts_before[i];
+    const enum ls_status status = ls_workers_add(fit->run, fit->counts, slots);
+    for (uint32_t i = 0; i < slots; i++)
+        fit->counts[i] += fit->counts_before[i];
+    return status;
+}
+
 static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
 {
     struct ls_epoch *epoch = &fit->state.epoch;
@@ -342,7 +405,11 @@ static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
         status = ls_checkpoints_within_epoch(fit);
     if (status || epoch->steps == 0)
         return status;
+    ls_cluster_say(fit->run->cluster, fit->model->steps_done, "the end of an epoch");
     take_counts(fit); // now that all replicas have done all steps
+    status = add_counts(fit);
+    if (status)
+        return status;
     epoch->metrics.count = 0;
     ls_metrics_append(&epoch->metrics, &fit->model->metrics, fit->epoch_statistics, fit->counts,
                       false);
@@ -366,23 +433,35 @@ static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
     return written ? written : status;
 }
 
+// A callback that interrupts one worker interrupts all.
+static enum ls_status compare_after_epoch(struct ls_fit *fit, enum ls_status status)
+{
+    if (status == LS_INTERRUPTED)
+        ls_run_interrupt(fit->run);
+    return compare_workers(fit);
+}
+
 enum ls_status ls_fit_run_epochs(struct ls_fit *fit)
 {
+    const enum ls_status compared = compare_workers(fit); // a callback may have ended it already
+    if (compared)
+        return compared;
     if (fit->resumed && atomic_load(&fit->model->stop_training) && fit->clients.stopped_by[0])
         ls_info("train", "the training is complete: %s ended it after %llu steps",
                 fit->clients.stopped_by, (unsigned long long)fit->steps);
     else if (fit->resumed_steps && fit->steps >= fit->state.steps)
-        ls_info("train", "the training is complete: the checkpoint has all of its %llu steps",
-                (unsigned long long)fit->steps);
+        ls_info("train", "the training is complete: the %s all of its %llu steps",
+                fit->resumed ? "checkpoint has" : "servers have", (unsigned long long)fit->steps);
     for (uint64_t epoch = fit->first_epoch;
-         epoch <= fit->epochs && (fit->steps < fit->last_step || fit->in_epoch) &&
-         !atomic_load(&fit->model->stop_training);
+         epoch <= fit->epochs && (fit->steps < fit->last_step || fit->in_epoch) && !is_ended(fit);
          epoch++) {
         ls_trace_begin(&epoch_span, epoch);
         enum ls_status status = run_epoch(fit, epoch);
         fit->in_epoch = false;
         if (!status && fit->session->broken) // and a callback took no notice
             status = LS_FAILED;
+        if (!status || (status == LS_INTERRUPTED && !is_alone(fit)))
+            status = compare_after_epoch(fit, status);
         ls_trace_end();
         if (status)
             return status;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PLUGINS 6 // but for what auto chose
+#define PLUGINS 7 // but for what auto chose
 
 static size_t add_plugin(const struct ls_opened_plugin *opened, struct ls_report_plugin *out)
 {
@@ -41,7 +41,8 @@ static size_t list_plugins(const struct ls_run *run, const struct ls_report_buck
     for (size_t i = 0; i < run->tuning.count; i++)
         if (reduces_some_bucket(ls_tuning_candidate(&run->tuning, i), buckets, bucket_count))
             count += add_plugin(run->tuning.candidates[i], out + count);
-    count += add_plugin(run->strategy.transport, out + count);
+    count += add_plugin(run->route ? run->near : run->strategy.transport, out + count);
+    count += add_plugin(run->far, out + count);
     count += add_plugin(run->total_collective, out + count);
     count += add_plugin(run->total_transport, out + count);
     return count + add_plugin(run->device, out + count);
@@ -62,6 +63,7 @@ struct lists {
     size_t optimizer_count;
     char loss[96];
     char recording[LS_RECORDING_TEXT];
+    struct ls_report_worker *workers;
 };
 
 // 0.9, not 0.899999976, which is what float32 makes of it.
@@ -91,17 +93,24 @@ static bool list_dataset(const struct ls_fit *fit, struct lists *out)
     return out->dataset_options != NULL;
 }
 
+static uint32_t count_workers(const struct ls_run *run)
+{
+    return run->served.servers ? run->served.workers : ls_cluster_workers(run->cluster);
+}
+
 static bool make_lists(const struct ls_fit *fit, struct lists *out)
 {
     const struct ls_run *run = fit->run;
     const struct ls_buckets *buckets = ls_replica_buckets(fit->session->replicas[0]);
-    const uint32_t world = ls_cluster_world(run->cluster);
+    const uint32_t world = ls_run_shares(run);
     out->options = calloc(run->strategy.option_count + 1, sizeof(*out->options));
     out->buckets = calloc(buckets->count, sizeof(*out->buckets));
     out->shares = calloc(world, sizeof(*out->shares));
     out->plugins = calloc(PLUGINS + run->tuning.count, sizeof(*out->plugins));
     out->lost = calloc(world, sizeof(*out->lost));
-    if (!out->options || !out->buckets || !out->shares || !out->plugins || !out->lost)
+    out->workers = calloc(count_workers(run), sizeof(*out->workers));
+    if (!out->workers || !out->options || !out->buckets || !out->shares || !out->plugins ||
+        !out->lost)
         return false;
     for (size_t i = 0; i < run->strategy.option_count; i++)
         out->options[i] =
@@ -115,9 +124,10 @@ static bool make_lists(const struct ls_fit *fit, struct lists *out)
     list_optimizer(&fit->model->optimizer, out);
     const uint64_t examples = ls_data_count(fit->train);
     const uint64_t batch = fit->global_batch < examples ? fit->global_batch : examples;
+    const struct ls_shares shares = ls_run_division(run, true);
     for (uint32_t i = 0; i < world; i++) {
         uint64_t offset;
-        ls_share_blocks(batch, world, fit->session->need.microbatches, i, &offset, &out->shares[i]);
+        ls_share(&shares, batch, fit->session->need.microbatches, i, &offset, &out->shares[i]);
     }
     return list_dataset(fit, out);
 }
@@ -132,6 +142,7 @@ static void free_lists(struct lists *lists)
     free(lists->plugins);
     free(lists->lost);
     free(lists->facts);
+    free(lists->workers);
 }
 
 static const char *plugin_name(const struct ls_opened_plugin *opened)
@@ -151,6 +162,32 @@ static void describe_vocabulary(const struct ls_fit *fit, struct ls_report *repo
     report->vocabulary_size = target->class_count;
 }
 
+// All have the same status but after a failure, of which nobody tells the others.
+static void list_workers(const struct ls_fit *fit, struct ls_report_worker *out)
+{
+    const struct ls_cluster *cluster = fit->run->cluster;
+    const uint32_t *owners = ls_cluster_rank_workers(cluster);
+    const bool failed = strcmp(fit->status, "failed") == 0;
+    const struct ls_worker_place *served = &fit->run->served;
+    for (uint32_t i = 0; served->servers && i < served->workers; i++) {
+        const bool own = i == served->number; // nobody asks the others, who come and go
+        out[i] = (struct ls_report_worker){.host = own ? fit->run->worker_hosts[0] : "unknown",
+                                           .first_rank = i * ls_cluster_count(cluster),
+                                           .replicas = ls_cluster_count(cluster),
+                                           .status = own ? fit->status : "unknown"};
+    }
+    if (served->servers)
+        return;
+    for (uint32_t i = ls_cluster_world(cluster); i-- > 0;) {
+        out[owners[i]].first_rank = i;
+        out[owners[i]].replicas++;
+    }
+    for (uint32_t i = 0; i < ls_cluster_workers(cluster); i++) {
+        out[i].host = fit->run->worker_hosts[i];
+        out[i].status = failed && i != ls_cluster_worker(cluster) ? "unknown" : fit->status;
+    }
+}
+
 static void describe_setting(const struct ls_fit *fit, struct lists *lists,
                              struct ls_report *report)
 {
@@ -165,8 +202,10 @@ static void describe_setting(const struct ls_fit *fit, struct lists *lists,
     report->device = plugin_name(run->device);
     report->hardware = run->hardware;
     report->precision = ls_graph_precision(model->graph);
-    report->workers = ls_cluster_workers(run->cluster);
-    report->replicas = ls_cluster_world(run->cluster);
+    report->workers = count_workers(run);
+    report->replicas = ls_run_shares(run);
+    list_workers(fit, lists->workers);
+    report->worker_reports = lists->workers;
     report->threads_per_replica = run->threads;
     report->seed = run->seed;
     report->optimizer = model->optimizer.name;
@@ -291,7 +330,7 @@ static enum ls_status write_report(const struct ls_fit *fit)
 static enum ls_status on_train_end(void *context, const struct ls_fit_state *state)
 {
     struct ls_fit *fit = context;
-    if (!fit->options->report || !fit->hashes)
+    if (!fit->options->report || !fit->hashes || !ls_run_is_chief(fit->run))
         return LS_OK;
     if (state->status == LS_OK)
         fit->run->doing = "writing the report";

@@ -3,11 +3,15 @@
 #include "core/graph/layer.h"
 #include "core/train/own_parts.h"
 #include "core/train/run.h"
+#include "core/train/workers.h"
 
 #include "core/base/log.h"
 #include "core/base/threads.h"
 #include "core/base/watchdog.h"
+#include "core/cluster/secure.h"
 #include "core/collective/communicator.h"
+#include "core/collective/route.h"
+#include "core/data/stream.h"
 #include "core/plugin/collective.h"
 #include "core/plugin/device.h"
 #include "core/plugin/strategy.h"
@@ -16,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 // A short deadline is for waits for a peer: preparing and computing may take longer.
 #define LEAST_WATCH_NS UINT64_C(3000000000)
@@ -71,6 +76,20 @@ static enum ls_status add_device(struct ls_run *run, const char *text, const cha
     return LS_OK;
 }
 
+// Survivors go on from parameters that no step has touched in part. A device that computes beside its
+// thread has updates queued behind a reduction that a lost worker ends halfway.
+static enum ls_status check_elastic(const struct ls_run *run, const char *text)
+{
+    const struct ls_device_interface *ops = run->device->interface;
+    if (!text || ops->memory_kind == LS_MEMORY_HOST)
+        return LS_OK;
+    ls_error("--elastic",
+             "'%s': device '%s' has steps under way that cannot be taken back when a worker is "
+             "lost; leave --elastic out, and go on from --checkpoint-dir with --resume",
+             text, run->device->plugin->name);
+    return LS_USAGE;
+}
+
 // Without a text: all of them, as far as there is room.
 static enum ls_status choose_devices(struct ls_run *run, const char *text)
 {
@@ -107,6 +126,79 @@ static enum ls_status read_wire(const char *text, uint32_t *out)
     return LS_USAGE;
 }
 
+// "MIN:MAX"
+static enum ls_status read_elastic(struct ls_run *run, const char *text)
+{
+    unsigned least = 0, most = 0;
+    int length = 0;
+    if (!text)
+        return LS_OK;
+    if (sscanf(text, "%5u:%5u%n", &least, &most, &length) != 2 || text[length] || !least ||
+        least > most || most > LS_MOST_WORKERS) {
+        ls_error("--elastic", "'%s': expected MIN:MAX, numbers of workers, as in 2:8", text);
+        return LS_USAGE;
+    }
+    run->least_workers = least;
+    run->most_workers = most;
+    return LS_OK;
+}
+
+// "W[,W...]". Whose they are is known when the workers have met.
+static enum ls_status read_share(struct ls_run *run, const char *text)
+{
+    uint32_t count = 0;
+    if (!text)
+        return LS_OK;
+    run->share_groups = calloc(strlen(text) + 1, sizeof(*run->share_groups));
+    if (!run->share_groups)
+        return LS_OUT_OF_MEMORY;
+    for (const char *part = text; part;) {
+        const size_t length = strcspn(part, ",");
+        char digits[16];
+        int64_t weight = 0;
+        snprintf(digits, sizeof(digits), "%.*s", length < 12 ? (int)length : 12, part);
+        if (!ls_parse_integer(digits, &weight) || weight < 1 || weight > LS_MOST_SHARE_WEIGHT) {
+            ls_error("--share",
+                     "'%s': '%s' is no weight; expected whole numbers from 1 to %d, one for each "
+                     "worker, as in 2,1",
+                     text, digits, LS_MOST_SHARE_WEIGHT);
+            return LS_USAGE;
+        }
+        run->share_groups[count++].weight = (uint32_t)weight;
+        part = part[length] ? part + length + 1 : NULL;
+    }
+    run->share_group_count = count;
+    return LS_OK;
+}
+
+// A weight is that of a worker; in a process alone, that of a replica. Where the replicas come out
+// alike, the batch is divided as it is without weights.
+static enum ls_status assign_shares(struct ls_run *run)
+{
+    struct ls_share_group *groups = run->share_groups;
+    const uint32_t workers = ls_cluster_workers(run->cluster), count = run->share_group_count;
+    const uint32_t world = ls_cluster_world(run->cluster);
+    const uint32_t *owners = ls_cluster_rank_workers(run->cluster);
+    const uint32_t takers = workers > 1 ? workers : world;
+    if (!count)
+        return LS_OK;
+    if (count != takers) {
+        ls_error("--share", "%u weight%s, but %u %s%s; give one weight for each", count,
+                 count == 1 ? "" : "s", takers, workers > 1 ? "worker" : "replica",
+                 takers == 1 ? "" : "s");
+        return LS_USAGE;
+    }
+    for (uint32_t rank = 0; rank < world; rank++)
+        groups[workers > 1 ? owners[rank] : rank].ranks++;
+    bool alike = true;
+    for (uint32_t i = 1; i < count; i++)
+        alike = alike && (uint64_t)groups[i].weight * groups[0].ranks ==
+                             (uint64_t)groups[0].weight * groups[i].ranks;
+    if (alike)
+        run->share_group_count = 0;
+    return LS_OK;
+}
+
 static enum ls_status read_options(struct ls_run *run, const struct ls_run_options *options)
 {
     run->threads = options->threads;
@@ -126,18 +218,84 @@ static enum ls_status read_options(struct ls_run *run, const struct ls_run_optio
         return LS_USAGE;
     }
     run->deadline_ns = (uint64_t)(deadline * 1e9);
+    if (options->silence_seconds != 0 &&
+        !(options->silence_seconds >= 1 && options->silence_seconds <= 1e6)) {
+        ls_error("--lost-after", "%g: expected 1 second or more", options->silence_seconds);
+        return LS_USAGE;
+    }
+    if (!(options->join_seconds >= 0) || options->join_seconds > 1e6) {
+        ls_error("--join-deadline", "%g: expected seconds, above 0 and up to 1000000",
+                 options->join_seconds);
+        return LS_USAGE;
+    }
+    run->silence_ns = (uint64_t)(options->silence_seconds * 1e9);
+    run->insecure = options->insecure;
+    run->strategy_text = options->strategy ? strdup(options->strategy) : NULL;
+    run->network = options->network ? strdup(options->network) : NULL;
+    if ((options->strategy && !run->strategy_text) || (options->network && !run->network))
+        return LS_OUT_OF_MEMORY;
+    const enum ls_status elastic = read_elastic(run, options->elastic);
+    if (elastic)
+        return elastic;
+    const enum ls_status share = read_share(run, options->share);
+    if (share)
+        return share;
+    if (options->share && options->elastic) {
+        ls_error("--share",
+                 "'%s': an elastic training has no fixed number of workers that weights could be "
+                 "for; leave out --share or --elastic",
+                 options->share);
+        return LS_USAGE;
+    }
     run->seed = options->seed;
     run->verbose = options->verbose;
     run->progress = options->progress > LS_PROGRESS_LINES
                         ? LS_PROGRESS_LINES
                         : (enum ls_progress_kind)options->progress;
+    run->chief_progress = run->progress;
     run->stuck = options->stuck;
     return read_wire(options->wire, &run->wire);
 }
 
-// Without a number: every GPU, as far as the strategy takes so many; one on the CPU, which it has for itself.
-static enum ls_status open_cluster(struct ls_run *run, uint32_t replicas)
+// Several workers of a host share its GPUs, the first ones take what is left over: each those of its
+// place, unless it was told which. More workers than GPUs take them in turn.
+static void share_devices(struct ls_run *run, const char *chosen)
 {
+    const struct ls_device_interface *device = run->device->interface;
+    const struct ls_worker_place *place = run->served.servers ? &run->served : &run->place;
+    uint64_t first = 0, count = 1;
+    if (chosen || device->memory_kind == LS_MEMORY_HOST || place->workers == 1 ||
+        place->local_workers < 2)
+        return;
+    if (run->devices < place->local_workers)
+        first = place->local_worker % run->devices;
+    else
+        ls_share(&(struct ls_shares){.world = place->local_workers}, run->devices, 1,
+                 place->local_worker, &first, &count);
+    run->chosen_count = (uint32_t)count;
+    for (uint32_t i = 0; i < run->chosen_count; i++)
+        run->chosen[i] = (uint32_t)first + i;
+    ls_debug("cluster",
+             "worker %u takes %u of %u devices, from number %u: it is %u of %u on this host",
+             place->number, run->chosen_count, run->devices, run->chosen[0], place->local_worker,
+             place->local_workers);
+}
+
+// The replicas of all workers on this host.
+static uint32_t count_neighbours(const struct ls_run *run)
+{
+    const uint32_t *hosts = ls_cluster_hosts(run->cluster);
+    const uint32_t own = hosts[ls_cluster_first_rank(run->cluster)];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < ls_cluster_world(run->cluster); i++)
+        count += hosts[i] == own;
+    return count;
+}
+
+// Without a number: every GPU, as far as the strategy takes so many; one on the CPU, which it has for itself.
+static enum ls_status open_cluster(struct ls_run *run, const struct ls_run_options *options)
+{
+    uint32_t replicas = options->replicas;
     const struct ls_device_interface *device = run->device->interface;
     const struct ls_opened_plugin *named = run->strategy.strategy;
     const uint32_t most =
@@ -147,38 +305,144 @@ static enum ls_status open_cluster(struct ls_run *run, uint32_t replicas)
         if (most && replicas > most)
             replicas = most;
     }
+    enum ls_status status = ls_workers_join(run, options, replicas);
+    if (!status)
+        status = assign_shares(run);
+    if (status)
+        return status;
+    const uint32_t others = run->served.local_workers > 1 ? run->served.local_workers : 1;
     if (run->threads == 0)
-        run->threads = ls_core_count() / replicas;
+        run->threads = ls_core_count() / (count_neighbours(run) * others);
     if (run->threads == 0)
         run->threads = 1;
-    return ls_cluster_open_alone(replicas, &run->cluster);
+    return LS_OK;
 }
 
 static enum ls_status open_tuning(struct ls_run *run)
 {
     const struct ls_device_interface *device = run->device->interface;
-    return ls_tuning_open(
+    if (run->most_workers) {
+        ls_error(
+            "--elastic",
+            "the strategy has collective auto, which chooses for the workers of the beginning; "
+            "name a collective, such as ring");
+        return LS_USAGE;
+    }
+    const enum ls_status status = ls_tuning_open(
         run->loader, run->strategy.collective, run->strategy.transport->plugin->name,
         device->memory_kind == LS_MEMORY_HOST ? LS_TUNING_HOST : run->device->plugin->name,
-        ls_cluster_world(run->cluster), &run->tuning);
+        ls_cluster_world(run->cluster), ls_cluster_hosts(run->cluster), &run->tuning);
+    return status ? status : ls_workers_agree_on_tuning(run, &run->tuning);
 }
 
-// A strategy that was named is known before the device, which may make more replicas than it takes.
+static enum ls_status open_strategy(struct ls_run *run, const char *transport)
+{
+    const bool many = run->place.workers > 1;
+    const struct ls_device_interface *device = run->device ? run->device->interface : NULL;
+    const struct ls_strategy_setting setting = {
+        .strategy = many ? "multi-worker-mirrored" : NULL,
+        .collective = !many                                             ? NULL
+                      : device && device->memory_kind != LS_MEMORY_HOST ? "nccl"
+                                                                        : "ring",
+        .transport = transport,
+        .network = run->insecure ? "insecure" : run->network,
+        .workers = run->place.workers,
+    };
+    const char *text = run->strategy_text;
+    if (!text)
+        text = run->served.servers                   ? "parameter-server"
+               : many                                ? "multi-worker-mirrored"
+               : ls_cluster_world(run->cluster) == 1 ? "one-device"
+                                                     : "mirrored";
+    return ls_loader_resolve_strategy(run->loader, text, &setting, &run->strategy);
+}
+
+#define NEAR_TRANSPORT "shared-memory" // between workers of one host
+#define FAR_TRANSPORT "ucx"
+
+// Of workers on several hosts some share one: both transports, each where it can.
+static enum ls_status open_route(struct ls_run *run)
+{
+    struct ls_resolved_strategy *strategy = &run->strategy;
+    const struct ls_opened_plugin *far = strategy->transport, *near = NULL;
+    enum ls_status status =
+        ls_loader_open(run->loader, LS_KIND_TRANSPORT, NEAR_TRANSPORT, NULL, 0, &near);
+    if (!status)
+        status = ls_route_make(near->plugin, near->host, far->plugin, far->host, &run->route);
+    if (status)
+        return status;
+    run->near = near;
+    run->far = far;
+    run->routed = (struct ls_opened_plugin){.plugin = ls_route_plugin(run->route),
+                                            .host = ls_route_host(run->route),
+                                            .interface = ls_route_plugin(run->route)->interface};
+    strategy->transport = &run->routed;
+    return LS_OK;
+}
+
+// Which workers share a host is known when they have met; until then they are taken to do.
+static enum ls_status correct_transport(struct ls_run *run)
+{
+    const enum ls_route_choice choice =
+        ls_route_choose(ls_cluster_hosts(run->cluster), ls_cluster_world(run->cluster),
+                        ls_cluster_count(run->cluster));
+    const enum ls_route_choice needed = choice < LS_ROUTE_HOST ? LS_ROUTE_HOST : choice;
+    if (!run->strategy.transport || run->strategy.transport_named || needed == run->route_choice)
+        return LS_OK;
+    ls_route_destroy(run->route);
+    run->route = NULL;
+    run->near = run->far = NULL;
+    ls_resolved_strategy_finish(&run->strategy);
+    run->route_choice = needed;
+    const enum ls_status status =
+        open_strategy(run, needed == LS_ROUTE_HOST ? NEAR_TRANSPORT : FAR_TRANSPORT);
+    return status || needed != LS_ROUTE_BOTH ? status : open_route(run);
+}
+
+static void follow_chief(struct ls_run *run)
+{
+    const bool chief = ls_run_is_chief(run); // what the chief says is true of all
+    run->progress = chief ? run->chief_progress : LS_PROGRESS_NONE;
+    if (chief && run->chief_progress && ls_log_level() == LS_LOG_WARN)
+        ls_log_set_level(LS_LOG_INFO);
+    else if (!chief && ls_log_level() == LS_LOG_INFO)
+        ls_log_set_level(LS_LOG_WARN);
+}
+
+enum ls_status ls_run_follow_workers(struct ls_run *run)
+{
+    follow_chief(run);
+    return correct_transport(run);
+}
+
+// A strategy that was named is known before the device, which may make more replicas than it takes;
+// and all that can be wrong here is said before the workers wait for each other.
 static enum ls_status open_plugins(struct ls_run *run, const struct ls_run_options *options)
 {
-    enum ls_status status = LS_OK;
-    if (options->strategy)
-        status = ls_loader_resolve_strategy(run->loader, options->strategy, &run->strategy);
+    enum ls_status status = ls_workers_resolve(run, options);
+    const bool many = run->place.workers > 1;
+    if (!status && ls_run_is_server(run)) { // which has neither a device of its own nor replicas
+        status = open_strategy(run, NULL);
+        return status ? status : ls_cluster_open_alone(1, &run->cluster);
+    }
+    if (!status && options->strategy && !many)
+        status = open_strategy(run, NULL);
     if (!status)
         status = open_device(run, options->device);
     if (!status)
+        status = check_elastic(run, options->elastic);
+    if (!status)
         status = choose_devices(run, options->devices);
     if (!status)
-        status = open_cluster(run, options->replicas);
-    if (!status && !options->strategy)
-        status = ls_loader_resolve_strategy(
-            run->loader, ls_cluster_world(run->cluster) == 1 ? "one-device" : "mirrored",
-            &run->strategy);
+        share_devices(run, options->devices);
+    if (!status && many)
+        status = open_strategy(run, NEAR_TRANSPORT);
+    if (!status)
+        status = open_cluster(run, options);
+    if (!status && many)
+        status = correct_transport(run);
+    if (!status && !options->strategy && !many)
+        status = open_strategy(run, NULL);
     if (!status && ls_is_auto(run->strategy.collective))
         status = open_tuning(run);
     return status;
@@ -192,6 +456,9 @@ enum ls_status ls_open_run(const struct ls_run_options *options, struct ls_run *
         return LS_OUT_OF_MEMORY;
     if (!options)
         options = &defaults;
+    pthread_mutex_init(&run->watch_lock, NULL);
+    run->place.workers = 1;
+    run->route_choice = LS_ROUTE_HOST;
     enum ls_status status = read_options(run, options);
     if (!status && run->stuck) {
         status = ls_watchdog_start(
@@ -208,8 +475,20 @@ enum ls_status ls_open_run(const struct ls_run_options *options, struct ls_run *
         ls_run_close(run);
         return status;
     }
+    if (!ls_run_is_chief(run))
+        run->verbose = false;
+    if (run->place.workers > 1 || run->served.servers)
+        follow_chief(run);
     *out = run;
     return LS_OK;
+}
+
+bool ls_run_shares_memory(const struct ls_run *run)
+{
+    const struct ls_opened_plugin *transport = run->strategy.transport;
+    return ls_cluster_workers(run->cluster) > 1 && transport &&
+           (run->route ||
+            ((const struct ls_transport_interface *)transport->interface)->scope == LS_SCOPE_HOST);
 }
 
 void ls_run_close(struct ls_run *run)
@@ -218,10 +497,19 @@ void ls_run_close(struct ls_run *run)
         return;
     ls_symbols_destroy(run->symbols);
     ls_tuning_close(&run->tuning);
+    ls_route_destroy(run->route);
     ls_resolved_strategy_finish(&run->strategy);
     ls_own_parts_destroy(run->parts);
     ls_loader_destroy(run->loader);
-    ls_cluster_close(run->cluster);
+    ls_workers_leave(run);
+    free(run->share_groups);
+    free(run->worker_hosts);
+    free(run->strategy_text);
+    free(run->network);
+    if (run->served.servers && run->served.listen_fd >= 0)
+        close(run->served.listen_fd);
+    ls_secret_free(run->secret);
+    pthread_mutex_destroy(&run->watch_lock);
     if (run->watched)
         ls_watchdog_stop();
     free(run);
@@ -247,17 +535,35 @@ enum ls_status ls_register(struct ls_run *run, const struct ls_plugin *plugin)
 
 uint32_t ls_run_replicas(const struct ls_run *run)
 {
-    return ls_cluster_world(run->cluster);
+    return ls_run_shares(run);
+}
+
+uint32_t ls_run_is_server(const struct ls_run *run)
+{
+    return run->served.role == LS_ROLE_SERVER;
 }
 
 uint32_t ls_run_is_chief(const struct ls_run *run)
 {
+    if (run->served.servers)
+        return run->served.role == LS_ROLE_WORKER && run->served.number == 0;
     return ls_cluster_first_rank(run->cluster) == 0;
 }
 
 void ls_run_interrupt(struct ls_run *run)
 {
     atomic_store(&run->interrupted, true);
+}
+
+void ls_run_interrupt_by(struct ls_run *run, uint32_t signal)
+{
+    atomic_store(&run->interrupted_by, signal);
+    ls_run_interrupt(run);
+}
+
+uint32_t ls_run_interrupted_by(const struct ls_run *run)
+{
+    return atomic_load(&run->interrupted_by);
 }
 
 enum ls_status ls_run_end_interruption(struct ls_run *run, enum ls_status status)
@@ -289,6 +595,25 @@ uint64_t ls_run_global_batch(const struct ls_run *run, uint64_t batch, uint64_t 
 {
     if (batch)
         return batch;
-    return (replica_batch ? replica_batch : LS_DEFAULT_REPLICA_BATCH) *
-           ls_cluster_world(run->cluster);
+    return (replica_batch ? replica_batch : LS_DEFAULT_REPLICA_BATCH) * ls_run_shares(run);
+}
+
+uint32_t ls_run_shares(const struct ls_run *run)
+{
+    return ls_cluster_world(run->cluster) * (run->served.servers ? run->served.workers : 1);
+}
+
+uint32_t ls_run_first_share(const struct ls_run *run)
+{
+    return run->served.servers ? run->served.number * ls_cluster_count(run->cluster)
+                               : ls_cluster_first_rank(run->cluster);
+}
+
+struct ls_shares ls_run_division(const struct ls_run *run, bool trains)
+{
+    if (trains && run->served.servers)
+        return (struct ls_shares){.world = ls_run_shares(run)};
+    return (struct ls_shares){.world = ls_cluster_world(run->cluster),
+                              .group_count = run->share_group_count,
+                              .groups = run->share_groups};
 }

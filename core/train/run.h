@@ -4,42 +4,79 @@
 #define LS_TRAIN_RUN_H
 
 #include "core/cluster/cluster.h"
+#include "core/data/stream.h"
+#include "core/collective/route.h"
 #include "core/graph/graph.h"
 #include "core/report/progress.h"
+#include "core/strategy/channels.h"
 #include "core/train/tuning.h"
 #include "lockstep.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
 #define LS_DEFAULT_REPLICA_BATCH 64
 #define LS_DEFAULT_DEADLINE_SECONDS 60
 #define LS_CHOSEN_DEVICES 64 // at most
+#define LS_WORKER_HOST_BYTES 65
 
 struct ls_run {
     struct ls_loader *loader;
     struct ls_own_parts *parts; // layers, losses and metrics that are plugins
     struct ls_resolved_strategy strategy;
+    // Where some workers share a host and others do not: the transport made of two.
+    struct ls_route *route; // NULL: there is none
+    struct ls_opened_plugin routed; // it, in the form of one that was loaded
+    const struct ls_opened_plugin *near, *far; // what it is made of
     struct ls_tuning tuning; // where the collective is `auto`
-    // What adds up statistics of all replicas where the strategy has no collective; NULL: not needed
-    // so far, or that of the strategy does.
+    // What adds up statistics of all replicas where the strategy has no collective; NULL: not
+    // needed so far, or that of the strategy does.
     const struct ls_opened_plugin *total_collective, *total_transport;
     const struct ls_opened_plugin *device;
     char hardware[128];
     uint32_t devices; // physical ones
     uint32_t chosen[LS_CHOSEN_DEVICES]; // numbers of those that the replicas take in turn
     uint32_t chosen_count;
+    struct ls_worker_place place; // of this process among the workers
+    // Where the job has servers that are processes of their own (`servers` above 0): the place of
+    // this process among them and the workers. Each worker then trains for itself, with what the
+    // servers have: `place` and the cluster are those of a process alone.
+    struct ls_worker_place served;
+    struct ls_channels_options channels; // to the servers
+    char *secret; // of the job; NULL: none, or not needed
     struct ls_cluster *cluster; // who takes part; sessions borrow it
+    // Of --share: a weight for each worker, or for each replica of a process alone; NULL: none
+    struct ls_share_group *share_groups;
+    uint32_t share_group_count; // 0: all replicas take as much
+    char (*worker_hosts)[LS_WORKER_HOST_BYTES]; // the name of each worker's machine
+    struct ls_cluster_endpoints exchange; // what transports and libraries open by
+    pthread_mutex_t watch_lock; // of what follows
+    struct ls_session *watched_sessions; // a list; stopped when a worker is lost
+    bool peer_lost;
+    uint32_t drivers_opened; // since the workers have formed
+    void (*lost)(void *context); // as ls_workers_watch_loss; NULL: none
+    void *lost_context;
+    uint32_t least_workers, most_workers; // of an elastic training; 0: not elastic
+    enum ls_progress_kind chief_progress; // what the chief prints, whoever that is
+    char *strategy_text, *network; // what the strategy was resolved from; NULL: nothing
+    bool insecure;
+    bool joined; // of several workers
+    bool met; // the workers have compared where they are since this one came
+    enum ls_route_choice route_choice; // of the transport
+    atomic_bool gave_up; // this worker has told the others that it failed
     uint32_t threads;
     uint64_t seed;
     uint32_t wire; // LS_BF16 or LS_F16; 0: float32
     uint64_t deadline_ns;
+    uint64_t silence_ns; // after which a worker that says nothing is lost; 0: the default
     enum ls_precision precision; // of the layers of its models
     bool verbose;
     enum ls_progress_kind progress;
     void (*stuck)(uint32_t rank); // NULL: none
     bool watched; // the watchdog runs
     atomic_bool interrupted;
+    atomic_uint interrupted_by; // the number of a signal; 0: none, or ls_run_interrupt alone
     struct ls_symbols *symbols; // of functional models; NULL: none yet
     const char
         *doing; // what the call under way does, for failures without a message; NULL: its name
@@ -48,11 +85,31 @@ struct ls_run {
 // As ls_run_open, but may fail without a message (calls.c).
 LS_STATUS ls_open_run(const struct ls_run_options *options, struct ls_run **out);
 
+// As ls_run_interrupt, for a signal, of which all workers hear. Safe in a signal handler. [any
+// thread]
+void ls_run_interrupt_by(struct ls_run *run, uint32_t signal);
+// The last signal that interrupted this worker or another one; 0: none. [main thread]
+uint32_t ls_run_interrupted_by(const struct ls_run *run);
+
+// The workers are others now: who prints, and which transport connects them. [main thread]
+LS_STATUS ls_run_follow_workers(struct ls_run *run);
+
+// Whether buffers are to be where other processes reach them (core/base/segment.h).
+bool ls_run_shares_memory(const struct ls_run *run);
+
 // As ls_plugin_register, but may fail without a message (calls.c).
 LS_STATUS ls_register(struct ls_run *run, const struct ls_plugin *plugin);
 
 // Passes `status` on. An interruption that ended a call is over: the next call runs.
 LS_STATUS ls_run_end_interruption(struct ls_run *run, enum ls_status status);
+
+// Shares of a batch in training: one for each replica of all workers, also of those that train for
+// themselves; and which of them is that of this process's first replica.
+uint32_t ls_run_shares(const struct ls_run *run);
+uint32_t ls_run_first_share(const struct ls_run *run);
+// How a batch is divided in training, or else in an evaluation or prediction. Borrowed; holds until
+// workers are lost or join.
+struct ls_shares ls_run_division(const struct ls_run *run, bool trains);
 
 // What the collective calls of others ("NCCL 2.28.9"); empty: nothing. Asks the plugin.
 void ls_run_library(const struct ls_run *run, char text[static 64]);

@@ -5,8 +5,11 @@
 #include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/base/memory.h"
+#include "core/base/segment.h"
 #include "core/base/trace.h"
 #include "core/base/watchdog.h"
+
+#include "core/train/workers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,13 +25,27 @@ static void wake_all(void *context, enum ls_status status)
         session->hung = true;
     // An interrupted evaluation ends its own stream alone: the communicators are needed
     // afterwards. Who is aborted follows another, which has done this already.
-    if (session->driver && status != LS_INTERRUPTED && status != LS_ABORTED)
+    // A loss that is not finite is found by all workers in the same step, and needs no abort, which
+    // could reach another one before that.
+    const bool alone = ls_cluster_workers(session->cluster) == 1;
+    const bool found = session->driver && ls_driver_not_finite(session->driver);
+    if (session->driver && status != LS_INTERRUPTED && status != LS_ABORTED && (alone || !found))
         ls_driver_abort(session->driver);
+    // Who has lost a peer says nothing: the peer is to be named by all, and not this worker.
+    if (status != LS_INTERRUPTED && status != LS_ABORTED && status != LS_PEER_LOST && !found)
+        ls_workers_give_up(session->run);
     struct ls_stream *stream = session->stream;
     if (stream)
         ls_stream_abort(stream);
     for (uint32_t i = 0; session->input.own && !stream && i < session->count; i++)
         ls_stream_abort(session->input.own[i]);
+}
+
+void ls_session_abort(struct ls_session *session)
+{
+    atomic_store(&session->aborted, true);
+    if (session->driver)
+        ls_driver_abort(session->driver);
 }
 
 // After a replica has failed: a kernel takes that long at times, whatever the deadline is; and no
@@ -71,7 +88,11 @@ enum ls_status ls_session_run(struct ls_session *session, const char *doing,
 {
     struct work shared = {doing, function, context};
     session->run->doing = doing;
-    const enum ls_status status = ls_group_run(session->group, work, &shared);
+    enum ls_status status = ls_group_run(session->group, work, &shared);
+    if (status == LS_PEER_LOST || status == LS_ABORTED)
+        status = ls_workers_await_verdict(session->run, status);
+    if (status && atomic_load(&session->aborted))
+        status = LS_PEER_LOST;
     session->broken = session->broken || (status && status != LS_INTERRUPTED);
     return status;
 }
@@ -85,6 +106,11 @@ bool ls_session_in_host_memory(const struct ls_session *session)
 uint32_t ls_session_rank(const struct ls_session *session, uint32_t index)
 {
     return ls_cluster_first_rank(session->cluster) + index;
+}
+
+uint32_t ls_session_share(const struct ls_session *session, uint32_t index)
+{
+    return ls_run_first_share(session->run) + index;
 }
 
 // ---- What is needed ----
@@ -110,17 +136,24 @@ static void add_size(struct sizes *sizes, uint64_t size)
     sizes->list[sizes->count++] = size;
 }
 
-// Of the blocks of `rank` in the batches of an epoch of `examples`: they have two sizes, all but
+// What a batch is divided into, and which of that is a replica's.
+struct division {
+    struct ls_shares shares;
+    uint32_t first;
+};
+
+// Of the blocks of a replica in the batches of an epoch of `examples`: they have two sizes, all but
 // the last and the last.
-static void add_sizes(const struct ls_session *session, uint64_t examples, uint32_t rank,
-                      uint32_t microbatches, struct sizes *sizes)
+static void add_sizes(const struct ls_session *session, uint64_t examples,
+                      const struct division *division, uint32_t index, uint32_t microbatches,
+                      struct sizes *sizes)
 {
     const uint64_t batch = session->need.global_batch;
     const uint64_t batches[] = {examples < batch ? examples : batch, examples % batch};
     for (int i = 0; i < 2; i++) {
         uint64_t offset, share, size;
-        ls_share_blocks(batches[i], ls_cluster_world(session->cluster), microbatches, rank, &offset,
-                        &share);
+        ls_share(&division->shares, batches[i], microbatches, division->first + index, &offset,
+                 &share);
         for (uint32_t block = 0; block < microbatches && block < share; block++) {
             ls_microbatch(share, microbatches, block, &offset, &size);
             add_size(sizes, size);
@@ -135,14 +168,17 @@ static bool may_stand_in(const struct ls_session *session)
     return strategy->lost && session->need.microbatches == 1;
 }
 
-static void find_sizes(const struct ls_session *session, uint64_t examples, uint32_t index,
-                       uint32_t microbatches, struct sizes *sizes)
+static void find_sizes(const struct ls_session *session, uint64_t examples, bool trains,
+                       uint32_t index, uint32_t microbatches, struct sizes *sizes)
 {
+    const struct division division = {.shares = ls_run_division(session->run, trains),
+                                      .first = trains ? ls_run_first_share(session->run)
+                                                      : ls_cluster_first_rank(session->cluster)};
     if (examples == 0)
         return;
-    add_sizes(session, examples, ls_session_rank(session, index), microbatches, sizes);
+    add_sizes(session, examples, &division, index, microbatches, sizes);
     for (uint32_t i = 0; may_stand_in(session) && i < session->count; i++)
-        add_sizes(session, examples, ls_session_rank(session, i), microbatches, sizes);
+        add_sizes(session, examples, &division, i, microbatches, sizes);
 }
 
 struct preparing {
@@ -158,12 +194,12 @@ static enum ls_status prepare_replica(void *context, uint32_t index)
     const struct ls_session_need *need = &session->need;
     struct sizes training = {0}, evaluation = {0}, prediction = {0};
     bool changed = false;
-    find_sizes(session, need->training_examples, index, need->microbatches, &training);
+    find_sizes(session, need->training_examples, true, index, need->microbatches, &training);
     if (need->position)
-        find_sizes(session, need->training_examples - need->position, index, need->microbatches,
-                   &training);
-    find_sizes(session, need->evaluation_examples, index, 1, &evaluation);
-    find_sizes(session, need->prediction_examples, index, 1, &prediction);
+        find_sizes(session, need->training_examples - need->position, true, index,
+                   need->microbatches, &training);
+    find_sizes(session, need->evaluation_examples, false, index, 1, &evaluation);
+    find_sizes(session, need->prediction_examples, false, index, 1, &prediction);
     const struct ls_replica_need replica = {
         .sizes = {[LS_PURPOSE_TRAIN] = {training.list, training.count},
                   [LS_PURPOSE_EVALUATE] = {evaluation.list, evaluation.count},
@@ -241,7 +277,7 @@ static enum ls_status make_programs(struct ls_session *session)
     return status;
 }
 
-// The size of the first block, by which layouts are chosen.
+// The size of the largest block, by which layouts are chosen.
 static uint64_t layout_batch(const struct ls_session *session, const struct ls_session_need *need)
 {
     const uint64_t examples = need->training_examples     ? need->training_examples
@@ -249,9 +285,9 @@ static uint64_t layout_batch(const struct ls_session *session, const struct ls_s
                                                           : need->prediction_examples;
     const uint64_t batch = examples < need->global_batch ? examples : need->global_batch;
     const uint32_t microbatches = need->training_examples ? need->microbatches : 1;
-    uint64_t offset, share, size;
-    ls_share_blocks(batch, ls_cluster_world(session->cluster), microbatches, 0, &offset, &share);
-    ls_microbatch(share, microbatches, 0, &offset, &size);
+    const struct ls_shares shares = ls_run_division(session->run, need->training_examples);
+    uint64_t offset, size;
+    ls_microbatch(ls_largest_share(&shares, batch, microbatches), microbatches, 0, &offset, &size);
     return size;
 }
 
@@ -472,6 +508,10 @@ static enum ls_status open_driver(struct ls_session *session)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < session->count; i++)
         parts[i] = ls_driver_part_of(session->replicas[i]);
+    char agreement[128];
+    snprintf(agreement, sizeof(agreement), "%llu examples, batch %llu, %u parts",
+             (unsigned long long)session->need.training_examples,
+             (unsigned long long)session->need.global_batch, session->need.microbatches);
     const struct ls_driver_options options = {
         .strategy = driver_plugin(run->strategy.strategy),
         .collective = collective_plugin(run),
@@ -480,18 +520,37 @@ static enum ls_status open_driver(struct ls_session *session)
         .wire = run->wire,
         .deadline_ns = run->deadline_ns,
         .cluster = session->cluster,
+        .number = ++session->run->drivers_opened,
+        .exchange = &session->run->exchange,
         .parts = parts,
         .threads = run->threads,
+        .updates_last = run->most_workers,
         .optimizer = optimizer_of(session),
         .seed = run->seed,
         .steps_before = session->model->steps_done,
+        .channels = run->served.servers ? &run->channels : NULL,
+        .agreement = agreement,
         .store_device = store_device,
         .total_plugins = total_plugins,
         .context = session,
     };
     session->run->doing = "starting the strategy";
-    const enum ls_status status = ls_driver_open(&options, &session->driver);
+    struct ls_driver *driver = NULL;
+    enum ls_status status = ls_driver_open(&options, &driver);
     free(parts);
+    session->driver = driver;
+    if (status == LS_PEER_LOST) // the library of a collective may see that before the cluster does
+        status = ls_workers_await_verdict(session->run, status);
+    if (!status && run->share_group_count && ls_driver_asynchronous(driver)) {
+        ls_error("--share",
+                 "strategy '%s' with these options divides gradients by the examples of each "
+                 "replica, so unequal shares would give no mean over the batch; leave it out, or "
+                 "use --strategy=mirrored",
+                 run->strategy.strategy->plugin->name);
+        return LS_USAGE;
+    }
+    if (!status)
+        ls_workers_watch(session->run, session);
     if (!status && ls_driver_survives(session->driver))
         ls_group_set_first_error_only(session->group, false);
     return status;
@@ -521,6 +580,8 @@ static enum ls_status open_session(struct ls_session *session)
 {
     const bool trains = session->need.training_examples;
     session->count = ls_cluster_count(session->cluster);
+    if (ls_run_shares_memory(session->run))
+        (void)!ls_segment_open(); // without it the transport copies
     session->replicas = calloc(session->count, sizeof(struct ls_replica *));
     if (!session->replicas)
         return LS_OUT_OF_MEMORY;
@@ -542,7 +603,7 @@ static enum ls_status open_session(struct ls_session *session)
     if (!status && trains)
         status =
             ls_session_run(session, "making the parameters equal", initialize_parameters, session);
-    ls_give_memory_back(); // copies of parameters, which were made one after the other
+    ls_give_memory_back(); // first weights were copied one after the other
     return status;
 }
 
@@ -633,6 +694,7 @@ enum ls_status ls_session_close(struct ls_model *model)
     if (!session)
         return LS_OK;
     model->session = NULL;
+    ls_workers_unwatch(session->run, session);
     ls_model_give_up(model);
     ls_session_forget_data(session);
     const enum ls_status status = close_driver(session);
@@ -666,6 +728,9 @@ enum ls_status ls_session_synchronise(struct ls_session *session)
 
 uint64_t ls_session_explain(struct ls_session *session)
 {
+    // What ends the communicators must not reach a worker that has not seen the loss yet.
+    if (session->driver && ls_driver_not_finite(session->driver))
+        (void)!ls_cluster_barrier(session->cluster);
     const uint64_t failed = session->driver ? ls_driver_explain(session->driver) : 0;
     if (session->differ || session->hung)
         session->model->refused = session->differ ? LS_REFUSED_DIFFER : LS_REFUSED_HUNG;

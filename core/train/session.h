@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session: what trains and evaluates a model. It owns, in the order in which they are opened:
-// the replica threads, the driver (communicators, strategy, placement), the replicas with their
-// buffers and programs, and the input streams. It belongs to a model and is kept from one fit or
-// evaluation to the next, until ls_compile, ls_load_weights, ls_model_close or a failure. Private to train/. [main thread]
+// A session: what trains and evaluates a model. It owns, in the order in which they are opened: the
+// replica threads, the driver (communicators, strategy, placement), the replicas with their buffers
+// and programs, and the input streams. It belongs to a model and is kept from one fit or evaluation
+// to the next, until ls_compile, ls_load_weights, ls_model_close or a failure. Private to train/.
+// [main thread]
 //
 // A replica has two numbers: its local index among those of this worker, and its rank among all.
 // Memory is found by the index, work is shared by the rank, and what all ranks have is gathered in
@@ -63,6 +64,8 @@ struct ls_session {
     bool unsynchronized; // steps were made since the strategy was last told to synchronise
     bool broken; // a replica failed: only to be closed
     bool differ; // replicas had different parameters
+    atomic_bool aborted; // a worker is lost
+    struct ls_session *next_watched; // of the run (workers.h)
 };
 
 // The model's session, ready for `need`: kept, made to grow, or opened anew where there is none
@@ -71,6 +74,9 @@ LS_STATUS ls_session_ready(struct ls_model *model, const struct ls_session_need 
 // Closes the model's session; what it had learnt and not brought to the host is lost. LS_PEER_LOST
 // (logged): a thread of the strategy's hangs, and what it may use was not freed.
 LS_STATUS ls_session_close(struct ls_model *model);
+
+// A worker is lost: whatever the replicas do ends with LS_ABORTED, or did already. [any thread]
+void ls_session_abort(struct ls_session *session);
 
 // Runs `function` on all replicas' threads, and waits. `doing` ("training") is named where a
 // replica runs out of memory, or fails without a message.
@@ -85,9 +91,10 @@ LS_STATUS ls_session_set_data(struct ls_session *session, struct ls_data *data,
 void ls_session_note_order(struct ls_session *session, const struct ls_model_order *order);
 void ls_session_forget_data(struct ls_session *session);
 // A stream of `dataset` for `count` replicas from `first` on, in batches of the session, shares in
-// `microbatches` blocks. `order`: shuffle, epoch and first example; the rest is filled in. Fields come
-// in the types that the model and its loss read: class numbers become float32 targets for
-// mean_squared_error, as Keras casts them.
+// `microbatches` blocks. `order`: shuffle, epoch and first example, and in training how many shares
+// a batch has (0: as many as there are ranks); the rest is filled in. Fields come in the types that
+// the model and its loss read: class numbers become float32 targets for mean_squared_error, as
+// Keras casts them.
 LS_STATUS ls_session_open_stream(const struct ls_session *session, const struct ls_dataset *dataset,
                                  const struct ls_stream_options *order, uint32_t microbatches,
                                  uint32_t first, uint32_t count, struct ls_stream **out);
@@ -122,12 +129,15 @@ LS_STATUS ls_session_predict(struct ls_session *session, const struct ls_dataset
 // Where steps of a loop were made since: before weights are read.
 LS_STATUS ls_session_synchronise(struct ls_session *session);
 
-// A replica failed in a step, and all have left theirs: refuses the model where replicas differ or hang. Returns the number of
-// the step whose loss was not finite, which is said and changed nothing; 0: it was for something else.
+// A replica failed in a step, and all have left theirs: refuses the model where replicas differ or
+// hang. Returns the number of the step whose loss was not finite, which is said and changed
+// nothing; 0: it was for something else.
 uint64_t ls_session_explain(struct ls_session *session);
 
 // The rank of a replica of this worker.
 uint32_t ls_session_rank(const struct ls_session *session, uint32_t index);
+// The share of a replica in the batches of training.
+uint32_t ls_session_share(const struct ls_session *session, uint32_t index);
 // The index of the first replica that was not lost.
 uint32_t ls_session_first(const struct ls_session *session);
 bool ls_session_is_lost(const struct ls_session *session, uint32_t index);
@@ -137,7 +147,8 @@ void ls_session_say_lost(const struct ls_session *session, uint32_t index, const
 // Hashes of the parameters of all ranks; LS_FAILED (logged, names ranks and hashes) when they
 // differ. 0 for one that was lost.
 LS_STATUS ls_session_hashes(struct ls_session *session, uint64_t *out);
-// The same for who needs no hashes. Replicas that do not wait for each other have their last pushes
+// Compares the replicas of this worker alone, so that one worker may ask (for a checkpoint, or a
+// variable) while others do not. Replicas that do not wait for each other have their last pushes
 // applied before.
 LS_STATUS ls_session_compare(struct ls_session *session);
 
@@ -148,8 +159,8 @@ LS_STATUS ls_session_give_assigned(struct ls_session *session);
 // Whether the replicas compute in host memory, which stays readable when a device fails.
 bool ls_session_in_host_memory(const struct ls_session *session);
 
-// What comes to the host. The weights alone are enough for who reads them between fits; the state of
-// the optimizer comes, too, before replicas make another step and before the session is closed.
+// What comes to the host. The weights alone are enough for who reads them between fits; the state
+// of the optimizer comes, too, before replicas make another step and before the session is closed.
 enum ls_take { LS_TAKE_WEIGHTS, LS_TAKE_ALL };
 
 // LS_FAILED (logged) when a parameter of the first replica, or of the stores, is not finite.

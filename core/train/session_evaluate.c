@@ -2,6 +2,7 @@
 // Evaluation and prediction by all replicas; those that are left compute the shares of those that fail.
 #include "core/train/callbacks.h"
 #include "core/train/session.h"
+#include "core/train/workers.h"
 
 #include "core/base/clock.h"
 #include "core/base/trace.h"
@@ -96,6 +97,7 @@ static enum ls_status evaluate_shares(void *context, uint32_t index)
 {
     struct evaluation *evaluation = context;
     struct ls_session *session = evaluation->session;
+    const bool alone = ls_cluster_workers(session->cluster) == 1;
     enum ls_status status = LS_OK;
     if (ls_session_is_lost(session, index))
         return LS_OK;
@@ -111,7 +113,8 @@ static enum ls_status evaluate_shares(void *context, uint32_t index)
         ls_trace_end();
         if (!status)
             tell(evaluation, index, step, false);
-        if (!status && (session->run->interrupted || atomic_load(&evaluation->answer)))
+        // Workers cannot know in which batch another one was interrupted: they end at the last.
+        if (!status && ((alone && session->run->interrupted) || atomic_load(&evaluation->answer)))
             status = LS_INTERRUPTED;
     }
     if (evaluation->sums) {
@@ -190,7 +193,15 @@ enum ls_status ls_session_predict(struct ls_session *session, const struct ls_da
                                     .readers = calloc(session->count, sizeof(*evaluation.readers))};
     if (!evaluation.readers)
         return LS_OUT_OF_MEMORY;
-    const enum ls_status status = evaluate_all(&evaluation, dataset);
+    enum ls_status status = evaluate_all(&evaluation, dataset);
+    if (!status)
+        status = ls_workers_share(
+            session->run,
+            &(struct ls_worker_shares){.values = out,
+                                       .elements = evaluation.output_elements,
+                                       .count = count,
+                                       .batch = session->need.global_batch,
+                                       .division = ls_run_division(session->run, false)});
     free(evaluation.readers);
     return status;
 }
@@ -219,8 +230,10 @@ enum ls_status ls_session_evaluate(struct ls_session *session, const struct ls_d
     if (!status)
         status = ls_cluster_gather(session->cluster, evaluation.sums, sizeof(*all), all);
     double statistics[LS_STATISTICS] = {0};
-    if (!status && counts)
+    if (!status && counts) {
         ls_session_add_counts(session, counts);
+        status = ls_workers_add(session->run, counts, slots);
+    }
     for (uint32_t i = 0; !status && i < world; i++)
         for (uint32_t k = 0; k < LS_STATISTICS; k++)
             statistics[k] += all[i][k];

@@ -56,8 +56,10 @@ enum ls_status ls_session_open_stream(const struct ls_session *session,
 {
     struct ls_stream_options options = *order;
     options.global_batch = session->need.global_batch;
-    options.world = ls_cluster_world(session->cluster);
-    options.first_rank = ls_session_rank(session, first);
+    options.first_rank =
+        order->shares.world ? ls_session_share(session, first) : ls_session_rank(session, first);
+    if (!order->shares.world)
+        options.shares = ls_run_division(session->run, false);
     options.rank_count = count;
     options.blocks = microbatches;
     options.seed = session->run->seed;
@@ -114,6 +116,7 @@ enum ls_status ls_session_set_data(struct ls_session *session, struct ls_data *d
     const struct ls_stream_options options = {
         .shuffle = shuffle,
         .shuffle_buffer = shuffle_buffer,
+        .shares = ls_run_division(session->run, true),
         .epochs_before = order->epochs,
         .first_example = order->position,
         .augment = true,
@@ -158,10 +161,13 @@ enum ls_status ls_session_next(struct ls_session *session, uint32_t index,
 {
     struct ls_batch batch;
     struct ls_stream *stream = session->stream;
+    const uint32_t rank =
+        stream ? ls_session_rank(session, index) : ls_session_share(session, index);
+    if (atomic_load(&session->aborted))
+        return LS_ABORTED;
     if (!stream)
         stream = session->input.own[index];
-    const enum ls_status status =
-        ls_stream_next(stream, ls_session_rank(session, index), &batch, waited_ns);
+    const enum ls_status status = ls_stream_next(stream, rank, &batch, waited_ns);
     if (status)
         return status;
     *out = (struct ls_replica_batch){.count = batch.count,

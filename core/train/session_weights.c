@@ -166,19 +166,20 @@ static enum ls_status hash_replica(void *context, uint32_t index)
     return status;
 }
 
-// `hashes`: of all ranks; 0: lost.
-static enum ls_status compare(struct ls_session *session, const uint64_t *hashes)
+// `hashes`: of `count` ranks from `rank` on; 0: lost.
+static enum ls_status compare(struct ls_session *session, const uint64_t *hashes, uint32_t rank,
+                              uint32_t count)
 {
-    const uint32_t world = ls_cluster_world(session->cluster);
     uint32_t first = 0;
-    while (first + 1 < world && !hashes[first])
+    while (first + 1 < count && !hashes[first])
         first++;
-    for (uint32_t i = first + 1; i < world; i++)
+    for (uint32_t i = first + 1; i < count; i++)
         if (hashes[i] && hashes[i] != hashes[first]) {
             ls_error("train",
                      "replicas %u and %u have different parameters: hashes %016llx and %016llx; "
                      "the %s does not give all ranks the same bits",
-                     first, i, (unsigned long long)hashes[first], (unsigned long long)hashes[i],
+                     rank + first, rank + i, (unsigned long long)hashes[first],
+                     (unsigned long long)hashes[i],
                      session->run->strategy.collective ? "collective" : "strategy");
             session->broken = session->differ = true;
             return LS_FAILED;
@@ -195,14 +196,18 @@ enum ls_status ls_session_hashes(struct ls_session *session, uint64_t *out)
     if (!status)
         status = ls_cluster_gather(session->cluster, hashing.own, sizeof(*out), out);
     free(hashing.own);
-    return status ? status : compare(session, out);
+    return status ? status : compare(session, out, 0, ls_cluster_world(session->cluster));
 }
 
 enum ls_status ls_session_compare(struct ls_session *session)
 {
-    uint64_t *hashes = calloc(ls_cluster_world(session->cluster), sizeof(*hashes));
-    const enum ls_status status = hashes ? ls_session_hashes(session, hashes) : LS_OUT_OF_MEMORY;
-    free(hashes);
+    struct hashing hashing = {session, calloc(session->count, sizeof(*hashing.own))};
+    enum ls_status status = hashing.own ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status)
+        status = ls_session_run(session, "comparing the replicas", hash_replica, &hashing);
+    if (!status)
+        status = compare(session, hashing.own, ls_session_rank(session, 0), session->count);
+    free(hashing.own);
     return status;
 }
 

@@ -25,7 +25,7 @@ enum ls_status ls_fit_check_timeline(const struct ls_fit *fit)
 
 enum ls_status ls_fit_begin_timeline(struct ls_fit *fit)
 {
-    if (!fit->options->timeline)
+    if (!fit->options->timeline || !ls_run_is_chief(fit->run))
         return LS_OK;
     const struct ls_trace_options options = {.first_step = fit->options->timeline_first,
                                              .last_step = fit->options->timeline_last,

@@ -3,6 +3,7 @@
 #include "core/train/tuning.h"
 
 #include "core/base/log.h"
+#include "core/base/random.h"
 #include "core/plugin/collective.h"
 
 #include <math.h>
@@ -64,7 +65,7 @@ const char *ls_tuning_candidate(const struct ls_tuning *tuning, size_t index)
 }
 
 static enum ls_status create(const struct ls_opened_plugin *opened, uint32_t world,
-                             struct ls_tuning *tuning)
+                             const uint32_t *hosts, struct ls_tuning *tuning)
 {
     struct ls_candidate *candidates = calloc(tuning->count, sizeof(*candidates));
     size_t count = 0;
@@ -78,6 +79,8 @@ static enum ls_status create(const struct ls_opened_plugin *opened, uint32_t wor
     enum ls_status status =
         ls_tuner_create(opened->plugin, opened->host, candidates, count, &tuning->tuner);
     free(candidates);
+    if (!status)
+        ls_tuner_set_hosts(tuning->tuner, hosts);
     if (!status && tuning->table)
         status = fill_table(tuning, world);
     return status;
@@ -85,7 +88,7 @@ static enum ls_status create(const struct ls_opened_plugin *opened, uint32_t wor
 
 enum ls_status ls_tuning_open(struct ls_loader *loader, const struct ls_opened_plugin *opened,
                               const char *transport, const char *device, uint32_t world,
-                              struct ls_tuning *out)
+                              const uint32_t *hosts, struct ls_tuning *out)
 {
     struct ls_tuning tuning = {.table = opened->host->option(opened->host, "table")};
     const char *candidates = opened->host->option(opened->host, "candidates");
@@ -110,12 +113,36 @@ enum ls_status ls_tuning_open(struct ls_loader *loader, const struct ls_opened_p
     else
         status = ls_loader_candidates(loader, opened, &tuning.candidates, &tuning.count);
     if (!status)
-        status = create(opened, world, &tuning);
+        status = create(opened, world, hosts, &tuning);
     if (status)
         ls_tuning_close(&tuning);
     else
         *out = tuning;
     return status;
+}
+
+void ls_tuning_describe(const struct ls_tuning *tuning, char *out, size_t bytes)
+{
+    char part[160], rest[32] = "";
+    uint64_t key = 0;
+    size_t length = 0;
+    *out = '\0';
+    for (size_t i = 0; i < tuning->count; i++) {
+        const struct ls_plugin *plugin = tuning->candidates[i]->plugin;
+        if (tuning->table)
+            snprintf(part, sizeof(part), "%s%.96s for %llu bytes", i ? ", " : "",
+                     tuning->rows.entries[i].collective,
+                     (unsigned long long)tuning->rows.entries[i].bytes);
+        else
+            snprintf(part, sizeof(part), "%s%.96s %.24s", i ? ", " : "", plugin->name,
+                     plugin->version);
+        key = ls_random_key_text(key, part);
+        if (!*rest && length + strlen(part) + sizeof(rest) <= bytes)
+            length += (size_t)snprintf(out + length, bytes - length, "%s", part);
+        else
+            snprintf(rest, sizeof(rest), ", ... (%08x)", (unsigned)key);
+    }
+    snprintf(out + length, bytes - length, "%s", rest);
 }
 
 void ls_tuning_close(struct ls_tuning *tuning)

@@ -22,24 +22,29 @@ struct ls_tuning {
 };
 
 // `opened` is `auto` (ls_is_auto), in a run of `world` ranks over `transport`, whose buffers are in
-// the memory of `device`: LS_TUNING_HOST, or a device's name. Logged: candidates that cannot be
-// opened, a table that cannot be read or is of another run.
+// the memory of `device`: LS_TUNING_HOST, or a device's name. `hosts` has the number of each rank's
+// host and is borrowed as long as `out` lives; NULL: all are on one. Logged: candidates that cannot
+// be opened, a table that cannot be read or is of another run.
 #define LS_TUNING_HOST "host"
 LS_STATUS ls_tuning_open(struct ls_loader *loader, const struct ls_opened_plugin *opened,
                          const char *transport, const char *device, uint32_t world,
-                         struct ls_tuning *out);
+                         const uint32_t *hosts, struct ls_tuning *out);
+// What it chooses among, for workers that must all have the same: the candidates in their order
+// with their versions, or the rows of the table. What does not fit into `bytes` is replaced by a
+// number that differs when the rest does.
+void ls_tuning_describe(const struct ls_tuning *tuning, char *out, size_t bytes);
 void ls_tuning_close(struct ls_tuning *tuning); // takes a zeroed one
 
 // The name of candidates[index] in tables and reports; NULL for one that was named before.
 const char *ls_tuning_candidate(const struct ls_tuning *tuning, size_t index);
 
 // The name of the candidate that does `operation` (enum ls_collective_operation, root 0) over
-// `world` ranks of one process; NULL: none does, logged.
+// `world` ranks on their hosts; NULL: none does, logged.
 const char *ls_tuning_name(const struct ls_tuning *tuning, uint32_t operation, uint32_t world,
                            uint64_t count, uint32_t element_bytes);
 
-// What was chosen for each size, for a checkpoint, so that a training that goes on from it adds up in
-// the same order. `setting`: ranks, transport and whatever else a choice depends on. json_null()
+// What was chosen for each size, for a checkpoint, so that a training that goes on from it adds up
+// in the same order. `setting`: ranks, transport and whatever else a choice depends on. json_null()
 // where nothing was measured; NULL: no memory.
 json_t *ls_tuning_save(const struct ls_tuning *tuning, const char *setting);
 // Takes over the choices of a checkpoint, before the first plan, so that these sizes are not

@@ -2,15 +2,15 @@
 // What a person reads before and after a fit: what runs; with --verbose, what was planned and where the time went.
 #include "core/train/fit.h"
 
-// The program of the first block of a full batch, which is the largest.
+// The program of this replica's first block of a full batch; NULL: its share has no examples.
 static const struct ls_program *main_program(const struct ls_fit *fit, uint64_t *runs)
 {
     const struct ls_session *session = fit->session;
     const uint64_t examples = ls_data_count(fit->train);
+    const struct ls_shares shares = ls_run_division(fit->run, true);
     uint64_t offset, share, size;
-    ls_share_blocks(examples < fit->global_batch ? examples : fit->global_batch,
-                    ls_cluster_world(session->cluster), session->need.microbatches, 0, &offset,
-                    &share);
+    ls_share(&shares, examples < fit->global_batch ? examples : fit->global_batch,
+             session->need.microbatches, ls_session_share(session, 0), &offset, &share);
     ls_microbatch(share, session->need.microbatches, 0, &offset, &size);
     return ls_replica_training_program(session->replicas[0], size, runs);
 }
@@ -25,8 +25,9 @@ static void print_setting(const struct ls_fit *fit, FILE *out)
             fit->train->name, world, world == 1 ? "" : "s", run->threads,
             run->threads == 1 ? "" : "s", run->device->plugin->name, run->hardware);
     if (run->devices > 1)
-        fprintf(out, ", on %u of its %u devices", own < run->chosen_count ? own : run->chosen_count,
-                run->devices);
+        fprintf(out, ", %son %u of its %u devices",
+                ls_cluster_workers(run->cluster) > 1 ? "worker 0 " : "",
+                own < run->chosen_count ? own : run->chosen_count, run->devices);
     for (uint32_t i = 0; run->chosen_count < run->devices && i < run->chosen_count; i++)
         fprintf(out, "%s%u", i ? "," : " (", run->chosen[i]);
     if (run->chosen_count < run->devices)
@@ -40,7 +41,13 @@ static void print_setting(const struct ls_fit *fit, FILE *out)
     const struct ls_driver_totals totals = ls_driver_totals(fit->session->driver);
     if (totals.collective && !strategy->collective)
         fprintf(out, " (statistics: %s over %s)", totals.collective, totals.transport);
-    fprintf(out, ", %llu examples a step\n", (unsigned long long)fit->global_batch);
+    if (run->served.servers)
+        fprintf(out, ", worker %u of %u with %u server%s", run->served.number, run->served.workers,
+                run->served.servers, run->served.servers == 1 ? "" : "s");
+    fprintf(out, ", %llu examples a step", (unsigned long long)fit->global_batch);
+    for (uint32_t i = 0; i < run->share_group_count; i++)
+        fprintf(out, "%s%u", i ? "," : " in shares of ", run->share_groups[i].weight);
+    fputc('\n', out);
     fflush(out);
 }
 
@@ -90,23 +97,14 @@ static void print_input(const struct ls_fit *fit, uint64_t examples, FILE *out)
     fputc('\n', out);
 }
 
-static void print_plan(const struct ls_fit *fit, FILE *out)
+static void print_program(const struct ls_fit *fit, const struct ls_program *program, FILE *out)
 {
-    const struct ls_program *program = main_program(fit, NULL);
     const struct ls_parameter_plan *plan = program->plan;
     uint32_t conversions = 0, slow = 0;
     for (uint32_t i = 0; i < program->step_count; i++) {
         conversions += program->steps[i].converts_activation;
         slow += program->steps[i].slow;
     }
-    char library[64];
-    ls_run_library(fit->run, library);
-    if (library[0])
-        fprintf(out, "collective %s: %s\n", fit->run->strategy.collective->plugin->name, library);
-    ls_tuning_print(&fit->run->tuning, out);
-    if (plan->place_count)
-        print_buckets(fit, out);
-    print_check(fit, out);
     fprintf(
         out,
         "program for %lld examples: %u kernels, %u conversions of activations, %u slow kernels\n",
@@ -122,6 +120,21 @@ static void print_plan(const struct ls_fit *fit, FILE *out)
     fprintf(out,
             "\nmemory of activations and gradients: %.2f MB planned, %.2f MB without sharing\n",
             (double)program->arena_bytes * 1e-6, (double)program->unplanned_bytes * 1e-6);
+}
+
+static void print_plan(const struct ls_fit *fit, FILE *out)
+{
+    const struct ls_program *program = main_program(fit, NULL);
+    char library[64];
+    ls_run_library(fit->run, library);
+    if (library[0])
+        fprintf(out, "collective %s: %s\n", fit->run->strategy.collective->plugin->name, library);
+    ls_tuning_print(&fit->run->tuning, out);
+    if (ls_replica_plan(fit->session->replicas[0])->place_count)
+        print_buckets(fit, out);
+    print_check(fit, out);
+    if (program)
+        print_program(fit, program, out);
     fflush(out);
 }
 
@@ -145,7 +158,7 @@ static double print_kernels(const struct ls_fit *fit, double compute, double ste
     }
     if (how)
         fprintf(out, "steps are %s; times are those of handing kernels over\n", how);
-    for (uint32_t i = 0; i < program->step_count; i++) {
+    for (uint32_t i = 0; program && i < program->step_count; i++) {
         const struct ls_program_step *kernel = &program->steps[i];
         const double seconds = (double)kernel->nanoseconds * 1e-9 / (double)runs;
         kernels += seconds;

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// A fit whose workers change, from the loss of one to the next step.
+#define _GNU_SOURCE // memfd_create
+#include "core/train/elastic.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/train/workers.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SCOPE "elastic"
+
+bool ls_elastic_is_new(const struct ls_fit *fit)
+{
+    return !fit->run->met;
+}
+
+bool ls_elastic_may_go_on(const struct ls_fit *fit, enum ls_status status)
+{
+    struct ls_run *run = fit->run;
+    if (!run->most_workers || run->gave_up || fit->together)
+        return false;
+    return fit->reforms ||
+           (status == LS_PEER_LOST && ls_cluster_check(run->cluster, NULL) == LS_PEER_LOST);
+}
+
+// A replica that was in a step has nothing of it: its updates would have been the last of it.
+static enum ls_status bring_to_host(struct ls_fit *fit)
+{
+    struct ls_model *model = fit->model;
+    struct ls_session *session = model->session;
+    enum ls_status status = LS_OK;
+    if (session)
+        session->broken = session->broken || atomic_load(&session->aborted); // only to be read
+    if (session && (model->ahead || model->states_ahead))
+        status = ls_session_take(session, LS_TAKE_ALL);
+    const enum ls_status closed = ls_session_close(model);
+    fit->session = NULL;
+    return status ? status : closed;
+}
+
+enum ls_status ls_elastic_leave(struct ls_fit *fit)
+{
+    struct ls_cluster_change change;
+    const uint64_t start = ls_clock_ns();
+    enum ls_status status = bring_to_host(fit);
+    if (!status)
+        status = ls_workers_reform(fit->run, &change);
+    if (status)
+        return status;
+    fit->reforms = false;
+    ls_info(SCOPE, "%u worker%s (%u lost, %u new), %u replicas, after %.2f s",
+            ls_cluster_workers(fit->run->cluster),
+            ls_cluster_workers(fit->run->cluster) == 1 ? "" : "s", change.lost, change.joined,
+            ls_cluster_world(fit->run->cluster), (double)(ls_clock_ns() - start) * 1e-9);
+    return LS_OK;
+}
+
+// How far each worker is. A new one has nothing.
+struct progress {
+    uint64_t steps;
+    uint32_t has, epoch_ended;
+};
+
+static bool is_further(const struct progress *one, const struct progress *other)
+{
+    if (!one->has || !other->has)
+        return one->has;
+    return one->steps != other->steps ? one->steps > other->steps
+                                      : one->epoch_ended > other->epoch_ended;
+}
+
+static enum ls_status find_furthest(struct ls_fit *fit, uint32_t *out)
+{
+    const uint32_t workers = ls_cluster_workers(fit->run->cluster);
+    const struct progress mine = {
+        .steps = fit->steps, .has = !fit->joined, .epoch_ended = fit->epoch_ended};
+    struct progress *all = calloc(workers, sizeof(*all));
+    if (!all)
+        return LS_OUT_OF_MEMORY;
+    const enum ls_status status =
+        ls_cluster_gather_workers(fit->run->cluster, &mine, sizeof(mine), all);
+    *out = 0;
+    for (uint32_t i = 1; !status && i < workers; i++)
+        if (is_further(&all[i], &all[*out]))
+            *out = i;
+    free(all);
+    return status;
+}
+
+static enum ls_status no_file(const char *what)
+{
+    ls_error(SCOPE, "%s: %s", what, strerror(errno));
+    return LS_FAILED;
+}
+
+// The state of this fit as a checkpoint in the file.
+static enum ls_status write_state(struct ls_fit *fit, int fd, uint64_t *bytes)
+{
+    struct ls_checkpoint_image image = {0};
+    struct stat about;
+    enum ls_status status = ls_checkpoints_take(fit, fit->epoch_ended, &image);
+    if (!status)
+        status = ls_checkpoint_write_to(&image, fd, "the state of the training", false);
+    ls_checkpoint_finish(&image);
+    if (!status && fstat(fd, &about))
+        return no_file("the state of the training in memory");
+    *bytes = status ? 0 : (uint64_t)about.st_size;
+    return status;
+}
+
+// The file becomes that of worker `from` on all.
+static enum ls_status share_state(struct ls_fit *fit, uint32_t from, int fd)
+{
+    struct ls_cluster *cluster = fit->run->cluster;
+    const bool own = ls_cluster_worker(cluster) == from;
+    uint64_t bytes = 0;
+    enum ls_status status = own ? write_state(fit, fd, &bytes) : LS_OK;
+    if (!status)
+        status = ls_cluster_broadcast(cluster, &bytes, sizeof(bytes), from);
+    if (!status && !own && ftruncate(fd, (off_t)bytes))
+        status = no_file("memory for the state of the training");
+    if (status)
+        return status;
+    void *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (data == MAP_FAILED)
+        return no_file("the state of the training in memory");
+    status = ls_cluster_broadcast(cluster, data, bytes, from);
+    munmap(data, bytes);
+    return status;
+}
+
+// As from a checkpoint on a disk.
+static enum ls_status take_state(struct ls_fit *fit, int fd)
+{
+    char path[64];
+    struct ls_safetensors *file = NULL;
+    json_t *state = NULL;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    const enum ls_status status = ls_checkpoint_open(path, &file, &state);
+    if (status)
+        return status == LS_UNSUPPORTED ? LS_FAILED : status;
+    const enum ls_status taken =
+        ls_checkpoints_go_on_from(fit, "the state of another worker", file, state);
+    json_decref(state);
+    return taken;
+}
+
+enum ls_status ls_elastic_go_on(struct ls_fit *fit)
+{
+    struct ls_run *run = fit->run;
+    uint32_t from = 0;
+    enum ls_status status = fit->joined ? LS_OK : ls_workers_meet(run);
+    // The global batch stays that of the first workers: without --batch, a new worker would compute
+    // another one from the number of replicas that there are now.
+    if (!status)
+        status =
+            ls_cluster_broadcast(run->cluster, &fit->global_batch, sizeof(fit->global_batch), 0);
+    if (!status)
+        status = ls_fit_agree(fit);
+    if (status == LS_USAGE && !fit->joined) // the new worker leaves, and the others go on
+        status = ls_workers_await_verdict(run, status);
+    if (!status)
+        status = ls_checkpoints_follow_chief(fit);
+    if (!status)
+        status = find_furthest(fit, &from);
+    const int fd = status ? -1 : memfd_create("lockstep-training", MFD_CLOEXEC);
+    if (!status && fd < 0)
+        status = no_file("memory for the state of the training");
+    if (!status)
+        status = share_state(fit, from, fd);
+    if (!status)
+        status = take_state(fit, fd);
+    if (fd >= 0)
+        close(fd);
+    if (!status)
+        ls_info(SCOPE, "going on after step %" PRIu64, fit->steps);
+    run->met = true;
+    fit->joined = fit->joined && status;
+    return status;
+}

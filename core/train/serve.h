@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a server process of a job does. Private to train/.
+#ifndef LS_TRAIN_SERVE_H
+#define LS_TRAIN_SERVE_H
+
+#include "core/train/run.h"
+
+// As ls_run_serve, but may fail without a message (calls.c).
+LS_STATUS ls_serve(struct ls_run *run);
+
+#endif

@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several workers: how a run joins them, what they agree on, and what happens when one is lost.
+#include "core/train/workers.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/base/random.h"
+#include "core/cluster/secure.h"
+#include "core/data/stream.h"
+#include "core/plugin/device.h"
+#include "core/train/data.h"
+#include "core/train/model.h"
+#include "core/train/session.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SCOPE "cluster"
+#define VERDICT_NS UINT64_C(1000000000) // for the news to arrive
+
+// ---- Joining ----
+
+// Workers with servers of their own do not join: each trains with what the servers have, and may come
+// and go.
+static enum ls_status train_with_servers(struct ls_run *run, const struct ls_run_options *options)
+{
+    run->served = run->place;
+    run->place =
+        (struct ls_worker_place){.resolver = run->served.resolver, .workers = 1, .listen_fd = -1};
+    if (run->served.role == LS_ROLE_EVALUATOR) {
+        ls_error(SCOPE, "this process is the evaluator of a job with servers, which Lockstep does "
+                        "not have: worker 0 validates after each epoch; leave the evaluator out");
+        return LS_USAGE;
+    }
+    if (options->elastic) {
+        ls_error("--elastic",
+                 "'%s': workers with server processes come and go as they are; leave it out",
+                 options->elastic);
+        return LS_USAGE;
+    }
+    if (options->share) {
+        ls_error("--share",
+                 "'%s': workers with server processes train each for itself, and a slow one makes "
+                 "fewer steps as it is; leave it out",
+                 options->share);
+        return LS_USAGE;
+    }
+    const enum ls_status status =
+        ls_secret_find(getenv("LOCKSTEP_SECRET"), getenv("LOCKSTEP_SECRET_FILE"), &run->secret);
+    run->channels = (struct ls_channels_options){
+        .place = &run->served, .secret = run->secret, .insecure = options->insecure};
+    return status;
+}
+
+enum ls_status ls_workers_resolve(struct ls_run *run, const struct ls_run_options *options)
+{
+    const struct ls_environment environment = ls_environment_of_process();
+    const enum ls_status status = ls_worker_place_resolve(
+        options->cluster ? options->cluster : "auto", &environment, &run->place);
+    if (!status && *run->place.ignored)
+        ls_warn(SCOPE, "%s: incomplete, and not used", run->place.ignored);
+    return status || !run->place.servers ? status : train_with_servers(run, options);
+}
+
+// A worker is lost: replicas that wait for it, or for those that do, must not.
+// [the thread that finds out]
+static void on_lost(void *context, const char *text)
+{
+    struct ls_run *run = context;
+    (void)text;
+    pthread_mutex_lock(&run->watch_lock);
+    run->peer_lost = true;
+    for (struct ls_session *each = run->watched_sessions; each; each = each->next_watched)
+        ls_session_abort(each);
+    if (run->lost)
+        run->lost(run->lost_context);
+    pthread_mutex_unlock(&run->watch_lock);
+}
+
+static const char *or_default(const char *text)
+{
+    return text ? text : "(default)";
+}
+
+// Every worker's name of its machine, for the report.
+static enum ls_status exchange_hosts(struct ls_run *run)
+{
+    char name[LS_WORKER_HOST_BYTES] = "";
+    free(run->worker_hosts);
+    run->worker_hosts = calloc(ls_cluster_workers(run->cluster), sizeof(name));
+    if (!run->worker_hosts)
+        return LS_OUT_OF_MEMORY;
+    if (gethostname(name, sizeof(name) - 1))
+        snprintf(name, sizeof(name), "unknown");
+    return ls_cluster_gather_workers(run->cluster, name, sizeof(name), run->worker_hosts);
+}
+
+static atomic_bool joined; // whether a run of this process has
+
+void ls_workers_leave(struct ls_run *run)
+{
+    ls_cluster_close(run->cluster);
+    run->cluster = NULL;
+    if (run->joined)
+        atomic_store(&joined, false);
+    run->joined = false;
+}
+
+enum ls_status ls_workers_join(struct ls_run *run, const struct ls_run_options *options,
+                               uint32_t replicas)
+{
+    char seed[24], hardware[128], *secret = NULL;
+    // Replicas update their parameters each by itself: another instruction set rounds otherwise.
+    const char *arithmetic = strrchr(run->hardware, '(');
+    snprintf(seed, sizeof(seed), "%" PRIu64, options->seed);
+    snprintf(hardware, sizeof(hardware), "%s", arithmetic ? arithmetic : run->hardware);
+    const struct ls_agreement agreement[] = {
+        {"the version of Lockstep", LS_VERSION},
+        {"--strategy", or_default(options->strategy)},
+        {"--device", run->device->plugin->name},
+        {"the instruction set (ONEDNN_MAX_CPU_ISA lowers it)", hardware},
+        {"--seed", seed},
+        {"--wire", or_default(options->wire)},
+        {"--precision", or_default(options->precision)},
+        {"--share", options->share ? options->share : "(none)"},
+        {"--elastic", options->elastic ? options->elastic : "(none)"},
+    };
+    struct ls_cluster_options join = {
+        .place = &run->place,
+        .count = replicas,
+        .join_deadline_ns = (uint64_t)(options->join_seconds * 1e9),
+        .deadline_ns = run->deadline_ns,
+        .silence_ns = run->silence_ns,
+        .insecure = options->insecure,
+        .agreement = agreement,
+        .agreements = sizeof(agreement) / sizeof(agreement[0]),
+        .least_workers = run->least_workers,
+        .most_workers = run->most_workers,
+        .lost = on_lost,
+        .context = run,
+    };
+    // A launcher gives a process one place, for one run at a time.
+    enum ls_status status = LS_OK;
+    if (run->place.workers > 1 && atomic_exchange(&joined, true)) {
+        ls_error(SCOPE,
+                 "another run of this process has joined the workers; close it first, or open "
+                 "this one with cluster \"none\"");
+        return LS_USAGE;
+    }
+    run->joined = run->place.workers > 1;
+    if (run->joined)
+        status = ls_secret_find(getenv("LOCKSTEP_SECRET"), getenv("LOCKSTEP_SECRET_FILE"), &secret);
+    join.secret = secret;
+    if (!status)
+        status = ls_cluster_join(&join, &run->cluster);
+    ls_secret_free(secret);
+    if (status)
+        return status;
+    run->met = ls_cluster_generation(run->cluster) == 0;
+    status = exchange_hosts(run);
+    if (status)
+        return status;
+    run->exchange = (struct ls_cluster_endpoints){.cluster = run->cluster,
+                                                  .world = ls_cluster_world(run->cluster)};
+    if (ls_cluster_workers(run->cluster) > 1 && ls_cluster_worker(run->cluster) == 0 &&
+        run->progress)
+        ls_info(SCOPE, "%s", ls_cluster_about(run->cluster));
+    return LS_OK;
+}
+
+enum ls_status ls_workers_reform(struct ls_run *run, struct ls_cluster_change *change)
+{
+    enum ls_status status = ls_cluster_reform(run->cluster, 0, change);
+    pthread_mutex_lock(&run->watch_lock);
+    run->peer_lost = ls_cluster_check(run->cluster, NULL) != LS_OK;
+    pthread_mutex_unlock(&run->watch_lock);
+    run->exchange.world = ls_cluster_world(run->cluster);
+    run->drivers_opened = 0;
+    return status;
+}
+
+enum ls_status ls_workers_meet(struct ls_run *run)
+{
+    const enum ls_status status = exchange_hosts(run);
+    return status ? status : ls_run_follow_workers(run);
+}
+
+// ---- Agreeing ----
+
+static enum ls_status compare_item(struct ls_run *run, const struct ls_worker_item *item)
+{
+    const uint32_t workers = ls_cluster_workers(run->cluster);
+    const size_t bytes = sizeof(item->value);
+    char *all = malloc(workers * bytes);
+    if (!all)
+        return LS_OUT_OF_MEMORY;
+    enum ls_status status = ls_cluster_gather_workers(run->cluster, item->value, bytes, all);
+    for (uint32_t i = 1; !status && i < workers; i++)
+        if (strncmp(all, all + i * bytes, bytes) != 0) {
+            ls_error(SCOPE, "worker %u has %s %.239s, but worker 0 has %.239s", i, item->name,
+                     all + i * bytes, all);
+            status = LS_USAGE;
+        }
+    free(all);
+    return status;
+}
+
+enum ls_status ls_workers_agree(struct ls_run *run, const struct ls_worker_item *items,
+                                uint32_t count)
+{
+    const uint32_t workers = ls_cluster_workers(run->cluster);
+    if (workers == 1)
+        return LS_OK;
+    uint64_t mine = 0, *all = malloc(workers * sizeof(*all));
+    if (!all)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < count; i++)
+        mine = ls_random_key_text(mine, items[i].value);
+    enum ls_status status = ls_cluster_gather_workers(run->cluster, &mine, sizeof(mine), all);
+    bool same = true;
+    for (uint32_t i = 1; !status && i < workers; i++)
+        same = same && all[i] == all[0];
+    free(all);
+    for (uint32_t i = 0; !status && !same && i < count; i++)
+        status = compare_item(run, &items[i]);
+    return status;
+}
+
+enum ls_status ls_workers_agree_on_tuning(struct ls_run *run, const struct ls_tuning *tuning)
+{
+    struct ls_worker_item item = {.name = tuning->table ? "the table of auto"
+                                                        : "the candidates of auto"};
+    ls_tuning_describe(tuning, item.value, sizeof(item.value));
+    return ls_workers_agree(run, &item, 1);
+}
+
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+// Files may be in another folder on each host.
+void ls_workers_describe(struct ls_model *model, const struct ls_data *data, uint64_t global_batch,
+                         struct ls_worker_item *items)
+{
+    static const char *const splits[] = {"train", "validation", "test"};
+    char *json = json_dumps(model->json, JSON_COMPACT | JSON_SORT_KEYS);
+    items[0].name = "--model";
+    snprintf(items[0].value, sizeof(items[0].value), "%.120s (%llu parameters, %08x)",
+             last_part(model->source), (unsigned long long)ls_model_parameters(model),
+             json ? (unsigned)ls_random_key_text(1, json) : 0);
+    free(json);
+    items[1].name = "--dataset";
+    snprintf(items[1].value, sizeof(items[1].value), "%.120s (%llu examples of split %s)",
+             data->name, (unsigned long long)ls_data_count(data),
+             (unsigned)data->split < 3 ? splits[data->split] : "?");
+    items[2].name = "--batch";
+    snprintf(items[2].value, sizeof(items[2].value), "%llu", (unsigned long long)global_batch);
+}
+
+enum ls_status ls_workers_combine(struct ls_run *run, struct ls_worker_word *word)
+{
+    const uint32_t workers = ls_cluster_workers(run->cluster);
+    struct ls_worker_word *all = calloc(workers, sizeof(*all));
+    if (!all)
+        return LS_OUT_OF_MEMORY;
+    const enum ls_status status = ls_cluster_gather_workers(run->cluster, word, sizeof(*word), all);
+    for (uint32_t i = 0; !status && i < workers; i++) {
+        if (all[i].most_steps < word->most_steps)
+            word->most_steps = all[i].most_steps;
+        word->stops |= all[i].stops;
+        word->interrupted |= all[i].interrupted;
+        word->reforms |= all[i].reforms;
+        if (all[i].signal > word->signal)
+            word->signal = all[i].signal;
+    }
+    free(all);
+    return status;
+}
+
+enum ls_status ls_workers_add(struct ls_run *run, double *values, uint64_t count)
+{
+    const uint32_t workers = ls_cluster_workers(run->cluster);
+    if (workers == 1 || count == 0)
+        return LS_OK;
+    double *all = malloc(workers * count * sizeof(*all));
+    if (!all)
+        return LS_OUT_OF_MEMORY;
+    const enum ls_status status =
+        ls_cluster_gather_workers(run->cluster, values, count * sizeof(*values), all);
+    for (uint64_t i = 0; !status && i < count; i++) {
+        values[i] = 0;
+        for (uint32_t k = 0; k < workers; k++)
+            values[i] += all[k * count + i];
+    }
+    free(all);
+    return status;
+}
+
+// What a worker's replicas compute in each batch, one batch's after the other's, is one block.
+struct blocks {
+    const struct ls_worker_shares *shares;
+    uint32_t first, ranks; // of the worker
+    float *block;
+    uint64_t used; // elements
+    enum { COUNT, TAKE, GIVE } what; // GIVE: from the block to the values
+};
+
+static void walk(struct blocks *blocks)
+{
+    const struct ls_worker_shares *shares = blocks->shares;
+    blocks->used = 0;
+    for (uint64_t at = 0; at < shares->count; at += shares->batch) {
+        const uint64_t left = shares->count - at,
+                       batch = left < shares->batch ? left : shares->batch;
+        uint64_t offset = 0, own = 0;
+        for (uint32_t i = 0; i < blocks->ranks; i++) {
+            uint64_t its, share;
+            ls_share(&shares->division, batch, 1, blocks->first + i, &its, &share);
+            offset = i ? offset : its;
+            own += share;
+        }
+        float *values = shares->values + (at + offset) * shares->elements;
+        float *block = blocks->block + blocks->used;
+        const size_t bytes = own * shares->elements * sizeof(float);
+        if (blocks->what == TAKE)
+            memcpy(block, values, bytes);
+        else if (blocks->what == GIVE)
+            memcpy(values, block, bytes);
+        blocks->used += own * shares->elements;
+    }
+}
+
+enum ls_status ls_workers_share(struct ls_run *run, const struct ls_worker_shares *shares)
+{
+    const uint32_t workers = ls_cluster_workers(run->cluster);
+    const uint32_t *owners = ls_cluster_rank_workers(run->cluster);
+    if (workers == 1)
+        return LS_OK;
+    float *block = malloc(shares->count * shares->elements * sizeof(*block) + 1);
+    if (!block)
+        return LS_OUT_OF_MEMORY;
+    enum ls_status status = LS_OK;
+    for (uint32_t worker = 0, rank = 0; !status && worker < workers; worker++) {
+        struct blocks blocks = {.shares = shares, .first = rank, .block = block};
+        for (; rank < shares->division.world && owners[rank] == worker; rank++)
+            blocks.ranks++;
+        const bool own = worker == ls_cluster_worker(run->cluster);
+        blocks.what = own ? TAKE : COUNT;
+        walk(&blocks);
+        status = ls_cluster_broadcast(run->cluster, block, blocks.used * sizeof(*block), worker);
+        blocks.what = GIVE;
+        if (!status && !own)
+            walk(&blocks);
+    }
+    free(block);
+    return status;
+}
+
+// ---- Losing one ----
+
+void ls_workers_watch(struct ls_run *run, struct ls_session *session)
+{
+    pthread_mutex_lock(&run->watch_lock);
+    session->next_watched = run->watched_sessions;
+    run->watched_sessions = session;
+    if (run->peer_lost)
+        ls_session_abort(session);
+    pthread_mutex_unlock(&run->watch_lock);
+}
+
+void ls_workers_unwatch(struct ls_run *run, struct ls_session *session)
+{
+    pthread_mutex_lock(&run->watch_lock);
+    struct ls_session **link = &run->watched_sessions;
+    while (*link && *link != session)
+        link = &(*link)->next_watched;
+    if (*link)
+        *link = session->next_watched;
+    pthread_mutex_unlock(&run->watch_lock);
+}
+
+void ls_workers_watch_loss(struct ls_run *run, void (*lost)(void *context), void *context)
+{
+    pthread_mutex_lock(&run->watch_lock);
+    run->lost = lost;
+    run->lost_context = context;
+    if (lost && run->peer_lost)
+        lost(context);
+    pthread_mutex_unlock(&run->watch_lock);
+}
+
+enum ls_status ls_workers_await_verdict(struct ls_run *run, enum ls_status status)
+{
+    const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+    const uint64_t silence = run->silence_ns ? run->silence_ns : LS_SILENCE_NS;
+    const uint64_t end = ls_clock_ns() + silence + VERDICT_NS;
+    if (ls_cluster_workers(run->cluster) == 1)
+        return status;
+    while (!ls_cluster_check(run->cluster, NULL) && ls_clock_ns() < end)
+        nanosleep(&pause, NULL);
+    if (status == LS_ABORTED && !ls_cluster_check(run->cluster, NULL))
+        ls_error(SCOPE, "another worker has left the step, and has not said why");
+    return LS_PEER_LOST;
+}
+
+void ls_workers_give_up(struct ls_run *run)
+{
+    if (ls_cluster_workers(run->cluster) > 1 && !atomic_exchange(&run->gave_up, true))
+        ls_cluster_give_up(run->cluster, "it failed, with the reason that it has logged");
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run and its fits do because there may be several workers: they join, agree on what they
+// are about to do, end together, and stop at once when one of them is lost. With one worker each
+// call returns at once. Private to train/.
+#ifndef LS_TRAIN_WORKERS_H
+#define LS_TRAIN_WORKERS_H
+
+#include "core/train/run.h"
+
+struct ls_data;
+struct ls_session;
+
+// Who this process is among the workers: fills run->place. [main thread]
+LS_STATUS ls_workers_resolve(struct ls_run *run, const struct ls_run_options *options);
+
+// Brings the workers together, each with `replicas` of its own: sets run->cluster. They must agree
+// on what `options` say of the run. [main thread]
+LS_STATUS ls_workers_join(struct ls_run *run, const struct ls_run_options *options,
+                          uint32_t replicas);
+
+// When the run is closed. Takes one that has not joined. [main thread]
+void ls_workers_leave(struct ls_run *run);
+
+// What all workers must have alike.
+struct ls_worker_item {
+    const char *name; // as the user knows it: "--batch"
+    char value[240];
+};
+
+// LS_USAGE, logged with both values on all workers, where an item differs. All workers call this
+// with as many items. [main thread]
+LS_STATUS ls_workers_agree(struct ls_run *run, const struct ls_worker_item *items, uint32_t count);
+
+// That `auto` chooses among the same collectives, or by the same table, on all workers. [main
+// thread]
+LS_STATUS ls_workers_agree_on_tuning(struct ls_run *run, const struct ls_tuning *tuning);
+
+// Forms the next generation of an elastic training; where that fails, the training ends. [main
+// thread]
+LS_STATUS ls_workers_reform(struct ls_run *run, struct ls_cluster_change *change);
+// The first call of the survivors in it: what a new worker has done in ls_workers_join. [main
+// thread]
+LS_STATUS ls_workers_meet(struct ls_run *run);
+
+#define LS_WORKER_DATA_ITEMS 3
+
+// The first LS_WORKER_DATA_ITEMS of `items`: the model, the data and the batch.
+void ls_workers_describe(struct ls_model *model, const struct ls_data *data, uint64_t global_batch,
+                         struct ls_worker_item *items);
+
+// What the workers tell each other between segments, so that all go the same way. A worker that has
+// failed says nothing any more: it gives up.
+struct ls_worker_word {
+    uint64_t most_steps; // the least of what all say
+    uint32_t stops; // as ls_stop_training; 1 where any says so
+    uint32_t interrupted; // likewise
+    uint32_t signal; // that has interrupted; the largest number
+    uint32_t reforms; // new workers wait; 1 where any says so
+};
+
+// `word` becomes what all workers have said together. [main thread]
+LS_STATUS ls_workers_combine(struct ls_run *run, struct ls_worker_word *word);
+
+// Adds up `count` values over the workers, in their order. [main thread]
+LS_STATUS ls_workers_add(struct ls_run *run, double *values, uint64_t count);
+
+// What all replicas have computed for examples in their order, each worker the shares of its own.
+struct ls_worker_shares {
+    float *values; // of all examples
+    uint64_t elements, count; // of an example; examples
+    uint64_t batch; // examples of a batch, which the ranks share
+    struct ls_shares division;
+};
+
+// `values` becomes complete on all workers. [main thread]
+LS_STATUS ls_workers_share(struct ls_run *run, const struct ls_worker_shares *shares);
+
+// Sessions whose replicas are stopped when a worker is lost. [main thread]
+void ls_workers_watch(struct ls_run *run, struct ls_session *session);
+void ls_workers_unwatch(struct ls_run *run, struct ls_session *session);
+// `lost` is called when a worker is lost, or at once where one is already; it must not wait. For
+// who has communicators and no session. NULL: nobody is called any more. [main thread]
+void ls_workers_watch_loss(struct ls_run *run, void (*lost)(void *context), void *context);
+
+// A replica has waited for a peer in vain, or was woken by one: waits until it is known which
+// worker is lost, which is logged then; not for ever. Alone it passes `status` on, else
+// LS_PEER_LOST. [main thread]
+LS_STATUS ls_workers_await_verdict(struct ls_run *run, enum ls_status status);
+
+// The others need not wait for this worker: it has failed, with the reason that was logged. [any
+// thread]
+void ls_workers_give_up(struct ls_run *run);
+
+#endif
