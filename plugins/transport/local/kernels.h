@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions as plain loops, compiled once per instruction set; the transport takes the best that the
-// processor has. Ranges of different arguments never overlap.
+// Reductions as plain loops, compiled once per instruction set; the transports take the best that
+// the processor has. Ranges of different arguments never overlap.
 #ifndef LS_LOCAL_KERNELS_H
 #define LS_LOCAL_KERNELS_H
 
@@ -24,5 +24,19 @@ struct local_kernels {
 extern const struct local_kernels local_kernels_plain;
 extern const struct local_kernels local_kernels_avx2; // x86-64 only
 extern const struct local_kernels local_kernels_avx512; // x86-64 only
+
+// For this processor.
+static inline const struct local_kernels *local_kernels_best(void)
+{
+#if defined(LOCAL_X86_VARIANTS)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+        return &local_kernels_avx512;
+    if (__builtin_cpu_supports("avx2"))
+        return &local_kernels_avx2;
+#endif
+    return &local_kernels_plain;
+}
 
 #endif

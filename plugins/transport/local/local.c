@@ -71,19 +71,6 @@ static void shared_destroy(struct local_shared *shared)
     host->release(host, shared);
 }
 
-static const struct local_kernels *best_kernels(void)
-{
-#if defined(LOCAL_X86_VARIANTS)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-        return &local_kernels_avx512;
-    if (__builtin_cpu_supports("avx2"))
-        return &local_kernels_avx2;
-#endif
-    return &local_kernels_plain;
-}
-
 static struct local_shared *shared_create(const struct ls_host *host,
                                           const struct ls_transport_config *config)
 {
@@ -94,7 +81,7 @@ static struct local_shared *shared_create(const struct ls_host *host,
         return NULL;
     shared->host = host;
     shared->world = world;
-    shared->kernels = best_kernels();
+    shared->kernels = local_kernels_best();
     shared->window = places ? LOCAL_DEVICE_WINDOW : LOCAL_WINDOW;
     shared->spins = local_choose_spins(world);
     shared->patience_ns = LOCAL_PATIENCE_NS;

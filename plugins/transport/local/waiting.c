@@ -154,7 +154,7 @@ int32_t local_wait_any(struct ls_transport *transport, struct ls_transfer *const
 {
     struct local_shared *shared = transport->shared;
     bool ready = any_ready(transport, transfers, count);
-    for (uint32_t i = 0; !ready && i < shared->spins; i++) {
+    for (uint32_t i = 0; !ready && timeout_ns && i < shared->spins; i++) {
         relax();
         ready = any_ready(transport, transfers, count);
     }
