@@ -84,7 +84,14 @@ int32_t nccl_synchronize(struct ls_collective *collective, unsigned error, const
     return status;
 }
 
-// All ranks of the process, until none is in progress. 0; else the first error; ncclInProgress: the deadline has passed.
+// Nobody waits any more: a rank has failed, or a process is lost.
+static bool is_given_up(const struct nccl_family *family)
+{
+    return atomic_load(&family->aborted) || (family->check && family->check(family->context));
+}
+
+// All ranks of the process, until none is in progress. 0; else the first error; ncclInProgress: the deadline has passed, or
+// the wait was given up.
 static unsigned synchronize_all(struct nccl_family *family, uint32_t *culprit)
 {
     const struct ls_host *host = family->host;
@@ -102,7 +109,7 @@ static unsigned synchronize_all(struct nccl_family *family, uint32_t *culprit)
             busy = busy || state == ncclInProgress;
         }
         const uint64_t waited = host->clock_ns(host) - start;
-        if (!busy || waited > family->deadline_ns)
+        if (!busy || waited > family->deadline_ns || is_given_up(family))
             return busy ? ncclInProgress : ncclSuccess;
         pause_after(waited);
     }
@@ -224,8 +231,10 @@ static int32_t meet(const struct ls_host *host, const struct ls_collective_confi
     struct nccl_peer *all = calloc(config->world, sizeof(*all));
     const int version = family->calls ? family->calls->version : 0;
     int32_t met = own && all ? LS_OK : ls_host_fail(host, LS_OUT_OF_MEMORY, "no memory for ranks");
-    for (uint32_t i = 0; !met && i < config->count; i++)
+    for (uint32_t i = 0; !met && i < config->count; i++) {
         nccl_peer_fill(&own[i], status, version, &family->ranks[i]->native);
+        own[i].process = config->members[0].rank;
+    }
     if (!met)
         met = config->exchange(config->context, own, sizeof(*own), all);
     if (!met && !status)
@@ -305,6 +314,9 @@ static int32_t connect(const struct ls_host *host, struct nccl_family *family, n
         return LS_OK;
     if (error != ncclInProgress)
         return fail(family->ranks[culprit], error, "connecting");
+    if (is_given_up(family))
+        return ls_host_fail(host, LS_PEER_LOST,
+                            "connecting the GPUs is given up, as one of the processes is lost");
     list_missing(family, missing, sizeof(missing));
     return ls_host_fail(
         host, LS_PEER_LOST,
@@ -325,6 +337,8 @@ int32_t nccl_open(const struct ls_host *host, const struct ls_collective_config 
     family->world = config->world;
     family->count = config->count;
     family->deadline_ns = config->deadline_ns;
+    family->check = LS_HAS(config, check) ? config->check : NULL;
+    family->context = config->context;
     atomic_init(&family->open, config->count);
     for (uint32_t i = 0; i < config->count; i++) {
         family->ranks[i] = ranks[i];

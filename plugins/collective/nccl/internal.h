@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the plugin share: the ranks of this process, which are opened and closed together, and one of them.
+// What the files of the plugin share: the ranks of this process, which are opened and closed
+// together, and one of them.
 #ifndef LS_COLLECTIVE_NCCL_INTERNAL_H
 #define LS_COLLECTIVE_NCCL_INTERNAL_H
 
@@ -9,7 +10,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-// One rank. Its calls into NCCL come from one thread at a time: that of the rank, after that whoever closes the last one.
+// One rank. Its calls into NCCL come from one thread at a time: that of the rank, after that
+// whoever closes the last one.
 struct ls_collective {
     struct nccl_family *family;
     struct ls_collective_member member;
@@ -22,6 +24,8 @@ struct nccl_family {
     const struct ls_host *host;
     const struct nccl_calls *calls;
     uint64_t deadline_ns; // of every wait
+    int32_t (*check)(void *context); // as struct ls_collective_config says
+    void *context;
     uint32_t world, count;
     _Atomic uint32_t open; // ranks not yet closed
     atomic_bool
@@ -38,12 +42,14 @@ void nccl_close(struct ls_collective *collective);
 int32_t nccl_poll(struct ls_collective *collective);
 void nccl_abort(struct ls_collective *collective);
 
-// Waits until NCCL has put on the stream what it was given: no other call may come before. `error` is what it answered.
+// Waits until NCCL has put on the stream what it was given: no other call may come before. `error`
+// is what it answered.
 int32_t nccl_synchronize(struct ls_collective *collective, unsigned error, const char *what);
 
 // ---- pin.c ----
 
-// Puts the options `algorithm` and `protocol` where NCCL finds them: into its environment variables.
+// Puts the options `algorithm` and `protocol` where NCCL finds them: into its environment
+// variables.
 int32_t nccl_pin(const struct ls_host *host, int version);
 
 // ---- peers.c ----
@@ -53,7 +59,7 @@ struct nccl_peer {
     int32_t status; // LS_OK; else it cannot take part, and has said why
     int32_t version; // of its NCCL
     uint32_t index; // of its GPU in its process
-    uint32_t reserved;
+    uint32_t process; // the first rank of its process
     char host[80], gpu[64]; // the same for two ranks: they share it
     char algorithm[64], protocol[32]; // of its environment; "": NCCL chooses
 };

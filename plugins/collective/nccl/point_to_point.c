@@ -72,14 +72,27 @@ static int32_t check_version(const struct ls_host *host, const struct nccl_peer 
                         first, rank, other);
 }
 
+static int32_t refuse_gpu(const struct ls_host *host, const struct nccl_peer *peers, uint32_t first,
+                          uint32_t second)
+{
+    const struct nccl_peer *one = &peers[first], *other = &peers[second];
+    if (one->process == other->process)
+        return ls_host_fail(host, LS_UNAVAILABLE,
+                            "rank %u and rank %u are both on GPU %u; use hierarchical-copy, or "
+                            "one replica a GPU",
+                            first, second, one->index);
+    return ls_host_fail(host, LS_UNAVAILABLE,
+                        "rank %u and rank %u, of two workers on one host, are both on GPU %s; give "
+                        "each worker its own by --devices=, or by LOCKSTEP_LOCAL_RANK and "
+                        "LOCKSTEP_LOCAL_WORLD_SIZE, or start no more workers than GPUs",
+                        first, second, one->gpu);
+}
+
 static int32_t check_gpu(const struct ls_host *host, const struct nccl_peer *peers, uint32_t rank)
 {
     for (uint32_t i = 0; i < rank; i++)
         if (!strcmp(peers[i].host, peers[rank].host) && !strcmp(peers[i].gpu, peers[rank].gpu))
-            return ls_host_fail(host, LS_UNAVAILABLE,
-                                "rank %u and rank %u are both on GPU %u; use hierarchical-copy, or "
-                                "one replica a GPU",
-                                i, rank, peers[i].index);
+            return refuse_gpu(host, peers, i, rank);
     return LS_OK;
 }
 
