@@ -227,6 +227,7 @@ static void close_callback(struct ls_callback *callback)
 
 static const struct ls_callback_interface interface = {
     .struct_size = sizeof(interface),
+    .chief_only = 1,
     .state_bytes = sizeof(struct ls_callback),
     .open = open_callback,
     .close = close_callback,

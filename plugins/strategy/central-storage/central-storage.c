@@ -258,6 +258,7 @@ static int32_t central_end_step(struct ls_strategy *strategy, uint32_t replica)
 static const struct ls_strategy_interface interface = {
     .struct_size = sizeof(interface),
     .state_bytes = sizeof(struct ls_strategy),
+    .all_here = 1,
     .traits = {.struct_size = sizeof(interface.traits),
                .divisor = LS_DIVISOR_GLOBAL,
                .equality = LS_EQUAL_EVERY_STEP},

@@ -1,60 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// mirrored: every replica holds all variables. Gradients are summed by a collective, bucket by bucket
-// while backward still runs; then each replica makes the same update.
-#include "core/plugin/strategy.h"
+// mirrored: a copy of all variables on every replica of one process.
+#include "plugins/strategy/mirrored/hooks.h"
 
-struct ls_strategy {
-    const struct ls_strategy_host *host;
-};
-
-static int32_t mirrored_open(const struct ls_strategy_host *host, struct ls_strategy *strategy)
-{
-    strategy->host = host;
-    return LS_OK;
-}
-
-static int32_t mirrored_initialize(struct ls_strategy *strategy, uint32_t replica)
-{
-    const struct ls_strategy_host *host = strategy->host;
-    return host->collectives->broadcast_parameters(host, replica, 0);
-}
-
-static int32_t mirrored_gradient_ready(struct ls_strategy *strategy, uint32_t replica,
-                                       uint32_t bucket)
-{
-    const struct ls_strategy_host *host = strategy->host;
-    return host->collectives->all_reduce_start(host, replica, bucket);
-}
-
-// The sums of the step travel in bucket 0, so they can be checked before the first update.
-static int32_t mirrored_end_step(struct ls_strategy *strategy, uint32_t replica)
-{
-    const struct ls_strategy_host *host = strategy->host;
-    int32_t status = LS_OK;
-    for (uint32_t bucket = 0; !status && bucket < host->bucket_count; bucket++) {
-        status = host->collectives->all_reduce_wait(host, replica, bucket);
-        if (!status && bucket == 0)
-            status = host->step->check_step(host, replica);
-        if (!status)
-            status = host->step->update(host, replica, bucket);
-    }
-    return status;
-}
-
-static const struct ls_strategy_interface interface = {
-    .struct_size = sizeof(interface),
-    .state_bytes = sizeof(struct ls_strategy),
-    .traits = {.struct_size = sizeof(interface.traits),
-               .divisor = LS_DIVISOR_GLOBAL,
-               .equality = LS_EQUAL_EVERY_STEP,
-               .capturable = 1},
-    .needs_collective = 1,
-    .norms = LS_NORM_OF_VARIABLES | LS_NORM_OF_ALL,
-    .open = mirrored_open,
-    .initialize_parameters = mirrored_initialize,
-    .gradient_ready = mirrored_gradient_ready,
-    .end_step = mirrored_end_step,
-};
+static const struct ls_strategy_interface interface = {MIRRORED_TABLE, .all_here = 1};
 
 static const struct ls_plugin plugin = {
     LS_PLUGIN_HEADER(LS_KIND_STRATEGY),

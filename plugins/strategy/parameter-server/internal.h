@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the strategy share: its options, a worker's side and a server's side. Workers and servers see each
-// other's structs never: what one knows of the other came in a message.
+// What the files of the strategy share: its options, a worker's side and a server's side. Workers
+// and servers see each other's structs never: what one knows of the other came in a message.
 #ifndef LS_PARAMETER_SERVER_INTERNAL_H
 #define LS_PARAMETER_SERVER_INTERNAL_H
 
@@ -21,7 +21,8 @@ struct settings {
 // How often those who wait look whether the other side is still there.
 #define POLL_NS UINT64_C(50000000)
 
-// A server answers whom it has let wait for the deadline; the worker itself waits a little longer, so that it hears why.
+// A server answers whom it has let wait for the deadline; the worker itself waits a little longer,
+// so that it hears why.
 static inline uint64_t worker_patience_ns(const struct ls_strategy_host *host)
 {
     return host->deadline_ns + host->deadline_ns / 8 + 2 * POLL_NS;
@@ -67,6 +68,8 @@ struct worker {
 int32_t worker_open(struct ls_strategy *strategy, struct worker *worker, uint32_t rank);
 void worker_close(struct worker *worker); // takes a zeroed one
 
+// The replica's buffers, or copies of them where they cannot be reached.
+int32_t worker_find_memory(struct worker *worker);
 int32_t worker_initialize(struct worker *worker);
 int32_t worker_begin(struct worker *worker);
 int32_t worker_push(struct worker *worker, uint32_t bucket);
@@ -143,6 +146,22 @@ int32_t server_open(struct ls_strategy *strategy, struct server *server, uint32_
 void server_close(struct server *server); // takes a zeroed one
 int32_t server_run(void *server);
 
+// ---- Servers that are processes of their own: remote.h ----
+
+struct remote; // a worker's side of all of them
+
+int32_t remote_open(struct ls_strategy *strategy);
+void remote_close(struct ls_strategy *strategy); // takes one without
+int32_t remote_initialize(struct remote *remote);
+int32_t remote_begin(struct remote *remote);
+int32_t remote_push(struct remote *remote, uint32_t bucket);
+int32_t remote_end(struct remote *remote);
+int32_t remote_rest(struct remote *remote);
+int32_t remote_meet(struct remote *remote);
+// One struct a server; `updates`: of shards, by all workers, since the training began.
+int32_t remote_statistics(struct remote *remote, struct statistics *out, uint64_t *updates);
+int32_t remote_serve(const struct ls_server_host *host);
+
 // ---- Both ----
 
 struct ls_strategy {
@@ -153,6 +172,7 @@ struct ls_strategy {
     struct ls_transport **endpoints; // world + servers
     struct worker *workers;
     struct server *servers;
+    struct remote *remote; // NULL: servers are threads of this process
 };
 
 // Zeroed memory of the host; NULL: there is none. `count` 0 is taken for 1.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // parameter-server: variables are cut into shards that lie on servers, with their optimizer state. Workers (replicas)
 // pull values, compute, and push gradients; a server applies the optimizer to its shards. Servers and workers are
-// threads of one process, and speak over the transport only, so that they may be processes later.
+// threads of one process, and speak over the transport only; or where the job has servers of their own, processes, which
+// may die and come back (remote.h).
 //
 // Options
 //   servers=N        how many servers (1)
@@ -12,9 +13,13 @@
 //                    sync: every step is that of the whole global batch, as under mirrored.
 //   staleness=N      bounded: the largest lead (2). 0: steps begin together, though pushes are applied as they come.
 //   shard_bytes=N    least bytes of a shard (262144, as TensorFlow's MinSizePartitioner); see shards.h
+//   folder=PATH      servers that are processes: where each keeps its shards (the launch's own, or /tmp), so that one that is started again
+//                    goes on where it was
+//   durability=      memory: until the machine fails (default); disk: each update is written out before it counts
 //   delay_replica=R, delay_ms=N   for tests and experiments: replica R sleeps in each step, as if it computed longer
 //
 // Files: shards.c which shard lies where; wire.h messages; pace.c who is how far; worker.c and server.c the two sides.
+// For processes: remote.h messages; remote_worker.c, remote_server.c and remote_shards.c the two sides; shard_file.c.
 //
 // Messages. A worker numbers its requests to a server one after another; the server hears them in that order, and the
 // next only when the one before is done. Each is a struct request; gradients follow a push, one message a shard.
@@ -142,9 +147,38 @@ static int32_t heed_norms(struct ls_strategy *strategy)
     return LS_OK;
 }
 
+// Workers and servers that are processes.
+static int32_t check_remote(const struct ls_strategy *strategy, struct settings *settings)
+{
+    const struct ls_host *host = strategy->host->host;
+    const struct ls_strategy_channels *channels = strategy->host->channels;
+    if (settings->servers != 1 && settings->servers != channels->servers)
+        return ls_host_fail(host, LS_USAGE,
+                            "servers=%u, but this job has %u server processes; leave it out",
+                            settings->servers, channels->servers);
+    settings->servers = channels->servers;
+    if (settings->mode == MODE_SYNC)
+        return ls_host_fail(host, LS_USAGE,
+                            "mode=sync has servers in the workers' process only, because in a step "
+                            "of all workers none can be missing; use mode=async or bounded, or "
+                            "--strategy=multi-worker-mirrored without servers");
+    if (strategy->host->replicas != 1)
+        return ls_host_fail(host, LS_USAGE,
+                            "%u replicas in a worker, but with server processes each worker has "
+                            "one; use --replicas=1 and more workers",
+                            strategy->host->replicas);
+    return LS_OK;
+}
+
+static bool is_remote(const struct ls_strategy *strategy)
+{
+    return strategy->host->channels && strategy->host->channels->servers;
+}
+
 static int32_t read_settings(struct ls_strategy *strategy)
 {
     const struct ls_host *host = strategy->host->host;
+    const bool remote = is_remote(strategy);
     struct settings *settings = &strategy->settings;
     uint64_t servers = 1;
     settings->shard_bytes = UINT64_C(262144);
@@ -155,7 +189,10 @@ static int32_t read_settings(struct ls_strategy *strategy)
         status = read_integer(host, "shard_bytes", 1, INT64_MAX, &settings->shard_bytes);
     settings->servers = (uint32_t)servers;
     if (!status)
-        status = read_delay(host, strategy->host->world, settings);
+        status = read_delay(
+            host, remote ? strategy->host->channels->workers : strategy->host->world, settings);
+    if (!status && remote)
+        status = check_remote(strategy, settings);
     return status ? status : heed_norms(strategy);
 }
 
@@ -241,6 +278,10 @@ static void end_servers(struct ls_strategy *strategy)
 
 static void parameter_server_close(struct ls_strategy *strategy)
 {
+    if (strategy->remote) {
+        remote_close(strategy);
+        strategy->workers = NULL;
+    }
     if (strategy->workers && strategy->servers) {
         const uint32_t last = strategy->settings.servers - 1;
         // Some threads are missing when the last could not be started: nobody can leave in order then.
@@ -267,9 +308,11 @@ static int32_t parameter_server_open(const struct ls_strategy_host *host,
     int32_t status = read_settings(strategy);
     if (!status)
         status = plan_shards(strategy);
-    if (!status)
+    if (!status && is_remote(strategy))
+        status = remote_open(strategy);
+    if (!status && !is_remote(strategy))
         status = open_sides(strategy);
-    if (!status)
+    if (!status && !is_remote(strategy))
         status = start_servers(strategy);
     if (status)
         parameter_server_close(strategy);
@@ -290,33 +333,39 @@ static void parameter_server_placement(struct ls_strategy *strategy, uint32_t ra
 
 static int32_t parameter_server_initialize(struct ls_strategy *strategy, uint32_t replica)
 {
-    return worker_initialize(&strategy->workers[replica]);
+    return strategy->remote ? remote_initialize(strategy->remote)
+                            : worker_initialize(&strategy->workers[replica]);
 }
 
 static int32_t parameter_server_begin_step(struct ls_strategy *strategy, uint32_t replica)
 {
-    return worker_begin(&strategy->workers[replica]);
+    return strategy->remote ? remote_begin(strategy->remote)
+                            : worker_begin(&strategy->workers[replica]);
 }
 
 static int32_t parameter_server_gradient_ready(struct ls_strategy *strategy, uint32_t replica,
                                                uint32_t bucket)
 {
-    return worker_push(&strategy->workers[replica], bucket);
+    return strategy->remote ? remote_push(strategy->remote, bucket)
+                            : worker_push(&strategy->workers[replica], bucket);
 }
 
 static int32_t parameter_server_end_step(struct ls_strategy *strategy, uint32_t replica)
 {
-    return worker_end(&strategy->workers[replica]);
+    return strategy->remote ? remote_end(strategy->remote)
+                            : worker_end(&strategy->workers[replica]);
 }
 
 static int32_t parameter_server_synchronise(struct ls_strategy *strategy, uint32_t replica)
 {
-    return worker_barrier(&strategy->workers[replica]);
+    return strategy->remote ? remote_meet(strategy->remote)
+                            : worker_barrier(&strategy->workers[replica]);
 }
 
 static int32_t parameter_server_rest(struct ls_strategy *strategy, uint32_t replica)
 {
-    return worker_rest(&strategy->workers[replica]);
+    return strategy->remote ? remote_rest(strategy->remote)
+                            : worker_rest(&strategy->workers[replica]);
 }
 
 static void parameter_server_find_traits(struct ls_strategy *strategy,
@@ -332,6 +381,8 @@ static void parameter_server_find_traits(struct ls_strategy *strategy,
 static int32_t parameter_server_lost(struct ls_strategy *strategy, uint32_t replica)
 {
     struct worker *worker = &strategy->workers[replica];
+    if (strategy->remote)
+        return LS_OK;
     const int32_t status = worker->broken ? LS_OK : worker_leave(worker);
     worker->lost = 1;
     if (status == LS_ABORTED)
@@ -362,7 +413,8 @@ static void report_distribution(const struct ls_strategy_host *host, const char 
     host->report->metric(host, text, bins, distribution_bins(distribution), 1);
 }
 
-static void report_staleness(const struct ls_strategy *strategy, const struct statistics *of)
+static void report_staleness(const struct ls_strategy *strategy, const struct statistics *of,
+                             uint64_t updates)
 {
     const struct ls_strategy_host *host = strategy->host;
     const struct settings *settings = &strategy->settings;
@@ -382,7 +434,7 @@ static void report_staleness(const struct ls_strategy *strategy, const struct st
         report_number(host, "staleness.waits", (double)of[0].waits);
         report_number(host, "staleness.waits_seconds", (double)of[0].waits_ns * 1e-9);
     }
-    report_number(host, "staleness.pushes", (double)pushes);
+    report_number(host, "staleness.pushes", (double)(updates ? updates : pushes));
     report_number(host, "staleness.pulls", (double)pulls);
     report_number(host, "staleness.pulls_unchanged", (double)unchanged);
 }
@@ -413,14 +465,17 @@ static void parameter_server_report(struct ls_strategy *strategy)
     const uint32_t servers = strategy->settings.servers;
     struct statistics *of = strategy_allocate(strategy, servers, sizeof(*of));
     double *figures = strategy_allocate(strategy, servers, sizeof(*figures));
+    uint64_t updates = 0; // what servers that were started again remember
     uint32_t rank = 0;
     while (rank < strategy->host->world &&
            (strategy->workers[rank].lost || strategy->workers[rank].broken))
         rank++;
-    const bool asked = of && figures && rank < strategy->host->world &&
-                       worker_statistics(&strategy->workers[rank], of) == LS_OK;
+    const bool asked =
+        of && figures && rank < strategy->host->world &&
+        (strategy->remote ? remote_statistics(strategy->remote, of, &updates)
+                          : worker_statistics(&strategy->workers[rank], of)) == LS_OK;
     if (asked) {
-        report_staleness(strategy, of);
+        report_staleness(strategy, of, updates);
         report_servers(strategy, of, figures);
     }
     strategy_release(strategy, of);
@@ -430,6 +485,7 @@ static void parameter_server_report(struct ls_strategy *strategy)
 static const struct ls_strategy_interface interface = {
     .struct_size = sizeof(interface),
     .state_bytes = sizeof(struct ls_strategy),
+    .all_here = 1,
     .traits = {.struct_size = sizeof(interface.traits),
                .divisor = LS_DIVISOR_OWN,
                .equality = LS_EQUAL_AT_SYNCHRONISE},
@@ -447,6 +503,7 @@ static const struct ls_strategy_interface interface = {
     .lost = parameter_server_lost,
     .rest = parameter_server_rest,
     .report_metrics = parameter_server_report,
+    .serve = remote_serve,
 };
 
 static const struct ls_plugin_option options[] = {
@@ -455,6 +512,10 @@ static const struct ls_plugin_option options[] = {
      "async: nobody waits; bounded: nobody is more than staleness steps ahead; sync: as mirrored"},
     {"staleness", "integer", NULL, "bounded: the largest lead over the slowest worker; 2"},
     {"shard_bytes", "integer", "262144", "least bytes of a part of a variable"},
+    {"folder", "text", NULL,
+     "server processes: where each keeps its part of the variables; the launch's own, or /tmp"},
+    {"durability", "one of: memory, disk", "memory",
+     "server processes: what an update survives: the end of the process, or that of the machine"},
     {"delay_replica", "integer", NULL, "for experiments: the replica that delay_ms slows down"},
     {"delay_ms", "integer", NULL, "for experiments: milliseconds that it sleeps in each step"},
     {NULL, NULL, NULL, NULL},

@@ -263,8 +263,7 @@ static int32_t ask(struct worker *worker, uint32_t kind)
 
 // ---- The hooks ----
 
-// The replica's buffers, or copies of them where they cannot be reached.
-static int32_t find_memory(struct worker *worker)
+int32_t worker_find_memory(struct worker *worker)
 {
     struct ls_strategy *strategy = worker->strategy;
     const struct ls_strategy_host *host = strategy->host;
@@ -283,7 +282,7 @@ static int32_t find_memory(struct worker *worker)
 
 int32_t worker_initialize(struct worker *worker)
 {
-    const int32_t status = find_memory(worker);
+    const int32_t status = worker_find_memory(worker);
     return status ? status : ask(worker, REQUEST_FETCH);
 }
 
