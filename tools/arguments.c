@@ -47,12 +47,24 @@ const struct ls_hint arguments_elsewhere[] = {
     {"cuda use-cuda", "it is --device=cuda", 1},
     {"cpu no-cuda", "it is --device=cpu", 1},
     {"world-size nproc nproc-per-node num-processes np num-replicas workers ranks",
-     "--replicas=N is the number of replicas, which are threads of this process: there is nothing "
-     "to launch",
+     "--replicas=N is the number of replicas, which are threads of this process; `lockstep "
+     "launch`, "
+     "mpirun or torchrun start several processes",
      1},
     {"world-size nproc np ranks", "it is --world=N", 1},
+    {"world-size nproc nproc-per-node num-processes np processes num-workers ranks",
+     "it is --workers=N, or -n N", 1},
+    {"nodes nnodes hosts hostfile host",
+     "launch starts workers on this machine; on several, mpirun, srun, torchrun or Kubernetes do, "
+     "and "
+     "--make-secret=FILE makes the secret that the workers share",
+     1},
+    {"max-restarts restarts", "it is --restart=K", 1},
+    {"tag-output label-io log-prefix", "it is --prefix=always", 1},
     {"nodes nnodes node-rank rank local-rank master-addr master-port hosts hostfile",
-     "training on several machines is not available yet; --replicas=N trains on this one", 1},
+     "workers find their place in the variables of what starts them, such as mpirun, srun or "
+     "torchrun (docs/cluster.md)",
+     1},
     {"backend dist-backend distribution-strategy collective algorithm algo all-reduce",
      "--strategy=NAME takes the name of a strategy or of a collective, such as ring", 1},
     {"collective algorithm algo",
@@ -74,7 +86,7 @@ const struct ls_hint arguments_elsewhere[] = {
     {"slices", "--microbatches=N computes each replica's batch in N parts, and updates once", 1},
     {"num-epochs max-epochs n-epochs", "it is --epochs=N", 1},
     {"max-steps num-steps iterations iters", "it is --steps=N", 1},
-    {"arch network net", "it is --model=NAME or --model=FILE.json", 1},
+    {"arch net", "it is --model=NAME or --model=FILE.json", 1},
     {"data data-dir data-path", "it is --dataset=NAME, such as fashion-mnist or mnist:dir=PATH", 1},
     {"checkpoint pretrained load-weights weights", "it is --initial-weights=FILE.safetensors", 1},
     {"save save-model output", "it is --save-weights=FILE.safetensors", 1},
@@ -131,18 +143,10 @@ static enum ls_status fail_unknown(const struct argument *table, const char *nam
     return LS_USAGE;
 }
 
-// One word that begins with two dashes; `used` tells whether the next word was its value.
-static enum ls_status parse_option(const char *word, const char *next, struct arguments *out,
-                                   bool *used)
+// Takes the value of an option, which may be the next word; `used` tells whether it was.
+static enum ls_status take_value(size_t index, const char *value, const char *next,
+                                 struct arguments *out, bool *used)
 {
-    const char *name = word + 2;
-    const size_t length = strcspn(name, "=");
-    const char *value = name[length] == '=' ? name + length + 1 : NULL;
-    bool found;
-    const size_t index = find(out->table, name, length, &found);
-    *used = false;
-    if (!found)
-        return fail_unknown(out->table, name, length);
     const struct argument *entry = &out->table[index];
     if (out->values[index] && !entry->repeats) {
         ls_error("usage", "--%s is given twice", entry->name);
@@ -174,6 +178,29 @@ static enum ls_status parse_option(const char *word, const char *next, struct ar
     return LS_OK;
 }
 
+// One word that begins with a dash.
+static enum ls_status parse_option(const char *word, const char *next, struct arguments *out,
+                                   bool *used)
+{
+    *used = false;
+    if (word[1] != '-') {
+        size_t index = 0;
+        while (!is_end(&out->table[index]) && out->table[index].letter != word[1])
+            index++;
+        if (!is_end(&out->table[index]))
+            return take_value(index, word[2] ? word + 2 : NULL, next, out, used);
+        ls_error("usage", "'%s': options begin with two dashes; --help lists them", word);
+        return LS_USAGE;
+    }
+    const char *name = word + 2;
+    const size_t length = strcspn(name, "=");
+    bool found;
+    const size_t index = find(out->table, name, length, &found);
+    if (!found)
+        return fail_unknown(out->table, name, length);
+    return take_value(index, name[length] == '=' ? name + length + 1 : NULL, next, out, used);
+}
+
 enum ls_status arguments_parse(const struct argument *table, int argc, char **argv,
                                size_t most_operands, struct arguments *out)
 {
@@ -181,21 +208,22 @@ enum ls_status arguments_parse(const struct argument *table, int argc, char **ar
     bool options = true;
     for (int i = 0; i < argc; i++) {
         const char *word = argv[i];
-        if (options && strcmp(word, "--") == 0) {
+        const bool is_option = options && word[0] == '-' && word[1];
+        if (is_option && strcmp(word, "--") == 0) {
             options = false;
-        } else if (options && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)) {
+        } else if (is_option && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)) {
             out->help = true;
             return LS_OK;
-        } else if (options && word[0] == '-' && word[1] == '-') {
+        } else if (is_option) {
             bool used;
             const enum ls_status status =
                 parse_option(word, i + 1 < argc ? argv[i + 1] : NULL, out, &used);
             if (status)
                 return status;
             i += used;
-        } else if (options && word[0] == '-' && word[1]) {
-            ls_error("usage", "'%s': options begin with two dashes; --help lists them", word);
-            return LS_USAGE;
+        } else if (most_operands == ARGUMENTS_REST) {
+            out->rest = argv + i;
+            return LS_OK;
         } else if (out->operand_count == most_operands || out->operand_count == ARGUMENTS_MAX) {
             ls_error("usage", "unexpected argument '%s'; options begin with two dashes", word);
             return LS_USAGE;
@@ -307,10 +335,13 @@ void arguments_print(const struct argument *table, FILE *out)
             fprintf(out, "\n%s\n", entry->help);
             continue;
         }
-        char left[96], value[96];
-        snprintf(left, sizeof(left), "  --%s%s%s%s%s", entry->name, entry->optional ? "[" : "",
+        char left[96], value[96], letter[16] = "";
+        if (entry->letter)
+            snprintf(letter, sizeof(letter), ", -%c %.8s", entry->letter,
+                     entry->value ? entry->value : "");
+        snprintf(left, sizeof(left), "  --%s%s%s%s%s%s", entry->name, entry->optional ? "[" : "",
                  entry->value ? "=" : "", entry->value ? entry->value : "",
-                 entry->optional ? "]" : "");
+                 entry->optional ? "]" : "", letter);
         snprintf(value, sizeof(value), "[%s]", entry->default_value ? entry->default_value : "");
         if (strlen(left) + 1 > HELP_COLUMN)
             fprintf(out, "%s\n%*s", left, HELP_COLUMN, "");

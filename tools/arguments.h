@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of a subcommand: a table of options, read as GNU long options (--name=value, --name value),
-// and the same table printed by --help.
+// The command line of a subcommand: a table of options, read as GNU long options (--name=value,
+// --name value), and the same table printed by --help.
 #ifndef LS_TOOLS_ARGUMENTS_H
 #define LS_TOOLS_ARGUMENTS_H
 
@@ -19,15 +19,20 @@ struct argument {
     const char *help;
     bool optional; // may be given without its value, and takes none from the next word
     bool repeats; // may be given several times; arguments_next() has all values
+    char letter; // a short name: -n VALUE or -nVALUE; 0: none
 };
 
 #define ARGUMENTS_MAX 64
+#define ARGUMENTS_REST \
+    SIZE_MAX // as `most_operands`: what follows the options is the command of another program
 
 struct arguments {
     const struct argument *table; // ends with a NULL name and a NULL help
     const char *values[ARGUMENTS_MAX]; // as given, by index in the table; NULL: not given
     const char *operands[ARGUMENTS_MAX];
     size_t operand_count;
+    char **
+        rest; // with ARGUMENTS_REST: the words from the first that is no option, or from behind `--`; NULL: none
     // Of options that repeat, the values after the first, in the order in which they were given.
     struct {
         size_t index;
@@ -41,8 +46,9 @@ struct arguments {
 // test compares the two.
 extern const struct ls_hint arguments_elsewhere[];
 
-// Errors are LS_USAGE, logged; for an unknown option the message gives its name here, or the nearest
-// name, and lists all options. `most_operands`: the maximum number of words that are not options.
+// Errors are LS_USAGE, logged; for an unknown option the message gives its name here, or the
+// nearest name, and lists all options. `most_operands`: the maximum number of words that are not
+// options.
 LS_STATUS arguments_parse(const struct argument *table, int argc, char **argv, size_t most_operands,
                           struct arguments *out);
 

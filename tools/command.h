@@ -13,6 +13,8 @@ struct command {
     size_t most_operands;
     const struct argument *arguments;
     enum ls_status (*run)(const struct arguments *arguments);
+    // The exit code of a run that failed with this status; NULL: that of the status.
+    int (*exit_code)(enum ls_status status);
     // Its own subcommands, named "<name> <word>"; ends with NULL. NULL: none. A command with
     // subcommands uses only name, operands and summary of the fields above.
     const struct command *const *subcommands;
@@ -28,8 +30,13 @@ extern const struct command plugins_command;
 extern const struct command bench_command;
 extern const struct command simulate_command;
 extern const struct command verify_command;
+extern const struct command launch_command;
 extern const struct command plugin_command;
 extern const struct command plugin_new_command;
 extern const struct command plugin_check_command;
+
+bool command_exists(const char *name); // a subcommand of `lockstep`
+const char *command_nearest(
+    const char *word); // what somebody who typed this may have meant; NULL: nothing
 
 #endif

@@ -106,13 +106,13 @@ static enum ls_status evaluate(const struct arguments *arguments, struct ls_run 
     if (!status)
         status =
             ls_evaluate(model, data, batch ? batch : replica_batch * ls_run_replicas(run), &scores);
-    if (!status) {
+    if (!status && ls_run_is_chief(run)) {
         printf("%llu examples - %.2f s", (unsigned long long)scores.examples, scores.seconds);
         for (uint32_t i = 0; i < scores.metrics.count; i++)
             printf(" - %s: %.4f", scores.metrics.list[i].name, scores.metrics.list[i].value);
         putchar('\n');
     }
-    if (!status && report)
+    if (!status && report && ls_run_is_chief(run))
         status = write_report(arguments, report, &scores);
     ls_model_close(model);
     return status;

@@ -2,6 +2,8 @@
 // Interruptions by signal.
 #include "tools/interrupt.h"
 
+#include "core/train/run.h"
+
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -46,7 +48,7 @@ static void on_interrupt(int number)
     if (interrupt_is_echo(number))
         return;
     if (!atomic_exchange(&asked, true)) {
-        ls_run_interrupt(run);
+        ls_run_interrupt_by(run, (uint32_t)number);
         return;
     }
     signal(number, SIG_DFL);
@@ -71,6 +73,10 @@ void interrupt_catch(void)
 
 void interrupt_run(struct ls_run *run)
 {
+    const struct ls_run *before = atomic_load(&running);
+    // One that has reached another worker has ended this one, too.
+    if (!run && before && ls_run_interrupted_by(before) == SIGTERM)
+        atomic_store(&terminated, true);
     atomic_store(&asked, false);
     atomic_store(&running, run);
 }

@@ -16,10 +16,36 @@
 #define MOST_COMMANDS 32
 
 static const struct command *const commands[] = {
-    &train_command,   &evaluate_command, &predict_command, &compare_command,
-    &summary_command, &convert_command,  &plugins_command, &simulate_command,
-    &bench_command,   &plugin_command,   &verify_command,  NULL,
+    &train_command,
+    &evaluate_command,
+    &predict_command,
+    &compare_command,
+    &summary_command,
+    &convert_command,
+    &plugins_command,
+    &simulate_command,
+    &bench_command,
+    &plugin_command,
+    &verify_command,
+    &launch_command,
+    NULL,
 };
+
+bool command_exists(const char *name)
+{
+    size_t i = 0;
+    while (commands[i] && strcmp(commands[i]->name, name) != 0)
+        i++;
+    return commands[i] != NULL;
+}
+
+const char *command_nearest(const char *word)
+{
+    const char *names[MOST_COMMANDS + 1] = {NULL};
+    for (size_t i = 0; commands[i] && i < MOST_COMMANDS; i++)
+        names[i] = commands[i]->name;
+    return ls_nearest(word, names);
+}
 
 static void print_commands(FILE *out)
 {
@@ -72,8 +98,10 @@ static const struct command *find_command(const struct command *const *list, con
 
 static void print_help(const struct command *command)
 {
-    printf("usage: lockstep %s%s%s [--option=value ...]\n\n%s.\n", command->name,
-           *command->operands ? " " : "", command->operands, command->summary);
+    printf("usage: lockstep %s%s%s%s\n\n%s.\n", command->name, *command->operands ? " " : "",
+           command->operands,
+           command->most_operands == ARGUMENTS_REST ? "" : " [--option=value ...]",
+           command->summary);
     arguments_print(command->arguments, stdout);
     if (*command->help)
         printf("\n%s", command->help);
@@ -109,7 +137,8 @@ static int end(const struct command *command, enum ls_status status)
         ls_error(command->name, "%s%s", ls_status_text(status),
                  status == LS_OUT_OF_MEMORY ? "; smaller sizes need less"
                                             : ", without a reason from a plugin or from Lockstep");
-    return finish(status);
+    const int code = finish(status);
+    return status && command->exit_code ? command->exit_code(status) : code;
 }
 
 static bool is_help(const char *word)

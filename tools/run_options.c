@@ -51,6 +51,31 @@ enum ls_status run_options_common(const struct arguments *arguments, struct ls_r
     return LS_OK;
 }
 
+enum ls_status run_options_cluster(const struct arguments *arguments, struct ls_run_options *out)
+{
+    out->cluster = arguments_text(arguments, "cluster");
+    out->insecure = arguments_given(arguments, "insecure");
+    out->network = arguments_text(arguments, "network");
+    if (out->network && strcmp(out->network, "private") != 0) {
+        ls_error("usage", "--network=%s: expected private", out->network);
+        return LS_USAGE;
+    }
+    enum ls_status status = arguments_number(arguments, "join-deadline", &out->join_seconds);
+    if (!status && !(out->join_seconds > 0)) {
+        ls_error("usage", "--join-deadline=%s: expected seconds above 0",
+                 arguments_text(arguments, "join-deadline"));
+        status = LS_USAGE;
+    }
+    if (!status)
+        status = arguments_number(arguments, "lost-after", &out->silence_seconds);
+    if (!status && !(out->silence_seconds >= 1 && out->silence_seconds <= 1e6)) {
+        ls_error("usage", "--lost-after=%s: expected 1 second or more",
+                 arguments_text(arguments, "lost-after"));
+        status = LS_USAGE;
+    }
+    return status;
+}
+
 enum ls_status run_options_read(const struct arguments *arguments, struct ls_run_options *out)
 {
     uint64_t replicas = 0;
@@ -69,7 +94,12 @@ enum ls_status run_options_read(const struct arguments *arguments, struct ls_run
         status = run_options_common(arguments, out);
     if (status)
         return status;
+    out->elastic = arguments_text(arguments, "elastic");
+    status = run_options_cluster(arguments, out);
+    if (status)
+        return status;
     out->strategy = arguments_text(arguments, "strategy");
+    out->share = arguments_text(arguments, "share");
     out->precision = arguments_text(arguments, "precision");
     out->replicas = (uint32_t)replicas;
     out->devices = arguments_text(arguments, "devices");

@@ -8,12 +8,29 @@
 
 #define REPLICAS_MOST 4096
 
+// Rows of the table: which of several workers a process is, and how it meets the others.
+#define CLUSTER_ARGUMENTS                                                                          \
+    {"cluster", "auto|none|NAME", "auto",                                                          \
+     "whose variables say which of several workers this is: launch, tf-config, torchrun, pmix, "   \
+     "openmpi, pmi, slurm or kubernetes; auto: the first that is complete; none: this process is " \
+     "alone (docs/cluster.md)"},                                                                   \
+        {"join-deadline", "SECONDS", "60", "longest wait until all workers are there"},            \
+        {"lost-after", "SECONDS", "3", "a worker that says nothing for so long is lost"},          \
+        {"network", "private", NULL,                                                               \
+         "only trusted machines reach the network between the workers, as transport ucx needs it " \
+         "beyond one host"},                                                                       \
+    {                                                                                              \
+        "insecure", NULL, NULL,                                                                    \
+            "let workers on other machines join without a secret, over any network"                \
+    }
+
 // Rows of the table.
 #define RUN_ARGUMENTS                                                                              \
     {"strategy", "NAME[:option=value,...]", NULL,                                                  \
-     "how the replicas stay together: a strategy (one-device, mirrored, central-storage, "         \
-     "parameter-server), or a collective under mirrored (ring, tree, nccl, ..., auto); `lockstep " \
-     "plugins` lists them. Default: one-device for one replica, else mirrored"},                   \
+     "how the replicas stay together: a strategy (one-device, mirrored, multi-worker-mirrored, "   \
+     "central-storage, parameter-server), or a collective under mirrored (ring, tree, nccl, ..., " \
+     "auto); `lockstep plugins` lists them. Default: one-device for one replica, mirrored for "    \
+     "several, multi-worker-mirrored among several workers"},                                      \
         {"device", "cpu|cuda|reference|...", NULL,                                                 \
          "device that computes; `lockstep plugins` lists them. Default: cuda where it is "         \
          "available and released, else cpu"},                                                      \
@@ -21,18 +38,26 @@
          "copies of the model; on GPUs, replica i uses GPU i modulo their number. Default: every " \
          "GPU that the strategy can use; one on the CPU"},                                         \
         {"devices", "N[,N...]", NULL,                                                              \
-         "numbers of the GPUs that the replicas take in turn, from 0; default: all"},              \
+         "numbers of the GPUs that the replicas take in turn, from 0; default: all, of which "     \
+         "workers of one host each take a part"},                                                  \
         {"threads", "N", NULL, "threads of each replica; default: cores / replicas"},              \
         {"batch", "N", NULL,                                                                       \
          "examples of a step over all replicas; default: replica-batch times replicas"},           \
         {"replica-batch", "N", NULL, "examples of a step for each replica [64]"},                  \
+        {"share", "W[,W...]", NULL,                                                                \
+         "weights of the workers, or of the replicas of one process: each takes so much of a "     \
+         "batch, so a slow host takes less; default: all replicas take as much"},                  \
         {"precision", "float32|mixed_bfloat16|mixed_float16", NULL,                                \
          "dtype policy of the layers whose own is float32: mixed ones compute in 16 bits and "     \
          "keep variables in float32; float32 is for all layers. Default: as the model's file "     \
          "says"},                                                                                  \
         {"deadline", "SECONDS", "60", "longest wait for another replica"},                         \
+        {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},           \
+        CLUSTER_ARGUMENTS,                                                                         \
     {                                                                                              \
-        "plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"              \
+        "elastic", "MIN:MAX", NULL,                                                                \
+            "train on when workers are lost, as long as MIN are left, and take in new ones, up "   \
+            "to MAX"                                                                               \
     }
 
 // Rows of the table, for printing.
@@ -48,6 +73,9 @@
 
 // Reads --threads, --deadline, --device, --plugin-path and --quiet alone.
 LS_STATUS run_options_common(const struct arguments *arguments, struct ls_run_options *out);
+
+// Reads CLUSTER_ARGUMENTS; the texts are borrowed.
+LS_STATUS run_options_cluster(const struct arguments *arguments, struct ls_run_options *out);
 
 // Reads all of them; the texts are borrowed.
 LS_STATUS run_options_read(const struct arguments *arguments, struct ls_run_options *out);

@@ -336,7 +336,7 @@ static enum ls_status train(const struct arguments *arguments, struct inputs *in
         ls_warn("train", "interrupted: stopped after the current step%s%s",
                 options->report ? ", the report is in " : "",
                 options->report ? options->report : "");
-    if (save && (status == LS_OK || status == LS_INTERRUPTED)) {
+    if (save && ls_run_is_chief(inputs->run) && (status == LS_OK || status == LS_INTERRUPTED)) {
         const enum ls_status saved = ls_save_weights(inputs->model, save);
         status = saved ? saved : status;
     }
@@ -373,6 +373,13 @@ static enum ls_status run(const struct arguments *arguments)
     // Plugins meet this program in a child process first, which is best made while there is but one thread.
     if (!status)
         status = ls_run_open(&run_options, &inputs.run);
+    if (!status && ls_run_is_server(inputs.run)) {
+        interrupt_run(inputs.run);
+        status = ls_run_serve(inputs.run);
+        interrupt_run(NULL);
+        ls_run_close(inputs.run);
+        return status;
+    }
     if (!status)
         status = open_data(arguments, &inputs);
     if (!status)

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // lockstep bench: times collectives on this machine, side by side, in the columns of nccl-tests.
-#include "tools/bench/lanes.h"
-#include "tools/bench/network.h"
+#include "tools/bench/bench.h"
 #include "tools/bench/tune.h"
 #include "tools/command.h"
+#include "tools/run_options.h"
 #include "tools/size_list.h"
 
 #include "core/base/log.h"
 #include "core/base/options.h"
-#include "core/collective/schedule.h"
-#include "tools/simulate/simulation.h"
+#include "core/base/random.h"
 #include "core/plugin/collective.h"
-#include "tools/report/chart.h"
 #include "core/report/report.h"
-#include "tools/report/rows.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -25,7 +22,9 @@
 
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to time"},
-    {"replicas", "N", "2", "ranks, each a thread of its own"},
+    {"replicas", "N", NULL,
+     "ranks, each a thread of its own; of several workers, the ranks of each. Default: 2; one of "
+     "each worker"},
     {"bytes", "SIZE[:SIZE][,...]", "8:256M",
      "sizes of the whole buffer; A:B doubles from A to B; K, M, G are KiB, MiB, GiB"},
     {"operation", "NAME", "all_reduce",
@@ -34,7 +33,9 @@ static const struct argument table[] = {
     {"wire", "NAME", "float32", "what sums of float32 travel as: float32, bfloat16 or float16"},
     {"reduction", "NAME", "sum", "sum, product, min, max or mean"},
     {"place", "both|in|out", "both", "in place, out of place"},
-    {"transport", "NAME", "local", "transport that moves the bytes"},
+    {"transport", "NAME", NULL,
+     "transport that moves the bytes. Default: local; between workers shared-memory on one host, "
+     "ucx beyond, and both where some share a host"},
     {"device", "cuda|...", NULL,
      "place the buffers in memory of this device, those of rank i on device i modulo the number of "
      "devices; default: host memory"},
@@ -49,6 +50,9 @@ static const struct argument table[] = {
      "is timed on its own, after a barrier"},
     {"pin", "on|off", "on", "pin each rank to a core of its own if there are enough cores"},
     {"deadline", "SECONDS", "60", "longest wait for another rank"},
+
+    {NULL, NULL, NULL, "Over several workers"},
+    CLUSTER_ARGUMENTS,
 
     {NULL, NULL, NULL, "What comes out"},
     {"json", "FILE", NULL, "write the rows as JSON"},
@@ -80,7 +84,11 @@ static const char help[] =
     "output,\n"
     "and the time includes the copy. auto measures for 0.2 s before the table begins, as it does\n"
     "before a training, and prints first what it chose.\n\n"
+    "As one of several workers (lockstep launch, mpirun, srun, ...) it times collectives between "
+    "them: all are\n"
+    "started with the same options, worker 0 prints and writes.\n\n"
     "Examples:\n"
+    "  lockstep launch -n 2 -- bench ring direct --bytes=1K:64M\n"
     "  lockstep bench ring direct tree --bytes=1K:64M --svg=bench.svg\n"
     "  lockstep bench --replicas=4 --bytes=4K:32M --place=in --tune=table.json\n"
     "  lockstep train --model=cnn --dataset=fashion-mnist --replicas=4 "
@@ -88,46 +96,14 @@ static const char help[] =
     "  lockstep bench ring --bytes=32K:64M --write-network=here.json\n"
     "  lockstep simulate ring --world=2 --bytes=32K:64M --network=here.json\n";
 
-struct name {
-    const char *text;
-    uint32_t value;
-};
-
-static const struct name operations[] = {
-    {"all_reduce", LS_ALL_REDUCE}, {"reduce_scatter", LS_REDUCE_SCATTER},
-    {"all_gather", LS_ALL_GATHER}, {"broadcast", LS_BROADCAST},
-    {"reduce", LS_REDUCE},         {NULL, 0}};
-static const struct name dtypes[] = {
-    {"float32", LS_F32}, {"float64", LS_F64}, {"float16", LS_F16}, {"bfloat16", LS_BF16},
-    {"int32", LS_I32},   {"int64", LS_I64},   {"uint8", LS_U8},    {NULL, 0}};
-static const struct name wires[] = {
-    {"float32", 0}, {"bfloat16", LS_BF16}, {"float16", LS_F16}, {NULL, 0}};
-static const struct name reductions[] = {{"sum", LS_SUM}, {"product", LS_PRODUCT}, {"min", LS_MIN},
-                                         {"max", LS_MAX}, {"mean", LS_MEAN},       {NULL, 0}};
 enum { PLACE_BOTH, PLACE_IN, PLACE_OUT };
-static const struct name places[] = {
+static const struct bench_name places[] = {
     {"both", PLACE_BOTH}, {"in", PLACE_IN}, {"out", PLACE_OUT}, {NULL, 0}};
-
-struct bench {
-    struct bench_task task;
-    struct size_list sizes;
-    uint64_t deadline_ns;
-    struct ls_loader *loader;
-    const struct ls_opened_plugin *transport;
-    struct bench_lane lanes[BENCH_LANES_MOST];
-    uint32_t lane_count;
-    struct bench_network *network; // to be written; NULL: none
-    struct ls_plugin_entry *entries; // whose names lanes may have
-    size_t entry_count;
-    struct bench_result (*results)[BENCH_LANES_MOST][BENCH_PLACES]; // by size
-    bool right; // nothing was wrong
-    bool on_device; // which says itself when its memory is full
-};
 
 // ---- Options ----
 
 static enum ls_status read_name(const struct arguments *arguments, const char *option,
-                                const struct name *names, uint32_t *out)
+                                const struct bench_name *names, uint32_t *out)
 {
     const char *text = arguments_text(arguments, option);
     char all[160] = "", plain[32];
@@ -158,23 +134,23 @@ static enum ls_status read_seconds(const struct arguments *arguments, const char
     return LS_USAGE;
 }
 
-static enum ls_status read_call(const struct arguments *arguments, struct ls_known_call *out,
-                                uint32_t *place)
+static enum ls_status read_call(const struct arguments *arguments, bool alone,
+                                struct ls_known_call *out, uint32_t *place)
 {
-    uint64_t world = 0;
+    uint64_t ranks = alone ? 2 : 1;
     enum ls_status status =
-        arguments_count(arguments, "replicas", 1, LS_KNOWN_VALUES_WORLD, &world);
-    out->world = (uint32_t)world;
+        arguments_count(arguments, "replicas", 1, LS_KNOWN_VALUES_WORLD, &ranks);
+    out->world = (uint32_t)ranks; // of this process, until the workers have met
     if (!status)
-        status = read_name(arguments, "operation", operations, &out->operation);
+        status = read_name(arguments, "operation", bench_operations, &out->operation);
     if (!status)
-        status = read_name(arguments, "dtype", dtypes, &out->dtype);
+        status = read_name(arguments, "dtype", bench_dtypes, &out->dtype);
     if (!status)
-        status = read_name(arguments, "reduction", reductions, &out->reduction);
+        status = read_name(arguments, "reduction", bench_reductions, &out->reduction);
     if (!status)
         status = read_name(arguments, "place", places, place);
     if (!status)
-        status = read_name(arguments, "wire", wires, &out->wire);
+        status = read_name(arguments, "wire", bench_wires, &out->wire);
     const bool sums = out->dtype == LS_F32 && out->reduction == LS_SUM &&
                       out->operation != LS_BROADCAST && out->operation != LS_ALL_GATHER;
     if (!status && out->wire && !sums) {
@@ -199,12 +175,13 @@ static enum ls_status check_files(const struct arguments *arguments)
     return status;
 }
 
-static enum ls_status read_options(const struct arguments *arguments, struct bench *bench)
+static enum ls_status read_options(const struct arguments *arguments, bool alone,
+                                   struct bench *bench)
 {
     struct bench_task *task = &bench->task;
     uint32_t place = PLACE_BOTH;
     double deadline = 0;
-    enum ls_status status = read_call(arguments, &task->call, &place);
+    enum ls_status status = read_call(arguments, alone, &task->call, &place);
     if (!status)
         status = size_list_parse("bytes", arguments_text(arguments, "bytes"),
                                  ls_dtype_bytes(task->call.dtype), LARGEST, &bench->sizes);
@@ -223,9 +200,17 @@ static enum ls_status read_options(const struct arguments *arguments, struct ben
     task->fresh = arguments_given(arguments, "fresh");
     task->places[BENCH_IN_PLACE] = place != PLACE_OUT;
     task->places[BENCH_OUT_OF_PLACE] = place != PLACE_IN;
-    if (!status && arguments_given(arguments, "tune"))
-        status = bench_tune_check(task);
-    return status ? status : check_files(arguments);
+    if (!status)
+        status = run_options_cluster(arguments, &bench->cluster);
+    bench->cluster.replicas = task->call.world;
+    bench->cluster.deadline_seconds = deadline;
+    bench->cluster.plugin_path = arguments_text(arguments, "plugin-path");
+    if (!status && !alone && arguments_given(arguments, "write-network")) {
+        ls_error("usage", "--write-network measures two ranks of one process, and this is one of "
+                          "several workers: start it alone, or give --cluster=none");
+        status = LS_USAGE;
+    }
+    return status || bench->silent ? status : check_files(arguments);
 }
 
 // Two buffers a rank, and what the collectives need beside them, must leave something for the rest of the machine.
@@ -233,13 +218,14 @@ static enum ls_status check_memory(const struct bench *bench)
 {
     const double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     for (size_t i = 0; i < bench->sizes.count; i++) {
-        const double bytes = 2.0 * (double)bench->sizes.bytes[i] * bench->task.call.world;
+        const double bytes = 2.0 * (double)bench->sizes.bytes[i] * bench->task.memory.here;
         if (bytes <= machine * 3 / 4 || bench->on_device)
             continue;
         ls_error("usage",
-                 "--bytes=%" PRIu64 " with --replicas=%u takes %.1f GiB for buffers, and this "
+                 "--bytes=%" PRIu64
+                 " with %u ranks on this machine takes %.1f GiB for buffers, and this "
                  "machine has %.1f GiB; choose smaller ones",
-                 bench->sizes.bytes[i], bench->task.call.world, bytes / (1 << 30),
+                 bench->sizes.bytes[i], bench->task.memory.here, bytes / (1 << 30),
                  machine / (1 << 30));
         return LS_USAGE;
     }
@@ -252,6 +238,14 @@ static const char *device_name(const struct bench *bench)
 {
     const struct bench_memory *memory = &bench->task.memory;
     return memory->ops ? memory->plugin->plugin->name : LS_TUNING_HOST;
+}
+
+static struct ls_exchange exchange_of(const struct bench *bench)
+{
+    if (!bench->workers)
+        return (struct ls_exchange){0};
+    return (struct ls_exchange){.call = ls_cluster_exchange,
+                                .context = &bench_workers_run(bench->workers)->exchange};
 }
 
 // `all`: it was not named, but is one of all there are.
@@ -267,22 +261,31 @@ static enum ls_status add_lane(struct bench *bench, const char *text, bool all)
         ls_loader_open_text(bench->loader, "bench", LS_KIND_COLLECTIVE, text, &lane->collective);
     if (!status && ls_is_auto(lane->collective))
         status = ls_tuning_open(bench->loader, lane->collective, bench->transport->plugin->name,
-                                device_name(bench), bench->task.call.world, &lane->tuning);
+                                device_name(bench), bench->task.call.world, bench->task.hosts,
+                                &lane->tuning);
+    if (!status && lane->tuning.tuner && bench->workers)
+        status = ls_workers_agree_on_tuning(bench_workers_run(bench->workers), &lane->tuning);
     if (status)
         return status;
     if (all && !bench_memory_fits(&bench->task.memory, lane->collective)) {
-        printf("# %s is left out: it does not work between %u ranks here\n", lane->name,
-               bench->task.call.world);
+        if (!bench->silent)
+            printf("# %s is left out: it does not work between %u ranks here\n", lane->name,
+                   bench->task.call.world);
         return LS_OK;
     }
-    lane->communicators = calloc(bench->task.call.world, sizeof(*lane->communicators));
+    lane->communicators = calloc(bench->task.count, sizeof(*lane->communicators));
     if (!lane->communicators) {
         ls_tuning_close(&lane->tuning);
         return LS_OUT_OF_MEMORY;
     }
     bench->lane_count++;
     const struct ls_tuner *tuner = lane->tuning.tuner;
-    return ls_communicators_open(
+    char *reason = NULL, unique[64];
+    snprintf(unique, sizeof(unique), bench->workers ? "%.40s.%u" : "%.60s", lane->name,
+             bench->lane_count);
+    if (all)
+        ls_log_keep(&reason);
+    status = ls_communicators_open(
         &(struct ls_communicator_options){
             .collective = tuner ? ls_tuner_plugin(tuner) : lane->collective->plugin,
             .collective_host = tuner ? ls_tuner_host(tuner) : lane->collective->host,
@@ -290,15 +293,33 @@ static enum ls_status add_lane(struct bench *bench, const char *text, bool all)
             .transport = bench->transport->plugin,
             .transport_host = bench->transport->host,
             .world = bench->task.call.world,
+            .first_rank = bench->task.first_rank,
+            .count = bench->task.count,
             .deadline_ns = bench->deadline_ns,
-            .name = lane->name,
-            .places = bench->task.memory.places},
+            .name = unique,
+            .places = bench->task.memory.places,
+            .hosts = bench->task.hosts,
+            .exchange = exchange_of(bench)},
         lane->communicators);
+    ls_log_keep(NULL);
+    if (all && status == LS_UNAVAILABLE) { // nobody has asked for this one
+        const char *why = reason ? strstr(reason, "error: ") : NULL;
+        if (!bench->silent)
+            printf("# %s is left out: %s\n", lane->name,
+                   why ? why + strlen("error: ") : ls_status_text(status));
+        free(reason);
+        bench->lane_count--;
+        free(lane->communicators);
+        lane->communicators = NULL;
+        return LS_OK;
+    }
+    ls_log_write_kept(&reason);
+    return status;
 }
 
 static enum ls_status add_all_there_are(struct bench *bench)
 {
-    enum ls_status status = ls_loader_list(bench->loader, &bench->entries, &bench->entry_count);
+    enum ls_status status = LS_OK;
     for (size_t i = 0; !status && i < bench->entry_count; i++)
         if (bench->entries[i].kind == LS_KIND_COLLECTIVE && bench->entries[i].available)
             status = add_lane(bench, bench->entries[i].name, true);
@@ -315,6 +336,7 @@ static enum ls_status tune_lanes(const struct bench *bench)
     const struct ls_known_call *call = &bench->task.call;
     uint64_t *counts = calloc(bench->sizes.count, sizeof(*counts));
     enum ls_status status = counts ? LS_OK : LS_OUT_OF_MEMORY;
+    bench_workers_watch(bench->workers, &bench->task);
     for (size_t i = 0; counts && i < bench->sizes.count; i++)
         counts[i] = bench->sizes.bytes[i] / ls_dtype_bytes(call->dtype);
     const struct ls_tuner_task task = {.operation = call->operation,
@@ -326,8 +348,10 @@ static enum ls_status tune_lanes(const struct bench *bench)
     for (uint32_t i = 0; !status && i < bench->lane_count; i++) {
         const struct bench_lane *lane = &bench->lanes[i];
         if (lane->tuning.tuner && !lane->tuning.table)
-            status = ls_tuner_measure(lane->tuning.tuner, &task, lane->communicators, call->world);
+            status =
+                ls_tuner_measure(lane->tuning.tuner, &task, lane->communicators, bench->task.count);
     }
+    bench_workers_watch(bench->workers, NULL);
     free(counts);
     return status;
 }
@@ -347,163 +371,17 @@ static enum ls_status open_lanes(const struct arguments *arguments, struct bench
 static void finish(struct bench *bench)
 {
     for (uint32_t i = 0; i < bench->lane_count; i++) {
-        ls_communicators_close(bench->lanes[i].communicators, bench->task.call.world);
+        ls_communicators_close(bench->lanes[i].communicators, bench->task.count);
         free(bench->lanes[i].communicators);
         ls_tuning_close(&bench->lanes[i].tuning);
     }
     bench_network_close(bench->network);
     bench_memory_close(&bench->task.memory);
     ls_plugin_entries_destroy(bench->entries, bench->entry_count);
-    ls_loader_destroy(bench->loader);
+    if (!bench->workers)
+        ls_loader_destroy(bench->loader);
+    bench_workers_close(bench->workers);
     free(bench->results);
-}
-
-// ---- What comes out ----
-
-static const char *name_of(const struct name *names, uint32_t value)
-{
-    while (names->text && names->value != value)
-        names++;
-    return names->text;
-}
-
-static double bandwidth(const struct ls_known_call *call, double seconds)
-{
-    return (double)(call->count * ls_dtype_bytes(call->dtype)) / seconds * 1e-9;
-}
-
-static bool reduces(const struct ls_known_call *call)
-{
-    return call->operation != LS_ALL_GATHER && call->operation != LS_BROADCAST;
-}
-
-static void print_heading(const struct bench *bench)
-{
-    const bool *place = bench->task.places;
-    const struct bench_memory *memory = &bench->task.memory;
-    const uint32_t wire = bench->task.call.wire;
-    printf("# %s, %u ranks, transport %s, %s%s%s; medians of rounds in turn\n",
-           name_of(operations, bench->task.call.operation), bench->task.call.world,
-           bench->transport->plugin->name, name_of(dtypes, bench->task.call.dtype),
-           wire ? " sent as " : "", wire ? name_of(wires, wire) : "");
-    if (memory->ops)
-        printf("# in memory of device %s: %s; %u here\n", memory->plugin->plugin->name,
-               memory->hardware, memory->physical);
-    printf("#\n");
-    printf("# %-20s %12s %12s %8s %7s", "", "", "", "", "");
-    for (int i = 0; i < BENCH_PLACES; i++)
-        if (place[i])
-            printf("  %-44s", i == BENCH_IN_PLACE ? "in-place" : "out-of-place");
-    printf("\n# %-20s %12s %12s %8s %7s", "collective", "size", "count", "type", "redop");
-    for (int i = 0; i < BENCH_PLACES; i++)
-        if (place[i])
-            printf("  %10s %9s %7s %7s %7s", "time", "+-", "algbw", "busbw", "#wrong");
-    printf("\n# %-20s %12s %12s %8s %7s", "", "(B)", "(elements)", "", "");
-    for (int i = 0; i < BENCH_PLACES; i++)
-        if (place[i])
-            printf("  %10s %9s %7s %7s %7s", "(us)", "(us)", "(GB/s)", "(GB/s)", "");
-    putchar('\n');
-}
-
-// What `auto` stands for at this size; NULL: the lane has a name of its own.
-static const char *chosen(const struct bench *bench, const struct bench_lane *lane)
-{
-    const struct ls_known_call *call = &bench->task.call;
-    if (!lane->tuning.tuner)
-        return NULL;
-    return ls_tuning_name(&lane->tuning, call->operation, call->world, call->count,
-                          (uint32_t)ls_dtype_bytes(call->dtype));
-}
-
-static void print_row(const struct bench *bench, const struct bench_lane *lane,
-                      const struct bench_result *result)
-{
-    const struct ls_known_call *call = &bench->task.call;
-    const char *algorithm = chosen(bench, lane);
-    char name[64];
-    snprintf(name, sizeof(name), "%s%s%s%s", lane->name, algorithm ? " (" : "",
-             algorithm ? algorithm : "", algorithm ? ")" : "");
-    printf("  %-20s %12" PRIu64 " %12" PRIu64 " %8s %7s", name,
-           call->count * ls_dtype_bytes(call->dtype), call->count, name_of(dtypes, call->dtype),
-           reduces(call) ? name_of(reductions, call->reduction) : "none");
-    for (int i = 0; i < BENCH_PLACES; i++) {
-        if (!bench->task.places[i])
-            continue;
-        const double algbw = bandwidth(call, result[i].median);
-        printf("  %10.2f %9.2f %7.2f %7.2f %7" PRIu64, result[i].median * 1e6,
-               (result[i].high - result[i].low) / 2 * 1e6, algbw,
-               algbw * ls_bus_factor(call->operation, call->world), result[i].wrong);
-    }
-    putchar('\n');
-    fflush(stdout);
-}
-
-static void add_json(const struct bench *bench, const struct bench_lane *lane,
-                     const struct bench_result *results, struct ls_rows *rows)
-{
-    const struct ls_known_call *call = &bench->task.call;
-    for (int i = 0; i < BENCH_PLACES; i++) {
-        if (!bench->task.places[i])
-            continue;
-        const struct bench_result *result = &results[i];
-        const double algbw = bandwidth(call, result->median);
-        ls_rows_begin(rows);
-        ls_rows_text(rows, "collective", lane->name);
-        ls_rows_text(rows, "algorithm",
-                     lane->tuning.tuner ? chosen(bench, lane) : lane->collective->plugin->name);
-        ls_rows_text(rows, "operation", name_of(operations, call->operation));
-        ls_rows_count(rows, "replicas", call->world);
-        ls_rows_text(rows, "device",
-                     bench->task.memory.ops ? bench->task.memory.plugin->plugin->name : NULL);
-        ls_rows_count(rows, "bytes", call->count * ls_dtype_bytes(call->dtype));
-        ls_rows_count(rows, "count", call->count);
-        ls_rows_text(rows, "dtype", name_of(dtypes, call->dtype));
-        ls_rows_text(rows, "wire", call->wire ? name_of(wires, call->wire) : NULL);
-        ls_rows_text(rows, "reduction",
-                     reduces(call) ? name_of(reductions, call->reduction) : NULL);
-        ls_rows_boolean(rows, "in_place", i == BENCH_IN_PLACE);
-        ls_rows_boolean(rows, "fresh", bench->task.fresh);
-        ls_rows_number(rows, "seconds", result->median);
-        ls_rows_number(rows, "least_seconds", result->least);
-        ls_rows_number(rows, "low_seconds", result->low);
-        ls_rows_number(rows, "high_seconds", result->high);
-        ls_rows_number(rows, "algbw_gb_s", algbw);
-        ls_rows_number(rows, "busbw_gb_s", algbw * ls_bus_factor(call->operation, call->world));
-        ls_rows_count(rows, "wrong", result->wrong);
-        ls_rows_count(rows, "iterations", result->iterations);
-        ls_rows_count(rows, "rounds", result->rounds);
-    }
-}
-
-static enum ls_status write_chart(const struct bench *bench, const char *path)
-{
-    const int place = bench->task.places[BENCH_IN_PLACE] ? BENCH_IN_PLACE : BENCH_OUT_OF_PLACE;
-    const size_t points = bench->sizes.count;
-    struct ls_chart_series series[BENCH_LANES_MOST];
-    char title[96];
-    double *x = calloc(points, sizeof(*x));
-    double *y = calloc(points * bench->lane_count, sizeof(*y));
-    enum ls_status status = LS_OUT_OF_MEMORY;
-    for (size_t i = 0; x && y && i < points; i++) {
-        x[i] = (double)bench->sizes.bytes[i];
-        for (uint32_t lane = 0; lane < bench->lane_count; lane++)
-            y[lane * points + i] = bench->results[i][lane][place].median;
-    }
-    for (uint32_t i = 0; i < bench->lane_count; i++)
-        series[i] = (struct ls_chart_series){bench->lanes[i].name, x, y + i * points, points};
-    snprintf(title, sizeof(title), "%s, %u ranks, %s",
-             name_of(operations, bench->task.call.operation), bench->task.call.world,
-             place == BENCH_IN_PLACE ? "in place" : "out of place");
-    if (x && y)
-        status = ls_chart_write(&(struct ls_chart){.title = title,
-                                                   .x = {"size", LS_CHART_BYTES, true},
-                                                   .y = {"time", LS_CHART_SECONDS, true},
-                                                   .series = series,
-                                                   .series_count = bench->lane_count},
-                                "--svg", path);
-    free(x);
-    free(y);
-    return status;
 }
 
 // ---- All of it ----
@@ -530,8 +408,9 @@ static enum ls_status run_size(struct bench *bench, size_t number, struct ls_row
     const enum ls_status status = time_size(bench, bench->results[number]);
     for (uint32_t i = 0; !status && i < bench->lane_count; i++) {
         const struct bench_result *result = bench->results[number][i];
-        print_row(bench, &bench->lanes[i], result);
-        add_json(bench, &bench->lanes[i], result, rows);
+        if (!bench->silent)
+            bench_print_row(bench, &bench->lanes[i], result);
+        bench_add_json(bench, &bench->lanes[i], result, rows);
         for (int place = 0; place < BENCH_PLACES; place++) {
             if (!result[place].wrong)
                 continue;
@@ -547,26 +426,29 @@ static enum ls_status run_size(struct bench *bench, size_t number, struct ls_row
 
 static enum ls_status run_sizes(const struct arguments *arguments, struct bench *bench)
 {
-    const char *json = arguments_text(arguments, "json"), *svg = arguments_text(arguments, "svg");
-    const char *tune = arguments_text(arguments, "tune");
+    const bool writes = !bench->silent;
+    const char *json = writes ? arguments_text(arguments, "json") : NULL;
+    const char *svg = writes ? arguments_text(arguments, "svg") : NULL;
+    const char *tune = writes ? arguments_text(arguments, "tune") : NULL;
     struct ls_rows *rows = NULL;
     enum ls_status status = ls_rows_create(&rows);
     bench->results = calloc(bench->sizes.count, sizeof(*bench->results));
     if (!status && !bench->results)
         status = LS_OUT_OF_MEMORY;
     bench->right = true;
+    bench->together = !status;
     if (!status)
         status = tune_lanes(bench);
-    for (uint32_t i = 0; !status && i < bench->lane_count; i++)
+    for (uint32_t i = 0; !status && !bench->silent && i < bench->lane_count; i++)
         ls_tuning_print(&bench->lanes[i].tuning, stdout);
-    if (!status)
-        print_heading(bench);
+    if (!status && !bench->silent)
+        bench_print_heading(bench);
     for (size_t i = 0; !status && i < bench->sizes.count; i++)
         status = run_size(bench, i, rows);
     if (!status && json)
         status = ls_rows_write(rows, "--json", json, "bench", bench->right);
     if (!status && svg)
-        status = write_chart(bench, svg);
+        status = bench_write_chart(bench, svg);
     if (!status && bench->right && tune)
         status = bench_tune_write(&(struct bench_tune){.task = &bench->task,
                                                        .transport = bench->transport->plugin->name,
@@ -579,34 +461,135 @@ static enum ls_status run_sizes(const struct arguments *arguments, struct bench 
     return status || bench->right ? status : LS_FAILED;
 }
 
-static enum ls_status run(const struct arguments *arguments)
+// The ranks of all workers are known now.
+static enum ls_status check_world(const struct arguments *arguments, const struct bench *bench)
 {
-    struct bench bench = {0};
+    const uint32_t world = bench->task.call.world;
+    if (world > LS_KNOWN_VALUES_WORLD) {
+        ls_error("usage", "%u ranks of all workers: at most %d have sums that are exact", world,
+                 LS_KNOWN_VALUES_WORLD);
+        return LS_USAGE;
+    }
+    if (arguments_given(arguments, "tune")) {
+        const enum ls_status status = bench_tune_check(&bench->task);
+        if (status)
+            return status;
+    }
+    return check_memory(bench);
+}
+
+// This process alone.
+static enum ls_status open_alone(const struct arguments *arguments, struct bench *bench)
+{
+    const char *transport = arguments_text(arguments, "transport");
+    struct bench_task *task = &bench->task;
+    task->count = task->memory.count = task->memory.here = task->call.world;
+    enum ls_status status = check_world(arguments, bench);
+    if (!status)
+        status = ls_loader_create(arguments_text(arguments, "plugin-path"), &bench->loader);
+    return status ? status
+                  : ls_loader_open(bench->loader, LS_KIND_TRANSPORT,
+                                   transport ? transport : "local", NULL, 0, &bench->transport);
+}
+
+// What must be the same on all workers; how many ranks each has need not be.
+static enum ls_status agree(const struct arguments *arguments, struct bench *bench)
+{
+    static const char *const names[] = {"bytes",      "operation", "dtype",  "wire",
+                                        "reduction",  "place",     "device", "seconds",
+                                        "iterations", "warmup",    "fresh",  "pin"};
+    enum { OPTIONS = sizeof(names) / sizeof(names[0]) };
+    struct ls_worker_item items[OPTIONS + 1] = {{.name = "the collectives"}};
+    size_t length = 0;
+    uint64_t key = 0;
+    for (size_t i = 0; i < OPTIONS; i++) {
+        const char *text = arguments_text(arguments, names[i]);
+        struct ls_worker_item *item = &items[i + 1];
+        item->name = names[i];
+        snprintf(item->value, sizeof(item->value), "%.200s", text ? text : "(default)");
+    }
+    const size_t listed = arguments->operand_count ? arguments->operand_count : bench->entry_count;
+    for (size_t i = 0; i < listed; i++) {
+        const struct ls_plugin_entry *entry = bench->entries ? &bench->entries[i] : NULL;
+        if (entry && (entry->kind != LS_KIND_COLLECTIVE || !entry->available))
+            continue;
+        const char *text = entry ? entry->name : arguments->operands[i];
+        const size_t room = sizeof(items->value) - 16 - length;
+        key = ls_random_key_text(key, text);
+        if (strlen(text) + 1 < room)
+            length +=
+                (size_t)snprintf(items->value + length, room, "%s%s", length ? " " : "", text);
+    }
+    snprintf(items->value + length, sizeof(items->value) - length, " (%08x)", (unsigned)key);
+    return ls_workers_agree(bench_workers_run(bench->workers), items, OPTIONS + 1);
+}
+
+static enum ls_status open_together(const struct arguments *arguments, struct bench *bench)
+{
+    enum ls_status status = bench_workers_open(
+        &bench->cluster, arguments_text(arguments, "transport"), &bench->workers);
+    if (status)
+        return status;
+    struct ls_run *run = bench_workers_run(bench->workers);
+    bench->loader = run->loader;
+    bench->transport = run->strategy.transport;
+    bench_workers_divide(bench->workers, &bench->task);
+    return check_world(arguments, bench);
+}
+
+static enum ls_status time_lanes(const struct arguments *arguments, struct bench *bench)
+{
     const char *network = arguments_text(arguments, "write-network");
-    enum ls_status status = read_options(arguments, &bench);
-    if (!status)
-        status = check_memory(&bench);
-    if (!status)
-        status = ls_loader_create(arguments_text(arguments, "plugin-path"), &bench.loader);
-    if (!status)
-        status = ls_loader_open(bench.loader, LS_KIND_TRANSPORT,
-                                arguments_text(arguments, "transport"), NULL, 0, &bench.transport);
-    if (!status)
-        status = bench_memory_open(bench.loader, arguments_text(arguments, "device"),
-                                   bench.task.call.world, &bench.task.memory);
-    if (!status && network && bench.task.memory.ops) {
+    enum ls_status status =
+        bench_memory_open(bench->loader, arguments_text(arguments, "device"), &bench->task.memory);
+    if (!status && network && bench->task.memory.ops) {
         ls_error("usage", "--write-network measures ranks in host memory; leave --device out");
         status = LS_USAGE;
     }
+    if (!status && !arguments->operand_count && !network)
+        status = ls_loader_list(bench->loader, &bench->entries, &bench->entry_count);
+    if (!status && bench->workers)
+        status = agree(arguments, bench);
     if (!status)
-        status = open_lanes(arguments, &bench);
+        status = open_lanes(arguments, bench);
     if (!status && network)
-        status =
-            bench_network_open(bench.loader, bench.transport, bench.deadline_ns, &bench.network);
-    if (!status && bench.lane_count)
-        status = run_sizes(arguments, &bench);
+        status = bench_network_open(bench->loader, bench->transport, bench->deadline_ns,
+                                    &bench->network);
+    if (!status && bench->lane_count)
+        status = run_sizes(arguments, bench);
     if (!status && network)
-        status = bench_network_write(bench.network, bench.task.seconds, network);
+        status = bench_network_write(bench->network, bench->task.seconds, network);
+    return status;
+}
+
+// Which of several workers this is.
+static enum ls_status resolve(const struct arguments *arguments, struct ls_worker_place *place)
+{
+    const struct ls_environment environment = ls_environment_of_process();
+    const enum ls_status status =
+        ls_worker_place_resolve(arguments_text(arguments, "cluster"), &environment, place);
+    if (status || (!place->servers && place->role == LS_ROLE_WORKER))
+        return status;
+    ls_error("bench", "collectives are between workers, and this job has servers or an evaluator, "
+                      "too: start it without them, or give --cluster=none");
+    return LS_USAGE;
+}
+
+static enum ls_status run(const struct arguments *arguments)
+{
+    struct bench bench = {0};
+    struct ls_worker_place place = {.workers = 1};
+    enum ls_status status = resolve(arguments, &place);
+    const bool alone = place.workers == 1;
+    bench.silent = place.number > 0;
+    if (!status)
+        status = read_options(arguments, alone, &bench);
+    if (!status)
+        status = alone ? open_alone(arguments, &bench) : open_together(arguments, &bench);
+    if (!status)
+        status = time_lanes(arguments, &bench);
+    if (bench.workers)
+        status = bench_workers_conclude(bench.workers, status, bench.together);
     finish(&bench);
     return status;
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One thread a rank. All go through the same list of batches, with a barrier around each; rank 0 decides how many
-// calls a batch has and when it is enough. Whoever fails still comes to the next barrier, where all leave.
+// calls a batch has and when it is enough. Whoever fails still comes to the next barrier, where all leave. Over workers
+// the first rank of each meets those of the others in every barrier, and all hear what the ranks of all have done.
 #include "tools/bench/lanes.h"
+#include "tools/bench/workers.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
@@ -29,9 +31,11 @@ struct run {
     const struct bench_task *task;
     struct bench_result (*results)[BENCH_PLACES];
     struct barrier barrier;
+    uint32_t count; // of ranks here
     _Atomic int status; // enum ls_status: of who failed first
     _Atomic uint64_t wrong;
-    double *times; // by rank: of the batch that was last, seconds a call
+    double *times; // by rank here: of the batch that was last, seconds a call
+    struct bench_word all; // what the ranks of all workers had to say in the last barrier
     double *samples; // [lane][place][round]
     uint32_t rounds;
     bool enough; // written by rank 0 between barriers
@@ -39,7 +43,7 @@ struct run {
 
 struct rank {
     struct run *run;
-    uint32_t number;
+    uint32_t number; // among those here
     pthread_t thread;
     struct ls_memory data, input;
     void *image; // host memory for what lies on a device; NULL: the buffers are host memory
@@ -48,19 +52,45 @@ struct rank {
 
 // ---- Together ----
 
-static void wait_for_all(struct run *run)
+// What is said here is heard everywhere, and who is alone hears it, too.
+static void tell(struct run *run)
 {
+    struct bench_word mine = {.status = atomic_load(&run->status),
+                              .wrong = (double)atomic_load(&run->wrong),
+                              .enough = run->enough};
+    for (uint32_t i = 0; i < run->count; i++)
+        mine.seconds += run->times[i];
+    run->all = mine;
+    if (run->task->workers)
+        bench_workers_tell(run->task->workers, &run->all);
+    run->enough = run->all.enough != 0;
+    atomic_store(&run->status, (int)run->all.status);
+}
+
+static void rest(uint32_t *spins)
+{
+    if (++*spins > SPINS)
+        sched_yield();
+}
+
+// The first rank waits for the others, tells and hears, and lets them go on.
+static void wait_for_all(const struct rank *rank)
+{
+    struct run *run = rank->run;
     struct barrier *barrier = &run->barrier;
     const uint32_t passed = atomic_load_explicit(&barrier->passed, memory_order_acquire);
-    if (atomic_fetch_add(&barrier->come, 1) + 1 == run->task->call.world) {
-        atomic_store(&barrier->come, 0);
-        atomic_store(&barrier->passed, passed + 1);
+    uint32_t spins = 0;
+    if (rank->number) {
+        atomic_fetch_add(&barrier->come, 1);
+        while (atomic_load_explicit(&barrier->passed, memory_order_acquire) == passed)
+            rest(&spins);
         return;
     }
-    for (uint32_t spins = 0; atomic_load_explicit(&barrier->passed, memory_order_acquire) == passed;
-         spins++)
-        if (spins >= SPINS)
-            sched_yield();
+    while (atomic_load_explicit(&barrier->come, memory_order_acquire) != run->count - 1)
+        rest(&spins);
+    tell(run);
+    atomic_store(&barrier->come, 0);
+    atomic_store(&barrier->passed, passed + 1);
 }
 
 static void fail(struct run *run, enum ls_status status)
@@ -71,11 +101,11 @@ static void fail(struct run *run, enum ls_status status)
 }
 
 // Whether all are well. Between this and the next one the status may only be looked at by who has failed.
-static bool meet(struct run *run)
+static bool meet(const struct rank *rank)
 {
-    wait_for_all(run);
-    const bool well = atomic_load(&run->status) == LS_OK;
-    wait_for_all(run); // nobody fails before all have looked
+    wait_for_all(rank);
+    const bool well = atomic_load(&rank->run->status) == LS_OK;
+    wait_for_all(rank); // nobody fails before all have looked
     return well;
 }
 
@@ -118,7 +148,7 @@ static enum ls_status call_afresh(const struct rank *rank, uint32_t lane, uint32
         if (!status && rank->image) // waits for it
             status = bench_memory_copy(&task->memory, rank->number, ls_host_memory(rank->image),
                                        input, 1);
-        wait_for_all(rank->run);
+        wait_for_all(rank);
         const uint64_t begin = ls_clock_ns();
         if (!status)
             status = call_once(rank, lane, place);
@@ -147,21 +177,18 @@ static bool run_batch(const struct rank *rank, uint32_t lane, uint32_t place, ui
 {
     struct run *run = rank->run;
     uint64_t spent;
-    wait_for_all(run);
+    wait_for_all(rank);
     const enum ls_status status = run->task->fresh
                                       ? call_afresh(rank, lane, place, iterations, &spent)
                                       : call_in_a_row(rank, lane, place, iterations, &spent);
     run->times[rank->number] = (double)spent * 1e-9 / (double)(iterations ? iterations : 1);
     fail(run, status);
-    return meet(run);
+    return meet(rank);
 }
 
 static double mean_time(const struct run *run)
 {
-    double sum = 0;
-    for (uint32_t i = 0; i < run->task->call.world; i++)
-        sum += run->times[i];
-    return sum / run->task->call.world;
+    return run->all.seconds / run->task->call.world;
 }
 
 static double *samples_of(const struct run *run, uint32_t lane, uint32_t place)
@@ -195,7 +222,7 @@ static bool warm_up(const struct rank *rank)
             if (rank->number == 0)
                 choose_iterations(run, lane, place);
         }
-    return meet(run);
+    return meet(rank);
 }
 
 static bool run_round(const struct rank *rank, uint32_t round)
@@ -227,7 +254,7 @@ static bool run_rounds(const struct rank *rank)
             run->rounds = round + 1;
             run->enough = run->rounds >= ROUNDS_LEAST && spent >= run->task->seconds;
         }
-        if (!meet(run))
+        if (!meet(rank))
             return false;
         if (run->enough)
             break;
@@ -250,9 +277,9 @@ static bool check_one(const struct rank *rank, uint32_t lane, uint32_t place)
     const struct ls_memory input = place == BENCH_IN_PLACE ? rank->data : rank->input;
     void *values = rank->image ? rank->image : ls_address(input); // that this thread writes
     void *results = rank->image ? rank->image : ls_address(rank->data);
-    ls_known_values_fill(call, rank->number, values);
+    ls_known_values_fill(call, run->task->first_rank + rank->number, values);
     enum ls_status status = move(rank, input, ls_host_memory(values));
-    wait_for_all(run);
+    wait_for_all(rank);
     if (!status)
         status = call_once(rank, lane, place);
     if (!status)
@@ -261,12 +288,16 @@ static bool check_one(const struct rank *rank, uint32_t lane, uint32_t place)
         status = move(rank, ls_host_memory(results), rank->data);
     fail(run, status);
     if (!status)
-        atomic_fetch_add(&run->wrong, ls_known_values_wrong(call, rank->number, results, NULL));
-    if (!meet(run))
+        atomic_fetch_add(
+            &run->wrong,
+            ls_known_values_wrong(call, run->task->first_rank + rank->number, results, NULL));
+    if (!meet(rank))
         return false;
-    if (rank->number == 0)
-        run->results[lane][place].wrong = atomic_exchange(&run->wrong, 0);
-    return meet(run);
+    if (rank->number == 0) {
+        run->results[lane][place].wrong = (uint64_t)run->all.wrong;
+        atomic_store(&run->wrong, 0);
+    }
+    return meet(rank);
 }
 
 static bool check_all(const struct rank *rank)
@@ -315,18 +346,19 @@ static bool try_plans(const struct rank *rank)
     for (uint32_t i = 0; !status && i < rank->run->task->lane_count; i++)
         status = ls_collective_known_answer(rank->plans[i]);
     fail(rank->run, status);
-    return meet(rank->run);
+    return meet(rank);
 }
 
 static void *run_rank(void *argument)
 {
     struct rank *rank = argument;
     struct run *run = rank->run;
-    ls_log_set_rank((int32_t)rank->number);
-    if (run->task->pin && run->task->call.world <= ls_core_count())
-        ls_thread_pin(rank->number);
+    const uint32_t number = run->task->first_rank + rank->number;
+    ls_log_set_rank((int32_t)number);
+    if (run->task->pin)
+        ls_thread_pin_rank(run->task->hosts, run->task->call.world, number);
     fail(run, prepare(rank));
-    if (meet(run) && try_plans(rank) && warm_up(rank) && run_rounds(rank))
+    if (meet(rank) && try_plans(rank) && warm_up(rank) && run_rounds(rank))
         (void)check_all(rank);
     for (uint32_t i = 0; i < run->task->lane_count; i++)
         ls_collective_plan_destroy(rank->plans[i]);
@@ -361,30 +393,27 @@ static void summarise(const struct run *run)
         }
 }
 
-// A rank that has no thread cannot be waited for, so that is the end of the program's work.
-static enum ls_status start_ranks(struct run *run, struct rank *ranks)
+// A rank that has no thread cannot be waited for, so that is the end of the program's work: the others leave the first
+// time that they meet, to which the missing ones come from here.
+static void start_ranks(struct run *run, struct rank *ranks)
 {
-    const uint32_t world = run->task->call.world;
     uint32_t started = 0;
     enum ls_status status = LS_OK;
-    for (; !status && started < world; started += !status) {
+    for (; !status && started < run->count; started += !status) {
         char name[16];
         ranks[started] = (struct rank){.run = run, .number = started};
         snprintf(name, sizeof(name), "rank %u", started);
         status = ls_thread_start(&ranks[started].thread, name, run_rank, &ranks[started]);
     }
-    if (status) { // the missing ones come to the barrier from here
-        fail(run, status);
-        for (uint32_t i = started; i + 1 < world; i++)
-            atomic_fetch_add(&run->barrier.come, 1);
-        wait_for_all(run);
-        for (uint32_t i = started; i + 1 < world; i++)
-            atomic_fetch_add(&run->barrier.come, 1);
-        wait_for_all(run);
+    fail(run, status);
+    for (int i = 0; i < 2 && status && started; i++) { // meet() is two barriers
+        const uint32_t passed = atomic_load(&run->barrier.passed);
+        atomic_fetch_add(&run->barrier.come, run->count - started);
+        while (atomic_load(&run->barrier.passed) == passed)
+            sched_yield();
     }
     for (uint32_t i = 0; i < started; i++)
         pthread_join(ranks[i].thread, NULL);
-    return status;
 }
 
 enum ls_status bench_lanes_run(const struct bench_task *task,
@@ -394,14 +423,17 @@ enum ls_status bench_lanes_run(const struct bench_task *task,
     if (posix_memalign(&memory, 64, sizeof(struct run)))
         return LS_OUT_OF_MEMORY;
     struct run *run = memory;
-    struct rank *ranks = calloc(task->call.world, sizeof(*ranks));
-    *run = (struct run){.task = task, .results = out};
-    run->times = calloc(task->call.world, sizeof(*run->times));
+    const uint32_t count = task->count ? task->count : task->call.world;
+    struct rank *ranks = calloc(count, sizeof(*ranks));
+    *run = (struct run){.task = task, .count = count, .results = out};
+    run->times = calloc(count, sizeof(*run->times));
     run->samples =
         calloc((size_t)task->lane_count * BENCH_PLACES * ROUNDS_MOST, sizeof(*run->samples));
     enum ls_status status = LS_OUT_OF_MEMORY;
     if (ranks && run->times && run->samples) {
-        (void)start_ranks(run, ranks);
+        bench_workers_watch(task->workers, task);
+        start_ranks(run, ranks);
+        bench_workers_watch(task->workers, NULL);
         status = (enum ls_status)atomic_load(&run->status);
     }
     if (!status)

@@ -21,13 +21,18 @@ struct bench_lane {
     const char *name; // as the user wrote it
     const struct ls_opened_plugin *collective;
     struct ls_tuning tuning; // where that is `auto`
-    struct ls_communicator **communicators; // of each rank
+    struct ls_communicator **communicators; // of each rank of this process
 };
+
+struct bench_workers;
 
 struct bench_task {
     const struct bench_lane *lanes;
     uint32_t lane_count;
     struct ls_known_call call;
+    uint32_t first_rank, count; // ranks of this process; count 0: all of call.world
+    const uint32_t *hosts; // of all ranks; NULL: all are on one
+    struct bench_workers *workers; // with the other ranks; NULL: there are none
     struct bench_memory memory; // of the buffers
     uint64_t
         iterations; // calls in a row that are timed together; 0: about two milliseconds of them
@@ -48,8 +53,8 @@ struct bench_result {
     uint64_t wrong; // elements, on all ranks
 };
 
-// Writes out[lane][place], and leaves entries that are not timed unchanged. Fails with the status of
-// a collective that fails, logged. [main thread]
+// Writes out[lane][place], and leaves entries that are not timed unchanged. Fails with the status
+// of a collective that fails, logged; over workers on all of them with the same. [main thread]
 LS_STATUS bench_lanes_run(const struct bench_task *task, struct bench_result (*out)[BENCH_PLACES]);
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/memory.h"
 
+#include "core/base/segment.h"
 #include "core/plugin/collective.h"
 
 #include <stdlib.h>
@@ -15,14 +16,14 @@ static enum ls_status open_devices(struct bench_memory *memory)
     for (uint32_t i = 0; !status && i < memory->count; i++) {
         const struct ls_device_options options = {.interface = memory->ops,
                                                   .host = memory->plugin->host,
-                                                  .index = i % memory->physical,
+                                                  .index = (memory->first + i) % memory->physical,
                                                   .threads = 1};
         status = ls_device_open(&options, &memory->places[i].device);
     }
     return status;
 }
 
-enum ls_status bench_memory_open(struct ls_loader *loader, const char *device, uint32_t count,
+enum ls_status bench_memory_open(struct ls_loader *loader, const char *device,
                                  struct bench_memory *out)
 {
     struct ls_device_info info = {.struct_size = sizeof(info)};
@@ -36,7 +37,6 @@ enum ls_status bench_memory_open(struct ls_loader *loader, const char *device, u
     status = (enum ls_status)ops->describe(out->plugin->host, &info);
     memcpy(out->hardware, info.hardware, sizeof(out->hardware));
     out->physical = info.physical_count ? info.physical_count : 1;
-    out->count = count;
     if (status || ops->memory_kind == LS_MEMORY_HOST)
         return status;
     out->ops = ops;
@@ -58,19 +58,16 @@ bool bench_memory_fits(const struct bench_memory *memory, const struct ls_opened
     if (ls_is_auto(collective) || ops->build_schedule)
         return true;
     return ops->memory_kinds >> kind & 1 &&
-           !(ops->one_rank_a_device && memory->count > memory->physical);
+           !(ops->one_rank_a_device && memory->here > memory->physical);
 }
 
 struct ls_memory bench_memory_allocate(const struct bench_memory *memory, uint32_t rank,
                                        size_t bytes)
 {
-    void *buffer = NULL;
     if (memory->ops)
         return ls_device_allocate(memory->places[rank].device, bytes);
-    if (posix_memalign(&buffer, 4096, bytes))
-        return ls_host_memory(NULL);
-    memset(buffer, 0, bytes);
-    return ls_host_memory(buffer);
+    void *buffer = ls_segment_allocate(bytes, 4096);
+    return ls_host_memory(buffer ? memset(buffer, 0, bytes) : NULL);
 }
 
 void bench_memory_release(const struct bench_memory *memory, uint32_t rank, struct ls_memory buffer)
@@ -78,7 +75,7 @@ void bench_memory_release(const struct bench_memory *memory, uint32_t rank, stru
     if (memory->ops)
         ls_device_release(memory->places[rank].device, buffer);
     else
-        free(ls_address(buffer));
+        ls_segment_free(ls_address(buffer));
 }
 
 enum ls_status bench_memory_zero(const struct bench_memory *memory, uint32_t rank,

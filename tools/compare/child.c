@@ -457,7 +457,7 @@ void compare_child_look(const struct compare_setting *setting, const char *strat
     settle(place);
     enum ls_status status = ls_loader_create(setting->run.plugin_path, &loader);
     if (!status)
-        status = ls_loader_resolve_strategy(loader, strategy, &resolved);
+        status = ls_loader_resolve_strategy(loader, strategy, NULL, &resolved);
     if (status == LS_UNAVAILABLE && names_nothing(loader, strategy))
         status = LS_USAGE;
     if (!status) {

@@ -11,6 +11,7 @@
 #include "tools/run_options.h"
 
 #include "core/base/log.h"
+#include "core/cluster/resolve.h"
 #include "core/base/threads.h"
 #include "tools/compare/page.h"
 #include "tools/compare/comparison.h"
@@ -83,6 +84,9 @@ static const struct argument table[] = {
      "time at least N steps of each run, in addition to the training; more steps reveal smaller "
      "differences. Default: as many as 10 processes compute in 4 turns of 50 ms. 0: time none; "
      "speeds are then those of the training and are not compared"},
+    {"cluster", "auto|none|NAME", "auto",
+     "as for train, but several workers are refused: compare starts processes of its own. none: "
+     "compares here alone, whatever started this process"},
     {"deadline", "SECONDS", "60",
      "longest wait for another replica; a run is stopped when it completes no step for twice this "
      "time plus 5 s, and at least 20 s"},
@@ -185,10 +189,31 @@ static enum ls_status read_batch(const struct arguments *arguments, struct compa
     return LS_OK;
 }
 
+// Each run is a process of its own that takes turns with the others. Workers would each compare for
+// themselves, at the same time, and write the same files.
+static enum ls_status refuse_workers(const struct arguments *arguments)
+{
+    struct ls_worker_place place;
+    char text[640];
+    const struct ls_environment environment = ls_environment_of_process();
+    const enum ls_status status =
+        ls_worker_place_resolve(arguments_text(arguments, "cluster"), &environment, &place);
+    if (status || (place.workers == 1 && place.servers == 0))
+        return status;
+    ls_worker_place_describe(&place, text, sizeof(text));
+    ls_error("compare",
+             "this is %s, and compare trains in processes of its own on one machine: start it "
+             "without the launcher, or give --cluster=none; lockstep bench and lockstep train "
+             "measure over workers",
+             text);
+    return LS_USAGE;
+}
+
 static enum ls_status read_training(const struct arguments *arguments, struct comparing *out)
 {
     struct compare_setting *setting = &out->setting;
     enum ls_status status = run_options_common(arguments, &setting->run);
+    setting->run.cluster = "none"; // it compares in processes of its own
     if (!status)
         status = arguments_count(arguments, "seed", 0, INT64_MAX, &setting->run.seed);
     if (!status)
@@ -253,7 +278,9 @@ static enum ls_status read_files(const struct arguments *arguments, struct compa
 
 static enum ls_status read_arguments(const struct arguments *arguments, struct comparing *out)
 {
-    enum ls_status status = run_options_need(arguments, "model", "cnn");
+    enum ls_status status = refuse_workers(arguments);
+    if (!status)
+        status = run_options_need(arguments, "model", "cnn");
     if (!status)
         status = run_options_need(arguments, "dataset", "fashion-mnist");
     if (!status)

@@ -4,10 +4,13 @@
 
 #include "core/base/clock.h"
 #include "core/base/random.h"
+#include "core/base/segment.h"
 #include "core/base/threads.h"
 #include "core/collective/endpoints.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -62,7 +65,7 @@ bool ls_transport_buffer_init(struct ls_transport_side *side, struct ls_transpor
     const uint64_t bytes = count * ls_dtype_bytes(dtype);
     *buffer = (struct ls_transport_buffer){
         .count = count, .dtype = dtype, .guard = (unsigned char)(0xa5 + side->rank)};
-    buffer->memory = malloc(bytes + 2 * GUARD);
+    buffer->memory = ls_segment_allocate(bytes + 2 * GUARD, GUARD);
     if (!buffer->memory)
         return ls_tally_blame(&side->trial->suite->tally, "no memory for %" PRIu64 " elements",
                               count);
@@ -124,7 +127,7 @@ void ls_transport_buffer_judge(struct ls_transport_side *side,
 void ls_transport_buffer_finish(struct ls_transport_buffer *buffer)
 {
     ls_conformance_image_finish(&buffer->image);
-    free(buffer->memory);
+    ls_segment_free(buffer->memory);
     *buffer = (struct ls_transport_buffer){0};
 }
 
@@ -202,7 +205,7 @@ int32_t ls_transport_complete(struct ls_transport_side *side, struct ls_transfer
             break;
         status = side->trial->ops->wait_any(side->endpoint, pending, left, 20000000);
         if (status == LS_AGAIN)
-            status = ls_clock_ns() < end_ns ? LS_OK : LS_PEER_LOST;
+            status = ls_clock_ns() < end_ns ? LS_OK : LS_TRANSPORT_NEVER;
     }
     free((void *)pending);
     return status;
@@ -215,8 +218,8 @@ bool ls_transport_expect_complete(struct ls_transport_side *side, struct ls_tran
     if (!status)
         return true;
     ls_tally_blame(&side->trial->suite->tally, "endpoint %u: %s: %s", side->rank, what,
-                   status == LS_PEER_LOST ? "not complete after 5 s"
-                                          : ls_status_text((enum ls_status)status));
+                   status == LS_TRANSPORT_NEVER ? "not complete after 5 s"
+                                                : ls_status_text((enum ls_status)status));
     side->trial->ops->abort(side->endpoint);
     return false;
 }
@@ -232,13 +235,13 @@ void ls_transport_pause(uint64_t milliseconds)
 
 void ls_transport_advance(struct ls_transport_side *side)
 {
-    atomic_fetch_add(&side->trial->stage, 1);
+    atomic_fetch_add(side->trial->stage, 1);
 }
 
 bool ls_transport_await(struct ls_transport_side *side, uint32_t stage)
 {
     const uint64_t end_ns = ls_clock_ns() + DEADLINE_NS;
-    while (atomic_load(&side->trial->stage) < stage) {
+    while (atomic_load(side->trial->stage) < stage) {
         if (ls_clock_ns() > end_ns)
             return ls_tally_blame(&side->trial->suite->tally,
                                   "endpoint %u: the others did not come as far within 5 s",
@@ -257,16 +260,36 @@ static void *side_main(void *argument)
     return NULL;
 }
 
-static bool open_sides(struct ls_transport_trial *trial)
+// An exchange with the other processes, where there are some.
+static struct ls_endpoints_options options_of(struct ls_transport_trial *trial, uint32_t *own,
+                                              uint32_t *hosts)
+{
+    struct ls_endpoints_options options = {.transport = trial->ops,
+                                           .host = trial->suite->options.host,
+                                           .world = trial->world,
+                                           .own = own,
+                                           .hosts = hosts,
+                                           .name = "check",
+                                           .deadline_ns = trial->deadline_ns ? trial->deadline_ns
+                                                                             : DEADLINE_NS};
+    const uint32_t said = trial->suite->options.hosts;
+    for (uint32_t i = 0; i < trial->world; i++) {
+        if (ls_transport_together(trial, i, trial->process))
+            own[options.count++] = i;
+        hosts[i] = said ? i % trial->processes % said : 0;
+    }
+    if (trial->meeting)
+        options.exchange = ls_transport_meeting_exchange(trial);
+    return options;
+}
+
+static bool open_sides(struct ls_transport_trial *trial, uint32_t *count)
 {
     struct ls_transport_suite *suite = trial->suite;
     struct ls_transport *endpoints[LS_TRANSPORT_MOST_ENDPOINTS] = {NULL};
     struct ls_transport_place places[LS_TRANSPORT_MOST_ENDPOINTS];
-    struct ls_endpoints_options options = {.transport = trial->ops,
-                                           .host = suite->options.host,
-                                           .world = trial->world,
-                                           .name = "check",
-                                           .deadline_ns = DEADLINE_NS};
+    uint32_t own[LS_TRANSPORT_MOST_ENDPOINTS], hosts[LS_TRANSPORT_MOST_ENDPOINTS];
+    struct ls_endpoints_options options = options_of(trial, own, hosts);
     int32_t status = (int32_t)ls_conformance_devices_need(&suite->devices, trial->world);
     for (uint32_t i = 0; suite->devices.ops && i < trial->world; i++)
         places[i] = (struct ls_transport_place){
@@ -277,33 +300,74 @@ static bool open_sides(struct ls_transport_trial *trial)
     if (!status)
         status = (int32_t)ls_endpoints_open(&options, endpoints);
     if (status == LS_UNSUPPORTED || status == LS_UNAVAILABLE)
-        ls_tally_refuse(&suite->tally, "it does not connect %u threads of one process",
-                        trial->world);
+        ls_tally_refuse(&suite->tally, "it does not connect %u threads of %s", trial->world,
+                        trial->processes > 1 ? "several processes" : "one process");
     else if (status)
         ls_tally_blame(&suite->tally, "open of %u endpoints: %s", trial->world,
                        ls_status_text((enum ls_status)status));
-    for (uint32_t i = 0; !status && i < trial->world; i++)
+    for (uint32_t i = 0; !status && i < options.count; i++)
         trial->sides[i] =
-            (struct ls_transport_side){.trial = trial, .endpoint = endpoints[i], .rank = i};
+            (struct ls_transport_side){.trial = trial, .endpoint = endpoints[i], .rank = own[i]};
+    *count = options.count;
     return status == LS_OK;
 }
 
-void ls_transport_case_run(struct ls_transport_suite *suite, struct ls_transport_trial *trial)
+bool ls_transport_together(const struct ls_transport_trial *trial, uint32_t a, uint32_t b)
 {
-    uint32_t started = 0;
+    return a % trial->processes == b % trial->processes;
+}
+
+void ls_transport_sides_run(struct ls_transport_trial *trial)
+{
+    uint32_t started = 0, count = 0;
+    if (!open_sides(trial, &count))
+        return;
+    while (started < count && !ls_thread_start(&trial->sides[started].thread, "endpoint", side_main,
+                                               &trial->sides[started]))
+        started++;
+    if (started < count)
+        ls_tally_blame(&trial->suite->tally, "no thread for endpoint %u",
+                       trial->sides[started].rank);
+    for (uint32_t i = 0; i < started; i++)
+        pthread_join(trial->sides[i].thread, NULL);
+    for (uint32_t i = 0; i < count; i++)
+        ls_endpoint_close(trial->ops, trial->sides[i].endpoint);
+}
+
+static uint32_t processes_of(enum ls_transport_spread spread, uint32_t world)
+{
+    if (spread == LS_SPREAD_THREADS)
+        return 1;
+    if (spread == LS_SPREAD_MIXED)
+        return world > 2 ? 2 : 0;
+    return world > 1 ? world : 0;
+}
+
+void ls_transport_case(struct ls_transport_suite *suite, struct ls_transport_trial *trial,
+                       const char *format, ...)
+{
+    _Atomic uint32_t stage = 0;
+    char name[160];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(name, sizeof(name), format, list);
+    va_end(list);
     trial->suite = suite;
     trial->ops = suite->options.transport;
-    atomic_init(&trial->stage, 0);
-    if (open_sides(trial)) {
-        while (started < trial->world && !ls_thread_start(&trial->sides[started].thread, "endpoint",
-                                                          side_main, &trial->sides[started]))
-            started++;
-        if (started < trial->world)
-            ls_tally_blame(&suite->tally, "no thread for endpoint %u", started);
-        for (uint32_t i = 0; i < started; i++)
-            pthread_join(trial->sides[i].thread, NULL);
-        for (uint32_t i = 0; i < trial->world; i++)
-            ls_endpoint_close(trial->ops, trial->sides[i].endpoint);
-    }
+    trial->processes = processes_of(suite->spread, trial->world);
+    if (!trial->processes)
+        return;
+    const bool wanted =
+        trial->processes > 1
+            ? ls_tally_begin(&suite->tally, "%s processes=%u%s", name, trial->processes,
+                             suite->spread == LS_SPREAD_MAPPED ? " mapped" : "")
+            : ls_tally_begin(&suite->tally, "%s", name);
+    if (!wanted)
+        return;
+    trial->stage = &stage;
+    if (trial->processes > 1)
+        ls_transport_processes_run(trial);
+    else
+        ls_transport_sides_run(trial);
     ls_tally_end(&suite->tally);
 }

@@ -181,9 +181,8 @@ static void value_case(struct ls_transport_suite *suite, const char *name, uint3
 {
     struct ls_transport_trial trial = {
         .world = world, .body = body, .dtype = dtype, .reduction = reduction, .variant = variant};
-    if (ls_tally_begin(&suite->tally, "%s %s%s%s", name, dtype_names[dtype], reduction ? " " : "",
-                       reduction_names[reduction]))
-        ls_transport_case_run(suite, &trial);
+    ls_transport_case(suite, &trial, "%s %s%s%s", name, dtype_names[dtype], reduction ? " " : "",
+                      reduction_names[reduction]);
 }
 
 void ls_transport_value_cases(struct ls_transport_suite *suite)
@@ -202,6 +201,6 @@ void ls_transport_value_cases(struct ls_transport_suite *suite)
     }
     // In host memory: what a device rounds, its own suite looks at.
     struct ls_transport_trial trial = {.world = 1, .body = rounding_body, .dtype = LS_F32};
-    if (!suite->devices.ops && ls_tally_begin(&suite->tally, "divide_rounding"))
-        ls_transport_case_run(suite, &trial);
+    if (!suite->devices.ops)
+        ls_transport_case(suite, &trial, "divide_rounding");
 }
