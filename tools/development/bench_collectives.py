@@ -4,7 +4,10 @@
   two-phase  plain threads: add up the own part, barrier, copy the others' parts (reduce-scatter + all-gather)
   fused      plain threads: add up the own part and write it into all buffers, in one pass
   openmpi    MPI_Allreduce between processes
+  openmpi-ucx, openmpi-tcp   the same over loopback: by UCX's TCP, and by OpenMPI's own
   gloo       torch.distributed.all_reduce between processes
+  shared-memory, ucx   Lockstep's own, between processes over that transport, by --process-collective
+  shared-memory-copied the same, in buffers that the other process cannot map
 
 From 4 KiB up every rank writes its buffer before each call, as gradients are written, outside the time; below that
 calls follow each other at once, because a barrier would cost more than the call. A ratio is the other side's time by
@@ -27,6 +30,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 FRESH_FROM = 4096
 SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 BATCH_SECONDS = 0.002
+OWN_SIDES = ("shared-memory", "shared-memory-copied", "ucx")  # Lockstep's, which get ratios, too
 
 
 def size_of(text):
@@ -126,11 +130,19 @@ def start_sides(options, folder):
         "gloo": [pinned([options.python, os.path.join(HERE, "gloo_side.py"), str(rank), str(ranks),
                          os.path.join(folder, "meeting")], rank, ranks) for rank in range(ranks)],
     }
+    for transport in ("shared-memory", "ucx"):
+        commands[transport] = [[os.path.join(options.build, "tools", "processes-side"), str(ranks), transport,
+                                options.process_collective]]
+    loopback = {"openmpi-ucx": ["--mca", "pml", "ucx", "--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any", "-x", "UCX_TLS=tcp,self", "-x", "UCX_NET_DEVICES=lo"],
+                "openmpi-tcp": ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]}
+    for name, settings in loopback.items():
+        commands[name] = [commands["openmpi"][0][:1] + settings + commands["openmpi"][0][1:]]
+    commands["shared-memory-copied"] = [commands["shared-memory"][0] + ["copied"]]
     wanted = options.sides.split(",")
     for name in wanted:
         if name not in commands:
             raise SystemExit("bench-collectives: there is no side %s; there are %s" % (name, ", ".join(commands)))
-    if "openmpi" in wanted and not (shutil.which("mpirun") and os.path.exists(mpi)):
+    if any(name.startswith("openmpi") for name in wanted) and not (shutil.which("mpirun") and os.path.exists(mpi)):
         raise SystemExit("bench-collectives: OpenMPI is not here; --sides= leaves it out")
     return [Side(name, commands[name], options.seconds) for name in wanted]
 
@@ -164,10 +176,10 @@ def print_heading(others):
 
 def print_result(result, ours, others):
     seconds = result["seconds"]
-    for other in others:
+    for other in (name for name in others if name not in ours):
         print("%-10s %-20s %10.2f" % (size_text(result["bytes"]), other, seconds[other]["median"] * 1e6))
     for name in ours:
-        algorithm = result["algorithms"][name]
+        algorithm = result["algorithms"].get(name, name)
         label = name if algorithm == name else "%s (%s)" % (name, algorithm)
         line = "%-10s %-20s %10.2f" % (size_text(result["bytes"]), label, seconds[name]["median"] * 1e6)
         for other in others:
@@ -184,13 +196,14 @@ def parse_arguments():
     parser.add_argument("--bytes", default="8,64,512,4K,32K,256K,1M,4M,16M,64M", help="sizes, with K, M, G")
     parser.add_argument("--collectives", default="auto,ring,hierarchical-copy,direct,halving-doubling,tree",
                         help="Lockstep's, by name")
-    parser.add_argument("--sides", default="two-phase,fused,openmpi,gloo", help="what they are set beside")
+    parser.add_argument("--sides", default="two-phase,fused,openmpi,gloo,shared-memory", help="what they are set beside")
+    parser.add_argument("--process-collective", default="ring", help="of the sides that are Lockstep's [ring]")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.05, help="for each side, size and round [0.05]")
     parser.add_argument("--patience", type=float, default=5.0,
                         help="seconds to wait before each round until the machine is idle [5]")
     parser.add_argument("--build", default=os.path.join(ROOT, "build-bench"),
-                        help="a folder with tools/lockstep, bounds and mpi-side; given, nothing is built")
+                        help="a folder with tools/lockstep, tools/processes-side, bounds and mpi-side; given, nothing is built")
     parser.add_argument("--python", default="/usr/bin/python3", help="that has torch, for gloo")
     parser.add_argument("--json", help="writes all figures there")
     return parser.parse_args()
@@ -202,14 +215,15 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         lockstep, sides = Lockstep(options, folder), start_sides(options, folder)
         others = [side.name for side in sides]
+        ours = lockstep.names + [name for name in others if name in OWN_SIDES]
         print("%d ranks, %d rounds; load of the machine %.1f" % (options.replicas, options.rounds, os.getloadavg()[0]))
         print_heading(others)
         try:
             for size in (size_of(text) for text in options.bytes.split(",")):
                 rounds, more = measure_size(options, size, lockstep, sides)
                 disturbed += more
-                results.append(result_of(size, rounds, lockstep.names, others, lockstep.chosen[size]))
-                print_result(results[-1], lockstep.names, others)
+                results.append(result_of(size, rounds, ours, others, lockstep.chosen[size]))
+                print_result(results[-1], ours, others)
         finally:
             for side in sides:
                 side.close()

@@ -157,6 +157,12 @@ def against_pytorch(options, case):
                                           options.seconds)
         sides = {"lockstep": lockstep.run, **sides}
         ratios = {name: ("lockstep", name, 1) for name in running}
+        if case["replicas"] > 1:  # the same training, each replica in a process of its own
+            one = lockstep_side.Lockstep(options.lockstep, options, 1, case["threads"], options.seconds, strategy=options.strategy)
+            workers = "%d workers" % case["replicas"]
+            sides[workers] = lambda seed: one.run_as_workers(seed, case["replicas"])
+            ratios["replicas, of " + workers] = (workers, "lockstep", 1)
+            ratios.update({"%s, of %s" % (name, workers): (workers, name, 1) for name in running})
     measurement = Measurement(case["name"], sides)
     measurement.run(options.rounds)
     result = measurement.result(ratios)

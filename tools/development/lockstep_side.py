@@ -2,6 +2,7 @@
 """The Lockstep side of tools/bench-train: runs `lockstep train` and reads its report."""
 import json
 import os
+import socket
 import subprocess
 import tempfile
 
@@ -29,8 +30,9 @@ def rate(report):
 class Lockstep:
     """One configuration. `epochs` grows until the measured ones last about `seconds`."""
 
-    def __init__(self, program, options, replicas, threads, seconds, device="cpu"):
+    def __init__(self, program, options, replicas, threads, seconds, device="cpu", strategy=None):
         self.program, self.options, self.replicas, self.threads = program, options, replicas, threads
+        self.strategy = strategy or (options.strategy if replicas > 1 else "one-device")
         self.device, self.epochs, self.environment = device, 2, dict(os.environ)
         self.report = self.train(1)
         epoch = self.report["epochs"][-1]["seconds"]
@@ -38,7 +40,7 @@ class Lockstep:
 
     def command(self, seed, report):
         return [self.program, "train", "--model=" + self.options.model, "--dataset=" + self.options.dataset,
-                "--device=" + self.device, "--strategy=" + (self.options.strategy if self.replicas > 1 else "one-device"),
+                "--device=" + self.device, "--strategy=" + self.strategy,
                 "--replicas=%d" % self.replicas, "--threads=%d" % self.threads,
                 "--replica-batch=%d" % self.options.replica_batch, "--optimizer=" + self.options.optimizer,
                 "--epochs=%d" % self.epochs, "--validation=off", "--seed=%d" % seed, "--quiet", "--report=" + report]
@@ -62,6 +64,21 @@ class Lockstep:
     def run(self, seed):
         self.report = self.train(seed)
         return rate(self.report)
+
+    def run_as_workers(self, seed, count):
+        """`count` workers with a replica each: processes that train together. The chief's rate is that of all."""
+        with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            where = dict(LOCKSTEP_WORLD_SIZE=str(count), LOCKSTEP_ADDRESS="127.0.0.1:%d" % free.getsockname()[1])
+            free.close()
+            path = os.path.join(folder, "report.json")
+            processes = [subprocess.Popen(self.command(seed, path), stderr=subprocess.PIPE, text=True,
+                                          env=dict(self.environment, LOCKSTEP_RANK=str(rank), **where)) for rank in range(count)]
+            said = [process.communicate()[1].strip().splitlines() for process in processes]
+            for process, lines in zip(processes, said):
+                if process.returncode:
+                    raise Failed("exit code %d: %s" % (process.returncode, what_was_wrong(lines)))
+            return rate(read(path))
 
     def run_at_once(self, seed, count):
         """Of `count` processes that know nothing of each other, together: what the machine gives to that many."""

@@ -2,7 +2,7 @@
 """tools/gpu-check --pack=DIR: what a machine with a GPU, but without a network and Debian's packages, is to be brought.
 
     fashion-mnist/   the four files
-    prefix/          jansson, zlib, xxHash: headers, shared libraries, and .pc files that say where they lie
+    prefix/          jansson, zlib, xxHash, libsodium: headers, shared libraries, and .pc files that say where they lie
     tools/           meson (Python) and ninja, used where that machine has none
     reference/       losses that PyTorch computed, and the weights they begin with (tests/data/reference)
     cpu/             losses of device cpu, recorded now: the arguments after `train`, and what came out
@@ -11,6 +11,7 @@
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from runner import NotRun, say
 
 LIBRARIES = {  # of a .pc file: package with headers, library
     "jansson": ("libjansson-dev", "jansson"), "zlib": ("zlib1g-dev", "z"), "libxxhash": ("libxxhash-dev", "xxhash"),
+    "libsodium": ("libsodium-dev", "sodium"),
 }
 CPU_RUNS = {  # name: model and optimizer; of both 100 steps of 128 in the order of the file
     "cnn_sgd": ("cnn", "sgd:learning_rate=0.01"), "mlp_adam": ("mlp", "adam:learning_rate=0.001"),
@@ -49,7 +51,10 @@ def copy_library(prefix, pc_name, package, name):
     files = output_of("dpkg", "-L", package).splitlines()
     for path in files:
         if path.startswith("/usr/include/") and path.endswith(".h"):
-            shutil.copy(path, os.path.join(prefix, "include"))
+            below = re.sub(r"^/usr/include/([a-z0-9_]+-linux-gnu[a-z0-9]*/)?", "", path)
+            target = os.path.join(prefix, "include", below)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            shutil.copy(path, target)
     link = next(path for path in files if os.path.basename(path) == "lib%s.so" % name)
     real = os.path.realpath(link)
     soname = output_of("sh", "-c", 'objdump -p "$1" | sed -n "s/ *SONAME *//p"', "sh", real)
