@@ -271,6 +271,55 @@ START_TEST(a_value_that_may_be_missing_is_never_the_next_word)
 }
 END_TEST
 
+static const struct argument launch_table[] = {
+    {"workers", "N", NULL, "so many", .letter = 'n'},
+    {"quiet", NULL, NULL, "say nothing", .letter = 'q'},
+    {NULL, NULL, NULL, NULL},
+};
+
+static enum ls_status parse_launch(char **words)
+{
+    int count = 0;
+    while (words[count])
+        count++;
+    set_up();
+    return arguments_parse(launch_table, count, words, ARGUMENTS_REST, &arguments);
+}
+
+START_TEST(a_letter_is_a_short_name)
+{
+    ck_assert_int_eq(parse_launch(WORDS("-n", "4", "-q")), LS_OK);
+    ck_assert_str_eq(arguments_text(&arguments, "workers"), "4");
+    ck_assert(arguments_given(&arguments, "quiet"));
+    ck_assert_int_eq(parse_launch(WORDS("-n4")), LS_OK);
+    ck_assert_str_eq(arguments_text(&arguments, "workers"), "4");
+    ck_assert(!arguments_given(&arguments, "quiet"));
+    ck_assert_int_eq(parse_launch(WORDS("-n4", "--workers=4")), LS_USAGE);
+    ck_assert_str_eq(message, "lockstep: error: usage: --workers is given twice");
+    ck_assert_int_eq(parse_launch(WORDS("-n")), LS_USAGE);
+    ck_assert_str_eq(message, "lockstep: error: usage: --workers needs a value: --workers=N");
+    ck_assert_int_eq(parse_launch(WORDS("-qx")), LS_USAGE);
+    ck_assert_str_eq(message, "lockstep: error: usage: --quiet takes no value");
+    ck_assert_int_eq(parse_launch(WORDS("-x")), LS_USAGE);
+    ck_assert_uint_eq(errors, 1);
+}
+END_TEST
+
+START_TEST(the_command_of_another_program_is_left_alone)
+{
+    char **words = WORDS("-n4", "train", "--workers=5", "--", "--help");
+    ck_assert_int_eq(parse_launch(words), LS_OK);
+    ck_assert_ptr_eq(arguments.rest, words + 1);
+    ck_assert_str_eq(arguments_text(&arguments, "workers"), "4");
+    ck_assert(!arguments.help);
+    words = WORDS("-n4", "--", "--help", "--");
+    ck_assert_int_eq(parse_launch(words), LS_OK);
+    ck_assert_ptr_eq(arguments.rest, words + 2);
+    ck_assert_int_eq(parse_launch(WORDS("-n4", "--")), LS_OK);
+    ck_assert_ptr_null(arguments.rest);
+}
+END_TEST
+
 START_TEST(a_short_name_has_no_folders)
 {
     ck_assert_str_eq(arguments_short_name("ring"), "ring");
@@ -288,6 +337,8 @@ int main(void)
     tcase_add_checked_fixture(cases, set_up, NULL);
     tcase_add_test(cases, a_value_that_may_be_missing_is_never_the_next_word);
     tcase_add_test(cases, a_short_name_has_no_folders);
+    tcase_add_test(cases, a_letter_is_a_short_name);
+    tcase_add_test(cases, the_command_of_another_program_is_left_alone);
     tcase_add_test(cases, values_stand_behind_an_equals_sign_or_in_the_next_word);
     tcase_add_test(cases, without_words_there_are_the_defaults);
     tcase_add_test(cases, operands_stand_anywhere_and_all_words_after_two_dashes_are_some);

@@ -214,6 +214,8 @@ START_TEST(the_nearest_name_is_one_slip_away)
     ck_assert_str_eq(ls_nearest("rin", names), "ring");
     ck_assert_str_eq(ls_nearest("rings", names), "ring");
     ck_assert_str_eq(ls_nearest("mirored", names), "mirrored");
+    ck_assert_str_eq(ls_nearest("RING", names), "ring");
+    ck_assert_str_eq(ls_nearest("Rign", names), "ring");
     ck_assert_str_eq(ls_nearest("hierarchicalcopy", names), "hierarchical-copy");
     ck_assert_str_eq(ls_nearest("heirarchical_copy", names), "hierarchical-copy");
     ck_assert_ptr_null(ls_nearest("nccl", names));

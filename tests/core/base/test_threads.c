@@ -12,6 +12,7 @@
 #include <float.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -176,6 +177,57 @@ START_TEST(peak_memory_counts_what_was_touched)
 }
 END_TEST
 
+struct pinned {
+    uint32_t rank;
+    int core; // -1: more than one
+};
+
+static void *pin_rank(void *argument)
+{
+    static const uint32_t hosts[] = {0, 1, 0, 1};
+    struct pinned *pinned = argument;
+    ls_thread_pin_rank(hosts, 4, pinned->rank);
+    pinned->core = ls_core_count() == 1 ? sched_getcpu() : -1;
+    return NULL;
+}
+
+// Ranks 0 and 2 share a host, as do 1 and 3: wherever their processes are, they take two cores.
+START_TEST(ranks_of_a_host_take_a_core_each)
+{
+    struct pinned ranks[4];
+    const bool pins = ls_core_count() >= 2;
+    for (uint32_t i = 0; i < 4; i++) {
+        pthread_t thread;
+        ranks[i].rank = i;
+        ck_assert_int_eq(pthread_create(&thread, NULL, pin_rank, &ranks[i]), 0);
+        pthread_join(thread, NULL);
+        ck_assert_int_ge(ranks[i].core, 0);
+    }
+    ck_assert(!pins || ranks[0].core != ranks[2].core);
+    ck_assert(!pins || ranks[1].core != ranks[3].core);
+    ck_assert(!pins || ranks[0].core == ranks[1].core);
+}
+END_TEST
+
+static void *pin_too_many(void *argument)
+{
+    const uint32_t before = ls_core_count();
+    (void)argument;
+    ls_thread_pin_rank(NULL, before + 1, 0);
+    return ls_core_count() == before ? argument : NULL;
+}
+
+START_TEST(ranks_that_outnumber_the_cores_are_not_pinned)
+{
+    int mark = 0;
+    pthread_t thread;
+    void *same;
+    ck_assert_int_eq(pthread_create(&thread, NULL, pin_too_many, &mark), 0);
+    pthread_join(thread, &same);
+    ck_assert_ptr_nonnull(same);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("threads");
@@ -183,6 +235,8 @@ int main(void)
     tcase_add_test(tests, a_thread_starts_with_all_signals_blocked);
     tcase_add_test(tests, denormals_are_zero_in_our_threads_and_in_no_others);
     tcase_add_test(tests, cores_are_those_of_the_affinity_mask);
+    tcase_add_test(tests, ranks_of_a_host_take_a_core_each);
+    tcase_add_test(tests, ranks_that_outnumber_the_cores_are_not_pinned);
     tcase_add_test(tests, a_waiter_is_woken_by_another_thread);
     tcase_add_test(tests, a_waiter_is_woken_by_another_process);
     tcase_add_test(tests, a_wait_ends_when_the_word_differs_or_the_time_is_over);

@@ -132,17 +132,19 @@ static int32_t library_open(const struct ls_host *host, const struct ls_collecti
     uint32_t own[RANKS], all[RANKS] = {0};
     (void)host;
     world_seen = config->world;
+    const uint32_t first = config->members[0].rank;
     for (uint32_t i = 0; i < config->count; i++) {
-        own[i] = 100 + config->members[i].rank;
-        ranks[i] = out[i];
-        ranks[i]->rank = i;
-        is_open[i] = true;
+        const uint32_t rank = config->members[i].rank;
+        own[i] = 100 + rank;
+        ranks[rank] = out[i];
+        ranks[rank]->rank = rank;
+        is_open[rank] = true;
         if (config->members[i].ops && config->members[i].stream != stream_memory)
             return LS_FAILED;
     }
     if (config->exchange(config->context, own, sizeof(own[0]), all))
         return LS_FAILED;
-    return memcmp(own, all, config->count * sizeof(own[0])) ? LS_FAILED : LS_OK;
+    return memcmp(own, all + first, config->count * sizeof(own[0])) ? LS_FAILED : LS_OK;
 }
 
 static void library_close(struct ls_collective *collective)
@@ -522,6 +524,61 @@ START_TEST(what_is_new_on_a_device_waits_for_all_ranks)
 }
 END_TEST
 
+static int32_t exchange_from(void *context, const void *own, uint64_t bytes, void *all)
+{
+    const struct ls_communicator_options *process = context;
+    memcpy((char *)all + process->first_rank * bytes, own, process->count * bytes);
+    return LS_OK;
+}
+
+// Two processes, as far as communicators know: one has rank 0, the other ranks 1 and 2.
+START_TEST(a_process_opens_its_own_ranks)
+{
+    static const struct ls_plugin plugin = {LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE), .name = "fake",
+                                            .version = "1", .interface = &library};
+    static struct ls_virtual_device faces[RANKS];
+    struct ls_communicator_place places[RANKS];
+    struct ls_communicator_options processes[2];
+    for (uint32_t i = 0; i < RANKS; i++) {
+        devices[i] = (struct ls_device){.index = i};
+        faces[i] = (struct ls_virtual_device){.interface = &device_ops, .state = &devices[i]};
+        places[i] = (struct ls_communicator_place){.device = &faces[i]};
+    }
+    test_host_init(&host, &plugin);
+    for (uint32_t i = 0; i < 2; i++) {
+        processes[i] = (struct ls_communicator_options){
+            .collective = &plugin,
+            .collective_host = &host.host,
+            .world = RANKS,
+            .first_rank = i,
+            .count = 1 + i,
+            .deadline_ns = DEADLINE_NS,
+            .name = "test",
+            .places = &places[i],
+            .exchange = {.call = exchange_from, .context = &processes[i]},
+            .unproven = true};
+        ck_assert_int_eq(ls_communicators_open(&processes[i], &communicators[i]), LS_OK);
+        ck_assert_uint_eq(world_seen, RANKS);
+    }
+    for (uint32_t i = 0; i < RANKS; i++) {
+        ck_assert_uint_eq(communicators[i]->rank, i);
+        ck_assert_ptr_eq(communicators[i]->place->device, &faces[i]);
+        ck_assert_int_eq(ls_collective_plan_create(communicators[i], LS_ALL_REDUCE,
+                                                   ls_host_memory(data[i]), COUNT, LS_F32, LS_SUM,
+                                                   0, "bucket 0", &plans[i]),
+                         LS_OK);
+        ck_assert_int_eq(run_once(i), LS_OK);
+        ck_assert_uint_eq(ranks[i]->runs, 1);
+        ck_assert_ptr_eq(ranks[i]->last.buffer, data[i]);
+        ls_collective_plan_destroy(plans[i]);
+    }
+    ls_communicators_close(&communicators[1], 2);
+    ck_assert(is_open[0] && !is_open[1] && !is_open[2]);
+    ls_communicators_close(&communicators[0], 1);
+    ck_assert(!is_open[0]);
+}
+END_TEST
+
 static void add_tests(TCase *test_case)
 {
     tcase_add_test(test_case, an_operation_is_handed_over_whole);
@@ -534,6 +591,7 @@ static void add_tests(TCase *test_case)
     tcase_add_test(test_case, replays_are_runs_and_recordings_are_not);
     tcase_add_test(test_case, what_is_new_on_a_device_waits_for_all_ranks);
     tcase_add_test(test_case, where_it_cannot_work_it_is_refused_before_anything_is_opened);
+    tcase_add_test(test_case, a_process_opens_its_own_ranks);
 }
 
 int main(void)

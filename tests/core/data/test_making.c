@@ -89,7 +89,7 @@ static void read_all(const struct ls_dataset *dataset, uint32_t world, uint64_t 
                      uint64_t epochs, struct made_example *out)
 {
     const struct ls_stream_options options = {.global_batch = batch,
-                                              .world = world,
+                                              .shares.world = world,
                                               .rank_count = world,
                                               .shuffle = LS_SHUFFLE_ALL,
                                               .seed = 3,
@@ -198,7 +198,8 @@ END_TEST
 START_TEST(an_example_that_cannot_be_made_ends_the_stream_with_one_line)
 {
     struct ls_dataset dataset = made();
-    const struct ls_stream_options options = {.global_batch = 8, .world = 2, .rank_count = 2};
+    const struct ls_stream_options options = {
+        .global_batch = 8, .shares.world = 2, .rank_count = 2};
     struct ls_stream *stream;
     struct ls_batch batch;
     bad_example = 18; // and those behind it, in the same batch

@@ -4,6 +4,8 @@
 #include "tests/core/data/capture.h"
 #include "tests/support/suite.h"
 
+#include <math.h>
+
 START_TEST(shares_are_contiguous_and_differ_by_at_most_one)
 {
     for (uint32_t world = 1; world <= 9; world++) {
@@ -11,7 +13,7 @@ START_TEST(shares_are_contiguous_and_differ_by_at_most_one)
             uint64_t next = 0, before = UINT64_MAX;
             for (uint32_t rank = 0; rank < world; rank++) {
                 uint64_t offset, size;
-                ls_share(count, world, rank, &offset, &size);
+                ls_share(&(struct ls_shares){.world = world}, count, 1, rank, &offset, &size);
                 ck_assert_uint_eq(offset, next);
                 ck_assert_uint_ge(size, count / world);
                 ck_assert_uint_le(size, count / world + 1);
@@ -30,7 +32,7 @@ START_TEST(with_fewer_examples_than_replicas_the_last_get_none)
     const uint64_t wanted[8] = {1, 1, 1, 1, 1, 1, 1, 0};
     for (uint32_t rank = 0; rank < 8; rank++) {
         uint64_t offset, size;
-        ls_share(7, 8, rank, &offset, &size);
+        ls_share(&(struct ls_shares){.world = 8}, 7, 1, rank, &offset, &size);
         ck_assert_uint_eq(size, wanted[rank]);
     }
 }
@@ -54,14 +56,127 @@ START_TEST(a_share_is_its_blocks)
             for (uint64_t count = 0; count <= 23; count++)
                 for (uint32_t rank = 0; rank < world; rank++) {
                     uint64_t offset, size, first, each, all = 0;
-                    ls_share_blocks(count, world, blocks, rank, &offset, &size);
+                    const struct ls_shares shares = {.world = world},
+                                           parts = {.world = world * blocks};
+                    ls_share(&shares, count, blocks, rank, &offset, &size);
                     for (uint32_t i = 0; i < blocks; i++) {
-                        ls_share(count, world * blocks, rank * blocks + i, &first, &each);
+                        ls_share(&parts, count, 1, rank * blocks + i, &first, &each);
                         ck_assert_uint_eq(first, offset + all);
                         all += each;
                     }
                     ck_assert_uint_eq(all, size);
                 }
+}
+END_TEST
+
+#define GROUPS 4
+
+static struct ls_shares weighted(const struct ls_share_group *groups, uint32_t count)
+{
+    struct ls_shares shares = {.group_count = count, .groups = groups};
+    for (uint32_t i = 0; i < count; i++)
+        shares.world += groups[i].ranks;
+    return shares;
+}
+
+// The examples of all ranks of group `index`.
+static uint64_t part_of(const struct ls_shares *shares, uint64_t count, uint32_t blocks,
+                        uint32_t index)
+{
+    uint64_t offset, size, part = 0;
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < index; i++)
+        first += shares->groups[i].ranks;
+    for (uint32_t i = 0; i < shares->groups[index].ranks; i++) {
+        ls_share(shares, count, blocks, first + i, &offset, &size);
+        part += size;
+    }
+    return part;
+}
+
+static const struct ls_share_group groupings[][GROUPS] = {
+    {{1, 2}, {1, 1}},
+    {{2, 3}, {1, 1}, {3, 1}},
+    {{1, 1}, {1, 1000000}, {2, 7}},
+    {{3, 1000000}, {1, 999999}, {1, 1}, {2, 500}},
+    {{1, 6}, {1, 6}, {1, 2}},
+    {{4, 5}},
+};
+
+// Each example once, in rank order; the part of a group is less than one example from its quota; its
+// ranks share the part as they would share a batch of their own.
+START_TEST(weighted_shares_are_contiguous_and_near_their_quotas)
+{
+    const struct ls_share_group *groups = groupings[_i];
+    uint32_t group_count = 0;
+    uint64_t weights = 0;
+    for (; group_count < GROUPS && groups[group_count].ranks; group_count++)
+        weights += groups[group_count].weight;
+    const struct ls_shares shares = weighted(groups, group_count);
+    const uint64_t counts[] = {0, 1, 2, 3, 5, 7, 31, 64, 97, 1009, 65537, UINT64_C(1) << 40};
+    for (size_t c = 0; c < sizeof(counts) / sizeof(*counts); c++)
+        for (uint32_t blocks = 1; blocks <= 3; blocks++) {
+            const uint64_t count = counts[c];
+            uint64_t next = 0, largest = 0;
+            for (uint32_t i = 0, rank = 0; i < group_count; i++) {
+                const uint64_t begin = next, part = part_of(&shares, count, blocks, i);
+                const double quota = (double)count * groups[i].weight / (double)weights;
+                ck_assert_double_lt(fabs((double)part - quota), 1);
+                for (uint32_t k = 0; k < groups[i].ranks; k++, rank++) {
+                    const struct ls_shares alone = {.world = groups[i].ranks};
+                    uint64_t offset, size, expected_offset, expected;
+                    ls_share(&shares, count, blocks, rank, &offset, &size);
+                    ls_share(&alone, part, blocks, k, &expected_offset, &expected);
+                    ck_assert_uint_eq(offset, next);
+                    ck_assert_uint_eq(offset, begin + expected_offset);
+                    ck_assert_uint_eq(size, expected);
+                    largest = size > largest ? size : largest;
+                    next += size;
+                }
+            }
+            ck_assert_uint_eq(next, count);
+            ck_assert_uint_eq(ls_largest_share(&shares, count, blocks), largest);
+        }
+}
+END_TEST
+
+static void expect_parts(const struct ls_share_group *groups, uint64_t count,
+                         const uint64_t *expected, uint32_t group_count)
+{
+    const struct ls_shares shares = weighted(groups, group_count);
+    for (uint32_t i = 0; i < group_count; i++)
+        ck_assert_msg(part_of(&shares, count, 1, i) == expected[i], "%u: %llu", i,
+                      (unsigned long long)part_of(&shares, count, 1, i));
+}
+
+// By hand: quotas rounded down, then the largest remainders, the first of equal ones.
+START_TEST(the_largest_remainders_get_what_is_left)
+{
+    const struct ls_share_group thrice[] = {{1, 3}, {1, 1}}, three[] = {{1, 6}, {1, 6}, {1, 2}},
+                                small[] = {{1, 1000}, {1, 1}};
+    expect_parts(thrice, 64, (const uint64_t[]){48, 16}, 2);
+    expect_parts(thrice, 10, (const uint64_t[]){8, 2}, 2); // 7.5 and 2.5
+    expect_parts(thrice, 7, (const uint64_t[]){5, 2}, 2); // 5.25 and 1.75
+    expect_parts(thrice, 1, (const uint64_t[]){1, 0}, 2);
+    expect_parts(three, 11, (const uint64_t[]){5, 5, 1}, 3); // 4.71, 4.71 and 1.57
+    expect_parts(three, 10, (const uint64_t[]){4, 4, 2}, 3); // 4.29, 4.29 and 1.43: more of fewer
+    expect_parts(small, 64, (const uint64_t[]){64, 0}, 2);
+}
+END_TEST
+
+// Replicas with equal weights take what they take without any.
+START_TEST(equal_weights_are_no_weights)
+{
+    const struct ls_share_group equal[] = {{1, 7}, {1, 7}, {1, 7}};
+    const struct ls_shares shares = weighted(equal, 3), plain = {.world = 3};
+    for (uint64_t count = 0; count <= 40; count++)
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            uint64_t offset, size, expected_offset, expected;
+            ls_share(&shares, count, 1, rank, &offset, &size);
+            ls_share(&plain, count, 1, rank, &expected_offset, &expected);
+            ck_assert_uint_eq(offset, expected_offset);
+            ck_assert_uint_eq(size, expected);
+        }
 }
 END_TEST
 
@@ -159,6 +274,10 @@ int main(void)
     tcase_add_test(tests, with_fewer_examples_than_replicas_the_last_get_none);
     tcase_add_test(tests, steps_are_rounded_up);
     tcase_add_test(tests, a_share_is_its_blocks);
+    tcase_add_loop_test(tests, weighted_shares_are_contiguous_and_near_their_quotas, 0,
+                        sizeof(groupings) / sizeof(*groupings));
+    tcase_add_test(tests, the_largest_remainders_get_what_is_left);
+    tcase_add_test(tests, equal_weights_are_no_weights);
     tcase_add_test(tests, every_order_is_a_permutation_keyed_by_seed_and_epoch);
     tcase_add_test(tests, without_shuffle_the_order_is_that_of_the_file);
     tcase_add_test(tests, a_shuffle_buffer_lets_nothing_out_before_it_came_in);

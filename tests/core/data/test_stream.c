@@ -55,7 +55,7 @@ static void read_epoch(struct ls_stream *stream, const struct ls_stream_options 
             const uint32_t rank = options->first_rank + i;
             ck_assert_int_eq(ls_stream_next(stream, rank, &batch, NULL), LS_OK);
             uint64_t offset, size;
-            ls_share(wanted, options->world, rank, &offset, &size);
+            ls_share(&options->shares, wanted, 1, rank, &offset, &size);
             ck_assert_uint_eq(batch.count, size);
             ck_assert_uint_eq(batch.example_offset, offset);
             ck_assert_uint_eq(batch.global_count, wanted);
@@ -87,7 +87,7 @@ START_TEST(every_example_comes_once_an_epoch_in_the_same_order_for_every_world)
         for (uint64_t global = 1; global <= 12; global++) {
             const struct ls_dataset dataset = numbers(count);
             const struct ls_stream_options options = {.global_batch = global,
-                                                      .world = world,
+                                                      .shares.world = world,
                                                       .rank_count = world,
                                                       .shuffle = LS_SHUFFLE_ALL,
                                                       .seed = 5};
@@ -111,7 +111,7 @@ START_TEST(eight_bit_examples_come_as_stored_when_bytes_are_wanted)
 {
     uint8_t stored[7][ELEMENTS];
     struct ls_dataset dataset = numbers(7);
-    struct ls_stream_options options = {.global_batch = 4, .world = 1, .rank_count = 1};
+    struct ls_stream_options options = {.global_batch = 4, .shares.world = 1, .rank_count = 1};
     for (int i = 0; i < 7 * ELEMENTS; i++)
         stored[i / ELEMENTS][i % ELEMENTS] = (uint8_t)(255 - 11 * i);
     for (int wanted = 0; wanted < 3; wanted++) { // not, of bytes, of floats
@@ -189,7 +189,7 @@ START_TEST(all_fields_of_an_example_come_together)
                                                    .values = weights,
                                                    .stride = 4}}};
     struct ls_stream_options options = {
-        .global_batch = 5, .world = world, .rank_count = world, .shuffle = LS_SHUFFLE_ALL};
+        .global_batch = 5, .shares.world = world, .rank_count = world, .shuffle = LS_SHUFFLE_ALL};
     for (int bytes = 0; bytes < 2; bytes++) {
         struct ls_stream *stream;
         uint32_t order[MOST_EXAMPLES];
@@ -229,6 +229,57 @@ START_TEST(all_fields_of_an_example_come_together)
 }
 END_TEST
 
+// One worker's replicas after the other's, also where a share is empty.
+START_TEST(weighted_shares_give_every_example_once_in_the_same_order)
+{
+    static const struct ls_share_group groups[] = {{2, 5}, {1, 2}, {1, 1000}, {2, 1}};
+    const struct ls_dataset dataset = numbers(101);
+    int32_t seen[MOST_EXAMPLES];
+    uint32_t order[MOST_EXAMPLES];
+    struct ls_stream_options options = {.global_batch = 11,
+                                        .shares = {.world = 6, .group_count = 4, .groups = groups},
+                                        .shuffle = LS_SHUFFLE_ALL,
+                                        .seed = 5};
+    for (uint32_t i = 0; i < 4; i++) {
+        struct ls_stream *stream;
+        options.rank_count = groups[i].ranks;
+        ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
+        read_epoch(stream, &options, 101, 1, seen);
+        ls_stream_close(stream);
+        options.first_rank += groups[i].ranks;
+    }
+    expect_each_once(seen, 101);
+    ck_assert_int_eq(ls_stream_order(&options, 101, 1, order), LS_OK);
+    for (int i = 0; i < 101; i++)
+        ck_assert_int_eq(seen[i], (int32_t)order[i]);
+}
+END_TEST
+
+// The last replica takes 5 of 39 examples, but 6 of the 38 at the end of the epoch: more bytes than
+// those of a whole batch, rounded up.
+START_TEST(a_smaller_batch_may_have_a_larger_share)
+{
+    static const struct ls_share_group groups[] = {{1, 3}, {1, 3}, {1, 1}};
+    const struct ls_dataset dataset = numbers(2 * 39 - 1);
+    const struct ls_stream_options options = {
+        .global_batch = 39,
+        .shares = {.world = 3, .group_count = 3, .groups = groups},
+        .first_rank = 2,
+        .rank_count = 1};
+    struct ls_stream *stream;
+    int32_t seen[MOST_EXAMPLES];
+    uint64_t offset, whole, last;
+    ls_share(&options.shares, 39, 1, 2, &offset, &whole);
+    ls_share(&options.shares, 38, 1, 2, &offset, &last);
+    ck_assert_uint_eq(whole, 5);
+    ck_assert_uint_eq(last, 6);
+    ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
+    for (uint64_t epoch = 1; epoch <= 3; epoch++)
+        read_epoch(stream, &options, dataset.count, epoch, seen);
+    ls_stream_close(stream);
+}
+END_TEST
+
 START_TEST(workers_that_hold_some_of_the_ranks_get_their_shares)
 {
     const struct ls_dataset dataset = numbers(50);
@@ -236,7 +287,7 @@ START_TEST(workers_that_hold_some_of_the_ranks_get_their_shares)
     uint32_t order[MOST_EXAMPLES];
     const uint32_t ranks[3] = {3, 1, 4};
     struct ls_stream_options options = {
-        .global_batch = 11, .world = 8, .shuffle = LS_SHUFFLE_BUFFER, .shuffle_buffer = 20};
+        .global_batch = 11, .shares.world = 8, .shuffle = LS_SHUFFLE_BUFFER, .shuffle_buffer = 20};
     for (int worker = 0; worker < 3; worker++) {
         struct ls_stream *stream;
         options.rank_count = ranks[worker];
@@ -259,8 +310,11 @@ END_TEST
 START_TEST(two_epochs_differ_and_a_seed_repeats)
 {
     const struct ls_dataset dataset = numbers(MOST_EXAMPLES);
-    const struct ls_stream_options options = {
-        .global_batch = 64, .world = 2, .rank_count = 2, .shuffle = LS_SHUFFLE_ALL, .seed = 7};
+    const struct ls_stream_options options = {.global_batch = 64,
+                                              .shares.world = 2,
+                                              .rank_count = 2,
+                                              .shuffle = LS_SHUFFLE_ALL,
+                                              .seed = 7};
     int32_t seen[2][2][MOST_EXAMPLES];
     for (int run = 0; run < 2; run++) {
         struct ls_stream *stream;
@@ -277,7 +331,8 @@ END_TEST
 START_TEST(more_replicas_than_examples_of_a_batch_leave_some_with_none)
 {
     const struct ls_dataset dataset = numbers(8);
-    const struct ls_stream_options options = {.global_batch = 7, .world = 8, .rank_count = 8};
+    const struct ls_stream_options options = {
+        .global_batch = 7, .shares.world = 8, .rank_count = 8};
     struct ls_stream *stream;
     ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
     for (uint32_t rank = 0; rank < 8; rank++) {
@@ -300,7 +355,7 @@ START_TEST(a_ring_of_any_size_gives_the_same)
     int32_t seen[5][MOST_EXAMPLES];
     for (int i = 0; i < 5; i++) {
         const struct ls_stream_options options = {.global_batch = 6,
-                                                  .world = 3,
+                                                  .shares.world = 3,
                                                   .rank_count = 3,
                                                   .shuffle = LS_SHUFFLE_ALL,
                                                   .prefetch_bytes = prefetch[i]};
@@ -347,7 +402,7 @@ START_TEST(replicas_in_threads_read_whole_epochs)
 {
     const struct ls_dataset dataset = numbers(MOST_EXAMPLES);
     const struct ls_stream_options options = {.global_batch = 7,
-                                              .world = 4,
+                                              .shares.world = 4,
                                               .rank_count = 4,
                                               .shuffle = LS_SHUFFLE_ALL,
                                               .prefetch_bytes = _i ? 1 : 0};
@@ -385,8 +440,10 @@ START_TEST(abort_and_close_end_everyone)
 {
     const struct ls_dataset dataset = numbers(MOST_EXAMPLES);
     for (int round = 0; round < 60; round++) {
-        const struct ls_stream_options options = {
-            .global_batch = 5, .world = 3, .rank_count = 3, .prefetch_bytes = round % 2 ? 1 : 0};
+        const struct ls_stream_options options = {.global_batch = 5,
+                                                  .shares.world = 3,
+                                                  .rank_count = 3,
+                                                  .prefetch_bytes = round % 2 ? 1 : 0};
         struct ls_stream *stream;
         ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
         struct replica replicas[3];
@@ -415,7 +472,7 @@ START_TEST(close_while_a_replica_waits_ends_it)
     const struct ls_dataset dataset = numbers(MOST_EXAMPLES);
     for (int round = 0; round < 20; round++) {
         const struct ls_stream_options options = {
-            .global_batch = 5, .world = 2, .rank_count = 2, .prefetch_bytes = 1};
+            .global_batch = 5, .shares.world = 2, .rank_count = 2, .prefetch_bytes = 1};
         struct ls_stream *stream;
         ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
         // Rank 1 never reads: rank 0 gets what the ring holds and then sleeps in its next.
@@ -437,7 +494,8 @@ END_TEST
 START_TEST(open_and_close_at_once_is_clean)
 {
     const struct ls_dataset dataset = numbers(MOST_EXAMPLES);
-    const struct ls_stream_options options = {.global_batch = 5, .world = 2, .rank_count = 2};
+    const struct ls_stream_options options = {
+        .global_batch = 5, .shares.world = 2, .rank_count = 2};
     for (int round = 0; round < 100; round++) {
         struct ls_stream *stream;
         ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
@@ -452,7 +510,7 @@ START_TEST(a_slow_replica_and_a_sleeping_input_thread_find_each_other)
 {
     const struct ls_dataset dataset = numbers(MOST_EXAMPLES);
     const struct ls_stream_options options = {
-        .global_batch = 5, .world = 1, .rank_count = 1, .prefetch_bytes = 1};
+        .global_batch = 5, .shares.world = 1, .rank_count = 1, .prefetch_bytes = 1};
     struct ls_stream *stream;
     ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
     for (uint64_t i = 0; i < 300; i++) {
@@ -483,7 +541,7 @@ START_TEST(a_stream_may_begin_within_an_epoch)
     const struct ls_dataset dataset = numbers(50);
     uint32_t order[MOST_EXAMPLES];
     struct ls_stream_options options = {.global_batch = 8,
-                                        .world = 3,
+                                        .shares.world = 3,
                                         .rank_count = 3,
                                         .shuffle = LS_SHUFFLE_ALL,
                                         .seed = 2,
@@ -509,7 +567,7 @@ END_TEST
 START_TEST(options_that_cannot_be_are_refused)
 {
     const struct ls_dataset dataset = numbers(10), empty = numbers(0);
-    const struct ls_stream_options good = {.global_batch = 2, .world = 2, .rank_count = 2};
+    const struct ls_stream_options good = {.global_batch = 2, .shares.world = 2, .rank_count = 2};
     struct ls_stream_options options = good;
     expect_refused(&empty, options, "no examples");
     options.global_batch = 0;
@@ -539,7 +597,7 @@ START_TEST(a_batch_larger_than_the_set_is_the_set)
 {
     const struct ls_dataset dataset = numbers(10);
     const struct ls_stream_options options = {
-        .global_batch = UINT64_MAX, .world = 3, .rank_count = 3};
+        .global_batch = UINT64_MAX, .shares.world = 3, .rank_count = 3};
     struct ls_stream *stream;
     int32_t seen[MOST_EXAMPLES];
     ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
@@ -558,6 +616,8 @@ int main(void)
                         1, 9);
     tcase_add_loop_test(tests, all_fields_of_an_example_come_together, 1, 7);
     tcase_add_test(tests, eight_bit_examples_come_as_stored_when_bytes_are_wanted);
+    tcase_add_test(tests, weighted_shares_give_every_example_once_in_the_same_order);
+    tcase_add_test(tests, a_smaller_batch_may_have_a_larger_share);
     tcase_add_test(tests, workers_that_hold_some_of_the_ranks_get_their_shares);
     tcase_add_test(tests, two_epochs_differ_and_a_seed_repeats);
     tcase_add_test(tests, more_replicas_than_examples_of_a_batch_leave_some_with_none);

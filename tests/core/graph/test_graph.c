@@ -128,7 +128,7 @@ START_TEST(a_convolution_that_does_not_fit_is_refused)
     struct ls_op_attributes bad = good;
 
     check_refused(LS_OP_CONV2D, good, inputs, 3, NULL, "bias must have 4");
-    check_refused(LS_OP_CONV2D, good, flat, 2, NULL, "wants 4 dimensions");
+    check_refused(LS_OP_CONV2D, good, flat, 2, NULL, "expected 4 dimensions");
     check_refused(LS_OP_CONV2D, good, no_kernel, 2, NULL, "must be a variable");
     check_refused(LS_OP_CONV2D, good, two, 2, NULL, "4 dimensions, not 2");
     check_refused(LS_OP_CONV2D, good, large, 2, NULL, "10 rows");
@@ -161,7 +161,7 @@ START_TEST(pooling_has_its_shape_and_its_limits)
         ck_assert_int_eq(ls_graph_add(graph, op, &good, &image, 1, NULL, &y), LS_OK);
         check_shape(y, "(None, 5, 4, 6)");
         ck_assert_uint_eq(graph->operations[graph->operation_count - 1].output_count, i ? 2 : 1);
-        check_refused(op, good, &rows, 1, NULL, "wants 4 dimensions");
+        check_refused(op, good, &rows, 1, NULL, "expected 4 dimensions");
         bad = good, bad.padding[0] = 2;
         check_refused(op, bad, &image, 1, NULL, "smaller than the window of 2 rows");
         bad = good, bad.kernel[1] = 0;
@@ -262,7 +262,7 @@ START_TEST(a_batch_normalization_has_its_shapes_and_its_limits)
     ck_assert_int_eq(ls_graph_add(numbers, LS_OP_BATCH_NORMALIZATION, &good, inputs, 3, NULL, &y),
                      LS_BAD_INPUT);
     ck_assert_ptr_nonnull(strstr(harness_message(), "layer 'norm' (BatchNormalization): input "
-                                                    "shape (None,): batch normalization wants"));
+                                                    "shape (None,): batch normalization expects"));
     ls_graph_destroy(numbers);
 }
 END_TEST

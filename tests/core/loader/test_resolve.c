@@ -23,8 +23,8 @@ static void assert_resolves(struct ls_loader *loader, const char *text, const ch
                             const char *collective, const char *transport)
 {
     struct ls_resolved_strategy resolved = {0};
-    ck_assert_msg(ls_loader_resolve_strategy(loader, text, &resolved) == LS_OK, "%s: %s", text,
-                  last_message);
+    ck_assert_msg(ls_loader_resolve_strategy(loader, text, NULL, &resolved) == LS_OK, "%s: %s",
+                  text, last_message);
     ck_assert_str_eq(name_of(resolved.strategy), strategy);
     ck_assert_str_eq(name_of(resolved.collective), collective);
     ck_assert_str_eq(name_of(resolved.transport), transport);
@@ -38,7 +38,7 @@ static void assert_fails(struct ls_loader *loader, const char *text, enum ls_sta
     struct ls_resolved_strategy resolved = {.option_count = 4711};
     last_message[0] = '\0';
     error_count = 0;
-    ck_assert_int_eq(ls_loader_resolve_strategy(loader, text, &resolved), status);
+    ck_assert_int_eq(ls_loader_resolve_strategy(loader, text, NULL, &resolved), status);
     ck_assert_uint_eq(resolved.option_count, 4711);
     ck_assert_message(message);
     ck_assert_uint_eq(error_count, 1);
@@ -100,7 +100,7 @@ START_TEST(options_go_to_the_part_that_declares_them)
     struct ls_resolved_strategy resolved = {0};
     ck_assert_int_eq(
         ls_loader_resolve_strategy(
-            loader, "ring:segment=4096,spin=0.25,overlap=off,collective.groups=3", &resolved),
+            loader, "ring:segment=4096,spin=0.25,overlap=off,collective.groups=3", NULL, &resolved),
         LS_OK);
     const struct ls_host *strategy = resolved.strategy->host,
                          *collective = resolved.collective->host;
@@ -128,7 +128,7 @@ START_TEST(defaults_are_part_of_the_answer)
 {
     struct ls_loader *loader = loader_of_parts();
     struct ls_resolved_strategy resolved = {0};
-    ck_assert_int_eq(ls_loader_resolve_strategy(loader, "ring", &resolved), LS_OK);
+    ck_assert_int_eq(ls_loader_resolve_strategy(loader, "ring", NULL, &resolved), LS_OK);
     ck_assert_uint_eq(resolved.option_count, 3);
     ck_assert_str_eq(resolved.options[1].name, "collective.groups");
     ck_assert_str_eq(resolved.options[1].value, "2");
@@ -205,7 +205,10 @@ START_TEST(a_name_from_elsewhere_is_answered_with_ours)
     assert_fails(loader, "tf.distribute.experimental.Parameter_Server_Strategy", LS_UNAVAILABLE,
                  "it is `parameter-server` here");
     assert_fails(loader, "ddp", LS_UNAVAILABLE, "data-parallel training is `mirrored` here");
-    assert_fails(loader, "ring:transport=ucx", LS_UNAVAILABLE, "no transport between machines yet");
+    assert_fails(loader, "ring:transport=ucx", LS_UNAVAILABLE,
+                 "where the headers of UCX are found");
+    // What is here is not explained as if it were missing.
+    assert_fails(loader, "RING", LS_UNAVAILABLE, "is called 'RING'; did you mean ring?");
     // Neither a hint of another kind nor a beginning of a name.
     assert_fails(loader, "ring:transport=ddp", LS_UNAVAILABLE, "is called 'ddp'; available:");
     assert_fails(loader, "MirroredStrateg", LS_UNAVAILABLE, "'MirroredStrateg'; available:");

@@ -188,7 +188,7 @@ static double step_of(struct plain *p, uint64_t first, uint64_t count, uint32_t 
     double loss = 0;
     for (uint32_t rank = 0; rank < world; rank++) {
         uint64_t offset, share;
-        ls_share_blocks(count, world, microbatches, rank, &offset, &share);
+        ls_share(&(struct ls_shares){.world = world}, count, microbatches, rank, &offset, &share);
         for (uint32_t block = 0; block < microbatches; block++) {
             uint64_t at, size;
             ls_microbatch(share, microbatches, block, &at, &size);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers of the program that are written wrongly: each is refused by name, and nothing is read that is
-// not there.
+// Layers of the program that are written wrongly: each is refused by name, and nothing is read that
+// is not there. What a step may have at most.
 #include "core/plugin/layer.h"
 #include "tests/core/train/support.h"
 #include "tests/support/suite.h"

@@ -10,7 +10,9 @@
 // - A recording is replayed in an order of its own, which keeps only what events and streams have fixed.
 // - Work that touches memory of another GPU without peer access, and copies from host memory that is not pinned, end the process.
 // - Fresh memory is full of 0xab. Items of a kernel go backwards; what threads of a block do to each other is done in two orders.
-// Other variables make it fail: CUDA_FAKE_DEVICES (1; 0: none), CUDA_FAKE_VERSION (of the driver, 13000),
+// CUDA_FAKE_DEVICES (1; 0: none) is the number of GPUs, and CUDA_FAKE_FIRST (0) which of the host's is the first of them: as
+// CUDA_VISIBLE_DEVICES does, it gives processes GPUs of their own.
+// Other variables make it fail: CUDA_FAKE_VERSION (of the driver, 13000),
 // CUDA_FAKE_CAPABILITY (90), CUDA_FAKE_INIT (what cuInit answers), CUDA_FAKE_MEMORY (bytes of a GPU),
 // CUDA_FAKE_PINNED (bytes of pinned memory), CUDA_FAKE_FAIL (the so-many-th kernel fails), CUDA_FAKE_HANG (it never ends),
 // CUDA_FAKE_NO_BLAS, CUDA_FAKE_NO_EPILOGUE, CUDA_FAKE_NO_CUDNN, CUDA_FAKE_NO_FUSED (1: the library knows none),

@@ -55,7 +55,8 @@ unsigned cudaDeviceGetPCIBusId(char *out, int bytes, int device)
 {
     if (!is_device(device) || bytes < 13)
         return INVALID_VALUE;
-    snprintf(out, (size_t)bytes, "0000:%02X:00.0", 0x10 + device);
+    snprintf(out, (size_t)bytes, "0000:%02X:00.0",
+             0x10 + (unsigned)double_setting("CUDA_FAKE_FIRST", 0) + (unsigned)device);
     return cudaSuccess;
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 pthread_mutex_t nccl_fake_lock = PTHREAD_MUTEX_INITIALIZER;
 struct nccl_fake_counts nccl_fake_live;
@@ -55,8 +56,10 @@ unsigned ncclGetUniqueId(ncclUniqueId *id)
     static uint64_t made;
     const unsigned error = (unsigned)double_setting("NCCL_FAKE_ID_ERROR", 0);
     memset(id, 0, sizeof(*id));
-    snprintf(id->internal, sizeof(id->internal), "double %llu",
+    snprintf(id->internal, sizeof(id->internal), "double %lld %llu", (long long)getpid(),
              (unsigned long long)__atomic_add_fetch(&made, 1, __ATOMIC_RELAXED));
+    if (!error)
+        nccl_fake_listen(id);
     return error;
 }
 
@@ -74,13 +77,29 @@ static _Thread_local struct {
     struct beginning list[4 * NCCL_FAKE_RANKS];
 } group;
 
+static void tell_others(struct ncclComm *comm, enum nccl_fake_kind kind)
+{
+    nccl_fake_tell(
+        comm->clique,
+        &(struct nccl_fake_message){
+            .kind = kind, .rank = comm->rank, .world = comm->clique->world, .gpu = comm->gpu},
+        NULL);
+}
+
 static unsigned begin_now(struct ncclComm *comm, enum nccl_fake_phase phase)
 {
+    struct nccl_fake_clique *clique = comm->clique;
+    if (phase == NCCL_FAKE_JOINING && clique->own < clique->world)
+        nccl_fake_connect(clique);
+    if (phase == NCCL_FAKE_JOINING && comm->rank != double_setting("NCCL_FAKE_MISSING", -1))
+        tell_others(comm, NCCL_FAKE_JOINS);
+    if (phase == NCCL_FAKE_FINALIZING)
+        tell_others(comm, NCCL_FAKE_FINALIZES);
     pthread_mutex_lock(&nccl_fake_lock);
     comm->phase = phase;
     comm->questions = 0;
     if (phase == NCCL_FAKE_FINALIZING)
-        comm->clique->finalized++;
+        clique->finalized++;
     pthread_mutex_unlock(&nccl_fake_lock);
     return ncclInProgress;
 }
@@ -192,24 +211,23 @@ static struct nccl_fake_clique *find_clique(const ncclUniqueId *id, int world)
     return clique;
 }
 
-// As NCCL does when all have come.
+// As NCCL does when all have come: it compares hosts and PCI buses.
 static void look_for_duplicates(struct nccl_fake_clique *clique)
 {
     char text[160];
     for (int i = 0; i < clique->world; i++)
         for (int k = 0; k < i && clique->ranks[i] && clique->ranks[k]; k++)
-            if (clique->ranks[i]->device == clique->ranks[k]->device) {
+            if (clique->ranks[i]->gpu == clique->ranks[k]->gpu) {
                 snprintf(text, sizeof(text),
-                         "Duplicate GPU detected : rank %d and rank %d both on CUDA device %x", k,
-                         i, (unsigned)clique->ranks[i]->device);
+                         "Duplicate GPU detected : rank %d and rank %d both on CUDA device %llx", k,
+                         i, (unsigned long long)clique->ranks[i]->gpu);
                 nccl_fake_break(clique, ncclInvalidUsage, text);
             }
 }
 
-static void join(struct ncclComm *comm, const ncclUniqueId *id, int ranks)
+// Under the lock.
+static void add_rank(struct nccl_fake_clique *clique, struct ncclComm *comm, int ranks)
 {
-    pthread_mutex_lock(&nccl_fake_lock);
-    struct nccl_fake_clique *clique = find_clique(id, ranks);
     if (clique->world != ranks || clique->ranks[comm->rank])
         nccl_fake_stop("rank %d of %d does not fit into a world of %d", comm->rank, ranks,
                        clique->world);
@@ -218,8 +236,52 @@ static void join(struct ncclComm *comm, const ncclUniqueId *id, int ranks)
     clique->joined += comm->rank != double_setting("NCCL_FAKE_MISSING", -1);
     if (clique->joined == clique->world)
         look_for_duplicates(clique);
+}
+
+static void join(struct ncclComm *comm, const ncclUniqueId *id, int ranks)
+{
+    pthread_mutex_lock(&nccl_fake_lock);
+    struct nccl_fake_clique *clique = find_clique(id, ranks);
+    add_rank(clique, comm, ranks);
+    clique->own++;
+    clique->open++;
     nccl_fake_live.communicators++;
     pthread_mutex_unlock(&nccl_fake_lock);
+}
+
+static struct ncclComm *make_comm(int rank, int device, long long gpu)
+{
+    struct ncclComm *comm = calloc(1, sizeof(*comm));
+    if (!comm)
+        nccl_fake_stop("no memory");
+    *comm = (struct ncclComm){.rank = rank, .device = device, .gpu = gpu};
+    return comm;
+}
+
+int nccl_fake_hear(struct nccl_fake_clique *clique, const struct nccl_fake_message *message,
+                   void *input)
+{
+    int news = 0;
+    pthread_mutex_lock(&nccl_fake_lock);
+    struct ncclComm *comm = clique->ranks[message->rank];
+    switch (message->kind) {
+    case NCCL_FAKE_JOINS:
+        add_rank(clique, make_comm(message->rank, -1, message->gpu), message->world);
+        break;
+    case NCCL_FAKE_ARRIVES:
+        nccl_fake_arrive(comm, &message->order, input);
+        input = NULL;
+        break;
+    case NCCL_FAKE_FINALIZES: clique->finalized++; break;
+    case NCCL_FAKE_IS_LOST:
+        news = clique->finalized < clique->world && !clique->failure;
+        if (news)
+            nccl_fake_break(clique, ncclRemoteError, "another process of the fake has gone");
+    }
+    pthread_mutex_unlock(&nccl_fake_lock);
+    free(input);
+    double_wake();
+    return news;
 }
 
 unsigned ncclCommInitRankConfig(struct ncclComm **out, int ranks, ncclUniqueId id, int rank,
@@ -231,11 +293,8 @@ unsigned ncclCommInitRankConfig(struct ncclComm **out, int ranks, ncclUniqueId i
         return group.error = ncclInvalidArgument;
     if (config->blocking)
         nccl_fake_stop("only non-blocking communicators are there");
-    struct ncclComm *comm = calloc(1, sizeof(*comm));
-    if (!comm)
-        nccl_fake_stop("no memory");
-    comm->rank = rank;
-    comm->device = double_current();
+    struct ncclComm *comm =
+        make_comm(rank, double_current(), double_current() + double_setting("CUDA_FAKE_FIRST", 0));
     join(comm, &id, ranks);
     *out = comm;
     return begin(comm, NCCL_FAKE_JOINING);
@@ -255,7 +314,11 @@ static void leave(struct ncclComm *comm)
     comm->orders = NULL;
     comm->order_count = 0;
     nccl_fake_live.communicators--;
+    const int last = --comm->clique->open == 0;
+    const int well = comm->closed && !comm->clique->failure;
     pthread_mutex_unlock(&nccl_fake_lock);
+    if (last)
+        nccl_fake_disconnect(comm->clique, well);
     double_wake();
 }
 

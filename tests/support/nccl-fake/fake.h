@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fake of what collective `nccl` calls of NCCL: ranks are threads of one process, data are moved and added in plain
-// loops, on the streams of the fake of CUDA. THIS IS NEITHER NCCL NOR A GPU: it shows what the host code does, and nothing of
-// NCCL's algorithms, links or speed. Never installed.
+// A fake of what collective `nccl` calls of NCCL: ranks are threads of one or more processes of a host, data are moved and
+// added in plain loops, on the streams of the fake of CUDA. THIS IS NEITHER NCCL NOR A GPU: it shows what the host code does, and
+// nothing of NCCL's algorithms, links or speed. Never installed.
 //
 // What makes mistakes show:
 // - Communicators are non-blocking: a call answers "in progress" until it was asked for twice, and only then is anything put on
@@ -54,9 +54,14 @@ struct nccl_fake_slot {
     struct nccl_fake_slot *next;
 };
 
+struct nccl_fake_link; // link.c: the connections to other processes
+
+// Each process has all of it; ranks of other processes have neither memory nor streams here.
 struct nccl_fake_clique {
     ncclUniqueId id;
     int world, joined, finalized;
+    int own, open; // ranks of this process, and how many of them are neither closed nor aborted
+    struct nccl_fake_link *link; // NULL: all ranks are in this process
     struct ncclComm *ranks[NCCL_FAKE_RANKS];
     unsigned failure; // of all its ranks, for good
     char text[160]; // of the failure
@@ -69,6 +74,7 @@ enum nccl_fake_phase { NCCL_FAKE_IDLE, NCCL_FAKE_JOINING, NCCL_FAKE_PUTTING, NCC
 struct ncclComm {
     struct nccl_fake_clique *clique;
     int rank, device;
+    long long gpu; // the same number in all processes
     enum nccl_fake_phase phase;
     int questions; // since the phase has begun
     int stuck, aborted, closed;
@@ -88,6 +94,39 @@ unsigned nccl_fake_flush(struct nccl_fake_order *orders, uint32_t count);
 
 // For good, on all ranks; under the lock.
 void nccl_fake_break(struct nccl_fake_clique *clique, unsigned error, const char *text);
+
+// ---- Other processes: link.c, but for nccl_fake_hear ----
+
+enum nccl_fake_kind {
+    NCCL_FAKE_JOINS,
+    NCCL_FAKE_ARRIVES,
+    NCCL_FAKE_FINALIZES,
+    NCCL_FAKE_IS_LOST,
+};
+
+// What a process tells the others.
+struct nccl_fake_message {
+    enum nccl_fake_kind kind;
+    int rank, world;
+    long long gpu;
+    struct nccl_fake_order order; // without its pointers
+    uint64_t bytes; // of the input that follows
+};
+
+// Other processes can reach this one by the id.
+void nccl_fake_listen(const ncclUniqueId *id);
+// Once in each process, when its ranks have joined and are not all. Under no lock, as the others.
+void nccl_fake_connect(struct nccl_fake_clique *clique);
+void nccl_fake_tell(struct nccl_fake_clique *clique, const struct nccl_fake_message *message,
+                    const void *input);
+// `well`: all ranks have finalized, and the others may hear so.
+void nccl_fake_disconnect(struct nccl_fake_clique *clique, int well);
+
+// Does here what was told there; takes the input. Whether it is news (NCCL_FAKE_IS_LOST).
+int nccl_fake_hear(struct nccl_fake_clique *clique, const struct nccl_fake_message *message,
+                   void *input);
+// operations.c; under the lock
+void nccl_fake_arrive(struct ncclComm *comm, const struct nccl_fake_order *order, void *input);
 
 size_t nccl_fake_bytes(unsigned type);
 // to[i] = to[i] (+) from[i]

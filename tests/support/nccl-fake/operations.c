@@ -64,20 +64,14 @@ static void compare_recordings(const struct nccl_fake_order *a, const struct ncc
                        b->comm->rank, (unsigned long long)b->recording);
 }
 
-static void run_arrival(const void *data)
+void nccl_fake_arrive(struct ncclComm *comm, const struct nccl_fake_order *order, void *input)
 {
     static long long arrivals;
-    const struct nccl_fake_order *order = data;
-    struct ncclComm *comm = order->comm;
-    const size_t bytes = input_bytes(order);
-    void *input = malloc(bytes + 1);
-    if (!input)
-        nccl_fake_stop("no memory");
-    memcpy(input, order->from, bytes);
-    pthread_mutex_lock(&nccl_fake_lock);
     struct nccl_fake_slot *slot = slot_of(comm->clique, comm->arrived++);
     slot->orders[comm->rank] = *order;
+    slot->orders[comm->rank].comm = comm;
     slot->inputs[comm->rank] = input;
+    order = &slot->orders[comm->rank];
     for (int i = 0; i < comm->clique->world; i++)
         if (slot->inputs[i]) {
             compare(&slot->orders[i], order);
@@ -86,6 +80,23 @@ static void run_arrival(const void *data)
     slot->arrived++;
     if (arrivals++ == double_setting("NCCL_FAKE_ERROR", -1))
         nccl_fake_break(comm->clique, ncclRemoteError, "the fake was told to lose a peer");
+}
+
+static void run_arrival(const void *data)
+{
+    const struct nccl_fake_order *order = data;
+    struct ncclComm *comm = order->comm;
+    const size_t bytes = input_bytes(order);
+    void *input = malloc(bytes + 1);
+    if (!input)
+        nccl_fake_stop("no memory");
+    memcpy(input, order->from, bytes);
+    struct nccl_fake_message message = {
+        .kind = NCCL_FAKE_ARRIVES, .rank = comm->rank, .order = *order, .bytes = bytes};
+    message.order.comm = NULL;
+    nccl_fake_tell(comm->clique, &message, input);
+    pthread_mutex_lock(&nccl_fake_lock);
+    nccl_fake_arrive(comm, order, input);
     pthread_mutex_unlock(&nccl_fake_lock);
 }
 
@@ -146,7 +157,7 @@ static void run_result(const void *data)
     struct nccl_fake_slot *slot = slot_of(comm->clique, comm->done++);
     if (!comm->aborted)
         take_result(order, slot);
-    if (++slot->done == (uint32_t)comm->clique->world)
+    if (++slot->done == (uint32_t)comm->clique->own)
         free_slot(comm->clique, slot);
     pthread_mutex_unlock(&nccl_fake_lock);
 }

@@ -324,7 +324,8 @@ START_TEST(the_late_one_is_named_after_the_deadline)
     fake_option(&fake, "mode", modes[_i]);
     if (_i == 1)
         fake_option(&fake, "staleness", "0");
-    fake.table.deadline_ns = UINT64_C(200000000);
+    fake.table.deadline_ns =
+        UINT64_C(1000000000); // servers must answer in it on busy machines, too
     open_and_place();
     int32_t status = LS_OK;
     if (_i == 0)
@@ -334,8 +335,8 @@ START_TEST(the_late_one_is_named_after_the_deadline)
             status = fake_step(&fake, 0, 1.0f, 1.0f, 4.0f);
     ck_assert_int_eq(status, LS_PEER_LOST);
     ck_assert_msg(strstr(fake.host.message, "worker 0, step") != NULL, "%s", fake.host.message);
-    ck_assert_msg(strstr(fake.host.message, "waited 0.2 s for worker 1") != NULL, "%s",
-                  fake.host.message);
+    ck_assert_msg(strstr(fake.host.message, "waited 1.") != NULL, "%s", fake.host.message);
+    ck_assert_msg(strstr(fake.host.message, " s for worker 1") != NULL, "%s", fake.host.message);
     fake_finish(&fake);
 }
 END_TEST

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers that are real processes: forked by a test, joined by a cluster on this machine. What they
+// find lies in memory that they share with the test, which asserts it; what they log, too.
+#ifndef LS_TESTS_CLUSTER_PROCESSES_H
+#define LS_TESTS_CLUSTER_PROCESSES_H
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/cluster/cluster.h"
+#include "tests/support/suite.h"
+
+#include <arpa/inet.h>
+#include <check.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MOST_PROCESSES 10
+#define SECOND UINT64_C(1000000000)
+#define MILLISECOND UINT64_C(1000000)
+#define LONGEST_S 50 // of a process; it is killed then
+
+// One process of a job.
+struct process {
+    uint32_t index; // among the processes of the job
+    struct job *job;
+    struct ls_worker_place place;
+    struct ls_cluster_options options; // the test may change both before it forks
+    struct ls_agreement agreement[4];
+    // What it found.
+    _Atomic int state; // for the test: how far it is
+    enum ls_status joined, status;
+    uint64_t numbers[16];
+    uint64_t took_ns;
+    _Atomic uint32_t lost_calls;
+    char lost_text[1024];
+    char log[8192];
+    pid_t pid;
+    int exit_status;
+};
+
+struct job {
+    uint32_t count;
+    uint16_t port;
+    int listener;
+    _Atomic int go; // set by the test
+    int victim; // an index, for the test
+    uint16_t relay_port; // where a relay listens that leads to worker 0
+    _Atomic int cut; // the relay lets nothing through any more, and closes nothing
+    uint64_t begin_ns;
+    struct process process[MOST_PROCESSES];
+};
+
+// Tests that mostly wait: they run side by side, in a few processes.
+#define SIDES 12
+static const char *const side_names[SIDES] = {"1", "2", "3", "4",  "5",  "6",
+                                              "7", "8", "9", "10", "11", "12"};
+
+struct sides {
+    Suite *suite;
+    TCase *cases[SIDES];
+    int next;
+};
+
+static inline struct sides sides_create(const char *name)
+{
+    struct sides sides = {.suite = suite_create(name)};
+    for (int i = 0; i < SIDES; i++) {
+        sides.cases[i] = tcase_create(side_names[i]);
+        tcase_set_timeout(sides.cases[i], 60);
+        suite_add_tcase(sides.suite, sides.cases[i]);
+    }
+    return sides;
+}
+
+// For each number from `first` to `end` - 1.
+static inline void sides_add(struct sides *sides, const TTest *test, int first, int end)
+{
+    for (int i = first; i < end; i++)
+        tcase_add_loop_test(sides->cases[sides->next++ % SIDES], test, i, i + 1);
+}
+
+// What main returns.
+static inline int sides_run(struct sides *sides)
+{
+    SRunner *runner = srunner_create(sides->suite);
+    pid_t pids[SIDES];
+    int failed = 0;
+    fflush(NULL);
+    for (int i = 0; i < SIDES; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0) {
+            srunner_run(runner, NULL, side_names[i], CK_ENV);
+            exit(srunner_ntests_failed(runner) > 0);
+        }
+    }
+    for (int i = 0; i < SIDES; i++) {
+        int status = -1;
+        failed += pids[i] < 0 || waitpid(pids[i], &status, 0) != pids[i] || status != 0;
+    }
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+static inline void nap_ms(long milliseconds)
+{
+    nanosleep(
+        &(struct timespec){.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000},
+        NULL);
+}
+
+static inline int job_listen(uint16_t *port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(at);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    ck_assert_int_eq(listen(fd, SOMAXCONN), 0);
+    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
+    *port = ntohs(at.sin_port);
+    return fd;
+}
+
+// A job of `count` workers that nothing is wrong with, each with one rank. Deadlines are short.
+static inline struct job *job_create(uint32_t count)
+{
+    struct job *job =
+        mmap(NULL, sizeof(*job), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(job, MAP_FAILED);
+    job->count = count;
+    job->listener = job_listen(&job->port);
+    for (uint32_t i = 0; i < MOST_PROCESSES; i++) {
+        struct process *process = &job->process[i];
+        process->index = i;
+        process->job = job;
+        process->place = (struct ls_worker_place){.resolver = "launch",
+                                                  .role = LS_ROLE_WORKER,
+                                                  .number = i,
+                                                  .workers = count,
+                                                  .address = "127.0.0.1",
+                                                  .port = job->port,
+                                                  .listen_fd = i ? -1 : job->listener};
+        process->agreement[0] = (struct ls_agreement){"--model", "cnn"};
+        process->agreement[1] = (struct ls_agreement){"--batch-size", "64"};
+        process->options = (struct ls_cluster_options){.place = &process->place,
+                                                       .count = 1,
+                                                       .join_deadline_ns = 20 * SECOND,
+                                                       .deadline_ns = 20 * SECOND,
+                                                       .silence_ns = 2 * SECOND,
+                                                       .secret = "a secret of this very job",
+                                                       .agreement = process->agreement,
+                                                       .agreements = 2};
+    }
+    return job;
+}
+
+static inline void job_destroy(struct job *job)
+{
+    close(job->listener);
+    munmap(job, sizeof(*job));
+}
+
+static inline void process_note_line(void *context, uint32_t level, const char *line)
+{
+    struct process *process = context;
+    const size_t length = strlen(process->log);
+    (void)level;
+    snprintf(process->log + length, sizeof(process->log) - length, "%s\n", line);
+}
+
+static inline void process_note_lost(void *context, const char *text)
+{
+    struct process *process = context;
+    snprintf(process->lost_text, sizeof(process->lost_text), "%s", text);
+    process->lost_calls++;
+}
+
+// Waits until a process (or the test, by `go`) has come to a state.
+static inline void wait_for_state(const _Atomic int *state, int value)
+{
+    const uint64_t end = ls_clock_ns() + 20 * SECOND;
+    while (*state < value && ls_clock_ns() < end)
+        nap_ms(1);
+}
+
+static inline struct ls_cluster *process_join(struct process *process)
+{
+    struct ls_cluster *cluster = NULL;
+    const uint64_t begin = ls_clock_ns();
+    process->joined = ls_cluster_join(&process->options, &cluster);
+    process->took_ns = ls_clock_ns() - begin;
+    return cluster;
+}
+
+static inline void job_start_one(struct job *job, uint32_t index, void (*work)(struct process *))
+{
+    struct process *process = &job->process[index];
+    process->exit_status = -1;
+    const pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid) {
+        process->pid = pid; // by the test alone: the child shares this memory
+        return;
+    }
+    alarm(LONGEST_S);
+    ls_log_set_writer(process_note_line, process);
+    process->options.lost = process_note_lost;
+    process->options.context = process;
+    if (index)
+        close(job->listener);
+    work(process);
+    _exit(0);
+}
+
+static inline void job_start(struct job *job, uint32_t processes, void (*work)(struct process *))
+{
+    job->begin_ns = ls_clock_ns();
+    for (uint32_t i = 0; i < processes; i++)
+        job_start_one(job, i, work);
+}
+
+static inline void job_wait_one(struct job *job, uint32_t index)
+{
+    struct process *process = &job->process[index];
+    if (process->exit_status < 0)
+        ck_assert_int_eq(waitpid(process->pid, &process->exit_status, 0), process->pid);
+}
+
+// Waits for all; each must have ended by itself.
+static inline void job_wait(struct job *job, uint32_t processes)
+{
+    for (uint32_t i = 0; i < processes; i++) {
+        job_wait_one(job, i);
+        ck_assert_msg(job->process[i].exit_status == 0, "process %u: status %d, log: %s", i,
+                      job->process[i].exit_status, job->process[i].log);
+    }
+}
+
+static inline void job_run(struct job *job, uint32_t processes, void (*work)(struct process *))
+{
+    job_start(job, processes, work);
+    job_wait(job, processes);
+}
+
+// One way of the relay's cable. False: that end is closed.
+static inline bool relay_bytes(const struct job *job, int from, int to)
+{
+    char data[4096];
+    const ssize_t got = recv(from, data, sizeof(data), MSG_DONTWAIT);
+    if (got <= 0)
+        return got < 0;
+    return job->cut || send(to, data, (size_t)got, MSG_NOSIGNAL) == got;
+}
+
+static inline void relay_run(const struct job *job, int listener)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                             .sin_port = htons(job->port)};
+    const int one = accept(listener, NULL, NULL), other = socket(AF_INET, SOCK_STREAM, 0);
+    if (one < 0 || other < 0 || connect(other, (struct sockaddr *)&at, sizeof(at)))
+        _exit(1);
+    for (bool open = true; open;) {
+        struct pollfd fds[] = {{.fd = one, .events = POLLIN}, {.fd = other, .events = POLLIN}};
+        poll(fds, 2, 1000);
+        open = (!fds[0].revents || relay_bytes(job, one, other)) &&
+               (!fds[1].revents || relay_bytes(job, other, one));
+    }
+    while (job->cut)
+        pause(); // what is closed behind a cut cable is not seen
+}
+
+// A process between worker `index` and worker 0; it ends with their connection, or is killed.
+static inline pid_t job_start_relay(struct job *job, uint32_t index)
+{
+    const int listener = job_listen(&job->relay_port);
+    const pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        alarm(LONGEST_S);
+        close(job->listener);
+        relay_run(job, listener);
+        _exit(0);
+    }
+    close(listener);
+    job->process[index].place.port = job->relay_port;
+    return pid;
+}
+
+static inline void assert_log_has(const struct process *process, const char *text)
+{
+    ck_assert_msg(strstr(process->log, text) != NULL, "process %u: '%s' is not in its log:\n%s",
+                  process->index, text, process->log);
+}
+
+static inline void assert_log_empty(const struct process *process)
+{
+    ck_assert_msg(process->log[0] == '\0', "process %u logged:\n%s", process->index, process->log);
+}
+
+#endif
