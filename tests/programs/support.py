@@ -4,6 +4,8 @@
 Each test file is a unittest module run by itself; a check whose data is missing prints a line `SKIP ...`, is
 counted, and the file ends with 77 when nothing but skips remains.
 """
+import concurrent.futures
+import io
 import json
 import os
 import signal
@@ -101,7 +103,40 @@ class Result(unittest.TextTestResult):
         print(f"SKIP {test.id()}: {reason}", flush=True)
 
 
-def main():
+def each_test(suite):
+    for test in suite:
+        if isinstance(test, unittest.TestSuite):
+            yield from each_test(test)
+        else:
+            yield test
+
+
+class Threads(unittest.TextTestRunner):
+    """Runs several tests at a time, those that mostly wait. They must have no setUpClass and no setUpModule."""
+
+    def __init__(self, count):
+        super().__init__(verbosity=2, resultclass=Result)
+        self.count = count
+
+    def run(self, suite):
+        def run_one(test):
+            mine = Result(unittest.runner._WritelnDecorator(io.StringIO()), True, 2)
+            test.run(mine)
+            return mine
+
+        whole = self._makeResult()
+        with concurrent.futures.ThreadPoolExecutor(self.count) as pool:
+            for result in pool.map(run_one, each_test(suite)):
+                self.stream.write(result.stream.getvalue())
+                whole.testsRun += result.testsRun
+                for kind in ("failures", "errors", "skipped", "expectedFailures", "unexpectedSuccesses"):
+                    getattr(whole, kind).extend(getattr(result, kind))
+        whole.printErrors()
+        self.stream.writeln(f"Ran {whole.testsRun} tests")
+        return whole
+
+
+def main(threads=1):
     """Runs the tests of the module; with arguments those of the classes named, or with `--without` those of the others."""
     module, names = sys.modules["__main__"], sys.argv[1:]
     others = names[:1] == ["--without"]
@@ -110,7 +145,7 @@ def main():
     suite = unittest.TestSuite(unittest.defaultTestLoader.loadTestsFromTestCase(case) for case in vars(module).values()
                                if isinstance(case, type) and issubclass(case, unittest.TestCase)
                                and (not names or (case.__name__ in names) != others))
-    result = unittest.TextTestRunner(verbosity=2, resultclass=Result).run(suite)
+    result = (Threads(threads) if threads > 1 else unittest.TextTestRunner(verbosity=2, resultclass=Result)).run(suite)
     if not result.wasSuccessful() or not result.testsRun:
         sys.exit(1)
     sys.exit(77 if len(result.skipped) == result.testsRun else 0)

@@ -59,12 +59,12 @@ class Usage(ProgramTest):
             (UNAVAILABLE, "--strategy=tf.distribute.MirroredStrategy", ("it is `mirrored` here",)),
             (UNAVAILABLE, "--strategy=TPUStrategy", ("no TPU device",)),
             (UNAVAILABLE, "--strategy=fsdp", ("every replica holds the whole model",)),
-            (UNAVAILABLE, "--strategy=ring:transport=ucx", ("no transport between machines yet",)),
+            (UNAVAILABLE, "--strategy=ring:transport=rdma", ("UCX does that: transport `ucx`",)),
             (USAGE, "--lr=0.1", ("unknown option --lr: ", "--optimizer=adam:learning_rate=0.001", "Available: --model, --dataset,")),
             (USAGE, "--batch-size=32", ("--batch=N is the batch of all replicas", "--replica-batch=N that of each")),
             (USAGE, "--gpus=2", ("--device=cuda", "--replicas=N")),
             (USAGE, "--fp16", ("--precision=mixed_bfloat16",)),
-            (USAGE, "--nproc_per_node=2", ("--replicas=N", "nothing to launch")),
+            (USAGE, "--nproc_per_node=2", ("--replicas=N", "lockstep launch")),
         ]
         for code, option, says in cases:
             with self.subTest(option=option):
@@ -74,7 +74,7 @@ class Usage(ProgramTest):
         self.refused(USAGE, "simulate", "ring", "--nproc=4", says=("it is --world=N",))
 
     def test_an_unknown_option_lists_all_there_are(self):
-        for command in ("train", "evaluate", "compare", "summary", "plugins", "simulate", "bench", "verify"):
+        for command in ("train", "evaluate", "compare", "summary", "plugins", "simulate", "bench", "verify", "launch"):
             with self.subTest(command=command):
                 help = self.lockstep(command, "--help").out
                 options = re.findall(r"^  (--[a-z-]+)", help, re.MULTILINE)
@@ -101,7 +101,8 @@ class Usage(ProgramTest):
             option = "--device=" + name if kind == "device" else "--strategy=mirrored:" + kind + "=" + name
             if kind == "strategy":
                 option = "--strategy=" + name
-            brings = {"cpu": ("libdnnl-dev", "-Dcpu=enabled"), "cuda": ("docs/gpu.md", "-Dcuda=enabled")}
+            brings = {"cpu": ("libdnnl-dev", "-Dcpu=enabled"), "cuda": ("docs/gpu.md", "-Dcuda=enabled"),
+                      "ucx": ("libucx-dev", "-Ducx=enabled")}
             for arguments in ((*TRAIN, "--model=mlp", SYNTHETIC, option), ("plugins", name)):
                 with self.subTest(missing=missing, command=arguments[0]):
                     done = subprocess.run([alone, *arguments, "--plugin-path=" + folder], stdout=subprocess.PIPE,

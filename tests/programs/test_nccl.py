@@ -3,10 +3,15 @@
 NEITHER A GPU NOR NCCL (tests/support/nccl-fake).
 """
 import ctypes
+import json
 import os
+import signal
+import socket
+import subprocess
+import time
 import unittest
 
-from support import DONE, FAILED, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main
+from support import DONE, FAILED, LOCKSTEP, PEER_LOST, TERMINATED, UNAVAILABLE, USAGE, ProgramTest, main
 
 DOUBLES = os.environ["LOCKSTEP_NCCL_FAKE"] + ":" + os.environ["LOCKSTEP_CUDA_FAKE"]
 MLP = ("--model=mlp", "--dataset=synthetic", "--validation=off")
@@ -37,8 +42,7 @@ class Here(ProgramTest):
         self.assertIn("no driver", listed[at + 1])
 
 
-class Fakes(ProgramTest):
-    """On the fakes: NEITHER A GPU NOR NCCL."""
+class OnDoubles(ProgramTest):
 
     def setUp(self):
         super().setUp()
@@ -54,6 +58,10 @@ class Fakes(ProgramTest):
 
     def refused_on_doubles(self, code, *arguments, says=(), **settings):
         return self.refused(code, *arguments, "--plugin-path=" + DOUBLES, says=says, environment=self.environment(settings))
+
+
+class Fakes(OnDoubles):
+    """On the fakes: NEITHER A GPU NOR NCCL."""
 
     def test_two_gpus_train_as_one(self):
         # The last: shares of 3 and 2, and in the last batch of an epoch of 2 and 2, which both ranks must record at once.
@@ -116,6 +124,154 @@ class Fakes(ProgramTest):
             self.assertIn(text, shown.out)
         for command in ("verify", "simulate"):
             self.refused_on_doubles(UNAVAILABLE, command, "nccl", says=("nccl is native: it has no schedule",))
+
+
+class Workers(OnDoubles):
+    """Workers that are started by hand, each with GPUs of its own: NEITHER A GPU NOR NCCL."""
+    MODEL = ("--model=mlp", "--dataset=synthetic:shape=28x28x1,classes=10,examples=300", "--validation=off", "--threads=1",
+             "--batch=60", "--optimizer=sgd:learning_rate=0.01")
+    SECONDS = 60
+
+    def start(self, *workers, **common):
+        """One process for each: options and variables. Where no local rank is said, it is the rank."""
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{listener.getsockname()[1]}"
+        self.processes = []
+        self.addCleanup(lambda: [process.kill() for process in self.processes])
+        for rank, (options, variables) in enumerate(workers):
+            own = {"LOCKSTEP_RANK": rank, "LOCKSTEP_WORLD_SIZE": len(workers), "LOCKSTEP_ADDRESS": address, "LOCKSTEP_LOCAL_RANK": rank,
+                   "LOCKSTEP_LOCAL_WORLD_SIZE": len(workers), **common, **variables}
+            own = {name: value for name, value in own.items() if value is not None}
+            self.processes.append(subprocess.Popen(
+                [LOCKSTEP, "train", "--plugin-path=" + DOUBLES, "--device=cuda", *self.MODEL, *options], env={**os.environ, **self.environment(own)},
+                text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.folder))
+
+    def finish(self):
+        """Exit codes, and what each worker has written to stderr."""
+        errors = [process.communicate(timeout=self.SECONDS)[1] for process in self.processes]
+        return [process.returncode for process in self.processes], errors
+
+    def check_equal_to_one_process(self, replicas, *workers, **common):
+        """The same bits as from as many replicas in one process, and the GPUs that each worker says that it takes."""
+        alone = self.on_doubles(*self.MODEL, "--steps=4", f"--replicas={replicas}", CUDA_FAKE_DEVICES=replicas)
+        path = self.path("workers.json")
+        self.start(*[(("--report=" + path, "--verbose", "--steps=4", *options), variables) for options, variables in workers], **common)
+        codes, errors = self.finish()
+        self.assertEqual(codes, [DONE] * len(workers), errors)
+        with open(path) as file:
+            report = json.load(file)
+        self.assertEqual((report["strategy"], report["collective"]), ("multi-worker-mirrored", "nccl"))
+        self.assertEqual((report["workers"], report["replicas"]), (len(workers), replicas))
+        self.assertEqual((report["recording"], report["schedule_check"]), ("recorded whole", "known-answer"))
+        self.assertEqual(report["losses"], alone["losses"])
+        self.assertEqual(report["parameter_hashes"], alone["parameter_hashes"])
+        return [[line.split("takes ")[1].split(":")[0] for line in error.splitlines() if " takes " in line] for error in errors]
+
+    def test_2_and_4_processes_have_the_bits_of_one(self):
+        for count, streams in ((2, "thread"), (4, "deferred")):
+            with self.subTest(count=count, streams=streams):
+                taken = self.check_equal_to_one_process(count, *[((), {})] * count, CUDA_FAKE_DEVICES=count, CUDA_FAKE_STREAMS=streams)
+                self.assertEqual(taken, [[f"1 of {count} devices, from number {i}"] for i in range(count)])
+
+    def test_workers_of_a_host_share_its_gpus(self):
+        for gpus, shares in ((4, ("2 of 4 devices, from number 0", "2 of 4 devices, from number 2")),
+                             (3, ("2 of 3 devices, from number 0", "1 of 3 devices, from number 2"))):
+            with self.subTest(gpus=gpus):
+                taken = self.check_equal_to_one_process(gpus, ((), {}), ((), {}), CUDA_FAKE_DEVICES=gpus, CUDA_FAKE_STREAMS="deferred")
+                self.assertEqual(taken, [[share] for share in shares])
+
+    def test_devices_that_are_named_or_given_are_taken(self):
+        taken = self.check_equal_to_one_process(3, (("--devices=1",), {}), (("--devices=2,0",), {}), CUDA_FAKE_DEVICES=3,
+                                                CUDA_FAKE_STREAMS="deferred")
+        self.assertEqual(taken, [[], []])
+        # A launcher that shows each worker GPUs of its own, with and without its local rank.
+        for local in ({}, {"LOCKSTEP_LOCAL_RANK": None, "LOCKSTEP_LOCAL_WORLD_SIZE": None}):
+            self.check_equal_to_one_process(2, *[((), {"CUDA_FAKE_FIRST": i}) for i in (5, 3)], CUDA_FAKE_DEVICES=1, CUDA_FAKE_STREAMS="deferred", **local)
+
+    def check_refused(self, says, *workers, **common):
+        self.start(*workers, **common)
+        codes, errors = self.finish()
+        self.assertEqual(codes, [UNAVAILABLE] * len(workers), errors)
+        for error in errors:
+            self.assertEqual(error.count(says), 1, error)
+            self.assertNotIn("Duplicate GPU", error)  # what the library says, which is not asked
+
+    def test_two_ranks_on_one_gpu_are_refused_by_all(self):
+        alone = {"LOCKSTEP_LOCAL_RANK": None, "LOCKSTEP_LOCAL_WORLD_SIZE": None}
+        for says, workers, common in (
+                ("rank 0 and rank 2, of two workers on one host, are both on GPU 0000:10:00.0; give each worker its own", [((), alone)] * 2, {}),
+                ("rank 0 and rank 2, of two workers on one host, are both on GPU 0000:10:00.0", [((), {})] * 3, {}),
+                ("rank 0 and rank 1, of two workers on one host, are both on GPU 0000:11:00.0", [(("--devices=1",), {})] * 2, {}),
+                ("rank 1 and rank 2 are both on GPU 1; use hierarchical-copy, or one replica a GPU", [((), {}), (("--replicas=2",), {})], {})):
+            with self.subTest(says=says):
+                self.check_refused(says, *workers, **common)
+
+    def test_elastic_is_refused_before_anybody_is_lost(self):
+        self.start(*[(("--elastic=1:4",), {})] * 2)
+        codes, errors = self.finish()
+        self.assertEqual(codes, [USAGE] * 2, errors)
+        for error in errors:
+            self.assertIn("--elastic: '1:4': device 'cuda' has steps under way that cannot be taken back", error)
+
+    def test_sigterm_to_one_ends_all_at_the_same_step(self):
+        path = self.path("report.json")
+        self.start(*[(("--epochs=100000", "--quiet", "--report=" + path, "--checkpoint-dir=checkpoints", "--checkpoint-seconds=0.1"), {})] * 2)
+        self.wait_for(self.has_checkpoint)
+        self.processes[1].terminate()
+        codes, errors = self.finish()
+        self.assertEqual(codes, [TERMINATED] * 2, errors)
+        with open(path) as file:
+            report = json.load(file)
+        self.assertEqual(report["status"], "interrupted")
+        self.assertEqual(len(set(report["parameter_hashes"])), 1)
+
+    def wait_for(self, ready):
+        end = time.monotonic() + self.SECONDS
+        while not ready():
+            self.assertLess(time.monotonic(), end)
+            self.assertTrue(all(process.poll() is None for process in self.processes))
+            time.sleep(0.02)
+
+    def has_checkpoint(self):
+        folder = self.path("checkpoints")
+        return os.path.isdir(folder) and any(name.endswith(".safetensors") for name in os.listdir(folder))
+
+    def lose(self, number, which, *options, ready, **common):
+        """A worker gets a signal; the seconds that the others take to end with PEER_LOST, and name it."""
+        self.start(*[(("--epochs=100000", "--quiet", "--lost-after=1", *options), {})] * 3, CUDA_FAKE_DEVICES=3, **common)
+        self.wait_for(ready)
+        start = time.monotonic()
+        self.processes[which].send_signal(number)
+        others = [i for i in range(3) if i != which]
+        for i in others:
+            self.processes[i].wait(self.SECONDS)
+        took = time.monotonic() - start
+        self.processes[which].kill()
+        codes, errors = self.finish()
+        self.assertEqual([codes[i] for i in others], [PEER_LOST] * 2, errors)
+        self.assertLess(took, 5)
+        for i in others:
+            self.assertRegex(errors[i], rf"worker {which} \(.*\) lost")
+        self.assertEqual(self.sockets(), 0)
+
+    def sockets(self):
+        """What the fake of NCCL listens at: of these processes."""
+        with open("/proc/net/unix") as file:
+            names = file.read()
+        return sum(f"@nccl-fake double {process.pid} " in names for process in self.processes)
+
+    def test_a_worker_that_is_killed_or_stopped_is_named(self):
+        folder = self.path("checkpoints")
+        for number, which, streams in ((signal.SIGKILL, 1, "thread"), (signal.SIGKILL, 0, "deferred"), (signal.SIGSTOP, 2, "thread")):
+            with self.subTest(number=number, which=which, streams=streams):
+                self.lose(number, which, "--checkpoint-dir=" + folder, "--checkpoint-seconds=0.1", ready=self.has_checkpoint, CUDA_FAKE_STREAMS=streams)
+                for name in os.listdir(folder):
+                    os.unlink(os.path.join(folder, name))
+
+    def test_a_worker_that_is_lost_while_they_connect_is_named(self):
+        for number in (signal.SIGKILL, signal.SIGSTOP):
+            self.lose(number, 2, ready=lambda: self.sockets() == 1, NCCL_FAKE_MISSING=1)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,9 @@ SOURCE = os.environ["LOCKSTEP_SOURCE"]
 TEMPLATES = os.environ["LOCKSTEP_TEMPLATES"]
 COMPILER = shlex.split(os.environ["LOCKSTEP_COMPILER"])
 SANITIZE = os.environ["LOCKSTEP_SANITIZE"]
+BETWEEN_PROCESSES = os.environ["LOCKSTEP_BETWEEN_PROCESSES"]  # test_between_processes.c says how it is used
+PLUGINS = os.environ["LOCKSTEP_PLUGINS"]
+TRANSPORTS = os.environ["LOCKSTEP_TRANSPORTS"].split()
 KINDS = ("callback", "collective", "dataset", "device", "layer", "loss", "metric", "strategy", "transport")
 SUMMARY = re.compile(r": (\d+) passed, (\d+) failed, (\d+) refused in [\d.]+ s, seed (\d+)")
 
@@ -130,6 +133,18 @@ class Check(PluginTest):
                 self.assertEqual(outcome.counts[1], 0)
                 if not more:
                     self.assertEqual(outcome.counts[2], 0)
+
+    def test_a_new_collective_reduces_in_one_process_and_in_several(self):
+        self.lockstep("plugin", "new", "page", "--kind=collective")
+        with open(self.path("page/page.c")) as file:
+            path = self.compile("collective", file.read(), name="page")
+        for transport in TRANSPORTS:
+            with self.subTest(transport):
+                ended = subprocess.run([BETWEEN_PROCESSES, transport, path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                       text=True, timeout=300,
+                                       env=dict(os.environ, LOCKSTEP_PLUGIN_PATH=PLUGINS, UCX_NET_DEVICES="lo", UCX_TLS="tcp"))
+                self.assertEqual(ended.returncode, 0, ended.stdout)
+                self.assertIn("100%: Checks: 1,", ended.stdout)
 
     def test_rows_tell_the_same_as_the_lines(self):
         path = self.path("rows.json")

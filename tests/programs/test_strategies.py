@@ -44,6 +44,8 @@ class Strategies(ProgramTest):
             words = shlex.split(command)[1:]
             if words[0] == "train" and not any(word.startswith("--steps=") for word in words):
                 words += [STEPS, "--validation=off"]
+            elif words[0] == "launch":
+                words += [STEPS, "--validation=off"]
             elif words[0] == "bench":
                 words = [word for word in words if not word.startswith("--bytes=")]
                 words += ["--bytes=1K", "--iterations=1", "--seconds=0"]
@@ -73,13 +75,13 @@ class Strategies(ProgramTest):
     def test_options_from_elsewhere_are_answered_by_some_subcommand(self):
         for names, says in self.rows_from_elsewhere("options-from-elsewhere"):
             for name in re.findall("`(.*?)`", names):
-                errors = [self.lockstep(subcommand, name).err for subcommand in ("train", "simulate")]
+                errors = [self.lockstep(subcommand, name).err for subcommand in ("train", "simulate", "launch")]
                 self.assertTrue(any(f"unknown option {name}: {says}. Available: " in error for error in errors), (name, errors))
 
     def test_every_option_of_the_page_is_one(self):
         text = re.sub(r"(?m)^\| `--.*?\|", "", page())  # without the options of other frameworks
         known = set()
-        for subcommand in (("train",), ("compare",), ("bench",), ("simulate",), ("plugin", "new")):
+        for subcommand in (("train",), ("compare",), ("bench",), ("simulate",), ("launch",), ("plugin", "new")):
             known |= set(re.findall(r"--[a-z-]+", self.lockstep(*subcommand, "--help").out))
         named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
         self.assertGreater(len(named), 10)

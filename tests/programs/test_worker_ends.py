@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a training of several workers ends: together, whoever asked for it or failed; and what each of them says.
+
+The workers are started by hand. What kills them has the machine for itself (programs/launch has the rest).
+"""
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+
+from support import BAD_INPUT, DONE, FAILED, LOCKSTEP, PEER_LOST, TERMINATED, USAGE, ProgramTest, main, tensors
+
+SYNTHETIC = "--dataset=synthetic:shape=28x28x1,classes=10,examples=300"
+MODEL = ("--model=mlp", SYNTHETIC, "--threads=1", "--batch=60", "--optimizer=sgd:learning_rate=0.01")
+# Hours, if nobody ends it.
+LONG = ("--model=mlp", "--dataset=synthetic:shape=28x28x1,classes=10,examples=20000", "--threads=1", "--epochs=100000", "--validation=off")
+SECONDS = 60
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Workers(ProgramTest):
+    folders = None  # of each worker; None: all have that of the test
+
+    def start(self, *workers, **variables):
+        """One process for each command line."""
+        address = f"127.0.0.1:{free_port()}"
+        self.processes = []
+        for rank, arguments in enumerate(workers):
+            own = dict(LOCKSTEP_RANK=str(rank), LOCKSTEP_WORLD_SIZE=str(len(workers)), LOCKSTEP_ADDRESS=address)
+            self.processes.append(subprocess.Popen([LOCKSTEP, *arguments], env=dict(os.environ, **own, **variables), text=True,
+                                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                                   cwd=self.folders[rank] if self.folders else self.folder))
+        self.addCleanup(lambda: [process.kill() for process in self.processes])
+
+    def finish(self):
+        """Exit codes and what each has written to stderr."""
+        self.texts = [process.communicate(timeout=SECONDS) for process in self.processes]
+        return [process.returncode for process in self.processes], [text[1] for text in self.texts]
+
+    def work(self, *workers):
+        self.start(*workers)
+        return self.finish()
+
+    def report(self, name="report.json"):
+        with open(self.path(name)) as file:
+            return json.load(file)
+
+
+class Differences(Workers):
+    """What is not the same on all workers is refused by all, with both values."""
+
+    def check(self, says, one, other):
+        codes, errors = self.work(("train", *one), ("train", *other))
+        self.assertEqual(codes, [USAGE, USAGE], errors)
+        for error in errors:
+            for text in says:
+                self.assertIn(text, error)
+
+    def test_options(self):
+        for says, more in ((("--batch", "64", "60"), "--batch=64"), (("--epochs", "2"), "--epochs=2"), (("--seed", "5"), "--seed=5"),
+                           (("--shuffle", "off", "on"), "--shuffle=off"), (("--strategy", "tree"), "--strategy=tree"),
+                           (("--optimizer", "adam", "sgd"), "--optimizer=adam"),
+                           (("--optimizer", "momentum=0.9", "momentum=0"), "--optimizer=sgd:learning_rate=0.01,momentum=0.9"),
+                           (("--optimizer", "global_clipnorm=1"), "--optimizer=sgd:learning_rate=0.01,global_clipnorm=1"),
+                           (("--optimizer", "use_ema"), "--optimizer=sgd:learning_rate=0.01,use_ema=on"),
+                           (("--learning-rate-schedule", "cosine_decay", "(none)"), "--learning-rate-schedule=cosine_decay:decay_steps=9"),
+                           (("--metrics", "sparse_top_k"), "--metrics=accuracy,sparse_top_k_categorical_accuracy:k=3")):
+            with self.subTest(more=more):
+                name = more.split("=")[0] + "="
+                self.check(says, MODEL, [word for word in MODEL if not word.startswith(name)] + [more])
+
+    def test_models_and_data(self):
+        self.check(("--model", "linear", "mlp", "parameters"), MODEL, ("--model=linear", *MODEL[1:]))
+        self.check(("--dataset", "300", "200"), MODEL, (MODEL[0], SYNTHETIC.replace("300", "200"), *MODEL[2:]))
+
+    def test_strategies_of_one_process_are_refused(self):
+        for strategy in ("mirrored", "central-storage", "mirrored:collective=ring"):
+            codes, errors = self.work(*[("train", *MODEL, "--strategy=" + strategy)] * 2)
+            self.assertEqual(codes, [USAGE, USAGE])
+            self.assertIn("--strategy=multi-worker-mirrored", errors[1])
+        codes, errors = self.work(*[("train", *MODEL, "--strategy=ring:transport=local")] * 2)
+        self.assertEqual(codes, [USAGE, USAGE])
+        self.assertIn("shared-memory", errors[0])
+
+    def test_alone_on_request(self):
+        codes, errors = self.work(*[("train", *MODEL, "--cluster=none", "--quiet")] * 2)
+        self.assertEqual(codes, [DONE, DONE], errors)
+
+
+class Failures(Workers):
+    def test_a_loss_that_is_not_finite_fails_on_all_alike(self):
+        codes, errors = self.work(*[("train", *MODEL[:-1], "--optimizer=sgd:learning_rate=1e30", "--epochs=9")] * 3)
+        self.assertEqual(codes, [FAILED] * 3, errors)
+        steps = [error.split("step ")[1].split(":")[0] for error in errors]
+        self.assertEqual(len(set(steps)), 1, errors)
+
+    def test_one_that_fails_is_named_by_the_others(self):
+        missing = ("--model=mlp", "--dataset=mnist:dir=nowhere", *MODEL[2:])
+        codes, errors = self.work(("train", *MODEL), ("train", *missing), ("train", *MODEL))
+        self.assertEqual(codes, [PEER_LOST, BAD_INPUT, PEER_LOST], errors)
+        self.assertIn("nowhere", errors[1])
+        for error in (errors[0], errors[2]):
+            self.assertIn("worker 1", error)
+            self.assertNotIn("without a reason", error)
+
+    def test_one_that_does_not_come_is_named(self):
+        codes, errors = self.work(("train", *MODEL, "--join-deadline=1"), ("--version",), ("train", *MODEL, "--join-deadline=1"))
+        self.assertEqual(codes, [PEER_LOST, DONE, PEER_LOST], errors)
+        self.assertIn("worker 1", errors[0])
+
+
+class Ends(Workers):
+    def lose(self, number, which, count=3):
+        """Sends a signal to a worker in its steps; the seconds that the others take to end, and what they say."""
+        self.start(*[("train", *LONG, "--report=report.json", "--checkpoint-dir=checkpoints", "--checkpoint-seconds=0.2", "--quiet")] * count)
+        self.wait_for_steps()
+        start = time.monotonic()
+        self.processes[which].send_signal(number)
+        others = [i for i in range(count) if i != which]
+        for i in others:
+            self.processes[i].wait(SECONDS)
+        took = time.monotonic() - start
+        if number == signal.SIGSTOP:
+            self.processes[which].kill()
+        codes, errors = self.finish()
+        return took, [codes[i] for i in others], [errors[i] for i in others]
+
+    def wait_for_steps(self):
+        """Until there is a checkpoint."""
+        folder, end = self.path("checkpoints"), time.monotonic() + SECONDS
+        while not (os.path.isdir(folder) and any(name.endswith(".safetensors") for name in os.listdir(folder))):
+            self.assertLess(time.monotonic(), end)
+            self.assertTrue(all(process.poll() is None for process in self.processes))
+            time.sleep(0.02)
+
+    def test_a_worker_or_the_chief_is_killed(self):
+        for which in (2, 0):
+            took, codes, errors = self.lose(signal.SIGKILL, which)
+            self.assertEqual(codes, [PEER_LOST] * 2, errors)
+            self.assertLess(took, 5)
+            for error in errors:
+                self.assertRegex(error, rf"worker {which} \(.*\) lost")
+            self.check_checkpoints()
+
+    def test_a_worker_is_stopped(self):
+        took, codes, errors = self.lose(signal.SIGSTOP, 1)
+        self.assertEqual(codes, [PEER_LOST] * 2, errors)
+        self.assertLess(took, 5)
+        for error in errors:
+            self.assertIn("worker 1", error)
+            self.assertIn("silent", error)
+
+    def test_sigterm_to_one_ends_all_at_the_same_step_with_a_checkpoint(self):
+        _, codes, errors = self.lose(signal.SIGTERM, 1)
+        self.assertEqual(codes, [TERMINATED] * 2, errors)
+        self.assertEqual(self.processes[1].returncode, TERMINATED)
+        report = self.report()
+        self.assertEqual(report["status"], "interrupted")
+        self.assertEqual(len(set(report["parameter_hashes"])), 1)
+        self.assertIn(f"checkpoint-{report['steps']:08}.safetensors", os.listdir(self.path("checkpoints")))
+
+    def check_checkpoints(self):
+        folder = self.path("checkpoints")
+        files = [name for name in os.listdir(folder) if name.endswith(".safetensors")]
+        self.assertTrue(files)
+        for name in files:
+            self.assertTrue(tensors(os.path.join(folder, name)))
+            os.unlink(os.path.join(folder, name))
+
+
+class Elastic(Workers):
+    """The losses stay those of a training in which nobody was lost: the global batch stays, and no step is lost."""
+    OPTIONS = ("--model=mlp", "--dataset=synthetic:shape=28x28x1,classes=10,examples=30000", "--threads=1", "--batch=60", "--epochs=3",
+               "--optimizer=sgd:learning_rate=0.0001")
+
+    def start_elastic(self, count, *more, least=1):
+        self.elastic = ("train", *self.OPTIONS, f"--elastic={least}:4", "--report=" + self.path("elastic.json"), "--verbose=1", *more)
+        self.address = f"127.0.0.1:{free_port()}"
+        self.processes = []
+        for rank in range(count):
+            self.add(rank, count)
+        self.addCleanup(lambda: [process.kill() for process in self.processes])
+
+    def add(self, rank, count, **more):
+        own = dict(LOCKSTEP_RANK=str(rank), LOCKSTEP_WORLD_SIZE=str(count), LOCKSTEP_ADDRESS=self.address, **more)
+        self.processes.append(subprocess.Popen([LOCKSTEP, *self.elastic], env=dict(os.environ, **own), text=True, cwd=self.folder,
+                                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+
+    def wait_for(self, path):
+        end = time.monotonic() + SECONDS
+        while not (os.path.exists(path) and any(name.endswith(".safetensors") for name in os.listdir(path))):
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+
+    def check_losses(self, workers):
+        whole = self.train(*self.OPTIONS, "--replicas=3", "--strategy=ring")
+        report = self.report("elastic.json")
+        self.assertEqual((report["status"], report["workers"], report["steps"]), ("done", workers, whole["steps"]))
+        self.assertEqual(len(set(report["parameter_hashes"])), 1)
+        self.assertEqual(len(report["losses"]), len(whole["losses"]))
+        for step, (one, other) in enumerate(zip(report["losses"], whole["losses"])):
+            self.assertAlmostEqual(one, other, delta=1e-5, msg=f"step {step + 1}")
+        self.assertEqual([epoch["examples"] for epoch in report["epochs"]], [30000] * 3)
+
+    def test_a_worker_and_then_the_chief_are_lost(self):
+        self.start_elastic(3, "--checkpoint-dir=checkpoints", "--checkpoint-steps=100")
+        self.wait_for(self.path("checkpoints"))
+        self.processes[2].kill()
+        time.sleep(0.3)
+        self.processes[0].kill()
+        codes, errors = self.finish()
+        self.assertEqual((codes[0], codes[1], codes[2]), (-signal.SIGKILL, DONE, -signal.SIGKILL), errors)
+        self.assertIn("worker 2", errors[1])
+        self.assertIn("going on after step", errors[1])
+        self.check_losses(1)
+        self.assertTrue(any(name.startswith("checkpoint-00001500") for name in os.listdir(self.path("checkpoints"))))
+
+    def test_the_chief_is_stopped_and_another_worker_keeps_the_checkpoints(self):
+        self.start_elastic(3, "--checkpoint-dir=checkpoints", "--checkpoint-steps=100", "--lost-after=1")
+        self.wait_for(self.path("checkpoints"))
+        self.processes[0].send_signal(signal.SIGSTOP)
+        for process in self.processes[1:]:
+            process.wait(SECONDS)
+        self.processes[0].kill()
+        codes, errors = self.finish()
+        self.assertEqual(codes, [-signal.SIGKILL, DONE, DONE], errors)
+        self.assertIn("this worker writes the checkpoints from now on", errors[1])
+        self.assertIn("checkpoint-00001500.safetensors", os.listdir(self.path("checkpoints")))
+        self.check_losses(2)
+
+    def test_a_new_worker_with_other_options_leaves_the_others_alone(self):
+        self.start_elastic(2, "--checkpoint-dir=checkpoints", "--checkpoint-steps=100")
+        self.wait_for(self.path("checkpoints"))
+        self.elastic = (*self.elastic, "--microbatches=2")
+        self.add(1, 2, LOCKSTEP_JOIN="1")
+        codes, errors = self.finish()
+        self.assertEqual(codes, [DONE, DONE, USAGE], errors)
+        self.assertIn("--microbatches", errors[2])
+        self.assertIn("1 new", errors[0])
+        self.check_losses(2)
+
+    def test_one_is_lost_and_another_comes(self):
+        self.start_elastic(3, "--checkpoint-dir=checkpoints", "--checkpoint-steps=100")
+        self.wait_for(self.path("checkpoints"))
+        self.processes[1].send_signal(signal.SIGKILL)
+        self.add(1, 3, LOCKSTEP_JOIN="1")
+        codes, errors = self.finish()
+        self.assertEqual(codes, [DONE, -signal.SIGKILL, DONE, DONE], errors)
+        self.assertIn("1 new", errors[0])
+        self.check_losses(3)
+
+
+class TooFew(Elastic):
+    """Who is left waits for another one for a while, and then ends."""
+    test_a_worker_and_then_the_chief_are_lost = test_one_is_lost_and_another_comes = None
+    test_the_chief_is_stopped_and_another_worker_keeps_the_checkpoints = None
+    test_a_new_worker_with_other_options_leaves_the_others_alone = None
+
+    def test_below_the_least_it_ends(self):
+        self.start_elastic(2, "--checkpoint-dir=checkpoints", "--checkpoint-steps=100", least=2)
+        self.wait_for(self.path("checkpoints"))
+        self.processes[0].kill()
+        codes, errors = self.finish()
+        self.assertEqual(codes[1], PEER_LOST, errors)
+
+
+class GoingOn(Workers):
+    def test_a_checkpoint_of_three_workers_is_one_of_two(self):
+        whole = self.train(*MODEL, "--epochs=3", "--strategy=one-device")
+        common = ("train", *MODEL, "--checkpoint-dir=checkpoints", "--quiet")
+        codes, errors = self.work(*[(*common, "--epochs=1")] * 3)
+        self.assertEqual(codes, [DONE] * 3, errors)
+        self.assertEqual(os.listdir(self.path("checkpoints")), [name for name in os.listdir(self.path("checkpoints"))
+                                                               if name == "checkpoint-00000005.safetensors" or name == ".lock"])
+        codes, errors = self.work(*[(*common, "--epochs=3", "--resume", "--report=" + self.path("resumed.json"))] * 2)
+        self.assertEqual(codes, [DONE] * 2, errors)
+        report = self.report("resumed.json")
+        self.assertEqual(report["resumed_from_step"], 5)
+        for one, other in zip(report["losses"], whole["losses"]):
+            self.assertAlmostEqual(one, other, delta=5e-6)
+
+    def test_a_folder_that_only_one_sees_is_refused(self):
+        common = ("train", *MODEL, "--quiet")
+        self.assertEqual(self.lockstep(*common, "--checkpoint-dir=here").code, DONE)
+        codes, errors = self.work((*common, "--checkpoint-dir=here", "--resume"), (*common, "--checkpoint-dir=there", "--resume"))
+        self.assertEqual(codes, [USAGE] * 2, errors)
+        for error in errors:
+            self.assertIn("step 0, but worker 0 has step 5", error)
+
+
+class Together(Workers):
+    def test_only_the_chief_writes_and_callbacks_decide_alike(self):
+        stops = "--callback=early_stopping:monitor=loss,patience=1,min_delta=100"
+        log = "--callback=csv_logger:filename=log.csv"
+        codes, errors = self.work(*[("train", *MODEL, "--epochs=9", stops, log, "--report=report.json", "--save-weights=w.safetensors")] * 3)
+        self.assertEqual(codes, [DONE] * 3, errors)
+        self.assertEqual([bool(text[0]) for text in self.texts], [True, False, False])
+        report = self.report()
+        self.assertEqual((report["status"], report["stopped_by"], len(report["epochs"])), ("stopped", "early_stopping", 2))
+        with open(self.path("log.csv")) as file:
+            self.assertEqual(len(file.readlines()), 3)
+
+    def test_metrics_that_count_are_those_of_all_examples(self):
+        options = (*MODEL, "--metrics=sparse_top_k_categorical_accuracy:k=3,accuracy", "--epochs=2")
+        alone = self.train(*options)
+        codes, errors = self.work(*[("train", *options, "--quiet", "--report=" + self.path("many.json"))] * 3)
+        self.assertEqual(codes, [DONE] * 3, errors)
+        for one, other in zip(self.report("many.json")["epochs"], alone["epochs"]):
+            for key in ("sparse_top_k_categorical_accuracy", "accuracy", "val_accuracy", "val_loss"):
+                self.assertAlmostEqual(one[key], other[key], delta=1e-5, msg=key)
+
+    def test_evaluate_and_predict(self):
+        self.train(*MODEL, "--epochs=1", "--save-weights=w.safetensors")
+        common = (*MODEL[:4], "--initial-weights=w.safetensors")
+        alone = self.lockstep("evaluate", *common)
+        codes, errors = self.work(*[("evaluate", *common)] * 2)
+        self.assertEqual(codes, [DONE] * 2, errors)
+        self.assertEqual(self.texts[0][0].split(" - loss")[1], alone.out.split(" - loss")[1])
+        self.assertEqual(self.texts[1][0], "")
+        self.assertEqual(self.lockstep("predict", *common, "--out=one.csv").code, DONE)
+        codes, errors = self.work(*[("predict", *common, "--out=many.csv")] * 3)
+        self.assertEqual(codes, [DONE] * 3, errors)
+        with open(self.path("one.csv")) as one, open(self.path("many.csv")) as many:
+            rows = [[[float(value) for value in line.split(",")] for line in file.read().splitlines()[1:]] for file in (one, many)]
+        self.assertEqual(len(rows[0]), len(rows[1]))
+        for first, second in zip(*rows):
+            for x, y in zip(first, second):
+                self.assertAlmostEqual(x, y, delta=1e-4)
+
+
+if __name__ == "__main__":
+    main()
