@@ -12,6 +12,7 @@
 #define _GNU_SOURCE
 #include "plugins/transport/ucx/ucx.h"
 
+#include <dirent.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -45,6 +46,20 @@ static void set(const struct ucx_library *library, ucp_config_t *config, const c
         (void)library->ucp_config_modify(config, name, value);
 }
 
+static bool only_tcp(bool loopback)
+{
+    const char *const transports = getenv("UCX_TLS");
+    if (loopback || (transports && strcmp(transports, "tcp") == 0))
+        return true;
+    DIR *cards = opendir("/sys/class/infiniband"); // of RoCE and others, too
+    const struct dirent *card = NULL;
+    while (cards && (card = readdir(cards)) && card->d_name[0] == '.')
+        ;
+    if (cards)
+        closedir(cards);
+    return !card;
+}
+
 static int32_t create_context(struct ucx_shared *shared, bool loopback)
 {
     const struct ucx_library *library = shared->library;
@@ -63,8 +78,15 @@ static int32_t create_context(struct ucx_shared *shared, bool loopback)
         set(library, config, "TLS", "tcp");
         status = library->ucp_config_modify(config, "NET_DEVICES", "lo"); // whatever the user says
     }
-    // Parts of messages go to the kernel from where they are.
-    set(library, config, "ZCOPY_THRESH", "4k");
+    if (!only_tcp(loopback)) {
+        set(library, config, "ZCOPY_THRESH", "4k"); // the network card reads parts where they are
+    } else {
+        // Without a copy over TCP, UCX 1.13 may end the process when a peer is lost: a part whose rest
+        // cannot be sent any more is completed twice (uct_tcp_ep_sendv). With pieces as large as parts the copy
+        // costs next to nothing: the kernel then reads it from the cache.
+        set(library, config, "ZCOPY_THRESH", "inf");
+        set(library, config, "TCP_TX_SEG_SIZE", "64k");
+    }
     set(library, config, "KEEPALIVE_INTERVAL", "1s");
     set(library, config, "TCP_CONN_NB", "y"); // a peer that does not answer must not keep this one
     if (!status)

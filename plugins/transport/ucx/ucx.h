@@ -24,8 +24,7 @@
 
 #define UCX_WINDOW 64 // messages of a pair that may be under way; bits of `consumed`
 #define UCX_EARLY_BYTES (UINT64_C(16) << 10)
-// What UCX sends over TCP without a copy, in one piece: its receive buffer has 64 KiB, with
-// headers.
+// What UCX sends over TCP in one piece: its buffers have 64 KiB, with headers.
 #define UCX_PART_BYTES (UINT64_C(60) << 10)
 #define UCX_PARTS_UNDER_WAY 4 // of a message
 #define UCX_MESSAGE_ID 1
