@@ -72,6 +72,11 @@ struct ls_fit {
 LS_STATUS ls_fit_model(struct ls_model *model, struct ls_data *train,
                        const struct ls_fit_options *options);
 
+// Reads the batch and the shuffle, and checks all that was given. Logged. (fit_check.c)
+LS_STATUS ls_fit_check(struct ls_fit *fit);
+// Says, when a fit begins, what is no error but may surprise.
+void ls_fit_say_notes(struct ls_fit *fit);
+
 // That all workers were told the same. LS_USAGE, logged with both values.
 LS_STATUS ls_fit_agree(struct ls_fit *fit);
 
