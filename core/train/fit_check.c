@@ -4,7 +4,6 @@
 #include "core/base/options.h"
 #include "core/train/fit.h"
 #include "core/train/timeline.h"
-#include "core/train/workers.h"
 
 #include <stdlib.h>
 #include <string.h>

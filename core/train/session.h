@@ -83,6 +83,25 @@ void ls_session_abort(struct ls_session *session);
 LS_STATUS ls_session_run(struct ls_session *session, const char *doing,
                          enum ls_status (*function)(void *context, uint32_t index), void *context);
 
+// ---- Programs of the replicas (session_programs.c) ----
+
+// Makes the programs that are not there. What replicas record together they begin to record at the
+// same step: all forget what they have when one has something new, or when the batches have other
+// sizes.
+LS_STATUS ls_session_make_programs(struct ls_session *session);
+// The size of the largest block, by which layouts are chosen.
+uint64_t ls_session_layout_batch(const struct ls_session *session,
+                                 const struct ls_session_need *need);
+// A session that is opened for this batch has the layouts of this one.
+LS_STATUS ls_session_note_layouts(struct ls_session *session, uint64_t batch);
+// Whether a session that was opened for this need would keep parameters in the layouts that this
+// one has. Other layouts mean other kernels, and other bits than those of the same call in a new
+// process.
+LS_STATUS ls_session_has_layouts(struct ls_session *session, const struct ls_session_need *need,
+                                 bool *out);
+
+// ---- Data and steps ----
+
 // The training data, in `order` from the model's place in it. Streams that are there already go on.
 LS_STATUS ls_session_set_data(struct ls_session *session, struct ls_data *data,
                               enum ls_shuffle shuffle, uint64_t shuffle_buffer,
