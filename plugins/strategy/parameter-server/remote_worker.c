@@ -1,283 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker's side of servers that are processes: what it asks, and how it goes on when a server is lost and comes back.
 // [replica thread, but where said]
-#include "plugins/strategy/parameter-server/internal.h"
-#include "plugins/strategy/parameter-server/remote.h"
+#include "plugins/strategy/parameter-server/remote_link.h"
 
-#include <stdbool.h>
 #include <time.h>
-
-// A worker's side of one server.
-struct remote_link {
-    struct ls_strategy_channel *channel; // NULL: not connected
-    const struct shard **shards; // of this server, as they lie
-    uint32_t shard_count;
-    uint64_t *versions; // that this connection has brought
-    uint64_t *news; // those of an answer
-    bool asked; // the request under way was sent over this connection
-    uint64_t failing_since_ns; // 0: the last request was answered
-};
-
-struct remote {
-    struct ls_strategy *strategy;
-    const struct ls_strategy_channels *ops;
-    struct remote_link *links; // one a server
-    struct worker *worker; // step, learning rate, memory: as of servers that are threads
-    struct remote_agreed agreed;
-    void *description;
-    uint64_t description_bytes;
-    uint64_t job; // 0: not known yet
-    uint64_t acknowledged; // steps that all servers have applied
-    // What a server may not have yet: so many buckets of a step. The next step has a number already when it asks for
-    // values, and these are not its gradients.
-    uint32_t pushed;
-    uint64_t pushed_step;
-    double pushed_rate;
-    bool silent; // this step's share has no examples: nothing is pushed
-    bool met; // all steps are pushed, and all servers said so
-    bool rests; // the user ends this worker, before its last step maybe
-    bool over; // what failed was said, and there is no sense in trying again
-    bool set_up; // some server had nothing, and was told what to keep
-};
-
-static const struct ls_strategy_host *host_of(const struct remote *remote)
-{
-    return remote->strategy->host;
-}
-
-static uint64_t now_ns(const struct remote *remote)
-{
-    const struct ls_host *host = host_of(remote)->host;
-    return host->clock_ns(host);
-}
-
-static uint32_t number_of(const struct remote *remote, const struct remote_link *link)
-{
-    return (uint32_t)(link - remote->links);
-}
-
-static int32_t send(const struct remote *remote, const struct remote_link *link, uint32_t kind,
-                    const void *data, uint64_t bytes)
-{
-    const struct ls_message_piece piece = {.data = data, .bytes = bytes};
-    return remote->ops->send(link->channel, kind, &piece, bytes ? 1 : 0);
-}
-
-// The connection is of no use any more, but the server may come back.
-static bool is_loss(const struct remote *remote, int32_t status)
-{
-    return !remote->over && (status == LS_PEER_LOST || status == LS_BAD_INPUT);
-}
-
-static int32_t say_silent(struct remote *remote, const struct remote_link *link)
-{
-    remote->over = true;
-    return ls_host_fail(host_of(remote)->host, LS_PEER_LOST,
-                        "worker %u, step %llu: server %u has said nothing for %.1f s, so it is "
-                        "stopped or cut off",
-                        remote->ops->worker, (unsigned long long)remote->worker->step,
-                        number_of(remote, link), (double)host_of(remote)->deadline_ns * 1e-9);
-}
-
-// ---- Setup ----
-
-static int32_t send_initial(const struct remote *remote, const struct remote_link *link)
-{
-    int32_t status = LS_OK;
-    for (uint32_t i = 0; !status && i < link->shard_count; i++) {
-        const struct range range = link->shards[i]->range;
-        const struct remote_initial initial = {.shard = i};
-        const struct ls_message_piece pieces[] = {
-            {&initial, sizeof(initial)},
-            {remote->worker->parameters + range.first, range.count * sizeof(float)}};
-        status = remote->ops->send(link->channel, REMOTE_INITIAL, pieces, 2);
-    }
-    return status;
-}
-
-static int32_t send_setup(struct remote *remote, const struct remote_link *link)
-{
-    struct remote_shard *shards =
-        strategy_allocate(remote->strategy, link->shard_count, sizeof(*shards));
-    if (!shards)
-        return LS_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < link->shard_count; i++)
-        shards[i] = (struct remote_shard){.first = link->shards[i]->range.first,
-                                          .count = link->shards[i]->range.count,
-                                          .bucket = link->shards[i]->bucket};
-    const struct remote_setup setup = {.job = remote->job,
-                                       .agreed = remote->agreed,
-                                       .shards = link->shard_count,
-                                       .description_bytes = remote->description_bytes};
-    const struct ls_message_piece pieces[] = {{&setup, sizeof(setup)},
-                                              {shards, link->shard_count * sizeof(*shards)},
-                                              {remote->description, remote->description_bytes}};
-    int32_t status = remote->ops->send(link->channel, REMOTE_SETUP, pieces, 3);
-    strategy_release(remote->strategy, shards);
-    return status ? status : send_initial(remote, link);
-}
-
-// ---- Connecting ----
-
-static int32_t take_refusal(struct remote *remote, const struct remote_link *link, uint64_t bytes)
-{
-    char text[1280];
-    if (bytes >= sizeof(text))
-        return LS_BAD_INPUT;
-    const int32_t status = remote->ops->read(link->channel, text, bytes);
-    if (status)
-        return status;
-    text[bytes] = '\0';
-    for (uint64_t i = 0; i < bytes; i++)
-        if (text[i] < ' ' || text[i] > '~')
-            text[i] = '?';
-    remote->over = true;
-    return ls_host_fail(host_of(remote)->host, LS_USAGE, "%s", text);
-}
-
-// A number that no other training has.
-static uint64_t draw_job(const struct remote *remote)
-{
-    uint64_t job = 0;
-    FILE *file = fopen("/dev/urandom", "rb");
-    const bool read = file && fread(&job, sizeof(job), 1, file) == 1;
-    if (file)
-        fclose(file);
-    if (!read || !job)
-        job = now_ns(remote) | 1;
-    return job;
-}
-
-static int32_t take_welcome(struct remote *remote, const struct remote_link *link, uint64_t bytes,
-                            struct remote_welcome *out)
-{
-    if (bytes != sizeof(*out))
-        return LS_BAD_INPUT;
-    const int32_t status = remote->ops->read(link->channel, out, sizeof(*out));
-    if (status)
-        return status;
-    if (!remote->job)
-        remote->job = out->job;
-    if (out->job == remote->job)
-        return LS_OK;
-    remote->over = true;
-    return ls_host_fail(host_of(remote)->host, LS_USAGE,
-                        "server %u goes on with another training than the servers before it: "
-                        "remove what they have in folder=, and start all processes anew",
-                        number_of(remote, link));
-}
-
-// Waits for the answer to a hello.
-static int32_t be_welcome(struct remote *remote, struct remote_link *link,
-                          struct remote_welcome *out)
-{
-    const uint64_t begin = now_ns(remote), patience = worker_patience_ns(host_of(remote));
-    for (bool asked = false;;) {
-        uint32_t kind = 0;
-        uint64_t bytes = 0;
-        int32_t status = remote->ops->receive(link->channel, &kind, &bytes);
-        if (status == LS_AGAIN || now_ns(remote) - begin > patience) {
-            remote->over = true;
-            return ls_host_fail(host_of(remote)->host, LS_PEER_LOST,
-                                "worker %u: server %u answers, but worker 0 has not told it within "
-                                "%.1f s what to keep",
-                                remote->ops->worker, number_of(remote, link),
-                                (double)(now_ns(remote) - begin) * 1e-9);
-        }
-        if (status)
-            return status;
-        if (kind == REMOTE_WELCOME)
-            return take_welcome(remote, link, bytes, out);
-        if (kind == REMOTE_REFUSED)
-            return take_refusal(remote, link, bytes);
-        if (kind != REMOTE_WANTS_SETUP || bytes || remote->ops->worker != 0 || asked)
-            return LS_BAD_INPUT;
-        asked = remote->set_up = true;
-        if (!remote->job)
-            remote->job = draw_job(remote);
-        status = send_setup(remote, link);
-        if (status)
-            return status;
-    }
-}
-
-static int32_t connect_once(struct remote *remote, struct remote_link *link,
-                            struct remote_welcome *out)
-{
-    const struct remote_hello hello = {.magic = REMOTE_MAGIC,
-                                       .worker = remote->ops->worker,
-                                       .workers = remote->ops->workers,
-                                       .server = number_of(remote, link),
-                                       .servers = remote->ops->servers,
-                                       .job = remote->job,
-                                       .steps = remote->acknowledged,
-                                       .begun = remote->worker->step != 0,
-                                       .agreed = remote->agreed};
-    remote->ops->close(link->channel);
-    link->channel = NULL;
-    link->asked = false;
-    memset(link->versions, 0, (link->shard_count ? link->shard_count : 1) * sizeof(uint64_t));
-    const int32_t status =
-        remote->ops->connect(host_of(remote), number_of(remote, link), &link->channel);
-    if (status) { // the host has said why
-        remote->over = true;
-        return status;
-    }
-    const int32_t sent = send(remote, link, REMOTE_HELLO, &hello, sizeof(hello));
-    return sent ? sent : be_welcome(remote, link, out);
-}
-
-static int32_t push_bucket(struct remote *remote, struct remote_link *link, uint32_t bucket);
-
-// What the server may not have of the step under way. It ignores what it has.
-static int32_t push_again(struct remote *remote, struct remote_link *link)
-{
-    int32_t status = LS_OK;
-    for (uint32_t bucket = 0; !status && bucket < remote->pushed; bucket++)
-        status = push_bucket(remote, link, bucket);
-    return status;
-}
-
-static int32_t reach(struct remote *remote, struct remote_link *link, bool again,
-                     struct remote_welcome *out)
-{
-    const struct ls_host *host = host_of(remote)->host;
-    const uint64_t patience = host_of(remote)->deadline_ns;
-    if (!link->failing_since_ns)
-        link->failing_since_ns = now_ns(remote);
-    for (;;) {
-        int32_t status = connect_once(remote, link, out);
-        if (!status && again)
-            status = push_again(remote, link);
-        if (status == LS_AGAIN)
-            return say_silent(remote, link);
-        if (!is_loss(remote, status))
-            return status;
-        if (now_ns(remote) - link->failing_since_ns > patience) {
-            remote->over = true;
-            return ls_host_fail(
-                host, LS_PEER_LOST,
-                "worker %u, step %llu: server %u closes each connection, for %.1f s "
-                "now",
-                remote->ops->worker, (unsigned long long)remote->worker->step,
-                number_of(remote, link), (double)patience * 1e-9);
-        }
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-    }
-}
-
-// The server was lost in the middle of something. Then it has all pushes of this step again.
-static int32_t reach_again(struct remote *remote, struct remote_link *link)
-{
-    const struct ls_host *host = host_of(remote)->host;
-    struct remote_welcome welcome;
-    char text[128];
-    snprintf(text, sizeof(text), "worker %u, step %llu: server %u is lost; waiting for it",
-             remote->ops->worker, (unsigned long long)remote->worker->step,
-             number_of(remote, link));
-    host->log(host, LS_LOG_WARN, text);
-    return reach(remote, link, true, &welcome);
-}
 
 // ---- Requests ----
 
@@ -308,11 +34,11 @@ static int32_t read_values(struct remote *remote, struct remote_link *link, uint
         status = ops->read(link->channel, remote->worker->parameters + range.first,
                            range.count * sizeof(float));
         if (!status && remote->worker->parameter_copy)
-            status = host_of(remote)->memory->write(host_of(remote), 0, LS_REPLICA_PARAMETERS,
-                                                    range.first, range.count,
-                                                    remote->worker->parameters + range.first);
+            status = remote_host(remote)->memory->write(
+                remote_host(remote), 0, LS_REPLICA_PARAMETERS, range.first, range.count,
+                remote->worker->parameters + range.first);
         else if (!status)
-            host_of(remote)->memory->changed(host_of(remote), 0);
+            remote_host(remote)->memory->changed(remote_host(remote), 0);
         if (!status)
             link->versions[i] = link->news[i];
     }
@@ -328,7 +54,7 @@ static int32_t say_late(struct remote *remote, const struct remote_link *link, u
     if (status)
         return status;
     remote->over = true;
-    return ls_host_fail(host_of(remote)->host, LS_PEER_LOST,
+    return ls_host_fail(remote_host(remote)->host, LS_PEER_LOST,
                         "worker %u, step %llu: worker %u %s after %llu steps, %.1f s ago, and did "
                         "not come back; --deadline says how long to wait",
                         remote->ops->worker, (unsigned long long)remote->worker->step, late.worker,
@@ -371,19 +97,20 @@ static int32_t finish_request(struct remote *remote, struct remote_link *link, u
                               const struct remote_request *request, struct remote_counts *counts)
 {
     for (;;) {
-        int32_t status = link->asked ? LS_OK : send(remote, link, kind, request, sizeof(*request));
+        int32_t status =
+            link->asked ? LS_OK : remote_send(remote, link, kind, request, sizeof(*request));
         link->asked = true;
         if (!status)
             status = counts ? take_counts(remote, link, counts) : take_answer(remote, link);
         if (status == LS_AGAIN) // also in the middle of an answer
-            return say_silent(remote, link);
+            return remote_say_silent(remote, link);
         if (!status)
             link->failing_since_ns = 0;
-        if (!is_loss(remote, status)) {
+        if (!remote_is_loss(remote, status)) {
             link->asked = false;
             return status;
         }
-        status = reach_again(remote, link);
+        status = remote_reach_again(remote, link);
         if (status)
             return status;
     }
@@ -393,12 +120,12 @@ static int32_t finish_request(struct remote *remote, struct remote_link *link, u
 static int32_t ask(struct remote *remote, uint32_t kind, const struct remote_request *request,
                    struct remote_counts *counts)
 {
-    const struct ls_strategy_host *host = host_of(remote);
-    const uint64_t begin = now_ns(remote);
+    const struct ls_strategy_host *host = remote_host(remote);
+    const uint64_t begin = remote_now_ns(remote);
     int32_t status = LS_OK;
     for (uint32_t i = 0; i < remote->ops->servers; i++) {
         struct remote_link *link = &remote->links[i];
-        link->asked = send(remote, link, kind, request, sizeof(*request)) == LS_OK;
+        link->asked = remote_send(remote, link, kind, request, sizeof(*request)) == LS_OK;
     }
     for (uint32_t i = 0; !status && i < remote->ops->servers; i++)
         status =
@@ -419,7 +146,7 @@ static int32_t join(struct remote *remote, uint64_t *steps)
     for (uint32_t i = 0; !status && i < remote->ops->servers; i++) {
         struct remote_link *link = &remote->links[i];
         struct remote_welcome welcome = {0};
-        status = reach(remote, link, false, &welcome);
+        status = remote_reach(remote, link, false, &welcome);
         link->failing_since_ns = 0;
         updates += welcome.updates;
         if (link->shard_count && welcome.least < least)
@@ -429,14 +156,14 @@ static int32_t join(struct remote *remote, uint64_t *steps)
     if (status || !remote->set_up || !updates)
         return status;
     remote->over = true;
-    return ls_host_fail(host_of(remote)->host, LS_USAGE,
+    return ls_host_fail(remote_host(remote)->host, LS_USAGE,
                         "some servers go on with a training of which others have nothing: remove "
                         "the files in folder= of all servers, and start all processes anew");
 }
 
 static int32_t describe(struct remote *remote)
 {
-    const struct ls_strategy_host *host = host_of(remote);
+    const struct ls_strategy_host *host = remote_host(remote);
     uint64_t bytes = 0, hash = UINT64_C(0xcbf29ce484222325);
     int32_t status = remote->ops->describe(host, NULL, 0, &bytes);
     if (status)
@@ -453,7 +180,7 @@ static int32_t describe(struct remote *remote)
 
 int32_t remote_initialize(struct remote *remote)
 {
-    const struct ls_strategy_host *host = host_of(remote);
+    const struct ls_strategy_host *host = remote_host(remote);
     char text[128];
     uint64_t steps = 0;
     int32_t status = worker_find_memory(remote->worker);
@@ -489,7 +216,7 @@ static int32_t delay(const struct remote *remote)
 
 int32_t remote_begin(struct remote *remote)
 {
-    const struct ls_strategy_host *host = host_of(remote);
+    const struct ls_strategy_host *host = remote_host(remote);
     struct worker *worker = remote->worker;
     worker->sent_bytes = 0;
     host->step->current(host, 0, &worker->step, &worker->learning_rate);
@@ -503,7 +230,7 @@ int32_t remote_begin(struct remote *remote)
     return delay(remote);
 }
 
-static int32_t push_bucket(struct remote *remote, struct remote_link *link, uint32_t bucket)
+int32_t remote_push_bucket(struct remote *remote, struct remote_link *link, uint32_t bucket)
 {
     struct worker *worker = remote->worker;
     const struct remote_push push = {
@@ -534,7 +261,7 @@ static int32_t push_bucket(struct remote *remote, struct remote_link *link, uint
 
 int32_t remote_push(struct remote *remote, uint32_t bucket)
 {
-    const struct ls_strategy_host *host = host_of(remote);
+    const struct ls_strategy_host *host = remote_host(remote);
     struct worker *worker = remote->worker;
     float sums[LS_STRATEGY_SUMS];
     int32_t status = LS_OK;
@@ -556,11 +283,11 @@ int32_t remote_push(struct remote *remote, uint32_t bucket)
     remote->pushed_rate = worker->learning_rate;
     for (uint32_t i = 0; !status && i < remote->ops->servers; i++) {
         struct remote_link *link = &remote->links[i];
-        status = push_bucket(remote, link, bucket);
+        status = remote_push_bucket(remote, link, bucket);
         if (status == LS_AGAIN)
-            status = say_silent(remote, link);
-        if (is_loss(remote, status))
-            status = reach_again(remote, link);
+            status = remote_say_silent(remote, link);
+        if (remote_is_loss(remote, status))
+            status = remote_reach_again(remote, link);
     }
     worker->broken |= status != LS_OK;
     return status;
@@ -568,7 +295,7 @@ int32_t remote_push(struct remote *remote, uint32_t bucket)
 
 int32_t remote_end(struct remote *remote)
 {
-    const struct ls_strategy_host *host = host_of(remote);
+    const struct ls_strategy_host *host = remote_host(remote);
     host->report->count_bytes(host, 0, remote->worker->sent_bytes);
     return LS_OK;
 }
@@ -577,7 +304,7 @@ int32_t remote_rest(struct remote *remote)
 {
     const struct remote_request request = {.step = remote->worker->step};
     for (uint32_t i = 0; i < remote->ops->servers; i++) // who is lost waits for nobody either
-        (void)send(remote, &remote->links[i], REMOTE_REST, &request, sizeof(request));
+        (void)remote_send(remote, &remote->links[i], REMOTE_REST, &request, sizeof(request));
     remote->rests = true;
     return LS_OK;
 }
@@ -618,7 +345,7 @@ static int32_t say_goodbye(struct remote *remote, struct remote_link *link,
 {
     uint32_t kind = 0;
     uint64_t bytes = 0;
-    int32_t status = send(remote, link, REMOTE_LEAVE, request, sizeof(*request));
+    int32_t status = remote_send(remote, link, REMOTE_LEAVE, request, sizeof(*request));
     while (!status && kind != REMOTE_GOODBYE) {
         status = remote->ops->receive(link->channel, &kind, &bytes);
         if (!status && (bytes || (kind != REMOTE_GOODBYE && kind != REMOTE_PATIENCE)))
@@ -637,8 +364,8 @@ static void leave(struct remote *remote)
     for (uint32_t i = 0; i < remote->ops->servers; i++) {
         struct remote_link *link = &remote->links[i];
         int32_t status = say_goodbye(remote, link, &request);
-        while (is_loss(remote, status)) {
-            status = reach_again(remote, link);
+        while (remote_is_loss(remote, status)) {
+            status = remote_reach_again(remote, link);
             if (!status)
                 status = say_goodbye(remote, link, &request);
         }
