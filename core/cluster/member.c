@@ -155,13 +155,13 @@ static void send_beat(struct ls_member *member)
 
 // ---- The thread ----
 
-// After a goodbye: until the machine of worker 0 has it.
+// After a goodbye: until the machine of worker 0 has it, unless nothing comes from there any more.
 static void say_farewell(struct ls_member *member)
 {
     const uint64_t end = ls_clock_ns() + FAREWELL_NS;
     for (bool waits = true; waits && ls_clock_ns() < end;) {
         pthread_mutex_lock(&member->lock);
-        waits = ls_connection_flush(&member->connection) != LS_PEER_LOST &&
+        waits = ls_connection_flush(&member->connection) != LS_PEER_LOST && !member->chief_lost &&
                 ls_connection_is_unconfirmed(&member->connection);
         pthread_mutex_unlock(&member->lock);
         if (waits)

@@ -380,12 +380,16 @@ static void tick(struct ls_store *store, bool all_read)
     ls_store_watch_members(store, all_read);
 }
 
+// All have heard the last word, but for a member that is lost because it is silent: it reads nothing.
 static bool is_heard(const struct ls_store *store)
 {
-    for (const struct ls_peer *peer = store->peers; peer; peer = peer->next)
-        if (peer->stage >= LS_PEER_MEMBER && peer->stage != LS_PEER_GONE &&
+    for (const struct ls_peer *peer = store->peers; peer; peer = peer->next) {
+        const bool silent = peer->stage == LS_PEER_MEMBER &&
+                            store->clock.now_ns - peer->since_ns > store->silence_ns;
+        if (peer->stage >= LS_PEER_MEMBER && peer->stage != LS_PEER_GONE && !silent &&
             ls_connection_is_unconfirmed(&peer->connection))
             return false;
+    }
     return true;
 }
 
