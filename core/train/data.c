@@ -8,6 +8,7 @@
 #include "core/base/threads.h"
 #include "core/data/arrays.h"
 #include "core/replica/replica.h"
+#include "core/train/data_host.h"
 #include "core/train/dataset_plugins.h"
 #include "core/train/run.h"
 
@@ -29,17 +30,46 @@ static bool is_as_described(const struct ls_dataset *dataset, const struct ls_da
     return same;
 }
 
+// What is made on demand, and what a plugin of the user reads, every process reads by itself.
+static enum ls_status read_dataset(struct ls_data *data, struct ls_host_offer *offer)
+{
+    const struct ls_dataset_kind *own = ls_dataset_plugin_kind(data->plugin);
+    enum ls_status status = own ? ls_dataset_open_as(own, data->text, data->split, &data->dataset)
+                                : ls_host_dataset_open(data->text, data->split,
+                                                       data->info.on_demand ? 1 : data->neighbours,
+                                                       offer, &data->dataset);
+    if (!status && !is_as_described(data->dataset, &data->info)) {
+        ls_error("data", "the files of '%s' changed while they were read", data->text);
+        status = LS_BAD_INPUT;
+    }
+    return status;
+}
+
 static void *read_files(void *argument)
 {
     struct ls_data *data = argument;
+    struct ls_host_offer offer = {.listener = -1, .file = -1};
     ls_log_keep(&data->error);
-    data->status = ls_dataset_open_as(ls_dataset_plugin_kind(data->plugin), data->text, data->split,
-                                      &data->dataset);
-    if (!data->status && !is_as_described(data->dataset, &data->info)) {
-        ls_error("data", "the files of '%s' changed while they were read", data->text);
-        data->status = LS_BAD_INPUT;
-    }
+    const enum ls_status status = read_dataset(data, &offer);
+    pthread_mutex_lock(&data->lock);
+    data->status = status;
+    data->reading = false;
+    pthread_cond_broadcast(&data->ready);
+    pthread_mutex_unlock(&data->lock);
+    ls_host_offer_serve(&offer, &data->closing);
     return NULL;
+}
+
+// Workers on this host, which open the same data when this one does.
+static uint32_t count_host_workers(const struct ls_run *run)
+{
+    const uint32_t *hosts = ls_cluster_hosts(run->cluster);
+    const uint32_t *workers = ls_cluster_rank_workers(run->cluster);
+    const uint32_t own = hosts[ls_cluster_first_rank(run->cluster)];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < ls_cluster_world(run->cluster); i++)
+        count += hosts[i] == own && (i == 0 || workers[i] != workers[i - 1]);
+    return count > run->served.local_workers ? count : run->served.local_workers;
 }
 
 static enum ls_status split_of(const char *text, enum ls_split *out)
@@ -64,7 +94,9 @@ static struct ls_data *create(const char *text)
     if (!data)
         return NULL;
     pthread_mutex_init(&data->lock, NULL);
+    pthread_cond_init(&data->ready, NULL);
     data->holders = 1;
+    data->neighbours = 1;
     data->text = strdup(text);
     data->name = strndup(text, strcspn(text, ":"));
     if (data->text && data->name)
@@ -90,6 +122,8 @@ enum ls_status ls_open_data(struct ls_run *run, const char *text, const char *sp
         *out = NULL;
         return LS_OK;
     }
+    data->neighbours = run ? count_host_workers(run) : 1;
+    data->reading = true;
     if (!status)
         status = ls_thread_start(&data->thread, "dataset", read_files, data);
     if (status) {
@@ -101,17 +135,11 @@ enum ls_status ls_open_data(struct ls_run *run, const char *text, const char *sp
     return LS_OK;
 }
 
-static void join(struct ls_data *data)
-{
-    if (data->started)
-        pthread_join(data->thread, NULL);
-    data->started = false;
-}
-
 enum ls_status ls_data_wait(struct ls_data *data, const struct ls_dataset **out)
 {
     pthread_mutex_lock(&data->lock);
-    join(data);
+    while (data->started && data->reading)
+        pthread_cond_wait(&data->ready, &data->lock);
     pthread_mutex_unlock(&data->lock);
     char *error = data->error ? strdup(data->error) : NULL;
     ls_log_write_kept(&error);
@@ -129,7 +157,10 @@ void ls_data_close(struct ls_data *data)
 {
     if (!data || --data->holders)
         return;
-    join(data);
+    atomic_store(&data->closing, true);
+    if (data->started)
+        pthread_join(data->thread, NULL);
+    pthread_cond_destroy(&data->ready);
     pthread_mutex_destroy(&data->lock);
     ls_dataset_close(data->dataset);
     ls_dataset_plugin_close(data->plugin);

@@ -18,12 +18,16 @@ struct ls_data {
     enum ls_split split;
     struct ls_dataset_info info; // known at once
     struct ls_dataset_plugin *plugin; // that it is read by; NULL: datasets/ does it
-    pthread_mutex_t lock; // of what follows: runs of several threads may wait for the files at once
+    uint32_t neighbours; // processes of this host that open the same, with this one; 1: none
     pthread_t thread;
     bool started;
-    enum ls_status status; // of the reading, once joined
+    atomic_bool closing; // the thread need not serve others any more
+    pthread_mutex_t lock; // of what follows: runs of several threads may wait for the files at once
+    pthread_cond_t ready; // `reading` has ended
+    bool reading;
+    enum ls_status status; // of the reading, once it has ended
     char *error; // that reading would have logged; NULL: none
-    struct ls_dataset *dataset; // NULL until joined
+    struct ls_dataset *dataset; // NULL until then
 };
 
 // As ls_data_open and ls_data_from_memory, but may fail without a message (calls.c).
