@@ -526,23 +526,11 @@ static enum ls_status tfrecord_open(const struct ls_spec *spec, enum ls_split sp
     return status;
 }
 
-// How many records and classes there are takes all of the files.
-static enum ls_status tfrecord_describe(const struct ls_spec *spec, enum ls_split split,
-                                        struct ls_dataset_info *out)
-{
-    struct ls_dataset *dataset = NULL;
-    const enum ls_status status = tfrecord_open(spec, split, &dataset);
-    if (status)
-        return status;
-    ls_dataset_take_description(dataset, out);
-    return LS_OK;
-}
-
 const struct ls_dataset_kind ls_dataset_tfrecord = {
     .name = "tfrecord",
     .summary = "files of TensorFlow with tf.train.Example: file=FILE,x=FEATURE,y=FEATURE",
     .options = options,
     .is_one_split = ls_is_one_file,
     .open = tfrecord_open,
-    .describe = tfrecord_describe,
+    // How many examples and classes there are takes all of it: no describe.
 };

@@ -300,11 +300,12 @@ static enum ls_status open_kind(const struct request *request, struct ls_dataset
 static enum ls_status describe_kind(const struct request *request, struct ls_dataset_info *out)
 {
     struct ls_dataset *dataset = NULL;
-    if (!request->kind->open_own)
+    if (request->kind->describe)
         return request->kind->describe(&request->spec, request->split, out);
     const enum ls_status status = open_kind(request, &dataset);
     if (!status)
         ls_dataset_take_description(dataset, out);
+    ls_dataset_close(dataset);
     return status;
 }
 
@@ -364,13 +365,25 @@ enum ls_status ls_dataset_describe_as(const struct ls_dataset_kind *kind, const 
     return status;
 }
 
+enum ls_status ls_dataset_reads_to_describe(const struct ls_dataset_kind *kind, const char *text,
+                                            enum ls_split split, bool *out)
+{
+    struct request request;
+    const enum ls_status status = parse(kind, text, split, &request);
+    if (status)
+        return status;
+    *out = !request.kind->describe && !request.none;
+    ls_spec_finish(&request.spec);
+    return LS_OK;
+}
+
 void ls_dataset_close(struct ls_dataset *dataset)
 {
     if (dataset)
         dataset->close(dataset);
 }
 
-void ls_dataset_take_description(struct ls_dataset *dataset, struct ls_dataset_info *out)
+void ls_dataset_take_description(const struct ls_dataset *dataset, struct ls_dataset_info *out)
 {
     *out = (struct ls_dataset_info){.count = dataset->count,
                                     .field_count = dataset->field_count,
@@ -380,5 +393,4 @@ void ls_dataset_take_description(struct ls_dataset *dataset, struct ls_dataset_i
         out->fields[i].values = NULL;
         out->fields[i].class_names = NULL;
     }
-    ls_dataset_close(dataset);
 }

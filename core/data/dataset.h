@@ -91,7 +91,8 @@ struct ls_dataset_kind {
     // missing (the message says which package or option provides them) or malformed. [any thread]
     enum ls_status (*open)(const struct ls_spec *spec, enum ls_split split,
                            struct ls_dataset **out);
-    // Reads only headers and options; errors as in `open`. [any thread]
+    // Reads only headers and options; errors as in `open`. NULL: what there is is known only once
+    // all is read. [any thread]
     enum ls_status (*describe)(const struct ls_spec *spec, enum ls_split split,
                                struct ls_dataset_info *out);
     // Of one of the user's own, which knows itself by `kind`, in place of both. [any thread]
@@ -126,8 +127,12 @@ LS_STATUS ls_dataset_open_as(const struct ls_dataset_kind *kind, const char *tex
 LS_STATUS ls_dataset_describe(const char *text, enum ls_split split, struct ls_dataset_info *out);
 LS_STATUS ls_dataset_describe_as(const struct ls_dataset_kind *kind, const char *text,
                                  enum ls_split split, struct ls_dataset_info *out);
+// Whether describing it would read all of it, so that it is better opened at once. Not of a split
+// without examples. Errors of the text are logged.
+LS_STATUS ls_dataset_reads_to_describe(const struct ls_dataset_kind *kind, const char *text,
+                                       enum ls_split split, bool *out);
+// What an opened dataset is. `class_names` are not taken, because they end with the dataset.
+void ls_dataset_take_description(const struct ls_dataset *dataset, struct ls_dataset_info *out);
 void ls_dataset_close(struct ls_dataset *dataset); // takes NULL
-// What an opened dataset is, for readers that must read all to describe it. Closes it.
-void ls_dataset_take_description(struct ls_dataset *dataset, struct ls_dataset_info *out);
 
 #endif

@@ -31,13 +31,19 @@ static bool is_as_described(const struct ls_dataset *dataset, const struct ls_da
 }
 
 // What is made on demand, and what a plugin of the user reads, every process reads by itself.
-static enum ls_status read_dataset(struct ls_data *data, struct ls_host_offer *offer)
+static enum ls_status open_dataset(struct ls_data *data)
 {
     const struct ls_dataset_kind *own = ls_dataset_plugin_kind(data->plugin);
-    enum ls_status status = own ? ls_dataset_open_as(own, data->text, data->split, &data->dataset)
-                                : ls_host_dataset_open(data->text, data->split,
-                                                       data->info.on_demand ? 1 : data->neighbours,
-                                                       offer, &data->dataset);
+    if (own)
+        return ls_dataset_open_as(own, data->text, data->split, &data->dataset);
+    return ls_host_dataset_open(data->text, data->split,
+                                data->info.on_demand ? 1 : data->neighbours, &data->offer,
+                                &data->dataset);
+}
+
+static enum ls_status read_dataset(struct ls_data *data)
+{
+    enum ls_status status = open_dataset(data);
     if (!status && !is_as_described(data->dataset, &data->info)) {
         ls_error("data", "the files of '%s' changed while they were read", data->text);
         status = LS_BAD_INPUT;
@@ -48,16 +54,30 @@ static enum ls_status read_dataset(struct ls_data *data, struct ls_host_offer *o
 static void *read_files(void *argument)
 {
     struct ls_data *data = argument;
-    struct ls_host_offer offer = {.listener = -1, .file = -1};
     ls_log_keep(&data->error);
-    const enum ls_status status = read_dataset(data, &offer);
+    const enum ls_status status = data->dataset ? LS_OK : read_dataset(data);
     pthread_mutex_lock(&data->lock);
     data->status = status;
     data->reading = false;
     pthread_cond_broadcast(&data->ready);
     pthread_mutex_unlock(&data->lock);
-    ls_host_offer_serve(&offer, &data->closing);
+    ls_host_offer_serve(&data->offer, &data->closing);
     return NULL;
+}
+
+// Reads at once what has to be read anyway.
+static enum ls_status look(struct ls_data *data)
+{
+    const struct ls_dataset_kind *own = ls_dataset_plugin_kind(data->plugin);
+    bool reads = false;
+    enum ls_status status = ls_dataset_reads_to_describe(own, data->text, data->split, &reads);
+    if (!status && !reads)
+        return ls_dataset_describe_as(own, data->text, data->split, &data->info);
+    if (!status)
+        status = open_dataset(data);
+    if (!status)
+        ls_dataset_take_description(data->dataset, &data->info);
+    return status;
 }
 
 // Workers on this host, which open the same data when this one does.
@@ -97,6 +117,7 @@ static struct ls_data *create(const char *text)
     pthread_cond_init(&data->ready, NULL);
     data->holders = 1;
     data->neighbours = 1;
+    data->offer = (struct ls_host_offer){.listener = -1, .file = -1};
     data->text = strdup(text);
     data->name = strndup(text, strcspn(text, ":"));
     if (data->text && data->name)
@@ -114,15 +135,15 @@ enum ls_status ls_open_data(struct ls_run *run, const char *text, const char *sp
     enum ls_status status = split_of(split, &data->split);
     if (!status)
         status = ls_dataset_plugin_find(run ? run->loader : NULL, text, &data->plugin);
+    if (run)
+        data->neighbours = count_host_workers(run);
     if (!status)
-        status = ls_dataset_describe_as(ls_dataset_plugin_kind(data->plugin), text, data->split,
-                                        &data->info);
+        status = look(data);
     if (!status && data->info.count == 0) {
         ls_data_close(data);
         *out = NULL;
         return LS_OK;
     }
-    data->neighbours = run ? count_host_workers(run) : 1;
     data->reading = true;
     if (!status)
         status = ls_thread_start(&data->thread, "dataset", read_files, data);
@@ -160,6 +181,7 @@ void ls_data_close(struct ls_data *data)
     atomic_store(&data->closing, true);
     if (data->started)
         pthread_join(data->thread, NULL);
+    ls_host_offer_close(&data->offer);
     pthread_cond_destroy(&data->ready);
     pthread_mutex_destroy(&data->lock);
     ls_dataset_close(data->dataset);

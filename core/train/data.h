@@ -6,6 +6,7 @@
 #include "core/data/arrays.h"
 #include "core/data/dataset.h"
 #include "core/graph/graph.h"
+#include "core/train/data_host.h"
 #include "lockstep.h"
 
 #include <pthread.h>
@@ -19,6 +20,7 @@ struct ls_data {
     struct ls_dataset_info info; // known at once
     struct ls_dataset_plugin *plugin; // that it is read by; NULL: datasets/ does it
     uint32_t neighbours; // processes of this host that open the same, with this one; 1: none
+    struct ls_host_offer offer; // to them
     pthread_t thread;
     bool started;
     atomic_bool closing; // the thread need not serve others any more

@@ -382,7 +382,7 @@ static enum ls_status read_for_others(const char *text, enum ls_split split,
     return LS_OK;
 }
 
-static void close_offer(struct ls_host_offer *offer)
+void ls_host_offer_close(struct ls_host_offer *offer)
 {
     if (offer->listener >= 0)
         close(offer->listener);
@@ -406,7 +406,7 @@ enum ls_status ls_host_dataset_open(const char *text, enum ls_split split, uint3
         offer->listener = listener;
         const enum ls_status status = read_for_others(text, split, offer, out);
         if (offer->file < 0)
-            close_offer(offer); // who waits reads for itself
+            ls_host_offer_close(offer); // who waits reads for itself
         return status;
     }
     if (listener >= 0)
@@ -434,5 +434,5 @@ void ls_host_offer_serve(struct ls_host_offer *offer, const atomic_bool *stop)
         }
         close(connection);
     }
-    close_offer(offer);
+    ls_host_offer_close(offer);
 }

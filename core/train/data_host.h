@@ -25,5 +25,6 @@ LS_STATUS ls_host_dataset_open(const char *text, enum ls_split split, uint32_t p
 // Hands the values out to those who come: until all have them, for some seconds at most, or until
 // `stop`. [any thread]
 void ls_host_offer_serve(struct ls_host_offer *offer, const atomic_bool *stop);
+void ls_host_offer_close(struct ls_host_offer *offer); // also one that was served
 
 #endif
