@@ -88,7 +88,6 @@ static enum ls_status evaluate(const struct arguments *arguments, struct ls_run 
     struct ls_model *model = NULL;
     struct ls_scores scores;
     uint64_t batch = 0, replica_batch = 0;
-    const char *weights = arguments_text(arguments, "initial-weights");
     const char *report = arguments_text(arguments, "report");
     enum ls_status status = run_options_batch(arguments, &batch, &replica_batch);
     if (!status && report)
@@ -97,8 +96,8 @@ static enum ls_status evaluate(const struct arguments *arguments, struct ls_run 
         status = ls_model_open(run, arguments_text(arguments, "model"), data, &model);
     if (!status)
         status = ls_compile(model, &options);
-    if (!status && weights)
-        status = ls_load_weights(model, weights);
+    if (!status)
+        status = run_options_load_weights(arguments, model);
     if (!status)
         status = ls_set_callbacks(model, callbacks->tables, callbacks->count);
     if (!status)

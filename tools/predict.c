@@ -60,13 +60,12 @@ static enum ls_status predict(const struct arguments *arguments, struct ls_run *
 {
     struct ls_model *model = NULL;
     uint64_t batch = 0, replica_batch = 0;
-    const char *weights = arguments_text(arguments, "initial-weights");
     const char *out = arguments_text(arguments, "out");
     enum ls_status status = run_options_batch(arguments, &batch, &replica_batch);
     if (!status)
         status = ls_model_open(run, arguments_text(arguments, "model"), data, &model);
-    if (!status && weights)
-        status = ls_load_weights(model, weights);
+    if (!status)
+        status = run_options_load_weights(arguments, model);
     if (!status)
         status = ls_set_callbacks(model, callbacks->tables, callbacks->count);
     if (!status)

@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 #include "core/plugin/plugin.h"
 #include "core/train/model.h"
+#include "core/train/workers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -134,6 +135,13 @@ enum ls_status run_options_need(const struct arguments *arguments, const char *n
         return LS_OK;
     ls_error("usage", "--%s is missing, for example --%s=%s", name, name, example);
     return LS_USAGE;
+}
+
+enum ls_status run_options_load_weights(const struct arguments *arguments, struct ls_model *model)
+{
+    const char *weights = arguments_text(arguments, "initial-weights");
+    const enum ls_status status = weights ? ls_load_weights(model, weights) : LS_OK;
+    return status ? status : ls_workers_agree_on_weights(model, weights);
 }
 
 void run_options_warn_untrained(const struct ls_model *model, const char *command)

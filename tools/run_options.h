@@ -79,6 +79,8 @@ LS_STATUS run_options_cluster(const struct arguments *arguments, struct ls_run_o
 
 // Reads all of them; the texts are borrowed.
 LS_STATUS run_options_read(const struct arguments *arguments, struct ls_run_options *out);
+// Loads --initial-weights where it is given, the same on all workers.
+LS_STATUS run_options_load_weights(const struct arguments *arguments, struct ls_model *model);
 // A warning where the model has no weights but those of its initializers; nothing where it has no
 // parameters.
 void run_options_warn_untrained(const struct ls_model *model, const char *command);

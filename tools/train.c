@@ -289,9 +289,8 @@ static enum ls_status open_model(const struct arguments *arguments, struct input
                                           inputs->train, &inputs->model);
     if (!status)
         status = ls_compile(inputs->model, &options);
-    const char *weights = arguments_text(arguments, "initial-weights");
-    if (!status && weights)
-        status = ls_load_weights(inputs->model, weights);
+    if (!status)
+        status = run_options_load_weights(arguments, inputs->model);
     return status;
 }
 

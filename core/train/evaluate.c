@@ -116,6 +116,8 @@ enum ls_status ls_evaluate_model(struct ls_model *model, struct ls_data *data, u
     if (!status)
         status = ls_data_wait(data, &dataset);
     if (!status)
+        status = ls_workers_agree_on_examples(model->run, data, "--dataset");
+    if (!status)
         status = tell(&told, LS_ON_TEST_BEGIN);
     if (!status)
         status = ls_session_evaluate(model->session, dataset, false, batches_of(&told), &scores);

@@ -156,6 +156,11 @@ static enum ls_status prepare(struct ls_fit *fit)
     // What is wrong with the other split is said before the work, not after the first epoch.
     if (!status && fit->options->validation)
         status = ls_data_wait(fit->options->validation, &dataset);
+    if (!status)
+        status = ls_workers_agree_on_examples(fit->run, fit->train, "--dataset");
+    if (!status && dataset)
+        status = ls_workers_agree_on_examples(fit->run, fit->options->validation,
+                                              "the validation of --dataset");
     return status;
 }
 
@@ -368,6 +373,14 @@ static enum ls_status train(struct ls_fit *fit)
     return status ? status : ls_fit_run_epochs(fit);
 }
 
+// This worker may be the chief now, which prints.
+static void print_anew(struct ls_fit *fit)
+{
+    ls_progress_finish(&fit->progress);
+    ls_progress_init(&fit->progress, stdout, fit->run->progress, fit->options->log_every);
+    fit->clients.list[0].callbacks = ls_progress_callbacks(&fit->progress);
+}
+
 // An elastic training goes on after a loss, and when new workers come.
 static enum ls_status train_on(struct ls_fit *fit)
 {
@@ -383,8 +396,7 @@ static enum ls_status train_on(struct ls_fit *fit)
         forget_steps(fit);
         plan_steps(fit);
         fit->resumed_steps = resumed_steps;
-        ls_progress_finish(&fit->progress);
-        ls_progress_init(&fit->progress, stdout, fit->run->progress, fit->options->log_every);
+        print_anew(fit);
         status = train(fit);
     }
     if (!fit->session) // it was closed, and there is nothing of its steps to be concluded
@@ -491,7 +503,7 @@ enum ls_status ls_fit_agree(struct ls_fit *fit)
     const struct ls_data *validation = options->validation;
     struct ls_worker_item items[20] = {{0}};
     uint32_t count = LS_WORKER_DATA_ITEMS;
-    char text[128], loss[96];
+    char text[200], name[161] = "(none)", loss[96];
     if (ls_cluster_workers(fit->run->cluster) == 1)
         return LS_OK;
     ls_workers_describe(fit->model, fit->train, fit->global_batch, items);
@@ -506,7 +518,9 @@ enum ls_status ls_fit_agree(struct ls_fit *fit)
     add_metrics_item(&fit->model->metrics, items, &count);
     ls_loss_text(&fit->model->loss, loss, sizeof(loss));
     add_item(items, &count, "--loss", loss, 0);
-    snprintf(text, sizeof(text), "%.80s (%llu examples)", validation ? validation->name : "(none)",
+    if (validation)
+        ls_workers_describe_data(validation, name, sizeof(name));
+    snprintf(text, sizeof(text), "%s (%llu examples)", name,
              validation ? (unsigned long long)ls_data_count(validation) : 0);
     add_item(items, &count, "--validation-dataset", text, 0);
     add_item(items, &count, "--timeline", options->timeline ? "given" : "(none)", 0);

@@ -3,6 +3,8 @@
 #include "core/train/workers.h"
 
 #include "core/base/clock.h"
+#include "core/base/dtype.h"
+#include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/random.h"
 #include "core/cluster/secure.h"
@@ -228,6 +230,8 @@ enum ls_status ls_workers_agree(struct ls_run *run, const struct ls_worker_item 
     free(all);
     for (uint32_t i = 0; !status && !same && i < count; i++)
         status = compare_item(run, &items[i]);
+    if (status == LS_USAGE && ls_cluster_generation(run->cluster) == 0)
+        atomic_store(&run->gave_up, true); // all workers know why, and end with it
     return status;
 }
 
@@ -245,20 +249,110 @@ static const char *last_part(const char *path)
     return slash ? slash + 1 : path;
 }
 
-// Files may be in another folder on each host.
+enum ls_status ls_workers_agree_on_weights(struct ls_model *model, const char *file)
+{
+    const struct ls_graph *graph = model->graph;
+    struct ls_worker_item item = {.name = "--initial-weights", .value = "(none)"};
+    // The others do not ask a new worker, which is given weights.
+    if (ls_cluster_workers(model->run->cluster) == 1 || !model->run->met)
+        return LS_OK;
+    if (file) {
+        struct ls_hash *hash = ls_hash_create();
+        if (!hash)
+            return LS_OUT_OF_MEMORY;
+        for (uint32_t i = 0; i < graph->parameter_count; i++)
+            ls_hash_add(hash, model->weights[i],
+                        (size_t)ls_shape_elements(&graph->parameters[i]->shape, 1) * sizeof(float));
+        snprintf(item.value, sizeof(item.value), "%.200s (%016llx)", last_part(file),
+                 (unsigned long long)ls_hash_get(hash));
+        ls_hash_destroy(hash);
+    }
+    return ls_workers_agree(model->run, &item, 1);
+}
+
+// What each worker has a folder or a file of its own for.
+static bool is_own_place(const char *option, size_t length)
+{
+    static const char *const names[] = {"dir=", "cache="};
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (length == strlen(names[i]) && strncmp(option, names[i], length) == 0)
+            return true;
+    return false;
+}
+
+// "csv:file=/data/a.csv+/data/b.csv,label=y" is "csv:file=a.csv+b.csv,label=y": files may be in
+// another folder on each host. Generators have a number, which may be another one in each process.
+void ls_workers_describe_data(const struct ls_data *data, char *out, size_t room)
+{
+    const char *text = strcmp(data->name, "generator") == 0 ? data->name : data->text;
+    size_t used = 0, option = 0, part = 0; // where the option and the name at hand begin in `out`
+    for (; *text && used + 1 < room; text++) {
+        if (*text == '/') {
+            used = part;
+            continue;
+        }
+        out[used++] = *text;
+        if (strchr(":,=+", *text))
+            part = used;
+        if (*text == '=' && is_own_place(out + option, used - option))
+            text += strcspn(text + 1, ",");
+        if (strchr(":,", *text))
+            option = used;
+    }
+    out[used] = '\0';
+}
+
+#define HASHED_EXAMPLES UINT64_C(4096)
+
+// Of examples from the first to the last, at equal distances. Fields that are made when they are
+// needed do not count.
+static enum ls_status hash_examples(const struct ls_dataset *dataset, uint64_t *out)
+{
+    const uint64_t count = dataset->count / (dataset->repeat ? dataset->repeat : 1);
+    const uint64_t taken = count < HASHED_EXAMPLES ? count : HASHED_EXAMPLES;
+    struct ls_hash *hash = ls_hash_create();
+    if (!hash)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < dataset->field_count; i++) {
+        const struct ls_field *field = &dataset->fields[i];
+        const size_t bytes = (size_t)ls_field_elements(field) * ls_dtype_bytes(field->dtype);
+        for (uint64_t k = 0; field->values && k < taken; k++)
+            ls_hash_add(hash, (const char *)field->values + k * count / taken * field->stride,
+                        bytes);
+    }
+    *out = ls_hash_get(hash);
+    ls_hash_destroy(hash);
+    return LS_OK;
+}
+
+enum ls_status ls_workers_agree_on_examples(struct ls_run *run, const struct ls_data *data,
+                                            const char *option)
+{
+    uint64_t hash = 0;
+    // The others do not ask a new worker.
+    if (ls_cluster_workers(run->cluster) == 1 || ls_cluster_generation(run->cluster))
+        return LS_OK;
+    const enum ls_status status = hash_examples(data->dataset, &hash);
+    struct ls_worker_item item = {.name = option};
+    snprintf(item.value, sizeof(item.value), "%.120s of the examples %016llx", data->name,
+             (unsigned long long)hash);
+    return status ? status : ls_workers_agree(run, &item, 1);
+}
+
 void ls_workers_describe(struct ls_model *model, const struct ls_data *data, uint64_t global_batch,
                          struct ls_worker_item *items)
 {
     static const char *const splits[] = {"train", "validation", "test"};
-    char *json = json_dumps(model->json, JSON_COMPACT | JSON_SORT_KEYS);
+    char text[161], *json = json_dumps(model->json, JSON_COMPACT | JSON_SORT_KEYS);
+    ls_workers_describe_data(data, text, sizeof(text));
     items[0].name = "--model";
     snprintf(items[0].value, sizeof(items[0].value), "%.120s (%llu parameters, %08x)",
              last_part(model->source), (unsigned long long)ls_model_parameters(model),
              json ? (unsigned)ls_random_key_text(1, json) : 0);
     free(json);
     items[1].name = "--dataset";
-    snprintf(items[1].value, sizeof(items[1].value), "%.120s (%llu examples of split %s)",
-             data->name, (unsigned long long)ls_data_count(data),
+    snprintf(items[1].value, sizeof(items[1].value), "%s (%llu examples of split %s)", text,
+             (unsigned long long)ls_data_count(data),
              (unsigned)data->split < 3 ? splits[data->split] : "?");
     items[2].name = "--batch";
     snprintf(items[2].value, sizeof(items[2].value), "%llu", (unsigned long long)global_batch);

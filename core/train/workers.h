@@ -27,13 +27,17 @@ struct ls_worker_item {
     char value[240];
 };
 
-// LS_USAGE, logged with both values on all workers, where an item differs. All workers call this
-// with as many items. [main thread]
+// LS_USAGE, logged with both values on all workers, where an item differs: nobody is then told that
+// this worker failed. All workers call this with as many items. [main thread]
 LS_STATUS ls_workers_agree(struct ls_run *run, const struct ls_worker_item *items, uint32_t count);
 
 // That `auto` chooses among the same collectives, or by the same table, on all workers. [main
 // thread]
 LS_STATUS ls_workers_agree_on_tuning(struct ls_run *run, const struct ls_tuning *tuning);
+
+// That all workers have loaded the same weights, from `file` (NULL: none, on any worker), as the model
+// has them now. [main thread]
+LS_STATUS ls_workers_agree_on_weights(struct ls_model *model, const char *file);
 
 // Forms the next generation of an elastic training; where that fails, the training ends. [main
 // thread]
@@ -41,6 +45,14 @@ LS_STATUS ls_workers_reform(struct ls_run *run, struct ls_cluster_change *change
 // The first call of the survivors in it: what a new worker has done in ls_workers_join. [main
 // thread]
 LS_STATUS ls_workers_meet(struct ls_run *run);
+
+// That the examples of `data`, which has been read, are the same on all workers, as far as they are
+// in memory. Nothing once workers have come or gone. [main thread]
+LS_STATUS ls_workers_agree_on_examples(struct ls_run *run, const struct ls_data *data,
+                                       const char *option);
+
+// The text of `data` without what may differ between hosts: folders.
+void ls_workers_describe_data(const struct ls_data *data, char *out, size_t room);
 
 #define LS_WORKER_DATA_ITEMS 3
 

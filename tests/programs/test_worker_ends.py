@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 from support import BAD_INPUT, DONE, FAILED, LOCKSTEP, PEER_LOST, TERMINATED, USAGE, ProgramTest, main, tensors
@@ -17,6 +18,7 @@ MODEL = ("--model=mlp", SYNTHETIC, "--threads=1", "--batch=60", "--optimizer=sgd
 # Hours, if nobody ends it.
 LONG = ("--model=mlp", "--dataset=synthetic:shape=28x28x1,classes=10,examples=20000", "--threads=1", "--epochs=100000", "--validation=off")
 SECONDS = 60
+SANITIZE = os.environ.get("LOCKSTEP_SANITIZE", "none")
 
 
 def free_port():
@@ -62,6 +64,7 @@ class Differences(Workers):
         for error in errors:
             for text in says:
                 self.assertIn(text, error)
+            self.assertNotIn("lost", error)  # all end for the same reason
 
     def test_options(self):
         for says, more in ((("--batch", "64", "60"), "--batch=64"), (("--epochs", "2"), "--epochs=2"), (("--seed", "5"), "--seed=5"),
@@ -79,6 +82,25 @@ class Differences(Workers):
     def test_models_and_data(self):
         self.check(("--model", "linear", "mlp", "parameters"), MODEL, ("--model=linear", *MODEL[1:]))
         self.check(("--dataset", "300", "200"), MODEL, (MODEL[0], SYNTHETIC.replace("300", "200"), *MODEL[2:]))
+        self.check(("--dataset", "random_flip=horizontal"), MODEL, (MODEL[0], SYNTHETIC + ",random_flip=horizontal", *MODEL[2:]))
+
+    def test_what_is_in_files(self):
+        """Files of the same name in the folder of each worker."""
+        self.folders = [self.path("one"), self.path("other")]
+        for seed, folder in enumerate(self.folders):
+            os.mkdir(folder)
+            self.train(*MODEL, "--epochs=1", f"--seed={seed}", f"--save-weights={folder}/w.safetensors")
+            for name, number in (("same", 7), ("table", seed)):
+                with open(f"{folder}/{name}.csv", "w") as file:
+                    file.write("x,label\n" + "".join(f"{i / 4 + number},{i % 2}\n" for i in range(100)))
+        weights = (*MODEL, "--initial-weights=w.safetensors")
+        self.check(("--initial-weights w.safetensors (", "but worker 0 has w.safetensors ("), weights, weights)
+        self.check(("--initial-weights (none), but worker 0 has w.safetensors (",), weights, MODEL)
+        table = ("--model=linear", "--dataset=csv:file=table.csv,label=label", "--threads=1")
+        self.check(("--dataset csv of the examples ",), table, table)
+        same = [("train", *table[:1], f"--dataset=csv:file={folder}/same.csv,label=label", *table[2:]) for folder in self.folders]
+        codes, errors = self.work(*same)
+        self.assertEqual(codes, [DONE, DONE], errors)
 
     def test_strategies_of_one_process_are_refused(self):
         for strategy in ("mirrored", "central-storage", "mirrored:collective=ring"):
@@ -166,6 +188,41 @@ class Ends(Workers):
         self.assertEqual(len(set(report["parameter_hashes"])), 1)
         self.assertIn(f"checkpoint-{report['steps']:08}.safetensors", os.listdir(self.path("checkpoints")))
 
+    def interrupt_beside_a_stopped_one(self, *more):
+        """Worker 2 cannot do its part of the step that is to be the last one."""
+        self.start(*[("train", *LONG, "--checkpoint-dir=checkpoints", "--checkpoint-seconds=0.2", "--quiet", *more)] * 3)
+        self.wait_for_steps()
+        self.processes[2].send_signal(signal.SIGSTOP)
+        time.sleep(0.2)
+        self.processes[1].send_signal(signal.SIGTERM)
+
+    def end_the_stopped_one(self):
+        self.processes[2].kill()
+        return self.finish()
+
+    def test_a_lost_worker_wins_over_an_interruption(self):
+        self.interrupt_beside_a_stopped_one()
+        start = time.monotonic()
+        for process in self.processes[:2]:
+            process.wait(SECONDS)
+        self.assertLess(time.monotonic() - start, 5)
+        codes, errors = self.end_the_stopped_one()
+        self.assertEqual(codes[:2], [PEER_LOST] * 2, errors)
+        for error in errors[:2]:
+            self.assertIn("worker 2", error)
+
+    def test_a_second_sigterm_ends_at_once(self):
+        self.interrupt_beside_a_stopped_one("--lost-after=60")
+        time.sleep(0.7)  # a signal that comes twice within half a second is one
+        self.processes[1].send_signal(signal.SIGTERM)
+        start = time.monotonic()
+        for process in self.processes[:2]:
+            process.wait(SECONDS)
+        self.assertLess(time.monotonic() - start, 5)
+        codes, errors = self.end_the_stopped_one()
+        self.assertEqual(codes[:2], [PEER_LOST, -signal.SIGTERM], errors)
+        self.assertIn("worker 1", errors[0])
+
     def check_checkpoints(self):
         folder = self.path("checkpoints")
         files = [name for name in os.listdir(folder) if name.endswith(".safetensors")]
@@ -210,7 +267,7 @@ class Elastic(Workers):
         self.assertEqual([epoch["examples"] for epoch in report["epochs"]], [30000] * 3)
 
     def test_a_worker_and_then_the_chief_are_lost(self):
-        self.start_elastic(3, "--checkpoint-dir=checkpoints", "--checkpoint-steps=100")
+        self.start_elastic(3, "--checkpoint-dir=checkpoints", "--checkpoint-steps=100", "--log-every=100")
         self.wait_for(self.path("checkpoints"))
         self.processes[2].kill()
         time.sleep(0.3)
@@ -219,6 +276,7 @@ class Elastic(Workers):
         self.assertEqual((codes[0], codes[1], codes[2]), (-signal.SIGKILL, DONE, -signal.SIGKILL), errors)
         self.assertIn("worker 2", errors[1])
         self.assertIn("going on after step", errors[1])
+        self.assertIn("Epoch 3/3 - step 400/500", self.texts[1][0])  # it prints now
         self.check_losses(1)
         self.assertTrue(any(name.startswith("checkpoint-00001500") for name in os.listdir(self.path("checkpoints"))))
 
@@ -246,20 +304,45 @@ class Elastic(Workers):
         self.assertIn("1 new", errors[0])
         self.check_losses(2)
 
-    def test_one_is_lost_and_another_comes(self):
-        self.start_elastic(3, "--checkpoint-dir=checkpoints", "--checkpoint-steps=100")
-        self.wait_for(self.path("checkpoints"))
-        self.processes[1].send_signal(signal.SIGKILL)
-        self.add(1, 3, LOCKSTEP_JOIN="1")
-        codes, errors = self.finish()
-        self.assertEqual(codes, [DONE, -signal.SIGKILL, DONE, DONE], errors)
-        self.assertIn("1 new", errors[0])
-        self.check_losses(3)
+    def lines_of_the_chief(self):
+        """What it prints, and when; a list that grows while it trains."""
+        lines = []
+
+        def read(stream):
+            for line in stream:
+                lines.append((time.monotonic(), line))
+
+        threading.Thread(target=read, args=(self.processes[0].stdout,), daemon=True).start()
+        return lines
+
+    def await_lines(self, lines, count):
+        end = time.monotonic() + SECONDS
+        while len(lines) < count:
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.005)
+
+    def test_of_four_one_is_lost_and_another_comes(self):
+        self.start_elastic(4, "--log-every=1")
+        lines = self.lines_of_the_chief()
+        self.await_lines(lines, 200)
+        self.processes[1].kill()
+        self.await_lines(lines, 600)
+        self.add(1, 4, LOCKSTEP_JOIN="1")
+        for process in self.processes:
+            process.wait(SECONDS)
+        self.assertEqual([process.returncode for process in self.processes], [DONE, -signal.SIGKILL, DONE, DONE, DONE])
+        error = self.processes[0].stderr.read()
+        self.assertIn("3 workers (1 lost, 0 new)", error)
+        self.assertIn("4 workers (0 lost, 1 new)", error)
+        self.check_losses(4)
+        times = [when for when, line in lines if " - step " in line]
+        self.assertGreater(len(times), 1400)
+        self.assertLess(max(after - before for before, after in zip(times, times[1:])), 3 if SANITIZE == "none" else 30)
 
 
 class TooFew(Elastic):
     """Who is left waits for another one for a while, and then ends."""
-    test_a_worker_and_then_the_chief_are_lost = test_one_is_lost_and_another_comes = None
+    test_a_worker_and_then_the_chief_are_lost = test_of_four_one_is_lost_and_another_comes = None
     test_the_chief_is_stopped_and_another_worker_keeps_the_checkpoints = None
     test_a_new_worker_with_other_options_leaves_the_others_alone = None
 
