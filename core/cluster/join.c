@@ -132,7 +132,8 @@ static enum ls_status check_options(const struct ls_cluster_options *options)
     if (status)
         return status;
     if (place->role != LS_ROLE_WORKER && !server) {
-        ls_error("cluster", "an evaluator trains with nobody: it reads checkpoints alone");
+        ls_error("cluster", "this process is the evaluator of the job, which Lockstep does not "
+                            "have: worker 0 validates after each epoch; leave the evaluator out");
         return LS_USAGE;
     }
     if ((!place->joins && place->number >= (server ? place->servers : place->workers)) ||

@@ -228,8 +228,9 @@ enum ls_status ls_socket_listen(const struct ls_worker_place *place, int *out)
             break;
         nanosleep(&(struct timespec){.tv_nsec = LISTEN_PAUSE_NS}, NULL);
     }
-    ls_error("cluster", "worker 0 cannot listen at %s:%u: %s; give all workers another port",
-             place->address, place->port, strerror(errno));
+    ls_error("cluster", "%s %u cannot listen at %s:%u: %s; start all processes with another port",
+             place->role == LS_ROLE_SERVER ? "server" : "worker", place->number, place->address,
+             place->port, strerror(errno));
     return LS_FAILED;
 }
 
