@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 
-from support import DONE, FASHION, INTERRUPTED, LOCKSTEP, PEER_LOST, USAGE, ProgramTest, main
+from support import DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, PEER_LOST, USAGE, ProgramTest, main
 
 SYNTHETIC = "--dataset=synthetic:shape=28x28x1,classes=10"
 SECRET = "a secret of this very job"
@@ -177,7 +177,25 @@ class More(Trainings):
         self.assertIn("mode=bounded, but worker 0 has mode=async", self.said("worker", 0))
         self.start("worker", 0, strategy + "async", "--optimizer=sgd")
         self.assertEqual(self.end("worker", 0), USAGE)
-        self.assertIn("another model, optimizer", self.said("worker", 0))
+        self.assertIn("worker 1 has another model, optimizer or seed than worker 0", self.said("worker", 0))
+        for task in ("chief", "ps"):
+            self.kill(task, 0)
+        self.start("ps", 0, strategy + "async")
+        for options, says in (((strategy + "async", "--seed=9"), "another model, optimizer or seed than the training that server 0 goes on with"),
+                              ((strategy + "bounded",), "mode=bounded, but the training that server 0 goes on with has mode=async")):
+            self.start("chief", 0, *options)
+            self.assertEqual(self.end("chief", 0), USAGE)
+            self.assertIn(f"worker 0 has {says}: give the same command, or remove {self.folder}/lockstep-", self.said("chief", 0))
+
+    def test_a_server_whose_address_is_taken_says_so(self):
+        self.describe(1, 1, "--model=mlp", SYNTHETIC, f"--strategy=parameter-server:folder={self.folder}")
+        host, port = self.cluster["ps"][0].split(":")
+        with socket.socket() as other:
+            other.bind((host, int(port)))
+            other.listen()
+            self.start("ps", 0)
+            self.assertEqual(self.end("ps", 0), FAILED)
+        self.assertIn(f"server 0 cannot listen at {host}:{port}: Address already in use; start all processes with another port", self.said("ps", 0))
 
     def test_nobody_comes(self):
         self.describe(1, 1, "--model=mlp", SYNTHETIC, f"--strategy=parameter-server:folder={self.folder}", "--deadline=1")

@@ -43,43 +43,41 @@ static void disconnect(struct remote_server *server, uint32_t worker)
 
 // ---- Greetings ----
 
-// What a worker has other than worker 0 had, as a sentence; false: nothing.
+// What a worker has other than worker 0 had, or than the training that this server goes on with, as a
+// sentence; false: nothing.
 static bool differs(const struct remote_server *server, const struct remote_hello *hello,
                     char *text)
 {
     static const char *const modes[] = {"async", "bounded", "sync"};
     const struct remote_agreed *own = &hello->agreed, *first = &server->agreed;
-    const char *what = NULL;
-    unsigned long long mine = 0, theirs = 0;
+    char mine[64], theirs[64] = "";
     if (own->mode != first->mode) {
-        snprintf(
-            text, TEXT_BYTES,
-            "worker %u has mode=%s, but worker 0 has mode=%s: expected the same on all workers",
-            hello->worker, own->mode < 3 ? modes[own->mode] : "?",
-            first->mode < 3 ? modes[first->mode] : "?");
-        return true;
-    }
-    if (own->staleness != first->staleness) {
-        what = "staleness";
-        mine = own->staleness;
-        theirs = first->staleness;
+        snprintf(mine, sizeof(mine), "mode=%s", own->mode < 3 ? modes[own->mode] : "?");
+        snprintf(theirs, sizeof(theirs), "mode=%s", first->mode < 3 ? modes[first->mode] : "?");
+    } else if (own->staleness != first->staleness) {
+        snprintf(mine, sizeof(mine), "staleness=%llu", (unsigned long long)own->staleness);
+        snprintf(theirs, sizeof(theirs), "staleness=%llu", (unsigned long long)first->staleness);
     } else if (own->shard_bytes != first->shard_bytes) {
-        what = "shard_bytes";
-        mine = own->shard_bytes;
-        theirs = first->shard_bytes;
+        snprintf(mine, sizeof(mine), "shard_bytes=%llu", (unsigned long long)own->shard_bytes);
+        snprintf(theirs, sizeof(theirs), "shard_bytes=%llu",
+                 (unsigned long long)first->shard_bytes);
     } else if (own->description != first->description) {
-        snprintf(text, TEXT_BYTES,
-                 "worker %u has another model, optimizer or seed than worker 0: expected the same "
-                 "command and files for all workers",
-                 hello->worker);
-        return true;
+        snprintf(mine, sizeof(mine), "another model, optimizer or seed");
+    } else {
+        return false;
     }
-    if (what)
-        snprintf(
-            text, TEXT_BYTES,
-            "worker %u has %s=%llu, but worker 0 has %s=%llu: expected the same on all workers",
-            hello->worker, what, mine, what, theirs);
-    return what != NULL;
+    const char *but = theirs[0] ? ", but " : " than ", *has = theirs[0] ? " has " : "";
+    if (server->goes_on)
+        snprintf(text, TEXT_BYTES,
+                 "worker %u has %s%sthe training that server %u goes on with%s%s: give the same "
+                 "command, or remove %s to begin anew",
+                 hello->worker, mine, but, server->host->server, has, theirs, server->file.path);
+    else
+        snprintf(text, TEXT_BYTES,
+                 "worker %u has %s%sworker 0%s%s: expected the same command and files for all "
+                 "workers",
+                 hello->worker, mine, but, has, theirs);
+    return true;
 }
 
 static void refuse(struct remote_server *server, uint32_t peer, const char *text)

@@ -37,6 +37,7 @@ struct remote_server {
     struct settings settings;
     struct shard_file file;
     uint64_t job; // 0: no setup yet
+    bool goes_on; // with what a server before this one has left in the file
     struct remote_agreed agreed;
     struct remote_held *held;
     uint32_t held_count;

@@ -194,6 +194,7 @@ static int32_t go_on(struct remote_server *server)
         server->host->place(server->host, server->held[i].store,
                             shard_file_store(&server->file, i));
     server->job = job;
+    server->goes_on = true;
     server->initials = server->held_count;
     for (uint32_t i = 0; i < server->host->workers; i++) {
         uint64_t least, most;
