@@ -18,6 +18,7 @@ MODEL = ("--model=mlp", SYNTHETIC, "--threads=1", "--batch=60", "--optimizer=sgd
 # Hours, if nobody ends it.
 LONG = ("--model=mlp", "--dataset=synthetic:shape=28x28x1,classes=10,examples=20000", "--threads=1", "--epochs=100000", "--validation=off")
 SECONDS = 60
+FAULTS = os.environ.get("LOCKSTEP_FAULTS", "")
 SANITIZE = os.environ.get("LOCKSTEP_SANITIZE", "none")
 
 
@@ -131,6 +132,19 @@ class Failures(Workers):
         for error in (errors[0], errors[2]):
             self.assertIn("worker 1", error)
             self.assertNotIn("without a reason", error)
+
+    def test_wrong_collectives_are_refused_by_all(self):
+        """They are in tests/plugins/faults; those that hang or never end are tested in one process."""
+        for name in ("added-again", "deadlock", "fails-silently", "impure", "missing", "nothing", "one-declines", "outside", "shifted", "too-early",
+                     "twice", "unwritten-scratch", "wrong-peer", "wrong-root"):
+            with self.subTest(name):
+                start = time.monotonic()
+                codes, errors = self.work(*[("train", *MODEL, "--strategy=" + name, "--plugin-path=" + FAULTS)] * 3)
+                self.assertLess(time.monotonic() - start, 20)
+                self.assertIn(FAILED, codes)
+                for code, error in zip(codes, errors):  # who hears of another one first may end with that
+                    self.assertIn(code, (FAILED, PEER_LOST), error)
+                    self.assertIn(f"collective {name} is wrong and was not run: " if code == FAILED else " lost: it failed, with the reason", error)
 
     def test_one_that_does_not_come_is_named(self):
         codes, errors = self.work(("train", *MODEL, "--join-deadline=1"), ("--version",), ("train", *MODEL, "--join-deadline=1"))

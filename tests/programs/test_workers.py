@@ -205,6 +205,15 @@ class EveryEngine(Workers):
     def test_hosts(self):
         self.check_engine(engines.Hosts())
 
+    def test_hosts_whose_network_may_be_public(self):
+        engine = engines.Hosts()
+        if reason := engine.missing():
+            self.skipTest(reason)
+        done = engine.run([LOCKSTEP, *TRAINING], 2, self.folder)
+        self.assertEqual(done.codes, [USAGE] * 2, done.err)
+        self.assertEqual(done.err.count("error: ucx: UCX neither asks who connects to its ports nor encrypts: between hosts it needs "
+                                        "--network=private (only trusted machines reach this network) or --insecure\n"), 2, done.err)
+
 
 if __name__ == "__main__":
     main()
