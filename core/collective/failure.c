@@ -202,7 +202,9 @@ enum ls_status ls_communicator_fail(struct ls_communicator *communicator,
         return ls_communicator_fail_mismatch(communicator, plan, mismatch->source);
     if (status == LS_ABORTED || !is_first_to_fail(communicator))
         return ls_communicator_give_up(communicator, status);
-    if (communicator->library) // which has said why
+    const bool elsewhere =
+        status == LS_PEER_LOST && communicator->group->count < communicator->group->world;
+    if (communicator->library || elsewhere) // which has said why; or the cluster names who is lost
         ls_info(communicator->group->name, "rank %u was in call %" PRIu64 ", %s",
                 communicator->rank, plan->sequence, ls_call_text(&plan->signature, text));
     else

@@ -499,8 +499,10 @@ enum ls_status ls_workers_await_verdict(struct ls_run *run, enum ls_status statu
         return status;
     while (!ls_cluster_check(run->cluster, NULL) && ls_clock_ns() < end)
         nanosleep(&pause, NULL);
-    if (status == LS_ABORTED && !ls_cluster_check(run->cluster, NULL))
-        ls_error(SCOPE, "another worker has left the step, and has not said why");
+    if (!ls_cluster_check(run->cluster, NULL))
+        ls_error(SCOPE, "another worker %s",
+                 status == LS_ABORTED ? "has left the step, and has not said why"
+                                      : "does not go on, although worker 0 hears of it");
     return LS_PEER_LOST;
 }
 

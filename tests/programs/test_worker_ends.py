@@ -183,6 +183,7 @@ class Ends(Workers):
             self.assertLess(took, 5)
             for error in errors:
                 self.assertRegex(error, rf"worker {which} \(.*\) lost")
+                self.assertEqual(error.count("lockstep: error: "), 1, error)  # nothing but that
             self.check_checkpoints()
 
     def test_a_worker_is_stopped(self):
@@ -290,6 +291,7 @@ class Elastic(Workers):
         self.assertEqual((codes[0], codes[1], codes[2]), (-signal.SIGKILL, DONE, -signal.SIGKILL), errors)
         self.assertIn("worker 2", errors[1])
         self.assertIn("going on after step", errors[1])
+        self.assertNotIn("lockstep: error: ", errors[1])
         self.assertIn("Epoch 3/3 - step 400/500", self.texts[1][0])  # it prints now
         self.check_losses(1)
         self.assertTrue(any(name.startswith("checkpoint-00001500") for name in os.listdir(self.path("checkpoints"))))
