@@ -15,6 +15,7 @@
 static struct ls_run *_Atomic running;
 static atomic_bool asked; // that run to end
 static atomic_bool terminated; // by SIGTERM
+static atomic_bool over; // a run has ended: what is left takes some seconds at most
 
 int interrupt_exit_code(void)
 {
@@ -41,14 +42,15 @@ static void on_interrupt(int number)
     struct ls_run *run = atomic_load(&running);
     if (number == SIGTERM && !atomic_load(&asked)) // the first one counts
         atomic_store(&terminated, true);
-    if (!run) {
+    if (!run && !atomic_load(&over)) {
         (void)!write(STDERR_FILENO, early, sizeof(early) - 1);
         _exit(interrupt_exit_code());
     }
     if (interrupt_is_echo(number))
         return;
     if (!atomic_exchange(&asked, true)) {
-        ls_run_interrupt_by(run, (uint32_t)number);
+        if (run)
+            ls_run_interrupt_by(run, (uint32_t)number);
         return;
     }
     signal(number, SIG_DFL);
@@ -78,5 +80,6 @@ void interrupt_run(struct ls_run *run)
     if (!run && before && ls_run_interrupted_by(before) == SIGTERM)
         atomic_store(&terminated, true);
     atomic_store(&asked, false);
+    atomic_store(&over, !run && before);
     atomic_store(&running, run);
 }
