@@ -463,6 +463,17 @@ class Processes(LaunchTest):
         process.wait()
         self.nothing_is_left()
 
+    def test_nor_are_files_of_servers(self):
+        self.environment["TMPDIR"] = self.path("temporary")
+        os.mkdir(self.environment["TMPDIR"])
+        process = self.start(1, "echo x > $LOCKSTEP_SERVER_FOLDER/lockstep-$LOCKSTEP_ROLE; echo x > ready.$LOCKSTEP_ROLE; sleep 1000", "--servers=1")
+        self.ready("ready.worker", "ready.server")
+        self.assertEqual(len(os.listdir(self.environment["TMPDIR"])), 1)
+        process.kill()
+        process.wait()
+        self.nothing_is_left()
+        self.wait_for(lambda: not os.listdir(self.environment["TMPDIR"]))
+
 
 class Signals(LaunchTest):
     READY = "echo $$ > ready.$LOCKSTEP_RANK; "

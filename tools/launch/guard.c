@@ -7,6 +7,7 @@
 #include "tools/launch/guard.h"
 
 #include "core/base/log.h"
+#include "tools/launch/leftover.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +33,7 @@ static void note(pid_t *groups, size_t *count, const struct word *word)
 
 // In a session of its own it hears neither Ctrl-C nor the end of the terminal. It must not keep
 // open what readers of this program's output wait for.
-static _Noreturn void watch(int pipe_end)
+static _Noreturn void watch(int pipe_end, const char *folder)
 {
     static pid_t groups[LAUNCH_GUARD_MOST];
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
@@ -51,12 +52,13 @@ static _Noreturn void watch(int pipe_end)
             break;
     for (size_t i = 0; i < count; i++)
         kill(-groups[i], SIGKILL);
+    launch_remove_folder(folder);
     _exit(0);
 }
 
 // Its parent ends at once, so that it is nobody's child here: who waits for all children does not
 // wait for the guard.
-static bool start(int pipe_end, int other_end)
+static bool start(int pipe_end, int other_end, const char *folder)
 {
     int status = 0;
     prctl(PR_SET_CHILD_SUBREAPER, 0L);
@@ -65,7 +67,7 @@ static bool start(int pipe_end, int other_end)
         close(other_end);
         const pid_t guard = fork();
         if (guard == 0)
-            watch(pipe_end);
+            watch(pipe_end, folder);
         _exit(guard < 0 ? errno : 0);
     }
     while (parent > 0 && waitpid(parent, &status, 0) < 0 && errno == EINTR)
@@ -75,13 +77,13 @@ static bool start(int pipe_end, int other_end)
     return parent > 0 && status == 0;
 }
 
-enum ls_status launch_guard_open(struct launch_guard *guard)
+enum ls_status launch_guard_open(struct launch_guard *guard, const char *folder)
 {
     int ends[2] = {-1, -1};
     guard->pipe_end = -1;
     if (getpid() == 1) // of a container: the kernel ends all its processes with this one
         return LS_OK;
-    if (pipe2(ends, O_CLOEXEC) || !start(ends[0], ends[1])) {
+    if (pipe2(ends, O_CLOEXEC) || !start(ends[0], ends[1], folder)) {
         ls_error("launch", "cannot start the process that guards the workers: %s", strerror(errno));
         if (ends[0] >= 0) {
             close(ends[0]);

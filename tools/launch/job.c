@@ -148,7 +148,8 @@ enum ls_status launch_run(const struct launch_options *options, int *code)
     struct launch_job job = {
         .options = options,
         .guard = {.pipe_end = -1},
-        .place = {.words = options->words,
+        .place = {.guard = &job.guard,
+                  .words = options->words,
                   .own = options->own,
                   .elastic = options->elastic,
                   .workers = options->workers,
@@ -168,7 +169,9 @@ enum ls_status launch_run(const struct launch_options *options, int *code)
     for (uint32_t i = 0; i < count; i++)
         job.processes[i].out.fd = job.processes[i].err.fd = -1;
     sigprocmask(SIG_SETMASK, NULL, &mask);
-    enum ls_status status = launch_guard_open(&job.guard);
+    enum ls_status status = options->servers ? launch_make_folder(&job.place) : LS_OK;
+    if (!status)
+        status = launch_guard_open(&job.guard, job.place.folder);
     if (!status)
         status = open_signals(&job);
     if (!status) {

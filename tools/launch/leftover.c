@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds children in /proc, because no call lists them.
+// Children, which are found in /proc because no call lists them, and the files of servers.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // WNOWAIT
 #endif
@@ -69,4 +69,16 @@ void launch_name_children(void)
 {
     if (launch_has_children())
         for_children(name);
+}
+
+void launch_remove_folder(const char *path)
+{
+    DIR *folder = *path ? opendir(path) : NULL;
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        if (strncmp(entry->d_name, "lockstep-", 9) == 0)
+            (void)unlinkat(dirfd(folder), entry->d_name, 0);
+    if (folder)
+        closedir(folder);
+    if (*path)
+        (void)rmdir(path);
 }

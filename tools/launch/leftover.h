@@ -13,5 +13,7 @@ void launch_kill_children(void);
 // Says which ones are left: the kernel does not end a process that waits for a device. Some may
 // have ended by then.
 void launch_name_children(void);
+// Removes the folder of the servers' files, and those in it; "": there is none.
+void launch_remove_folder(const char *path);
 
 #endif

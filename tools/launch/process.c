@@ -174,6 +174,7 @@ static _Noreturn void become(const struct launch_process *process, const struct 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) // it has ended before the call above
         _exit(EXIT_FAILURE);
+    launch_guard_tell(place->guard, getpid(), true); // before there can be others in the group
     signal(SIGPIPE, SIG_DFL); // what this program ignores, others expect
     signal(SIGXFSZ, SIG_DFL);
     sigprocmask(SIG_SETMASK, place->mask, NULL);
@@ -194,6 +195,7 @@ static _Noreturn void become(const struct launch_process *process, const struct 
         execvp(place->words[0], place->words);
     }
     const int error = errno;
+    launch_guard_tell(place->guard, getpid(), false);
     (void)!write(report, &error, sizeof(error));
     _exit(127);
 }

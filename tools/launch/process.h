@@ -5,6 +5,7 @@
 #define LS_TOOLS_LAUNCH_PROCESS_H
 
 #include "core/cluster/secure.h"
+#include "tools/launch/guard.h"
 #include "tools/launch/output.h"
 
 #include <signal.h>
@@ -14,6 +15,7 @@
 
 // What all processes of one start have in common.
 struct launch_place {
+    const struct launch_guard *guard; // is told of each group before its program begins
     char *const
         *words; // the command: the program first, or a subcommand of this program; ends with NULL
     bool own; // it is a subcommand of this program

@@ -4,10 +4,10 @@
 #define _GNU_SOURCE // SOCK_CLOEXEC
 #endif
 #include "core/base/log.h"
+#include "tools/launch/leftover.h"
 #include "tools/launch/watch.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -33,8 +33,7 @@ static enum ls_status listen_here(int *listener, uint16_t *port)
     return LS_OK;
 }
 
-// Servers keep what they know in files, which nobody needs when the launch has ended.
-static enum ls_status make_folder(struct launch_place *place)
+enum ls_status launch_make_folder(struct launch_place *place)
 {
     const char *temporary = getenv("TMPDIR");
     if (!temporary || !*temporary)
@@ -47,18 +46,6 @@ static enum ls_status make_folder(struct launch_place *place)
              temporary, strerror(errno));
     *place->folder = '\0';
     return LS_FAILED;
-}
-
-static void remove_folder(const struct launch_place *place)
-{
-    DIR *folder = *place->folder ? opendir(place->folder) : NULL;
-    for (struct dirent *entry; folder && (entry = readdir(folder));)
-        if (strncmp(entry->d_name, "lockstep-", 9) == 0)
-            (void)unlinkat(dirfd(folder), entry->d_name, 0);
-    if (folder)
-        closedir(folder);
-    if (*place->folder)
-        (void)rmdir(place->folder);
 }
 
 // Where the servers of the job are reached, whichever process is the server at the time.
@@ -82,7 +69,7 @@ static enum ls_status listen_for_servers(struct launch_place *place)
                                    "%s127.0.0.1:%u", i ? "," : "", port);
     }
     snprintf(place->job, sizeof(place->job), "launch-%ld", (long)getpid());
-    return status ? status : make_folder(place);
+    return status;
 }
 
 void launch_forget_servers(struct launch_place *place)
@@ -92,7 +79,7 @@ void launch_forget_servers(struct launch_place *place)
             close(place->server_listeners[i]);
     free(place->server_listeners);
     free(place->server_addresses);
-    remove_folder(place);
+    launch_remove_folder(place->folder);
 }
 
 static void prefix_of(const struct launch_job *job, const struct launch_process *process,
@@ -113,11 +100,7 @@ static enum ls_status start_one(struct launch_job *job, struct launch_process *p
     char out[24], err[24];
     prefix_of(job, process, false, out, sizeof(out));
     prefix_of(job, process, true, err, sizeof(err));
-    const enum ls_status status =
-        launch_process_start(process, &job->place, &job->output, out, err);
-    if (process->pid > 0)
-        launch_guard_tell(&job->guard, process->pid, true);
-    return status;
+    return launch_process_start(process, &job->place, &job->output, out, err);
 }
 
 enum ls_status launch_start_all(struct launch_job *job)
