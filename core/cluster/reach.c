@@ -143,9 +143,9 @@ enum ls_status ls_store_reach(const struct ls_reach *reach, struct ls_connection
     if (reach->open_to_all && ls_socket_leads_away(reach->place->address, reach->place->port))
         return ls_refuse_without_secret(reach->place); // at once: worker 0 refuses, too
     uint64_t pause = LEAST_PAUSE_NS, say_at = SAY_AFTER_NS, connected_at = 0;
+    char why[256] = ""; // of the last try: on a busy machine the deadline may pass before another
+    int error = 0;
     for (;;) {
-        char why[256] = "";
-        int error = 0;
         const uint64_t passed = ls_clock_ns() - begin;
         if (passed < reach->deadline_ns) {
             const enum ls_status status =
