@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What happens when a worker, the chief or a parameter server of a training is lost, at every moment of the training.
+"""What happens when a worker, the chief or a parameter server of a training is lost, at every moment of the training; and when a
+worker or the chief of an elastic one is.
 
     fault_matrix.py --lockstep=build/tools/lockstep                       the whole matrix, once
     fault_matrix.py --lockstep=... --rounds=5 --update=docs/reliability.md      five times, into a page
@@ -35,7 +36,7 @@ import uuid
 
 import namespaces
 
-VICTIMS = ("chief", "worker", "server")
+VICTIMS = ("chief", "worker", "server", "elastic-chief", "elastic-worker")
 MOMENTS = ("start", "forward", "reduction", "checkpoint", "epoch")
 FAULTS = ("kill", "stop", "cut", "delay")
 PEER_LOST = 5
@@ -44,6 +45,7 @@ DELAY_SECONDS = 0.2
 RESTARTED_STEPS = 300  # and after a server was started again
 SERVER_DEADLINE = 4  # seconds for which workers wait for a server, and it for them
 SERVER_SILENCE = 12  # until the kernel of a server that is cut off gives its connections up
+SAME_LOSS = 1e-3  # of trainings whose sums are added in another order from some step on
 DELAYED_STEPS = 6  # that a training does after the delay began: each takes seconds then
 HEARD_SECONDS = 1.2  # after the first step: every worker has heard of it from all others by then
 PORT = 29400
@@ -181,7 +183,7 @@ class Launched(Job):
     def __init__(self, arguments, cell, folder, words):
         super().__init__(cell)
         self.start([arguments.lockstep, "launch", f"-n{arguments.workers}", f"--servers={cell.servers}",
-                    f"--restart={int(cell.survives)}", "--", *words], folder)
+                    f"--restart={int(cell.survives and not cell.elastic)}", "--", *words], folder)
 
     def strike(self):
         os.kill(self.find_victim(), signal.SIGKILL if self.cell.fault == "kill" else signal.SIGSTOP)
@@ -249,12 +251,15 @@ class Cell:
     def __init__(self, victim, fault, moment):
         self.victim, self.fault, self.moment = victim, fault, moment
         self.role = "server" if victim == "server" else "worker"
-        self.number = 1 if victim == "worker" else 0
+        self.number = 1 if victim.endswith("worker") else 0
         self.servers = 1 if victim == "server" else 0
         self.name = f"{self.role} {self.number}"
         self.on_hosts = fault in ("cut", "delay")
+        # An elastic training goes on without the one that is lost, once it has begun, and ends with 5 before.
+        self.elastic = victim.startswith("elastic")
+        self.goes_on = self.elastic and fault != "delay"
         # A server that launch starts again goes on where it was, and so does the training.
-        self.survives = fault == "delay" or (victim == "server" and fault in ("kill", "stop"))
+        self.survives = fault == "delay" or self.goes_on or (victim == "server" and fault in ("kill", "stop"))
 
     def words(self):
         return {self.victim, self.fault, self.moment}
@@ -276,7 +281,8 @@ def training(cell, arguments, folder, last_step):
     delayed = cell.survives
     strategy = f"{arguments.server_strategy}:folder={folder}" if cell.servers else arguments.strategy
     words = ["train", "--strategy=" + strategy, *([f"--deadline={SERVER_DEADLINE}"] if cell.servers and cell.fault == "cut" else []), "--threads=1", "--verbose=2",
-             "--seed=1", "--log-every=1", *arguments.option]
+             "--seed=1", "--log-every=1", *([f"--elastic=1:{arguments.workers}"] if cell.elastic else []),
+             *(["--report=report.json"] if cell.goes_on else []), *arguments.option]
     if cell.moment == "epoch":
         # So many steps in an epoch that a delayed one, too, has an end soon.
         examples = arguments.workers * 8 * last_step if delayed else 600
@@ -373,6 +379,40 @@ def check_trained(job, cell):
         raise Failed(f"{cell.name} was not started again: the training had ended")
 
 
+def check_gone_on(job, cell, arguments):
+    """The others have trained to the end, and know whom they lost. One that is cut off ends: it cannot know what they do. Returns
+    whether they have."""
+    job.end(4 * WAIT)
+    expected = {name: PEER_LOST if name == cell.name else 0 for name in job.codes()}
+    if cell.moment == "start" and all(code == PEER_LOST for code in job.codes().values()):
+        return False
+    if job.codes() != expected:
+        raise Failed(f"ended with {job.codes()}, expected {expected}: {job.everything()[-1500:]}")
+    for number in range(arguments.workers):
+        if number != cell.number and not re.search(rf"{cell.name}\b.* lost", job.said_by("worker", number)):
+            raise Failed(f"worker {number} does not say that it lost {cell.name}: {job.said_by('worker', number)[-800:]!r}")
+    return True
+
+
+def check_losses(arguments, folder, words):
+    """They are those of a training in which nobody was lost."""
+    own = ("--strategy", "--elastic", "--report", "--checkpoint", "--resume")
+    done = subprocess.run([arguments.lockstep, *(word for word in words if not word.startswith(own)), "--strategy=ring", "--cluster=none",
+                           f"--replicas={arguments.workers}", "--report=whole.json"], cwd=folder, capture_output=True, text=True,
+                          timeout=4 * WAIT, check=False)
+    if done.returncode:
+        raise Failed(f"the undisturbed training ended with {done.returncode}: {done.stderr[-800:]}")
+    losses = []
+    for name in ("report.json", "whole.json"):
+        with open(os.path.join(folder, name)) as file:
+            losses.append(json.load(file)["losses"])
+    if len(losses[0]) != len(losses[1]):
+        raise Failed(f"{len(losses[0])} steps, expected {len(losses[1])}")
+    difference = max(abs(one - other) for one, other in zip(*losses))
+    if not difference < SAME_LOSS:
+        raise Failed(f"losses differ by {difference:g} from those of the undisturbed training")
+
+
 def check_lost(job, cell, arguments):
     """All ended with a named error, in time."""
     begin = time.monotonic()
@@ -416,11 +456,19 @@ def run_cell(cell, arguments, number):
     job = None
     try:
         kind = OnHosts if cell.on_hosts else Launched
-        job = kind(arguments, cell, folder, training(cell, arguments, folder, step + (DELAYED_STEPS if cell.on_hosts else RESTARTED_STEPS)))
+        more = DELAYED_STEPS if cell.fault == "delay" else RESTARTED_STEPS
+        # Small reductions would be over before the fault.
+        words = training(cell, arguments, folder, step + (10 * more if cell.goes_on and cell.moment == "reduction" and not cell.on_hosts else more))
+        job = kind(arguments, cell, folder, words)
         wait_for_moment(job, cell, folder, numbers, step)
         begin = time.monotonic()
         job.strike()
-        if cell.survives:
+        if cell.goes_on:
+            trained = check_gone_on(job, cell, arguments)
+            seconds = time.monotonic() - begin
+            if trained and not cell.on_hosts:  # there the one that is cut off has the same file
+                check_losses(arguments, folder, words)
+        elif cell.survives:
             check_trained(job, cell)
             seconds = time.monotonic() - begin
         else:
@@ -475,25 +523,27 @@ def calm(arguments):
 
 # ---- The table ----
 
-def outcome(cell_results, survives):
+def outcome(cell_results, cell):
     """What a cell of the table says: seconds, or the failures."""
     seconds = [seconds for seconds, _ in cell_results]
     if None in seconds:
         reasons = "; ".join(dict.fromkeys(reason.split(":")[0] for _, reason in cell_results if reason))
         return f"**failed** {seconds.count(None)} of {len(seconds)}: {reasons}"
-    if survives:
+    if cell.goes_on and cell.moment == "start":
+        return f"code 5, or trained to the end, after {statistics.median(seconds):.0f} s"
+    if cell.survives:
         return f"trained to the end, {statistics.median(seconds):.0f} s later"
     return f"code 5 after {statistics.median(seconds):.1f} s" + (f" (at most {max(seconds):.1f} s)" if len(seconds) > 1 else "")
 
 
 def table(results):
     """`results`: (cell, seconds or None, why it failed)."""
-    lines = ["| fault | moment | chief | worker | server |", "|---|---|---|---|---|"]
+    lines = ["| fault | moment | chief | worker | server | elastic: chief | elastic: worker |", "|---|---|---|---|---|---|---|"]
     for fault, moment in dict.fromkeys((cell.fault, cell.moment) for cell, _, _ in results):
         row = []
         for victim in VICTIMS:
             found = [(seconds, why) for cell, seconds, why in results if (cell.victim, cell.fault, cell.moment) == (victim, fault, moment)]
-            row.append(outcome(found, Cell(victim, fault, moment).survives) if found else "not run")
+            row.append(outcome(found, Cell(victim, fault, moment)) if found else "not run")
         lines.append(f"| {fault} | {moment} | {' | '.join(row)} |")
     return "\n".join(lines) + "\n"
 
