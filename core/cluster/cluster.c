@@ -119,6 +119,11 @@ const char *ls_cluster_about(const struct ls_cluster *cluster)
     return cluster->about;
 }
 
+const char *ls_cluster_store_host(const struct ls_cluster *cluster)
+{
+    return cluster->store_host;
+}
+
 uint32_t ls_cluster_worker(const struct ls_cluster *cluster)
 {
     return cluster->worker;

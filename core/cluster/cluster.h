@@ -71,6 +71,10 @@ LS_STATUS ls_cluster_join(const struct ls_cluster_options *options, struct ls_cl
 #define LS_ABOUT_BYTES 1536
 const char *ls_cluster_about(const struct ls_cluster *cluster);
 
+// The numeric address of the store, for who opens more sockets beside it: on worker 0 the one that
+// it listens at ("0.0.0.0"), on all others the one where they have reached it. "": alone. Borrowed.
+const char *ls_cluster_store_host(const struct ls_cluster *cluster);
+
 // Says goodbye, so that the others do not count this worker as lost: first call ls_cluster_give_up
 // where the training failed here. Waits for 2 s at most. Takes NULL.
 void ls_cluster_close(struct ls_cluster *cluster);

@@ -35,6 +35,7 @@ struct ls_cluster {
     uint64_t *sizes, *offsets; // of each worker's block, for the exchange under way
     uint32_t generation;
     struct ls_elastic *elastic; // NULL: it is not
+    char store_host[64]; // of the beginning; "": alone
     char about[LS_ABOUT_BYTES];
 };
 

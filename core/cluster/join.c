@@ -70,6 +70,7 @@ static enum ls_status open_store(const struct ls_cluster_options *options, const
         close(store.listener);
         return status;
     }
+    ls_socket_own_host(store.listener, cluster->store_host, sizeof(cluster->store_host));
     memcpy(store.key, key, sizeof(store.key));
     status = ls_cluster_open_store(cluster, &store, connection);
     sodium_memzero(store.key, sizeof(store.key));
@@ -87,6 +88,8 @@ static enum ls_status reach_store(const struct ls_cluster_options *options, cons
     memcpy(reach.key, key, sizeof(reach.key));
     enum ls_status status = ls_store_reach(&reach, connection);
     sodium_memzero(reach.key, LS_SECURE_KEY);
+    if (!status)
+        ls_socket_peer_host(connection->fd, cluster->store_host, sizeof(cluster->store_host));
     if (status || !cluster->elastic)
         return status;
     ls_socket_peer_host(connection->fd, cluster->elastic->door, sizeof(cluster->elastic->door));

@@ -96,15 +96,30 @@ void ls_socket_own(int fd, char *out, size_t bytes)
     write_name(&address, length, out, bytes);
 }
 
-void ls_socket_peer_host(int fd, char *out, size_t bytes)
+static void write_host(const struct sockaddr_storage *address, socklen_t length, char *out,
+                       size_t bytes)
 {
-    struct sockaddr_storage address;
-    socklen_t length = sizeof(address);
     char host[INET6_ADDRSTRLEN] = "";
-    if (getpeername(fd, (struct sockaddr *)&address, &length) == 0 && address.ss_family != AF_UNIX)
-        (void)getnameinfo((const struct sockaddr *)&address, length, host, sizeof(host), NULL, 0,
+    if (address->ss_family != AF_UNIX)
+        (void)getnameinfo((const struct sockaddr *)address, length, host, sizeof(host), NULL, 0,
                           NI_NUMERICHOST);
     snprintf(out, bytes, "%s", without_prefix(host));
+}
+
+void ls_socket_peer_host(int fd, char *out, size_t bytes)
+{
+    struct sockaddr_storage address = {.ss_family = AF_UNIX};
+    socklen_t length = sizeof(address);
+    (void)getpeername(fd, (struct sockaddr *)&address, &length);
+    write_host(&address, length, out, bytes);
+}
+
+void ls_socket_own_host(int fd, char *out, size_t bytes)
+{
+    struct sockaddr_storage address = {.ss_family = AF_UNIX};
+    socklen_t length = sizeof(address);
+    (void)getsockname(fd, (struct sockaddr *)&address, &length);
+    write_host(&address, length, out, bytes);
 }
 
 static int resolve(const char *address, uint16_t port, int flags, struct addrinfo **out)

@@ -38,6 +38,7 @@ LS_STATUS ls_socket_accept(int listener, int *out);
 void ls_socket_peer(int fd, char *out, size_t bytes); // "10.0.0.3:4242"
 void ls_socket_own(int fd, char *out, size_t bytes); // "10.0.0.2:29400", on this machine
 void ls_socket_peer_host(int fd, char *out, size_t bytes); // "10.0.0.3"; "": on this machine
+void ls_socket_own_host(int fd, char *out, size_t bytes); // "10.0.0.2", or "0.0.0.0"
 uint16_t ls_socket_port(int fd); // that `fd` is bound to; 0: none
 
 // Whether connections to the host would certainly leave this machine: its addresses are known, and

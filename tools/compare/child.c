@@ -28,6 +28,7 @@
 
 #define STEPS_AT_FIRST 65536
 #define POLL_MS 1000
+#define PULSE_NS UINT64_C(5000000000) // a quarter of the deadline where that is less
 
 struct life {
     const struct compare_setting *setting;
@@ -109,21 +110,60 @@ static void say(const struct life *life, char word)
         ;
 }
 
-// 0 when there is none any more: the parent is gone, or wants the end.
-static uint64_t read_word(const struct life *life)
+// What the process of worker 0 tells the others of the run.
+struct turn {
+    uint64_t steps; // 0: end
+    uint64_t given; // 0: none has come, wait on
+};
+
+// A turn without steps when there is none any more: the parent is gone, or wants the end. Nothing
+// is given within `patience_ns`.
+static struct turn read_word(const struct life *life, uint64_t patience_ns)
 {
-    uint64_t steps = 0;
+    struct turn turn = {0};
+    const uint64_t begin = ls_clock_ns();
     for (;;) {
         struct pollfd ready = {.fd = life->place->words, .events = POLLIN};
+        const uint64_t waited = ls_clock_ns() - begin;
         if (atomic_load(&life->run->interrupted))
-            return 0;
-        if (poll(&ready, 1, POLL_MS) <= 0)
+            return (struct turn){.given = 1};
+        if (waited > patience_ns)
+            return turn;
+        const uint64_t left_ms = (patience_ns - waited) / 1000000 + 1;
+        if (poll(&ready, 1, left_ms < POLL_MS ? (int)left_ms : POLL_MS) <= 0)
             continue;
-        const ssize_t got = read(life->place->words, &steps, sizeof(steps));
+        const ssize_t got = read(life->place->words, &turn.steps, sizeof(turn.steps));
         if (got < 0 && errno == EINTR)
             continue;
-        return got == (ssize_t)sizeof(steps) ? steps : 0;
+        return (struct turn){.steps = got == (ssize_t)sizeof(turn.steps) ? turn.steps : 0,
+                             .given = 1};
     }
+}
+
+// Others of the run wait for worker 0's word as long as that takes: it says in time that there is
+// none yet, so that no deadline passes.
+static enum ls_status wait_for_turn(struct life *life)
+{
+    const struct ls_run *run = life->run;
+    const bool alone = !life->place->meeting, first = alone || life->place->meeting->worker == 0;
+    const uint64_t quarter = run->deadline_ns / 4;
+    const uint64_t patience = alone ? UINT64_MAX : quarter < PULSE_NS ? quarter : PULSE_NS;
+    struct turn turn = {0};
+    enum ls_status status = LS_OK;
+    change_phase(life, COMPARE_WAITING);
+    if (first)
+        say(life, life->turn == 0 ? COMPARE_SAYS_READY : COMPARE_SAYS_DONE);
+    while (!status && !turn.given) {
+        if (first)
+            turn = read_word(life, patience);
+        if (!alone)
+            status = ls_cluster_broadcast(run->cluster, &turn, sizeof(turn), 0);
+    }
+    life->allowed = status ? 0 : turn.steps;
+    life->ended = life->allowed == 0;
+    life->turn++;
+    life->turn_steps = life->timed_examples = 0;
+    return status;
 }
 
 // Waits until there are steps to do. A child without any ends as if interrupted.
@@ -133,12 +173,9 @@ static enum ls_status begin_segment(void *context, const struct ls_fit_state *st
     struct life *life = context;
     (void)state;
     if (!life->allowed && !life->ended) {
-        change_phase(life, COMPARE_WAITING);
-        say(life, life->turn == 0 ? COMPARE_SAYS_READY : COMPARE_SAYS_DONE);
-        life->allowed = read_word(life);
-        life->ended = life->allowed == 0;
-        life->turn++;
-        life->turn_steps = life->timed_examples = 0;
+        const enum ls_status status = wait_for_turn(life);
+        if (status)
+            return status;
     }
     if (!life->allowed)
         return LS_INTERRUPTED;
@@ -165,6 +202,8 @@ static enum ls_status note_step(void *context, const struct ls_fit_state *state)
     atomic_fetch_add(&life->place->shared->beat, 1);
     if (life->allowed)
         life->allowed--;
+    if (!life->place->folder)
+        return LS_OK;
     if (life->step_count == life->step_capacity) {
         const size_t capacity = 2 * life->step_capacity;
         struct compare_step *grown = realloc(life->steps, capacity * sizeof(*grown));
@@ -257,13 +296,14 @@ static enum ls_status note_prepared(void *context, const struct ls_fit_state *st
     shared->dtype = ls_graph_computes_in(state->model->graph, LS_BF16)  ? LS_BF16
                     : ls_graph_computes_in(state->model->graph, LS_F16) ? LS_F16
                                                                         : LS_F32;
-    if (life->entry->timed)
+    if (life->entry->timed || !life->place->folder)
         return LS_OK;
     life->step_capacity = state->steps < STEPS_AT_FIRST ? (size_t)state->steps + 1 : STEPS_AT_FIRST;
     life->steps = malloc(life->step_capacity * sizeof(*life->steps));
     if (!life->steps) {
         life->step_capacity = 0;
-        life->incomplete = life->ended = true;
+        life->incomplete = true; // write_steps says so
+        return LS_OUT_OF_MEMORY;
     }
     return LS_OK;
 }
@@ -364,8 +404,9 @@ static enum ls_status fit(struct life *life, const struct inputs *inputs)
                                            .on_segment_end = end_segment,
                                            .on_train_batch_end = note_step,
                                            .on_test_begin = begin_validation};
-    char *report = path_of(life->place, COMPARE_REPORT);
-    char *weights = path_of(life->place, COMPARE_WEIGHTS);
+    const bool keeps = life->place->folder != NULL;
+    char *report = keeps ? path_of(life->place, COMPARE_REPORT) : NULL;
+    char *weights = keeps ? path_of(life->place, COMPARE_WEIGHTS) : NULL;
     struct ls_fit_options options = life->setting->fit;
     options.batch = life->entry->batch;
     options.replica_batch = 0;
@@ -375,17 +416,47 @@ static enum ls_status fit(struct life *life, const struct inputs *inputs)
     options.command = "compare";
     options.callbacks = &callbacks;
     options.callback_count = 1;
-    enum ls_status status = report && weights ? LS_OK : LS_OUT_OF_MEMORY;
+    enum ls_status status = !keeps || (report && weights) ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_fit(inputs->model, inputs->train, &options);
-    const enum ls_status kept = write_steps(life);
-    if (status == LS_OK || status == LS_INTERRUPTED) {
+    const enum ls_status kept = keeps ? write_steps(life) : LS_OK;
+    if (keeps && (status == LS_OK || status == LS_INTERRUPTED)) {
         const enum ls_status saved = ls_save_weights(inputs->model, weights);
         status = saved ? saved : kept ? kept : status;
     }
     free(report);
     free(weights);
     return status;
+}
+
+static void set_number(const char *name, uint32_t number)
+{
+    char text[16];
+    snprintf(text, sizeof(text), "%u", number);
+    setenv(name, text, 1);
+}
+
+// The processes of a run are workers of their own, as if `lockstep launch` had started them.
+static void take_place(const struct compare_meeting *meeting)
+{
+    static const char *const others[] = {
+        "LOCKSTEP_SECRET_FILE",  "LOCKSTEP_SERVERS",          "LOCKSTEP_JOIN",
+        "LOCKSTEP_LISTEN_FD",    "LOCKSTEP_SERVER_ADDRESSES", "LOCKSTEP_SERVER_FOLDER",
+        "LOCKSTEP_LOCAL_RANK",   "LOCKSTEP_LOCAL_WORLD_SIZE", "LOCKSTEP_JOB",
+        "LOCKSTEP_RESTART_COUNT"};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        unsetenv(others[i]);
+    setenv("LOCKSTEP_ROLE", "worker", 1);
+    set_number("LOCKSTEP_RANK", meeting->worker);
+    set_number("LOCKSTEP_WORLD_SIZE", meeting->workers);
+    if (meeting->local_workers) {
+        set_number("LOCKSTEP_LOCAL_RANK", meeting->local_worker);
+        set_number("LOCKSTEP_LOCAL_WORLD_SIZE", meeting->local_workers);
+    }
+    setenv("LOCKSTEP_ADDRESS", meeting->address, 1);
+    setenv("LOCKSTEP_SECRET", meeting->secret, 1);
+    if (meeting->listener >= 0)
+        set_number("LOCKSTEP_LISTEN_FD", (uint32_t)meeting->listener);
 }
 
 void compare_child_live(const struct compare_setting *setting, const struct compare_entry *entry,
@@ -400,6 +471,9 @@ void compare_child_live(const struct compare_setting *setting, const struct comp
     options.replicas = entry->replicas;
     options.threads = entry->threads;
     options.progress = 0;
+    options.cluster = place->meeting ? "launch" : "none";
+    if (place->meeting)
+        take_place(place->meeting);
     enum ls_status status = ls_run_open(&options, &life.run);
     if (!status) {
         atomic_store(&interruptible, life.run);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One run of `lockstep compare`: trains as `lockstep train` does, in a process of its own, and only
-// in its turns.
+// in its turns. Over several workers a run has a process on each of them: that of worker 0 is given
+// the turns, and tells the others.
 #ifndef LS_TOOLS_COMPARE_CHILD_H
 #define LS_TOOLS_COMPARE_CHILD_H
 
@@ -31,7 +32,8 @@ struct compare_setting {
 // The settings of one run.
 struct compare_entry {
     const char *strategy;
-    uint32_t replicas, threads;
+    uint32_t workers; // that it runs on; 1: worker 0 alone
+    uint32_t replicas, threads; // replicas of each worker; threads of each replica
     uint64_t batch; // global
     uint32_t microbatches;
     // One rounding error more than the computation has by itself, which shows what rounding does to it.
@@ -41,6 +43,12 @@ struct compare_entry {
     bool timed; // measures speed only: it trains until it is told to stop, and keeps no results
     struct ls_data *train; // its data, read by its parent; NULL: it reads them itself
 };
+
+// Replicas of all its workers.
+static inline uint32_t compare_entry_world(const struct compare_entry *entry)
+{
+    return entry->workers * entry->replicas;
+}
 
 enum compare_phase {
     COMPARE_PREPARING,
@@ -82,10 +90,20 @@ struct compare_step {
 #define COMPARE_STEPS "steps"
 #define COMPARE_WEIGHTS "weights.safetensors"
 
+// Where the processes of a run over several workers meet, and which of them this is.
+struct compare_meeting {
+    uint32_t worker, workers;
+    uint32_t local_worker, local_workers; // on this host; local_workers 0: not known
+    char address[96]; // "10.0.0.1:40123", of worker 0
+    int listener; // on worker 0: the socket that listens there; else -1
+    char secret[65]; // of this run alone
+};
+
 struct compare_place {
-    const char *folder;
+    const char *folder; // NULL: worker 0 keeps what is to be kept
+    const struct compare_meeting *meeting; // NULL: the run is of this process alone
     struct compare_shared *shared;
-    int words; // reads how many steps it may do, as uint64_t; 0: end
+    int words; // reads how many steps it may do, as uint64_t; 0: end. But for worker 0 nobody reads
     int answers;
     int messages; // becomes stderr; -1: none
 };

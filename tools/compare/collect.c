@@ -7,6 +7,7 @@
 #include "core/formats/safetensors.h"
 #include "tools/compare/figures.h"
 #include "tools/compare/race.h"
+#include "tools/compare/workers.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -135,14 +136,18 @@ static char *reason_text(const struct compare_race *race, const struct compare_r
     }
     if (runner->message)
         return message_text(race, runner);
+    char on[32] = "";
+    if (runner->worker)
+        snprintf(on, sizeof(on), " on worker %u", runner->worker);
     if (runner->end == COMPARE_CRASHED)
-        snprintf(text, sizeof(text), "its process crashed with signal %d (%s), %s", runner->signal,
-                 strsignal(runner->signal),
+        snprintf(text, sizeof(text), "its process%s crashed with signal %d (%s), %s", on,
+                 runner->signal, strsignal(runner->signal),
                  runner->speed.failed ? "while it was timed"
                  : runner->ready      ? "while it trained"
                                       : "before the first step");
     else
-        snprintf(text, sizeof(text), "its process ended with code %d and no message", runner->code);
+        snprintf(text, sizeof(text), "its process%s ended with code %d and no message", on,
+                 runner->code);
     return strdup(text);
 }
 
@@ -185,7 +190,8 @@ static int hashes_equal(const json_t *report)
     return first ? 1 : -1;
 }
 
-static void read_facts(struct ls_compared_run *run)
+// `hosts`: of the workers that the run is on.
+static void read_facts(struct ls_compared_run *run, uint32_t hosts)
 {
     const json_t *report = run->report;
     const json_t *bytes =
@@ -196,7 +202,8 @@ static void read_facts(struct ls_compared_run *run)
     run->replicas_equal = hashes_equal(report);
     const uint64_t device_bytes =
         (uint64_t)json_integer_value(json_object_get(report, "device_bytes"));
-    const double cores = (double)run->replicas * run->threads, all = (double)ls_core_count();
+    const double cores = (double)run->replicas * run->threads,
+                 all = (double)ls_core_count() * hosts;
     run->cores = device_bytes ? (double)run->replicas : fmin(cores, all);
 }
 
@@ -329,7 +336,8 @@ static enum ls_status collect_run(const struct compare_race *race,
                                   const struct compare_target *target, struct ls_compared_run *run)
 {
     *run = nothing;
-    run->replicas = runner->entry.replicas;
+    run->workers = runner->entry.workers;
+    run->replicas = compare_entry_world(&runner->entry);
     run->threads = runner->entry.threads;
     run->global_batch = runner->entry.batch;
     run->status = status_of(runner);
@@ -346,7 +354,7 @@ static enum ls_status collect_run(const struct compare_race *race,
     if (run->status == LS_COMPARED_FAILED)
         return LS_OK;
     if (run->report)
-        read_facts(run);
+        read_facts(run, race->workers && run->workers > 1 ? race->workers->hosts : 1);
     const enum ls_status status = measure_speed(runner, race->blocks, steps, run);
     return status ? status : measure(runner, steps, target, run);
 }

@@ -2,12 +2,9 @@
 // lockstep compare: one model under several strategies.
 #include "tools/command.h"
 #include "tools/compare/collect.h"
-#include "tools/compare/list.h"
-#include "tools/compare/race.h"
+#include "tools/compare/comparing.h"
+#include "tools/compare/follow.h"
 #include "tools/compare/speed.h"
-#include "tools/compare/yardstick.h"
-#include "tools/number_list.h"
-#include "tools/output_files.h"
 #include "tools/run_options.h"
 
 #include "core/base/log.h"
@@ -17,13 +14,11 @@
 #include "tools/compare/comparison.h"
 #include "core/report/report.h"
 #include "core/data/dataset.h"
-#include "core/train/compiled.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_REPLICA_BATCH 64
 #define DEFAULT_OPTIMIZER "adam:learning_rate=0.001"
 #define RUNS_MOST 64
 #define DEADLINE_MOST 1e6 // seconds; the runs refuse longer ones
@@ -45,12 +40,13 @@ static const struct argument table[] = {
      "one-device,ring,hierarchical-copy,central-storage,parameter-server",
      "each as for train's --strategy. An item with '=' and no ':' continues the options of the "
      "item before it: ring,parameter-server:mode=bounded,staleness=2,tree are three strategies"},
-    {"replicas", "N[,N...]", "2",
-     "copies of the model; with several counts, each strategy runs once with each count. "
-     "Strategies for a single device run with one replica"},
+    {"replicas", "N[,N...]", NULL,
+     "copies of the model, over several workers those of each; with several counts, each strategy "
+     "runs once with each count. Strategies for a single device run with one replica. Default: 2; "
+     "1 over several workers"},
     {"threads", "N", NULL,
-     "threads of each replica; default: cores / replicas, or with several counts cores / the "
-     "largest count, so that a replica has the same threads at every count"},
+     "threads of each replica; default: cores / replicas on this host, or with several counts "
+     "cores / the largest count, so that a replica has the same threads at every count"},
     {"device", "cpu|cuda|reference|...", NULL,
      "device that computes; default: the fastest kind on this machine"},
     {"target", "METRIC:VALUE", NULL,
@@ -84,9 +80,7 @@ static const struct argument table[] = {
      "time at least N steps of each run, in addition to the training; more steps reveal smaller "
      "differences. Default: as many as 10 processes compute in 4 turns of 50 ms. 0: time none; "
      "speeds are then those of the training and are not compared"},
-    {"cluster", "auto|none|NAME", "auto",
-     "as for train, but several workers are refused: compare starts processes of its own. none: "
-     "compares here alone, whatever started this process"},
+    CLUSTER_ARGUMENTS,
     {"deadline", "SECONDS", "60",
      "longest wait for another replica; a run is stopped when it completes no step for twice this "
      "time plus 5 s, and at least 20 s"},
@@ -100,6 +94,10 @@ static const struct argument table[] = {
 };
 
 static const char help[] =
+    "Over several workers (lockstep launch, mpirun, srun, torchrun and others) every run is one "
+    "training of all of them.\n"
+    "The references are trained on worker 0 alone, which also prints the result and writes the "
+    "files.\n\n"
     "Every run trains from the same weights on the same data, in a process of its own. The "
     "reference for correctness\n"
     "is one-device, which is added if the list does not name it. It runs a second time with each "
@@ -124,201 +122,35 @@ static const char help[] =
     "Ctrl-C stops every run after its current step and shows the results so far; a second one "
     "stops at once.\n";
 
-#define COUNTS_MOST 16
-
-struct comparing {
-    struct compare_setting setting;
-    struct compare_list strategies;
-    struct compare_target target;
-    uint32_t counts[COUNTS_MOST]; // of replicas, as given
-    size_t count_count;
-    uint32_t largest; // of them
-    uint64_t batch; // of the reference
-    uint64_t replica_batch; // 0: every run has `batch`
-    uint64_t speed_steps; // to time in each run, at least; 0: none are timed
-    const char *report, *html;
-    struct ls_compile_config file; // what the model's file says where the command line does not
-    const char *optimizer; // of all runs
-    struct compare_race race;
-    size_t reference; // runner
-    struct compare_yardstick yardstick;
-    bool default_list; // of strategies
-    const char
-        *unvalidated; // dataset that has nothing to validate on; NULL: it has, or nobody asks
-    bool reference_is_ours; // nobody asked for it
-    size_t *item_of; // item of the list of each runner; SIZE_MAX: ours
-};
-
-// ---- The command line ----
-
-static enum ls_status read_counts(const struct arguments *arguments, struct comparing *out)
-{
-    struct number_list list = {0};
-    const char *text = arguments_text(arguments, "replicas");
-    enum ls_status status = number_list_parse("--replicas", text, 1, REPLICAS_MOST, false, &list);
-    if (status)
-        return status;
-    if (list.count > COUNTS_MOST) {
-        ls_error("usage", "--replicas=%s: at most %d counts at a time", text, COUNTS_MOST);
-        status = LS_USAGE;
-    }
-    for (size_t i = 0; !status && i < list.count; i++) {
-        const uint32_t count = (uint32_t)list.numbers[i].value;
-        for (size_t j = 0; j < i; j++)
-            if (out->counts[j] == count)
-                status = LS_USAGE;
-        if (status)
-            ls_error("usage", "--replicas=%s: %u is given twice", text, count);
-        out->counts[out->count_count++] = count;
-        out->largest = count > out->largest ? count : out->largest;
-    }
-    number_list_finish(&list);
-    return status;
-}
-
-static enum ls_status read_batch(const struct arguments *arguments, struct comparing *out)
-{
-    uint64_t batch = 0, replica_batch = 0;
-    const enum ls_status status = run_options_batch(arguments, &batch, &replica_batch);
-    if (status)
-        return status;
-    out->replica_batch = out->count_count > 1 ? replica_batch : 0;
-    if (!replica_batch)
-        replica_batch = DEFAULT_REPLICA_BATCH;
-    out->batch = batch ? batch : replica_batch * out->largest;
-    return LS_OK;
-}
-
-// Each run is a process of its own that takes turns with the others. Workers would each compare for
-// themselves, at the same time, and write the same files.
-static enum ls_status refuse_workers(const struct arguments *arguments)
-{
-    struct ls_worker_place place;
-    char text[640];
-    const struct ls_environment environment = ls_environment_of_process();
-    const enum ls_status status =
-        ls_worker_place_resolve(arguments_text(arguments, "cluster"), &environment, &place);
-    if (status || (place.workers == 1 && place.servers == 0))
-        return status;
-    ls_worker_place_describe(&place, text, sizeof(text));
-    ls_error("compare",
-             "this is %s, and compare trains in processes of its own on one machine: start it "
-             "without the launcher, or give --cluster=none; lockstep bench and lockstep train "
-             "measure over workers",
-             text);
-    return LS_USAGE;
-}
-
-static enum ls_status read_training(const struct arguments *arguments, struct comparing *out)
-{
-    struct compare_setting *setting = &out->setting;
-    enum ls_status status = run_options_common(arguments, &setting->run);
-    setting->run.cluster = "none"; // it compares in processes of its own
-    if (!status)
-        status = arguments_count(arguments, "seed", 0, INT64_MAX, &setting->run.seed);
-    if (!status)
-        status = arguments_count(arguments, "epochs", 1, UINT32_MAX, &setting->fit.epochs);
-    if (!status)
-        status = arguments_count(arguments, "steps", 1, UINT64_C(1) << 48, &setting->fit.steps);
-    if (!status)
-        status = arguments_count(arguments, "round-steps", 1, UINT32_MAX, &out->race.round_steps);
-    if (!status)
-        status = arguments_count(arguments, "speed-steps", 0, UINT64_C(1) << 48, &out->speed_steps);
-    out->race.turn_steps = out->race.round_steps;
-    setting->validation = true;
-    if (!status)
-        status = arguments_switch(arguments, "validation", &setting->validation);
-    setting->fit.shuffle = arguments_text(arguments, "shuffle");
-    setting->run.precision = arguments_text(arguments, "precision");
-    setting->run.wire = arguments_text(arguments, "wire");
-    setting->compile.optimizer = arguments_text(arguments, "optimizer");
-    setting->compile.loss_scale = arguments_text(arguments, "loss-scale");
-    setting->compile.loss = arguments_text(arguments, "loss");
-    setting->compile.metrics = arguments_text(arguments, "metrics");
-    setting->model = arguments_text(arguments, "model");
-    setting->dataset = arguments_text(arguments, "dataset");
-    setting->initial_weights = arguments_text(arguments, "initial-weights");
-    return status;
-}
-
-static bool needs_validation(const struct comparing *comparing)
-{
-    return comparing->target.metric == COMPARE_VAL_LOSS ||
-           comparing->target.metric == COMPARE_VAL_ACCURACY;
-}
-
-static enum ls_status read_target(const struct arguments *arguments, struct comparing *out)
-{
-    const char *text = arguments_text(arguments, "target");
-    if (!text)
-        return LS_OK;
-    const enum ls_status status = compare_target_parse(text, &out->target);
-    if (status)
-        return status;
-    if (needs_validation(out) && !out->setting.validation) {
-        ls_error("--target", "%s is not measured with --validation=off",
-                 compare_metric_text(out->target.metric));
-        return LS_USAGE;
-    }
-    return LS_OK;
-}
-
-static enum ls_status read_files(const struct arguments *arguments, struct comparing *out)
-{
-    enum ls_status status = LS_OK;
-    out->report = arguments_text(arguments, "report");
-    out->html = arguments_text(arguments, "html");
-    if (out->report)
-        status = ls_report_check_path("--report", out->report);
-    if (!status && out->html)
-        status = ls_report_check_path("--html", out->html);
-    static const char *const files[] = {"report", "html", NULL};
-    return status ? status : output_files_check(arguments, files);
-}
-
-static enum ls_status read_arguments(const struct arguments *arguments, struct comparing *out)
-{
-    enum ls_status status = refuse_workers(arguments);
-    if (!status)
-        status = run_options_need(arguments, "model", "cnn");
-    if (!status)
-        status = run_options_need(arguments, "dataset", "fashion-mnist");
-    if (!status)
-        status = compare_list_parse(arguments_text(arguments, "strategies"), &out->strategies);
-    if (!status)
-        status = read_counts(arguments, out);
-    out->default_list = !arguments_given(arguments, "strategies");
-    if (!status)
-        status = read_batch(arguments, out);
-    if (!status)
-        status = read_training(arguments, out);
-    if (!status)
-        status = read_target(arguments, out);
-    return status ? status : read_files(arguments, out);
-}
-
 // ---- Who runs ----
 
-static uint32_t threads_of(const struct comparing *comparing, uint32_t replicas)
+static uint32_t threads_of(const struct comparing *comparing, uint32_t replicas, bool together)
 {
     if (comparing->setting.run.threads)
         return comparing->setting.run.threads;
-    const uint32_t parts = comparing->count_count > 1 ? comparing->largest : replicas;
+    // Of the workers on one host, as for train; a run of worker 0 alone has the host for itself.
+    const struct compare_workers *workers = comparing->race.workers;
+    const uint32_t crowd = workers && (together || comparing->count_count > 1) ? workers->crowd : 1;
+    const uint32_t parts = crowd * (comparing->count_count > 1 ? comparing->largest : replicas);
     const uint32_t threads = ls_core_count() / parts;
     return threads ? threads : 1;
 }
 
+// `replicas` 0: a strategy for one replica, which worker 0 has.
 static enum ls_status add(struct comparing *comparing, const char *strategy, uint32_t replicas,
                           uint64_t batch, size_t item)
 {
+    const bool together = replicas > 0;
+    replicas = together ? replicas : 1;
     if (comparing->race.count == RUNS_MOST) {
         ls_error("usage", "more than %d runs; compare fewer strategies or counts of replicas",
                  RUNS_MOST);
         return LS_USAGE;
     }
     const struct compare_entry entry = {.strategy = strategy,
+                                        .workers = together ? comparing->place.workers : 1,
                                         .replicas = replicas,
-                                        .threads = threads_of(comparing, replicas),
+                                        .threads = threads_of(comparing, replicas, together),
                                         .batch = batch,
                                         .microbatches = 1};
     const enum ls_status status = compare_race_add(&comparing->race, &entry, false);
@@ -355,14 +187,15 @@ static enum ls_status add_item(struct comparing *comparing, size_t item)
             message = NULL;
         }
     } else if (most == 1) {
-        status = add(comparing, strategy, 1, comparing->batch, item);
+        status = add(comparing, strategy, 0, comparing->batch, item);
         if (!status && is_one_device(strategy) && comparing->reference == SIZE_MAX)
             comparing->reference = comparing->race.count - 1;
     } else {
         for (size_t i = 0; !status && i < comparing->count_count; i++) {
             const uint32_t count = comparing->counts[i];
-            const uint64_t batch =
-                comparing->replica_batch ? comparing->replica_batch * count : comparing->batch;
+            const uint64_t batch = comparing->replica_batch
+                                       ? comparing->replica_batch * count * comparing->place.workers
+                                       : comparing->batch;
             status = add(comparing, strategy, count, batch, item);
         }
     }
@@ -388,7 +221,7 @@ static enum ls_status choose_runs(struct comparing *comparing)
     if (!names_reference(comparing)) {
         comparing->reference_is_ours = true;
         comparing->reference = 0;
-        status = add(comparing, COMPARE_REFERENCE, 1, comparing->batch, SIZE_MAX);
+        status = add(comparing, COMPARE_REFERENCE, 0, comparing->batch, SIZE_MAX);
     }
     for (size_t i = 0; !status && i < comparing->strategies.count; i++)
         status = add_item(comparing, i);
@@ -508,9 +341,11 @@ static void print_setting(const struct comparing *comparing)
     const struct compare_shared *shared = comparing->race.runners[comparing->reference].shared;
     if (!setting->run.progress)
         return;
-    printf("comparing %zu runs of %s on %s%s: %llu steps of %llu examples, %s\n",
-           count_visible(&comparing->race), setting->model, setting->dataset,
-           compare_yardstick_text(&comparing->yardstick), (unsigned long long)shared->steps,
+    printf("comparing %zu runs of %s on %s%s", count_visible(&comparing->race), setting->model,
+           setting->dataset, compare_yardstick_text(&comparing->yardstick));
+    if (comparing->place.workers > 1)
+        printf(", over %u workers", comparing->place.workers);
+    printf(": %llu steps of %llu examples, %s\n", (unsigned long long)shared->steps,
            (unsigned long long)comparing->batch, comparing->optimizer);
     fflush(stdout);
 }
@@ -578,6 +413,7 @@ static enum ls_status show_result(const struct arguments *arguments, struct comp
                                        .options = options,
                                        .option_count = shared_options(arguments, options),
                                        .seed = comparing->setting.run.seed,
+                                       .workers = comparing->place.workers,
                                        .global_batch = comparing->batch,
                                        .target_metric =
                                            compare_metric_text(comparing->target.metric),
@@ -623,7 +459,7 @@ static enum ls_status look_at_validation(struct comparing *comparing)
         status = ls_data_look(comparing->setting.run.plugin_path, dataset, LS_VALIDATION, &info);
     if (status || info.count || !comparing->setting.validation)
         return status;
-    if (needs_validation(comparing)) {
+    if (comparing_needs_validation(comparing)) {
         ls_error("--target", "%s is not measured: '%s' is one split; add validation_split=",
                  compare_metric_text(comparing->target.metric), dataset);
         return LS_USAGE;
@@ -633,36 +469,79 @@ static enum ls_status look_at_validation(struct comparing *comparing)
     return LS_OK;
 }
 
+// Of a process alone, or of worker 0, where all workers train each run.
+static enum ls_status compare(const struct arguments *arguments, struct comparing *comparing)
+{
+    compare_race_catch();
+    enum ls_status status = compare_race_init(&comparing->race, &comparing->setting);
+    comparing->race.quiet = !comparing->setting.run.progress;
+    comparing->race.deadline_ns =
+        (uint64_t)(fmin(comparing->setting.run.deadline_seconds, DEADLINE_MOST) * 1e9);
+    if (!status)
+        status = choose_runs(comparing);
+    if (!status)
+        status = look_at_model(comparing);
+    if (!status)
+        status = look_at_validation(comparing);
+    if (!status)
+        status = prepare_all(comparing);
+    if (status == LS_INTERRUPTED && !compare_race_lost())
+        ls_error("compare", "interrupted before the first step");
+    if (status)
+        return status;
+    if (comparing->unvalidated)
+        ls_info("compare",
+                "no validation: '%s' is one split; add validation_split=", comparing->unvalidated);
+    print_setting(comparing);
+    enum ls_status ran = compare_race_run(&comparing->race);
+    if (!ran && comparing->speed_steps)
+        ran = compare_speed_run(&comparing->race, comparing->speed_steps);
+    if (compare_race_lost() || (ran && ran != LS_INTERRUPTED))
+        return ran ? ran : LS_INTERRUPTED;
+    return show_result(arguments, comparing, ran);
+}
+
+// Several workers: this one passes on what is said, and a child of it does what there is to do.
+static enum ls_status compare_together(const struct arguments *arguments,
+                                       struct comparing *comparing)
+{
+    struct ls_agreement agreement[COMPARING_AGREEMENTS];
+    char dataset[COMPARING_NAME];
+    struct compare_workers workers = {.strategies = &comparing->strategies};
+    const struct compare_workers_options options = {
+        .place = &comparing->place,
+        .run = &comparing->setting.run,
+        .agreement = agreement,
+        .agreements = comparing_agreement(arguments, dataset, agreement)};
+    bool passed_on = true;
+    enum ls_status status = compare_workers_divide(&options, &workers, &passed_on);
+    if (status || passed_on)
+        return status;
+    comparing->race.workers = &workers;
+    if (workers.worker)
+        compare_follow(&workers, &comparing->setting);
+    else
+        status = compare(arguments, comparing);
+    compare_race_finish(&comparing->race); // while there are others to hear of it
+    if (!compare_race_lost())
+        return status;
+    ls_log_note_error(); // the process that has joined says who is lost
+    return LS_PEER_LOST;
+}
+
 static enum ls_status run(const struct arguments *arguments)
 {
     struct comparing comparing = {.speed_steps = 1}; // that is: the least number of processes
-    enum ls_status status = read_arguments(arguments, &comparing);
-    compare_race_catch();
+    const struct ls_environment environment = ls_environment_of_process();
+    enum ls_status status = ls_worker_place_resolve(arguments_text(arguments, "cluster"),
+                                                    &environment, &comparing.place);
+    if (!status && *comparing.place.ignored)
+        ls_warn("cluster", "%s: incomplete, and not used", comparing.place.ignored);
     if (!status)
-        status = compare_race_init(&comparing.race, &comparing.setting);
-    comparing.race.quiet = !comparing.setting.run.progress;
-    comparing.race.deadline_ns =
-        (uint64_t)(fmin(comparing.setting.run.deadline_seconds, DEADLINE_MOST) * 1e9);
+        status = comparing_read(arguments, &comparing);
     if (!status)
-        status = choose_runs(&comparing);
-    if (!status)
-        status = look_at_model(&comparing);
-    if (!status)
-        status = look_at_validation(&comparing);
-    if (!status)
-        status = prepare_all(&comparing);
-    if (status == LS_INTERRUPTED)
-        ls_error("compare", "interrupted before the first step");
-    if (!status) {
-        if (comparing.unvalidated)
-            ls_info("compare", "no validation: '%s' is one split; add validation_split=",
-                    comparing.unvalidated);
-        print_setting(&comparing);
-        enum ls_status ran = compare_race_run(&comparing.race);
-        if (!ran && comparing.speed_steps)
-            ran = compare_speed_run(&comparing.race, comparing.speed_steps);
-        status = ran && ran != LS_INTERRUPTED ? ran : show_result(arguments, &comparing, ran);
-    }
+        status = comparing.place.workers > 1 ? compare_together(arguments, &comparing)
+                                             : compare(arguments, &comparing);
     compare_race_finish(&comparing.race);
     compare_list_finish(&comparing.strategies);
     ls_compile_config_finish(&comparing.file);

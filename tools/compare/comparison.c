@@ -167,6 +167,7 @@ static json_t *run_json(const struct ls_compared_run *run)
 {
     json_t *object = json_object();
     json_object_set_new(object, "strategy", ls_report_text_json(run->strategy));
+    json_object_set_new(object, "workers", ls_report_count_json(run->workers));
     json_object_set_new(object, "replicas", ls_report_count_json(run->replicas));
     json_object_set_new(object, "threads", ls_report_count_json(run->threads));
     json_object_set_new(object, "global_batch", ls_report_count_json(run->global_batch));
@@ -275,6 +276,7 @@ static void add_setting(json_t *root, const struct ls_comparison *comparison)
     json_object_set_new(root, "optimizer", ls_report_text_json(comparison->optimizer));
     json_object_set_new(root, "device", ls_report_text_json(comparison->device));
     json_object_set_new(root, "hardware", ls_report_text_json(comparison->hardware));
+    json_object_set_new(root, "workers", ls_report_count_json(comparison->workers));
     json_object_set_new(root, "seed", ls_report_count_json(comparison->seed));
     json_object_set_new(root, "global_batch", ls_report_count_json(comparison->global_batch));
     json_object_set_new(root, "steps", ls_report_count_json(comparison->steps));

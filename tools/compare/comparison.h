@@ -53,7 +53,8 @@ struct ls_compared_point {
 
 struct ls_compared_run {
     char *strategy; // as the user wrote it
-    uint32_t replicas, threads; // threads of a replica
+    uint32_t workers; // that it ran on
+    uint32_t replicas, threads; // replicas of all workers; threads of a replica
     double cores; // that the run can keep busy; on a device with memory of its own: replicas
     uint64_t global_batch;
     enum ls_compared_status status;
@@ -107,6 +108,7 @@ struct ls_comparison {
     const struct ls_compared_option *options;
     size_t option_count;
     char *device, *hardware; // NULL: not known
+    uint32_t workers; // processes that train each run together, but for the reference
     uint64_t seed, global_batch, steps;
     const char *target_metric; // NULL: none
     double target_value;

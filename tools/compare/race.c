@@ -8,6 +8,7 @@
 #include "core/base/child.h"
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "tools/compare/workers.h"
 #include "tools/interrupt.h"
 
 #include <dirent.h>
@@ -33,6 +34,9 @@
 #define SLOW_FACTOR 10 // preparing and validating show no progress
 #define LEAST_PATIENCE_NS \
     UINT64_C(20000000000) // --deadline is for waiting for others: computing may take longer
+#define TOGETHER_NS \
+    UINT64_C(10000000000) // until the others of a run have ended: they see that it did, and close
+#define LOST_SECONDS 10 // for the end after a worker is lost
 #define MESSAGES_MOST ((size_t)1 << 20) // bytes
 #define ERROR_PREFIX "lockstep: error: "
 #define OPTION_PREFIX "--strategy: " // here it is an item of a list
@@ -48,6 +52,21 @@ static void on_interrupt(int number)
         interruptions++;
 }
 
+static volatile sig_atomic_t lost;
+
+static void on_loss(int number)
+{
+    (void)number;
+    lost = 1;
+    interruptions = 2;
+    alarm(LOST_SECONDS);
+}
+
+bool compare_race_lost(void)
+{
+    return lost;
+}
+
 void compare_race_catch(void)
 {
     struct sigaction action = {.sa_handler = on_interrupt}, before;
@@ -56,6 +75,8 @@ void compare_race_catch(void)
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(numbers[i], &action, NULL);
+    action.sa_handler = on_loss;
+    sigaction(SIGUSR1, &action, NULL);
     signal(SIGPIPE, SIG_IGN); // a child that is gone is noticed when its answers end
 }
 
@@ -137,13 +158,15 @@ static void close_ends(struct compare_runner *runner)
     close_end(&runner->answers);
 }
 
-static void forget(struct compare_runner *runner)
+static void forget(struct compare_race *race, struct compare_runner *runner)
 {
     if (runner->process > 0) {
         kill(runner->process, SIGKILL);
         while (waitpid(runner->process, NULL, 0) < 0 && errno == EINTR)
             ;
     }
+    if (runner->number)
+        (void)!compare_workers_end(race->workers, runner->number, 0, NULL);
     close_ends(runner);
     close_end(&runner->messages);
     ls_child_memory_destroy(runner->shared, sizeof(*runner->shared));
@@ -155,9 +178,10 @@ static void forget(struct compare_runner *runner)
     free(runner->speed.turns);
 }
 
-// Starts the child: it trains, or (`look`) only finds out what that strategy is.
+// Starts the child: it trains, with those that it meets, or (`look`) only finds out what that
+// strategy is.
 static enum ls_status start(struct compare_race *race, struct compare_runner *runner,
-                            const char *look)
+                            const char *look, const struct compare_meeting *meeting)
 {
     int words[2], answers[2];
     if (pipe2(words, O_CLOEXEC)) {
@@ -180,9 +204,12 @@ static enum ls_status start(struct compare_race *race, struct compare_runner *ru
     if (process == 0) {
         for (size_t i = 0; i < race->count; i++)
             close_ends(&race->runners[i]);
+        if (race->workers)
+            compare_workers_leave(race->workers);
         close(words[1]);
         close(answers[0]);
         const struct compare_place place = {.folder = runner->folder,
+                                            .meeting = meeting,
                                             .shared = runner->shared,
                                             .words = words[0],
                                             .answers = answers[1],
@@ -251,6 +278,27 @@ static void read_messages(struct compare_race *race, struct compare_runner *runn
 
 // ---- Waiting for them ----
 
+// The processes of a run end together. The first to fail is the cause, and all the others have only
+// lost it.
+static void end_others(struct compare_race *race, struct compare_runner *runner)
+{
+    struct compare_other other = {0};
+    const uint32_t number = runner->number;
+    runner->number = 0;
+    if (!number || compare_workers_end(race->workers, number, TOGETHER_NS, &other) ||
+        other.worker == 0)
+        return;
+    const bool ended = runner->end == COMPARE_ENDED;
+    if (!ended || (runner->code && runner->code != LS_PEER_LOST))
+        return;
+    runner->end = other.end;
+    runner->code = other.code;
+    runner->signal = other.signal;
+    runner->worker = other.worker;
+    free(runner->message);
+    runner->message = other.message[0] ? strdup(other.message) : NULL; // names the worker
+}
+
 static void reap(struct compare_race *race, struct compare_runner *runner)
 {
     int status = 0;
@@ -263,6 +311,7 @@ static void reap(struct compare_race *race, struct compare_runner *runner)
     if (runner->end == COMPARE_ALIVE)
         runner->end = runner->signal ? COMPARE_CRASHED : COMPARE_ENDED;
     read_messages(race, runner);
+    end_others(race, runner);
 }
 
 static uint64_t patience(const struct compare_race *race, const struct compare_runner *runner)
@@ -307,6 +356,40 @@ static enum event wait_for(struct compare_race *race, struct compare_runner *run
     }
 }
 
+// ---- On workers other than 0 ----
+
+enum ls_status compare_race_start(struct compare_race *race, struct compare_runner *runner,
+                                  const struct compare_meeting *meeting)
+{
+    return start(race, runner, NULL, meeting);
+}
+
+void compare_race_await_end(struct compare_race *race, struct compare_runner *runner,
+                            uint64_t patience_ns)
+{
+    const uint64_t begin = ls_clock_ns();
+    for (;;) {
+        struct pollfd closed = {.fd = runner->answers, .events = POLLIN};
+        char said = 0;
+        if (poll(&closed, 1, POLL_MS) > 0 && read(runner->answers, &said, 1) <= 0)
+            break;
+        const uint64_t waited = ls_clock_ns() - begin;
+        if (!lost && waited <= patience_ns)
+            continue;
+        runner->end = COMPARE_HUNG;
+        runner->waited_ns = waited;
+        kill(runner->process, SIGKILL);
+        break;
+    }
+    reap(race, runner);
+}
+
+void compare_race_remove(struct compare_race *race, size_t index)
+{
+    forget(race, &race->runners[index]);
+    race->runners[index] = race->runners[--race->count];
+}
+
 // ---- The look ----
 
 enum ls_status compare_race_look(struct compare_race *race, const char *strategy,
@@ -316,7 +399,7 @@ enum ls_status compare_race_look(struct compare_race *race, const char *strategy
     looker.shared = ls_child_memory_create(sizeof(*looker.shared));
     enum ls_status status = looker.shared ? make_folder(race, &looker) : LS_OUT_OF_MEMORY;
     if (!status)
-        status = start(race, &looker, strategy);
+        status = start(race, &looker, strategy, NULL);
     if (!status && wait_for(race, &looker, COMPARE_SAYS_READY, 1) == INTERRUPTED)
         status = LS_INTERRUPTED;
     if (!status && looker.end != COMPARE_ENDED)
@@ -327,7 +410,7 @@ enum ls_status compare_race_look(struct compare_race *race, const char *strategy
         *maximum_replicas = looker.shared->maximum_replicas;
     *message = looker.message;
     looker.message = NULL;
-    forget(&looker);
+    forget(race, &looker);
     return status;
 }
 
@@ -345,10 +428,10 @@ enum ls_status compare_race_add(struct compare_race *race, const struct compare_
     race->runners = grown;
     runner.shared = ls_child_memory_create(sizeof(*runner.shared));
     enum ls_status status = runner.shared ? LS_OK : LS_OUT_OF_MEMORY;
-    if (!status && !entry->timed)
+    if (!status && !entry->timed && race->folder)
         status = make_folder(race, &runner);
     if (status)
-        forget(&runner);
+        forget(race, &runner);
     else
         grown[race->count++] = runner;
     return status;
@@ -369,8 +452,8 @@ void compare_race_show(const struct compare_race *race, const char *what,
         return;
     char how[48] = "", line[LINE_MOST];
     fputs("\r\033[K", stdout);
-    if (runner && runner->entry.replicas > 1)
-        snprintf(how, sizeof(how), ", %u replicas", runner->entry.replicas);
+    if (runner && compare_entry_world(&runner->entry) > 1)
+        snprintf(how, sizeof(how), ", %u replicas", compare_entry_world(&runner->entry));
     snprintf(line, sizeof(line), "%s%.50s%s%s", what ? what : "",
              runner ? runner->entry.strategy : "",
              runner && runner->entry.note ? runner->entry.note : "", how);
@@ -382,7 +465,16 @@ enum ls_status compare_race_prepare(struct compare_race *race, struct compare_ru
 {
     if (!runner->entry.timed)
         compare_race_show(race, "preparing ", runner);
-    const enum ls_status status = start(race, runner, NULL);
+    struct compare_meeting meeting = {.listener = -1};
+    const bool many = runner->entry.workers > 1;
+    enum ls_status status = LS_OK;
+    if (many)
+        status = compare_workers_start(race->workers, race->setting, &runner->entry,
+                                       &runner->number, &meeting);
+    if (!status)
+        status = start(race, runner, NULL, many ? &meeting : NULL);
+    if (meeting.listener >= 0)
+        close(meeting.listener);
     if (status)
         return status;
     const enum event event = wait_for(race, runner, COMPARE_SAYS_READY, 1);
@@ -472,7 +564,7 @@ enum ls_status compare_race_run(struct compare_race *race)
 void compare_race_finish(struct compare_race *race)
 {
     for (size_t i = 0; i < race->count; i++)
-        forget(&race->runners[i]);
+        forget(race, &race->runners[i]);
     free(race->runners);
     for (size_t i = 0; i < race->warning_count; i++)
         free(race->warnings[i]);

@@ -23,8 +23,12 @@ struct compare_speed {
     bool failed; // at least one of the processes
 };
 
+struct compare_workers;
+
 struct compare_runner {
     struct compare_entry entry;
+    uint32_t
+        number; // of the run among those of several workers, from 1; 0: other workers have none
     bool hidden; // not one of the user's
     char *folder;
     struct compare_shared *shared;
@@ -35,6 +39,7 @@ struct compare_runner {
     uint64_t given; // steps
     enum compare_end end;
     int code, signal;
+    uint32_t worker; // whose process ended so
     uint64_t waited_ns; // without progress, before it was killed
     char *message; // its error line, without the prefix; NULL: none
     struct compare_speed speed; // filled by compare_speed_run()
@@ -42,6 +47,7 @@ struct compare_runner {
 
 struct compare_race {
     const struct compare_setting *setting;
+    struct compare_workers *workers; // of a comparison over several; NULL: this process is alone
     struct compare_runner *runners;
     size_t count;
     char *folder; // private, removed at the end
@@ -55,9 +61,11 @@ struct compare_race {
     size_t warning_count;
 };
 
-// From now on Ctrl-C, SIGTERM and SIGHUP (the terminal was closed) only count interruptions.
+// From now on Ctrl-C, SIGTERM and SIGHUP (the terminal was closed) only count interruptions. SIGUSR1
+// is that a worker is lost: it counts as two of them, and whoever does not end within seconds is ended.
 void compare_race_catch(void);
 int compare_race_interrupted(void); // 0, 1, or more: how often
+bool compare_race_lost(void);
 
 // Creates the private folder.
 LS_STATUS compare_race_init(struct compare_race *race, const struct compare_setting *setting);
@@ -74,6 +82,13 @@ LS_STATUS compare_race_add(struct compare_race *race, const struct compare_entry
 // Starts the child and waits until it is prepared or has ended. LS_FAILED (logged): there is no process;
 // LS_INTERRUPTED.
 LS_STATUS compare_race_prepare(struct compare_race *race, struct compare_runner *runner);
+// On a worker other than 0: starts its process of a run, and does not wait for it.
+LS_STATUS compare_race_start(struct compare_race *race, struct compare_runner *runner,
+                             const struct compare_meeting *meeting);
+// Waits until it has ended; it is killed when it has not after `patience_ns`.
+void compare_race_await_end(struct compare_race *race, struct compare_runner *runner,
+                            uint64_t patience_ns);
+void compare_race_remove(struct compare_race *race, size_t index); // one that has ended
 // Lets all prepared runs train, in turn, until all have ended. LS_INTERRUPTED: every run stopped after
 // its current step.
 LS_STATUS compare_race_run(struct compare_race *race);

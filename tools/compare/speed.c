@@ -139,6 +139,7 @@ static enum ls_status init(struct block *block, const struct compare_race *race,
 {
     *block = (struct block){.seed = seed,
                             .race = {.setting = race->setting,
+                                     .workers = race->workers,
                                      .deadline_ns = race->deadline_ns,
                                      .turn_steps = race->turn_steps,
                                      .quiet = race->quiet}};
@@ -195,6 +196,7 @@ static void judge(struct compare_runner *run, struct compare_runner *process)
     run->end = process->end;
     run->code = process->code;
     run->signal = process->signal;
+    run->worker = process->worker;
     run->given = process->given;
     run->waited_ns = process->waited_ns;
     free(run->message);
@@ -305,12 +307,12 @@ static void say_nothing(void *context, uint32_t level, const char *line)
 
 // Reading takes longer than all else that a process does before its first step, and each would read the same. What there is
 // to say of the data was said when the runs trained. NULL: each process reads for itself.
-static struct ls_data *read_data(const struct compare_race *race)
+struct ls_data *compare_speed_data(const struct compare_setting *setting)
 {
     const struct ls_dataset *dataset = NULL;
     struct ls_data *data = NULL;
     ls_log_set_writer(say_nothing, NULL);
-    if (ls_data_open(race->setting->dataset, "train", &data) || ls_data_wait(data, &dataset)) {
+    if (ls_data_open(setting->dataset, "train", &data) || ls_data_wait(data, &dataset)) {
         ls_data_close(data);
         data = NULL;
     }
@@ -323,7 +325,7 @@ enum ls_status compare_speed_run(struct compare_race *race, uint64_t steps)
     uint64_t seed = 0;
     (void)!getrandom(&seed, sizeof(seed), 0);
     enum ls_status status = init_speeds(race);
-    struct ls_data *train = status ? NULL : read_data(race);
+    struct ls_data *train = status ? NULL : compare_speed_data(race->setting);
     size_t count = BLOCKS_LEAST;
     for (size_t i = 0; !status && i < count; i++) {
         char what[96];

@@ -77,11 +77,14 @@ static void put_option(FILE *out, const char *name, const char *value)
 static void put_training(FILE *out, const struct ls_comparison *comparison, size_t index)
 {
     const struct ls_compared_run *run = &comparison->runs[index];
+    const uint32_t workers = run->workers ? run->workers : 1;
+    if (workers > 1)
+        fprintf(out, "on each of %u workers, ", workers);
     fputs(LS_TRAIN_COMMAND, out);
     for (size_t i = 0; i < comparison->option_count; i++)
         put_option(out, comparison->options[i].name, comparison->options[i].value);
     put_option(out, "strategy", run->strategy);
-    fprintf(out, " --replicas=%u --threads=%u --batch=%llu", run->replicas, run->threads,
+    fprintf(out, " --replicas=%u --threads=%u --batch=%llu", run->replicas / workers, run->threads,
             (unsigned long long)run->global_batch);
 }
 

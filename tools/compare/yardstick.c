@@ -35,6 +35,7 @@ static enum ls_status add(struct compare_race *race, size_t like, struct compare
 {
     struct compare_entry entry = race->runners[like].entry;
     entry.strategy = COMPARE_REFERENCE;
+    entry.workers = 1;
     entry.replicas = 1;
     entry.microbatches = how.microbatches;
     entry.nudge_rate = how.nudge_rate;
@@ -59,25 +60,27 @@ static enum ls_status add_shares(struct compare_race *race, struct compare_yards
     size_t widest = reference;
     for (size_t i = 0; i < visible; i++) {
         const struct compare_entry entry = race->runners[i].entry;
-        if (entry.batch != race->runners[reference].entry.batch || entry.replicas == 1)
+        const uint32_t world = compare_entry_world(&entry);
+        if (entry.batch != race->runners[reference].entry.batch || world == 1)
             continue;
-        if (find_shares(race, entry.replicas) == SIZE_MAX) {
-            const enum ls_status status = add(race, i,
-                                              (struct compare_entry){.microbatches = entry.replicas,
-                                                                     .note = ", the same shares"});
+        if (find_shares(race, world) == SIZE_MAX) {
+            const enum ls_status status =
+                add(race, i,
+                    (struct compare_entry){.microbatches = world, .note = ", the same shares"});
             if (status)
                 return status;
         }
-        yardstick->truth_of[i] = find_shares(race, entry.replicas);
-        if (entry.replicas > race->runners[widest].entry.replicas)
+        yardstick->truth_of[i] = find_shares(race, world);
+        if (world > compare_entry_world(&race->runners[widest].entry))
             widest = i;
     }
     yardstick->twin_of = yardstick->truth_of[widest];
     yardstick->twin = race->count;
-    return add(race, widest,
-               (struct compare_entry){.microbatches = race->runners[widest].entry.replicas,
-                                      .nudge_rate = ls_rounding_of(yardstick->nudge_dtype),
-                                      .note = ", a rounding off"});
+    return add(
+        race, widest,
+        (struct compare_entry){.microbatches = compare_entry_world(&race->runners[widest].entry),
+                               .nudge_rate = ls_rounding_of(yardstick->nudge_dtype),
+                               .note = ", a rounding off"});
 }
 
 enum ls_status compare_yardstick_add(struct compare_race *race, size_t reference,
@@ -95,9 +98,10 @@ enum ls_status compare_yardstick_add(struct compare_race *race, size_t reference
     out->nudge_dtype =
         nudge_dtype(out->basis, race->runners[reference].shared->dtype, race->setting->run.wire);
     for (size_t i = 0; i < visible; i++)
-        out->truth_of[i] = out->basis == LS_BASIS_MIXED && race->runners[i].entry.replicas > 1
-                               ? SIZE_MAX
-                               : reference;
+        out->truth_of[i] =
+            out->basis == LS_BASIS_MIXED && compare_entry_world(&race->runners[i].entry) > 1
+                ? SIZE_MAX
+                : reference;
     if (out->basis == LS_BASIS_MIXED)
         return LS_OK;
     if (out->basis == LS_BASIS_SHARES)
