@@ -25,11 +25,11 @@ FIRST_TEN = 5e-6  # what rounding may do before it has grown
 SPREADS = 10  # one difference by rounding tells the size of another, not its bound
 
 # Keys of the report, which scripts and the page rely on.
-ROOT_KEYS = {"lockstep", "command", "status", "model", "dataset", "optimizer", "device", "hardware", "seed", "global_batch",
+ROOT_KEYS = {"lockstep", "command", "status", "model", "dataset", "optimizer", "device", "hardware", "workers", "seed", "global_batch",
              "steps", "target", "reference", "rounding_spread", "rounding_spread_first_two", "rounding_spread_first_ten", "rounding_spread_parameters",
              "rounding_spread_of",
              "runs", "comparisons", "scaling", "verdict", "suggestions"}
-RUN_KEYS = {"strategy", "replicas", "threads", "global_batch", "status", "reason", "synchronous", "examples_per_second",
+RUN_KEYS = {"strategy", "workers", "replicas", "threads", "global_batch", "status", "reason", "synchronous", "examples_per_second",
             "examples_per_second_low", "examples_per_second_high", "round_examples_per_second",
             "process_examples_per_second", "timed_steps", "step_seconds",
             "bytes_per_step_per_rank", "peak_rss_bytes", "final_loss", "final_accuracy", "val_loss", "val_accuracy",

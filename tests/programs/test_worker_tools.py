@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What measures over workers: the collective `auto`, lockstep bench, and that lockstep compare does not. The workers are started
-by hand. Nothing here depends on how long anything takes."""
+"""What measures over workers: the collective `auto`, lockstep bench and lockstep compare. Most workers are started by hand. Nothing
+here depends on how long anything takes."""
 import json
 import os
 import shutil
 import signal
 import subprocess
+import time
 
-from support import BAD_INPUT, DONE, FAILED, PEER_LOST, USAGE, main
+import engines
+from support import BAD_INPUT, DONE, FAILED, INTERRUPTED, LOCKSTEP, PEER_LOST, UNTIMED, USAGE, main
 from test_bench import LAZY
-from test_worker_ends import MODEL, Workers
+from test_worker_ends import MODEL, SECONDS, Workers
 
 
 class Auto(Workers):
@@ -182,17 +184,219 @@ class Bench(Workers):
                 self.assertIn("lost", errors[0])
 
 
-class Compare(Workers):
-    def test_workers_are_refused_before_anything_is_done(self):
-        compare = ("compare", *MODEL[:3], "--strategies=one-device,ring", "--steps=2", "--speed-steps=0", "--report=" + self.path("compare.json"))
-        codes, errors = self.work(compare, compare)
-        self.assertEqual(codes, [USAGE, USAGE], errors)
-        for rank, error in enumerate(errors):
-            self.assertIn(f"compare: this is worker {rank} of 2 by launch", error)
-            self.assertIn("start it without the launcher, or give --cluster=none", error)
-        self.assertFalse(os.path.exists(self.path("compare.json")))
-        codes, errors = self.work((*compare, "--cluster=none"))
-        self.assertEqual(codes, [DONE], errors)
+class Compared(Workers):
+    """lockstep compare over workers: each run is a training of all of them."""
+    RINGS = (*MODEL[:3], "--batch=75", "--optimizer=sgd:learning_rate=0.01", UNTIMED)  # 38 and 37 examples
+    LONG = ("compare", "--model=mlp", "--dataset=synthetic:shape=28x28x1,classes=10,examples=20000", "--threads=1", "--validation=off",
+            "--strategies=ring,tree", "--round-steps=10", UNTIMED)
+
+    def setUp(self):
+        super().setUp()
+        self.temporary = self.path("temporary")  # what a comparison leaves behind would be here
+        os.mkdir(self.temporary)
+        self.addCleanup(self.check_nothing_is_left)
+
+    def check_nothing_is_left(self):
+        """Neither a folder nor a process: those of a comparison have this folder among their variables."""
+        end = time.monotonic() + SECONDS
+        while (left := [pid for pid in filter(str.isdigit, os.listdir("/proc")) if self.is_ours(pid)]) and time.monotonic() < end:
+            time.sleep(0.05)
+        self.assertEqual((left, os.listdir(self.temporary)), ([], []))
+
+    def is_ours(self, pid):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                return ("TMPDIR=" + self.temporary).encode() in file.read().split(b"\0")
+        except OSError:
+            return False
+
+    def start(self, *workers, **variables):
+        super().start(*workers, TMPDIR=self.temporary, **variables)
+
+    def compare(self, *arguments, each=((), ())):
+        """Between workers that are started by hand; returns the report, which worker 0 has written, and the runs."""
+        path = self.path("compare.json")
+        codes, errors = self.work(*[("compare", *arguments, *own, "--report=" + path) for own in each])
+        self.assertEqual(codes, [DONE] * len(each), errors)
+        report = self.report("compare.json")
+        self.assertEqual((report["status"], report["workers"]), ("done", len(each)))
+        for out, _ in self.texts[1:]:
+            self.assertEqual(out, "")
+        return report, {run["strategy"]: run for run in report["runs"]}
+
+    def refuse(self, says, *each, code=USAGE):
+        codes, errors = self.work(*[("compare", *own) for own in each])
+        self.assertEqual(codes, [code] * len(each), errors)
+        self.assertEqual([out for out, _ in self.texts], [""] * len(each))
+        for text in says:
+            self.assertIn(text, errors[0])
+        return errors
+
+    def check_launched(self, launcher):
+        """Two workers with a replica each compute the bits of two replicas of one process."""
+        runs = []
+        for command, more in ((launcher, ("--replicas=1", "--html=" + self.path("page.html"))), ((LOCKSTEP,), ("--replicas=2",))):
+            done = subprocess.run([*command, "compare", *self.RINGS, "--epochs=2", "--strategies=ring,two-level", "--report=" + self.path("compare.json"),
+                                   *more], env=dict(os.environ, TMPDIR=self.temporary), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True, timeout=SECONDS, cwd=self.folder)
+            self.assertEqual(done.returncode, DONE, done.stdout + done.stderr)
+            self.assertEqual(done.stdout.count("\nVerdict"), 1)
+            runs.append({run["strategy"]: run for run in self.report("compare.json")["runs"]})
+            self.assertEqual(list(runs[-1]), ["one-device", "ring", "two-level"])
+        for strategy, run in runs[0].items():
+            other = runs[1][strategy]
+            self.assertEqual(run["workers"], 1 if strategy == "one-device" else 2)
+            self.assertEqual((run["status"], run["replicas"], run["replicas_equal"]), ("done", other["replicas"], True))
+            self.assertEqual(len(run["report"]["parameter_hashes"]), run["replicas"])
+            for key in ("losses", "parameter_hashes"):
+                self.assertEqual(run["report"][key], other["report"][key], (strategy, key))
+            for key in ("val_loss", "val_accuracy", "max_loss_deviation", "max_parameter_deviation", "reference_shares", "bytes_per_step_per_rank"):
+                self.assertEqual(run[key], other[key], (strategy, key))
+        self.assertEqual(runs[0]["ring"]["report"]["replica_batches"], [38, 37])
+        with open(self.path("page.html")) as file:
+            self.assertIn("two-level", file.read())
+
+
+class Compare(Compared):
+    def test_the_losses_are_those_of_the_replicas_of_one_process(self):
+        self.check_launched((LOCKSTEP, "launch", "-n", "2", "--"))
+
+    def test_each_worker_has_replicas_of_its_own(self):
+        """Two of one and two of the other, held against one device that takes the same four shares."""
+        layers = [("InputLayer", {"batch_shape": [None, 6, 6, 2]}), ("Conv2D", {"filters": 4, "kernel_size": [3, 3]}),
+                  ("BatchNormalization", {"momentum": 0.8}), ("Flatten", {}), ("Dense", {"units": 10})]
+        with open(self.path("model.json"), "w") as file:
+            json.dump({"class_name": "Sequential", "config": {"name": "m", "layers": [
+                {"class_name": name, "config": {"name": f"l{i}", **config}} for i, (name, config) in enumerate(layers)]}}, file)
+        report, runs = self.compare("--model=model.json", "--dataset=synthetic:shape=6x6x2,examples=100", "--optimizer=sgd:learning_rate=0.05", "--batch=31",
+                                    "--steps=6", "--threads=1", "--validation=off", "--strategies=ring", "--replicas=2", UNTIMED)
+        self.assertEqual(report["rounding_spread_of"], "one device, the same shares, the learning rate off by a last bit")
+        self.assertEqual((runs["ring"]["replicas"], runs["ring"]["workers"], runs["ring"]["reference_shares"]), (4, 2, 4))
+        self.assertEqual(runs["ring"]["report"]["replica_batches"], [8, 8, 8, 7])
+        self.assertLessEqual(runs["ring"]["max_loss_deviation"], 5e-6)
+        self.assertTrue(runs["ring"]["replicas_equal"])
+
+    def test_three_workers_are_timed(self):
+        report, runs = self.compare(*self.RINGS[:-1], "--steps=3", "--strategies=ring,tree", each=((), (), ()))
+        self.assertEqual(report["comparisons"][0]["p"] is None, False)
+        for run in runs.values():
+            self.assertEqual((run["status"], len(run["process_examples_per_second"])), ("done", 10))
+            self.assertGreater(run["timed_steps"], 10)
+        self.assertEqual(runs["tree"]["replicas"], 3)
+        self.assertIn("over 3 workers", self.texts[0][0])
+
+    def test_waiting_for_a_turn_passes_no_deadline(self):
+        """Ring waits while tree takes a turn of seconds."""
+        _, runs = self.compare("--model=cnn", "--dataset=synthetic:shape=28x28x1,classes=10,examples=6000", "--threads=1", "--validation=off",
+                               "--strategies=ring,tree", "--steps=90", "--epochs=2", "--round-steps=45", "--deadline=0.5", UNTIMED)
+        self.assertEqual({run["status"] for run in runs.values()}, {"done"})
+
+    def test_strategies_of_one_process(self):
+        """Rows where nobody has named them; else an error."""
+        _, runs = self.compare(*self.RINGS, "--steps=2")
+        for strategy in ("central-storage", "parameter-server"):
+            self.assertEqual(runs[strategy]["status"], "unavailable")
+            self.assertIn(f"strategy '{strategy}' keeps all replicas in one process, and this is one of 2 workers", runs[strategy]["reason"])
+        for strategy in ("ring", "hierarchical-copy"):
+            self.assertEqual((runs[strategy]["status"], runs[strategy]["replicas"]), ("done", 2))
+        command = (*self.RINGS, "--strategies=ring,central-storage")
+        errors = self.refuse(("--strategies: central-storage: strategy 'central-storage' keeps all replicas in one process",), command, command)
+        self.assertIn("worker 0 failed, for the reason that it has logged", errors[1])
+
+    def test_differences_are_refused_with_both(self):
+        for says, more in ((("--strategies", "tree", "ring"), "--strategies=tree"), (("--steps", "5", "(default)"), "--steps=5"),
+                           (("--replicas", "2", "1"), "--replicas=2"), (("--speed-steps", "9", "0"), "--speed-steps=9")):
+            name = more.split("=")[0] + "="
+            one = (*self.RINGS, "--strategies=ring", "--replicas=1")
+            for error in self.refuse(says, one, (*[word for word in one if not word.startswith(name)], more)):
+                for text in says:
+                    self.assertIn(text, error)
+        data = "--dataset=synthetic:shape=28x28x1,classes=10,examples=200"
+        one = (*self.RINGS, "--strategies=ring")
+        self.refuse(("worker 1 has --dataset", "200 examples", "300 examples"), one, (one[0], data, *one[2:]))
+
+    def test_servers_are_refused(self):
+        done = self.lockstep("launch", "-n", "2", "--servers=1", "--", "compare", *self.RINGS)
+        self.assertEqual(done.code, USAGE, done.err)
+        self.assertIn("leave the servers out", done.err)
+
+    def test_workers_compare_alone_on_request(self):
+        codes, errors = self.work(*[("compare", *self.RINGS, "--steps=2", "--strategies=ring", "--cluster=none")] * 2)
+        self.assertEqual(codes, [DONE, DONE], errors)
+        self.assertTrue(all("Verdict" in out for out, _ in self.texts))
+
+    def test_a_run_that_one_worker_cannot_begin_is_a_row(self):
+        """Worker 1 does not find the collective, which worker 0 hears long before it has waited for that process in vain."""
+        _, runs = self.compare(*self.RINGS, "--steps=2", "--strategies=large-worlds,ring", "--join-deadline=600",
+                               each=(("--plugin-path=" + os.environ["LOCKSTEP_FAULTS"],), ()))
+        self.assertEqual((runs["large-worlds"]["status"], runs["ring"]["status"]), ("unavailable", "done"))
+        self.assertRegex(runs["large-worlds"]["reason"], "^worker 1: .*large-worlds")
+
+    def test_a_process_that_dies_is_a_row_that_names_its_worker(self):
+        for worker, says in ((1, "its process on worker 1 crashed with signal 9"), (0, "its process crashed with signal 9")):
+            with self.subTest(worker=worker):
+                self.start(*[(*self.LONG, "--steps=4000", "--report=" + self.path("compare.json"))] * 2)
+                self.assertIn("comparing", self.processes[0].stdout.readline())
+                # Of worker 0 the first is the reference's.
+                os.kill(self.descend(worker)[1 - worker], signal.SIGKILL)
+                codes, errors = self.finish()
+                self.assertEqual(codes, [DONE, DONE], errors)
+                runs = {run["strategy"]: run for run in self.report("compare.json")["runs"]}
+                self.assertEqual((runs["ring"]["status"], runs["tree"]["status"]), ("failed", "done"))
+                self.assertIn(says, runs["ring"]["reason"])
+
+    def children(self, pid):
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            return [int(word) for word in file.read().split()]
+
+    def descend(self, worker):
+        """The processes of the runs of a worker, in the order in which they were started."""
+        return sorted(self.children(self.children(self.processes[worker].pid)[0]))
+
+    def lose(self, number, which, code):
+        self.start(*[(*self.LONG, "--epochs=100000", "--html=" + self.path("page.html"))] * 2)
+        self.assertIn("comparing", self.processes[0].stdout.readline())
+        self.processes[which].send_signal(number)
+        try:
+            self.processes[1 - which].wait(20)
+        finally:
+            if number in (signal.SIGKILL, signal.SIGSTOP):
+                self.processes[which].kill()
+        codes, errors = self.finish()
+        self.assertEqual(codes[1 - which], code, errors)
+        self.check_nothing_is_left()
+        return codes, errors
+
+    def test_a_lost_worker_is_named_and_all_end(self):
+        for number, which in ((signal.SIGKILL, 1), (signal.SIGSTOP, 1), (signal.SIGKILL, 0)):
+            with self.subTest(number=number, which=which):
+                _, errors = self.lose(number, which, PEER_LOST)
+                self.assertRegex(errors[1 - which], rf"worker {which} \(.*\) lost")
+                self.assertEqual(self.texts[0][0], "")
+                self.assertFalse(os.path.exists(self.path("page.html")))
+
+    def test_whoever_interrupts_one_worker_ends_all_with_a_table(self):
+        for number, which in ((signal.SIGTERM, 1), (signal.SIGINT, 0)):
+            with self.subTest(which=which):
+                codes, errors = self.lose(number, which, INTERRUPTED)
+                self.assertEqual(codes, [INTERRUPTED] * 2, errors)
+                self.assertIn("interrupted: every run stopped after its current step", errors[0])
+                self.assertIn("\nVerdict", self.texts[0][0])
+
+    def test_one_that_does_not_come_is_named(self):
+        codes, errors = self.work(("compare", *self.RINGS, "--join-deadline=1"), ("--version",))
+        self.assertEqual(codes, [PEER_LOST, DONE], errors)
+        self.assertIn("worker 1 did not come", errors[0])
+
+
+class CompareUnderMpirun(Compared):
+    """The same under an engine whose place of a process is not what the processes of the runs can have."""
+
+    def test_mpirun(self):
+        engine = engines.OpenMPI()
+        if reason := engine.missing():
+            self.skipTest(reason)
+        self.check_launched(("mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", "2", LOCKSTEP))
 
 
 if __name__ == "__main__":

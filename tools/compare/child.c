@@ -436,14 +436,24 @@ static void set_number(const char *name, uint32_t number)
     setenv(name, text, 1);
 }
 
-// The processes of a run are workers of their own, as if `lockstep launch` had started them.
+// The processes of a run are workers of their own, as if `lockstep launch` had started them. The place
+// that another launcher has given belongs to the process that it started: MPI would wait for ever for
+// a second one with the same rank.
 static void take_place(const struct compare_meeting *meeting)
 {
-    static const char *const others[] = {
-        "LOCKSTEP_SECRET_FILE",  "LOCKSTEP_SERVERS",          "LOCKSTEP_JOIN",
-        "LOCKSTEP_LISTEN_FD",    "LOCKSTEP_SERVER_ADDRESSES", "LOCKSTEP_SERVER_FOLDER",
-        "LOCKSTEP_LOCAL_RANK",   "LOCKSTEP_LOCAL_WORLD_SIZE", "LOCKSTEP_JOB",
-        "LOCKSTEP_RESTART_COUNT"};
+    static const char *const others[] = {"LOCKSTEP_SECRET_FILE",
+                                         "LOCKSTEP_SERVERS",
+                                         "LOCKSTEP_JOIN",
+                                         "LOCKSTEP_LISTEN_FD",
+                                         "LOCKSTEP_SERVER_ADDRESSES",
+                                         "LOCKSTEP_SERVER_FOLDER",
+                                         "LOCKSTEP_LOCAL_RANK",
+                                         "LOCKSTEP_LOCAL_WORLD_SIZE",
+                                         "LOCKSTEP_JOB",
+                                         "LOCKSTEP_RESTART_COUNT",
+                                         "OMPI_COMM_WORLD_SIZE",
+                                         "PMIX_RANK",
+                                         "PMI_RANK"};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         unsetenv(others[i]);
     setenv("LOCKSTEP_ROLE", "worker", 1);
@@ -457,6 +467,16 @@ static void take_place(const struct compare_meeting *meeting)
     setenv("LOCKSTEP_SECRET", meeting->secret, 1);
     if (meeting->listener >= 0)
         set_number("LOCKSTEP_LISTEN_FD", (uint32_t)meeting->listener);
+}
+
+static enum ls_status refuse_mpi(const struct ls_run *run)
+{
+    const struct ls_opened_plugin *collective = run->strategy.collective;
+    if (!collective || strcmp(collective->plugin->name, "mpi") != 0)
+        return LS_OK;
+    ls_error(NULL, "collective mpi is for the processes that mpirun starts, and compare trains in "
+                   "others, which it starts itself; measure it with lockstep train or bench");
+    return LS_UNAVAILABLE;
 }
 
 void compare_child_live(const struct compare_setting *setting, const struct compare_entry *entry,
@@ -477,8 +497,10 @@ void compare_child_live(const struct compare_setting *setting, const struct comp
     enum ls_status status = ls_run_open(&options, &life.run);
     if (!status) {
         atomic_store(&interruptible, life.run);
-        status = open_inputs(&life, &inputs);
+        status = place->meeting ? refuse_mpi(life.run) : LS_OK;
     }
+    if (!status)
+        status = open_inputs(&life, &inputs);
     if (!status)
         status = entry->timed ? fit_timed(&life, &inputs) : fit(&life, &inputs);
     atomic_store(&interruptible, NULL);

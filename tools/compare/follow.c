@@ -67,6 +67,12 @@ static size_t find(const struct follower *follower, uint32_t run)
     return index;
 }
 
+static bool has_ended(const struct follower *follower, uint32_t run)
+{
+    const size_t index = find(follower, run);
+    return index == follower->race.count || compare_race_has_ended(&follower->race.runners[index]);
+}
+
 // What was never started, or has been ended already, has nothing to say.
 static void end(struct follower *follower, const struct compare_order *order,
                 struct compare_answer *answer)
@@ -101,6 +107,8 @@ void compare_follow(struct compare_workers *workers, struct compare_setting *set
         answer = (struct compare_answer){.status = LS_OK};
         if (order.kind == COMPARE_START)
             answer.status = (uint32_t)start(&follower, &order);
+        else if (order.kind == COMPARE_LOOK)
+            answer.ended = has_ended(&follower, order.run);
         else if (order.kind == COMPARE_END)
             end(&follower, &order, &answer);
     } while (compare_line_send(workers->line, &answer, sizeof(answer)));

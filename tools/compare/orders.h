@@ -15,6 +15,7 @@
 enum compare_order_kind {
     COMPARE_NOTHING, // is to be done; it is only told that all is well
     COMPARE_START, // a process of a run
+    COMPARE_LOOK, // whether that process has ended
     COMPARE_END, // of that process
     COMPARE_LEAVE, // the comparison is over; only those that have joined hear it
 };
@@ -35,6 +36,7 @@ struct compare_order {
 
 struct compare_answer {
     uint32_t status; // enum ls_status; logged where it arose
+    uint32_t ended; // of LOOK
     // Of END: how the process has ended, as in struct compare_runner.
     uint32_t end, code, signal;
     char message[480];

@@ -36,6 +36,8 @@
     UINT64_C(20000000000) // --deadline is for waiting for others: computing may take longer
 #define TOGETHER_NS \
     UINT64_C(10000000000) // until the others of a run have ended: they see that it did, and close
+#define EARLY_NS UINT64_C(3000000000) // the same before they have met
+#define LOOK_NS UINT64_C(1000000000) // between looks whether all will come
 #define LOST_SECONDS 10 // for the end after a worker is lost
 #define MESSAGES_MOST ((size_t)1 << 20) // bytes
 #define ERROR_PREFIX "lockstep: error: "
@@ -285,7 +287,9 @@ static void end_others(struct compare_race *race, struct compare_runner *runner)
     struct compare_other other = {0};
     const uint32_t number = runner->number;
     runner->number = 0;
-    if (!number || compare_workers_end(race->workers, number, TOGETHER_NS, &other) ||
+    if (!number ||
+        compare_workers_end(race->workers, number, runner->ready ? TOGETHER_NS : EARLY_NS,
+                            &other) ||
         other.worker == 0)
         return;
     const bool ended = runner->end == COMPARE_ENDED;
@@ -308,6 +312,10 @@ static void reap(struct compare_race *race, struct compare_runner *runner)
     close_ends(runner);
     runner->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     runner->code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    if (runner->end == COMPARE_ENDED) { // as who was killed because another will not come
+        runner->signal = 0;
+        runner->code = LS_PEER_LOST;
+    }
     if (runner->end == COMPARE_ALIVE)
         runner->end = runner->signal ? COMPARE_CRASHED : COMPARE_ENDED;
     read_messages(race, runner);
@@ -321,6 +329,28 @@ static uint64_t patience(const struct compare_race *race, const struct compare_r
     return wanted < LEAST_PATIENCE_NS ? LEAST_PATIENCE_NS : wanted;
 }
 
+// Looks for other processes of a run: when the last time, and when first with one that had ended.
+struct looks {
+    uint64_t last, ended;
+};
+
+// A process that waits for the others of its run does not know that one has ended before it came. One
+// that fails itself has some time to say so.
+static bool waits_in_vain(const struct compare_race *race, const struct compare_runner *runner,
+                          struct looks *looks)
+{
+    const uint64_t now = ls_clock_ns();
+    if (!runner->number || runner->ready || now - looks->last < LOOK_NS ||
+        atomic_load(&runner->shared->phase) != COMPARE_PREPARING)
+        return false;
+    looks->last = now;
+    if (looks->ended)
+        return now - looks->ended > EARLY_NS;
+    if (compare_workers_any_ended(race->workers, runner->number) && !lost)
+        looks->ended = now;
+    return false;
+}
+
 enum event { SAID, ENDED, INTERRUPTED };
 
 // Waits until the child says `word`, or has ended. An interruption ends the wait when it is the `enough`-th.
@@ -328,6 +358,7 @@ static enum event wait_for(struct compare_race *race, struct compare_runner *run
                            int enough)
 {
     uint64_t beat = atomic_load(&runner->shared->beat), since = ls_clock_ns();
+    struct looks looks = {.last = since};
     for (;;) {
         if (compare_race_interrupted() >= enough)
             return INTERRUPTED;
@@ -343,6 +374,12 @@ static enum event wait_for(struct compare_race *race, struct compare_runner *run
             }
         }
         const uint64_t now = ls_clock_ns(), seen = atomic_load(&runner->shared->beat);
+        if (waits_in_vain(race, runner, &looks)) {
+            runner->end = COMPARE_ENDED;
+            kill(runner->process, SIGKILL);
+            reap(race, runner);
+            return ENDED;
+        }
         if (seen != beat) {
             beat = seen;
             since = now;
@@ -364,14 +401,20 @@ enum ls_status compare_race_start(struct compare_race *race, struct compare_runn
     return start(race, runner, NULL, meeting);
 }
 
+// The child holds the other end of the pipe, and says nothing there.
+bool compare_race_has_ended(const struct compare_runner *runner)
+{
+    struct pollfd closed = {.fd = runner->answers, .events = POLLIN};
+    return poll(&closed, 1, 0) > 0;
+}
+
 void compare_race_await_end(struct compare_race *race, struct compare_runner *runner,
                             uint64_t patience_ns)
 {
     const uint64_t begin = ls_clock_ns();
     for (;;) {
         struct pollfd closed = {.fd = runner->answers, .events = POLLIN};
-        char said = 0;
-        if (poll(&closed, 1, POLL_MS) > 0 && read(runner->answers, &said, 1) <= 0)
+        if (poll(&closed, 1, POLL_MS) > 0)
             break;
         const uint64_t waited = ls_clock_ns() - begin;
         if (!lost && waited <= patience_ns)

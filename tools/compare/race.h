@@ -85,6 +85,7 @@ LS_STATUS compare_race_prepare(struct compare_race *race, struct compare_runner 
 // On a worker other than 0: starts its process of a run, and does not wait for it.
 LS_STATUS compare_race_start(struct compare_race *race, struct compare_runner *runner,
                              const struct compare_meeting *meeting);
+bool compare_race_has_ended(const struct compare_runner *runner);
 // Waits until it has ended; it is killed when it has not after `patience_ns`.
 void compare_race_await_end(struct compare_race *race, struct compare_runner *runner,
                             uint64_t patience_ns);

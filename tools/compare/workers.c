@@ -119,6 +119,17 @@ enum ls_status compare_workers_start(struct compare_workers *workers,
     return status;
 }
 
+bool compare_workers_any_ended(const struct compare_workers *workers, uint32_t number)
+{
+    const struct compare_order order = {.kind = COMPARE_LOOK, .run = number};
+    struct compare_answer *answers = calloc(workers->count, sizeof(*answers));
+    bool ended = !answers || give(workers, &order, answers);
+    for (uint32_t i = 1; !ended && i < workers->count; i++)
+        ended = answers[i].ended;
+    free(answers);
+    return ended;
+}
+
 // Whether a process has failed by itself: not as one that has lost another, or was interrupted.
 static bool is_cause(const struct compare_answer *answer)
 {

@@ -52,6 +52,8 @@ LS_STATUS compare_workers_start(struct compare_workers *workers,
                                 const struct compare_setting *setting,
                                 const struct compare_entry *entry, uint32_t *number,
                                 struct compare_meeting *meeting);
+// Whether the process of another worker has ended, or nobody knows any more.
+bool compare_workers_any_ended(const struct compare_workers *workers, uint32_t number);
 // All others wait until their process has ended; after `patience_ns` they end it. Does nothing on
 // them. `other` may be NULL.
 LS_STATUS compare_workers_end(struct compare_workers *workers, uint32_t number,
