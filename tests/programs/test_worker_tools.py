@@ -277,19 +277,36 @@ class Compare(Compared):
         self.assertTrue(runs["ring"]["replicas_equal"])
 
     def test_three_workers_are_timed(self):
-        report, runs = self.compare(*self.RINGS[:-1], "--steps=3", "--strategies=ring,tree", each=((), (), ()))
-        self.assertEqual(report["comparisons"][0]["p"] is None, False)
+        report, runs = self.compare(*self.RINGS[:-1], "--steps=3", "--strategies=one-device,ring", each=((), (), ()))
+        self.assertIsNotNone(report["comparisons"][0]["p"])
         for run in runs.values():
             self.assertEqual((run["status"], len(run["process_examples_per_second"])), ("done", 10))
             self.assertGreater(run["timed_steps"], 10)
-        self.assertEqual(runs["tree"]["replicas"], 3)
+        self.assertEqual((runs["ring"]["replicas"], runs["ring"]["replicas_equal"]), (3, True))
         self.assertIn("over 3 workers", self.texts[0][0])
 
-    def test_waiting_for_a_turn_passes_no_deadline(self):
-        """Ring waits while tree takes a turn of seconds."""
-        _, runs = self.compare("--model=cnn", "--dataset=synthetic:shape=28x28x1,classes=10,examples=6000", "--threads=1", "--validation=off",
-                               "--strategies=ring,tree", "--steps=90", "--epochs=2", "--round-steps=45", "--deadline=0.5", UNTIMED)
-        self.assertEqual({run["status"] for run in runs.values()}, {"done"})
+    def test_waiting_for_a_turn_passes_no_deadline_and_takes_no_time(self):
+        """The reference stands for twice the deadline, and all others wait for their turns."""
+        self.start(*[(*self.LONG, "--steps=600", "--deadline=4", "--report=" + self.path("compare.json"))] * 2)
+        self.assertIn("comparing", self.processes[0].stdout.readline())
+        reference, *others = self.descend(0) + self.descend(1)
+        os.kill(reference, signal.SIGSTOP)
+        try:
+            time.sleep(2)
+            before = [self.cpu_seconds(pid) for pid in others]
+            time.sleep(8)
+            used = [self.cpu_seconds(pid) - one for pid, one in zip(others, before)]
+        finally:
+            os.kill(reference, signal.SIGCONT)
+        codes, errors = self.finish()
+        self.assertEqual(codes, [DONE, DONE], errors)
+        self.assertEqual({run["status"] for run in self.report("compare.json")["runs"]}, {"done"})
+        self.assertLess(max(used), 2, used)
+
+    def cpu_seconds(self, pid):
+        with open(f"/proc/{pid}/stat") as file:
+            words = file.read().rsplit(")", 1)[1].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
     def test_strategies_of_one_process(self):
         """Rows where nobody has named them; else an error."""
@@ -335,7 +352,7 @@ class Compare(Compared):
     def test_a_process_that_dies_is_a_row_that_names_its_worker(self):
         for worker, says in ((1, "its process on worker 1 crashed with signal 9"), (0, "its process crashed with signal 9")):
             with self.subTest(worker=worker):
-                self.start(*[(*self.LONG, "--steps=4000", "--report=" + self.path("compare.json"))] * 2)
+                self.start(*[(*self.LONG, "--steps=1500", "--report=" + self.path("compare.json"))] * 2)
                 self.assertIn("comparing", self.processes[0].stdout.readline())
                 # Of worker 0 the first is the reference's.
                 os.kill(self.descend(worker)[1 - worker], signal.SIGKILL)

@@ -3,6 +3,7 @@
 #include "tools/compare/follow.h"
 
 #include "tools/compare/orders.h"
+#include "tools/compare/runner.h"
 #include "tools/compare/speed.h"
 
 #include <stdio.h>
@@ -53,7 +54,7 @@ static enum ls_status start(struct follower *follower, const struct compare_orde
         return status;
     struct compare_runner *runner = &follower->race.runners[follower->race.count - 1];
     runner->number = order->run;
-    status = compare_race_start(&follower->race, runner, &meeting);
+    status = compare_runner_start(&follower->race, runner, NULL, &meeting);
     if (status)
         compare_race_remove(&follower->race, follower->race.count - 1);
     return status;
@@ -70,7 +71,8 @@ static size_t find(const struct follower *follower, uint32_t run)
 static bool has_ended(const struct follower *follower, uint32_t run)
 {
     const size_t index = find(follower, run);
-    return index == follower->race.count || compare_race_has_ended(&follower->race.runners[index]);
+    return index == follower->race.count ||
+           compare_runner_has_ended(&follower->race.runners[index]);
 }
 
 // What was never started, or has been ended already, has nothing to say.
@@ -82,7 +84,7 @@ static void end(struct follower *follower, const struct compare_order *order,
     if (index == follower->race.count)
         return;
     struct compare_runner *runner = &follower->race.runners[index];
-    compare_race_await_end(&follower->race, runner, order->patience_ns);
+    compare_runner_await_end(&follower->race, runner, order->patience_ns);
     answer->end = runner->end;
     answer->code = (uint32_t)runner->code;
     answer->signal = (uint32_t)runner->signal;

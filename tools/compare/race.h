@@ -82,14 +82,7 @@ LS_STATUS compare_race_add(struct compare_race *race, const struct compare_entry
 // Starts the child and waits until it is prepared or has ended. LS_FAILED (logged): there is no process;
 // LS_INTERRUPTED.
 LS_STATUS compare_race_prepare(struct compare_race *race, struct compare_runner *runner);
-// On a worker other than 0: starts its process of a run, and does not wait for it.
-LS_STATUS compare_race_start(struct compare_race *race, struct compare_runner *runner,
-                             const struct compare_meeting *meeting);
-bool compare_race_has_ended(const struct compare_runner *runner);
-// Waits until it has ended; it is killed when it has not after `patience_ns`.
-void compare_race_await_end(struct compare_race *race, struct compare_runner *runner,
-                            uint64_t patience_ns);
-void compare_race_remove(struct compare_race *race, size_t index); // one that has ended
+void compare_race_remove(struct compare_race *race, size_t index); // a run that has ended
 // Lets all prepared runs train, in turn, until all have ended. LS_INTERRUPTED: every run stopped after
 // its current step.
 LS_STATUS compare_race_run(struct compare_race *race);
