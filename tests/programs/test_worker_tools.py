@@ -398,7 +398,7 @@ class Compare(Compared):
                 codes, errors = self.lose(number, which, INTERRUPTED)
                 self.assertEqual(codes, [INTERRUPTED] * 2, errors)
                 self.assertIn("interrupted: every run stopped after its current step", errors[0])
-                self.assertIn("\nVerdict", self.texts[0][0])
+                self.assertIn("\nSpeed ", self.texts[0][0])
 
     def test_one_that_does_not_come_is_named(self):
         codes, errors = self.work(("compare", *self.RINGS, "--join-deadline=1"), ("--version",))

@@ -240,6 +240,8 @@ static void print_facts(const struct ls_page *page)
     const json_t *target = json_object_get(page->comparison, "target");
     const char *metric = ls_page_string(target, "metric");
     fputs("<dl>\n", page->out);
+    if (ls_page_number(page->comparison, "workers") > 1)
+        print_fact(page, "workers", json_object_get(page->comparison, "workers"));
     for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
         print_fact(page, facts[i].title, json_object_get(page->comparison, facts[i].key));
     if (metric) {

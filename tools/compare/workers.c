@@ -7,6 +7,7 @@
 #include "tools/compare/orders.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,14 +49,17 @@ void compare_workers_leave(struct compare_workers *workers)
 
 // ---- Orders ----
 
-// `answers` has one for each worker; that of worker 0 is empty.
+// `answers` has one for each worker; that of worker 0 is empty. Where the parent is gone all is over, as
+// when a worker is lost; the kernel says so a little later.
 static enum ls_status give(const struct compare_workers *workers, const struct compare_order *order,
                            struct compare_answer *answers)
 {
-    const bool told =
-        !compare_race_lost() && compare_line_send(workers->line, order, sizeof(*order)) &&
-        compare_line_receive(workers->line, answers, workers->count * sizeof(*answers));
-    return told ? LS_OK : LS_PEER_LOST;
+    if (!compare_race_lost() && compare_line_send(workers->line, order, sizeof(*order)) &&
+        compare_line_receive(workers->line, answers, workers->count * sizeof(*answers)))
+        return LS_OK;
+    if (!compare_race_lost())
+        raise(SIGUSR1);
+    return LS_PEER_LOST;
 }
 
 static uint32_t find_strategy(const struct compare_workers *workers, const char *strategy)
