@@ -327,6 +327,76 @@ START_TEST(strangers_are_dropped_and_workers_still_served)
 }
 END_TEST
 
+#define CROWD 10000
+
+START_TEST(a_crowd_that_comes_and_goes_is_counted)
+{
+    struct pair pair;
+    struct ls_service_event event;
+    open_pair(&pair, secret, 1);
+    for (int i = 0; i < CROWD; i++) {
+        const int fd = connect_here(pair.port);
+        (void)!send(fd, "GET / HTTP/1.0\r\n\r\n", i % 2 ? 18 : 4, MSG_NOSIGNAL);
+        close(fd);
+        ck_assert_int_eq(ls_service_next(pair.service, 0, &event), LS_AGAIN);
+    }
+    for (int i = 0; i < 100 && ls_service_strangers(pair.service) < CROWD; i++)
+        ck_assert_int_eq(ls_service_next(pair.service, SECOND / 20, &event), LS_AGAIN);
+    ck_assert_uint_eq(ls_service_strangers(pair.service), CROWD);
+    begin(&pair, echo_all);
+    const uint32_t peer = expect_event(&pair, LS_SERVICE_OPENED).peer;
+    ls_service_allow(pair.service, peer, 3 << 20);
+    for (uint32_t k = 0; k < SIZES; k++) {
+        const struct ls_service_event message = expect_event(&pair, LS_SERVICE_MESSAGE);
+        const struct ls_channel_piece piece = {message.data, message.bytes};
+        ls_service_send(pair.service, peer, 200 + k, &piece, 1);
+    }
+    expect_event(&pair, LS_SERVICE_CLOSED);
+    end_pair(&pair);
+    ck_assert_int_eq(pair.status, LS_OK);
+}
+END_TEST
+
+// Whoever has recorded a worker's handshake sends it again: the server's nonce is another one then.
+static void *repeat_a_handshake(void *context)
+{
+    struct pair *pair = context;
+    uint8_t greeting[LS_SECURE_GREETING], proof[LS_SECURE_PROOF], answer[LS_SECURE_PROOF];
+    static const uint8_t zeros[LS_SECURE_PROOF];
+    struct ls_secure secure;
+    ls_secure_init(&secure, pair->key);
+    ls_secure_greet(&secure, greeting);
+    for (int turn = 0; turn < 2 && !pair->status; turn++) { // 0: the true worker
+        const int fd = connect_here(pair->port);
+        bool right = send(fd, greeting, sizeof(greeting), 0) == (ssize_t)sizeof(greeting) &&
+                     recv(fd, answer, LS_SECURE_NONCE, MSG_WAITALL) == LS_SECURE_NONCE;
+        if (right && turn == 0)
+            ls_secure_prove(&secure, answer, proof);
+        right = right && send(fd, proof, sizeof(proof), 0) == (ssize_t)sizeof(proof) &&
+                recv(fd, answer, sizeof(answer), MSG_WAITALL) == (ssize_t)sizeof(answer) &&
+                (memcmp(answer, zeros, sizeof(zeros)) == 0) == (turn == 1);
+        pair->status = right ? LS_OK : LS_FAILED;
+        close(fd);
+    }
+    return NULL;
+}
+
+START_TEST(a_recorded_handshake_is_worth_nothing)
+{
+    struct pair pair;
+    struct ls_service_event event;
+    open_pair(&pair, secret, 2);
+    begin(&pair, repeat_a_handshake);
+    expect_event(&pair, LS_SERVICE_OPENED);
+    expect_event(&pair, LS_SERVICE_CLOSED);
+    for (int i = 0; i < 100 && !ls_service_strangers(pair.service); i++)
+        ck_assert_int_eq(ls_service_next(pair.service, SECOND / 10, &event), LS_AGAIN);
+    ck_assert_uint_eq(ls_service_strangers(pair.service), 1);
+    end_pair(&pair);
+    ck_assert_int_eq(pair.status, LS_OK);
+}
+END_TEST
+
 START_TEST(nobody_there_is_said_after_the_patience)
 {
     struct ls_channel channel;
@@ -359,6 +429,8 @@ int main(void)
     tcase_add_test(tests, another_secret_is_refused);
     tcase_add_test(tests, the_key_is_not_that_of_the_store);
     tcase_add_test(tests, strangers_are_dropped_and_workers_still_served);
+    tcase_add_test(tests, a_crowd_that_comes_and_goes_is_counted);
+    tcase_add_test(tests, a_recorded_handshake_is_worth_nothing);
     tcase_add_test(tests, nobody_there_is_said_after_the_patience);
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);
