@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shared library: where it is, its signatures, its messages as exceptions.
+
+    lib = library()
+    check(lib.ls_model_save(model, b"model.lockstep"))
+
+Nothing here needs NumPy.
+"""
+import atexit
+import ctypes
+import glob
+import os
+import sys
+import threading
+from typing import List, Optional
+
+from . import _declarations as declared
+from ._errors import BY_STATUS, LockstepError, UnavailableError
+
+NAME = "liblockstep.so.0"
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+PREFIX = os.path.join(FOLDER, "prefix")  # where a wheel has what `meson install` installs
+BUILDS = ("build-dev", "build", "build-package")  # of a source tree, the first that has a library
+ERROR = "lockstep: error: "
+
+_lock = threading.Lock()
+_library: Optional[ctypes.CDLL] = None
+_kept: List[str] = []  # lines of errors, until it is known whether an exception says them
+
+
+def library_path() -> str:
+    """The file of the library: LOCKSTEP_LIBRARY, else that of the wheel, else that of the source tree's build, else the loader's."""
+    named = os.environ.get("LOCKSTEP_LIBRARY")
+    if named:
+        return named
+    installed = sorted(glob.glob(os.path.join(PREFIX, "lib*", NAME)) + glob.glob(os.path.join(PREFIX, "lib*", "*", NAME)))
+    source = os.path.dirname(os.path.dirname(FOLDER))
+    built = [os.path.join(source, build, NAME) for build in BUILDS if os.path.exists(os.path.join(source, "lockstep.h"))]
+    return next((path for path in installed + built if os.path.exists(path)), NAME)
+
+
+def command_path() -> str:
+    """The command: LOCKSTEP_PROGRAM, else the one beside the library, else that of PATH."""
+    folder = os.path.dirname(library_path())
+    beside = [os.path.join(PREFIX, "bin", "lockstep"), os.path.join(folder, "tools", "lockstep"), os.path.join(folder, "..", "bin", "lockstep"),
+              os.path.join(folder, "..", "..", "bin", "lockstep")]
+    here = [path for path in beside if folder and os.access(path, os.X_OK) and os.path.isfile(path)]
+    return os.environ.get("LOCKSTEP_PROGRAM") or (here[0] if here else "lockstep")
+
+
+def pkg_config_path() -> str:
+    """The folder of lockstep.pc, for PKG_CONFIG_PATH."""
+    return os.path.join(os.path.dirname(library_path()), "pkgconfig")
+
+
+def library() -> ctypes.CDLL:
+    """The library with its signatures, opened at the first call. [any thread]"""
+    global _library
+    if _library is None:
+        with _lock:
+            if _library is None:
+                _library = _open(library_path())
+    return _library
+
+
+def _open(path: str) -> ctypes.CDLL:
+    try:
+        lib = ctypes.CDLL(path)
+    except OSError as error:
+        raise UnavailableError(f"{error}; LOCKSTEP_LIBRARY names the file {NAME}{_what_is_missing()}") from None
+    for name, (result, arguments) in declared.FUNCTIONS.items():
+        function = getattr(lib, name, None)  # an older library lacks some
+        if function is not None:
+            function.restype, function.argtypes = result, arguments
+    lib.ls_set_log(_write_line, None)
+    atexit.register(_end_log, lib)
+    return lib
+
+
+def _what_is_missing() -> str:
+    """Of a wheel: the Debian packages of libraries that are not here."""
+    from ._command import missing
+
+    packages = sorted(set(missing(["command"]).values()))
+    return f"; on Debian: apt-get install {' '.join(packages)}" if packages else ""
+
+
+# ---- Messages ----
+
+def _log_line(_context: object, level: int, line: bytes) -> None:
+    text = line.decode("utf-8", "replace")
+    if level == declared.LS_LOG_ERROR:
+        _kept.append(text)
+    elif sys.stderr is not None:
+        print(text, file=sys.stderr, flush=True)
+
+
+_write_line = declared.FUNCTIONS["ls_set_log"][1][0](_log_line)
+
+
+def _end_log(lib: ctypes.CDLL) -> None:
+    """Python's stderr and its callbacks end before the threads of the library do."""
+    lib.ls_set_log(type(_write_line)(), None)
+    flush()
+
+
+def flush(said: str = "") -> None:
+    """Writes the errors that were logged, but for the one that an exception says."""
+    while _kept:
+        line = _kept.pop(0)
+        if line != said and sys.stderr is not None:
+            print(line, file=sys.stderr, flush=True)
+
+
+def error_of(status: int) -> BaseException:
+    """The exception for a status of the call that this thread made last."""
+    if status == declared.LS_INTERRUPTED:
+        flush()
+        return KeyboardInterrupt()
+    line = library().ls_last_error().decode("utf-8", "replace")
+    flush(line)
+    message = line[len(ERROR):] if line.startswith(ERROR) else line
+    error = BY_STATUS.get(status, LockstepError)(message or f"status {status}")
+    error.status = status
+    return error
+
+
+def check(status: int) -> None:
+    """Raises what a status says; LS_INTERRUPTED is KeyboardInterrupt."""
+    if status:
+        raise error_of(status)
+    if _kept:
+        flush()
