@@ -253,6 +253,21 @@ LS_CALL ls_data_from_memory_weighted(const struct ls_array *inputs, uint32_t inp
                                      const struct ls_array *target, const struct ls_array *weights,
                                      struct ls_data **out);
 
+// Arrays of a number of examples: a batch, or all there are.
+struct ls_batch_arrays {
+    const struct ls_array *inputs; // one for each input of the model
+    uint32_t input_count; // of them
+    const struct ls_array *target; // what the output is compared with
+    const struct ls_array *weights; // of the examples in the loss; NULL: all count once
+};
+// The same without a copy of what the model reads: inputs and weights of uint8, int32 and float32
+// are read where they are, and must stay there, unchanged, until `release` is called, once, with
+// `context`: when the data is closed and no model goes on training on it (ls_data_close). Arrays of
+// other types, those that are not aligned to their elements, and the target, whose values are
+// addresses in the loss, are copied. Not called when this fails. NULL: the arrays last as long.
+LS_CALL ls_data_borrow(const struct ls_batch_arrays *arrays, void (*release)(void *context),
+                       void *context, struct ls_data **out);
+
 // Examples that the program makes while it trains (examples/generator.c).
 struct ls_generator {
     // What one example has: arrays without the dimension of the examples (ndims 0: a single value)
@@ -545,6 +560,9 @@ LS_CALL ls_predict(struct ls_model *model, struct ls_data *data, uint64_t batch,
 LS_CALL ls_predict_to_file(struct ls_model *model, struct ls_data *data, uint64_t batch,
                            const char *path);
 LS_API uint64_t ls_model_output_elements(const struct ls_model *model); // floats of a prediction
+// The sizes of a prediction's dimensions, outermost first; `dims` has room for LS_ARRAY_DIMS.
+// Returns how many there are.
+LS_API uint32_t ls_model_output_shape(const struct ls_model *model, int64_t *dims);
 
 // What the last ls_fit saw, also when it failed or was interrupted. Borrowed until the next one.
 // Losses: one a step, mean over the global batch, of the first 65,536 steps; a longer training can
@@ -752,14 +770,7 @@ LS_CALL ls_context_minimize(struct ls_replica_context *replica);
 
 // ---- A batch from memory ----
 
-// A batch of the program's own, as in ls_data_from_memory: its values are copied.
-struct ls_batch_arrays {
-    const struct ls_array *inputs; // one for each input of the model
-    uint32_t input_count; // of them
-    const struct ls_array *target; // what the output is compared with
-    const struct ls_array *weights; // of the examples in the loss; NULL: all count once
-};
-// One step of training on the whole batch, shared out among the replicas. The order in which ls_fit
+// One step of training on the whole batch, whose values are copied, shared out among the replicas. The order in which ls_fit
 // goes through its own data stays as it is. `out` (may be NULL): "loss" and the metrics of this
 // batch alone. LS_USAGE: fewer examples than replicas, or a strategy whose replicas do not wait for
 // each other. Failures of the step are as in ls_fit.

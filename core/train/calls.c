@@ -148,6 +148,16 @@ enum ls_status ls_data_from_memory_weighted(const struct ls_array *inputs, uint3
     return end(&call, ls_copy_data(inputs, input_count, target, weights, out));
 }
 
+enum ls_status ls_data_borrow(const struct ls_batch_arrays *arrays, void (*release)(void *context),
+                              void *context, struct ls_data **out)
+{
+    const enum ls_status given = need("ls_data_borrow", "arrays", arrays, NULL);
+    if (given)
+        return given;
+    const struct call call = begin("taking the data", NULL);
+    return end(&call, ls_borrow_data(arrays, release, context, out));
+}
+
 enum ls_status ls_data_from_generator_sized(const struct ls_generator *generator, size_t bytes,
                                             struct ls_data **out)
 {

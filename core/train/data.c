@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a dataset while the main thread prepares programs, or copies one from the caller's memory.
+// Reads a dataset while the main thread prepares programs, or takes one from the caller's memory.
 #include "core/train/data.h"
 
 #include "core/base/dtype.h"
@@ -241,11 +241,21 @@ enum ls_status ls_data_wrap(const char *text, struct ls_dataset *dataset, struct
     return LS_OK;
 }
 
-// Values are the dataset's own.
-static void close_copies(struct ls_dataset *dataset)
+// Behind a dataset from memory.
+struct memory {
+    void *copies[LS_MAX_FIELDS]; // the values of fields that are the dataset's own
+    void (*release)(void *context); // of those that are not; NULL: nobody waits for it
+    void *context;
+};
+
+static void close_memory(struct ls_dataset *dataset)
 {
+    struct memory *memory = dataset->storage;
     for (uint32_t i = 0; i < dataset->field_count; i++)
-        free((void *)(uintptr_t)dataset->fields[i].values);
+        free(memory->copies[i]);
+    if (memory->release)
+        memory->release(memory->context);
+    free(memory);
     free(dataset);
 }
 
@@ -261,8 +271,35 @@ bool ls_data_find_dtype(const char *name, struct ls_field_array *out)
     return out->dtype != 0;
 }
 
-static enum ls_status copy_array(const struct ls_array *array, enum ls_field_role role,
-                                 struct ls_dataset *dataset)
+// Whether a field can have these values where they are. A label would be an address outside of the
+// loss if the program changed it.
+static bool can_borrow(const struct ls_field *field, const struct ls_field_array *from,
+                       const void *values)
+{
+    return field->role != LS_FIELD_TARGET && field->dtype == from->dtype && !from->boolean &&
+           (uintptr_t)values % ls_dtype_bytes(field->dtype) == 0;
+}
+
+static enum ls_status take_values(struct ls_dataset *dataset, uint32_t index,
+                                  const struct ls_field_array *from, const void *values,
+                                  bool borrow)
+{
+    struct ls_field *field = &dataset->fields[index];
+    struct memory *memory = dataset->storage;
+    if (borrow && can_borrow(field, from, values)) {
+        field->values = values;
+        return LS_OK;
+    }
+    void *copy = malloc(dataset->count * field->stride);
+    if (!copy)
+        return LS_OUT_OF_MEMORY;
+    field->values = memory->copies[index] = copy;
+    return ls_array_convert("data", from, 0, dataset->count * ls_field_elements(field), values,
+                            copy);
+}
+
+static enum ls_status add_array(const struct ls_array *array, enum ls_field_role role, bool borrow,
+                                struct ls_dataset *dataset)
 {
     const uint32_t index = dataset->field_count;
     struct ls_field *field = &dataset->fields[index];
@@ -295,14 +332,9 @@ static enum ls_status copy_array(const struct ls_array *array, enum ls_field_rol
     }
     if (status)
         return status;
-    void *values = malloc(count * field->stride);
-    if (!values)
-        return LS_OUT_OF_MEMORY;
-    field->values = values;
     dataset->count = count;
-    dataset->field_count++; // the values are freed with it from now on
-    status =
-        ls_array_convert("data", &from, 0, count * ls_field_elements(field), array->values, values);
+    dataset->field_count++; // the copy is freed with it from now on
+    status = take_values(dataset, index, &from, array->values, borrow);
     if (!status && role == LS_FIELD_TARGET)
         field->class_count = ls_array_classes(field, count);
     return status;
@@ -325,26 +357,40 @@ static struct ls_data *create_for(const struct ls_dataset *dataset)
     return create(text);
 }
 
-enum ls_status ls_copy_data(const struct ls_array *inputs, uint32_t input_count,
-                            const struct ls_array *target, const struct ls_array *weights,
-                            struct ls_data **out)
+// NULL: no memory.
+static struct ls_dataset *create_dataset(void)
 {
-    if (!inputs || input_count < 1 || input_count > LS_REPLICA_INPUTS) {
-        ls_error("data", "%u inputs; expected 1 to %d", input_count, LS_REPLICA_INPUTS);
+    struct ls_dataset *dataset = calloc(1, sizeof(*dataset));
+    struct memory *memory = calloc(1, sizeof(*memory));
+    if (!dataset || !memory) {
+        free(dataset);
+        free(memory);
+        return NULL;
+    }
+    dataset->real = true;
+    dataset->storage = memory;
+    dataset->close = close_memory;
+    return dataset;
+}
+
+static enum ls_status take_arrays(const struct ls_batch_arrays *arrays, bool borrow,
+                                  struct ls_data **out)
+{
+    const uint32_t inputs = arrays->input_count;
+    if (!arrays->inputs || inputs < 1 || inputs > LS_REPLICA_INPUTS) {
+        ls_error("data", "%u inputs; expected 1 to %d", inputs, LS_REPLICA_INPUTS);
         return LS_USAGE;
     }
-    struct ls_dataset *dataset = calloc(1, sizeof(*dataset));
+    struct ls_dataset *dataset = create_dataset();
     if (!dataset)
         return LS_OUT_OF_MEMORY;
-    dataset->real = true;
-    dataset->close = close_copies;
     enum ls_status status = LS_OK;
-    for (uint32_t i = 0; !status && i < input_count; i++)
-        status = copy_array(&inputs[i], LS_FIELD_INPUT, dataset);
-    if (!status && target)
-        status = copy_array(target, LS_FIELD_TARGET, dataset);
-    if (!status && weights)
-        status = copy_array(weights, LS_FIELD_WEIGHT, dataset);
+    for (uint32_t i = 0; !status && i < inputs; i++)
+        status = add_array(&arrays->inputs[i], LS_FIELD_INPUT, borrow, dataset);
+    if (!status && arrays->target)
+        status = add_array(arrays->target, LS_FIELD_TARGET, borrow, dataset);
+    if (!status && arrays->weights)
+        status = add_array(arrays->weights, LS_FIELD_WEIGHT, borrow, dataset);
     struct ls_data *data = status ? NULL : create_for(dataset);
     if (!data) {
         ls_dataset_close(dataset);
@@ -352,5 +398,25 @@ enum ls_status ls_copy_data(const struct ls_array *inputs, uint32_t input_count,
     }
     take_dataset(data, dataset);
     *out = data;
+    return LS_OK;
+}
+
+enum ls_status ls_copy_data(const struct ls_array *inputs, uint32_t input_count,
+                            const struct ls_array *target, const struct ls_array *weights,
+                            struct ls_data **out)
+{
+    const struct ls_batch_arrays arrays = {inputs, input_count, target, weights};
+    return take_arrays(&arrays, false, out);
+}
+
+enum ls_status ls_borrow_data(const struct ls_batch_arrays *arrays, void (*release)(void *context),
+                              void *context, struct ls_data **out)
+{
+    const enum ls_status status = take_arrays(arrays, true, out);
+    if (status)
+        return status;
+    struct memory *memory = (*out)->dataset->storage;
+    memory->release = release;
+    memory->context = context;
     return LS_OK;
 }

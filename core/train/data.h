@@ -38,6 +38,8 @@ LS_STATUS ls_open_data(struct ls_run *run, const char *text, const char *split,
 LS_STATUS ls_copy_data(const struct ls_array *inputs, uint32_t input_count,
                        const struct ls_array *target, const struct ls_array *weights,
                        struct ls_data **out);
+LS_STATUS ls_borrow_data(const struct ls_batch_arrays *arrays, void (*release)(void *context),
+                         void *context, struct ls_data **out);
 LS_STATUS ls_generate_data(const struct ls_generator *generator, struct ls_data **out);
 
 // Data that has a dataset already, which it owns from now on unless this fails. `text` must be

@@ -161,6 +161,13 @@ uint64_t ls_model_output_elements(const struct ls_model *model)
     return (uint64_t)ls_shape_elements(&model->graph->outputs[0]->shape, 1);
 }
 
+uint32_t ls_model_output_shape(const struct ls_model *model, int64_t *dims)
+{
+    const struct ls_shape *shape = &model->graph->outputs[0]->shape;
+    memcpy(dims, shape->dims + 1, (shape->ndims - 1) * sizeof(*dims));
+    return shape->ndims - 1;
+}
+
 uint64_t ls_model_parameters(const struct ls_model *model)
 {
     uint64_t count = 0;

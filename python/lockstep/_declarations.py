@@ -254,6 +254,15 @@ class ls_array(Structure):
     ]
 
 
+class ls_batch_arrays(Structure):
+    _fields_ = [
+        ("inputs", POINTER(ls_array)),
+        ("input_count", c_uint32),
+        ("target", POINTER(ls_array)),
+        ("weights", POINTER(ls_array)),
+    ]
+
+
 class ls_generator(Structure):
     _fields_ = [
         ("inputs", POINTER(ls_array)),
@@ -332,15 +341,6 @@ class ls_distribute_options(Structure):
     ]
 
 
-class ls_batch_arrays(Structure):
-    _fields_ = [
-        ("inputs", POINTER(ls_array)),
-        ("input_count", c_uint32),
-        ("target", POINTER(ls_array)),
-        ("weights", POINTER(ls_array)),
-    ]
-
-
 class ls_comm_options(Structure):
     _fields_ = [
         ("collective", c_char_p),
@@ -372,6 +372,7 @@ FUNCTIONS = {
     "ls_run_data_open": (c_int, [c_void_p, c_char_p, c_char_p, POINTER(c_void_p)]),
     "ls_data_from_memory": (c_int, [POINTER(ls_array), c_uint32, POINTER(ls_array), POINTER(c_void_p)]),
     "ls_data_from_memory_weighted": (c_int, [POINTER(ls_array), c_uint32, POINTER(ls_array), POINTER(ls_array), POINTER(c_void_p)]),
+    "ls_data_borrow": (c_int, [POINTER(ls_batch_arrays), CFUNCTYPE(None, c_void_p), c_void_p, POINTER(c_void_p)]),
     "ls_data_from_generator_sized": (c_int, [POINTER(ls_generator), c_size_t, POINTER(c_void_p)]),
     "ls_data_close": (None, [c_void_p]),
     "ls_data_count": (c_uint64, [c_void_p]),
@@ -396,6 +397,7 @@ FUNCTIONS = {
     "ls_predict": (c_int, [c_void_p, c_void_p, c_uint64, POINTER(c_float)]),
     "ls_predict_to_file": (c_int, [c_void_p, c_void_p, c_uint64, c_char_p]),
     "ls_model_output_elements": (c_uint64, [c_void_p]),
+    "ls_model_output_shape": (c_uint32, [c_void_p, POINTER(c_int64)]),
     "ls_fit_losses": (POINTER(c_float), [c_void_p, POINTER(c_size_t)]),
     "ls_fit_epochs": (POINTER(ls_epoch), [c_void_p, POINTER(c_size_t)]),
     "ls_model_summary": (None, [c_void_p, c_void_p]),

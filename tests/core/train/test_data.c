@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One dataset for several threads: each that waits for its files gets them.
+// One dataset for several threads: each that waits for its files gets them. Arrays that stay the program's.
 #include "core/train/data.h"
 #include "tests/core/train/support.h"
 #include "tests/support/suite.h"
@@ -38,11 +38,104 @@ START_TEST(threads_that_wait_at_once_all_get_the_data)
 }
 END_TEST
 
+// ---- Arrays that are borrowed ----
+
+#define EXAMPLES 8
+
+static void count_release(void *context)
+{
+    ++*(int *)context;
+}
+
+static const struct ls_dataset *dataset_of(struct ls_data *borrowed)
+{
+    const struct ls_dataset *dataset = NULL;
+    OK(ls_data_wait(borrowed, &dataset));
+    return dataset;
+}
+
+START_TEST(only_what_the_model_reads_as_it_is_stays_where_it_is)
+{
+    static float x[EXAMPLES * 2 + 1], weights[EXAMPLES];
+    static double precise[EXAMPLES * 2];
+    static int32_t labels[EXAMPLES];
+    int released = 0;
+    const char *odd = (const char *)x + 1;
+    const struct ls_array inputs[] = {{"float32", 2, {EXAMPLES, 2}, x},
+                                      {"float64", 2, {EXAMPLES, 2}, precise},
+                                      {"float32", 2, {EXAMPLES, 2}, odd}};
+    const struct ls_array target = {"int32", 1, {EXAMPLES}, labels};
+    const struct ls_array weight = {"float32", 1, {EXAMPLES}, weights};
+    const struct ls_batch_arrays arrays = {inputs, 3, &target, &weight};
+    struct ls_data *borrowed = NULL;
+    OK(ls_data_borrow(&arrays, count_release, &released, &borrowed));
+    const struct ls_field *fields = dataset_of(borrowed)->fields;
+    ck_assert_ptr_eq(fields[0].values, x);
+    ck_assert_ptr_ne(fields[1].values, precise);
+    ck_assert_ptr_ne(fields[2].values, odd);
+    ck_assert_ptr_ne(fields[3].values, labels);
+    ck_assert_ptr_eq(fields[4].values, weights);
+    ck_assert_int_eq(released, 0);
+    ls_data_close(borrowed);
+    ck_assert_int_eq(released, 1);
+}
+END_TEST
+
+START_TEST(arrays_are_given_back_when_no_model_trains_on_them)
+{
+    static float x[EXAMPLES * 16];
+    static uint8_t y[EXAMPLES];
+    int released = 0;
+    for (int i = 0; i < EXAMPLES * 16; i++)
+        x[i] = (float)(i % 7);
+    const struct ls_array input = {"float32", 4, {EXAMPLES, 4, 4, 1}, x};
+    const struct ls_array target = {"uint8", 1, {EXAMPLES}, y};
+    const struct ls_batch_arrays arrays = {&input, 1, &target, NULL};
+    struct ls_run *run = run_of("one-device", 1);
+    struct ls_model *a = model_of(run, "sgd"), *b = model_of(run, "sgd");
+    struct ls_data *borrowed = NULL, *copied = NULL;
+    OK(ls_data_borrow(&arrays, count_release, &released, &borrowed));
+    OK(ls_data_from_memory(&input, 1, &target, &copied));
+    OK(ls_fit(a, borrowed, &(struct ls_fit_options){.batch = 3, .epochs = 2}));
+    OK(ls_fit(b, copied, &(struct ls_fit_options){.batch = 3, .epochs = 2}));
+    ck_assert_double_eq(weight_difference(a, b), 0);
+    ls_data_close(borrowed);
+    ck_assert_int_eq(released, 0); // a goes on training on it
+    OK(ls_fit(a, copied, &(struct ls_fit_options){.batch = 3, .epochs = 1}));
+    ck_assert_int_eq(released, 1);
+    ls_data_close(copied);
+    ls_model_close(a);
+    ls_model_close(b);
+    ls_run_close(run);
+}
+END_TEST
+
+START_TEST(what_is_refused_is_not_given_back)
+{
+    static float x[EXAMPLES * 2];
+    int released = 0;
+    const struct ls_array input = {"float32", 2, {EXAMPLES, 2}, x};
+    const struct ls_array target = {"float32", 1, {EXAMPLES - 1}, x};
+    const struct ls_batch_arrays arrays = {&input, 1, &target, NULL};
+    struct ls_data *borrowed = NULL;
+    forget_errors();
+    expect_error(ls_data_borrow(&arrays, count_release, &released, &borrowed), LS_BAD_INPUT,
+                 "the target has 7 examples");
+    expect_error(ls_data_borrow(NULL, count_release, &released, &borrowed), LS_USAGE,
+                 "expected arrays");
+    ck_assert_int_eq(released, 0);
+    ck_assert_ptr_null(borrowed);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("data");
     TCase *cases = tcase_create("data");
     tcase_add_test(cases, threads_that_wait_at_once_all_get_the_data);
+    tcase_add_test(cases, only_what_the_model_reads_as_it_is_stays_where_it_is);
+    tcase_add_test(cases, arrays_are_given_back_when_no_model_trains_on_them);
+    tcase_add_test(cases, what_is_refused_is_not_given_back);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);
 }

@@ -27,7 +27,10 @@ START_TEST(a_model_need_not_be_compiled)
 {
     float before[EXAMPLES * CLASSES], after[EXAMPLES * CLASSES];
     struct ls_model *model = logits_of(run);
+    int64_t dims[LS_ARRAY_DIMS] = {0};
     ck_assert_uint_eq(ls_model_output_elements(model), CLASSES);
+    ck_assert_uint_eq(ls_model_output_shape(model, dims), 1);
+    ck_assert_int_eq(dims[0], CLASSES);
     OK(ls_predict(model, train, 8, before));
     OK(ls_compile(model, &(struct ls_compile_options){.optimizer = "sgd"}));
     OK(ls_predict(model, train, 8, after));
