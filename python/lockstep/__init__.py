@@ -1,7 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lockstep: trains Keras models on many devices under a strategy chosen by name."""
+"""Lockstep: trains Keras models on many devices under a strategy chosen by name.
+
+    import lockstep
+    model = lockstep.Model("cnn", strategy="ring", replicas=2)
+    model.compile("adam")
+    model.fit(x, y, epochs=2)
+
+docs/python.md shows the rest. Nothing is opened, and NumPy is not imported, before it is needed.
+"""
+from typing import TYPE_CHECKING, Any
+
 from ._errors import (AbortedError, CommandError, InputError, LockstepError, OutOfMemoryError, PeerLostError, UnavailableError,
                       UnsupportedError, UsageError)
 
-__all__ = ["AbortedError", "CommandError", "InputError", "LockstepError", "OutOfMemoryError", "PeerLostError", "UnavailableError",
-           "UnsupportedError", "UsageError"]
+if TYPE_CHECKING:
+    from . import layers
+    from .callbacks import Callback, History
+    from .laboratory import Comparison, bench, compare, simulate, verify
+    from .model import Model, Sequential
+
+_PLACES = {"Model": "model", "Sequential": "model", "Callback": "callbacks", "History": "callbacks", "Comparison": "laboratory",
+           "bench": "laboratory", "compare": "laboratory", "simulate": "laboratory", "verify": "laboratory"}
+
+__all__ = ["AbortedError", "Callback", "CommandError", "Comparison", "History", "InputError", "LockstepError", "Model", "OutOfMemoryError",
+           "PeerLostError", "Sequential", "UnavailableError", "UnsupportedError", "UsageError", "bench", "compare", "layers", "simulate", "verify"]
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name == "__version__":
+        from ._native import library
+
+        return library().ls_version().decode()
+    if name == "layers":
+        return importlib.import_module(".layers", __name__)
+    if name not in _PLACES:
+        raise AttributeError(f"module 'lockstep' has no attribute '{name}'")
+    value = getattr(importlib.import_module("." + _PLACES[name], __name__), name)
+    globals()[name] = value
+    return value

@@ -12,7 +12,7 @@ import glob
 import os
 import sys
 import threading
-from typing import List, Optional
+from typing import Any, List, Optional, Type, TypeVar
 
 from . import _declarations as declared
 from ._errors import BY_STATUS, LockstepError, UnavailableError
@@ -131,3 +131,25 @@ def check(status: int) -> None:
         raise error_of(status)
     if _kept:
         flush()
+
+
+# ---- Structs of options ----
+
+Struct = TypeVar("Struct", bound=ctypes.Structure)
+
+
+def encode(value: Any) -> Any:
+    """A value as a field has it: texts and paths as bytes."""
+    return os.fsencode(value) if isinstance(value, (str, os.PathLike)) else value
+
+
+def fill(kind: Type[Struct], **values: Any) -> Struct:
+    """A zeroed struct with these fields; None leaves the default."""
+    made = kind()
+    names = [field[0] for field in kind._fields_]
+    for name, value in values.items():
+        if name not in names:
+            raise TypeError(f"there is no option '{name}'; there are: {', '.join(names)}")
+        if value is not None:
+            setattr(made, name, encode(value))
+    return made

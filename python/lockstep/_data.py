@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data for the library: a dataset by its text, NumPy arrays where they are, or what a generator makes."""
+import ctypes
+import itertools
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+
+from . import _declarations as declared
+from ._errors import InputError, UsageError
+from ._native import check, encode, library
+
+if TYPE_CHECKING:
+    import numpy
+
+TAKEN = ("bool", "uint8", "int32", "int64", "float32", "float64")
+WIDER = {"float16": "float32", "int8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64"}
+# As the library makes examples of a generator.
+MADE = {"bool": "uint8", "uint8": "uint8", "int32": "int32", "int64": "int32", "float32": "float32", "float64": "float32"}
+
+_numbers = itertools.count(1)
+_lent: Dict[int, List[Any]] = {}  # arrays that the library reads, until it gives them back
+
+
+def _give_back(number: int) -> None:
+    _lent.pop(number, None)
+
+
+_release = declared.FUNCTIONS["ls_data_borrow"][1][1](_give_back)
+
+
+class Data:
+    """A struct ls_data. `kept` must last as long as the model that trains on it."""
+
+    def __init__(self, pointer: ctypes.c_void_p, kept: Any = None) -> None:
+        self.pointer = pointer
+        self.kept = kept
+
+    def __len__(self) -> int:
+        return library().ls_data_count(self.pointer)
+
+    def close(self) -> None:
+        library().ls_data_close(self.pointer)
+        self.pointer = ctypes.c_void_p()
+
+
+# ---- Arrays ----
+
+def as_array(value: Any, what: str) -> "numpy.ndarray":
+    """C-contiguous, of a type that the library takes: the same array where it is so already."""
+    import numpy
+
+    array = numpy.asarray(value)
+    name = WIDER.get(array.dtype.name, array.dtype.name)
+    if name not in TAKEN:
+        raise InputError(f"{what}: dtype {array.dtype}; expected {', '.join(TAKEN)}")
+    return numpy.asarray(array, dtype=name, order="C")
+
+
+def describe(array: "numpy.ndarray", what: str, first: int = 0) -> declared.ls_array:
+    """The struct of an array, from dimension `first` on."""
+    dims = array.shape[first:]
+    if len(dims) > declared.LS_ARRAY_DIMS:
+        raise InputError(f"{what}: {array.ndim} dimensions; expected at most {declared.LS_ARRAY_DIMS}")
+    return declared.ls_array(dtype=array.dtype.name.encode(), ndims=len(dims), dims=(ctypes.c_int64 * declared.LS_ARRAY_DIMS)(*dims),
+                             values=array.ctypes.data)
+
+
+def as_inputs(x: Any) -> List["numpy.ndarray"]:
+    """One array, or a list or tuple of one for each input of the model."""
+    several = isinstance(x, (list, tuple)) and len(x) > 0 and all(hasattr(part, "shape") for part in x)
+    return [as_array(part, f"input {index}") for index, part in enumerate(x if several else [x])]
+
+
+class Arrays:
+    """A struct ls_batch_arrays with what it points to."""
+
+    def __init__(self, x: Any, y: Any = None, weights: Any = None) -> None:
+        self.inputs = as_inputs(x)
+        self.target = None if y is None else as_array(y, "the target")
+        self.weights = None if weights is None else as_array(weights, "the weights")
+        described = [describe(array, f"input {index}") for index, array in enumerate(self.inputs)]
+        self.struct = declared.ls_batch_arrays(inputs=(declared.ls_array * len(described))(*described), input_count=len(described))
+        if self.target is not None:
+            self.struct.target = ctypes.pointer(describe(self.target, "the target"))
+        if self.weights is not None:
+            self.struct.weights = ctypes.pointer(describe(self.weights, "the weights"))
+
+
+def from_arrays(x: Any, y: Any = None, weights: Any = None) -> Data:
+    """Borrows the arrays: Python keeps them as long as the library reads them."""
+    arrays = Arrays(x, y, weights)
+    number, pointer = next(_numbers), ctypes.c_void_p()
+    _lent[number] = [arrays.inputs, arrays.weights]
+    status = library().ls_data_borrow(ctypes.byref(arrays.struct), _release, number, ctypes.byref(pointer))
+    if status:
+        _give_back(number)
+    check(status)
+    return Data(pointer)
+
+
+def split_arrays(x: Any, y: Any, weights: Any, part: float) -> Tuple[Tuple[Any, Any, Any], Tuple[Any, Any, Any]]:
+    """The examples to train on, and the last part of them to validate on, as Keras does it."""
+    if not 0 < part < 1:
+        raise UsageError(f"validation_split={part}: expected a number between 0 and 1")
+    inputs = as_inputs(x)
+    at = int(len(inputs[0]) * (1 - part))
+    halves = []
+    for cut in (slice(0, at), slice(at, None)):
+        halves.append(([array[cut] for array in inputs], *(None if given is None else as_array(given, "the target")[cut]
+                                                           for given in (y, weights))))
+    return halves[0], halves[1]
+
+
+# ---- Texts ----
+
+def from_text(run: ctypes.c_void_p, text: str, split: str) -> Optional[Data]:
+    """A split of a dataset; None where there is no validation split."""
+    pointer = ctypes.c_void_p()
+    check(library().ls_run_data_open(run, encode(text), encode(split), ctypes.byref(pointer)))
+    return Data(pointer) if pointer else None
+
+
+def validation_of(run: ctypes.c_void_p, text: str) -> Optional[Data]:
+    """What `lockstep train --validation-dataset=` validates on."""
+    return from_text(run, text, "validation") or from_text(run, text, "test")
+
+
+# ---- Generators ----
+
+def is_generator(x: Any) -> bool:
+    """A function that returns an iterator, or an iterator of batches."""
+    return callable(x) or hasattr(x, "__next__")
+
+
+def parts_of(batch: Any) -> Tuple[List["numpy.ndarray"], Optional["numpy.ndarray"]]:
+    """Inputs and target of a batch that is x, (x,) or (x, y)."""
+    x, y = batch, None
+    if isinstance(batch, tuple):
+        if len(batch) not in (1, 2):
+            raise UsageError(f"the generator made a tuple of {len(batch)}; expected (x, y): weights of examples are for arrays")
+        x, y = (*batch, None)[:2]
+    inputs = as_inputs(x)
+    return inputs, None if y is None else as_array(y, "the target")
+
+
+def made_as(array: "numpy.ndarray") -> "numpy.ndarray":
+    """In the type in which the library takes examples of a generator."""
+    import numpy
+
+    kind = MADE[array.dtype.name]
+    if array.dtype.name == "int64" and array.size and (array.min() < -2**31 or array.max() >= 2**31):
+        raise InputError("the generator made an int64 that no int32 holds; if it is not an index or a class, make float32")
+    return numpy.asarray(array, dtype=kind)
+
+
+class Batches:
+    """Cuts the batches of a generator into the examples that the library asks for, in their order."""
+
+    def __init__(self, source: Any) -> None:
+        self.restart: Optional[Callable[[], Iterable[Any]]] = source if callable(source) else None
+        self.iterator: Iterator[Any] = iter(source()) if callable(source) else source
+        self.rest: List["numpy.ndarray"] = []  # of the batch under way
+        self.at = 0  # example of the epoch that comes next; of an iterator that is never begun anew
+        self.epoch: Optional[int] = None  # under way
+        self.first = self.take()
+
+    def take(self) -> List["numpy.ndarray"]:
+        """The next batch as arrays: inputs, and the target if there is one."""
+        inputs, target = parts_of(next(self.iterator))
+        self.has_target = target is not None
+        self.rest = [made_as(array) for array in (*inputs, *([] if target is None else [target]))]
+        sizes = {len(array) for array in self.rest}
+        if len(sizes) != 1 or 0 in sizes:
+            raise InputError(f"the generator made a batch with arrays of {sorted(sizes)} examples; expected as many in each, and at least one")
+        return self.rest
+
+    def seek(self, epoch: int, first: int) -> None:
+        """A function is called anew in each epoch; an iterator goes on, and cannot go back."""
+        here = (self.epoch, self.at) == (epoch, first)
+        begins = first == 0 and (self.epoch is None or not self.restart and epoch == self.epoch + 1)
+        if here or begins:
+            self.epoch, self.at = epoch, first
+            return
+        if not self.restart:
+            raise InputError(f"example {first} of epoch {epoch} is needed again, and an iterator cannot go back: give a function that returns one")
+        self.iterator = iter(self.restart())
+        self.rest, self.epoch, self.at = [], epoch, 0
+        while self.at < first:
+            self.fill_one(first - self.at, None, 0)
+
+    def fill_one(self, most: int, views: Optional[Sequence["numpy.ndarray"]], done: int) -> int:
+        """Takes at most so many examples of the batch under way, or of the next one."""
+        if not self.rest or not len(self.rest[0]):
+            try:
+                self.take()
+            except StopIteration:
+                raise InputError(f"the generator ended after {self.at} examples of an epoch; steps_per_epoch= asks for more") from None
+        count = min(most, len(self.rest[0]))
+        for index, part in enumerate(self.rest):
+            if views is not None:
+                if part.dtype != views[index].dtype or part.shape[1:] != views[index].shape[1:]:
+                    raise InputError(f"the generator made {part.dtype} {part.shape[1:]} after {views[index].dtype} {views[index].shape[1:]}")
+                views[index][done:done + count] = part[:count]
+            self.rest[index] = part[count:]
+        self.at += count
+        return count
+
+    def fill(self, epoch: int, first: int, views: Sequence["numpy.ndarray"]) -> None:
+        self.seek(epoch, first)
+        done = 0
+        while done < len(views[0]):
+            done += self.fill_one(len(views[0]) - done, views, done)
+
+
+def classes_of(target: "numpy.ndarray", output: Sequence[int]) -> int:
+    """How many classes a target of integers has, one of them for each prediction; 0: it has numbers."""
+    shape = tuple(target.shape[1:])
+    if target.dtype.name == "float32" or shape not in (tuple(output[:-1]), (*output[:-1], 1)):
+        return 0
+    return max(2, output[-1])
+
+
+def from_generator(source: Any, examples: int, output: Sequence[int], fail: Callable[[BaseException], int]) -> Data:
+    """`examples` of an epoch from a generator, in their order; `fail` keeps an exception."""
+    import numpy
+
+    batches = Batches(source)
+    first, inputs = batches.first, len(batches.first) - batches.has_target
+    described = [describe(array, "the generator", 1) for array in first]
+    for struct in described:
+        struct.values = None
+    generator = declared.ls_generator(inputs=(declared.ls_array * inputs)(*described[:inputs]), input_count=inputs, examples=examples)
+    if batches.has_target:
+        generator.target = ctypes.pointer(described[-1])
+        generator.classes = classes_of(first[-1], output)
+    shapes = [(array.dtype, array.shape[1:]) for array in first]
+    batches.first = []
+
+    def view(address: int, count: int, dtype: Any, shape: Tuple[int, ...]) -> "numpy.ndarray":
+        size = dtype.itemsize * count
+        for dim in shape:
+            size *= dim
+        return numpy.frombuffer((ctypes.c_char * size).from_address(address), dtype=dtype).reshape(count, *shape)
+
+    def fill(_context: Any, epoch: int, start: int, count: int, places: Any, target: Any, _filled: Any) -> int:
+        try:
+            addresses = [places[index] for index in range(inputs)] + ([target] if batches.has_target else [])
+            batches.fill(epoch, start, [view(address, count, *shape) for address, shape in zip(addresses, shapes)])
+            return declared.LS_OK
+        except BaseException as error:  # noqa: B902  (nothing may pass through C)
+            return fail(error)
+
+    generator.fill = dict(declared.ls_generator._fields_)["fill"](fill)
+    pointer = ctypes.c_void_p()
+    check(library().ls_data_from_generator_sized(ctypes.byref(generator), ctypes.sizeof(generator), ctypes.byref(pointer)))
+    return Data(pointer, generator)
+
+
+def all_of(source: Any) -> Tuple[List["numpy.ndarray"], Optional["numpy.ndarray"]]:
+    """Everything that a generator makes, as arrays."""
+    import numpy
+
+    made = [parts_of(batch) for batch in (source() if callable(source) else source)]
+    if not made:
+        raise InputError("the generator made no batch")
+    inputs = [numpy.concatenate(parts) for parts in zip(*(batch[0] for batch in made))]
+    targets = [batch[1] for batch in made if batch[1] is not None]
+    return inputs, numpy.concatenate(targets) if targets else None

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers of a Sequential model, with Keras's names and options: `layers.Dense(10, activation="relu")`.
+
+A layer is what Keras writes of it into a model's JSON, and nothing more: Lockstep checks the options when the model is made. Those that
+are not below, and plugins of one's own, are `layers.Layer("RMSNorm", epsilon=1e-5)`.
+"""
+import re
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+# The options that may be given by position, as in Keras.
+POSITIONAL: Dict[str, str] = {
+    "Activation": "activation",
+    "AveragePooling1D": "pool_size strides padding",
+    "AveragePooling2D": "pool_size strides padding",
+    "BatchNormalization": "axis momentum epsilon center scale",
+    "Conv1D": "filters kernel_size strides padding",
+    "Conv2D": "filters kernel_size strides padding",
+    "Conv2DTranspose": "filters kernel_size strides padding",
+    "Cropping1D": "cropping",
+    "Cropping2D": "cropping",
+    "Dense": "units activation use_bias",
+    "DepthwiseConv2D": "kernel_size strides padding",
+    "Dropout": "rate",
+    "ELU": "alpha",
+    "Embedding": "input_dim output_dim",
+    "Flatten": "",
+    "GaussianNoise": "stddev",
+    "GlobalAveragePooling1D": "",
+    "GlobalAveragePooling2D": "",
+    "GlobalMaxPooling1D": "",
+    "GlobalMaxPooling2D": "",
+    "GroupNormalization": "groups",
+    "Identity": "",
+    "LayerNormalization": "",
+    "LeakyReLU": "negative_slope",
+    "MaxPooling1D": "pool_size strides padding",
+    "MaxPooling2D": "pool_size strides padding",
+    "PReLU": "",
+    "Permute": "dims",
+    "ReLU": "",
+    "RepeatVector": "n",
+    "Rescaling": "scale offset",
+    "Reshape": "target_shape",
+    "SeparableConv2D": "filters kernel_size strides padding",
+    "Softmax": "axis",
+    "SpatialDropout2D": "rate",
+    "UpSampling1D": "size",
+    "UpSampling2D": "size",
+    "ZeroPadding1D": "padding",
+    "ZeroPadding2D": "padding",
+}
+
+__all__ = ["Input", "Layer", *POSITIONAL]
+
+
+class Layer:
+    """A layer by the name of its class, with its options."""
+
+    def __init__(self, class_name: str, **config: Any) -> None:
+        self.class_name = class_name
+        self.config = config
+
+    def __repr__(self) -> str:
+        return f"{self.class_name}({', '.join(f'{name}={value!r}' for name, value in self.config.items())})"
+
+
+def Input(shape: Sequence[Optional[int]], dtype: str = "float32", **config: Any) -> Layer:
+    """The input of a model: the shape of an example."""
+    return Layer("InputLayer", batch_shape=[None, *shape], dtype=dtype, **config)
+
+
+def _layer(class_name: str, names: List[str]) -> Callable[..., Layer]:
+    def make(*values: Any, **config: Any) -> Layer:
+        if len(values) > len(names):
+            raise TypeError(f"{class_name} takes {len(names)} options by position ({', '.join(names)}), not {len(values)}")
+        twice = [name for name in names[:len(values)] if name in config]
+        if twice:
+            raise TypeError(f"{class_name}: {twice[0]} is given twice")
+        return Layer(class_name, **dict(zip(names, values)), **config)
+
+    make.__name__ = make.__qualname__ = class_name
+    make.__doc__ = f"Keras's {class_name}; by position: {', '.join(names) or 'nothing'}."
+    return make
+
+
+globals().update({name: _layer(name, options.split()) for name, options in POSITIONAL.items()})
+
+
+def __getattr__(name: str) -> Callable[..., Layer]:  # for type checkers, and for names that are none
+    raise AttributeError(f"there is no layer {name}; layers.Layer({name!r}, ...) makes one by the name of its class")
+
+
+def _snake(name: str) -> str:
+    """As Keras names layers: Conv2D is conv2d, MaxPooling2D max_pooling2d."""
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)).lower()
+
+
+def sequential_config(layers: Sequence[Layer], name: str) -> Dict[str, Any]:
+    """The model as Keras writes it; layers without a name get those that Keras would give them in a new session."""
+    counts: Dict[str, int] = {}
+    made = []
+    for layer in layers:
+        kind = "input_layer" if layer.class_name == "InputLayer" else _snake(layer.class_name)
+        number = counts.get(kind, 0)
+        counts[kind] = number + 1
+        config = {"name": f"{kind}_{number}" if number else kind, **layer.config}
+        made.append({"module": "keras.layers", "class_name": layer.class_name, "config": config, "registered_name": None})
+    return {"module": "keras", "class_name": "Sequential", "config": {"name": name, "layers": made}, "registered_name": None}

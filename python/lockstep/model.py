@@ -1,0 +1,517 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models: Keras's methods over the calls of lockstep.h."""
+import contextlib
+import ctypes
+import json
+import os
+import re
+import sys
+import tempfile
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+from . import _data
+from . import _declarations as declared
+from ._data import Data
+from ._errors import UsageError
+from ._interrupt import Interruptible
+from ._native import check, encode, error_of, fill, flush, library
+from .callbacks import CallbackLike, Calls, History, Logs, logs_of
+from .layers import Layer, sequential_config
+
+if TYPE_CHECKING:
+    import numpy
+
+STUCK = 5  # the exit code of Lockstep where a plugin does not return
+SPINS = "3000"
+
+
+class Variable(NamedTuple):
+    """A weight of a model."""
+
+    name: str
+    shape: Tuple[int, ...]
+    trainable: bool
+
+
+def _end_stuck(_rank: int) -> None:
+    """The library has said who hangs; nothing that it uses can be freed, and no wait for it has an end."""
+    flush()
+    os._exit(STUCK)
+
+
+_stuck = dict(declared.ls_run_options._fields_)["stuck"](_end_stuck)
+
+
+def _close(model: ctypes.c_void_p, run: ctypes.c_void_p) -> None:
+    library().ls_model_close(model)
+    library().ls_run_close(run)
+
+
+def _shorten_openmp_waits() -> None:
+    """As the command does: OpenMP's threads spin for milliseconds between kernels, too long where others want the cores."""
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+
+
+# ---- Optimizers, losses, metrics ----
+
+UNSAID = {"name", "reduction", "dtype", "is_legacy_optimizer", "jit_compile"}
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def _text_of(value: Any, what: str, lower: bool = False) -> Optional[str]:
+    """"adam:learning_rate=0.01" as it is; of an object of Keras its class and options."""
+    if value is None or isinstance(value, str):
+        return value
+    if not hasattr(value, "get_config"):
+        raise UsageError(f"{what}: {value!r}; expected a text as in docs/models.md, such as 'adam:learning_rate=0.01', or an object of Keras")
+    name, options = type(value).__name__, []
+    for key, option in value.get_config().items():
+        if key in UNSAID or option is None or option is False:
+            continue
+        if not isinstance(option, (bool, int, float, str)):
+            raise UsageError(f"{what}: {name} has {key}={option!r}, which no text says; compile the Keras model and give it to lockstep.Model")
+        options.append(f"{key}={str(option).lower() if option is True else option}")
+    return (name.lower() if lower else _snake(name)) + (":" + ",".join(options) if options else "")
+
+
+def _metrics_text(metrics: Any) -> Optional[str]:
+    if metrics is None or isinstance(metrics, str):
+        return metrics
+    return ",".join(_text_of(metric, "metrics") or "none" for metric in metrics) or "none"
+
+
+# ---- Models ----
+
+class Model:
+    """A model with who trains it.
+
+    `model`: a built-in name ("cnn"), a file of Keras model JSON, a .keras or .h5 file, the JSON itself, or a keras.Model, whose weights
+    are taken. `options` are further fields of struct ls_run_options (docs/reference/lockstep.md).
+
+    One thread uses a model at a time; several models may be used by several threads."""
+
+    def __init__(self, model: Any, *, strategy: Optional[str] = None, replicas: int = 0, device: Optional[str] = None, threads: int = 0,
+                 seed: int = 0, data: Any = None, **options: Any) -> None:
+        _shorten_openmp_waits()
+        self._lock = threading.RLock()
+        self._compiled = False
+        self._late = False  # an interruption that came when the call had ended, and waits for the next
+        self._kept: List[Any] = []  # what data of generators needs
+        self._run, self._model = ctypes.c_void_p(), ctypes.c_void_p()
+        given = fill(declared.ls_run_options, strategy=strategy, replicas=replicas, device=device, threads=threads, seed=seed,
+                     stuck=_stuck, **options)
+        check(library().ls_run_open_sized(ctypes.byref(given), ctypes.sizeof(given), ctypes.byref(self._run)))
+        self._finalizer = weakref.finalize(self, _close, self._model, self._run)
+        if library().ls_run_is_server(self._run):
+            check(library().ls_run_serve(self._run))
+            sys.exit(0)
+        self._open(model, data)
+
+    def _open(self, model: Any, data: Any) -> None:
+        """`data` gives the shape of the input to models that do not say it."""
+        shape = self._data_of(data, None, None, "train") if data is not None else None
+        try:
+            with _model_file(model) as (path, weights):
+                check(library().ls_model_open(self._run, encode(path), shape and shape.pointer, ctypes.byref(self._model)))
+                if weights:
+                    self.load_weights(weights)
+        finally:
+            if shape:
+                shape.close()
+
+    def close(self) -> None:
+        """Frees everything, which happens by itself when nobody has the model any more."""
+        with self._alone():
+            self._finalizer()
+            self._model, self._run = ctypes.c_void_p(), ctypes.c_void_p()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Refuses a second thread, for which the library has no lock."""
+        if not self._lock.acquire(blocking=False):
+            raise UsageError("another thread uses this model; functions of a batch run on such a thread, too")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    # ---- What it is ----
+
+    @property
+    def replicas(self) -> int:
+        """How many there are, in all workers."""
+        return library().ls_run_replicas(self._run)
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process has rank 0, and saves what all of them have."""
+        return bool(library().ls_run_is_chief(self._run))
+
+    @property
+    def output_shape(self) -> Tuple[Optional[int], ...]:
+        """As in Keras: None for the examples, then the sizes of a prediction."""
+        dims = (ctypes.c_int64 * declared.LS_ARRAY_DIMS)()
+        return (None, *dims[:library().ls_model_output_shape(self._model, dims)])
+
+    def summary(self, print_fn: Optional[Callable[[str], Any]] = None) -> None:
+        """A table like Keras's."""
+        libc, text, size = ctypes.CDLL(None), ctypes.c_char_p(), ctypes.c_size_t()
+        libc.open_memstream.restype = ctypes.c_void_p
+        stream = ctypes.c_void_p(libc.open_memstream(ctypes.byref(text), ctypes.byref(size)))
+        library().ls_model_summary(self._model, stream)
+        libc.fclose(stream)
+        (print_fn or print)((text.value or b"").decode().rstrip("\n"))
+        libc.free(text)
+
+    # ---- Weights ----
+
+    @property
+    def variables(self) -> List[Variable]:
+        """Names, shapes, and whether gradients change them, in the order of get_weights."""
+        made, found = [], declared.ls_variable()
+        for index in range(library().ls_variable_count(self._model)):
+            check(library().ls_variable_describe(self._model, index, ctypes.byref(found)))
+            made.append(Variable(found.name.decode(), tuple(found.dims[:found.ndims]), bool(found.trained)))
+        return made
+
+    def get_weights(self) -> List["numpy.ndarray"]:
+        return [self._read(library().ls_get_variable, index, variable) for index, variable in enumerate(self.variables)]
+
+    def get_gradients(self) -> List["numpy.ndarray"]:
+        """In a callback of a fit: what the last step reduced."""
+        return [self._read(library().ls_get_gradient, index, variable) for index, variable in enumerate(self.variables)]
+
+    def _read(self, call: Any, index: int, variable: Variable) -> "numpy.ndarray":
+        import numpy
+
+        out = numpy.empty(variable.shape, dtype="float32")
+        with self._alone():
+            check(call(self._model, index, _floats(out)))
+        return out
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        import numpy
+
+        variables = self.variables
+        if len(weights) != len(variables):
+            raise UsageError(f"{len(weights)} weights; the model has {len(variables)}")
+        arrays = [numpy.ascontiguousarray(array, dtype="float32") for array in weights]
+        for array, variable in zip(arrays, variables):
+            if array.shape != variable.shape and not (array.size == 1 and variable.shape == ()):
+                raise UsageError(f"weights of shape {array.shape} for {variable.name}, which has {variable.shape}")
+        with self._alone():
+            for index, array in enumerate(arrays):
+                check(library().ls_set_variable(self._model, index, _floats(array)))
+
+    def load_weights(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        """From .safetensors, .weights.h5, .keras or .h5."""
+        with self._alone():
+            check(library().ls_load_weights(self._model, encode(path)))
+
+    def save_weights(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        """To .safetensors, .weights.h5 or .keras."""
+        with self._alone():
+            check(library().ls_save_weights(self._model, encode(path)))
+
+    def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        """FILE.keras is the model for Keras's load_model. Any other file has the weights and the state of the optimizer, from which `load`
+        goes on (docs/checkpoints.md)."""
+        if os.fspath(path).endswith(".keras"):
+            self.save_weights(path)
+            return
+        self._need_compiled()
+        with self._alone():
+            check(library().ls_model_save(self._model, encode(path)))
+
+    def load(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        """Goes on from a file that `save` has written, of a model of the same variables and the same optimizer."""
+        self._need_compiled()
+        with self._alone():
+            check(library().ls_model_load(self._model, encode(path)))
+
+    def copy_weights_to(self, keras_model: Any) -> None:
+        """Gives the weights to a keras.Model of the same layers."""
+        with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
+            path = os.path.join(folder, "model.weights.h5")
+            self.save_weights(path)
+            keras_model.load_weights(path)
+
+    # ---- Training ----
+
+    def compile(self, optimizer: Any = None, loss: Any = None, metrics: Any = None, **options: Any) -> None:
+        """Texts as in docs/models.md ("adam:learning_rate=0.01"), or objects of Keras. None: as the model's file says, else adam, and
+        loss and metrics by the last layer. `options` are further fields of struct ls_compile_options."""
+        given = fill(declared.ls_compile_options, optimizer=_text_of(optimizer, "optimizer", lower=True), loss=_text_of(loss, "loss"),
+                     metrics=_metrics_text(metrics), **options)
+        with self._alone():
+            check(library().ls_compile_sized(self._model, ctypes.byref(given), ctypes.sizeof(given)))
+        self._compiled = True
+        self._kept = []
+
+    def _need_compiled(self) -> None:
+        if not self._compiled:
+            self.compile()
+
+    @property
+    def learning_rate(self) -> float:
+        """That of the next step; callbacks may set it between steps."""
+        return library().ls_learning_rate(self._model)
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        with self._alone():
+            check(library().ls_set_learning_rate(self._model, rate))
+
+    @property
+    def stop_training(self) -> bool:
+        """In a callback, `model.stop_training = True` ends the fit."""
+        return False
+
+    @stop_training.setter
+    def stop_training(self, stop: bool) -> None:
+        if stop:
+            library().ls_stop_training(self._model)
+
+    def interrupt(self) -> None:
+        """Ends the fit, evaluation or prediction under way with KeyboardInterrupt, as Ctrl-C does. [any thread]"""
+        library().ls_run_interrupt(self._run)
+
+    def _call(self, calls: Calls, call: Callable[[], int]) -> None:
+        """A call that takes long: Ctrl-C ends it, and exceptions of callbacks come out of it."""
+        with self._alone(), Interruptible(self.interrupt) as interruptible:
+            calls.interruptible = interruptible
+            status = call()
+            if status == declared.LS_INTERRUPTED and self._late and not interruptible.signalled and not calls.error:
+                status = call()
+            self._late = interruptible.signalled and status != declared.LS_INTERRUPTED
+            calls.interruptible = None
+            error = error_of(status) if status else None
+        if calls.error:
+            raise calls.error
+        if error:
+            raise error
+        check(status)
+
+    def _data_of(self, x: Any, y: Any, weights: Any, split: str, examples: Any = None, calls: Optional[Calls] = None) -> Data:
+        """`examples` of an epoch from a generator: a number, or None for all it makes."""
+        if isinstance(x, str):
+            if y is not None or weights is not None:
+                raise UsageError(f"the dataset '{x}' has its own targets: y and sample_weight are for arrays")
+            data = _data.from_text(self._run, x, split)
+            if not data:
+                raise UsageError(f"the dataset '{x}' has no split '{split}'")
+            return data
+        if _data.is_generator(x):
+            if y is not None or weights is not None:
+                raise UsageError("a generator makes its own targets: y and sample_weight are for arrays")
+            if examples is None or calls is None:
+                return _data.from_arrays(*_data.all_of(x))
+            data = _data.from_generator(x, examples, self.output_shape[1:], calls.fail)
+            self._kept.append(data.kept)
+            return data
+        return _data.from_arrays(x, y, weights)
+
+    def _validation_of(self, given: Any, examples: Any, calls: Calls) -> Data:
+        if isinstance(given, str):
+            data = _data.validation_of(self._run, given)
+            if not data:
+                raise UsageError(f"the dataset '{given}' has nothing to validate on")
+            return data
+        if isinstance(given, tuple) and len(given) in (2, 3):
+            return self._data_of(given[0], given[1], given[2] if len(given) == 3 else None, "validation")
+        if _data.is_generator(given):
+            return self._data_of(given, None, None, "validation", examples, calls)
+        raise UsageError(f"validation_data of type {type(given).__name__}: expected (x, y), (x, y, weights), a dataset text or a generator")
+
+    def fit(self, x: Any = None, y: Any = None, batch_size: Optional[int] = None, epochs: int = 1, verbose: Union[int, str] = "auto",
+            callbacks: Optional[Iterable[CallbackLike]] = None, validation_split: float = 0.0, validation_data: Any = None,
+            shuffle: Union[bool, int] = True, class_weight: Optional[Dict[int, float]] = None, sample_weight: Any = None, *,
+            steps_per_epoch: Optional[int] = None, validation_steps: Optional[int] = None, split: str = "train",
+            checkpoints: Union[None, str, Dict[str, Any]] = None, **options: Any) -> History:
+        """Trains. `x`: an array, a list of one for each input, the text of a dataset ("fashion-mnist"), a function that returns an iterator
+        over batches (x, y), or such an iterator. Arrays of uint8, int32 and float32 are read where they are, until the next fit on other
+        data, so they must not change while the model trains. `batch_size` is that of all replicas together; None: 64 times the replicas.
+        `checkpoints` is a folder, or fields of struct ls_checkpoint_options; `options` are further fields of struct ls_fit_options."""
+        self._need_compiled()
+        calls = Calls(self)
+        history = History()
+        opened: List[Data] = []
+        try:
+            if validation_split:
+                if isinstance(x, str) or _data.is_generator(x):
+                    raise UsageError("validation_split= is for arrays; a dataset text has an option of that name")
+                (x, y, sample_weight), validation_data = _data.split_arrays(x, y, sample_weight, validation_split)
+            batch = batch_size or int(options.get("replica_batch") or 64) * self.replicas
+            opened.append(self._data_of(x, y, sample_weight, split, _times(steps_per_epoch, batch, x), calls))
+            if validation_data is not None:
+                opened.append(self._validation_of(validation_data, _times(validation_steps, batch, validation_data), calls))
+            calls.add(callbacks)
+            if verbose:
+                calls.add_function("on_epoch_end", lambda state: _print_epoch(state, epochs))
+            given = fill(
+                declared.ls_fit_options, epochs=epochs or declared.LS_ZERO, batch=batch_size, shuffle=_shuffle_text(shuffle),
+                class_weight=_class_weight_text(class_weight), validation=opened[1].pointer if len(opened) > 1 else None, **options)
+            tables = calls.array()
+            given.callbacks, given.callback_count = tables, len(calls.tables)
+            if checkpoints is not None:
+                fields = checkpoints if isinstance(checkpoints, dict) else {"folder": checkpoints}
+                given.checkpoints = ctypes.pointer(fill(declared.ls_checkpoint_options, **fields))
+            sizes = [ctypes.sizeof(kind) for kind in (declared.ls_fit_options, declared.ls_callbacks, declared.ls_checkpoint_options)]
+            self._call(calls, lambda: library().ls_fit_sized(self._model, opened[0].pointer, ctypes.byref(given), *sizes))
+        finally:
+            for data in opened:
+                data.close()
+            calls.close()
+        return self._tell(history)
+
+    def history(self) -> History:
+        """What the last fit saw, also when it failed or was interrupted."""
+        return self._tell(History())
+
+    def _tell(self, history: History) -> History:
+        import numpy
+
+        count = ctypes.c_size_t()
+        losses = library().ls_fit_losses(self._model, ctypes.byref(count))
+        history.losses = numpy.array(losses[:count.value], dtype="float32")
+        epochs = library().ls_fit_epochs(self._model, ctypes.byref(count))
+        for epoch in epochs[:count.value]:
+            history.epoch.append(epoch.epoch - 1)
+            history.seconds.append(epoch.seconds)
+            history.examples.append(epoch.examples)
+            history.learning_rate.append(epoch.learning_rate)
+            for name, value in logs_of(epoch.metrics).items():
+                history.history.setdefault(name, []).append(value)
+        history.model = self
+        return history
+
+    def evaluate(self, x: Any = None, y: Any = None, batch_size: int = 0, verbose: Union[int, str] = "auto", sample_weight: Any = None, *,
+                 callbacks: Optional[Iterable[CallbackLike]] = None, return_dict: bool = False,
+                 split: str = "test") -> Union[float, List[float], Logs]:
+        """Loss and metrics: as Keras a number, a list, or a dictionary."""
+        self._need_compiled()
+        calls, scores = Calls(self), declared.ls_scores()
+        data = self._data_of(x, y, sample_weight, split)
+        with self._told(calls, callbacks, data):
+            self._call(calls, lambda: library().ls_evaluate(self._model, data.pointer, batch_size, ctypes.byref(scores)))
+        logs = logs_of(scores.metrics)
+        if verbose:
+            print(_line(logs))
+        return _as_keras(logs, return_dict)
+
+    def predict(self, x: Any, batch_size: int = 0, *, callbacks: Optional[Iterable[CallbackLike]] = None,
+                split: str = "test") -> "numpy.ndarray":
+        """The output for each example, in their order."""
+        import numpy
+
+        calls = Calls(self)
+        data = self._data_of(x, None, None, split)
+        out = numpy.empty((len(data), *self.output_shape[1:]), dtype="float32")
+        with self._told(calls, callbacks, data):
+            self._call(calls, lambda: library().ls_predict(self._model, data.pointer, batch_size, _floats(out)))
+        return out
+
+    @contextlib.contextmanager
+    def _told(self, calls: Calls, callbacks: Optional[Iterable[CallbackLike]], data: Data) -> Iterator[None]:
+        """Callbacks of an evaluation or a prediction, and the end of its data."""
+        size = ctypes.sizeof(declared.ls_callbacks)
+        try:
+            calls.add(callbacks)
+            if calls.tables:
+                check(library().ls_set_callbacks_sized(self._model, calls.array(), size, len(calls.tables)))
+            yield
+        finally:
+            if calls.tables:
+                check(library().ls_set_callbacks_sized(self._model, None, size, 0))
+            data.close()
+            calls.close()
+
+    # ---- Batches ----
+
+    def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, *, return_dict: bool = False) -> Union[float, List[float], Logs]:
+        """One step on all of these examples; loss and metrics of this batch alone."""
+        self._need_compiled()
+        return self._on_batch(library().ls_train_on_batch, x, y, sample_weight, return_dict)
+
+    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, *, return_dict: bool = False) -> Union[float, List[float], Logs]:
+        self._need_compiled()
+        return self._on_batch(library().ls_test_on_batch, x, y, sample_weight, return_dict)
+
+    def _on_batch(self, call: Any, x: Any, y: Any, weights: Any, return_dict: bool) -> Union[float, List[float], Logs]:
+        arrays, metrics = _data.Arrays(x, y, weights), declared.ls_metrics()
+        with self._alone():
+            check(call(self._model, ctypes.byref(arrays.struct), ctypes.byref(metrics)))
+        return _as_keras(logs_of(metrics), return_dict)
+
+    def predict_on_batch(self, x: Any) -> "numpy.ndarray":
+        import numpy
+
+        arrays = _data.Arrays(x)
+        out = numpy.empty((len(arrays.inputs[0]), *self.output_shape[1:]), dtype="float32")
+        with self._alone():
+            check(library().ls_predict_on_batch(self._model, arrays.struct.inputs, arrays.struct.input_count, _floats(out)))
+        return out
+
+
+class Sequential(Model):
+    """A model of layers, one after the other: `Sequential([layers.Input((784,)), layers.Dense(10)], replicas=2)`. The keywords are those
+    of Model."""
+
+    def __init__(self, layers: Sequence[Layer], name: str = "sequential", **options: Any) -> None:
+        super().__init__(sequential_config(layers, name), **options)
+
+
+# ---- Small things ----
+
+def _floats(array: "numpy.ndarray") -> Any:
+    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+
+
+@contextlib.contextmanager
+def _model_file(model: Any) -> Iterator[Tuple[Any, Optional[str]]]:
+    """What ls_model_open takes, and a file of weights or None."""
+    is_keras = hasattr(model, "to_json") and hasattr(model, "save_weights")
+    text = model.to_json() if is_keras else json.dumps(model) if isinstance(model, dict) else model
+    if not isinstance(text, str) or not text.lstrip().startswith("{"):
+        yield text, None
+        return
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
+        path, weights = os.path.join(folder, "model.json"), os.path.join(folder, "model.weights.h5")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        if is_keras:
+            model.save_weights(weights)
+        yield path, weights if is_keras else None
+
+
+def _times(steps: Optional[int], batch: int, x: Any) -> Optional[int]:
+    if steps is not None and not _data.is_generator(x):
+        raise UsageError("steps_per_epoch= and validation_steps= are for generators; steps= ends a fit after so many steps")
+    return None if steps is None else steps * batch
+
+
+def _shuffle_text(shuffle: Union[bool, int, str]) -> str:
+    return ("on" if shuffle else "off") if isinstance(shuffle, bool) else str(shuffle)
+
+
+def _class_weight_text(weights: Optional[Dict[int, float]]) -> Optional[str]:
+    return ",".join(f"{int(number)}:{float(weight)!r}" for number, weight in weights.items()) if weights else None
+
+
+def _line(logs: Logs) -> str:
+    return " - ".join(f"{name}: {value:.4f}" for name, value in logs.items())
+
+
+def _print_epoch(state: declared.ls_fit_state, epochs: int) -> None:
+    print(f"Epoch {state.epoch.epoch}/{epochs} - {state.epoch.seconds:.2f}s - {_line(logs_of(state.epoch.metrics))}", flush=True)
+
+
+def _as_keras(logs: Logs, return_dict: bool) -> Union[float, List[float], Logs]:
+    values = list(logs.values())
+    return logs if return_dict else values[0] if len(values) == 1 else values
