@@ -12,7 +12,7 @@ import glob
 import os
 import sys
 import threading
-from typing import Any, List, Optional, Type, TypeVar
+from typing import Any, List, Optional, Sequence, Tuple, Type, TypeVar
 
 from . import _declarations as declared
 from ._errors import BY_STATUS, LockstepError, UnavailableError
@@ -25,7 +25,7 @@ ERROR = "lockstep: error: "
 
 _lock = threading.Lock()
 _library: Optional[ctypes.CDLL] = None
-_kept: List[str] = []  # lines of errors, until it is known whether an exception says them
+_kept: List[Tuple[int, str]] = []  # errors with the thread that logged them, until it is known whether an exception says them
 
 
 def library_path() -> str:
@@ -90,9 +90,14 @@ def _what_is_missing() -> str:
 def _log_line(_context: object, level: int, line: bytes) -> None:
     text = line.decode("utf-8", "replace")
     if level == declared.LS_LOG_ERROR:
-        _kept.append(text)
-    elif sys.stderr is not None:
-        print(text, file=sys.stderr, flush=True)
+        _kept.append((threading.get_ident(), text))
+    else:
+        _write(text)
+
+
+def _write(line: str) -> None:
+    if sys.stderr is not None:
+        print(line, file=sys.stderr, flush=True)
 
 
 _write_line = declared.FUNCTIONS["ls_set_log"][1][0](_log_line)
@@ -104,32 +109,48 @@ def _end_log(lib: ctypes.CDLL) -> None:
     flush()
 
 
-def flush(said: str = "") -> None:
-    """Writes the errors that were logged, but for the one that an exception says."""
-    while _kept:
-        line = _kept.pop(0)
-        if line != said and sys.stderr is not None:
-            print(line, file=sys.stderr, flush=True)
+def flush(said: Sequence[str] = ()) -> List[str]:
+    """Writes the errors of this thread and of the library's own, but for those that an exception says, and leaves those of other threads
+    of Python, whose calls are about to fail. Returns the lines of this thread."""
+    mine = threading.get_ident()
+    others = {thread.ident for thread in threading.enumerate()} - {mine}
+    lines = []
+    for entry in list(_kept):
+        if entry[0] in others:
+            continue
+        _kept.remove(entry)
+        if entry[0] == mine:
+            lines.append(entry[1])
+        if entry[1] not in said:
+            _write(entry[1])
+    return lines
+
+
+def discard() -> None:
+    """Forgets the errors that would be written: an exception of the program is why they are there."""
+    flush([line for _, line in _kept])
 
 
 def error_of(status: int) -> BaseException:
-    """The exception for a status of the call that this thread made last."""
+    """The exception for a status of the call that this thread made last: it says the line of the call, and those that this thread had
+    logged before, such as what else is wrong with a model."""
     if status == declared.LS_INTERRUPTED:
         flush()
         return KeyboardInterrupt()
-    line = library().ls_last_error().decode("utf-8", "replace")
-    flush(line)
-    message = line[len(ERROR):] if line.startswith(ERROR) else line
-    error = BY_STATUS.get(status, LockstepError)(message or f"status {status}")
+    last = library().ls_last_error().decode("utf-8", "replace")
+    lines = flush([last, *(line for ident, line in _kept if ident == threading.get_ident())])
+    text = "\n".join(line[len(ERROR):] if line.startswith(ERROR) else line for line in (lines if last in lines else [*lines, last]))
+    error = BY_STATUS.get(status, LockstepError)(text or f"status {status}")
     error.status = status
     return error
 
 
 def check(status: int) -> None:
-    """Raises what a status says; LS_INTERRUPTED is KeyboardInterrupt."""
+    """Raises what a status says; LS_INTERRUPTED is KeyboardInterrupt. Errors that made no call fail are written here, but not in a callback
+    on a thread of the library: the call that they make fail is still under way."""
     if status:
         raise error_of(status)
-    if _kept:
+    if _kept and threading.current_thread() is threading.main_thread():
         flush()
 
 

@@ -16,7 +16,7 @@ from . import _declarations as declared
 from ._data import Data
 from ._errors import UsageError
 from ._interrupt import Interruptible
-from ._native import check, encode, error_of, fill, flush, library
+from ._native import check, discard, encode, error_of, fill, flush, library
 from .callbacks import CallbackLike, Calls, History, Logs, logs_of
 from .layers import Layer, sequential_config
 
@@ -101,7 +101,7 @@ class Model:
         _shorten_openmp_waits()
         self._lock = threading.RLock()
         self._compiled = False
-        self._late = False  # an interruption that came when the call had ended, and waits for the next
+        self._late = False  # a signal of the last call may have come when that had ended, and would end the next one
         self._kept: List[Any] = []  # what data of generators needs
         self._run, self._model = ctypes.c_void_p(), ctypes.c_void_p()
         given = fill(declared.ls_run_options, strategy=strategy, replicas=replicas, device=device, threads=threads, seed=seed,
@@ -280,17 +280,24 @@ class Model:
 
     def interrupt(self) -> None:
         """Ends the fit, evaluation or prediction under way with KeyboardInterrupt, as Ctrl-C does. [any thread]"""
+        self._late = False
         library().ls_run_interrupt(self._run)
+
+    def _begun_anew(self, call: Callable[[], int], is_interrupted: Callable[[], bool] = lambda: False) -> int:
+        """The status of a call, which is begun anew where only a signal of the call before has ended it."""
+        late, self._late = self._late, False
+        status = call()
+        return call() if status == declared.LS_INTERRUPTED and late and not is_interrupted() else status
 
     def _call(self, calls: Calls, call: Callable[[], int]) -> None:
         """A call that takes long: Ctrl-C ends it, and exceptions of callbacks come out of it."""
-        with self._alone(), Interruptible(self.interrupt) as interruptible:
+        with self._alone(), Interruptible(lambda: library().ls_run_interrupt(self._run)) as interruptible:
             calls.interruptible = interruptible
-            status = call()
-            if status == declared.LS_INTERRUPTED and self._late and not interruptible.signalled and not calls.error:
-                status = call()
-            self._late = interruptible.signalled and status != declared.LS_INTERRUPTED
+            status = self._begun_anew(call, lambda: interruptible.signalled or calls.error is not None)
+            self._late = interruptible.signalled
             calls.interruptible = None
+            if calls.error:
+                discard()
             error = error_of(status) if status else None
         if calls.error:
             raise calls.error
@@ -446,7 +453,7 @@ class Model:
     def _on_batch(self, call: Any, x: Any, y: Any, weights: Any, return_dict: bool) -> Union[float, List[float], Logs]:
         arrays, metrics = _data.Arrays(x, y, weights), declared.ls_metrics()
         with self._alone():
-            check(call(self._model, ctypes.byref(arrays.struct), ctypes.byref(metrics)))
+            check(self._begun_anew(lambda: call(self._model, ctypes.byref(arrays.struct), ctypes.byref(metrics))))
         return _as_keras(logs_of(metrics), return_dict)
 
     def predict_on_batch(self, x: Any) -> "numpy.ndarray":
@@ -455,7 +462,8 @@ class Model:
         arrays = _data.Arrays(x)
         out = numpy.empty((len(arrays.inputs[0]), *self.output_shape[1:]), dtype="float32")
         with self._alone():
-            check(library().ls_predict_on_batch(self._model, arrays.struct.inputs, arrays.struct.input_count, _floats(out)))
+            check(self._begun_anew(lambda: library().ls_predict_on_batch(self._model, arrays.struct.inputs, arrays.struct.input_count,
+                                                                         _floats(out))))
         return out
 
 

@@ -140,6 +140,31 @@ def read_lockstep(folder, seeds):
         numpy.savez(f"{folder}/{seed}/lockstep.npz", **{f"after{i}": w for i, w in enumerate(model.get_weights())})
 
 
+def run_python(folder, program, seeds):
+    """The same as the command, by lockstep.Model in this process: the model and its weights come from a keras.Model, data from memory."""
+    import numpy
+
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
+    os.environ.setdefault("LOCKSTEP_PROGRAM", program)
+    import lockstep
+
+    keras_model = load(folder + "/model.json")
+    for seed in range(1, seeds + 1):
+        here = f"{folder}/{seed}"
+        keras_model.load_weights(here + "/first.weights.h5")
+        numpy.save(here + "/logits.npy", lockstep.Model(keras_model).predict(inputs_of(here, "x")))
+        model = lockstep.Model(keras_model, replicas=1)
+        model.compile(f"sgd:learning_rate={RATE}", "sparse_categorical_crossentropy:from_logits=true")
+        losses = []
+        for step in range(STEPS):
+            history = model.fit(inputs_of(here, "few"), numpy.load(here + "/y.npy"), batch_size=TRAINED, shuffle=False, verbose=0)
+            losses.extend(history.losses.tolist())
+            if step == 0:
+                model.save_weights(here + "/one.weights.h5")
+        with open(here + "/report.json", "w") as file:
+            json.dump({"losses": losses}, file)
+
+
 def in_keras(backend, *arguments):
     """This script again, with that backend."""
     environment = dict(os.environ, KERAS_BACKEND=backend, TF_CPP_MIN_LOG_LEVEL="3", TF_ENABLE_ONEDNN_OPTS="1")
@@ -180,12 +205,14 @@ def differences(first, other):
     return [abs(other["logits"] - first["logits"]).max() / abs(first["logits"]).max(), losses[0], update(first, other), max(losses[1:])]
 
 
-def run(name, program, folder, seeds):
+def run(name, program, python, folder, seeds):
     if not os.path.exists(f"{folder}/{seeds}/jax.npz"):
         in_keras("tensorflow", "make", name, folder, str(seeds))
         in_keras("tensorflow", "keras", folder, "tensorflow", str(seeds))
         in_keras("jax", "keras", folder, "jax", str(seeds))
-    for seed in range(1, seeds + 1):
+    if python:
+        in_keras("tensorflow", "python", folder, os.path.abspath(program), str(seeds))
+    for seed in range(1, 0 if python else seeds + 1):
         here = f"{folder}/{seed}"
         in_lockstep(program, here, "predict", arrays(here, "x", False), f"--out={here}/logits.npy")
         train = ["train", arrays(here, "few", True), "--loss=sparse_categorical_crossentropy:from_logits=true",
@@ -218,12 +245,13 @@ def print_row(name, folder, seeds):
 def main():
     if sys.argv[1:2] == ["--part"]:
         part, arguments = sys.argv[2], sys.argv[3:-1] + [int(sys.argv[-1])]
-        {"make": make, "keras": run_keras, "lockstep": read_lockstep}[part](*arguments)
+        {"make": make, "keras": run_keras, "lockstep": read_lockstep, "python": run_python}[part](*arguments)
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lockstep", default="build/tools/lockstep", help="the program [%(default)s]")
     parser.add_argument("--keep", metavar="DIR", help="keep the files of each model in a folder of its name there, and take what Keras computed "
                                                      "from there, if it is there")
+    parser.add_argument("--python", action="store_true", help="use lockstep.Model instead of the program")
     parser.add_argument("--seeds", type=int, default=3, help="[%(default)s]")
     parser.add_argument("models", nargs="*", default=NAMES, metavar="MODEL", help="[the fourteen of docs/models.md]")
     options = parser.parse_args()
@@ -235,7 +263,7 @@ def main():
             if options.keep:
                 folder = os.path.join(os.path.abspath(options.keep), os.path.basename(name))
                 os.makedirs(folder, exist_ok=True)
-            run(name, options.lockstep, folder, options.seeds)
+            run(name, options.lockstep, options.python, folder, options.seeds)
             good = print_row(name, folder, options.seeds) and good
     sys.exit(not good)
 

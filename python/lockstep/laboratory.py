@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that measure and prove, as functions. Each runs the command `lockstep` in a process of its own, because compare needs
+processes of its own anyway, and returns what it writes as JSON. `lockstep NAME --help` explains every option; here they are keywords:
+`--speed-steps=0` is `speed_steps=0`, and a list is joined by commas."""
+import contextlib
+import html
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
+
+from ._errors import BY_STATUS, CommandError, UsageError
+from ._native import ERROR, command_path
+
+INTERRUPTED = 130
+WARNING = "lockstep: warning: "
+GRACE_SECONDS = 20  # that an interrupted command has to end its steps
+
+Names = Union[str, Sequence[str], None]
+
+
+class Comparison:
+    """What `lockstep compare` found: `report` is its JSON, `str()` its tables and verdict, and a notebook shows its page."""
+
+    def __init__(self, report: Dict[str, Any], text: str, page: str) -> None:
+        self.report = report
+        self.text = text
+        self.page = page
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __getitem__(self, key: str) -> Any:
+        return self.report[key]
+
+    def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        """Writes the page, which needs no network."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.page)
+
+    def _repr_html_(self) -> str:
+        """In a frame of its own, so that the page's style is not the notebook's."""
+        return f'<iframe srcdoc="{html.escape(self.page, quote=True)}" style="width: 100%; height: 48em; border: 0"></iframe>'
+
+
+def compare(model: Any, dataset: Any, y: Any = None, *, strategies: Names = None, verbose: bool = False, **options: Any) -> Comparison:
+    """Trains one model under several strategies. `model` is what lockstep.Model takes, or such a model; `dataset` a text or, with `y`,
+    arrays."""
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder, _model_arguments(model, folder) as arguments:
+        page = os.path.join(folder, "compare.html")
+        text = _run("compare", [], dict(options, strategies=strategies, html=page, quiet=None if verbose else True), folder, "report", verbose,
+                    [*arguments, "--dataset=" + _dataset_text(dataset, y, folder)])
+        with open(page, encoding="utf-8") as file:
+            return Comparison(_json_of(folder), text, file.read())
+
+
+def verify(*collectives: str, verbose: bool = False, **options: Any) -> Dict[str, Any]:
+    """Proves schedules: `passed`, and `rows` with one for each collective and operation. That something does not hold is no exception."""
+    return _table("verify", collectives, verbose, options)
+
+
+def simulate(*collectives: str, verbose: bool = False, **options: Any) -> Dict[str, Any]:
+    """Follows schedules message by message on a network that need not exist: `rows` with the time of each."""
+    return _table("simulate", collectives, verbose, options)
+
+
+def bench(*collectives: str, verbose: bool = False, **options: Any) -> Dict[str, Any]:
+    """Times collectives on this machine: `rows`, one for each collective and size."""
+    return _table("bench", collectives, verbose, options)
+
+
+def _table(name: str, collectives: Sequence[str], verbose: bool, options: Dict[str, Any]) -> Dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
+        _run(name, collectives, options, folder, "json", verbose)
+        return _json_of(folder)
+
+
+# ---- What the command is given ----
+
+def _argument(name: str, value: Any) -> str:
+    option = "--" + name.replace("_", "-")
+    if value is True:
+        return option
+    if value is False:
+        return option + "=off"
+    return f"{option}={','.join(map(str, value)) if isinstance(value, (list, tuple, range)) else value}"
+
+
+@contextlib.contextmanager
+def _model_arguments(model: Any, folder: str) -> Iterator[List[str]]:
+    from .model import Model, _model_file
+
+    if isinstance(model, Model):
+        path = os.path.join(folder, "model.keras")
+        model.save(path)
+        model = path
+    with _model_file(model) as (path, weights):
+        yield [f"--model={os.fspath(path)}", *([f"--initial-weights={weights}"] if weights else [])]
+
+
+def _dataset_text(dataset: Any, y: Any, folder: str) -> str:
+    if isinstance(dataset, str):
+        if y is not None:
+            raise UsageError(f"the dataset '{dataset}' has its own targets: y is for arrays")
+        return dataset
+    import numpy
+
+    from ._data import as_array, as_inputs
+
+    named = [("x" if index == 0 else f"x{index + 1}", array) for index, array in enumerate(as_inputs(dataset))]
+    for name, array in named + ([] if y is None else [("y", as_array(y, "the target"))]):
+        numpy.save(os.path.join(folder, name + ".npy"), array)
+    names = [name for name, _ in named] + ([] if y is None else ["y"])
+    return "arrays:" + ",".join(f"{name}={os.path.join(folder, name)}.npy" for name in names)
+
+
+# ---- The process ----
+
+def _json_path(folder: str) -> str:
+    return os.path.join(folder, "result.json")
+
+
+def _json_of(folder: str) -> Dict[str, Any]:
+    with open(_json_path(folder), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def _run(name: str, collectives: Sequence[str], options: Dict[str, Any], folder: str, writes: str, verbose: bool,
+         arguments: Sequence[str] = ()) -> str:
+    """What the command prints on stdout. With a result in its file it has done its work, whatever its exit code."""
+    command = [command_path(), name, *collectives, *arguments, *(_argument(key, value) for key, value in options.items() if value is not None),
+               f"--{writes}={_json_path(folder)}"]
+    try:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    except OSError as error:
+        raise BY_STATUS[4](f"{command[0]}: {error.strerror}; LOCKSTEP_PROGRAM names the command") from None
+    said: List[str] = []
+    reader = threading.Thread(target=_read_lines, args=(process.stderr, said, verbose), daemon=True)
+    reader.start()
+    try:
+        out = process.stdout.read() if process.stdout else ""
+        code = process.wait()
+    except BaseException:
+        _end(process)
+        raise
+    finally:
+        reader.join(GRACE_SECONDS)
+    if code and (code == INTERRUPTED or not os.path.exists(_json_path(folder))):
+        raise _error(name, code, said)
+    return out
+
+
+def _read_lines(stream: Any, said: List[str], verbose: bool) -> None:
+    for line in stream:
+        said.append(line.rstrip("\n"))
+        if (verbose or line.startswith(WARNING)) and sys.stderr is not None:
+            print(line, end="", file=sys.stderr, flush=True)
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    """Asks it to end as Ctrl-C does, which a terminal may have done already, then ends it."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.communicate(timeout=GRACE_SECONDS)
+    except BaseException:  # it does not end, or the user insists
+        process.kill()
+        process.wait()
+
+
+def _error(name: str, code: int, said: Sequence[str]) -> BaseException:
+    if code == INTERRUPTED:
+        return KeyboardInterrupt()
+    errors = [line[len(ERROR):] for line in said if line.startswith(ERROR)]
+    message = errors[-1] if errors else f"lockstep {name} ended with {code}: {' '.join(said[-3:]) or 'nothing was said'}"
+    kind: Optional[Any] = BY_STATUS.get(code)
+    return kind(message) if kind and 1 <= code <= 5 else CommandError(message, code)

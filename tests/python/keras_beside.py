@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lockstep.Model beside keras.Model: a model of keras.applications with its weights, from Keras to Lockstep and back, and which of them
+trains faster.
+
+Needs Python with Keras, TensorFlow and JAX (tests/programs/keras_python.py says where it is looked for); without it, everything is
+skipped.
+"""
+import os
+import subprocess
+import sys
+
+SOURCE = os.environ["LOCKSTEP_SOURCE"]
+sys.path[:0] = [os.path.join(SOURCE, "python"), os.path.join(SOURCE, "tests", "programs")]
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+try:
+    import jax  # noqa: F401  (both backends are needed below)
+    import keras
+    import tensorflow  # noqa: F401
+except ImportError:
+    from keras_python import keras_python
+
+    other, missing = keras_python() if os.environ["LOCKSTEP_KERAS_BUILT"] == "true" else (None, "libhdf5 or libzip is not here")
+    if missing:
+        print(f"SKIP python/keras: lockstep.Model was not compared with Keras itself: {missing}")
+        sys.exit(77)
+    os.execv(other, [other, os.path.abspath(__file__), *sys.argv[1:]])
+
+import time
+
+import numpy
+from support import LOCKSTEP, ProgramTest, main
+
+import lockstep
+
+NAME = "MobileNetV2"
+SIDE, CLASSES, BATCH = 64, 10, 32
+SCRIPT = os.path.join(SOURCE, "tools", "development", "keras_applications.py")
+
+
+def application():
+    keras.utils.set_random_seed(4)
+    return getattr(keras.applications, NAME)(weights=None, input_shape=(SIDE, SIDE, 3), classes=CLASSES)
+
+
+def data(count):
+    random = numpy.random.default_rng(2)
+    return random.random((count, SIDE, SIDE, 3), dtype="float32"), random.integers(0, CLASSES, count)
+
+
+class BesideKeras(ProgramTest):
+    def test_it_is_as_near_to_keras_as_its_backends_to_each_other(self):
+        done = subprocess.run([sys.executable, SCRIPT, "--lockstep=" + LOCKSTEP, "--python", "--seeds=2", NAME], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=1800)
+        print(done.stdout, flush=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        row = done.stdout.splitlines()[-1]
+        self.assertTrue(row.startswith(f"| {NAME} |") and row.count("|") == 7 and "!" not in row, row)
+
+    def test_weights_there_and_back(self):
+        theirs, (x, y) = application(), data(64)
+        ours = lockstep.Model(theirs)
+        self.assertEqual(ours.output_shape, theirs.output_shape)
+        self.assertEqual([array.shape for array in ours.get_weights()], [array.shape for array in theirs.get_weights()])
+        for mine, its in zip(ours.get_weights(), theirs.get_weights()):
+            self.assertEqual(mine.tobytes(), its.tobytes())
+        ours.fit(x, y, batch_size=BATCH, verbose=0)
+        ours.copy_weights_to(theirs)
+        numpy.testing.assert_allclose(ours.predict(x), theirs.predict(x, verbose=0), atol=1e-5)
+
+    def test_what_it_was_compiled_with(self):
+        theirs = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+        theirs.compile(keras.optimizers.SGD(0.25, momentum=0.5), keras.losses.SparseCategoricalCrossentropy(from_logits=True), ["accuracy"])
+        self.assertAlmostEqual(self.compiled(lockstep.Model(theirs)).learning_rate, 0.25)
+        x, y = numpy.random.default_rng(1).random((60, 8), dtype="float32"), numpy.arange(60) % 4
+        ours = lockstep.Model(theirs)
+        ours.compile(keras.optimizers.SGD(0.25, momentum=0.5), keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+                     [keras.metrics.SparseTopKCategoricalAccuracy(k=2)])
+        history = ours.fit(x, y, batch_size=20, epochs=2, shuffle=False, verbose=0)
+        expected = theirs.fit(x, y, batch_size=20, epochs=2, shuffle=False, verbose=0)
+        numpy.testing.assert_allclose(history.history["loss"], expected.history["loss"], rtol=1e-5)
+
+    @staticmethod
+    def compiled(model):
+        model.compile()
+        return model
+
+    def test_speed(self):
+        """Examples a second of `fit`, the two taking turns after a first epoch; no figure is asserted."""
+        x, y = data(8 * BATCH)
+        theirs = application()
+        ours = lockstep.Model(theirs)
+        theirs.compile("adam", "sparse_categorical_crossentropy")
+        ours.compile("adam", "sparse_categorical_crossentropy")
+        seconds = {"keras": [], "lockstep": []}
+        for turn in range(4):
+            for name, model in (("keras", theirs), ("lockstep", ours)):
+                begin = time.perf_counter()
+                model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)
+                seconds[name].append(time.perf_counter() - begin)
+        speeds = {name: sorted(len(x) / second for second in times[1:]) for name, times in seconds.items()}
+        shown = ", ".join(f"{name} {values[1]:.0f} examples/s ({values[0]:.0f} .. {values[-1]:.0f})" for name, values in speeds.items())
+        print(f"{NAME}, {SIDE} x {SIDE}, batch {BATCH}, {os.cpu_count()} cores: {shown}; "
+              f"ratio {speeds['lockstep'][1] / speeds['keras'][1]:.2f}", flush=True)
+        self.assertEqual(len(speeds["lockstep"]), 3)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""python/lockstep/_declarations.py against the headers, as a C compiler lays them out, and against the library."""
+import ctypes
+import os
+import shlex
+import subprocess
+import sys
+
+SOURCE = os.environ["LOCKSTEP_SOURCE"]
+sys.path[:0] = [os.path.join(SOURCE, "python"), os.path.join(SOURCE, "tests", "programs"), os.path.join(SOURCE, "tools", "development")]
+
+from lockstep import _declarations as declared  # noqa: E402
+from lockstep import _native  # noqa: E402
+from support import ProgramTest, main  # noqa: E402
+
+COMPILER = shlex.split(os.environ["LOCKSTEP_COMPILER"])
+STRUCTS = [kind for kind in vars(declared).values() if isinstance(kind, type) and issubclass(kind, ctypes.Structure) and kind is not ctypes.Structure]
+
+
+class Declarations(ProgramTest):
+    def test_structs_are_laid_out_as_the_compiler_does_it(self):
+        lines, expected = [], []
+        for kind in STRUCTS:
+            name = kind.__name__
+            lines.append(f'printf("%s %zu\\n", "{name}", sizeof(struct {name}));')
+            expected.append(f"{name} {ctypes.sizeof(kind)}")
+            for field, _ in kind._fields_:
+                place = getattr(kind, field)
+                lines.append(f'printf("%s %zu %zu\\n", "{name}.{field}", offsetof(struct {name}, {field}), sizeof(((struct {name} *)0)->{field}));')
+                expected.append(f"{name}.{field} {place.offset} {place.size}")
+        for name, value in vars(declared).items():
+            if name.startswith("LS_"):
+                lines.append(f'printf("%s %llu\\n", "{name}", (unsigned long long){name});')
+                expected.append(f"{name} {value}")
+        with open(self.path("layout.c"), "w", encoding="utf-8") as file:
+            file.write('#include "lockstep.h"\n#include <stdio.h>\nint main(void)\n{\n' + "\n".join(lines) + "\nreturn 0;\n}\n")
+        subprocess.run([*COMPILER, "-I", SOURCE, "-o", self.path("layout"), self.path("layout.c")], check=True, timeout=120)
+        out = subprocess.run([self.path("layout")], stdout=subprocess.PIPE, text=True, check=True).stdout
+        self.assertEqual(out.splitlines(), expected)
+        self.assertGreater(len(STRUCTS), 20)
+
+    def test_the_library_has_every_function(self):
+        library = _native.library()
+        self.assertEqual([name for name in declared.FUNCTIONS if not hasattr(library, name)], [])
+        self.assertGreater(len(declared.FUNCTIONS), 90)
+
+    def test_the_file_is_what_the_generator_makes(self):
+        import python_bindings
+
+        with open(os.path.join(SOURCE, python_bindings.PATH), encoding="utf-8") as file:
+            text = file.read()
+        made = python_bindings.make()
+        self.assertEqual(text, made, f"run {python_bindings.SELF}")
+        self.assertNotEqual(text.replace('("strategy", c_char_p)', '("strategy", c_void_p)'), made)
+
+    def test_types_of_c(self):
+        import python_bindings
+
+        types = python_bindings.Types({"struct ls_metrics"})
+        for text, expected in (("const char *name", "c_char_p"), ("const char **names", "POINTER(c_char_p)"), ("void *const *inputs", "POINTER(c_void_p)"),
+                               ("struct ls_run **out", "POINTER(c_void_p)"), ("const struct ls_metrics *metrics", "POINTER(ls_metrics)"),
+                               ("struct ls_metrics metrics", "ls_metrics"), ("int64_t dims[LS_DIMS]", "c_int64 * LS_DIMS"),
+                               ("void (*release)(void *context)", "CFUNCTYPE(None, c_void_p)"),
+                               ("enum ls_status (*f)(void *context, float **out)", "CFUNCTYPE(c_int, c_void_p, POINTER(POINTER(c_float)))")):
+            self.assertEqual(types.of(text), expected)
+
+
+if __name__ == "__main__":
+    main()

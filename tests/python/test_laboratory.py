@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""compare, verify, simulate and bench as functions."""
+import contextlib
+import io
+import os
+
+import numpy_python  # noqa: F401  (first: it may go on in another Python)
+import numpy
+from support import ProgramTest, main
+
+import lockstep
+from lockstep import laboratory, layers
+
+TEXT = "synthetic:shape=4x4x1,classes=4,examples=200"
+
+
+def tiny():
+    return lockstep.Sequential([layers.Input((4, 4, 1)), layers.Flatten(), layers.Dense(4)], device="cpu", threads=1)
+
+
+class Compare(ProgramTest):
+    OPTIONS = {"strategies": ["ring", "central-storage"], "steps": 4, "speed_steps": 0, "batch": 20, "threads": 1}
+
+    def test_the_report_the_table_and_the_page(self):
+        found = lockstep.compare("mlp", "synthetic:examples=200", **self.OPTIONS)
+        self.assertEqual([run["strategy"] for run in found["runs"]], ["one-device", "ring", "central-storage"])
+        self.assertEqual(found.report["command"], "compare")
+        self.assertRegex(str(found), r"(?s)Truth.*\nring .*\n.*Verdict")
+        shown = found._repr_html_()
+        self.assertTrue(shown.startswith('<iframe srcdoc="&lt;!') and shown.endswith("</iframe>"), shown[:80])
+        found.save(self.path("page.html"))
+        with open(self.path("page.html"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), found.page)
+
+    def test_a_model_and_arrays(self):
+        random = numpy.random.default_rng(1)
+        x, y = random.random((200, 4, 4, 1), dtype="float32"), random.integers(0, 4, 200)
+        config = layers.sequential_config([layers.Input((4, 4, 1)), layers.Flatten(), layers.Dense(4)], "sequential")
+        models = [config] + ([tiny()] if os.environ["LOCKSTEP_KERAS_BUILT"] == "true" else [])
+        for model in models:
+            with self.subTest(type(model).__name__):
+                runs = lockstep.compare(model, x, y, **self.OPTIONS)["runs"]
+                self.assertEqual([run["status"] for run in runs], ["done"] * 3)
+        with self.assertRaisesRegex(lockstep.UsageError, "has its own targets"):
+            lockstep.compare(config, TEXT, y)
+
+    def test_progress_goes_to_stderr_when_it_is_wanted(self):
+        err = io.StringIO()
+        with contextlib.redirect_stderr(err):
+            lockstep.compare(tiny_config(), "csv:file=" + self.table(), **self.OPTIONS)
+        self.assertEqual(err.getvalue(), "")
+        with contextlib.redirect_stderr(err):
+            lockstep.compare(tiny_config(), "csv:file=" + self.table(), verbose=True, **self.OPTIONS)
+        self.assertNotEqual(err.getvalue(), "")
+
+    def table(self):
+        with open(self.path("table.csv"), "w", encoding="utf-8") as file:
+            for row in range(200):
+                file.write(f"{row % 3},{row % 5},{row % 4}\n")
+        return self.path("table.csv")
+
+
+def tiny_config():
+    return layers.sequential_config([layers.Input((2,)), layers.Dense(4)], "sequential")
+
+
+class Tables(ProgramTest):
+    def test_verify(self):
+        found = lockstep.verify("ring", "tree", world=[2, 3], count=64)
+        self.assertTrue(found["passed"])
+        self.assertEqual({(row["collective"], row["worlds"]) for row in found["rows"]}, {("ring", "2-3"), ("tree", "2-3")})
+
+    def test_simulate(self):
+        found = lockstep.simulate("ring", world=range(4, 6), bytes="1M", network="flat")
+        self.assertEqual([row["world"] for row in found["rows"]], [4, 5])
+        self.assertGreater(found["rows"][0]["seconds"], 0)
+
+    def test_bench(self):
+        row = lockstep.bench("ring", bytes="4K", seconds=0.05, place="in", pin=False)["rows"][0]
+        self.assertEqual((row["bytes"], row["replicas"], row["wrong"]), (4096, 2, 0))
+
+    def test_errors_are_exceptions(self):
+        for call, kind, says in ((lambda: lockstep.verify("no-such"), lockstep.UnavailableError, "no-such"),
+                                 (lambda: lockstep.bench("ring", no_such=3), lockstep.UsageError, "unknown option --no-such"),
+                                 (lambda: lockstep.simulate("ring", network=self.path("no.json")), lockstep.InputError, "no.json"),
+                                 (lambda: lockstep.compare("mlp", "arrays:x=no.npy,y=no.npy"), lockstep.InputError, "no.npy")):
+            with self.assertRaisesRegex(kind, says) as caught:
+                call()
+            self.assertNotIn("lockstep: error", str(caught.exception))
+
+    def test_what_does_not_hold_is_a_result(self):
+        row = lockstep.verify(os.path.join(os.environ["LOCKSTEP_FAULTS"], "collective-twice.so"), world=4, operation="all-reduce", deadline=5)
+        self.assertFalse(row["passed"])
+        self.assertFalse(row["rows"][0]["passed"])
+        self.assertTrue(row["rows"][0]["reason"])
+
+    def test_a_command_that_is_not_there_is_named(self):
+        before = os.environ["LOCKSTEP_PROGRAM"]
+        os.environ["LOCKSTEP_PROGRAM"] = "/nowhere/lockstep"
+        try:
+            with self.assertRaisesRegex(lockstep.UnavailableError, "LOCKSTEP_PROGRAM names the command"):
+                lockstep.verify("ring")
+        finally:
+            os.environ["LOCKSTEP_PROGRAM"] = before
+
+    def test_arguments(self):
+        self.assertEqual([laboratory._argument(*pair) for pair in (("speed_steps", 0), ("fresh", True), ("pin", False), ("world", (2, 3)))],
+                         ["--speed-steps=0", "--fresh", "--pin=off", "--world=2,3"])
+
+
+if __name__ == "__main__":
+    main()

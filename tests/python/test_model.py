@@ -1,0 +1,615 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lockstep.Model against the command `lockstep`, which trains the same to the bit."""
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import weakref
+
+import numpy_python
+import numpy
+from support import LOCKSTEP, ProgramTest, main, tensors
+
+import lockstep
+from lockstep import _data, layers
+
+ROUNDING = 1e-6  # relative: sums of gradients in another order
+EXAMPLES = 300
+
+
+def examples(count=EXAMPLES, seed=3):
+    random = numpy.random.default_rng(seed)
+    return random.random((count, 6, 6, 1), dtype="float32"), random.integers(0, 4, count)
+
+
+def convolutions():
+    return [layers.Input((6, 6, 1)), layers.Conv2D(4, 3, activation="relu"), layers.Flatten(), layers.Dense(4)]
+
+
+def small(**options):
+    return lockstep.Sequential(convolutions(), **{"device": "cpu", "threads": 1, "seed": 5, **options})
+
+
+class ModelTest(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.x, self.y = examples()
+        for name, array in (("x", self.x), ("y", self.y)):
+            numpy.save(self.path(name + ".npy"), array)
+        self.arrays = f"arrays:x={self.path('x.npy')},y={self.path('y.npy')}"
+        self.model_file = self.path("model.json")
+        with open(self.model_file, "w", encoding="utf-8") as file:
+            json.dump(layers.sequential_config(convolutions(), "sequential"), file)
+
+    def command(self, name, *arguments):
+        done = self.lockstep(name, f"--model={self.model_file}", *arguments)
+        self.assertEqual(done.code, 0, done.err)
+        return done
+
+    def assert_same_weights(self, one, other):
+        for a, b in zip(one, other):
+            self.assertEqual(a.tobytes(), b.tobytes())
+
+    def quiet_fit(self, model, *data, **options):
+        return model.fit(*data, verbose=0, **options)
+
+
+class AsTheCommand(ModelTest):
+    def test_fit_on_arrays_equals_train_to_the_bit(self):
+        for strategy, replicas in (("one-device", 1), ("ring", 2)):
+            with self.subTest(strategy):
+                saved = self.path(strategy + ".safetensors")
+                report = self.train(f"--model={self.model_file}", f"--dataset={self.arrays}", "--epochs=2", "--batch=32", "--seed=5",
+                                    "--device=cpu", "--threads=1", f"--strategy={strategy}", f"--replicas={replicas}", "--optimizer=sgd:momentum=0.9",
+                                    "--validation=off", f"--save-weights={saved}")
+                model = small(strategy=strategy, replicas=replicas)
+                model.compile("sgd:momentum=0.9")
+                history = self.quiet_fit(model, self.x, self.y, batch_size=32, epochs=2)
+                self.assertEqual(history.losses.tolist(), numpy.array(report["losses"], dtype="float32").tolist())
+                numpy.testing.assert_allclose(history.history["accuracy"], [epoch["accuracy"] for epoch in report["epochs"]], rtol=1e-8)
+                for variable, values in zip(model.variables, model.get_weights()):
+                    shape, expected = tensors(saved)[variable.name]
+                    self.assertEqual((list(variable.shape), numpy.array(expected, dtype="float32").tobytes()), (shape, values.tobytes()))
+
+    def test_a_dataset_by_its_text_with_its_validation(self):
+        text = "synthetic:shape=6x6x1,classes=4,examples=200"
+        report = self.train(f"--model={self.model_file}", f"--dataset={text}", "--epochs=2", "--seed=5", "--device=cpu", "--threads=1")
+        model = small()
+        history = self.quiet_fit(model, text, validation_data=text, epochs=2)
+        self.assertEqual(history.losses.tolist(), numpy.array(report["losses"], dtype="float32").tolist())
+        numpy.testing.assert_allclose(history.history["val_loss"], [epoch["val_loss"] for epoch in report["epochs"]], rtol=1e-8)
+        with self.assertRaisesRegex(lockstep.UsageError, "y and sample_weight are for arrays"):
+            model.fit(text, self.y)
+
+    def test_predict_and_evaluate_equal_the_commands(self):
+        model = small()
+        model.compile(metrics=["accuracy", "sparse_top_k_categorical_accuracy:k=2"])
+        self.quiet_fit(model, self.x, self.y, epochs=2)
+        weights, out, report = self.path("w.safetensors"), self.path("out.npy"), self.path("evaluate.json")
+        model.save_weights(weights)
+        common = (f"--initial-weights={weights}", f"--dataset={self.arrays}", "--device=cpu", "--threads=1")
+        self.command("predict", *common, f"--out={out}")
+        found = model.predict(self.x)
+        self.assertEqual((found.shape, found.dtype), ((EXAMPLES, 4), numpy.float32))
+        self.assertEqual(found.tobytes(), numpy.load(out).tobytes())
+        self.assertEqual(model.predict_on_batch(self.x[:5]).shape, (5, 4))
+        numpy.testing.assert_allclose(model.predict_on_batch(self.x[:5]), found[:5], rtol=1e-5, atol=1e-6)
+        self.command("evaluate", *common, "--metrics=accuracy,sparse_top_k_categorical_accuracy:k=2", f"--report={report}")
+        with open(report, encoding="utf-8") as file:
+            expected = json.load(file)
+        logs = model.evaluate(self.x, self.y, verbose=0, return_dict=True)
+        self.assertEqual(list(logs), ["loss", "accuracy", "sparse_top_k_categorical_accuracy"])
+        for name, value in logs.items():
+            self.assertAlmostEqual(value, expected[name], delta=1e-7 * abs(value))
+        self.assertEqual(model.evaluate(self.x, self.y, verbose=0), list(logs.values()))
+
+    def test_summary_is_the_commands(self):
+        lines = []
+        small().summary(print_fn=lines.append)
+        self.assertEqual("\n".join(lines).strip(), self.command("summary").out.strip())
+
+    def test_two_replicas_under_ring_equal_one(self):
+        losses = []
+        for options in ({}, {"strategy": "ring", "replicas": 2}):
+            model = small(**options)
+            self.assertEqual(model.replicas, options.get("replicas", 1))
+            losses.append(self.quiet_fit(model, self.x, self.y, batch_size=32, epochs=2).losses)
+        numpy.testing.assert_allclose(losses[0], losses[1], rtol=ROUNDING)
+
+
+class WhatIsAModel(ModelTest):
+    def test_a_name_a_file_a_text_and_a_dictionary(self):
+        config = layers.sequential_config(convolutions(), "sequential")
+        shapes = [variable.shape for variable in small().variables]
+        for model in (self.model_file, json.dumps(config), config):
+            self.assertEqual([variable.shape for variable in lockstep.Model(model, device="cpu").variables], shapes)
+        self.assertEqual(lockstep.Model("cnn", device="cpu").output_shape, (None, 10))
+
+    def test_an_output_with_several_dimensions(self):
+        model = lockstep.Sequential([layers.Input((6, 6, 1)), layers.Conv2D(3, 3)], device="cpu", threads=1)
+        self.assertEqual(model.output_shape, (None, 4, 4, 3))
+        self.assertEqual(model.predict(self.x).shape, (EXAMPLES, 4, 4, 3))
+
+    def test_a_model_without_an_input_takes_the_shape_of_the_data(self):
+        model = lockstep.Sequential([layers.Flatten(), layers.Dense(4)], device="cpu", data=self.x)
+        self.assertEqual(model.variables[0].shape, (36, 4))
+
+    def test_layers_say_what_is_wrong(self):
+        with self.assertRaisesRegex(AttributeError, "there is no layer Dens"):
+            layers.Dens(3)
+        with self.assertRaisesRegex(TypeError, "units is given twice"):
+            layers.Dense(3, units=4)
+        with self.assertRaisesRegex(TypeError, "takes 1 options by position"):
+            layers.Dropout(0.5, 3)
+        with self.assertRaisesRegex(lockstep.InputError, "uints: unknown option; did you mean 'units'.*\n.*units: expected a positive integer"):
+            lockstep.Sequential([layers.Input((4,)), layers.Dense(uints=3)], device="cpu")
+
+    def test_every_layer_of_the_table_is_known_to_the_library(self):
+        for name in layers.POSITIONAL:
+            try:
+                lockstep.Sequential([layers.Input((4,)), getattr(layers, name)()], device="cpu")
+            except lockstep.LockstepError as error:
+                self.assertNotIn("unknown", str(error))
+                self.assertNotIn("not supported", str(error))
+
+    def test_objects_that_look_like_keras(self):
+        class AdamW:
+            def get_config(self):
+                return {"name": "adamw", "learning_rate": 0.01, "weight_decay": None, "use_ema": False, "amsgrad": True}
+
+        class SparseTopKCategoricalAccuracy:
+            def get_config(self):
+                return {"name": "top", "dtype": "float32", "k": 2}
+
+        class KLDivergence:
+            def get_config(self):
+                return {"name": "kl", "reduction": "sum_over_batch_size", "clip": object()}
+
+        model = small()
+        model.compile(AdamW(), metrics=["accuracy", SparseTopKCategoricalAccuracy()])
+        self.assertAlmostEqual(model.learning_rate, 0.01)
+        self.assertEqual(list(self.quiet_fit(model, self.x, self.y).history), ["loss", "accuracy", "sparse_top_k_categorical_accuracy"])
+        with self.assertRaisesRegex(lockstep.UsageError, "KLDivergence has clip="):
+            model.compile(loss=KLDivergence())
+
+
+class Data(ModelTest):
+    def losses(self, x, y, **options):
+        return self.quiet_fit(small(), x, y, batch_size=32, **options).losses.tolist()
+
+    def test_arrays_in_other_forms_train_the_same(self):
+        expected = self.losses(self.x, self.y)
+        wide = numpy.zeros((EXAMPLES, 6, 6, 2), dtype="float32")
+        wide[..., :1] = self.x
+        for name, x, y in (("float64", self.x.astype("float64"), self.y.astype("uint8")), ("strided", wide[..., :1], self.y.astype("int16")),
+                           ("big-endian", self.x.astype(">f4"), self.y[:, None]), ("lists", self.x.tolist(), self.y.tolist()),
+                           ("one input", [self.x], self.y.astype("int32"))):
+            with self.subTest(name):
+                self.assertEqual(self.losses(x, y), expected)
+        pixels = (self.x * 255).astype("uint8")
+        self.assertEqual(self.losses(pixels, self.y), self.losses(pixels.astype("float32"), self.y))
+
+    def test_what_is_no_array_is_refused(self):
+        model = small()
+        for x, y, says in ((self.x.astype("complex64"), self.y, "complex64"), (self.x, self.y[:5], "the target has 5 examples"),
+                           (self.x[:, :5], self.y, "expects input"), (self.x, self.y + 4, "units")):
+            with self.assertRaisesRegex(lockstep.InputError, says):
+                model.fit(x, y)
+        with self.assertRaisesRegex(lockstep.UsageError, "steps_per_epoch= and validation_steps= are for generators"):
+            model.fit(self.x, self.y, steps_per_epoch=3)
+
+    def test_several_inputs(self):
+        config = {"class_name": "Functional", "config": {"name": "two", "layers": [
+            {"class_name": "InputLayer", "name": "a", "config": {"name": "a", "batch_shape": [None, 3]}, "inbound_nodes": []},
+            {"class_name": "InputLayer", "name": "b", "config": {"name": "b", "batch_shape": [None, 3]}, "inbound_nodes": []},
+            {"class_name": "Subtract", "name": "d", "config": {"name": "d"}, "inbound_nodes": [[["a", 0, 0, {}], ["b", 0, 0, {}]]]}],
+            "input_layers": [["a", 0, 0], ["b", 0, 0]], "output_layers": [["d", 0, 0]]}}
+        a, b = numpy.float32([[1, 2, 3]]), numpy.float32([[3, 2, 0]])
+        self.assertEqual(lockstep.Model(config, device="cpu").predict([a, b]).tolist(), [[-2, 0, 3]])
+
+    def test_validation_and_weights(self):
+        at = int(EXAMPLES * 0.75)
+        split = self.quiet_fit(small(), self.x, self.y, validation_split=0.25)
+        given = self.quiet_fit(small(), self.x[:at], self.y[:at], validation_data=(self.x[at:], self.y[at:]))
+        self.assertEqual((split.history, split.losses.tolist()), (given.history, given.losses.tolist()))
+        weights = numpy.where(self.y == 1, 3.0, 1.0)
+        by_class = self.losses(self.x, self.y, class_weight={1: 3.0})
+        self.assertEqual(self.losses(self.x, self.y, sample_weight=weights), by_class)
+        self.assertNotEqual(self.losses(self.x, self.y), by_class)
+        for part in (0.999, 1.5):
+            with self.assertRaises(lockstep.LockstepError):
+                small().fit(self.x, self.y, validation_split=part, verbose=0)
+
+    @staticmethod
+    def resident():
+        with open("/proc/self/status", encoding="utf-8") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) // 1024
+
+    def test_arrays_are_not_copied(self):
+        x = numpy.ones((100_000, 250), dtype="float32")  # 95 MiB
+        before = self.resident()
+        borrowed = _data.from_arrays(x)
+        self.assertLess(self.resident() - before, 20)
+        same, before = numpy.ones((100_000, 250), dtype="float64"), self.resident()
+        copied = _data.from_arrays(same)  # which float32 holds
+        self.assertGreater(self.resident() - before, 60)
+        borrowed.close()
+        copied.close()
+
+    def test_arrays_are_kept_as_long_as_they_are_read(self):
+        model, x = small(), self.x.copy()
+        gone = weakref.ref(x)
+        self.quiet_fit(model, x, self.y)
+        del x
+        self.assertIsNotNone(gone())
+        self.quiet_fit(model, self.x[:50], self.y[:50])
+        self.assertIsNone(gone())
+        self.assertEqual(len(_data._lent), 1)
+        model.close()
+        self.assertEqual(len(_data._lent), 0)
+
+
+class Generators(ModelTest):
+    def batches(self, size=25):
+        for at in range(0, EXAMPLES, size):
+            yield self.x[at:at + size], self.y[at:at + size]
+
+    def endless(self):
+        while True:
+            yield from self.batches()
+
+    def test_they_train_as_arrays_that_are_not_shuffled(self):
+        expected = self.quiet_fit(small(), self.x, self.y, batch_size=30, epochs=2, shuffle=False).losses.tolist()
+        for name, source in (("a function", self.batches), ("an iterator", self.endless())):
+            with self.subTest(name):
+                history = self.quiet_fit(small(), source, batch_size=30, epochs=2, steps_per_epoch=10)
+                self.assertEqual(history.losses.tolist(), expected)
+                self.assertEqual(history.examples, [EXAMPLES, EXAMPLES])
+
+    def test_without_a_number_of_steps_all_is_taken_into_memory(self):
+        expected = self.quiet_fit(small(), self.x, self.y, batch_size=30, epochs=2)
+        found = self.quiet_fit(small(), self.batches(), batch_size=30, epochs=2, validation_data=self.batches)
+        self.assertEqual(found.losses.tolist(), expected.losses.tolist())
+        self.assertEqual(len(found.history["val_loss"]), 2)
+        self.assertEqual(small().predict(x for x, _ in self.batches()).shape, (EXAMPLES, 4))
+        self.assertEqual(small().evaluate(self.batches, verbose=0), small().evaluate(self.x, self.y, verbose=0))
+
+    def test_validation_between_epochs(self):
+        model = small()
+        history = self.quiet_fit(model, self.endless(), batch_size=30, epochs=3, steps_per_epoch=4, validation_data=self.batches,
+                                 validation_steps=5)
+        self.assertEqual(len(history.history["val_loss"]), 3)
+        self.quiet_fit(model, self.endless(), batch_size=30, steps_per_epoch=4)
+
+    def test_numbers_as_targets(self):
+        def make():
+            while True:
+                x = numpy.ones((8, 2))
+                yield x, x.sum(axis=1)
+
+        model = lockstep.Sequential([layers.Input((2,)), layers.Dense(1)], device="cpu", threads=1)
+        model.compile("sgd:learning_rate=0.1", "mean_squared_error")
+        self.assertLess(self.quiet_fit(model, make, batch_size=8, steps_per_epoch=50).losses[-1], 1e-3)
+
+    def test_what_goes_wrong_comes_out_of_fit_and_the_model_goes_on(self):
+        def breaks():
+            yield self.x[:32], self.y[:32]
+            raise KeyError("mine")
+
+        def changes():
+            yield self.x[:32], self.y[:32]
+            yield self.x[:32, :3], self.y[:32]
+
+        def three():
+            yield self.x, self.y, self.y
+
+        def no_class():
+            yield self.x[:32], self.y[:32] + 4
+
+        model = small()
+        for source, error, says in ((breaks, KeyError, "mine"), (changes, lockstep.InputError, r"\(3, 6, 1\) after float32 \(6, 6, 1\)"),
+                                    (three, lockstep.UsageError, "tuple of 3"), (no_class, lockstep.InputError, "the classes are 0 to 3"),
+                                    (lambda: self.batches(150), lockstep.InputError, "ended after 300 examples")):
+            with self.assertRaisesRegex(error, says):
+                model.fit(source, batch_size=32, steps_per_epoch=20, verbose=0)
+            self.quiet_fit(model, self.x, self.y)
+
+    def test_an_iterator_cannot_go_back(self):
+        batches = _data.Batches(self.endless())
+        views = [numpy.empty((40, 6, 6, 1), dtype="float32"), numpy.empty(40, dtype="int32")]
+        batches.fill(1, 0, views)
+        batches.fill(1, 40, views)
+        self.assertEqual(views[1].tolist(), self.y[40:80].tolist())
+        with self.assertRaisesRegex(lockstep.InputError, "cannot go back"):
+            batches.fill(1, 40, views)
+        again = _data.Batches(self.batches)
+        again.fill(2, 40, views)
+        again.fill(2, 20, views)
+        self.assertEqual(views[1].tolist(), self.y[20:60].tolist())
+
+
+class Callbacks(ModelTest):
+    def test_moments_and_their_numbers(self):
+        seen = []
+
+        class Mine(lockstep.Callback):
+            def on_train_begin(self, logs):
+                seen.append(("begin", self.model.variables[0].name))
+
+            def on_epoch_begin(self, epoch, logs):
+                seen.append(("epoch", epoch))
+
+            def on_train_batch_end(self, batch, logs):
+                seen.append(("batch", batch, sorted(logs)))
+
+            def on_epoch_end(self, epoch, logs):
+                seen.append(("end", epoch, sorted(logs)))
+
+            def on_test_end(self, logs):
+                seen.append(("test", sorted(logs)))
+
+        model = small()
+        history = self.quiet_fit(model, self.x, self.y, batch_size=150, epochs=2, callbacks=[Mine()], validation_data=(self.x, self.y))
+        train = ["accuracy", "loss"]
+        expected = [("begin", "conv2d/kernel")]
+        for epoch in (0, 1):
+            validated = sorted(train + ["val_loss", "val_accuracy"])
+            expected += [("epoch", epoch), ("batch", 0, train), ("batch", 1, train), ("test", validated), ("end", epoch, validated)]
+        self.assertEqual(seen, expected)
+        self.assertEqual(history.epoch, [0, 1])
+        seen.clear()
+        told = lockstep.Callback(on_test_begin=lambda logs: seen.append("test begin"), on_test_end=lambda logs: seen.append(sorted(logs)),
+                                 on_predict_batch_end=lambda batch, logs: seen.append(batch))
+        model.evaluate(self.x, self.y, callbacks=[told], verbose=0)
+        model.predict(self.x, 150, callbacks=[told])
+        model.predict(self.x)  # which tells nobody
+        self.assertEqual(seen, ["test begin", train, 0, 1])
+
+    def test_a_function_a_text_and_the_end_of_the_training(self):
+        epochs = []
+        model = small()
+        self.quiet_fit(model, self.x, self.y, epochs=9, callbacks=lambda epoch, logs: epochs.append(epoch) or setattr(model, "stop_training", epoch == 1))
+        self.assertEqual(epochs, [0, 1])
+        history = self.quiet_fit(small(), self.x, self.y, epochs=30, callbacks=["early_stopping:monitor=loss,patience=0,min_delta=100"])
+        self.assertEqual(len(history.epoch), 2)
+        path = self.path("log.csv")
+        self.quiet_fit(model, self.x, self.y, epochs=2, callbacks="csv_logger:filename=" + path)
+        with open(path, encoding="utf-8") as file:
+            self.assertEqual(len(file.readlines()), 3)
+
+    def test_weights_gradients_and_the_learning_rate_between_steps(self):
+        model, seen = small(), []
+
+        def look(epoch, logs):
+            model.learning_rate = 0.5
+            seen.append((model.learning_rate, [array.shape for array in model.get_gradients()]))
+            model.set_weights([array * 0 for array in model.get_weights()])
+            with self.assertRaisesRegex(lockstep.UsageError, "ls_fit"):
+                model.fit(self.x, self.y)
+
+        self.quiet_fit(model, self.x, self.y, callbacks=[look])
+        self.assertEqual(seen, [(0.5, [variable.shape for variable in model.variables])])
+        self.assertFalse(any(array.any() for array in model.get_weights()))
+
+    def test_an_exception_comes_out_and_the_model_goes_on(self):
+        model = small()
+        for moment in ("on_train_begin", "on_epoch_end", "on_train_batch_end", "on_test_begin"):
+            def fail(*_):
+                raise ArithmeticError(moment)
+            with self.assertRaisesRegex(ArithmeticError, moment):
+                model.fit(self.x, self.y, validation_split=0.5, callbacks=[lockstep.Callback(**{moment: fail})], verbose=0)
+            self.assertEqual(len(self.quiet_fit(model, self.x, self.y).epoch), 1)
+
+    def test_a_function_of_a_batch_may_not_read_weights(self):
+        model = small()
+        with self.assertRaisesRegex(lockstep.UsageError, "another thread uses this model"):
+            model.fit(self.x, self.y, callbacks=[lockstep.Callback(on_train_batch_end=lambda *_: model.get_weights())], verbose=0)
+
+    def test_what_is_no_callback_is_refused(self):
+        for callback, error, says in ((object(), TypeError, "is no callback"), ("no_such", lockstep.UnavailableError, "no_such"),
+                                      ("early_stopping:patiense=3", lockstep.UsageError, "patience")):
+            with self.assertRaisesRegex(error, says):
+                small().fit(self.x, self.y, callbacks=[callback])
+        with self.assertRaisesRegex(TypeError, "there is no moment 'on_epoch'"):
+            lockstep.Callback(on_epoch=print)
+
+    def test_a_line_an_epoch(self):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            small().fit(self.x, self.y, epochs=2)
+            small().evaluate(self.x, self.y)
+        self.assertRegex(out.getvalue(), r"^Epoch 1/2 - [\d.]+s - loss: \d\.\d{4} - accuracy: \d\.\d{4}\nEpoch 2/2 - .*\nloss: .* - accuracy: .*\n$")
+
+
+class GoingOn(ModelTest):
+    def test_save_and_load_go_on_to_the_bit(self):
+        path = self.path("state.safetensors")
+        whole = self.quiet_fit(small(), self.x, self.y, epochs=4).losses.tolist()
+        first, second = small(), small()
+        begin = self.quiet_fit(first, self.x, self.y, epochs=2).losses.tolist()
+        first.save(path)
+        second.load(path)
+        self.assertEqual(begin + self.quiet_fit(second, self.x, self.y, epochs=2).losses.tolist(), whole)
+
+    def test_checkpoints(self):
+        folder = self.path("checkpoints")
+        whole = self.quiet_fit(small(), self.x, self.y, epochs=4).losses.tolist()
+        self.quiet_fit(small(), self.x, self.y, epochs=2, checkpoints=folder)
+        model = small()
+        self.quiet_fit(model, self.x, self.y, epochs=4, checkpoints={"folder": folder, "resume": True})
+        self.assertEqual(model.history().losses.tolist(), whole)
+
+    def test_fits_of_an_epoch_are_as_one(self):
+        whole = self.quiet_fit(small(), self.x, self.y, epochs=3).losses.tolist()
+        model = small()
+        self.assertEqual([loss for _ in range(3) for loss in self.quiet_fit(model, self.x, self.y).losses.tolist()], whole)
+
+    def test_weights_in_and_out(self):
+        model, other = small(), small(seed=9)
+        other.set_weights(model.get_weights())
+        self.assert_same_weights(model.get_weights(), other.get_weights())
+        for wrong in (model.get_weights()[:2], [array[..., :1] for array in model.get_weights()]):
+            with self.assertRaises(lockstep.UsageError):
+                other.set_weights(wrong)
+        model.train_on_batch(self.x, self.y)
+        for suffix in ("safetensors",) + (("weights.h5", "keras") if os.environ["LOCKSTEP_KERAS_BUILT"] == "true" else ()):
+            path = self.path("weights." + suffix)
+            model.save_weights(path)
+            other.load_weights(path)
+            self.assert_same_weights(model.get_weights(), other.get_weights())
+
+    def test_a_step_on_a_batch_is_a_step_of_fit(self):
+        model, other = small(), small()
+        losses = [model.train_on_batch(self.x[:60], self.y[:60])[0] for _ in range(3)]
+        expected = self.quiet_fit(other, self.x[:60], self.y[:60], batch_size=60, epochs=3, shuffle=False).losses
+        numpy.testing.assert_allclose(losses, expected, rtol=ROUNDING)
+        numpy.testing.assert_allclose(model.test_on_batch(self.x[:60], self.y[:60], return_dict=True)["loss"],
+                                      other.evaluate(self.x[:60], self.y[:60], verbose=0)[0], rtol=ROUNDING)
+
+
+class Errors(ModelTest):
+    def test_each_status_is_an_exception(self):
+        for make, kind, status in ((lambda: lockstep.Model("no-such"), lockstep.UsageError, 2),
+                                   (lambda: lockstep.Model("{\"class_name\": 3}"), lockstep.InputError, 3),
+                                   (lambda: lockstep.Model("cnn", strategy="no-such"), lockstep.UnavailableError, 4),
+                                   (lambda: lockstep.Model("cnn", precision="float7"), lockstep.UsageError, 2),
+                                   (lambda: small().compile("adamm"), lockstep.UsageError, 2)):
+            with self.assertRaises(kind) as caught:
+                make()
+            self.assertEqual(caught.exception.status, status)
+            self.assertIsInstance(caught.exception, (lockstep.LockstepError, RuntimeError))
+            self.assertEqual(str(caught.exception), caught.exception.message)
+            self.assertNotIn("lockstep: error", caught.exception.message)
+        self.assertTrue(issubclass(lockstep.UsageError, ValueError))
+        with self.assertRaisesRegex(TypeError, "there is no option 'replica'"):
+            lockstep.Model("cnn", replica=2)
+
+    def test_a_loss_that_is_not_finite(self):
+        model = small()
+        with self.assertRaises(lockstep.LockstepError) as caught:
+            model.fit(self.x * numpy.float32("nan"), self.y, verbose=0)
+        self.assertEqual(caught.exception.status, 1)
+        self.quiet_fit(model, self.x, self.y)
+
+    def script(self, text, *arguments, **more):
+        """A program of its own; what it prints."""
+        path = self.path("script.py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(textwrap.dedent(text))
+        done = subprocess.run([*arguments, sys.executable, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120,
+                              env=dict(os.environ, PYTHONPATH=numpy_python.PACKAGE, **more))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done
+
+    def test_what_an_exception_says_is_not_printed_too_and_warnings_are(self):
+        done = self.script("""
+            import lockstep
+            try:
+                lockstep.Model("no-such")
+            except lockstep.UsageError as error:
+                print(error)
+            lockstep.Model("mlp", device="cpu").fit("synthetic:examples=64", verbose=0)
+            """)
+        self.assertIn("there is no model 'no-such'", done.stdout)
+        self.assertEqual(done.stderr.count("error"), 0, done.stderr)
+        self.assertIn("lockstep: warning: synthetic: NOT REAL DATA", done.stderr)
+
+    def test_import_is_cheap(self):
+        done = self.script("""
+            import sys, time
+            begin = time.perf_counter()
+            import lockstep
+            print(f"import lockstep: {1000 * (time.perf_counter() - begin):.1f} ms")
+            assert not {"numpy", "torch", "keras", "tensorflow", "ctypes"} & set(sys.modules), sorted(sys.modules)
+            assert set(lockstep.__all__) <= set(dir(lockstep)) | set(lockstep._PLACES) | {"layers"}
+            lockstep.UsageError, lockstep.compare, lockstep.Model, lockstep.Callback
+            assert not {"numpy", "torch", "keras", "tensorflow"} & set(sys.modules)
+            assert lockstep.__version__ == "0.1.0"
+            """)
+        print(done.stdout.strip(), flush=True)
+
+    def test_a_library_that_is_not_there_is_said(self):
+        done = self.script("""
+            import lockstep
+            try:
+                lockstep.Model("cnn")
+            except lockstep.UnavailableError as error:
+                print(error)
+            """, LOCKSTEP_LIBRARY="/nowhere/liblockstep.so.0")
+        self.assertIn("LOCKSTEP_LIBRARY names the file liblockstep.so.0", done.stdout)
+
+    def test_workers_of_a_launcher(self):
+        text = """
+            import numpy, lockstep
+            random = numpy.random.default_rng(3)
+            x, y = random.random((120, 8), dtype="float32"), random.integers(0, 4, 120)
+            L = lockstep.layers
+            model = lockstep.Sequential([L.Input((8,)), L.Dense(4)], strategy="STRATEGY", device="cpu", threads=1, seed=5)
+            history = model.fit(x, y, batch_size=40, epochs=2, verbose=0)
+            if model.is_chief:
+                print(model.replicas, *history.losses, flush=True)
+            """
+        two = self.script(text.replace("STRATEGY", "multi-worker-mirrored"), LOCKSTEP, "launch", "-n", "2", "--").stdout.split()
+        one = self.script(text.replace("STRATEGY", "one-device")).stdout.split()
+        self.assertEqual((two[0], one[0], len(two)), ("2", "1", len(one)))
+        numpy.testing.assert_allclose([float(loss) for loss in two[1:]], [float(loss) for loss in one[1:]], rtol=ROUNDING)
+
+
+class Threads(ModelTest):
+    def test_models_of_several_threads_at_once(self):
+        expected = self.quiet_fit(small(), self.x, self.y, epochs=5).losses.tolist()
+        found = {}
+
+        def train(number):
+            found[number] = self.quiet_fit(small(), self.x, self.y, epochs=5).losses.tolist()
+
+        threads = [threading.Thread(target=train, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(found, {number: expected for number in range(3)})
+
+    def test_errors_belong_to_their_thread(self):
+        said = {}
+
+        def fail(name):
+            for _ in range(20):
+                try:
+                    lockstep.Model(name)
+                except lockstep.UsageError as error:
+                    said.setdefault(name, set()).add(f"'{name}'" in str(error))
+
+        threads = [threading.Thread(target=fail, args=(name,)) for name in ("no-one", "no-two", "no-three")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(said, {name: {True} for name in ("no-one", "no-two", "no-three")})
+
+    def test_a_second_thread_is_refused(self):
+        model, errors, begun = small(), [], threading.Event()
+
+        def second():
+            begun.wait()
+            try:
+                model.predict(self.x)
+            except lockstep.UsageError as error:
+                errors.append(str(error))
+            model.interrupt()
+
+        thread = threading.Thread(target=second)
+        thread.start()
+        with self.assertRaises(KeyboardInterrupt):
+            model.fit(self.x, self.y, epochs=10**6, verbose=0, callbacks=[lambda *_: begun.set()])
+        thread.join()
+        self.assertEqual(len(errors), 1)
+        self.assertIn("another thread uses this model", errors[0])
+
+
+if __name__ == "__main__":
+    main()
