@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List,
 
 from . import _declarations as declared
 from ._errors import InputError, UsageError
-from ._native import check, encode, library
+from ._native import check, encode, library, type_of
 
 if TYPE_CHECKING:
     import numpy
@@ -35,7 +35,7 @@ class Data:
         self.kept = kept
 
     def __len__(self) -> int:
-        return library().ls_data_count(self.pointer)
+        return int(library().ls_data_count(self.pointer))
 
     def close(self) -> None:
         library().ls_data_close(self.pointer)
@@ -102,12 +102,14 @@ def split_arrays(x: Any, y: Any, weights: Any, part: float) -> Tuple[Tuple[Any, 
     if not 0 < part < 1:
         raise UsageError(f"validation_split={part}: expected a number between 0 and 1")
     inputs = as_inputs(x)
+    others = [None if given is None else as_array(given, "the target") for given in (y, weights)]
     at = int(len(inputs[0]) * (1 - part))
-    halves = []
-    for cut in (slice(0, at), slice(at, None)):
-        halves.append(([array[cut] for array in inputs], *(None if given is None else as_array(given, "the target")[cut]
-                                                           for given in (y, weights))))
-    return halves[0], halves[1]
+
+    def cut(place: slice) -> Tuple[Any, Any, Any]:
+        target, weight = (None if array is None else array[place] for array in others)
+        return [array[place] for array in inputs], target, weight
+
+    return cut(slice(0, at)), cut(slice(at, None))
 
 
 # ---- Texts ----
@@ -249,7 +251,7 @@ def from_generator(source: Any, examples: int, output: Sequence[int], fail: Call
         except BaseException as error:  # noqa: B902  (nothing may pass through C)
             return fail(error)
 
-    generator.fill = dict(declared.ls_generator._fields_)["fill"](fill)
+    generator.fill = type_of(declared.ls_generator, "fill")(fill)
     pointer = ctypes.c_void_p()
     check(library().ls_data_from_generator_sized(ctypes.byref(generator), ctypes.sizeof(generator), ctypes.byref(pointer)))
     return Data(pointer, generator)

@@ -2,6 +2,7 @@
 # Made from the public headers by tools/development/python_bindings.py; change the headers, not this file.
 """What lockstep.h declares, for ctypes. Structs that the header only names are c_void_p."""
 from ctypes import CFUNCTYPE, POINTER, Structure, c_bool, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any, Dict, List, Tuple
 
 LS_OK = 0
 LS_FAILED = 1
@@ -353,7 +354,7 @@ class ls_comm_options(Structure):
 
 
 # name: (result, arguments)
-FUNCTIONS = {
+FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ls_version": (c_char_p, []),
     "ls_set_log": (None, [CFUNCTYPE(None, c_void_p, c_uint32, c_char_p), c_void_p]),
     "ls_last_error": (c_char_p, []),

@@ -63,4 +63,4 @@ class Interruptible:
         os.close(self.read)
         signal.signal(signal.SIGINT, self.before)
         if self.signalled and error is None:
-            self.before(signal.SIGINT, None)
+            self.before(int(signal.SIGINT), None)

@@ -164,6 +164,11 @@ def encode(value: Any) -> Any:
     return os.fsencode(value) if isinstance(value, (str, os.PathLike)) else value
 
 
+def type_of(kind: Type[ctypes.Structure], field: str) -> Any:
+    """The type of a field, such as that of a function."""
+    return next(entry[1] for entry in kind._fields_ if entry[0] == field)
+
+
 def fill(kind: Type[Struct], **values: Any) -> Struct:
     """A zeroed struct with these fields; None leaves the default."""
     made = kind()

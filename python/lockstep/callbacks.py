@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional,
 
 from . import _declarations as declared
 from ._interrupt import Interruptible
-from ._native import check, encode, library
+from ._native import check, encode, library, type_of
 
 if TYPE_CHECKING:
     from .model import Model
@@ -110,7 +110,7 @@ class Calls:
                 if on_main_thread and self.interruptible:
                     self.interruptible.in_python = False
 
-        return dict(declared.ls_callbacks._fields_)[moment](run)
+        return type_of(declared.ls_callbacks, moment)(run)
 
     def add_function(self, moment: str, call: Callable[[declared.ls_fit_state], Any]) -> None:
         self.tables.append(declared.ls_callbacks(**{moment: self.function(moment, call)}))

@@ -126,7 +126,8 @@ def _json_path(folder: str) -> str:
 
 def _json_of(folder: str) -> Dict[str, Any]:
     with open(_json_path(folder), encoding="utf-8") as file:
-        return json.load(file)
+        found: Dict[str, Any] = json.load(file)
+        return found
 
 
 def _run(name: str, collectives: Sequence[str], options: Dict[str, Any], folder: str, writes: str, verbose: bool,

@@ -16,7 +16,7 @@ from . import _declarations as declared
 from ._data import Data
 from ._errors import UsageError
 from ._interrupt import Interruptible
-from ._native import check, discard, encode, error_of, fill, flush, library
+from ._native import check, discard, encode, error_of, fill, flush, library, type_of
 from .callbacks import CallbackLike, Calls, History, Logs, logs_of
 from .layers import Layer, sequential_config
 
@@ -41,7 +41,7 @@ def _end_stuck(_rank: int) -> None:
     os._exit(STUCK)
 
 
-_stuck = dict(declared.ls_run_options._fields_)["stuck"](_end_stuck)
+_stuck = type_of(declared.ls_run_options, "stuck")(_end_stuck)
 
 
 def _close(model: ctypes.c_void_p, run: ctypes.c_void_p) -> None:
@@ -146,7 +146,7 @@ class Model:
     @property
     def replicas(self) -> int:
         """How many there are, in all workers."""
-        return library().ls_run_replicas(self._run)
+        return int(library().ls_run_replicas(self._run))
 
     @property
     def is_chief(self) -> bool:
@@ -156,8 +156,11 @@ class Model:
     @property
     def output_shape(self) -> Tuple[Optional[int], ...]:
         """As in Keras: None for the examples, then the sizes of a prediction."""
+        return (None, *self._output_dims())
+
+    def _output_dims(self) -> Tuple[int, ...]:
         dims = (ctypes.c_int64 * declared.LS_ARRAY_DIMS)()
-        return (None, *dims[:library().ls_model_output_shape(self._model, dims)])
+        return tuple(dims[:library().ls_model_output_shape(self._model, dims)])
 
     def summary(self, print_fn: Optional[Callable[[str], Any]] = None) -> None:
         """A table like Keras's."""
@@ -261,7 +264,7 @@ class Model:
     @property
     def learning_rate(self) -> float:
         """That of the next step; callbacks may set it between steps."""
-        return library().ls_learning_rate(self._model)
+        return float(library().ls_learning_rate(self._model))
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
@@ -319,7 +322,7 @@ class Model:
                 raise UsageError("a generator makes its own targets: y and sample_weight are for arrays")
             if examples is None or calls is None:
                 return _data.from_arrays(*_data.all_of(x))
-            data = _data.from_generator(x, examples, self.output_shape[1:], calls.fail)
+            data = _data.from_generator(x, examples, self._output_dims(), calls.fail)
             self._kept.append(data.kept)
             return data
         return _data.from_arrays(x, y, weights)
@@ -419,7 +422,7 @@ class Model:
 
         calls = Calls(self)
         data = self._data_of(x, None, None, split)
-        out = numpy.empty((len(data), *self.output_shape[1:]), dtype="float32")
+        out = numpy.empty((len(data), *self._output_dims()), dtype="float32")
         with self._told(calls, callbacks, data):
             self._call(calls, lambda: library().ls_predict(self._model, data.pointer, batch_size, _floats(out)))
         return out
@@ -460,7 +463,7 @@ class Model:
         import numpy
 
         arrays = _data.Arrays(x)
-        out = numpy.empty((len(arrays.inputs[0]), *self.output_shape[1:]), dtype="float32")
+        out = numpy.empty((len(arrays.inputs[0]), *self._output_dims()), dtype="float32")
         with self._alone():
             check(self._begun_anew(lambda: library().ls_predict_on_batch(self._model, arrays.struct.inputs, arrays.struct.input_count,
                                                                          _floats(out))))

@@ -212,7 +212,7 @@ class Wheel(Package):
         wheels = os.listdir(out)
         self.assertEqual(len(wheels), 1, wheels)
         self.assertRegex(wheels[0], r"^lockstep-0\.1\.0-py3-none-linux_\w+\.whl$")
-        self.call(self.program("pip"), "install", "--quiet", "--no-index", os.path.join(out, wheels[0]))
+        self.call(self.program("pip"), "install", "--quiet", "--no-index", "--no-deps", os.path.join(out, wheels[0]))
 
     def program(self, name):
         return os.path.join(self.venv, "bin", name)
@@ -226,6 +226,28 @@ class Wheel(Package):
         self.assertTrue(os.path.exists(os.path.join(path, "lockstep.pc")), path)
         self.call(self.program("pip"), "uninstall", "--quiet", "--yes", "lockstep")
         self.assertFalse([name for _, _, names in os.walk(self.venv) for name in names if "liblockstep" in name])
+
+    FIT = """
+import numpy, lockstep
+L = lockstep.layers
+x, y = numpy.random.default_rng(0).random((200, 8), dtype="float32"), numpy.arange(200) % 4
+model = lockstep.Sequential([L.Input((8,)), L.Dense(4)], strategy="ring", replicas=2, threads=1)
+history = model.fit(x, y, batch_size=50, epochs=2, verbose=0)
+assert len(history.losses) == 8 and model.predict(x).shape == (200, 4)
+assert lockstep.verify("ring", world=3)["passed"]
+assert lockstep.Model("cnn").output_shape == (None, 10)
+print(lockstep.__file__, lockstep.__version__)
+"""
+
+    def test_the_package_trains_on_arrays(self):
+        done = subprocess.run([self.program("pip"), "install", "--quiet", "--retries=1", "--timeout=15", "numpy"], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=600)
+        if done.returncode:
+            self.skipTest(f"NumPy could not be had from PyPI: {done.stdout.strip().splitlines()[-1:]}")
+        self.assertIn("numpy", self.call(self.program("pip"), "show", "lockstep").stdout)
+        self.assertEqual(self.call(self.program("pip"), "check").stdout.strip(), "No broken requirements found.")
+        place, version = self.call(self.program("python"), "-c", self.FIT).stdout.split()
+        self.assertEqual((version, os.path.realpath(place).startswith(os.path.realpath(self.venv))), ("0.1.0", True), place)
 
     def test_a_library_that_is_not_here_is_named_with_its_package(self):
         list_file = self.file_below(self.venv, "libraries.json")

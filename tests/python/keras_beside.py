@@ -6,6 +6,7 @@ Needs Python with Keras, TensorFlow and JAX (tests/programs/keras_python.py says
 skipped.
 """
 import os
+import re
 import subprocess
 import sys
 
@@ -85,6 +86,13 @@ class BesideKeras(ProgramTest):
     def compiled(model):
         model.compile()
         return model
+
+    def test_the_code_of_the_page(self):
+        with open(os.path.join(SOURCE, "docs", "python.md"), encoding="utf-8") as file:
+            block = re.search(r"^```py\n(.*?)^```", file.read(), re.M | re.S)[1]
+        space = dict(zip("xy", data(64)))
+        exec(compile(block, "docs/python.md", "exec"), space)
+        self.assertEqual(space["model"].replicas, 2)
 
     def test_speed(self):
         """Examples a second of `fit`, the two taking turns after a first epoch; no figure is asserted."""

@@ -1,16 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The notebooks of examples/notebooks: the code of their cells runs in order, as Jupyter runs it."""
+"""docs/python.md and the notebooks of examples/notebooks: the code of their cells runs in order, as Jupyter runs it, but for the timing of compare, which
+takes longest (notebooks_by_jupyter.py has it)."""
 import ast
 import contextlib
 import io
 import json
 import os
+import re
 
 import numpy_python
+import numpy
 from support import ProgramTest, main
+
+import lockstep
 
 FOLDER = os.path.join(numpy_python.SOURCE, "examples", "notebooks")
 NAMES = ("compare.ipynb", "train.ipynb")
+
+
+@contextlib.contextmanager
+def in_folder(folder):
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def cells_of(name):
@@ -31,18 +46,32 @@ def run_cell(source, space):
     return show(eval(compile(last, "cell", "eval"), space)) if last else ""
 
 
+class Page(ProgramTest):
+    def test_the_code_of_the_page_runs_in_order(self):
+        with open(os.path.join(numpy_python.SOURCE, "docs", "python.md"), encoding="utf-8") as file:
+            blocks = re.findall(r"^```python\n(.*?)^```", file.read(), re.M | re.S)
+        self.assertGreaterEqual(len(blocks), 5)
+        random = numpy.random.default_rng(0)
+        space = {"x": random.random((200, 28, 28, 1), dtype="float32"), "y": random.integers(0, 10, 200)}
+        with in_folder(self.folder), contextlib.redirect_stdout(io.StringIO()) as out:
+            for block in blocks:
+                run_cell(block, space)
+        self.assertIn("Verdict", out.getvalue())
+        self.assertEqual(space["scores"].shape, (5, 10))
+
+
 class Notebooks(ProgramTest):
     def run_notebook(self, name):
         space, shown, out = {"__name__": "__main__"}, [], io.StringIO()
-        before = os.getcwd()
-        os.chdir(self.folder)
+        compare = lockstep.compare
+        lockstep.compare = lambda *given, **options: compare(*given, **dict(options, speed_steps=0))
         try:
-            with contextlib.redirect_stdout(out):
+            with in_folder(self.folder), contextlib.redirect_stdout(out):
                 for cell in cells_of(name):
                     if cell["cell_type"] == "code":
                         shown.append(run_cell("".join(cell["source"]), space))
         finally:
-            os.chdir(before)
+            lockstep.compare = compare
         self.assertEqual(os.listdir(self.folder), [])
         return "\n".join(shown), out.getvalue()
 

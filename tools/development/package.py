@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes packages of a build: `deb` makes lockstep.deb and lockstep-dev.deb, `wheel` a Python wheel with the command.
+"""Makes packages of a build: `deb` makes lockstep.deb and lockstep-dev.deb, `wheel` the Python package lockstep,
+which has the command, too.
 
 Both take what `meson install` installs, which finds its parts by where it lies and so can be put anywhere. Without --build the
 source is built in build-package/. Also the PEP 517 backend of pyproject.toml: pip install ."""
@@ -210,11 +211,11 @@ def package_of(library):
 
 
 def libraries_of(tree):
-    """{file: {"package": Debian's, "for": "command", "device-cpu" or "keras-files"}}, the C library left out."""
+    """{file: {"package": Debian's, "for": "command", "device-cpu", "device-cuda" or "keras-files"}}, the C library left out."""
     found = {}
     for path in tree.binaries:
         name = os.path.basename(path)
-        user = {"device-cpu.so": "device-cpu", "lockstep-keras-files": "keras-files"}.get(name, "command")
+        user = {"device-cpu.so": "device-cpu", "lockstep-keras-files": "keras-files", ENGINE: "device-cuda"}.get(name, "command")
         for library in re.findall(r"\(NEEDED\).*\[(.*)\]", run(need("readelf", "binutils"), "-d", path)):
             if library.startswith(("libc.so", "libm.so", "libdl.so", "libpthread.so", "ld-linux", "liblockstep.so")):
                 continue
@@ -231,11 +232,11 @@ def tag():
 def wheel_files(tree):
     """(name in the wheel, data, mode) of all files. A wheel has no links: the library lies there once, under the name that programs
     load, and the name that they are linked with is a script for the linker."""
-    own = os.path.join(SOURCE, "packaging", "python")
-    for name in ("__init__.py", "__main__.py"):
-        with open(os.path.join(own, name), encoding="utf-8") as file:
-            text = file.read()
-        yield f"lockstep/{name}", text.replace("@VERSION@", tree.version).replace("@LIBDIR@", tree.libdir).encode(), 0o644
+    own = os.path.join(SOURCE, "python")
+    for path in files_of(os.path.join(own, "lockstep")):
+        if path.endswith((".py", "py.typed")):
+            with open(path, "rb") as file:
+                yield os.path.relpath(path, own), file.read(), 0o644
     yield "lockstep/libraries.json", json.dumps(libraries_of(tree), indent=1, sort_keys=True).encode(), 0o644
     for path in files_of(tree.root):
         name = os.path.relpath(path, tree.root)
@@ -251,9 +252,9 @@ def metadata(tree):
     with open(os.path.join(SOURCE, "LICENSE"), "rb") as file:
         yield f"{folder}/LICENSE", file.read(), 0o644
     yield f"{folder}/METADATA", (f"Metadata-Version: 2.1\nName: lockstep\nVersion: {tree.version}\nSummary: {SUMMARY}\n"
-                                 "License: Apache-2.0\nLicense-File: LICENSE\nRequires-Python: >=3.8\n").encode(), 0o644
+                                 "License: Apache-2.0\nLicense-File: LICENSE\nRequires-Python: >=3.9\nRequires-Dist: numpy>=1.21\n").encode(), 0o644
     yield f"{folder}/WHEEL", f"Wheel-Version: 1.0\nGenerator: lockstep\nRoot-Is-Purelib: false\nTag: {tag()}\n".encode(), 0o644
-    yield f"{folder}/entry_points.txt", b"[console_scripts]\nlockstep = lockstep:main\n", 0o644
+    yield f"{folder}/entry_points.txt", b"[console_scripts]\nlockstep = lockstep._command:main\n", 0o644
 
 
 def make_wheel(build, out):

@@ -21,6 +21,7 @@ HEAD = '''# SPDX-License-Identifier: Apache-2.0
 # Made from the public headers by {self}; change the headers, not this file.
 """What lockstep.h declares, for ctypes. Structs that the header only names are c_void_p."""
 from ctypes import CFUNCTYPE, POINTER, Structure, {names}
+from typing import Any, Dict, List, Tuple
 '''
 
 
@@ -111,7 +112,7 @@ def make():
         lines = [f'        ("{name}", {kind}),' for part in item.parts if isinstance(part, reference.Declaration)
                  for name, kind in types.fields(part)]
         out += ["", "", f"class {item.name.split()[1]}(Structure):", "    _fields_ = [", *lines, "    ]"]
-    out += ["", "", "# name: (result, arguments)", "FUNCTIONS = {"]
+    out += ["", "", "# name: (result, arguments)", "FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {"]
     for item in items:
         if item.kind == "function":
             name, result, arguments = signature(item, types)
