@@ -28,14 +28,25 @@ def missing(users: Iterable[str]) -> Dict[str, str]:
     return {name: entry["package"] for name, entry in libraries.items() if entry["for"] in users and not is_here(name)}
 
 
+PARTS = (("device-cpu", "device cpu is left out"), ("keras-files", "files of Keras are neither read nor written"))
+
+
 def say(kind: str, libraries: Dict[str, str], what: str) -> None:
     names = ", ".join(sorted(libraries))
     packages = " ".join(sorted(set(libraries.values())))
     print(f"lockstep: {kind}{names}: not on this machine; {what}; on Debian: apt-get install {packages}", file=sys.stderr)
 
 
+def warn_of_parts() -> None:
+    """Of what a part needs and is not here: the rest works."""
+    for part, what in PARTS:
+        lacking = missing([part])
+        if lacking:
+            say("warning: ", lacking, what)
+
+
 def main() -> int:
-    """The command. What it cannot start without is an error; of what a part needs there is a warning, and the rest works."""
+    """The command. What it cannot start without is an error."""
     from ._native import command_path, pkg_config_path
 
     if sys.argv[1:] == ["--pkg-config-path"]:
@@ -45,10 +56,7 @@ def main() -> int:
     if needed:
         say("error: ", needed, "Lockstep cannot start without")
         return NOT_AVAILABLE
-    for part, what in (("device-cpu", "device cpu is left out"), ("keras-files", "files of Keras are neither read nor written")):
-        lacking = missing([part])
-        if lacking:
-            say("warning: ", lacking, what)
+    warn_of_parts()
     command = command_path()
     try:
         os.execvp(command, [command, *sys.argv[1:]])

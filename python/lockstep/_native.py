@@ -15,6 +15,7 @@ import threading
 from typing import Any, List, Optional, Sequence, Tuple, Type, TypeVar
 
 from . import _declarations as declared
+from ._command import missing, warn_of_parts
 from ._errors import BY_STATUS, LockstepError, UnavailableError
 
 NAME = "liblockstep.so.0"
@@ -68,6 +69,7 @@ def _open(path: str) -> ctypes.CDLL:
         lib = ctypes.CDLL(path)
     except OSError as error:
         raise UnavailableError(f"{error}; LOCKSTEP_LIBRARY names the file {NAME}{_what_is_missing()}") from None
+    warn_of_parts()
     for name, (result, arguments) in declared.FUNCTIONS.items():
         function = getattr(lib, name, None)  # an older library lacks some
         if function is not None:
@@ -79,8 +81,6 @@ def _open(path: str) -> ctypes.CDLL:
 
 def _what_is_missing() -> str:
     """Of a wheel: the Debian packages of libraries that are not here."""
-    from ._command import missing
-
     packages = sorted(set(missing(["command"]).values()))
     return f"; on Debian: apt-get install {' '.join(packages)}" if packages else ""
 

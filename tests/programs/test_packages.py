@@ -254,6 +254,9 @@ print(lockstep.__file__, lockstep.__version__)
         with open(list_file, encoding="utf-8") as file:
             libraries = json.load(file)
         self.assertEqual(libraries["libjansson.so.4"], {"for": "command", "package": "libjansson4"})
+        with open(os.path.join(SOURCE, "docs", "packages.md"), encoding="utf-8") as file:
+            named = set(re.search(r"apt-get install (libjansson4 .*)", file.read())[1].split())
+        self.assertEqual(named, {entry["package"] for entry in libraries.values() if entry["for"] != "device-cuda"})
         for part, expect in (("keras-files", DONE), ("command", NOT_AVAILABLE)):
             libraries["libnowhere.so.7"] = {"for": part, "package": "libnowhere7"}
             with open(list_file, "w", encoding="utf-8") as file:
