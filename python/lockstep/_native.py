@@ -16,7 +16,7 @@ from typing import Any, List, Optional, Sequence, Tuple, Type, TypeVar
 
 from . import _declarations as declared
 from ._command import missing, warn_of_parts
-from ._errors import BY_STATUS, LockstepError, UnavailableError
+from ._errors import BY_STATUS, LockstepError, PeerLostError, UnavailableError  # noqa: F401  (of the package's other modules)
 
 NAME = "liblockstep.so.0"
 FOLDER = os.path.dirname(os.path.abspath(__file__))

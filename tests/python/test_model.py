@@ -495,15 +495,24 @@ class Errors(ModelTest):
         self.assertEqual(caught.exception.status, 1)
         self.quiet_fit(model, self.x, self.y)
 
-    def script(self, text, *arguments, **more):
+    def script(self, text, *arguments, expect=0, **more):
         """A program of its own; what it prints."""
         path = self.path("script.py")
         with open(path, "w", encoding="utf-8") as file:
             file.write(textwrap.dedent(text))
         done = subprocess.run([*arguments, sys.executable, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120,
                               env=dict(os.environ, PYTHONPATH=numpy_python.PACKAGE, **more))
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
         return done
+
+    def test_a_plugin_that_hangs_ends_the_program(self):
+        done = self.script("""
+            import os, lockstep
+            model = lockstep.Model("mlp", strategy="hostile:fault=gradient_ready-hang,collective=ring", replicas=2, threads=1, device="reference",
+                                   deadline_seconds=2, plugin_path=os.environ["LOCKSTEP_HOSTILE_FOLDER"])
+            model.fit("synthetic:examples=128", verbose=0)
+            """, expect=5)
+        self.assertRegex(done.stderr, r"lockstep: error: .*gradient_ready.*strategy-hostile")
 
     def test_what_an_exception_says_is_not_printed_too_and_warnings_are(self):
         done = self.script("""
