@@ -101,6 +101,7 @@ class Model:
         _shorten_openmp_waits()
         self._lock = threading.RLock()
         self._compiled = False
+        self._calling = False  # a fit, an evaluation or a prediction is under way
         self._late = False  # a signal of the last call may have come when that had ended, and would end the next one
         self._kept: List[Any] = []  # what data of generators needs
         self._run, self._model = ctypes.c_void_p(), ctypes.c_void_p()
@@ -128,6 +129,8 @@ class Model:
     def close(self) -> None:
         """Frees everything, which happens by itself when nobody has the model any more."""
         with self._alone():
+            if self._calling:
+                raise UsageError("a callback of the model cannot close it")
             self._finalizer()
             self._model, self._run = ctypes.c_void_p(), ctypes.c_void_p()
 
@@ -296,16 +299,16 @@ class Model:
         """A call that takes long: Ctrl-C ends it, and exceptions of callbacks come out of it."""
         with self._alone(), Interruptible(lambda: library().ls_run_interrupt(self._run)) as interruptible:
             calls.interruptible = interruptible
+            before, self._calling = self._calling, True
             status = self._begun_anew(call, lambda: interruptible.signalled or calls.error is not None)
             self._late = interruptible.signalled
             calls.interruptible = None
-            if calls.error:
+            self._calling = before
+            if status and calls.error:  # a generator that fails ahead of the last step fails nobody
                 discard()
             error = error_of(status) if status else None
-        if calls.error:
-            raise calls.error
         if error:
-            raise error
+            raise calls.error or error
         check(status)
 
     def _data_of(self, x: Any, y: Any, weights: Any, split: str, examples: Any = None, calls: Optional[Calls] = None) -> Data:

@@ -278,6 +278,11 @@ class Generators(ModelTest):
         self.assertEqual(small().predict(x for x, _ in self.batches()).shape, (EXAMPLES, 4))
         self.assertEqual(small().evaluate(self.batches, verbose=0), small().evaluate(self.x, self.y, verbose=0))
 
+    def test_an_iterator_may_end_with_the_training(self):
+        for _ in range(5):
+            history = self.quiet_fit(small(), iter(list(self.batches())), batch_size=25, epochs=2, steps_per_epoch=6)
+            self.assertEqual(history.examples, [150, 150])
+
     def test_validation_between_epochs(self):
         model = small()
         history = self.quiet_fit(model, self.endless(), batch_size=30, epochs=3, steps_per_epoch=4, validation_data=self.batches,
@@ -390,6 +395,8 @@ class Callbacks(ModelTest):
             model.set_weights([array * 0 for array in model.get_weights()])
             with self.assertRaisesRegex(lockstep.UsageError, "ls_fit"):
                 model.fit(self.x, self.y)
+            with self.assertRaisesRegex(lockstep.UsageError, "cannot close it"):
+                model.close()
 
         self.quiet_fit(model, self.x, self.y, callbacks=[look])
         self.assertEqual(seen, [(0.5, [variable.shape for variable in model.variables])])
