@@ -247,11 +247,11 @@ def wheel_files(tree):
                 yield f"lockstep/prefix/{name}", file.read(), os.stat(path).st_mode & 0o777
 
 
-def metadata(tree):
-    folder = f"lockstep-{tree.version}.dist-info"
+def metadata(version):
+    folder = f"lockstep-{version}.dist-info"
     with open(os.path.join(SOURCE, "LICENSE"), "rb") as file:
         yield f"{folder}/LICENSE", file.read(), 0o644
-    yield f"{folder}/METADATA", (f"Metadata-Version: 2.1\nName: lockstep\nVersion: {tree.version}\nSummary: {SUMMARY}\n"
+    yield f"{folder}/METADATA", (f"Metadata-Version: 2.1\nName: lockstep\nVersion: {version}\nSummary: {SUMMARY}\n"
                                  "License: Apache-2.0\nLicense-File: LICENSE\nRequires-Python: >=3.9\nRequires-Dist: numpy>=1.21\n").encode(), 0o644
     yield f"{folder}/WHEEL", f"Wheel-Version: 1.0\nGenerator: lockstep\nRoot-Is-Purelib: false\nTag: {tag()}\n".encode(), 0o644
     yield f"{folder}/entry_points.txt", b"[console_scripts]\nlockstep = lockstep._command:main\n", 0o644
@@ -268,7 +268,7 @@ def make_wheel(build, out):
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 entry.external_attr = (0o100000 | mode) << 16
                 archive.writestr(entry, data)
-            for name, data, mode in [*wheel_files(tree), *metadata(tree)]:
+            for name, data, mode in [*wheel_files(tree), *metadata(tree.version)]:
                 add(name, data, mode)
                 digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
                 record.append(f"{name},sha256={digest},{len(data)}\n")
@@ -285,9 +285,21 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     return os.path.basename(make_wheel(os.path.abspath(build), wheel_directory)[0])
 
 
+def source_version():
+    with open(os.path.join(SOURCE, "meson.build"), encoding="utf-8") as file:
+        return re.search(r"version: '([^']+)'", file.read())[1]
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    """What pip looks at before it builds, so that it builds once."""
+    for name, data, mode in metadata(source_version()):
+        write(os.path.join(metadata_directory, name), data, mode)
+    return f"lockstep-{source_version()}.dist-info"
+
+
 def build_sdist(sdist_directory, config_settings=None):
     """The files that git knows."""
-    version = re.search(r"version: '([^']+)'", open(os.path.join(SOURCE, "meson.build"), encoding="utf-8").read())[1]
+    version = source_version()
     names = run("git", "-C", SOURCE, "ls-files").splitlines()
     path = os.path.join(sdist_directory, f"lockstep-{version}.tar.gz")
     with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as archive:
