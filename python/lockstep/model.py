@@ -70,9 +70,10 @@ def _text_of(value: Any, what: str, lower: bool = False) -> Optional[str]:
         return value
     if not hasattr(value, "get_config"):
         raise UsageError(f"{what}: {value!r}; expected a text as in docs/models.md, such as 'adam:learning_rate=0.01', or an object of Keras")
-    name, options = type(value).__name__, []
-    for key, option in value.get_config().items():
-        if key in UNSAID or option is None or option is False:
+    name, options, config = type(value).__name__, [], value.get_config()
+    unsaid = UNSAID if config.get("use_ema") else UNSAID | {"ema_momentum", "ema_overwrite_frequency"}
+    for key, option in config.items():
+        if key in unsaid or option is None or option is False:
             continue
         if not isinstance(option, (bool, int, float, str)):
             raise UsageError(f"{what}: {name} has {key}={option!r}, which no text says; compile the Keras model and give it to lockstep.Model")

@@ -159,7 +159,7 @@ class WhatIsAModel(ModelTest):
     def test_objects_that_look_like_keras(self):
         class AdamW:
             def get_config(self):
-                return {"name": "adamw", "learning_rate": 0.01, "weight_decay": None, "use_ema": False, "amsgrad": True}
+                return {"name": "adamw", "learning_rate": 0.01, "weight_decay": None, "use_ema": False, "ema_momentum": 0.99, "amsgrad": True}
 
         class SparseTopKCategoricalAccuracy:
             def get_config(self):
@@ -170,6 +170,7 @@ class WhatIsAModel(ModelTest):
                 return {"name": "kl", "reduction": "sum_over_batch_size", "clip": object()}
 
         model = small()
+        self.assertEqual(lockstep.model._text_of(AdamW(), "optimizer", lower=True), "adamw:learning_rate=0.01,amsgrad=true")
         model.compile(AdamW(), metrics=["accuracy", SparseTopKCategoricalAccuracy()])
         self.assertAlmostEqual(model.learning_rate, 0.01)
         self.assertEqual(list(self.quiet_fit(model, self.x, self.y).history), ["loss", "accuracy", "sparse_top_k_categorical_accuracy"])
