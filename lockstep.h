@@ -785,9 +785,9 @@ LS_CALL ls_predict_on_batch(struct ls_model *model, const struct ls_array *input
 
 // ---- Communication without a model ----
 //
-// Collectives between threads of the program on buffers of its own, by any collective plugin, in
-// the manner of NCCL and Horovod: one communicator for each rank. There is no run and no model, and
-// nothing is shared with those that exist.
+// Collectives on buffers of the program's own, by any collective plugin, in the manner of MPI, NCCL and Horovod. There
+// is no run and no model, and nothing is shared with those that exist. The ranks of a communicator are threads of one
+// process, or the processes of a job, one rank each.
 //
 //     struct ls_comm *comms[4];
 //     ls_comm_open(&(struct ls_comm_options){.collective = "ring", .size = 4}, comms);
@@ -795,17 +795,61 @@ LS_CALL ls_predict_on_batch(struct ls_model *model, const struct ls_array *input
 //     ls_comm_all_reduce(comms[rank], values, 1000, "float32", "mean");
 //     ls_comm_close(comms[rank]);
 //
+//     struct ls_job *job;
+//     struct ls_comm *comm;
+//     ls_job_open(&(struct ls_job_options){.rank = rank, .size = 4, .address = "127.0.0.1:29600"}, &job);
+//     // in each of four processes:
+//     ls_comm_open(&(struct ls_comm_options){.job = job, .name = "gradients"}, &comm);
+//     ls_comm_all_reduce(comm, values, 1000, "float32", "mean");
+//     ls_comm_close(comm);
+//     ls_job_close(job);
+//
 // All ranks make the same calls in the same order, each with its own communicator, which one thread
 // uses at a time. A call returns when this rank's result is there. `count` is in elements, may be
 // 0, and is the same on all ranks. Buffers are in host memory, aligned to their elements, and stay
 // the caller's. dtypes: "float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8".
 // Reductions: "sum", "mean" (rounded once; of integers towards zero), "min", "max", "product".
 //
-// LS_PEER_LOST: a rank did not come in time; the message names it, and what it has not called.
+// LS_PEER_LOST: a rank did not come in time, or its process is lost; the message names it, and what it has not called.
 // LS_FAILED: ranks made different calls, which the message names, or a collective is wrong (its
 // schedule is verified before it runs). LS_USAGE: an unknown dtype or reduction, or a root that is
 // no rank. LS_ABORTED: another rank failed, or somebody called ls_comm_abort. After a failure in a
 // call that others have begun the communicator is of no more use: close it on all ranks.
+
+// Processes of a program's own that communicate without a model, and notice when one of them is lost. Who starts them,
+// and gives each its number, is the program's business.
+struct ls_job;
+
+// What ls_job_open takes.
+struct ls_job_options {
+    uint32_t rank, size; // number of this process, from 0, and of how many
+    const char *address; // "host:port" where process 0 is reached; NULL: `size` is 1
+    int32_t
+        listen_fd; // of process 0: a socket that listens there already, which is taken over; 0: none
+    // Which all processes know, and nobody else: 16 to 4096 letters; NULL: none, which is refused where `address` is not a
+    // loopback address, unless `insecure`.
+    const char *secret;
+    uint32_t insecure; // 1: without a secret, where others reach process 0, too
+    double join_seconds; // until when all processes must be here; 0: 60
+    double deadline_seconds; // the longest wait for process 0 later; 0: 300
+    double lost_after_seconds; // of silence, after which a process is lost: 1 at least; 0: 3
+    const char *network; // of transport ucx, as in ls_run_options
+    const char *plugin_path; // likewise
+};
+// Returns when all processes are here. LS_PEER_LOST: one did not come. LS_USAGE: processes disagree, or have another secret.
+// [any thread]
+LS_CALL ls_job_open_sized(const struct ls_job_options *options, size_t bytes, struct ls_job **out);
+LS_INLINE_CALL ls_job_open(const struct ls_job_options *options, struct ls_job **out)
+{
+    return ls_job_open_sized(options, sizeof(*options), out);
+}
+// Says goodbye, so that the others do not count this process as lost. Takes NULL. All communicators were closed before. New
+// communicators need process 0; those that are open do not.
+LS_API void ls_job_close(struct ls_job *job);
+// NULL, or a sentence that names a process that is lost, and why. Borrowed. [any thread]
+LS_API const char *ls_job_lost(const struct ls_job *job);
+// The others lose this process at once, for this reason; all communicators of the job end here, too. [any thread]
+LS_API void ls_job_give_up(struct ls_job *job, const char *why);
 
 // A rank's communicator.
 struct ls_comm;
@@ -813,27 +857,40 @@ struct ls_comm;
 // What ls_comm_open takes.
 struct ls_comm_options {
     const char *collective; // "ring", "direct", "two-level:groups=2", a shared object; NULL: ring
-    const char *transport; // NULL: local
-    const char *plugin_path; // as in ls_run_options
+    // NULL: local between threads; between processes shared-memory on one host, ucx between hosts, or both.
+    const char *transport;
+    const char *plugin_path; // as in ls_run_options; NULL: the job's
     uint32_t size; // ranks
     double deadline_seconds; // the longest wait for another rank; 0: 60
     const char *name; // in messages; NULL: "communicator"
+    // Ranks are processes of this job; NULL: threads of this process. `name` is required then, at most 200 letters, the
+    // same on all of them, and no other open communicator of the job has it.
+    struct ls_job *job;
+    // The processes of the job that are the ranks, in the order of ranks; `size` of them. NULL: all, and `size` may be 0.
+    const uint32_t *members;
+    uint32_t messages; // 1: ls_comm_start_send and ls_comm_start_receive will be used
 };
-// `out` has room for `size` communicators; out[i] is that of rank i. [any thread]
+// `out` has room for `size` communicators; out[i] is that of rank i. With a job only members call this, and `out` gets one
+// communicator; different communicators may be opened in any order, by several threads at the same time. [any thread]
 LS_CALL ls_comm_open_sized(const struct ls_comm_options *options, size_t bytes,
                            struct ls_comm **out);
 LS_INLINE_CALL ls_comm_open(const struct ls_comm_options *options, struct ls_comm **out)
 {
     return ls_comm_open_sized(options, sizeof(*options), out);
 }
-// Takes NULL. Each rank's once, by any thread, when no call of that rank is under way; others may
-// still be in a call. What all ranks have is freed with the last.
+// Takes NULL. Each rank's once, by any thread, when no call of that rank is under way; works that are not over end with
+// LS_ABORTED. Others may still be in a call. Of threads what all ranks have is freed with the last.
 LS_API void ls_comm_close(struct ls_comm *comm);
 // Ends the calls of all ranks soon, with LS_ABORTED. [any thread]
 LS_API void ls_comm_abort(struct ls_comm *comm);
 // Which rank it is, and of how many:
 LS_API uint32_t ls_comm_rank(const struct ls_comm *comm);
 LS_API uint32_t ls_comm_size(const struct ls_comm *comm);
+// The longest wait for another rank, of what begins from now on; above 0. [any thread]
+LS_API void ls_comm_set_deadline(struct ls_comm *comm, double seconds);
+// "ring over shared-memory, 4 ranks, verified": the last word is how the schedules that ran were checked. Borrowed until
+// the next call.
+LS_API const char *ls_comm_about(struct ls_comm *comm);
 
 // In place: every rank has the reduction of all ranks' buffers, with equal bits.
 LS_CALL ls_comm_all_reduce(struct ls_comm *comm, void *buffer, uint64_t count, const char *dtype,
@@ -853,6 +910,50 @@ LS_CALL ls_comm_reduce_scatter(struct ls_comm *comm, const void *all, uint64_t c
                                const char *dtype, const char *reduction, void *mine);
 // Returns when all ranks have called it.
 LS_CALL ls_comm_barrier(struct ls_comm *comm);
+
+// ---- Operations that go on by themselves ----
+//
+// Each ls_comm_start_... begins an operation and returns a work, which goes on while the caller does something else. What
+// is refused at once, as an unknown dtype, has no work; every other failure is the work's. The works of a communicator run
+// in the order in which they were started; several threads may start works, if they agree on the order with the other
+// ranks. A small one that the others have begun may be over when the call returns. Buffers belong to the work until it is
+// over.
+//
+//     struct ls_comm_work *work;
+//     ls_comm_start_all_reduce(comm, values, 1000, "float32", "mean", &work);
+//     // ...
+//     status = ls_comm_work_wait(work, 60);
+//     ls_comm_work_free(work);
+
+// An operation under way.
+struct ls_comm_work;
+
+// LS_AGAIN: it is not over after `seconds`; 0: only looks. Else how it ended; why it failed is the calling thread's
+// ls_last_error. Several threads may wait for a work, again and again. [any thread]
+LS_CALL ls_comm_work_wait(struct ls_comm_work *work, double seconds);
+// Takes NULL. A work that is not over goes on, and its buffers are borrowed until its end, which comes with
+// ls_comm_close at the latest. [any thread]
+LS_API void ls_comm_work_free(struct ls_comm_work *work);
+
+// As ls_comm_all_reduce.
+LS_CALL ls_comm_start_all_reduce(struct ls_comm *comm, void *buffer, uint64_t count,
+                                 const char *dtype, const char *reduction,
+                                 struct ls_comm_work **out);
+// As ls_comm_reduce.
+LS_CALL ls_comm_start_reduce(struct ls_comm *comm, void *buffer, uint64_t count, const char *dtype,
+                             const char *reduction, uint32_t root, struct ls_comm_work **out);
+// As ls_comm_broadcast.
+LS_CALL ls_comm_start_broadcast(struct ls_comm *comm, void *buffer, uint64_t count,
+                                const char *dtype, uint32_t root, struct ls_comm_work **out);
+// As ls_comm_all_gather.
+LS_CALL ls_comm_start_all_gather(struct ls_comm *comm, const void *mine, uint64_t count,
+                                 const char *dtype, void *all, struct ls_comm_work **out);
+// As ls_comm_reduce_scatter.
+LS_CALL ls_comm_start_reduce_scatter(struct ls_comm *comm, const void *all, uint64_t count,
+                                     const char *dtype, const char *reduction, void *mine,
+                                     struct ls_comm_work **out);
+// As ls_comm_barrier.
+LS_CALL ls_comm_start_barrier(struct ls_comm *comm, struct ls_comm_work **out);
 
 #ifdef __cplusplus
 }

@@ -140,6 +140,11 @@ void ls_log_write_kept(char **line)
     *line = NULL;
 }
 
+void ls_log_note_line(const char *line)
+{
+    ls_caller_note_error(line);
+}
+
 // Information is about the whole training, whichever replica's thread tells it.
 static size_t write_prefix(char *line, size_t bytes, uint32_t level, const char *scope)
 {

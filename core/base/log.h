@@ -28,6 +28,8 @@ void ls_log_set_writer(void (*write)(void *context, uint32_t level, const char *
 // where errors were stored before, or NULL.
 char **ls_log_keep(char **line);
 void ls_log_write_kept(char **line); // takes a NULL line
+// A line that was kept and written is this thread's last error, too.
+void ls_log_note_line(const char *line);
 
 // The number of errors written on behalf of this thread's caller (core/base/caller.h). Who passes on a
 // failure compares the numbers to find out whether the cause was logged; for those of this thread

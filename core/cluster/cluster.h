@@ -53,6 +53,11 @@ struct ls_cluster_options {
     // wait and must not close the cluster. NULL: none. [any thread]
     void (*lost)(void *context, const char *text);
     void *context;
+    // The same of each worker that is lost, or has left in order, where that ends nothing but
+    // meetings with it (ls_cluster_meet): workers are apart, and called processes in messages. The
+    // same on all workers; none of them is elastic, and there are no servers. With worker 0 goes
+    // the store, and so every meeting later. NULL: the first loss ends the cluster. [any thread]
+    void (*departed)(void *context, uint32_t worker, bool lost, const char *text);
 };
 
 // Brings all workers (and servers) of the job together: worker 0 opens a store where `place` says
@@ -120,6 +125,21 @@ LS_STATUS ls_cluster_set(struct ls_cluster *cluster, const char *key, const void
                          size_t bytes);
 LS_STATUS ls_cluster_get(struct ls_cluster *cluster, const char *key, void *data, size_t room,
                          size_t *bytes);
+
+// Of workers that are apart: some of them, `count` with these numbers, give `bytes` bytes each and
+// get those of all, in the order of `members`, which is the same on all of them. `key` names the
+// meeting, in messages too, and no other one of the same name is under way. Several threads may
+// meet others at the same time. LS_PEER_LOST, logged: a member is lost, has left, or has not come
+// within `deadline_ns`. LS_FAILED, logged: members disagree about who meets, or how many bytes.
+// [any thread]
+struct ls_meeting {
+    const char *key;
+    const uint32_t *members;
+    uint32_t count;
+    uint64_t deadline_ns;
+};
+LS_STATUS ls_cluster_meet(struct ls_cluster *cluster, const struct ls_meeting *meeting,
+                          const void *own, size_t bytes, void *all);
 
 #define LS_NO_STEP UINT64_MAX
 

@@ -180,6 +180,32 @@ int32_t ls_cluster_exchange_check(void *context)
     return (int32_t)ls_cluster_check(endpoints->cluster, NULL);
 }
 
+enum ls_status ls_cluster_meet(struct ls_cluster *cluster, const struct ls_meeting *meeting,
+                               const void *own, size_t bytes, void *all)
+{
+    const uint32_t count = meeting->count;
+    if (count == 1) {
+        memcpy(all, own, bytes);
+        return LS_OK;
+    }
+    if (!cluster->member || cluster->serves || count > cluster->workers) {
+        ls_error("cluster", "%s: %u processes of %u cannot meet", meeting->key, count,
+                 cluster->workers);
+        return LS_USAGE;
+    }
+    const size_t most = ls_store_meeting_part(count);
+    char *parts = malloc(count * most);
+    enum ls_status status = parts ? LS_OK : LS_OUT_OF_MEMORY;
+    for (size_t from = 0; !status && from < bytes; from += most) {
+        const size_t part = bytes - from < most ? bytes - from : most;
+        status = ls_member_meet(cluster->member, meeting, (const char *)own + from, part, parts);
+        for (uint32_t i = 0; !status && i < count; i++)
+            memcpy((char *)all + i * bytes + from, parts + i * part, part);
+    }
+    free(parts);
+    return status;
+}
+
 static enum ls_status refuse_alone(void)
 {
     ls_error("cluster", "values under keys are for several workers, and this one is alone");

@@ -40,6 +40,13 @@ enum ls_frame_kind {
     LS_FRAME_LOST = 12, // of the store: status 32, member 32, text
     LS_FRAME_REFORM = 13, // of a worker, which waits for a new generation: deadline 64
     LS_FRAME_WAIT = 14, // of the store: the worker comes in when the others form anew
+    // Of a worker: sequence 64, deadline 64, text key, bytes 32 of each, members 32, the number 32
+    // of each, and its own bytes up to the end of the frame.
+    LS_FRAME_MEET = 15,
+    // Of the store: sequence 64, status 32; with LS_OK offset 32 and bytes, the blocks of all
+    // members one after the other; else a text.
+    LS_FRAME_MET = 16,
+    LS_FRAME_LEFT = 17, // of the store: member 32, text; it has ended in order
 };
 
 // Who asks to join.

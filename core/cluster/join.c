@@ -57,6 +57,7 @@ static enum ls_status open_store(const struct ls_cluster_options *options, const
                                      .silence_ns = options->silence_ns,
                                      .least_workers = options->least_workers,
                                      .most_workers = options->most_workers,
+                                     .apart = options->departed != NULL,
                                      .address = address};
     snprintf(address, sizeof(address), "%s:%u", place->address, place->port);
     enum ls_status status = ls_socket_listen(place, &store.listener);

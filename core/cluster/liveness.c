@@ -66,10 +66,14 @@ uint64_t ls_own_clock_look(struct ls_own_clock *clock, uint64_t most_ns)
     return passed;
 }
 
-void ls_member_name(uint32_t member, uint32_t workers, const char *host, char *out, size_t bytes)
+void ls_member_name(uint32_t member, uint32_t workers, bool apart, const char *host, char *out,
+                    size_t bytes)
 {
     const bool server = member >= workers;
-    snprintf(out, bytes, "%s %u%s%s%s", server ? "server" : "worker",
+    snprintf(out, bytes, "%s %u%s%s%s",
+             server  ? "server"
+             : apart ? "process"
+                     : "worker",
              server ? member - workers : member, *host ? " (" : "", host, *host ? ")" : "");
 }
 

@@ -51,8 +51,10 @@ struct ls_own_clock {
 // Looks at the clock: how much it went on. The first look begins it.
 uint64_t ls_own_clock_look(struct ls_own_clock *clock, uint64_t most_ns);
 
-// "worker 2 (hostb)", "server 0 (hostb)". Members are the workers and then the servers.
-void ls_member_name(uint32_t member, uint32_t workers, const char *host, char *out, size_t bytes);
+// "worker 2 (hostb)", "server 0 (hostb)"; in a cluster of processes that work apart "process 2
+// (hostb)". Members are the workers and then the servers.
+void ls_member_name(uint32_t member, uint32_t workers, bool apart, const char *host, char *out,
+                    size_t bytes);
 // "worker 2 (hostb) lost in step 117, bucket 0: its connection closed".
 void ls_lost_sentence(const char *name, const struct ls_spot *spot, const char *why, char *out,
                       size_t bytes);

@@ -48,7 +48,7 @@ void ls_member_fail(struct ls_member *member, enum ls_status status, const char 
         snprintf(text, sizeof(text), "%s", reason);
     pthread_mutex_lock(&member->lock);
     const bool first = !member->claimed && !member->closing;
-    const bool formed = member->formed;
+    const bool formed = member->formed, cast_out = member->cast_out;
     const bool goes_on = member->elastic && formed && status == LS_PEER_LOST && !member->cast_out;
     member->claimed = true;
     pthread_mutex_unlock(&member->lock);
@@ -66,6 +66,8 @@ void ls_member_fail(struct ls_member *member, enum ls_status status, const char 
     pthread_mutex_unlock(&member->lock);
     if (formed && member->lost)
         member->lost(member->context, member->text);
+    if (formed && member->departed) // this worker, or the store's
+        member->departed(member->context, cast_out ? member->number : 0, true, member->text);
 }
 
 void ls_member_lose_chief(struct ls_member *member, const char *why)
@@ -84,7 +86,8 @@ void ls_member_lose_chief(struct ls_member *member, const char *why)
         snprintf(text, sizeof(text), "worker 0 (%s) was lost before all workers were there: %s",
                  member->address, why);
     } else {
-        ls_member_name(0, member->workers, member->chief_host, name, sizeof(name));
+        ls_member_name(0, member->workers, member->departed != NULL, member->chief_host, name,
+                       sizeof(name));
         ls_lost_sentence(name, &member->chief, why, text, sizeof(text));
     }
     ls_member_fail(member, LS_PEER_LOST, text);
@@ -256,6 +259,7 @@ static struct ls_member *create(struct ls_connection *connection,
     member->silence_ns = options->silence_ns;
     member->beat_ns = ls_beat_ns(options->silence_ns);
     member->lost = options->lost;
+    member->departed = options->departed;
     member->context = options->context;
     member->chief.step = LS_NO_STEP;
     snprintf(member->address, sizeof(member->address), "%s:%u", place->address, place->port);

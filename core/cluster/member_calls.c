@@ -261,6 +261,58 @@ enum ls_status ls_member_get(struct ls_member *member, const char *key, void *da
     return status == LS_AGAIN ? LS_PEER_LOST : status;
 }
 
+static void begin_meeting(struct ls_member *member, const struct ls_meeting *meeting,
+                          const void *own, size_t bytes, struct ls_meet_call *call)
+{
+    struct ls_frame *frame = &member->frame;
+    call->sequence = ++member->meeting_sequence;
+    call->next = member->meetings;
+    member->meetings = call;
+    ls_frame_begin(frame, LS_FRAME_MEET, member->generation);
+    ls_frame_put_u64(frame, call->sequence);
+    ls_frame_put_u64(frame, meeting->deadline_ns);
+    ls_frame_put_text(frame, meeting->key);
+    ls_frame_put_u32(frame, (uint32_t)bytes);
+    ls_frame_put_u32(frame, meeting->count);
+    for (uint32_t i = 0; i < meeting->count; i++)
+        ls_frame_put_u32(frame, meeting->members[i]);
+    ls_frame_put_bytes(frame, own, bytes);
+    if (member->phase == LS_MEMBER_FORMED)
+        ls_member_send(member);
+}
+
+static void end_meeting(struct ls_member *member, const struct ls_meet_call *call)
+{
+    struct ls_meet_call **link = &member->meetings;
+    while (*link != call)
+        link = &(*link)->next;
+    *link = call->next;
+}
+
+// The store ends a meeting whose deadline has passed, and says who did not come; this worker waits a
+// little longer, so that it hears that.
+enum ls_status ls_member_meet(struct ls_member *member, const struct ls_meeting *meeting,
+                              const void *own, size_t bytes, char *all)
+{
+    struct ls_meet_call call = {.all = all, .bytes = meeting->count * bytes, .waits = bytes > 0};
+    pthread_mutex_lock(&member->lock);
+    begin_meeting(member, meeting, own, bytes, &call);
+    enum ls_status status = wait_while(member, &call.waits, meeting->deadline_ns + PATIENCE_NS);
+    end_meeting(member, &call);
+    const bool ended = member->phase == LS_MEMBER_ENDED;
+    pthread_mutex_unlock(&member->lock);
+    if (!status && !call.status)
+        return LS_OK;
+    if (call.status)
+        ls_error("cluster", "%s: %s", meeting->key, call.text);
+    else if (status == LS_AGAIN || ended)
+        ls_error("cluster", "%s: process 0 (%s) %s, and the others meet at its store", meeting->key,
+                 member->chief_host, ended ? "has left the job" : "does not answer");
+    else
+        ls_error("cluster", "%s: %s", meeting->key, member->text);
+    return call.status ? call.status : status == LS_AGAIN ? LS_PEER_LOST : status;
+}
+
 // ---- Any thread ----
 
 void ls_member_say(struct ls_member *member, uint64_t step, const char *where)

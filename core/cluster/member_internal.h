@@ -18,6 +18,17 @@ enum ls_member_phase {
     LS_MEMBER_FAILED, // `status` and `text` say how
 };
 
+// A thread that waits for the other members of a meeting; on its stack.
+struct ls_meet_call {
+    uint64_t sequence;
+    char *all;
+    size_t bytes, arrived; // of all members
+    bool waits;
+    enum ls_status status; // LS_OK, or why it failed; `text` says it
+    char text[LS_TEXT_BYTES];
+    struct ls_meet_call *next;
+};
+
 struct ls_member {
     struct ls_connection connection; // received from by the thread; sent to under the lock
     int wake;
@@ -28,6 +39,7 @@ struct ls_member {
     bool elastic; // a loss is no error
     uint64_t deadline_ns, silence_ns, beat_ns;
     void (*lost)(void *context, const char *text);
+    void (*departed)(void *context, uint32_t worker, bool lost, const char *text);
     void *context;
     char address[LS_HOST_BYTES + 16]; // of the store
     struct ls_said said;
@@ -60,6 +72,8 @@ struct ls_member {
     uint64_t value_sequence;
     uint8_t *value; // LS_FRAME_PLAIN bytes, once one was asked for
     size_t value_bytes;
+    struct ls_meet_call *meetings; // that are waited for
+    uint64_t meeting_sequence;
     struct ls_frame frame; // to send; under the lock
 
     // The thread's own.

@@ -180,6 +180,11 @@ static bool take_failure(struct ls_member *member, uint8_t kind, struct ls_frame
     if (reader->wrong || !known)
         return false;
     const bool of_this = status == LS_PEER_LOST && number == member->number;
+    if (member->departed && member->formed && status == LS_PEER_LOST && !of_this) {
+        ls_warn("cluster", "%s", text);
+        member->departed(member->context, number, true, text);
+        return true;
+    }
     snprintf(whole, sizeof(whole), "%s%s", text, of_this ? "; that is this worker" : "");
     pthread_mutex_lock(&member->lock);
     const bool reforming = member->reforming;
@@ -201,13 +206,66 @@ static bool take_end(struct ls_member *member)
 {
     pthread_mutex_lock(&member->lock);
     const bool early = !member->formed || member->reforming;
-    if (!early && member->phase == LS_MEMBER_FORMED && !member->claimed)
+    const bool ends = !early && member->phase == LS_MEMBER_FORMED && !member->claimed;
+    if (ends)
         atomic_store(&member->phase, LS_MEMBER_ENDED);
     pthread_cond_broadcast(&member->changed);
     pthread_mutex_unlock(&member->lock);
     if (early)
         ls_member_lose_chief(member, "it has ended");
+    if (ends && member->departed && member->number) {
+        char name[LS_NAME_BYTES + 32], text[LS_TEXT_BYTES];
+        ls_member_name(0, member->workers, true, member->chief_host, name, sizeof(name));
+        snprintf(text, sizeof(text), "%s has left the job", name);
+        member->departed(member->context, 0, false, text);
+    }
     return true;
+}
+
+// A worker that is apart has ended in order.
+static bool take_left(struct ls_member *member, struct ls_frame_reader *reader)
+{
+    char text[LS_TEXT_BYTES];
+    const uint32_t number = ls_frame_get_u32(reader);
+    ls_frame_get_text(reader, text, sizeof(text));
+    if (reader->wrong || !member->departed)
+        return false;
+    if (number != member->number)
+        member->departed(member->context, number, false, text);
+    return true;
+}
+
+static struct ls_meet_call *find_meeting(const struct ls_member *member, uint64_t sequence)
+{
+    struct ls_meet_call *call = member->meetings;
+    while (call && call->sequence != sequence)
+        call = call->next;
+    return call;
+}
+
+// A part of what all members of a meeting gave, or why it has failed. Whoever waited for it may have given up.
+static bool take_met(struct ls_member *member, struct ls_frame_reader *reader)
+{
+    const uint64_t sequence = ls_frame_get_u64(reader);
+    const uint32_t status = ls_frame_get_u32(reader);
+    const uint32_t offset = status ? 0 : ls_frame_get_u32(reader);
+    bool good = !reader->wrong;
+    pthread_mutex_lock(&member->lock);
+    struct ls_meet_call *call = good ? find_meeting(member, sequence) : NULL;
+    if (call && status) {
+        ls_frame_get_text(reader, call->text, sizeof(call->text));
+        call->status = status == LS_PEER_LOST ? LS_PEER_LOST : LS_FAILED;
+        call->waits = false;
+    } else if (call) {
+        good = offset == call->arrived && reader->left <= call->bytes - offset;
+        if (good && reader->left)
+            memcpy(call->all + offset, reader->at, reader->left);
+        call->arrived += good ? reader->left : 0;
+        call->waits = call->arrived < call->bytes;
+    }
+    pthread_cond_broadcast(&member->changed);
+    pthread_mutex_unlock(&member->lock);
+    return good && !reader->wrong;
 }
 
 static bool take_wait(struct ls_member *member)
@@ -239,6 +297,8 @@ static bool take_frame(struct ls_member *member, size_t bytes)
     case LS_FRAME_LOST: return take_failure(member, kind, &reader);
     case LS_FRAME_GOODBYE: return take_end(member);
     case LS_FRAME_WAIT: return take_wait(member);
+    case LS_FRAME_MET: return take_met(member, &reader);
+    case LS_FRAME_LEFT: return take_left(member, &reader);
     default: return false;
     }
 }

@@ -435,6 +435,7 @@ static void destroy(struct ls_store *store)
             close(store->member[i].probe);
     }
     ls_store_finish_values(store);
+    ls_store_finish_meetings(store);
     const int fds[] = {store->listener, store->door, store->epoll, store->wake};
     for (size_t i = 0; i < 4; i++)
         if (fds[i] >= 0)
@@ -477,6 +478,7 @@ static enum ls_status init(struct ls_store *store, const struct ls_store_options
     store->silence_ns = options->silence_ns;
     store->least_workers = options->least_workers;
     store->most_workers = options->most_workers;
+    store->apart = options->apart;
     store->beat_ns = ls_beat_ns(options->silence_ns);
     snprintf(store->address, sizeof(store->address), "%s", options->address);
     store->part = ls_store_part(store->workers);

@@ -10,6 +10,7 @@
 #include "core/base/status.h"
 #include "core/cluster/secure.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,6 +48,7 @@ struct ls_store_options {
     uint32_t workers, servers;
     uint64_t join_deadline_ns, deadline_ns, silence_ns;
     uint32_t least_workers, most_workers; // most_workers 0: not elastic
+    bool apart; // as ls_cluster_options: `departed` is set
     const char *address; // where the listener is, for messages; copied
     // A store that takes over from one that is lost: the workers of that generation, and the time
     // that they have to come. NULL: a new training.
@@ -74,6 +76,9 @@ uint64_t ls_store_strangers(const struct ls_store *store, enum ls_stranger_reaso
 
 // New workers that wait, as far as there is room for them. [any thread]
 uint32_t ls_store_waiting(const struct ls_store *store);
+
+// Bytes of each member's block in one frame of a meeting of so many.
+size_t ls_store_meeting_part(uint32_t members);
 
 // Bytes of each worker's block in one exchange, so that the whole result stays small.
 size_t ls_store_part(uint32_t workers);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of the store: store.c (thread, connections, strangers), store_join.c (who takes part),
-// store_serve.c (exchanges, values, liveness), store_reform.c (the next generation of an elastic
-// cluster). All of it belongs to the store's thread.
+// store_serve.c (exchanges, values, liveness), store_meet.c (exchanges of some workers),
+// store_reform.c (the next generation of an elastic cluster). All of it belongs to the store's
+// thread.
 #ifndef LS_CLUSTER_STORE_INTERNAL_H
 #define LS_CLUSTER_STORE_INTERNAL_H
 
@@ -98,6 +99,7 @@ struct ls_store {
     enum ls_status refusal_status;
     uint32_t joined;
     uint32_t least_workers, most_workers; // most_workers 0: not elastic
+    bool apart; // a loss concerns only those who meet the lost worker
     uint32_t generation, survivors; // survivors: of the last generation
     bool reforming; // somebody waits for the next generation
     uint64_t reform_since_ns, reform_deadline_ns, arrivals;
@@ -121,6 +123,8 @@ struct ls_store {
 
     struct ls_store_value *values;
     size_t value_count, value_bytes;
+    struct ls_store_meeting *meetings; // under way
+    size_t meeting_bytes; // of all
 
     struct ls_frame frame; // to send
     uint8_t plain[LS_FRAME_PLAIN]; // that arrived
@@ -163,5 +167,13 @@ void ls_store_lose(struct ls_store *store, uint32_t member, const char *why);
 void ls_store_tell_lost(struct ls_store *store, enum ls_status status, uint32_t member,
                         const char *text);
 void ls_store_finish_values(struct ls_store *store);
+void ls_store_name_member(const struct ls_store *store, uint32_t number, char *out, size_t bytes);
+
+// store_meet.c. False: the frame makes no sense.
+bool ls_store_meet(struct ls_store *store, uint32_t number, struct ls_frame_reader *reader);
+// A member is gone: what it takes part in ends, for the reason given.
+void ls_store_end_meetings(struct ls_store *store, uint32_t number, const char *text);
+void ls_store_watch_meetings(struct ls_store *store); // at each tick: deadlines
+void ls_store_finish_meetings(struct ls_store *store);
 
 #endif

@@ -71,8 +71,8 @@ static void name_entry(const struct ls_store *store, const struct ls_store_membe
                        char *out, size_t bytes)
 {
     if (!is_new(store, member))
-        ls_member_name((uint32_t)(member - store->member), store->workers, member->host, out,
-                       bytes);
+        ls_member_name((uint32_t)(member - store->member), store->workers, store->apart,
+                       member->host, out, bytes);
     else
         snprintf(out, bytes, "the new worker (%s)", member->host);
 }
@@ -269,7 +269,7 @@ static void name_missing(const struct ls_store *store, char *out, size_t bytes)
         if (store->member[i].peer)
             continue;
         char name[64];
-        ls_member_name(i, store->workers, "", name, sizeof(name));
+        ls_member_name(i, store->workers, store->apart, "", name, sizeof(name));
         length += (size_t)snprintf(out + length, bytes - length, "%s%s", named ? ", " : "", name);
         named++;
     }

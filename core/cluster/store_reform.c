@@ -276,7 +276,7 @@ static void call_others(struct ls_store *store)
     for (uint32_t i = 0; i < store->workers; i++) {
         if (!store->member[i].ready || store->member[i].gone)
             continue;
-        ls_member_name(i, store->workers, store->member[i].host, name, sizeof(name));
+        ls_member_name(i, store->workers, store->apart, store->member[i].host, name, sizeof(name));
         snprintf(text, sizeof(text), "%s waits until all form anew", name);
         ls_store_tell_lost(store, LS_PEER_LOST, LS_NO_MEMBER, text);
         return;
@@ -325,7 +325,7 @@ void ls_store_watch_reform(struct ls_store *store)
     if (census.missing && store->phase == LS_STORE_FORMED && waited > store->silence_ns)
         call_others(store);
     if (census.missing) {
-        ls_member_name(census.first_missing, store->workers,
+        ls_member_name(census.first_missing, store->workers, store->apart,
                        store->member[census.first_missing].host, whom, sizeof(whom));
         say(store, waited, whom);
         return;

@@ -22,9 +22,9 @@ void ls_store_tell_lost(struct ls_store *store, enum ls_status status, uint32_t 
     ls_store_tell_all(store);
 }
 
-static void name_member(const struct ls_store *store, uint32_t number, char *out, size_t bytes)
+void ls_store_name_member(const struct ls_store *store, uint32_t number, char *out, size_t bytes)
 {
-    ls_member_name(number, store->workers, store->member[number].host, out, bytes);
+    ls_member_name(number, store->workers, store->apart, store->member[number].host, out, bytes);
 }
 
 // The connection is given up, but a worker that was only stopped reads on it why.
@@ -41,8 +41,20 @@ static void strike_off(struct ls_store *store, uint32_t number, const char *text
     ls_peer_dismiss(store, member->peer);
 }
 
+// The others go on without it, but for what they do together with it.
+static void lose_one(struct ls_store *store, uint32_t number, const char *text)
+{
+    strike_off(store, number, text);
+    ls_frame_begin(&store->frame, LS_FRAME_LOST, store->generation);
+    ls_frame_put_u32(&store->frame, LS_PEER_LOST);
+    ls_frame_put_u32(&store->frame, number);
+    ls_frame_put_text(&store->frame, text);
+    ls_store_tell_all(store);
+    ls_store_end_meetings(store, number, text);
+}
+
 // The first one ends the training, or the generation of an elastic one; who falls after it falls
-// because of it, or is missing in the next generation.
+// because of it, or is missing in the next generation. Where workers are apart, nothing ends.
 void ls_store_lose(struct ls_store *store, uint32_t number, const char *why)
 {
     char name[LS_NAME_BYTES + 32], text[LS_TEXT_BYTES];
@@ -50,8 +62,12 @@ void ls_store_lose(struct ls_store *store, uint32_t number, const char *why)
     const bool again = store->phase == LS_STORE_LOST && store->most_workers;
     if ((!first && !again) || store->member[number].gone || atomic_load(&store->stopping))
         return;
-    name_member(store, number, name, sizeof(name));
+    ls_store_name_member(store, number, name, sizeof(name));
     ls_lost_sentence(name, &store->member[number].spot, why, text, sizeof(text));
+    if (store->apart) {
+        lose_one(store, number, text);
+        return;
+    }
     if (store->most_workers)
         strike_off(store, number, text);
     if (first)
@@ -75,8 +91,8 @@ static void check_left(struct ls_store *store)
         if (!store->member[i].left || store->member[i].has_block)
             continue;
         char name[LS_NAME_BYTES + 32], waits[LS_NAME_BYTES + 32], text[LS_TEXT_BYTES];
-        name_member(store, i, name, sizeof(name));
-        name_member(store, store->first_member, waits, sizeof(waits));
+        ls_store_name_member(store, i, name, sizeof(name));
+        ls_store_name_member(store, store->first_member, waits, sizeof(waits));
         snprintf(text, sizeof(text), "%s has ended, but %s waits for it (%s)", name, waits,
                  operation_name(store->operation));
         ls_store_tell_lost(store, LS_PEER_LOST, i, text);
@@ -115,8 +131,8 @@ static void tell_mismatch(struct ls_store *store, uint32_t number, uint8_t opera
                           uint64_t bytes)
 {
     char names[2][LS_NAME_BYTES + 32], text[LS_TEXT_BYTES];
-    name_member(store, store->first_member, names[0], sizeof(names[0]));
-    name_member(store, number, names[1], sizeof(names[1]));
+    ls_store_name_member(store, store->first_member, names[0], sizeof(names[0]));
+    ls_store_name_member(store, number, names[1], sizeof(names[1]));
     snprintf(text, sizeof(text),
              "%s calls %s (%llu bytes, worker %u), but %s calls %s (%llu bytes, worker %u): "
              "expected the same calls in the same order on all workers",
@@ -275,6 +291,19 @@ static bool take_reason(struct ls_store *store, uint32_t number, struct ls_frame
     return true;
 }
 
+// Nobody waits for it in vain.
+static void tell_left(struct ls_store *store, uint32_t number)
+{
+    char name[LS_NAME_BYTES + 32], text[LS_TEXT_BYTES];
+    ls_store_name_member(store, number, name, sizeof(name));
+    snprintf(text, sizeof(text), "%s has left the job", name);
+    ls_frame_begin(&store->frame, LS_FRAME_LEFT, store->generation);
+    ls_frame_put_u32(&store->frame, number);
+    ls_frame_put_text(&store->frame, text);
+    ls_store_tell_all(store);
+    ls_store_end_meetings(store, number, text);
+}
+
 bool ls_store_serve(struct ls_store *store, struct ls_peer *peer, uint8_t kind, bool late,
                     struct ls_frame_reader *reader)
 {
@@ -288,8 +317,11 @@ bool ls_store_serve(struct ls_store *store, struct ls_peer *peer, uint8_t kind, 
     case LS_FRAME_SET: return set_value(store, number, reader);
     case LS_FRAME_GET: return get_value(store, number, reader);
     case LS_FRAME_GIVE_UP: return take_reason(store, number, reader);
+    case LS_FRAME_MEET: return ls_store_meet(store, number, reader);
     case LS_FRAME_GOODBYE:
         store->member[number].left = true;
+        if (store->apart)
+            tell_left(store, number);
         if (store->phase == LS_STORE_FORMED)
             check_left(store);
         return true;
@@ -316,7 +348,7 @@ static void watch_exchange(struct ls_store *store)
     const uint64_t waited = store->clock.now_ns - store->exchange_since_ns;
     if (!store->blocks_here || waited <= store->deadline_ns)
         return;
-    name_member(store, store->first_member, first, sizeof(first));
+    ls_store_name_member(store, store->first_member, first, sizeof(first));
     snprintf(why, sizeof(why), "it did not come to the %s that %s began %.1f s ago",
              operation_name(store->operation), first, (double)waited * 1e-9);
     for (uint32_t i = 0; i < store->workers; i++)
@@ -345,4 +377,5 @@ void ls_store_watch_members(struct ls_store *store, bool all_read)
     }
     if (store->phase == LS_STORE_FORMED && all_read)
         watch_exchange(store);
+    ls_store_watch_meetings(store);
 }

@@ -117,10 +117,23 @@ enum ls_status ls_communicator_start(struct ls_communicator *communicator,
 enum ls_status ls_communicator_wait(struct ls_communicator *communicator,
                                     struct ls_collective_plan *plan)
 {
-    for (uint32_t i = 0; i < communicator->cached_count; i++)
+    return ls_communicator_wait_until(communicator, plan, UINT64_MAX);
+}
+
+enum ls_status ls_communicator_wait_until(struct ls_communicator *communicator,
+                                          struct ls_collective_plan *plan, uint64_t end_ns)
+{
+    const enum ls_status status = ls_collective_wait_until(plan, end_ns);
+    for (uint32_t i = 0; status != LS_AGAIN && i < communicator->cached_count; i++)
         if (communicator->cached[i].plan == plan)
             communicator->cached[i].used = false;
-    return ls_collective_wait(plan);
+    return status;
+}
+
+bool ls_communicator_is_prepared(struct ls_communicator *communicator,
+                                 const struct ls_communicator_call *call)
+{
+    return find_plan(communicator, call) != NULL;
 }
 
 enum ls_status ls_communicator_run(struct ls_communicator *communicator,

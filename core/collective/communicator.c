@@ -18,6 +18,9 @@
 // core answers.
 #define EAGER_TURNS 32
 
+// A wait that may only take so long does not sleep.
+#define BRIEF_NS UINT64_C(200000)
+
 static const struct ls_trace_label progress_span = {
     .category = "communication", .name = "move buckets", .value = "under way"};
 
@@ -117,6 +120,7 @@ enum ls_status ls_collective_start(struct ls_collective_plan *plan)
     if (status)
         return status;
     plan->running = true;
+    plan->blocked_since = 0;
     communicator->running[communicator->running_count++] = plan;
     status = ls_stream_begin(communicator);
     if (!status)
@@ -166,16 +170,18 @@ static enum ls_status wait_for_peers(struct ls_communicator *communicator, uint6
 }
 
 static enum ls_status wait_step(struct ls_communicator *communicator,
-                                const struct ls_collective_plan *plan, uint64_t blocked_since,
-                                uint64_t now)
+                                const struct ls_collective_plan *plan, uint64_t now,
+                                uint64_t end_ns)
 {
-    const uint64_t deadline = communicator->group->deadline_ns, waited = now - blocked_since;
+    const uint64_t deadline = communicator->deadline_ns, waited = now - plan->blocked_since;
     uint32_t peer;
     struct ls_call_signature theirs;
     if (waited >= deadline)
         return ls_communicator_fail_deadline(communicator, plan, waited);
-    const uint64_t left = deadline - waited;
-    const enum ls_status status = wait_for_peers(communicator, left < POLL_NS ? left : POLL_NS);
+    uint64_t left = deadline - waited < POLL_NS ? deadline - waited : POLL_NS;
+    if (left > end_ns - now)
+        left = end_ns - now;
+    const enum ls_status status = wait_for_peers(communicator, left);
     if (status == LS_AGAIN)
         return ls_communicator_find_mismatch(communicator, plan, &peer, &theirs)
                    ? ls_communicator_fail_mismatch(communicator, plan, peer)
@@ -200,11 +206,10 @@ static enum ls_status advance_eagerly(struct ls_communicator *communicator,
     return status;
 }
 
-enum ls_status ls_collective_wait(struct ls_collective_plan *plan)
+// LS_AGAIN: the run is not over by then. A transport may spin before it looks at a clock, so little time is spent here.
+static enum ls_status move_until(struct ls_collective_plan *plan, uint64_t end_ns)
 {
     struct ls_communicator *communicator = plan->communicator;
-    const uint64_t begin = ls_clock_ns();
-    uint64_t blocked_since = 0;
     enum ls_status status = LS_OK;
     while (!status && plan->running) {
         bool moved;
@@ -212,9 +217,31 @@ enum ls_status ls_collective_wait(struct ls_collective_plan *plan)
         if (status || !plan->running)
             break;
         const uint64_t now = ls_clock_ns();
-        if (moved || !blocked_since)
-            blocked_since = now;
-        status = wait_step(communicator, plan, blocked_since, now);
+        if (moved || !plan->blocked_since)
+            plan->blocked_since = now;
+        if (now >= end_ns)
+            return LS_AGAIN;
+        if (end_ns - now > BRIEF_NS)
+            status = wait_step(communicator, plan, now, end_ns);
+    }
+    return status;
+}
+
+enum ls_status ls_collective_wait(struct ls_collective_plan *plan)
+{
+    return ls_collective_wait_until(plan, UINT64_MAX);
+}
+
+enum ls_status ls_collective_wait_until(struct ls_collective_plan *plan, uint64_t end_ns)
+{
+    struct ls_communicator *communicator = plan->communicator;
+    const uint64_t begin = ls_clock_ns();
+    enum ls_status status = move_until(plan, end_ns);
+    if (status == LS_AGAIN) {
+        const uint64_t passed = ls_clock_ns() - begin;
+        communicator->times.exposed_ns += passed;
+        communicator->times.busy_ns += passed;
+        return status;
     }
     if (!status && !plan->result && plan->executor && !plan->keeps_infinite &&
         ls_executor_overflowed(plan->executor))
@@ -236,6 +263,21 @@ void ls_communicator_abort(struct ls_communicator *communicator)
     if (communicator->transport)
         communicator->group->interface->abort(communicator->transport);
     ls_library_abort(communicator->group);
+}
+
+void ls_communicator_set_deadline(struct ls_communicator *communicator, uint64_t deadline_ns)
+{
+    communicator->deadline_ns = deadline_ns;
+}
+
+enum ls_status ls_communicator_status(const struct ls_communicator *communicator)
+{
+    return communicator->status;
+}
+
+bool ls_communicator_is_late(const struct ls_communicator *communicator)
+{
+    return communicator->late;
 }
 
 void ls_communicator_times(struct ls_communicator *communicator, int32_t reset,

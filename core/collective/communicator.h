@@ -129,6 +129,12 @@ LS_STATUS ls_communicator_start(struct ls_communicator *communicator,
 // As ls_collective_wait.
 LS_STATUS ls_communicator_wait(struct ls_communicator *communicator,
                                struct ls_collective_plan *plan);
+// As ls_collective_wait_until.
+LS_STATUS ls_communicator_wait_until(struct ls_communicator *communicator,
+                                     struct ls_collective_plan *plan, uint64_t end_ns);
+// Whether its plan was made before and nobody uses it now, so that to begin it takes a moment.
+bool ls_communicator_is_prepared(struct ls_communicator *communicator,
+                                 const struct ls_communicator_call *call);
 // Both; the result is there afterwards, on a device, too.
 LS_STATUS ls_communicator_run(struct ls_communicator *communicator,
                               const struct ls_communicator_call *call);
@@ -143,6 +149,17 @@ LS_STATUS ls_communicator_progress(struct ls_communicator *communicator);
 // orders the device's own stream after it; whether the work is over, and went well, is not known
 // before the communicator is settled.
 LS_STATUS ls_collective_wait(struct ls_collective_plan *plan);
+
+// The same until `end_ns` of the clock (core/base/clock.h): LS_AGAIN when the run is not over by then, and to be waited for
+// again. Up to a fifth of a millisecond is passed without sleeping.
+LS_STATUS ls_collective_wait_until(struct ls_collective_plan *plan, uint64_t end_ns);
+
+// Of all waits from now on, instead of that of the options. [replica thread]
+void ls_communicator_set_deadline(struct ls_communicator *communicator, uint64_t deadline_ns);
+// LS_OK, or LS_ABORTED once a run has failed on this rank. [replica thread]
+LS_STATUS ls_communicator_status(const struct ls_communicator *communicator);
+// Whether it failed because a deadline had passed.
+bool ls_communicator_is_late(const struct ls_communicator *communicator);
 
 // On a device: waits until the last runs of all plans are over there, for at most the deadline;
 // asks the collective meanwhile whether it has failed, and looks whether others have. Fails as

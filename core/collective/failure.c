@@ -171,6 +171,7 @@ enum ls_status ls_communicator_fail_deadline(struct ls_communicator *communicato
     struct ls_inside_call call;
     if (!is_first_to_fail(communicator))
         return ls_communicator_give_up(communicator, LS_ABORTED);
+    communicator->late = true;
     const uint32_t culprit = find_culprit(communicator, plan, &state);
     const bool inside = ls_inside_of_replica(culprit, &call);
     if (culprit == communicator->rank) // all have come, and hosts have nothing to do any more

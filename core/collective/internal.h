@@ -83,6 +83,8 @@ struct ls_communicator {
     uint64_t settled; // runs below this number are over
     struct ls_message_numbers numbers;
     uint64_t sequence; // of the next call
+    uint64_t deadline_ns; // of each wait
+    bool late; // it ended because a deadline passed
     struct ls_collective_plan **running; // in the order in which they began
     uint32_t running_count, running_capacity;
     uint64_t given, ended; // operations of a native collective in host memory
@@ -109,6 +111,7 @@ struct ls_collective_plan {
     struct ls_event *done; // the last run, on the communicator's stream; NULL in host memory
     const struct ls_event *over; // the same, or what a replay ends with
     uint64_t sequence; // of the last run
+    uint64_t blocked_since; // time of the clock when it moved last; 0: nobody has waited for it yet
     uint64_t number; // of the last run, among those that the library was given
     bool running;
     bool keeps_infinite; // as struct ls_communicator_call says

@@ -181,6 +181,7 @@ static struct ls_communicator *communicator_create(struct ls_communicator_group 
         return NULL;
     communicator->group = group;
     communicator->rank = rank;
+    communicator->deadline_ns = group->deadline_ns;
     communicator->recorder = &group->recorders[rank - group->first_rank];
     struct ls_rank_place *place = &group->places[rank - group->first_rank];
     communicator->place = place->device ? place : NULL;

@@ -41,8 +41,8 @@ static size_t list_plugins(const struct ls_run *run, const struct ls_report_buck
     for (size_t i = 0; i < run->tuning.count; i++)
         if (reduces_some_bucket(ls_tuning_candidate(&run->tuning, i), buckets, bucket_count))
             count += add_plugin(run->tuning.candidates[i], out + count);
-    count += add_plugin(run->route ? run->near : run->strategy.transport, out + count);
-    count += add_plugin(run->far, out + count);
+    count += add_plugin(run->mixed.route ? run->mixed.near : run->strategy.transport, out + count);
+    count += add_plugin(run->mixed.far, out + count);
     count += add_plugin(run->total_collective, out + count);
     count += add_plugin(run->total_transport, out + count);
     return count + add_plugin(run->device, out + count);

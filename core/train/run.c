@@ -357,27 +357,14 @@ static enum ls_status open_strategy(struct ls_run *run, const char *transport)
     return ls_loader_resolve_strategy(run->loader, text, &setting, &run->strategy);
 }
 
-#define NEAR_TRANSPORT "shared-memory" // between workers of one host
-#define FAR_TRANSPORT "ucx"
-
 // Of workers on several hosts some share one: both transports, each where it can.
-static enum ls_status open_route(struct ls_run *run)
+static enum ls_status mix_transports(struct ls_run *run)
 {
-    struct ls_resolved_strategy *strategy = &run->strategy;
-    const struct ls_opened_plugin *far = strategy->transport, *near = NULL;
-    enum ls_status status =
-        ls_loader_open(run->loader, LS_KIND_TRANSPORT, NEAR_TRANSPORT, NULL, 0, &near);
+    const enum ls_status status =
+        ls_mixed_transport_open(run->loader, run->strategy.transport, &run->mixed);
     if (!status)
-        status = ls_route_make(near->plugin, near->host, far->plugin, far->host, &run->route);
-    if (status)
-        return status;
-    run->near = near;
-    run->far = far;
-    run->routed = (struct ls_opened_plugin){.plugin = ls_route_plugin(run->route),
-                                            .host = ls_route_host(run->route),
-                                            .interface = ls_route_plugin(run->route)->interface};
-    strategy->transport = &run->routed;
-    return LS_OK;
+        run->strategy.transport = &run->mixed.opened;
+    return status;
 }
 
 // Which workers share a host is known when they have met; until then they are taken to do.
@@ -389,14 +376,12 @@ static enum ls_status correct_transport(struct ls_run *run)
     const enum ls_route_choice needed = choice < LS_ROUTE_HOST ? LS_ROUTE_HOST : choice;
     if (!run->strategy.transport || run->strategy.transport_named || needed == run->route_choice)
         return LS_OK;
-    ls_route_destroy(run->route);
-    run->route = NULL;
-    run->near = run->far = NULL;
+    ls_mixed_transport_close(&run->mixed);
     ls_resolved_strategy_finish(&run->strategy);
     run->route_choice = needed;
     const enum ls_status status =
-        open_strategy(run, needed == LS_ROUTE_HOST ? NEAR_TRANSPORT : FAR_TRANSPORT);
-    return status || needed != LS_ROUTE_BOTH ? status : open_route(run);
+        open_strategy(run, needed == LS_ROUTE_HOST ? LS_NEAR_TRANSPORT : LS_FAR_TRANSPORT);
+    return status || needed != LS_ROUTE_BOTH ? status : mix_transports(run);
 }
 
 static void follow_chief(struct ls_run *run)
@@ -436,7 +421,7 @@ static enum ls_status open_plugins(struct ls_run *run, const struct ls_run_optio
     if (!status)
         share_devices(run, options->devices);
     if (!status && many)
-        status = open_strategy(run, NEAR_TRANSPORT);
+        status = open_strategy(run, LS_NEAR_TRANSPORT);
     if (!status)
         status = open_cluster(run, options);
     if (!status && many)
@@ -487,7 +472,7 @@ bool ls_run_shares_memory(const struct ls_run *run)
 {
     const struct ls_opened_plugin *transport = run->strategy.transport;
     return ls_cluster_workers(run->cluster) > 1 && transport &&
-           (run->route ||
+           (run->mixed.route ||
             ((const struct ls_transport_interface *)transport->interface)->scope == LS_SCOPE_HOST);
 }
 
@@ -497,7 +482,7 @@ void ls_run_close(struct ls_run *run)
         return;
     ls_symbols_destroy(run->symbols);
     ls_tuning_close(&run->tuning);
-    ls_route_destroy(run->route);
+    ls_mixed_transport_close(&run->mixed);
     ls_resolved_strategy_finish(&run->strategy);
     ls_own_parts_destroy(run->parts);
     ls_loader_destroy(run->loader);

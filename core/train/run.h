@@ -5,7 +5,7 @@
 
 #include "core/cluster/cluster.h"
 #include "core/data/stream.h"
-#include "core/collective/route.h"
+#include "core/train/mixed_transport.h"
 #include "core/graph/graph.h"
 #include "core/report/progress.h"
 #include "core/strategy/channels.h"
@@ -26,9 +26,7 @@ struct ls_run {
     struct ls_own_parts *parts; // layers, losses and metrics that are plugins
     struct ls_resolved_strategy strategy;
     // Where some workers share a host and others do not: the transport made of two.
-    struct ls_route *route; // NULL: there is none
-    struct ls_opened_plugin routed; // it, in the form of one that was loaded
-    const struct ls_opened_plugin *near, *far; // what it is made of
+    struct ls_mixed_transport mixed;
     struct ls_tuning tuning; // where the collective is `auto`
     // What adds up statistics of all replicas where the strategy has no collective; NULL: not
     // needed so far, or that of the strategy does.
