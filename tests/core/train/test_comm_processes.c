@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators between processes: every operation, at once and as works, among all processes and among some.
+#include "core/base/dtype.h"
+#include "core/plugin/device.h"
+#include "tests/core/train/processes.h"
+#include "tests/support/suite.h"
+
+#include <pthread.h>
+
+#define MILLION 1000003
+#define LARGE_DTYPES 2
+
+static const struct dtype {
+    const char *name;
+    size_t bytes;
+} dtypes[] = {{"float32", 4},  {"uint8", 1}, {"float64", 8}, {"float16", 2},
+              {"bfloat16", 2}, {"int32", 4}, {"int64", 8}};
+#define DTYPES (sizeof(dtypes) / sizeof(*dtypes))
+static const uint64_t counts[] = {0, 1, 63, 64, 65, MILLION};
+
+// Small numbers that every dtype has exactly, also summed up or multiplied over three ranks.
+static int number(uint32_t rank, uint64_t index)
+{
+    return (int)((index + rank) % 3 + 1);
+}
+
+// The 16-bit patterns of 0 to 27, which float16 and bfloat16 have exactly.
+static uint16_t half_bits(int value, bool brain)
+{
+    union {
+        float number;
+        uint32_t bits;
+    } whole = {.number = (float)value};
+    if (brain)
+        return (uint16_t)(whole.bits >> 16);
+    if (!value)
+        return 0;
+    const uint32_t exponent = (whole.bits >> 23) - 127 + 15, fraction = whole.bits >> 13 & 0x3ff;
+    return (uint16_t)(exponent << 10 | fraction);
+}
+
+static void put(void *values, uint64_t index, const struct dtype *dtype, int value)
+{
+    if (strcmp(dtype->name, "float32") == 0)
+        ((float *)values)[index] = (float)value;
+    else if (strcmp(dtype->name, "float64") == 0)
+        ((double *)values)[index] = value;
+    else if (strcmp(dtype->name, "int32") == 0)
+        ((int32_t *)values)[index] = value;
+    else if (strcmp(dtype->name, "int64") == 0)
+        ((int64_t *)values)[index] = value;
+    else if (strcmp(dtype->name, "uint8") == 0)
+        ((uint8_t *)values)[index] = (uint8_t)value;
+    else
+        ((uint16_t *)values)[index] = half_bits(value, dtype->name[0] == 'b');
+}
+
+static bool is(const void *values, uint64_t index, const struct dtype *dtype, int value)
+{
+    uint64_t expected = 0;
+    put(&expected, 0, dtype, value);
+    return memcmp((const char *)values + index * dtype->bytes, &expected, dtype->bytes) == 0;
+}
+
+static int reduced(const char *reduction, uint32_t size, uint64_t index)
+{
+    int sum = 0, product = 1, least = 9, most = 0;
+    for (uint32_t i = 0; i < size; i++) {
+        const int value = number(i, index);
+        sum += value;
+        product *= value;
+        least = value < least ? value : least;
+        most = value > most ? value : most;
+    }
+    return strcmp(reduction, "sum") == 0       ? sum
+           : strcmp(reduction, "product") == 0 ? product
+           : strcmp(reduction, "min") == 0     ? least
+                                               : most;
+}
+
+// ---- The operations ----
+
+// Each call at once, or as a work.
+static enum ls_status finish(enum ls_status status, struct ls_comm_work *const *work)
+{
+    if (status)
+        return status;
+    status = ls_comm_work_wait(*work, 60);
+    ls_comm_work_free(*work);
+    return status;
+}
+
+static int check_reductions(struct ls_comm *comm, bool works, const struct dtype *dtype,
+                            uint64_t count, void *values)
+{
+    static const char *const reductions[] = {"sum", "min", "max", "product"};
+    const uint32_t rank = ls_comm_rank(comm), size = ls_comm_size(comm);
+    struct ls_comm_work *work = NULL;
+    for (size_t k = 0; k < 4 && (k == 0 || count < MILLION); k++) {
+        for (uint64_t i = 0; i < count; i++)
+            put(values, i, dtype, number(rank, i));
+        NEED(!(works ? finish(ls_comm_start_all_reduce(comm, values, count, dtype->name,
+                                                       reductions[k], &work),
+                              &work)
+                     : ls_comm_all_reduce(comm, values, count, dtype->name, reductions[k])));
+        for (uint64_t i = 0; i < count; i++)
+            NEED(is(values, i, dtype, reduced(reductions[k], size, i)));
+    }
+    for (uint64_t i = 0; i < count; i++)
+        put(values, i, dtype, number(rank, i));
+    NEED(!(works ? finish(ls_comm_start_reduce(comm, values, count, dtype->name, "sum", size - 1,
+                                               &work),
+                          &work)
+                 : ls_comm_reduce(comm, values, count, dtype->name, "sum", size - 1)));
+    for (uint64_t i = 0; rank == size - 1 && i < count; i++)
+        NEED(is(values, i, dtype, reduced("sum", size, i)));
+    return 0;
+}
+
+static int check_moves(struct ls_comm *comm, bool works, const struct dtype *dtype, uint64_t count,
+                       void *mine, char *all)
+{
+    const uint32_t rank = ls_comm_rank(comm), size = ls_comm_size(comm);
+    struct ls_comm_work *work = NULL;
+    for (uint64_t i = 0; i < count; i++)
+        put(mine, i, dtype, rank == 1 ? number(7, i) : 0);
+    NEED(!(works ? finish(ls_comm_start_broadcast(comm, mine, count, dtype->name, 1, &work), &work)
+                 : ls_comm_broadcast(comm, mine, count, dtype->name, 1)));
+    for (uint64_t i = 0; i < count; i++)
+        NEED(is(mine, i, dtype, number(7, i)));
+    for (uint64_t i = 0; i < count; i++)
+        put(mine, i, dtype, number(rank, i));
+    NEED(!(works
+               ? finish(ls_comm_start_all_gather(comm, mine, count, dtype->name, all, &work), &work)
+               : ls_comm_all_gather(comm, mine, count, dtype->name, all)));
+    for (uint64_t i = 0; i < count * size; i++)
+        NEED(is(all, i, dtype, number((uint32_t)(i / count), i % count)));
+    for (uint64_t i = 0; i < count * size; i++)
+        put(all, i, dtype, number(rank, i % count));
+    NEED(!(works ? finish(ls_comm_start_reduce_scatter(comm, all, count, dtype->name, "sum", mine,
+                                                       &work),
+                          &work)
+                 : ls_comm_reduce_scatter(comm, all, count, dtype->name, "sum", mine)));
+    for (uint64_t i = 0; i < count; i++)
+        NEED(is(mine, i, dtype, reduced("sum", size, i)));
+    for (uint64_t i = 0; i < count * size; i++) // which are the caller's
+        NEED(is(all, i, dtype, number(rank, i % count)));
+    return 0;
+}
+
+static int check_all(struct ls_comm *comm, bool works)
+{
+    void *mine = malloc(MILLION * 8);
+    char *all = malloc((size_t)MILLION * 8 * ls_comm_size(comm));
+    struct ls_comm_work *work = NULL;
+    NEED(mine && all);
+    for (size_t d = 0; d < DTYPES; d++)
+        for (size_t c = 0; c < sizeof(counts) / sizeof(*counts); c++) {
+            if (counts[c] == MILLION && d >= LARGE_DTYPES)
+                continue;
+            int line = check_reductions(comm, works, &dtypes[d], counts[c], mine);
+            if (!line)
+                line = check_moves(comm, works, &dtypes[d], counts[c], mine, all);
+            NEED(!(works ? finish(ls_comm_start_barrier(comm, &work), &work)
+                         : ls_comm_barrier(comm)));
+            if (line)
+                return line;
+        }
+    free(mine);
+    free(all);
+    return 0;
+}
+
+static const char *collective;
+
+static int do_everything(struct hand *hand)
+{
+    struct ls_comm *comm;
+    const int joined = join_job(hand);
+    if (joined)
+        return joined;
+    NEED(!ls_comm_open(
+        &(struct ls_comm_options){.job = hand->job, .collective = collective, .name = "all"},
+        &comm));
+    NEED(ls_comm_rank(comm) == hand->rank && ls_comm_size(comm) == hand->size);
+    int line = check_all(comm, false);
+    if (!line)
+        line = check_all(comm, true);
+    if (line)
+        return line;
+    char about[160];
+    snprintf(about, sizeof(about), "%s over shared-memory, %u ranks, verified", collective,
+             hand->size);
+    NEED(strcmp(ls_comm_about(comm), about) == 0);
+    ls_comm_close(comm);
+    NEED(!ls_job_lost(hand->job));
+    ls_job_close(hand->job);
+    return 0;
+}
+
+START_TEST(every_operation_is_exact_at_once_and_as_a_work)
+{
+    static const char *const collectives[] = {"ring", "direct"};
+    collective = collectives[_i / 2];
+    crew_run(2 + (uint32_t)_i % 2, do_everything);
+}
+END_TEST
+
+// ---- Several communicators ----
+
+#define COMMS 3
+#define WORKS 40
+
+static int overlap(struct hand *hand)
+{
+    struct ls_comm *comms[COMMS];
+    struct ls_comm_work *works[COMMS][WORKS];
+    static float values[COMMS][WORKS][3000];
+    const int joined = join_job(hand);
+    if (joined)
+        return joined;
+    for (uint32_t i = 0; i < COMMS; i++) {
+        const uint32_t which = i;
+        char name[16];
+        snprintf(name, sizeof(name), "comm %u", which);
+        NEED(!ls_comm_open(&(struct ls_comm_options){.job = hand->job, .name = name},
+                           &comms[which]));
+    }
+    for (uint32_t k = 0; k < WORKS; k++)
+        for (uint32_t i = 0; i < COMMS; i++) {
+            const uint32_t which = (hand->rank + i) % COMMS;
+            float *buffer = values[which][k];
+            const uint64_t count = k % 3 ? 3000 : 10;
+            for (uint64_t e = 0; e < count; e++)
+                buffer[e] = (float)(hand->rank + which + k + e % 5);
+            NEED(!ls_comm_start_all_reduce(comms[which], buffer, count, "float32", "sum",
+                                           &works[which][k]));
+        }
+    for (uint32_t k = WORKS; k-- > 0;) // the last one first
+        for (uint32_t i = 0; i < COMMS; i++) {
+            const uint32_t which = (2 * hand->rank + i) % COMMS;
+            const uint32_t ranks = hand->size * (hand->size - 1) / 2;
+            NEED(!ls_comm_work_wait(works[which][k], 30));
+            NEED(!ls_comm_work_wait(works[which][k], 0)); // again
+            for (uint64_t e = 0; e < (k % 3 ? 3000 : 10); e++)
+                NEED(values[which][k][e] ==
+                     (float)(ranks + hand->size * (which + k + (uint32_t)e % 5)));
+            ls_comm_work_free(works[which][k]);
+        }
+    for (uint32_t i = 0; i < COMMS; i++)
+        ls_comm_close(comms[(hand->rank + i) % COMMS]);
+    ls_job_close(hand->job);
+    return 0;
+}
+
+START_TEST(works_of_several_communicators_overlap_in_any_order)
+{
+    crew_run(2 + (uint32_t)_i, overlap);
+}
+END_TEST
+
+// {0, 1}, {1, 2}, {2, 0}, and all the other way round.
+static int some_of_them(struct hand *hand)
+{
+    static const uint32_t groups[][3] = {{0, 1}, {1, 2}, {2, 0}, {2, 1, 0}};
+    const int joined = join_job(hand);
+    if (joined)
+        return joined;
+    for (int round = 0; round < 3; round++) // names may be used again
+        for (uint32_t g = 0; g < 4; g++) {
+            const uint32_t size = g < 3 ? 2 : 3;
+            char name[16];
+            struct ls_comm *comm;
+            int64_t value[3] = {hand->rank, -1, -1}, all[3] = {0};
+            uint32_t rank = 0;
+            while (rank < size && groups[g][rank] != hand->rank)
+                rank++;
+            if (rank == size)
+                continue;
+            snprintf(name, sizeof(name), "group %u", g);
+            NEED(!ls_comm_open(
+                &(struct ls_comm_options){
+                    .job = hand->job, .name = name, .members = groups[g], .size = size},
+                &comm));
+            NEED(ls_comm_rank(comm) == rank && ls_comm_size(comm) == size);
+            NEED(!ls_comm_all_gather(comm, value, 1, "int64", all));
+            for (uint32_t i = 0; i < size; i++)
+                NEED(all[i] == groups[g][i]);
+            ls_comm_close(comm);
+        }
+    ls_job_close(hand->job);
+    return 0;
+}
+
+START_TEST(some_processes_communicate_without_the_others)
+{
+    crew_run(3, some_of_them);
+}
+END_TEST
+
+#define HUNDREDS 500
+#define AT_ONCE 50
+
+static int open_hundreds(struct hand *hand)
+{
+    struct ls_comm *comms[AT_ONCE];
+    const int joined = join_job(hand);
+    if (joined)
+        return joined;
+    for (uint32_t i = 0; i < HUNDREDS / AT_ONCE; i++) {
+        for (uint32_t k = 0; k < AT_ONCE; k++) {
+            char name[32];
+            float one = 1;
+            snprintf(name, sizeof(name), "group %u", i * AT_ONCE + k);
+            NEED(!ls_comm_open(&(struct ls_comm_options){.job = hand->job, .name = name},
+                               &comms[k]));
+            NEED(!ls_comm_all_reduce(comms[k], &one, 1, "float32", "sum"));
+            NEED(one == (float)hand->size);
+        }
+        for (uint32_t k = 0; k < AT_ONCE; k++)
+            ls_comm_close(comms[k]);
+    }
+    ls_job_close(hand->job);
+    return 0;
+}
+
+START_TEST(hundreds_of_communicators_are_opened_and_closed)
+{
+    crew_run(2, open_hundreds);
+}
+END_TEST
+
+static int alone(struct hand *hand)
+{
+    struct ls_comm *comm;
+    struct ls_comm_work *work;
+    float value = 3;
+    NEED(!ls_job_open(&(struct ls_job_options){.size = 1}, &hand->job));
+    NEED(!ls_comm_open(&(struct ls_comm_options){.job = hand->job, .name = "one"}, &comm));
+    NEED(ls_comm_size(comm) == 1);
+    NEED(!ls_comm_all_reduce(comm, &value, 1, "float32", "sum"));
+    NEED(!finish(ls_comm_start_all_reduce(comm, &value, 1, "float32", "mean", &work), &work));
+    NEED(value == 3);
+    ls_comm_close(comm);
+    ls_job_close(hand->job);
+    return 0;
+}
+
+START_TEST(one_process_is_a_job_too)
+{
+    crew_run(1, alone);
+}
+END_TEST
+
+// Works without a job: threads of this process.
+struct thread_rank {
+    struct ls_comm *comm;
+    pthread_t thread;
+    int line;
+};
+
+static void *run_thread(void *argument)
+{
+    struct thread_rank *rank = argument;
+    rank->line = check_all(rank->comm, true);
+    return NULL;
+}
+
+START_TEST(threads_start_works_too)
+{
+    struct ls_comm *comms[2];
+    struct thread_rank ranks[2];
+    ck_assert_int_eq(ls_comm_open(&(struct ls_comm_options){.size = 2}, comms), LS_OK);
+    for (int i = 0; i < 2; i++) {
+        ranks[i] = (struct thread_rank){.comm = comms[i]};
+        ck_assert_int_eq(pthread_create(&ranks[i].thread, NULL, run_thread, &ranks[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        pthread_join(ranks[i].thread, NULL);
+        ck_assert_int_eq(ranks[i].line, 0);
+        ls_comm_close(comms[i]);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("core/train/comm_processes");
+    TCase *cases = tcase_create("comm_processes");
+    tcase_set_timeout(cases, LONGEST_S);
+    tcase_add_loop_test(cases, every_operation_is_exact_at_once_and_as_a_work, 0, 4);
+    tcase_add_loop_test(cases, works_of_several_communicators_overlap_in_any_order, 0, 2);
+    tcase_add_test(cases, some_processes_communicate_without_the_others);
+    tcase_add_test(cases, hundreds_of_communicators_are_opened_and_closed);
+    tcase_add_test(cases, one_process_is_a_job_too);
+    tcase_add_test(cases, threads_start_works_too);
+    suite_add_tcase(suite, cases);
+    return test_suite_run(suite);
+}
