@@ -955,6 +955,19 @@ LS_CALL ls_comm_start_reduce_scatter(struct ls_comm *comm, const void *all, uint
 // As ls_comm_barrier.
 LS_CALL ls_comm_start_barrier(struct ls_comm *comm, struct ls_comm_work **out);
 
+// Messages between two ranks, of a communicator that was opened with `messages`. Between two ranks those of one tag come in
+// the order in which they were sent. A send is over when the receiver has taken all of it, which it does whether or not a
+// receive waits for it, once it has started any message itself; what nobody waits for is kept in its memory. A rank may
+// send to itself. `bytes` may be 0. LS_FAILED: sender and receiver name different numbers of bytes; the sender is told where
+// the receive was there before the message. Buffers need no alignment.
+LS_CALL ls_comm_start_send(struct ls_comm *comm, const void *buffer, uint64_t bytes, uint32_t peer,
+                           uint64_t tag, struct ls_comm_work **out);
+#define LS_ANY_RANK UINT32_MAX // as `peer` of a receive: whoever sends first
+LS_CALL ls_comm_start_receive(struct ls_comm *comm, void *buffer, uint64_t bytes, uint32_t peer,
+                              uint64_t tag, struct ls_comm_work **out);
+// Of a receive that is over: the rank that has sent.
+LS_API uint32_t ls_comm_work_source(const struct ls_comm_work *work);
+
 #ifdef __cplusplus
 }
 #endif

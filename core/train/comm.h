@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communicators without a model: comm_open.c (opening and closing), comm_calls.c (the public operations), comm_work.c (who
-// moves them, and when they are over). Private to train/.
+// moves them, and when they are over), comm_messages.c (messages between two ranks). Private to train/.
 #ifndef LS_TRAIN_COMM_H
 #define LS_TRAIN_COMM_H
 
@@ -39,6 +39,7 @@ struct ls_comm {
     uint64_t room; // bytes
     _Atomic uint64_t deadline_ns;
     char about[320];
+    struct ls_comm_messages *messages; // NULL: none
     struct ls_comm *next_of_job; // under the job's lock
     atomic_uint users; // the program, and each work that was not freed
 
@@ -61,6 +62,8 @@ enum ls_comm_kind {
     LS_COMM_ALL_GATHER, // from `mine` to `all`
     LS_COMM_REDUCE_SCATTER, // from `all` to `mine`
     LS_COMM_BARRIER,
+    LS_COMM_SEND, // from here on: messages
+    LS_COMM_RECEIVE,
 };
 
 // An operation, as the caller has given it.
@@ -69,7 +72,9 @@ struct ls_comm_request {
     enum ls_comm_kind kind;
     struct ls_communicator_call call;
     void *mine, *all; // of the kinds that have them; what is only read is not written
-    uint64_t count; // elements of `mine`
+    uint64_t count; // elements of `mine`; of a message, its bytes there
+    uint32_t peer; // of a message
+    uint64_t tag;
 };
 
 // ---- comm_work.c ----
@@ -83,6 +88,19 @@ void ls_comm_works_init(struct ls_comm *comm);
 void ls_comm_works_close(struct ls_comm *comm);
 void ls_comm_unref(struct ls_comm *comm);
 
+// ---- comm_messages.c ----
+
+// The endpoints of messages, between all ranks. [who opens]
+LS_STATUS ls_comm_messages_open(struct ls_comm *comm);
+void ls_comm_messages_abort(struct ls_comm_messages *messages); // takes NULL. [any thread]
+void ls_comm_messages_stop(
+    struct ls_comm_messages *messages); // takes NULL: ends all works, and the thread
+void ls_comm_messages_close(struct ls_comm_messages *messages); // likewise, after that
+LS_STATUS ls_comm_messages_start(struct ls_comm *comm, const struct ls_comm_request *request,
+                                 struct ls_comm_work **out);
+// Waits for the work, and moves messages meanwhile where nobody else does; may return early.
+void ls_comm_messages_drive(struct ls_comm_work *work, uint64_t end_ns);
+
 // ---- job.c: communicators of a job ----
 
 // From now on `comm` ends when one of its members is lost; at once if one is.
@@ -95,10 +113,9 @@ const char *ls_job_network(const struct ls_job *job); // likewise
 uint32_t ls_job_host(const struct ls_job *job, uint32_t process); // number of its host
 // How `ranks` tell each other something while they are opened: struct ls_exchange.
 int32_t ls_job_exchange(void *ranks, const void *own, uint64_t bytes, void *all);
-// Waits, not for long, until it is known that a member is lost, and says who: true. `alive`: the member that this rank has
-// missed was alive a moment ago.
-bool ls_job_verdict(struct ls_job *job, const struct ls_comm_ranks *ranks, bool alive, char *text,
-                    size_t bytes);
+// Waits until it is known that a member is lost, but not longer than that, and says who: true.
+bool ls_job_verdict(struct ls_job *job, const struct ls_comm_ranks *ranks, uint64_t patience_ns,
+                    char *text, size_t bytes);
 
 // Forks that led to this process. In the child of one, communicators and jobs are the parent's: closing them does nothing.
 uint64_t ls_fork_count(void);

@@ -238,3 +238,29 @@ enum ls_status ls_comm_start_barrier(struct ls_comm *comm, struct ls_comm_work *
 {
     return ls_comm_start(comm, barrier_request(), out);
 }
+
+// ---- Messages ----
+
+enum ls_status ls_comm_start_send(struct ls_comm *comm, const void *buffer, uint64_t bytes,
+                                  uint32_t peer, uint64_t tag, struct ls_comm_work **out)
+{
+    const struct ls_comm_request request = {.name = "ls_comm_start_send",
+                                            .kind = LS_COMM_SEND,
+                                            .mine = (void *)(uintptr_t)buffer, // which is only read
+                                            .count = bytes,
+                                            .peer = peer,
+                                            .tag = tag};
+    return ls_comm_messages_start(comm, &request, out);
+}
+
+enum ls_status ls_comm_start_receive(struct ls_comm *comm, void *buffer, uint64_t bytes,
+                                     uint32_t peer, uint64_t tag, struct ls_comm_work **out)
+{
+    const struct ls_comm_request request = {.name = "ls_comm_start_receive",
+                                            .kind = LS_COMM_RECEIVE,
+                                            .mine = buffer,
+                                            .count = bytes,
+                                            .peer = peer,
+                                            .tag = tag};
+    return ls_comm_messages_start(comm, &request, out);
+}

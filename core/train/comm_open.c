@@ -95,6 +95,7 @@ static enum ls_status open_plugins(const struct ls_comm_options *options,
 // What every process says first: whether it can go on, and with what.
 struct intro {
     uint32_t status; // enum ls_status
+    uint32_t messages;
     char collective[160], transport[80];
 };
 
@@ -113,6 +114,13 @@ static enum ls_status compare_intros(const struct ls_comm_ranks *ranks, const st
             values[0] = all[0].transport;
             values[1] = all[i].transport;
         }
+        if (all[i].messages != all[0].messages) {
+            ls_error(SCOPE,
+                     "%s: process %u has messages = %u, but process %u has %u; expected the same",
+                     ranks->name, ranks->members[i], all[i].messages, ranks->members[0],
+                     all[0].messages);
+            return LS_USAGE;
+        }
         if (strcmp(values[0], values[1]) != 0) {
             ls_error(SCOPE, "%s: process %u has %s %s, but process %u has %s; expected the same",
                      ranks->name, ranks->members[i], what, values[1], ranks->members[0], values[0]);
@@ -123,9 +131,9 @@ static enum ls_status compare_intros(const struct ls_comm_ranks *ranks, const st
 }
 
 // A process that fails before the others wait for it tells them.
-static enum ls_status introduce(struct ls_comm_ranks *ranks, enum ls_status status)
+static enum ls_status introduce(struct ls_comm_ranks *ranks, bool messages, enum ls_status status)
 {
-    struct intro own = {.status = (uint32_t)status};
+    struct intro own = {.status = (uint32_t)status, .messages = messages};
     struct intro *all = calloc(ranks->world, sizeof(own));
     if (!status) {
         name_plugin(ranks->collective, own.collective, sizeof(own.collective));
@@ -250,6 +258,8 @@ static void destroy(struct ls_comm_ranks *ranks)
 {
     for (uint32_t i = 0; ranks->comms && i < ranks->count; i++) {
         struct ls_comm *comm = ranks->comms[i];
+        if (comm)
+            ls_comm_messages_close(comm->messages);
         if (comm && comm->communicator) {
             ls_communicator_end(comm->communicator);
             ls_communicators_close(&comm->communicator, 1);
@@ -282,8 +292,10 @@ static enum ls_status open_ranks(const struct ls_comm_options *options, struct l
     if (!status)
         status = make_comms(ranks, rank);
     if (ranks->world > ranks->count)
-        status = introduce(ranks, status);
-    return status ? status : open_communicators(ranks);
+        status = introduce(ranks, options->messages, status);
+    if (!status)
+        status = open_communicators(ranks);
+    return status || !options->messages ? status : ls_comm_messages_open(ranks->comms[0]);
 }
 
 static enum ls_status open_all(const struct ls_comm_options *options, struct ls_comm **out)
@@ -339,6 +351,7 @@ void ls_comm_close(struct ls_comm *comm)
     if (!comm || comm->ranks->forks != ls_fork_count())
         return;
     struct ls_comm_ranks *ranks = comm->ranks;
+    ls_comm_messages_stop(comm->messages);
     ls_comm_works_close(comm);
     if (ranks->job)
         ls_job_remove(ranks->job, comm);
@@ -350,6 +363,7 @@ void ls_comm_abort(struct ls_comm *comm)
 {
     atomic_store(&comm->aborted, true);
     ls_communicator_abort(comm->communicator);
+    ls_comm_messages_abort(comm->messages);
 }
 
 // ---- What it is ----

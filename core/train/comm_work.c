@@ -5,10 +5,9 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
-#include "core/train/comm.h"
+#include "core/train/comm_work.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,29 +15,13 @@
 #define SMALL_BYTES 65536
 #define OWN_TURN_NS UINT64_C(40000)
 #define SPINS 200 // of a wait, while another thread drives
+// For the news that a process is lost: a closed connection is known at once. A peer that has aborted lives.
+#define VERDICT_NS UINT64_C(1000000000)
+#define VERDICT_OF_THE_LIVING_NS UINT64_C(300000000)
 #define LONGEST_WAIT_SECONDS 1e9
 #define TEXT_BYTES 1024
 
-struct ls_comm_work {
-    struct ls_comm *comm;
-    struct ls_comm_request request;
-    uint64_t deadline_ns;
-    int32_t here; // of a barrier
-    uint64_t stride; // elements between parts of all ranks
-    bool copies; // through the communicator's own parts
-    bool begun;
-    struct ls_collective_plan *plan;
-    char *line; // of the log, why it failed
-    bool ends_all; // so did the communicator
-    enum ls_status status;
-    atomic_bool told;
-    atomic_uint users; // the program; the communicator, until it is over
-    atomic_uint sleepers;
-    uint32_t over; // a word to wait for: 1
-    struct ls_comm_work *next;
-};
-
-static bool is_over(const struct ls_comm_work *work)
+bool ls_work_is_over(const struct ls_comm_work *work)
 {
     return __atomic_load_n(&work->over, __ATOMIC_SEQ_CST);
 }
@@ -122,16 +105,18 @@ static void take_result(const struct ls_comm *comm, const struct ls_comm_work *w
 
 // ---- Why it failed ----
 
-// A lost process is to blame, whoever noticed it first.
-static bool blame_process(const struct ls_comm *comm, const struct ls_comm_work *work,
-                          enum ls_status status, char **line)
+bool ls_work_blame_process(const struct ls_comm *comm, const struct ls_comm_work *work,
+                           enum ls_status status, bool waits, char **line)
 {
     const struct ls_comm_ranks *ranks = comm->ranks;
     const bool may_be = status == LS_PEER_LOST || status == LS_ABORTED;
     char text[TEXT_BYTES];
     if (!ranks->job || !may_be || atomic_load(&comm->aborted) ||
-        ls_communicator_is_late(comm->communicator) ||
-        !ls_job_verdict(ranks->job, ranks, status == LS_ABORTED, text, sizeof(text)))
+        !ls_job_verdict(ranks->job, ranks,
+                        !waits                 ? 0
+                        : status == LS_ABORTED ? VERDICT_OF_THE_LIVING_NS
+                                               : VERDICT_NS,
+                        text, sizeof(text)))
         return false;
     free(*line);
     *line = NULL;
@@ -143,7 +128,8 @@ static bool blame_process(const struct ls_comm *comm, const struct ls_comm_work 
 static enum ls_status explain(struct ls_comm *comm, const struct ls_comm_work *work,
                               enum ls_status status, uint64_t errors, char **line)
 {
-    if (blame_process(comm, work, status, line))
+    if (!ls_communicator_is_late(comm->communicator) &&
+        ls_work_blame_process(comm, work, status, true, line))
         return LS_PEER_LOST;
     if (*line || ls_log_errors() != errors)
         return status;
@@ -191,8 +177,7 @@ static void fail_all(struct ls_comm *comm, enum ls_status status, const char *li
     comm->why = line ? strdup(line) : NULL;
 }
 
-// From then on the work may be freed by others.
-static void end(struct ls_comm_work *work, enum ls_status status)
+void ls_work_end(struct ls_comm_work *work, enum ls_status status)
 {
     work->status = status;
     __atomic_store_n(&work->over, 1, __ATOMIC_SEQ_CST);
@@ -209,14 +194,14 @@ static void end_first(struct ls_comm *comm, enum ls_status status)
         comm->last = NULL;
     if (work->ends_all)
         fail_all(comm, status, work->line);
-    end(work, status);
+    ls_work_end(work, status);
 }
 
 static void end_with_all(struct ls_comm *comm, struct ls_comm_work *work)
 {
     work->line = comm->why ? strdup(comm->why) : NULL;
     work->ends_all = true;
-    end(work, comm->failed);
+    ls_work_end(work, comm->failed);
 }
 
 static void end_queued(struct ls_comm *comm)
@@ -237,7 +222,7 @@ static bool drive(struct ls_comm *comm, const struct ls_comm_work *until, uint64
         return false;
     comm->driven = true;
     enum ls_status status = LS_OK;
-    while (comm->first && (!until || !is_over(until)) && status != LS_AGAIN) {
+    while (comm->first && (!until || !ls_work_is_over(until)) && status != LS_AGAIN) {
         struct ls_comm_work *work = comm->first;
         const bool last = !until;
         pthread_mutex_unlock(&comm->lock);
@@ -314,27 +299,39 @@ static enum ls_status start(struct ls_comm *comm, struct ls_comm_work *work)
     return LS_OK;
 }
 
-enum ls_status ls_comm_start(struct ls_comm *comm, const struct ls_comm_request *request,
-                             struct ls_comm_work **out)
+struct ls_comm_work *ls_work_create(struct ls_comm *comm, const struct ls_comm_request *request)
 {
     struct ls_comm_work *work = calloc(1, sizeof(*work));
     if (!work) {
         ls_error(request->name, "rank %u: no memory for a work", comm->rank);
-        return LS_OUT_OF_MEMORY;
+        return NULL;
     }
     work_init(comm, request, work);
     atomic_store_explicit(&work->users, 2, memory_order_relaxed);
     atomic_fetch_add(&comm->users, 1);
+    return work;
+}
+
+void ls_work_discard(struct ls_comm_work *work)
+{
+    atomic_store(&work->users, 1);
+    unref(work);
+}
+
+enum ls_status ls_comm_start(struct ls_comm *comm, const struct ls_comm_request *request,
+                             struct ls_comm_work **out)
+{
+    struct ls_comm_work *work = ls_work_create(comm, request);
+    if (!work)
+        return LS_OUT_OF_MEMORY;
     pthread_mutex_lock(&comm->lock);
     const enum ls_status status = start(comm, work);
     pthread_mutex_unlock(&comm->lock);
-    if (status) {
-        atomic_store(&work->users, 1);
-        unref(work);
-        return status;
-    }
-    *out = work;
-    return LS_OK;
+    if (status)
+        ls_work_discard(work);
+    else
+        *out = work;
+    return status;
 }
 
 // The failure is told once, and is the last error of every thread that asks.
@@ -362,30 +359,39 @@ static void relax(void)
 #endif
 }
 
-static void sleep_until(struct ls_comm_work *work, uint64_t end_ns)
+void ls_work_sleep(struct ls_comm_work *work, uint64_t end_ns)
 {
-    for (int i = 0; i < SPINS && !is_over(work); i++)
+    for (int i = 0; i < SPINS && !ls_work_is_over(work); i++)
         relax();
     atomic_fetch_add(&work->sleepers, 1);
-    for (uint64_t now; !is_over(work) && (now = ls_clock_ns()) < end_ns;)
+    for (uint64_t now; !ls_work_is_over(work) && (now = ls_clock_ns()) < end_ns;)
         ls_wait_word(&work->over, 0, end_ns - now);
     atomic_fetch_sub(&work->sleepers, 1);
 }
 
 enum ls_status ls_comm_work_wait(struct ls_comm_work *work, double seconds)
 {
-    if (!is_over(work) && seconds > 0) {
+    if (!ls_work_is_over(work) && seconds > 0) {
         const uint64_t end_ns =
             ls_clock_ns() + (uint64_t)(fmin(seconds, LONGEST_WAIT_SECONDS) * 1e9);
         struct ls_comm *comm = work->comm;
-        pthread_mutex_lock(&comm->lock);
-        if (!is_over(work))
-            (void)drive(comm, work, end_ns);
-        pthread_mutex_unlock(&comm->lock);
-        if (!is_over(work))
-            sleep_until(work, end_ns);
+        if (work->request.kind >= LS_COMM_SEND) {
+            ls_comm_messages_drive(work, end_ns);
+        } else {
+            pthread_mutex_lock(&comm->lock);
+            if (!ls_work_is_over(work))
+                (void)drive(comm, work, end_ns);
+            pthread_mutex_unlock(&comm->lock);
+        }
+        if (!ls_work_is_over(work))
+            ls_work_sleep(work, end_ns);
     }
-    return is_over(work) ? tell(work) : LS_AGAIN;
+    return ls_work_is_over(work) ? tell(work) : LS_AGAIN;
+}
+
+uint32_t ls_comm_work_source(const struct ls_comm_work *work)
+{
+    return work->source;
 }
 
 void ls_comm_work_free(struct ls_comm_work *work)

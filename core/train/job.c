@@ -17,9 +17,6 @@
 
 #define SCOPE "ls_job_open"
 #define TEXT_BYTES 1024
-// For the news that a process is lost: a closed connection is known at once.
-#define VERDICT_NS UINT64_C(1000000000)
-#define VERDICT_OF_THE_LIVING_NS UINT64_C(300000000)
 
 // What became of a process.
 struct fate {
@@ -70,6 +67,12 @@ static bool has_member(const struct ls_comm_ranks *ranks, uint32_t process)
     return false;
 }
 
+static void abort_one(struct ls_comm *comm)
+{
+    ls_communicator_abort(comm->communicator);
+    ls_comm_messages_abort(comm->messages);
+}
+
 // [the thread that finds out]
 static void on_departure(void *context, uint32_t process, bool lost, const char *text)
 {
@@ -84,7 +87,7 @@ static void on_departure(void *context, uint32_t process, bool lost, const char 
         atomic_store(&job->lost, fate->text ? fate->text : "a process is lost");
     for (struct ls_comm *comm = lost ? job->comms : NULL; comm; comm = comm->next_of_job)
         if (has_member(comm->ranks, process))
-            ls_communicator_abort(comm->communicator);
+            abort_one(comm);
     pthread_cond_broadcast(&job->changed);
     pthread_mutex_unlock(&job->lock);
 }
@@ -118,10 +121,10 @@ static const struct fate *find_left(const struct ls_job *job, const struct ls_co
     return NULL;
 }
 
-bool ls_job_verdict(struct ls_job *job, const struct ls_comm_ranks *ranks, bool alive, char *text,
-                    size_t bytes)
+bool ls_job_verdict(struct ls_job *job, const struct ls_comm_ranks *ranks, uint64_t patience_ns,
+                    char *text, size_t bytes)
 {
-    const uint64_t end = ls_clock_ns() + (alive ? VERDICT_OF_THE_LIVING_NS : VERDICT_NS);
+    const uint64_t end = ls_clock_ns() + patience_ns;
     const struct fate *fate;
     pthread_mutex_lock(&job->lock);
     for (uint64_t now; !(fate = find_lost(job, ranks)) && (now = ls_clock_ns()) < end;)
@@ -140,7 +143,7 @@ void ls_job_add(struct ls_job *job, struct ls_comm *comm)
     comm->next_of_job = job->comms;
     job->comms = comm;
     if (find_lost(job, comm->ranks))
-        ls_communicator_abort(comm->communicator);
+        abort_one(comm);
     pthread_mutex_unlock(&job->lock);
 }
 

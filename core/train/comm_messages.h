@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of messages share (comm_messages.c, comm_matching.c). Private to them.
+#ifndef LS_TRAIN_COMM_MESSAGES_H
+#define LS_TRAIN_COMM_MESSAGES_H
+
+#include "core/train/comm_work.h"
+
+enum ls_header_kind {
+    LS_HEADER_MESSAGE = 1,
+    LS_HEADER_REFUSAL = 2, // of a message the other way: the receiver expects other bytes
+};
+
+// In front of each payload.
+struct ls_header {
+    uint32_t kind; // enum ls_header_kind
+    uint32_t reserved;
+    uint64_t tag, bytes;
+    uint64_t
+        serial; // among the messages of this sender to this receiver; of a refusal, the message's
+};
+
+// A payload that no receive has waited for, or that none will have.
+struct ls_stray {
+    uint32_t source;
+    uint64_t tag, bytes;
+    char *data;
+    bool here; // all of it
+    bool refused; // nobody will have it
+    struct ls_comm_work *claimed; // a receive that takes it when it is here
+    struct ls_stray *next;
+};
+
+enum ls_flight_kind {
+    LS_FLIGHT_HEADER, // that is sent
+    LS_FLIGHT_PAYLOAD, // likewise; `work`
+    LS_FLIGHT_REFUSAL, // likewise; afterwards the payload is taken into `stray`
+    LS_FLIGHT_NEXT, // the next header of a peer
+    LS_FLIGHT_COMING, // a payload; into `work` or `stray`
+};
+
+// A transfer under way.
+struct ls_flight {
+    struct ls_transfer transfer;
+    enum ls_flight_kind kind;
+    uint32_t peer;
+    struct ls_header header;
+    struct ls_comm_work *work;
+    struct ls_stray *stray;
+    uint64_t number; // of LS_FLIGHT_REFUSAL: of the payload
+};
+
+// What this rank knows of another one.
+struct ls_pair {
+    uint64_t next_send, next_receive; // numbers of transfers
+    uint64_t serial; // messages sent
+    bool listens; // its next header is awaited
+    bool gone; // it has closed its communicator, or is lost
+};
+
+struct ls_comm_messages {
+    struct ls_comm *comm;
+    const struct ls_transport_interface *interface;
+    struct ls_transport *endpoint; // NULL: one rank
+    int wake; // eventfd: something was started
+    atomic_bool aborted;
+    _Atomic uint64_t started; // works, so far
+
+    pthread_mutex_t lock; // of what follows
+    pthread_cond_t changed;
+    struct ls_comm_work *inbox, *inbox_last; // started, not begun
+    uint32_t works; // not over
+    uint32_t waiters; // threads that wait for a work, and move messages meanwhile
+    bool driven, closing, threaded;
+    pthread_t thread;
+
+    // Of who has set `driven`.
+    uint64_t taken; // of `started`
+    struct ls_pair *pairs; // of each rank
+    struct ls_flight **flights;
+    uint32_t flight_count, flight_room;
+    struct ls_transfer **waiting; // room for a list of transfers
+    uint32_t waiting_room;
+    struct ls_comm_work *receives; // that wait for a message, in order
+    struct ls_stray *strays; // in the order in which they came
+    uint64_t looked_ns; // at deadlines
+    enum ls_status failed; // LS_OK, or how every work ends
+    char *why; // the line of the log
+};
+
+// All of these are for who drives.
+
+void ls_comm_messages_begin(struct ls_comm_messages *messages, struct ls_comm_work *work);
+// Looks at what is under way. True: something has moved.
+bool ls_comm_messages_test(struct ls_comm_messages *messages);
+// Ends works whose deadline has passed.
+void ls_comm_messages_watch_deadlines(struct ls_comm_messages *messages);
+// Ends all works, also those that are started later.
+void ls_comm_messages_fail_all(struct ls_comm_messages *messages, enum ls_status status);
+void ls_comm_messages_forget(
+    struct ls_comm_messages *messages); // frees what is left; nothing is under way
+
+#endif

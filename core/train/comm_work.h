@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a work is, for the files that move one: comm_work.c (collectives), comm_messages.c. Private to them.
+#ifndef LS_TRAIN_COMM_WORK_H
+#define LS_TRAIN_COMM_WORK_H
+
+#include "core/train/comm.h"
+
+struct ls_comm_work {
+    struct ls_comm *comm;
+    struct ls_comm_request request;
+    uint64_t deadline_ns;
+    int32_t here; // of a barrier
+    uint64_t begun_ns; // of a message
+    uint32_t source; // of a receive: who sent
+    uint64_t serial; // of a send, among those to its peer
+    bool refused; // the receiver expects `other_bytes`
+    uint64_t other_bytes;
+    uint64_t stride; // elements between parts of all ranks
+    bool copies; // through the communicator's own parts
+    bool begun;
+    struct ls_collective_plan *plan;
+    char *line; // of the log, why it failed
+    bool ends_all; // so did the communicator
+    enum ls_status status;
+    atomic_bool told;
+    atomic_uint users; // the program; the communicator, until it is over
+    atomic_uint sleepers;
+    uint32_t over; // a word to wait for: 1
+    struct ls_comm_work *next;
+};
+
+// NULL, logged: there is no memory. Its end is ls_work_end, by who moves it.
+struct ls_comm_work *ls_work_create(struct ls_comm *comm, const struct ls_comm_request *request);
+void ls_work_discard(struct ls_comm_work *work); // that could not be started
+bool ls_work_is_over(const struct ls_comm_work *work);
+// From then on others may free it.
+void ls_work_end(struct ls_comm_work *work, enum ls_status status);
+// Until it is over, or the time has come.
+void ls_work_sleep(struct ls_comm_work *work, uint64_t end_ns);
+// A lost process is to blame for a failure, whoever noticed it first: says so, in place of `line`. `waits`: for a moment, as
+// the news may be on its way.
+bool ls_work_blame_process(const struct ls_comm *comm, const struct ls_comm_work *work,
+                           enum ls_status status, bool waits, char **line);
+
+#endif
