@@ -963,6 +963,7 @@ LS_CALL ls_comm_start_barrier(struct ls_comm *comm, struct ls_comm_work **out);
 LS_CALL ls_comm_start_send(struct ls_comm *comm, const void *buffer, uint64_t bytes, uint32_t peer,
                            uint64_t tag, struct ls_comm_work **out);
 #define LS_ANY_RANK UINT32_MAX // as `peer` of a receive: whoever sends first
+// A receive: of that tag, of `peer`.
 LS_CALL ls_comm_start_receive(struct ls_comm *comm, void *buffer, uint64_t bytes, uint32_t peer,
                               uint64_t tag, struct ls_comm_work **out);
 // Of a receive that is over: the rank that has sent.

@@ -52,6 +52,8 @@ struct ls_comm {
     pthread_t thread;
     enum ls_status failed; // LS_OK, or how every work ends from now on
     char *why; // the line of the log; NULL: there was no memory for it
+    char *refusal; // the line of the last call that was refused, of the driver; NULL: none
+    struct ls_communicator_call refused; // which it was
     atomic_bool told; // it was logged
     atomic_bool aborted; // by this process
 };
@@ -113,9 +115,10 @@ const char *ls_job_network(const struct ls_job *job); // likewise
 uint32_t ls_job_host(const struct ls_job *job, uint32_t process); // number of its host
 // How `ranks` tell each other something while they are opened: struct ls_exchange.
 int32_t ls_job_exchange(void *ranks, const void *own, uint64_t bytes, void *all);
-// Waits until it is known that a member is lost, but not longer than that, and says who: true.
+// Waits until it is known that a member is lost, but not longer than that, and says who: true. `left`: also when a member
+// has left in order.
 bool ls_job_verdict(struct ls_job *job, const struct ls_comm_ranks *ranks, uint64_t patience_ns,
-                    char *text, size_t bytes);
+                    bool left, char *text, size_t bytes);
 
 // Forks that led to this process. In the child of one, communicators and jobs are the parent's: closing them does nothing.
 uint64_t ls_fork_count(void);

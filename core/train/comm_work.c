@@ -116,12 +116,29 @@ bool ls_work_blame_process(const struct ls_comm *comm, const struct ls_comm_work
                         !waits                 ? 0
                         : status == LS_ABORTED ? VERDICT_OF_THE_LIVING_NS
                                                : VERDICT_NS,
-                        text, sizeof(text)))
+                        status == LS_PEER_LOST, text, sizeof(text)))
         return false;
     free(*line);
     *line = NULL;
     ls_error(ranks->name, "%s; rank %u was in %s", text, comm->rank, work->request.name);
     return true;
+}
+
+static bool is_same_call(const struct ls_communicator_call *a, const struct ls_communicator_call *b)
+{
+    return a->operation == b->operation && a->dtype == b->dtype && a->reduction == b->reduction &&
+           a->root == b->root && a->count == b->count;
+}
+
+// Why a collective is wrong is said once, but who calls it again must be told, too.
+static void remember_refusal(struct ls_comm *comm, const struct ls_comm_work *work,
+                             const char *line)
+{
+    if (work->plan || !line)
+        return;
+    free(comm->refusal);
+    comm->refusal = strdup(line);
+    comm->refused = work->request.call;
 }
 
 // Who fails first has said why; the others only say that they end. Errors are kept in `line`, or written.
@@ -131,8 +148,14 @@ static enum ls_status explain(struct ls_comm *comm, const struct ls_comm_work *w
     if (!ls_communicator_is_late(comm->communicator) &&
         ls_work_blame_process(comm, work, status, true, line))
         return LS_PEER_LOST;
-    if (*line || ls_log_errors() != errors)
+    if (*line || ls_log_errors() != errors) {
+        remember_refusal(comm, work, *line);
         return status;
+    }
+    if (is_same_call(&comm->refused, &work->request.call) && comm->refusal && !work->plan) {
+        *line = strdup(comm->refusal);
+        return status;
+    }
     if (status == LS_ABORTED)
         ls_error(comm->ranks->name,
                  "rank %u: %s ends because another rank failed or the communicator was aborted; "
@@ -478,5 +501,6 @@ void ls_comm_unref(struct ls_comm *comm)
     pthread_mutex_destroy(&comm->lock);
     pthread_cond_destroy(&comm->changed);
     free(comm->why);
+    free(comm->refusal);
     free(comm);
 }

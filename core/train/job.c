@@ -122,14 +122,14 @@ static const struct fate *find_left(const struct ls_job *job, const struct ls_co
 }
 
 bool ls_job_verdict(struct ls_job *job, const struct ls_comm_ranks *ranks, uint64_t patience_ns,
-                    char *text, size_t bytes)
+                    bool left, char *text, size_t bytes)
 {
     const uint64_t end = ls_clock_ns() + patience_ns;
     const struct fate *fate;
     pthread_mutex_lock(&job->lock);
     for (uint64_t now; !(fate = find_lost(job, ranks)) && (now = ls_clock_ns()) < end;)
         ls_condition_wait(&job->changed, &job->lock, end - now);
-    if (!fate)
+    if (!fate && left)
         fate = find_left(job, ranks);
     if (fate)
         snprintf(text, bytes, "%s", fate->text ? fate->text : "a process is lost");

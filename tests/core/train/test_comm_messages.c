@@ -333,7 +333,7 @@ static int wait_in_vain(struct hand *hand)
     NEED(!ls_comm_barrier(comm));
     if (hand->rank == 1)
         NEED(!send_now(comm, &value, 4, 0, 2));
-    while (hand->crew->states[0] == 0)
+    for (int i = 0; i < 4000 && hand->crew->states[0] == 0; i++)
         nap_ms(5);
     ls_comm_close(comm);
     ls_job_close(hand->job);

@@ -1,0 +1,604 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators between processes when something goes wrong: lost processes, deadlines, wrong collectives, closing.
+#include "core/plugin/plugin.h"
+#include "tests/core/train/processes.h"
+#include "tests/support/suite.h"
+
+#include <pthread.h>
+
+#define MANY 4096
+
+static bool says(const char *text)
+{
+    return strstr(ls_last_error(), text) != NULL;
+}
+
+static enum ls_status end(struct ls_comm_work *work)
+{
+    const enum ls_status status = ls_comm_work_wait(work, 60);
+    ls_comm_work_free(work);
+    return status;
+}
+
+static int open_comm(struct hand *hand, const char *name, const uint32_t *members, uint32_t size,
+                     double deadline, struct ls_comm **out)
+{
+    NEED(!ls_comm_open(&(struct ls_comm_options){.job = hand->job,
+                                                 .name = name,
+                                                 .members = members,
+                                                 .size = size,
+                                                 .deadline_seconds = deadline},
+                       out));
+    return 0;
+}
+
+// Until another process has come to a state, but not for ever.
+static void await(const struct hand *hand, uint32_t rank, int state)
+{
+    for (int i = 0; i < 4000 && hand->crew->states[rank] < state; i++)
+        nap_ms(5);
+}
+
+// ---- Lost processes ----
+
+static uint32_t victim;
+
+// The communicator of all ends; that of the two that are left goes on.
+static int outlive(struct hand *hand)
+{
+    static float values[MANY];
+    struct ls_comm *all, *rest = NULL;
+    struct ls_comm_work *works[2];
+    uint32_t others[2], count = 0;
+    char name[32];
+    for (uint32_t i = 0; i < 3; i++)
+        if (i != victim)
+            others[count++] = i;
+    int line = join_job(hand);
+    if (!line)
+        line = open_comm(hand, "all", NULL, 0, 60, &all);
+    if (!line && hand->rank != victim)
+        line = open_comm(hand, "rest", others, 2, 60, &rest);
+    if (line)
+        return line;
+    NEED(!ls_comm_barrier(all));
+    if (hand->rank == victim) {
+        hand->crew->states[victim] = 1;
+        for (;;)
+            pause();
+    }
+    NEED(!ls_comm_start_all_reduce(all, values, MANY, "float32", "sum", &works[0]));
+    NEED(!ls_comm_start_barrier(all, &works[1]));
+    hand->crew->states[hand->rank] = 1;
+    snprintf(name, sizeof(name), "process %u (", victim);
+    for (int i = 0; i < 2; i++) {
+        NEED(end(works[i]) == LS_PEER_LOST);
+        NEED(says(name));
+    }
+    const uint64_t begin = ls_clock_ns();
+    NEED(ls_comm_barrier(all) == LS_PEER_LOST && says(name)); // at once
+    NEED(!ls_comm_start_barrier(all, &works[0]));
+    NEED(end(works[0]) == LS_PEER_LOST && says(name));
+    NEED(ls_clock_ns() - begin < SECOND / 2);
+    NEED(ls_job_lost(hand->job) && strstr(ls_job_lost(hand->job), name));
+    for (int i = 0; i < 100; i++) {
+        float value = 1;
+        NEED(!ls_comm_all_reduce(rest, &value, 1, "float32", "sum"));
+        NEED(value == 2);
+    }
+    ls_comm_close(all);
+    if (victim) { // who has the store is there
+        struct ls_comm *later;
+        NEED(ls_comm_open(&(struct ls_comm_options){.job = hand->job, .name = "again"}, &later) ==
+             LS_PEER_LOST);
+        line = open_comm(hand, "later", others, 2, 60, &later);
+        NEED(!line && !ls_comm_barrier(later));
+        ls_comm_close(later);
+    }
+    ls_comm_close(rest);
+    ls_job_close(hand->job);
+    return 0;
+}
+
+static void lose(int signal, uint32_t who, uint64_t most_ns)
+{
+    struct crew *crew = crew_create(3);
+    victim = who;
+    crew_start(crew, outlive);
+    for (uint32_t i = 0; i < 3; i++)
+        crew_await_state(crew, i, 1);
+    const uint64_t begin = ls_clock_ns();
+    kill(crew->pids[who], signal);
+    crew_wait(crew, who);
+    ck_assert_uint_lt(ls_clock_ns() - begin, most_ns);
+    kill(crew->pids[who], SIGKILL);
+    crew_destroy(crew);
+}
+
+START_TEST(a_killed_process_is_named_and_the_others_go_on)
+{
+    lose(SIGKILL, (uint32_t)_i, 3 * SECOND);
+}
+END_TEST
+
+START_TEST(a_stopped_process_is_named_and_the_others_go_on)
+{
+    lose(SIGSTOP, (uint32_t)_i, 8 * SECOND);
+}
+END_TEST
+
+static int give_up(struct hand *hand)
+{
+    struct ls_comm *comm;
+    float value = 1;
+    int line = join_job(hand);
+    if (!line)
+        line = open_comm(hand, "all", NULL, 0, 60, &comm);
+    if (line)
+        return line;
+    NEED(!ls_comm_barrier(comm));
+    if (hand->rank == 1) {
+        ls_job_give_up(hand->job, "an exception of the program");
+        NEED(ls_comm_all_reduce(comm, &value, 1, "float32", "sum") == LS_PEER_LOST);
+        NEED(says("this process gave up: an exception of the program"));
+    } else {
+        NEED(ls_comm_all_reduce(comm, &value, 1, "float32", "sum") == LS_PEER_LOST);
+        NEED(says("process 1 (") && says("an exception of the program"));
+    }
+    ls_comm_close(comm);
+    ls_job_close(hand->job);
+    return 0;
+}
+
+START_TEST(a_process_that_gives_up_is_lost_at_once)
+{
+    crew_run(3, give_up);
+}
+END_TEST
+
+// While others open a communicator with it.
+static int lose_early(struct hand *hand)
+{
+    struct ls_comm *comm;
+    const int line = join_job(hand);
+    if (line)
+        return line;
+    hand->crew->states[hand->rank] = 1;
+    if (hand->rank == 1)
+        for (;;)
+            pause();
+    NEED(ls_comm_open(&(struct ls_comm_options){.job = hand->job, .name = "all"}, &comm) ==
+         LS_PEER_LOST);
+    NEED(says("process 1 ("));
+    ls_job_close(hand->job);
+    return 0;
+}
+
+START_TEST(a_process_that_is_lost_while_others_wait_for_it_to_open)
+{
+    struct crew *crew = crew_create(3);
+    crew_start(crew, lose_early);
+    for (uint32_t i = 0; i < 3; i++)
+        crew_await_state(crew, i, 1);
+    nap_ms(100);
+    kill(crew->pids[1], SIGKILL);
+    crew_wait(crew, 1);
+    crew_wait_one(crew, 1);
+    crew_destroy(crew);
+}
+END_TEST
+
+// ---- Deadlines ----
+
+static int come_late(struct hand *hand)
+{
+    struct ls_comm *comm;
+    struct ls_comm_work *work;
+    float value = 1;
+    int line = join_job(hand);
+    if (!line)
+        line = open_comm(hand, "all", NULL, 0, 60, &comm);
+    if (line)
+        return line;
+    NEED(!ls_comm_barrier(comm));
+    if (hand->rank == 1) {
+        await(hand, 0, 1);
+        await(hand, 2, 1);
+        NEED(ls_comm_barrier(comm) == LS_ABORTED || ls_comm_barrier(comm) == LS_PEER_LOST);
+        NEED(!ls_job_lost(hand->job)); // nobody is
+        ls_comm_close(comm);
+        ls_job_close(hand->job);
+        return 0;
+    }
+    ls_comm_set_deadline(comm, 0.5);
+    const uint64_t begin = ls_clock_ns();
+    NEED(!ls_comm_start_all_reduce(comm, &value, 1, "float32", "sum", &work));
+    NEED(ls_comm_work_wait(work, 0.1) == LS_AGAIN);
+    const enum ls_status status = end(work);
+    NEED(status == LS_PEER_LOST || status == LS_ABORTED); // the first to fail ends the other
+    NEED(status == LS_ABORTED || (says("waited 0.") && says("for rank ")));
+    NEED(ls_clock_ns() - begin < 5 * SECOND);
+    hand->crew->states[hand->rank] = 1;
+    ls_comm_close(comm);
+    ls_job_close(hand->job);
+    return 0;
+}
+
+START_TEST(a_work_whose_deadline_passes_ends)
+{
+    crew_run(3, come_late);
+}
+END_TEST
+
+static int never_open(struct hand *hand)
+{
+    struct ls_comm *comm;
+    const int line = join_job(hand);
+    if (line)
+        return line;
+    if (hand->rank == 1) {
+        await(hand, 0, 1);
+    } else {
+        NEED(
+            ls_comm_open(
+                &(struct ls_comm_options){.job = hand->job, .name = "all", .deadline_seconds = 0.5},
+                &comm) == LS_PEER_LOST);
+        NEED(says("process 1 (") && says("has not come within"));
+        hand->crew->states[0] = 1;
+    }
+    ls_job_close(hand->job);
+    return 0;
+}
+
+START_TEST(a_process_that_does_not_open_is_named)
+{
+    crew_run(2, never_open);
+}
+END_TEST
+
+// ---- What is refused ----
+
+static const char *wrong;
+
+static int run_wrong(struct hand *hand)
+{
+    struct ls_comm *comm;
+    struct ls_comm_work *work;
+    float values[64] = {1};
+    int line = join_job(hand);
+    if (line)
+        return line;
+    NEED(!ls_comm_open(
+        &(struct ls_comm_options){
+            .job = hand->job, .name = "all", .collective = wrong, .plugin_path = FAULTS},
+        &comm));
+    NEED(ls_comm_all_reduce(comm, values, 64, "float32", "sum") == LS_FAILED);
+    NEED(says(wrong) && values[0] == 1);
+    NEED(!ls_comm_start_all_reduce(comm, values, 64, "float32", "sum", &work));
+    NEED(end(work) == LS_FAILED);
+    NEED(says(wrong) && values[0] == 1);
+    ls_comm_close(comm);
+    ls_job_close(hand->job);
+    return 0;
+}
+
+START_TEST(a_wrong_collective_is_refused_by_all)
+{
+    static const char *const all[] = {"twice", "missing", "deadlock"};
+    wrong = all[_i];
+    crew_run(2, run_wrong);
+}
+END_TEST
+
+static int call_differently(struct hand *hand)
+{
+    struct ls_comm *comm;
+    float values[64] = {0};
+    int line = join_job(hand);
+    if (!line)
+        line = open_comm(hand, "all", NULL, 0, 60, &comm);
+    if (line)
+        return line;
+    const enum ls_status status =
+        ls_comm_all_reduce(comm, values, hand->rank ? 64 : 32, "float32", "sum");
+    NEED(status == LS_FAILED || status == LS_ABORTED);
+    hand->crew->states[hand->rank] = status == LS_FAILED ? 2 : 1;
+    ls_comm_close(comm);
+    ls_job_close(hand->job);
+    return 0;
+}
+
+START_TEST(different_calls_fail)
+{
+    struct crew *crew = crew_create(2);
+    crew_start(crew, call_differently);
+    crew_wait(crew, NOBODY);
+    ck_assert(crew->states[0] == 2 || crew->states[1] == 2);
+    crew_destroy(crew);
+}
+END_TEST
+
+static int open_differently(struct hand *hand)
+{
+    struct ls_comm *comm;
+    const int line = join_job(hand);
+    if (line)
+        return line;
+    NEED(ls_comm_open(&(struct ls_comm_options){.job = hand->job,
+                                                .name = "one",
+                                                .collective = hand->rank ? "direct" : "ring"},
+                      &comm) == LS_USAGE);
+    NEED(says("process 1 has collective direct, but process 0 has ring"));
+    const enum ls_status status = ls_comm_open(
+        &(struct ls_comm_options){.job = hand->job,
+                                  .name = "two",
+                                  .collective = hand->rank ? "no-such-collective" : "ring"},
+        &comm);
+    NEED(status == (hand->rank ? LS_UNAVAILABLE : LS_FAILED));
+    NEED(says(hand->rank ? "no-such-collective" : "process 1 cannot open it"));
+    NEED(ls_comm_open(&(struct ls_comm_options){.job = hand->job,
+                                                .name = "three",
+                                                .members = (const uint32_t[]){0, 1},
+                                                .size = 1 + hand->rank,
+                                                .deadline_seconds = 0.5},
+                      &comm) == (hand->rank ? LS_PEER_LOST : LS_OK)); // alone it is one rank
+    if (hand->rank == 0)
+        ls_comm_close(comm);
+    NEED(ls_comm_open(&(struct ls_comm_options){.job = hand->job, .name = ""}, &comm) == LS_USAGE);
+    NEED(ls_comm_open(
+             &(struct ls_comm_options){
+                 .job = hand->job, .name = "four", .members = (const uint32_t[]){0, 2}, .size = 2},
+             &comm) == LS_USAGE);
+    ls_job_close(hand->job);
+    return 0;
+}
+
+START_TEST(communicators_that_differ_are_refused)
+{
+    crew_run(2, open_differently);
+}
+END_TEST
+
+START_TEST(jobs_that_make_no_sense_are_refused)
+{
+    struct ls_job *job = NULL;
+    static char log[sizeof(((struct crew *)0)->logs[0])];
+    ls_set_log(crew_note_line, log);
+    ck_assert_int_eq(ls_job_open(&(struct ls_job_options){.size = 0}, &job), LS_USAGE);
+    ck_assert_int_eq(ls_job_open(&(struct ls_job_options){.rank = 2, .size = 2}, &job), LS_USAGE);
+    ck_assert_int_eq(ls_job_open(&(struct ls_job_options){.size = 2}, &job), LS_USAGE);
+    ck_assert_int_eq(ls_job_open(&(struct ls_job_options){.size = 2, .address = "here"}, &job),
+                     LS_USAGE);
+    ck_assert(says("expected host:port"));
+    ck_assert_int_eq(
+        ls_job_open(&(struct ls_job_options){.size = 2, .address = "10.1.2.3:29600"}, &job),
+        LS_USAGE);
+    ck_assert(says("the same `secret`"));
+    ck_assert_int_eq(ls_job_open(&(struct ls_job_options){.size = 1, .join_seconds = -1}, &job),
+                     LS_USAGE);
+    ck_assert_ptr_null(job);
+    ls_job_close(NULL);
+    ls_comm_close(NULL);
+    ls_comm_work_free(NULL);
+}
+END_TEST
+
+static int bring_another_secret(struct hand *hand)
+{
+    struct ls_job_options options = crew_options(hand->crew, hand->rank);
+    options.join_seconds = 3;
+    options.secret = hand->rank ? "the secret of another job" : "the secret of this job";
+    const enum ls_status status = ls_job_open(&options, &hand->job);
+    NEED(status == (hand->rank ? LS_USAGE : LS_PEER_LOST));
+    return 0;
+}
+
+START_TEST(a_process_with_another_secret_is_refused)
+{
+    crew_run(2, bring_another_secret);
+}
+END_TEST
+
+// ---- The end ----
+
+// Works under way when the communicator is closed, and freed afterwards.
+static int close_early(struct hand *hand)
+{
+    static float values[1 << 20];
+    struct ls_comm *comm;
+    struct ls_comm_work *works[5];
+    int line = join_job(hand);
+    if (!line)
+        line = open_comm(hand, "all", NULL, 0, 60, &comm);
+    if (line)
+        return line;
+    NEED(!ls_comm_barrier(comm));
+    if (hand->rank) {
+        for (int i = 0; i < 5; i++)
+            NEED(!ls_comm_start_all_reduce(comm, values, 1 << 20, "float32", "sum", &works[i]));
+        ls_comm_work_free(works[4]); // it goes on
+        if (hand->rank == 2)
+            nap_ms(50);
+        ls_comm_close(comm);
+        for (int i = 0; i < 4; i++) {
+            const enum ls_status status = end(works[i]);
+            NEED(status == LS_ABORTED || status == LS_PEER_LOST);
+        }
+    } else {
+        const enum ls_status status = ls_comm_barrier(comm);
+        NEED(status == LS_ABORTED || status == LS_PEER_LOST || status == LS_FAILED);
+        ls_comm_close(comm);
+    }
+    ls_job_close(hand->job);
+    return 0;
+}
+
+START_TEST(closing_ends_works_under_way)
+{
+    crew_run(3, close_early);
+}
+END_TEST
+
+static void *abort_soon(void *argument)
+{
+    nap_ms(100);
+    ls_comm_abort(argument);
+    return NULL;
+}
+
+static int abort_it(struct hand *hand)
+{
+    struct ls_comm *comm;
+    pthread_t thread;
+    int line = join_job(hand);
+    if (!line)
+        line = open_comm(hand, "all", NULL, 0, 60, &comm);
+    if (line)
+        return line;
+    NEED(!ls_comm_barrier(comm));
+    if (hand->rank == 0) {
+        NEED(!pthread_create(&thread, NULL, abort_soon, comm));
+        NEED(ls_comm_barrier(comm) == LS_ABORTED);
+        NEED(says("was aborted"));
+        pthread_join(thread, NULL);
+        hand->crew->states[0] = 1;
+    } else {
+        await(hand, 0, 1);
+        NEED(ls_comm_barrier(comm) == LS_ABORTED);
+    }
+    ls_comm_close(comm);
+    ls_job_close(hand->job);
+    return 0;
+}
+
+START_TEST(an_abort_ends_it_everywhere)
+{
+    crew_run(2, abort_it);
+}
+END_TEST
+
+// Process 0 leaves in order while the others go on; later they cannot open anything with it.
+static int leave_in_order(struct hand *hand)
+{
+    struct ls_comm *pair = NULL, *later;
+    static const uint32_t others[] = {1, 2};
+    int line = join_job(hand);
+    if (!line && hand->rank)
+        line = open_comm(hand, "pair", others, 2, 60, &pair);
+    if (line)
+        return line;
+    if (hand->rank == 0) {
+        await(hand, 1, 1);
+        await(hand, 2, 1);
+        ls_job_close(hand->job);
+        hand->crew->states[0] = 1;
+        return 0;
+    }
+    hand->crew->states[hand->rank] = 1;
+    await(hand, 0, 1);
+    NEED(!ls_comm_barrier(pair));
+    NEED(ls_comm_open(
+             &(struct ls_comm_options){.job = hand->job, .name = "later", .deadline_seconds = 5},
+             &later) == LS_PEER_LOST);
+    NEED(says("process 0 (") && says("has left the job"));
+    NEED(!ls_job_lost(hand->job));
+    ls_comm_close(pair);
+    ls_job_close(hand->job);
+    return 0;
+}
+
+START_TEST(who_leaves_in_order_is_not_lost)
+{
+    crew_run(3, leave_in_order);
+}
+END_TEST
+
+// A child, as a data loader's, that closes what it has inherited, and one that only ends.
+static int fork_meanwhile(struct hand *hand)
+{
+    static float values[1 << 18];
+    struct ls_comm *comm;
+    struct ls_comm_work *work;
+    int line = join_job(hand), status = -1;
+    if (!line)
+        line = open_comm(hand, "all", NULL, 0, 60, &comm);
+    if (line)
+        return line;
+    for (int i = 0; i < 6; i++) {
+        NEED(!ls_comm_start_all_reduce(comm, values, 1 << 18, "float32", "sum", &work));
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            if (i % 2) {
+                ls_comm_work_free(work);
+                ls_comm_close(comm);
+                ls_job_close(hand->job);
+            }
+            exit(0);
+        }
+        NEED(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+        NEED(!end(work));
+    }
+    ls_comm_close(comm);
+    ls_job_close(hand->job);
+    return 0;
+}
+
+START_TEST(a_child_leaves_what_is_its_parents)
+{
+    crew_run(2, fork_meanwhile);
+}
+END_TEST
+
+// Ends by exit() with works under way, which the other one learns.
+static int exit_meanwhile(struct hand *hand)
+{
+    static float values[1 << 20];
+    struct ls_comm *comm;
+    struct ls_comm_work *work = NULL;
+    int line = join_job(hand);
+    if (!line)
+        line = open_comm(hand, "all", NULL, 0, 60, &comm);
+    if (line)
+        return line;
+    for (int i = 0; i < 3; i++)
+        NEED(!ls_comm_start_all_reduce(comm, values, 1 << 20, "float32", "sum", &work));
+    if (hand->rank == 0)
+        exit(0);
+    NEED(!ls_comm_start_barrier(comm, &work));
+    NEED(end(work) == LS_PEER_LOST && says("process 0 ("));
+    ls_comm_close(comm);
+    ls_job_close(hand->job);
+    return 0;
+}
+
+START_TEST(a_program_may_exit_with_works_under_way)
+{
+    crew_run(2, exit_meanwhile);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("core/train/comm_lost");
+    TCase *cases = tcase_create("comm_lost");
+    tcase_set_timeout(cases, LONGEST_S);
+    tcase_add_loop_test(cases, a_killed_process_is_named_and_the_others_go_on, 0, 3);
+    tcase_add_loop_test(cases, a_stopped_process_is_named_and_the_others_go_on, 0, 3);
+    tcase_add_test(cases, a_process_that_gives_up_is_lost_at_once);
+    tcase_add_test(cases, a_process_that_is_lost_while_others_wait_for_it_to_open);
+    tcase_add_test(cases, a_work_whose_deadline_passes_ends);
+    tcase_add_test(cases, a_process_that_does_not_open_is_named);
+    tcase_add_loop_test(cases, a_wrong_collective_is_refused_by_all, 0, 3);
+    tcase_add_test(cases, different_calls_fail);
+    tcase_add_test(cases, communicators_that_differ_are_refused);
+    tcase_add_test(cases, jobs_that_make_no_sense_are_refused);
+    tcase_add_test(cases, a_process_with_another_secret_is_refused);
+    tcase_add_test(cases, closing_ends_works_under_way);
+    tcase_add_test(cases, an_abort_ends_it_everywhere);
+    tcase_add_test(cases, who_leaves_in_order_is_not_lost);
+    tcase_add_test(cases, a_child_leaves_what_is_its_parents);
+    tcase_add_test(cases, a_program_may_exit_with_works_under_way);
+    suite_add_tcase(suite, cases);
+    return test_suite_run(suite);
+}
