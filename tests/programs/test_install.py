@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import struct
 import subprocess
 
@@ -108,6 +109,22 @@ class Installed(ProgramTest):
         before, after = re.fullmatch(r"loss (\S+), after 16 steps (\S+)\n", printed[1]).groups()
         self.assertLess(float(after), float(before))
         self.assertEqual(printed[2], "mean of the ranks 1.5, the last has 30\n")
+
+    def test_the_program_of_the_page_on_communicators(self):
+        with open(os.path.join(SOURCE, "docs", "communicators.md"), encoding="utf-8") as file:
+            program, = re.findall(r"^```c\n(.*?)^```$", file.read(), re.M | re.S)
+        with open(self.path("program.c"), "w", encoding="utf-8") as file:
+            file.write(program)
+        compiled = self.compile(self.path("program.c"), *COMPILER, "-std=c11")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            address = "127.0.0.1:%d" % probe.getsockname()[1]
+        processes = [subprocess.Popen([compiled], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,
+                                      env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "ADDRESS": address, "LD_LIBRARY_PATH": self.lib})
+                     for rank in range(2)]
+        out = [process.communicate(timeout=120) for process in processes]
+        self.assertEqual(out[0], ("ring over shared-memory, 2 ranks, verified: 0.5\n", ""))
+        self.assertEqual(out[1], ("", ""))
 
     def test_only_the_public_face_is_installed(self):
         headers = self.folder_of("include", "lockstep.h")

@@ -82,8 +82,9 @@ static bool stage(struct ls_transport *transport, struct ls_transfer *transfer)
             *id = take_piece(transport);
             slot->held++;
         }
-        memcpy(transport->shared->pieces[transport->index] + *id * SHM_PIECE_BYTES,
-               (const char *)transfer->memory + piece * SHM_PIECE_BYTES, piece_bytes(bytes, piece));
+        const char *from = (const char *)transfer->memory + piece * SHM_PIECE_BYTES;
+        shm_copy(transport, transport->shared->pieces[transport->index] + *id * SHM_PIECE_BYTES,
+                 from, piece_bytes(bytes, piece));
         atomic_store(&slot->staged, staged + 1);
         if (piece == 0)
             return true; // the receiver begins while the next is copied
@@ -239,7 +240,7 @@ static void combine(const struct ls_transport *transport, const struct ls_transf
 {
     const struct local_kernels *kernels = transport->shared->kernels;
     if (transfer->kind == LS_TRANSFER_RECEIVE)
-        memcpy(memory, source, bytes);
+        shm_copy(transport, memory, source, bytes);
     else
         kernels->reduce[transfer->dtype][transfer->reduction](
             memory, source, bytes / ls_dtype_bytes(transfer->dtype));
@@ -386,6 +387,8 @@ int32_t shm_test(struct ls_transport *transport, struct ls_transfer *transfer)
     if (atomic_load_explicit(&transport->shared->header->aborted, memory_order_relaxed))
         return shm_leave(transport);
     const int32_t status = test_any(transport, transfer);
+    if (status == LS_OK)
+        transport->under_way -= shm_bytes_of(transfer);
     return status == LS_AGAIN && shm_peer_left(transport, transfer) ? LS_PEER_LOST : status;
 }
 
@@ -448,6 +451,7 @@ int32_t shm_post(struct ls_transport *transport, struct ls_transfer *transfer)
     transfer->own[2] = (uintptr_t)send;
     transfer->own[3] = (uintptr_t)after;
     transfer->state = LS_TRANSFER_PENDING;
+    transport->under_way += shm_bytes_of(transfer);
 
     // Publish at once, so that the peer sees it before this endpoint does anything else.
     if (kind == LS_TRANSFER_SEND && shm_slot_free(send, transfer->send_number)) {

@@ -70,6 +70,7 @@ struct ls_transport {
     uint32_t fresh; // all from here on were never used
     uint32_t free_count;
     uint32_t *free;
+    uint64_t under_way; // bytes of its messages that are not complete
     int socket; // that turns readable when it is woken while it is armed; -1: it never was
 };
 
@@ -123,6 +124,11 @@ int32_t shm_post(struct ls_transport *transport, struct ls_transfer *transfer);
 int32_t shm_test(struct ls_transport *transport, struct ls_transfer *transfer);
 // Whether shm_test() would move the transfer on.
 bool shm_is_ready(const struct ls_transport *transport, const struct ls_transfer *transfer);
+
+// ---- stream.c ----
+
+// memcpy for the parts of messages: past the caches where more is under way than they hold.
+void shm_copy(const struct ls_transport *transport, void *to, const void *from, uint64_t bytes);
 
 // ---- waiting.c ----
 
