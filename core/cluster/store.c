@@ -73,7 +73,9 @@ void ls_peer_end(struct ls_store *store, struct ls_peer *peer)
         free(peer->joiner->agreement);
     free(peer->joiner);
     peer->joiner = NULL;
-    ls_connection_finish(&peer->connection); // the kernel takes a closed descriptor out of epoll
+    // The kernel takes a closed descriptor out of epoll, but not where a child of this process has it, too.
+    watch(store, EPOLL_CTL_DEL, peer->connection.fd, 0, NULL);
+    ls_connection_finish(&peer->connection);
     peer->stage = LS_PEER_GONE;
 }
 

@@ -134,7 +134,8 @@ static struct ls_comm_work *take_inbox(struct ls_comm_messages *messages)
 
 static bool has_news(struct ls_comm_messages *messages)
 {
-    return atomic_load(&messages->started) != messages->taken || atomic_load(&messages->aborted);
+    return atomic_load(&messages->started) != atomic_load(&messages->taken) ||
+           atomic_load(&messages->aborted);
 }
 
 // One turn. True: something has moved.
@@ -143,7 +144,7 @@ static bool turn(struct ls_comm_messages *messages)
     bool moved = false;
     if (has_news(messages)) {
         pthread_mutex_lock(&messages->lock);
-        messages->taken = atomic_load(&messages->started);
+        atomic_store(&messages->taken, atomic_load(&messages->started));
         struct ls_comm_work *work = take_inbox(messages);
         pthread_mutex_unlock(&messages->lock);
         for (struct ls_comm_work *next; work; work = next) {

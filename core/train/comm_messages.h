@@ -74,7 +74,7 @@ struct ls_comm_messages {
     pthread_t thread;
 
     // Of who has set `driven`.
-    uint64_t taken; // of `started`
+    _Atomic uint64_t taken; // of `started`; written by the driver
     struct ls_pair *pairs; // of each rank
     struct ls_flight **flights;
     uint32_t flight_count, flight_room;

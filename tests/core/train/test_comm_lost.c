@@ -137,7 +137,10 @@ static int give_up(struct hand *hand)
     if (line)
         return line;
     NEED(!ls_comm_barrier(comm));
+    hand->crew->states[hand->rank] = 1; // it is over here
     if (hand->rank == 1) {
+        await(hand, 0, 1);
+        await(hand, 2, 1);
         ls_job_give_up(hand->job, "an exception of the program");
         NEED(ls_comm_all_reduce(comm, &value, 1, "float32", "sum") == LS_PEER_LOST);
         NEED(says("this process gave up: an exception of the program"));
@@ -413,6 +416,9 @@ static int close_early(struct hand *hand)
     if (line)
         return line;
     NEED(!ls_comm_barrier(comm));
+    hand->crew->states[hand->rank] = 1; // it is over here
+    for (uint32_t i = 0; i < 3; i++)
+        await(hand, i, 1);
     if (hand->rank) {
         for (int i = 0; i < 5; i++)
             NEED(!ls_comm_start_all_reduce(comm, values, 1 << 20, "float32", "sum", &works[i]));
@@ -456,6 +462,9 @@ static int abort_it(struct hand *hand)
     if (line)
         return line;
     NEED(!ls_comm_barrier(comm));
+    if (hand->rank)
+        hand->crew->states[1] = 1; // it is over here
+    await(hand, 1, 1);
     if (hand->rank == 0) {
         NEED(!pthread_create(&thread, NULL, abort_soon, comm));
         NEED(ls_comm_barrier(comm) == LS_ABORTED);
