@@ -21,6 +21,9 @@
 #include <time.h>
 #include <unistd.h>
 
+// Of the communicators of a test; NULL: as hosts have it.
+static const char *crew_transport;
+
 #define MOST_PROCESSES 4
 #define SECOND UINT64_C(1000000000)
 #define LONGEST_S 100 // of a process; it is killed then

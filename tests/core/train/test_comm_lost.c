@@ -25,6 +25,7 @@ static int open_comm(struct hand *hand, const char *name, const uint32_t *member
 {
     NEED(!ls_comm_open(&(struct ls_comm_options){.job = hand->job,
                                                  .name = name,
+                                                 .transport = crew_transport,
                                                  .members = members,
                                                  .size = size,
                                                  .deadline_seconds = deadline},
@@ -587,8 +588,9 @@ START_TEST(a_program_may_exit_with_works_under_way)
 }
 END_TEST
 
-int main(void)
+int main(int count, char **words)
 {
+    crew_transport = count > 1 ? words[1] : NULL;
     Suite *suite = suite_create("core/train/comm_lost");
     TCase *cases = tcase_create("comm_lost");
     tcase_set_timeout(cases, LONGEST_S);

@@ -427,8 +427,9 @@ START_TEST(closing_ends_messages)
 }
 END_TEST
 
-int main(void)
+int main(int count, char **words)
 {
+    crew_transport = count > 1 ? words[1] : NULL;
     Suite *suite = suite_create("core/train/comm_messages");
     TCase *cases = tcase_create("comm_messages");
     tcase_set_timeout(cases, LONGEST_S);

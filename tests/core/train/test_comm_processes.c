@@ -180,7 +180,8 @@ static int do_everything(struct hand *hand)
     if (joined)
         return joined;
     NEED(!ls_comm_open(
-        &(struct ls_comm_options){.job = hand->job, .collective = collective, .name = "all"},
+        &(struct ls_comm_options){
+            .job = hand->job, .collective = collective, .transport = crew_transport, .name = "all"},
         &comm));
     NEED(ls_comm_rank(comm) == hand->rank && ls_comm_size(comm) == hand->size);
     int line = check_all(comm, false);
@@ -189,8 +190,9 @@ static int do_everything(struct hand *hand)
     if (line)
         return line;
     char about[160];
-    snprintf(about, sizeof(about), "%s over shared-memory, %u ranks, verified", collective,
-             hand->size);
+    snprintf(about, sizeof(about), "%s over %.*s, %u ranks, verified", collective,
+             (int)(crew_transport ? strcspn(crew_transport, ":") : 13),
+             crew_transport ? crew_transport : "shared-memory", hand->size);
     NEED(strcmp(ls_comm_about(comm), about) == 0);
     ls_comm_close(comm);
     NEED(!ls_job_lost(hand->job));
@@ -223,8 +225,9 @@ static int overlap(struct hand *hand)
         const uint32_t which = i;
         char name[16];
         snprintf(name, sizeof(name), "comm %u", which);
-        NEED(!ls_comm_open(&(struct ls_comm_options){.job = hand->job, .name = name},
-                           &comms[which]));
+        NEED(!ls_comm_open(
+            &(struct ls_comm_options){.job = hand->job, .transport = crew_transport, .name = name},
+            &comms[which]));
     }
     for (uint32_t k = 0; k < WORKS; k++)
         for (uint32_t i = 0; i < COMMS; i++) {
@@ -330,6 +333,43 @@ START_TEST(hundreds_of_communicators_are_opened_and_closed)
 }
 END_TEST
 
+#define SIZES 3000
+
+// More calls than plans are kept: each size is new.
+static int call_with_many_sizes(struct hand *hand)
+{
+    struct ls_comm *comm;
+    static int32_t values[SIZES];
+    struct ls_comm_work *works[100];
+    const int joined = join_job(hand);
+    if (joined)
+        return joined;
+    NEED(!ls_comm_open(
+        &(struct ls_comm_options){.job = hand->job, .transport = crew_transport, .name = "all"},
+        &comm));
+    for (uint32_t count = 1; count < SIZES; count += 7) {
+        for (uint32_t i = 0; i < count; i++)
+            values[i] = (int32_t)(i + hand->rank);
+        NEED(!ls_comm_all_reduce(comm, values, count, "int32", "max"));
+        NEED(values[0] == (int32_t)hand->size - 1);
+        NEED(values[count - 1] == (int32_t)(count + hand->size - 2));
+    }
+    for (uint32_t i = 0; i < 100; i++) // more under way than plans
+        NEED(!ls_comm_start_all_reduce(comm, values + 10 * i, 1 + i % 10, "int32", "max",
+                                       &works[i]));
+    for (uint32_t i = 0; i < 100; i++)
+        NEED(!finish(LS_OK, &works[i]));
+    ls_comm_close(comm);
+    ls_job_close(hand->job);
+    return 0;
+}
+
+START_TEST(sizes_may_all_differ)
+{
+    crew_run(3, call_with_many_sizes);
+}
+END_TEST
+
 static int alone(struct hand *hand)
 {
     struct ls_comm *comm;
@@ -383,17 +423,21 @@ START_TEST(threads_start_works_too)
 }
 END_TEST
 
-int main(void)
+int main(int count, char **words)
 {
+    crew_transport = count > 1 ? words[1] : NULL;
     Suite *suite = suite_create("core/train/comm_processes");
     TCase *cases = tcase_create("comm_processes");
     tcase_set_timeout(cases, LONGEST_S);
     tcase_add_loop_test(cases, every_operation_is_exact_at_once_and_as_a_work, 0, 4);
     tcase_add_loop_test(cases, works_of_several_communicators_overlap_in_any_order, 0, 2);
     tcase_add_test(cases, some_processes_communicate_without_the_others);
-    tcase_add_test(cases, hundreds_of_communicators_are_opened_and_closed);
-    tcase_add_test(cases, one_process_is_a_job_too);
-    tcase_add_test(cases, threads_start_works_too);
+    tcase_add_test(cases, sizes_may_all_differ);
+    if (!crew_transport) {
+        tcase_add_test(cases, hundreds_of_communicators_are_opened_and_closed);
+        tcase_add_test(cases, one_process_is_a_job_too);
+        tcase_add_test(cases, threads_start_works_too);
+    }
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);
 }
