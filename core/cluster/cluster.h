@@ -58,6 +58,9 @@ struct ls_cluster_options {
     // same on all workers; none of them is elastic, and there are no servers. With worker 0 goes
     // the store, and so every meeting later. NULL: the first loss ends the cluster. [any thread]
     void (*departed)(void *context, uint32_t worker, bool lost, const char *text);
+    // What `worker` has told this one (ls_cluster_tell). Must not wait. NULL: nobody listens. [any
+    // thread]
+    void (*told)(void *context, uint32_t worker, const char *key, const char *text);
 };
 
 // Brings all workers (and servers) of the job together: worker 0 opens a store where `place` says
@@ -140,6 +143,11 @@ struct ls_meeting {
 };
 LS_STATUS ls_cluster_meet(struct ls_cluster *cluster, const struct ls_meeting *meeting,
                           const void *own, size_t bytes, void *all);
+
+// Tells the others of `members` something about `key`, if they can be reached; without waiting.
+// [any thread]
+void ls_cluster_tell(struct ls_cluster *cluster, const char *key, const uint32_t *members,
+                     uint32_t count, const char *text);
 
 #define LS_NO_STEP UINT64_MAX
 

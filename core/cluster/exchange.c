@@ -206,6 +206,13 @@ enum ls_status ls_cluster_meet(struct ls_cluster *cluster, const struct ls_meeti
     return status;
 }
 
+void ls_cluster_tell(struct ls_cluster *cluster, const char *key, const uint32_t *members,
+                     uint32_t count, const char *text)
+{
+    if (cluster->member && !cluster->serves)
+        ls_member_tell(cluster->member, key, members, count, text);
+}
+
 static enum ls_status refuse_alone(void)
 {
     ls_error("cluster", "values under keys are for several workers, and this one is alone");

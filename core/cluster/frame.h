@@ -47,6 +47,8 @@ enum ls_frame_kind {
     // members one after the other; else a text.
     LS_FRAME_MET = 16,
     LS_FRAME_LEFT = 17, // of the store: member 32, text; it has ended in order
+    LS_FRAME_TELL = 18, // of a worker: texts key and news, members 32, the number 32 of each
+    LS_FRAME_TOLD = 19, // of the store, to those: who tells it 32, texts key and news
 };
 
 // Who asks to join.

@@ -260,6 +260,7 @@ static struct ls_member *create(struct ls_connection *connection,
     member->beat_ns = ls_beat_ns(options->silence_ns);
     member->lost = options->lost;
     member->departed = options->departed;
+    member->told = options->told;
     member->context = options->context;
     member->chief.step = LS_NO_STEP;
     snprintf(member->address, sizeof(member->address), "%s:%u", place->address, place->port);

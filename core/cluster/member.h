@@ -65,6 +65,8 @@ LS_STATUS ls_member_get(struct ls_member *member, const char *key, void *data, s
 // As ls_cluster_meet, with at most ls_store_meeting_part() bytes.
 LS_STATUS ls_member_meet(struct ls_member *member, const struct ls_meeting *meeting,
                          const void *own, size_t bytes, char *all);
+void ls_member_tell(struct ls_member *member, const char *key, const uint32_t *members,
+                    uint32_t count, const char *text);
 void ls_member_say(struct ls_member *member, uint64_t step, const char *where);
 LS_STATUS ls_member_check(struct ls_member *member, const char **text);
 void ls_member_give_up(struct ls_member *member, const char *why);

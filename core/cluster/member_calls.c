@@ -313,6 +313,24 @@ enum ls_status ls_member_meet(struct ls_member *member, const struct ls_meeting 
     return call.status ? call.status : status == LS_AGAIN ? LS_PEER_LOST : status;
 }
 
+void ls_member_tell(struct ls_member *member, const char *key, const uint32_t *members,
+                    uint32_t count, const char *text)
+{
+    char news[LS_TEXT_BYTES];
+    snprintf(news, sizeof(news), "%s", text);
+    pthread_mutex_lock(&member->lock);
+    if (member->phase == LS_MEMBER_FORMED) {
+        ls_frame_begin(&member->frame, LS_FRAME_TELL, member->generation);
+        ls_frame_put_text(&member->frame, key);
+        ls_frame_put_text(&member->frame, news);
+        ls_frame_put_u32(&member->frame, count);
+        for (uint32_t i = 0; i < count; i++)
+            ls_frame_put_u32(&member->frame, members[i]);
+        ls_member_send(member);
+    }
+    pthread_mutex_unlock(&member->lock);
+}
+
 // ---- Any thread ----
 
 void ls_member_say(struct ls_member *member, uint64_t step, const char *where)

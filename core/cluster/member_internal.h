@@ -40,6 +40,7 @@ struct ls_member {
     uint64_t deadline_ns, silence_ns, beat_ns;
     void (*lost)(void *context, const char *text);
     void (*departed)(void *context, uint32_t worker, bool lost, const char *text);
+    void (*told)(void *context, uint32_t worker, const char *key, const char *text);
     void *context;
     char address[LS_HOST_BYTES + 16]; // of the store
     struct ls_said said;

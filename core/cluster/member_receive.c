@@ -235,6 +235,17 @@ static bool take_left(struct ls_member *member, struct ls_frame_reader *reader)
     return true;
 }
 
+static bool take_told(struct ls_member *member, struct ls_frame_reader *reader)
+{
+    char key[LS_KEY_BYTES], text[LS_TEXT_BYTES];
+    const uint32_t number = ls_frame_get_u32(reader);
+    ls_frame_get_text(reader, key, sizeof(key));
+    ls_frame_get_text(reader, text, sizeof(text));
+    if (!reader->wrong && member->told)
+        member->told(member->context, number, key, text);
+    return !reader->wrong;
+}
+
 static struct ls_meet_call *find_meeting(const struct ls_member *member, uint64_t sequence)
 {
     struct ls_meet_call *call = member->meetings;
@@ -299,6 +310,7 @@ static bool take_frame(struct ls_member *member, size_t bytes)
     case LS_FRAME_WAIT: return take_wait(member);
     case LS_FRAME_MET: return take_met(member, &reader);
     case LS_FRAME_LEFT: return take_left(member, &reader);
+    case LS_FRAME_TOLD: return take_told(member, &reader);
     default: return false;
     }
 }

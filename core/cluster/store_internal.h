@@ -171,6 +171,7 @@ void ls_store_name_member(const struct ls_store *store, uint32_t number, char *o
 
 // store_meet.c. False: the frame makes no sense.
 bool ls_store_meet(struct ls_store *store, uint32_t number, struct ls_frame_reader *reader);
+bool ls_store_pass_on(struct ls_store *store, uint32_t number, struct ls_frame_reader *reader);
 // A member is gone: what it takes part in ends, for the reason given.
 void ls_store_end_meetings(struct ls_store *store, uint32_t number, const char *text);
 void ls_store_watch_meetings(struct ls_store *store); // at each tick: deadlines

@@ -276,3 +276,25 @@ bool ls_store_meet(struct ls_store *store, uint32_t number, struct ls_frame_read
     free(call.members);
     return good;
 }
+
+// ---- News of a member to some others ----
+
+bool ls_store_pass_on(struct ls_store *store, uint32_t number, struct ls_frame_reader *reader)
+{
+    char key[LS_KEY_BYTES], text[LS_TEXT_BYTES];
+    ls_frame_get_text(reader, key, sizeof(key));
+    ls_frame_get_text(reader, text, sizeof(text));
+    const uint32_t count = ls_frame_get_u32(reader);
+    if (reader->wrong || !store->apart || reader->left != 4 * (size_t)count)
+        return false;
+    ls_frame_begin(&store->frame, LS_FRAME_TOLD, store->generation);
+    ls_frame_put_u32(&store->frame, number);
+    ls_frame_put_text(&store->frame, key);
+    ls_frame_put_text(&store->frame, text);
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t to = ls_frame_get_u32(reader);
+        if (to < store->workers && to != number && store->member[to].peer)
+            ls_peer_send(store, store->member[to].peer);
+    }
+    return true;
+}

@@ -318,6 +318,7 @@ bool ls_store_serve(struct ls_store *store, struct ls_peer *peer, uint8_t kind, 
     case LS_FRAME_GET: return get_value(store, number, reader);
     case LS_FRAME_GIVE_UP: return take_reason(store, number, reader);
     case LS_FRAME_MEET: return ls_store_meet(store, number, reader);
+    case LS_FRAME_TELL: return ls_store_pass_on(store, number, reader);
     case LS_FRAME_GOODBYE:
         store->member[number].left = true;
         if (store->apart)

@@ -96,6 +96,14 @@ enum ls_status ls_communicator_fail_mismatch(struct ls_communicator *communicato
                  "calls in the same order",
                  plan->sequence, communicator->rank, ls_call_text(&plan->signature, mine_text),
                  peer, ls_call_text(&theirs, their_text));
+    else if (plan->check == LS_CHECK_VERIFIED && // so the messages of one call fit each other
+             ls_ask_state(communicator->group, peer, plan->sequence) == LS_RANK_UNKNOWN)
+        ls_error(communicator->group->name,
+                 "call %" PRIu64
+                 " differs: rank %u calls %s, and rank %u, of another process, calls something "
+                 "else; all ranks must make the same calls in the same order",
+                 plan->sequence, communicator->rank, ls_call_text(&plan->signature, mine_text),
+                 peer);
     else
         ls_error(communicator->group->name,
                  "call %" PRIu64

@@ -41,6 +41,7 @@ struct ls_comm {
     char about[320];
     struct ls_comm_messages *messages; // NULL: none
     struct ls_comm *next_of_job; // under the job's lock
+    char *reason; // likewise: why another process has ended it; NULL: none has said so
     atomic_uint users; // the program, and each work that was not freed
 
     // Works. Who sets `driven` moves the communicator and the first work, until it clears that.
@@ -79,6 +80,11 @@ struct ls_comm_request {
     uint64_t tag;
 };
 
+// ---- comm_open.c ----
+
+// As ls_comm_abort; the other processes hear why.
+void ls_comm_abort_because(struct ls_comm *comm, const char *why);
+
 // ---- comm_work.c ----
 
 // Runs it, and returns when it is over.
@@ -115,10 +121,12 @@ const char *ls_job_network(const struct ls_job *job); // likewise
 uint32_t ls_job_host(const struct ls_job *job, uint32_t process); // number of its host
 // How `ranks` tell each other something while they are opened: struct ls_exchange.
 int32_t ls_job_exchange(void *ranks, const void *own, uint64_t bytes, void *all);
-// Waits until it is known that a member is lost, but not longer than that, and says who: true. `left`: also when a member
-// has left in order.
-bool ls_job_verdict(struct ls_job *job, const struct ls_comm_ranks *ranks, uint64_t patience_ns,
-                    bool left, char *text, size_t bytes);
+// Waits until it is known why `comm` has ended, but not longer than that, and says why. LS_PEER_LOST: a member is lost, or with
+// `left` has left in order; LS_ABORTED: another member has ended it; LS_OK: nobody knows.
+enum ls_status ls_job_verdict(struct ls_job *job, const struct ls_comm *comm, uint64_t patience_ns,
+                              bool left, char *text, size_t bytes);
+// Tells the other members why this process has ended it: a line of the log.
+void ls_job_tell(struct ls_job *job, const struct ls_comm *comm, const char *line);
 
 // Forks that led to this process. In the child of one, communicators and jobs are the parent's: closing them does nothing.
 uint64_t ls_fork_count(void);

@@ -41,8 +41,9 @@ static void fail_work(struct ls_comm_messages *messages, struct ls_comm_work *wo
     const bool sends = work->request.kind == LS_COMM_SEND;
     char text[16];
     char **before = ls_log_keep(&work->line);
-    if (ls_work_blame_process(comm, work, status, waits, &work->line))
-        status = LS_PEER_LOST;
+    const enum ls_status blamed = ls_work_blame_process(comm, work, status, waits, &work->line);
+    if (blamed)
+        status = blamed;
     else if (status == LS_PEER_LOST)
         ls_error(comm->ranks->name,
                  "rank %u: a message %s %s, tag %" PRIu64 ": it has closed the communicator",
@@ -524,8 +525,10 @@ void ls_comm_messages_fail_all(struct ls_comm_messages *messages, enum ls_status
             (void)messages->interface->wait_any(messages->endpoint, NULL, 0, 0);
         }
         char **before = ls_log_keep(&about.line);
-        if (!about.line && ls_work_blame_process(comm, &about, status, true, &about.line))
-            status = LS_PEER_LOST;
+        const enum ls_status blamed =
+            about.line ? LS_OK : ls_work_blame_process(comm, &about, status, true, &about.line);
+        if (blamed)
+            status = blamed;
         else if (!about.line)
             ls_error(comm->ranks->name,
                      "rank %u: messages end because another rank failed or the communicator was "

@@ -91,8 +91,7 @@ void ls_comm_messages_stop(struct ls_comm_messages *messages)
     const bool busy = messages->works > 0;
     pthread_mutex_unlock(&messages->lock);
     if (busy) {
-        atomic_store(&messages->comm->aborted, true);
-        ls_comm_messages_abort(messages);
+        ls_comm_abort_because(messages->comm, "it was closed while messages were under way");
     }
     wake(messages);
     pthread_mutex_lock(&messages->lock);

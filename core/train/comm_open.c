@@ -361,7 +361,13 @@ void ls_comm_close(struct ls_comm *comm)
 
 void ls_comm_abort(struct ls_comm *comm)
 {
-    atomic_store(&comm->aborted, true);
+    ls_comm_abort_because(comm, "it was aborted");
+}
+
+void ls_comm_abort_because(struct ls_comm *comm, const char *why)
+{
+    if (!atomic_exchange(&comm->aborted, true) && comm->ranks->job)
+        ls_job_tell(comm->ranks->job, comm, why);
     ls_communicator_abort(comm->communicator);
     ls_comm_messages_abort(comm->messages);
 }

@@ -15,9 +15,8 @@
 #define SMALL_BYTES 65536
 #define OWN_TURN_NS UINT64_C(40000)
 #define SPINS 200 // of a wait, while another thread drives
-// For the news that a process is lost: a closed connection is known at once. A peer that has aborted lives.
+// For the news that a process is lost, or why it has ended the communicator: both are sent at once.
 #define VERDICT_NS UINT64_C(1000000000)
-#define VERDICT_OF_THE_LIVING_NS UINT64_C(300000000)
 #define LONGEST_WAIT_SECONDS 1e9
 #define TEXT_BYTES 1024
 
@@ -105,23 +104,22 @@ static void take_result(const struct ls_comm *comm, const struct ls_comm_work *w
 
 // ---- Why it failed ----
 
-bool ls_work_blame_process(const struct ls_comm *comm, const struct ls_comm_work *work,
-                           enum ls_status status, bool waits, char **line)
+enum ls_status ls_work_blame_process(const struct ls_comm *comm, const struct ls_comm_work *work,
+                                     enum ls_status status, bool waits, char **line)
 {
     const struct ls_comm_ranks *ranks = comm->ranks;
     const bool may_be = status == LS_PEER_LOST || status == LS_ABORTED;
     char text[TEXT_BYTES];
-    if (!ranks->job || !may_be || atomic_load(&comm->aborted) ||
-        !ls_job_verdict(ranks->job, ranks,
-                        !waits                 ? 0
-                        : status == LS_ABORTED ? VERDICT_OF_THE_LIVING_NS
-                                               : VERDICT_NS,
-                        status == LS_PEER_LOST, text, sizeof(text)))
-        return false;
+    if (!ranks->job || !may_be || atomic_load(&comm->aborted))
+        return LS_OK;
+    status = ls_job_verdict(ranks->job, comm, waits ? VERDICT_NS : 0, status == LS_PEER_LOST, text,
+                            sizeof(text));
+    if (!status)
+        return LS_OK;
     free(*line);
     *line = NULL;
     ls_error(ranks->name, "%s; rank %u was in %s", text, comm->rank, work->request.name);
-    return true;
+    return status;
 }
 
 static bool is_same_call(const struct ls_communicator_call *a, const struct ls_communicator_call *b)
@@ -145,9 +143,11 @@ static void remember_refusal(struct ls_comm *comm, const struct ls_comm_work *wo
 static enum ls_status explain(struct ls_comm *comm, const struct ls_comm_work *work,
                               enum ls_status status, uint64_t errors, char **line)
 {
-    if (!ls_communicator_is_late(comm->communicator) &&
-        ls_work_blame_process(comm, work, status, true, line))
-        return LS_PEER_LOST;
+    const enum ls_status blamed = ls_communicator_is_late(comm->communicator)
+                                      ? LS_OK
+                                      : ls_work_blame_process(comm, work, status, true, line);
+    if (blamed)
+        return blamed;
     if (*line || ls_log_errors() != errors) {
         remember_refusal(comm, work, *line);
         return status;
@@ -185,6 +185,8 @@ static enum ls_status move(struct ls_comm *comm, struct ls_comm_work *work, uint
     else if (status != LS_AGAIN)
         status = explain(comm, work, status, errors, &work->line);
     work->ends_all = status && status != LS_AGAIN && ls_communicator_status(comm->communicator);
+    if (work->ends_all && comm->ranks->job && work->line && status != LS_ABORTED)
+        ls_job_tell(comm->ranks->job, comm, work->line);
     if (keeps)
         ls_log_keep(before);
     return status;
@@ -483,8 +485,7 @@ void ls_comm_works_close(struct ls_comm *comm)
     pthread_mutex_lock(&comm->lock);
     comm->closing = true;
     if (comm->first || comm->driven) {
-        atomic_store(&comm->aborted, true);
-        ls_communicator_abort(comm->communicator);
+        ls_comm_abort_because(comm, "it was closed while works were under way");
     }
     pthread_cond_broadcast(&comm->changed);
     while (comm->driven || (comm->first && comm->threaded))
@@ -501,6 +502,7 @@ void ls_comm_unref(struct ls_comm *comm)
     pthread_mutex_destroy(&comm->lock);
     pthread_cond_destroy(&comm->changed);
     free(comm->why);
+    free(comm->reason);
     free(comm->refusal);
     free(comm);
 }

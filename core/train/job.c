@@ -121,20 +121,64 @@ static const struct fate *find_left(const struct ls_job *job, const struct ls_co
     return NULL;
 }
 
-bool ls_job_verdict(struct ls_job *job, const struct ls_comm_ranks *ranks, uint64_t patience_ns,
-                    bool left, char *text, size_t bytes)
+// Under the lock.
+static enum ls_status judge(const struct ls_job *job, const struct ls_comm *comm, bool left,
+                            const char **out)
+{
+    const struct fate *fate = find_lost(job, comm->ranks);
+    if (!fate && comm->reason) {
+        *out = comm->reason;
+        return LS_ABORTED;
+    }
+    if (!fate && left)
+        fate = find_left(job, comm->ranks);
+    if (fate)
+        *out = fate->text ? fate->text : "a process is lost";
+    return fate ? LS_PEER_LOST : LS_OK;
+}
+
+enum ls_status ls_job_verdict(struct ls_job *job, const struct ls_comm *comm, uint64_t patience_ns,
+                              bool left, char *text, size_t bytes)
 {
     const uint64_t end = ls_clock_ns() + patience_ns;
-    const struct fate *fate;
+    const char *why = "";
     pthread_mutex_lock(&job->lock);
-    for (uint64_t now; !(fate = find_lost(job, ranks)) && (now = ls_clock_ns()) < end;)
+    enum ls_status status = judge(job, comm, false, &why);
+    for (uint64_t now; !status && (now = ls_clock_ns()) < end;
+         status = judge(job, comm, false, &why))
         ls_condition_wait(&job->changed, &job->lock, end - now);
-    if (!fate && left)
-        fate = find_left(job, ranks);
-    if (fate)
-        snprintf(text, bytes, "%s", fate->text ? fate->text : "a process is lost");
+    if (!status)
+        status = judge(job, comm, left, &why);
+    snprintf(text, bytes, "%s", why);
     pthread_mutex_unlock(&job->lock);
-    return fate != NULL;
+    return status;
+}
+
+#define PREFIX "lockstep: error: "
+
+void ls_job_tell(struct ls_job *job, const struct ls_comm *comm, const char *line)
+{
+    const struct ls_comm_ranks *ranks = comm->ranks;
+    if (strncmp(line, PREFIX, strlen(PREFIX)) == 0)
+        line += strlen(PREFIX);
+    ls_cluster_tell(job->cluster, ranks->name, ranks->members, ranks->world, line);
+}
+
+// Another process has ended a communicator. [the cluster's thread]
+static void on_news(void *context, uint32_t process, const char *key, const char *text)
+{
+    struct ls_job *job = context;
+    char reason[TEXT_BYTES];
+    snprintf(reason, sizeof(reason), "process %u has ended it: %s", process, text);
+    pthread_mutex_lock(&job->lock);
+    for (struct ls_comm *comm = job->comms; comm; comm = comm->next_of_job) {
+        if (strcmp(comm->ranks->name, key) != 0 || comm->reason)
+            continue;
+        comm->reason = strdup(reason);
+        abort_one(comm);
+    }
+    pthread_cond_broadcast(&job->changed);
+    pthread_mutex_unlock(&job->lock);
 }
 
 void ls_job_add(struct ls_job *job, struct ls_comm *comm)
@@ -262,6 +306,7 @@ static enum ls_status join(const struct ls_job_options *options, struct ls_job *
         .agreements = sizeof(agreement) / sizeof(agreement[0]),
         .context = job,
         .departed = on_departure,
+        .told = on_news,
     };
     return ls_cluster_join(&cluster, &job->cluster);
 }

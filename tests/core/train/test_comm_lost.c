@@ -208,7 +208,8 @@ static int come_late(struct hand *hand)
     if (hand->rank == 1) {
         await(hand, 0, 1);
         await(hand, 2, 1);
-        NEED(ls_comm_barrier(comm) == LS_ABORTED || ls_comm_barrier(comm) == LS_PEER_LOST);
+        NEED(ls_comm_barrier(comm) == LS_ABORTED); // with what another one has found
+        NEED(says("has ended it: all: rank ") && says("waited 0."));
         NEED(!ls_job_lost(hand->job)); // nobody is
         ls_comm_close(comm);
         ls_job_close(hand->job);
@@ -220,7 +221,8 @@ static int come_late(struct hand *hand)
     NEED(ls_comm_work_wait(work, 0.1) == LS_AGAIN);
     const enum ls_status status = end(work);
     NEED(status == LS_PEER_LOST || status == LS_ABORTED); // the first to fail ends the other
-    NEED(status == LS_ABORTED || (says("waited 0.") && says("for rank ")));
+    NEED(says("waited 0.") && says("for rank "));
+    NEED(status == LS_PEER_LOST || says("has ended it: all: rank "));
     NEED(ls_clock_ns() - begin < 5 * SECOND);
     hand->crew->states[hand->rank] = 1;
     ls_comm_close(comm);
@@ -306,6 +308,7 @@ static int call_differently(struct hand *hand)
     const enum ls_status status =
         ls_comm_all_reduce(comm, values, hand->rank ? 64 : 32, "float32", "sum");
     NEED(status == LS_FAILED || status == LS_ABORTED);
+    NEED(says("differs: rank "));
     hand->crew->states[hand->rank] = status == LS_FAILED ? 2 : 1;
     ls_comm_close(comm);
     ls_job_close(hand->job);
@@ -475,6 +478,7 @@ static int abort_it(struct hand *hand)
     } else {
         await(hand, 0, 1);
         NEED(ls_comm_barrier(comm) == LS_ABORTED);
+        NEED(says("process 0 has ended it: it was aborted"));
     }
     ls_comm_close(comm);
     ls_job_close(hand->job);
