@@ -39,27 +39,51 @@ static uint16_t half_bits(int value, bool brain)
     return (uint16_t)(exponent << 10 | fraction);
 }
 
-static void put(void *values, uint64_t index, const struct dtype *dtype, int value)
+// The bits of a value.
+static uint64_t bits_of(const struct dtype *dtype, int value)
 {
+    uint64_t bits = 0;
+    const float single = (float)value;
+    const double wide = value;
     if (strcmp(dtype->name, "float32") == 0)
-        ((float *)values)[index] = (float)value;
+        memcpy(&bits, &single, sizeof(single));
     else if (strcmp(dtype->name, "float64") == 0)
-        ((double *)values)[index] = value;
-    else if (strcmp(dtype->name, "int32") == 0)
-        ((int32_t *)values)[index] = value;
-    else if (strcmp(dtype->name, "int64") == 0)
-        ((int64_t *)values)[index] = value;
-    else if (strcmp(dtype->name, "uint8") == 0)
-        ((uint8_t *)values)[index] = (uint8_t)value;
+        memcpy(&bits, &wide, sizeof(wide));
+    else if (strstr(dtype->name, "float16"))
+        bits = half_bits(value, dtype->name[0] == 'b');
     else
-        ((uint16_t *)values)[index] = half_bits(value, dtype->name[0] == 'b');
+        bits = (uint64_t)value;
+    return bits;
 }
 
-static bool is(const void *values, uint64_t index, const struct dtype *dtype, int value)
+// Values that come again after three elements.
+static void fill(void *values, uint64_t count, const struct dtype *dtype, const int three[3])
 {
-    uint64_t expected = 0;
-    put(&expected, 0, dtype, value);
-    return memcmp((const char *)values + index * dtype->bytes, &expected, dtype->bytes) == 0;
+    uint64_t bits[3];
+    for (int i = 0; i < 3; i++)
+        bits[i] = bits_of(dtype, three[i]);
+    for (uint64_t i = 0; i < count; i++)
+        if (dtype->bytes == 1)
+            ((uint8_t *)values)[i] = (uint8_t)bits[i % 3];
+        else if (dtype->bytes == 2)
+            ((uint16_t *)values)[i] = (uint16_t)bits[i % 3];
+        else if (dtype->bytes == 4)
+            ((uint32_t *)values)[i] = (uint32_t)bits[i % 3];
+        else
+            ((uint64_t *)values)[i] = bits[i % 3];
+}
+
+static bool is_filled(const void *values, uint64_t count, const struct dtype *dtype,
+                      const int three[3])
+{
+    const uint64_t bytes = count * dtype->bytes;
+    void *expected = malloc(bytes + 1);
+    if (!expected)
+        return false;
+    fill(expected, count, dtype, three);
+    const bool same = memcmp(values, expected, bytes) == 0;
+    free(expected);
+    return same;
 }
 
 static int reduced(const char *reduction, uint32_t size, uint64_t index)
@@ -90,61 +114,73 @@ static enum ls_status finish(enum ls_status status, struct ls_comm_work *const *
     return status;
 }
 
+static void numbers(uint32_t rank, int out[3])
+{
+    for (uint64_t i = 0; i < 3; i++)
+        out[i] = number(rank, i);
+}
+
 static int check_reductions(struct ls_comm *comm, bool works, const struct dtype *dtype,
                             uint64_t count, void *values)
 {
     static const char *const reductions[] = {"sum", "min", "max", "product"};
     const uint32_t rank = ls_comm_rank(comm), size = ls_comm_size(comm);
     struct ls_comm_work *work = NULL;
+    int own[3], all[3];
+    numbers(rank, own);
     for (size_t k = 0; k < 4 && (k == 0 || count < MILLION); k++) {
-        for (uint64_t i = 0; i < count; i++)
-            put(values, i, dtype, number(rank, i));
+        for (uint64_t i = 0; i < 3; i++)
+            all[i] = reduced(reductions[k], size, i);
+        fill(values, count, dtype, own);
         NEED(!(works ? finish(ls_comm_start_all_reduce(comm, values, count, dtype->name,
                                                        reductions[k], &work),
                               &work)
                      : ls_comm_all_reduce(comm, values, count, dtype->name, reductions[k])));
-        for (uint64_t i = 0; i < count; i++)
-            NEED(is(values, i, dtype, reduced(reductions[k], size, i)));
+        NEED(is_filled(values, count, dtype, all));
     }
-    for (uint64_t i = 0; i < count; i++)
-        put(values, i, dtype, number(rank, i));
+    for (uint64_t i = 0; i < 3; i++)
+        all[i] = reduced("sum", size, i);
+    fill(values, count, dtype, own);
     NEED(!(works ? finish(ls_comm_start_reduce(comm, values, count, dtype->name, "sum", size - 1,
                                                &work),
                           &work)
                  : ls_comm_reduce(comm, values, count, dtype->name, "sum", size - 1)));
-    for (uint64_t i = 0; rank == size - 1 && i < count; i++)
-        NEED(is(values, i, dtype, reduced("sum", size, i)));
+    NEED(rank < size - 1 || is_filled(values, count, dtype, all));
     return 0;
 }
 
 static int check_moves(struct ls_comm *comm, bool works, const struct dtype *dtype, uint64_t count,
                        void *mine, char *all)
 {
+    static const int zeros[3] = {0};
     const uint32_t rank = ls_comm_rank(comm), size = ls_comm_size(comm);
+    const uint64_t bytes = count * dtype->bytes;
     struct ls_comm_work *work = NULL;
-    for (uint64_t i = 0; i < count; i++)
-        put(mine, i, dtype, rank == 1 ? number(7, i) : 0);
+    int own[3], sums[3], its[3];
+    numbers(7, its);
+    fill(mine, count, dtype, rank == 1 ? its : zeros);
     NEED(!(works ? finish(ls_comm_start_broadcast(comm, mine, count, dtype->name, 1, &work), &work)
                  : ls_comm_broadcast(comm, mine, count, dtype->name, 1)));
-    for (uint64_t i = 0; i < count; i++)
-        NEED(is(mine, i, dtype, number(7, i)));
-    for (uint64_t i = 0; i < count; i++)
-        put(mine, i, dtype, number(rank, i));
+    NEED(is_filled(mine, count, dtype, its));
+    numbers(rank, own);
+    fill(mine, count, dtype, own);
     NEED(!(works
                ? finish(ls_comm_start_all_gather(comm, mine, count, dtype->name, all, &work), &work)
                : ls_comm_all_gather(comm, mine, count, dtype->name, all)));
-    for (uint64_t i = 0; i < count * size; i++)
-        NEED(is(all, i, dtype, number((uint32_t)(i / count), i % count)));
-    for (uint64_t i = 0; i < count * size; i++)
-        put(all, i, dtype, number(rank, i % count));
+    for (uint32_t i = 0; i < size; i++) {
+        numbers(i, its);
+        NEED(is_filled(all + i * bytes, count, dtype, its));
+        fill(all + i * bytes, count, dtype, own);
+    }
     NEED(!(works ? finish(ls_comm_start_reduce_scatter(comm, all, count, dtype->name, "sum", mine,
                                                        &work),
                           &work)
                  : ls_comm_reduce_scatter(comm, all, count, dtype->name, "sum", mine)));
-    for (uint64_t i = 0; i < count; i++)
-        NEED(is(mine, i, dtype, reduced("sum", size, i)));
-    for (uint64_t i = 0; i < count * size; i++) // which are the caller's
-        NEED(is(all, i, dtype, number(rank, i % count)));
+    for (uint64_t i = 0; i < 3; i++)
+        sums[i] = reduced("sum", size, i);
+    NEED(is_filled(mine, count, dtype, sums));
+    for (uint32_t i = 0; i < size; i++) // which are the caller's
+        NEED(is_filled(all + i * bytes, count, dtype, own));
     return 0;
 }
 
