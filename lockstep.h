@@ -850,6 +850,12 @@ LS_API void ls_job_close(struct ls_job *job);
 LS_API const char *ls_job_lost(const struct ls_job *job);
 // The others lose this process at once, for this reason; all communicators of the job end here, too. [any thread]
 LS_API void ls_job_give_up(struct ls_job *job, const char *why);
+// `bytes` of memory, aligned to a page, that the other processes of this host reach: communicators that are opened after the
+// job read and write it where it is. Other memory is copied for them, which takes two to three times as long. A process that
+// is forked shares it with its parent. [any thread]
+LS_CALL ls_job_allocate(struct ls_job *job, uint64_t bytes, void **out);
+// Takes NULL. Also after the job was closed. [any thread]
+LS_API void ls_job_free(void *memory);
 
 // A rank's communicator.
 struct ls_comm;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opens and closes communicators without a model, between threads or between the processes of a job.
 #include "core/base/log.h"
+#include "core/base/segment.h"
 #include "core/base/threads.h"
 #include "core/train/comm.h"
 #include "core/train/sizes.h"
@@ -265,7 +266,7 @@ static void destroy(struct ls_comm_ranks *ranks)
             ls_communicators_close(&comm->communicator, 1);
         }
         if (comm) {
-            free(comm->parts);
+            ls_segment_free(comm->parts);
             comm->parts = NULL;
             comm->ranks = NULL;
             ls_comm_unref(comm);

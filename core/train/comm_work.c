@@ -4,6 +4,7 @@
 // without another thread, and what nobody waits for moves all the same.
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/base/segment.h"
 #include "core/base/threads.h"
 #include "core/train/comm_work.h"
 
@@ -54,9 +55,9 @@ static enum ls_status make_parts(struct ls_comm *comm, const struct ls_comm_work
     const uint64_t bytes = work->request.call.count * ls_dtype_bytes(work->request.call.dtype);
     if (bytes <= comm->room)
         return LS_OK;
-    free(comm->parts);
+    ls_segment_free(comm->parts);
     comm->room = 0;
-    comm->parts = aligned_alloc(LS_ALIGNMENT, bytes);
+    comm->parts = ls_segment_allocate(bytes, LS_ALIGNMENT);
     if (!comm->parts) {
         ls_error(work->request.name, "rank %u: no memory for %llu bytes of all ranks", comm->rank,
                  (unsigned long long)bytes);

@@ -5,6 +5,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/base/segment.h"
 #include "core/base/threads.h"
 #include "core/cluster/cluster.h"
 #include "core/train/sizes.h"
@@ -17,6 +18,7 @@
 
 #define SCOPE "ls_job_open"
 #define TEXT_BYTES 1024
+#define PAGE_BYTES 4096
 
 // What became of a process.
 struct fate {
@@ -348,6 +350,8 @@ static enum ls_status open_job(const struct ls_job_options *options, struct ls_j
         status = copy_text(options->insecure ? "insecure" : options->network, &job->network);
     if (!status)
         status = join(options, job);
+    if (!status && job->size > 1)
+        (void)!ls_segment_open(); // without it the transport copies
     if (status)
         destroy(job);
     else
@@ -367,6 +371,26 @@ enum ls_status ls_job_open_sized(const struct ls_job_options *options, size_t by
     if (status && ls_log_errors() == errors)
         ls_error(SCOPE, "%s", ls_status_text(status));
     return status;
+}
+
+enum ls_status ls_job_allocate(struct ls_job *job, uint64_t bytes, void **out)
+{
+    void *memory = job && bytes <= SIZE_MAX ? ls_segment_allocate(bytes, PAGE_BYTES) : NULL;
+    if (memory) {
+        *out = memory;
+        return LS_OK;
+    }
+    if (!job) {
+        ls_error("ls_job_allocate", "expected a job, got NULL");
+        return LS_USAGE;
+    }
+    ls_error("ls_job_allocate", "no memory for %llu bytes", (unsigned long long)bytes);
+    return LS_OUT_OF_MEMORY;
+}
+
+void ls_job_free(void *memory)
+{
+    ls_segment_free(memory);
 }
 
 void ls_job_close(struct ls_job *job)

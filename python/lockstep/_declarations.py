@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Made from the public headers by tools/development/python_bindings.py; change the headers, not this file.
 """What lockstep.h declares, for ctypes. Structs that the header only names are c_void_p."""
-from ctypes import CFUNCTYPE, POINTER, Structure, c_bool, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, Structure, c_bool, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any, Dict, List, Tuple
 
 LS_OK = 0
@@ -342,6 +342,22 @@ class ls_distribute_options(Structure):
     ]
 
 
+class ls_job_options(Structure):
+    _fields_ = [
+        ("rank", c_uint32),
+        ("size", c_uint32),
+        ("address", c_char_p),
+        ("listen_fd", c_int32),
+        ("secret", c_char_p),
+        ("insecure", c_uint32),
+        ("join_seconds", c_double),
+        ("deadline_seconds", c_double),
+        ("lost_after_seconds", c_double),
+        ("network", c_char_p),
+        ("plugin_path", c_char_p),
+    ]
+
+
 class ls_comm_options(Structure):
     _fields_ = [
         ("collective", c_char_p),
@@ -350,6 +366,9 @@ class ls_comm_options(Structure):
         ("size", c_uint32),
         ("deadline_seconds", c_double),
         ("name", c_char_p),
+        ("job", c_void_p),
+        ("members", POINTER(c_uint32)),
+        ("messages", c_uint32),
     ]
 
 
@@ -444,15 +463,34 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ls_train_on_batch": (c_int, [c_void_p, POINTER(ls_batch_arrays), POINTER(ls_metrics)]),
     "ls_test_on_batch": (c_int, [c_void_p, POINTER(ls_batch_arrays), POINTER(ls_metrics)]),
     "ls_predict_on_batch": (c_int, [c_void_p, POINTER(ls_array), c_uint32, POINTER(c_float)]),
+    "ls_job_open_sized": (c_int, [POINTER(ls_job_options), c_size_t, POINTER(c_void_p)]),
+    "ls_job_close": (None, [c_void_p]),
+    "ls_job_lost": (c_char_p, [c_void_p]),
+    "ls_job_give_up": (None, [c_void_p, c_char_p]),
+    "ls_job_allocate": (c_int, [c_void_p, c_uint64, POINTER(c_void_p)]),
+    "ls_job_free": (None, [c_void_p]),
     "ls_comm_open_sized": (c_int, [POINTER(ls_comm_options), c_size_t, POINTER(c_void_p)]),
     "ls_comm_close": (None, [c_void_p]),
     "ls_comm_abort": (None, [c_void_p]),
     "ls_comm_rank": (c_uint32, [c_void_p]),
     "ls_comm_size": (c_uint32, [c_void_p]),
+    "ls_comm_set_deadline": (None, [c_void_p, c_double]),
+    "ls_comm_about": (c_char_p, [c_void_p]),
     "ls_comm_all_reduce": (c_int, [c_void_p, c_void_p, c_uint64, c_char_p, c_char_p]),
     "ls_comm_reduce": (c_int, [c_void_p, c_void_p, c_uint64, c_char_p, c_char_p, c_uint32]),
     "ls_comm_broadcast": (c_int, [c_void_p, c_void_p, c_uint64, c_char_p, c_uint32]),
     "ls_comm_all_gather": (c_int, [c_void_p, c_void_p, c_uint64, c_char_p, c_void_p]),
     "ls_comm_reduce_scatter": (c_int, [c_void_p, c_void_p, c_uint64, c_char_p, c_char_p, c_void_p]),
     "ls_comm_barrier": (c_int, [c_void_p]),
+    "ls_comm_work_wait": (c_int, [c_void_p, c_double]),
+    "ls_comm_work_free": (None, [c_void_p]),
+    "ls_comm_start_all_reduce": (c_int, [c_void_p, c_void_p, c_uint64, c_char_p, c_char_p, POINTER(c_void_p)]),
+    "ls_comm_start_reduce": (c_int, [c_void_p, c_void_p, c_uint64, c_char_p, c_char_p, c_uint32, POINTER(c_void_p)]),
+    "ls_comm_start_broadcast": (c_int, [c_void_p, c_void_p, c_uint64, c_char_p, c_uint32, POINTER(c_void_p)]),
+    "ls_comm_start_all_gather": (c_int, [c_void_p, c_void_p, c_uint64, c_char_p, c_void_p, POINTER(c_void_p)]),
+    "ls_comm_start_reduce_scatter": (c_int, [c_void_p, c_void_p, c_uint64, c_char_p, c_char_p, c_void_p, POINTER(c_void_p)]),
+    "ls_comm_start_barrier": (c_int, [c_void_p, POINTER(c_void_p)]),
+    "ls_comm_start_send": (c_int, [c_void_p, c_void_p, c_uint64, c_uint32, c_uint64, POINTER(c_void_p)]),
+    "ls_comm_start_receive": (c_int, [c_void_p, c_void_p, c_uint64, c_uint32, c_uint64, POINTER(c_void_p)]),
+    "ls_comm_work_source": (c_uint32, [c_void_p]),
 }

@@ -184,10 +184,27 @@ static int check_moves(struct ls_comm *comm, bool works, const struct dtype *dty
     return 0;
 }
 
-static int check_all(struct ls_comm *comm, bool works)
+// Memory that the others reach (a `job`), or ordinary memory.
+static void *allocate(struct ls_job *job, uint64_t bytes)
 {
-    void *mine = malloc(MILLION * 8);
-    char *all = malloc((size_t)MILLION * 8 * ls_comm_size(comm));
+    void *memory = NULL;
+    if (job && ls_job_allocate(job, bytes, &memory))
+        return NULL;
+    return job ? memory : malloc(bytes);
+}
+
+static void release(struct ls_job *job, void *memory)
+{
+    if (job)
+        ls_job_free(memory);
+    else
+        free(memory);
+}
+
+static int check_all(struct ls_comm *comm, struct ls_job *job, bool works)
+{
+    void *mine = allocate(job, MILLION * 8);
+    char *all = allocate(job, (uint64_t)MILLION * 8 * ls_comm_size(comm));
     struct ls_comm_work *work = NULL;
     NEED(mine && all);
     for (size_t d = 0; d < DTYPES; d++)
@@ -202,8 +219,8 @@ static int check_all(struct ls_comm *comm, bool works)
             if (line)
                 return line;
         }
-    free(mine);
-    free(all);
+    release(job, mine);
+    release(job, all);
     return 0;
 }
 
@@ -220,9 +237,13 @@ static int do_everything(struct hand *hand)
             .job = hand->job, .collective = collective, .transport = crew_transport, .name = "all"},
         &comm));
     NEED(ls_comm_rank(comm) == hand->rank && ls_comm_size(comm) == hand->size);
-    int line = check_all(comm, false);
+    int line = check_all(comm, NULL, false);
     if (!line)
-        line = check_all(comm, true);
+        line = check_all(comm, NULL, true);
+    if (!line)
+        line = check_all(comm, hand->job, true);
+    if (!line) // reached on one side only
+        line = check_all(comm, hand->rank % 2 ? hand->job : NULL, false);
     if (line)
         return line;
     char about[160];
@@ -438,7 +459,7 @@ struct thread_rank {
 static void *run_thread(void *argument)
 {
     struct thread_rank *rank = argument;
-    rank->line = check_all(rank->comm, true);
+    rank->line = check_all(rank->comm, NULL, true);
     return NULL;
 }
 
