@@ -254,7 +254,8 @@ def metadata(version):
     yield f"{folder}/METADATA", (f"Metadata-Version: 2.1\nName: lockstep\nVersion: {version}\nSummary: {SUMMARY}\n"
                                  "License: Apache-2.0\nLicense-File: LICENSE\nRequires-Python: >=3.9\nRequires-Dist: numpy>=1.21\n").encode(), 0o644
     yield f"{folder}/WHEEL", f"Wheel-Version: 1.0\nGenerator: lockstep\nRoot-Is-Purelib: false\nTag: {tag()}\n".encode(), 0o644
-    yield f"{folder}/entry_points.txt", b"[console_scripts]\nlockstep = lockstep._command:main\n", 0o644
+    scripts = b"[console_scripts]\nlockstep = lockstep._command:main\n"
+    yield f"{folder}/entry_points.txt", scripts + b"\n[torch.distributed.backends]\nlockstep = lockstep.torch:register\n", 0o644
 
 
 def make_wheel(build, out):
