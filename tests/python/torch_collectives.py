@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives of torch.distributed in every dtype and reduction, by all the ways in which PyTorch calls them. What is expected is
+made in PyTorch from all ranks' values, which each rank can make itself."""
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
+COMPLEX = (torch.complex64, torch.complex128)
+SHAPES = ((), (0,), (1,), (63,), (5, 7), (1000, 3))
+TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 2e-1}  # the order of a sum is free: some last digits of these
+Op = dist.ReduceOp
+
+
+def values(rank, shape, dtype):
+    generator = torch.Generator().manual_seed(rank + 10)
+    if dtype is torch.bool:
+        return torch.randint(2, shape, generator=generator).bool()
+    if dtype in INTEGERS:
+        return torch.randint(1, 4, shape, generator=generator).to(dtype)
+    if dtype in COMPLEX:
+        return torch.complex(torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)).to(dtype)
+    return torch.randn(shape, generator=generator).to(dtype)
+
+
+def expected(all_values, op):
+    """By the widest type of the kind."""
+    dtype, row = all_values[0].dtype, torch.stack(all_values)
+    if op in (Op.BAND, Op.BOR, Op.BXOR):
+        pair = {Op.BAND: torch.bitwise_and, Op.BOR: torch.bitwise_or, Op.BXOR: torch.bitwise_xor}[op]
+        result = row[0]
+        for other in row[1:]:
+            result = pair(result, other)
+        return result
+    if dtype is torch.bool:
+        return row.any(0) if op in (Op.SUM, Op.MAX) else row.all(0)
+    wide = row.double() if dtype in FLOATS else row.to(torch.complex128) if dtype in COMPLEX else row.long()
+    if op == Op.AVG:
+        return (wide.sum(0) / len(row) if not dtype in INTEGERS else torch.div(wide.sum(0), len(row), rounding_mode="trunc")).to(dtype)
+    made = {Op.SUM: lambda: wide.sum(0), Op.PRODUCT: lambda: wide.prod(0), Op.MIN: lambda: wide.amin(0), Op.MAX: lambda: wide.amax(0)}
+    return made[op]().to(dtype)
+
+
+def pairs():
+    for dtype in (*FLOATS, *INTEGERS):
+        for op in (Op.SUM, Op.AVG, Op.MIN, Op.MAX, Op.PRODUCT):
+            yield dtype, op
+    for dtype in (*INTEGERS, torch.bool):
+        for op in (Op.BAND, Op.BOR, Op.BXOR):
+            yield dtype, op
+    for op in (Op.SUM, Op.MIN, Op.MAX, Op.PRODUCT):
+        yield torch.bool, op
+    for dtype in COMPLEX:
+        for op in (Op.SUM, Op.AVG):
+            yield dtype, op
+
+
+def same(found, right):
+    if found.dtype is not right.dtype or found.shape != right.shape:
+        return False
+    if found.dtype in TOLERANCE:
+        return torch.allclose(found.float(), right.float(), rtol=TOLERANCE[found.dtype], atol=TOLERANCE[found.dtype])
+    return torch.allclose(found, right, rtol=1e-5, atol=1e-6) if found.dtype in (*FLOATS, *COMPLEX) else torch.equal(found, right)
+
+
+class Judge:
+    def __init__(self):
+        self.wrong, self.checks = [], 0
+
+    def __call__(self, what, found, right):
+        self.checks += 1
+        if not same(found, right):
+            self.wrong.append(f"{what}: {found.flatten()[:4].tolist()}, expected {right.flatten()[:4].tolist()}")
+
+    def raises(self, what, kinds, call):
+        self.checks += 1
+        try:
+            call()
+        except kinds:
+            return
+        self.wrong.append(f"{what}: expected {kinds}")
+
+
+def reductions(judge, rank, size):
+    for dtype, op in pairs():
+        for shape in SHAPES:
+            every = [values(peer, shape, dtype) for peer in range(size)]
+            right, what = expected(every, op), f"{op} of {dtype} {shape}"
+            mine = every[rank].clone()
+            dist.all_reduce(mine, op)
+            judge("all_reduce, " + what, mine, right)
+            mine = every[rank].clone()
+            dist.reduce(mine, size - 1, op)
+            judge("reduce, " + what, mine, right if rank == size - 1 else every[rank])
+    judge.raises("band of float32", ValueError, lambda: dist.all_reduce(torch.ones(3), Op.BAND))
+    judge.raises("max of complex64", ValueError, lambda: dist.all_reduce(torch.ones(3, dtype=torch.complex64), Op.MAX))
+
+
+def scattered(judge, rank, size):
+    for dtype, op in pairs():
+        every = [values(peer, (size, 5), dtype) for peer in range(size)]
+        right = expected(every, op)[rank]
+        mine = torch.empty(5, dtype=dtype)
+        dist.reduce_scatter_tensor(mine, every[rank].flatten(), op)
+        judge(f"reduce_scatter_tensor, {op} of {dtype}", mine, right)
+        mine = torch.empty(5, dtype=dtype)
+        dist.reduce_scatter(mine, list(every[rank].clone()), op)
+        judge(f"reduce_scatter, {op} of {dtype}", mine, right)
+
+
+def copies(judge, rank, size):
+    for dtype in (*FLOATS, *INTEGERS, *COMPLEX, torch.bool):
+        for shape in SHAPES:
+            every, what = [values(peer, shape, dtype) for peer in range(size)], f"{dtype} {shape}"
+            mine = every[rank].clone()
+            dist.broadcast(mine, size - 1)
+            judge("broadcast, " + what, mine, every[-1])
+            out = [torch.empty_like(mine) for _ in range(size)]
+            dist.all_gather(out, every[rank])
+            judge("all_gather, " + what, torch.stack(out), torch.stack(every))
+            row = torch.empty((size, *shape), dtype=dtype)
+            dist.all_gather(list(row.unbind(0)), every[rank])
+            judge("all_gather into a row, " + what, row, torch.stack(every))
+            out = [torch.empty_like(mine) for _ in range(size)] if rank == 0 else None
+            dist.gather(every[rank], out)
+            if rank == 0:
+                judge("gather, " + what, torch.stack(out), torch.stack(every))
+            mine = torch.empty_like(every[0])
+            dist.scatter(mine, [one.clone() for one in every] if rank == 0 else None)
+            judge("scatter, " + what, mine, every[rank])
+            out = [torch.empty_like(mine) for _ in range(size)]
+            dist.all_to_all(out, [every[rank].clone() for _ in range(size)])
+            judge("all_to_all, " + what, torch.stack(out), torch.stack(every))
+        row = torch.empty(size * 6, dtype=dtype)
+        dist.all_gather_into_tensor(row, values(rank, (6,), dtype))
+        judge(f"all_gather_into_tensor, {dtype}", row, torch.cat([values(peer, (6,), dtype) for peer in range(size)]))
+
+
+def splits(judge, rank, size):
+    """Rank r sends r + q + 1 numbers to rank q."""
+    sent = torch.cat([torch.full((rank + peer + 1, 2), float(100 * rank + peer)) for peer in range(size)])
+    right = torch.cat([torch.full((rank + peer + 1, 2), float(100 * peer + rank)) for peer in range(size)])
+    counts = [rank + peer + 1 for peer in range(size)]
+    mine = torch.empty_like(right)
+    dist.all_to_all_single(mine, sent, counts, counts)
+    judge("all_to_all_single, split", mine, right)
+    judge("functional all_to_all_single", functional.all_to_all_single(sent, counts, counts, dist.group.WORLD), right)
+
+
+def coalesced(judge, rank, size):
+    for large in (False, True):
+        shapes = ((3,), (4, 5), (100000 if large else 7,))
+        mine = [torch.full(shape, float(rank + i)) for i, shape in enumerate(shapes)]
+        with dist._coalescing_manager():
+            for one in mine:
+                dist.all_reduce(one)
+        for i, one in enumerate(mine):
+            judge(f"all_reduce of several {i}", one, torch.full(shapes[i], float(sum(range(size)) + i * size)))
+    ones = [torch.full((2,), float(rank + i)) for i in range(3)]
+    out = functional.all_gather_into_tensor_coalesced(ones, dist.group.WORLD)
+    for i, one in enumerate(out):
+        judge(f"all_gather of several {i}", one + 0, torch.cat([torch.full((2,), float(peer + i)) for peer in range(size)]))
+    out = functional.reduce_scatter_tensor_coalesced([torch.ones(size * 2) * i for i in range(3)], "sum", [0] * 3, dist.group.WORLD)
+    for i, one in enumerate(out):
+        judge(f"reduce_scatter of several {i}", one + 0, torch.full((2,), float(i * size)))
+
+
+def strided(judge, rank, size):
+    wide = torch.zeros(4, 6)
+    part = wide[:, ::2]
+    part.copy_(torch.arange(12.).view(4, 3) + rank)
+    dist.all_reduce(part)
+    judge("all_reduce of a part", part + 0, torch.arange(12.).view(4, 3) * size + sum(range(size)))
+    judge("what is between", wide[:, 1::2] + 0, torch.zeros(4, 3))
+    sparse = torch.sparse_coo_tensor([[rank, size]], [1., 2.], (size + 1,))
+    dist.all_reduce(sparse)
+    judge("all_reduce of sparse", sparse.to_dense(), torch.tensor([1.] * size + [2. * size]))
+
+
+def wrapped():
+    """Whether PyTorch has a layer of its own around works, which knows neither whether they are over nor whose message came."""
+    return not hasattr(dist.group.WORLD, "_core")
+
+
+def messages(judge, rank, size):
+    later, earlier = torch.zeros(3), torch.zeros(100000)
+    following, before = (rank + 1) % size, (rank - 1) % size
+    works = [dist.isend(torch.full((100000,), float(rank)), following, tag=1), dist.isend(torch.full((3,), float(-rank)), following, tag=2),
+             dist.irecv(later, before, tag=2), dist.irecv(earlier, before, tag=1)]
+    for work in works:
+        work.wait()
+    judge("message, tag 2", later, torch.full((3,), float(-before)))
+    judge("message, tag 1", earlier, torch.full((100000,), float(before)))
+    if wrapped():
+        return
+    judge.checks += 1
+    if not all(work.is_completed() and work.is_success() for work in works):
+        judge.wrong.append("works that are over")
+    if rank == 0:
+        sources = {dist.recv(torch.zeros(1)) for _ in range(size - 1)}
+        judge.checks += 1
+        if sources != set(range(1, size)):
+            judge.wrong.append(f"any source: {sources}")
+    else:
+        dist.send(torch.ones(1), 0)
+
+
+def works(judge, rank, size):
+    many = [torch.full((1000 * (i + 1),), float(rank)) for i in range(20)]
+    begun = [dist.all_reduce(one, async_op=True) for one in many]
+    for one, work in zip(many, begun):
+        if len(one) % 3000:
+            work.wait()
+        else:
+            judge("a future's value", work.get_future().wait()[0], torch.full_like(one, float(sum(range(size)))))
+        judge("a work", one, torch.full_like(one, float(sum(range(size)))))
+    chained = dist.all_reduce(torch.ones(5), async_op=True).get_future().then(lambda future: future.value()[0] * 2)
+    judge("then", chained.wait(), torch.full((5,), 2. * size))
+    for _ in range(100):
+        dist.all_reduce(torch.ones(10000), async_op=True)  # nobody waits, and nobody keeps the tensor
+    judge("functional all_reduce", functional.all_reduce(torch.ones(5), "sum", dist.group.WORLD) + 0, torch.full((5,), float(size)))
+
+
+def find_wrong():
+    """(what is wrong, how many checks)"""
+    judge, rank, size = Judge(), dist.get_rank(), dist.get_world_size()
+    for part in (reductions, scattered, copies, splits, coalesced, strided, messages, works):
+        part(judge, rank, size)
+    dist.barrier()
+    dist.monitored_barrier()
+    everybody = [None] * size
+    dist.all_gather_object(everybody, judge.wrong)
+    return [[f"rank {peer}: {one}" for peer, wrong in enumerate(everybody) for one in wrong], judge.checks]
