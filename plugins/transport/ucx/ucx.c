@@ -46,6 +46,19 @@ static void set(const struct ucx_library *library, ucp_config_t *config, const c
         (void)library->ucp_config_modify(config, name, value);
 }
 
+// The same of UCX's part for TCP, which UCX 1.13 only finds by the name without this prefix, and newer
+// ones by the whole name.
+static void set_tcp(const struct ucx_library *library, ucp_config_t *config, const char *name,
+                    const char *value)
+{
+    char variable[64];
+    snprintf(variable, sizeof(variable), "UCX_TCP_%s", name);
+    if (getenv(variable))
+        return;
+    (void)library->ucp_config_modify(config, name, value);
+    (void)library->ucp_config_modify(config, variable + strlen("UCX_"), value);
+}
+
 static bool only_tcp(bool loopback)
 {
     const char *const transports = getenv("UCX_TLS");
@@ -85,10 +98,10 @@ static int32_t create_context(struct ucx_shared *shared, bool loopback)
         // cannot be sent any more is completed twice (uct_tcp_ep_sendv). With pieces as large as parts the copy
         // costs next to nothing: the kernel then reads it from the cache.
         set(library, config, "ZCOPY_THRESH", "inf");
-        set(library, config, "TCP_TX_SEG_SIZE", "64k");
+        set_tcp(library, config, "TX_SEG_SIZE", "64k");
     }
     set(library, config, "KEEPALIVE_INTERVAL", "1s");
-    set(library, config, "TCP_CONN_NB", "y"); // a peer that does not answer must not keep this one
+    set_tcp(library, config, "CONN_NB", "y"); // a peer that does not answer must not keep this one
     if (!status)
         status = library->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &parameters, config,
                                            &shared->context);
