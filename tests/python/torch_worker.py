@@ -105,6 +105,20 @@ def fsdp_gpt(_folder):
     return fit(sharded_gpt(), GPT)
 
 
+def allocated(_folder):
+    """FSDP2 whose buffers are the group's, and a sum in such a tensor, with how long it takes beside other memory."""
+    group, count = dist.group.WORLD, 1 << 22
+    backend = group._get_backend(torch.device("cpu"))
+    sums = []
+    for tensor in (backend.allocate_tensor((2, count // 2), dtype=torch.float32), torch.empty(2, count // 2)):
+        tensor.fill_(dist.get_rank() + 1)
+        dist.all_reduce(tensor)
+        sums.append([tensor.min().item(), tensor.max().item()])
+    model = sharded_gpt()
+    model.set_allocate_memory_from_process_group_for_comm(True)
+    return [sums, fit(model, GPT)]
+
+
 def checkpoint(folder):
     """What two models predict, of which the second had loaded what the first had saved."""
     import torch.distributed.checkpoint as dcp
