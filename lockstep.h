@@ -770,10 +770,10 @@ LS_CALL ls_context_minimize(struct ls_replica_context *replica);
 
 // ---- A batch from memory ----
 
-// One step of training on the whole batch, whose values are copied, shared out among the replicas. The order in which ls_fit
-// goes through its own data stays as it is. `out` (may be NULL): "loss" and the metrics of this
-// batch alone. LS_USAGE: fewer examples than replicas, or a strategy whose replicas do not wait for
-// each other. Failures of the step are as in ls_fit.
+// One step of training on the whole batch, whose values are copied, shared out among the replicas.
+// The order in which ls_fit goes through its own data stays as it is. `out` (may be NULL): "loss"
+// and the metrics of this batch alone. LS_USAGE: fewer examples than replicas, or a strategy whose
+// replicas do not wait for each other. Failures of the step are as in ls_fit.
 LS_CALL ls_train_on_batch(struct ls_model *model, const struct ls_batch_arrays *batch,
                           struct ls_metrics *out);
 // The same of an evaluation.
@@ -785,9 +785,9 @@ LS_CALL ls_predict_on_batch(struct ls_model *model, const struct ls_array *input
 
 // ---- Communication without a model ----
 //
-// Collectives on buffers of the program's own, by any collective plugin, in the manner of MPI, NCCL and Horovod. There
-// is no run and no model, and nothing is shared with those that exist. The ranks of a communicator are threads of one
-// process, or the processes of a job, one rank each.
+// Collectives on buffers of the program's own, by any collective plugin, in the manner of MPI, NCCL
+// and Horovod. There is no run and no model, and nothing is shared with those that exist. The ranks
+// of a communicator are threads of one process, or the processes of a job, one rank each.
 //
 //     struct ls_comm *comms[4];
 //     ls_comm_open(&(struct ls_comm_options){.collective = "ring", .size = 4}, comms);
@@ -797,7 +797,8 @@ LS_CALL ls_predict_on_batch(struct ls_model *model, const struct ls_array *input
 //
 //     struct ls_job *job;
 //     struct ls_comm *comm;
-//     ls_job_open(&(struct ls_job_options){.rank = rank, .size = 4, .address = "127.0.0.1:29600"}, &job);
+//     ls_job_open(&(struct ls_job_options){.rank = rank, .size = 4,
+//                                          .address = "127.0.0.1:29600"}, &job);
 //     // in each of four processes:
 //     ls_comm_open(&(struct ls_comm_options){.job = job, .name = "gradients"}, &comm);
 //     ls_comm_all_reduce(comm, values, 1000, "float32", "mean");
@@ -810,24 +811,25 @@ LS_CALL ls_predict_on_batch(struct ls_model *model, const struct ls_array *input
 // the caller's. dtypes: "float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8".
 // Reductions: "sum", "mean" (rounded once; of integers towards zero), "min", "max", "product".
 //
-// LS_PEER_LOST: a rank did not come in time, or its process is lost; the message names it, and what it has not called.
-// LS_FAILED: ranks made different calls, which the message names, or a collective is wrong (its
-// schedule is verified before it runs). LS_USAGE: an unknown dtype or reduction, or a root that is
-// no rank. LS_ABORTED: another rank failed, or somebody called ls_comm_abort. After a failure in a
-// call that others have begun the communicator is of no more use: close it on all ranks.
+// LS_PEER_LOST: a rank did not come in time, or its process is lost; the message names it, and what
+// it has not called. LS_FAILED: ranks made different calls, which the message names, or a
+// collective is wrong (its schedule is verified before it runs). LS_USAGE: an unknown dtype or
+// reduction, or a root that is no rank. LS_ABORTED: another rank failed, or somebody called
+// ls_comm_abort. After a failure in a call that others have begun the communicator is of no more
+// use: close it on all ranks.
 
-// Processes of a program's own that communicate without a model, and notice when one of them is lost. Who starts them,
-// and gives each its number, is the program's business.
+// Processes of a program's own that communicate without a model, and notice when one of them is
+// lost. Who starts them, and gives each its number, is the program's business.
 struct ls_job;
 
 // What ls_job_open takes.
 struct ls_job_options {
     uint32_t rank, size; // number of this process, from 0, and of how many
     const char *address; // "host:port" where process 0 is reached; NULL: `size` is 1
-    int32_t
-        listen_fd; // of process 0: a socket that listens there already, which is taken over; 0: none
-    // Which all processes know, and nobody else: 16 to 4096 letters; NULL: none, which is refused where `address` is not a
-    // loopback address, unless `insecure`.
+    // Of process 0: a socket that listens there already, which is taken over; 0: none.
+    int32_t listen_fd;
+    // Which all processes know, and nobody else: 16 to 4096 letters; NULL: none, which is refused
+    // where `address` is not a loopback address, unless `insecure`.
     const char *secret;
     uint32_t insecure; // 1: without a secret, where others reach process 0, too
     double join_seconds; // until when all processes must be here; 0: 60
@@ -836,23 +838,25 @@ struct ls_job_options {
     const char *network; // of transport ucx, as in ls_run_options
     const char *plugin_path; // likewise
 };
-// Returns when all processes are here. LS_PEER_LOST: one did not come. LS_USAGE: processes disagree, or have another secret.
-// [any thread]
+// Returns when all processes are here. LS_PEER_LOST: one did not come. LS_USAGE: processes
+// disagree, or have another secret. [any thread]
 LS_CALL ls_job_open_sized(const struct ls_job_options *options, size_t bytes, struct ls_job **out);
 LS_INLINE_CALL ls_job_open(const struct ls_job_options *options, struct ls_job **out)
 {
     return ls_job_open_sized(options, sizeof(*options), out);
 }
-// Says goodbye, so that the others do not count this process as lost. Takes NULL. All communicators were closed before. New
-// communicators need process 0; those that are open do not.
+// Says goodbye, so that the others do not count this process as lost. Takes NULL. All communicators
+// were closed before. New communicators need process 0; those that are open do not.
 LS_API void ls_job_close(struct ls_job *job);
 // NULL, or a sentence that names a process that is lost, and why. Borrowed. [any thread]
 LS_API const char *ls_job_lost(const struct ls_job *job);
-// The others lose this process at once, for this reason; all communicators of the job end here, too. [any thread]
+// The others lose this process at once, for this reason; all communicators of the job end here,
+// too. [any thread]
 LS_API void ls_job_give_up(struct ls_job *job, const char *why);
-// `bytes` of memory, aligned to a page, that the other processes of this host reach: communicators that are opened after the
-// job read and write it where it is. Other memory is copied for them, which takes two to three times as long. A process that
-// is forked shares it with its parent. [any thread]
+// `bytes` of memory, aligned to a page, that the other processes of this host reach: communicators
+// that are opened after the job read and write it where it is. Other memory is copied for them,
+// which takes two to three times as long. A process that is forked shares it with its parent. [any
+// thread]
 LS_CALL ls_job_allocate(struct ls_job *job, uint64_t bytes, void **out);
 // Takes NULL. Also after the job was closed. [any thread]
 LS_API void ls_job_free(void *memory);
@@ -863,29 +867,33 @@ struct ls_comm;
 // What ls_comm_open takes.
 struct ls_comm_options {
     const char *collective; // "ring", "direct", "two-level:groups=2", a shared object; NULL: ring
-    // NULL: local between threads; between processes shared-memory on one host, ucx between hosts, or both.
+    // NULL: local between threads; between processes shared-memory on one host, ucx between hosts,
+    // or both.
     const char *transport;
     const char *plugin_path; // as in ls_run_options; NULL: the job's
     uint32_t size; // ranks
     double deadline_seconds; // the longest wait for another rank; 0: 60
     const char *name; // in messages; NULL: "communicator"
-    // Ranks are processes of this job; NULL: threads of this process. `name` is required then, at most 200 letters, the
-    // same on all of them, and no other open communicator of the job has it.
+    // Ranks are processes of this job; NULL: threads of this process. `name` is required then, at
+    // most 200 letters, the same on all of them, and no other open communicator of the job has it.
     struct ls_job *job;
-    // The processes of the job that are the ranks, in the order of ranks; `size` of them. NULL: all, and `size` may be 0.
+    // The processes of the job that are the ranks, in the order of ranks; `size` of them. NULL:
+    // all, and `size` may be 0.
     const uint32_t *members;
     uint32_t messages; // 1: ls_comm_start_send and ls_comm_start_receive will be used
 };
-// `out` has room for `size` communicators; out[i] is that of rank i. With a job only members call this, and `out` gets one
-// communicator; different communicators may be opened in any order, by several threads at the same time. [any thread]
+// `out` has room for `size` communicators; out[i] is that of rank i. With a job only members call
+// this, and `out` gets one communicator; different communicators may be opened in any order, by
+// several threads at the same time. [any thread]
 LS_CALL ls_comm_open_sized(const struct ls_comm_options *options, size_t bytes,
                            struct ls_comm **out);
 LS_INLINE_CALL ls_comm_open(const struct ls_comm_options *options, struct ls_comm **out)
 {
     return ls_comm_open_sized(options, sizeof(*options), out);
 }
-// Takes NULL. Each rank's once, by any thread, when no call of that rank is under way; works that are not over end with
-// LS_ABORTED. Others may still be in a call. Of threads what all ranks have is freed with the last.
+// Takes NULL. Each rank's once, by any thread, when no call of that rank is under way; works that
+// are not over end with LS_ABORTED. Others may still be in a call. Of threads what all ranks have
+// is freed with the last.
 LS_API void ls_comm_close(struct ls_comm *comm);
 // Ends the calls of all ranks soon, with LS_ABORTED. [any thread]
 LS_API void ls_comm_abort(struct ls_comm *comm);
@@ -894,8 +902,8 @@ LS_API uint32_t ls_comm_rank(const struct ls_comm *comm);
 LS_API uint32_t ls_comm_size(const struct ls_comm *comm);
 // The longest wait for another rank, of what begins from now on; above 0. [any thread]
 LS_API void ls_comm_set_deadline(struct ls_comm *comm, double seconds);
-// "ring over shared-memory, 4 ranks, verified": the last word is how the schedules that ran were checked. Borrowed until
-// the next call.
+// "ring over shared-memory, 4 ranks, verified": the last word is how the schedules that ran were
+// checked. Borrowed until the next call.
 LS_API const char *ls_comm_about(struct ls_comm *comm);
 
 // In place: every rank has the reduction of all ranks' buffers, with equal bits.
@@ -919,11 +927,12 @@ LS_CALL ls_comm_barrier(struct ls_comm *comm);
 
 // ---- Operations that go on by themselves ----
 //
-// Each ls_comm_start_... begins an operation and returns a work, which goes on while the caller does something else. What
-// is refused at once, as an unknown dtype, has no work; every other failure is the work's. The works of a communicator run
-// in the order in which they were started; several threads may start works, if they agree on the order with the other
-// ranks. A small one that the others have begun may be over when the call returns. Buffers belong to the work until it is
-// over.
+// Each ls_comm_start_... begins an operation and returns a work, which goes on while the caller
+// does something else. What is refused at once, as an unknown dtype, has no work; every other
+// failure is the work's. The works of a communicator run in the order in which they were started;
+// several threads may start works, if they agree on the order with the other ranks. A small one
+// that the others have begun may be over when the call returns. Buffers belong to the work until it
+// is over.
 //
 //     struct ls_comm_work *work;
 //     ls_comm_start_all_reduce(comm, values, 1000, "float32", "mean", &work);
@@ -934,11 +943,12 @@ LS_CALL ls_comm_barrier(struct ls_comm *comm);
 // An operation under way.
 struct ls_comm_work;
 
-// LS_AGAIN: it is not over after `seconds`; 0: only looks. Else how it ended; why it failed is the calling thread's
-// ls_last_error. Several threads may wait for a work, again and again. [any thread]
+// LS_AGAIN: it is not over after `seconds`; 0: only looks. Else how it ended; why it failed is the
+// calling thread's ls_last_error. Several threads may wait for a work, again and again. [any
+// thread]
 LS_CALL ls_comm_work_wait(struct ls_comm_work *work, double seconds);
-// Takes NULL. A work that is not over goes on, and its buffers are borrowed until its end, which comes with
-// ls_comm_close at the latest. [any thread]
+// Takes NULL. A work that is not over goes on, and its buffers are borrowed until its end, which
+// comes with ls_comm_close at the latest. [any thread]
 LS_API void ls_comm_work_free(struct ls_comm_work *work);
 
 // As ls_comm_all_reduce.
@@ -961,11 +971,12 @@ LS_CALL ls_comm_start_reduce_scatter(struct ls_comm *comm, const void *all, uint
 // As ls_comm_barrier.
 LS_CALL ls_comm_start_barrier(struct ls_comm *comm, struct ls_comm_work **out);
 
-// Messages between two ranks, of a communicator that was opened with `messages`. Between two ranks those of one tag come in
-// the order in which they were sent. A send is over when the receiver has taken all of it, which it does whether or not a
-// receive waits for it, once it has started any message itself; what nobody waits for is kept in its memory. A rank may
-// send to itself. `bytes` may be 0. LS_FAILED: sender and receiver name different numbers of bytes; the sender is told where
-// the receive was there before the message. Buffers need no alignment.
+// Messages between two ranks, of a communicator that was opened with `messages`. Between two ranks
+// those of one tag come in the order in which they were sent. A send is over when the receiver has
+// taken all of it, which it does whether or not a receive waits for it, once it has started any
+// message itself; what nobody waits for is kept in its memory. A rank may send to itself. `bytes`
+// may be 0. LS_FAILED: sender and receiver name different numbers of bytes; the sender is told
+// where the receive was there before the message. Buffers need no alignment.
 LS_CALL ls_comm_start_send(struct ls_comm *comm, const void *buffer, uint64_t bytes, uint32_t peer,
                            uint64_t tag, struct ls_comm_work **out);
 #define LS_ANY_RANK UINT32_MAX // as `peer` of a receive: whoever sends first

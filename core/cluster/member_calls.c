@@ -289,8 +289,8 @@ static void end_meeting(struct ls_member *member, const struct ls_meet_call *cal
     *link = call->next;
 }
 
-// The store ends a meeting whose deadline has passed, and says who did not come; this worker waits a
-// little longer, so that it hears that.
+// The store ends a meeting whose deadline has passed, and says who did not come; this worker waits
+// a little longer, so that it hears that.
 enum ls_status ls_member_meet(struct ls_member *member, const struct ls_meeting *meeting,
                               const void *own, size_t bytes, char *all)
 {

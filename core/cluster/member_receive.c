@@ -254,7 +254,8 @@ static struct ls_meet_call *find_meeting(const struct ls_member *member, uint64_
     return call;
 }
 
-// A part of what all members of a meeting gave, or why it has failed. Whoever waited for it may have given up.
+// A part of what all members of a meeting gave, or why it has failed. Whoever waited for it may
+// have given up.
 static bool take_met(struct ls_member *member, struct ls_frame_reader *reader)
 {
     const uint64_t sequence = ls_frame_get_u64(reader);

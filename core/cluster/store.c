@@ -73,7 +73,8 @@ void ls_peer_end(struct ls_store *store, struct ls_peer *peer)
         free(peer->joiner->agreement);
     free(peer->joiner);
     peer->joiner = NULL;
-    // The kernel takes a closed descriptor out of epoll, but not where a child of this process has it, too.
+    // The kernel takes a closed descriptor out of epoll, but not where a child of this process has
+    // it, too.
     watch(store, EPOLL_CTL_DEL, peer->connection.fd, 0, NULL);
     ls_connection_finish(&peer->connection);
     peer->stage = LS_PEER_GONE;
@@ -382,7 +383,8 @@ static void tick(struct ls_store *store, bool all_read)
     ls_store_watch_members(store, all_read);
 }
 
-// All have heard the last word, but for a member that is lost because it is silent: it reads nothing.
+// All have heard the last word, but for a member that is lost because it is silent: it reads
+// nothing.
 static bool is_heard(const struct ls_store *store)
 {
     for (const struct ls_peer *peer = store->peers; peer; peer = peer->next) {

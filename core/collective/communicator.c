@@ -14,8 +14,8 @@
 // Between two questions whether a native collective is done.
 #define LIBRARY_PAUSE_NS 20000
 
-// Turns without a move before a wait looks at the clock: about a microsecond, the time in which a peer on another
-// core answers.
+// Turns without a move before a wait looks at the clock: about a microsecond, the time in which a
+// peer on another core answers.
 #define EAGER_TURNS 32
 
 // A wait that may only take so long does not sleep.
@@ -35,7 +35,8 @@ static void begin_recording(struct ls_collective_plan *plan)
     plan->started_ns = ls_clock_ns();
 }
 
-// On a device everything has been put on the communicator's stream by now; the run itself may go on.
+// On a device everything has been put on the communicator's stream by now; the run itself may go
+// on.
 static enum ls_status end_run(struct ls_collective_plan *plan)
 {
     if (ls_trace_on())
@@ -206,7 +207,8 @@ static enum ls_status advance_eagerly(struct ls_communicator *communicator,
     return status;
 }
 
-// LS_AGAIN: the run is not over by then. A transport may spin before it looks at a clock, so little time is spent here.
+// LS_AGAIN: the run is not over by then. A transport may spin before it looks at a clock, so little
+// time is spent here.
 static enum ls_status move_until(struct ls_collective_plan *plan, uint64_t end_ns)
 {
     struct ls_communicator *communicator = plan->communicator;

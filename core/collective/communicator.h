@@ -150,8 +150,8 @@ LS_STATUS ls_communicator_progress(struct ls_communicator *communicator);
 // before the communicator is settled.
 LS_STATUS ls_collective_wait(struct ls_collective_plan *plan);
 
-// The same until `end_ns` of the clock (core/base/clock.h): LS_AGAIN when the run is not over by then, and to be waited for
-// again. Up to a fifth of a millisecond is passed without sleeping.
+// The same until `end_ns` of the clock (core/base/clock.h): LS_AGAIN when the run is not over by
+// then, and to be waited for again. Up to a fifth of a millisecond is passed without sleeping.
 LS_STATUS ls_collective_wait_until(struct ls_collective_plan *plan, uint64_t end_ns);
 
 // Of all waits from now on, instead of that of the options. [replica thread]

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// Communicators without a model: comm_open.c (opening and closing), comm_calls.c (the public operations), comm_work.c (who
-// moves them, and when they are over), comm_messages.c (messages between two ranks). Private to train/.
+// SPDX-License-Identifier: Apache-2.0 Communicators without a model: comm_open.c (opening and
+// closing), comm_calls.c (the public operations), comm_work.c (who moves them, and when they are
+// over), comm_messages.c (messages between two ranks). Private to train/.
 #ifndef LS_TRAIN_COMM_H
 #define LS_TRAIN_COMM_H
 
@@ -13,7 +13,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-// What the ranks of one ls_comm_open have in common in this process, until the last of them is closed.
+// What the ranks of one ls_comm_open have in common in this process, until the last of them is
+// closed.
 struct ls_comm_ranks {
     struct ls_loader *loader;
     const struct ls_opened_plugin *collective, *transport;
@@ -121,14 +122,16 @@ const char *ls_job_network(const struct ls_job *job); // likewise
 uint32_t ls_job_host(const struct ls_job *job, uint32_t process); // number of its host
 // How `ranks` tell each other something while they are opened: struct ls_exchange.
 int32_t ls_job_exchange(void *ranks, const void *own, uint64_t bytes, void *all);
-// Waits until it is known why `comm` has ended, but not longer than that, and says why. LS_PEER_LOST: a member is lost, or with
-// `left` has left in order; LS_ABORTED: another member has ended it; LS_OK: nobody knows.
+// Waits until it is known why `comm` has ended, but not longer than that, and says why.
+// LS_PEER_LOST: a member is lost, or with `left` has left in order; LS_ABORTED: another member has
+// ended it; LS_OK: nobody knows.
 enum ls_status ls_job_verdict(struct ls_job *job, const struct ls_comm *comm, uint64_t patience_ns,
                               bool left, char *text, size_t bytes);
 // Tells the other members why this process has ended it: a line of the log.
 void ls_job_tell(struct ls_job *job, const struct ls_comm *comm, const char *line);
 
-// Forks that led to this process. In the child of one, communicators and jobs are the parent's: closing them does nothing.
+// Forks that led to this process. In the child of one, communicators and jobs are the parent's:
+// closing them does nothing.
 uint64_t ls_fork_count(void);
 
 #endif

@@ -612,8 +612,8 @@ static void tell_late(const struct ls_comm_messages *messages, struct ls_comm_wo
     ls_log_keep(before);
 }
 
-// A message that is under way holds memory of the caller, so that all end with it. A receive that still waits for one ends
-// alone.
+// A message that is under way holds memory of the caller, so that all end with it. A receive that
+// still waits for one ends alone.
 void ls_comm_messages_watch_deadlines(struct ls_comm_messages *messages)
 {
     const uint64_t now = ls_clock_ns();

@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0
-// Messages between two ranks, over endpoints of their own. A message is a header and, unless it is empty, its payload. What
-// comes is matched with the receives that wait, by source and tag, in order; what nobody waits for is kept until somebody
-// does. One thread at a time moves them: who waits for one, or the thread of the messages.
+// SPDX-License-Identifier: Apache-2.0 Messages between two ranks, over endpoints of their own. A
+// message is a header and, unless it is empty, its payload. What comes is matched with the receives
+// that wait, by source and tag, in order; what nobody waits for is kept until somebody does. One
+// thread at a time moves them: who waits for one, or the thread of the messages.
 //
 //   comm_messages.c   who moves messages, and when
 //   comm_matching.c   what is done with what has come
@@ -173,7 +173,8 @@ static uint32_t list_transfers(struct ls_comm_messages *messages)
     return messages->flight_count;
 }
 
-// Readies a sleep of the owner, or of the thread when it is nobody's. False: there is something to move.
+// Readies a sleep of the owner, or of the thread when it is nobody's. False: there is something to
+// move.
 static bool arm(struct ls_comm_messages *messages, int32_t *fd, uint64_t *glance_ns)
 {
     const uint32_t count = list_transfers(messages);

@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0
-// Works: operations of a communicator that go on by themselves. One thread at a time drives a communicator: who waits for
-// a work, who has just started a small one, or else the communicator's own thread. So a call that others have begun is over
-// without another thread, and what nobody waits for moves all the same.
+// SPDX-License-Identifier: Apache-2.0 Works: operations of a communicator that go on by themselves.
+// One thread at a time drives a communicator: who waits for a work, who has just started a small
+// one, or else the communicator's own thread. So a call that others have begun is over without
+// another thread, and what nobody waits for moves all the same.
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/segment.h"
@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What a start moves itself, and for how long: the caller may have to begin something else that a peer waits for.
+// What a start moves itself, and for how long: the caller may have to begin something else that a
+// peer waits for.
 #define SMALL_BYTES 65536
 #define OWN_TURN_NS UINT64_C(40000)
 #define SPINS 200 // of a wait, while another thread drives
@@ -140,7 +141,8 @@ static void remember_refusal(struct ls_comm *comm, const struct ls_comm_work *wo
     comm->refused = work->request.call;
 }
 
-// Who fails first has said why; the others only say that they end. Errors are kept in `line`, or written.
+// Who fails first has said why; the others only say that they end. Errors are kept in `line`, or
+// written.
 static enum ls_status explain(struct ls_comm *comm, const struct ls_comm_work *work,
                               enum ls_status status, uint64_t errors, char **line)
 {
@@ -168,8 +170,8 @@ static enum ls_status explain(struct ls_comm *comm, const struct ls_comm_work *w
     return status;
 }
 
-// Moves the work until a time of the clock; LS_AGAIN: it is not over. Threads of one process log when they fail, so that the
-// cause comes first; else the error is kept for who waits.
+// Moves the work until a time of the clock; LS_AGAIN: it is not over. Threads of one process log
+// when they fail, so that the cause comes first; else the error is kept for who waits.
 static enum ls_status move(struct ls_comm *comm, struct ls_comm_work *work, uint64_t end_ns,
                            bool keeps)
 {
@@ -241,7 +243,8 @@ static void end_queued(struct ls_comm *comm)
     }
 }
 
-// Drives until the work is over (NULL: the first one), or the time has come. False: somebody else drives.
+// Drives until the work is over (NULL: the first one), or the time has come. False: somebody else
+// drives.
 static bool drive(struct ls_comm *comm, const struct ls_comm_work *until, uint64_t end_ns)
 {
     if (comm->driven || !comm->first)

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// What a work is, for the files that move one: comm_work.c (collectives), comm_messages.c. Private to them.
+// SPDX-License-Identifier: Apache-2.0 What a work is, for the files that move one: comm_work.c
+// (collectives), comm_messages.c. Private to them.
 #ifndef LS_TRAIN_COMM_WORK_H
 #define LS_TRAIN_COMM_WORK_H
 
@@ -37,8 +37,9 @@ bool ls_work_is_over(const struct ls_comm_work *work);
 void ls_work_end(struct ls_comm_work *work, enum ls_status status);
 // Until it is over, or the time has come.
 void ls_work_sleep(struct ls_comm_work *work, uint64_t end_ns);
-// Another process is to blame for a failure, whoever noticed it first: says so, in place of `line`, and returns how the work
-// ends; LS_OK: nothing is known of that. `waits`: for a moment, as the news may be on its way.
+// Another process is to blame for a failure, whoever noticed it first: says so, in place of `line`,
+// and returns how the work ends; LS_OK: nothing is known of that. `waits`: for a moment, as the
+// news may be on its way.
 enum ls_status ls_work_blame_process(const struct ls_comm *comm, const struct ls_comm_work *work,
                                      enum ls_status status, bool waits, char **line);
 

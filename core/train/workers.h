@@ -35,8 +35,8 @@ LS_STATUS ls_workers_agree(struct ls_run *run, const struct ls_worker_item *item
 // thread]
 LS_STATUS ls_workers_agree_on_tuning(struct ls_run *run, const struct ls_tuning *tuning);
 
-// That all workers have loaded the same weights, from `file` (NULL: none, on any worker), as the model
-// has them now. [main thread]
+// That all workers have loaded the same weights, from `file` (NULL: none, on any worker), as the
+// model has them now. [main thread]
 LS_STATUS ls_workers_agree_on_weights(struct ls_model *model, const char *file);
 
 // Forms the next generation of an elastic training; where that fails, the training ends. [main

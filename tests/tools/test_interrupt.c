@@ -81,7 +81,8 @@ START_TEST(what_a_signal_does)
         {BEFORE, SIGTERM, 143, "lockstep: error: interrupted before the first step\n"},
         {BEFORE, SIGINT, 130, "lockstep: error: interrupted before the first step\n"},
         {IN, SIGTERM, OWN_CODE, ""},
-        // An engine ends all workers when one has ended; these may be about to end with a code of their own.
+        // An engine ends all workers when one has ended; these may be about to end with a code of
+        // their own.
         {AFTER, SIGTERM, OWN_CODE, ""},
         {AFTER, SIGINT, OWN_CODE, ""},
         {TWICE_AFTER, SIGTERM, 1000 + SIGTERM, ""},

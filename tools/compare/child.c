@@ -84,9 +84,9 @@ static void settle(const struct compare_place *place)
     signal(SIGPIPE, SIG_DFL);
 }
 
-// Where data lie in memory changes speed by chance, and children of one parent have the same places: a timed one moves its
-// own by a random amount, so that this is part of what its processes differ in, and not of what runs differ in. Returns
-// what the caller is to free.
+// Where data lie in memory changes speed by chance, and children of one parent have the same
+// places: a timed one moves its own by a random amount, so that this is part of what its processes
+// differ in, and not of what runs differ in. Returns what the caller is to free.
 static void *move_memory(void)
 {
     uint32_t amounts[2] = {0};
@@ -436,9 +436,9 @@ static void set_number(const char *name, uint32_t number)
     setenv(name, text, 1);
 }
 
-// The processes of a run are workers of their own, as if `lockstep launch` had started them. The place
-// that another launcher has given belongs to the process that it started: MPI would wait for ever for
-// a second one with the same rank.
+// The processes of a run are workers of their own, as if `lockstep launch` had started them. The
+// place that another launcher has given belongs to the process that it started: MPI would wait for
+// ever for a second one with the same rank.
 static void take_place(const struct compare_meeting *meeting)
 {
     static const char *const others[] = {"LOCKSTEP_SECRET_FILE",
@@ -521,7 +521,8 @@ static bool is_there(const struct ls_plugin_entry *entries, size_t count, uint32
     return false;
 }
 
-// Whether a part of it is the name of no plugin at all: that is a mistake, not a machine that lacks something.
+// Whether a part of it is the name of no plugin at all: that is a mistake, not a machine that lacks
+// something.
 static bool names_nothing(struct ls_loader *loader, const char *strategy)
 {
     static const uint32_t kinds[] = {LS_KIND_STRATEGY, LS_KIND_COLLECTIVE, LS_KIND_TRANSPORT};

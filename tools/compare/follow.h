@@ -5,8 +5,8 @@
 
 #include "tools/compare/workers.h"
 
-// Until there is nobody any more who gives orders; whoever has joined knows why. `setting` is changed
-// as worker 0 finds out more.
+// Until there is nobody any more who gives orders; whoever has joined knows why. `setting` is
+// changed as worker 0 finds out more.
 void compare_follow(struct compare_workers *workers, struct compare_setting *setting);
 
 #endif

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// The runs of `lockstep compare` in turn: each in a process of its own, and only one computes at a time.
+// SPDX-License-Identifier: Apache-2.0 The runs of `lockstep compare` in turn: each in a process of
+// its own, and only one computes at a time.
 #ifndef LS_TOOLS_COMPARE_RACE_H
 #define LS_TOOLS_COMPARE_RACE_H
 
@@ -61,8 +61,9 @@ struct compare_race {
     size_t warning_count;
 };
 
-// From now on Ctrl-C, SIGTERM and SIGHUP (the terminal was closed) only count interruptions. SIGUSR1
-// is that a worker is lost: it counts as two of them, and whoever does not end within seconds is ended.
+// From now on Ctrl-C, SIGTERM and SIGHUP (the terminal was closed) only count interruptions.
+// SIGUSR1 is that a worker is lost: it counts as two of them, and whoever does not end within
+// seconds is ended.
 void compare_race_catch(void);
 int compare_race_interrupted(void); // 0, 1, or more: how often
 bool compare_race_lost(void);
@@ -72,19 +73,19 @@ LS_STATUS compare_race_init(struct compare_race *race, const struct compare_sett
 // Ends all remaining processes and removes the folder. Takes a zeroed race.
 void compare_race_finish(struct compare_race *race);
 
-// Reads the traits of `strategy` in a child. Returns the child's status. `message`: the child's error
-// line if it fails, freed by the caller; the child prints nothing on this terminal.
+// Reads the traits of `strategy` in a child. Returns the child's status. `message`: the child's
+// error line if it fails, freed by the caller; the child prints nothing on this terminal.
 LS_STATUS compare_race_look(struct compare_race *race, const char *strategy,
                             uint32_t *maximum_replicas, char **message);
 // Adds a run, which is prepared later. LS_OUT_OF_MEMORY.
 LS_STATUS compare_race_add(struct compare_race *race, const struct compare_entry *entry,
                            bool hidden);
-// Starts the child and waits until it is prepared or has ended. LS_FAILED (logged): there is no process;
-// LS_INTERRUPTED.
+// Starts the child and waits until it is prepared or has ended. LS_FAILED (logged): there is no
+// process; LS_INTERRUPTED.
 LS_STATUS compare_race_prepare(struct compare_race *race, struct compare_runner *runner);
 void compare_race_remove(struct compare_race *race, size_t index); // a run that has ended
-// Lets all prepared runs train, in turn, until all have ended. LS_INTERRUPTED: every run stopped after
-// its current step.
+// Lets all prepared runs train, in turn, until all have ended. LS_INTERRUPTED: every run stopped
+// after its current step.
 LS_STATUS compare_race_run(struct compare_race *race);
 
 // For callers that give the turns themselves (compare_speed.c).
@@ -93,7 +94,8 @@ bool compare_race_is_running(const struct compare_runner *runner);
 bool compare_race_turn(struct compare_race *race, struct compare_runner *runner, uint64_t steps);
 // After an interruption: stops every run after its current step.
 void compare_race_end_all(struct compare_race *race);
-// On a terminal one line that is written anew: `what` is going on, with which run (NULL: none). Both NULL: nothing any more.
+// On a terminal one line that is written anew: `what` is going on, with which run (NULL: none).
+// Both NULL: nothing any more.
 void compare_race_show(const struct compare_race *race, const char *what,
                        const struct compare_runner *runner);
 

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// The process of a run: starts it, waits for what it says, notices when it gets on no more, and ends
-// it.
+// SPDX-License-Identifier: Apache-2.0 The process of a run: starts it, waits for what it says,
+// notices when it gets on no more, and ends it.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // pipe2, memfd_create
 #endif
@@ -126,7 +125,8 @@ enum ls_status compare_runner_start(struct compare_race *race, struct compare_ru
         close(words[1]);
         return LS_FAILED;
     }
-    // In memory: a child that meets a full disk must be able to say so. Appending leaves the place of the reader alone.
+    // In memory: a child that meets a full disk must be able to say so. Appending leaves the place
+    // of the reader alone.
     runner->messages = memfd_create("messages", MFD_CLOEXEC);
     if (runner->messages >= 0)
         (void)fcntl(runner->messages, F_SETFL, O_APPEND);
@@ -264,8 +264,8 @@ struct looks {
     uint64_t last, ended;
 };
 
-// A process that waits for the others of its run does not know that one has ended before it came. One
-// that fails itself has some time to say so.
+// A process that waits for the others of its run does not know that one has ended before it came.
+// One that fails itself has some time to say so.
 static bool waits_in_vain(const struct compare_race *race, const struct compare_runner *runner,
                           struct looks *looks)
 {

@@ -20,7 +20,8 @@ LS_STATUS compare_runner_start(struct compare_race *race, struct compare_runner 
 // `enough`-th.
 enum compare_event compare_runner_wait(struct compare_race *race, struct compare_runner *runner,
                                        char word, int enough);
-// Takes note of what it has said on stderr so far: the first error, and warnings, which are passed on.
+// Takes note of what it has said on stderr so far: the first error, and warnings, which are passed
+// on.
 void compare_runner_read_messages(struct compare_race *race, struct compare_runner *runner);
 // Ends it, on all workers, and frees what it has.
 void compare_runner_forget(struct compare_race *race, struct compare_runner *runner);

@@ -49,8 +49,8 @@ void compare_workers_leave(struct compare_workers *workers)
 
 // ---- Orders ----
 
-// `answers` has one for each worker; that of worker 0 is empty. Where the parent is gone all is over, as
-// when a worker is lost; the kernel says so a little later.
+// `answers` has one for each worker; that of worker 0 is empty. Where the parent is gone all is
+// over, as when a worker is lost; the kernel says so a little later.
 static enum ls_status give(const struct compare_workers *workers, const struct compare_order *order,
                            struct compare_answer *answers)
 {

@@ -1,9 +1,9 @@
-// SPDX-License-Identifier: Apache-2.0
-// A comparison over several workers. On each of them the process that the launcher has started joins
-// the others and then only passes on what is said. A child of it starts the processes of the runs,
-// because who forks should have one thread, and the cluster has several. The child of worker 0 is
-// the one that compares: it tells the others which process to start and when to end it. All others
-// follow (tools/compare/follow.h). The processes of a run then are workers of their own.
+// SPDX-License-Identifier: Apache-2.0 A comparison over several workers. On each of them the
+// process that the launcher has started joins the others and then only passes on what is said. A
+// child of it starts the processes of the runs, because who forks should have one thread, and the
+// cluster has several. The child of worker 0 is the one that compares: it tells the others which
+// process to start and when to end it. All others follow (tools/compare/follow.h). The processes of
+// a run then are workers of their own.
 #ifndef LS_TOOLS_COMPARE_WORKERS_H
 #define LS_TOOLS_COMPARE_WORKERS_H
 
@@ -30,8 +30,8 @@ struct compare_workers_options {
     uint32_t agreements;
 };
 
-// Divides this process in two. `passed_on`: this is the one that has joined, the comparison is over,
-// and the status that of worker 0. Else `out` is filled. [main thread, the only one]
+// Divides this process in two. `passed_on`: this is the one that has joined, the comparison is
+// over, and the status that of worker 0. Else `out` is filled. [main thread, the only one]
 LS_STATUS compare_workers_divide(const struct compare_workers_options *options,
                                  struct compare_workers *out, bool *passed_on);
 
@@ -46,8 +46,8 @@ struct compare_other {
 };
 
 // All others start their process of a run. `number` is how they know it from now on, and `meeting`
-// where this worker's own meets them. LS_FAILED, logged; LS_PEER_LOST: a worker is lost, or wants no
-// more.
+// where this worker's own meets them. LS_FAILED, logged; LS_PEER_LOST: a worker is lost, or wants
+// no more.
 LS_STATUS compare_workers_start(struct compare_workers *workers,
                                 const struct compare_setting *setting,
                                 const struct compare_entry *entry, uint32_t *number,

@@ -16,8 +16,8 @@ struct launch_guard {
     int pipe_end; // -1: none
 };
 
-// The guard is no child of this process. It also removes the folder of the servers' files ("": there
-// is none). LS_FAILED, logged, if it cannot be started.
+// The guard is no child of this process. It also removes the folder of the servers' files ("":
+// there is none). LS_FAILED, logged, if it cannot be started.
 LS_STATUS launch_guard_open(struct launch_guard *guard, const char *folder);
 // A group that it is to end (`alive`), or that has ended.
 void launch_guard_tell(const struct launch_guard *guard, pid_t group, bool alive);

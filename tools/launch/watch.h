@@ -56,8 +56,8 @@ struct launch_job {
 
 // All of them, with a new secret and a new port. LS_BAD_INPUT or LS_FAILED, logged: some may run.
 LS_STATUS launch_start_all(struct launch_job *job);
-// Servers keep what they know in files there; before the guard is opened, which removes it where this
-// program cannot.
+// Servers keep what they know in files there; before the guard is opened, which removes it where
+// this program cannot.
 LS_STATUS launch_make_folder(struct launch_place *place);
 void launch_forget_servers(struct launch_place *place); // closes what they listen on, removes that
 // One that has ended. What it printed and was not read is lost.

@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0
-// A server that is a process of its own: hears one message after the other, applies pushes at once, and answers a worker
-// when it may go on. It waits for workers that are not connected, because they may come back, and ends when all have
-// done their steps. [main thread]
+// SPDX-License-Identifier: Apache-2.0 A server that is a process of its own: hears one message
+// after the other, applies pushes at once, and answers a worker when it may go on. It waits for
+// workers that are not connected, because they may come back, and ends when all have done their
+// steps. [main thread]
 #include "plugins/strategy/parameter-server/remote_server.h"
 
 #define PATIENCE_NS \
@@ -43,8 +43,8 @@ static void disconnect(struct remote_server *server, uint32_t worker)
 
 // ---- Greetings ----
 
-// What a worker has other than worker 0 had, or than the training that this server goes on with, as a
-// sentence; false: nothing.
+// What a worker has other than worker 0 had, or than the training that this server goes on with, as
+// a sentence; false: nothing.
 static bool differs(const struct remote_server *server, const struct remote_hello *hello,
                     char *text)
 {
@@ -445,8 +445,8 @@ static bool is_over(const struct remote_server *server)
     return true;
 }
 
-// LS_PEER_LOST: nobody has been here for the deadline. LS_INTERRUPTED: the user ends this process, and all workers have
-// gone, or do not go.
+// LS_PEER_LOST: nobody has been here for the deadline. LS_INTERRUPTED: the user ends this process,
+// and all workers have gone, or do not go.
 static int32_t watch(struct remote_server *server)
 {
     const struct ls_host *host = server->host->host;

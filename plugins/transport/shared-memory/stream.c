@@ -1,13 +1,14 @@
-// SPDX-License-Identifier: Apache-2.0
-// Copies of messages. What one core has just written is slow to read for another one, line by line out of its caches,
-// and what is written into caches is read from memory first. Long messages are written into memory, past the caches, from
-// which the other core reads in a stream.
+// SPDX-License-Identifier: Apache-2.0 Copies of messages. What one core has just written is slow to
+// read for another one, line by line out of its caches, and what is written into caches is read
+// from memory first. Long messages are written into memory, past the caches, from which the other
+// core reads in a stream.
 #include "plugins/transport/shared-memory/shared_memory.h"
 
 #include <string.h>
 
-// So much under way is long. Where two cores share a cache, 1 MiB would be faster through it (by a third), and where they do not,
-// five times slower; nobody can tell which it is, and it changes as a machine is shared.
+// So much under way is long. Where two cores share a cache, 1 MiB would be faster through it (by a
+// third), and where they do not, five times slower; nobody can tell which it is, and it changes as
+// a machine is shared.
 #define LONG_BYTES (UINT64_C(512) << 10)
 
 #if defined(__x86_64__)

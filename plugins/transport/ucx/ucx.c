@@ -1,14 +1,16 @@
-// SPDX-License-Identifier: Apache-2.0
-// Transport `ucx`: between processes and machines, by UCX: InfiniBand, RoCE, or TCP. Host memory only; GPUs use NCCL.
+// SPDX-License-Identifier: Apache-2.0 Transport `ucx`: between processes and machines, by UCX:
+// InfiniBand, RoCE, or TCP. Host memory only; GPUs use NCCL.
 //
-// Options: network= says who can reach the ports that UCX opens. UCX neither asks who connects nor encrypts, so unless the
-// user says that the network is private, or does not matter, endpoints must be on one host and use the interface `lo` alone.
-// Which devices and transports UCX takes otherwise is the matter of its own variables, UCX_NET_DEVICES and UCX_TLS.
+// Options: network= says who can reach the ports that UCX opens. UCX neither asks who connects nor
+// encrypts, so unless the user says that the network is private, or does not matter, endpoints must
+// be on one host and use the interface `lo` alone. Which devices and transports UCX takes otherwise
+// is the matter of its own variables, UCX_NET_DEVICES and UCX_TLS.
 //
-// UCX listens while the endpoints connect, and not any more: it would end the process when a stranger sends it certain bytes.
+// UCX listens while the endpoints connect, and not any more: it would end the process when a
+// stranger sends it certain bytes.
 //
-// One worker of UCX for each endpoint, one context for all of an open. All pairs of endpoints are connected in `open`, in the
-// error mode in which UCX tells that a peer is gone.
+// One worker of UCX for each endpoint, one context for all of an open. All pairs of endpoints are
+// connected in `open`, in the error mode in which UCX tells that a peer is gone.
 #define _GNU_SOURCE
 #include "plugins/transport/ucx/ucx.h"
 
@@ -46,8 +48,8 @@ static void set(const struct ucx_library *library, ucp_config_t *config, const c
         (void)library->ucp_config_modify(config, name, value);
 }
 
-// The same of UCX's part for TCP, which UCX 1.13 only finds by the name without this prefix, and newer
-// ones by the whole name.
+// The same of UCX's part for TCP, which UCX 1.13 only finds by the name without this prefix, and
+// newer ones by the whole name.
 static void set_tcp(const struct ucx_library *library, ucp_config_t *config, const char *name,
                     const char *value)
 {
@@ -94,9 +96,9 @@ static int32_t create_context(struct ucx_shared *shared, bool loopback)
     if (!only_tcp(loopback)) {
         set(library, config, "ZCOPY_THRESH", "4k"); // the network card reads parts where they are
     } else {
-        // Without a copy over TCP, UCX 1.13 may end the process when a peer is lost: a part whose rest
-        // cannot be sent any more is completed twice (uct_tcp_ep_sendv). With pieces as large as parts the copy
-        // costs next to nothing: the kernel then reads it from the cache.
+        // Without a copy over TCP, UCX 1.13 may end the process when a peer is lost: a part whose
+        // rest cannot be sent any more is completed twice (uct_tcp_ep_sendv). With pieces as large
+        // as parts the copy costs next to nothing: the kernel then reads it from the cache.
         set(library, config, "ZCOPY_THRESH", "inf");
         set_tcp(library, config, "TX_SEG_SIZE", "64k");
     }
@@ -246,7 +248,8 @@ struct own_address {
     size_t bytes;
 };
 
-// Every process makes the same exchanges, whatever it has found, so that nobody waits for one that failed.
+// Every process makes the same exchanges, whatever it has found, so that nobody waits for one that
+// failed.
 static int32_t meet(struct ucx_shared *shared, const struct ls_transport_config *config,
                     const struct own_address *addresses, int32_t status)
 {
@@ -305,9 +308,9 @@ static bool is_connected(struct ls_transport *transport)
     return told && transport->ready == transport->shared->world - 1 && !transport->greeting;
 }
 
-// Of each pair the endpoint with the lower number connects first, and the other when it was greeted: UCX 1.13 ends the process
-// when two connect to each other at the same time. All pairs are connected, because a process that ends is noticed only over a
-// connection.
+// Of each pair the endpoint with the lower number connects first, and the other when it was
+// greeted: UCX 1.13 ends the process when two connect to each other at the same time. All pairs are
+// connected, because a process that ends is noticed only over a connection.
 static int32_t connect_all(const struct ucx_shared *shared, struct ls_transport *const *endpoints)
 {
     const uint64_t begin = shared->host->clock_ns(shared->host);

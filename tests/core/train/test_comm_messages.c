@@ -80,7 +80,8 @@ END_TEST
 
 #define TAGS 300
 
-// Rank 0 sends tags upwards, each twice; the others receive them downwards, some before they come and some afterwards.
+// Rank 0 sends tags upwards, each twice; the others receive them downwards, some before they come
+// and some afterwards.
 static int mix_tags(struct hand *hand)
 {
     struct ls_comm *comm;
