@@ -163,7 +163,10 @@ class Batches:
         self.rest: List["numpy.ndarray"] = []  # of the batch under way
         self.at = 0  # example of the epoch that comes next; of an iterator that is never begun anew
         self.epoch: Optional[int] = None  # under way
-        self.first = self.take()
+        try:
+            self.first = self.take()
+        except StopIteration:
+            raise InputError("the generator made no batch") from None
 
     def take(self) -> List["numpy.ndarray"]:
         """The next batch as arrays: inputs, and the target if there is one."""

@@ -16,7 +16,7 @@ from typing import Any, List, Optional, Sequence, Tuple, Type, TypeVar
 
 from . import _declarations as declared
 from ._command import missing, warn_of_parts
-from ._errors import BY_STATUS, LockstepError, PeerLostError, UnavailableError  # noqa: F401  (of the package's other modules)
+from ._errors import BY_STATUS, LockstepError, PeerLostError, UnavailableError, UsageError  # noqa: F401  (of the package's other modules)
 
 NAME = "liblockstep.so.0"
 FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -172,10 +172,22 @@ def type_of(kind: Type[ctypes.Structure], field: str) -> Any:
 def fill(kind: Type[Struct], **values: Any) -> Struct:
     """A zeroed struct with these fields; None leaves the default."""
     made = kind()
-    names = [field[0] for field in kind._fields_]
+    types = {entry[0]: entry[1] for entry in kind._fields_}
     for name, value in values.items():
-        if name not in names:
-            raise TypeError(f"there is no option '{name}'; there are: {', '.join(names)}")
+        if name not in types:
+            raise TypeError(f"there is no option '{name}'; there are: {', '.join(types)}")
         if value is not None:
-            setattr(made, name, encode(value))
+            set_field(made, name, types[name], encode(value))
     return made
+
+
+def set_field(struct: ctypes.Structure, name: str, kind: Any, value: Any) -> None:
+    """ctypes would take a number for the address of a text, and wrap one that does not fit."""
+    if kind is ctypes.c_char_p and not isinstance(value, bytes):
+        raise TypeError(f"option '{name}': {value!r}; expected a text")
+    try:
+        setattr(struct, name, value)
+    except TypeError:
+        raise TypeError(f"option '{name}': {value!r} is a {type(value).__name__}, which it does not take") from None
+    if hasattr(value, "__index__") and getattr(struct, name) != value:
+        raise UsageError(f"option '{name}': {value} is below or above what it can be")

@@ -105,7 +105,7 @@ class Model:
         self._calling = False  # a fit, an evaluation or a prediction is under way
         self._late = False  # a signal of the last call may have come when that had ended, and would end the next one
         self._kept: List[Any] = []  # what data of generators needs
-        self._run, self._model = ctypes.c_void_p(), ctypes.c_void_p()
+        self._handles: Optional[Tuple[ctypes.c_void_p, ctypes.c_void_p]] = (ctypes.c_void_p(), ctypes.c_void_p())
         given = fill(declared.ls_run_options, strategy=strategy, replicas=replicas, device=device, threads=threads, seed=seed,
                      stuck=_stuck, **options)
         check(library().ls_run_open_sized(ctypes.byref(given), ctypes.sizeof(given), ctypes.byref(self._run)))
@@ -133,7 +133,20 @@ class Model:
             if self._calling:
                 raise UsageError("a callback of the model cannot close it")
             self._finalizer()
-            self._model, self._run = ctypes.c_void_p(), ctypes.c_void_p()
+            self._handles = None
+
+    def _handle(self, index: int) -> ctypes.c_void_p:
+        if self._handles is None:
+            raise UsageError("the model is closed")
+        return self._handles[index]
+
+    @property
+    def _run(self) -> ctypes.c_void_p:
+        return self._handle(0)
+
+    @property
+    def _model(self) -> ctypes.c_void_p:
+        return self._handle(1)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -405,30 +418,30 @@ class Model:
         history.model = self
         return history
 
-    def evaluate(self, x: Any = None, y: Any = None, batch_size: int = 0, verbose: Union[int, str] = "auto", sample_weight: Any = None, *,
-                 callbacks: Optional[Iterable[CallbackLike]] = None, return_dict: bool = False,
+    def evaluate(self, x: Any = None, y: Any = None, batch_size: Optional[int] = None, verbose: Union[int, str] = "auto",
+                 sample_weight: Any = None, *, callbacks: Optional[Iterable[CallbackLike]] = None, return_dict: bool = False,
                  split: str = "test") -> Union[float, List[float], Logs]:
         """Loss and metrics: as Keras a number, a list, or a dictionary."""
         self._need_compiled()
-        calls, scores = Calls(self), declared.ls_scores()
+        calls, scores, batch = Calls(self), declared.ls_scores(), _checked_batch(batch_size)
         data = self._data_of(x, y, sample_weight, split)
         with self._told(calls, callbacks, data):
-            self._call(calls, lambda: library().ls_evaluate(self._model, data.pointer, batch_size, ctypes.byref(scores)))
+            self._call(calls, lambda: library().ls_evaluate(self._model, data.pointer, batch, ctypes.byref(scores)))
         logs = logs_of(scores.metrics)
         if verbose:
             print(_line(logs))
         return _as_keras(logs, return_dict)
 
-    def predict(self, x: Any, batch_size: int = 0, *, callbacks: Optional[Iterable[CallbackLike]] = None,
+    def predict(self, x: Any, batch_size: Optional[int] = None, *, callbacks: Optional[Iterable[CallbackLike]] = None,
                 split: str = "test") -> "numpy.ndarray":
         """The output for each example, in their order."""
         import numpy
 
-        calls = Calls(self)
+        calls, batch = Calls(self), _checked_batch(batch_size)
         data = self._data_of(x, None, None, split)
         out = numpy.empty((len(data), *self._output_dims()), dtype="float32")
         with self._told(calls, callbacks, data):
-            self._call(calls, lambda: library().ls_predict(self._model, data.pointer, batch_size, _floats(out)))
+            self._call(calls, lambda: library().ls_predict(self._model, data.pointer, batch, _floats(out)))
         return out
 
     @contextlib.contextmanager
@@ -493,6 +506,8 @@ def _model_file(model: Any) -> Iterator[Tuple[Any, Optional[str]]]:
     """What ls_model_open takes, and a file of weights or None."""
     is_keras = hasattr(model, "to_json") and hasattr(model, "save_weights")
     text = model.to_json() if is_keras else json.dumps(model) if isinstance(model, dict) else model
+    if not isinstance(text, (str, bytes, os.PathLike)):
+        raise UsageError(f"model: {model!r}; expected a name, a file, Keras's JSON or a Keras model")
     if not isinstance(text, str) or not text.lstrip().startswith("{"):
         yield text, None
         return
@@ -508,7 +523,15 @@ def _model_file(model: Any) -> Iterator[Tuple[Any, Optional[str]]]:
 def _times(steps: Optional[int], batch: int, x: Any) -> Optional[int]:
     if steps is not None and not _data.is_generator(x):
         raise UsageError("steps_per_epoch= and validation_steps= are for generators; steps= ends a fit after so many steps")
+    if steps is not None and steps < 1:
+        raise UsageError(f"steps_per_epoch= and validation_steps= are at least 1, not {steps}")
     return None if steps is None else steps * batch
+
+
+def _checked_batch(batch_size: Optional[int]) -> int:
+    if batch_size is not None and batch_size < 0:
+        raise UsageError(f"batch_size={batch_size}: expected examples, or None for the default")
+    return batch_size or 0
 
 
 def _shuffle_text(shuffle: Union[bool, int, str]) -> str:

@@ -496,6 +496,27 @@ class Errors(ModelTest):
         with self.assertRaisesRegex(TypeError, "there is no option 'replica'"):
             lockstep.Model("cnn", replica=2)
 
+    def test_values_that_no_option_takes(self):
+        model = small()
+        for call in (lambda: small(replicas=-1), lambda: small(seed=numpy.int64(-1)), lambda: small(replicas=1 << 40),
+                     lambda: model.fit(self.x, self.y, epochs=-1), lambda: model.fit(self.x, self.y, batch_size=-1),
+                     lambda: model.predict(self.x, batch_size=-1), lambda: model.evaluate(self.x, self.y, batch_size=-1),
+                     lambda: model.fit(iter([(self.x, self.y)]), steps_per_epoch=-1), lambda: lockstep.Model(5)):
+            with self.assertRaises(lockstep.UsageError):
+                call()
+        for options in ({"strategy": 3}, {"replicas": 2.0}, {"replicas": "2"}):
+            with self.assertRaisesRegex(TypeError, next(iter(options))):
+                small(**options)
+
+    def test_a_model_that_is_closed_says_so(self):
+        model = small()
+        model.close()
+        model.close()
+        for call in (lambda: model.fit(self.x, self.y), lambda: model.predict(self.x), lambda: model.replicas, model.get_weights, model.summary,
+                     model.history, model.interrupt, lambda: model.output_shape):
+            with self.assertRaisesRegex(lockstep.UsageError, "the model is closed"):
+                call()
+
     def test_a_loss_that_is_not_finite(self):
         model = small()
         with self.assertRaises(lockstep.LockstepError) as caught:
