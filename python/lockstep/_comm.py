@@ -109,6 +109,13 @@ class _Opened:
     def ours(self) -> bool:
         return bool(self.handle) and self.process == getpid()
 
+    def need(self, what: str) -> None:
+        """In a child an operation would take the place of one of the parent's, which would have a wrong result."""
+        if not self.handle:
+            raise _native.UsageError(f"the {what} is closed: make a new one")
+        if self.process != getpid():
+            raise _native.UsageError(f"a forked process has no part in the {what} of its parent: make a new one")
+
 
 class Job(_Opened):
     """ls_job: this process among others."""
@@ -133,6 +140,7 @@ class Job(_Opened):
 
     def allocate(self, bytes: int) -> ctypes.Array:
         """Memory that the other processes of this host reach. It lives as long as something refers to the array."""
+        self.need("process group")
         address = c_void_p()
         _native.check(self.calls.job_allocate(self.handle, bytes, byref(address)))
         memory = (c_ubyte * bytes).from_address(address.value or 0)
@@ -160,6 +168,8 @@ class Communicator(_Opened):
 
     def start(self, call: Any, *arguments: Any) -> Work:
         """By one of the functions start_..., which may refuse: then LockstepError."""
+        if not self.ours():
+            self.need("process group")
         work = Work()
         status = call(self.handle, *arguments, byref(work))
         if status:
@@ -168,11 +178,12 @@ class Communicator(_Opened):
         return work
 
     def about(self) -> str:
+        self.need("process group")
         return self.calls.about(self.handle).decode("utf-8", "replace")
 
     def set_deadline(self, seconds: float) -> None:
         """Of operations that begin from now on."""
-        if seconds != self.deadline:
+        if seconds != self.deadline and self.ours():
             self.deadline = seconds
             self.calls.set_deadline(self.handle, seconds)
 

@@ -100,7 +100,7 @@ class Training(TorchTest):
         scenarios = ("ddp_cnn", "ddp_gpt", "fsdp_gpt", "checkpoint", "dtensor")
         right, found = self.run_script("gloo", *scenarios), None
         os.rename(self.path("checkpoint"), self.path("of-gloo"))
-        found = self.run_script("lockstep", *scenarios, "about", "again", "loaders", "allocated")
+        found = self.run_script("lockstep", *scenarios, "about", "again", "loaders", "allocated", "refused")
         sums, losses = found["allocated"]
         self.assertEqual(sums, [[3, 3], [3, 3]])
         self.assertEqual(losses, found["fsdp_gpt"])
@@ -120,6 +120,12 @@ class Training(TorchTest):
             text, checked = found["about"]
             self.assertRegex(text, r"^ring over shared-memory, 2 ranks, verified$")
             self.assertTrue(checked)
+        with self.subTest("refused"):
+            said, total = found["refused"]
+            self.assertEqual(len(said), 4)
+            for one, expected in zip(said, ("a forked process", "is closed", "is closed", "on meta")):
+                self.assertIn(expected, one)
+            self.assertEqual(total, 2)
         self.assertEqual(found["again"], [1, 3, 5])
         self.assertEqual(found["loaders"], 2 * [16. + 32 * i for i in range(5)])
 

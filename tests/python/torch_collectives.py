@@ -222,10 +222,29 @@ def works(judge, rank, size):
     judge("functional all_reduce", functional.all_reduce(torch.ones(5), "sum", dist.group.WORLD) + 0, torch.full((5,), float(size)))
 
 
+def with_gradients(judge, rank, size):
+    """What autograd watches is sent and overwritten as other tensors are, and what is received depends on nothing."""
+    total = float(sum(range(1, size + 1)))
+    sent = torch.arange(2. * size).requires_grad_() + rank
+    received = torch.zeros(2 * size)
+    dist.all_to_all_single(received, sent)
+    judge("all_to_all of what has a gradient", received, torch.cat([torch.arange(2. * rank, 2 * rank + 2) + peer for peer in range(size)]))
+    strided = torch.nn.Parameter(torch.full((2, 3), rank + 1.).t())
+    dist.all_reduce(strided)
+    judge("a parameter that is not contiguous", strided.detach(), torch.full((3, 2), total))
+    several = [torch.nn.Parameter(torch.full((2,), rank + 1.)) for _ in range(3)]
+    dist.all_reduce_coalesced(several)
+    for one in several:
+        judge("parameters at once", one.detach(), torch.full((2,), total))
+    judge.checks += 1
+    if received.requires_grad or not strided.requires_grad:
+        judge.wrong.append("requires_grad has changed")
+
+
 def find_wrong():
     """(what is wrong, how many checks)"""
     judge, rank, size = Judge(), dist.get_rank(), dist.get_world_size()
-    for part in (reductions, scattered, copies, splits, coalesced, strided, messages, works):
+    for part in (reductions, scattered, copies, splits, coalesced, strided, messages, works, with_gradients):
         part(judge, rank, size)
     dist.barrier()
     dist.monitored_barrier()

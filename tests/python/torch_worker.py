@@ -199,6 +199,37 @@ def loaders(_folder):
     return sums
 
 
+def refused(_folder):
+    """What a child process, a closed group and tensors of another device are told, and a sum after it."""
+    import lockstep.torch
+
+    said = []
+
+    def hear(call):
+        try:
+            call()
+        except (RuntimeError, ValueError) as error:
+            said.append(str(error))
+
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        hear(lambda: dist.all_reduce(torch.ones(1)))
+        os.write(write, "".join(said).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    said.append(os.read(read, 1000).decode())
+    group = dist.new_group()
+    dist.destroy_process_group(group)
+    hear(lambda: lockstep.torch.about(group))
+    hear(lambda: group.barrier(timeout=timedelta(seconds=7)))
+    elsewhere = torch.empty(4, device="meta")
+    hear(lambda: dist.all_to_all_single(elsewhere, elsewhere))
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    return [said, total.item()]
+
+
 def lost(folder):
     """The last rank ends in the way that LOST says; what the first one is told, and after how many seconds."""
     ddp = DistributedDataParallel(make(GPT))

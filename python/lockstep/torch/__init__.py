@@ -38,7 +38,7 @@ def _core(group: Optional[dist.ProcessGroup]) -> Any:
 
     group = group if group is not None else dist.group.WORLD
     core = getattr(group, "_core", None)
-    if core is None and group is not None:
+    if core is None and isinstance(group, dist.ProcessGroup):  # not where this process is no member
         core = getattr(group._get_backend(torch.device("cpu")), "_core", None)
     if core is None:
         raise ValueError("the process group does not communicate by backend lockstep")

@@ -11,6 +11,7 @@ from torch._C._distributed_c10d import (AllgatherOptions, AllreduceCoalescedOpti
 
 from .. import _comm
 from . import _messages, _reduce, _sparse
+from ._messages import check_tensor
 from ._work import MANY, Operation, Waiter, Work
 
 COALESCED = 1 << 16  # bytes: several smaller tensors travel as one
@@ -25,6 +26,7 @@ class Core:
     def __init__(self, communicator: _comm.Communicator, rank: int, size: int, timeout: timedelta, close: Callable[[], None]) -> None:
         self.communicator = communicator
         self.calls = communicator.calls
+        self.start = communicator.start
         self.rank = rank
         self.size = size
         self.timeout = timeout.total_seconds()
@@ -41,16 +43,15 @@ class Core:
         self.sequence += 1
         self.communicator.set_deadline((limit.total_seconds() or _messages.LEAST) if limit.days >= 0 else self.timeout)
 
-    def start(self, call: Any, *arguments: Any) -> _comm.Work:
-        if not self.communicator.handle:
-            raise RuntimeError("the process group is closed: destroy_process_group was called")
-        return self.communicator.start(call, *arguments)
-
     def end(self, opts: Any, handles: List[_comm.Work], keep: Any, outputs: Any, finish: Finish = None) -> Optional[Work]:
         """Waits where the caller would, and returns None; else a Work."""
         asynchronous = opts.asyncOp
         if not asynchronous and finish is None and len(handles) == 1:
-            status = self.calls.work_wait(handles[0], _comm.SLICE)  # the short way: most are over soon
+            try:
+                status = self.calls.work_wait(handles[0], _comm.SLICE)  # the short way: most are over soon
+            except BaseException:  # Ctrl-C: the buffers are still in use
+                self.remember(Operation(self.communicator, handles, keep, finish))
+                raise
             if status == _comm.OK:
                 return None
         operation = Operation(self.communicator, handles, keep, finish)
@@ -67,8 +68,7 @@ class Core:
     def remember(self, operation: Operation) -> None:
         """Keeps buffers of operations until they are over, also where the program drops the Work."""
         pending = self.pending
-        while pending:
-            first = next(iter(pending))
+        for first in list(pending):  # several threads come here
             if not first.poll(0.0):
                 break
             pending.pop(first, None)
@@ -121,12 +121,6 @@ def single(tensors: Any, call: str) -> torch.Tensor:
         tensor = tensors[0]
     check_tensor(tensor, call)
     return tensor
-
-
-def check_tensor(tensor: torch.Tensor, call: str) -> None:
-    if not tensor.is_cpu or tensor.layout is not torch.strided:
-        raise ValueError(f"lockstep {call}: expected a dense tensor in host memory, got {tensor.layout} on {tensor.device}; use another "
-                         f"backend for it, as in \"cpu:lockstep,cuda:nccl\"")
 
 
 def check_equal(tensors: Tensors, like: torch.Tensor, call: str, what: str) -> None:
@@ -439,7 +433,7 @@ class Collectives:
         if not self.supports_tensor_alloc(device):
             raise ValueError(f"lockstep allocate_tensor: expected device cpu, got {device}")
         shape = torch.Size([size] if isinstance(size, int) else size)
-        if not shape.numel():
+        if shape.numel() <= 0:
             return torch.empty(shape, dtype=dtype)
         return torch.frombuffer(self._core.communicator.job.allocate(shape.numel() * dtype.itemsize), dtype=dtype).view(shape)
 

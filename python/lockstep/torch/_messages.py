@@ -20,6 +20,12 @@ class Always:
     asyncOp = True  # noqa: N815, PyTorch's name
 
 
+def check_tensor(tensor: torch.Tensor, call: str) -> None:
+    if not tensor.is_cpu or tensor.layout is not torch.strided:
+        raise ValueError(f"lockstep {call}: expected a dense tensor in host memory, got {tensor.layout} on {tensor.device}; use another "
+                         f"backend for it, as in \"cpu:lockstep,cuda:nccl\"")
+
+
 def start_send(core: Any, tensor: torch.Tensor, peer: int, tag: int) -> Any:
     """(handle, what to keep)"""
     buffer = tensor if tensor.is_contiguous() else tensor.contiguous()
@@ -55,9 +61,14 @@ def receive(core: Any, tensor: torch.Tensor, peer: int, tag: int) -> Work:
 
 
 def exchange(core: Any, opts: Any, receives: List[Any], sends: List[Any], tag: int, outputs: Any) -> Optional[Work]:
-    """receives, sends: a tensor for each rank, or None. What goes to this rank itself is copied."""
+    """receives, sends: a tensor for each rank, or None. What goes to this rank itself is copied, first: where that fails, nothing
+    has begun."""
     core.deadline(opts.timeout)
     handles, keep, copies = [], [], []
+    mine, own = (receives[core.rank], sends[core.rank]) if receives and sends else (None, None)
+    if mine is not None and own is not None:
+        with torch.no_grad():
+            mine.copy_(own.reshape(mine.shape))
     for peer, tensor in enumerate(receives):
         if tensor is not None and peer != core.rank:
             handle, buffer = start_receive(core, tensor, peer, tag)
@@ -70,9 +81,6 @@ def exchange(core: Any, opts: Any, receives: List[Any], sends: List[Any], tag: i
             handle, buffer = start_send(core, tensor, peer, tag)
             handles.append(handle)
             keep += [tensor, buffer]
-    mine, own = (receives[core.rank], sends[core.rank]) if receives and sends else (None, None)
-    if mine is not None and own is not None:
-        mine.copy_(own.view(mine.shape))
 
     def finish() -> None:
         for tensor, buffer in copies:
@@ -87,6 +95,7 @@ def check_list(tensors: Any, like: torch.Tensor, size: int, call: str, what: str
         raise ValueError(f"lockstep {call}: Incorrect {what} list size {[len(row) for row in tensors]}. {what.capitalize()} list size "
                          f"should be {size}, same as size of the process group")
     for i, tensor in enumerate(tensors[0]):
+        check_tensor(tensor, call)
         if tensor.dtype is not like.dtype or tensor.numel() != like.numel():
             raise ValueError(f"lockstep {call}: invalid tensor at index {i} (expected {like.dtype} {tuple(like.shape)}, got {tensor.dtype} "
                              f"{tuple(tensor.shape)})")
@@ -123,6 +132,8 @@ def alltoall(core: Any, outputs: List[torch.Tensor], inputs: List[torch.Tensor],
     for tensors, what in ((outputs, "output"), (inputs, "input")):
         if len(tensors) != core.size:
             raise ValueError(f"lockstep alltoall: expected {core.size} {what} tensors, one for each rank, got {len(tensors)}")
+        for tensor in tensors:
+            check_tensor(tensor, "alltoall")
     return exchange(core, opts, outputs, inputs, ALL_TO_ALL, outputs)
 
 
@@ -141,6 +152,8 @@ def splits(tensor: torch.Tensor, sizes: List[int], size: int) -> List[torch.Tens
 
 def alltoall_single(core: Any, output: torch.Tensor, input: torch.Tensor, output_sizes: List[int], input_sizes: List[int],
                     opts: Any) -> Optional[Work]:
+    for tensor in (output, input):
+        check_tensor(tensor, "alltoall")
     if output.dtype is not input.dtype:
         raise ValueError("Tensors are not equal in data type")
     return exchange(core, opts, splits(output, output_sizes, core.size), splits(input, input_sizes, core.size), ALL_TO_ALL, [output])

@@ -5,11 +5,12 @@ import threading
 import time
 from typing import Any, Callable, List, Optional
 
+import torch
 import torch.distributed as dist
 from torch.futures import Future
 
 from .. import _comm, _native
-from .._errors import PeerLostError
+from .._errors import LockstepError, PeerLostError
 
 POLL = 0.02  # seconds: how late the future of an operation may be whose predecessor is not over
 STOP = 5.0  # seconds, at most, until the thread of futures has ended
@@ -83,7 +84,8 @@ class Operation:
                 return
             try:
                 if self.finish is not None:
-                    self.finish()
+                    with torch.no_grad():
+                        self.finish()
             except BaseException as error:  # whoever waits gets it, on whatever thread the end was seen
                 self.error = error
             self.keep = self.finish = None
@@ -96,9 +98,11 @@ _unsettled: List[Operation] = []
 def failure(communicator: _comm.Communicator, status: int, seconds: float, limit: float) -> BaseException:
     """The exception for a status; that of a passed deadline says "Timed out waiting", for which programs look."""
     error = _native.error_of(status)
+    if isinstance(error, LockstepError):
+        error.message = error.message.replace("raise --deadline", "raise the timeout of the process group")
+        error.args = (error.message,)
     if status == _comm.PEER_LOST and seconds + 2 * _comm.SLICE >= limit and not communicator.job.lost():
         name, _, sentence = str(error).partition(": ")
-        sentence = sentence.replace("raise --deadline", "raise the timeout of the process group")
         return PeerLostError(f"{name}: Timed out waiting {round(limit * 1000)}ms: {sentence}")
     return error
 
