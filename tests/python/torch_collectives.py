@@ -217,6 +217,17 @@ def works(judge, rank, size):
         judge("a work", one, torch.full_like(one, float(sum(range(size)))))
     chained = dist.all_reduce(torch.ones(5), async_op=True).get_future().then(lambda future: future.value()[0] * 2)
     judge("then", chained.wait(), torch.full((5,), 2. * size))
+
+
+    def again(future):  # as DDP's hook for PowerSGD does it
+        return dist.all_reduce(future.value()[0], async_op=True).get_future().wait()[0]
+
+    def twice(future):
+        return dist.all_reduce(future.value()[0], async_op=True).get_future().then(again).wait()
+
+    for function, factor in ((again, size), (twice, size * size)):
+        chained = dist.all_reduce(torch.ones(400000), async_op=True).get_future().then(function)
+        judge("a callback that waits", chained.wait(), torch.full((400000,), float(size * factor)))
     for _ in range(100):
         dist.all_reduce(torch.ones(10000), async_op=True)  # nobody waits, and nobody keeps the tensor
     judge("functional all_reduce", functional.all_reduce(torch.ones(5), "sum", dist.group.WORLD) + 0, torch.full((5,), float(size)))

@@ -163,6 +163,17 @@ class Waiter:
     def __init__(self) -> None:
         self._queue: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
+        self._inner: Optional[Waiter] = None  # of futures that callbacks of this one's thread make, and may wait for
+
+    def _of_this_thread(self) -> "Waiter":
+        waiter: Optional[Waiter] = self
+        while waiter is not None and waiter._thread is not threading.current_thread():
+            waiter = waiter._inner
+        if waiter is None:
+            return self
+        if waiter._inner is None:
+            waiter._inner = Waiter()
+        return waiter._inner
 
     def future(self, operation: Operation, outputs: Any) -> Future:
         begun: Future = Future()
@@ -176,11 +187,14 @@ class Waiter:
         if operation.poll(0.0):
             begun.set_result(None)
             return future
+        self._of_this_thread()._take(operation, begun)
+        return future
+
+    def _take(self, operation: Operation, begun: Future) -> None:
         self._queue.put((operation, begun))
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="lockstep-futures", daemon=True)
             self._thread.start()
-        return future
 
     def stop(self) -> None:
         """After the operations have ended. A thread that Python's end finds in C++ would abort the process, so it is waited for."""
@@ -189,6 +203,8 @@ class Waiter:
             self._queue.put(None)
             if thread is not threading.current_thread():
                 thread.join(STOP)
+        if self._inner is not None:
+            self._inner.stop()
 
     def _run(self) -> None:
         waiting: List[Any] = []
