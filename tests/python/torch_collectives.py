@@ -233,8 +233,9 @@ def works(judge, rank, size):
     judge("functional all_reduce", functional.all_reduce(torch.ones(5), "sum", dist.group.WORLD) + 0, torch.full((5,), float(size)))
 
 
-def with_gradients(judge, rank, size):
-    """What autograd watches is sent and overwritten as other tensors are, and what is received depends on nothing."""
+def careless(judge, rank, size):
+    """What autograd watches is sent and overwritten as other tensors are, what is received depends on nothing, and what cannot be
+    reduced is refused before anything is sent."""
     total = float(sum(range(1, size + 1)))
     sent = torch.arange(2. * size).requires_grad_() + rank
     received = torch.zeros(2 * size)
@@ -247,6 +248,14 @@ def with_gradients(judge, rank, size):
     dist.all_reduce_coalesced(several)
     for one in several:
         judge("parameters at once", one.detach(), torch.full((2,), total))
+    for dtype, op in ((torch.bool, Op.AVG), (torch.uint16, Op.SUM), (torch.float8_e4m3fn, Op.MAX)):
+        judge.checks += 1
+        try:
+            dist.all_reduce(torch.ones(3).to(dtype), op=op)
+            judge.wrong.append(f"{op} of {dtype} was not refused")
+        except ValueError as error:
+            if "convert the tensor" not in str(error):
+                judge.wrong.append(str(error))
     judge.checks += 1
     if received.requires_grad or not strided.requires_grad:
         judge.wrong.append("requires_grad has changed")
@@ -255,7 +264,7 @@ def with_gradients(judge, rank, size):
 def find_wrong():
     """(what is wrong, how many checks)"""
     judge, rank, size = Judge(), dist.get_rank(), dist.get_world_size()
-    for part in (reductions, scattered, copies, splits, coalesced, strided, messages, works, with_gradients):
+    for part in (reductions, scattered, copies, splits, coalesced, strided, messages, works, careless):
         part(judge, rank, size)
     dist.barrier()
     dist.monitored_barrier()

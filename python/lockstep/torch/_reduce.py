@@ -10,6 +10,7 @@ Kind = Any  # ReduceOp.RedOpType
 DTYPES = {torch.float32: b"float32", torch.float64: b"float64", torch.float16: b"float16", torch.bfloat16: b"bfloat16",
           torch.int32: b"int32", torch.int64: b"int64", torch.uint8: b"uint8"}
 REDUCTIONS = {ReduceOp.SUM: b"sum", ReduceOp.AVG: b"mean", ReduceOp.MIN: b"min", ReduceOp.MAX: b"max", ReduceOp.PRODUCT: b"product"}
+REDUCED = (*DTYPES, torch.bool, torch.int8, torch.int16)  # by the library or by PyTorch
 BITWISE = (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
 
 # (dtype, reduction) -> what the library calls them. Truth values are bytes of 0 and 1: their sum is "or", their product "and".
@@ -42,6 +43,8 @@ def real_view(tensor: torch.Tensor, kind: Kind, call: str) -> torch.Tensor:
 
 def check(dtype: torch.dtype, kind: Kind) -> None:
     """Whether the pair makes sense."""
+    if dtype not in REDUCED or (dtype is torch.bool and kind == ReduceOp.AVG):
+        raise ValueError(f"lockstep: {str(kind).replace('RedOpType', 'ReduceOp')} of {dtype} is not supported; convert the tensor first")
     if kind not in PAIRS:
         raise ValueError(f"Cannot use {str(kind).replace('RedOpType', 'ReduceOp')} with lockstep")
     if kind in BITWISE and (dtype.is_floating_point or dtype.is_complex):
