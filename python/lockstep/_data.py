@@ -48,6 +48,8 @@ def as_array(value: Any, what: str) -> "numpy.ndarray":
     """C-contiguous, of a type that the library takes: the same array where it is so already."""
     import numpy
 
+    if value is None:
+        raise InputError(f"{what}: expected an array, got None")
     array = numpy.asarray(value)
     name = WIDER.get(array.dtype.name, array.dtype.name)
     if name not in TAKEN:
@@ -104,6 +106,8 @@ def split_arrays(x: Any, y: Any, weights: Any, part: float) -> Tuple[Tuple[Any, 
     inputs = as_inputs(x)
     others = [None if given is None else as_array(given, "the target") for given in (y, weights)]
     at = int(len(inputs[0]) * (1 - part))
+    if at in (0, len(inputs[0])):
+        raise UsageError(f"validation_split={part} of {len(inputs[0])} examples leaves none to {'validate' if at else 'train'} on")
 
     def cut(place: slice) -> Tuple[Any, Any, Any]:
         target, weight = (None if array is None else array[place] for array in others)

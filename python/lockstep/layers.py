@@ -7,6 +7,8 @@ are not below, and plugins of one's own, are `layers.Layer("RMSNorm", epsilon=1e
 import re
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
+from ._errors import UsageError
+
 # The options that may be given by position, as in Keras.
 POSITIONAL: Dict[str, str] = {
     "Activation": "activation",
@@ -100,6 +102,8 @@ def sequential_config(layers: Sequence[Layer], name: str) -> Dict[str, Any]:
     counts: Dict[str, int] = {}
     made = []
     for layer in layers:
+        if not isinstance(layer, Layer):
+            raise UsageError(f"{layer!r} is no layer: expected those of lockstep.layers, as layers.Dense(10)")
         kind = "input_layer" if layer.class_name == "InputLayer" else _snake(layer.class_name)
         number = counts.get(kind, 0)
         counts[kind] = number + 1

@@ -44,7 +44,9 @@ def _end_stuck(_rank: int) -> None:
 _stuck = type_of(declared.ls_run_options, "stuck")(_end_stuck)
 
 
-def _close(model: ctypes.c_void_p, run: ctypes.c_void_p) -> None:
+def _close(model: ctypes.c_void_p, run: ctypes.c_void_p, process: int) -> None:
+    if process != os.getpid():  # a forked child has none of the threads that would be waited for
+        return
     library().ls_model_close(model)
     library().ls_run_close(run)
 
@@ -105,11 +107,12 @@ class Model:
         self._calling = False  # a fit, an evaluation or a prediction is under way
         self._late = False  # a signal of the last call may have come when that had ended, and would end the next one
         self._kept: List[Any] = []  # what data of generators needs
+        self._process = os.getpid()
         self._handles: Optional[Tuple[ctypes.c_void_p, ctypes.c_void_p]] = (ctypes.c_void_p(), ctypes.c_void_p())
         given = fill(declared.ls_run_options, strategy=strategy, replicas=replicas, device=device, threads=threads, seed=seed,
                      stuck=_stuck, **options)
         check(library().ls_run_open_sized(ctypes.byref(given), ctypes.sizeof(given), ctypes.byref(self._run)))
-        self._finalizer = weakref.finalize(self, _close, self._model, self._run)
+        self._finalizer = weakref.finalize(self, _close, self._model, self._run, self._process)
         if library().ls_run_is_server(self._run):
             check(library().ls_run_serve(self._run))
             sys.exit(0)
@@ -138,6 +141,8 @@ class Model:
     def _handle(self, index: int) -> ctypes.c_void_p:
         if self._handles is None:
             raise UsageError("the model is closed")
+        if self._process != os.getpid():
+            raise UsageError("a forked process cannot use a model of its parent: make one after the fork")
         return self._handles[index]
 
     @property
@@ -505,7 +510,7 @@ def _floats(array: "numpy.ndarray") -> Any:
 def _model_file(model: Any) -> Iterator[Tuple[Any, Optional[str]]]:
     """What ls_model_open takes, and a file of weights or None."""
     is_keras = hasattr(model, "to_json") and hasattr(model, "save_weights")
-    text = model.to_json() if is_keras else json.dumps(model) if isinstance(model, dict) else model
+    text = model.to_json() if is_keras else json.dumps(model, default=_plain) if isinstance(model, dict) else model
     if not isinstance(text, (str, bytes, os.PathLike)):
         raise UsageError(f"model: {model!r}; expected a name, a file, Keras's JSON or a Keras model")
     if not isinstance(text, str) or not text.lstrip().startswith("{"):
@@ -518,6 +523,13 @@ def _model_file(model: Any) -> Iterator[Tuple[Any, Optional[str]]]:
         if is_keras:
             model.save_weights(weights)
         yield path, weights if is_keras else None
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy as JSON has it."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise UsageError(f"{value!r} in the options of a layer: expected numbers, texts, lists and dictionaries")
 
 
 def _times(steps: Optional[int], batch: int, x: Any) -> Optional[int]:

@@ -517,6 +517,33 @@ class Errors(ModelTest):
             with self.assertRaisesRegex(lockstep.UsageError, "the model is closed"):
                 call()
 
+    def test_a_forked_child_does_not_wait_for_threads_that_it_lacks(self):
+        model = small()
+        model.fit(self.x, self.y, verbose=0)
+        read, write = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                model.fit(self.x, self.y, verbose=0)
+            except lockstep.UsageError as error:
+                os.write(write, str(error).encode())
+            del model
+            os._exit(3)
+        os.close(write)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 3)
+        with open(read) as said:
+            self.assertIn("a forked process", said.read())
+        model.fit(self.x, self.y, verbose=0)
+
+    def test_what_is_no_layer_and_a_split_of_nothing(self):
+        for call, says in ((lambda: lockstep.Sequential(["Dense"]), "'Dense' is no layer"),
+                           (lambda: lockstep.Sequential([layers.Input((4,)), layers.Dense({3})]), "options of a layer"),
+                           (lambda: small().fit(self.x[:3], self.y[:3], validation_split=0.9), "none to train on"),
+                           (lambda: small().fit(), "got None")):
+            with self.assertRaisesRegex(ValueError, says):
+                call()
+        self.assertEqual(lockstep.Sequential([layers.Input((4,)), layers.Dense(numpy.int64(3))], device="cpu").output_shape, (None, 3))
+
     def test_a_loss_that_is_not_finite(self):
         model = small()
         with self.assertRaises(lockstep.LockstepError) as caught:
