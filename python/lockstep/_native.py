@@ -113,7 +113,8 @@ def flush(said: Sequence[str] = ()) -> List[str]:
     """Writes the errors of this thread and of the library's own, but for those that an exception says, and leaves those of other threads
     of Python, whose calls are about to fail. Returns the lines of this thread."""
     mine = threading.get_ident()
-    others = {thread.ident for thread in threading.enumerate()} - {mine}
+    # Python makes a dummy of a thread of the library that has called it.
+    others = {thread.ident for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread)} - {mine}
     lines = []
     for entry in list(_kept):
         if entry[0] in others:

@@ -15,7 +15,7 @@ import numpy
 from support import LOCKSTEP, ProgramTest, main, tensors
 
 import lockstep
-from lockstep import _data, layers
+from lockstep import _data, _native, layers
 
 ROUNDING = 1e-6  # relative: sums of gradients in another order
 EXAMPLES = 300
@@ -411,6 +411,14 @@ class Callbacks(ModelTest):
             with self.assertRaisesRegex(ArithmeticError, moment):
                 model.fit(self.x, self.y, validation_split=0.5, callbacks=[lockstep.Callback(**{moment: fail})], verbose=0)
             self.assertEqual(len(self.quiet_fit(model, self.x, self.y).epoch), 1)
+
+    def test_errors_of_a_thread_that_python_has_seen_are_not_kept(self):
+        def fail(*_):
+            threading.current_thread()  # from then on Python lists it
+            raise ArithmeticError
+        with self.assertRaises(ArithmeticError):
+            small().fit(self.x, self.y, callbacks=[lockstep.Callback(on_train_batch_end=fail)], verbose=0)
+        self.assertEqual(_native._kept, [])
 
     def test_a_function_of_a_batch_may_not_read_weights(self):
         model = small()
