@@ -520,8 +520,8 @@ class Errors(ModelTest):
         model = small()
         model.close()
         model.close()
-        for call in (lambda: model.fit(self.x, self.y), lambda: model.predict(self.x), lambda: model.replicas, model.get_weights, model.summary,
-                     model.history, model.interrupt, lambda: model.output_shape):
+        for call in (lambda: model.fit(self.x, self.y), lambda: model.predict(self.x), lambda: model.replicas, model.get_weights,
+                     model.summary, model.history, model.interrupt, lambda: model.output_shape):
             with self.assertRaisesRegex(lockstep.UsageError, "the model is closed"):
                 call()
 
