@@ -233,6 +233,26 @@ def works(judge, rank, size):
     judge("functional all_reduce", functional.all_reduce(torch.ones(5), "sum", dist.group.WORLD) + 0, torch.full((5,), float(size)))
 
 
+def negative_views(judge, rank, size, negative):
+    total = float(sum(range(1, size + 1)))
+    for op, right in ((Op.SUM, -total), (Op.MAX, -1.), (Op.MIN, -float(size))):
+        found = negative()
+        dist.all_reduce(found, op=op)
+        judge(f"{op} of a negative view", found, torch.full((4,), right))
+        found = negative()
+        dist.reduce(found, 0, op=op)
+        judge(f"{op} of a negative view at rank 0", found, torch.full((4,), -rank - 1. if rank else right))
+    found = negative()
+    dist.broadcast(found, 0)
+    judge("broadcast of a negative view", found, torch.full((4,), -1.))
+    if rank == 0:
+        dist.send(negative(), 1)
+    elif rank == 1:
+        found = negative()
+        dist.recv(found, 0)
+        judge("a message into a negative view", found, torch.full((4,), -1.))
+
+
 def careless(judge, rank, size):
     """What autograd watches is sent and overwritten as other tensors are, what is received depends on nothing, and what cannot be
     reduced is refused before anything is sent."""
@@ -248,6 +268,16 @@ def careless(judge, rank, size):
     dist.all_reduce_coalesced(several)
     for one in several:
         judge("parameters at once", one.detach(), torch.full((2,), total))
+
+    def negative():  # a view
+        return torch.complex(torch.zeros(4), torch.full((4,), rank + 1.)).conj().imag
+
+    several = [torch.zeros(4) for _ in range(size)]
+    dist.all_gather(several, negative())
+    for peer, one in enumerate(several):
+        judge("all_gather of a negative view", one, torch.full((4,), -peer - 1.))
+    if not wrapped():  # else PyTorch's dispatcher hands over a copy of the view, and the result is lost there
+        negative_views(judge, rank, size, negative)
     for dtype, op in ((torch.bool, Op.AVG), (torch.uint16, Op.SUM), (torch.float8_e4m3fn, Op.MAX)):
         judge.checks += 1
         try:

@@ -11,7 +11,7 @@ from torch._C._distributed_c10d import (AllgatherOptions, AllreduceCoalescedOpti
 
 from .. import _comm
 from . import _messages, _reduce, _sparse
-from ._messages import check_tensor
+from ._messages import check_tensor, contiguous, is_plain
 from ._work import MANY, Operation, Waiter, Work
 
 COALESCED = 1 << 16  # bytes: several smaller tensors travel as one
@@ -86,10 +86,6 @@ class Core:
             self.pending.clear()
 
 
-def contiguous(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor.is_contiguous() else tensor.contiguous()
-
-
 def copy_back(buffer: torch.Tensor, tensor: torch.Tensor) -> Finish:
     """What remains to be done where a contiguous buffer stands in for a tensor."""
     return None if buffer is tensor else lambda: tensor.copy_(buffer.view(tensor.shape))
@@ -106,7 +102,7 @@ def address_of_row(tensors: Tensors) -> Optional[int]:
     base, bytes = tensors[0].data_ptr(), tensors[0].nbytes
     storage = tensors[0].untyped_storage().data_ptr()
     for i, tensor in enumerate(tensors):
-        if tensor.data_ptr() != base + i * bytes or not tensor.is_contiguous() or tensor.untyped_storage().data_ptr() != storage:
+        if tensor.data_ptr() != base + i * bytes or not is_plain(tensor) or tensor.untyped_storage().data_ptr() != storage:
             return None
     return base
 
@@ -166,7 +162,7 @@ class Collectives:
     def _allreduce(self, tensor: torch.Tensor, kind: Any, opts: Any) -> Optional[Work]:
         core = self._core
         native = _reduce.NATIVE.get((tensor.dtype, kind))
-        if native is None or not tensor.is_contiguous():
+        if native is None or not is_plain(tensor):
             handles, keep, finish = self._start_allreduce(tensor, kind)
             return core.end(opts, handles, keep, [tensor], finish)
         handle = core.start(core.calls.start_all_reduce, tensor.data_ptr(), tensor.numel(), *native)
@@ -221,7 +217,7 @@ class Collectives:
         here = opts.rootRank == core.rank
         real = _reduce.real_view(tensor, kind, "reduce")
         # The library may use the others' buffers on the way, and PyTorch's users expect theirs unchanged.
-        buffer = contiguous(real) if here else real.clone(memory_format=torch.contiguous_format)
+        buffer = contiguous(real) if here else contiguous(real.clone(memory_format=torch.contiguous_format))
         native = _reduce.NATIVE.get((buffer.dtype, kind))
         if native is None:
             handles, keep, finish = self._start_allreduce(buffer, kind)

@@ -26,15 +26,24 @@ def check_tensor(tensor: torch.Tensor, call: str) -> None:
                          f"backend for it, as in \"cpu:lockstep,cuda:nccl\"")
 
 
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether its values lie in memory one behind the other. The imaginary part of a conjugate view has the other sign there."""
+    return tensor.is_contiguous() and not tensor.is_neg()
+
+
+def contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if is_plain(tensor) else tensor.resolve_neg().contiguous()
+
+
 def start_send(core: Any, tensor: torch.Tensor, peer: int, tag: int) -> Any:
     """(handle, what to keep)"""
-    buffer = tensor if tensor.is_contiguous() else tensor.contiguous()
+    buffer = contiguous(tensor)
     return core.start(core.calls.start_send, buffer.data_ptr(), buffer.nbytes, peer, tag), buffer
 
 
 def start_receive(core: Any, tensor: torch.Tensor, peer: int, tag: int) -> Any:
     """(handle, the buffer, which is not the tensor where that is not contiguous)"""
-    buffer = tensor if tensor.is_contiguous() else torch.empty(tensor.shape, dtype=tensor.dtype)
+    buffer = tensor if is_plain(tensor) else torch.empty(tensor.shape, dtype=tensor.dtype)
     return core.start(core.calls.start_receive, buffer.data_ptr(), buffer.nbytes, peer, tag), buffer
 
 
