@@ -417,6 +417,14 @@ static void end_with_all(struct ls_comm_messages *messages, struct ls_comm_work 
     end_work(messages, work, messages->failed);
 }
 
+static bool is_under_way(const struct ls_comm_messages *messages, const struct ls_comm_work *work)
+{
+    for (uint32_t i = 0; i < messages->flight_count; i++)
+        if (messages->flights[i]->work == work)
+            return true;
+    return false;
+}
+
 void ls_comm_messages_begin(struct ls_comm_messages *messages, struct ls_comm_work *work)
 {
     const uint32_t peer = work->request.peer;
@@ -449,6 +457,8 @@ void ls_comm_messages_begin(struct ls_comm_messages *messages, struct ls_comm_wo
     }
     status =
         peer == messages->comm->rank ? send_to_self(messages, work) : send_work(messages, work);
+    if (status && !is_under_way(messages, work)) // nothing else would end it
+        fail_work(messages, work, status, false);
     if (status == LS_PEER_LOST)
         (void)fail_pair(messages, peer, status);
     else if (status)

@@ -96,7 +96,7 @@ void ls_comm_messages_stop(struct ls_comm_messages *messages)
     wake(messages);
     pthread_mutex_lock(&messages->lock);
     pthread_cond_broadcast(&messages->changed);
-    while (messages->driven)
+    while (messages->driven || messages->waiters) // whose works have all ended, or do so now
         pthread_cond_wait(&messages->changed, &messages->lock);
     pthread_mutex_unlock(&messages->lock);
     if (messages->threaded)
@@ -141,6 +141,8 @@ static bool has_news(struct ls_comm_messages *messages)
 static bool turn(struct ls_comm_messages *messages)
 {
     bool moved = false;
+    if (atomic_load(&messages->aborted) && !messages->failed)
+        ls_comm_messages_fail_all(messages, LS_ABORTED);
     if (has_news(messages)) {
         pthread_mutex_lock(&messages->lock);
         atomic_store(&messages->taken, atomic_load(&messages->started));
@@ -153,8 +155,6 @@ static bool turn(struct ls_comm_messages *messages)
             moved = true;
         }
     }
-    if (atomic_load(&messages->aborted) && !messages->failed)
-        ls_comm_messages_fail_all(messages, LS_ABORTED);
     return ls_comm_messages_test(messages) || moved;
 }
 

@@ -37,8 +37,8 @@ static enum ls_status open_dataset(struct ls_data *data)
     if (own)
         return ls_dataset_open_as(own, data->text, data->split, &data->dataset);
     return ls_host_dataset_open(data->text, data->split,
-                                data->info.on_demand ? 1 : data->neighbours, &data->offer,
-                                &data->dataset);
+                                data->info.on_demand || !data->job ? 1 : data->neighbours,
+                                data->job, &data->offer, &data->dataset);
 }
 
 static enum ls_status read_dataset(struct ls_data *data)
@@ -78,6 +78,16 @@ static enum ls_status look(struct ls_data *data)
     if (!status)
         ls_dataset_take_description(data->dataset, &data->info);
     return status;
+}
+
+// Where the workers meet, which tells the jobs of a host apart. NULL: no memory, so files are read.
+static char *name_job(const struct ls_run *run)
+{
+    const struct ls_worker_place *place = run->served.servers ? &run->served : &run->place;
+    char text[sizeof(place->address) + sizeof(place->job) + 32];
+    snprintf(text, sizeof(text), "%s:%u %s %u", place->address, place->port, place->job,
+             place->restart);
+    return strdup(text);
 }
 
 // Workers on this host, which open the same data when this one does.
@@ -135,8 +145,10 @@ enum ls_status ls_open_data(struct ls_run *run, const char *text, const char *sp
     enum ls_status status = split_of(split, &data->split);
     if (!status)
         status = ls_dataset_plugin_find(run ? run->loader : NULL, text, &data->plugin);
-    if (run)
+    if (run) {
         data->neighbours = count_host_workers(run);
+        data->job = name_job(run);
+    }
     if (!status)
         status = look(data);
     if (!status && data->info.count == 0) {
@@ -187,6 +199,7 @@ void ls_data_close(struct ls_data *data)
     ls_dataset_close(data->dataset);
     ls_dataset_plugin_close(data->plugin);
     free(data->error);
+    free(data->job);
     free(data->text);
     free(data->name);
     free(data);

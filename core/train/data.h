@@ -20,6 +20,7 @@ struct ls_data {
     struct ls_dataset_info info; // known at once
     struct ls_dataset_plugin *plugin; // that it is read by; NULL: datasets/ does it
     uint32_t neighbours; // processes of this host that open the same, with this one; 1: none
+    char *job; // whose they are; NULL: there are none
     struct ls_host_offer offer; // to them
     pthread_t thread;
     bool started;

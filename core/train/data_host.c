@@ -62,8 +62,8 @@ struct mapped {
 // ---- The name ----
 
 // The same in processes to which the text means the same files.
-static bool make_address(const char *text, enum ls_split split, struct sockaddr_un *out,
-                         socklen_t *bytes)
+static bool make_address(const char *text, enum ls_split split, const char *job,
+                         struct sockaddr_un *out, socklen_t *bytes)
 {
     struct {
         uint64_t user, space, split;
@@ -78,6 +78,8 @@ static bool make_address(const char *text, enum ls_split split, struct sockaddr_
         ls_hash_add(hash, LS_VERSION, sizeof(LS_VERSION));
         ls_hash_add(hash, folder, strlen(folder) + 1);
         ls_hash_add(hash, text, strlen(text) + 1);
+        ls_hash_add(hash, job,
+                    strlen(job) + 1); // another one may begin when the files have changed
         *out = (struct sockaddr_un){.sun_family = AF_UNIX};
         const int length = snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1,
                                     "lockstep-data-%016llx", (unsigned long long)ls_hash_get(hash));
@@ -393,12 +395,13 @@ void ls_host_offer_close(struct ls_host_offer *offer)
 }
 
 enum ls_status ls_host_dataset_open(const char *text, enum ls_split split, uint32_t processes,
-                                    struct ls_host_offer *offer, struct ls_dataset **out)
+                                    const char *job, struct ls_host_offer *offer,
+                                    struct ls_dataset **out)
 {
     struct sockaddr_un address;
     socklen_t bytes;
     *offer = (struct ls_host_offer){.listener = -1, .file = -1, .others = processes - 1};
-    if (processes < 2 || !make_address(text, split, &address, &bytes))
+    if (processes < 2 || !make_address(text, split, job, &address, &bytes))
         return ls_dataset_open(text, split, out);
     const int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     const bool first =

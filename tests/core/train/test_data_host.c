@@ -105,7 +105,7 @@ static void open_as_process(uint32_t index, const char *what, struct found *out)
     while (atomic_load(go) <= (int)index)
         nap_ms(1);
     const uint64_t before = count_read();
-    out->status = ls_host_dataset_open(what, LS_TRAIN, PROCESSES, &offer, &dataset);
+    out->status = ls_host_dataset_open(what, LS_TRAIN, PROCESSES, "job", &offer, &dataset);
     out->bytes_read = count_read() - before;
     atomic_fetch_or(&out->done, 1);
     ls_host_offer_serve(&offer, &stop);
