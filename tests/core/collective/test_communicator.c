@@ -106,7 +106,7 @@ START_TEST(ranks_of_other_processes_need_an_exchange)
                                                     .world = 4,
                                                     .first_rank = 2,
                                                     .count = 2,
-                                                    .deadline_ns = 1,
+                                                    .deadline_ns = UINT64_C(10000000000),
                                                     .name = "test",
                                                     .places = places};
     struct ls_communicator *communicators[4] = {NULL};
@@ -129,7 +129,7 @@ START_TEST(a_world_of_one_needs_nothing)
     const struct ls_plugin plugin = {LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE), .name = "test",
                                      .interface = &interface};
     const struct ls_communicator_options options = {
-        .collective = &plugin, .world = 1, .deadline_ns = 1};
+        .collective = &plugin, .world = 1, .deadline_ns = UINT64_C(10000000000)};
     struct ls_communicator *communicator;
     struct ls_collective_plan *plan;
     float data[3] = {1, 2, 3};
