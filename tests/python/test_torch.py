@@ -128,6 +128,9 @@ class Training(TorchTest):
             self.assertEqual(total, 2)
         self.assertEqual(found["again"], [1, 3, 5])
         self.assertEqual(found["loaders"], 2 * [16. + 32 * i for i in range(5)])
+        with self.subTest("a reducer that asks for memory of the group"):
+            asked = self.run_script("lockstep", "ddp_cnn", DDP_DISABLE_COMM_MEM="0")
+            self.assert_close(asked["ddp_cnn"], right["ddp_cnn"])
 
     def test_an_installed_package_is_found_without_an_import(self):
         folder = self.path("lockstep-0.dist-info")

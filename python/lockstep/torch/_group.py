@@ -422,7 +422,9 @@ class Collectives:
         return NAME
 
     def supports_tensor_alloc(self, device: Any) -> bool:
-        return torch.device(device).type == "cpu"
+        """The reducer of DistributedDataParallel asks with an index. PyTorch 2.15 cannot hand its next question, for a tensor with these
+        options, to Python, so it is told no: its buckets are ordinary memory."""
+        return not isinstance(device, int) and torch.device(device).type == "cpu"
 
     def allocate_tensor(self, size: Any, *, dtype: torch.dtype, device: Any = "cpu") -> torch.Tensor:
         """A tensor in memory that the other processes of this host reach: its collectives need no copies."""
