@@ -209,10 +209,12 @@ enum ls_status ls_communicator_fail(struct ls_communicator *communicator,
     char text[160];
     if (mismatch)
         return ls_communicator_fail_mismatch(communicator, plan, mismatch->source);
-    if (status == LS_ABORTED || !is_first_to_fail(communicator))
-        return ls_communicator_give_up(communicator, status);
     const bool elsewhere =
         status == LS_PEER_LOST && communicator->group->count < communicator->group->world;
+    if (elsewhere) // on another thread, which may be the first to see it
+        ls_inside_note_reason();
+    if (status == LS_ABORTED || !is_first_to_fail(communicator))
+        return ls_communicator_give_up(communicator, status);
     if (communicator->library || elsewhere) // which has said why; or the cluster names who is lost
         ls_info(communicator->group->name, "rank %u was in call %" PRIu64 ", %s",
                 communicator->rank, plan->sequence, ls_call_text(&plan->signature, text));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a communicator says and does beside moving data: refusals, failures with their words, counts, times,
 // the flight recorder.
+#include "core/base/inside.h"
+#include "core/base/log.h"
 #include "core/collective/internal.h" // what it knows of other ranks is tested
 #include "core/collective/recorder.h"
 #include "tests/core/collective/support.h"
@@ -118,6 +120,102 @@ START_TEST(ranks_of_other_processes_need_an_exchange)
     ck_assert_ptr_nonnull(strstr(error, "2 ranks from 2 of 4, and no other process"));
     ck_assert_ptr_null(communicators[0]);
     free(error);
+}
+END_TEST
+
+// A transport that loses its peer while it waits. `aborts`: whoever watches the processes is faster.
+static struct ls_communicator *lost_one, *aborts;
+
+static int32_t lose_open(const struct ls_host *host, const struct ls_transport_config *config,
+                         struct ls_transport *const *transport)
+{
+    (void)host, (void)config, (void)transport;
+    return LS_OK;
+}
+
+static void lose_close(struct ls_transport *transport)
+{
+    (void)transport;
+}
+
+static int32_t lose_post(struct ls_transport *transport, struct ls_transfer *transfer)
+{
+    (void)transport;
+    transfer->state = LS_TRANSFER_PENDING;
+    return LS_OK;
+}
+
+static int32_t lose_test(struct ls_transport *transport, struct ls_transfer *transfer)
+{
+    (void)transport, (void)transfer;
+    return LS_AGAIN;
+}
+
+static int32_t lose_wait(struct ls_transport *transport, struct ls_transfer *const *transfers,
+                         uint64_t count, uint64_t timeout_ns)
+{
+    (void)transport, (void)transfers, (void)count, (void)timeout_ns;
+    if (aborts)
+        ls_communicator_abort(aborts);
+    return LS_PEER_LOST;
+}
+
+static void lose_abort(struct ls_transport *transport)
+{
+    (void)transport;
+}
+
+static int32_t exchange_with_itself(void *context, const void *own, uint64_t bytes, void *all)
+{
+    (void)context;
+    memcpy(all, own, bytes);
+    memcpy((char *)all + bytes, own, bytes);
+    return LS_OK;
+}
+
+// The cluster names the process. A plugin that passes the status on is not blamed for giving no
+// reason.
+START_TEST(a_lost_process_is_a_reason_and_no_line)
+{
+    static const struct ls_collective_interface interface = {.struct_size = sizeof(interface),
+                                                             .operations = 1u << LS_ALL_REDUCE,
+                                                             .build_schedule = star};
+    static const struct ls_transport_interface loses = {.struct_size = sizeof(loses),
+                                                        .state_bytes = 64,
+                                                        .open = lose_open,
+                                                        .close = lose_close,
+                                                        .post = lose_post,
+                                                        .test = lose_test,
+                                                        .wait_any = lose_wait,
+                                                        .abort = lose_abort};
+    const struct ls_plugin collective = {LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE), .name = "test",
+                                         .interface = &interface};
+    const struct ls_plugin transport = {LS_PLUGIN_HEADER(LS_KIND_TRANSPORT), .name = "loses",
+                                        .interface = &loses};
+    const struct ls_communicator_options options = {.collective = &collective,
+                                                    .transport = &transport,
+                                                    .world = 2,
+                                                    .count = 1,
+                                                    .deadline_ns = UINT64_C(10000000000),
+                                                    .name = "test",
+                                                    .exchange = {.call = exchange_with_itself}};
+    float data[3] = {1, 2, 3};
+    for (int watched = 0; watched < 2; watched++) {
+        struct ls_collective_plan *plan;
+        ck_assert_int_eq(ls_communicators_open(&options, &lost_one), LS_OK);
+        aborts = watched ? lost_one : NULL;
+        ck_assert_int_eq(ls_collective_plan_create(lost_one, LS_ALL_REDUCE, ls_host_memory(data), 3,
+                                                   LS_F32, LS_SUM, 0, NULL, &plan),
+                         LS_OK);
+        const uint32_t reasons = ls_inside_reasons();
+        const uint64_t errors = ls_log_errors();
+        ck_assert_int_eq(ls_collective_start(plan), LS_OK);
+        ck_assert_int_eq(ls_collective_wait(plan), LS_PEER_LOST);
+        ck_assert_uint_gt(ls_inside_reasons(), reasons);
+        ck_assert_uint_eq(ls_log_errors(), errors);
+        ls_collective_plan_destroy(plan);
+        ls_communicators_close(&lost_one, 1);
+    }
 }
 END_TEST
 
@@ -379,6 +477,7 @@ static void add_tests(TCase *test_case)
 {
     tcase_add_test(test_case, bytes_rounds_and_times_are_told);
     tcase_add_test(test_case, ranks_of_other_processes_need_an_exchange);
+    tcase_add_test(test_case, a_lost_process_is_a_reason_and_no_line);
     tcase_add_test(test_case, a_world_of_one_needs_nothing);
     tcase_add_test(test_case, an_absent_rank_is_named_with_the_call_and_the_time);
     tcase_add_test(test_case, a_peer_that_is_there_but_does_not_send_is_named);
