@@ -909,8 +909,8 @@ LS_API uint32_t ls_comm_rank(const struct ls_comm *comm);
 LS_API uint32_t ls_comm_size(const struct ls_comm *comm);
 // The longest wait for another rank, of what begins from now on; above 0. [any thread]
 LS_API void ls_comm_set_deadline(struct ls_comm *comm, double seconds);
-// "ring over shared-memory, 4 ranks, verified": the last word is how the schedules that ran were
-// checked. Borrowed until the next call.
+// "ring over shared-memory, 4 ranks, verified": the last words are how the schedules that ran were
+// checked; a single rank has none. Borrowed until the next call.
 LS_API const char *ls_comm_about(struct ls_comm *comm);
 
 // In place: every rank has the reduction of all ranks' buffers, with equal bits.
