@@ -9,6 +9,7 @@ import sys
 import tempfile
 import textwrap
 import threading
+import unittest
 import weakref
 
 import numpy_python
@@ -33,6 +34,16 @@ def convolutions():
 
 def small(**options):
     return lockstep.Sequential(convolutions(), **{"device": "cpu", "threads": 1, "seed": 5, **options})
+
+
+class LikeKeras:
+    """A keras.Model as the package sees it."""
+
+    def __init__(self, save_weights):
+        self.save_weights = save_weights
+
+    def to_json(self):
+        return json.dumps(layers.sequential_config(convolutions(), "mine"))
 
 
 class ModelTest(ProgramTest):
@@ -130,18 +141,22 @@ class WhatIsAModel(ModelTest):
             self.assertEqual([variable.shape for variable in lockstep.Model(model, device="cpu").variables], shapes)
         self.assertEqual(lockstep.Model("cnn", device="cpu").output_shape, (None, 10))
 
-    def test_messages_name_the_model_and_no_file_that_is_gone(self):
-        class LikeKeras:
-            def to_json(self):
-                return json.dumps(layers.sequential_config(convolutions(), "mine"))
+    @unittest.skipUnless(os.environ["LOCKSTEP_KERAS_BUILT"] == "true", "built without HDF5")
+    def test_an_object_with_the_methods_of_keras_gives_and_takes_weights(self):
+        given, taken = small(seed=8), small(seed=9)
+        model = lockstep.Model(LikeKeras(given.save_weights), device="cpu")
+        self.assert_same_weights(model.get_weights(), given.get_weights())
+        model.copy_weights_to(taken)
+        self.assert_same_weights(taken.get_weights(), given.get_weights())
 
-            def save_weights(self, path):
-                with open(path, "wb") as file:
-                    file.write(b"no HDF5")
+    def test_messages_name_the_model_and_no_file_that_is_gone(self):
+        def write_nonsense(path):
+            with open(path, "wb") as file:
+                file.write(b"no HDF5")
 
         wrong = layers.sequential_config([layers.Input((4,)), layers.Dense(3, activation="rely")], "mine")
         for model, says in ((wrong, "^mine: .*rely"), (json.dumps(wrong), "^mine: .*rely"), ('{"class_name": ', "^model:1:[0-9]+: malformed JSON"),
-                            ({"class_name": "Sequential", "config": []}, "^model: "), (LikeKeras(), "model.weights.h5")):
+                            ({"class_name": "Sequential", "config": []}, "^model: "), (LikeKeras(write_nonsense), "'model.weights.h5' is damaged")):
             with self.subTest(model), self.assertRaisesRegex(lockstep.LockstepError, says) as caught:
                 lockstep.Model(model, device="cpu")
             self.assertNotIn(os.path.join(tempfile.gettempdir(), "lockstep-"), str(caught.exception))
