@@ -377,6 +377,10 @@ LS_CALL ls_model_create(const char *name, struct ls_symbol *const *inputs, uint3
 // may be NULL.
 LS_CALL ls_model_open(struct ls_run *run, const char *name, const struct ls_data *data,
                       struct ls_model **out);
+// The same from the text of Keras model JSON itself, as `model.to_json()` of Keras returns it.
+// Messages and reports call the model `name`; NULL: as its JSON says ("sequential"), else "model".
+LS_CALL ls_model_open_json(struct ls_run *run, const char *name, const char *json,
+                           const struct ls_data *data, struct ls_model **out);
 // Takes NULL. In a callback of a fit of this model it logs an error and does nothing.
 LS_API void ls_model_close(struct ls_model *model);
 
@@ -455,6 +459,9 @@ LS_INLINE_CALL ls_set_callbacks(struct ls_model *model, const struct ls_callback
 // replicas have to learn of it. An epoch that has steps still gets its validation and its
 // on_epoch_end. The next fit goes on where this one ended. [any thread]
 LS_API void ls_stop_training(struct ls_model *model);
+// 1: the fit under way was asked to end early, by ls_stop_training or by another worker, or the
+// last one was; the next one begins with 0. [any thread]
+LS_API uint32_t ls_training_is_stopped(const struct ls_model *model);
 
 // ---- Training ----
 
@@ -902,8 +909,8 @@ LS_API uint32_t ls_comm_rank(const struct ls_comm *comm);
 LS_API uint32_t ls_comm_size(const struct ls_comm *comm);
 // The longest wait for another rank, of what begins from now on; above 0. [any thread]
 LS_API void ls_comm_set_deadline(struct ls_comm *comm, double seconds);
-// "ring over shared-memory, 4 ranks, verified": the last word is how the schedules that ran were
-// checked. Borrowed until the next call.
+// "ring over shared-memory, 4 ranks, verified": the last words are how the schedules that ran were
+// checked; a single rank has none. Borrowed until the next call.
 LS_API const char *ls_comm_about(struct ls_comm *comm);
 
 // In place: every rank has the reduction of all ranks' buffers, with equal bits.

@@ -18,6 +18,11 @@ enum ls_status ls_model_parse(const char *path, const char *part, const char *te
     json_error_t error;
     char place[512];
 
+    if (bytes > (size_t)LS_JSON_MOST_MIB << 20) {
+        ls_error(path, "%s%sthe JSON has %zu bytes; that of a model has at most %d MiB",
+                 part ? part : "", part ? ": " : "", bytes, LS_JSON_MOST_MIB);
+        return LS_BAD_INPUT;
+    }
     if (!ls_json_fits(text, bytes)) {
         ls_error(path, "%s%sthe JSON has more than %d values; a model has at most 10,000 layers",
                  part ? part : "", part ? ": " : "", LS_JSON_MOST_VALUES);

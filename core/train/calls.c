@@ -260,6 +260,17 @@ enum ls_status ls_model_open(struct ls_run *run, const char *name, const struct 
     return end(&call, ls_open_model(run, name, data, out));
 }
 
+enum ls_status ls_model_open_json(struct ls_run *run, const char *name, const char *json,
+                                  const struct ls_data *data, struct ls_model **out)
+{
+    const enum ls_status given =
+        need("ls_model_open_json", "a run", run, "the JSON of a model", json, NULL);
+    if (given)
+        return given;
+    const struct call call = begin("opening the model", run);
+    return end(&call, ls_open_model_json(run, name, json, data, out));
+}
+
 enum ls_status ls_compile_sized(struct ls_model *model, const struct ls_compile_options *options,
                                 size_t bytes)
 {

@@ -400,6 +400,8 @@ const char *ls_comm_about(struct ls_comm *comm)
     snprintf(comm->about, sizeof(comm->about), "%s over %s, %u rank%s, %s",
              name_plugin(ranks->collective, collective, sizeof(collective)),
              ranks->transport->plugin->name, ranks->world, ranks->world == 1 ? "" : "s",
-             check == LS_CHECK_NONE ? "verified before it runs" : ls_schedule_check_text(check));
+             ranks->world == 1        ? "nothing to verify"
+             : check == LS_CHECK_NONE ? "verified before it runs"
+                                      : ls_schedule_check_text(check));
     return comm->about;
 }

@@ -508,3 +508,8 @@ void ls_stop_training(struct ls_model *model)
 {
     atomic_store(&model->stop_training, true);
 }
+
+uint32_t ls_training_is_stopped(const struct ls_model *model)
+{
+    return atomic_load(&model->stop_training);
+}

@@ -128,6 +128,37 @@ enum ls_status ls_open_model(struct ls_run *run, const char *name, const struct 
     return LS_OK;
 }
 
+// Of a list of layers, as Keras 2 wrote it, there is none.
+static const char *own_name(const json_t *json)
+{
+    const char *name = json_string_value(json_object_get(json_object_get(json, "config"), "name"));
+    return name && name[0] ? name : "model";
+}
+
+enum ls_status ls_open_model_json(struct ls_run *run, const char *name, const char *text,
+                                  const struct ls_data *data, struct ls_model **out)
+{
+    struct ls_model *model = NULL;
+    json_t *json = NULL;
+    enum ls_status status = ls_model_parse(name ? name : "model", NULL, text, strlen(text), &json);
+    if (!status)
+        status = create(run, name ? name : own_name(json), &model);
+    if (status) {
+        json_decref(json);
+        return status;
+    }
+    model->json = json;
+    if (data)
+        ls_data_input_shape(&data->info, &model->input);
+    status = build(model, &model->graph);
+    if (status) {
+        ls_model_close(model);
+        return status;
+    }
+    *out = model;
+    return LS_OK;
+}
+
 void ls_model_free(const struct ls_model *model, float **buffers)
 {
     for (uint32_t i = 0; buffers && i < model->graph->parameter_count; i++)

@@ -15,6 +15,7 @@ OK = 0
 PEER_LOST = 5
 AGAIN = 9
 ANY_RANK = 0xFFFFFFFF
+LONGEST = 1e6  # seconds: of a deadline
 SLICE = 0.1  # seconds: how long a wait stays in C, where Python's signal handlers do not run
 
 
@@ -85,6 +86,11 @@ def calls() -> "_Calls":
 
 def _text(value: Optional[str]) -> Optional[bytes]:
     return value.encode() if value else None
+
+
+def check_deadline(seconds: float) -> None:
+    if seconds > LONGEST:
+        raise _native.UsageError(f"a timeout of {seconds:.0f} s: expected at most {LONGEST:.0f} s, which is eleven days")
 
 
 class Work(c_void_p):
@@ -184,6 +190,7 @@ class Communicator(_Opened):
     def set_deadline(self, seconds: float) -> None:
         """Of operations that begin from now on."""
         if seconds != self.deadline and self.ours():
+            check_deadline(seconds)
             self.deadline = seconds
             self.calls.set_deadline(self.handle, seconds)
 

@@ -12,6 +12,11 @@ class LockstepError(RuntimeError):
         super().__init__(message)
         self.message = message
 
+    def reword(self, old: str, new: str) -> None:
+        """Says it in the words of the caller."""
+        self.message = self.message.replace(old, new)
+        self.args = (self.message,)
+
 
 class UsageError(LockstepError, ValueError):
     """An option, a value or a built-in name that does not exist."""

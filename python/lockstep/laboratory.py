@@ -2,7 +2,6 @@
 """The commands that measure and prove, as functions. Each runs the command `lockstep` in a process of its own, because compare needs
 processes of its own anyway, and returns what it writes as JSON. `lockstep NAME --help` explains every option; here they are keywords:
 `--speed-steps=0` is `speed_steps=0`, and a list is joined by commas."""
-import contextlib
 import html
 import json
 import os
@@ -11,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 from ._errors import BY_STATUS, CommandError, UsageError
 from ._native import ERROR, command_path
@@ -50,12 +49,12 @@ class Comparison:
 def compare(model: Any, dataset: Any, y: Any = None, *, strategies: Names = None, verbose: bool = False, **options: Any) -> Comparison:
     """Trains one model under several strategies. `model` is what lockstep.Model takes, or such a model; `dataset` a text or, with `y`,
     arrays."""
-    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder, _model_arguments(model, folder) as arguments:
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
         page = os.path.join(folder, "compare.html")
         text = _run("compare", [], dict(options, strategies=strategies, html=page, quiet=None if verbose else True), folder, "report", verbose,
-                    [*arguments, "--dataset=" + _dataset_text(dataset, y, folder)])
+                    [*_model_arguments(model, folder), "--dataset=" + _dataset_text(dataset, y, folder)])
         with open(page, encoding="utf-8") as file:
-            return Comparison(_json_of(folder), text, file.read())
+            return Comparison(_json_of(folder), text, _told(file.read(), folder))
 
 
 def verify(*collectives: str, verbose: bool = False, **options: Any) -> Dict[str, Any]:
@@ -90,16 +89,22 @@ def _argument(name: str, value: Any) -> str:
     return f"{option}={','.join(map(str, value)) if isinstance(value, (list, tuple, range)) else value}"
 
 
-@contextlib.contextmanager
-def _model_arguments(model: Any, folder: str) -> Iterator[List[str]]:
-    from .model import Model, _model_file
+def _model_arguments(model: Any, folder: str) -> List[str]:
+    from .model import Model, is_keras, source_of
 
     if isinstance(model, Model):
         path = os.path.join(folder, "model.keras")
         model.save(path)
-        model = path
-    with _model_file(model) as (path, weights):
-        yield [f"--model={os.fspath(path)}", *([f"--initial-weights={weights}"] if weights else [])]
+        return ["--model=" + path]
+    source, is_json = source_of(model)
+    arguments = ["--model=" + (os.path.join(folder, "model.json") if is_json else os.fsdecode(source))]
+    if is_json:
+        with open(os.path.join(folder, "model.json"), "w", encoding="utf-8") as file:
+            file.write(source)
+    if is_keras(model):
+        arguments.append("--initial-weights=" + os.path.join(folder, "model.weights.h5"))
+        model.save_weights(os.path.join(folder, "model.weights.h5"))
+    return arguments
 
 
 def _dataset_text(dataset: Any, y: Any, folder: str) -> str:
@@ -126,8 +131,13 @@ def _json_path(folder: str) -> str:
 
 def _json_of(folder: str) -> Dict[str, Any]:
     with open(_json_path(folder), encoding="utf-8") as file:
-        found: Dict[str, Any] = json.load(file)
+        found: Dict[str, Any] = json.loads(_told(file.read(), folder))
         return found
+
+
+def _told(text: str, folder: str) -> str:
+    """What the command writes, without the folder of files that are gone when it is read."""
+    return text.replace(folder + os.sep, "")
 
 
 def _run(name: str, collectives: Sequence[str], options: Dict[str, Any], folder: str, writes: str, verbose: bool,
@@ -140,7 +150,7 @@ def _run(name: str, collectives: Sequence[str], options: Dict[str, Any], folder:
     except OSError as error:
         raise BY_STATUS[4](f"{command[0]}: {error.strerror}; LOCKSTEP_PROGRAM names the command") from None
     said: List[str] = []
-    reader = threading.Thread(target=_read_lines, args=(process.stderr, said, verbose), daemon=True)
+    reader = threading.Thread(target=_read_lines, args=(process.stderr, said, verbose, folder), daemon=True)
     reader.start()
     try:
         out = process.stdout.read() if process.stdout else ""
@@ -152,11 +162,11 @@ def _run(name: str, collectives: Sequence[str], options: Dict[str, Any], folder:
         reader.join(GRACE_SECONDS)
     if code and (code == INTERRUPTED or not os.path.exists(_json_path(folder))):
         raise _error(name, code, said)
-    return out
+    return _told(out, folder)
 
 
-def _read_lines(stream: Any, said: List[str], verbose: bool) -> None:
-    for line in stream:
+def _read_lines(stream: Any, said: List[str], verbose: bool, folder: str) -> None:
+    for line in (_told(line, folder) for line in stream):
         said.append(line.rstrip("\n"))
         if (verbose or line.startswith(WARNING)) and sys.stderr is not None:
             print(line, end="", file=sys.stderr, flush=True)

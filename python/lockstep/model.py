@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List,
 from . import _data
 from . import _declarations as declared
 from ._data import Data
-from ._errors import UsageError
+from ._errors import LockstepError, UsageError
 from ._interrupt import Interruptible
 from ._native import check, discard, encode, error_of, fill, flush, library, type_of
 from .callbacks import CallbackLike, Calls, History, Logs, logs_of
@@ -122,13 +122,19 @@ class Model:
         """`data` gives the shape of the input to models that do not say it."""
         shape = self._data_of(data, None, None, "train") if data is not None else None
         try:
-            with _model_file(model) as (path, weights):
-                check(library().ls_model_open(self._run, encode(path), shape and shape.pointer, ctypes.byref(self._model)))
-                if weights:
-                    self.load_weights(weights)
+            source, is_json = source_of(model)
+            rest = (shape and shape.pointer, ctypes.byref(self._model))
+            if is_json:
+                check(library().ls_model_open_json(self._run, None, encode(source), *rest))
+            else:
+                check(library().ls_model_open(self._run, encode(source), *rest))
         finally:
             if shape:
                 shape.close()
+        if is_keras(model):
+            with _weights_between() as path:
+                model.save_weights(path)
+                self.load_weights(path)
 
     def close(self) -> None:
         """Frees everything, which happens by itself when nobody has the model any more."""
@@ -262,8 +268,7 @@ class Model:
 
     def copy_weights_to(self, keras_model: Any) -> None:
         """Gives the weights to a keras.Model of the same layers."""
-        with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
-            path = os.path.join(folder, "model.weights.h5")
+        with _weights_between() as path:
             self.save_weights(path)
             keras_model.load_weights(path)
 
@@ -295,8 +300,9 @@ class Model:
 
     @property
     def stop_training(self) -> bool:
-        """In a callback, `model.stop_training = True` ends the fit."""
-        return False
+        """In a callback, `model.stop_training = True` ends the fit, and cannot be taken back. Then it is True until the next fit begins, also
+        where a callback of the library has ended the fit."""
+        return bool(library().ls_training_is_stopped(self._model))
 
     @stop_training.setter
     def stop_training(self, stop: bool) -> None:
@@ -506,23 +512,27 @@ def _floats(array: "numpy.ndarray") -> Any:
     return array.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
 
 
-@contextlib.contextmanager
-def _model_file(model: Any) -> Iterator[Tuple[Any, Optional[str]]]:
-    """What ls_model_open takes, and a file of weights or None."""
-    is_keras = hasattr(model, "to_json") and hasattr(model, "save_weights")
-    text = model.to_json() if is_keras else json.dumps(model, default=_plain) if isinstance(model, dict) else model
-    if not isinstance(text, (str, bytes, os.PathLike)):
+def is_keras(model: Any) -> bool:
+    return hasattr(model, "to_json") and hasattr(model, "save_weights")
+
+
+def source_of(model: Any) -> Tuple[Any, bool]:
+    """A built-in name or a file, or the JSON of a model; and whether it is JSON."""
+    source = model.to_json() if is_keras(model) else json.dumps(model, default=_plain) if isinstance(model, dict) else model
+    if not isinstance(source, (str, bytes, os.PathLike)):
         raise UsageError(f"model: {model!r}; expected a name, a file, Keras's JSON or a Keras model")
-    if not isinstance(text, str) or not text.lstrip().startswith("{"):
-        yield text, None
-        return
+    return source, isinstance(source, str) and source.lstrip().startswith("{")
+
+
+@contextlib.contextmanager
+def _weights_between() -> Iterator[str]:
+    """A file for weights that go from Keras to Lockstep or back; errors do not name it."""
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
-        path, weights = os.path.join(folder, "model.json"), os.path.join(folder, "model.weights.h5")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-        if is_keras:
-            model.save_weights(weights)
-        yield path, weights if is_keras else None
+        try:
+            yield os.path.join(folder, "model.weights.h5")
+        except LockstepError as error:
+            error.reword(folder + os.sep, "")
+            raise
 
 
 def _plain(value: Any) -> Any:

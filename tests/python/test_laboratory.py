@@ -2,7 +2,9 @@
 """compare, verify, simulate and bench as functions."""
 import contextlib
 import io
+import json
 import os
+import tempfile
 
 import numpy_python  # noqa: F401  (first: it may go on in another Python)
 import numpy
@@ -43,6 +45,16 @@ class Compare(ProgramTest):
                 self.assertEqual([run["status"] for run in runs], ["done"] * 3)
         with self.assertRaisesRegex(lockstep.UsageError, "has its own targets"):
             lockstep.compare(config, TEXT, y)
+
+    def test_nothing_names_files_that_are_gone(self):
+        ours = os.path.join(tempfile.gettempdir(), "lockstep-")
+        found = lockstep.compare(tiny_config(), numpy.ones((200, 2)), numpy.zeros(200, dtype="int32"), **self.OPTIONS)
+        self.assertEqual((found["model"], found["dataset"]), ("model.json", "arrays:x=x.npy,y=y.npy"))
+        for text in (str(found), found.page, json.dumps(found.report)):
+            self.assertNotIn(ours, text)
+        wrong = layers.sequential_config([layers.Input((2,)), layers.Dense(4, activation="rely")], "sequential")
+        with self.assertRaisesRegex(lockstep.InputError, "^model.json: .*rely"):
+            lockstep.compare(wrong, TEXT, **self.OPTIONS)
 
     def test_progress_goes_to_stderr_when_it_is_wanted(self):
         err = io.StringIO()

@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
+import unittest
 import weakref
 
 import numpy_python
@@ -32,6 +34,16 @@ def convolutions():
 
 def small(**options):
     return lockstep.Sequential(convolutions(), **{"device": "cpu", "threads": 1, "seed": 5, **options})
+
+
+class LikeKeras:
+    """A keras.Model as the package sees it."""
+
+    def __init__(self, save_weights):
+        self.save_weights = save_weights
+
+    def to_json(self):
+        return json.dumps(layers.sequential_config(convolutions(), "mine"))
 
 
 class ModelTest(ProgramTest):
@@ -128,6 +140,30 @@ class WhatIsAModel(ModelTest):
         for model in (self.model_file, json.dumps(config), config):
             self.assertEqual([variable.shape for variable in lockstep.Model(model, device="cpu").variables], shapes)
         self.assertEqual(lockstep.Model("cnn", device="cpu").output_shape, (None, 10))
+
+    @unittest.skipUnless(os.environ["LOCKSTEP_KERAS_BUILT"] == "true", "built without HDF5")
+    def test_an_object_with_the_methods_of_keras_gives_and_takes_weights(self):
+        given, taken = small(seed=8), small(seed=9)
+        model = lockstep.Model(LikeKeras(given.save_weights), device="cpu")
+        self.assert_same_weights(model.get_weights(), given.get_weights())
+        model.copy_weights_to(taken)
+        self.assert_same_weights(taken.get_weights(), given.get_weights())
+
+    def test_messages_name_the_model_and_no_file_that_is_gone(self):
+        def write_nonsense(path):
+            with open(path, "wb") as file:
+                file.write(b"no HDF5")
+
+        wrong = layers.sequential_config([layers.Input((4,)), layers.Dense(3, activation="rely")], "mine")
+        for model, says in ((wrong, "^mine: .*rely"), (json.dumps(wrong), "^mine: .*rely"), ('{"class_name": ', "^model:1:[0-9]+: malformed JSON"),
+                            ({"class_name": "Sequential", "config": []}, "^model: "), (LikeKeras(write_nonsense), "'model.weights.h5' is damaged")):
+            with self.subTest(model), self.assertRaisesRegex(lockstep.LockstepError, says) as caught:
+                lockstep.Model(model, device="cpu")
+            self.assertNotIn(os.path.join(tempfile.gettempdir(), "lockstep-"), str(caught.exception))
+        report = self.path("report.json")
+        self.quiet_fit(small(), self.x, self.y, report=report)
+        with open(report, encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["model"], "sequential")
 
     def test_an_output_with_several_dimensions(self):
         model = lockstep.Sequential([layers.Input((6, 6, 1)), layers.Conv2D(3, 3)], device="cpu", threads=1)
@@ -386,6 +422,25 @@ class Callbacks(ModelTest):
         self.quiet_fit(model, self.x, self.y, epochs=2, callbacks="csv_logger:filename=" + path)
         with open(path, encoding="utf-8") as file:
             self.assertEqual(len(file.readlines()), 3)
+
+    def test_stop_training_reads_true_until_the_next_fit(self):
+        model, seen = small(), []
+
+        def stop(epoch, logs):
+            seen.append(model.stop_training)
+            model.stop_training = epoch == 1
+            seen.append(model.stop_training)
+
+        self.assertIs(model.stop_training, False)
+        self.quiet_fit(model, self.x, self.y, epochs=9, callbacks=[stop])
+        self.assertEqual(seen, [False, False, False, True])
+        self.assertIs(model.stop_training, True)
+        model.stop_training = True  # outside of a fit it ends none
+        begin = lockstep.Callback(on_train_begin=lambda logs: seen.append(model.stop_training))
+        self.assertEqual(len(self.quiet_fit(model, self.x, self.y, epochs=2, callbacks=[begin]).epoch), 2)
+        self.assertEqual((seen[-1], model.stop_training), (False, False))
+        self.quiet_fit(model, self.x, self.y, epochs=30, callbacks=["early_stopping:monitor=loss,patience=0,min_delta=100"])
+        self.assertIs(model.stop_training, True)
 
     def test_weights_gradients_and_the_learning_rate_between_steps(self):
         model, seen = small(), []

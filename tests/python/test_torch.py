@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ COMPILER = os.environ["LOCKSTEP_COMPILER"].split()
 CLOSE = 1e-6  # of losses: the order in which two ranks' values are added is the same
 LOST_SECONDS = 3  # of silence, after which a process is lost
 SECONDS = 240
+GROUP_SECONDS = 60  # the timeout of the groups of torch_worker.py
 ENTRY_POINT = "[torch.distributed.backends]\nlockstep = lockstep.torch:register\n"  # as in the wheel (tools/development/package.py)
 
 
@@ -155,6 +157,83 @@ class Training(TorchTest):
                 wrong, checks = self.run_script(backend, "collectives", **variables)["collectives"]
                 self.assertEqual(wrong, [])
                 self.assertGreater(checks, 1000)
+
+
+    def test_functions_of_then_may_wait_for_other_futures(self):
+        found, sums = self.run_script("lockstep", "futures")["futures"]
+        self.assertEqual(found, [10, [20, 30], 2])
+        self.assertEqual(sums, [2 * i for i in range(50)])
+
+    def test_sparse_tensors_that_differ_are_refused_on_all_ranks(self):
+        first, second = self.run_script("lockstep", "different")["different"]
+        self.assertEqual(first, second)
+        self.assertEqual(len(first), 2)
+        self.assertIn("differ in dtype: torch.float32 on rank 0, torch.float64 on rank 1", first[0])
+        self.assertIn("differ in shape", first[1])
+
+    def test_what_a_group_cannot_be_told_is_refused(self):
+        long, no_time = "a timeout of 2592000 s: expected at most 1000000 s", "a timeout of 0 s: expected above 0"
+        network = r"Options\(network='private'\): the default group, by whose network it communicates, has none"
+        expected = [long, long, no_time, no_time, None, None, long, network, None]
+        said = self.run_script("lockstep", "limits")["limits"]
+        self.assertEqual(len(said), len(expected))
+        for one, pattern in zip(said, expected):
+            if pattern is None:
+                self.assertIsNone(one)
+            else:
+                self.assertRegex(one, pattern)
+
+    def test_a_single_rank_has_no_schedule_that_was_checked(self):
+        self.assertEqual(self.run_script("lockstep", "alone")["alone"], ["ring over local, 1 rank, nothing to verify", False])
+
+
+class Meeting(TorchTest):
+    """Ranks without torchrun, so that each has an environment of its own."""
+
+    def start_ranks(self, scenario, *ranks, host="127.0.0.1"):
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as free:
+            free.bind((host, 0))
+            port = free.getsockname()[1]
+        processes = []
+        for rank, variables in enumerate(ranks):
+            place = {"RANK": rank, "WORLD_SIZE": len(ranks), "MASTER_ADDR": host, "MASTER_PORT": port}
+            processes.append(subprocess.Popen(
+                [PYTHON, os.path.join(HERE, "torch_worker.py"), "lockstep", self.folder, scenario], stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, text=True, cwd=self.folder, start_new_session=True,
+                env=self.variables(**{name: str(value) for name, value in {**place, **variables}.items()})))
+            self.addCleanup(processes[-1].kill)
+        return processes
+
+    def test_what_fails_on_a_rank_before_they_meet_is_said_by_all_at_once(self):
+        for failing in (0, 1):
+            with self.subTest(rank=failing):
+                begin = time.monotonic()
+                texts = [self.finish(process, expect=1) for process in self.start_ranks(
+                    "about", *({"LOCKSTEP_LIBRARY": "/nowhere/liblockstep.so.0"} if rank == failing else {} for rank in range(3)))]
+                self.assertLess(time.monotonic() - begin, GROUP_SECONDS)
+                for rank, text in enumerate(texts):
+                    said = r"UnavailableError: " + ("" if rank == failing else f"rank {failing} failed: ") + "/nowhere/liblockstep.so.0"
+                    self.assertRegex(text, said)
+
+    def test_a_wait_for_a_rank_that_does_not_come_ends_with_the_timeout(self):
+        late = {"PRETEND_HOST": "here", "PRETEND_LATE": SECONDS}
+        ranks = self.start_ranks("about", *({"GROUP_SECONDS": 10, **more} for more in ({}, {}, late)))
+        begin = time.monotonic()
+        for process in ranks[:2]:
+            self.assertRegex(self.finish(process, expect=1), r"PeerLostError: .*Timed out waiting 10000ms for rank 2 to come")
+        self.assertLess(time.monotonic() - begin, GROUP_SECONDS)
+        ranks[2].kill()
+        ranks[2].communicate()
+
+    def test_ranks_meet_by_ipv6(self):
+        try:
+            with socket.socket(socket.AF_INET6) as probe:
+                probe.bind(("::1", 0))
+        except OSError as error:
+            self.skipTest(f"no IPv6 here: {error}")
+        for process in self.start_ranks("about", {"PRETEND_HOST": "one"}, {"PRETEND_HOST": "other"}, host="::1"):
+            self.finish(process)
+        self.assertRegex(self.found("about")[0], "2 ranks, verified")
 
 
 class OwnCollective(TorchTest):

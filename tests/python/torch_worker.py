@@ -230,6 +230,71 @@ def refused(_folder):
     return [said, total.item()]
 
 
+def futures(_folder):
+    """What functions of `then` get that wait for other futures: made before, made within, and such as wait themselves."""
+    group, other, many = dist.group.WORLD, 1 - dist.get_rank(), range(50)
+
+    def get(done):
+        return done.wait()[0].item()
+
+    if dist.get_rank() == 0:
+        first, second, third = (group.recv([torch.zeros(1)], other, tag).get_future() for tag in (1, 2, 3))
+        both = second.then(lambda done: [get(done), get(third)])
+        found = first.then(lambda done: [get(done), both.wait(), get(dist.all_reduce(torch.ones(1), async_op=True).get_future())])
+    else:
+        for tag in (1, 2, 3):
+            time.sleep(0.3)  # so that the futures are not there when `then` is called
+            group.send([torch.full((1,), 10.0 * tag)], other, tag).wait()
+        found = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+    result = found.wait()
+    sums = [dist.all_reduce(torch.full((1,), float(i)), async_op=True).get_future().then(get) for i in many]
+    return [result if dist.get_rank() == 0 else None, [one.wait() for one in sums]]
+
+
+def different(_folder):
+    """What each rank is told where sparse tensors differ in dtype, then in shape; and a sum after it."""
+    said, shapes = [], [(3, 4), (4, 3)]
+    for dtype, shape in ((torch.float64, (3, 4)), (torch.float32, (4, 3))):
+        mine = (torch.float32, (3, 4)) if dist.get_rank() == 0 else (dtype, shape)
+        try:
+            dist.all_reduce(torch.ones(mine[1], dtype=mine[0]).to_sparse())
+        except ValueError as error:
+            said.append(str(error))
+    every = [None] * dist.get_world_size()
+    dist.all_gather_object(every, said)
+    return every
+
+
+def limits(_folder):
+    """What timeouts are refused, when a group is made and later, and with what a group within the default one is refused."""
+    import lockstep.torch
+
+    said = []
+
+    def hear(call):
+        try:
+            call()
+            said.append(None)
+        except ValueError as error:
+            said.append(str(error))
+
+    for timeout in (timedelta(days=30), timedelta(0), timedelta(days=11)):
+        hear(lambda: dist.new_group(timeout=timeout))
+        hear(lambda: dist.distributed_c10d._set_pg_timeout(timeout, dist.group.WORLD))
+    hear(lambda: dist.monitored_barrier(timeout=timedelta(days=30)))
+    for network in ("private", None):
+        hear(lambda: dist.new_group(pg_options=lockstep.torch.Options(network=network)))
+    return said
+
+
+def alone(_folder):
+    """What is said of a group of one rank."""
+    import lockstep.torch
+
+    group = dist.new_group([dist.get_rank()], use_local_synchronization=True)
+    return [lockstep.torch.about(group), lockstep.torch.schedule_check(group)]
+
+
 def lost(folder):
     """The last rank ends in the way that LOST says; what the first one is told, and after how many seconds."""
     ddp = DistributedDataParallel(make(GPT))
@@ -264,6 +329,14 @@ def interrupted(_folder):
         return time.monotonic() - begin
 
 
+def pretend():
+    """That this rank is on another host, or comes late to where ranks meet."""
+    from lockstep.torch import _rendezvous
+
+    host, seconds = os.environ["PRETEND_HOST"], float(os.environ.get("PRETEND_LATE", 0))
+    _rendezvous.host_identity = lambda: time.sleep(seconds) or host
+
+
 def main():
     global BACKEND, FOLDER
     BACKEND, FOLDER, names = sys.argv[1], sys.argv[2], sys.argv[3:]
@@ -271,7 +344,9 @@ def main():
     torch.set_num_threads(1)
     if "lockstep" in BACKEND and "FOUND_BY_PYTORCH" not in os.environ:
         import lockstep.torch  # noqa: F401, which makes the backend known
-    dist.init_process_group(BACKEND, timeout=timedelta(seconds=60))
+    if "PRETEND_HOST" in os.environ:
+        pretend()
+    dist.init_process_group(BACKEND, timeout=timedelta(seconds=float(os.environ.get("GROUP_SECONDS", 60))))
     for name in names:
         found = globals()[name](FOLDER)
         if dist.get_rank() == 0:

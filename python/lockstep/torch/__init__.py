@@ -12,7 +12,7 @@ from typing import Any, Optional
 import torch.distributed as dist
 
 from ._group import NAME, LockstepBackend, LockstepProcessGroup
-from ._options import Options, settings_of
+from ._options import Options
 from ._rendezvous import open_group
 
 __all__ = ["Options", "about", "register", "schedule_check"]
@@ -20,7 +20,7 @@ __all__ = ["Options", "about", "register", "schedule_check"]
 
 def _create(opts: Any, pg_options: Any = None) -> Any:
     """A process group where it is PyTorch's only backend; else a backend beside others, or inside PyTorch's checking wrapper."""
-    core = open_group(opts, settings_of(pg_options))
+    core = open_group(opts, pg_options)
     several = opts.process_group is not None and opts.process_group._get_backend_name() != "custom"
     if several or dist.get_debug_level() == dist.DebugLevel.DETAIL:
         return LockstepBackend(core)
@@ -51,8 +51,9 @@ def about(group: Optional[dist.ProcessGroup] = None) -> str:
 
 
 def schedule_check(group: Optional[dist.ProcessGroup] = None) -> bool:
-    """Whether the schedules of the group's collective have been proved right, for this number of ranks, before the first one ran."""
-    return ", verified" in about(group)
+    """Whether the schedules of the group's collective have been proved right, for this number of ranks, before the first one ran. False for
+    a single rank, which has none."""
+    return about(group).endswith(", verified")
 
 
 register()

@@ -9,7 +9,7 @@ from torch._C._distributed_c10d import (AllgatherOptions, AllreduceCoalescedOpti
                                         BarrierOptions, BroadcastOptions, GatherOptions, ReduceOptions, ReduceScatterOptions,
                                         ScatterOptions)
 
-from .. import _comm
+from .. import _comm, _native
 from . import _messages, _reduce, _sparse
 from ._messages import check_tensor, contiguous, is_plain
 from ._work import MANY, Operation, Waiter, Work
@@ -18,6 +18,15 @@ COALESCED = 1 << 16  # bytes: several smaller tensors travel as one
 NAME = "lockstep"
 Tensors = Sequence[torch.Tensor]
 Finish = Optional[Callable[[], Any]]
+
+
+def seconds_of(timeout: timedelta) -> float:
+    """Of a group, when it is made and later."""
+    seconds = timeout.total_seconds()
+    if seconds <= 0:
+        raise _native.UsageError(f"a timeout of {seconds:g} s: expected above 0")
+    _comm.check_deadline(seconds)
+    return seconds
 
 
 class Core:
@@ -29,7 +38,7 @@ class Core:
         self.start = communicator.start
         self.rank = rank
         self.size = size
-        self.timeout = timeout.total_seconds()
+        self.timeout = seconds_of(timeout)
         self.waiter = Waiter()
         self.pending: Dict[Operation, None] = {}
         self.sequence = 0  # collectives begun
@@ -40,8 +49,8 @@ class Core:
 
     def deadline(self, limit: timedelta) -> None:
         """Of the collective that begins next: its own limit, else the group's."""
-        self.sequence += 1
         self.communicator.set_deadline((limit.total_seconds() or _messages.LEAST) if limit.days >= 0 else self.timeout)
+        self.sequence += 1
 
     def end(self, opts: Any, handles: List[_comm.Work], keep: Any, outputs: Any, finish: Finish = None) -> Optional[Work]:
         """Waits where the caller would, and returns None; else a Work."""
@@ -436,7 +445,7 @@ class Collectives:
         return torch.frombuffer(self._core.communicator.job.allocate(shape.numel() * dtype.itemsize), dtype=dtype).view(shape)
 
     def set_timeout(self, timeout: timedelta) -> None:
-        self._core.timeout = timeout.total_seconds()
+        self._core.timeout = seconds_of(timeout)
 
     _set_default_timeout = set_timeout
 

@@ -1,26 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the processes of a group find each other: through PyTorch's own store, they learn where process 0 of the job listens."""
 import atexit
+import contextlib
 import ctypes
 import os
 import secrets
 import socket
 import sys
 import threading
+import time
 from datetime import timedelta
-from typing import Any, Dict, List, Optional, Set
+from typing import Any, Dict, Iterator, List, Optional, Set
 
 import torch.distributed as dist
 
 from .. import _comm, _native
-from ._group import Core
-from ._options import Settings
+from .._errors import BY_STATUS, LockstepError
+from ._group import Core, seconds_of
+from ._options import Settings, settings_of
 from ._work import Operation
 
 BOOT = "/proc/sys/kernel/random/boot_id"
-LOOPBACK = "127.0.0.1"
+LOOPBACKS = ("127.0.0.1", "::1")
 PROBE = 1000  # elements
 JOIN_SECONDS = 60.0  # at most, to connect, once everybody is known to be there
+LEAST_SECONDS = 1.0  # to connect
+ADDRESS = "address"  # the key under which rank 0 says where it listens
+FAILED = "failed "  # begins what a rank says instead of what others wait for
 
 _lock = threading.Lock()
 _default: Optional["SharedJob"] = None  # that of the default group, in which groups of some of its processes live
@@ -31,8 +37,9 @@ _open: Set[Core] = set()  # C++ keeps only its own half of a Python object: what
 class SharedJob:
     """A job, closed with the last of the groups that use it."""
 
-    def __init__(self, job: _comm.Job) -> None:
+    def __init__(self, job: _comm.Job, network: Optional[str]) -> None:
         self.job = job
+        self.network = network
         self.groups = 0
 
     def leave(self) -> None:
@@ -70,40 +77,96 @@ def store_host(store: Any) -> Optional[str]:
 def own_address(store: Any) -> str:
     """The address by which this process reaches the store, which is one by which the others reach this process."""
     host = store_host(store) or socket.gethostname()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    why: Optional[OSError] = None
+    try:
+        found = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)
+    except OSError as error:
+        found, why = [], error
+    for family, kind, _, _, address in sorted(found, key=lambda one: one[0] != socket.AF_INET):
+        with socket.socket(family, kind) as probe:
+            try:
+                probe.connect(address)
+                return str(probe.getsockname()[0])
+            except OSError as error:
+                why = why or error
+    raise _native.UnavailableError(f"lockstep: no address of this host is known to the other ranks: {host}: {why}; name one by MASTER_ADDR")
+
+
+def listen(*addresses: str) -> socket.socket:
+    """At the first of these addresses that this host has."""
+    why: Optional[OSError] = None
+    for address in addresses:
+        family, kind, _, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0]
         try:
-            probe.connect((host, 9))
-            return probe.getsockname()[0]
+            server = socket.socket(family, kind)
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            server.bind(place)
+            server.listen(1024)
+            return server
         except OSError as error:
-            raise _native.UnavailableError(f"lockstep: no address of this host is known to the other ranks: {host}: {error}; name one by "
-                                           f"MASTER_ADDR") from None
+            why = why or error
+    raise _native.UnavailableError(f"lockstep: rank 0 cannot listen at {addresses[0]}: {why}")
 
 
-def listen(address: str) -> socket.socket:
-    server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    server.bind((address, 0))
-    server.listen(1024)
-    return server
+# ---- What ranks say to each other by the store ----
+
+@contextlib.contextmanager
+def told(store: Any, rank: int) -> Iterator[None]:
+    """What fails here is said under the keys for which others wait, and they raise it, too."""
+    try:
+        yield
+    except BaseException as error:
+        words = str(error) if getattr(error, "of_another_rank", False) else f"rank {rank} failed: {error or type(error).__name__}"
+        text = f"{FAILED}{getattr(error, 'status', 1)} {words}"
+        with contextlib.suppress(Exception):  # the store may be what failed
+            for key in (f"host/{rank}", ADDRESS):
+                store.set(key, text)
+        raise
+
+
+def hear(store: Any, key: str, size: int, timeout: timedelta, end: float) -> str:
+    """What another rank says under this key."""
+    try:
+        store.wait([key], timedelta(seconds=max(1e-3, end - time.monotonic())))
+    except RuntimeError:
+        if time.monotonic() < end:
+            raise
+        raise too_late(store, size, timeout) from None
+    text = bytes(store.get(key)).decode()
+    if not text.startswith(FAILED):
+        return text
+    status, words = text[len(FAILED):].split(" ", 1)
+    error = BY_STATUS.get(int(status), LockstepError)(words)
+    error.of_another_rank = True
+    raise error
+
+
+def too_late(store: Any, size: int, timeout: timedelta) -> LockstepError:
+    missing = [str(peer) for peer in range(size) if not store.check([f"host/{peer}"])]
+    who = f"rank{'s' if len(missing) > 1 else ''} {', '.join(missing)} to come" if missing else "rank 0 to say where it listens"
+    return _native.PeerLostError(f"lockstep: Timed out waiting {round(timeout.total_seconds() * 1000)}ms for {who}; raise the timeout of the "
+                                 f"process group if ranks start later than that")
 
 
 def meet(store: Any, rank: int, size: int, timeout: timedelta, settings: Settings) -> _comm.Job:
     """Opens the job of `size` processes. What is in the store of it must be of this time, see turn_of."""
+    common = {"network": settings.network, "plugin_path": settings.plugin_path}
     if size == 1:
-        return _comm.Job(0, 1, network=settings.network, plugin_path=settings.plugin_path)
+        return _comm.Job(0, 1, **common)
+    end = time.monotonic() + seconds_of(timeout)
     _comm.calls()  # a library that is not here is said before others wait
-    seconds = min(JOIN_SECONDS, timeout.total_seconds())
-    common = {"join_seconds": seconds, "network": settings.network, "plugin_path": settings.plugin_path}
     store.set(f"host/{rank}", host_identity())
     if rank:
-        address, secret = store.get("address").decode().split(" ")
-        return _comm.Job(rank, size, address=address, secret=secret, **common)
-    hosts = {bytes(store.get(f"host/{peer}")) for peer in range(size)}
-    server = listen(LOOPBACK if len(hosts) == 1 else own_address(store))
-    host, port = server.getsockname()
-    secret = secrets.token_hex(16)
-    store.set("address", f"{host}:{port} {secret}")
-    return _comm.Job(0, size, address=f"{host}:{port}", secret=secret, listen_fd=server.detach(), **common)
+        address, secret = hear(store, ADDRESS, size, timeout, end).split(" ")
+    else:
+        hosts = {host_identity(), *(hear(store, f"host/{peer}", size, timeout, end) for peer in range(1, size))}
+        server = listen(*(LOOPBACKS if len(hosts) == 1 else [own_address(store)]))
+        host, port = server.getsockname()[:2]
+        address, secret = f"[{host}]:{port}" if ":" in host else f"{host}:{port}", secrets.token_hex(16)
+        store.set(ADDRESS, f"{address} {secret}")
+        common["listen_fd"] = server.detach()
+    left = max(LEAST_SECONDS, min(JOIN_SECONDS, end - time.monotonic()))
+    return _comm.Job(rank, size, address=address, secret=secret, join_seconds=left, **common)
 
 
 def turn_of(name: str) -> int:
@@ -112,15 +175,18 @@ def turn_of(name: str) -> int:
     return _turns[name]
 
 
-def job_for(opts: Any, members: List[int], settings: Settings) -> "tuple[SharedJob, List[int]]":
-    """The default group's job for groups within it, else one of the group's own; and the group's members in it."""
+def job_for(opts: Any, store: Any, members: List[int], network: Optional[str], settings: Settings) -> "tuple[SharedJob, List[int]]":
+    """The default group's job for groups within it, else one of the group's own; and the group's members in it. `network`: that of the
+    group's own Options."""
     global _default
     with _lock:
         if members and _default is not None:
+            if network not in (None, _default.network):
+                raise _native.UsageError(f"process group {opts.group_id}: Options(network={network!r}): the default group, by whose network it "
+                                         f"communicates, has {_default.network or 'none'}; give that one the option")
             _default.groups += 1
             return _default, members
-    store = dist.PrefixStore(f"lockstep/{turn_of(str(opts.group_id))}", opts.store)
-    shared = SharedJob(meet(store, opts.group_rank, opts.group_size, opts.timeout, settings))
+    shared = SharedJob(meet(store, opts.group_rank, opts.group_size, opts.timeout, settings), settings.network)
     with _lock:
         shared.groups += 1
         if not members:
@@ -128,15 +194,19 @@ def job_for(opts: Any, members: List[int], settings: Settings) -> "tuple[SharedJ
     return shared, []
 
 
-def open_group(opts: Any, settings: Settings) -> Core:
-    """The communicator of a new process group, with what closes it."""
+def open_group(opts: Any, given: Any) -> Core:
+    """The communicator of a new process group, with what closes it. `given`: what the program says as pg_options."""
     for core in [core for core in _open if core.aborted]:
         core.close()
-    shared, members = job_for(opts, list(opts.global_ranks_in_group), settings)
+    store = dist.PrefixStore(f"lockstep/{turn_of(str(opts.group_id))}", opts.store)
+    with told(store, opts.group_rank):
+        settings = settings_of(given)
+        seconds = seconds_of(opts.timeout)
+        shared, members = job_for(opts, store, list(opts.global_ranks_in_group), getattr(given, "network", None), settings)
     try:
         communicator = _comm.Communicator(shared.job, f"process group {opts.group_id}", members, collective=settings.collective,
                                           transport=settings.transport, plugin_path=settings.plugin_path,
-                                          deadline=opts.timeout.total_seconds())
+                                          deadline=seconds)
     except BaseException:
         shared.leave()
         raise

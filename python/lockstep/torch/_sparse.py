@@ -8,6 +8,8 @@ from torch.distributed import ReduceOp
 from . import _reduce
 from ._work import Operation, Work
 
+NAME_BYTES = 32  # of a dtype, filled up with blanks
+
 
 def gather_now(core: Any, tensor: torch.Tensor) -> torch.Tensor:
     """(ranks, ...)"""
@@ -29,6 +31,22 @@ def padded(tensor: torch.Tensor, rows: int) -> torch.Tensor:
     return result
 
 
+def header(tensor: torch.Tensor) -> torch.Tensor:
+    """What the ranks tell of their tensors, as whole numbers: the name of the dtype, the shape, and how many values there are."""
+    name = torch.frombuffer(bytearray(str(tensor.dtype).ljust(NAME_BYTES).encode()), dtype=torch.int64)
+    return torch.cat([name, torch.tensor([tensor.sparse_dim(), tensor.dense_dim(), *tensor.shape, tensor._nnz()], dtype=torch.int64)])
+
+
+def check_alike(headers: torch.Tensor) -> None:
+    """headers: (ranks, ...). What is refused is refused on all ranks, with one sentence."""
+    names = [bytes(row[:NAME_BYTES // 8].view(torch.uint8).tolist()).decode().rstrip() for row in headers]
+    other = next((rank for rank, name in enumerate(names) if name != names[0]), None)
+    if other is not None:
+        raise ValueError(f"lockstep allreduce: the ranks' sparse tensors differ in dtype: {names[0]} on rank 0, {names[other]} on rank {other}")
+    if not torch.equal(headers[:, :-1], headers[:1, :-1].expand(len(names), -1)):
+        raise ValueError("lockstep allreduce: the ranks' sparse tensors differ in shape")
+
+
 def allreduce(core: Any, tensor: torch.Tensor, opts: Any) -> Optional[Work]:
     """How many values each rank has is gathered at once, because it says how large the buffers are."""
     if not tensor.is_cpu or tensor.layout is not torch.sparse_coo:
@@ -37,11 +55,9 @@ def allreduce(core: Any, tensor: torch.Tensor, opts: Any) -> Optional[Work]:
         raise ValueError("lockstep allreduce: only the sum of sparse tensors is supported")
     core.deadline(opts.timeout)
     own = tensor.coalesce()
-    shape = torch.tensor([own.sparse_dim(), own.dense_dim(), *own.shape, own._nnz()], dtype=torch.int64)
-    shapes = gather_now(core, shape)
-    if not torch.equal(shapes[:, :-1], shapes[:1, :-1].expand(core.size, -1)):
-        raise ValueError("lockstep allreduce: the ranks' sparse tensors differ in shape")
-    counts = shapes[:, -1].tolist()
+    headers = gather_now(core, header(own))
+    check_alike(headers)
+    counts = headers[:, -1].tolist()
     most = max(counts)
     indices, values = padded(own.indices().t().contiguous(), most), padded(own.values(), most)
     every_index = torch.empty((core.size, *indices.shape), dtype=indices.dtype)

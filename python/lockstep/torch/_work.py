@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a collective or a message returns: an operation that goes on by itself in C, and the torch.distributed.Work over it."""
-import queue
 import threading
 import time
 from typing import Any, Callable, List, Optional
@@ -99,8 +98,7 @@ def failure(communicator: _comm.Communicator, status: int, seconds: float, limit
     """The exception for a status; that of a passed deadline says "Timed out waiting", for which programs look."""
     error = _native.error_of(status)
     if isinstance(error, LockstepError):
-        error.message = error.message.replace("raise --deadline", "raise the timeout of the process group")
-        error.args = (error.message,)
+        error.reword("raise --deadline", "raise the timeout of the process group")
     if status == _comm.PEER_LOST and seconds + 2 * _comm.SLICE >= limit and not communicator.job.lost():
         name, _, sentence = str(error).partition(": ")
         return PeerLostError(f"{name}: Timed out waiting {round(limit * 1000)}ms: {sentence}")
@@ -158,22 +156,16 @@ class Work(dist.Work):
 
 
 class Waiter:
-    """Completes futures of a process group, on a thread that starts with the first one that cannot be completed at once."""
+    """Completes futures of a process group. Of its threads one looks which operation is over, and leaves that to another one before it
+    completes the future: functions that were given to `then` run on the thread that does, and may wait for other futures."""
 
     def __init__(self) -> None:
-        self._queue: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
-        self._thread: Optional[threading.Thread] = None
-        self._inner: Optional[Waiter] = None  # of futures that callbacks of this one's thread make, and may wait for
-
-    def _of_this_thread(self) -> "Waiter":
-        waiter: Optional[Waiter] = self
-        while waiter is not None and waiter._thread is not threading.current_thread():
-            waiter = waiter._inner
-        if waiter is None:
-            return self
-        if waiter._inner is None:
-            waiter._inner = Waiter()
-        return waiter._inner
+        self._changed = threading.Condition()  # of what follows
+        self._waiting: List[Any] = []  # (operation, future), in the order in which they came
+        self._threads: List[threading.Thread] = []
+        self._free = 0  # of these: that neither look nor complete a future
+        self._looking = False
+        self._stopped = False
 
     def future(self, operation: Operation, outputs: Any) -> Future:
         begun: Future = Future()
@@ -181,51 +173,73 @@ class Waiter:
         def result(_: Future) -> Any:  # only a callback that raises makes C++ see an error in a future
             if operation.error is not None:
                 raise operation.error
+            if not operation.over:
+                raise RuntimeError("the process group was closed before the operation was over")
             return outputs
 
         future = begun.then(result)
         if operation.poll(0.0):
             begun.set_result(None)
             return future
-        self._of_this_thread()._take(operation, begun)
+        with self._changed:
+            self._waiting.append((operation, begun))
+            self._need_thread()
         return future
-
-    def _take(self, operation: Operation, begun: Future) -> None:
-        self._queue.put((operation, begun))
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="lockstep-futures", daemon=True)
-            self._thread.start()
 
     def stop(self) -> None:
         """After the operations have ended. A thread that Python's end finds in C++ would abort the process, so it is waited for."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._queue.put(None)
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+            threads = list(self._threads)
+        end = time.monotonic() + STOP
+        for thread in threads:
             if thread is not threading.current_thread():
-                thread.join(STOP)
-        if self._inner is not None:
-            self._inner.stop()
+                thread.join(max(0.0, end - time.monotonic()))
+
+    def _need_thread(self) -> None:
+        """The lock is held."""
+        if self._looking or not self._waiting:
+            return
+        if self._free:
+            self._changed.notify()
+            return
+        self._free += 1
+        thread = threading.Thread(target=self._run, name="lockstep-futures", daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _run(self) -> None:
-        waiting: List[Any] = []
-        while True:
-            try:
-                entry = self._queue.get(block=not waiting)
-                if entry is None:
-                    break
-                waiting.append(entry)
-                continue
-            except queue.Empty:
-                pass
-            # The first one is usually the next to end; others, behind a message that does not come, are looked at in between.
-            waiting[0][0].poll(POLL)
-            still = []
-            for operation, begun in waiting:
-                if operation.poll(0.0):
-                    begun.set_result(None)
-                else:
-                    still.append((operation, begun))
-            waiting = still
-        for operation, begun in waiting:
-            operation.poll(1.0)
+        while self._take_turn():
+            begun = self._look()
+            with self._changed:
+                self._looking = False
+                self._need_thread()
             begun.set_result(None)
+            del begun  # with what its functions keep
+            with self._changed:
+                self._free += 1
+
+    def _take_turn(self) -> bool:
+        """Whether this thread is to look; else there is nothing left to do."""
+        with self._changed:
+            while self._looking or not self._waiting:
+                if self._stopped:
+                    return False
+                self._changed.wait()
+            self._looking = True
+            self._free -= 1
+            return True
+
+    def _look(self) -> Future:
+        """The future of an operation that is over."""
+        while True:
+            with self._changed:
+                waiting, stopped = list(self._waiting), self._stopped
+            # The first one is usually the next to end; others, behind a message that does not come, are looked at in between.
+            waiting[0][0].poll(1.0 if stopped else POLL)
+            for entry in waiting:
+                if entry[0].poll(0.0) or stopped:
+                    with self._changed:
+                        self._waiting.remove(entry)
+                    return entry[1]

@@ -197,7 +197,9 @@ START_TEST(training_stops_in_an_epoch_and_goes_on_there)
     // All replicas are told with the next step.
     ck_assert_str_eq(calls, "T0T1E0E1S0S1b0b1b0b1b0b1s0s1V0V1v0v1e0e1t0t1");
     ck_assert_uint_eq(stopped->steps_done, 3);
+    ck_assert_uint_eq(ls_training_is_stopped(stopped), 1);
     OK(ls_fit(stopped, train, &(struct ls_fit_options){.epochs = 2, .batch = 8})); // it is over
+    ck_assert_uint_eq(ls_training_is_stopped(stopped), 0);
     ck_assert_uint_eq(stopped->steps_done, 2 * STEPS);
     OK(ls_fit(whole, train, &(struct ls_fit_options){.epochs = 2, .batch = 8}));
     ck_assert_double_eq(weight_difference(stopped, whole), 0);

@@ -230,6 +230,18 @@ START_TEST(failures_are_said_and_a_missing_rank_is_named)
 }
 END_TEST
 
+START_TEST(a_single_rank_has_nothing_to_verify)
+{
+    struct ls_comm *comm = NULL;
+    float value = 3;
+    OK(ls_comm_open(&(struct ls_comm_options){.size = 1}, &comm));
+    OK(ls_comm_all_reduce(comm, &value, 1, "float32", "sum"));
+    ck_assert_float_eq(value, 3);
+    ck_assert_str_eq(ls_comm_about(comm), "ring over local, 1 rank, nothing to verify");
+    ls_comm_close(comm);
+}
+END_TEST
+
 START_TEST(wrong_arguments_are_refused)
 {
     struct ls_comm *comm = NULL;
@@ -271,6 +283,7 @@ int main(void)
     tcase_add_loop_test(cases, every_collective_does_every_operation, 0, COLLECTIVES);
     tcase_add_test(cases, communicators_have_nothing_in_common);
     tcase_add_test(cases, failures_are_said_and_a_missing_rank_is_named);
+    tcase_add_test(cases, a_single_rank_has_nothing_to_verify);
     tcase_add_test(cases, wrong_arguments_are_refused);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);

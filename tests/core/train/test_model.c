@@ -207,6 +207,30 @@ START_TEST(without_the_metric_accuracy_is_no_number)
 }
 END_TEST
 
+START_TEST(a_model_may_come_as_text)
+{
+    static const char text[] =
+        "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"mine\", \"layers\": ["
+        "{\"class_name\": \"Flatten\", \"config\": {}},"
+        "{\"class_name\": \"Dense\", \"config\": {\"units\": 10}}]}}";
+    struct ls_model *model = NULL;
+    const struct ls_fit_options options = {.batch = 8};
+    expect_error(ls_model_open_json(run, NULL, text, NULL, &model), LS_BAD_INPUT, "mine: ");
+    expect_error(ls_model_open_json(run, "yours", text, NULL, &model), LS_BAD_INPUT, "yours: ");
+    expect_error(ls_model_open_json(run, NULL, "{", train, &model), LS_BAD_INPUT,
+                 "model:1:1: malformed JSON");
+    expect_error(ls_model_open_json(run, NULL, "[]", train, &model), LS_BAD_INPUT, "model: ");
+    expect_error(ls_model_open_json(run, NULL, NULL, train, &model), LS_USAGE, "the JSON of");
+    ck_assert_ptr_null(model);
+    OK(ls_model_open_json(run, NULL, text, train, &model)); // the data says the shape
+    ck_assert_str_eq(model->source, "mine");
+    OK(ls_compile(model, NULL));
+    OK(ls_fit(model, train, &options));
+    ck_assert_uint_eq(ls_model_parameters(model), 16 * 10 + 10);
+    ls_model_close(model);
+}
+END_TEST
+
 START_TEST(evaluation_needs_no_fit)
 {
     struct ls_model *model = model_of(run, "adam");
@@ -471,6 +495,7 @@ int main(void)
     tcase_add_test(cases, models_of_one_run_do_not_touch_each_other);
     tcase_add_test(cases, epochs_say_how_it_went);
     tcase_add_test(cases, without_the_metric_accuracy_is_no_number);
+    tcase_add_test(cases, a_model_may_come_as_text);
     tcase_add_test(cases, evaluation_needs_no_fit);
     tcase_add_test(cases, learning_rates_scale_with_the_replicas);
     tcase_add_test(cases, options_may_be_left_out);
