@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import ctypes
+import ipaddress
 import os
 import secrets
 import socket
@@ -22,6 +23,7 @@ from ._work import Operation
 
 BOOT = "/proc/sys/kernel/random/boot_id"
 LOOPBACKS = ("127.0.0.1", "::1")
+FAR = ("192.0.2.1", "2001:db8::1")  # of nobody (RFC 5737, RFC 3849): they are reached by the default route
 PROBE = 1000  # elements
 JOIN_SECONDS = 60.0  # at most, to connect, once everybody is known to be there
 LEAST_SECONDS = 1.0  # to connect
@@ -75,21 +77,22 @@ def store_host(store: Any) -> Optional[str]:
 
 
 def own_address(store: Any) -> str:
-    """The address by which this process reaches the store, which is one by which the others reach this process."""
-    host = store_host(store) or socket.gethostname()
-    why: Optional[OSError] = None
-    try:
-        found = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)
-    except OSError as error:
-        found, why = [], error
-    for family, kind, _, _, address in sorted(found, key=lambda one: one[0] != socket.AF_INET):
-        with socket.socket(family, kind) as probe:
-            try:
-                probe.connect(address)
-                return str(probe.getsockname()[0])
-            except OSError as error:
-                why = why or error
-    raise _native.UnavailableError(f"lockstep: no address of this host is known to the other ranks: {host}: {why}; name one by MASTER_ADDR")
+    """The address by which the other hosts reach this process: that by which it reaches the store. Where that is one of this host alone (the
+    store is here, and Debian gives a host's own name 127.0.1.1), or the store has no host, that of the default route."""
+    named = store_host(store) or socket.gethostname()
+    why: Any = "it leads to this host alone, and there is no default route"
+    for host in (named, *FAR):
+        try:
+            found = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)
+        except OSError as error:
+            found, why = [], error
+        for family, kind, _, _, address in sorted(found, key=lambda one: one[0] != socket.AF_INET):
+            with contextlib.suppress(OSError), socket.socket(family, kind) as probe:
+                probe.connect(address)  # sends nothing
+                own = str(probe.getsockname()[0])
+                if not ipaddress.ip_address(own.partition("%")[0]).is_loopback:
+                    return own
+    raise _native.UnavailableError(f"lockstep: no address of this host is known to the other ranks: {named}: {why}; name one by MASTER_ADDR")
 
 
 def listen(*addresses: str) -> socket.socket:
