@@ -866,7 +866,7 @@ struct ls_comm;
 
 // What ls_comm_open takes.
 struct ls_comm_options {
-    const char *collective; // "ring", "direct", "two-level:groups=2", a shared object; NULL: ring
+    const char *collective; // "ring", "direct", "two-level:node=2", a shared object; NULL: ring
     // NULL: local between threads; between processes shared-memory on one host, ucx between hosts,
     // or both.
     const char *transport;

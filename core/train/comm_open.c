@@ -17,7 +17,7 @@
 #define MOST_RANKS 4096
 #define NAME_MOST 200 // letters, where the name is part of keys
 
-// "two-level:groups=2", wherever its file is.
+// "two-level:node=2", wherever its file is.
 static const char *name_plugin(const struct ls_opened_plugin *opened, char *text, size_t bytes)
 {
     const size_t path = opened->file ? strlen(opened->file) : 0;
