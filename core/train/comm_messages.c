@@ -5,6 +5,8 @@
 //
 //   comm_messages.c   who moves messages, and when
 //   comm_matching.c   what is done with what has come
+//   comm_transfers.c  what the transport has
+//   comm_failures.c   lost peers, deadlines, and the end of all
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // ppoll, eventfd
 #endif
