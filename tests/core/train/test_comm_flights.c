@@ -140,6 +140,7 @@ static void set_up(void)
     comm = calloc(1, sizeof(*comm));
     ck_assert_ptr_nonnull(comm);
     comm->ranks = &ranks;
+    comm->forks = ls_fork_count();
     atomic_store(&comm->deadline_ns, ranks.deadline_ns);
     atomic_store(&comm->users, 1);
     ls_comm_works_init(comm);
