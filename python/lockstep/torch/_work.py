@@ -99,7 +99,7 @@ def failure(communicator: _comm.Communicator, status: int, seconds: float, limit
     """The exception for a status; that of a passed deadline says "Timed out waiting", for which programs look."""
     error = _native.error_of(status)
     if isinstance(error, LockstepError):
-        error.message = error.message.replace("raise --deadline", "raise the timeout of the process group")
+        error.message = error.message.replace("raise deadline_seconds", "raise the timeout of the process group")
         error.args = (error.message,)
     if status == _comm.PEER_LOST and seconds + 2 * _comm.SLICE >= limit and not communicator.job.lost():
         name, _, sentence = str(error).partition(": ")

@@ -223,6 +223,7 @@ static int come_late(struct hand *hand)
     NEED(status == LS_PEER_LOST || status == LS_ABORTED); // the first to fail ends the other
     NEED(says("waited 0.") && says("for rank "));
     NEED(status == LS_PEER_LOST || says("has ended it: all: rank "));
+    NEED(says("or raise deadline_seconds") && !says("--deadline"));
     NEED(ls_clock_ns() - begin < 5 * SECOND);
     hand->crew->states[hand->rank] = 1;
     ls_comm_close(comm);
@@ -397,6 +398,12 @@ static int bring_another_secret(struct hand *hand)
     options.secret = hand->rank ? "the secret of another job" : "the secret of this job";
     const enum ls_status status = ls_job_open(&options, &hand->job);
     NEED(status == (hand->rank ? LS_USAGE : LS_PEER_LOST));
+    if (hand->rank)
+        NEED(says("process 0 at ") &&
+             says("another secret than this process: expected the same `secret`"));
+    else
+        NEED(says("process 1 did not come to ") && says("start all 2 processes"));
+    NEED(!says("worker") && !says("--cluster"));
     return 0;
 }
 
