@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers of messages that are under way when a peer is lost or all ends. The transport of this test touches what is
-// posted as long as it may: until `test` says that a transfer is over, or the endpoint is closed.
+// Transfers of messages that are under way when a peer is lost or all ends. The transport of this
+// test touches what is posted as long as it may: until `test` says that a transfer is over, or the
+// endpoint is closed.
 #include "core/train/comm_messages.h"
 
 #include "core/base/clock.h"
@@ -276,7 +277,8 @@ END_TEST
 
 // ---- All ends ----
 
-// UCX may hold memory after an abort; works end all the same, because nothing more can be done for them.
+// UCX may hold memory after an abort; works end all the same, because nothing more can be done for
+// them.
 START_TEST(transfers_stay_until_the_endpoint_is_closed)
 {
     static char one[BYTES];
