@@ -821,9 +821,10 @@ LS_CALL ls_predict_on_batch(struct ls_model *model, const struct ls_array *input
 // LS_PEER_LOST: a rank did not come in time, or its process is lost; the message names it, and what
 // it has not called. LS_FAILED: ranks made different calls, which the message names, or a
 // collective is wrong (its schedule is verified before it runs). LS_USAGE: an unknown dtype or
-// reduction, or a root that is no rank. LS_ABORTED: another rank failed, or somebody called
-// ls_comm_abort. After a failure in a call that others have begun the communicator is of no more
-// use: close it on all ranks.
+// reduction, or a root that is no rank; and every call in a forked child of the process that has
+// opened the job or the communicator, which may open its own. LS_ABORTED: another rank failed, or
+// somebody called ls_comm_abort. After a failure in a call that others have begun the communicator
+// is of no more use: close it on all ranks.
 
 // Processes of a program's own that communicate without a model, and notice when one of them is
 // lost. Who starts them, and gives each its number, is the program's business.
@@ -873,7 +874,7 @@ struct ls_comm;
 
 // What ls_comm_open takes.
 struct ls_comm_options {
-    const char *collective; // "ring", "direct", "two-level:groups=2", a shared object; NULL: ring
+    const char *collective; // "ring", "direct", "two-level:node=2", a shared object; NULL: ring
     // NULL: local between threads; between processes shared-memory on one host, ucx between hosts,
     // or both.
     const char *transport;

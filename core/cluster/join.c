@@ -84,6 +84,7 @@ static enum ls_status reach_store(const struct ls_cluster_options *options, cons
                                   struct ls_cluster *cluster, struct ls_connection *connection)
 {
     struct ls_reach reach = {.place = options->place,
+                             .apart = options->departed != NULL,
                              .open_to_all = !options->secret && !options->insecure,
                              .deadline_ns = options->join_deadline_ns};
     memcpy(reach.key, key, sizeof(reach.key));

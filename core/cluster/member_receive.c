@@ -185,7 +185,10 @@ static bool take_failure(struct ls_member *member, uint8_t kind, struct ls_frame
         member->departed(member->context, number, true, text);
         return true;
     }
-    snprintf(whole, sizeof(whole), "%s%s", text, of_this ? "; that is this worker" : "");
+    snprintf(whole, sizeof(whole), "%s%s", text,
+             !of_this           ? ""
+             : member->departed ? "; that is this process"
+                                : "; that is this worker");
     pthread_mutex_lock(&member->lock);
     const bool reforming = member->reforming;
     member->cast_out = member->cast_out || of_this;

@@ -110,14 +110,20 @@ static enum ls_status try_once(const struct ls_reach *reach, uint64_t left_ns,
     if (!status)
         return LS_OK;
     ls_connection_finish(out);
-    if (status == LS_USAGE)
+    if (status == LS_USAGE && reach->apart)
+        ls_error("cluster",
+                 "process %u at %s:%u has another secret than this process: expected the same "
+                 "`secret` for all processes, and no other job at that address",
+                 reach->number, place->address, place->port);
+    else if (status == LS_USAGE)
         ls_error("cluster",
                  "worker %u at %s:%u has another secret than this worker: expected the same "
                  "LOCKSTEP_SECRET or LOCKSTEP_SECRET_FILE for all workers, and no other training "
                  "at that address",
                  reach->number, place->address, place->port);
     else if (status == LS_AGAIN)
-        snprintf(why, bytes, "it takes connections but does not answer as worker 0 does");
+        snprintf(why, bytes, "it takes connections but does not answer as %s 0 does",
+                 reach->apart ? "process" : "worker");
     else if (status == LS_PEER_LOST)
         snprintf(why, bytes, "it takes connections but closes them; is it another program?");
     return status == LS_PEER_LOST ? LS_AGAIN : status;
@@ -127,13 +133,14 @@ static void report_silence(const struct ls_reach *reach, uint64_t passed_ns, con
 {
     const struct ls_worker_place *place = reach->place;
     char text[1024];
-    snprintf(text, sizeof(text), "worker %u did not answer at %s:%u within %g s%s%s", reach->number,
-             place->address, place->port, (double)passed_ns * 1e-9, *why ? ": " : "", why);
+    snprintf(text, sizeof(text), "%s %u did not answer at %s:%u within %g s%s%s",
+             reach->apart ? "process" : "worker", reach->number, place->address, place->port,
+             (double)passed_ns * 1e-9, *why ? ": " : "", why);
     if (reach->number)
         ls_warn("cluster", "%s", text); // another one may take over
     else
-        ls_error("cluster", "%s; start all %u workers, or train alone with --cluster=none", text,
-                 place->workers);
+        ls_error("cluster", "%s; start all %u %s", text, place->workers,
+                 reach->apart ? "processes" : "workers, or train alone with --cluster=none");
 }
 
 enum ls_status ls_store_reach(const struct ls_reach *reach, struct ls_connection *out)
@@ -162,8 +169,9 @@ enum ls_status ls_store_reach(const struct ls_reach *reach, struct ls_connection
         }
         if (now >= say_at) {
             say_at = now + SAY_EVERY_NS;
-            ls_info("cluster", "waiting for worker %u (%s:%u), %.0f s of %g s", reach->number,
-                    reach->place->address, reach->place->port, (double)now * 1e-9, deadline);
+            ls_info("cluster", "waiting for %s %u (%s:%u), %.0f s of %g s",
+                    reach->apart ? "process" : "worker", reach->number, reach->place->address,
+                    reach->place->port, (double)now * 1e-9, deadline);
         }
         nanosleep(&(struct timespec){.tv_nsec = (long)pause}, NULL);
         pause = pause * 3 / 2 < MOST_PAUSE_NS ? pause * 3 / 2 : MOST_PAUSE_NS;

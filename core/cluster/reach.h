@@ -9,6 +9,7 @@
 struct ls_reach {
     const struct ls_worker_place *place;
     uint8_t key[LS_SECURE_KEY];
+    bool apart; // in messages it is a process of a job, not a worker of a training
     bool open_to_all; // the key is no secret, and the network is not trusted either
     uint64_t deadline_ns;
     // Of the worker that has the store. One that takes over from a lost worker 0 has another number

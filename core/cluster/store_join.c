@@ -283,10 +283,9 @@ static void give_up(struct ls_store *store, const char *missing)
     const unsigned long long others =
         (unsigned long long)ls_store_strangers(store, LS_STRANGER_SECRET);
     int length =
-        snprintf(text, sizeof(text),
-                 "%s did not come to %s within %g s: start all %u workers, or train alone with "
-                 "--cluster=none",
-                 missing, store->address, (double)store->join_deadline_ns * 1e-9, store->workers);
+        snprintf(text, sizeof(text), "%s did not come to %s within %g s: start all %u %s", missing,
+                 store->address, (double)store->join_deadline_ns * 1e-9, store->workers,
+                 store->apart ? "processes" : "workers, or train alone with --cluster=none");
     if (others && length > 0 && (size_t)length < sizeof(text))
         snprintf(text + length, sizeof(text) - (size_t)length,
                  "; %llu connections with another secret were dropped", others);

@@ -102,6 +102,7 @@ static enum ls_status group_create(const struct ls_communicator_options *options
     group->first_rank = options->count ? options->first_rank : 0;
     group->count = options->count ? options->count : options->world;
     group->deadline_ns = options->deadline_ns;
+    group->deadline_option = options->deadline_option ? options->deadline_option : "--deadline";
     group->segment_bytes = options->segment_bytes;
     group->name = strdup(options->name ? options->name : "collective");
     group->collective_text = options->collective_text ? strdup(options->collective_text) : NULL;

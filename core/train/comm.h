@@ -29,12 +29,12 @@ struct ls_comm_ranks {
     uint32_t *hosts; // of each rank, numbered from 0; NULL: all are on one
     uint32_t meetings; // so far
     uint64_t deadline_ns; // of opening
-    uint64_t forks; // of this process and its ancestors, when they were opened
 };
 
 struct ls_comm {
     struct ls_comm_ranks *ranks; // NULL: closed
     uint32_t rank;
+    uint64_t forks; // of this process and its ancestors, when it was opened
     struct ls_communicator *communicator;
     char *parts; // of all ranks, where those of the caller do not begin where the collective's do
     uint64_t room; // bytes
@@ -59,6 +59,9 @@ struct ls_comm {
     atomic_bool told; // it was logged
     atomic_bool aborted; // by this process
 };
+
+// What the user of a communicator raises, in messages: of struct ls_comm_options.
+#define LS_COMM_DEADLINE "deadline_seconds"
 
 // What a work does; enum ls_collective_operation, but for these.
 enum ls_comm_kind {
@@ -85,6 +88,8 @@ struct ls_comm_request {
 
 // As ls_comm_abort; the other processes hear why.
 void ls_comm_abort_because(struct ls_comm *comm, const char *why);
+// LS_USAGE, said, in a forked child: the communicator is its parent's.
+LS_STATUS ls_comm_check_process(const struct ls_comm *comm, const char *call);
 
 // ---- comm_work.c ----
 
@@ -130,8 +135,13 @@ enum ls_status ls_job_verdict(struct ls_job *job, const struct ls_comm *comm, ui
 // Tells the other members why this process has ended it: a line of the log.
 void ls_job_tell(struct ls_job *job, const struct ls_comm *comm, const char *line);
 
-// Forks that led to this process. In the child of one, communicators and jobs are the parent's:
-// closing them does nothing.
+// LS_USAGE, said, in a forked child: the job is its parent's.
+LS_STATUS ls_job_check_process(const struct ls_job *job, const char *call);
+
+// Forks that led to this process. In the child of one, communicators and jobs are the parent's,
+// whose threads and connections it does not have: closing them does nothing, and calls are refused.
 uint64_t ls_fork_count(void);
+// LS_USAGE, said, unless as many have led here as when `what` was opened.
+LS_STATUS ls_fork_check(uint64_t forks, const char *call, const char *what);
 
 #endif

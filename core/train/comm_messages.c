@@ -5,6 +5,8 @@
 //
 //   comm_messages.c   who moves messages, and when
 //   comm_matching.c   what is done with what has come
+//   comm_transfers.c  what the transport has
+//   comm_failures.c   lost peers, deadlines, and the end of all
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // ppoll, eventfd
 #endif
@@ -325,6 +327,9 @@ static enum ls_status start(struct ls_comm_messages *messages, struct ls_comm_wo
 static enum ls_status check(const struct ls_comm *comm, const struct ls_comm_request *request)
 {
     const bool any = request->kind == LS_COMM_RECEIVE && request->peer == LS_ANY_RANK;
+    const enum ls_status status = ls_comm_check_process(comm, request->name);
+    if (status)
+        return status;
     if (!comm->messages) {
         ls_error(request->name, "%s was opened without `messages`", comm->ranks->name);
         return LS_USAGE;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of messages share (comm_messages.c, comm_matching.c). Private to them.
+// What the files of messages share (comm_messages.c, comm_matching.c, comm_transfers.c,
+// comm_failures.c). Private to them.
 #ifndef LS_TRAIN_COMM_MESSAGES_H
 #define LS_TRAIN_COMM_MESSAGES_H
 
@@ -38,7 +39,8 @@ enum ls_flight_kind {
     LS_FLIGHT_COMING, // a payload; into `work` or `stray`
 };
 
-// A transfer under way.
+// A transfer that the transport has: it may use `transfer`, and the memory there, until `test` says
+// that it is over, or the endpoint is closed.
 struct ls_flight {
     struct ls_transfer transfer;
     enum ls_flight_kind kind;
@@ -53,8 +55,9 @@ struct ls_flight {
 struct ls_pair {
     uint64_t next_send, next_receive; // numbers of transfers
     uint64_t serial; // messages sent
-    bool listens; // its next header is awaited
-    bool gone; // it has closed its communicator, or is lost
+    bool listens; // its next header is awaited; of the own rank: those of all others are
+    bool gone; // it has closed its communicator, or is lost: nothing is sent any more
+    bool asked; // a work that ended with it has waited for the news why
 };
 
 struct ls_comm_messages {
@@ -87,16 +90,61 @@ struct ls_comm_messages {
     char *why; // the line of the log
 };
 
+// Of a message whose sides disagree, in bytes.
+struct ls_sizes {
+    uint32_t source, destination;
+    uint64_t sent, expected;
+};
+
 // All of these are for who drives.
+
+// ---- comm_matching.c ----
 
 void ls_comm_messages_begin(struct ls_comm_messages *messages, struct ls_comm_work *work);
 // Looks at what is under way. True: something has moved.
 bool ls_comm_messages_test(struct ls_comm_messages *messages);
+
+// ---- comm_transfers.c: when one of these fails, the transport does not have the memory ----
+
+// The last of the list; NULL: no memory.
+struct ls_stray *ls_stray_add(struct ls_comm_messages *messages, uint32_t source, uint64_t tag,
+                              uint64_t bytes);
+void ls_stray_drop(struct ls_comm_messages *messages, struct ls_stray *stray);
+LS_STATUS ls_flight_send_header(struct ls_comm_messages *messages, uint32_t peer,
+                                const struct ls_header *header, enum ls_flight_kind kind,
+                                struct ls_flight **out);
+LS_STATUS ls_flight_send(struct ls_comm_messages *messages, struct ls_comm_work *work);
+// For the next header of a peer.
+LS_STATUS ls_flight_listen(struct ls_comm_messages *messages, uint32_t peer);
+// A payload, into the memory of the work, or of the stray.
+LS_STATUS ls_flight_receive(struct ls_comm_messages *messages, uint32_t peer, uint64_t number,
+                            struct ls_comm_work *work, struct ls_stray *stray);
+// Out of the list; the caller frees it. Its transfer is over.
+struct ls_flight *ls_flight_take(struct ls_comm_messages *messages, uint32_t index);
+
+// ---- comm_failures.c ----
+
+void ls_message_end(struct ls_comm_messages *messages, struct ls_comm_work *work,
+                    enum ls_status status);
+// With what all works end with.
+void ls_message_end_with_all(struct ls_comm_messages *messages, struct ls_comm_work *work);
+// With what went wrong between this rank and `peer`, whose memory the transport does not have.
+void ls_message_fail(struct ls_comm_messages *messages, struct ls_comm_work *work, uint32_t peer,
+                     enum ls_status status);
+void ls_message_fail_size(struct ls_comm_messages *messages, struct ls_comm_work *work,
+                          const struct ls_sizes *sizes);
+// Nothing more goes to a rank. What is under way ends by itself; what waits for its messages ends
+// when nothing more can come.
+void ls_pair_lose(struct ls_comm_messages *messages, uint32_t peer);
+// A transfer that is over, and out of the list, because its peer is lost. Frees it.
+void ls_flight_lose(struct ls_comm_messages *messages, struct ls_flight *flight);
+// What follows when something with a peer has ended like that; LS_OK: nothing.
+void ls_comm_messages_note(struct ls_comm_messages *messages, uint32_t peer, enum ls_status status);
 // Ends works whose deadline has passed.
 void ls_comm_messages_watch_deadlines(struct ls_comm_messages *messages);
 // Ends all works, also those that are started later.
 void ls_comm_messages_fail_all(struct ls_comm_messages *messages, enum ls_status status);
-void ls_comm_messages_forget(
-    struct ls_comm_messages *messages); // frees what is left; nothing is under way
+// Frees what is left. The endpoint is closed.
+void ls_comm_messages_forget(struct ls_comm_messages *messages);
 
 #endif

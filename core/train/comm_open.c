@@ -17,7 +17,7 @@
 #define MOST_RANKS 4096
 #define NAME_MOST 200 // letters, where the name is part of keys
 
-// "two-level:groups=2", wherever its file is.
+// "two-level:node=2", wherever its file is.
 static const char *name_plugin(const struct ls_opened_plugin *opened, char *text, size_t bytes)
 {
     const size_t path = opened->file ? strlen(opened->file) : 0;
@@ -163,6 +163,7 @@ static enum ls_status open_communicators(struct ls_comm_ranks *ranks)
         .first_rank = ranks->job ? ranks->comms[0]->rank : 0,
         .count = ranks->count,
         .deadline_ns = ranks->deadline_ns,
+        .deadline_option = LS_COMM_DEADLINE,
         .name = ranks->name,
         .hosts = ranks->hosts,
         .exchange = {.call = ranks->world > ranks->count ? ls_job_exchange : NULL,
@@ -185,6 +186,7 @@ static enum ls_status make_comms(struct ls_comm_ranks *ranks, uint32_t first_ran
             return LS_OUT_OF_MEMORY;
         comm->ranks = ranks;
         comm->rank = first_rank + i;
+        comm->forks = ls_fork_count();
         atomic_store(&comm->deadline_ns, ranks->deadline_ns);
         atomic_store(&comm->users, 1);
         ls_comm_works_init(comm);
@@ -316,7 +318,6 @@ static enum ls_status open_all(const struct ls_comm_options *options, struct ls_
     ranks->world = size;
     ranks->count = options->job ? 1 : size;
     ranks->deadline_ns = (uint64_t)(deadline * 1e9);
-    ranks->forks = ls_fork_count();
     atomic_store(&ranks->open, ranks->count);
     ranks->name = strdup(or_else(options->name, "communicator"));
     status = open_ranks(options, ranks);
@@ -337,6 +338,8 @@ enum ls_status ls_comm_open_sized(const struct ls_comm_options *options, size_t 
     struct ls_comm_options ours;
     enum ls_status status =
         ls_take_options("struct ls_comm_options", options, bytes, &ours, sizeof(ours));
+    if (!status && ours.job)
+        status = ls_job_check_process(ours.job, SCOPE);
     if (!status)
         status = open_all(&ours, out);
     if (status && ls_log_errors() == errors)
@@ -349,7 +352,7 @@ enum ls_status ls_comm_open_sized(const struct ls_comm_options *options, size_t 
 // The last one closes all: others may still be in a call to which this rank has given its part.
 void ls_comm_close(struct ls_comm *comm)
 {
-    if (!comm || comm->ranks->forks != ls_fork_count())
+    if (!comm || comm->forks != ls_fork_count())
         return;
     struct ls_comm_ranks *ranks = comm->ranks;
     ls_comm_messages_stop(comm->messages);
@@ -360,9 +363,15 @@ void ls_comm_close(struct ls_comm *comm)
         destroy(ranks);
 }
 
+enum ls_status ls_comm_check_process(const struct ls_comm *comm, const char *call)
+{
+    return ls_fork_check(comm->forks, call, "communicator");
+}
+
 void ls_comm_abort(struct ls_comm *comm)
 {
-    ls_comm_abort_because(comm, "it was aborted");
+    if (!ls_comm_check_process(comm, "ls_comm_abort"))
+        ls_comm_abort_because(comm, "it was aborted");
 }
 
 void ls_comm_abort_because(struct ls_comm *comm, const char *why)

@@ -350,11 +350,14 @@ void ls_work_discard(struct ls_comm_work *work)
 enum ls_status ls_comm_start(struct ls_comm *comm, const struct ls_comm_request *request,
                              struct ls_comm_work **out)
 {
+    enum ls_status status = ls_comm_check_process(comm, request->name);
+    if (status)
+        return status;
     struct ls_comm_work *work = ls_work_create(comm, request);
     if (!work)
         return LS_OUT_OF_MEMORY;
     pthread_mutex_lock(&comm->lock);
-    const enum ls_status status = start(comm, work);
+    status = start(comm, work);
     pthread_mutex_unlock(&comm->lock);
     if (status)
         ls_work_discard(work);
@@ -400,7 +403,12 @@ void ls_work_sleep(struct ls_comm_work *work, uint64_t end_ns)
 
 enum ls_status ls_comm_work_wait(struct ls_comm_work *work, double seconds)
 {
-    if (!ls_work_is_over(work) && seconds > 0) {
+    if (ls_work_is_over(work))
+        return tell(work);
+    const enum ls_status status = ls_comm_check_process(work->comm, "ls_comm_work_wait");
+    if (status)
+        return status;
+    if (seconds > 0) {
         const uint64_t end_ns =
             ls_clock_ns() + (uint64_t)(fmin(seconds, LONGEST_WAIT_SECONDS) * 1e9);
         struct ls_comm *comm = work->comm;
@@ -447,6 +455,9 @@ static enum ls_status run_as_work(struct ls_comm *comm, const struct ls_comm_req
 // Where nothing else is under way the caller drives the communicator, and no work is made.
 enum ls_status ls_comm_run(struct ls_comm *comm, const struct ls_comm_request *request)
 {
+    enum ls_status status = ls_comm_check_process(comm, request->name);
+    if (status)
+        return status;
     pthread_mutex_lock(&comm->lock);
     const bool idle = !comm->first && !comm->driven, keeps = comm->ranks->job != NULL;
     const bool over = comm->failed && keeps;
@@ -460,7 +471,7 @@ enum ls_status ls_comm_run(struct ls_comm *comm, const struct ls_comm_request *r
         return run_as_work(comm, request);
     struct ls_comm_work work = {0};
     work_init(comm, request, &work);
-    enum ls_status status = move(comm, &work, UINT64_MAX, keeps);
+    status = move(comm, &work, UINT64_MAX, keeps);
     pthread_mutex_lock(&comm->lock);
     if (work.ends_all) {
         fail_all(comm, status, work.line);

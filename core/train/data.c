@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PATIENCE_NS UINT64_C(600000000000) // with another process that reads the files
+
 // Models were checked against what was described.
 static bool is_as_described(const struct ls_dataset *dataset, const struct ls_dataset_info *info)
 {
@@ -38,7 +40,7 @@ static enum ls_status open_dataset(struct ls_data *data)
         return ls_dataset_open_as(own, data->text, data->split, &data->dataset);
     return ls_host_dataset_open(data->text, data->split,
                                 data->info.on_demand || !data->job ? 1 : data->neighbours,
-                                data->job, &data->offer, &data->dataset);
+                                data->job, PATIENCE_NS, &data->offer, &data->dataset);
 }
 
 static enum ls_status read_dataset(struct ls_data *data)

@@ -4,7 +4,8 @@
 // their processes, whatever becomes of these.
 //
 // Whoever waits for a process that dies, fails or is stopped reads the files itself: then what is
-// wrong with them shows there, too.
+// wrong with them shows there, too. So does who has waited for `patience_ns`, but that is said, because
+// the host then has the examples in memory once more.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // memfd_create, accept4, struct ucred
 #endif
@@ -33,7 +34,7 @@
 #define LOOK_MS 100
 #define CONNECT_TRIES 50 // LISTEN_MS apart: a name that is bound is listened at soon
 #define LISTEN_MS 2
-#define SERVE_NS UINT64_C(5000000000)
+#define SERVE_NS UINT64_C(5000000000) // for those who have not come
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
 
 static const char magic[8] = "LSDATA1";
@@ -294,8 +295,29 @@ static bool is_running(pid_t process)
     return name_end && name_end[1] && !strchr("TtZX", name_end[2]);
 }
 
+// False: it does not come from there.
+static bool await_file(int connection, pid_t reader, const char *text, uint64_t patience_ns)
+{
+    const uint64_t end = ls_clock_ns() + patience_ns;
+    struct pollfd ready = {.fd = connection, .events = POLLIN};
+    for (;;) {
+        const int count = poll(&ready, 1, LOOK_MS);
+        if (count > 0)
+            return true;
+        if ((count < 0 && errno != EINTR) || !is_running(reader))
+            return false;
+        if (ls_clock_ns() >= end)
+            break;
+    }
+    ls_warn(SCOPE,
+            "process %d of this host has begun to read '%s', but did not hand out its examples "
+            "within %g s: this process reads them, too, into memory of its own",
+            (int)reader, text, (double)patience_ns * 1e-9);
+    return false;
+}
+
 // -1: it does not come from there.
-static int receive_file(int connection)
+static int receive_file(int connection, const char *text, uint64_t patience_ns)
 {
     struct ucred peer;
     union {
@@ -308,16 +330,9 @@ static int receive_file(int connection)
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,
                              .msg_controllen = sizeof(control.bytes)};
-    if (!is_same_user(connection, &peer) || peer.pid <= 0)
+    if (!is_same_user(connection, &peer) || peer.pid <= 0 ||
+        !await_file(connection, peer.pid, text, patience_ns))
         return -1;
-    for (;;) {
-        struct pollfd ready = {.fd = connection, .events = POLLIN};
-        const int count = poll(&ready, 1, LOOK_MS);
-        if (count > 0)
-            break;
-        if ((count < 0 && errno != EINTR) || !is_running(peer.pid))
-            return -1;
-    }
     if (recvmsg(connection, &message, MSG_CMSG_CLOEXEC) != 1)
         return -1;
     const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
@@ -348,7 +363,7 @@ static void send_file(int connection, int file)
 
 // LS_UNAVAILABLE: nobody has it.
 static enum ls_status take_from(const struct sockaddr_un *address, socklen_t bytes,
-                                struct ls_dataset **out)
+                                const char *text, uint64_t patience_ns, struct ls_dataset **out)
 {
     enum ls_status status = LS_UNAVAILABLE;
     const int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -358,7 +373,7 @@ static enum ls_status take_from(const struct sockaddr_un *address, socklen_t byt
         if (failed)
             poll(NULL, 0, LISTEN_MS);
     }
-    const int file = failed ? -1 : receive_file(connection);
+    const int file = failed ? -1 : receive_file(connection, text, patience_ns);
     if (file >= 0) {
         status = map_file(file, out);
         close(file);
@@ -395,8 +410,8 @@ void ls_host_offer_close(struct ls_host_offer *offer)
 }
 
 enum ls_status ls_host_dataset_open(const char *text, enum ls_split split, uint32_t processes,
-                                    const char *job, struct ls_host_offer *offer,
-                                    struct ls_dataset **out)
+                                    const char *job, uint64_t patience_ns,
+                                    struct ls_host_offer *offer, struct ls_dataset **out)
 {
     struct sockaddr_un address;
     socklen_t bytes;
@@ -415,7 +430,7 @@ enum ls_status ls_host_dataset_open(const char *text, enum ls_split split, uint3
     }
     if (listener >= 0)
         close(listener);
-    if (!first && take_from(&address, bytes, out) == LS_OK)
+    if (!first && take_from(&address, bytes, text, patience_ns, out) == LS_OK)
         return LS_OK;
     return ls_dataset_open(text, split, out);
 }

@@ -18,9 +18,10 @@ struct ls_host_offer {
 
 // As ls_dataset_open, for a dataset of datasets/ all of whose fields have values. `processes` of
 // this host open it at about the same time, with the same user, folder, text, and name of the job.
-// `offer` is filled in even when it fails. [any thread]
+// The one that reads is waited for as long as it runs, `patience_ns` at most. `offer` is filled in
+// even when it fails. [any thread]
 LS_STATUS ls_host_dataset_open(const char *text, enum ls_split split, uint32_t processes,
-                               const char *job, struct ls_host_offer *offer,
+                               const char *job, uint64_t patience_ns, struct ls_host_offer *offer,
                                struct ls_dataset **out);
 
 // Hands the values out to those who come: until all have them, for some seconds at most, or until

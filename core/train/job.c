@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 Jobs: the processes of a program that communicate without a
-// model. A job is a cluster whose workers are apart, with the communicators that end when one of
-// their members is lost.
+// model. A job is a cluster of processes that are apart, with the communicators that end when one
+// of their members is lost.
 #include "core/train/comm.h"
 
 #include "core/base/clock.h"
@@ -59,6 +59,19 @@ uint64_t ls_fork_count(void)
     return atomic_load_explicit(&forks, memory_order_relaxed);
 }
 
+enum ls_status ls_fork_check(uint64_t opened, const char *call, const char *what)
+{
+    if (opened == ls_fork_count())
+        return LS_OK;
+    ls_error(call, "a forked process has no part in the %s of its parent: open a new one", what);
+    return LS_USAGE;
+}
+
+enum ls_status ls_job_check_process(const struct ls_job *job, const char *call)
+{
+    return ls_fork_check(job->forks, call, "job");
+}
+
 // ---- Lost processes ----
 
 static bool has_member(const struct ls_comm_ranks *ranks, uint32_t process)
@@ -102,6 +115,8 @@ const char *ls_job_lost(const struct ls_job *job)
 void ls_job_give_up(struct ls_job *job, const char *why)
 {
     char text[TEXT_BYTES];
+    if (ls_job_check_process(job, "ls_job_give_up"))
+        return;
     ls_cluster_give_up(job->cluster, why);
     snprintf(text, sizeof(text), "this process gave up: %s", why);
     on_departure(job, job->rank, true, text);

@@ -98,7 +98,7 @@ def failure(communicator: _comm.Communicator, status: int, seconds: float, limit
     """The exception for a status; that of a passed deadline says "Timed out waiting", for which programs look."""
     error = _native.error_of(status)
     if isinstance(error, LockstepError):
-        error.reword("raise --deadline", "raise the timeout of the process group")
+        error.reword("raise deadline_seconds", "raise the timeout of the process group")
     if status == _comm.PEER_LOST and seconds + 2 * _comm.SLICE >= limit and not communicator.job.lost():
         name, _, sentence = str(error).partition(": ")
         return PeerLostError(f"{name}: Timed out waiting {round(limit * 1000)}ms: {sentence}")

@@ -223,6 +223,7 @@ static int come_late(struct hand *hand)
     NEED(status == LS_PEER_LOST || status == LS_ABORTED); // the first to fail ends the other
     NEED(says("waited 0.") && says("for rank "));
     NEED(status == LS_PEER_LOST || says("has ended it: all: rank "));
+    NEED(says("or raise deadline_seconds") && !says("--deadline"));
     NEED(ls_clock_ns() - begin < 5 * SECOND);
     hand->crew->states[hand->rank] = 1;
     ls_comm_close(comm);
@@ -397,6 +398,12 @@ static int bring_another_secret(struct hand *hand)
     options.secret = hand->rank ? "the secret of another job" : "the secret of this job";
     const enum ls_status status = ls_job_open(&options, &hand->job);
     NEED(status == (hand->rank ? LS_USAGE : LS_PEER_LOST));
+    if (hand->rank)
+        NEED(says("process 0 at ") &&
+             says("another secret than this process: expected the same `secret`"));
+    else
+        NEED(says("process 1 did not come to ") && says("start all 2 processes"));
+    NEED(!says("worker") && !says("--cluster"));
     return 0;
 }
 
@@ -574,6 +581,88 @@ START_TEST(a_child_leaves_what_is_its_parents)
 }
 END_TEST
 
+#define REFUSED(call) NEED((call) == LS_USAGE && says("a forked process has no part in the "))
+
+// All that it inherits is refused, and does nothing to its parent.
+static int use_as_child(const struct hand *hand, struct ls_comm *comm, struct ls_comm_work *work)
+{
+    struct ls_comm *other;
+    struct ls_comm_work *next;
+    float value = 1;
+    REFUSED(ls_comm_all_reduce(comm, &value, 1, "float32", "sum"));
+    REFUSED(ls_comm_barrier(comm));
+    REFUSED(ls_comm_start_all_reduce(comm, &value, 1, "float32", "sum", &next));
+    REFUSED(ls_comm_start_send(comm, &value, 4, 0, 1, &next));
+    REFUSED(ls_comm_start_receive(comm, &value, 4, 0, 1, &next));
+    REFUSED(ls_comm_work_wait(work, 60));
+    REFUSED(ls_comm_work_wait(work, 0));
+    REFUSED(ls_comm_open(&(struct ls_comm_options){.job = hand->job, .name = "child"}, &other));
+    NEED(says("open a new one"));
+    ls_comm_abort(comm);
+    ls_job_give_up(hand->job, "a child");
+    NEED(!ls_job_lost(hand->job));
+    ls_comm_work_free(work);
+    ls_comm_close(comm);
+    ls_job_close(hand->job);
+    return 0;
+}
+
+static int refuse_child(struct hand *hand)
+{
+    struct ls_comm *comm;
+    struct ls_comm_work *work;
+    int status = -1, value = 0;
+    const int line = join_job(hand);
+    if (line)
+        return line;
+    NEED(!ls_comm_open(
+        &(struct ls_comm_options){
+            .job = hand->job, .name = "all", .transport = crew_transport, .messages = 1},
+        &comm));
+    NEED(!ls_comm_start_receive(comm, &value, 4, 1 - hand->rank, 7, &work)); // is not over yet
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        _exit(use_as_child(hand, comm, work) ? 1 : 0);
+    }
+    NEED(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    NEED(!ls_comm_barrier(comm)); // the parents go on
+    struct ls_comm_work *send;
+    int sent = 42;
+    NEED(!ls_comm_start_send(comm, &sent, 4, 1 - hand->rank, 7, &send));
+    NEED(!end(work) && !end(send) && value == 42);
+    NEED(!ls_comm_barrier(comm) && !ls_job_lost(hand->job));
+    ls_comm_close(comm);
+    ls_job_close(hand->job);
+    return 0;
+}
+
+START_TEST(a_child_is_refused_what_is_its_parents)
+{
+    crew_run(2, refuse_child);
+}
+END_TEST
+
+START_TEST(a_child_has_no_part_in_communicators_of_threads)
+{
+    struct ls_comm *comms[2];
+    int status = -1;
+    ck_assert_int_eq(ls_comm_open(&(struct ls_comm_options){.size = 2}, comms), LS_OK);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        const bool refused = ls_comm_barrier(comms[0]) == LS_USAGE && says("a forked process");
+        ls_comm_close(comms[0]);
+        ls_comm_close(comms[1]);
+        _exit(refused ? 0 : 1);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    ls_comm_close(comms[0]);
+    ls_comm_close(comms[1]);
+}
+END_TEST
+
 // Ends by exit() with works under way, which the other one learns.
 static int exit_meanwhile(struct hand *hand)
 {
@@ -623,6 +712,8 @@ int main(int count, char **words)
     tcase_add_test(cases, an_abort_ends_it_everywhere);
     tcase_add_test(cases, who_leaves_in_order_is_not_lost);
     tcase_add_test(cases, a_child_leaves_what_is_its_parents);
+    tcase_add_test(cases, a_child_is_refused_what_is_its_parents);
+    tcase_add_test(cases, a_child_has_no_part_in_communicators_of_threads);
     tcase_add_test(cases, a_program_may_exit_with_works_under_way);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);

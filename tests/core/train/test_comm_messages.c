@@ -10,10 +10,12 @@ static int open_all(struct hand *hand, double deadline, struct ls_comm **out)
     const int joined = join_job(hand);
     if (joined)
         return joined;
-    NEED(!ls_comm_open(
-        &(struct ls_comm_options){
-            .job = hand->job, .name = "post", .messages = 1, .deadline_seconds = deadline},
-        out));
+    NEED(!ls_comm_open(&(struct ls_comm_options){.job = hand->job,
+                                                 .name = "post",
+                                                 .transport = crew_transport,
+                                                 .messages = 1,
+                                                 .deadline_seconds = deadline},
+                       out));
     return 0;
 }
 
@@ -320,6 +322,7 @@ static int wait_in_vain(struct hand *hand)
         NEED(ls_comm_work_wait(work, 0) == LS_AGAIN);
         NEED(end(work) == LS_PEER_LOST);
         NEED(says("for rank 1: a message of 4 bytes, tag 1, was not sent"));
+        NEED(says("or raise deadline_seconds"));
         NEED(!ls_comm_barrier(comm));
         NEED(!end(other)); // which waits on
         ls_comm_set_deadline(comm, 0.3);
@@ -428,6 +431,56 @@ START_TEST(closing_ends_messages)
 }
 END_TEST
 
+// Rank 1 closes, with messages to and from it under way; what the others send each other goes on.
+static int outlast_one(struct hand *hand)
+{
+    struct ls_comm *comm;
+    struct ls_comm_work *works[6];
+    unsigned char *data = calloc(6, HUGE_BYTES);
+    uint32_t value = 0;
+    const int opened = open_all(hand, 60, &comm);
+    if (opened)
+        return opened;
+    NEED(data && !ls_comm_barrier(comm));
+    if (hand->rank == 1) {
+        for (int i = 0; i < 4000 && hand->crew->states[0] == 0; i++)
+            nap_ms(5);
+        ls_comm_close(comm);
+        for (int i = 0; i < 4000 && hand->crew->states[0] == 1; i++)
+            nap_ms(5); // who leaves the job, too, has another message
+        ls_job_close(hand->job);
+        free(data);
+        return 0;
+    }
+    for (uint32_t i = 0; i < 6 && hand->rank == 0; i++)
+        NEED(!(i % 2
+                   ? ls_comm_start_receive(comm, data + i * HUGE_BYTES, HUGE_BYTES, 1, i, &works[i])
+                   : ls_comm_start_send(comm, data + i * HUGE_BYTES, HUGE_BYTES, 1, i, &works[i])));
+    hand->crew->states[hand->rank] = 1;
+    for (uint32_t i = 0; i < 6 && hand->rank == 0; i++) {
+        NEED(end(works[i]) == LS_PEER_LOST);
+        NEED(says("rank 1, tag") && says("it has closed the communicator"));
+    }
+    free(data); // nobody has it any more
+    hand->crew->states[hand->rank] = 2;
+    if (hand->rank == 0)
+        NEED(send_now(comm, &value, 4, 1, 9) == LS_PEER_LOST);
+    for (value = 0; value < 20; value++) {
+        uint32_t got = 0;
+        NEED(!(hand->rank ? receive_now(comm, &got, 4, 0, 1) : send_now(comm, &value, 4, 2, 1)));
+        NEED(!hand->rank || got == value);
+    }
+    ls_comm_close(comm);
+    ls_job_close(hand->job);
+    return 0;
+}
+
+START_TEST(who_closes_ends_only_messages_with_itself)
+{
+    crew_run(3, outlast_one);
+}
+END_TEST
+
 int main(int count, char **words)
 {
     crew_transport = count > 1 ? words[1] : NULL;
@@ -444,6 +497,7 @@ int main(int count, char **words)
     tcase_add_test(cases, a_message_that_does_not_come_is_named);
     tcase_add_loop_test(cases, messages_of_a_lost_process_end, 0, 2);
     tcase_add_test(cases, closing_ends_messages);
+    tcase_add_test(cases, who_closes_ends_only_messages_with_itself);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);
 }

@@ -22,6 +22,7 @@
 #define PROCESSES 4
 #define TEXT_BYTES (1 << 20)
 #define SECOND UINT64_C(1000000000)
+#define PATIENCE_NS (5 * SECOND)
 
 // What a process found, for the test.
 struct found {
@@ -105,7 +106,8 @@ static void open_as_process(uint32_t index, const char *what, struct found *out)
     while (atomic_load(go) <= (int)index)
         nap_ms(1);
     const uint64_t before = count_read();
-    out->status = ls_host_dataset_open(what, LS_TRAIN, PROCESSES, "job", &offer, &dataset);
+    out->status =
+        ls_host_dataset_open(what, LS_TRAIN, PROCESSES, "job", PATIENCE_NS, &offer, &dataset);
     out->bytes_read = count_read() - before;
     atomic_fetch_or(&out->done, 1);
     ls_host_offer_serve(&offer, &stop);
@@ -216,6 +218,62 @@ START_TEST(nobody_waits_for_one_that_is_stopped)
 }
 END_TEST
 
+// The first one has the name, lives, and never hands anything out.
+START_TEST(nobody_waits_for_ever_for_one_that_is_silent)
+{
+    char link[80], what[160], log[1024];
+    pid_t pids[2];
+    snprintf(link, sizeof(link), "%s.silent", path);
+    ck_assert_int_eq(symlink(path, link), 0);
+    snprintf(what, sizeof(what), "text:file=%s,length=32", link);
+    snprintf(log, sizeof(log), "%s.log", path);
+    for (uint32_t i = 0; i < 2; i++) {
+        pids[i] = fork();
+        ck_assert_int_ge(pids[i], 0);
+        if (pids[i])
+            continue;
+        alarm(30);
+        if (i == 0) {
+            struct ls_host_offer offer;
+            struct ls_dataset *dataset = NULL;
+            found[0].status =
+                ls_host_dataset_open(what, LS_TRAIN, 2, "job", PATIENCE_NS, &offer, &dataset);
+            atomic_store(&found[0].done, 1);
+            for (;;)
+                nap_ms(100); // it runs
+        }
+        if (!freopen(log, "w", stderr))
+            _exit(1);
+        open_as_process(0, what, &found[1]);
+        _exit(0);
+    }
+    for (int k = 0; k < 20000 && !atomic_load(&found[0].done); k++)
+        nap_ms(1);
+    ck_assert_uint_eq(found[0].done, 1);
+    const uint64_t begin = ls_clock_ns();
+    atomic_store(go, PROCESSES);
+    wait_for(pids[1]);
+    const uint64_t waited = ls_clock_ns() - begin;
+    kill(pids[0], SIGKILL);
+    int status;
+    waitpid(pids[0], &status, 0);
+    ck_assert_int_eq(found[1].status, LS_OK);
+    ck_assert_uint_eq(found[1].equal, 1);
+    ck_assert_uint_ge(waited, 4 * SECOND);
+    ck_assert_uint_lt(waited, 20 * SECOND);
+    char said[1024] = "", expected[64];
+    FILE *file = fopen(log, "r");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_gt(fread(said, 1, sizeof(said) - 1, file), 0);
+    fclose(file);
+    snprintf(expected, sizeof(expected), "process %d of this host", (int)pids[0]);
+    ck_assert_ptr_nonnull(strstr(said, expected));
+    ck_assert_ptr_nonnull(strstr(said, "within 5 s"));
+    unlink(log);
+    unlink(link);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("data_host");
@@ -226,6 +284,7 @@ int main(void)
     tcase_add_test(cases, one_that_comes_late_reads_for_itself);
     tcase_add_test(cases, all_say_what_is_wrong_with_the_files);
     tcase_add_test(cases, nobody_waits_for_one_that_is_stopped);
+    tcase_add_test(cases, nobody_waits_for_ever_for_one_that_is_silent);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);
 }
