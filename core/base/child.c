@@ -7,7 +7,6 @@
 
 #include "core/base/caller.h"
 #include "core/base/clock.h"
-#include "core/base/inside_internal.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
 
@@ -121,18 +120,17 @@ static struct ls_child_end end_child(pid_t child, enum waited waited)
     return end;
 }
 
-// The child has this thread alone, and must not find a lock of Lockstep taken by another one.
+// The child has this thread alone, and must not find a lock of Lockstep taken by another one. Files that have one for
+// themselves see to it in every fork (pthread_atfork).
 static pid_t fork_quietly(void)
 {
     ls_thread_hold_starts();
-    pthread_mutex_lock(&ls_inside_lock);
     ls_log_lock();
     ls_caller_lock();
     const pid_t child = fork();
     const int error = errno;
     ls_caller_unlock();
     ls_log_unlock();
-    pthread_mutex_unlock(&ls_inside_lock);
     ls_thread_allow_starts();
     errno = error;
     return child;

@@ -62,9 +62,28 @@ static void end_thread(void *argument)
     give_back_signal_stack(record);
 }
 
+static void before_fork(void)
+{
+    pthread_mutex_lock(&ls_inside_lock);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&ls_inside_lock);
+}
+
+// Of the parent's threads a forked child has one, and gives the memory of the others to new threads.
+static void after_fork_in_child(void)
+{
+    ls_inside_own.next = NULL;
+    atomic_store(&ls_inside_list, ls_inside_own.in_list ? &ls_inside_own : NULL);
+    pthread_mutex_unlock(&ls_inside_lock);
+}
+
 static void make_end_key(void)
 {
-    atomic_store(&has_end_key, pthread_key_create(&end_key, end_thread) == 0);
+    atomic_store(&has_end_key, pthread_atfork(before_fork, after_fork, after_fork_in_child) == 0 &&
+                                   pthread_key_create(&end_key, end_thread) == 0);
 }
 
 static void take_signal_stack(struct ls_inside *record)
@@ -91,6 +110,7 @@ static void list_mine(void)
     if (atomic_load(&wants_signal_stacks))
         take_signal_stack(&ls_inside_own);
     pthread_mutex_lock(&ls_inside_lock);
+    ls_inside_own.in_list = true;
     ls_inside_own.next = atomic_load(&ls_inside_list);
     atomic_store(&ls_inside_list, &ls_inside_own);
     pthread_mutex_unlock(&ls_inside_lock);

@@ -36,6 +36,7 @@ struct watch {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of starts and stops
 static pthread_t thread;
+static bool running; // the thread
 static _Atomic uint32_t over; // waited on
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER; // taken before ls_inside_lock
@@ -205,30 +206,30 @@ static void destroy(struct watch *watch)
     free(watch);
 }
 
-static enum ls_status add_watch(uint64_t deadline_ns, void (*stuck)(uint32_t rank))
+static struct watch *add_watch(uint64_t deadline_ns, void (*stuck)(uint32_t rank))
 {
     struct watch *watch = malloc(sizeof(*watch));
     if (!watch)
-        return LS_OUT_OF_MEMORY;
+        return NULL;
     *watch = (struct watch){.caller = ls_caller_share(),
                             .main_record = ls_inside_mine(),
                             .on_stuck = stuck,
-                            .deadline = deadline_ns,
-                            .users = 1};
-    const bool first = !list;
+                            .deadline = deadline_ns};
     pthread_mutex_lock(&list_lock);
     watch->next = list;
     list = watch;
     pthread_mutex_unlock(&list_lock);
-    if (!first)
+    return watch;
+}
+
+static enum ls_status start_thread(void)
+{
+    if (running)
         return LS_OK;
     atomic_store(&over, 0);
     atomic_store(&ls_inside_lost_thread, tell_lost);
     const enum ls_status status = ls_thread_start(&thread, "watchdog", watch_calls, NULL);
-    if (status) {
-        list = NULL;
-        destroy(watch);
-    }
+    running = !status;
     return status;
 }
 
@@ -241,28 +242,52 @@ static void remove_watch(struct watch *watch)
     *place = watch->next;
     const bool last = !list;
     pthread_mutex_unlock(&list_lock);
-    if (last) {
+    if (last && running) {
         atomic_store(&over, 1);
         ls_wake_word((const uint32_t *)&over);
         pthread_join(thread, NULL);
+        running = false;
         atomic_store(&ls_inside_lost_thread, NULL);
     }
     destroy(watch);
 }
 
+// ---- Forks ----
+
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+// The child has what is watched, but not the thread. Another thread may have had a lock, and ended with it.
+static void after_fork_in_child(void)
+{
+    running = false;
+    pthread_mutex_init(&lock, NULL);
+    pthread_mutex_init(&list_lock, NULL);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, after_fork_in_child);
+}
+
+// ---- Starts and stops ----
+
 enum ls_status ls_watchdog_start(uint64_t deadline_ns, void (*stuck)(uint32_t rank))
 {
-    enum ls_status status = LS_OK;
+    pthread_once(&fork_once, watch_forks);
     pthread_mutex_lock(&lock);
     struct watch *watch = find_mine();
+    if (!watch)
+        watch = add_watch(deadline_ns, stuck);
+    enum ls_status status = watch ? LS_OK : LS_OUT_OF_MEMORY;
     if (watch) {
         pthread_mutex_lock(&list_lock);
         watch->users++;
         watch->deadline = deadline_ns > watch->deadline ? deadline_ns : watch->deadline;
         pthread_mutex_unlock(&list_lock);
-    } else {
-        status = add_watch(deadline_ns, stuck);
+        status = start_thread();
     }
+    if (watch && status && --watch->users == 0)
+        remove_watch(watch);
     pthread_mutex_unlock(&lock);
     return status;
 }

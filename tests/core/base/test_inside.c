@@ -381,6 +381,54 @@ START_TEST(a_plugin_that_ends_the_thread_is_named)
 }
 END_TEST
 
+// As a program with several threads that forks: the C library gives the memory of the parent's other threads, with
+// their records, to new threads of the child.
+static int work_as_child(void)
+{
+    pthread_t threads[4];
+    alarm(40);
+    for (int i = 0; i < 4; i++)
+        if (ls_thread_start(&threads[i], "moves", move, NULL))
+            return 1;
+    sleep_ns(30000000);
+    atomic_store(&leave, true);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    atomic_store(&leave, false);
+    if (ls_watchdog_start(DEADLINE_NS, note_stuck) ||
+        ls_thread_start(&threads[0], "hangs", hang, NULL))
+        return 2;
+    const uint64_t begin = ls_clock_ns();
+    while (!atomic_load(&stuck_calls) && ls_clock_ns() - begin < MOST_NS)
+        sleep_ns(1000000);
+    atomic_store(&leave, true);
+    pthread_join(threads[0], NULL);
+    ls_watchdog_stop();
+    ls_watchdog_stop(); // that of the parent, whose thread is not here
+    return atomic_load(&stuck_calls) == 1 ? 0 : 3;
+}
+
+START_TEST(a_forked_child_has_threads_and_a_watchdog_of_its_own)
+{
+    pthread_t threads[4];
+    int status = -1;
+    ck_assert_int_eq(ls_watchdog_start(DEADLINE_NS, note_stuck), LS_OK);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(ls_thread_start(&threads[i], "moves", move, NULL), LS_OK);
+    sleep_ns(30000000);
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(work_as_child());
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    atomic_store(&leave, true);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    ck_assert_uint_eq(atomic_load(&stuck_calls), 0);
+    ls_watchdog_stop();
+}
+END_TEST
+
 int main(void)
 {
     TCase *tests = tcase_create("inside");
@@ -398,6 +446,7 @@ int main(void)
     tcase_add_test(tests, a_replica_of_a_run_that_nobody_watches_may_hang);
     tcase_add_test(tests, the_time_that_a_process_was_stopped_does_not_count);
     tcase_add_test(tests, a_plugin_that_ends_the_thread_is_named);
+    tcase_add_test(tests, a_forked_child_has_threads_and_a_watchdog_of_its_own);
     Suite *suite = suite_create("core/base/inside");
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);
