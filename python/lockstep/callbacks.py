@@ -7,7 +7,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Union
 
 from . import _declarations as declared
-from ._interrupt import Interruptible
+from ._interrupt import Interruptible, handled_signals
 from ._native import check, encode, library, type_of
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ class Calls:
             try:
                 if on_main_thread and self.interruptible:
                     self.interruptible.in_python = True
+                    self.interruptible.handle()
                 call(state.contents)
                 return declared.LS_OK
             except BaseException as error:  # noqa: B902  (nothing may pass through C)
@@ -114,6 +115,11 @@ class Calls:
 
     def add_function(self, moment: str, call: Callable[[declared.ls_fit_state], Any]) -> None:
         self.tables.append(declared.ls_callbacks(**{moment: self.function(moment, call)}))
+
+    def add_signals(self, *moments: str) -> None:
+        """Where the program has handlers of signals, these run at such moments of the main thread, too."""
+        for moment in moments if handled_signals() else ():
+            self.add_function(moment, lambda state: None)
 
     def add_object(self, callback: Any) -> None:
         if hasattr(callback, "set_model"):

@@ -390,6 +390,7 @@ class Model:
             if validation_data is not None:
                 opened.append(self._validation_of(validation_data, _times(validation_steps, batch, validation_data), calls))
             calls.add(callbacks)
+            calls.add_signals("on_epoch_begin", "on_epoch_end")
             if verbose:
                 calls.add_function("on_epoch_end", lambda state: _print_epoch(state, epochs))
             given = fill(

@@ -69,6 +69,41 @@ class Interruption(ProgramTest):
             """, signals=2)
         self.assertEqual(said, ["works on with 1 thread"])
 
+    def test_handlers_of_other_signals_run_between_epochs(self):
+        """One that goes on, and one that ends the call, with a callback and without."""
+        process = self.start("""
+            class Preempted(Exception):
+                pass
+
+            def preempt(number, frame):
+                raise Preempted(number)
+
+            seen = []
+            signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
+            signal.signal(signal.SIGTERM, preempt)
+
+            def later():
+                for number in (signal.SIGUSR1, signal.SIGTERM):
+                    time.sleep(0.2)
+                    os.kill(os.getpid(), number)
+
+            for call in (lambda: model.fit(x, y, **endless), lambda: model.fit(x, y, **dict(endless, verbose=1)),
+                         lambda: model.fit(x, y, callbacks=[lockstep.Callback(on_epoch_end=lambda *_: None)], **endless)):
+                threading.Thread(target=later).start()
+                begin = time.monotonic()
+                try:
+                    call()
+                except Preempted as error:
+                    assert error.args == (signal.SIGTERM,) and time.monotonic() - begin < 20
+                    sys.stderr.write("preempted\\n")
+            assert signal.getsignal(signal.SIGTERM) is preempt and len(seen) == 3
+            works_on()
+            """)
+        out, err = process.communicate(timeout=2 * SECONDS)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertEqual(err.splitlines(), 3 * ["preempted"], err)
+        self.assertTrue(out.endswith("works on with 1 thread\n"), out[-200:])
+
     def test_evaluate_and_predict_end(self):
         said = self.interrupt("""
             big = numpy.zeros((2_000_000, 8), dtype="float32")
