@@ -605,13 +605,13 @@ LS_API uint32_t ls_has_gradients(const struct ls_model *model);
 // named layer/variable; what all names have in front (the model's name) and Keras 2's ":0" are
 // left out when they are read.
 LS_CALL ls_load_weights(struct ls_model *model, const char *path);
-// The same for writing: the suffix says the format.
+// The same for writing: the suffix says the format. LS_USAGE for any other name.
 LS_CALL ls_save_weights(struct ls_model *model, const char *path);
 
 // A compiled model with the state of its optimizer, to go on from later (docs/checkpoints.md has
-// the format). ls_model_load needs a model of the same variables that is compiled with the same
-// optimizer: LS_BAD_INPUT, LS_USAGE otherwise. Then fits go on as if the model had never been
-// saved.
+// the format), in a .safetensors file: other names are LS_USAGE. ls_model_load needs a model of the
+// same variables that is compiled with the same optimizer: LS_BAD_INPUT, LS_USAGE otherwise. Then
+// fits go on as if the model had never been saved.
 LS_CALL ls_model_save(struct ls_model *model, const char *path);
 // Goes on from a file that ls_model_save has written, as said there.
 LS_CALL ls_model_load(struct ls_model *model, const char *path);

@@ -519,7 +519,8 @@ enum ls_status ls_model_save(struct ls_model *model, const char *path)
     if (idle)
         return idle;
     const struct call call = begin("saving the model", model->run);
-    return end(&call, ls_save_model(model, path));
+    const enum ls_status named = ls_model_check_file_name(path);
+    return end(&call, named ? named : ls_save_model(model, path));
 }
 
 enum ls_status ls_model_load(struct ls_model *model, const char *path)

@@ -462,6 +462,19 @@ enum ls_status ls_checkpoint_restore(struct ls_model *model, const char *path,
 
 // ---- Models ----
 
+enum ls_status ls_model_check_file_name(const char *path)
+{
+    static const char suffix[] = ".safetensors";
+    const size_t length = strlen(path), bytes = sizeof(suffix) - 1;
+    if (length >= bytes && strcmp(path + length - bytes, suffix) == 0)
+        return LS_OK;
+    ls_error(SCOPE,
+             "'%s': a model with the state of its optimizer is written as .safetensors, which the "
+             "name must end with",
+             path);
+    return LS_USAGE;
+}
+
 enum ls_status ls_save_model(struct ls_model *model, const char *path)
 {
     struct ls_checkpoint_image image = {0};

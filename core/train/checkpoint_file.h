@@ -49,6 +49,8 @@ LS_STATUS ls_checkpoint_open(const char *path, struct ls_safetensors **file, jso
 LS_STATUS ls_checkpoint_restore(struct ls_model *model, const char *path,
                                 const struct ls_safetensors *file, const json_t *state);
 
+// Whether the name says what ls_model_save writes; checkpoints have names of their own.
+LS_STATUS ls_model_check_file_name(const char *path);
 // As ls_model_save and ls_model_load, but may fail without a message (calls.c).
 LS_STATUS ls_save_model(struct ls_model *model, const char *path);
 LS_STATUS ls_load_model(struct ls_model *model, const char *path);

@@ -328,7 +328,7 @@ static enum ls_status add_array(const struct ls_array *array, enum ls_field_role
     }
     if (role == LS_FIELD_WEIGHT) {
         snprintf(name, sizeof(name), "sample_weight");
-        snprintf(source, sizeof(source), "the weights");
+        snprintf(source, sizeof(source), "sample_weight");
     }
     if (!ls_data_find_dtype(array->dtype, &from)) {
         ls_error("data", "%s: dtype '%s'; expected bool, uint8, int32, int64, float32 or float64",

@@ -666,6 +666,31 @@ enum ls_status ls_model_check_inputs(const struct ls_model *model, const struct 
     return status;
 }
 
+// The loss expects classes, and these are other numbers.
+static void say_no_classes(const struct ls_model *model, const struct ls_data *data,
+                           const struct ls_field *target)
+{
+    const struct ls_shape *output = &model->graph->outputs[0]->shape;
+    const bool each = output->dims[output->ndims - 1] > 1 &&
+                      ls_field_elements(target) == (uint64_t)ls_shape_elements(output, 1);
+    if (target->dtype == LS_U8 || target->dtype == LS_I32)
+        ls_error("data",
+                 "dataset '%s' has targets below 0, not classes: labels are whole numbers from 0; "
+                 "numbers of any size are for --loss=mean_squared_error and y.astype(\"float32\")",
+                 data->text);
+    else if (each)
+        ls_error(
+            "data",
+            "dataset '%s' has a target for each output, not classes (integers from 0): train "
+            "it with --loss=categorical_crossentropy, if they are one-hot, or mean_squared_error",
+            data->text);
+    else
+        ls_error("data",
+                 "dataset '%s' has targets, not classes: labels are whole numbers from 0 (of an "
+                 "array: y.astype(\"int32\")); other numbers are for --loss=mean_squared_error",
+                 data->text);
+}
+
 static enum ls_status check_labels(const struct ls_model *model, const struct ls_data *data)
 {
     const struct ls_tensor *label = model->graph->label;
@@ -680,13 +705,7 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
         return LS_USAGE;
     }
     if (label->dtype == LS_I32 && target->class_count == 0) {
-        const bool each =
-            units > 1 && ls_field_elements(target) == (uint64_t)ls_shape_elements(output, 1);
-        ls_error("data",
-                 "dataset '%s' has %s, not classes (integers from 0): train it with --loss=%s",
-                 data->text, each ? "a target for each output" : "targets",
-                 each ? "categorical_crossentropy, if they are one-hot, or mean_squared_error"
-                      : "mean_squared_error");
+        say_no_classes(model, data, target);
         return LS_BAD_INPUT;
     }
     // Who composes a loss knows what it makes of a class.
@@ -700,13 +719,18 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
     if ((uint64_t)labels != ls_field_elements(target)) {
         const struct ls_shape shape = field_shape(target);
         char expected[96], found[96];
-        const bool classes =
-            target->class_count && (uint64_t)labels == ls_field_elements(target) * (uint64_t)units;
+        const uint64_t elements = ls_field_elements(target);
+        const bool classes = target->class_count && (uint64_t)labels == elements * (uint64_t)units;
+        const bool one_hot = label->dtype == LS_I32 && target->class_count &&
+                             elements == (uint64_t)labels * (uint64_t)units;
         ls_error("data",
                  "the output of model '%s' expects labels %s, but field '%s' of '%s' is %s%s",
                  model->source, ls_shape_text(&label->shape, expected, sizeof(expected)),
                  target->name, data->text, ls_shape_text(&shape, found, sizeof(found)),
-                 classes ? "; classes are for --loss=sparse_categorical_crossentropy" : "");
+                 classes   ? "; classes are for --loss=sparse_categorical_crossentropy"
+                 : one_hot ? "; one-hot targets are for --loss=categorical_crossentropy, as "
+                             "y.astype(\"float32\")"
+                           : "");
         return LS_BAD_INPUT;
     }
     return LS_OK;

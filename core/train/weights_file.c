@@ -104,7 +104,7 @@ enum ls_status ls_read_model(const char *path, json_t **model, struct ls_safeten
 
 // ---- Writing ----
 
-enum format { SAFETENSORS, WEIGHTS_H5, KERAS };
+enum format { SAFETENSORS, WEIGHTS_H5, KERAS, NO_FORMAT };
 
 static bool ends(const char *path, const char *suffix)
 {
@@ -114,26 +114,28 @@ static bool ends(const char *path, const char *suffix)
 
 static enum format format_of(const char *path)
 {
-    return ends(path, ".weights.h5") ? WEIGHTS_H5 : ends(path, ".keras") ? KERAS : SAFETENSORS;
+    return ends(path, ".safetensors")  ? SAFETENSORS
+           : ends(path, ".weights.h5") ? WEIGHTS_H5
+           : ends(path, ".keras")      ? KERAS
+                                       : NO_FORMAT;
 }
 
 enum ls_status ls_weights_check_path(const char *scope, const char *path)
 {
-    static const char *const others[] = {".h5", ".hdf5", ".json", ".npz", ".npy", ".pt", ".zip"};
     char program[PATH_MAX];
     const enum ls_status status = ls_report_check_path(scope, path);
+    const enum format format = format_of(path);
     if (status)
         return status;
-    if (format_of(path) != SAFETENSORS)
-        return find_program(program).path ? LS_OK : ls_keras_file_unavailable(path);
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-        if (ends(path, others[i])) {
-            ls_error(scope,
-                     "'%s': weights are written as .safetensors, .weights.h5 or .keras, not as %s",
-                     path, others[i]);
-            return LS_USAGE;
-        }
-    return LS_OK;
+    if (format == NO_FORMAT) {
+        ls_error(scope,
+                 "'%s': weights are written as .safetensors, .weights.h5 or .keras, which the name "
+                 "must end with",
+                 path);
+        return LS_USAGE;
+    }
+    return format == SAFETENSORS || find_program(program).path ? LS_OK
+                                                               : ls_keras_file_unavailable(path);
 }
 
 static void describe(const struct ls_model *model, uint32_t index, const char *name,

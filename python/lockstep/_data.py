@@ -2,7 +2,7 @@
 """Data for the library: a dataset by its text, NumPy arrays where they are, or what a generator makes."""
 import ctypes
 import itertools
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _declarations as declared
 from ._errors import InputError, UsageError
@@ -132,20 +132,97 @@ def validation_of(run: ctypes.c_void_p, text: str) -> Optional[Data]:
 
 # ---- Generators ----
 
+def begin_of(source: Any) -> Optional[Callable[[], Iterable[Any]]]:
+    """The function that begins the batches anew; None of an iterator, which only goes on."""
+    if callable(source):
+        return source
+    if hasattr(source, "as_numpy_iterator"):  # tf.data.Dataset
+        return source.as_numpy_iterator
+    if hasattr(source, "__getitem__") and hasattr(source, "on_epoch_end"):  # keras.utils.PyDataset
+        return PyDataset(source)
+    return None
+
+
 def is_generator(x: Any) -> bool:
-    """A function that returns an iterator, or an iterator of batches."""
-    return callable(x) or hasattr(x, "__next__")
+    """A function that returns an iterator, an iterator of batches, or a dataset of TensorFlow or Keras."""
+    return hasattr(x, "__next__") or begin_of(x) is not None
 
 
-def parts_of(batch: Any) -> Tuple[List["numpy.ndarray"], Optional["numpy.ndarray"]]:
-    """Inputs and target of a batch that is x, (x,) or (x, y)."""
-    x, y = batch, None
-    if isinstance(batch, tuple):
-        if len(batch) not in (1, 2):
-            raise UsageError(f"the generator made a tuple of {len(batch)}; expected (x, y): weights of examples are for arrays")
-        x, y = (*batch, None)[:2]
-    inputs = as_inputs(x)
-    return inputs, None if y is None else as_array(y, "the target")
+class PyDataset:
+    """The batches of a keras.utils.PyDataset, from their first one at each call."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        self.begun = False
+
+    def __call__(self) -> Iterator[Any]:
+        if self.begun:
+            self.dataset.on_epoch_end()
+        self.begun = True
+        if hasattr(self.dataset, "on_epoch_begin"):
+            self.dataset.on_epoch_begin()
+        count = self.count()
+        return (self.dataset[index] for index in (itertools.count() if count is None else range(count)))
+
+    def count(self) -> Optional[int]:
+        """None: it has no end."""
+        return self.dataset.num_batches if hasattr(self.dataset, "num_batches") else len(self.dataset)
+
+
+def _refuse_endless(source: Any, begin: Any) -> None:
+    repeats = hasattr(source, "cardinality") and int(source.cardinality()) == -1  # tf.data.INFINITE_CARDINALITY
+    if repeats or isinstance(begin, PyDataset) and begin.count() is None:
+        raise UsageError(f"a {type(source).__name__} without an end: steps_per_epoch= or validation_steps= says how much of it is an epoch, and "
+                         "predict and evaluate need one that ends")
+
+
+class Batch:
+    """Batch `number` of a generator, which is x, (x,) or (x, y)."""
+
+    def __init__(self, made: Any, number: int) -> None:
+        x, y = made, None
+        if isinstance(made, tuple):
+            if len(made) not in (1, 2):
+                raise UsageError(f"the generator made a tuple of {len(made)}; expected (x, y): weights of examples are for arrays")
+            x, y = (*made, None)[:2]
+        self.number = number
+        self.inputs = as_inputs(x)
+        self.target = None if y is None else as_array(y, "the target")
+        if any(array.ndim == 0 for array in self.arrays):
+            raise InputError(f"batch {number} of the generator has a single number in it; expected arrays of examples")
+        sizes = {len(array) for array in self.arrays}
+        if len(sizes) != 1 or 0 in sizes:
+            raise InputError(f"batch {number} of the generator has arrays of {sorted(sizes)} examples; expected as many in each, and at least one")
+
+    @property
+    def arrays(self) -> List["numpy.ndarray"]:
+        return [*self.inputs, *([] if self.target is None else [self.target])]
+
+    @property
+    def form(self) -> "Form":
+        return Form(len(self.inputs), self.target is not None, [array.shape[1:] for array in self.arrays])
+
+    def need(self, first: "Form") -> None:
+        """Every batch has the parts of the first one."""
+        where, mine = f"batch {self.number} of the generator has", self.form
+        if mine.inputs != first.inputs:
+            raise InputError(f"{where} {mine.inputs} inputs; the first batch has {first.inputs}")
+        if mine.target != first.target:
+            raise InputError(f"{where} {'targets' if mine.target else 'no targets'}; the first batch has {'some' if first.target else 'none'}")
+        for index, (found, expected) in enumerate(zip(mine.shapes, first.shapes)):
+            if found != expected:
+                raise InputError(f"{where} {first.part(index)} of shape {found} after {expected} in the first batch")
+
+
+class Form(NamedTuple):
+    """What the batches of a generator have."""
+
+    inputs: int
+    target: bool
+    shapes: List[Tuple[int, ...]]  # of an example, the target's last
+
+    def part(self, index: int) -> str:
+        return f"input {index}" if index < self.inputs else "the target"
 
 
 def made_as(array: "numpy.ndarray") -> "numpy.ndarray":
@@ -162,8 +239,11 @@ class Batches:
     """Cuts the batches of a generator into the examples that the library asks for, in their order."""
 
     def __init__(self, source: Any) -> None:
-        self.restart: Optional[Callable[[], Iterable[Any]]] = source if callable(source) else None
-        self.iterator: Iterator[Any] = iter(source()) if callable(source) else source
+        self.restart = begin_of(source)
+        self.iterator: Iterator[Any] = iter(self.restart()) if self.restart else source
+        self.number = 0  # of the batch under way, from where the iterator began
+        self.form: Optional[Form] = None  # of the first
+        self.dtypes: List[Any] = []
         self.rest: List["numpy.ndarray"] = []  # of the batch under way
         self.at = 0  # example of the epoch that comes next; of an iterator that is never begun anew
         self.epoch: Optional[int] = None  # under way
@@ -174,13 +254,19 @@ class Batches:
 
     def take(self) -> List["numpy.ndarray"]:
         """The next batch as arrays: inputs, and the target if there is one."""
-        inputs, target = parts_of(next(self.iterator))
-        self.has_target = target is not None
-        self.rest = [made_as(array) for array in (*inputs, *([] if target is None else [target]))]
-        sizes = {len(array) for array in self.rest}
-        if len(sizes) != 1 or 0 in sizes:
-            raise InputError(f"the generator made a batch with arrays of {sorted(sizes)} examples; expected as many in each, and at least one")
-        return self.rest
+        made = next(self.iterator)
+        self.number += 1
+        batch = Batch(made, self.number)
+        rest = [made_as(array) for array in batch.arrays]
+        if self.form is None:
+            self.form, self.dtypes = batch.form, [array.dtype for array in rest]
+        batch.need(self.form)
+        for index, array in enumerate(rest):
+            if array.dtype != self.dtypes[index]:
+                raise InputError(f"batch {self.number} of the generator has {self.form.part(index)} of {array.dtype} after {self.dtypes[index]} "
+                                 "in the first batch")
+        self.rest = rest
+        return rest
 
     def seek(self, epoch: int, first: int) -> None:
         """A function is called anew in each epoch; an iterator goes on, and cannot go back."""
@@ -192,7 +278,7 @@ class Batches:
         if not self.restart:
             raise InputError(f"example {first} of epoch {epoch} is needed again, and an iterator cannot go back: give a function that returns one")
         self.iterator = iter(self.restart())
-        self.rest, self.epoch, self.at = [], epoch, 0
+        self.number, self.rest, self.epoch, self.at = 0, [], epoch, 0
         while self.at < first:
             self.fill_one(first - self.at, None, 0)
 
@@ -206,8 +292,6 @@ class Batches:
         count = min(most, len(self.rest[0]))
         for index, part in enumerate(self.rest):
             if views is not None:
-                if part.dtype != views[index].dtype or part.shape[1:] != views[index].shape[1:]:
-                    raise InputError(f"the generator made {part.dtype} {part.shape[1:]} after {views[index].dtype} {views[index].shape[1:]}")
                 views[index][done:done + count] = part[:count]
             self.rest[index] = part[count:]
         self.at += count
@@ -233,15 +317,17 @@ def from_generator(source: Any, examples: int, output: Sequence[int], fail: Call
     import numpy
 
     batches = Batches(source)
-    first, inputs = batches.first, len(batches.first) - batches.has_target
+    first, form = batches.first, batches.form
+    assert form is not None
+    inputs = form.inputs
     described = [describe(array, "the generator", 1) for array in first]
     for struct in described:
         struct.values = None
     generator = declared.ls_generator(inputs=(declared.ls_array * inputs)(*described[:inputs]), input_count=inputs, examples=examples)
-    if batches.has_target:
+    if form.target:
         generator.target = ctypes.pointer(described[-1])
         generator.classes = classes_of(first[-1], output)
-    shapes = [(array.dtype, array.shape[1:]) for array in first]
+    shapes = list(zip(batches.dtypes, form.shapes))
     batches.first = []
 
     def view(address: int, count: int, dtype: Any, shape: Tuple[int, ...]) -> "numpy.ndarray":
@@ -252,7 +338,7 @@ def from_generator(source: Any, examples: int, output: Sequence[int], fail: Call
 
     def fill(_context: Any, epoch: int, start: int, count: int, places: Any, target: Any, _filled: Any) -> int:
         try:
-            addresses = [places[index] for index in range(inputs)] + ([target] if batches.has_target else [])
+            addresses = [places[index] for index in range(inputs)] + ([target] if form.target else [])
             batches.fill(epoch, start, [view(address, count, *shape) for address, shape in zip(addresses, shapes)])
             return declared.LS_OK
         except BaseException as error:  # noqa: B902  (nothing may pass through C)
@@ -268,9 +354,12 @@ def all_of(source: Any) -> Tuple[List["numpy.ndarray"], Optional["numpy.ndarray"
     """Everything that a generator makes, as arrays."""
     import numpy
 
-    made = [parts_of(batch) for batch in (source() if callable(source) else source)]
-    if not made:
+    begin = begin_of(source)
+    _refuse_endless(source, begin)
+    batches = [Batch(made, number) for number, made in enumerate(begin() if begin else source, 1)]
+    if not batches:
         raise InputError("the generator made no batch")
-    inputs = [numpy.concatenate(parts) for parts in zip(*(batch[0] for batch in made))]
-    targets = [batch[1] for batch in made if batch[1] is not None]
-    return inputs, numpy.concatenate(targets) if targets else None
+    for batch in batches:
+        batch.need(batches[0].form)
+    whole = [numpy.concatenate(parts) for parts in zip(*(batch.arrays for batch in batches))]
+    return (whole[:-1], whole[-1]) if batches[0].form.target else (whole, None)

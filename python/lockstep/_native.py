@@ -2,7 +2,7 @@
 """The shared library: where it is, its signatures, its messages as exceptions.
 
     lib = library()
-    check(lib.ls_model_save(model, b"model.lockstep"))
+    check(lib.ls_model_save(model, b"model.safetensors"))
 
 Nothing here needs NumPy.
 """
@@ -178,16 +178,16 @@ def fill(kind: Type[Struct], **values: Any) -> Struct:
         if name not in types:
             raise TypeError(f"there is no option '{name}'; there are: {', '.join(types)}")
         if value is not None:
-            set_field(made, name, types[name], encode(value))
+            set_field(made, name, types[name], value)
     return made
 
 
 def set_field(struct: ctypes.Structure, name: str, kind: Any, value: Any) -> None:
     """ctypes would take a number for the address of a text, and wrap one that does not fit."""
-    if kind is ctypes.c_char_p and not isinstance(value, bytes):
+    if kind is ctypes.c_char_p and not isinstance(encode(value), bytes):
         raise TypeError(f"option '{name}': {value!r}; expected a text")
     try:
-        setattr(struct, name, value)
+        setattr(struct, name, encode(value))
     except TypeError:
         raise TypeError(f"option '{name}': {value!r} is a {type(value).__name__}, which it does not take") from None
     if hasattr(value, "__index__") and getattr(struct, name) != value:

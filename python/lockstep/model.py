@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import json
+import operator
 import os
 import re
 import sys
@@ -16,6 +17,7 @@ from . import _declarations as declared
 from ._data import Data
 from ._errors import LockstepError, UsageError
 from ._interrupt import Interruptible
+from ._keras_callbacks import callbacks_of
 from ._native import check, discard, encode, error_of, fill, flush, library, type_of
 from .callbacks import CallbackLike, Calls, History, Logs, logs_of
 from .layers import Layer, sequential_config
@@ -106,7 +108,7 @@ class Model:
         self._compiled = False
         self._calling = False  # a fit, an evaluation or a prediction is under way
         self._late = False  # a signal of the last call may have come when that had ended, and would end the next one
-        self._kept: List[Any] = []  # what data of generators needs
+        self._kept: List[Any] = []  # what the library may still call: generators of the last fit, and of those that failed after it
         self._process = os.getpid()
         self._handles: Optional[Tuple[ctypes.c_void_p, ctypes.c_void_p]] = (ctypes.c_void_p(), ctypes.c_void_p())
         given = fill(declared.ls_run_options, strategy=strategy, replicas=replicas, device=device, threads=threads, seed=seed,
@@ -143,6 +145,7 @@ class Model:
                 raise UsageError("a callback of the model cannot close it")
             self._finalizer()
             self._handles = None
+            self._kept = []
 
     def _handle(self, index: int) -> ctypes.c_void_p:
         if self._handles is None:
@@ -251,7 +254,7 @@ class Model:
             check(library().ls_save_weights(self._model, encode(path)))
 
     def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
-        """FILE.keras is the model for Keras's load_model. Any other file has the weights and the state of the optimizer, from which `load`
+        """FILE.keras is the model for Keras's load_model. FILE.safetensors has the weights and the state of the optimizer, from which `load`
         goes on (docs/checkpoints.md)."""
         if os.fspath(path).endswith(".keras"):
             self.save_weights(path)
@@ -350,9 +353,7 @@ class Model:
                 raise UsageError("a generator makes its own targets: y and sample_weight are for arrays")
             if examples is None or calls is None:
                 return _data.from_arrays(*_data.all_of(x))
-            data = _data.from_generator(x, examples, self._output_dims(), calls.fail)
-            self._kept.append(data.kept)
-            return data
+            return _data.from_generator(x, examples, self._output_dims(), calls.fail)
         return _data.from_arrays(x, y, weights)
 
     def _validation_of(self, given: Any, examples: Any, calls: Calls) -> Data:
@@ -373,28 +374,27 @@ class Model:
             steps_per_epoch: Optional[int] = None, validation_steps: Optional[int] = None, split: str = "train",
             checkpoints: Union[None, str, Dict[str, Any]] = None, **options: Any) -> History:
         """Trains. `x`: an array, a list of one for each input, the text of a dataset ("fashion-mnist"), a function that returns an iterator
-        over batches (x, y), or such an iterator. Arrays of uint8, int32 and float32 are read where they are, until the next fit on other
-        data, so they must not change while the model trains. `batch_size` is that of all replicas together; None: 64 times the replicas.
+        over batches (x, y), such an iterator, a tf.data.Dataset or a keras.utils.PyDataset. Arrays of uint8, int32 and float32 are read
+        where they are, until the next fit on other data, so they must not change while the model trains. `batch_size` is that of all replicas together; None: 64 times the replicas.
         `checkpoints` is a folder, or fields of struct ls_checkpoint_options; `options` are further fields of struct ls_fit_options."""
         self._need_compiled()
-        calls = Calls(self)
-        history = History()
+        calls, history, examples = Calls(self), History(), _checked_batch(batch_size)
         opened: List[Data] = []
         try:
             if validation_split:
                 if isinstance(x, str) or _data.is_generator(x):
                     raise UsageError("validation_split= is for arrays; a dataset text has an option of that name")
                 (x, y, sample_weight), validation_data = _data.split_arrays(x, y, sample_weight, validation_split)
-            batch = batch_size or int(options.get("replica_batch") or 64) * self.replicas
+            batch = examples or int(options.get("replica_batch") or 64) * self.replicas
             opened.append(self._data_of(x, y, sample_weight, split, _times(steps_per_epoch, batch, x), calls))
             if validation_data is not None:
                 opened.append(self._validation_of(validation_data, _times(validation_steps, batch, validation_data), calls))
-            calls.add(callbacks)
+            calls.add(callbacks_of(callbacks))
             calls.add_signals("on_epoch_begin", "on_epoch_end")
             if verbose:
                 calls.add_function("on_epoch_end", lambda state: _print_epoch(state, epochs))
             given = fill(
-                declared.ls_fit_options, epochs=epochs or declared.LS_ZERO, batch=batch_size, shuffle=_shuffle_text(shuffle),
+                declared.ls_fit_options, epochs=epochs or declared.LS_ZERO, batch=examples, shuffle=_shuffle_text(shuffle),
                 class_weight=_class_weight_text(class_weight), validation=opened[1].pointer if len(opened) > 1 else None, **options)
             tables = calls.array()
             given.callbacks, given.callback_count = tables, len(calls.tables)
@@ -402,7 +402,10 @@ class Model:
                 fields = checkpoints if isinstance(checkpoints, dict) else {"folder": checkpoints}
                 given.checkpoints = ctypes.pointer(fill(declared.ls_checkpoint_options, **fields))
             sizes = [ctypes.sizeof(kind) for kind in (declared.ls_fit_options, declared.ls_callbacks, declared.ls_checkpoint_options)]
+            kept = [data.kept for data in opened if data.kept is not None]
+            self._kept += kept
             self._call(calls, lambda: library().ls_fit_sized(self._model, opened[0].pointer, ctypes.byref(given), *sizes))
+            self._kept = kept  # a fit that fails may leave the model with the data of the one before
         finally:
             for data in opened:
                 data.close()
@@ -461,7 +464,7 @@ class Model:
         """Callbacks of an evaluation or a prediction, and the end of its data."""
         size = ctypes.sizeof(declared.ls_callbacks)
         try:
-            calls.add(callbacks)
+            calls.add(callbacks_of(callbacks))
             if calls.tables:
                 check(library().ls_set_callbacks_sized(self._model, calls.array(), size, len(calls.tables)))
             yield
@@ -519,6 +522,8 @@ def is_keras(model: Any) -> bool:
 
 def source_of(model: Any) -> Tuple[Any, bool]:
     """A built-in name or a file, or the JSON of a model; and whether it is JSON."""
+    if is_keras(model) and not getattr(model, "built", True):
+        raise UsageError("the Keras model is not built and has no weights yet: begin it with keras.Input, or call its build(input_shape)")
     source = model.to_json() if is_keras(model) else json.dumps(model, default=_plain) if isinstance(model, dict) else model
     if not isinstance(source, (str, bytes, os.PathLike)):
         raise UsageError(f"model: {model!r}; expected a name, a file, Keras's JSON or a Keras model")
@@ -552,17 +557,29 @@ def _times(steps: Optional[int], batch: int, x: Any) -> Optional[int]:
 
 
 def _checked_batch(batch_size: Optional[int]) -> int:
-    if batch_size is not None and batch_size < 0:
-        raise UsageError(f"batch_size={batch_size}: expected examples, or None for the default")
-    return batch_size or 0
+    """0: the default."""
+    if batch_size is None:
+        return 0
+    if not hasattr(batch_size, "__index__") or batch_size < 1:
+        raise UsageError(f"batch_size={batch_size!r}: expected a whole number of examples from 1, or None for the default")
+    return operator.index(batch_size)
 
 
 def _shuffle_text(shuffle: Union[bool, int, str]) -> str:
     return ("on" if shuffle else "off") if isinstance(shuffle, bool) else str(shuffle)
 
 
-def _class_weight_text(weights: Optional[Dict[int, float]]) -> Optional[str]:
-    return ",".join(f"{int(number)}:{float(weight)!r}" for number, weight in weights.items()) if weights else None
+def _class_weight_text(weights: Any) -> Optional[str]:
+    if weights is None:
+        return None
+    try:
+        pairs = [(int(number), float(weight)) for number, weight in weights.items() if int(number) == float(number)]
+        fits = len(pairs) == len(weights)
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        fits = False
+    if not fits:
+        raise UsageError(f"class_weight={weights!r}: expected a dictionary of numbers of classes and their weights, such as {{0: 1.0, 1: 2.5}}")
+    return ",".join(f"{number}:{weight!r}" for number, weight in pairs) or None
 
 
 def _line(logs: Logs) -> str:

@@ -207,7 +207,7 @@ class Truth(CompareTest):
         setting = ("--model=cnn", "--dataset=fashion-mnist:limit=1000", SGD, "--threads=1", "--batch=100", "--epochs=2")
         report = self.compare(*setting, "--strategies=ring,tree", "--replicas=2", "--round-steps=3", UNTIMED).report
         self.assertEqual([run["strategy"] for run in report["runs"]], ["one-device", "ring", "tree"])
-        weights = self.path("weights")
+        weights = self.path("weights.safetensors")
         for run, replicas in zip(report["runs"], (1, 2, 2)):
             train = self.train(*setting, "--strategy=" + run["strategy"], f"--replicas={replicas}", "--save-weights=" + weights)
             self.assertEqual(run["report"]["losses"], train["losses"])
@@ -549,7 +549,7 @@ class Advice(CompareTest):
     def test_its_command_trains_what_was_measured(self):
         folder = self.path("it's a folder")
         os.mkdir(folder)
-        weights = self.path("start here")
+        weights = self.path("start here.safetensors")
         small = ("--model=mlp", "--dataset=synthetic:examples=256")
         self.train(*small, "--steps=1", "--seed=9", "--validation=off", "--save-weights=" + weights)
         outcome = self.compare(*small, "--batch=32", "--strategies=ring", "--steps=8", "--validation=off", "--seed=5", UNTIMED,

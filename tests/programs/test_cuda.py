@@ -146,14 +146,14 @@ class Double(ProgramTest):
 
     def test_the_cnn_learns_as_on_the_reference_device(self):
         options = ("--model=cnn", "--steps=6", "--batch=12", "--validation=off", "--optimizer=sgd:learning_rate=0.01")
-        wanted = self.train("--device=reference", "--dataset=synthetic", "--save-weights=" + self.path("wanted"), *options)
+        wanted = self.train("--device=reference", "--dataset=synthetic", "--save-weights=" + self.path("wanted.safetensors"), *options)
         for streams in ("thread", "deferred"):
-            got = self.run_double("--save-weights=" + self.path("got"), *options, streams=streams)
+            got = self.run_double("--save-weights=" + self.path("got.safetensors"), *options, streams=streams)
             self.assertEqual(got["device"], "cuda")
             self.assertIn("NOT A GPU", got["hardware"])
             self.assertGreater(got["device_bytes"], 0)
             self.assert_close(got["losses"], wanted["losses"])
-            ours, theirs = tensors(self.path("got")), tensors(self.path("wanted"))
+            ours, theirs = tensors(self.path("got.safetensors")), tensors(self.path("wanted.safetensors"))
             self.assertEqual(sorted(ours), sorted(theirs))
             for name, (shape, values) in theirs.items():
                 self.assertEqual(ours[name][0], shape)

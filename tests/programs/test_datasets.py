@@ -135,7 +135,7 @@ class Arrays(DatasetTest):
         x = self.arrays().split(",y=")[0]
         for descr, shape, loss, says in (
                 ("<f4", (EXAMPLES, 4), [], "a target for each output, not classes (integers from 0): train it with --loss=categorical_cross"),
-                ("<f4", (EXAMPLES, 1), [], "has targets, not classes (integers from 0): train it with --loss=mean_squared_error"),
+                ("<f4", (EXAMPLES, 1), [], "has targets, not classes: labels are whole numbers from 0 (of an array: y.astype(\"int32\"))"),
                 ("<i4", (EXAMPLES,), ["--loss=categorical_crossentropy"], "; classes are for --loss=sparse_categorical_crossentropy")):
             values = [i % 4 if "i" in descr else 0.5 for i in range(EXAMPLES * (shape[1] if shape[1:] else 1))]
             y = self.npy("other.npy", descr, shape, values)

@@ -332,27 +332,27 @@ class Weights(ProgramTest):
         return self.lockstep(*self.arguments, "--save-weights=" + path)
 
     def test_of_another_model(self):
-        self.assertEqual(self.save(self.path("w")).code, DONE)
+        self.assertEqual(self.save(self.path("w.safetensors")).code, DONE)
         self.refused(BAD_INPUT, *TRAIN, "--model=linear", "--dataset=synthetic:shape=5,classes=0,examples=20",
-                     "--initial-weights=" + self.path("w"), says=("dense/kernel", "(4, 1)", "(5, 1)"))
-        self.refused(BAD_INPUT, *TRAIN, "--model=cnn", SYNTHETIC, "--initial-weights=" + self.path("w"),
+                     "--initial-weights=" + self.path("w.safetensors"), says=("dense/kernel", "(4, 1)", "(5, 1)"))
+        self.refused(BAD_INPUT, *TRAIN, "--model=cnn", SYNTHETIC, "--initial-weights=" + self.path("w.safetensors"),
                      says=("conv2d/kernel",))
 
     def test_malformed(self):
         for content in (b"", b"12345678", b"\xff" * 40, struct.pack("<Q", 2) + b"[]"):
-            with open(self.path("w"), "wb") as file:
+            with open(self.path("w.safetensors"), "wb") as file:
                 file.write(content)
-            self.refused(BAD_INPUT, *self.arguments, "--initial-weights=" + self.path("w"), says=(self.path("w"),))
+            self.refused(BAD_INPUT, *self.arguments, "--initial-weights=" + self.path("w.safetensors"), says=(self.path("w.safetensors"),))
         self.refused(BAD_INPUT, *self.arguments, "--initial-weights=/none/w", says=("/none/w",))
 
     def test_a_folder_that_is_not_there_is_refused_before_training(self):
-        self.refused(BAD_INPUT, *self.arguments, "--save-weights=/none/w", says=("/none",))
+        self.refused(BAD_INPUT, *self.arguments, "--save-weights=/none/w.safetensors", says=("/none",))
         self.refused(BAD_INPUT, *self.arguments, "--report=/none/r", says=("/none",))
 
     def test_names_of_files_that_cannot_be_meant(self):
         for option in ("--save-weights=", "--report="):
             self.refused(USAGE, *self.arguments, option, says=("empty",))
-        self.refused(USAGE, *self.arguments, "--report=same", "--save-weights=same", says=("same",))
+        self.refused(USAGE, *self.arguments, "--report=same.safetensors", "--save-weights=same.safetensors", says=("same",))
 
     def test_no_output_takes_the_place_of_an_input(self):
         shutil.copy(os.path.join(MODELS, "linear.json"), self.path("m.json"))
@@ -375,21 +375,22 @@ class Weights(ProgramTest):
     def test_one_file_by_two_names(self):
         os.mkdir(self.path("sub"))
         os.symlink("sub", self.path("link"))
-        for one, other in (("w", "./w"), ("w", self.path("w")), ("sub/w", "link/w"), ("sub/../w", "w")):
+        for one, other in (("w.safetensors", "./w.safetensors"), ("w.safetensors", self.path("w.safetensors")),
+                           ("sub/w.safetensors", "link/w.safetensors"), ("sub/../w.safetensors", "w.safetensors")):
             for option in ("--save-weights=", "--timeline="):
                 self.refused(USAGE, *self.arguments, "--report=" + one, option + other, says=("same file",))
-        self.refused(USAGE, *self.arguments, "--timeline=w", "--save-weights=.//w", says=("same file",))
+        self.refused(USAGE, *self.arguments, "--timeline=w.safetensors", "--save-weights=.//w.safetensors", says=("same file",))
         with open(self.path("a"), "w") as file:
             file.write("old")
-        os.link(self.path("a"), self.path("b"))
-        self.refused(USAGE, *self.arguments, "--report=a", "--save-weights=b", says=("same file",))
-        os.unlink(self.path("b"))
-        outcome = self.lockstep(*self.arguments, "--report=w", "--save-weights=sub/w")
+        os.link(self.path("a"), self.path("b.safetensors"))
+        self.refused(USAGE, *self.arguments, "--report=a", "--save-weights=b.safetensors", says=("same file",))
+        os.unlink(self.path("b.safetensors"))
+        outcome = self.lockstep(*self.arguments, "--report=w.safetensors", "--save-weights=sub/w.safetensors")
         self.assertEqual(outcome.code, DONE, outcome.err)
 
     def test_a_limit_on_file_sizes_leaves_nothing_behind(self):
         limited = subprocess.run(["sh", "-c", 'ulimit -f 100; exec "$0" "$@"', LOCKSTEP, *TRAIN, "--model=mlp", "--steps=1",
-                                  SYNTHETIC, "--save-weights=" + self.path("w")], stderr=subprocess.PIPE, text=True)
+                                  SYNTHETIC, "--save-weights=" + self.path("w.safetensors")], stderr=subprocess.PIPE, text=True)
         self.assertEqual(limited.returncode, FAILED, limited.stderr)
         self.assertIn("File too large", limited.stderr)
         self.assertEqual(os.listdir(self.folder), [])
@@ -405,8 +406,8 @@ class Weights(ProgramTest):
                     except OSError:
                         break
             for option in ("--save-weights=", "--report="):
-                self.refused(FAILED, *TRAIN, "--model=mlp", "--steps=1", SYNTHETIC, option + self.path("out"),
-                             says=(self.path("out"), "No space left"), cwd="/")
+                self.refused(FAILED, *TRAIN, "--model=mlp", "--steps=1", SYNTHETIC, option + self.path("out.safetensors"),
+                             says=(self.path("out.safetensors"), "No space left"), cwd="/")
                 self.assertEqual(os.listdir(self.folder), ["filler"])
         finally:
             os.system(f"umount {self.folder}")
@@ -415,11 +416,11 @@ class Weights(ProgramTest):
         if os.system(f"mount -t tmpfs -o size=64k tmpfs {self.folder} 2>/dev/null") != 0:
             self.skipTest("a small file system cannot be mounted here")
         try:
-            with open(self.path("out"), "wb") as file:
+            with open(self.path("out.safetensors"), "wb") as file:
                 file.write(b"old")
-            self.refused(FAILED, *TRAIN, "--model=cnn", "--steps=1", SYNTHETIC, "--save-weights=" + self.path("out"),
+            self.refused(FAILED, *TRAIN, "--model=cnn", "--steps=1", SYNTHETIC, "--save-weights=" + self.path("out.safetensors"),
                          says=("No space left",), cwd="/")
-            with open(self.path("out"), "rb") as file:
+            with open(self.path("out.safetensors"), "rb") as file:
                 self.assertEqual(file.read(), b"old")
         finally:
             os.system(f"umount {self.folder}")
@@ -447,7 +448,7 @@ class Closed(ProgramTest):
 class NotFinite(ProgramTest):
     def test_what_the_last_update_ruined_is_no_success(self):
         self.need(FASHION + "/train-images-idx3-ubyte.gz")
-        weights = self.path("w")
+        weights = self.path("w.safetensors")
         # A huge but finite weight shows in validation; zero gradients without epsilon are 0 / 0.
         for options in (("--optimizer=sgd:learning_rate=1e38",), ("--optimizer=adam:epsilon=0", "--validation=off")):
             self.refused(FAILED, "train", "--quiet", "--model=mlp", "--dataset=fashion-mnist:limit=64", *options,

@@ -25,7 +25,7 @@ class Sync(ProgramTest):
     """mode=sync makes the steps of mirrored."""
 
     def compare(self, tolerance, *arguments, modes=("mode=sync",), reference="ring"):
-        expected_path, path = self.path("expected"), self.path("w")
+        expected_path, path = self.path("expected.safetensors"), self.path("w.safetensors")
         common = ("--validation=off", "--threads=1", *arguments)
         expected = self.train("--strategy=" + reference, "--save-weights=" + expected_path, *common)
         weights = tensors(expected_path)

@@ -271,9 +271,9 @@ class Weights(ProgramTest):
         self.assertIn(f"loss: {epoch['val_loss']:.4f}", outcome.out)
         self.assertIn(f"accuracy: {epoch['val_accuracy']:.4f}", outcome.out)
         again = self.train("--model=cnn", SYNTHETIC, "--initial-weights=" + path, "--steps=1", "--optimizer=sgd:learning_rate=0",
-                           "--save-weights=" + self.path("again"))
+                           "--save-weights=" + self.path("again.safetensors"))
         self.assertEqual(again["parameter_hashes"][0], report["parameter_hashes"][0])
-        self.assertEqual(tensors(path), tensors(self.path("again")))
+        self.assertEqual(tensors(path), tensors(self.path("again.safetensors")))
 
     def test_evaluation_does_not_depend_on_replicas_or_batch(self):
         lines = set()
@@ -446,7 +446,7 @@ class Interruption(ProgramTest):
 
     def test_ctrl_c_ends_the_step_and_writes_the_report(self):
         for extra in ((), ("--replicas=3", "--strategy=ring"), ("--replicas=2", "--strategy=hierarchical-copy", "--check-replicas=1")):
-            path, weights = self.path("r.json"), self.path("w")
+            path, weights = self.path("r.json"), self.path("w.safetensors")
             process = self.start("--report=" + path, "--save-weights=" + weights, *extra)
             err = self.end(process, signal.SIGINT)
             self.assertEqual(process.returncode, INTERRUPTED, err)
@@ -470,7 +470,7 @@ class Interruption(ProgramTest):
     def test_terminate_and_hangup_are_interruptions_too(self):
         for number in (signal.SIGTERM, signal.SIGHUP):
             with self.subTest(number.name):
-                path, weights = self.path("r.json"), self.path("w")
+                path, weights = self.path("r.json"), self.path("w.safetensors")
                 process = self.start("--report=" + path, "--save-weights=" + weights, "--optimizer=sgd:use_ema=on")
                 said = self.end(process, number)
                 self.assertIn("the weights are those of the last step and not their averages", said)
@@ -484,7 +484,7 @@ class Interruption(ProgramTest):
         """As timeout(1) does, and a terminal that goes away: to its foreground group, and by the shell."""
         for number in (signal.SIGTERM, signal.SIGHUP):
             with self.subTest(number.name):
-                path, weights = self.path("r.json"), self.path("w")
+                path, weights = self.path("r.json"), self.path("w.safetensors")
                 process = self.start("--report=" + path, "--save-weights=" + weights)
                 process.send_signal(number)
                 time.sleep(0.002)  # else the second is one with the first, which is pending still
@@ -506,7 +506,7 @@ class Interruption(ProgramTest):
 
 class ClosedOutput(ProgramTest):
     def test_who_stops_reading_loses_no_files(self):
-        path, weights = self.path("r.json"), self.path("w")
+        path, weights = self.path("r.json"), self.path("w.safetensors")
         process = subprocess.Popen([LOCKSTEP, "train", "--model=mlp", SYNTHETIC, "--epochs=20", "--validation=off",
                                     "--report=" + path, "--save-weights=" + weights],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -117,18 +117,18 @@ class Truth(TruthTest):
     def test_one_whole_update_equals_that_of_one_device(self):
         for batch in (50, 7, 3):
             arguments = (self.images(1000), "--optimizer=sgd:learning_rate=1", f"--batch={batch}",
-                         "--steps=1", "--save-weights=" + self.path("after"))
+                         "--steps=1", "--save-weights=" + self.path("after.safetensors"))
             self.run_once("one-device", 1, *arguments)
-            truth = tensors(self.path("after"))
+            truth = tensors(self.path("after.safetensors"))
             self.run_once("one-device", 1, self.images(1000), "--optimizer=sgd:learning_rate=0",
-                          "--steps=1", "--save-weights=" + self.path("before"))
-            before = tensors(self.path("before"))
+                          "--steps=1", "--save-weights=" + self.path("before.safetensors"))
+            before = tensors(self.path("before.safetensors"))
             largest = max(abs(a - b) for name in truth for a, b in zip(truth[name][1], before[name][1]))
             self.assertGreater(largest, 1e-4)
             for replicas, strategy in SETUPS:
                 with self.subTest(batch=batch, replicas=replicas, strategy=strategy):
                     self.run_once(strategy, replicas, *arguments)
-                    found = tensors(self.path("after"))
+                    found = tensors(self.path("after.safetensors"))
                     self.assertEqual(set(found), set(truth))
                     off = max(abs(a - b) for name in truth for a, b in zip(found[name][1], truth[name][1]))
                     self.assertLessEqual(off, 1e-5 * largest)

@@ -82,6 +82,36 @@ class BesideKeras(ProgramTest):
         expected = theirs.fit(x, y, batch_size=20, epochs=2, shuffle=False, verbose=0)
         numpy.testing.assert_allclose(history.history["loss"], expected.history["loss"], rtol=1e-5)
 
+    def test_datasets_and_callbacks_of_keras(self):
+        x, y = numpy.random.default_rng(1).random((60, 8), dtype="float32"), numpy.arange(60) % 4
+
+        class Batches(keras.utils.PyDataset):
+            def __len__(self):
+                return 3
+
+            def __getitem__(self, index):
+                return x[20 * index:20 * index + 20], y[20 * index:20 * index + 20]
+
+        theirs = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+        theirs.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        fit = dict(batch_size=20, epochs=2, shuffle=False, verbose=0)
+        expected = lockstep.Model(theirs).fit(x, y, **fit).losses.tolist()
+        whole = tensorflow.data.Dataset.from_tensor_slices((x, y)).batch(20)
+        for given in (whole, Batches()):
+            for steps in (None, 3):
+                self.assertEqual(lockstep.Model(theirs).fit(given, steps_per_epoch=steps, **fit).losses.tolist(), expected)
+        self.assertEqual(lockstep.Model(theirs).fit(whole.repeat(), steps_per_epoch=3, **fit).losses.tolist(), expected)
+        with self.assertRaisesRegex(lockstep.UsageError, "without an end"):
+            lockstep.Model(theirs).fit(whole.repeat(), **fit)
+        with self.assertRaisesRegex(lockstep.InputError, "a single number in it"):
+            lockstep.Model(theirs).fit(whole.unbatch(), **fit)
+        for callback in (keras.callbacks.ModelCheckpoint(self.path("m.keras")), keras.callbacks.ReduceLROnPlateau()):
+            with self.assertRaisesRegex(lockstep.UsageError, "needs a keras.Model"):
+                lockstep.Model(theirs).fit(x, y, callbacks=callback, **fit)
+        seen = []
+        lockstep.Model(theirs).fit(x, y, callbacks=keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(epoch)), **fit)
+        self.assertEqual(seen, [0, 1])
+
     @staticmethod
     def compiled(model):
         model.compile()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """lockstep.Model against the command `lockstep`, which trains the same to the bit."""
 import contextlib
+import gc
 import io
 import json
 import os
@@ -17,7 +18,7 @@ import numpy
 from support import LOCKSTEP, ProgramTest, main, tensors
 
 import lockstep
-from lockstep import _data, _native, layers
+from lockstep import _data, _keras_callbacks, _native, layers
 
 ROUNDING = 1e-6  # relative: sums of gradients in another order
 EXAMPLES = 300
@@ -353,12 +354,107 @@ class Generators(ModelTest):
             yield self.x[:32], self.y[:32] + 4
 
         model = small()
-        for source, error, says in ((breaks, KeyError, "mine"), (changes, lockstep.InputError, r"\(3, 6, 1\) after float32 \(6, 6, 1\)"),
+        for source, error, says in ((breaks, KeyError, "mine"), (changes, lockstep.InputError, r"batch 2 .* input 0 of shape \(3, 6, 1\) after \(6, 6, 1\)"),
                                     (three, lockstep.UsageError, "tuple of 3"), (no_class, lockstep.InputError, "the classes are 0 to 3"),
                                     (lambda: self.batches(150), lockstep.InputError, "ended after 300 examples")):
             with self.assertRaisesRegex(error, says):
                 model.fit(source, batch_size=32, steps_per_epoch=20, verbose=0)
             self.quiet_fit(model, self.x, self.y)
+
+    def test_every_batch_has_the_parts_of_the_first(self):
+        x, y = self.x[:32], self.y[:32]
+        whole, bare = (x, y), (x, None)
+        for batches, says in (([whole, bare, bare], "batch 2 of the generator has no targets; the first batch has some"),
+                              ([whole, bare, whole], "batch 2 of the generator has no targets"), ([whole, whole, (x,)], "batch 3 .* no targets"),
+                              ([bare, whole, whole], "batch 2 of the generator has targets; the first batch has none"),
+                              ([whole, ((x, x), y), whole], "batch 2 of the generator has 2 inputs; the first batch has 1"),
+                              ([((x, x), y), whole, whole], "batch 2 of the generator has 1 inputs; the first batch has 2"),
+                              ([whole, (x[:, :3], y), whole], r"batch 2 .* has input 0 of shape \(3, 6, 1\) after \(6, 6, 1\)"),
+                              ([whole, (x, y[:, None]), whole], r"batch 2 .* has the target of shape \(1,\) after \(\)"),
+                              ([whole, whole, (x, y[:31])], r"batch 3 .* has arrays of \[31, 32\] examples"),
+                              ([whole, (x[0, 0, 0, 0], y[0])], "batch 2 .* a single number")):
+            with self.subTest(says):
+                with self.assertRaisesRegex(lockstep.InputError, says):
+                    given = _data.Batches(iter(batches))
+                    while True:
+                        given.take()
+                with self.assertRaisesRegex(lockstep.InputError, says):
+                    _data.all_of(iter(batches))
+        with self.assertRaisesRegex(lockstep.InputError, "batch 2 .* the target of float32 after int32"):
+            self.quiet_fit(small(), iter([whole, (x, y.astype("float32"))]), batch_size=32, steps_per_epoch=2)
+        with self.assertRaisesRegex(lockstep.InputError, "batch 2 of the generator has no targets"):
+            self.quiet_fit(small(), iter([whole, bare, bare]), batch_size=32, steps_per_epoch=3)
+
+    def test_generators_go_with_the_fit_after_them(self):
+        model, alive = small(), []
+
+        def fit(fails=False):
+            def batches():
+                yield self.x[:32], self.y[:32]
+                if fails:
+                    raise KeyError("mine")
+                while True:
+                    yield self.x[32:64], self.y[32:64]
+            alive.append(weakref.ref(batches))
+            self.quiet_fit(model, batches, batch_size=32, steps_per_epoch=2, validation_data=batches, validation_steps=1)
+
+        def left():
+            gc.collect()
+            return [which() is not None for which in alive]
+
+        for _ in range(3):
+            fit()
+        self.assertEqual(left(), [False, False, True])
+        with self.assertRaises(KeyError):
+            fit(fails=True)
+        fit()
+        self.assertEqual(left(), 4 * [False] + [True])
+        self.quiet_fit(model, self.x, self.y)
+        self.assertFalse(any(left()))
+        fit()
+        model.close()
+        self.assertFalse(any(left()))
+
+    def test_a_dataset_of_keras(self):
+        class Dataset:
+            """As a keras.utils.PyDataset."""
+
+            def __init__(self, x, y, num_batches=12):
+                self.x, self.y, self.num_batches, self.ended = x, y, num_batches, 0
+
+            def __getitem__(self, index):
+                at = index % 12 * 25
+                return self.x[at:at + 25], self.y[at:at + 25]
+
+            def on_epoch_end(self):
+                self.ended += 1
+
+        given = Dataset(self.x, self.y)
+        expected = self.quiet_fit(small(), self.x, self.y, batch_size=25, epochs=3, shuffle=False).losses.tolist()
+        self.assertEqual(self.quiet_fit(small(), given, batch_size=25, epochs=3, steps_per_epoch=12).losses.tolist(), expected)
+        self.assertGreaterEqual(given.ended, 2)
+        self.assertEqual(small().evaluate(given, verbose=0), small().evaluate(self.x, self.y, verbose=0))
+        history = self.quiet_fit(small(), given, validation_data=given, shuffle=False, batch_size=25, epochs=3)
+        self.assertEqual((history.losses.tolist(), len(history.history["val_loss"])), (expected, 3))
+        endless = Dataset(self.x, self.y, None)
+        self.assertEqual(self.quiet_fit(small(), endless, batch_size=25, epochs=3, steps_per_epoch=12).losses.tolist(), expected)
+        with self.assertRaisesRegex(lockstep.UsageError, "a Dataset without an end: steps_per_epoch="):
+            small().fit(endless)
+
+    def test_a_dataset_of_tensorflow(self):
+        class Dataset:
+            """As a tf.data.Dataset."""
+
+            def __init__(self, batches, cardinality):
+                self.as_numpy_iterator = batches
+                self.cardinality = lambda: cardinality
+
+        expected = self.quiet_fit(small(), self.x, self.y, batch_size=25, epochs=2, shuffle=False).losses.tolist()
+        for options in ({"steps_per_epoch": 12}, {"shuffle": False}):
+            found = self.quiet_fit(small(), Dataset(self.batches, 12), batch_size=25, epochs=2, **options)
+            self.assertEqual(found.losses.tolist(), expected)
+        with self.assertRaisesRegex(lockstep.UsageError, "without an end"):
+            small().fit(Dataset(self.endless, -1))
 
     def test_an_iterator_cannot_go_back(self):
         batches = _data.Batches(self.endless())
@@ -480,6 +576,34 @@ class Callbacks(ModelTest):
         with self.assertRaisesRegex(lockstep.UsageError, "another thread uses this model"):
             model.fit(self.x, self.y, callbacks=[lockstep.Callback(on_train_batch_end=lambda *_: model.get_weights())], verbose=0)
 
+    def test_callbacks_of_keras_that_need_its_model_are_refused(self):
+        def of(module, name, base=object):
+            return type(name, (base,), {"__module__": module, "on_epoch_end": lambda *_: None})
+
+        for name in _keras_callbacks.HERE:
+            kind = of("keras.src.callbacks.some", name)
+            for callbacks in ([kind()], kind(), ["csv_logger", of("mine", "Mine", kind)()]):
+                with self.assertRaisesRegex(lockstep.UsageError, f"{name} of Keras needs a keras.Model; here "):
+                    small().fit(self.x, self.y, callbacks=callbacks, verbose=0)
+            with self.assertRaisesRegex(lockstep.UsageError, name):
+                small().evaluate(self.x, self.y, callbacks=kind())
+            self.quiet_fit(small(), self.x, self.y, callbacks=of("mine", name)())  # a class of the program's own
+        self.quiet_fit(small(), self.x, self.y, callbacks=(of("keras.src.callbacks.csv_logger", "CSVLogger")(),))
+
+    def test_what_is_named_instead_works(self):
+        model = small()
+        model.compile("adam:use_ema=true")
+        self.quiet_fit(model, self.x, self.y, validation_split=0.5, checkpoints={"folder": self.path("c"), "resume": True}, callbacks=[
+            "reduce_lr_on_plateau:monitor=val_loss,factor=0.1,patience=10", "early_stopping:restore_best_weights=true",
+            "tensorboard:log_dir=" + self.path("logs")])
+
+    def test_a_single_callback_needs_no_list(self):
+        epochs = []
+        one = lockstep.Callback(on_epoch_end=lambda epoch, logs: epochs.append(epoch))
+        self.quiet_fit(small(), self.x, self.y, epochs=2, callbacks=one)
+        small().predict(self.x, callbacks=lockstep.Callback(on_predict_end=lambda logs: epochs.append("predict")))
+        self.assertEqual(epochs, [0, 1, "predict"])
+
     def test_what_is_no_callback_is_refused(self):
         for callback, error, says in ((object(), TypeError, "is no callback"), ("no_such", lockstep.UnavailableError, "no_such"),
                                       ("early_stopping:patiense=3", lockstep.UsageError, "patience")):
@@ -570,6 +694,55 @@ class Errors(ModelTest):
         for options in ({"strategy": 3}, {"replicas": 2.0}, {"replicas": "2"}):
             with self.assertRaisesRegex(TypeError, next(iter(options))):
                 small(**options)
+
+    def test_messages_of_values_that_fit_nothing(self):
+        model = small()
+        for call, kind, says in (
+                (lambda: model.fit(self.x, self.y, class_weight="balanced"), lockstep.UsageError, "class_weight='balanced': expected a dictionary"),
+                (lambda: model.fit(self.x, self.y, class_weight={"a": 1}), lockstep.UsageError, "class_weight={'a': 1}: expected a dictionary"),
+                (lambda: model.fit(self.x, self.y, class_weight={0.5: 1}), lockstep.UsageError, "expected a dictionary"),
+                (lambda: model.fit(self.x, self.y, class_weight={1: None}), lockstep.UsageError, "expected a dictionary"),
+                (lambda: model.fit(self.x, self.y, sample_weight=numpy.ones(20)), lockstep.InputError, "sample_weight has 20 examples, but input 0 has"),
+                (lambda: model.save_weights(self.path("a.foo")), lockstep.UsageError, r"a\.foo': weights are written as .safetensors"),
+                (lambda: model.save_weights(self.path("a.")), lockstep.UsageError, "must end with"),
+                (lambda: model.save(self.path("a.json")), lockstep.UsageError, r"a\.json': a model with the state of its optimizer"),
+                (lambda: model.save(self.path("a.weights.h5")), lockstep.UsageError, "must end with")):
+            with self.assertRaisesRegex(kind, says):
+                call()
+        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("a.")], [])
+        for size in (0, -1, "32", 32.0):
+            for call in (model.fit, model.evaluate, model.predict):
+                with self.assertRaisesRegex(lockstep.UsageError, f"batch_size={size!r}: expected a whole number"):
+                    call(self.x, **({} if call == model.predict else {"y": self.y}), batch_size=size)
+        with self.assertRaisesRegex(TypeError, "option 'epochs': '3' is a str"):
+            model.fit(self.x, self.y, epochs="3")
+        self.assertEqual(len(model.fit(self.x, self.y, class_weight={numpy.int64(1): 2, "0": 1}, batch_size=numpy.int64(50), verbose=0).losses), 6)
+
+    def test_no_epochs_train_nothing(self):
+        model = small()
+        before = model.get_weights()
+        history = self.quiet_fit(model, self.x, self.y, epochs=0)
+        self.assertEqual((history.history, history.epoch, history.losses.tolist()), ({}, [], []))
+        self.assert_same_weights(model.get_weights(), before)
+
+    def test_a_model_of_keras_that_is_not_built(self):
+        unbuilt = LikeKeras(None)
+        unbuilt.built = False
+        for options in ({}, {"data": self.x}):
+            with self.assertRaisesRegex(lockstep.UsageError, "the Keras model is not built"):
+                lockstep.Model(unbuilt, device="cpu", **options)
+
+    def test_labels_that_are_no_classes(self):
+        one_hot = numpy.eye(4)[self.y]
+        for y, says in (((self.y > 1).astype("float32"), r'labels are whole numbers from 0 \(of an array: y.astype\("int32"\)\)'),
+                        (self.y - 1, "targets below 0, not classes: labels are whole numbers from 0"),
+                        (one_hot.astype("int32"), r'one-hot targets are for --loss=categorical_crossentropy, as y.astype\("float32"\)')):
+            model = small()
+            model.compile(loss="sparse_categorical_crossentropy:from_logits=true")
+            with self.assertRaisesRegex(lockstep.InputError, says):
+                model.fit(self.x, y)
+        model.compile(loss="categorical_crossentropy:from_logits=true")
+        self.quiet_fit(model, self.x, one_hot.astype("float32"))
 
     def test_a_model_that_is_closed_says_so(self):
         model = small()

@@ -429,10 +429,11 @@ static enum ls_status save(void *context, const struct ls_fit_state *state)
 
 START_TEST(at_the_end_the_results_are_there)
 {
-    struct saving saving = {.path = "/tmp/lockstep-callbacks-XXXXXX"};
+    struct saving saving = {0};
     struct ls_model *model = model_of(run, "sgd"), *loaded = model_of(run, "sgd");
     const struct ls_callbacks table = {.context = &saving, .on_train_end = save};
-    close(mkstemp(saving.path));
+    snprintf(saving.path, sizeof(saving.path), "/tmp/lockstep-callbacks-%ld.safetensors",
+             (long)getpid());
     OK(ls_fit(model, train,
               &(struct ls_fit_options){
                   .epochs = 2, .batch = 8, .callbacks = &table, .callback_count = 1}));
@@ -448,11 +449,12 @@ END_TEST
 
 START_TEST(after_a_failure_the_end_may_save_what_the_host_has)
 {
-    struct saving saving = {.path = "/tmp/lockstep-callbacks-XXXXXX"};
+    struct saving saving = {0};
     const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_DENSE(1), LS_END};
     const struct ls_callbacks table = {.context = &saving, .on_train_end = save};
     struct ls_model *model = NULL, *loaded = NULL;
-    close(mkstemp(saving.path));
+    snprintf(saving.path, sizeof(saving.path), "/tmp/lockstep-callbacks-%ld.safetensors",
+             (long)getpid());
     OK(ls_sequential_create(run, "one", layers, &model));
     OK(ls_sequential_create(run, "one", layers, &loaded));
     // The first loss is finite, and the update that follows is not.

@@ -5,8 +5,16 @@
 #include "core/base/threads.h"
 #include "core/formats/safetensors.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
+
+// Of this process, whose tests run one after the other.
+static void name_weights(char *path, size_t bytes)
+{
+    snprintf(path, bytes, "/tmp/lockstep-train-%ld.safetensors", (long)getpid());
+}
 
 // ---- From fit to fit ----
 
@@ -72,11 +80,11 @@ END_TEST
 
 START_TEST(compile_keeps_weights_and_begins_the_optimizer_anew)
 {
-    char path[] = "/tmp/lockstep-train-XXXXXX";
+    char path[64];
     struct ls_model *model = model_of(run, "adam"), *fresh = model_of(run, "adam");
     // The order of examples goes on, which shows in no loss where it is the same in every epoch.
     const struct ls_fit_options options = {.batch = 8, .epochs = 2, .shuffle = "off"};
-    close(mkstemp(path));
+    name_weights(path, sizeof(path));
     OK(ls_fit(model, train, &options));
     ck_assert_uint_eq(model->steps_done, 14);
     OK(ls_save_weights(model, path));
@@ -365,9 +373,9 @@ END_TEST
 
 START_TEST(weights_go_through_a_file)
 {
-    char path[] = "/tmp/lockstep-train-XXXXXX";
+    char path[64];
     struct ls_model *model = model_of(run, "adam"), *other = model_of(run, "adam");
-    close(mkstemp(path));
+    name_weights(path, sizeof(path));
     OK(ls_fit(model, train, NULL));
     OK(ls_save_weights(model, path));
     OK(ls_load_weights(other, path));
@@ -379,6 +387,11 @@ START_TEST(weights_go_through_a_file)
     unlink(path);
     expect_error(ls_load_weights(other, path), LS_BAD_INPUT, path);
     expect_error(ls_save_weights(other, "/dev/null"), LS_BAD_INPUT, "/dev/null");
+    static const char *const names[] = {"w", "w.", "w.foo", "w.h5", ".safetensors.npz"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        expect_error(ls_save_weights(other, names[i]), LS_USAGE, "must end with");
+        ck_assert_int_ne(access(names[i], F_OK), 0);
+    }
     expect_error(ls_save_weights(other, "/no/such/folder/w"), LS_BAD_INPUT, "/no/such/folder");
     ls_model_close(model);
     ls_model_close(other);
@@ -397,11 +410,11 @@ START_TEST(weights_have_the_shapes_of_keras_in_a_file)
         LS_FLATTEN(),
         LS_DENSE(10),
         LS_END};
-    char path[] = "/tmp/lockstep-train-XXXXXX";
+    char path[64];
     struct ls_model *model = NULL, *other = NULL;
     struct ls_safetensors *file = NULL;
     uint32_t found = 0;
-    close(mkstemp(path));
+    name_weights(path, sizeof(path));
     OK(ls_sequential_create(run, "one", layers, &model));
     OK(ls_sequential_create(run, "other", layers, &other));
     OK(ls_save_weights(model, path));

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #define FILE_NAME "variables-model.safetensors"
+#define LATER "variables-later.safetensors"
 
 // The allocation that fails, counted down; less than 1: none.
 static atomic_int failing;
@@ -305,8 +306,8 @@ START_TEST(a_model_that_is_loaded_forgets_what_it_learned)
     OK(ls_model_save(model, FILE_NAME));
     fit_steps(model, 3);
     float *expected = all_values(model, &count);
-    OK(ls_save_weights(model, FILE_NAME ".later"));
-    OK(ls_load_weights(model, FILE_NAME ".later")); // brings the state of the optimizer to the host
+    OK(ls_save_weights(model, LATER));
+    OK(ls_load_weights(model, LATER)); // brings the state of the optimizer to the host
     OK(ls_model_load(model, FILE_NAME));
     fit_steps(model, 3);
     float *values = all_values(model, &count);
@@ -316,7 +317,7 @@ START_TEST(a_model_that_is_loaded_forgets_what_it_learned)
     ls_model_close(model);
     ls_run_close(own);
     remove(FILE_NAME);
-    remove(FILE_NAME ".later");
+    remove(LATER);
 }
 END_TEST
 
@@ -399,7 +400,10 @@ START_TEST(what_is_no_saved_model_of_this_one_is_refused)
     expect_error(ls_model_load(model, FILE_NAME), LS_BAD_INPUT, "read it with ls_load_weights");
     ck_assert_int_eq(ls_model_load(model, "/no/such/file"), LS_BAD_INPUT);
     forget_errors();
-    ck_assert_int_eq(ls_model_save(model, "/no/such/folder/file"), LS_FAILED);
+    ck_assert_int_eq(ls_model_save(model, "/no/such/folder/file.safetensors"), LS_FAILED);
+    forget_errors();
+    expect_error(ls_model_save(model, "model.json"), LS_USAGE, "'model.json'");
+    expect_error(ls_model_save(model, "model.weights.h5"), LS_USAGE, ".safetensors");
     forget_errors();
     ls_model_close(model);
     ls_model_close(other);
