@@ -66,8 +66,9 @@ void ls_child_settle(int output, int errors)
 
 enum waited { WAITED_ENDED, WAITED_TOO_LONG, WAITED_REAPED_ELSEWHERE };
 
-// Waits until the child has ended: then nobody holds the other end of the pipe. A child of the child may still hold it, so that
-// is not the only sign. The child is not reaped here, so that its number means it, and its process group, until both are ended.
+// Waits until the child has ended: then nobody holds the other end of the pipe. A child of the
+// child may still hold it, so that is not the only sign. The child is not reaped here, so that its
+// number means it, and its process group, until both are ended.
 static enum waited wait_for(const struct ls_child_work *work, pid_t child, int pipe_end)
 {
     uint64_t beat = work->beat ? *work->beat : 0, since = ls_clock_ns();
@@ -120,8 +121,8 @@ static struct ls_child_end end_child(pid_t child, enum waited waited)
     return end;
 }
 
-// The child has this thread alone, and must not find a lock of Lockstep taken by another one. Files that have one for
-// themselves see to it in every fork (pthread_atfork).
+// The child has this thread alone, and must not find a lock of Lockstep taken by another one. Files
+// that have one for themselves see to it in every fork (pthread_atfork).
 static pid_t fork_quietly(void)
 {
     ls_thread_hold_starts();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Notes of threads: one record in each thread's own memory, in a list that is read when something goes wrong.
+// Notes of threads: one record in each thread's own memory, in a list that is read when something
+// goes wrong.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // MAP_ANONYMOUS, MAP_STACK
 #endif
@@ -36,8 +37,8 @@ static void give_back_signal_stack(struct ls_inside *record)
     munmap(record->signal_stack, SIGNAL_STACK_BYTES);
 }
 
-// The thread ends, and its memory with it. One that ends within a plugin's call was ended by the plugin: whoever waits
-// for the thread would wait for ever.
+// The thread ends, and its memory with it. One that ends within a plugin's call was ended by the
+// plugin: whoever waits for the thread would wait for ever.
 static void end_thread(void *argument)
 {
     struct ls_inside *record = argument;
@@ -72,7 +73,8 @@ static void after_fork(void)
     pthread_mutex_unlock(&ls_inside_lock);
 }
 
-// Of the parent's threads a forked child has one, and gives the memory of the others to new threads.
+// Of the parent's threads a forked child has one, and gives the memory of the others to new
+// threads.
 static void after_fork_in_child(void)
 {
     ls_inside_own.next = NULL;

@@ -15,15 +15,17 @@
 // Waits for a peer end first, with a message that says more; on a busy machine they end late.
 #define SLACK_NS UINT64_C(600000000)
 #define MOST_SLACK_NS UINT64_C(4000000000)
-// For a call that never returns but keeps calling the host, and other plugins through it. It gets more time, as a hook may
-// wait for several peers, for each of them as long as the deadline.
+// For a call that never returns but keeps calling the host, and other plugins through it. It gets
+// more time, as a hook may wait for several peers, for each of them as long as the deadline.
 #define OUTER_LEAST_NS UINT64_C(7000000000)
 #define LONGEST_PAUSE_NS UINT64_C(250000000)
 #define SHORTEST_PAUSE_NS UINT64_C(10000000)
-// A look that comes so much later than it should: the process was stopped (Ctrl-Z, a debugger), not only delayed.
+// A look that comes so much later than it should: the process was stopped (Ctrl-Z, a debugger), not
+// only delayed.
 #define STOPPED_NS UINT64_C(500000000)
 
-// What is watched for one caller: its replicas, and the thread that has called ls_watchdog_start first.
+// What is watched for one caller: its replicas, and the thread that has called ls_watchdog_start
+// first.
 struct watch {
     struct ls_caller *caller; // shared, so that no other one gets its address
     const struct ls_inside *main_record;
@@ -70,8 +72,8 @@ static void refresh(struct ls_inside *record, uint64_t now)
     record->outer_seen = outer;
 }
 
-// Of the watched threads that are in a plugin, the one that has been in its call longest; and how long ago any watched
-// thread last moved. False: none is in a plugin.
+// Of the watched threads that are in a plugin, the one that has been in its call longest; and how
+// long ago any watched thread last moved. False: none is in a plugin.
 static bool find(const struct watch *watch, uint64_t now, bool outer, struct finding *out)
 {
     uint64_t last_move = 0, oldest = UINT64_MAX;
@@ -256,7 +258,8 @@ static void remove_watch(struct watch *watch)
 
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
-// The child has what is watched, but not the thread. Another thread may have had a lock, and ended with it.
+// The child has what is watched, but not the thread. Another thread may have had a lock, and ended
+// with it.
 static void after_fork_in_child(void)
 {
     running = false;

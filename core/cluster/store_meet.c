@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Meetings: some of the workers give a block each and get those
-// of all. A meeting is known by its key until all of its members have come, or one of them cannot;
-// nothing of it is kept afterwards.
+// SPDX-License-Identifier: Apache-2.0
+// Meetings: some of the workers give a block each and get those of all. A meeting is known by its
+// key until all of its members have come, or one of them cannot; nothing of it is kept afterwards.
 #include "core/cluster/store_internal.h"
 
 #include <inttypes.h>

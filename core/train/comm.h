@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0 Communicators without a model: comm_open.c (opening and
-// closing), comm_calls.c (the public operations), comm_work.c (who moves them, and when they are
-// over), comm_messages.c (messages between two ranks). Private to train/.
+// SPDX-License-Identifier: Apache-2.0
+// Communicators without a model: comm_open.c (opening and closing), comm_calls.c (the public
+// operations), comm_work.c (who moves them, and when they are over), comm_messages.c (messages
+// between two ranks). Private to train/.
 #ifndef LS_TRAIN_COMM_H
 #define LS_TRAIN_COMM_H
 

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 The operations of communicators without a model: what each is
-// asked, which runs at once or as a work.
+// SPDX-License-Identifier: Apache-2.0
+// The operations of communicators without a model: what each is asked, which runs at once or as a
+// work.
 #include "core/base/dtype.h"
 #include "core/base/log.h"
 #include "core/data/dataset.h"

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Opens and closes communicators without a model, between
-// threads or between the processes of a job.
+// SPDX-License-Identifier: Apache-2.0
+// Opens and closes communicators without a model, between threads or between the processes of a
+// job.
 #include "core/base/log.h"
 #include "core/base/segment.h"
 #include "core/base/threads.h"

@@ -1,7 +1,8 @@
-// SPDX-License-Identifier: Apache-2.0 Works: operations of a communicator that go on by themselves.
-// One thread at a time drives a communicator: who waits for a work, who has just started a small
-// one, or else the communicator's own thread. So a call that others have begun is over without
-// another thread, and what nobody waits for moves all the same.
+// SPDX-License-Identifier: Apache-2.0
+// Works: operations of a communicator that go on by themselves. One thread at a time drives a
+// communicator: who waits for a work, who has just started a small one, or else the communicator's
+// own thread. So a call that others have begun is over without another thread, and what nobody
+// waits for moves all the same.
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/segment.h"

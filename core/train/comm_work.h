@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 What a work is, for the files that move one: comm_work.c
-// (collectives), comm_messages.c. Private to them.
+// SPDX-License-Identifier: Apache-2.0
+// What a work is, for the files that move one: comm_work.c (collectives), comm_messages.c. Private
+// to them.
 #ifndef LS_TRAIN_COMM_WORK_H
 #define LS_TRAIN_COMM_WORK_H
 

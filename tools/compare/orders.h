@@ -1,8 +1,8 @@
-// SPDX-License-Identifier: Apache-2.0 What worker 0 of a comparison tells the others, and what they
-// answer. It goes over a line (a pair of sockets) from the child that compares to the process that
-// has joined, from there to the same process of every other worker, and over the line there. All
-// have the same version of Lockstep and are of the same kind of machine, or could not train
-// together.
+// SPDX-License-Identifier: Apache-2.0
+// What worker 0 of a comparison tells the others, and what they answer. It goes over a line (a pair
+// of sockets) from the child that compares to the process that has joined, from there to the same
+// process of every other worker, and over the line there. All have the same version of Lockstep and
+// are of the same kind of machine, or could not train together.
 #ifndef LS_TOOLS_COMPARE_ORDERS_H
 #define LS_TOOLS_COMPARE_ORDERS_H
 

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 The runs of `lockstep compare` in turn: each in a process of
-// its own, and only one computes at a time.
+// SPDX-License-Identifier: Apache-2.0
+// The runs of `lockstep compare` in turn: each in a process of its own, and only one computes at a
+// time.
 #ifndef LS_TOOLS_COMPARE_RACE_H
 #define LS_TOOLS_COMPARE_RACE_H
 

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 The process of a run: starts it, waits for what it says,
-// notices when it gets on no more, and ends it.
+// SPDX-License-Identifier: Apache-2.0
+// The process of a run: starts it, waits for what it says, notices when it gets on no more, and
+// ends it.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // pipe2, memfd_create
 #endif

@@ -1,9 +1,9 @@
-// SPDX-License-Identifier: Apache-2.0 A comparison over several workers. On each of them the
-// process that the launcher has started joins the others and then only passes on what is said. A
-// child of it starts the processes of the runs, because who forks should have one thread, and the
-// cluster has several. The child of worker 0 is the one that compares: it tells the others which
-// process to start and when to end it. All others follow (tools/compare/follow.h). The processes of
-// a run then are workers of their own.
+// SPDX-License-Identifier: Apache-2.0
+// A comparison over several workers. On each of them the process that the launcher has started
+// joins the others and then only passes on what is said. A child of it starts the processes of the
+// runs, because who forks should have one thread, and the cluster has several. The child of worker
+// 0 is the one that compares: it tells the others which process to start and when to end it. All
+// others follow (tools/compare/follow.h). The processes of a run then are workers of their own.
 #ifndef LS_TOOLS_COMPARE_WORKERS_H
 #define LS_TOOLS_COMPARE_WORKERS_H
 

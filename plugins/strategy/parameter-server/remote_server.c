@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0 A server that is a process of its own: hears one message
-// after the other, applies pushes at once, and answers a worker when it may go on. It waits for
-// workers that are not connected, because they may come back, and ends when all have done their
-// steps. [main thread]
+// SPDX-License-Identifier: Apache-2.0
+// A server that is a process of its own: hears one message after the other, applies pushes at once,
+// and answers a worker when it may go on. It waits for workers that are not connected, because they
+// may come back, and ends when all have done their steps. [main thread]
 #include "plugins/strategy/parameter-server/remote_server.h"
 
 #define PATIENCE_NS \

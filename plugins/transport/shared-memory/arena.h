@@ -2,15 +2,16 @@
 // What processes write to each other: each has one arena, a file without a name that all of them
 // map.
 //
-//   arena of a process:  its header | its endpoints | their inboxes, a pair for each source | their pieces
+// arena of a process:  its header | its endpoints | their inboxes, a pair for each source | their
+// pieces
 //
 // For each ordered pair of endpoints there is a window of slots in the arena of the destination;
 // message n is in slot n % SHM_WINDOW. The sender writes one half of a slot, the receiver the
 // other, and each publishes its half by storing n + 1 into a counter:
 //
-//   offered   (sender)    how the message gets across (enum shm_way)
-//   wanted    (receiver)  memory that the sender may write, once it has read message `after` of the other way
-//   consumed  (receiver)  message n has arrived: its memory is the sender's again, the slot is free for n + window
+// offered   (sender)    how the message gets across (enum shm_way) wanted    (receiver)  memory
+// that the sender may write, once it has read message `after` of the other way consumed  (receiver)
+// message n has arrived: its memory is the sender's again, the slot is free for n + window
 //
 // A message whose memory others cannot map is copied into pieces of the sender's arena, a few at a
 // time, while the receiver takes them out: `staged` and `taken` count the pieces of all messages of
@@ -50,6 +51,8 @@ struct shm_slot {
     uint32_t way; // enum shm_way
     uint32_t held; // pieces that are the slot's until the sender sees that they were taken
     uint32_t pieces[SHM_PIECES];
+    uint32_t copies; // enum shm_copies, of a message in pieces
+    _Atomic uint64_t copied_ns; // what the sender has taken for them so far
 
     _Alignas(SHM_LINE) _Atomic uint64_t wanted;
     uint64_t target; // where; or SHM_NOWHERE
@@ -58,10 +61,27 @@ struct shm_slot {
     uint64_t after;
     _Atomic uint64_t consumed;
     _Atomic uint64_t taken;
+    uint64_t taken_ns; // what the receiver has taken for the pieces so far
 };
+
+// How pieces are copied. Short messages are not measured.
+enum shm_copies {
+    SHM_SHORT = 0,
+    SHM_CACHED = 1, // through the caches
+    SHM_PAST = 2, // past them
+};
+
+#define SHM_SIZES 2 // of long messages, which are measured apart
 
 struct shm_pair {
     struct shm_slot slots[SHM_WINDOW];
+    struct {
+        _Alignas(SHM_APART) _Atomic uint32_t best; // (receiver) enum shm_copies; 0: not known
+        uint32_t ns[2]; // (receiver) for a MiB, both sides together, by SHM_CACHED and SHM_PAST
+        _Alignas(SHM_APART) uint32_t count; // (sender) of messages
+        uint32_t next; // (sender) the message that tries the other way
+        uint32_t pause; // (sender) messages between two such
+    } sizes[SHM_SIZES];
 };
 
 enum shm_sleep {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transfer from post to its end: what its two sides write into their slot, and what each looks for in it.
+// A transfer from post to its end: what its two sides write into their slot, and what each looks
+// for in it.
 #include "plugins/transport/shared-memory/shared_memory.h"
 
 #include <string.h>
@@ -68,6 +69,13 @@ static uint32_t take_piece(struct ls_transport *transport)
     return transport->free_count ? transport->free[--transport->free_count] : transport->fresh++;
 }
 
+// The time, where the copies of a message are measured.
+static uint64_t measure(const struct ls_transport *transport, const struct shm_slot *slot)
+{
+    const struct ls_host *host = transport->shared->host;
+    return slot->copies == SHM_SHORT ? 0 : host->clock_ns(host);
+}
+
 // Copies the next pieces of a message for which there is room. True: the receiver can go on.
 static bool stage(struct ls_transport *transport, struct ls_transfer *transfer)
 {
@@ -75,6 +83,7 @@ static bool stage(struct ls_transport *transport, struct ls_transfer *transfer)
     const uint64_t first = slot->where, bytes = slot->bytes, end = first + pieces_of(bytes);
     uint64_t staged = atomic_load_explicit(&slot->staged, memory_order_relaxed);
     const uint64_t before = staged;
+    uint64_t copied_ns = atomic_load_explicit(&slot->copied_ns, memory_order_relaxed);
     for (; staged < end && staged - atomic_load(&slot->taken) < SHM_PIECES; staged++) {
         const uint64_t piece = staged - first;
         uint32_t *id = &slot->pieces[piece % SHM_PIECES];
@@ -83,8 +92,11 @@ static bool stage(struct ls_transport *transport, struct ls_transfer *transfer)
             slot->held++;
         }
         const char *from = (const char *)transfer->memory + piece * SHM_PIECE_BYTES;
-        shm_copy(transport, transport->shared->pieces[transport->index] + *id * SHM_PIECE_BYTES,
-                 from, piece_bytes(bytes, piece));
+        const uint64_t begin = measure(transport, slot);
+        shm_copy(transport->shared->pieces[transport->index] + *id * SHM_PIECE_BYTES, from,
+                 piece_bytes(bytes, piece), slot->copies == SHM_PAST);
+        copied_ns += measure(transport, slot) - begin;
+        atomic_store_explicit(&slot->copied_ns, copied_ns, memory_order_relaxed);
         atomic_store(&slot->staged, staged + 1);
         if (piece == 0)
             return true; // the receiver begins while the next is copied
@@ -101,8 +113,8 @@ static bool can_stage(const struct ls_transfer *transfer)
            staged - atomic_load(&slot->taken) < SHM_PIECES;
 }
 
-// Those of the last message in the slot, which was consumed. A message that is tested late finds its slot used again, and its
-// pieces given back by then.
+// Those of the last message in the slot, which was consumed. A message that is tested late finds
+// its slot used again, and its pieces given back by then.
 static void give_pieces_back(struct ls_transport *transport, struct shm_slot *slot)
 {
     const uint32_t most = transport->shared->piece_count;
@@ -140,6 +152,8 @@ static void offer(struct ls_transport *transport, struct ls_transfer *transfer)
     } else {
         struct shm_slot *slot = SHM_SEND_SLOT(transfer);
         fill_offer(transfer, SHM_STAGED, atomic_load_explicit(&slot->staged, memory_order_relaxed));
+        slot->copies = shm_choose_copies(transport, transfer->destination, bytes);
+        atomic_store_explicit(&slot->copied_ns, 0, memory_order_relaxed);
         (void)stage(transport, transfer);
     }
     publish_offer(transport, transfer);
@@ -162,8 +176,9 @@ static void consume(struct ls_transport *transport, const struct ls_transfer *tr
     shm_wake(transport->shared, transfer->source);
 }
 
-// The same without the fence that waking needs, which costs as much as a message: where the source is
-// told of something else right after, or waits for nothing but a free slot (see WINDOW_GLANCE_NS).
+// The same without the fence that waking needs, which costs as much as a message: where the source
+// is told of something else right after, or waits for nothing but a free slot (see
+// WINDOW_GLANCE_NS).
 static void consume_quietly(const struct ls_transfer *transfer)
 {
     atomic_store_explicit(&SHM_RECEIVE_SLOT(transfer)->consumed, transfer->receive_number + 1,
@@ -176,9 +191,10 @@ static bool offer_fits(const struct ls_transfer *transfer)
     return slot->bytes == shm_bytes_of(transfer) && slot->signature == transfer->signature;
 }
 
-// Where the result of a receive-reduce-and-send may be written at once, at its destination, while the message that is
-// reduced is read; NULL: nowhere. The last condition is the rule of `after`: the destination still lets us read the very
-// memory that it wants written, and the pass does so element by element.
+// Where the result of a receive-reduce-and-send may be written at once, at its destination, while
+// the message that is reduced is read; NULL: nowhere. The last condition is the rule of `after`:
+// the destination still lets us read the very memory that it wants written, and the pass does so
+// element by element.
 static void *push_target(const struct ls_transport *transport, const struct ls_transfer *transfer)
 {
     struct shm_slot *slot = SHM_SEND_SLOT(transfer);
@@ -236,11 +252,11 @@ static int32_t give_up(struct ls_transport *transport)
 
 // memory = memory (+) source, or memory = source.
 static void combine(const struct ls_transport *transport, const struct ls_transfer *transfer,
-                    void *memory, const void *source, uint64_t bytes)
+                    void *memory, const void *source, uint64_t bytes, bool past_caches)
 {
     const struct local_kernels *kernels = transport->shared->kernels;
     if (transfer->kind == LS_TRANSFER_RECEIVE)
-        shm_copy(transport, memory, source, bytes);
+        shm_copy(memory, source, bytes, past_caches);
     else
         kernels->reduce[transfer->dtype][transfer->reduction](
             memory, source, bytes / ls_dtype_bytes(transfer->dtype));
@@ -259,8 +275,13 @@ static int32_t take_pieces(struct ls_transport *transport, const struct ls_trans
         const uint32_t id = slot->pieces[piece % SHM_PIECES];
         if (taken < first || id >= shared->piece_count)
             return nonsense(transport, transfer->source);
+        const uint64_t begin = measure(transport, slot);
         combine(transport, transfer, (char *)transfer->memory + piece * SHM_PIECE_BYTES,
-                shared->pieces[transfer->source] + id * SHM_PIECE_BYTES, piece_bytes(bytes, piece));
+                shared->pieces[transfer->source] + id * SHM_PIECE_BYTES, piece_bytes(bytes, piece),
+                slot->copies == SHM_PAST);
+        slot->taken_ns = (piece ? slot->taken_ns : 0) + measure(transport, slot) - begin;
+        if (taken + 1 == end)
+            shm_note_copies(transport, transfer);
         atomic_store(&slot->taken, ++taken);
         if (taken < end)
             shm_wake(shared, transfer->source);
@@ -283,7 +304,7 @@ static int32_t take(struct ls_transport *transport, const struct ls_transfer *tr
     if (!shm_pass_begin(transport, transfer))
         return give_up(transport);
     if (!target)
-        combine(transport, transfer, transfer->memory, source, bytes);
+        combine(transport, transfer, transfer->memory, source, bytes, shm_is_long(transport));
     else if (target == source)
         kernels->reduce_both[transfer->dtype][transfer->reduction](transfer->memory, target,
                                                                    transfer->count);
@@ -321,8 +342,8 @@ static int32_t test_receive(struct ls_transport *transport, struct ls_transfer *
     return complete(transfer);
 }
 
-// One pass: reduces what was offered, and tells its source. LS_AGAIN: not all of it was offered yet. `pushed`: the
-// result is also where its destination wants it; NULL: that is not asked for.
+// One pass: reduces what was offered, and tells its source. LS_AGAIN: not all of it was offered
+// yet. `pushed`: the result is also where its destination wants it; NULL: that is not asked for.
 static int32_t take_and_reduce(struct ls_transport *transport, struct ls_transfer *transfer,
                                bool *pushed)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which call of which plugin a thread is in is known to itself and to others, and a call that does not return is found.
+// Which call of which plugin a thread is in is known to itself and to others, and a call that does
+// not return is found.
 #include "core/base/inside_internal.h"
 
 #include "core/base/clock.h"
@@ -263,7 +264,8 @@ START_TEST(who_waits_for_data_is_in_no_plugin)
 }
 END_TEST
 
-// What another thread of the program does: it has a run of its own, whose replica 3 gets on or hangs.
+// What another thread of the program does: it has a run of its own, whose replica 3 gets on or
+// hangs.
 struct other {
     void *(*replica)(void *);
     bool watch, names_replica;
@@ -381,8 +383,8 @@ START_TEST(a_plugin_that_ends_the_thread_is_named)
 }
 END_TEST
 
-// As a program with several threads that forks: the C library gives the memory of the parent's other threads, with
-// their records, to new threads of the child.
+// As a program with several threads that forks: the C library gives the memory of the parent's
+// other threads, with their records, to new threads of the child.
 static int work_as_child(void)
 {
     pthread_t threads[4];

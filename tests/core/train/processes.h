@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 For tests of jobs: processes forked by a test, each of which
-// does the same work with another rank. What they find lies in memory that they share with the
-// test.
+// SPDX-License-Identifier: Apache-2.0
+// For tests of jobs: processes forked by a test, each of which does the same work with another
+// rank. What they find lies in memory that they share with the test.
 #ifndef LS_TESTS_TRAIN_PROCESSES_H
 #define LS_TESTS_TRAIN_PROCESSES_H
 

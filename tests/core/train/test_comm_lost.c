@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Communicators between processes when something goes wrong:
-// lost processes, deadlines, wrong collectives, closing.
+// SPDX-License-Identifier: Apache-2.0
+// Communicators between processes when something goes wrong: lost processes, deadlines, wrong
+// collectives, closing.
 #include "core/plugin/plugin.h"
 #include "tests/core/train/processes.h"
 #include "tests/support/suite.h"

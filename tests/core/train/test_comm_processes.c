@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Communicators between processes: every operation, at once and
-// as works, among all processes and among some.
+// SPDX-License-Identifier: Apache-2.0
+// Communicators between processes: every operation, at once and as works, among all processes and
+// among some.
 #include "core/base/dtype.h"
 #include "core/plugin/device.h"
 #include "tests/core/train/processes.h"

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 One dataset for several threads: each that waits for its
-// files gets them. Arrays that stay the program's.
+// SPDX-License-Identifier: Apache-2.0
+// One dataset for several threads: each that waits for its files gets them. Arrays that stay the
+// program's.
 #include "core/train/data.h"
 #include "tests/core/train/support.h"
 #include "tests/support/suite.h"
