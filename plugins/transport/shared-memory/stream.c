@@ -10,7 +10,7 @@
 
 #define LONG_BYTES (UINT64_C(512) << 10) // under way
 #define LONGER_BYTES (UINT64_C(8) << 20) // more than caches hold
-#define LEAST_PAUSE 32 // messages
+#define LEAST_PAUSE 2 // messages; the first ones touch new memory, and say little
 #define MOST_PAUSE 256
 #define MOST_NS UINT64_C(1000000000) // that a message is believed to take
 #define MIB (UINT64_C(1) << 20)
@@ -102,7 +102,8 @@ void shm_note_copies(const struct ls_transport *transport, const struct ls_trans
     both = both < MOST_NS ? both * MIB / bytes : MOST_NS;
     if (ns[way] && both > 2 * (uint64_t)ns[way])
         both = 2 * (uint64_t)ns[way];
-    ns[way] = (uint32_t)(ns[way] ? (3 * (uint64_t)ns[way] + both) / 4 : both);
+    const uint64_t old = both < ns[way] ? both : ns[way]; // a better one is believed sooner
+    ns[way] = (uint32_t)(ns[way] ? (2 * old + ns[way] + both) / 4 : both);
     if (ns[0] && ns[1])
         atomic_store_explicit(&pair->sizes[size].best, ns[0] < ns[1] ? SHM_CACHED : SHM_PAST,
                               memory_order_relaxed);
