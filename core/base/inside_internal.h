@@ -26,7 +26,7 @@ struct ls_inside {
     _Atomic int64_t replica; // -1: none
     const char *next_about;
     uint32_t reasons;
-    bool listed; // or should be: there was no key for its end
+    bool listed; // also where that failed, so that it is tried once
     bool in_list;
     const struct ls_caller *caller; // whom the thread works for; set when it is listed
     void *signal_stack;

@@ -212,7 +212,7 @@ enum ls_status ls_communicator_fail(struct ls_communicator *communicator,
         return ls_communicator_fail_mismatch(communicator, plan, mismatch->source);
     const bool elsewhere =
         status == LS_PEER_LOST && communicator->group->count < communicator->group->world;
-    if (elsewhere) // on another thread, which may be the first to see it
+    if (elsewhere) // the cluster names the process, maybe later: no plugin needs to say why
         ls_inside_note_reason();
     if (status == LS_ABORTED || !is_first_to_fail(communicator))
         return ls_communicator_give_up(communicator, status);

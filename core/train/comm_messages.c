@@ -2,9 +2,12 @@
 // Messages between two ranks, over endpoints of their own. A message is a header and, unless it is
 // empty, its payload. What comes is matched with the receives that wait, by source and tag, in
 // order; what nobody waits for is kept until somebody does. One thread at a time moves them: who
-// waits for one, or the thread of the messages. comm_messages.c who moves messages, and when
-// comm_matching.c what is done with what has come comm_transfers.c what the transport has
-// comm_failures.c lost peers, deadlines, and the end of all
+// waits for one, or the thread of the messages.
+//
+//   comm_messages.c   who moves messages, and when
+//   comm_matching.c   what is done with what has come
+//   comm_transfers.c  what the transport has
+//   comm_failures.c   lost peers, deadlines, and the end of all
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // ppoll, eventfd
 #endif

@@ -2,9 +2,11 @@
 // The first process to bind a name in the abstract namespace of Unix sockets reads. The others
 // connect to that name, and get the descriptor of a sealed file (memfd): a header, its fields with
 // their class names, and the values. Name and file end with their processes, whatever becomes of
-// these. Whoever waits for a process that dies, fails or is stopped reads the files itself: then
-// what is wrong with them shows there, too. So does who has waited for `patience_ns`, but that is
-// said, because the host then has the examples in memory once more.
+// these.
+//
+// Whoever waits for a process that dies, fails or is stopped reads the files itself: then what is
+// wrong with them shows there, too. So does who has waited for `patience_ns`, but that is said,
+// because the host then has the examples in memory once more.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // memfd_create, accept4, struct ucred
 #endif

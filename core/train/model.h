@@ -88,7 +88,8 @@ static inline uint64_t ls_model_next_update(const struct ls_model *model)
 #define LS_REFUSED_HUNG "a replica or its device did not answer"
 #define LS_REFUSED_STATES "the state of its optimizer was lost with a replica"
 
-// As ls_sequential_create, ls_input, ls_model_call, ls_model_create, ls_model_open, ls_model_open_json and ls_compile, but may fail without a message (calls.c).
+// As ls_sequential_create, ls_input, ls_model_call, ls_model_create, ls_model_open,
+// ls_model_open_json and ls_compile, but may fail without a message (calls.c).
 LS_STATUS ls_create_sequential(struct ls_run *run, const char *name, const struct ls_layer *layers,
                                struct ls_model **out);
 LS_STATUS ls_make_input(struct ls_run *run, const struct ls_layer *input, struct ls_symbol **out);

@@ -132,7 +132,7 @@ void shm_copy(void *to, const void *from, uint64_t bytes, bool past_caches);
 // How the pieces of the next message to this endpoint are copied. [sender]
 enum shm_copies shm_choose_copies(const struct ls_transport *transport, uint32_t destination,
                                   uint64_t bytes);
-// A message has come whole. [receiver]
+// Weighs what the copies of a message took that has come whole. [receiver]
 void shm_note_copies(const struct ls_transport *transport, const struct ls_transfer *transfer);
 // Whether the memory of a message that is not in pieces is written past the caches.
 bool shm_is_long(const struct ls_transport *transport);

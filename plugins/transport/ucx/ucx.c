@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transport `ucx`: between processes and machines, by UCX: InfiniBand, RoCE, or TCP. Host memory
-// only; GPUs use NCCL. Options: network= says who can reach the ports that UCX opens. UCX neither
-// asks who connects nor encrypts, so unless the user says that the network is private, or does not
-// matter, endpoints must be on one host and use the interface `lo` alone. Which devices and
-// transports UCX takes otherwise is the matter of its own variables, UCX_NET_DEVICES and UCX_TLS.
+// only; GPUs use NCCL.
+//
+// Options: network= says who can reach the ports that UCX opens. UCX neither asks who connects nor
+// encrypts, so unless the user says that the network is private, or does not matter, endpoints must
+// be on one host and use the interface `lo` alone. Which devices and transports UCX takes otherwise
+// is the matter of its own variables, UCX_NET_DEVICES and UCX_TLS.
+//
 // UCX listens while the endpoints connect, and not any more: it would end the process when a
-// stranger sends it certain bytes. One worker of UCX for each endpoint, one context for all of an
-// open. All pairs of endpoints are connected in `open`, in the error mode in which UCX tells that a
-// peer is gone.
+// stranger sends it certain bytes.
+//
+// One worker of UCX for each endpoint, one context for all of an open. All pairs of endpoints are
+// connected in `open`, in the error mode in which UCX tells that a peer is gone.
 #define _GNU_SOURCE
 #include "plugins/transport/ucx/ucx.h"
 

@@ -123,7 +123,8 @@ START_TEST(ranks_of_other_processes_need_an_exchange)
 }
 END_TEST
 
-// A transport that loses its peer while it waits. `aborts`: whoever watches the processes is faster.
+// A transport that loses its peer while it waits. `aborts`: the communicator that the watch of
+// processes ends first.
 static struct ls_communicator *lost_one, *aborts;
 
 static int32_t lose_open(const struct ls_host *host, const struct ls_transport_config *config,
