@@ -199,15 +199,17 @@ static void print_traits(const struct ls_opened_plugin *opened)
 static enum ls_status show_entry(struct ls_loader *loader, const struct ls_plugin_entry *entry)
 {
     const struct ls_opened_plugin *opened = NULL;
+    struct line name, version, text;
     if (!entry->available) {
-        print_entry(entry);
+        const char *kind = ls_kind_text(entry->kind);
+        ls_error("plugins", "%s '%s' is not available: %s", kind ? kind : "plugin",
+                 clean(entry->name, &name), clean(entry->reason, &text));
         return LS_UNAVAILABLE;
     }
     const enum ls_status status =
         ls_loader_open(loader, entry->kind, entry->name, NULL, 0, &opened);
     if (status)
         return status;
-    struct line name, version, text;
     printf("%s '%s' %s: %s\n", ls_kind_text(entry->kind), clean(entry->name, &name),
            clean(entry->version, &version), clean(entry->summary, &text));
     printf("%-13s %s\n", "file:", clean(entry->file, &text));

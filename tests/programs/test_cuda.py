@@ -51,6 +51,9 @@ class Here(ProgramTest):
         self.assertIn("no driver", lines[at + 1])
         self.assertFalse([line for line in lines if "engine" in line], "its heavy part is no plugin")
 
+    def test_its_own_page_says_why_it_is_not_available(self):
+        self.refused(UNAVAILABLE, "plugins", "cuda", says=("device 'cuda' is not available", "no driver"))
+
     def test_the_default_device_stays_the_cpu(self):
         report = self.train("--model=mlp", "--dataset=synthetic", "--steps=1")
         self.assertEqual(report["device"], "cpu")

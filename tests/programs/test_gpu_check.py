@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 import types
 import unittest
 
@@ -41,13 +42,14 @@ class Script(ProgramTest):
         return {"PATH": self.folder + ":" + os.environ["PATH"]}
 
     def test_what_is_asked_for_is_run_and_the_rest_says_why_not(self):
-        code, checks, said = self.check("--part=devices,nccl-refusal,nccl-all-gpus")
+        code, checks, said = self.check("--part=devices,nccl-refusal,nccl-all-gpus,speed", "--without=speed,memory")
         self.assertEqual(code, 0, said)
         self.assertEqual([checks[name]["status"] for name in ("devices", "nccl-refusal", "nccl-all-gpus", "speed")],
                          ["passed", "passed", "not run", "not run"])
         self.assertIn("both on GPU 0", checks["nccl-refusal"]["detail"])
         self.assertIn("one GPU", checks["nccl-all-gpus"]["detail"])
-        self.assertIn("--part", checks["speed"]["detail"])
+        self.assertIn("--without", checks["speed"]["detail"])
+        self.assertEqual(self.check("--without=spede")[0], 2)
         self.assertIn("NOT A GPU", self.document["on"])
         self.assertIn("NOT A GPU", said)
         self.assertNotIn(SOURCE, json.dumps(self.document["checks"]))
@@ -58,6 +60,32 @@ class Script(ProgramTest):
         self.assertEqual(code, 1, said)
         self.assertEqual([checks[name]["status"] for name in ("nccl-all-gpus", "recording")], ["failed", "failed"])
         self.assertIn("pinned", checks["recording"]["detail"])
+
+    def test_a_collective_is_measured_beside_a_copy(self):
+        code, checks, said = self.check("--part=bench")
+        self.assertEqual(code, 0, said)
+        figures = checks["bench"]["figures"]
+        self.assertEqual({row["replicas"] for row in figures["rows"]}, {2, 4})
+        self.assertGreater(figures["copy"]["gb_s"], 0)
+        row = figures["rows"][0]
+        self.assertAlmostEqual(row["least_gb_s"], 2e-9 * row["replicas"] * row["bytes"] / row["seconds"])
+
+    def test_ten_losses_are_those_of_the_cpu(self):
+        carry = self.path("carry")
+        os.makedirs(os.path.join(carry, "cpu"))
+        with open(os.path.join(carry, "pack.json"), "w") as file:
+            json.dump({"machine": os.uname().machine}, file)
+        arguments = ["--model=mlp", "--optimizer=sgd:learning_rate=0.01", "--batch=16", "--steps=3", "--shuffle=off", "--seed=0",
+                     "--dataset=synthetic", "--validation=off"]
+        losses = self.train(*arguments, "--device=cpu")["losses"]
+        for factor, status in ((1.0, "passed"), (1.001, "failed")):
+            with open(os.path.join(carry, "cpu", "cnn_sgd.json"), "w") as file:
+                json.dump({"arguments": arguments, "losses": [loss * factor for loss in losses]}, file)
+            _, checks, said = self.check("--part=ten-losses", "--carry=" + carry)
+            self.assertEqual(checks["ten-losses"]["status"], status, said)
+            if status == "passed":
+                self.assertEqual([(row["strategy"], row["recording"].split()[0]) for row in checks["ten-losses"]["figures"]["rows"]],
+                                 [(name, how) for name in ("nccl", "ring", "hierarchical-copy") for how in ("recorded", "not")])
 
     def test_compute_sanitizer_is_believed(self):
         cases = (("echo 'passed  a'; echo '==== ERROR SUMMARY: 0 errors'", "passed", "1 cases"),
@@ -109,20 +137,38 @@ class Parts(unittest.TestCase):
         place = types.SimpleNamespace(double="")
         judge = measures.Measures(place, types.SimpleNamespace(sizes=None), None).judge_speed
 
-        def row(batch, eager, graph, busy):
-            return {"replica_batch": batch, "best_of_pytorch": "graph", "sides": {"lockstep": {"status": "measured", "busy_union": busy}},
+        def row(model, eager, graph, status="measured"):
+            return {"case": model, "model": model, "best_of_pytorch": "graph", "sides": {"lockstep": {"status": status, "why": "no GPU"}},
                     "ratios": {"eager": {"median": eager}, "graph": {"median": graph}}}
 
-        self.assertIn("3.10 x eager", judge([row(64, 3.1, 1.3, 0.2), row(1024, 1.5, 1.01, 0.96)], "")[0])
-        for rows in ([row(64, 2.9, 1.3, 0.9)], [row(64, 3.1, 1.1, 0.9)], [row(1024, 9.0, 0.99, 0.99)], [row(1024, 9.0, 2.0, 0.9)]):
+        self.assertIn("3.10 x eager", judge([row("cnn", 3.1, 1.3), row("mlp", 0.5, 0.4)], [])[0])
+        for rows in ([row("cnn", 2.9, 1.3)], [row("cnn", 3.1, 1.1)], [row("cnn", 3.1, 1.3), row("mlp", 3.1, 1.3, "not run")], []):
             with self.assertRaises(Wrong):
-                judge(rows, "")
-        with self.assertRaises(Wrong):
-            judge([row(64, 3.1, 1.3, 0.2)], "not over after 240 s")
-        alone = dict(row(64, 1, 1, 0.5), ratios={}, best_of_pytorch=None)
+                judge(rows, [] if rows else ["cnn: no time was left"])
+        with self.assertRaisesRegex(Wrong, "not over after 240 s"):
+            judge([row("cnn", 3.1, 1.3)], ["cnn, batch 1024: not over after 240 s"])
+        alone = dict(row("cnn", 1, 1), ratios={}, best_of_pytorch=None)
         alone["sides"]["eager"] = {"status": "not run", "why": "no module named torch"}
         with self.assertRaisesRegex(NotRun, "no module named torch"):
-            judge([alone], "")
+            judge([alone], [])
+
+    def test_large_libraries_travel_compressed(self):
+        import lzma
+        import pack
+        import place
+        with tempfile.TemporaryDirectory() as folder:
+            here = os.path.join(folder, "prefix", "lib")
+            os.makedirs(here)
+            for name, size in (("liblarge.so.1", pack.LARGE), ("libsmall.so.1", 10)):
+                with open(os.path.join(folder, name), "wb") as file:
+                    file.write(b"ab" * (size // 2))
+                pack.put_library(os.path.join(folder, name), os.path.join(here, name))
+            self.assertEqual(sorted(os.listdir(here)), ["liblarge.so.1.xz", "libsmall.so.1"])
+            with lzma.open(os.path.join(here, "liblarge.so.1.xz")) as file:
+                self.assertEqual(len(file.read()), pack.LARGE)
+            place.Place.unpack(types.SimpleNamespace(carry=folder))
+            with open(os.path.join(here, "liblarge.so.1"), "rb") as one, open(os.path.join(folder, "liblarge.so.1"), "rb") as other:
+                self.assertEqual(one.read(), other.read())
 
     def test_the_newest_record_of_a_header(self):
         import bench_gpu

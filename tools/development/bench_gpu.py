@@ -8,7 +8,8 @@ batch of an epoch is as large as the others, start and first steps do not count.
 
 Busy: how much of a step's time kernels run. Numerator: CUPTI's records of kernels (for Lockstep by kernel_time.c, for PyTorch
 by torch.profiler), in runs of their own; denominator: a step of the measured windows, which nobody watches. `kernel_seconds`
-counts kernels side by side each, `kernel_union_seconds` once; copies are in neither.
+counts kernels side by side each, `kernel_union_seconds` once; copies are in neither. `gap_seconds_per_step` is the rest of a
+step, in which no kernel runs: launch gaps, and waits for copies.
 """
 import glob
 import json
@@ -253,6 +254,7 @@ class Case:
             median = statistics.median(steps)
             result["busy"] = result["kernels"]["kernel_seconds_per_step"] / median
             result["busy_union"] = result["kernels"]["kernel_union_seconds_per_step"] / median
+            result["gap_seconds_per_step"] = median - result["kernels"]["kernel_union_seconds_per_step"]
         return result
 
     def result(self, library):
@@ -262,8 +264,9 @@ class Case:
         for name in measured if sides["lockstep"]["status"] == "measured" else ():
             ratios[name] = summary([a / b for a, b in zip(self.rates["lockstep"], self.rates[name])])
         best = max(measured, key=lambda name: sides[name]["images_per_second"]["median"], default=None)
-        return {"case": "%s, batch %d, %s" % (self.options.model, self.batch, self.options.precision),
-                "replica_batch": self.batch, "precision": self.options.precision, "tf32": self.options.tf32, "sides": sides,
+        return {"case": "%s, batch %d, %s%s" % (
+                    self.options.model, self.batch, self.options.precision, " with TF32" * self.options.tf32),
+                "model": self.options.model, "replica_batch": self.batch, "precision": self.options.precision, "tf32": self.options.tf32, "sides": sides,
                 "ratios": ratios, "best_of_pytorch": best, "disturbed_windows": self.disturbed}
 
 
@@ -298,8 +301,9 @@ def print_side(name, side):
         name, rate["median"], rate["min"], rate["max"], step["median"] * 1e6))
     kernels = side["kernels"]
     if "busy" in side:
-        print("  %-14s %.1f kernels a step, %.1f us in all: busy %.3f (side by side once: %.3f)" % (
-            "", kernels["kernels_per_step"], kernels["kernel_seconds_per_step"] * 1e6, side["busy"], side["busy_union"]))
+        print("  %-14s %.1f kernels a step, %.1f us in all: busy %.3f (side by side once: %.3f), %.1f us without a kernel" % (
+            "", kernels["kernels_per_step"], kernels["kernel_seconds_per_step"] * 1e6, side["busy"], side["busy_union"],
+            side["gap_seconds_per_step"] * 1e6))
     else:
         print("  %-14s kernels not measured: %s" % ("", kernels["not_measured"]))
 

@@ -3,12 +3,17 @@
 import json
 import os
 import re
+import sys
 
 from runner import NotRun, Wrong
 
 LOSS_TOLERANCE = 1e-3  # relative, to losses of another machine
 REPLICA_TOLERANCE = 5e-6  # relative, first ten losses: several replicas against one
+TEN_TOLERANCE = 1e-4  # relative, first ten losses of cnn_sgd: any strategy against device cpu
 REPLICAS = 4  # virtual ones
+TEN_CASES = (("nccl", 1), ("ring", REPLICAS), ("hierarchical-copy", REPLICAS))
+BENCH_REPLICAS = (2, REPLICAS)
+COPY_BANDWIDTH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "copy_bandwidth.py")
 REDUCING = ("ring", "hierarchical-copy", "tree", "direct")
 EVERY_STEP = (*REDUCING, "central-storage")
 
@@ -24,8 +29,11 @@ class Sizes:
         self.epochs_limit = 64 if dry else 60000
         self.least_accuracy = 0.0 if dry else 0.85
         self.memory_steps, self.memory_epoch, self.memory_batch = (30, 3, 4) if dry else (10000, 200, 64)
+        self.ten_steps = 3 if dry else 10
         self.compare_steps, self.compare_batch = (4, 8) if dry else (300, 256)
-        self.bench_bytes, self.bench_seconds = ("8:4K", "0.01") if dry else ("8:64M", "0.1")
+        self.compare_options = ["--speed-steps=0"] if dry else []
+        self.bench_bytes, self.bench_seconds = ("8:4K", "0.01") if dry else ("8:256M", "0.1")
+        self.copy_bytes = 1 << 20 if dry else 1 << 30
 
 
 def deviations(losses, wanted):
@@ -127,6 +135,29 @@ class Checks:
                              "steps": count}
         return ", ".join("%s: %d losses by %.1e at most" % (name, row["steps"], row["largest_deviation"])
                          for name, row in figures.items()), figures
+
+    def ten_losses(self):
+        """cnn under SGD as device cpu computed it, whatever reduces, steps replayed as CUDA graphs or not: replicas have the same
+        bits, and so have replayed steps and others."""
+        if not self.place.carried("cpu"):
+            raise NotRun("the losses of device cpu were not brought along")
+        recorded = read_json(self.place.carried("cpu", "cnn_sgd.json"))
+        arguments = [word for word in recorded["arguments"] if not word.startswith("--steps=")]
+        rows, steps = [], self.sizes.ten_steps
+        for strategy, replicas in TEN_CASES:
+            hashes = {}
+            for recording in ("on", "off"):
+                report = self.place.train(*arguments, "--strategy=" + strategy, "--replicas=%d" % replicas, steps=steps,
+                                          device="cuda:recording=" + recording)
+                off = judge_losses(report["losses"], recorded["losses"], TEN_TOLERANCE, steps)
+                hashes[recording] = judge_hashes(report, replicas)
+                rows.append({"strategy": strategy, "replicas": replicas, "recording": report["recording"],
+                             "largest_deviation": off, "parameter_hash": hashes[recording]})
+            if hashes["on"] != hashes["off"]:
+                raise Wrong("%s: replayed steps have other bits than those that are not" % strategy, {"rows": rows})
+        return "%d losses part from device cpu's by %.1e at most under %s; replayed or not, the same bits" % (
+            steps, max(row["largest_deviation"] for row in rows),
+            ", ".join("%s (%d)" % case for case in TEN_CASES)), {"rows": rows}
 
     # ---- Replicas ----
 
@@ -230,7 +261,7 @@ class Checks:
         outcome = self.place.lockstep(
             "compare", "--quiet", "--model=cnn", "--device=cuda", "--dataset=" + self.place.dataset, "--report=" + path,
             "--strategies=" + ",".join(strategies), "--replicas=%d" % replicas, "--validation=off",
-            "--batch=%d" % self.sizes.compare_batch, "--steps=%d" % self.sizes.compare_steps)
+            "--batch=%d" % self.sizes.compare_batch, "--steps=%d" % self.sizes.compare_steps, *self.sizes.compare_options)
         if outcome.code:
             raise Wrong(outcome.ending(), output=outcome.output)
         report = read_json(path)
@@ -245,16 +276,33 @@ class Checks:
         return "%d strategies, %d replicas, %d steps" % (len(rows), replicas, self.sizes.compare_steps), figures
 
     def bench(self):
-        """Collectives in memory of the GPU; every element of the result is looked at."""
-        names, replicas = list(REDUCING), REPLICAS
-        if self.place.gpus > 1:
-            names, replicas = names + ["nccl"], self.place.gpus
-        path = self.place.path("gpu-check-bench.json")
-        outcome = self.place.lockstep(
-            "bench", *names, "--device=cuda", "--replicas=%d" % replicas, "--bytes=" + self.sizes.bench_bytes,
-            "--seconds=" + self.sizes.bench_seconds, "--place=in", "--json=" + path)
+        """Collectives in memory of the GPU, of which every element of the result is looked at, beside what the card copies."""
+        copied, rows, tables = self.copy_bandwidth(), [], []
+        counts = [*BENCH_REPLICAS] + [self.place.gpus] * (self.place.gpus > 1 and self.place.gpus not in BENCH_REPLICAS)
+        for replicas in counts:
+            names = list(REDUCING) + ["nccl"] * (1 < replicas <= self.place.gpus)
+            path = self.place.path("gpu-check-bench.json")
+            outcome = self.place.lockstep(
+                "bench", *names, "--device=cuda", "--replicas=%d" % replicas, "--bytes=" + self.sizes.bench_bytes,
+                "--seconds=" + self.sizes.bench_seconds, "--place=in", "--json=" + path)
+            if outcome.code:
+                raise Wrong("%d replicas: %s" % (replicas, outcome.ending()), {"copy": copied, "rows": rows}, outcome.output)
+            rows += read_json(path)["rows"]
+            tables.append(outcome.out.splitlines())
+        for row in rows:  # what all ranks must read and write at least, on one card
+            row["least_gb_s"] = 2e-9 * row["replicas"] * row["bytes"] / row["seconds"]
+            row["share_of_copy"] = row["least_gb_s"] / copied["gb_s"]
+        best = {count: max((row for row in rows if row["replicas"] == count), key=lambda row: row["least_gb_s"]) for count in counts}
+        return "no element is wrong; a copy %.0f GB/s; fastest all-reduce: %s" % (copied["gb_s"], ", ".join(
+            "%d ranks %s %.0f GB/s" % (count, row["collective"], row["least_gb_s"]) for count, row in best.items())), {
+                "copy": copied, "rows": rows, "tables": tables}
+
+    def copy_bandwidth(self):
+        library = self.place.runtime_library()
+        if not library:
+            raise Wrong("there is no library of the CUDA runtime to measure copies with")
+        outcome = self.place.runner.run([sys.executable, COPY_BANDWIDTH, library, str(self.sizes.copy_bytes)],
+                                        self.place.environment)
         if outcome.code:
-            raise Wrong(outcome.ending(), output=outcome.output)
-        figures = {"rows": read_json(path)["rows"], "table": outcome.out.splitlines()}
-        return "%s between %d replicas on %d GPUs, %s bytes: no element is wrong" % (
-            ", ".join(names), replicas, min(replicas, self.place.gpus), self.sizes.bench_bytes), figures
+            raise Wrong("copies within the GPU: " + outcome.ending(), output=outcome.output)
+        return json.loads(outcome.out)

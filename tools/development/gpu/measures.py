@@ -15,8 +15,14 @@ OWN_KERNELS = "kernels_cu"  # part of the mangled names of our kernels, all of p
 SHARING_CASES = "batch_normalization"  # of the device suite: own kernels in which threads of a block share memory
 REFUSALS = ("Device not supported", "not supported on this", "Unable to", "Failed to initialize", "No attachable process",
             "Error: Target application terminated before first instrumented API call")
-# Issue: ratios to PyTorch on `cnn`, by batch: (to eager, to its best mode, least busy); None: only reported.
-GOALS = {64: (3.0, 1.2, None), 1024: (None, 1.0, 0.95)}
+GOALS = {"cnn": (3.0, 1.2)}  # ratios to PyTorch eager, and to its best mode; other models are only reported
+# Model, batches, precision, TF32: the goals first, because the time of a call may not be enough for all.
+SPEED_CASES = (
+    ("cnn", "64,1024", "float32", False), ("mlp", "512", "float32", False), ("cnn", "64,1024", "float32", True),
+    ("cnn", "64,1024", "mixed_bfloat16", False), ("mlp", "512", "float32", True), ("mlp", "512", "mixed_bfloat16", False),
+)
+DRY_CASES = (("cnn", "4", "float32", False), ("mlp", "8", "mixed_bfloat16", False))
+LEAST_CASE_SECONDS = 45.0  # with less than that left, none is begun
 
 
 class Memory:
@@ -81,58 +87,62 @@ class Measures:
     # ---- Speed ----
 
     def speed(self):
-        path = self.place.path("gpu-check-speed.json")
-        if os.path.exists(path):
-            os.unlink(path)
-        command = [sys.executable, os.path.join(ROOT, "tools", "development", "bench_train.py"), "--device=cuda", "--json=" + path,
-                   "--lockstep=" + self.place.program(), "--nvidia-root=" + self.place.nvidia_root,
-                   "--data=" + (self.place.carried("fashion-mnist") or "/usr/share/datasets/fashion-mnist")]
-        if self.place.double:
-            command += ["--plugin-path=" + self.place.double, "--torch-device=cpu", "--batches=4,8", "--limit=32",
-                        "--rounds=1", "--seconds=0.05", "--modes=eager,compile,graph"]
-        else:
-            command += ["--rounds=5", "--seconds=1"]
-        note = ""
-        try:
-            outcome = self.place.runner.run(command, self.place.environment)
-            if outcome.code and not os.path.exists(path):
-                raise Wrong(outcome.ending(), output=outcome.output)
-        except TimeOver as error:  # the cases that are done stay
-            if not os.path.exists(path):
-                raise
-            note = str(error)
-        return self.judge_speed(read_json(path)["rows"], note)
+        rows, missing, runner = [], [], self.place.runner
+        for case in DRY_CASES if self.place.double else SPEED_CASES:
+            name = "%s, batch %s, %s%s" % (*case[:3], " with TF32" * case[3])
+            if runner.left() < LEAST_CASE_SECONDS:
+                missing.append(name + ": no time was left")
+                continue
+            path = self.place.path("gpu-check-speed.json")
+            if os.path.exists(path):
+                os.unlink(path)
+            try:
+                outcome = runner.run(self.speed_command(path, *case), self.place.environment)
+                if outcome.code:
+                    missing.append("%s: %s" % (name, outcome.ending()))
+            except TimeOver as error:  # the batches that are done stay
+                missing.append("%s: %s" % (name, error))
+            if os.path.exists(path):
+                rows += read_json(path)["rows"]
+        return self.judge_speed(rows, missing)
 
-    def judge_speed(self, rows, note):
-        missed, said_of = [note] if note else [], []
+    def speed_command(self, path, model, batches, precision, tf32):
+        command = [sys.executable, os.path.join(ROOT, "tools", "development", "bench_train.py"), "--device=cuda", "--json=" + path,
+                   "--lockstep=" + self.place.program(), "--nvidia-root=" + self.place.nvidia_root, "--model=" + model,
+                   "--batches=" + batches, "--precision=" + precision,
+                   "--data=" + (self.place.carried("fashion-mnist") or "/usr/share/datasets/fashion-mnist")] + ["--tf32"] * tf32
+        if self.place.double:
+            return command + ["--plugin-path=" + self.place.double, "--torch-device=cpu", "--limit=32", "--rounds=1",
+                              "--seconds=0.05", "--modes=eager"]
+        return command + ["--rounds=3", "--seconds=0.5"]
+
+    def judge_speed(self, rows, missing):
+        wrong, said_of = list(missing), []
         for row in rows:
             side = row["sides"]["lockstep"]
             if side["status"] != "measured":
-                raise Wrong("Lockstep was not measured: " + side["why"], {"rows": rows})
-            said_of.append("batch %d: %s" % (row["replica_batch"], ", ".join(
+                wrong.append("%s: Lockstep was not measured: %s" % (row["case"], side["why"]))
+                continue
+            said_of.append("%s: %s" % (row["case"], ", ".join(
                 "%.2f x %s" % (ratio["median"], name) for name, ratio in row["ratios"].items()) or "no ratio"))
-            missed += self.missed_goals(row, side)
-        figures = {"rows": rows, "goals": {str(batch): goal for batch, goal in GOALS.items()}}
-        if self.place.double:
+            wrong += self.missed_goals(row)
+        figures = {"rows": rows, "goals": GOALS}
+        if self.place.double and not missing:
             return "dry run: " + "; ".join(said_of), figures
-        if not any(row["ratios"] for row in rows):
+        if rows and not any(row["ratios"] for row in rows) and len(said_of) == len(rows):
             why = "; ".join(sorted({side["why"] for row in rows for side in row["sides"].values() if side["status"] != "measured"}))
             raise NotRun("nothing of PyTorch was measured: " + why, figures)
-        if missed:
-            raise Wrong("; ".join(said_of + missed), figures)
+        if wrong:
+            raise Wrong("; ".join(said_of + wrong), figures)
         return "; ".join(said_of), figures
 
     @staticmethod
-    def missed_goals(row, side):
-        to_eager, to_best, least_busy = GOALS.get(row["replica_batch"], (None, None, None))
+    def missed_goals(row):
+        to_eager, to_best = GOALS.get(row["model"], (None, None))
         ratios, best = row["ratios"], row["best_of_pytorch"]
-        wanted = [(to_eager, "eager", ratios.get("eager")), (to_best, "PyTorch's best (%s)" % best, ratios.get(best))]
-        missed = ["%s: %s, expected %.1f" % (name, "%.2f" % ratio["median"] if ratio else "not measured", goal)
-                  for goal, name, ratio in wanted if goal and not (ratio and ratio["median"] >= goal)]
-        if least_busy and not side.get("busy_union", 0) >= least_busy:
-            missed.append("busy %s, expected %.2f" % (
-                "%.3f" % side["busy_union"] if "busy_union" in side else "not measured", least_busy))
-        return ["batch %d: %s" % (row["replica_batch"], text) for text in missed]
+        goals = [(to_eager, "eager", ratios.get("eager")), (to_best, "PyTorch's best (%s)" % best, ratios.get(best))]
+        return ["%s: %s: %s, expected %.1f" % (row["case"], name, "%.2f" % ratio["median"] if ratio else "not measured", goal)
+                for goal, name, ratio in goals if goal and not (ratio and ratio["median"] >= goal)]
 
     # ---- compute-sanitizer ----
 

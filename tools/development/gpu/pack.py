@@ -2,13 +2,15 @@
 """tools/gpu-check --pack=DIR: what a machine with a GPU, but without a network and Debian's packages, is to be brought.
 
     fashion-mnist/   the four files
-    prefix/          jansson, zlib, xxHash, libsodium: headers, shared libraries, and .pc files that say where they lie
+    prefix/          jansson, zlib, xxHash, libsodium, oneDNN: headers, shared libraries (those of some size as .xz), and .pc
+                     files that say where they lie
     tools/           meson (Python) and ninja, used where that machine has none
     reference/       losses that PyTorch computed, and the weights they begin with (tests/data/reference)
     cpu/             losses of device cpu, recorded now: the arguments after `train`, and what came out
     pack.json        for which processor and commit, and from which packages
 """
 import json
+import lzma
 import os
 import platform
 import re
@@ -21,8 +23,10 @@ from runner import NotRun, say
 
 LIBRARIES = {  # of a .pc file: package with headers, library
     "jansson": ("libjansson-dev", "jansson"), "zlib": ("zlib1g-dev", "z"), "libxxhash": ("libxxhash-dev", "xxhash"),
-    "libsodium": ("libsodium-dev", "sodium"),
+    "libsodium": ("libsodium-dev", "sodium"), "dnnl": ("libdnnl-dev", "dnnl"),
 }
+NEEDED_BY_THEM = ("libOpenCL.so.1",)  # Debian's oneDNN is linked with it
+LARGE = 4 << 20  # bytes; larger libraries are compressed
 CPU_RUNS = {  # name: model and optimizer; of both 100 steps of 128 in the order of the file
     "cnn_sgd": ("cnn", "sgd:learning_rate=0.01"), "mlp_adam": ("mlp", "adam:learning_rate=0.001"),
 }
@@ -46,11 +50,25 @@ def commit_of(root):
         return None
 
 
+def library_path(name):
+    """Where the dynamic linker finds it."""
+    listed = output_of("sh", "-c", "/sbin/ldconfig -p")
+    return re.search(r"^\s*%s .*=> (\S+)$" % re.escape(name), listed, re.MULTILINE)[1]
+
+
+def put_library(path, target):
+    if os.path.getsize(path) < LARGE:
+        shutil.copy(path, target)
+        return
+    with open(path, "rb") as file, lzma.open(target + ".xz", "wb", preset=9) as packed:
+        shutil.copyfileobj(file, packed)
+
+
 def copy_library(prefix, pc_name, package, name):
-    """Headers, and the library by both of its names; no links, which not every way of copying keeps."""
+    """Headers, and the library by the name that programs ask for; no links, which not every way of copying keeps."""
     files = output_of("dpkg", "-L", package).splitlines()
     for path in files:
-        if path.startswith("/usr/include/") and path.endswith(".h"):
+        if path.startswith("/usr/include/") and path.endswith((".h", ".hpp")):
             below = re.sub(r"^/usr/include/([a-z0-9_]+-linux-gnu[a-z0-9]*/)?", "", path)
             target = os.path.join(prefix, "include", below)
             os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -58,19 +76,21 @@ def copy_library(prefix, pc_name, package, name):
     link = next(path for path in files if os.path.basename(path) == "lib%s.so" % name)
     real = os.path.realpath(link)
     soname = output_of("sh", "-c", 'objdump -p "$1" | sed -n "s/ *SONAME *//p"', "sh", real)
-    for target in ("lib%s.so" % name, soname):
-        shutil.copy(real, os.path.join(prefix, "lib", target))
-    version = output_of("pkg-config", "--modversion", pc_name)
+    put_library(real, os.path.join(prefix, "lib", soname))
+    version = output_of("dpkg-query", "-W", "-f", "${Version}", package)
     with open(os.path.join(prefix, "lib", "pkgconfig", pc_name + ".pc"), "w") as file:
         file.write("prefix=${pcfiledir}/../..\nName: %s\nDescription: carried along\nVersion: %s\n"
-                   "Libs: -L${prefix}/lib -l%s\nCflags: -I${prefix}/include\n" % (pc_name, version, name))
-    return output_of("dpkg-query", "-W", "-f", "${Version}", package)
+                   "Libs: ${prefix}/lib/%s\nCflags: -I${prefix}/include\n" % (
+                       pc_name, re.match(r"(\d+:)?([\d.]+)", version)[2], soname))
+    return version
 
 
 def copy_prefix(folder):
     prefix = os.path.join(folder, "prefix")
     for sub in ("include", "lib/pkgconfig"):
         os.makedirs(os.path.join(prefix, sub))
+    for name in NEEDED_BY_THEM:
+        shutil.copy(library_path(name), os.path.join(prefix, "lib"))
     return {package: copy_library(prefix, pc_name, package, name) for pc_name, (package, name) in LIBRARIES.items()}
 
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where tools/gpu-check runs: what was brought along, how to build there, what the machine is."""
 import datetime
+import glob
 import importlib.metadata
 import json
+import lzma
 import os
 import platform
 import re
@@ -33,6 +35,7 @@ class Place:
         self.runner, self.carry, self.double = runner, options.carry, options.double
         self.build_folder, self.nvidia_root = os.path.abspath(options.build), options.nvidia_root
         self.pack = self.read_pack()
+        self.unpack()
         self.environment = self.make_environment()
         self.dataset = "fashion-mnist" + (":dir=" + self.carried("fashion-mnist") if self.carried("fashion-mnist") else "")
         self.seen = None
@@ -49,6 +52,15 @@ class Place:
             raise SystemExit("gpu-check: what was brought along is for %s, this is %s" % (
                 pack["machine"], platform.machine()))
         return pack
+
+    def unpack(self):
+        """Large libraries travel compressed."""
+        for packed in glob.glob(os.path.join(self.carry, "prefix", "lib", "*.xz")) if self.carry else ():
+            if os.path.exists(packed[:-3]):
+                continue
+            with lzma.open(packed) as file, open(packed + ".part", "wb") as whole:
+                shutil.copyfileobj(file, whole)
+            os.replace(packed + ".part", packed[:-3])
 
     def carried(self, *parts):
         path = os.path.join(self.carry, *parts) if self.carry else ""
@@ -98,6 +110,8 @@ class Place:
         environment = dict(self.environment, NINJA=self.ninja(), **extra)
         options = ["-Dbuildtype=release", "-Dtests=disabled", "-Dcuda=" + ("auto" if self.double else "enabled"),
                    "-Dnvidia_root=" + self.nvidia_root]
+        if self.carried("prefix", "lib", "pkgconfig", "dnnl.pc"):
+            options.append("-Dcpu=enabled")
         if self.architectures():
             options.append("-Dgpu_archs=" + self.architectures())
         if not os.path.exists(os.path.join(self.build_folder, "build.ninja")):
@@ -179,6 +193,13 @@ class Place:
         """What find_cuda.py found, as it prints it."""
         said_so = said(sys.executable, os.path.join(ROOT, "plugins", "device", "cuda", "find_cuda.py"), self.nvidia_root) or ""
         return dict(line.split("=", 1) for line in said_so.splitlines() if "=" in line)
+
+    def runtime_library(self):
+        """Path of libcudart; in a dry run the fake's, which its folder holds."""
+        if not self.double:
+            return self.found().get("cudart")
+        paths = [os.path.join(folder, "libcuda-fake.so") for folder in self.double.split(":")]
+        return next((path for path in paths if os.path.exists(path)), None)
 
     def software(self):
         found = self.found()

@@ -76,9 +76,13 @@ class Runner:
 
     # ---- Commands ----
 
+    def left(self):
+        """Seconds that the check which runs still has."""
+        return self.limit_end - time.monotonic()
+
     def run(self, command, environment, on_line=None, **more):
         """The outcome of a command within the check's limit. `on_line`: gets each line of its stdout when it comes."""
-        left = self.limit_end - time.monotonic()
+        left = self.left()
         if left <= 0:
             raise TimeOver(0, self.limit_end < self.end, "")
         begin = time.monotonic()
