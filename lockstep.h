@@ -531,8 +531,8 @@ struct ls_fit_options {
 // model, its optimizer and its place in the order of examples are what they were before that step.
 // With a strategy whose replicas do not wait for each other, the model has all pushes that were
 // applied until the fit ended, but none of that step. When the parameters themselves are not
-// finite, and after any other failure of a replica, the model is what the host last had; a warning
-// says so if that is older than this fit. After replicas that differ or do not answer, ls_fit and
+// finite, which is looked at after each epoch, and after any other failure of a replica, the model
+// is what the host last had; a warning says so if that is older than this fit. After replicas that differ or do not answer, ls_fit and
 // ls_evaluate refuse the model until ls_compile. A validation loss that is not finite is LS_FAILED,
 // too, but takes nothing back.
 LS_CALL ls_fit_sized(struct ls_model *model, struct ls_data *train,

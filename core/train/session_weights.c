@@ -217,8 +217,21 @@ enum ls_status ls_session_compare(struct ls_session *session)
 static enum ls_status say_not_finite(const struct ls_tensor *parameter, enum ls_status status)
 {
     if (status == LS_FAILED)
-        ls_error("train", "after the last step '%s' is not finite; try a smaller learning rate",
+        ls_error("train",
+                 "after the last step '%s' is not finite; try a smaller learning rate, or check "
+                 "the data",
                  parameter->name);
+    return status;
+}
+
+// [replica thread]
+static enum ls_status check_replica(struct ls_session *session, uint32_t index)
+{
+    const struct ls_graph *graph = session->model->graph;
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < graph->parameter_count; i++)
+        status = say_not_finite(graph->parameters[i],
+                                ls_replica_check_parameter(session->replicas[index], i));
     return status;
 }
 
@@ -226,17 +239,13 @@ static enum ls_status say_not_finite(const struct ls_tensor *parameter, enum ls_
 static enum ls_status check_weights(void *context, uint32_t index)
 {
     struct ls_session *session = context;
-    const struct ls_graph *graph = session->model->graph;
     enum ls_status status = LS_OK;
     if (index != ls_session_first(session))
         return LS_OK;
     if (has_stores(session))
         status = ls_driver_read_stores(session->driver, index, LS_BUFFER_PARAMETERS,
                                        LS_BUFFER_PARAMETERS);
-    for (uint32_t i = 0; !status && i < graph->parameter_count; i++)
-        status = say_not_finite(graph->parameters[i],
-                                ls_replica_check_parameter(session->replicas[index], i));
-    return status;
+    return status ? status : check_replica(session, index);
 }
 
 enum ls_status ls_session_check_weights(struct ls_session *session)
@@ -244,6 +253,18 @@ enum ls_status ls_session_check_weights(struct ls_session *session)
     const enum ls_status status = ls_session_synchronise(session);
     return status ? status
                   : ls_session_run(session, "looking at the weights", check_weights, session);
+}
+
+// [replica thread]
+static enum ls_status check_first_replica(void *context, uint32_t index)
+{
+    struct ls_session *session = context;
+    return index == ls_session_first(session) ? check_replica(session, index) : LS_OK;
+}
+
+enum ls_status ls_session_check_replica(struct ls_session *session)
+{
+    return ls_session_run(session, "looking at the weights", check_first_replica, session);
 }
 
 struct copying {

@@ -787,6 +787,19 @@ class Errors(ModelTest):
         self.assertEqual(caught.exception.status, 1)
         self.quiet_fit(model, self.x, self.y)
 
+    def test_a_nan_behind_a_convolution_ends_the_epoch(self):
+        """oneDNN's ReLU makes 0 of it, so that the loss stays finite."""
+        x, y = numpy.random.default_rng(0).random((64, 28, 28, 1), numpy.float32), numpy.zeros(64, numpy.int32)
+        x[3, 5, 5, 0] = numpy.nan
+        epochs = []
+        for options in ({}, {"strategy": "central-storage", "replicas": 2}):
+            model = lockstep.Model("cnn", device="cpu", **options)
+            model.compile("sgd", "sparse_categorical_crossentropy")
+            with self.assertRaisesRegex(lockstep.LockstepError, "'conv2d/kernel' is not finite"):
+                model.fit(x, y, batch_size=16, epochs=3, verbose=0, callbacks=[lambda epoch, logs: epochs.append(epoch)])
+            model.close()
+        self.assertEqual(epochs, [])
+
     def script(self, text, *arguments, expect=0, **more):
         """A program of its own; what it prints."""
         path = self.path("script.py")

@@ -94,7 +94,7 @@ static int32_t refuse(char *reason, size_t bytes, const char *text, int error)
 // Device `cuda` asks more; this is what tells whether NCCL can do anything at all.
 static int32_t ask_driver(char *reason, size_t bytes)
 {
-    enum { STUB_LIBRARY = 34, NO_DEVICE = 100 }; // CUresult
+    enum { NOT_INITIALIZED = 3, STUB_LIBRARY = 34, NO_DEVICE = 100 }; // CUresult
     int (*start)(unsigned flags), (*count_devices)(int *count), count = 0;
     void *handle = dlopen(NCCL_DRIVER_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!handle)
@@ -106,6 +106,8 @@ static int32_t ask_driver(char *reason, size_t bytes)
     if (!start || !count_devices)
         return refuse(reason, bytes, "driver too old: " NCCL_DRIVER_LIBRARY " lacks cuInit", 0);
     int error = start(0);
+    if (error == NOT_INITIALIZED)
+        return LS_OK; // this is a child of a process that uses the driver, which runs then
     if (!error)
         error = count_devices(&count);
     if (error == NO_DEVICE || (!error && count < 1))

@@ -52,7 +52,7 @@ int32_t nccl_synchronize(struct ls_collective *collective, unsigned error, const
 // variables.
 int32_t nccl_pin(const struct ls_host *host, int version);
 
-// ---- peers.c ----
+// ---- point_to_point.c ----
 
 // What each rank tells the others before there is a communicator.
 struct nccl_peer {

@@ -45,8 +45,7 @@ static int32_t find_libraries(char *reason, size_t bytes)
 
 static int32_t cuda_probe(char *reason, uint64_t bytes)
 {
-    struct cuda_driver_info info;
-    const int32_t status = cuda_driver_ask(&info, reason, bytes);
+    const int32_t status = cuda_driver_ask(NULL, reason, bytes);
     return status ? status : find_libraries(reason, bytes);
 }
 

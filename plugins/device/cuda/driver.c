@@ -12,7 +12,7 @@
 #define CUDA_DRIVER_LIBRARY "libcuda.so.1"
 #endif
 
-enum { STUB_LIBRARY = 34, NO_DEVICE = 100 }; // CUresult
+enum { NOT_INITIALIZED = 3, STUB_LIBRARY = 34, NO_DEVICE = 100 }; // CUresult
 enum { CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76 }; // CUdevice_attribute
 
 struct driver {
@@ -99,7 +99,8 @@ static int32_t describe_first(const struct driver *driver, int count, struct cud
                  CUDA_LEAST_CAPABILITY % 10);
         return LS_UNAVAILABLE;
     }
-    *out = info;
+    if (out)
+        *out = info;
     return LS_OK;
 }
 
@@ -112,6 +113,8 @@ static int32_t ask(const struct driver *driver, struct cuda_driver_info *out, ch
         return refuse_version(version, reason, bytes);
     if (!error)
         error = driver->cuInit(0);
+    if (error == NOT_INITIALIZED && !out)
+        return LS_OK;
     if (!error)
         error = driver->cuDeviceGetCount(&count);
     if (!error && count < 1)

@@ -9,7 +9,8 @@
 #include <string.h>
 
 #define WORKSPACE 4096
-enum { INVALID_VALUE = 7, NOT_SUPPORTED = CUBLAS_STATUS_NOT_SUPPORTED }; // cublasStatus_t
+// cublasStatus_t. What is called wrongly here ends the run, so that a test sees it: the engine goes on after INVALID_VALUE.
+enum { MISUSED = 14 /* INTERNAL_ERROR */, NOT_SUPPORTED = CUBLAS_STATUS_NOT_SUPPORTED };
 
 struct cublasLtContext {
     int unused;
@@ -78,7 +79,7 @@ unsigned cublasLtMatmulDescCreate(cublasLtMatmulDescOpaque_t **desc, unsigned co
 {
     if ((compute != CUBLAS_COMPUTE_32F && compute != CUBLAS_COMPUTE_32F_FAST_TF32) ||
         scale != CUDA_R_32F)
-        return INVALID_VALUE;
+        return MISUSED;
     const unsigned error = make(desc, sizeof(**desc));
     if (!error)
         **desc =
@@ -109,7 +110,7 @@ unsigned cublasLtMatmulDescSetAttribute(cublasLtMatmulDescOpaque_t *desc, unsign
             memcpy(known[i].place, value, bytes);
             return 0;
         }
-    return INVALID_VALUE;
+    return MISUSED;
 }
 
 unsigned cublasLtMatrixLayoutCreate(cublasLtMatrixLayoutOpaque_t **layout, unsigned type,
@@ -117,7 +118,7 @@ unsigned cublasLtMatrixLayoutCreate(cublasLtMatrixLayoutOpaque_t **layout, unsig
 {
     if ((type != CUDA_R_32F && type != CUDA_R_16F && type != CUDA_R_16BF) ||
         leading < (int64_t)rows)
-        return INVALID_VALUE;
+        return MISUSED;
     const unsigned error = make(layout, sizeof(**layout));
     if (!error)
         **layout = (struct cuda_matrix_layout){type, rows, columns, leading};
@@ -153,7 +154,7 @@ unsigned cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreferenceOpaque_t *
     else if (attribute >= first && attribute < first + 4 && bytes == 4)
         memcpy(&preference->alignments[attribute - first], value, bytes);
     else
-        return INVALID_VALUE;
+        return MISUSED;
     return 0;
 }
 
@@ -188,10 +189,10 @@ unsigned cublasLtMatmulAlgoGetHeuristic(struct cublasLtContext *handle,
 {
     *found = 0;
     if (!handle || wanted < 1 || c != d || !fits(desc, a, b, d))
-        return INVALID_VALUE;
+        return MISUSED;
     // Halves whose partial sums would be rounded to halves are a mistake, not a wish.
     if (a->type != CUDA_R_32F && preference->schemes != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
-        return INVALID_VALUE;
+        return MISUSED;
     if (double_setting("CUDA_FAKE_NO_BLAS", 0) ||
         (a->type != CUDA_R_32F && double_setting("CUDA_FAKE_NO_HALVES", 0)) ||
         (desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT && double_setting("CUDA_FAKE_NO_EPILOGUE", 0)))
@@ -249,7 +250,8 @@ static float finished(const struct product *p, float value, uint64_t row, uint64
         value += p->beta * double_get(p->c, type, at);
     if (p->desc.epilogue & CUBLASLT_EPILOGUE_BIAS)
         value += double_get(p->bias, type, row);
-    return p->desc.epilogue & CUBLASLT_EPILOGUE_RELU && value < 0 ? 0 : value;
+    // As NVIDIA's, max(value, 0) where NaN is 0.
+    return p->desc.epilogue & CUBLASLT_EPILOGUE_RELU && !(value > 0) ? 0 : value;
 }
 
 static void run_product(const void *data)
@@ -299,7 +301,7 @@ unsigned cublasLtMatmul(struct cublasLtContext *handle, cublasLtMatmulDescOpaque
     if (!handle || c_layout != d_layout || !fits(desc, a_layout, b_layout, d_layout) ||
         algorithm->data[0] != 4711 || bytes < WORKSPACE || all % 64 || (uintptr_t)workspace % 256 ||
         (biased && !desc->bias))
-        return INVALID_VALUE;
+        return MISUSED;
     if (double_setting("CUDA_FAKE_REFUSE", 0))
         return NOT_SUPPORTED;
     return double_enqueue(stream, run_product, &product, sizeof(product), 1) ? 13 : 0;

@@ -97,7 +97,7 @@ unsigned cudnnSetTensor4dDescriptor(struct cudnnTensorStruct *desc, unsigned for
                                     int n, int c, int h, int w)
 {
     *desc = (struct cudnnTensorStruct){n, c, h, w, type};
-    return format == CUDNN_TENSOR_NHWC && is_type(type) ? 0 : DNN_BAD_PARAM;
+    return format == CUDNN_TENSOR_NHWC && is_type(type) ? 0 : DNN_MISUSED;
 }
 
 unsigned cudnnCreateFilterDescriptor(struct cudnnFilterStruct **desc)
@@ -114,7 +114,7 @@ unsigned cudnnSetFilter4dDescriptor(struct cudnnFilterStruct *desc, unsigned typ
                                     int k, int c, int h, int w)
 {
     *desc = (struct cudnnFilterStruct){k, c, h, w, type};
-    return format == CUDNN_TENSOR_NHWC && is_type(type) ? 0 : DNN_BAD_PARAM;
+    return format == CUDNN_TENSOR_NHWC && is_type(type) ? 0 : DNN_MISUSED;
 }
 
 unsigned cudnnCreateConvolutionDescriptor(struct cudnnConvolutionStruct **desc)
@@ -135,7 +135,7 @@ unsigned cudnnSetConvolution2dDescriptor(struct cudnnConvolutionStruct *desc, in
                                             .stride = {stride_h, stride_w},
                                             .dilation = {dilation_h, dilation_w},
                                             .groups = 1};
-    return mode == CUDNN_CROSS_CORRELATION && compute == CUDNN_DATA_FLOAT ? 0 : DNN_BAD_PARAM;
+    return mode == CUDNN_CROSS_CORRELATION && compute == CUDNN_DATA_FLOAT ? 0 : DNN_MISUSED;
 }
 
 unsigned cudnnSetConvolutionMathType(struct cudnnConvolutionStruct *desc, unsigned math)
@@ -165,7 +165,7 @@ unsigned cudnnSetActivationDescriptor(struct cudnnActivationStruct *desc, unsign
 {
     (void)coefficient;
     desc->mode = mode;
-    return nan == CUDNN_PROPAGATE_NAN ? 0 : DNN_BAD_PARAM;
+    return nan == CUDNN_PROPAGATE_NAN ? 0 : DNN_MISUSED;
 }
 
 // ---- Which algorithm ----
@@ -202,7 +202,7 @@ static unsigned list_choices(const struct cudnnTensorStruct *x, const struct cud
     *found = 0;
     if (!fits(x, w, c, y) || c->math == ALLOW_CONVERSION ||
         (x->type != CUDNN_DATA_FLOAT && c->math != CUDNN_TENSOR_OP_MATH))
-        return DNN_BAD_PARAM;
+        return DNN_MISUSED;
     if (double_setting("CUDA_FAKE_NO_CUDNN", 0) ||
         (x->type != CUDNN_DATA_FLOAT && double_setting("CUDA_FAKE_NO_HALVES", 0)) ||
         (c->groups > 1 && c->dilation[0] > 1))
@@ -370,7 +370,7 @@ static unsigned enqueue(struct cudnnContext *handle, struct job *job, const void
         algorithm != (cores ? TENSOR_CORES : CHOSEN) || bytes < WORKSPACE ||
         (uintptr_t)workspace % 256 ||
         !fits(&job->x_desc, &job->w_desc, &job->convolution, &job->y_desc))
-        return DNN_BAD_PARAM;
+        return DNN_MISUSED;
     if (double_setting("CUDA_FAKE_REFUSE", 0))
         return CUDNN_STATUS_NOT_SUPPORTED + 1; // one of its reasons
     job->x = double_reach_on(handle->stream, job->x);
@@ -423,7 +423,7 @@ unsigned cudnnConvolutionBiasActivationForward(
         return CUDNN_STATUS_NOT_SUPPORTED;
     if (z_desc != y_desc || z != y || b_desc->c != y_desc->c || b_desc->type != y_desc->type ||
         !b || activation->mode != CUDNN_ACTIVATION_RELU)
-        return DNN_BAD_PARAM;
+        return DNN_MISUSED;
     job.bias = (void *)(uintptr_t)b;
     job.relu = 1;
     return enqueue(handle, &job, alpha1, alpha2, algorithm, workspace, bytes);

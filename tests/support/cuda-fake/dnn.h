@@ -5,7 +5,8 @@
 
 #include "tests/support/cuda-fake/fake.h"
 
-enum { DNN_BAD_PARAM = 2000, DNN_EXECUTION_FAILED = 5000 };
+// What is called wrongly here ends the run, so that a test sees it: the engine goes on after CUDNN_STATUS_BAD_PARAM.
+enum { DNN_MISUSED = 4000, DNN_EXECUTION_FAILED = 5000 };
 
 struct cudnnContext {
     struct CUstream_st *stream;

@@ -3,6 +3,7 @@
 #include "tests/support/cuda-fake/fake.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 DOUBLE_EXPORT int cuInit(unsigned flags);
 DOUBLE_EXPORT int cuDriverGetVersion(int *version);
@@ -13,10 +14,18 @@ DOUBLE_EXPORT int cuDeviceGetName(char *name, int bytes, int device);
 DOUBLE_EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device);
 DOUBLE_EXPORT int cuDeviceTotalMem_v2(size_t *bytes, int device);
 
+// As NVIDIA's, which a child of a process that has started it cannot use, nor start again.
 int cuInit(unsigned flags)
 {
+    enum { NOT_INITIALIZED = 3 }; // CUresult
+    static pid_t started;
+    const int error = (int)double_setting("CUDA_FAKE_INIT", 0);
     (void)flags;
-    return (int)double_setting("CUDA_FAKE_INIT", 0);
+    if (started && started != getpid() && !double_setting("CUDA_FAKE_FORKED", 0))
+        return NOT_INITIALIZED;
+    if (!error)
+        started = getpid();
+    return error;
 }
 
 int cuDriverGetVersion(int *version)

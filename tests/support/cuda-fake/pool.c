@@ -36,8 +36,8 @@ unsigned cudnnSetPooling2dDescriptor(struct cudnnPoolingStruct *desc, unsigned m
         mode == CUDNN_POOLING_MAX || mode == CUDNN_POOLING_AVERAGE_COUNT_EXCLUDE_PADDING;
     for (int d = 0; d < 2; d++)
         if (desc->stride[d] < 1 || desc->pad[d] < 0 || desc->pad[d] >= desc->window[d])
-            return DNN_BAD_PARAM;
-    return known && nan == CUDNN_PROPAGATE_NAN ? 0 : DNN_BAD_PARAM;
+            return DNN_MISUSED;
+    return known && nan == CUDNN_PROPAGATE_NAN ? 0 : DNN_MISUSED;
 }
 
 static int64_t outputs(const struct cudnnPoolingStruct *pooling, int d, int64_t in)
@@ -50,7 +50,7 @@ unsigned cudnnGetPooling2dForwardOutputDim(struct cudnnPoolingStruct *desc,
                                            int *w)
 {
     if (desc->stride[0] < 1 || x->n < 1)
-        return DNN_BAD_PARAM; // not set
+        return DNN_MISUSED; // not set
     if (double_setting("CUDA_FAKE_NO_CUDNN", 0) ||
         (x->type != CUDNN_DATA_FLOAT && double_setting("CUDA_FAKE_NO_HALVES", 0)))
         return CUDNN_STATUS_NOT_SUPPORTED;
@@ -156,10 +156,10 @@ static unsigned enqueue(const struct cudnnContext *handle, struct job *job, cons
     job->type = double_dnn_type(x->type);
     job->add = old > 0;
     if (one < 1 || one > 1 || old < 0 || old > 1 || (job->add && (old < 1 || job->type)))
-        return DNN_BAD_PARAM;
+        return DNN_MISUSED;
     if (x->type != y->type || x->n != y->n || x->c != y->c ||
         y->h != outputs(&job->pooling, 0, x->h) || y->w != outputs(&job->pooling, 1, x->w))
-        return DNN_BAD_PARAM;
+        return DNN_MISUSED;
     if (double_setting("CUDA_FAKE_REFUSE", 0))
         return CUDNN_STATUS_NOT_SUPPORTED + 1; // one of its reasons
     return double_enqueue(handle->stream, run_job, job, sizeof(*job), 1) ? DNN_EXECUTION_FAILED : 0;
@@ -172,7 +172,7 @@ unsigned cudnnPoolingForward(struct cudnnContext *handle, struct cudnnPoolingStr
     struct job job = {.pooling = *pooling, .x = *x_desc, .y = *y_desc};
     void *in;
     if (!reach(handle, x_desc, x, &in) || !reach(handle, y_desc, y, &job.out))
-        return DNN_BAD_PARAM;
+        return DNN_MISUSED;
     job.in = in;
     return enqueue(handle, &job, alpha, beta);
 }
@@ -187,10 +187,10 @@ unsigned cudnnPoolingBackward(struct cudnnContext *handle, struct cudnnPoolingSt
     struct job job = {.pooling = *pooling, .x = *dx_desc, .y = *dy_desc, .backward = 1};
     void *in, *unused;
     if (pooling->mode == CUDNN_POOLING_MAX || x_desc != dx_desc || y_desc != dy_desc)
-        return DNN_BAD_PARAM;
+        return DNN_MISUSED;
     if (!reach(handle, dy_desc, dy, &in) || !reach(handle, dx_desc, dx, &job.out) ||
         !reach(handle, x_desc, x, &unused) || !reach(handle, y_desc, y, &unused))
-        return DNN_BAD_PARAM;
+        return DNN_MISUSED;
     job.in = in;
     return enqueue(handle, &job, alpha, beta);
 }

@@ -393,12 +393,15 @@ static int32_t run_forward(struct ls_device *device, const struct ls_kernel *ker
             device->dnn, &one, c->x, x, c->w, w, c->convolution, c->algorithm,
             cuda_workspace_at(launch, c->workspace), c->workspace_bytes, &zero, c->y, result,
             c->bias, launch->arguments[2], c->relu, c->y, result);
-        if (error / 1000 != CUDNN_STATUS_NOT_SUPPORTED / 1000)
+        if (!error || !cuda_dnn_refuses(error))
             return cuda_check_dnn(device, error, kernel->operation->name);
-        c->fused = false; // it can only be asked by trying; from here on in two passes
+        // It can only be asked by trying, and not every algorithm takes a ReLU that keeps NaN.
+        c->fused = false;
         c->post = true;
-        cuda_warn(device, "GPU %u: cuDNN has no convolution with bias and ReLU in it: a pass more",
-                  device->index);
+        cuda_log(device, LS_LOG_DEBUG,
+                 "GPU %u: cuDNN algorithm %u takes no bias and ReLU (%s): they are a pass of their "
+                 "own",
+                 device->index, c->algorithm, calls->cudnnGetErrorString(error));
     }
     return cuda_check_dnn(device,
                           calls->cudnnConvolutionForward(device->dnn, &one, c->x, x, c->w, w,

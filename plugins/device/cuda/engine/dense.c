@@ -95,7 +95,7 @@ static unsigned make_matmul(struct ls_device *device, struct ls_kernel *kernel,
     const int32_t turn_a = p->turn_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     const int32_t turn_b = p->turn_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     // The choice looks at whether there is a bias and how it is aligned; its address comes with each launch.
-    const void *bias = (const void *)(uintptr_t)4096;
+    const void *bias = (const void *)(uintptr_t)LS_ALIGNMENT;
     unsigned error =
         calls->cublasLtMatmulDescCreate(&d->matmul, compute_type(device, kernel), CUDA_R_32F);
     if (!error)

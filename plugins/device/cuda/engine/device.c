@@ -86,32 +86,48 @@ static int32_t library_status(struct ls_device *device)
     return cuda_spoil(device, device->recording ? LS_UNSUPPORTED : LS_FAILED);
 }
 
-void cuda_warn(struct ls_device *device, const char *format, ...)
+void cuda_log(struct ls_device *device, uint32_t level, const char *format, ...)
 {
     char text[300];
     va_list list;
     va_start(list, format);
     vsnprintf(text, sizeof(text), format, list);
     va_end(list);
-    device->host->log(device->host, LS_LOG_WARN, text);
+    device->host->log(device->host, level, text);
+}
+
+// Answers that say that the library cannot do it, or does not take what it was given, and that nothing has run.
+static bool refuses_blas(unsigned error)
+{
+    return error == CUBLAS_STATUS_NOT_SUPPORTED || error == CUBLAS_STATUS_INVALID_VALUE ||
+           error == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
+// Thousands are the kinds of cuDNN's answers.
+bool cuda_dnn_refuses(unsigned error)
+{
+    return error / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000 ||
+           error / 1000 == CUDNN_STATUS_BAD_PARAM / 1000;
 }
 
 int32_t cuda_check_blas(struct ls_device *device, unsigned error, const char *what)
 {
     if (!error)
         return LS_OK;
-    device->refused = error == CUBLAS_STATUS_NOT_SUPPORTED;
+    const char *text = device->calls->cublasLtGetStatusString(error);
+    device->refused = refuses_blas(error) ? text : NULL;
     return ls_host_fail(device->host, library_status(device), "GPU %u: %s: cuBLASLt answers %s",
-                        device->index, what, device->calls->cublasLtGetStatusString(error));
+                        device->index, what, text);
 }
 
 int32_t cuda_check_dnn(struct ls_device *device, unsigned error, const char *what)
 {
     if (!error)
         return LS_OK;
-    device->refused = error / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000;
+    const char *text = device->calls->cudnnGetErrorString(error);
+    device->refused = cuda_dnn_refuses(error) ? text : NULL;
     return ls_host_fail(device->host, library_status(device), "GPU %u: %s: cuDNN answers %s",
-                        device->index, what, device->calls->cudnnGetErrorString(error));
+                        device->index, what, text);
 }
 
 int32_t cuda_unsupported(struct ls_device *device, const struct ls_kernel *kernel, const char *why)

@@ -42,7 +42,8 @@ struct ls_device {
     uint32_t slot; // the next one
     unsigned failure; // of the runtime, said last; 0: none. For cuda_said() alone
     bool hung; // a wait passed its deadline: no other is begun
-    bool refused; // a library has just said that it does not know an operation after all
+    const char *
+        refused; // what a library has just said that does not do an operation after all; NULL: none did
     bool recording;
     int32_t spoilt; // why what is recorded cannot be kept; LS_OK: it can
     uint64_t reached; // bit i: memory of GPU i is read and written
@@ -104,9 +105,11 @@ bool cuda_said(struct ls_device *device, unsigned error);
 void cuda_launched(struct ls_device *device, const char *name);
 const char *cuda_last(const struct ls_device *device);
 int32_t cuda_check_dnn(struct ls_device *device, unsigned error, const char *what);
-// One line in the log, as a warning: something is done otherwise than was said before.
-__attribute__((format(printf, 2, 3))) void cuda_warn(struct ls_device *device, const char *format,
-                                                     ...);
+// Whether cuDNN's answer says that it does not do that, or does not take what it was given, and so has not begun.
+bool cuda_dnn_refuses(unsigned error);
+// One line in the log, of a level of enum ls_log_level: something is done otherwise than was said before.
+__attribute__((format(printf, 3, 4))) void cuda_log(struct ls_device *device, uint32_t level,
+                                                    const char *format, ...);
 int32_t cuda_unsupported(struct ls_device *device, const struct ls_kernel *kernel, const char *why);
 // A recording goes wrong: what it has is not kept. Returns the status.
 int32_t cuda_spoil(struct ls_device *device, int32_t status);

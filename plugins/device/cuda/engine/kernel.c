@@ -312,16 +312,16 @@ int32_t cuda_prepare(struct ls_device *device, const struct ls_kernel_request *r
 static int32_t run(struct ls_device *device, const struct ls_kernel *kernel,
                    const struct cuda_call *launch)
 {
-    device->refused = false;
+    device->refused = NULL;
     const int32_t status = kernel->run(device, kernel, launch);
     if (!status || !device->refused || !kernel->otherwise || device->recording)
         return status;
     kernel->turn->refused = true;
-    cuda_warn(
-        device,
-        "GPU %u: %s: the library refuses what it said it can do; own kernels run, which may be "
-        "slow",
-        device->index, kernel->operation->name);
+    cuda_log(
+        device, LS_LOG_WARN,
+        "GPU %u: %s: the library refuses what it said it can do (%s); own kernels run, which may "
+        "be slow",
+        device->index, kernel->operation->name, device->refused);
     return kernel->otherwise(device, kernel, launch);
 }
 

@@ -6,6 +6,8 @@
 #include "tests/support/suite.h"
 
 #include <check.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define SHORT_NS UINT64_C(200000000)
 
@@ -307,6 +309,21 @@ START_TEST(no_device_and_no_driver_are_told)
 }
 END_TEST
 
+// The driver does not start again in a child of a process that uses it, but it runs.
+START_TEST(a_child_of_a_process_that_uses_the_driver_finds_it)
+{
+    char reason[400] = "";
+    int ended = 0;
+    unsetenv("CUDA_FAKE_FORKED");
+    ck_assert_int_eq(job_plugin->probe(reason, sizeof(reason)), LS_OK);
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(job_plugin->probe(reason, sizeof(reason)) == LS_OK ? 0 : 1);
+    ck_assert_int_eq(waitpid(child, &ended, 0), child);
+    ck_assert_int_eq(ended, 0);
+}
+END_TEST
+
 static void add_tests(TCase *tests)
 {
     tcase_add_test(tests, two_ranks_on_one_gpu_are_refused_by_name);
@@ -325,12 +342,14 @@ static void add_tests(TCase *tests)
     tcase_add_test(tests, closing_has_a_deadline);
     tcase_add_test(tests, the_version_is_told);
     tcase_add_test(tests, no_device_and_no_driver_are_told);
+    tcase_add_test(tests, a_child_of_a_process_that_uses_the_driver_finds_it);
 }
 
 int main(void)
 {
     Suite *suite = suite_create("plugins/collective/nccl/failures");
     TCase *tests = tcase_create("on the fakes: neither NCCL nor a GPU");
+    setenv("CUDA_FAKE_FORKED", "1", 1); // each test is a child of this process
     if (!job_load())
         return EXIT_FAILURE; // it says why; the fakes are built wherever the tests are
     tcase_set_timeout(tests, 60);

@@ -467,6 +467,18 @@ START_TEST(the_probe_says_which_it_is)
 }
 END_TEST
 
+// A probe runs in a child of a program that may use GPUs already.
+START_TEST(a_child_of_a_process_with_a_driver_probes_it_and_cannot_use_it)
+{
+    char reason[400] = "";
+    struct ls_device_info info = {.struct_size = sizeof(info)};
+    unsetenv("CUDA_FAKE_FORKED"); // this is a child of main(), which opened the plugin
+    ck_assert_int_eq(plugin->probe(reason, sizeof(reason)), LS_OK);
+    ck_assert_int_eq(ops->describe(&host.host, &info), LS_UNAVAILABLE);
+    assert_says("the driver does not start: ");
+}
+END_TEST
+
 static void reset(void)
 {
     static const char *const names[] = {"DEVICES", "VERSION", "MEMORY", "PINNED", "FAIL", "HANG"};
@@ -481,6 +493,7 @@ static void reset(void)
 int main(void)
 {
     printf("on the fake of CUDA: NOT A GPU\n");
+    setenv("CUDA_FAKE_FORKED", "1", 1); // each test is a child of this process
     plugin = test_plugin_open("device-cuda");
     if (!plugin)
         return 1; // it says why; the fake is built wherever the tests are
@@ -504,6 +517,7 @@ int main(void)
     tcase_add_test(tests, types_that_do_not_go_together_are_refused);
     tcase_add_test(tests, tf32_is_used_only_when_it_is_asked_for);
     tcase_add_test(tests, the_probe_says_which_it_is);
+    tcase_add_test(tests, a_child_of_a_process_with_a_driver_probes_it_and_cannot_use_it);
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);
 }
