@@ -137,13 +137,21 @@ class Parts(unittest.TestCase):
         place = types.SimpleNamespace(double="")
         judge = measures.Measures(place, types.SimpleNamespace(sizes=None), None).judge_speed
 
-        def row(model, eager, graph, status="measured"):
-            return {"case": model, "model": model, "best_of_pytorch": "graph", "sides": {"lockstep": {"status": status, "why": "no GPU"}},
-                    "ratios": {"eager": {"median": eager}, "graph": {"median": graph}}}
+        def row(model, eager, graph, status="measured", **more):
+            ratios = {"eager": {"median": eager}, "graph": {"median": graph}, "compile": {"median": 9}, "compile+graph": {"median": 9}}
+            sides = {name: {"status": "measured", "busy_union": 0.5} for name in ratios}
+            sides["lockstep"] = {"status": status, "why": "no GPU", "busy_union": 0.5}
+            return dict({"case": model, "model": model, "best_of_pytorch": "graph", "sides": sides, "ratios": ratios}, **more)
 
         self.assertIn("3.10 x eager", judge([row("cnn", 3.1, 1.3), row("mlp", 0.5, 0.4)], [])[0])
-        for rows in ([row("cnn", 2.9, 1.3)], [row("cnn", 3.1, 1.1)], [row("cnn", 3.1, 1.3), row("mlp", 3.1, 1.3, "not run")], []):
-            with self.assertRaises(Wrong):
+        few, blind = row("cnn", 3.1, 1.3), row("cnn", 3.1, 1.3)
+        few["ratios"] = {"eager": {"median": 3.1}}
+        few["sides"]["graph"] = {"status": "not run", "why": "capture failed"}
+        blind["sides"]["lockstep"] = {"status": "measured", "kernels": {"not_measured": "CUPTI is not here"}}
+        for rows, says in (([row("cnn", 2.9, 1.3)], "eager: 2.90"), ([row("cnn", 3.1, 1.1)], "best"), ([few], "capture failed"),
+                           ([blind], "CUPTI is not here"), ([row("cnn", 3.1, 1.3), row("mlp", 3.1, 1.3, "not run")], "no GPU"),
+                           ([], "no time was left")):
+            with self.assertRaisesRegex(Wrong, says):
                 judge(rows, [] if rows else ["cnn: no time was left"])
         with self.assertRaisesRegex(Wrong, "not over after 240 s"):
             judge([row("cnn", 3.1, 1.3)], ["cnn, batch 1024: not over after 240 s"])
@@ -151,6 +159,15 @@ class Parts(unittest.TestCase):
         alone["sides"]["eager"] = {"status": "not run", "why": "no module named torch"}
         with self.assertRaisesRegex(NotRun, "no module named torch"):
             judge([alone], [])
+
+    def test_steps_that_were_not_recorded_prove_no_recording(self):
+        import checks
+        from runner import Wrong
+        checks.judge_recording({"recording": "recorded in 4 parts"}, "on")
+        checks.judge_recording({"recording": "not recorded: recording=off"}, "off")
+        for expected, said in (("on", "not recorded: a call cannot be"), ("off", "recorded whole")):
+            with self.assertRaises(Wrong):
+                checks.judge_recording({"recording": said}, expected)
 
     def test_large_libraries_travel_compressed(self):
         import lzma
@@ -164,11 +181,20 @@ class Parts(unittest.TestCase):
                     file.write(b"ab" * (size // 2))
                 pack.put_library(os.path.join(folder, name), os.path.join(here, name))
             self.assertEqual(sorted(os.listdir(here)), ["liblarge.so.1.xz", "libsmall.so.1"])
-            with lzma.open(os.path.join(here, "liblarge.so.1.xz")) as file:
-                self.assertEqual(len(file.read()), pack.LARGE)
-            place.Place.unpack(types.SimpleNamespace(carry=folder))
-            with open(os.path.join(here, "liblarge.so.1"), "rb") as one, open(os.path.join(folder, "liblarge.so.1"), "rb") as other:
-                self.assertEqual(one.read(), other.read())
+            there = types.SimpleNamespace(build_folder=os.path.join(folder, "build"), carried=lambda name: os.path.join(folder, name))
+            prefix = place.Place.unpack_prefix(there)
+            self.assertEqual(sorted(os.listdir(here)), ["liblarge.so.1.xz", "libsmall.so.1"])
+            for name in ("liblarge.so.1", "libsmall.so.1"):
+                with open(os.path.join(prefix, "lib", name), "rb") as one, open(os.path.join(folder, name), "rb") as other:
+                    self.assertEqual(one.read(), other.read())
+
+    def test_the_report_of_compute_sanitizer_is_kept_without_what_passed(self):
+        import measures
+        said = "passed  a\n========= Invalid __global__ read of size 4\n=========     at x\npassed  b\nFAILED  c\n"
+        self.assertEqual(measures.report_of(said).splitlines(),
+                         ["========= Invalid __global__ read of size 4", "=========     at x", "FAILED  c"])
+        self.assertTrue(measures.REPORTED.search("x\n========= Warning: Race reported between"))
+        self.assertFalse(measures.REPORTED.search("========= Warning: Detected overlap"))
 
     def test_the_newest_record_of_a_header(self):
         import bench_gpu

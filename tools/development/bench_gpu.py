@@ -2,7 +2,7 @@
 """tools/bench-train --device=cuda: Lockstep beside PyTorch on one GPU, in turn, on the same model, batch and precision.
 
 Lockstep is measured as users run it: `lockstep train`, whose examples lie in host memory, are shuffled and gathered there
-and sent while the step before computes. PyTorch has all examples on the GPU beforehand and gathers there (torch_gpu_peer.py
+and sent while the step before computes. PyTorch has all examples on the GPU beforehand (torch_gpu_peer.py
 says what else): its input costs it less than Lockstep's does. On both sides the losses of a window are not printed, the last
 batch of an epoch is as large as the others, start and first steps do not count.
 
@@ -15,6 +15,7 @@ import glob
 import json
 import os
 import re
+import select
 import statistics
 import subprocess
 import sys
@@ -28,6 +29,7 @@ PEER = os.path.join(HERE, "torch_gpu_peer.py")
 FINDER = os.path.join(os.path.dirname(os.path.dirname(HERE)), "plugins", "device", "cuda", "find_cuda.py")
 MODES = "eager,compile,graph,compile+graph"
 BATCHES = "64,1024"
+ANSWER_SECONDS = 240.0  # the longest wait for one answer of PyTorch, which may compile
 IDLE_SECONDS = 4.0  # the longest wait for a quiet machine
 BUSY_STEPS = 200
 
@@ -50,6 +52,10 @@ class Peer:
             raise NotMeasured("PyTorch: %s" % error) from error
 
     def answer(self):
+        """One line for each command, so none waits in a buffer."""
+        if not select.select([self.process.stdout], [], [], ANSWER_SECONDS)[0]:
+            self.process.kill()
+            raise NotMeasured("PyTorch did not answer in %.0f s" % ANSWER_SECONDS)
         line = self.process.stdout.readline()
         if not line:
             raise NotMeasured("PyTorch ended with code %s (is torch in %s?)" % (self.process.wait(), self.process.args[0]))
@@ -156,6 +162,7 @@ def build_kernel_time(folder, nvidia_root):
     includes = [path for path in found["includes"].split(";") if path]
     roots = [os.path.dirname(path) for path in includes]
     roots += [os.path.join(os.path.dirname(root), "cuda_cupti") for root in roots]  # wheels of CUDA 12
+    roots += [os.path.join(folder, "nvidia", wheel) for folder in sys.path for wheel in ("cu13", "cuda_cupti")]
     includes += [path for root in roots for path in (os.path.join(root, "extras", "CUPTI", "include"),
                                                      os.path.join(root, "include")) if path not in includes]
     header = next((path for path in includes if os.path.exists(os.path.join(path, "cupti_activity.h"))), None)
@@ -331,26 +338,26 @@ def write(options, results):
 
 def bench(options, progress):
     """All batch sizes of the options; the rows."""
-    results, peers = [], {}
+    results = []
     options.dry = options.torch_device != "cuda" or not options.lockstep_device.startswith("cuda") or bool(options.plugin_path)
     with tempfile.TemporaryDirectory() as folder:
         try:
             library = build_kernel_time(folder, options.nvidia_root)
         except (NotMeasured, OSError) as error:
             library = error if isinstance(error, NotMeasured) else NotMeasured(str(error))
-        try:
-            progress("starting PyTorch: " + options.modes)
+        for batch in (int(text) for text in options.batches.split(",")):
+            # New processes for each size: the profiler, which is used last, slows down what its process does afterwards.
+            progress("%s, batch %d: starting PyTorch: %s" % (options.model, batch, options.modes))
             peers = start_peers(options)
-            for batch in (int(text) for text in options.batches.split(",")):
-                progress("%s: batch %d" % (options.model, batch))
+            try:
                 case = Case(options, batch, peers, progress)
                 case.open()
                 case.run()
                 results.append(case.result(library))
-                print_result(results[-1], options.dry)
-                write(options, results)
-        finally:
-            for peer in peers.values():
-                if isinstance(peer, Peer):
-                    peer.close()
+            finally:
+                for peer in peers.values():
+                    if isinstance(peer, Peer):
+                        peer.close()
+            print_result(results[-1], options.dry)
+            write(options, results)
     return results

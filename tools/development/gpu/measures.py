@@ -8,20 +8,19 @@ import sys
 
 from checks import read_json
 from place import ROOT, said
-from runner import NotRun, TimeOver, Wrong
+from runner import OUTPUT_LINES, NotRun, TimeOver, Wrong
 
 SANITIZER_CODE = 86  # ends with that when it has found something
 OWN_KERNELS = "kernels_cu"  # part of the mangled names of our kernels, all of plugins/device/cuda/engine/kernels.cu
 SHARING_CASES = "batch_normalization"  # of the device suite: own kernels in which threads of a block share memory
+REPORTED = re.compile(r"^=+ (Error|Invalid|(Warning: )?Race)", re.MULTILINE)  # by compute-sanitizer
+MOST_HOST_GROWTH = 16 << 20  # bytes of a process: what an allocator may take and keep
 REFUSALS = ("Device not supported", "not supported on this", "Unable to", "Failed to initialize", "No attachable process",
             "Error: Target application terminated before first instrumented API call")
 GOALS = {"cnn": (3.0, 1.2)}  # ratios to PyTorch eager, and to its best mode; other models are only reported
-# Model, batches, precision, TF32: the goals first, because the time of a call may not be enough for all.
-SPEED_CASES = (
-    ("cnn", "64,1024", "float32", False), ("mlp", "512", "float32", False), ("cnn", "64,1024", "float32", True),
-    ("cnn", "64,1024", "mixed_bfloat16", False), ("mlp", "512", "float32", True), ("mlp", "512", "mixed_bfloat16", False),
-)
-DRY_CASES = (("cnn", "4", "float32", False), ("mlp", "8", "mixed_bfloat16", False))
+# Model and batches; each check has a precision of its own.
+SPEED_CASES, DRY_CASES = (("cnn", "64,1024"), ("mlp", "512")), (("cnn", "4"), ("mlp", "8"))
+MODES = ("eager", "compile", "graph", "compile+graph")
 LEAST_CASE_SECONDS = 45.0  # with less than that left, none is begun
 
 
@@ -46,6 +45,12 @@ class Memory:
         return self.info.used
 
 
+def resident_bytes(process):
+    """Of host memory."""
+    with open("/proc/%d/status" % process, encoding="utf-8") as file:
+        return int(re.search(r"^VmRSS:\s*(\d+) kB", file.read(), re.MULTILINE)[1]) * 1024
+
+
 class Pretended:
     """In a dry run: always the same."""
 
@@ -65,31 +70,34 @@ class Measures:
         sizes, place = self.sizes, self.place
         memory = Pretended() if place.double else Memory()
         epochs = -(-sizes.memory_steps // sizes.memory_epoch)
-        examples, seen = sizes.memory_epoch * sizes.memory_batch, []
+        examples, seen, host = sizes.memory_epoch * sizes.memory_batch, [], []
         dataset = place.dataset + ("," if ":" in place.dataset else ":") + "limit=%d" % examples
 
         def look(line):
             if line.startswith("Epoch "):
                 seen.append(memory.used())
+                host.append(resident_bytes(place.runner.process.pid))
 
         outcome = place.lockstep("train", "--device=cuda", "--model=cnn", "--dataset=" + dataset, "--replicas=1",
                                  "--validation=off", "--batch=%d" % sizes.memory_batch, "--epochs=%d" % epochs, on_line=look)
         if outcome.code or len(seen) != epochs:
             raise Wrong("%d epochs of %d, %s" % (len(seen), epochs, outcome.ending()),
                         output=outcome.output)
-        growth = seen[-1] - seen[1]
-        figures = {"steps": epochs * sizes.memory_epoch, "used_bytes_after_epochs": seen, "growth_bytes": growth}
-        if growth > 0:
-            raise Wrong("memory in use grew by %d bytes in %d steps" % (growth, figures["steps"]), figures)
+        growth, on_host = seen[-1] - seen[1], host[-1] - host[1]
+        figures = {"steps": epochs * sizes.memory_epoch, "used_bytes_after_epochs": seen, "growth_bytes": growth,
+                   "host_bytes_after_epochs": host, "host_growth_bytes": on_host}
+        if growth > 0 or on_host > MOST_HOST_GROWTH:
+            raise Wrong("memory in use grew by %d bytes on the GPU and %d on the host in %d steps" % (
+                growth, on_host, figures["steps"]), figures)
         return "no growth from step %d to step %d%s" % (
             2 * sizes.memory_epoch, figures["steps"], " (PRETENDED figures)" if place.double else ""), figures
 
     # ---- Speed ----
 
-    def speed(self):
+    def speed(self, precision="float32", tf32=False):
         rows, missing, runner = [], [], self.place.runner
-        for case in DRY_CASES if self.place.double else SPEED_CASES:
-            name = "%s, batch %s, %s%s" % (*case[:3], " with TF32" * case[3])
+        for model, batches in DRY_CASES if self.place.double else SPEED_CASES:
+            name = "%s, batch %s" % (model, batches)
             if runner.left() < LEAST_CASE_SECONDS:
                 missing.append(name + ": no time was left")
                 continue
@@ -97,7 +105,7 @@ class Measures:
             if os.path.exists(path):
                 os.unlink(path)
             try:
-                outcome = runner.run(self.speed_command(path, *case), self.place.environment)
+                outcome = runner.run(self.speed_command(path, model, batches, precision, tf32), self.place.environment)
                 if outcome.code:
                     missing.append("%s: %s" % (name, outcome.ending()))
             except TimeOver as error:  # the batches that are done stay
@@ -105,6 +113,12 @@ class Measures:
             if os.path.exists(path):
                 rows += read_json(path)["rows"]
         return self.judge_speed(rows, missing)
+
+    def speed_tf32(self):
+        return self.speed(tf32=True)
+
+    def speed_bfloat16(self):
+        return self.speed("mixed_bfloat16")
 
     def speed_command(self, path, model, batches, precision, tf32):
         command = [sys.executable, os.path.join(ROOT, "tools", "development", "bench_train.py"), "--device=cuda", "--json=" + path,
@@ -114,7 +128,7 @@ class Measures:
         if self.place.double:
             return command + ["--plugin-path=" + self.place.double, "--torch-device=cpu", "--limit=32", "--rounds=1",
                               "--seconds=0.05", "--modes=eager"]
-        return command + ["--rounds=3", "--seconds=0.5"]
+        return command + ["--rounds=3", "--seconds=0.5", "--modes=" + ",".join(MODES)]
 
     def judge_speed(self, rows, missing):
         wrong, said_of = list(missing), []
@@ -138,11 +152,19 @@ class Measures:
 
     @staticmethod
     def missed_goals(row):
-        to_eager, to_best = GOALS.get(row["model"], (None, None))
-        ratios, best = row["ratios"], row["best_of_pytorch"]
-        goals = [(to_eager, "eager", ratios.get("eager")), (to_best, "PyTorch's best (%s)" % best, ratios.get(best))]
-        return ["%s: %s: %s, expected %.1f" % (row["case"], name, "%.2f" % ratio["median"] if ratio else "not measured", goal)
-                for goal, name, ratio in goals if goal and not (ratio and ratio["median"] >= goal)]
+        """Also what a goal cannot be judged without: all of PyTorch's modes, and how busy the GPU is."""
+        if row["model"] not in GOALS:
+            return []
+        to_eager, to_best = GOALS[row["model"]]
+        ratios, best, sides = row["ratios"], row["best_of_pytorch"], row["sides"]
+        missed = ["%s: %.2f, expected %.1f" % (name, ratios[mode]["median"], goal)
+                  for goal, mode, name in ((to_eager, "eager", "eager"), (to_best, best, "PyTorch's best (%s)" % best))
+                  if mode in ratios and not ratios[mode]["median"] >= goal]
+        missed += ["%s: not measured: %s" % (mode, sides.get(mode, {}).get("why", "not asked for"))
+                   for mode in MODES if mode not in ratios]
+        missed += ["%s: how busy the GPU is was not measured: %s" % (name, side.get("kernels", {}).get("not_measured", "?"))
+                   for name, side in sides.items() if side["status"] == "measured" and "busy_union" not in side]
+        return ["%s: %s" % (row["case"], text) for text in missed]
 
     # ---- compute-sanitizer ----
 
@@ -164,8 +186,8 @@ class Measures:
         try:
             outcome = self.place.runner.run(command, self.checks.suite_environment())
         except TimeOver as error:
-            if re.search(r"^=+ (Error|Invalid|Race|Warning)", error.output, re.MULTILINE):
-                raise Wrong("it reported something before the time was over", output=error.output) from error
+            if REPORTED.search(error.output):
+                raise Wrong("it reported something before the time was over", output=report_of(error.output)) from error
             raise NotRun("%s; nothing was reported in the first %d cases" % (error, count_cases(error.output))) from error
         found = re.search(summary, outcome.output)
         refusal = next((line.strip("= ") for line in outcome.output.splitlines()
@@ -177,7 +199,7 @@ class Measures:
             raise Wrong("it gave no summary, exit code %d" % outcome.code, output=outcome.output)
         figures = {"cases": cases, "summary": found[0], "command": " ".join(options)}
         if outcome.code or int(found[1]):
-            raise Wrong("%s, exit code %d" % (found[0], outcome.code), figures, outcome.output)
+            raise Wrong("%s, exit code %d" % (found[0], outcome.code), figures, report_of(outcome.output))
         return "%s, %d cases" % (found[0], cases), figures
 
     def memcheck(self):
@@ -190,6 +212,12 @@ class Measures:
         option = next((name for name in ("--kernel-name", "--kernel-regex", "--filter") if name in usage), "--kernel-name")
         return self.under_sanitizer(["--tool", "racecheck", option, "kns=" + OWN_KERNELS],
                                     r"RACECHECK SUMMARY: (\d+) hazards? displayed[^\n]*", SHARING_CASES)
+
+
+def report_of(output):
+    """The first of what compute-sanitizer or the suite complains about, without the cases that passed."""
+    lines = [line for line in output.splitlines() if line.startswith("=") or "FAILED" in line]
+    return "\n".join(lines[:OUTPUT_LINES])
 
 
 def count_cases(output):

@@ -19,6 +19,13 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 RUN_DEVICE = os.path.join("tests", "support", "run-device", "run-device")
 
 
+def executable(path):
+    """Not every way of copying keeps the modes of files."""
+    if not os.access(path, os.X_OK):
+        os.chmod(path, 0o755)
+    return path
+
+
 def said(*command):
     """What a command says, or None."""
     try:
@@ -35,7 +42,6 @@ class Place:
         self.runner, self.carry, self.double = runner, options.carry, options.double
         self.build_folder, self.nvidia_root = os.path.abspath(options.build), options.nvidia_root
         self.pack = self.read_pack()
-        self.unpack()
         self.environment = self.make_environment()
         self.dataset = "fashion-mnist" + (":dir=" + self.carried("fashion-mnist") if self.carried("fashion-mnist") else "")
         self.seen = None
@@ -53,14 +59,18 @@ class Place:
                 pack["machine"], platform.machine()))
         return pack
 
-    def unpack(self):
-        """Large libraries travel compressed."""
-        for packed in glob.glob(os.path.join(self.carry, "prefix", "lib", "*.xz")) if self.carry else ():
-            if os.path.exists(packed[:-3]):
-                continue
-            with lzma.open(packed) as file, open(packed + ".part", "wb") as whole:
+    def unpack_prefix(self):
+        """A copy of what was brought along, beside the build folder: large libraries travel compressed."""
+        carried = self.carried("prefix")
+        if not carried:
+            return None
+        target = self.build_folder + "-prefix"
+        shutil.copytree(carried, target, dirs_exist_ok=True)
+        for packed in glob.glob(os.path.join(target, "lib", "*.xz")):
+            with lzma.open(packed) as file, open(packed[:-3], "wb") as whole:
                 shutil.copyfileobj(file, whole)
-            os.replace(packed + ".part", packed[:-3])
+            os.unlink(packed)
+        return target
 
     def carried(self, *parts):
         path = os.path.join(self.carry, *parts) if self.carry else ""
@@ -68,14 +78,14 @@ class Place:
 
     def make_environment(self):
         environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1")
-        prefix = self.carried("prefix")
+        prefix = self.unpack_prefix()
         if not prefix:
             return environment
         for name, path in (("LD_LIBRARY_PATH", os.path.join(prefix, "lib")),
                            ("PKG_CONFIG_PATH", os.path.join(prefix, "lib", "pkgconfig"))):
             environment[name] = path + ":" + environment[name] if environment.get(name) else path
         if not shutil.which("pkg-config"):
-            environment["PKG_CONFIG"] = os.path.join(HERE, "pkg-config")
+            environment["PKG_CONFIG"] = executable(os.path.join(HERE, "pkg-config"))
         return environment
 
     # ---- Build ----
@@ -95,9 +105,7 @@ class Place:
         program = shutil.which("ninja") or self.carried("tools", "ninja")
         if not program:
             raise Wrong("ninja is neither here nor in what was brought along")
-        if not os.access(program, os.X_OK):
-            os.chmod(program, 0o755)
-        return program
+        return executable(program)
 
     def architectures(self):
         """Of the GPUs that are here, oldest first: nothing else need be compiled. None: meson's default."""
@@ -110,8 +118,6 @@ class Place:
         environment = dict(self.environment, NINJA=self.ninja(), **extra)
         options = ["-Dbuildtype=release", "-Dtests=disabled", "-Dcuda=" + ("auto" if self.double else "enabled"),
                    "-Dnvidia_root=" + self.nvidia_root]
-        if self.carried("prefix", "lib", "pkgconfig", "dnnl.pc"):
-            options.append("-Dcpu=enabled")
         if self.architectures():
             options.append("-Dgpu_archs=" + self.architectures())
         if not os.path.exists(os.path.join(self.build_folder, "build.ninja")):
@@ -120,7 +126,9 @@ class Place:
         built = os.path.exists(self.path("plugins", "device-cuda.so")) or self.double
         if not built:
             raise Wrong("device cuda was not built")
-        return "release build with " + (self.architectures() or "the default architectures"), {}
+        cpu = os.path.exists(self.path("plugins", "device-cpu.so"))
+        return "release build with %s, with%s device cpu" % (
+            self.architectures() or "the default architectures", "" if cpu else "out"), {}
 
     def build_step(self, command, environment):
         outcome = self.runner.run(command, environment, cwd=ROOT)

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 
-OUTPUT_LINES = 25  # of what a command said, kept where it did not pass
+OUTPUT_LINES = 200  # of what a command said, kept where it did not pass
+PRINTED_LINES = 25  # of these
 LEAST_SECONDS = 2.0  # with less than that left, nothing is begun
 HOME = re.compile(r"(?<![\w.])/(?:home|root|work|Users)/(?=[A-Za-z])")
 
@@ -66,12 +67,21 @@ def end_group(process):
         pass
 
 
+def said_until_killed(process):
+    """A process that hangs in the driver does not end by SIGKILL either."""
+    try:
+        return process.communicate(timeout=10)
+    except subprocess.TimeoutExpired:
+        return "", "it does not end by SIGKILL: the driver may hang\n"
+
+
 class Runner:
     """`budget`: seconds of the whole call. `places`: (folder, word) pairs, by which texts of results name folders."""
 
     def __init__(self, budget, path, document, places):
         self.end, self.path, self.document, self.places = time.monotonic() + budget, path, document, places
         self.limit_end = self.end
+        self.process = None  # the one that runs
         document["checks"] = []
 
     # ---- Commands ----
@@ -86,7 +96,7 @@ class Runner:
         if left <= 0:
             raise TimeOver(0, self.limit_end < self.end, "")
         begin = time.monotonic()
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        self.process = process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    text=True, errors="replace", env=environment, start_new_session=True, **more)
         try:
             if on_line:
@@ -94,7 +104,7 @@ class Runner:
             out, err = process.communicate(timeout=left)
         except subprocess.TimeoutExpired:
             end_group(process)
-            out, err = process.communicate()
+            out, err = said_until_killed(process)
             raise TimeOver(left, self.limit_end < self.end, out + err) from None
         except BaseException:
             end_group(process)
@@ -152,7 +162,7 @@ class Runner:
         self.document["checks"].append(entry)
         self.write()
         print("%-8s %-24s %6.1f s  %s" % (status, name, seconds, self.clean(detail)), flush=True)
-        for line in entry.get("output", ()) if status == "failed" else ():
+        for line in entry.get("output", ())[-PRINTED_LINES:] if status == "failed" else ():
             print("         | " + self.clean(line), flush=True)
 
     def leave_out(self, name, why):
@@ -175,7 +185,7 @@ class Runner:
             self.put(name, "failed", time.monotonic() - begin, str(error), error.figures, error.output)
         except TimeOver as error:
             self.put(name, "failed" if error.own else "not run", time.monotonic() - begin, str(error), {}, error.output)
-        except (OSError, ValueError, KeyError, IndexError, TypeError) as error:  # a report is not as it should be, say
+        except Exception as error:  # pylint: disable=broad-except  # a report is not as it should be, say
             self.put(name, "failed", time.monotonic() - begin, "%s: %s" % (type(error).__name__, error))
         except Ended:
             self.put(name, "not run", time.monotonic() - begin, "ended by a signal")
