@@ -51,7 +51,7 @@ def sources(root):
         top = name.split("/")[0]
         if path.suffix not in SUFFIXES or not path.is_file() or top.startswith("."):
             continue
-        if (root / top / "meson-private").is_dir():  # a build folder
+        if top.startswith("build") or (root / top / "meson-private").is_dir():  # as .gitignore has it, or a build folder
             continue
         yield name, path.read_text(encoding="utf-8", errors="replace")
 

@@ -21,7 +21,7 @@ for path in sorted(root.rglob("*")):
     hidden = top.startswith(".") and top not in {".ci"}
     if path.suffix not in TEXT or not path.is_file() or hidden or "__pycache__" in name:
         continue
-    if (root / top / "meson-private").is_dir():  # a build folder
+    if top.startswith("build") or (root / top / "meson-private").is_dir():  # as .gitignore has it, or a build folder
         continue
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -41,7 +41,7 @@ def sources(root):
     found = {}
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders
-                      if not name.startswith(".") and not os.path.isdir(os.path.join(folder, name, "meson-private"))]
+                      if not name.startswith((".", "build")) and not os.path.isdir(os.path.join(folder, name, "meson-private"))]
         for name in files:
             path = pathlib.Path(folder, name)
             if path.suffix in SUFFIXES:
