@@ -36,6 +36,8 @@ class Here(ProgramTest):
 
     def test_it_says_in_one_line_what_is_missing(self):
         self.refused(UNAVAILABLE, "train", "--strategy=nccl", *MLP, says=("collective-nccl.so cannot run here", "no driver"))
+        timed = self.lockstep("bench", "--bytes=1K", "--seconds=0.01", "--replicas=2")
+        self.assertRegex(timed.out, "(?m)^# nccl is left out: no driver: ")
         listed = self.lockstep("plugins").out.splitlines()
         at = next(i for i, line in enumerate(listed) if line.split()[:2] == ["collective", "nccl"])
         self.assertIn("not available", listed[at])

@@ -320,9 +320,17 @@ static enum ls_status add_lane(struct bench *bench, const char *text, bool all)
 static enum ls_status add_all_there_are(struct bench *bench)
 {
     enum ls_status status = LS_OK;
-    for (size_t i = 0; !status && i < bench->entry_count; i++)
-        if (bench->entries[i].kind == LS_KIND_COLLECTIVE && bench->entries[i].available)
-            status = add_lane(bench, bench->entries[i].name, true);
+    for (size_t i = 0; !status && i < bench->entry_count; i++) {
+        const struct ls_plugin_entry *entry = &bench->entries[i];
+        if (entry->kind != LS_KIND_COLLECTIVE)
+            continue;
+        if (entry->available)
+            status = add_lane(bench, entry->name, true);
+        if (entry->available || bench->silent)
+            continue;
+        ls_log_replace_control_characters(entry->reason);
+        printf("# %s is left out: %s\n", entry->name, entry->reason);
+    }
     if (!status && !bench->lane_count) {
         ls_error("bench", "no collectives found; --plugin-path names directories to search");
         status = LS_UNAVAILABLE;
