@@ -42,8 +42,7 @@ struct ls_device {
     uint32_t slot; // the next one
     unsigned failure; // of the runtime, said last; 0: none. For cuda_said() alone
     bool hung; // a wait passed its deadline: no other is begun
-    const char *
-        refused; // what a library has just said that does not do an operation after all; NULL: none did
+    const char *refused; // what a library answered that refuses an operation; NULL: none did
     bool recording;
     int32_t spoilt; // why what is recorded cannot be kept; LS_OK: it can
     uint64_t reached; // bit i: memory of GPU i is read and written
