@@ -403,7 +403,7 @@ static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
     const bool whole = fit->steps >= ls_fit_epoch_end(fit, number);
     if (!status && !whole)
         status = ls_checkpoints_within_epoch(fit);
-    if (!status && whole && fit->steps < fit->last_step)
+    if (!status && whole && number < fit->epochs && fit->steps < fit->last_step)
         status = ls_session_check_replica(fit->session); // the end of the fit looks by itself
     if (status || epoch->steps == 0)
         return status;

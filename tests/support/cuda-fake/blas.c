@@ -250,8 +250,7 @@ static float finished(const struct product *p, float value, uint64_t row, uint64
         value += p->beta * double_get(p->c, type, at);
     if (p->desc.epilogue & CUBLASLT_EPILOGUE_BIAS)
         value += double_get(p->bias, type, row);
-    // As NVIDIA's, max(value, 0) where NaN is 0.
-    return p->desc.epilogue & CUBLASLT_EPILOGUE_RELU && !(value > 0) ? 0 : value;
+    return value;
 }
 
 static void run_product(const void *data)

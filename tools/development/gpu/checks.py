@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import struct
 import sys
 
 from runner import NotRun, Wrong
@@ -126,6 +127,26 @@ class Checks:
         off = judge_losses(report["losses"], wanted, LOSS_TOLERANCE, steps)
         judge_hashes(report, replicas)
         return "%d losses part from PyTorch's by %.1e at most" % (steps, off), {"largest_deviation": off, "steps": steps}
+
+    def nan(self):
+        """A NaN in the first convolution's weights must reach the loss: a library's fused ReLU may make 0 of it."""
+        folder = self.place.carried("reference")
+        if not folder:
+            raise NotRun("the weights that PyTorch began with were not brought along")
+        path = self.place.path("gpu-check-nan.safetensors")
+        with open(os.path.join(folder, "cnn_sgd.safetensors"), "rb") as file:
+            weights = bytearray(file.read())
+        header = struct.unpack_from("<Q", weights)[0]
+        at = 8 + header + json.loads(weights[8:8 + header])["conv2d/kernel"]["data_offsets"][0]
+        struct.pack_into("<f", weights, at, float("nan"))
+        with open(path, "wb") as file:
+            file.write(weights)
+        outcome = self.place.lockstep("train", "--quiet", "--device=cuda", "--model=cnn", "--dataset=" + self.place.dataset, "--steps=1",
+                                      "--batch=16", "--replicas=1", "--validation=off", "--initial-weights=" + path)
+        said = next((line for line in outcome.err.splitlines() if "the loss is not finite" in line), None)
+        if outcome.code != 1 or not said:
+            raise Wrong("expected exit code 1 and 'the loss is not finite': " + outcome.ending(), output=outcome.output)
+        return said, {}
 
     def cpu_losses(self):
         """What device cpu computed where the folder was packed."""

@@ -163,43 +163,32 @@ static bool choose(struct ls_device *device, struct ls_kernel *kernel, uint32_t 
     return true;
 }
 
-// The epilogue that leaves nothing to be done; the default one where there is none such.
+// What cuBLASLt does beside the product. Not ReLU: its own makes 0 of NaN (others report it), so that a loss would stay finite.
 static uint32_t best_epilogue(const struct ls_kernel *kernel)
 {
-    const struct ls_op_attributes *a = &kernel->request.attributes;
-    const bool relu = a->epilogue == LS_OP_ACTIVATION && a->epilogue_activation == LS_RELU;
+    const bool post = kernel->request.attributes.epilogue != LS_OP_NONE; // which adds the bias, too
     if (cuda_has_bias_gradient(kernel) && !cuda_accumulates(kernel, 1))
         return CUBLASLT_EPILOGUE_BGRADA;
-    if (kernel->request.op != LS_OP_DENSE || cuda_accumulates(kernel, 0))
-        return CUBLASLT_EPILOGUE_DEFAULT;
-    if (cuda_has_bias(kernel))
-        return relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
-    return relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
+    if (kernel->request.op == LS_OP_DENSE && cuda_has_bias(kernel) && !post &&
+        !cuda_accumulates(kernel, 0))
+        return CUBLASLT_EPILOGUE_BIAS;
+    return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
 static void name_implementation(const struct dense *d, struct ls_kernel_answer *answer)
 {
-    static const struct {
-        uint32_t epilogue;
-        const char *name;
-    } names[] = {{CUBLASLT_EPILOGUE_RELU, "cuBLASLt + relu"},
-                 {CUBLASLT_EPILOGUE_BIAS, "cuBLASLt + bias"},
-                 {CUBLASLT_EPILOGUE_RELU_BIAS, "cuBLASLt + bias + relu"},
-                 {CUBLASLT_EPILOGUE_BGRADA, "cuBLASLt + bias gradient"}};
-    cuda_implementation(answer, "cuBLASLt");
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (names[i].epilogue == d->epilogue)
-            cuda_implementation(answer, names[i].name);
+    cuda_implementation(answer, d->epilogue == CUBLASLT_EPILOGUE_BIAS ? "cuBLASLt + bias"
+                                : d->epilogue == CUBLASLT_EPILOGUE_BGRADA
+                                    ? "cuBLASLt + bias gradient"
+                                    : "cuBLASLt");
 }
 
 // What the epilogue did not do.
 static void plan_rest(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
     struct dense *d = kernel->state;
-    const struct ls_op_attributes *a = &kernel->request.attributes;
     const bool biased = d->epilogue & CUBLASLT_EPILOGUE_BIAS;
-    const bool activated = d->epilogue & CUBLASLT_EPILOGUE_RELU;
-    d->post = cuda_accumulates(kernel, 0) || (a->epilogue != LS_OP_NONE && !activated) ||
+    d->post = cuda_accumulates(kernel, 0) || kernel->request.attributes.epilogue != LS_OP_NONE ||
               (cuda_has_bias(kernel) && !biased);
     d->workspace = cuda_workspace(answer, d->choice.workspaceSize);
     if (cuda_accumulates(kernel, 0))
