@@ -184,8 +184,9 @@ enum ls_take { LS_TAKE_WEIGHTS, LS_TAKE_ALL };
 
 // LS_FAILED (logged) when a parameter of the first replica, or of the stores, is not finite.
 LS_STATUS ls_session_check_weights(struct ls_session *session);
-// The same between two epochs, of what the first replica has: nothing is synchronised or asked of stores.
-// A ReLU that a library computes behind a convolution makes 0 of NaN, so the loss may not show it.
+// The same between two epochs, of what the first replica has: nothing is synchronised or asked of
+// stores. A ReLU that a library computes behind a convolution makes 0 of NaN, so the loss may not
+// show it.
 LS_STATUS ls_session_check_replica(struct ls_session *session);
 // Memory for values by parameter of the graph, plain layout; NULL: these are left out.
 struct ls_values {

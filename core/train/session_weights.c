@@ -224,25 +224,31 @@ static enum ls_status say_not_finite(const struct ls_tensor *parameter, enum ls_
     return status;
 }
 
-// [replica thread]
-static enum ls_status check_replica(struct ls_session *session, uint32_t index)
+// Of the first replica that is left. [replica thread]
+static enum ls_status check_replica(void *context, uint32_t index)
 {
+    struct ls_session *session = context;
     const struct ls_graph *graph = session->model->graph;
     enum ls_status status = LS_OK;
+    if (index != ls_session_first(session))
+        return LS_OK;
     for (uint32_t i = 0; !status && i < graph->parameter_count; i++)
         status = say_not_finite(graph->parameters[i],
                                 ls_replica_check_parameter(session->replicas[index], i));
     return status;
 }
 
-// Of the first replica that is left. [replica thread]
+enum ls_status ls_session_check_replica(struct ls_session *session)
+{
+    return ls_session_run(session, "looking at the weights", check_replica, session);
+}
+
+// The same, of what stores have where there are any. [replica thread]
 static enum ls_status check_weights(void *context, uint32_t index)
 {
     struct ls_session *session = context;
     enum ls_status status = LS_OK;
-    if (index != ls_session_first(session))
-        return LS_OK;
-    if (has_stores(session))
+    if (index == ls_session_first(session) && has_stores(session))
         status = ls_driver_read_stores(session->driver, index, LS_BUFFER_PARAMETERS,
                                        LS_BUFFER_PARAMETERS);
     return status ? status : check_replica(session, index);
@@ -253,18 +259,6 @@ enum ls_status ls_session_check_weights(struct ls_session *session)
     const enum ls_status status = ls_session_synchronise(session);
     return status ? status
                   : ls_session_run(session, "looking at the weights", check_weights, session);
-}
-
-// [replica thread]
-static enum ls_status check_first_replica(void *context, uint32_t index)
-{
-    struct ls_session *session = context;
-    return index == ls_session_first(session) ? check_replica(session, index) : LS_OK;
-}
-
-enum ls_status ls_session_check_replica(struct ls_session *session)
-{
-    return ls_session_run(session, "looking at the weights", check_first_replica, session);
 }
 
 struct copying {

@@ -324,12 +324,12 @@ static enum ls_status add_all_there_are(struct bench *bench)
         const struct ls_plugin_entry *entry = &bench->entries[i];
         if (entry->kind != LS_KIND_COLLECTIVE)
             continue;
-        if (entry->available)
+        if (entry->available) {
             status = add_lane(bench, entry->name, true);
-        if (entry->available || bench->silent)
-            continue;
-        ls_log_replace_control_characters(entry->reason);
-        printf("# %s is left out: %s\n", entry->name, entry->reason);
+        } else if (!bench->silent) {
+            ls_log_replace_control_characters(entry->reason);
+            printf("# %s is left out: %s\n", entry->name, entry->reason);
+        }
     }
     if (!status && !bench->lane_count) {
         ls_error("bench", "no collectives found; --plugin-path names directories to search");

@@ -141,7 +141,7 @@ class Trainer:
             self.arguments.mode, form, self.arguments.optimizer.partition(":")[0], best, "on" if self.arguments.tf32 else "off")}
 
     def trial(self, batch, layout):
-        """Seconds for a step, eager."""
+        """Seconds for LAYOUT_STEPS steps, eager."""
         self.make(batch, layout, "eager")
         return min(self.train(self.step, LAYOUT_STEPS) for _ in range(3))
 
@@ -184,7 +184,7 @@ class Trainer:
         return form
 
     def captured(self, step):
-        """The whole step as one CUDA graph: gather, forward, loss, backward, optimizer."""
+        """The whole step as one CUDA graph: forward, loss, backward, optimizer."""
         if self.device.type != "cuda":
             raise Unavailable("a CUDA graph needs a GPU")
         side = torch.cuda.Stream()

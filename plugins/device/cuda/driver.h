@@ -13,8 +13,9 @@ struct cuda_driver_info {
     uint64_t bytes; // its memory
 };
 
-// LS_OK; LS_UNAVAILABLE with the reason, one line. `out` NULL: only whether it runs; that is LS_OK, too, in a child of a process
-// that uses the driver (a probe), for there the driver does not start again. [any thread]
+// LS_OK; LS_UNAVAILABLE with the reason, one line. `out` NULL: only whether the driver runs. That is
+// LS_OK, too, in a forked child of a process that uses it, as a probe may be: there cuInit answers
+// that it cannot start again. [any thread]
 int32_t cuda_driver_ask(struct cuda_driver_info *out, char *reason, size_t bytes);
 
 #endif

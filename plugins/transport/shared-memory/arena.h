@@ -2,15 +2,18 @@
 // What processes write to each other: each has one arena, a file without a name that all of them
 // map.
 //
-//   arena of a process:  its header | its endpoints | their inboxes, a pair for each source | their pieces
+//   arena of a process:  its header | its endpoints | their inboxes, a pair for each source |
+//                        their pieces
 //
 // For each ordered pair of endpoints there is a window of slots in the arena of the destination;
 // message n is in slot n % SHM_WINDOW. The sender writes one half of a slot, the receiver the
 // other, and each publishes its half by storing n + 1 into a counter:
 //
 //   offered   (sender)    how the message gets across (enum shm_way)
-//   wanted    (receiver)  memory that the sender may write, once it has read message `after` of the other way
-//   consumed  (receiver)  message n has arrived: its memory is the sender's again, the slot is free for n + window
+//   wanted    (receiver)  memory that the sender may write, once it has read message `after` of the
+//                         other way
+//   consumed  (receiver)  message n has arrived: its memory is the sender's again, the slot is free
+//                         for n + window
 //
 // A message whose memory others cannot map is copied into pieces of the sender's arena, a few at a
 // time, while the receiver takes them out: `staged` and `taken` count the pieces of all messages of

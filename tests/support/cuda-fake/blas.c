@@ -9,7 +9,8 @@
 #include <string.h>
 
 #define WORKSPACE 4096
-// cublasStatus_t. What is called wrongly here ends the run, so that a test sees it: the engine goes on after INVALID_VALUE.
+// cublasStatus_t. A wrong call ends the run, so that a test sees it: after INVALID_VALUE the engine
+// would go on.
 enum { MISUSED = 14 /* INTERNAL_ERROR */, NOT_SUPPORTED = CUBLAS_STATUS_NOT_SUPPORTED };
 
 struct cublasLtContext {

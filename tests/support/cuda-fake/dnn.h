@@ -5,7 +5,8 @@
 
 #include "tests/support/cuda-fake/fake.h"
 
-// What is called wrongly here ends the run, so that a test sees it: the engine goes on after CUDNN_STATUS_BAD_PARAM.
+// A wrong call ends the run, so that a test sees it: after CUDNN_STATUS_BAD_PARAM the engine would
+// go on.
 enum { DNN_MISUSED = 4000, DNN_EXECUTION_FAILED = 5000 };
 
 struct cudnnContext {

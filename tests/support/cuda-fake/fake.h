@@ -14,7 +14,8 @@
 // CUDA_VISIBLE_DEVICES does, it gives processes GPUs of their own.
 // Other variables make it fail: CUDA_FAKE_VERSION (of the driver, 13000),
 // CUDA_FAKE_CAPABILITY (90), CUDA_FAKE_INIT (what cuInit answers), CUDA_FAKE_MEMORY (bytes of a GPU),
-// CUDA_FAKE_FORKED (1: a child of a process that uses the driver may use it, too, as tests are such children; NVIDIA's may not),
+// CUDA_FAKE_FORKED (1: a forked child of a process that uses the driver may use it, too, because
+// tests are such children; NVIDIA's driver refuses it),
 // CUDA_FAKE_PINNED (bytes of pinned memory), CUDA_FAKE_FAIL (the so-many-th kernel fails), CUDA_FAKE_HANG (it never ends),
 // CUDA_FAKE_NO_BLAS, CUDA_FAKE_NO_EPILOGUE, CUDA_FAKE_NO_CUDNN, CUDA_FAKE_NO_FUSED (1: the library knows none),
 // CUDA_FAKE_REFUSE (1: the libraries say that they can, and refuse when they are called),

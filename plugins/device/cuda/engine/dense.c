@@ -163,7 +163,8 @@ static bool choose(struct ls_device *device, struct ls_kernel *kernel, uint32_t 
     return true;
 }
 
-// What cuBLASLt does beside the product. Not ReLU: its own makes 0 of NaN (others report it), so that a loss would stay finite.
+// What cuBLASLt does beside the product. Not ReLU: its own makes 0 of NaN (others report it), so
+// that a loss would stay finite.
 static uint32_t best_epilogue(const struct ls_kernel *kernel)
 {
     const bool post = kernel->request.attributes.epilogue != LS_OP_NONE; // which adds the bias, too

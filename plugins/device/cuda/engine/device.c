@@ -96,7 +96,8 @@ void cuda_log(struct ls_device *device, uint32_t level, const char *format, ...)
     device->host->log(device->host, level, text);
 }
 
-// Answers that say that the library cannot do it, or does not take what it was given, and that nothing has run.
+// Answers that say that the library cannot do it, or does not take what it was given, and that
+// nothing has run.
 static bool refuses_blas(unsigned error)
 {
     return error == CUBLAS_STATUS_NOT_SUPPORTED || error == CUBLAS_STATUS_INVALID_VALUE ||

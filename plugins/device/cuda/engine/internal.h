@@ -42,7 +42,7 @@ struct ls_device {
     uint32_t slot; // the next one
     unsigned failure; // of the runtime, said last; 0: none. For cuda_said() alone
     bool hung; // a wait passed its deadline: no other is begun
-    const char *refused; // what a library answered that refuses an operation; NULL: none did
+    const char *refused; // the answer by which a library refused an operation; NULL: none did
     bool recording;
     int32_t spoilt; // why what is recorded cannot be kept; LS_OK: it can
     uint64_t reached; // bit i: memory of GPU i is read and written
@@ -104,9 +104,11 @@ bool cuda_said(struct ls_device *device, unsigned error);
 void cuda_launched(struct ls_device *device, const char *name);
 const char *cuda_last(const struct ls_device *device);
 int32_t cuda_check_dnn(struct ls_device *device, unsigned error, const char *what);
-// Whether cuDNN's answer says that it does not do that, or does not take what it was given, and so has not begun.
+// Whether cuDNN's answer says that it does not do that, or does not take what it was given, and so
+// has not begun.
 bool cuda_dnn_refuses(unsigned error);
-// One line in the log, of a level of enum ls_log_level: something is done otherwise than was said before.
+// One line in the log, of a level of enum ls_log_level: something is done otherwise than was said
+// before.
 __attribute__((format(printf, 3, 4))) void cuda_log(struct ls_device *device, uint32_t level,
                                                     const char *format, ...);
 int32_t cuda_unsupported(struct ls_device *device, const struct ls_kernel *kernel, const char *why);
