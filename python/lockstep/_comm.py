@@ -85,7 +85,7 @@ def calls() -> "_Calls":
 
 
 def _text(value: Optional[str]) -> Optional[bytes]:
-    return value.encode() if value else None
+    return _native.encode(value) if value else None
 
 
 def check_deadline(seconds: float) -> None:

@@ -161,8 +161,11 @@ Struct = TypeVar("Struct", bound=ctypes.Structure)
 
 
 def encode(value: Any) -> Any:
-    """A value as a field has it: texts and paths as bytes."""
-    return os.fsencode(value) if isinstance(value, (str, os.PathLike)) else value
+    """A value as a field has it: texts and paths as bytes, in which a NUL would be the end."""
+    made = os.fsencode(value) if isinstance(value, (str, os.PathLike)) else value
+    if isinstance(made, bytes) and b"\0" in made:
+        raise UsageError(f"{value!r} has a NUL character, which no text and no path may have")
+    return made
 
 
 def type_of(kind: Type[ctypes.Structure], field: str) -> Any:

@@ -2,6 +2,7 @@
 """Models: Keras's methods over the calls of lockstep.h."""
 import contextlib
 import ctypes
+import functools
 import json
 import operator
 import os
@@ -10,7 +11,7 @@ import sys
 import tempfile
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union, cast
 
 from . import _data
 from . import _declarations as declared
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 STUCK = 5  # the exit code of Lockstep where a plugin does not return
 SPINS = "3000"
+AT_EXIT = 60  # seconds that the end of the program waits for a daemon thread's step
+
+_leaving = False  # the program ends, and daemon threads may still be in a call
 
 
 class Variable(NamedTuple):
@@ -46,9 +50,19 @@ def _end_stuck(_rank: int) -> None:
 _stuck = type_of(declared.ls_run_options, "stuck")(_end_stuck)
 
 
-def _close(model: ctypes.c_void_p, run: ctypes.c_void_p, process: int) -> None:
+def _close(handles: List[ctypes.c_void_p], lock: Any, process: int) -> None:
+    """When the program ends, a daemon thread may be in a call: it is interrupted and waited for, and comes in no more. If it does not
+    come out, nothing is freed under it."""
     if process != os.getpid():  # a forked child has none of the threads that would be waited for
         return
+    global _leaving
+    if not lock.acquire(blocking=False):
+        _leaving = True
+        library().ls_run_interrupt(handles[0])
+        if not lock.acquire(timeout=AT_EXIT):
+            return
+    run, model = handles
+    handles.clear()
     library().ls_model_close(model)
     library().ls_run_close(run)
 
@@ -93,6 +107,19 @@ def _metrics_text(metrics: Any) -> Optional[str]:
 
 # ---- Models ----
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _by_one_thread(method: Method) -> Method:
+    """The data of a call is closed before another thread comes in, or the program's end closes the run."""
+    @functools.wraps(method)
+    def call(self: "Model", *arguments: Any, **options: Any) -> Any:
+        with self._alone():
+            return method(self, *arguments, **options)
+
+    return cast(Method, call)
+
+
 class Model:
     """A model with who trains it.
 
@@ -110,11 +137,11 @@ class Model:
         self._late = False  # a signal of the last call may have come when that had ended, and would end the next one
         self._kept: List[Any] = []  # what the library may still call: generators of the last fit, and of those that failed after it
         self._process = os.getpid()
-        self._handles: Optional[Tuple[ctypes.c_void_p, ctypes.c_void_p]] = (ctypes.c_void_p(), ctypes.c_void_p())
+        self._handles = [ctypes.c_void_p(), ctypes.c_void_p()]  # the run and the model; empty: closed
         given = fill(declared.ls_run_options, strategy=strategy, replicas=replicas, device=device, threads=threads, seed=seed,
                      stuck=_stuck, **options)
         check(library().ls_run_open_sized(ctypes.byref(given), ctypes.sizeof(given), ctypes.byref(self._run)))
-        self._finalizer = weakref.finalize(self, _close, self._model, self._run, self._process)
+        self._finalizer = weakref.finalize(self, _close, self._handles, self._lock, self._process)
         if library().ls_run_is_server(self._run):
             check(library().ls_run_serve(self._run))
             sys.exit(0)
@@ -144,11 +171,13 @@ class Model:
             if self._calling:
                 raise UsageError("a callback of the model cannot close it")
             self._finalizer()
-            self._handles = None
             self._kept = []
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise UsageError("a model cannot be copied or pickled: make another one, and give it the weights by set_weights or save and load")
+
     def _handle(self, index: int) -> ctypes.c_void_p:
-        if self._handles is None:
+        if not self._handles:
             raise UsageError("the model is closed")
         if self._process != os.getpid():
             raise UsageError("a forked process cannot use a model of its parent: make one after the fork")
@@ -166,6 +195,8 @@ class Model:
     def _alone(self) -> Iterator[None]:
         """Refuses a second thread, for which the library has no lock."""
         if not self._lock.acquire(blocking=False):
+            if _leaving or not self._handles:
+                sys.exit()  # of this thread
             raise UsageError("another thread uses this model; functions of a batch run on such a thread, too")
         try:
             yield
@@ -335,6 +366,8 @@ class Model:
             if status and calls.error:  # a generator that fails ahead of the last step fails nobody
                 discard()
             error = error_of(status) if status else None
+        if _leaving and status == declared.LS_INTERRUPTED:
+            sys.exit()  # of this thread
         if error:
             raise calls.error or error
         check(status)
@@ -368,6 +401,7 @@ class Model:
             return self._data_of(given, None, None, "validation", examples, calls)
         raise UsageError(f"validation_data of type {type(given).__name__}: expected (x, y), (x, y, weights), a dataset text or a generator")
 
+    @_by_one_thread
     def fit(self, x: Any = None, y: Any = None, batch_size: Optional[int] = None, epochs: int = 1, verbose: Union[int, str] = "auto",
             callbacks: Optional[Iterable[CallbackLike]] = None, validation_split: float = 0.0, validation_data: Any = None,
             shuffle: Union[bool, int] = True, class_weight: Optional[Dict[int, float]] = None, sample_weight: Any = None, *,
@@ -433,6 +467,7 @@ class Model:
         history.model = self
         return history
 
+    @_by_one_thread
     def evaluate(self, x: Any = None, y: Any = None, batch_size: Optional[int] = None, verbose: Union[int, str] = "auto",
                  sample_weight: Any = None, *, callbacks: Optional[Iterable[CallbackLike]] = None, return_dict: bool = False,
                  split: str = "test") -> Union[float, List[float], Logs]:
@@ -447,6 +482,7 @@ class Model:
             print(_line(logs))
         return _as_keras(logs, return_dict)
 
+    @_by_one_thread
     def predict(self, x: Any, batch_size: Optional[int] = None, *, callbacks: Optional[Iterable[CallbackLike]] = None,
                 split: str = "test") -> "numpy.ndarray":
         """The output for each example, in their order."""

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """lockstep.Model against the command `lockstep`, which trains the same to the bit."""
 import contextlib
+import copy
 import gc
 import io
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -818,6 +820,38 @@ class Errors(ModelTest):
             model.fit("synthetic:examples=128", verbose=0)
             """, expect=5)
         self.assertRegex(done.stderr, r"lockstep: error: .*gradient_ready.*strategy-hostile")
+
+    def test_daemon_threads_train_when_the_program_ends(self):
+        for epochs in (1, 10**6):
+            done = self.script(f"""
+                import threading, time, lockstep
+                L = lockstep.layers
+
+                def train():
+                    model = lockstep.Sequential([L.Input((8,)), L.Dense(4)], device="cpu", threads=1, strategy="ring", replicas=2)
+                    told = lockstep.Callback(on_epoch_end=lambda epoch, logs: None, on_train_batch_end=lambda batch, logs: begun.set())
+                    while True:
+                        model.fit("synthetic:shape=8,classes=4,examples=640", epochs={epochs}, verbose=0, callbacks=[told])
+
+                begun = threading.Event()
+                for _ in range(2):
+                    threading.Thread(target=train, daemon=True).start()
+                begun.wait()
+                """)
+            self.assertNotIn("Traceback", done.stderr)
+
+    def test_copies_and_nul_are_refused(self):
+        model = small()
+        for make in (copy.copy, copy.deepcopy, pickle.dumps):
+            with self.assertRaisesRegex(lockstep.UsageError, "a model cannot be copied or pickled: make another one"):
+                make(model)
+        self.quiet_fit(model, self.x, self.y)
+        for call in (lambda: model.save_weights(self.path("a\0b.safetensors")), lambda: model.load(self.path("a.safetensors\0")),
+                     lambda: model.compile("sgd\0"), lambda: model.fit("mnist\0"), lambda: lockstep.Model("cnn\0"), lambda: small(strategy="ring\0"),
+                     lambda: model.fit(self.x, self.y, checkpoints=self.path("c\0")), lambda: model.fit(self.x, self.y, callbacks="csv_logger\0")):
+            with self.assertRaisesRegex(lockstep.UsageError, "NUL character"):
+                call()
+        self.assertFalse([name for name in os.listdir(self.folder) if name.startswith("a")])
 
     def test_what_an_exception_says_is_not_printed_too_and_warnings_are(self):
         done = self.script("""
