@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies a model, writes the copy, reads it again.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // memmem
+#endif
 #include "core/train/checkpoint_file.h"
 
 #include "core/base/hash.h"
@@ -8,13 +11,19 @@
 #include "core/formats/replacement.h"
 #include "core/train/session.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define SCOPE "checkpoint"
 #define VERSION 1 // of the state
+#define HEAD_BYTES 4096 // of a file, in which its state begins
+#define LENGTH_BYTES 8 // in front of its header
 #define LONGEST_NAME 512
 
 // ---- Copies ----
@@ -203,11 +212,15 @@ static json_t *scale_json(const struct ls_loss_scale_state *scale)
 enum ls_status ls_checkpoint_describe(const struct ls_model *model, json_t *own,
                                       struct ls_checkpoint_image *image)
 {
+    char training[24];
+    snprintf(training, sizeof(training), "%016" PRIx64, image->training);
+    // What ls_checkpoint_read_head reads comes first.
     json_t *state =
-        json_pack("{s:i, s:I, s:o, s:o, s:o, s:o}", "version", VERSION, "steps",
-                  (json_int_t)model->steps_done, "order", ls_checkpoint_order(&model->order),
-                  "optimizer", optimizer_json(&model->optimizer), "loss_scale",
-                  scale_json(&model->scale), "fit", own ? own : json_null());
+        json_pack("{s:i, s:I, s:I, s:s, s:o, s:o, s:o, s:o}", "version", VERSION, "steps",
+                  (json_int_t)model->steps_done, "generation", (json_int_t)image->generation,
+                  "training", training, "order", ls_checkpoint_order(&model->order), "optimizer",
+                  optimizer_json(&model->optimizer), "loss_scale", scale_json(&model->scale), "fit",
+                  own ? own : json_null());
     free(image->state);
     image->state = state ? json_dumps(state, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(state);
@@ -307,6 +320,72 @@ enum ls_status ls_checkpoint_open(const char *path, struct ls_safetensors **file
     json_decref(*state);
     ls_safetensors_close(*file);
     return LS_BAD_INPUT;
+}
+
+// The number behind a key of the state, which is a text within JSON.
+static bool find_number(const char *state, size_t bytes, const char *key, int base, uint64_t *out)
+{
+    char text[48], *end;
+    const int length =
+        snprintf(text, sizeof(text), base == 16 ? "\\\"%s\\\":\\\"" : "\\\"%s\\\":", key);
+    const char *at = memmem(state, bytes, text, (size_t)length);
+    if (!at)
+        return false;
+    *out = strtoull(at + length, &end, base);
+    return end != at + length;
+}
+
+static enum ls_status unusable(char why[static 128], const char *reason)
+{
+    snprintf(why, 128, "%s", reason);
+    return LS_BAD_INPUT;
+}
+
+// `bytes` of `head` are from a file of `file_bytes`; there is a NUL behind them.
+static enum ls_status parse_head(const char *head, size_t bytes, uint64_t file_bytes,
+                                 struct ls_checkpoint_head *out, char why[static 128])
+{
+    static const char begins[] = "\"" LS_CHECKPOINT_STATE "\"";
+    struct ls_checkpoint_head found = {0};
+    uint64_t header_bytes = 0;
+    if (bytes == 0)
+        return unusable(why, "is empty");
+    memcpy(&header_bytes, head, bytes < LENGTH_BYTES ? bytes : LENGTH_BYTES);
+    if (bytes <= LENGTH_BYTES || head[LENGTH_BYTES] != '{' ||
+        header_bytes > file_bytes - LENGTH_BYTES)
+        return unusable(why, "is damaged, or no safetensors file");
+    const char *state = memmem(head, bytes, begins, sizeof(begins) - 1);
+    if (!state)
+        return LS_UNSUPPORTED;
+    const size_t rest = bytes - (size_t)(state - head);
+    if (!find_number(state, rest, "steps", 10, &found.step))
+        return unusable(why, "is damaged: its head does not say its step");
+    (void)!find_number(state, rest, "generation", 10, &found.generation); // older ones have none
+    (void)!find_number(state, rest, "training", 16, &found.training);
+    *out = found;
+    return LS_OK;
+}
+
+enum ls_status ls_checkpoint_read_head(const char *path, struct ls_checkpoint_head *out,
+                                       char why[static 128])
+{
+    char head[HEAD_BYTES + 1] = "";
+    struct stat about = {0};
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    enum ls_status status = LS_OK;
+    ssize_t bytes = 0;
+    if (fd < 0 || fstat(fd, &about)) {
+        snprintf(why, 128, "cannot be opened: %s", strerror(errno));
+        status = LS_BAD_INPUT;
+    } else if (!S_ISREG(about.st_mode)) {
+        status = unusable(why, S_ISDIR(about.st_mode) ? "is a directory" : "is a device or pipe");
+    } else if ((bytes = read(fd, head, HEAD_BYTES)) < 0) {
+        snprintf(why, 128, "cannot be read: %s", strerror(errno));
+        status = LS_BAD_INPUT;
+    }
+    if (fd >= 0)
+        close(fd);
+    return status ? status : parse_head(head, (size_t)bytes, (uint64_t)about.st_size, out, why);
 }
 
 // ---- Back into a model ----

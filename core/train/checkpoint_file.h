@@ -19,6 +19,8 @@ struct ls_checkpoint_image {
     size_t count, room;
     char *state; // JSON
     uint64_t step;
+    // Which training writes it, and which of the chiefs that have followed each other in it. 0: none.
+    uint64_t training, generation;
 };
 
 // The model with its optimizer, from the replicas where they are ahead of the host. Memory of an
@@ -43,6 +45,18 @@ LS_STATUS ls_checkpoint_write_to(const struct ls_checkpoint_image *image, int fd
 // Opens a checkpoint and checks its sum. LS_BAD_INPUT, logged: it is damaged. LS_UNSUPPORTED, not
 // logged: a safetensors file that is no checkpoint. [any thread]
 LS_STATUS ls_checkpoint_open(const char *path, struct ls_safetensors **file, json_t **state);
+
+// What a checkpoint says of itself in its first bytes. Of two, the newer one has the higher generation,
+// or of the same generation the higher step.
+struct ls_checkpoint_head {
+    uint64_t generation, step;
+    uint64_t training; // 0: it does not say
+};
+
+// Reads the head alone. Not logged: LS_UNSUPPORTED for a safetensors file that is no checkpoint;
+// LS_BAD_INPUT for one that cannot be used, with the reason: "is a directory". [any thread]
+LS_STATUS ls_checkpoint_read_head(const char *path, struct ls_checkpoint_head *out,
+                                  char why[static 128]);
 
 // The model becomes that of the checkpoint. LS_BAD_INPUT, logged: it is another model's. LS_USAGE,
 // logged: the model is compiled with another optimizer. [main thread]

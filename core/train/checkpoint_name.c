@@ -4,10 +4,12 @@
 #include "core/train/fit.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #define LONGEST_FORMAT 6 // "10.4f"
+#define GENERATION ".generation" // and its number, behind the stem
 
 bool ls_checkpoint_knows_metric(const struct ls_fit *fit, const char *name)
 {
@@ -43,7 +45,17 @@ static bool expand_key(const struct ls_fit *fit, const char *key, const char *fo
     return true;
 }
 
-bool ls_checkpoint_name(const struct ls_fit *fit, const char *name, char *out, size_t bytes)
+// Without the suffix, where it is there.
+static size_t stem_length(const char *name, size_t length)
+{
+    const size_t suffix = strlen(LS_CHECKPOINT_SUFFIX);
+    const bool has =
+        length >= suffix && strncmp(name + length - suffix, LS_CHECKPOINT_SUFFIX, suffix) == 0;
+    return has ? length - suffix : length;
+}
+
+bool ls_checkpoint_name(const struct ls_fit *fit, const char *name, uint64_t generation, char *out,
+                        size_t bytes)
 {
     size_t used = 0;
     while (*name && used + 1 < bytes) {
@@ -65,11 +77,45 @@ bool ls_checkpoint_name(const struct ls_fit *fit, const char *name, char *out, s
         used += (size_t)snprintf(out + used, bytes - used, "%s", value);
         name += length + 1;
     }
-    if (used + strlen(LS_CHECKPOINT_SUFFIX) >= bytes || *name)
+    char end[64] = LS_CHECKPOINT_SUFFIX;
+    if (generation)
+        snprintf(end, sizeof(end), GENERATION "%" PRIu64 LS_CHECKPOINT_SUFFIX, generation);
+    if (*name)
         return false;
-    out[used] = '\0';
-    const size_t suffix = strlen(LS_CHECKPOINT_SUFFIX);
-    if (used < suffix || strcmp(out + used - suffix, LS_CHECKPOINT_SUFFIX) != 0)
-        snprintf(out + used, bytes - used, LS_CHECKPOINT_SUFFIX);
+    used = stem_length(out, used);
+    if (used + strlen(end) >= bytes)
+        return false;
+    snprintf(out + used, bytes - used, "%s", end);
     return used > 0 && !strchr(out, '/') && out[0] != '.';
+}
+
+bool ls_checkpoint_is_name(const char *name, const char *file)
+{
+    char stem[NAME_MAX + 1];
+    const size_t length = stem_length(file, strlen(file));
+    if (file[length] == '\0' || length > NAME_MAX)
+        return false;
+    snprintf(stem, sizeof(stem), "%.*s", (int)length, file);
+    char *generation = strstr(stem, GENERATION);
+    if (generation)
+        *generation = '\0';
+    // What is in braces may be anything; the last pair takes in more where the rest does not fit.
+    const char *end = name + stem_length(name, strlen(name)), *behind = NULL, *from = NULL;
+    for (const char *at = stem;;) {
+        if (name < end && *name == '{') {
+            const char *close = memchr(name, '}', (size_t)(end - name));
+            name = behind = close ? close + 1 : end;
+            from = at;
+        } else if (*at && name < end && *name == *at) {
+            name++;
+            at++;
+        } else if (!*at && name == end) {
+            return true;
+        } else if (behind && *from) {
+            name = behind;
+            at = ++from;
+        } else {
+            return false;
+        }
+    }
 }

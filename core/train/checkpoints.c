@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // When checkpoints of a fit are written, how they are called, which stay, and which one a training goes on from.
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE // memmem
+#define _GNU_SOURCE // asprintf, getrandom
 #endif
 #include "core/train/checkpoints.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/options.h"
+#include "core/base/random.h"
 #include "core/base/threads.h"
 #include "core/base/trace.h"
 #include "core/train/checkpoint_file.h"
 #include "core/train/fit.h"
+#include "core/train/workers.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -25,6 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -34,14 +37,13 @@
 #define DEFAULT_KEEP 3
 #define LOSSES "history/losses" // names of tensors that are no variables
 #define CALLBACK "callback_%u/state"
-#define HEAD_BYTES 4096 // of a file, in which its state begins
 #define LOCK ".lock" // of the folder; stays there
 
 static const struct ls_trace_label take_span = {.category = "checkpoint", .name = "copy"};
 
 struct entry {
     char *path;
-    uint64_t step;
+    struct ls_checkpoint_head head;
 };
 
 struct ls_checkpoints {
@@ -51,8 +53,11 @@ struct ls_checkpoints {
     bool best_given, upwards; // the direction was named
     bool has_best;
     double best;
-    struct entry *entries; // of the folder, by step
+    struct entry *entries; // of the folder, the newest last
     size_t count;
+    size_t unusable; // files with a checkpoint's name that cannot be read, and are in no list
+    uint64_t training; // drawn when it begins; the same in all processes of it, resumed ones too
+    uint64_t generation; // of the chief that began this process's part, before the cluster's
     uint64_t written_step; // of the fit; UINT64_MAX: none
     uint64_t last_ns; // when the last one was written, or the fit began
     uint64_t begun_ns, begun_steps; // to guess how long a step takes
@@ -73,16 +78,20 @@ struct ls_checkpoints {
 
 static int compare_entries(const void *a, const void *b)
 {
-    const struct entry *one = a, *other = b;
+    const struct ls_checkpoint_head *one = &((const struct entry *)a)->head,
+                                    *other = &((const struct entry *)b)->head;
+    if (one->generation != other->generation)
+        return (one->generation > other->generation) - (one->generation < other->generation);
     return (one->step > other->step) - (one->step < other->step);
 }
 
 // `path` is taken. A name that is there already is of the newer step now.
-static enum ls_status add_entry(struct ls_checkpoints *all, char *path, uint64_t step)
+static enum ls_status add_entry(struct ls_checkpoints *all, char *path,
+                                const struct ls_checkpoint_head *head)
 {
     for (size_t i = 0; path && i < all->count; i++)
         if (strcmp(all->entries[i].path, path) == 0) {
-            all->entries[i].step = step;
+            all->entries[i].head = *head;
             qsort(all->entries, all->count, sizeof(*all->entries), compare_entries);
             free(path);
             return LS_OK;
@@ -94,29 +103,22 @@ static enum ls_status add_entry(struct ls_checkpoints *all, char *path, uint64_t
         free(path);
         return LS_OUT_OF_MEMORY;
     }
-    all->entries[all->count++] = (struct entry){path, step};
+    all->entries[all->count++] = (struct entry){path, *head};
     qsort(all->entries, all->count, sizeof(*all->entries), compare_entries);
     return LS_OK;
 }
 
-// Whether the file begins as a checkpoint does, and its step. The whole is read when it is needed.
-static bool is_checkpoint(const char *path, uint64_t *step)
+static void forget_entries(struct ls_checkpoints *all)
 {
-    static const char begins[] = "\"" LS_CHECKPOINT_STATE "\"", steps[] = "\\\"steps\\\":";
-    char head[HEAD_BYTES + 1];
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    const ssize_t bytes = fd < 0 ? -1 : read(fd, head, HEAD_BYTES);
-    if (fd >= 0)
-        close(fd);
-    if (bytes <= 0)
-        return false;
-    head[bytes] = '\0';
-    const char *state = memmem(head, (size_t)bytes, begins, sizeof(begins) - 1);
-    const char *number =
-        state ? memmem(state, (size_t)(head + bytes - state), steps, sizeof(steps) - 1) : NULL;
-    if (number)
-        *step = strtoull(number + sizeof(steps) - 1, NULL, 10);
-    return number != NULL;
+    while (all->count)
+        free(all->entries[--all->count].path);
+    all->unusable = 0;
+}
+
+// Others in the folder are not touched, whatever they are called.
+static bool is_own(const struct ls_checkpoints *all, const struct entry *entry)
+{
+    return all->training && entry->head.training == all->training;
 }
 
 // "x.safetensors.1234-0.tmp" of a process that is gone was being written when it ended.
@@ -131,25 +133,55 @@ static void remove_leftover(const char *path)
         (void)unlink(path);
 }
 
+// What cannot be read may be what the training is to go on from: it is never passed over in silence.
 static enum ls_status look_at(struct ls_checkpoints *all, const char *file)
 {
     const size_t bytes = strlen(all->options->folder) + strlen(file) + 2;
     const size_t length = strlen(file), suffix = strlen(LS_CHECKPOINT_SUFFIX);
-    char *path = malloc(bytes);
-    uint64_t step = 0;
+    char *path = malloc(bytes), why[128] = "is no checkpoint of Lockstep";
+    struct ls_checkpoint_head head;
     if (!path)
         return LS_OUT_OF_MEMORY;
     snprintf(path, bytes, "%s/%s", all->options->folder, file);
     if (length > suffix && strcmp(file + length - suffix, LS_CHECKPOINT_SUFFIX) == 0) {
-        if (is_checkpoint(path, &step))
-            return add_entry(all, path, step);
-        if (all->options->resume)
-            ls_warn(SCOPE, "'%s' is no checkpoint of Lockstep; it is left alone", path);
+        const enum ls_status status = ls_checkpoint_read_head(path, &head, why);
+        if (!status)
+            return add_entry(all, path, &head);
+        const bool counts = status == LS_BAD_INPUT || ls_checkpoint_is_name(all->name, file) ||
+                            ls_checkpoint_is_name(DEFAULT_NAME, file);
+        all->unusable += counts;
+        if (all->options->resume && !all->takes_over)
+            ls_warn(SCOPE, "'%s' %s%s", path, why,
+                    counts ? ", and cannot be used" : "; it is left alone");
     } else if (!all->reads_only) {
         remove_leftover(path);
     }
     free(path);
     return LS_OK;
+}
+
+static enum ls_status read_folder(struct ls_checkpoints *all)
+{
+    const char *folder = all->options->folder;
+    enum ls_status status = LS_OK;
+    forget_entries(all);
+    DIR *directory = opendir(folder);
+    while (directory && !status) {
+        errno = 0;
+        const struct dirent *file = readdir(directory);
+        if (!file)
+            break;
+        if (file->d_name[0] != '.')
+            status = look_at(all, file->d_name);
+        errno = 0;
+    }
+    if (!status && errno) {
+        ls_error(SCOPE, "cannot read the folder '%s': %s", folder, strerror(errno));
+        status = LS_BAD_INPUT;
+    }
+    if (directory)
+        closedir(directory);
+    return status;
 }
 
 // Two trainings would remove each other's checkpoints. The kernel releases the lock of a process
@@ -194,26 +226,23 @@ static enum ls_status lock_folder(struct ls_checkpoints *all)
 static enum ls_status look_around(struct ls_checkpoints *all)
 {
     const char *folder = all->options->folder;
-    if (all->reads_only && access(folder, F_OK))
+    if (all->reads_only && access(folder, F_OK) && errno == ENOENT)
         return LS_OK;
     if (!all->reads_only && mkdir(folder, 0777) && errno != EEXIST) {
         ls_error(SCOPE, "cannot create the folder '%s': %s", folder, strerror(errno));
         return LS_BAD_INPUT;
     }
-    DIR *directory = opendir(folder);
-    if (!directory || access(folder, all->reads_only ? R_OK : W_OK)) {
+    struct stat about;
+    const bool is_there = stat(folder, &about) == 0;
+    if (is_there && !S_ISDIR(about.st_mode))
+        errno = ENOTDIR;
+    if (!is_there || !S_ISDIR(about.st_mode) || access(folder, all->reads_only ? R_OK : W_OK)) {
         ls_error(SCOPE, "cannot %s the folder '%s': %s", all->reads_only ? "read" : "write in",
                  folder, strerror(errno));
-        if (directory)
-            closedir(directory);
         return LS_BAD_INPUT;
     }
-    enum ls_status status = all->reads_only ? LS_OK : lock_folder(all);
-    for (struct dirent *file = readdir(directory); file && !status; file = readdir(directory))
-        if (file->d_name[0] != '.')
-            status = look_at(all, file->d_name);
-    closedir(directory);
-    return status;
+    const enum ls_status status = all->reads_only ? LS_OK : lock_folder(all);
+    return status ? status : read_folder(all);
 }
 
 // ---- Options ----
@@ -228,7 +257,7 @@ static enum ls_status read_options(struct ls_fit *fit, struct ls_checkpoints *al
         return LS_USAGE;
     }
     if (strlen(name) >= sizeof(all->name) ||
-        !ls_checkpoint_name(fit, name, expanded, sizeof(expanded))) {
+        !ls_checkpoint_name(fit, name, 0, expanded, sizeof(expanded))) {
         ls_error(
             SCOPE,
             "'%s' cannot be a name of checkpoints: in braces may stand step, epoch and metrics "
@@ -337,10 +366,51 @@ enum ls_status ls_checkpoints_go_on_from(struct ls_fit *fit, const char *path,
         status = take_losses(fit, file);
     const json_t *best = json_object_get(saved, "best");
     if (all) {
+        // The numbers of the cluster's generations begin anew with each process.
+        const uint64_t own = ls_cluster_generation(fit->run->cluster);
+        const char *training = json_string_value(json_object_get(state, "training"));
+        uint64_t generation = 0;
+        (void)!ls_checkpoint_count(state, "generation", &generation);
+        all->generation = generation > own ? generation - own : 0;
+        all->training = training ? strtoull(training, NULL, 16) : all->training;
         all->has_best = json_is_number(best);
         all->best = json_number_value(best);
         all->written_step = UINT64_MAX;
     }
+    return status;
+}
+
+// What the line of an error says behind the path.
+static const char *reason_of(const char *line, const char *path)
+{
+    const char *at = line ? strstr(line, path) : NULL;
+    if (!at)
+        return line ? line : "no reason is known";
+    at += strlen(path);
+    return at + strspn(at, "': ");
+}
+
+// Where it cannot be used, that is one line; LS_BAD_INPUT then. `next`: what is tried instead.
+static enum ls_status open_or_say(const char *path, const char *next, struct ls_safetensors **file,
+                                  json_t **state)
+{
+    char *line = NULL, **before = ls_log_keep(&line);
+    enum ls_status status = ls_checkpoint_open(path, file, state);
+    ls_log_keep(before);
+    const char *why =
+        status == LS_UNSUPPORTED ? "no checkpoint of Lockstep" : reason_of(line, path);
+    if (!status && !json_is_object(json_object_get(*state, "fit"))) {
+        why = "a saved model, not a checkpoint of a training";
+        json_decref(*state);
+        ls_safetensors_close(*file);
+        status = LS_BAD_INPUT;
+    }
+    if (status && status != LS_OUT_OF_MEMORY) {
+        ls_warn(SCOPE, "'%s' cannot be used (%s)%s%s%s", path, why,
+                next ? "; the one before it, '" : "", next ? next : "", next ? "', is tried" : "");
+        status = LS_BAD_INPUT;
+    }
+    free(line);
     return status;
 }
 
@@ -352,22 +422,21 @@ static enum ls_status resume(struct ls_fit *fit)
         const char *path = all->entries[i].path;
         struct ls_safetensors *file = NULL;
         json_t *state = NULL;
-        enum ls_status status = ls_checkpoint_open(path, &file, &state);
-        if (status == LS_OUT_OF_MEMORY)
-            return status;
-        if (status) {
-            if (i > 0)
-                ls_warn(SCOPE, "'%s' cannot be used; the one before it, '%s', is tried", path,
-                        all->entries[i - 1].path);
+        enum ls_status status =
+            open_or_say(path, i ? all->entries[i - 1].path : NULL, &file, &state);
+        if (status == LS_BAD_INPUT)
             continue;
-        }
+        if (status)
+            return status;
         status = ls_checkpoints_go_on_from(fit, path, file, state);
         if (!status)
             ls_info(SCOPE, "going on from '%s'", path);
+        // A chief of the last process may have been stopped, and come back.
+        all->generation += fit->run->most_workers > 0;
         json_decref(state);
         return status;
     }
-    if (all->count) {
+    if (all->count + all->unusable) {
         ls_error(SCOPE, "no checkpoint in '%s' can be used; take another folder to begin anew",
                  all->options->folder);
         return LS_BAD_INPUT;
@@ -390,7 +459,7 @@ enum ls_status ls_checkpoints_open(struct ls_fit *fit)
     if (status || fit->joined) // the other workers say where the training is
         return status;
     status = look_around(all);
-    if (!status && all->count && !all->options->resume) {
+    if (!status && all->count + all->unusable && !all->options->resume) {
         ls_error(SCOPE,
                  "'%s' holds checkpoints of an earlier training; --resume goes on from the newest, "
                  "another folder begins anew",
@@ -402,14 +471,32 @@ enum ls_status ls_checkpoints_open(struct ls_fit *fit)
     return status;
 }
 
+// Every worker reads the checkpoint itself, so that all must have found the same. A training that
+// begins is given its name by worker 0.
+enum ls_status ls_checkpoints_agree(struct ls_fit *fit)
+{
+    struct ls_checkpoints *all = fit->checkpoints;
+    struct ls_worker_item item = {.name = "a training that goes on from (all hosts must see the "
+                                          "same --checkpoint-dir)"};
+    if (!all)
+        return LS_OK;
+    snprintf(item.value, sizeof(item.value), "step %" PRIu64, fit->steps);
+    if (all->generation)
+        snprintf(item.value, sizeof(item.value), "step %" PRIu64 " of generation %" PRIu64,
+                 fit->steps, all->generation);
+    const enum ls_status status = ls_workers_agree(fit->run, &item, 1);
+    if (!status && !all->training && getrandom(&all->training, sizeof(all->training), 0) < 0)
+        all->training = ls_random_key(ls_clock_ns(), (uint64_t)getpid());
+    return status
+               ? status
+               : ls_cluster_broadcast(fit->run->cluster, &all->training, sizeof(all->training), 0);
+}
+
 enum ls_status ls_checkpoints_follow_chief(struct ls_fit *fit)
 {
     struct ls_checkpoints *all = fit->checkpoints;
     if (!all || !all->reads_only || !ls_run_is_chief(fit->run))
         return LS_OK;
-    for (size_t i = 0; i < all->count; i++)
-        free(all->entries[i].path);
-    all->count = 0;
     all->reads_only = false;
     all->takes_over = true;
     return look_around(all);
@@ -417,15 +504,33 @@ enum ls_status ls_checkpoints_follow_chief(struct ls_fit *fit)
 
 // ---- Writing ----
 
+// The newest of this training; NULL: there is none.
+static const struct entry *newest_own(const struct ls_checkpoints *all)
+{
+    for (size_t i = all->count; i-- > 0;)
+        if (is_own(all, &all->entries[i]))
+            return &all->entries[i];
+    return NULL;
+}
+
 static void remove_old(struct ls_checkpoints *all)
 {
+    size_t own = 0;
     const size_t keep = all->options->keep ? all->options->keep : DEFAULT_KEEP;
-    while (all->count > keep) {
-        if (unlink(all->entries[0].path) && errno != ENOENT)
-            ls_warn(SCOPE, "cannot remove the old checkpoint '%s': %s", all->entries[0].path,
+    for (size_t i = 0; i < all->count; i++)
+        own += is_own(all, &all->entries[i]);
+    for (size_t i = 0; own > keep;) {
+        struct entry *entry = &all->entries[i];
+        if (!is_own(all, entry)) {
+            i++;
+            continue;
+        }
+        if (unlink(entry->path) && errno != ENOENT)
+            ls_warn(SCOPE, "cannot remove the old checkpoint '%s': %s", entry->path,
                     strerror(errno));
-        free(all->entries[0].path);
-        memmove(all->entries, all->entries + 1, --all->count * sizeof(*all->entries));
+        free(entry->path);
+        memmove(entry, entry + 1, (--all->count - i) * sizeof(*entry));
+        own--;
     }
 }
 
@@ -437,8 +542,12 @@ static void *write_image(void *argument)
     all->status = ls_checkpoint_write(&all->image, all->path);
     if (all->status)
         return NULL;
-    all->listed = add_entry(all, all->path, all->image.step);
+    const struct ls_checkpoint_head head = {all->image.generation, all->image.step,
+                                            all->image.training};
+    all->listed = add_entry(all, all->path, &head);
     all->path = NULL;
+    if (!all->listed && all->takes_over) // the last chief may have come back, and written one
+        all->listed = read_folder(all);
     if (!all->listed)
         remove_old(all);
     return NULL;
@@ -452,12 +561,13 @@ static void *write_beside(void *argument)
     return write_image(argument);
 }
 
-static bool is_own(const struct ls_checkpoints *all, const char *path)
+static bool may_replace(const struct ls_checkpoints *all, const char *path)
 {
+    struct stat about;
     for (size_t i = 0; i < all->count; i++)
         if (strcmp(all->entries[i].path, path) == 0)
-            return true;
-    return false;
+            return is_own(all, &all->entries[i]);
+    return lstat(path, &about) && errno == ENOENT;
 }
 
 // The outcome of the last one, once it is there.
@@ -471,9 +581,9 @@ static enum ls_status settle(struct ls_checkpoints *all)
     if (!all->path)
         return listed;
     all->failed++;
+    const struct entry *newest = newest_own(all);
     ls_warn(SCOPE, "'%s' was not written; the training goes on%s%s", all->path,
-            all->count ? ", and the last good one is " : "",
-            all->count ? all->entries[all->count - 1].path : "");
+            newest ? ", and the last good one is " : "", newest ? newest->path : "");
     free(all->path);
     all->path = NULL;
     return LS_OK;
@@ -507,6 +617,13 @@ static json_t *callbacks_json(const struct ls_fit *fit, struct ls_checkpoint_ima
     return list;
 }
 
+// Which chief this is, of all that have followed each other in the training.
+static uint64_t generation_of(const struct ls_fit *fit)
+{
+    return (fit->checkpoints ? fit->checkpoints->generation : 0) +
+           ls_cluster_generation(fit->run->cluster);
+}
+
 enum ls_status ls_checkpoints_take(struct ls_fit *fit, bool ended,
                                    struct ls_checkpoint_image *image)
 {
@@ -525,6 +642,8 @@ enum ls_status ls_checkpoints_take(struct ls_fit *fit, bool ended,
         status = LS_OUT_OF_MEMORY;
     if (status)
         return status;
+    image->training = all ? all->training : 0;
+    image->generation = generation_of(fit);
     json_object_set_new(own, "callbacks", callbacks_json(fit, image, &status));
     json_object_set_new(own, "best", all && all->has_best ? json_real(all->best) : json_null());
     if (!status)
@@ -543,13 +662,13 @@ static enum ls_status write_one(struct ls_fit *fit, bool ended)
     enum ls_status status = settle(all);
     if (status)
         return status;
-    if (!ls_checkpoint_name(fit, all->name, name, sizeof(name)) ||
+    if (!ls_checkpoint_name(fit, all->name, generation_of(fit), name, sizeof(name)) ||
         asprintf(&path, "%s/%s", all->options->folder, name) < 0)
         return LS_OUT_OF_MEMORY;
     ls_cluster_say(fit->run->cluster, fit->model->steps_done, "a checkpoint");
     all->last_ns = ls_clock_ns();
     all->written_step = fit->steps;
-    if (access(path, F_OK) == 0 && !is_own(all, path)) {
+    if (!may_replace(all, path)) {
         ls_warn(SCOPE, "'%s' is not of this training, and is not replaced; the training goes on",
                 path);
         all->failed++;
@@ -668,8 +787,7 @@ void ls_checkpoints_close(struct ls_fit *fit)
     if (!all)
         return;
     (void)!settle(all);
-    for (size_t i = 0; i < all->count; i++)
-        free(all->entries[i].path);
+    forget_entries(all);
     free(all->entries);
     ls_checkpoint_finish(&all->image);
     if (all->lock >= 0)

@@ -22,6 +22,10 @@ LS_STATUS ls_checkpoints_open(struct ls_fit *fit);
 // Waits for what is being written. Takes a fit without checkpoints.
 void ls_checkpoints_close(struct ls_fit *fit);
 
+// All workers go on from the same, and know the training by the same name. For every fit but that of
+// a new worker, which is told.
+LS_STATUS ls_checkpoints_agree(struct ls_fit *fit);
+
 // The fit becomes the one that `file` and `state` describe, before it is planned; it closes `file`
 // in ls_checkpoints_begin. Also for a fit that keeps no checkpoints. Errors are logged.
 LS_STATUS ls_checkpoints_go_on_from(struct ls_fit *fit, const char *path,
@@ -51,8 +55,12 @@ LS_STATUS ls_checkpoints_at_end(struct ls_fit *fit);
 
 // Whether the training has a metric of this name, of its own or of its validation.
 bool ls_checkpoint_knows_metric(const struct ls_fit *fit, const char *name);
-// What a checkpoint written now is called, with the suffix; false: the template makes no sense.
-bool ls_checkpoint_name(const struct ls_fit *fit, const char *name, char *out, size_t bytes);
+// What a checkpoint written now is called, with the suffix, and with the generation where that is
+// not 0: "checkpoint-00000021.generation1.safetensors". False: the template makes no sense.
+bool ls_checkpoint_name(const struct ls_fit *fit, const char *name, uint64_t generation, char *out,
+                        size_t bytes);
+// Whether a file of this name may be one of the template's.
+bool ls_checkpoint_is_name(const char *name, const char *file);
 
 // ---- resume.c: the state of a fit ----
 

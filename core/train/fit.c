@@ -528,17 +528,6 @@ enum ls_status ls_fit_agree(struct ls_fit *fit)
     return ls_workers_agree(fit->run, items, count);
 }
 
-// Every worker reads the checkpoint itself, so that all must have found the same.
-static enum ls_status agree_on_resumption(struct ls_fit *fit)
-{
-    struct ls_worker_item item = {.name = "a training that goes on from (all hosts must see the "
-                                          "same --checkpoint-dir)"};
-    if (ls_cluster_workers(fit->run->cluster) == 1 || !fit->options->checkpoints)
-        return LS_OK;
-    snprintf(item.value, sizeof(item.value), "step %" PRIu64, fit->steps);
-    return ls_workers_agree(fit->run, &item, 1);
-}
-
 enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
                             const struct ls_fit_options *options)
 {
@@ -566,7 +555,7 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
     if (!status && options->checkpoints)
         status = ls_checkpoints_open(&fit);
     if (!status)
-        status = fit.joined ? ls_elastic_go_on(&fit) : agree_on_resumption(&fit);
+        status = fit.joined ? ls_elastic_go_on(&fit) : ls_checkpoints_agree(&fit);
     if (!status) {
         plan_steps(&fit);
         status = options->timeline ? close_for_timeline(model) : LS_OK;

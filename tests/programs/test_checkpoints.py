@@ -10,6 +10,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -237,6 +238,26 @@ class Files(CheckpointTest):
                    "--checkpoint-name={epoch:03}-{step}")
         self.assertEqual(self.names(), ["003-20.safetensors", "003-21.safetensors"])
 
+    def test_a_late_one_of_an_earlier_chief_is_older_than_all_of_its_successors(self):
+        """Whatever its step is: a resumed elastic training has the next generation."""
+        self.train(*MODEL, "--epochs=3", "--checkpoint-dir=" + self.dir)
+        late = os.path.join(self.dir, "checkpoint-00000021.safetensors")
+        os.unlink(os.path.join(self.dir, "checkpoint-00000014.safetensors"))
+        os.rename(late, self.path("late"))
+        elastic = (*MODEL, "--elastic=1:2", "--strategy=ring", "--checkpoint-dir=" + self.dir, "--resume", "--checkpoint-keep=2")
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            alone = dict(LOCKSTEP_RANK="0", LOCKSTEP_WORLD_SIZE="1", LOCKSTEP_ADDRESS="127.0.0.1:%d" % listener.getsockname()[1])
+        self.assertEqual(self.train(*elastic, "--epochs=2", environment=alone)["resumed_from_step"], 7)
+        self.assertEqual(self.names(), ["checkpoint-00000007.safetensors", "checkpoint-00000014.generation1.safetensors"])
+        os.rename(self.path("late"), late)
+        self.assertEqual(self.train(*elastic, "--epochs=3", "--checkpoint-name={epoch}-{loss:.1f}", environment=alone)["resumed_from_step"], 14)
+        self.assertRegex(" ".join(self.names()), r"^3-\d\.\d\.generation2\.safetensors checkpoint-00000014\.generation1\.safetensors$")
+        open(os.path.join(self.dir, "4-1.0.generation3.safetensors"), "wb").close()
+        outcome = self.lockstep("train", *MODEL, "--epochs=3", "--checkpoint-dir=" + self.dir, "--resume")
+        self.assertIn("4-1.0.generation3.safetensors' is empty, and cannot be used", outcome.err)
+        self.assertIn("the checkpoint has all of its 21 steps", outcome.err)
+
     def test_the_best_one(self):
         report = self.train(*MODEL, "--epochs=4", "--checkpoint-dir=" + self.dir, "--checkpoint-best=loss:max", "--checkpoint-name={epoch}-{loss:.3f}")
         self.assertEqual(self.names(), [f"1-{report['epochs'][0]['loss']:.3f}.safetensors"])
@@ -282,12 +303,12 @@ class Files(CheckpointTest):
 
 class Refusing(CheckpointTest):
     def refused(self, code, says, *options):
-        names = {name: os.stat(os.path.join(self.dir, name)).st_mtime_ns for name in self.names()}
+        names = {name: os.lstat(os.path.join(self.dir, name)).st_mtime_ns for name in self.names()}
         outcome = self.lockstep("train", *MODEL, *options)
         self.assertEqual(outcome.code, code, outcome.err)
         for text in (says,) if isinstance(says, str) else says:
             self.assertIn(text, outcome.err)
-        self.assertEqual(names, {name: os.stat(os.path.join(self.dir, name)).st_mtime_ns for name in self.names()})
+        self.assertEqual(names, {name: os.lstat(os.path.join(self.dir, name)).st_mtime_ns for name in self.names()})
         return outcome.err
 
     def test_a_folder_of_an_earlier_training(self):
@@ -355,17 +376,83 @@ class Refusing(CheckpointTest):
                 file.truncate(5000)
         self.refused(BAD_INPUT, "no checkpoint in", "--checkpoint-dir=" + self.dir, "--resume")
 
-    def test_a_strangers_file_is_left_alone(self):
-        os.mkdir(self.dir)
-        stranger = os.path.join(self.dir, "checkpoint-00000007.safetensors")
-        with open(stranger, "wb") as file:
-            file.write(b"mine")
+    def unusable(self):
+        """What may stand under a checkpoint's name and cannot be read, each with what is said of it."""
+        def write(data):
+            return lambda path: open(path, "wb").write(data) and None
+        return {"empty": (write(b""), "is empty"), "text": (write(b"mine"), "is damaged, or no safetensors file"),
+                "head": (write(struct.pack("<Q", 1 << 40) + b"{"), "is damaged, or no safetensors file"),
+                "other": (write(struct.pack("<Q", 2) + b"{}"), "is no checkpoint of Lockstep"),
+                "directory": (os.mkdir, "is a directory"), "link": (lambda path: os.symlink("nowhere", path), "cannot be opened: No such file"),
+                "disk": (lambda path: os.symlink("/proc/self/mem", path), "cannot be read: Input/output error")}
+
+    def test_what_cannot_be_read_is_named_and_never_begins_anew(self):
+        for kind, (make, says) in self.unusable().items():
+            with self.subTest(kind):
+                os.mkdir(self.dir)
+                make(path := os.path.join(self.dir, "checkpoint-00000007.safetensors"))
+                err = self.refused(BAD_INPUT, ("no checkpoint in", f"'{path}' {says}"), "--checkpoint-dir=" + self.dir, "--resume")
+                self.assertEqual(err.count(path), 1, err)
+                if kind == "empty":
+                    self.refused(USAGE, "holds checkpoints", "--checkpoint-dir=" + self.dir)
+                shutil.rmtree(self.dir)
+
+    def test_the_good_one_before_what_cannot_be_read_is_taken(self):
+        self.train(*MODEL, "--checkpoint-dir=" + self.dir)
+        paths = [os.path.join(self.dir, f"checkpoint-{step:08}.safetensors") for step in range(14, 21)]
+        for (make, _), path in zip(self.unusable().values(), paths, strict=True):
+            make(path)
         outcome = self.lockstep("train", *MODEL, "--epochs=2", "--checkpoint-dir=" + self.dir, "--resume")
         self.assertEqual(outcome.code, DONE, outcome.err)
-        self.assertIn("is no checkpoint of Lockstep; it is left alone", outcome.err)
-        self.assertIn("is not of this training, and is not replaced", outcome.err)
-        with open(stranger, "rb") as file:
-            self.assertEqual(file.read(), b"mine")
+        self.assertIn("going on from", outcome.err)
+        for path in paths[1:]:
+            self.assertEqual(outcome.err.count(path), 1, outcome.err)
+        self.assertIn(f"'{paths[0]}' is not of this training, and is not replaced", outcome.err)
+        self.assertEqual(len(self.names()), 8)
+
+    def test_what_may_not_be_read_is_no_new_beginning(self):
+        if os.geteuid() != 0:
+            become = None
+        else:
+            def become():
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+        self.train(*MODEL, "--checkpoint-dir=" + self.dir)
+        for path, mode in ((self.folder, 0o777), (self.dir, 0o777), (os.path.join(self.dir, ".lock"), 0o666),
+                           (path := os.path.join(self.dir, self.names()[0]), 0)):
+            os.chmod(path, mode)
+        try:
+            outcome = self.lockstep("train", *MODEL, "--checkpoint-dir=" + self.dir, "--resume", preexec_fn=become)
+        except PermissionError:
+            self.skipTest("another user than root may not run " + LOCKSTEP)
+        self.assertEqual(outcome.code, BAD_INPUT, outcome.err)
+        self.assertIn(f"'{path}' cannot be opened: Permission denied", outcome.err)
+
+    def test_files_of_others_stay_as_they_are(self):
+        """Another program's under another name, and another training's: neither is removed by --checkpoint-keep, nor replaced."""
+        other = self.path("other")
+        self.train(*MODEL, "--seed=1", "--steps=3", "--checkpoint-dir=" + other, "--save-weights=" + self.path("weights.safetensors"))
+        self.train(*MODEL, "--checkpoint-dir=" + self.dir)
+        strangers = {"weights.safetensors": self.path("weights.safetensors")}
+        for name in ("other.safetensors", "checkpoint-00000014.safetensors"):
+            strangers[name] = os.path.join(other, "checkpoint-00000003.safetensors")
+        for name, path in strangers.items():
+            shutil.copy(path, os.path.join(self.dir, name))
+        outcome = self.lockstep("train", *MODEL, "--epochs=3", "--checkpoint-keep=1", "--checkpoint-dir=" + self.dir, "--resume")
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        self.assertIn("weights.safetensors' is no checkpoint of Lockstep; it is left alone", outcome.err)
+        self.assertIn("checkpoint-00000014.safetensors' is not of this training, and is not replaced", outcome.err)
+        self.assertEqual(self.names(), sorted([*strangers, "checkpoint-00000021.safetensors"]))
+        for name, path in strangers.items():
+            with open(path, "rb") as one, open(os.path.join(self.dir, name), "rb") as here:
+                self.assertEqual(one.read(), here.read(), name)
+
+    def test_a_folder_with_weights_alone_has_no_checkpoint(self):
+        self.train(*MODEL, "--save-weights=" + self.path("weights.safetensors"))
+        os.mkdir(self.dir)
+        shutil.move(self.path("weights.safetensors"), self.dir)
+        self.assertIsNone(self.train(*MODEL, "--checkpoint-dir=" + self.dir, "--resume")["resumed_from_step"])
 
     def test_a_folder_that_cannot_be_written(self):
         self.refused(BAD_INPUT, "cannot create the folder", "--checkpoint-dir=/proc/nowhere")

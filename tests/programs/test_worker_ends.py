@@ -306,7 +306,7 @@ class Elastic(Workers):
         codes, errors = self.finish()
         self.assertEqual(codes, [-signal.SIGKILL, DONE, DONE], errors)
         self.assertIn("this worker writes the checkpoints from now on", errors[1])
-        self.assertIn("checkpoint-00001500.safetensors", os.listdir(self.path("checkpoints")))
+        self.assertIn("checkpoint-00001500.generation1.safetensors", os.listdir(self.path("checkpoints")))
         self.check_losses(2)
 
     def test_a_new_worker_with_other_options_leaves_the_others_alone(self):
