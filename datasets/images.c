@@ -43,6 +43,7 @@ struct storage {
     struct ls_dataset dataset;
     struct index index;
     int32_t *labels;
+    size_t folder_bytes; // that all paths begin with, with the slash behind it
     bool resize;
 };
 
@@ -369,6 +370,26 @@ static enum ls_status read_file(const char *path, uint8_t **out, size_t *bytes)
     return LS_OK;
 }
 
+// Names are those below the folder, which may be another one elsewhere.
+static enum ls_status images_identify(const struct ls_dataset *dataset, uint64_t example,
+                                      bool whole, struct ls_hash *hash)
+{
+    const struct storage *storage = dataset->storage;
+    const char *path = storage->index.images[example].path, *name = path + storage->folder_bytes;
+    struct stat about;
+    uint8_t *data = NULL;
+    size_t bytes = 0;
+    if (stat(path, &about))
+        return fail(path, strerror(errno));
+    const enum ls_status status = whole ? read_file(path, &data, &bytes) : LS_OK;
+    const int64_t size = about.st_size;
+    ls_hash_add(hash, name, strlen(name) + 1);
+    ls_hash_add(hash, &size, sizeof(size));
+    ls_hash_add(hash, data, bytes);
+    free(data);
+    return status;
+}
+
 static enum ls_status images_load(const struct ls_dataset *dataset, uint64_t epoch, uint64_t first,
                                   uint64_t count, void *const *fields)
 {
@@ -481,12 +502,16 @@ static enum ls_status images_open(const struct ls_spec *spec, enum ls_split spli
         return LS_OUT_OF_MEMORY;
     struct index *index = &storage->index;
     struct ls_dataset *dataset = &storage->dataset;
-    *dataset = (struct ls_dataset){
-        .real = true, .load = images_load, .storage = storage, .close = storage_close};
+    *dataset = (struct ls_dataset){.real = true,
+                                   .load = images_load,
+                                   .identify = images_identify,
+                                   .storage = storage,
+                                   .close = storage_close};
     enum ls_status status = read_wish(spec, split, &wish);
     if (!status)
         status = make_index(&wish, index);
     storage->resize = wish.rows > 0;
+    storage->folder_bytes = status ? 0 : strlen(wish.folder) + 1;
     if (!status)
         status = find_size(index, &wish);
     if (!status && ls_spec_get(spec, "cache"))

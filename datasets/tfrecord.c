@@ -354,6 +354,12 @@ static enum ls_status read_files(struct storage *storage, const char *all)
 
 // ---- Dataset ----
 
+static void find_image(const struct column *from, uint64_t example, uint64_t ends[static 2])
+{
+    memcpy(example ? ends : ends + 1, from->ends.data + (example ? example - 1 : 0) * sizeof(*ends),
+           example ? 2 * sizeof(*ends) : sizeof(*ends));
+}
+
 static enum ls_status tfrecord_load(const struct ls_dataset *dataset, uint64_t epoch,
                                     uint64_t first, uint64_t count, void *const *fields)
 {
@@ -368,8 +374,7 @@ static enum ls_status tfrecord_load(const struct ls_dataset *dataset, uint64_t e
         char name[96];
         if (!from->image)
             continue;
-        memcpy(first ? ends : ends + 1, from->ends.data + (first ? first - 1 : 0) * sizeof(*ends),
-               first ? sizeof(ends) : sizeof(*ends));
+        find_image(from, first, ends);
         snprintf(name, sizeof(name), "record %" PRIu64 " of all files, feature '%.40s'", first + 1,
                  from->feature);
         const struct ls_image_file file = {SCOPE, name, (const uint8_t *)from->data.data + ends[0],
@@ -378,6 +383,25 @@ static enum ls_status tfrecord_load(const struct ls_dataset *dataset, uint64_t e
                                storage->resize, fields[i]);
     }
     return status;
+}
+
+// The records are in memory.
+static enum ls_status tfrecord_identify(const struct ls_dataset *dataset, uint64_t example,
+                                        bool whole, struct ls_hash *hash)
+{
+    const struct storage *storage = dataset->storage;
+    (void)whole;
+    for (int i = 0; i < FIELDS; i++) {
+        const struct column *from = &storage->columns[i];
+        uint64_t ends[2] = {0, 0}; // of the image before, and of this one
+        if (!from->image)
+            continue;
+        find_image(from, example, ends);
+        const uint64_t bytes = ends[1] - ends[0];
+        ls_hash_add(hash, &bytes, sizeof(bytes));
+        ls_hash_add(hash, (const char *)from->data.data + ends[0], (size_t)bytes);
+    }
+    return LS_OK;
 }
 
 // "28x28x1"
@@ -436,9 +460,11 @@ static enum ls_status make_fields(const struct ls_spec *spec, struct storage *st
         if (column->image && !divisor)
             field->divisor = 255;
         field->stride = ls_field_elements(field) * ls_dtype_bytes(field->dtype);
-        if (column->image)
+        if (column->image) {
             dataset->load = tfrecord_load;
-        else
+            dataset->identify = tfrecord_identify;
+        } else
+
             field->values = column->data.data;
         if (field->role == LS_FIELD_TARGET) {
             field->divisor = 1;

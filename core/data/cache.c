@@ -6,7 +6,6 @@
 
 #include "core/base/hash.h"
 #include "core/base/log.h"
-#include "core/base/threads.h"
 #include "core/data/crew.h"
 #include "core/formats/replacement.h"
 
@@ -59,6 +58,7 @@ static struct cache *create(const struct ls_dataset *made)
     cache->dataset = *made;
     cache->dataset.first = 0;
     cache->dataset.load = NULL;
+    cache->dataset.made = made;
     cache->dataset.storage = cache;
     cache->dataset.close = cache_close;
     cache->fd = -1;
@@ -91,18 +91,6 @@ static enum ls_status make_in_memory(void *context, uint32_t worker, uint64_t it
     return cache->made->load(cache->made, 0, cache->made->first + item, 1, fields);
 }
 
-static enum ls_status run_crew(enum ls_status (*work)(void *context, uint32_t worker,
-                                                      uint64_t item),
-                               void *context, uint64_t count)
-{
-    struct ls_crew *crew = NULL;
-    enum ls_status status = ls_crew_create(ls_core_count(), &crew);
-    if (!status)
-        status = ls_crew_run(crew, work, context, count, NULL);
-    ls_crew_destroy(crew);
-    return status;
-}
-
 enum ls_status ls_cache_in_memory(const char *scope, struct ls_dataset **dataset)
 {
     struct cache *cache = create(*dataset);
@@ -127,7 +115,7 @@ enum ls_status ls_cache_in_memory(const char *scope, struct ls_dataset **dataset
     if (cache)
         cache->made = *dataset;
     if (!status)
-        status = run_crew(make_in_memory, cache, (*dataset)->count);
+        status = ls_crew_run_once(make_in_memory, cache, (*dataset)->count);
     if (status) {
         if (cache)
             cache->made = NULL;
@@ -221,7 +209,7 @@ static enum ls_status make_pieces(const struct ls_dataset *made, const struct he
         status = write_all(file, (const char *)header, sizeof(*header));
     while (!status && piece.first < made->count) {
         const uint64_t rest = made->count - piece.first, count = rest < most ? rest : most;
-        status = run_crew(make_in_piece, &piece, count);
+        status = ls_crew_run_once(make_in_piece, &piece, count);
         if (!status)
             status = write_all(file, piece.memory, count * bytes);
         piece.first += count;

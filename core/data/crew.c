@@ -163,3 +163,15 @@ enum ls_status ls_crew_run(struct ls_crew *crew,
     ls_log_write_kept(&crew->error);
     return !status && stop && atomic_load(stop) ? LS_ABORTED : status;
 }
+
+enum ls_status ls_crew_run_once(enum ls_status (*work)(void *context, uint32_t worker,
+                                                       uint64_t item),
+                                void *context, uint64_t count)
+{
+    struct ls_crew *crew = NULL;
+    enum ls_status status = ls_crew_create(ls_core_count(), &crew);
+    if (!status)
+        status = ls_crew_run(crew, work, context, count, NULL);
+    ls_crew_destroy(crew);
+    return status;
+}

@@ -23,4 +23,8 @@ LS_STATUS ls_crew_run(struct ls_crew *crew,
                       enum ls_status (*work)(void *context, uint32_t worker, uint64_t item),
                       void *context, uint64_t count, const _Atomic uint32_t *stop);
 
+// The same with a crew of as many threads as there are cores, for this call alone.
+LS_STATUS ls_crew_run_once(enum ls_status (*work)(void *context, uint32_t worker, uint64_t item),
+                           void *context, uint64_t count);
+
 #endif

@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct ls_hash;
+
 enum ls_split {
     LS_TRAIN = 0,
     LS_TEST = 1,
@@ -63,6 +65,13 @@ struct ls_dataset {
     uint64_t first; // what `load` knows as `first` is example 0: those before it are left out
     bool in_order; // examples are never shuffled
     uint64_t identity; // of the files that `load` reads: another one when they change
+    // Adds what tells the example that `load` knows as `example` from others, without its making:
+    // how its file is called below the folder of the dataset, how large it is, and with `whole` what
+    // is in it. NULL: `load` makes it to be looked at, but not of a dataset in order. [any thread]
+    enum ls_status (*identify)(const struct ls_dataset *dataset, uint64_t example, bool whole,
+                               struct ls_hash *hash);
+    const struct ls_dataset *made; // of a cache: what it keeps
+    uint64_t contents; // ls_dataset_contents, where it is known already; 0: not yet
     void *storage; // the reader's own
     void (*close)(struct ls_dataset *dataset);
 };
@@ -133,6 +142,11 @@ LS_STATUS ls_dataset_reads_to_describe(const struct ls_dataset_kind *kind, const
                                        enum ls_split split, bool *out);
 // What an opened dataset is. `class_names` are not taken, because they end with the dataset.
 void ls_dataset_take_description(const struct ls_dataset *dataset, struct ls_dataset_info *out);
+// What tells the examples from others, never 0: a hash of all values that are in memory, of shapes, types and
+// divisors, of the names of classes, in their order, and of repeat= and the augmentation; where examples are made
+// on demand, of what `identify` says, whole for 4,096 of them at equal distances. Neither folders nor the user's
+// text count, nor a cache. [any thread]
+LS_STATUS ls_dataset_contents(const struct ls_dataset *dataset, uint64_t *out);
 void ls_dataset_close(struct ls_dataset *dataset); // takes NULL
 
 #endif

@@ -3,7 +3,6 @@
 #include "core/train/data.h"
 
 #include "core/base/dtype.h"
-#include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
 #include "core/data/arrays.h"
@@ -183,6 +182,22 @@ enum ls_status ls_data_wait(struct ls_data *data, const struct ls_dataset **out)
     return data->status;
 }
 
+enum ls_status ls_data_contents(struct ls_data *data, uint64_t *out)
+{
+    const struct ls_dataset *dataset = NULL;
+    enum ls_status status = ls_data_wait(data, &dataset);
+    if (status)
+        return status;
+    pthread_mutex_lock(&data->lock);
+    uint64_t *contents = &data->dataset->contents;
+    if (!*contents)
+        status = ls_dataset_contents(dataset, contents);
+    if (!status)
+        *out = *contents;
+    pthread_mutex_unlock(&data->lock);
+    return status;
+}
+
 void ls_data_hold(struct ls_data *data)
 {
     data->holders++;
@@ -355,23 +370,6 @@ static enum ls_status add_array(const struct ls_array *array, enum ls_field_role
     return status;
 }
 
-// A text that is another one for other data, so that the order of one is not taken for the other's.
-static struct ls_data *create_for(const struct ls_dataset *dataset)
-{
-    struct ls_hash *hash = ls_hash_create();
-    char text[48];
-    if (!hash)
-        return NULL;
-    for (uint32_t i = 0; i < dataset->field_count; i++) {
-        const struct ls_field *field = &dataset->fields[i];
-        ls_hash_add(hash, field->dims, sizeof(field->dims));
-        ls_hash_add(hash, field->values, dataset->count * field->stride);
-    }
-    snprintf(text, sizeof(text), "memory:hash=%016llx", (unsigned long long)ls_hash_get(hash));
-    ls_hash_destroy(hash);
-    return create(text);
-}
-
 // NULL: no memory.
 static struct ls_dataset *create_dataset(void)
 {
@@ -406,14 +404,16 @@ static enum ls_status take_arrays(const struct ls_batch_arrays *arrays, bool bor
         status = add_array(arrays->target, LS_FIELD_TARGET, borrow, dataset);
     if (!status && arrays->weights)
         status = add_array(arrays->weights, LS_FIELD_WEIGHT, borrow, dataset);
-    struct ls_data *data = status ? NULL : create_for(dataset);
-    if (!data) {
+    if (!status)
+        status = ls_dataset_contents(dataset, &dataset->contents);
+    char text
+        [48]; // another one for other data, so that the order of one is not taken for the other's
+    snprintf(text, sizeof(text), "memory:hash=%016llx", (unsigned long long)dataset->contents);
+    if (!status)
+        status = ls_data_wrap(text, dataset, out);
+    if (status)
         ls_dataset_close(dataset);
-        return status ? status : LS_OUT_OF_MEMORY;
-    }
-    take_dataset(data, dataset);
-    *out = data;
-    return LS_OK;
+    return status;
 }
 
 enum ls_status ls_copy_data(const struct ls_array *inputs, uint32_t input_count,

@@ -14,7 +14,7 @@
 
 struct ls_data {
     atomic_uint holders; // the caller of ls_data_open, and sessions that train on it
-    char *text; // as the user wrote it; of memory: "memory:hash=", as other data is another text
+    char *text; // as the user wrote it; of memory: "memory:hash=" and its contents
     char *name; // the dataset's name alone
     enum ls_split split;
     struct ls_dataset_info info; // known at once
@@ -66,5 +66,8 @@ void ls_data_hold(struct ls_data *data);
 // Waits for the files. The dataset is owned by `data`. Each caller logs why the files cannot be
 // read. [any thread]
 LS_STATUS ls_data_wait(struct ls_data *data, const struct ls_dataset **out);
+// What tells the examples from others (ls_dataset_contents), found once. Waits for the files. [any
+// thread]
+LS_STATUS ls_data_contents(struct ls_data *data, uint64_t *out);
 
 #endif

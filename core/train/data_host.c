@@ -43,7 +43,7 @@ static const char magic[8] = "LSDATA1";
 // What the file begins with. Offsets are in the file; pointers in `fields` mean nothing there.
 struct header {
     char magic[8];
-    uint64_t count, repeat, first, identity;
+    uint64_t count, repeat, first, identity, contents;
     uint32_t field_count;
     uint8_t real, in_order;
     struct ls_augmentation augmentation;
@@ -121,6 +121,7 @@ static bool lay_out(const struct ls_dataset *dataset, struct header *out)
     out->repeat = dataset->repeat;
     out->first = dataset->first;
     out->identity = dataset->identity;
+    out->contents = dataset->contents;
     out->field_count = dataset->field_count;
     out->real = dataset->real;
     out->in_order = dataset->in_order;
@@ -230,6 +231,7 @@ static bool read_header(struct mapped *mapped)
                                    .repeat = header->repeat,
                                    .first = header->first,
                                    .identity = header->identity,
+                                   .contents = header->contents,
                                    .field_count = header->field_count,
                                    .real = header->real,
                                    .in_order = header->in_order,
@@ -391,6 +393,12 @@ static enum ls_status read_for_others(const char *text, enum ls_split split,
     enum ls_status status = ls_dataset_open(text, split, &dataset);
     if (status)
         return status;
+    if (!dataset->load) // once for all, because all of them compare it
+        status = ls_dataset_contents(dataset, &dataset->contents);
+    if (status) {
+        ls_dataset_close(dataset);
+        return status;
+    }
     offer->file = write_file(dataset);
     // One copy is enough for the host.
     if (offer->file >= 0 && map_file(offer->file, &shared) == LS_OK) {

@@ -133,6 +133,8 @@ enum ls_status ls_open_distributed(struct ls_model *model, struct ls_data *data,
     dataset->contexts = calloc(dataset->count, sizeof(*dataset->contexts));
     if (!status)
         status = dataset->contexts ? make_ready(dataset) : LS_OUT_OF_MEMORY;
+    if (!status)
+        status = ls_workers_agree_on_examples(model->run, data, "--dataset");
     if (status) {
         ls_distributed_close(dataset);
         return status;

@@ -163,6 +163,8 @@ static enum ls_status begin_prediction(struct ls_model *model, struct ls_data *d
         status = ls_session_ready(model, &need);
     if (!status)
         status = ls_data_wait(data, out);
+    if (!status)
+        status = ls_workers_agree_on_examples(model->run, data, "--dataset");
     told->state.batches = ls_stream_steps(need.prediction_examples, need.global_batch);
     return status ? status : tell(told, LS_ON_PREDICT_BEGIN);
 }

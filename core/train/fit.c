@@ -156,6 +156,9 @@ static enum ls_status prepare(struct ls_fit *fit)
     // What is wrong with the other split is said before the work, not after the first epoch.
     if (!status && fit->options->validation)
         status = ls_data_wait(fit->options->validation, &dataset);
+    uint64_t contents; // are found before the first step; checkpoints have them
+    if (!status && (fit->options->checkpoints || fit->run->most_workers))
+        status = ls_data_contents(fit->train, &contents);
     if (!status)
         status = ls_workers_agree_on_examples(fit->run, fit->train, "--dataset");
     if (!status && dataset)
@@ -500,10 +503,9 @@ static void add_metrics_item(const struct ls_metric_set *metrics, struct ls_work
 enum ls_status ls_fit_agree(struct ls_fit *fit)
 {
     const struct ls_fit_options *options = fit->options;
-    const struct ls_data *validation = options->validation;
     struct ls_worker_item items[20] = {{0}};
     uint32_t count = LS_WORKER_DATA_ITEMS;
-    char text[200], name[161] = "(none)", loss[96];
+    char loss[96];
     if (ls_cluster_workers(fit->run->cluster) == 1)
         return LS_OK;
     ls_workers_describe(fit->model, fit->train, fit->global_batch, items);
@@ -518,11 +520,7 @@ enum ls_status ls_fit_agree(struct ls_fit *fit)
     add_metrics_item(&fit->model->metrics, items, &count);
     ls_loss_text(&fit->model->loss, loss, sizeof(loss));
     add_item(items, &count, "--loss", loss, 0);
-    if (validation)
-        ls_workers_describe_data(validation, name, sizeof(name));
-    snprintf(text, sizeof(text), "%s (%llu examples)", name,
-             validation ? (unsigned long long)ls_data_count(validation) : 0);
-    add_item(items, &count, "--validation-dataset", text, 0);
+    ls_workers_describe_data(options->validation, "--validation-dataset", &items[count++]);
     add_item(items, &count, "--timeline", options->timeline ? "given" : "(none)", 0);
     add_item(items, &count, "--checkpoint-dir", options->checkpoints ? "given" : "(none)", 0);
     return ls_workers_agree(fit->run, items, count);

@@ -5,11 +5,13 @@
 #include "core/base/log.h"
 #include "core/collective/communicator.h"
 #include "core/train/checkpoint_file.h"
+#include "core/train/data.h"
 #include "core/train/fit.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SCOPE "resume"
@@ -67,6 +69,11 @@ static json_t *under_way(const struct ls_fit *fit)
     return json;
 }
 
+static const char *shuffle_text(const struct ls_fit *fit)
+{
+    return fit->options->shuffle ? fit->options->shuffle : "on";
+}
+
 // What the choice of `auto` depends on.
 static const char *tuning_setting(const struct ls_fit *fit, char text[static 160])
 {
@@ -75,6 +82,18 @@ static const char *tuning_setting(const struct ls_fit *fit, char text[static 160
              run->strategy.transport ? run->strategy.transport->plugin->name : "none",
              run->device->plugin->name, run->wire ? ls_wire_text(run->wire) : "float32");
     return text;
+}
+
+// What the order of examples is made of.
+static json_t *data_json(const struct ls_fit *fit)
+{
+    char contents[24];
+    uint64_t hash = 0;
+    if (ls_data_contents(fit->train, &hash))
+        return NULL;
+    snprintf(contents, sizeof(contents), "%016" PRIx64, hash);
+    return json_pack("{s:s, s:I, s:s}", "contents", contents, "examples",
+                     (json_int_t)ls_data_count(fit->train), "shuffle", shuffle_text(fit));
 }
 
 // An epoch that ended early, by a number of steps or an interruption, is still under way: a training that
@@ -87,10 +106,11 @@ json_t *ls_fit_save_state(struct ls_fit *fit, bool ended)
     for (size_t i = 0; i < fit->history.epoch_count; i++)
         if (ended || fit->history.epochs[i].epoch != number)
             json_array_append_new(epochs, epoch_json(&fit->history.epochs[i]));
-    return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "steps", (json_int_t)fit->steps,
-                     "skipped_steps", (json_int_t)fit->skipped_steps, "global_batch",
-                     (json_int_t)fit->global_batch, "seed", (json_int_t)fit->run->seed, "order",
-                     ls_checkpoint_order(&fit->order), "epochs", epochs, "epoch",
+    return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "steps",
+                     (json_int_t)fit->steps, "skipped_steps", (json_int_t)fit->skipped_steps,
+                     "global_batch", (json_int_t)fit->global_batch, "seed",
+                     (json_int_t)fit->run->seed, "order", ls_checkpoint_order(&fit->order), "data",
+                     data_json(fit), "epochs", epochs, "epoch",
                      ended || fit->state.epoch.steps == 0 ? json_null() : under_way(fit), "tuning",
                      ls_tuning_save(&fit->run->tuning, tuning_setting(fit, setting)));
 }
@@ -111,6 +131,41 @@ static enum ls_status check_number(const char *option, uint64_t saved, uint64_t 
              "the checkpoint was written with %s=%" PRIu64 ", this training has %" PRIu64
              "; give the same one, or begin anew with --initial-weights=CHECKPOINT",
              option, saved, own);
+    return LS_USAGE;
+}
+
+// A checkpoint without "data" is an older one, which knows it by the user's text.
+static enum ls_status check_data(const struct ls_fit *fit, uint64_t order_key)
+{
+    const json_t *saved = json_object_get(fit->resumed, "data");
+    const char *contents = json_string_value(json_object_get(saved, "contents"));
+    const char *shuffle = json_string_value(json_object_get(saved, "shuffle"));
+    uint64_t own = 0, examples = 0;
+    if (!saved && order_key != ls_fit_order_key(fit)) {
+        ls_error(SCOPE, "the checkpoint was written with other data, or another --shuffle; give "
+                        "the same, or begin anew with --initial-weights=CHECKPOINT");
+        return LS_USAGE;
+    }
+    if (!saved)
+        return LS_OK;
+    if (!contents || !shuffle || !ls_checkpoint_count(saved, "examples", &examples))
+        return damaged("what it was trained on is incomplete");
+    if (strcmp(shuffle, shuffle_text(fit)) != 0) {
+        ls_error(SCOPE,
+                 "the checkpoint was written with --shuffle=%s, this training has --shuffle=%s; "
+                 "give the same one, or begin anew with --initial-weights=CHECKPOINT",
+                 shuffle, shuffle_text(fit));
+        return LS_USAGE;
+    }
+    fit->run->doing = "reading the data";
+    const enum ls_status status = ls_data_contents(fit->train, &own);
+    if (status || strtoull(contents, NULL, 16) == own)
+        return status;
+    ls_error(SCOPE,
+             "the checkpoint was written with other data (%" PRIu64 " examples, whose contents are "
+             "%s) than '%s' (%" PRIu64 " examples, %016" PRIx64
+             "); give the same, or begin anew with --initial-weights=CHECKPOINT",
+             examples, contents, fit->train->text, ls_data_count(fit->train), own);
     return LS_USAGE;
 }
 
@@ -145,11 +200,9 @@ enum ls_status ls_fit_resume_steps(struct ls_fit *fit)
     enum ls_status status = check_number("--batch", batch, fit->global_batch);
     if (!status)
         status = check_number("--seed", seed, fit->run->seed);
-    if (!status && order.key != ls_fit_order_key(fit)) {
-        ls_error(SCOPE, "the checkpoint was written with other data, or another --shuffle; give "
-                        "the same, or begin anew with --initial-weights=CHECKPOINT");
-        status = LS_USAGE;
-    }
+    if (!status)
+        status = check_data(fit, order.key);
+    order.key = ls_fit_order_key(fit); // the text may be another one
     if (!status)
         status = check_metrics(fit, json_object_get(saved, "epoch"));
     fit->order = order;

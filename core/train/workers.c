@@ -194,18 +194,29 @@ enum ls_status ls_workers_meet(struct ls_run *run)
 
 // ---- Agreeing ----
 
+struct compared {
+    uint64_t key;
+    char value[sizeof((struct ls_worker_item){0}.value)];
+};
+
+static bool is_same(const struct compared *one, const struct compared *other)
+{
+    return one->key || other->key ? one->key == other->key
+                                  : strncmp(one->value, other->value, sizeof(one->value)) == 0;
+}
+
 static enum ls_status compare_item(struct ls_run *run, const struct ls_worker_item *item)
 {
     const uint32_t workers = ls_cluster_workers(run->cluster);
-    const size_t bytes = sizeof(item->value);
-    char *all = malloc(workers * bytes);
+    struct compared mine = {.key = item->key}, *all = malloc(workers * sizeof(*all));
     if (!all)
         return LS_OUT_OF_MEMORY;
-    enum ls_status status = ls_cluster_gather_workers(run->cluster, item->value, bytes, all);
+    memcpy(mine.value, item->value, sizeof(mine.value));
+    enum ls_status status = ls_cluster_gather_workers(run->cluster, &mine, sizeof(mine), all);
     for (uint32_t i = 1; !status && i < workers; i++)
-        if (strncmp(all, all + i * bytes, bytes) != 0) {
+        if (!is_same(&all[0], &all[i])) {
             ls_error(SCOPE, "worker %u has %s %.239s, but worker 0 has %.239s", i, item->name,
-                     all + i * bytes, all);
+                     all[i].value, all[0].value);
             status = LS_USAGE;
         }
     free(all);
@@ -222,7 +233,8 @@ enum ls_status ls_workers_agree(struct ls_run *run, const struct ls_worker_item 
     if (!all)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < count; i++)
-        mine = ls_random_key_text(mine, items[i].value);
+        mine = items[i].key ? ls_random_key(mine, items[i].key)
+                            : ls_random_key_text(mine, items[i].value);
     enum ls_status status = ls_cluster_gather_workers(run->cluster, &mine, sizeof(mine), all);
     bool same = true;
     for (uint32_t i = 1; !status && i < workers; i++)
@@ -282,7 +294,7 @@ static bool is_own_place(const char *option, size_t length)
 
 // "csv:file=/data/a.csv+/data/b.csv,label=y" is "csv:file=a.csv+b.csv,label=y": files may be in
 // another folder on each host. Generators have a number, which may be another one in each process.
-void ls_workers_describe_data(const struct ls_data *data, char *out, size_t room)
+static void describe_data(const struct ls_data *data, char *out, size_t room)
 {
     const char *text = strcmp(data->name, "generator") == 0 ? data->name : data->text;
     size_t used = 0, option = 0, part = 0; // where the option and the name at hand begin in `out`
@@ -302,58 +314,54 @@ void ls_workers_describe_data(const struct ls_data *data, char *out, size_t room
     out[used] = '\0';
 }
 
-#define HASHED_EXAMPLES UINT64_C(4096)
-
-// Of examples from the first to the last, at equal distances. Fields that are made when they are
-// needed do not count.
-static enum ls_status hash_examples(const struct ls_dataset *dataset, uint64_t *out)
+// Arrays of the program, whose contents are known from the beginning. Nobody else's are.
+static bool is_memory(const struct ls_data *data)
 {
-    const uint64_t count = dataset->count / (dataset->repeat ? dataset->repeat : 1);
-    const uint64_t taken = count < HASHED_EXAMPLES ? count : HASHED_EXAMPLES;
-    struct ls_hash *hash = ls_hash_create();
-    if (!hash)
-        return LS_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < dataset->field_count; i++) {
-        const struct ls_field *field = &dataset->fields[i];
-        const size_t bytes = (size_t)ls_field_elements(field) * ls_dtype_bytes(field->dtype);
-        for (uint64_t k = 0; field->values && k < taken; k++)
-            ls_hash_add(hash, (const char *)field->values + k * count / taken * field->stride,
-                        bytes);
-    }
-    *out = ls_hash_get(hash);
-    ls_hash_destroy(hash);
-    return LS_OK;
+    return strcmp(data->name, "memory") == 0;
 }
 
-enum ls_status ls_workers_agree_on_examples(struct ls_run *run, const struct ls_data *data,
+void ls_workers_describe_data(const struct ls_data *data, const char *name,
+                              struct ls_worker_item *item)
+{
+    static const char *const splits[] = {
+        [LS_TRAIN] = "train", [LS_TEST] = "test", [LS_VALIDATION] = "validation"};
+    char text[161];
+    *item = (struct ls_worker_item){.name = name, .key = 1, .value = "(none)"};
+    if (!data)
+        return;
+    describe_data(data, text, sizeof(text));
+    snprintf(item->value, sizeof(item->value), "%s (%llu examples of split %s)", text,
+             (unsigned long long)ls_data_count(data), splits[data->split]);
+    item->key = ls_random_key(ls_data_count(data), is_memory(data) ? data->dataset->contents : 0);
+}
+
+enum ls_status ls_workers_agree_on_examples(struct ls_run *run, struct ls_data *data,
                                             const char *option)
 {
-    uint64_t hash = 0;
-    // The others do not ask a new worker.
-    if (ls_cluster_workers(run->cluster) == 1 || ls_cluster_generation(run->cluster))
-        return LS_OK;
-    const enum ls_status status = hash_examples(data->dataset, &hash);
     struct ls_worker_item item = {.name = option};
-    snprintf(item.value, sizeof(item.value), "%.120s of the examples %016llx", data->name,
-             (unsigned long long)hash);
+    char text[161];
+    // The others do not ask a new worker: it compares its data with the state that it is given.
+    if (ls_cluster_workers(run->cluster) == 1 || ls_cluster_generation(run->cluster) ||
+        is_memory(data))
+        return LS_OK;
+    const enum ls_status status = ls_data_contents(data, &item.key);
+    describe_data(data, text, sizeof(text));
+    snprintf(item.value, sizeof(item.value), "%s, whose examples are %016llx", text,
+             (unsigned long long)item.key);
     return status ? status : ls_workers_agree(run, &item, 1);
 }
 
 void ls_workers_describe(struct ls_model *model, const struct ls_data *data, uint64_t global_batch,
                          struct ls_worker_item *items)
 {
-    static const char *const splits[] = {"train", "validation", "test"};
-    char text[161], *json = json_dumps(model->json, JSON_COMPACT | JSON_SORT_KEYS);
-    ls_workers_describe_data(data, text, sizeof(text));
+    char *json = json_dumps(model->json, JSON_COMPACT | JSON_SORT_KEYS);
+    memset(items, 0, LS_WORKER_DATA_ITEMS * sizeof(*items));
     items[0].name = "--model";
     snprintf(items[0].value, sizeof(items[0].value), "%.120s (%llu parameters, %08x)",
              last_part(model->source), (unsigned long long)ls_model_parameters(model),
              json ? (unsigned)ls_random_key_text(1, json) : 0);
     free(json);
-    items[1].name = "--dataset";
-    snprintf(items[1].value, sizeof(items[1].value), "%s (%llu examples of split %s)", text,
-             (unsigned long long)ls_data_count(data),
-             (unsigned)data->split < 3 ? splits[data->split] : "?");
+    ls_workers_describe_data(data, "--dataset", &items[1]);
     items[2].name = "--batch";
     snprintf(items[2].value, sizeof(items[2].value), "%llu", (unsigned long long)global_batch);
 }

@@ -24,6 +24,7 @@ void ls_workers_leave(struct ls_run *run);
 // What all workers must have alike.
 struct ls_worker_item {
     const char *name; // as the user knows it: "--batch"
+    uint64_t key; // that is compared, while the value is only shown; 0: the value is compared
     char value[240];
 };
 
@@ -46,13 +47,14 @@ LS_STATUS ls_workers_reform(struct ls_run *run, struct ls_cluster_change *change
 // thread]
 LS_STATUS ls_workers_meet(struct ls_run *run);
 
-// That the examples of `data`, which has been read, are the same on all workers, as far as they are
-// in memory. Nothing once workers have come or gone. [main thread]
-LS_STATUS ls_workers_agree_on_examples(struct ls_run *run, const struct ls_data *data,
+// That the examples of `data` are the same on all workers, by ls_data_contents, however each of them
+// calls the files; waits for these. Nothing once workers have come or gone. [main thread]
+LS_STATUS ls_workers_agree_on_examples(struct ls_run *run, struct ls_data *data,
                                        const char *option);
 
-// The text of `data` without what may differ between hosts: folders.
-void ls_workers_describe_data(const struct ls_data *data, char *out, size_t room);
+// `item` becomes what is known of `data` (NULL: none) before files are read.
+void ls_workers_describe_data(const struct ls_data *data, const char *name,
+                              struct ls_worker_item *item);
 
 #define LS_WORKER_DATA_ITEMS 3
 

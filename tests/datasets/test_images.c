@@ -193,6 +193,48 @@ START_TEST(parts_and_caches_have_the_same_images)
 }
 END_TEST
 
+static uint64_t contents_of(const char *pattern)
+{
+    struct ls_dataset *dataset = dataset_open(pattern, LS_TRAIN);
+    uint64_t contents = 0;
+    ck_assert_msg(ls_dataset_contents(dataset, &contents) == LS_OK, "%s", captured);
+    ck_assert_uint_ne(contents, 0);
+    ls_dataset_close(dataset);
+    return contents;
+}
+
+// The files say what the examples are, and neither the folder nor a cache.
+START_TEST(the_same_files_elsewhere_are_the_same_examples)
+{
+    set_up();
+    copy_fixture("classes", "set");
+    copy_fixture("classes", "other");
+    const uint64_t own = contents_of("images:dir=@/set,resize=4x4");
+    ck_assert_uint_eq(contents_of("images:resize=4x4,dir=@/other"), own);
+    ck_assert_uint_eq(contents_of("images:dir=@/other/,resize=4x4,cache=memory"), own);
+    ck_assert_uint_eq(contents_of("images:dir=@/set,resize=4x4,cache=@/cache"), own);
+    ck_assert_uint_eq(contents_of("images:dir=@/set,resize=4x4,cache=@/cache"), own);
+    ck_assert_uint_ne(contents_of("images:dir=@/set,resize=4x5"), own);
+    ck_assert_uint_ne(contents_of("images:dir=@/set,resize=4x4,divisor=1"), own);
+    ck_assert_uint_ne(contents_of("images:dir=@/set,resize=4x4,random_flip=horizontal"), own);
+    ck_assert_uint_ne(contents_of("images:dir=@/set,resize=4x4,repeat=2"), own);
+    ck_assert_uint_ne(contents_of("images:dir=@/set,resize=4x4,take=3"), own);
+    FILE *file = fopen(in_folder("other/b/colours.png"), "rb+"); // of the same size
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fseek(file, -1, SEEK_END), 0);
+    ck_assert_int_eq(fputc('?', file), '?');
+    fclose(file);
+    ck_assert_uint_ne(contents_of("images:dir=@/other,resize=4x4"), own);
+    copy_fixture("classes/b/colours.png", "other/b/colours.png");
+    ck_assert_uint_eq(contents_of("images:dir=@/other,resize=4x4"), own);
+    char from[256];
+    snprintf(from, sizeof(from), "%s", in_folder("other/b/colours.png"));
+    ck_assert_int_eq(rename(from, in_folder("other/a/colours.png")), 0); // another label
+    ck_assert_uint_ne(contents_of("images:dir=@/other,resize=4x4"), own);
+    folder_remove();
+}
+END_TEST
+
 static const struct {
     const char *options, *one, *other;
     enum ls_status status;
@@ -273,6 +315,7 @@ int main(void)
     tcase_add_test(group, a_part_has_all_classes);
     tcase_add_test(group, a_folder_without_folders_has_no_labels);
     tcase_add_test(group, parts_and_caches_have_the_same_images);
+    tcase_add_test(group, the_same_files_elsewhere_are_the_same_examples);
     tcase_add_loop_test(group, what_does_not_fit_is_refused, 0,
                         sizeof(refused) / sizeof(refused[0]));
     tcase_add_test(group, damaged_files_are_refused_by_name);

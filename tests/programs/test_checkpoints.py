@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from support import BAD_INPUT, DONE, INTERRUPTED, LOCKSTEP, TERMINATED, USAGE, ProgramTest, main, tensors
+from support import BAD_INPUT, DONE, FIXTURES, INTERRUPTED, LOCKSTEP, TERMINATED, USAGE, ProgramTest, main, tensors
 
 MOMENTS = int(sys.argv.pop()) if sys.argv[-1].isdigit() else 6
 # Dropout, shuffling and an epoch whose last batch is smaller: all that has a place to lose. 7 steps an epoch.
@@ -342,7 +342,7 @@ class Refusing(CheckpointTest):
         on = ("--checkpoint-dir=" + self.dir, "--resume")
         self.refused(USAGE, "optimizer adam", *on, "--optimizer=sgd")
         self.refused(USAGE, "--seed=0", *on, "--seed=1")
-        self.refused(USAGE, "other data", *on, "--shuffle=off")
+        self.refused(USAGE, ("--shuffle=on", "--shuffle=off"), *on, "--shuffle=off")
         for option, value, code, says in ((0, "--model=mlp", BAD_INPUT, "is of another model"), (2, "--batch=40", USAGE, "--batch=50"),
                                           (1, "--dataset=synthetic:examples=331", USAGE, "other data")):
             words = list(MODEL)
@@ -350,6 +350,45 @@ class Refusing(CheckpointTest):
             outcome = self.lockstep("train", *words, *on)
             self.assertEqual(outcome.code, code, outcome.err)
             self.assertIn(says, outcome.err)
+
+    def test_data_is_known_by_what_it_is(self):
+        """Neither by its path nor by how the option is spelled: tables, images, and text."""
+        rows = [f"{i % 7 / 4},{i % 5},{'ab'[i % 2]}" for i in range(40)]
+        other = rows[:1] + [rows[1][:-1] + "a", rows[2][:-1] + "b"] + rows[3:]  # two labels changed places
+        for folder in ("one", "two"):
+            os.mkdir(self.path(folder))
+            shutil.copytree(FIXTURES + "/images/classes", self.path(f"{folder}/set"))
+
+        def table(lines):
+            with open(self.path("one/d.csv"), "w") as file:
+                file.write("\n".join(["x,y,kind", *lines, ""]))
+
+        def train(data, model, code=DONE):
+            outcome = self.lockstep("train", "--model=" + self.path(model), "--dataset=" + data, "--batch=8", "--quiet", "--resume",
+                                    "--checkpoint-dir=" + self.path(model) + ".checkpoints", f"--epochs={next(epochs)}")
+            self.assertEqual(outcome.code, code, (data, outcome.err))
+            if code:
+                self.assertIn("other data", outcome.err)
+
+        for name, shape, layers in (("table", [2], []), ("images", [4, 4, 3], [{"class_name": "Flatten", "config": {}}])):
+            layers = [{"class_name": "InputLayer", "config": {"batch_shape": [None, *shape]}}, *layers,
+                      {"class_name": "Dense", "config": {"units": 2 if name == "table" else 3}}]
+            with open(self.path(name), "w") as file:
+                json.dump({"class_name": "Sequential", "config": {"layers": layers}}, file)
+        epochs = iter(range(1, 100))
+        table(rows)
+        shutil.copy(self.path("one/d.csv"), self.path("two/other-name.csv"))
+        train(f"csv:file={self.path('one/d.csv')},label=kind", "table")
+        train(f"csv:label=3,file={self.path('two/other-name.csv')}", "table")
+        for lines in (other, rows[::-1], rows[:-1]):
+            table(lines)
+            train(f"csv:file={self.path('one/d.csv')},label=kind", "table", USAGE)
+        train(f"images:dir={self.path('one/set')},resize=4x4", "images")
+        train(f"images:resize=4x4,cache=memory,dir={self.path('two/set')}/", "images")
+        train(f"images:dir={self.path('one/set')},resize=4x4,random_flip=horizontal", "images", USAGE)
+        with open(self.path("one/set/b/colours.png"), "ab") as file:
+            file.write(b"?")
+        train(f"images:dir={self.path('one/set')},resize=4x4", "images", USAGE)
 
     def test_a_damaged_one_is_named_and_the_one_before_is_taken(self):
         whole = self.train(*MODEL, "--epochs=4")

@@ -83,7 +83,7 @@ class Differences(Workers):
     def test_models_and_data(self):
         self.check(("--model", "linear", "mlp", "parameters"), MODEL, ("--model=linear", *MODEL[1:]))
         self.check(("--dataset", "300", "200"), MODEL, (MODEL[0], SYNTHETIC.replace("300", "200"), *MODEL[2:]))
-        self.check(("--dataset", "random_flip=horizontal"), MODEL, (MODEL[0], SYNTHETIC + ",random_flip=horizontal", *MODEL[2:]))
+        self.check(("--dataset", "random_flip=horizontal", "whose examples are"), MODEL, (MODEL[0], SYNTHETIC + ",random_flip=horizontal", *MODEL[2:]))
 
     def test_what_is_in_files(self):
         """Files of the same name in the folder of each worker."""
@@ -98,8 +98,11 @@ class Differences(Workers):
         self.check(("--initial-weights w.safetensors (", "but worker 0 has w.safetensors ("), weights, weights)
         self.check(("--initial-weights (none), but worker 0 has w.safetensors (",), weights, MODEL)
         table = ("--model=linear", "--dataset=csv:file=table.csv,label=label", "--threads=1")
-        self.check(("--dataset csv of the examples ",), table, table)
-        same = [("train", *table[:1], f"--dataset=csv:file={folder}/same.csv,label=label", *table[2:]) for folder in self.folders]
+        self.check(("--dataset csv:file=table.csv,label=label, whose examples are ",), table, table)
+        os.rename(self.folders[1] + "/same.csv", self.folders[1] + "/copy.csv")
+        same = [("train", *table[:1], "--dataset=csv:" + data, *table[2:])
+                for data in (self.folders[0] + "/same.csv", f"label=label,file={self.folders[1]}/copy.csv")]
+        same[0] = tuple(word.replace("csv:", "csv:label=label,file=") for word in same[0])
         codes, errors = self.work(*same)
         self.assertEqual(codes, [DONE, DONE], errors)
 

@@ -226,6 +226,94 @@ START_TEST(a_part_that_leaves_nothing_is_refused)
 }
 END_TEST
 
+static enum ls_status load_number(const struct ls_dataset *dataset, uint64_t epoch, uint64_t first,
+                                  uint64_t count, void *const *fields)
+{
+    (void)epoch, (void)count;
+    const uint8_t *number = dataset->storage;
+    *(uint8_t *)fields[0] = number[first];
+    return LS_OK;
+}
+
+static uint64_t contents_of(const struct ls_dataset *dataset)
+{
+    uint64_t contents = 0;
+    ck_assert_int_eq(ls_dataset_contents(dataset, &contents), LS_OK);
+    ck_assert_uint_ne(contents, 0);
+    return contents;
+}
+
+// Every value counts, its order and what is made of it; not where it is, nor what lies between two.
+START_TEST(contents_are_all_that_is_trained_on)
+{
+    static const char *const pets[] = {"cat", "dog"}, *const others[] = {"dog", "cat"};
+    uint8_t values[10000] = {0}, spread[30000] = {0};
+    struct ls_dataset dataset = {
+        .count = 10000,
+        .field_count = 1,
+        .fields = {
+            {.dtype = LS_U8, .stride = 1, .divisor = 1, .class_count = 2, .class_names = pets}}};
+    struct ls_field *field = &dataset.fields[0];
+    values[0] = 1;
+    field->values = values;
+    const uint64_t own = contents_of(&dataset);
+    for (int i = 0; i < 10000; i++)
+        memset(spread + 3 * i, i, 3), spread[3 * i] = values[i];
+    field->values = spread;
+    field->stride = 3;
+    ck_assert_uint_eq(contents_of(&dataset), own);
+    field->values = values;
+    field->stride = 1;
+    values[7777] = 1; // the last of many
+    ck_assert_uint_ne(contents_of(&dataset), own);
+    values[7777] = values[0] = 0, values[1] = 1; // in another order
+    ck_assert_uint_ne(contents_of(&dataset), own);
+    values[1] = 0, values[0] = 1;
+    field->class_names = others;
+    ck_assert_uint_ne(contents_of(&dataset), own);
+    field->class_names = pets;
+    field->divisor = 255;
+    ck_assert_uint_ne(contents_of(&dataset), own);
+    field->divisor = 1;
+    field->role = LS_FIELD_WEIGHT;
+    ck_assert_uint_ne(contents_of(&dataset), own);
+    field->role = LS_FIELD_INPUT;
+    dataset.augmentation.rotation = 0.1;
+    ck_assert_uint_ne(contents_of(&dataset), own);
+    dataset.augmentation.rotation = 0;
+    dataset.repeat = 2, dataset.count = 20000;
+    ck_assert_uint_ne(contents_of(&dataset), own);
+    dataset.repeat = 0, dataset.count = 10000;
+    ck_assert_uint_eq(contents_of(&dataset), own);
+}
+END_TEST
+
+// Of 10,000 that are made, every second or third is looked at; of those in order none.
+START_TEST(contents_of_what_is_made_are_those_of_4096_examples)
+{
+    uint8_t values[10000] = {0};
+    struct ls_dataset dataset = {.count = 10000,
+                                 .field_count = 1,
+                                 .fields = {{.dtype = LS_U8, .stride = 1, .divisor = 1}},
+                                 .load = load_number,
+                                 .storage = values};
+    const uint64_t own = contents_of(&dataset);
+    unsigned seen = 0;
+    for (int i = 0; i < 100; i++) {
+        values[i] = 1;
+        seen += contents_of(&dataset) != own;
+        values[i] = 0;
+    }
+    ck_assert_uint_eq(seen, 41);
+    values[0] = 1;
+    ck_assert_uint_ne(contents_of(&dataset), own);
+    dataset.in_order = true;
+    const uint64_t ordered = contents_of(&dataset);
+    values[0] = 0;
+    ck_assert_uint_eq(contents_of(&dataset), ordered);
+}
+END_TEST
+
 int main(void)
 {
     TCase *tests = tcase_create("dataset");
@@ -240,6 +328,8 @@ int main(void)
     tcase_add_test(tests, what_the_reader_answers_is_passed_on);
     tcase_add_test(tests, the_last_part_is_validated_on);
     tcase_add_test(tests, a_part_that_leaves_nothing_is_refused);
+    tcase_add_test(tests, contents_are_all_that_is_trained_on);
+    tcase_add_test(tests, contents_of_what_is_made_are_those_of_4096_examples);
     Suite *suite = suite_create("core/data/dataset");
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);
