@@ -388,7 +388,8 @@ LS_API void ls_model_close(struct ls_model *model);
 struct ls_compile_options {
     // NULL in the first three: that of the model's file (compile_config), which is logged; else as
     // said here.
-    // Names and options are Keras's; docs/models.md lists them.
+    // Names and options are Keras's; docs/models.md lists them. An object as Keras writes it in JSON
+    // ({"class_name": "Adam", "config": {...}}), of metrics a list, is taken, too.
     const char *optimizer; // "adamw:weight_decay=0.01,global_clipnorm=1"; NULL: adam
     // One of the program's own, instead of `optimizer` (core/plugin/optimizer.h); NULL: none. On
     // devices that compute in host memory (LS_UNAVAILABLE elsewhere).

@@ -31,7 +31,7 @@ struct part {
     uint32_t plugin_kind; // enum ls_kind, of losses and metrics
 };
 
-// Logs "compile_config.<key>: <message>; --optimizer= overrides it".
+// Logs "compile_config.<key>: <message>; --optimizer= overrides it"; of what a program gave, "optimizer: <message>".
 LS_PRINTF(3, 4)
 static void refuse(struct part *part, const char *key, const char *format, ...)
 {
@@ -41,7 +41,10 @@ static void refuse(struct part *part, const char *key, const char *format, ...)
     vsnprintf(message, sizeof(message), format, list);
     va_end(list);
     snprintf(path, sizeof(path), "%s%s%.100s", part->key, key ? "." : "", key ? key : "");
-    ls_config_fail(&part->config, path, "%s; %s overrides it", message, part->option);
+    if (part->config.parent)
+        ls_config_fail(&part->config, path, "%s; %s overrides it", message, part->option);
+    else
+        ls_config_fail(&part->config, path, "%s", message);
 }
 
 static void refuse_name(struct part *part, const char *name, const char *const *supported)
@@ -611,6 +614,12 @@ static void read_metrics(struct part *part, const json_t *value, int depth, char
         }
         return;
     }
+    name = json_string_value(value);
+    if (name && strchr(name, ':')) { // in the words of the command line already
+        const size_t used = strlen(list);
+        snprintf(list + used, bytes - used, "%s%s", used ? "," : "", name);
+        return;
+    }
     name = own_name(part, value);
     if (name) {
         char text[256];
@@ -697,18 +706,15 @@ static enum ls_status read_parts(struct ls_graph *graph, const char *where, cons
     return memory ? LS_OK : LS_OUT_OF_MEMORY;
 }
 
-enum ls_status ls_model_compile_config(const char *source, const json_t *model, uint32_t parts,
-                                       struct ls_own_parts *own, struct ls_compile_config *out)
+static enum ls_status read_config(const char *source, const char *where, const json_t *object,
+                                  uint32_t parts, struct ls_own_parts *own,
+                                  struct ls_compile_config *out)
 {
-    const char *where = "compile_config";
-    const json_t *object = json_object_get(model, where);
     struct ls_compile_config config = {0};
     struct ls_graph *graph = NULL; // gives messages their source, and counts them
     uint32_t problems = 0;
 
     *out = config;
-    if (!object)
-        object = json_object_get(model, where = "training_config");
     if (is_off(object))
         return LS_OK;
     enum ls_status status = ls_graph_create("compiled", &graph);
@@ -719,17 +725,35 @@ enum ls_status ls_model_compile_config(const char *source, const json_t *model, 
     if (!graph->source)
         status = LS_OUT_OF_MEMORY;
     else if (!json_is_object(object))
-        status = ls_graph_fail(graph, NULL, "%s: expected an object", where);
+        status = ls_graph_fail(graph, NULL, "%s: expected an object", where ? where : "compile");
     else
         status = read_parts(graph, where, object, parts, own, &config);
     ls_graph_destroy(graph);
     if (problems > LS_GRAPH_PROBLEMS)
-        ls_error(source, "and %u more problems of %s", problems - LS_GRAPH_PROBLEMS, where);
+        ls_error(source, "and %u more problems of %s", problems - LS_GRAPH_PROBLEMS,
+                 where ? where : "what it is compiled with");
     if (status)
         ls_compile_config_finish(&config);
     else
         *out = config;
     return status;
+}
+
+enum ls_status ls_model_compile_config(const char *source, const json_t *model, uint32_t parts,
+                                       struct ls_own_parts *own, struct ls_compile_config *out)
+{
+    const json_t *object = json_object_get(model, "compile_config");
+    return object ? read_config(source, "compile_config", object, parts, own, out)
+                  : read_config(source, "training_config",
+                                json_object_get(model, "training_config"), parts, own, out);
+}
+
+enum ls_status ls_compile_config_given(const char *source, const json_t *given,
+                                       struct ls_own_parts *own, struct ls_compile_config *out)
+{
+    const uint32_t all = LS_COMPILE_OPTIMIZER | LS_COMPILE_LOSS | LS_COMPILE_METRICS;
+    const enum ls_status status = read_config(source, NULL, given, all, own, out);
+    return status == LS_BAD_INPUT ? LS_USAGE : status;
 }
 
 void ls_compile_config_finish(struct ls_compile_config *config)

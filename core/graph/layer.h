@@ -114,6 +114,10 @@ struct ls_compile_config {
 // and metrics may also be found in `own`. Defined in layers/.
 LS_STATUS ls_model_compile_config(const char *source, const json_t *model, uint32_t parts,
                                   struct ls_own_parts *own, struct ls_compile_config *out);
+// The same of what a program gives: {"optimizer": ..., "loss": ..., "metrics": ...}, as Keras writes them. What is not supported is
+// LS_USAGE.
+LS_STATUS ls_compile_config_given(const char *source, const json_t *given, struct ls_own_parts *own,
+                                  struct ls_compile_config *out);
 void ls_compile_config_finish(struct ls_compile_config *config);
 
 // Whether a built model asks for something that Lockstep does not do when it computes the loss

@@ -28,6 +28,35 @@ static void log_parts(const char *source, const struct ls_compile_config *config
         ls_info(source, "from the file's compile_config: %s", text);
 }
 
+// Those of the three that are given as Keras writes such an object, in JSON.
+static enum ls_status read_given(const char *source, struct ls_own_parts *own,
+                                 const struct ls_compile_options *options,
+                                 struct ls_compile_config *out)
+{
+    const char *const keys[] = {"optimizer", "loss", "metrics"};
+    const char *const texts[] = {options->optimizer, options->loss, options->metrics};
+    json_t *given = json_object(), *value;
+    enum ls_status status = given ? LS_OK : LS_OUT_OF_MEMORY;
+    for (size_t i = 0; !status && i < sizeof(keys) / sizeof(keys[0]); i++) {
+        if (!texts[i] || !strchr("{[", texts[i][0]) || !texts[i][0])
+            continue;
+        status = ls_model_parse(source, keys[i], texts[i], strlen(texts[i]), &value);
+        if (!status && json_object_set_new(given, keys[i], value))
+            status = LS_OUT_OF_MEMORY;
+    }
+    if (!status)
+        status = ls_compile_config_given(source, given, own, out);
+    json_decref(given);
+    return status;
+}
+
+static void move(char **from, char **to)
+{
+    if (*from)
+        *to = *from;
+    *from = NULL;
+}
+
 enum ls_status ls_compile_fill(const char *source, const json_t *model, struct ls_own_parts *own,
                                struct ls_compile_options *options, struct ls_compile_config *out)
 {
@@ -35,10 +64,20 @@ enum ls_status ls_compile_fill(const char *source, const json_t *model, struct l
     const uint32_t parts = (optimizer ? 0 : LS_COMPILE_OPTIMIZER) |
                            (options->loss ? 0 : LS_COMPILE_LOSS) |
                            (options->metrics ? 0 : LS_COMPILE_METRICS);
-    const enum ls_status status = ls_model_compile_config(source, model, parts, own, out);
+    struct ls_compile_config given = {0};
+    *out = given;
+    enum ls_status status = read_given(source, own, options, &given);
+    if (!status)
+        status = ls_model_compile_config(source, model, parts, own, out);
+    if (!status)
+        log_parts(source, out);
+    move(&given.optimizer, &out->optimizer);
+    move(&given.schedule, &out->schedule);
+    move(&given.loss_scale, &out->loss_scale);
+    move(&given.loss, &out->loss);
+    move(&given.metrics, &out->metrics);
     if (status)
         return status;
-    log_parts(source, out);
     options->optimizer = out->optimizer ? out->optimizer : options->optimizer;
     if (!options->learning_rate_schedule)
         options->learning_rate_schedule = out->schedule;

@@ -7,8 +7,8 @@
 #include "core/data/dataset.h"
 #include "lockstep.h"
 
-// Fills what is NULL in `options` from the model's file, where that says it, and logs what. `out`
-// owns the texts.
+// Fills what is NULL in `options` from the model's file, where that says it, and logs what; what is JSON, an object of Keras as
+// Keras writes it, becomes a text. `out` owns the texts.
 LS_STATUS ls_compile_fill(const char *source, const json_t *model, struct ls_own_parts *parts,
                           struct ls_compile_options *options, struct ls_compile_config *out);
 

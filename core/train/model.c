@@ -470,7 +470,8 @@ enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_
     if (!status)
         status = ls_compile_fill(model->source, model->json, model->run->parts, &all, &file);
     if (!status)
-        status = parse_options(model, &all, file.metrics != NULL, &parsed);
+        status =
+            parse_options(model, &all, file.metrics && !(options && options->metrics), &parsed);
     if (!status && all.learning_rate_schedule) {
         parsed.schedule = strdup(all.learning_rate_schedule);
         status = parsed.schedule ? LS_OK : LS_OUT_OF_MEMORY;

@@ -5,6 +5,8 @@ from typing import Any, Iterable, List, Optional
 from ._errors import UsageError
 from .callbacks import MOMENTS, CallbackLike
 
+PACKAGES = ("keras", "tf_keras", "tensorflow")
+
 # What reads or sets parts of a keras.Model that Lockstep's has not, and what does the same here.
 HERE = {
     "BackupAndRestore": "fit(checkpoints={'folder': 'checkpoints', 'resume': True}) keeps the whole state and goes on from it",
@@ -30,6 +32,5 @@ def callbacks_of(given: Any) -> Optional[Iterable[CallbackLike]]:
 def _refuse_keras(callback: Any) -> None:
     """Also classes that are derived from those of Keras."""
     for kind in type(callback).__mro__:
-        package = kind.__module__.split(".")[0]
-        if package in ("keras", "tf_keras", "tensorflow") and kind.__name__ in HERE:
+        if kind.__module__.split(".")[0] in PACKAGES and kind.__name__ in HERE:
             raise UsageError(f"callbacks: {kind.__name__} of Keras needs a keras.Model; here {HERE[kind.__name__]}")

@@ -6,7 +6,6 @@ import functools
 import json
 import operator
 import os
-import re
 import sys
 import tempfile
 import threading
@@ -18,7 +17,7 @@ from . import _declarations as declared
 from ._data import Data
 from ._errors import LockstepError, UsageError
 from ._interrupt import Interruptible
-from ._keras_callbacks import callbacks_of
+from ._keras_callbacks import PACKAGES, callbacks_of
 from ._native import check, discard, encode, error_of, fill, flush, library, type_of
 from .callbacks import CallbackLike, Calls, History, Logs, logs_of
 from .layers import Layer, sequential_config
@@ -75,34 +74,26 @@ def _shorten_openmp_waits() -> None:
 
 # ---- Optimizers, losses, metrics ----
 
-UNSAID = {"name", "reduction", "dtype", "is_legacy_optimizer", "jit_compile"}
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
-
-
-def _text_of(value: Any, what: str, lower: bool = False) -> Optional[str]:
-    """"adam:learning_rate=0.01" as it is; of an object of Keras its class and options."""
-    if value is None or isinstance(value, str):
+def _given(value: Any, what: str) -> Any:
+    """A text as it is; an object of Keras as Keras writes it in JSON, which the library reads as it reads that of a file."""
+    if value is None or isinstance(value, (str, dict)):
         return value
-    if not hasattr(value, "get_config"):
-        raise UsageError(f"{what}: {value!r}; expected a text as in docs/models.md, such as 'adam:learning_rate=0.01', or an object of Keras")
-    name, options, config = type(value).__name__, [], value.get_config()
-    unsaid = UNSAID if config.get("use_ema") else UNSAID | {"ema_momentum", "ema_overwrite_frequency"}
-    for key, option in config.items():
-        if key in unsaid or option is None or option is False:
-            continue
-        if not isinstance(option, (bool, int, float, str)):
-            raise UsageError(f"{what}: {name} has {key}={option!r}, which no text says; compile the Keras model and give it to lockstep.Model")
-        options.append(f"{key}={str(option).lower() if option is True else option}")
-    return (name.lower() if lower else _snake(name)) + (":" + ",".join(options) if options else "")
+    module = type(value).__module__
+    if hasattr(value, "get_config"):
+        config = {**getattr(value, "_fn_kwargs", {}), **value.get_config()}  # Keras leaves Huber's delta out
+        return {"module": module, "class_name": type(value).__name__, "config": config, "registered_name": None}
+    if callable(value) and str(getattr(value, "__module__", "")).split(".")[0] in PACKAGES:
+        return value.__name__
+    raise UsageError(f"{what}: {value!r}; expected a text as in docs/models.md, such as 'adam:learning_rate=0.01', or an object of Keras")
 
 
-def _metrics_text(metrics: Any) -> Optional[str]:
-    if metrics is None or isinstance(metrics, str):
-        return metrics
-    return ",".join(_text_of(metric, "metrics") or "none" for metric in metrics) or "none"
+def _compile_text(value: Any, what: str) -> Optional[str]:
+    if isinstance(value, (list, tuple)):
+        made: Any = [_given(one, what) or "none" for one in value]
+        made = made if any(isinstance(one, dict) for one in made) else ",".join(made) or "none"
+    else:
+        made = _given(value, what)
+    return made if made is None or isinstance(made, str) else json.dumps(made, default=_plain)
 
 
 # ---- Models ----
@@ -311,8 +302,8 @@ class Model:
     def compile(self, optimizer: Any = None, loss: Any = None, metrics: Any = None, **options: Any) -> None:
         """Texts as in docs/models.md ("adam:learning_rate=0.01"), or objects of Keras. None: as the model's file says, else adam, and
         loss and metrics by the last layer. `options` are further fields of struct ls_compile_options."""
-        given = fill(declared.ls_compile_options, optimizer=_text_of(optimizer, "optimizer", lower=True), loss=_text_of(loss, "loss"),
-                     metrics=_metrics_text(metrics), **options)
+        given = fill(declared.ls_compile_options, optimizer=_compile_text(optimizer, "optimizer"), loss=_compile_text(loss, "loss"),
+                     metrics=_compile_text(metrics, "metrics"), **options)
         with self._alone():
             check(library().ls_compile_sized(self._model, ctypes.byref(given), ctypes.sizeof(given)))
         self._compiled = True
@@ -581,7 +572,7 @@ def _plain(value: Any) -> Any:
     """A number of NumPy as JSON has it."""
     if hasattr(value, "tolist"):
         return value.tolist()
-    raise UsageError(f"{value!r} in the options of a layer: expected numbers, texts, lists and dictionaries")
+    raise UsageError(f"{value!r} in the options of a layer or an object: expected numbers, texts, lists and dictionaries")
 
 
 def _times(steps: Optional[int], batch: int, x: Any) -> Optional[int]:

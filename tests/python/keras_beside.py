@@ -5,6 +5,8 @@ trains faster.
 Needs Python with Keras, TensorFlow and JAX (tests/programs/keras_python.py says where it is looked for); without it, everything is
 skipped.
 """
+import inspect
+import json
 import os
 import re
 import subprocess
@@ -32,6 +34,7 @@ import time
 
 import numpy
 from support import LOCKSTEP, ProgramTest, main
+from test_model import compile_with
 
 import lockstep
 
@@ -50,7 +53,39 @@ def data(count):
     return random.random((count, SIDE, SIDE, 3), dtype="float32"), random.integers(0, CLASSES, count)
 
 
+def each_object():
+    """Each loss, metric, optimizer and schedule of Keras, with its default options: the keyword of `compile`, the object."""
+    needs = {"num_classes": 4, "target_class_ids": [0], "initial_learning_rate": 0.1, "decay_steps": 100, "decay_rate": 0.9, "first_decay_steps": 100,
+             "boundaries": [10, 20], "values": [0.1, 0.01, 0.001], "fn": keras.losses.mean_squared_error, "inner_optimizer": keras.optimizers.SGD()}
+    schedules = keras.optimizers.schedules
+    for part, place in (("loss", keras.losses), ("metrics", keras.metrics), ("optimizer", keras.optimizers), ("optimizer", schedules)):
+        for name, kind in sorted(vars(place).items()):
+            if not inspect.isclass(kind) or name in ("Loss", "Metric", "Optimizer", "LearningRateSchedule", "OptimizerMap", "MultiOptimizer"):
+                continue
+            given = {}
+            for option, parameter in inspect.signature(kind.__init__).parameters.items():
+                if option != "self" and parameter.default is inspect.Parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+                    given[option] = needs.get(option, 0.5)
+            made = kind(**given)
+            yield part, keras.optimizers.SGD(made) if place is schedules else made
+
+
 class BesideKeras(ProgramTest):
+    def test_each_class_with_its_default_options_is_taken_or_refused_by_its_name(self):
+        """KERAS_OBJECTS=FILE writes what test_model.py reads where there is no Keras."""
+        written = {}
+        for part, given in each_object():
+            name, refusal = type(given).__name__, compile_with(part, given)
+            with self.subTest(part, class_name=name):
+                self.assertRegex(refusal or f"{part}: '{name}' is unknown", f"{part}: '{name}' is (not supported yet|unknown)")
+            config = {"name": "given", **getattr(given, "_fn_kwargs", {}), **given.get_config()}
+            config["name"] = re.sub(r"_\d+$", "", str(config["name"]))
+            written.setdefault(part, []).append({"module": type(given).__module__, "class_name": name, "config": config, "registered_name": None})
+        if os.environ.get("KERAS_OBJECTS"):
+            with open(os.environ["KERAS_OBJECTS"], "w", encoding="utf-8") as file:
+                lines = [f' {json.dumps(part)}: [\n  ' + ",\n  ".join(json.dumps(one) for one in objects) + "\n ]" for part, objects in written.items()]
+                file.write("{\n" + ",\n".join(lines) + "\n}\n")
+
     def test_it_is_as_near_to_keras_as_its_backends_to_each_other(self):
         done = subprocess.run([sys.executable, SCRIPT, "--lockstep=" + LOCKSTEP, "--python", NAME], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True, timeout=1800)

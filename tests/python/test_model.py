@@ -24,6 +24,7 @@ from lockstep import _data, _keras_callbacks, _native, layers
 
 ROUNDING = 1e-6  # relative: sums of gradients in another order
 EXAMPLES = 300
+COUNTS = (88, 54)  # of objects in tests/data/keras/objects.json, and of those that are taken
 
 
 def examples(count=EXAMPLES, seed=3):
@@ -33,6 +34,19 @@ def examples(count=EXAMPLES, seed=3):
 
 def convolutions():
     return [layers.Input((6, 6, 1)), layers.Conv2D(4, 3, activation="relu"), layers.Flatten(), layers.Dense(4)]
+
+
+def compile_with(part, given):
+    """Compiles with one object of Keras; what it is refused for, or None."""
+    name = given["class_name"] if isinstance(given, dict) else type(given).__name__
+    model, loss = small(), "sparse_categorical_crossentropy" if name.startswith("Sparse") else "categorical_crossentropy"
+    try:
+        model.compile(**{"loss": loss + ":from_logits=true", "metrics": "none", part: [given] if part == "metrics" else given})
+    except lockstep.UsageError as error:
+        return str(error)
+    finally:
+        model.close()
+    return None
 
 
 def small(**options):
@@ -195,26 +209,40 @@ class WhatIsAModel(ModelTest):
                 self.assertNotIn("unknown", str(error))
                 self.assertNotIn("not supported", str(error))
 
+    def test_each_object_of_keras_with_its_default_options_is_taken_or_its_class_refused(self):
+        with open(os.path.join(numpy_python.SOURCE, "tests", "data", "keras", "objects.json"), encoding="utf-8") as file:
+            written = json.load(file)
+        taken = 0
+        for part, objects in written.items():
+            for given in objects:
+                refusal, name = compile_with(part, given), given["class_name"]
+                with self.subTest(part, class_name=name):
+                    self.assertRegex(refusal or f"{part}: '{name}' is unknown", f"{part}: '{name}' is (not supported yet|unknown)")
+                taken += refusal is None
+        self.assertEqual((sum(map(len, written.values())), taken), COUNTS)
+
     def test_objects_that_look_like_keras(self):
-        class AdamW:
-            def get_config(self):
-                return {"name": "adamw", "learning_rate": 0.01, "weight_decay": None, "use_ema": False, "ema_momentum": 0.99, "amsgrad": True}
+        def of(class_name, module="keras.src.some", /, **config):
+            return type(class_name, (), {"__module__": module, "get_config": lambda self: config})()
 
-        class SparseTopKCategoricalAccuracy:
-            def get_config(self):
-                return {"name": "top", "dtype": "float32", "k": 2}
-
-        class KLDivergence:
-            def get_config(self):
-                return {"name": "kl", "reduction": "sum_over_batch_size", "clip": object()}
-
+        schedule = {"module": "keras.optimizers.schedules", "class_name": "CosineDecay", "registered_name": None,
+                    "config": {"initial_learning_rate": numpy.float32(0.25), "decay_steps": 100, "alpha": 0.0, "name": "CosineDecay"}}
         model = small()
-        self.assertEqual(lockstep.model._text_of(AdamW(), "optimizer", lower=True), "adamw:learning_rate=0.01,amsgrad=true")
-        model.compile(AdamW(), metrics=["accuracy", SparseTopKCategoricalAccuracy()])
+        model.compile(of("SGD", learning_rate=schedule, momentum=0.9))
+        self.assertEqual(model.learning_rate, 0.25)
+        model.compile(of("AdamW", name="adamw", learning_rate=0.01, weight_decay=None, use_ema=False, ema_momentum=0.99, amsgrad=True),
+                      metrics=["accuracy", "sparse_top_k_categorical_accuracy:k=3,name=three",
+                               of("SparseTopKCategoricalAccuracy", name="two", dtype="float32", k=2)])
         self.assertAlmostEqual(model.learning_rate, 0.01)
-        self.assertEqual(list(self.quiet_fit(model, self.x, self.y).history), ["loss", "accuracy", "sparse_top_k_categorical_accuracy"])
-        with self.assertRaisesRegex(lockstep.UsageError, "KLDivergence has clip="):
-            model.compile(loss=KLDivergence())
+        self.assertEqual(list(self.quiet_fit(model, self.x, self.y).history), ["loss", "accuracy", "three", "two"])
+        for loss, says in ((of("KLDivergence", clip=2), "loss.clip: 2 is not supported$"), (of("Huber", "mine"), "expected one of Keras's"),
+                           (of("Huber", delta=object()), "object object .* in the options of a layer or an object"), (print, "expected a text"),
+                           ("{", "malformed JSON"), ({"class_name": "Dice"}, "'Dice' is not supported yet; supported: sparse")):
+            with self.assertRaisesRegex(lockstep.UsageError if loss != "{" else lockstep.InputError, says):
+                model.compile(loss=loss)
+        with self.assertRaisesRegex(lockstep.UsageError, "delta"):
+            model.compile(loss=type("Huber", (), {"__module__": "keras", "get_config": lambda self: {}, "_fn_kwargs": {"delta": -1}})())
+        model.compile(loss=type("f", (), {"__module__": "keras.src.losses", "__name__": "mean_squared_error", "__call__": print})())
 
 
 class Data(ModelTest):
