@@ -606,7 +606,8 @@ LS_API uint32_t ls_has_gradients(const struct ls_model *model);
 // named layer/variable; what all names have in front (the model's name) and Keras 2's ":0" are
 // left out when they are read.
 LS_CALL ls_load_weights(struct ls_model *model, const char *path);
-// The same for writing: the suffix says the format. LS_USAGE for any other name.
+// The same for writing: the suffix says the format. LS_USAGE for any other name. Callbacks may write
+// weights and models, too, where they may read variables.
 LS_CALL ls_save_weights(struct ls_model *model, const char *path);
 
 // A compiled model with the state of its optimizer, to go on from later (docs/checkpoints.md has

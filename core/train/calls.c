@@ -32,6 +32,12 @@ static struct call begin(const char *name, struct ls_run *run)
     return (struct call){name, run, ls_log_errors()};
 }
 
+// A fit's `doing` stays while its callbacks call.
+static struct ls_run *of_idle(const struct ls_model *model)
+{
+    return model->fitting == LS_FIT_NONE ? model->run : NULL;
+}
+
 static enum ls_status end(const struct call *call, enum ls_status status)
 {
     const char *doing = call->run ? call->run->doing : NULL;
@@ -435,13 +441,12 @@ enum ls_status ls_load_weights(struct ls_model *model, const char *path)
 
 enum ls_status ls_save_weights(struct ls_model *model, const char *path)
 {
-    // What a fit leaves behind is there in on_train_end.
     enum ls_status idle = need("ls_save_weights", "a model", model, "a path", path, NULL);
-    if (!idle && model->fitting != LS_FIT_ENDS)
-        idle = ls_model_check_idle(model, "ls_save_weights");
+    if (!idle)
+        idle = ls_model_check_resting(model, "ls_save_weights");
     if (idle)
         return idle;
-    const struct call call = begin("writing weights", model->run);
+    const struct call call = begin("writing weights", of_idle(model));
     return end(&call, ls_write_weights(model, path));
 }
 
@@ -513,12 +518,12 @@ enum ls_status ls_set_callbacks_sized(struct ls_model *model, const struct ls_ca
 
 enum ls_status ls_model_save(struct ls_model *model, const char *path)
 {
-    enum ls_status idle = ls_model_check_idle(model, "ls_model_save");
+    enum ls_status idle = ls_model_check_resting(model, "ls_model_save");
     if (!idle)
         idle = need("ls_model_save", "a path", path, NULL);
     if (idle)
         return idle;
-    const struct call call = begin("saving the model", model->run);
+    const struct call call = begin("saving the model", of_idle(model));
     const enum ls_status named = ls_model_check_file_name(path);
     return end(&call, named ? named : ls_save_model(model, path));
 }

@@ -536,6 +536,19 @@ enum ls_status ls_model_check_idle(const struct ls_model *model, const char *cal
     return LS_USAGE;
 }
 
+enum ls_status ls_model_check_resting(const struct ls_model *model, const char *call)
+{
+    if (!model || model->fitting == LS_FIT_STEPS)
+        return ls_model_check_idle(model, call);
+    if (!model->stepping)
+        return LS_OK;
+    ls_error(call,
+             "replicas of model '%s' are in their steps; call it in on_segment_end or "
+             "on_epoch_end, not in on_train_batch_end",
+             model->source);
+    return LS_USAGE;
+}
+
 enum ls_status ls_model_check_usable(const struct ls_model *model, const char *scope)
 {
     if (!model->compiled) {

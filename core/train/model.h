@@ -116,6 +116,8 @@ void ls_model_give_up(struct ls_model *model);
 void ls_model_say_back(const struct ls_model *model, uint64_t steps);
 // LS_USAGE (logged) where a callback of the model's own fit calls what it may not call.
 LS_STATUS ls_model_check_idle(const struct ls_model *model, const char *call);
+// The same for a call that callbacks may make, too, while the replicas rest.
+LS_STATUS ls_model_check_resting(const struct ls_model *model, const char *call);
 // LS_FAILED (logged by `scope`) when the model is refused.
 LS_STATUS ls_model_check_refused(const struct ls_model *model, const char *scope);
 // The same, and LS_USAGE when it is not compiled.

@@ -66,8 +66,8 @@ static enum ls_status take_during_fit(struct ls_model *model)
     return status ? status : ls_session_take(model->session, LS_TAKE_ALL);
 }
 
-// The weights on the host are those of the replicas; during a fit all comes.
-static enum ls_status bring_to_host(struct ls_model *model)
+// During a fit all comes.
+enum ls_status ls_bring_variables(struct ls_model *model)
 {
     enum ls_status status = LS_OK;
     if (model->stepping) {
@@ -75,7 +75,7 @@ static enum ls_status bring_to_host(struct ls_model *model)
                              "on_segment_end or on_epoch_end, not in on_train_batch_end");
         return LS_USAGE;
     }
-    if (model->fitting == LS_FIT_NONE)
+    if (model->fitting != LS_FIT_TRAINS)
         status = ls_model_take(model, LS_TAKE_WEIGHTS);
     else if (model->ahead)
         status = take_during_fit(model);
@@ -87,7 +87,7 @@ enum ls_status ls_read_variable(struct ls_model *model, uint32_t index, float *o
     uint32_t place = 0;
     enum ls_status status = find_place(model, index, &place);
     if (!status)
-        status = bring_to_host(model);
+        status = ls_bring_variables(model);
     if (!status)
         memcpy(out, model->weights[place], variable_bytes(model, place));
     return status;
@@ -150,7 +150,7 @@ enum ls_status ls_write_variable(struct ls_model *model, uint32_t index, const f
     uint32_t place = 0;
     enum ls_status status = find_place(model, index, &place);
     if (!status)
-        status = bring_to_host(model);
+        status = ls_bring_variables(model);
     if (status)
         return status;
     memcpy(model->weights[place], values, variable_bytes(model, place));

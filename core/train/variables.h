@@ -6,6 +6,8 @@
 
 #include "core/train/session.h"
 
+// The weights on the host become those of the replicas, also between the steps of a fit.
+LS_STATUS ls_bring_variables(struct ls_model *model);
 LS_STATUS ls_read_variable(struct ls_model *model, uint32_t index, float *out);
 LS_STATUS ls_write_variable(struct ls_model *model, uint32_t index, const float *values);
 LS_STATUS ls_read_gradient(struct ls_model *model, uint32_t index, float *out);

@@ -10,7 +10,7 @@
 #include "core/loader/loader.h"
 #include "core/report/report.h"
 #include "core/train/keras_layout.h"
-#include "core/train/session.h"
+#include "core/train/variables.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -267,9 +267,7 @@ enum ls_status ls_write_weights(struct ls_model *model, const char *path)
 {
     enum ls_status status = ls_weights_check_path("weights", path);
     if (!status)
-        status = ls_model_take(model, LS_TAKE_WEIGHTS);
-    if (!status)
-        status = ls_model_need_weights(model);
+        status = ls_bring_variables(model);
     if (status)
         return status;
     const enum format format = format_of(path);

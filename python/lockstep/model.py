@@ -270,17 +270,19 @@ class Model:
         with self._alone():
             check(library().ls_load_weights(self._model, encode(path)))
 
-    def save_weights(self, path: Union[str, "os.PathLike[str]"]) -> None:
+    def save_weights(self, path: Union[str, "os.PathLike[str]"], overwrite: bool = True) -> None:
         """To .safetensors, .weights.h5 or .keras."""
+        _refuse_existing(path, overwrite)
         with self._alone():
             check(library().ls_save_weights(self._model, encode(path)))
 
-    def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
+    def save(self, path: Union[str, "os.PathLike[str]"], overwrite: bool = True) -> None:
         """FILE.keras is the model for Keras's load_model. FILE.safetensors has the weights and the state of the optimizer, from which `load`
         goes on (docs/checkpoints.md)."""
         if os.fspath(path).endswith(".keras"):
-            self.save_weights(path)
+            self.save_weights(path, overwrite)
             return
+        _refuse_existing(path, overwrite)
         self._need_compiled()
         with self._alone():
             check(library().ls_model_save(self._model, encode(path)))
@@ -541,6 +543,11 @@ class Sequential(Model):
 
 def _floats(array: "numpy.ndarray") -> Any:
     return array.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+
+
+def _refuse_existing(path: Any, overwrite: bool) -> None:
+    if not overwrite and os.path.exists(path):
+        raise UsageError(f"'{os.fspath(path)}' is there already, and overwrite=False keeps it")
 
 
 def is_keras(model: Any) -> bool:

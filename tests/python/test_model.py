@@ -651,6 +651,25 @@ class Callbacks(ModelTest):
 
 
 class GoingOn(ModelTest):
+    def test_a_callback_saves_what_its_epoch_ends_with(self):
+        class Save(lockstep.Callback):
+            def on_epoch_end(_, epoch, logs):
+                for suffix in suffixes:
+                    (_.model.save if suffix != "weights.h5" else _.model.save_weights)(self.path(f"m{epoch}.{suffix}"))
+
+        suffixes = ["safetensors"] + (["keras", "weights.h5"] if os.environ["LOCKSTEP_KERAS_BUILT"] == "true" else [])
+        whole, one = small(), small()
+        self.quiet_fit(whole, self.x, self.y, epochs=2, callbacks=Save())
+        self.quiet_fit(one, self.x, self.y)
+        for suffix in suffixes:
+            loaded = small(seed=9)
+            loaded.load_weights(self.path("m0." + suffix))
+            self.assert_same_weights(loaded.get_weights(), one.get_weights())
+        with self.assertRaisesRegex(lockstep.UsageError, "overwrite=False keeps it"):
+            one.save(self.path("m0.safetensors"), overwrite=False)
+        with self.assertRaisesRegex(lockstep.UsageError, "another thread uses this model"):
+            one.fit(self.x, self.y, callbacks=[lockstep.Callback(on_train_batch_end=lambda *_: one.save(self.path("no.safetensors")))], verbose=0)
+
     def test_save_and_load_go_on_to_the_bit(self):
         path = self.path("state.safetensors")
         whole = self.quiet_fit(small(), self.x, self.y, epochs=4).losses.tolist()
