@@ -78,7 +78,9 @@ static const struct argument table[] = {
      "result up to rounding"},
     {"accumulate", "N", "1",
      "update once for every N batches: their gradients are added up, then reduced and applied as "
-     "the mean over all their examples; a step is such an update"},
+     "the mean over all their examples; a step is such an update: schedules count it and moving "
+     "statistics move with it (in Keras with each batch), and what is left at the end of an epoch "
+     "makes a smaller one (in Keras it waits)"},
     {"seed", "N", "0", "seed of the initial weights, the order of examples and dropout"},
     {"shuffle", "on|off|N", "on",
      "shuffle the examples anew in each epoch; N: through a buffer of N examples"},

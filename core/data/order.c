@@ -38,6 +38,15 @@ void ls_share(const struct ls_shares *shares, uint64_t count, uint32_t blocks, u
 {
     uint64_t first = 0, part = count;
     uint32_t ranks = shares->world;
+    if (shares->blocks_first && blocks > 1) { // which have two sizes
+        const uint64_t larger = count % blocks;
+        uint64_t of_larger = 0, of_others;
+        ls_share(shares, count / blocks, 1, rank, offset, &of_others);
+        if (larger)
+            ls_share(shares, count / blocks + 1, 1, rank, offset, &of_larger);
+        *size = larger * of_larger + (blocks - larger) * of_others;
+        return;
+    }
     for (uint32_t i = 0; i < shares->group_count; i++) {
         part = part_of(shares, count, i);
         ranks = shares->groups[i].ranks;
@@ -47,6 +56,20 @@ void ls_share(const struct ls_shares *shares, uint64_t count, uint32_t blocks, u
         first += part;
     }
     cut_evenly(part, ranks, blocks, rank, offset, size);
+    *offset += first;
+}
+
+void ls_share_block(const struct ls_shares *shares, uint64_t count, uint32_t blocks, uint32_t rank,
+                    uint32_t index, uint64_t *offset, uint64_t *size)
+{
+    uint64_t first, whole;
+    if (shares->blocks_first) {
+        cut_evenly(count, blocks, 1, index, &first, &whole);
+        ls_share(shares, whole, 1, rank, offset, size);
+    } else {
+        ls_share(shares, count, blocks, rank, &first, &whole);
+        cut_evenly(whole, blocks, 1, index, offset, size);
+    }
     *offset += first;
 }
 
@@ -62,6 +85,15 @@ uint64_t ls_largest_share(const struct ls_shares *shares, uint64_t count, uint32
         rank += shares->groups[i].ranks;
     }
     return largest;
+}
+
+uint64_t ls_largest_block(const struct ls_shares *shares, uint64_t count, uint32_t blocks)
+{
+    uint64_t offset, first;
+    if (!shares->blocks_first)
+        count = ls_largest_share(shares, count, blocks);
+    cut_evenly(count, blocks, 1, 0, &offset, &first);
+    return shares->blocks_first ? ls_largest_share(shares, first, 1) : first;
 }
 
 uint64_t ls_stream_steps(uint64_t count, uint64_t global_batch)

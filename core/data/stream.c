@@ -51,11 +51,6 @@ struct position {
     uint64_t count; // examples of the global batch
 };
 
-// The share of a replica in a batch.
-struct cut {
-    uint64_t offset, size;
-};
-
 struct ls_stream {
     _Alignas(
         LS_ALIGNMENT) _Atomic uint64_t written; // batches, without end: 64 bits, which do not wrap
@@ -75,11 +70,12 @@ struct ls_stream {
     uint64_t offsets[LS_MAX_FIELDS]; // of the fields in the memory of one share
     uint64_t share_bytes; // of all its fields, each rounded up to LS_ALIGNMENT
     struct position *positions; // (slots)
-    struct cut *cuts; // (slots, ranks)
+    uint32_t runs; // of consecutive examples that a share consists of
+    uint64_t *run_offsets, *run_counts; // (slots, ranks, runs)
     char *memory; // (slots, ranks, share_bytes)
     struct reader *readers; // (ranks)
     struct ls_making *making; // NULL: a gather does
-    struct ls_making_share *shares; // (ranks) of the batch being written, for `making`
+    struct ls_making_share *shares; // (runs, ranks) of the batch being written, for `making`
 };
 
 static void pause_core(void)
@@ -96,6 +92,12 @@ static char *share_memory(const struct ls_stream *stream, uint32_t slot, uint32_
 {
     const uint64_t share = (uint64_t)slot * stream->options.rank_count + local;
     return stream->memory + share * stream->share_bytes;
+}
+
+// Where the runs of its share are.
+static size_t run_index(const struct ls_stream *stream, uint32_t slot, uint32_t local)
+{
+    return ((size_t)slot * stream->options.rank_count + local) * stream->runs;
 }
 
 // ---- The input thread ----
@@ -151,23 +153,33 @@ static void write_share(struct ls_stream *stream, const struct position *positio
                         uint32_t i)
 {
     const struct ls_stream_options *options = &stream->options;
+    const size_t first_run = run_index(stream, slot, i);
     char *memory = share_memory(stream, slot, i);
-    struct cut cut;
-    ls_share(&options->shares, position->count, options->blocks, options->first_rank + i,
-             &cut.offset, &cut.size);
-    stream->cuts[slot * options->rank_count + i] = cut;
-    if (stream->making)
-        stream->shares[i] =
-            (struct ls_making_share){.first = position->first + cut.offset, .count = cut.size};
-    for (uint32_t field = 0; field < stream->dataset->field_count; field++) {
-        if (options->left_out >> field & 1)
-            continue;
-        if (stream->making)
-            stream->shares[i].fields[field] = memory + stream->offsets[field];
+    uint64_t before = 0; // examples of the share
+    for (uint32_t run = 0; run < stream->runs; run++) {
+        uint64_t offset, count;
+        if (options->shares.blocks_first)
+            ls_share_block(&options->shares, position->count, options->blocks,
+                           options->first_rank + i, run, &offset, &count);
         else
-            ls_gather(&stream->dataset->fields[field], options->dtypes[field],
-                      stream->order + position->first + cut.offset, cut.size,
-                      memory + stream->offsets[field]);
+            ls_share(&options->shares, position->count, options->blocks, options->first_rank + i,
+                     &offset, &count);
+        stream->run_offsets[first_run + run] = offset;
+        stream->run_counts[first_run + run] = count;
+        struct ls_making_share made = {.first = position->first + offset, .count = count};
+        for (uint32_t k = 0; k < stream->dataset->field_count; k++) {
+            const struct ls_field *field = &stream->dataset->fields[k];
+            const uint32_t dtype = options->dtypes[k];
+            if (options->left_out >> k & 1)
+                continue;
+            made.fields[k] = memory + stream->offsets[k] +
+                             before * ls_field_elements(field) * ls_dtype_bytes(dtype);
+            if (!stream->making)
+                ls_gather(field, dtype, stream->order + made.first, count, made.fields[k]);
+        }
+        if (stream->making) // in the order of the batch, for datasets in order
+            stream->shares[run * options->rank_count + i] = made;
+        before += count;
     }
 }
 
@@ -181,7 +193,7 @@ static enum ls_status write_batch(struct ls_stream *stream, const struct positio
         write_share(stream, position, slot, i);
     if (stream->making)
         status = ls_making_write(stream->making, position->epoch, stream->order, stream->shares,
-                                 options->rank_count, &stream->stopped);
+                                 options->rank_count * stream->runs, &stream->stopped);
     if (status)
         return status;
     stream->positions[slot] = *position;
@@ -293,17 +305,22 @@ static void describe(const struct ls_stream *stream, uint32_t local, uint32_t sl
                      struct ls_batch *out)
 {
     const struct position *position = &stream->positions[slot];
-    const struct cut *cut = &stream->cuts[slot * stream->options.rank_count + local];
+    const size_t first_run = run_index(stream, slot, local);
+    const uint64_t *counts = stream->run_counts + first_run;
+    const bool blocks = stream->options.shares.blocks_first;
     const char *memory = share_memory(stream, slot, local);
     *out = (struct ls_batch){
-        .count = cut->size,
-        .example_offset = cut->offset,
+        .example_offset = stream->run_offsets[first_run],
+        .block_counts = blocks ? counts : NULL,
+        .block_offsets = blocks ? stream->run_offsets + first_run : NULL,
         .global_count = position->count,
         .epoch = position->epoch,
         .step = position->step,
         .dataset = stream->dataset,
         .dtypes = stream->options.dtypes,
     };
+    for (uint32_t i = 0; i < stream->runs; i++)
+        out->count += counts[i];
     for (uint32_t field = 0; field < stream->dataset->field_count; field++)
         if (!(stream->options.left_out >> field & 1))
             out->fields[field] = memory + stream->offsets[field];
@@ -456,17 +473,19 @@ static enum ls_status allocate(struct ls_stream *stream)
     const uint64_t ring = (uint64_t)stream->slots * ranks * stream->share_bytes;
     stream->order = malloc(stream->dataset->count * sizeof(*stream->order));
     stream->positions = calloc(stream->slots, sizeof(*stream->positions));
-    stream->cuts = calloc((size_t)stream->slots * ranks, sizeof(*stream->cuts));
+    const size_t runs = (size_t)stream->slots * ranks * stream->runs;
+    stream->run_offsets = calloc(runs, sizeof(*stream->run_offsets));
+    stream->run_counts = calloc(runs, sizeof(*stream->run_counts));
     stream->memory = aligned_alloc(LS_ALIGNMENT, ring ? ring : LS_ALIGNMENT);
     stream->readers = aligned_alloc(LS_ALIGNMENT, ranks * sizeof(*stream->readers));
-    if (!stream->order || !stream->positions || !stream->cuts || !stream->memory ||
-        !stream->readers)
+    if (!stream->order || !stream->positions || !stream->run_offsets || !stream->run_counts ||
+        !stream->memory || !stream->readers)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < ranks; i++)
         stream->readers[i] = (struct reader){0};
     if (!ls_making_is_needed(stream->dataset, &stream->options))
         return LS_OK;
-    stream->shares = calloc(ranks, sizeof(*stream->shares));
+    stream->shares = calloc((size_t)ranks * stream->runs, sizeof(*stream->shares));
     return stream->shares ? ls_making_create(stream->dataset, &stream->options, &stream->making)
                           : LS_OUT_OF_MEMORY;
 }
@@ -486,6 +505,7 @@ enum ls_status ls_stream_open(const struct ls_dataset *dataset,
     };
     if (!stream->options.blocks)
         stream->options.blocks = 1;
+    stream->runs = options->shares.blocks_first ? stream->options.blocks : 1;
     if (dataset->in_order)
         stream->options.shuffle = LS_SHUFFLE_OFF;
     status = choose_dtypes(dataset, &stream->options);
@@ -529,7 +549,8 @@ void ls_stream_close(struct ls_stream *stream)
     free(stream->shares);
     free(stream->order);
     free(stream->positions);
-    free(stream->cuts);
+    free(stream->run_offsets);
+    free(stream->run_counts);
     free(stream->memory);
     free(stream->readers);
     free(stream);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A dataset as a stream of global batches. An input thread gathers them ahead, divided into one
 // share for each replica. The order of examples depends only on the seed and the epoch; the last
-// batch of an epoch has the remaining examples. Shares of a batch are contiguous, in rank order.
-// Without weights their sizes differ by at most one example (the first shares are larger), so with
+// batch of an epoch has the remaining examples. Shares of a batch, or of each of its blocks, are
+// contiguous, in rank order. Without weights their sizes differ by at most one example (the first shares are larger), so with
 // fewer examples than replicas the last replicas get none.
 #ifndef LS_DATA_STREAM_H
 #define LS_DATA_STREAM_H
@@ -31,6 +31,10 @@ struct ls_shares {
     uint32_t world; // replicas of the whole job
     uint32_t group_count; // 0: all replicas are one group
     const struct ls_share_group *groups; // in rank order, of all ranks; borrowed
+    // A batch is first cut into its blocks, as one device cuts it, and each block is shared: so the
+    // blocks of all ranks that are computed at the same time are together one device's. Else it is
+    // shared first, and each share is cut.
+    bool blocks_first;
 };
 
 struct ls_stream_options {
@@ -64,18 +68,26 @@ struct ls_batch {
     const struct ls_dataset *dataset; // whose fields follow
     const uint32_t *dtypes; // by field
     const void *fields[LS_MAX_FIELDS]; // by field: count x example, LS_ALIGNMENT; NULL: left out
+    // By block, with `blocks_first`: examples of this share, one block's after the other's, and the
+    // position of the first in the global batch. NULL: the share is contiguous there.
+    const uint64_t *block_counts, *block_offsets;
 };
 
 struct ls_stream;
 
 // The share of `rank` in a batch of `count` examples: `blocks` blocks (at least 1). The
 // part of its group is cut into that many for each of the group's ranks; they differ by at most one
-// example, the first ones larger, and each rank has as many, one after the other. Nothing else
-// divides a batch among replicas. [any thread]
+// example, the first ones larger, and each rank has as many, one after the other. With
+// `blocks_first` `offset` is that of the first block. Nothing else divides a batch among replicas.
+// [any thread]
 void ls_share(const struct ls_shares *shares, uint64_t count, uint32_t blocks, uint32_t rank,
               uint64_t *offset, uint64_t *size);
-// The size of the largest one. [any thread]
+// Block `index` of it. [any thread]
+void ls_share_block(const struct ls_shares *shares, uint64_t count, uint32_t blocks, uint32_t rank,
+                    uint32_t index, uint64_t *offset, uint64_t *size);
+// The size of the largest share, and of the largest block. [any thread]
 uint64_t ls_largest_share(const struct ls_shares *shares, uint64_t count, uint32_t blocks);
+uint64_t ls_largest_block(const struct ls_shares *shares, uint64_t count, uint32_t blocks);
 // Batches of one epoch: ceil(count / global_batch). [any thread]
 uint64_t ls_stream_steps(uint64_t count, uint64_t global_batch);
 // Writes the dataset index of each example of an epoch, in order. `order` has `count` entries.

@@ -220,6 +220,9 @@ LS_STATUS ls_graph_batch_normalization(struct ls_graph *graph,
                                        struct ls_tensor *const inputs[static 5], double momentum,
                                        bool synchronized, struct ls_tensor **out);
 
+// Whether all replicas add up statistics within a pass.
+bool ls_graph_has_totals(const struct ls_graph *graph);
+
 // Where operations see a parameter in another shape than Keras's variable has, of the same elements in
 // plain order: the variable's. Weights files and the first values go by it.
 void ls_graph_set_variable_shape(struct ls_tensor *parameter, const struct ls_shape *variable);

@@ -92,3 +92,11 @@ enum ls_status ls_graph_batch_normalization(struct ls_graph *graph,
     share_among_uses(graph, moving, momentum);
     return LS_OK;
 }
+
+bool ls_graph_has_totals(const struct ls_graph *graph)
+{
+    for (uint32_t i = 0; i < graph->tensor_count; i++)
+        if (graph->tensors[i]->role == LS_ROLE_TOTAL)
+            return true;
+    return false;
+}

@@ -291,11 +291,16 @@ enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replic
 {
     enum ls_status status = LS_OK;
     begin_step(replica, batch, step, learning_rate, hooks->capturable);
+    uint64_t offset = 0; // in the share
     for (uint32_t i = 0; !status && i < replica->microbatches; i++) {
         struct ls_replica_batch block = *batch;
-        uint64_t offset;
-        ls_microbatch(batch->count, replica->microbatches, i, &offset, &block.count);
-        block.example_offset += offset;
+        if (batch->block_counts) {
+            block.count = batch->block_counts[i];
+            block.example_offset = batch->block_offsets[i];
+        } else {
+            ls_microbatch(batch->count, replica->microbatches, i, &offset, &block.count);
+            block.example_offset += offset;
+        }
         if (block.count) {
             for (uint32_t input = 0; input < replica->graph->input_count; input++)
                 block.inputs[input] = (const char *)batch->inputs[input] +
@@ -303,6 +308,7 @@ enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replic
             block.labels = (const char *)batch->labels + offset * replica->label_bytes;
             block.weights = batch->weights ? batch->weights + offset : NULL;
         }
+        offset += block.count;
         status = run_block(replica, &block, i, stop, hooks);
     }
     ls_record_end_step(replica, hooks->capturable && replica->microbatches == 1);

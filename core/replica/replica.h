@@ -62,6 +62,9 @@ struct ls_replica_batch {
     const void *inputs[LS_REPLICA_INPUTS]; // in the order of the graph's inputs
     const void *labels;
     const float *weights; // of the examples in the loss; read where the graph has them
+    // By block of ls_replica_run: how many examples it has, and where the first is in the global
+    // batch. NULL: the share is contiguous there, and is cut evenly.
+    const uint64_t *block_counts, *block_offsets;
 };
 
 // On the replica's thread, in all steps so far.

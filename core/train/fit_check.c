@@ -62,8 +62,9 @@ static enum ls_status read_batch(struct ls_fit *fit)
 // Blocks without examples are computed all the same: each zeroes the gradients and adds them.
 static void warn_of_empty_blocks(const struct ls_fit *fit)
 {
-    const struct ls_shares shares = ls_run_division(fit->run, true);
-    const uint64_t share = ls_largest_share(&shares, fit->global_batch, 1);
+    const struct ls_shares shares = ls_model_division(fit->model);
+    const uint64_t share =
+        ls_largest_share(&shares, fit->global_batch, shares.blocks_first ? fit->microbatches : 1);
     const struct ls_session *session = fit->model->session;
     const bool said = session && session->need.microbatches == fit->microbatches &&
                       session->need.global_batch == fit->global_batch;
@@ -79,7 +80,7 @@ static void warn_of_empty_blocks(const struct ls_fit *fit)
 // Replicas whose weights are too small for the batch: they only wait for the others.
 static void warn_of_empty_shares(const struct ls_fit *fit)
 {
-    const struct ls_shares shares = ls_run_division(fit->run, true);
+    const struct ls_shares shares = ls_model_division(fit->model);
     const struct ls_session *session = fit->model->session;
     const uint64_t batch = least(fit->global_batch, ls_data_count(fit->train));
     uint32_t empty = 0;
@@ -120,6 +121,14 @@ static enum ls_status check_servers(const struct ls_fit *fit)
                  "this process is server %u of the job, which trains nothing; call "
                  "ls_run_serve",
                  run->served.number);
+        return LS_USAGE;
+    }
+    if (run->served.servers && run->served.workers > 1 && ls_graph_has_totals(fit->model->graph)) {
+        ls_error("--strategy",
+                 "a layer of '%s' normalizes by the statistics of all replicas (synchronized), but "
+                 "workers with server processes make steps of their own; leave --servers out and "
+                 "take --strategy=mirrored, or set synchronized to false",
+                 fit->model->source);
         return LS_USAGE;
     }
     if (run->served.servers && fit->options->checkpoints) {
@@ -183,11 +192,12 @@ static const char *first_lone_layer(const struct ls_graph *graph)
 static uint64_t count_lone_blocks(const struct ls_shares *shares, uint64_t batch, uint32_t blocks)
 {
     uint64_t count = 0;
-    for (uint32_t rank = 0; rank < shares->world; rank++) {
-        uint64_t offset, share;
-        ls_share(shares, batch, blocks, rank, &offset, &share);
-        count += share / blocks == 1 ? blocks - share % blocks : share < blocks ? share : 0;
-    }
+    for (uint32_t rank = 0; rank < shares->world; rank++)
+        for (uint32_t block = 0; block < blocks && block < batch; block++) {
+            uint64_t offset, size;
+            ls_share_block(shares, batch, blocks, rank, block, &offset, &size);
+            count += size == 1;
+        }
     return count;
 }
 
@@ -196,7 +206,7 @@ static void warn_of_lone_examples(const struct ls_fit *fit)
 {
     struct ls_model *model = fit->model;
     const uint64_t examples = ls_data_count(fit->train);
-    const struct ls_shares shares = ls_run_division(fit->run, true);
+    const struct ls_shares shares = ls_model_division(fit->model);
     const uint64_t blocks = (uint64_t)shares.world * fit->microbatches;
     const uint64_t batches[] = {least(examples, fit->global_batch), examples % fit->global_batch};
     const char *layer = model->told_of_lone ? NULL : first_lone_layer(model->graph);

@@ -378,6 +378,13 @@ static enum ls_status build_for_training(struct ls_model *model, const struct ls
     return status;
 }
 
+struct ls_shares ls_model_division(const struct ls_model *model)
+{
+    struct ls_shares shares = ls_run_division(model->run, true);
+    shares.blocks_first = ls_graph_has_totals(model->graph);
+    return shares;
+}
+
 bool ls_model_data_has_weights(const struct ls_data *data)
 {
     return ls_field_find(data->info.fields, data->info.field_count, LS_FIELD_WEIGHT, 0) != NULL;

@@ -124,7 +124,7 @@ static bool make_lists(const struct ls_fit *fit, struct lists *out)
     list_optimizer(&fit->model->optimizer, out);
     const uint64_t examples = ls_data_count(fit->train);
     const uint64_t batch = fit->global_batch < examples ? fit->global_batch : examples;
-    const struct ls_shares shares = ls_run_division(run, true);
+    const struct ls_shares shares = ls_model_division(fit->model);
     for (uint32_t i = 0; i < world; i++) {
         uint64_t offset;
         ls_share(&shares, batch, fit->session->need.microbatches, i, &offset, &out->shares[i]);

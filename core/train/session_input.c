@@ -116,7 +116,7 @@ enum ls_status ls_session_set_data(struct ls_session *session, struct ls_data *d
     const struct ls_stream_options options = {
         .shuffle = shuffle,
         .shuffle_buffer = shuffle_buffer,
-        .shares = ls_run_division(session->run, true),
+        .shares = ls_model_division(session->model),
         .epochs_before = order->epochs,
         .first_example = order->position,
         .augment = true,
@@ -172,7 +172,9 @@ enum ls_status ls_session_next(struct ls_session *session, uint32_t index,
         return status;
     *out = (struct ls_replica_batch){.count = batch.count,
                                      .global_count = batch.global_count,
-                                     .example_offset = batch.example_offset};
+                                     .example_offset = batch.example_offset,
+                                     .block_counts = batch.block_counts,
+                                     .block_offsets = batch.block_offsets};
     for (uint32_t i = 0, inputs = 0; i < batch.dataset->field_count; i++) {
         switch (batch.dataset->fields[i].role) {
         case LS_FIELD_INPUT:

@@ -43,11 +43,10 @@ static void add_sizes(const struct ls_session *session, uint64_t examples,
     const uint64_t batch = session->need.global_batch;
     const uint64_t batches[] = {examples < batch ? examples : batch, examples % batch};
     for (int i = 0; i < 2; i++) {
-        uint64_t offset, share, size;
-        ls_share(&division->shares, batches[i], microbatches, division->first + index, &offset,
-                 &share);
-        for (uint32_t block = 0; block < microbatches && block < share; block++) {
-            ls_microbatch(share, microbatches, block, &offset, &size);
+        for (uint32_t block = 0; block < microbatches && block < batches[i]; block++) {
+            uint64_t offset, size;
+            ls_share_block(&division->shares, batches[i], microbatches, division->first + index,
+                           block, &offset, &size);
             add_size(sizes, size);
         }
     }
@@ -63,7 +62,8 @@ static bool may_stand_in(const struct ls_session *session)
 static void find_sizes(const struct ls_session *session, uint64_t examples, bool trains,
                        uint32_t index, uint32_t microbatches, struct sizes *sizes)
 {
-    const struct division division = {.shares = ls_run_division(session->run, trains),
+    const struct division division = {.shares = trains ? ls_model_division(session->model)
+                                                       : ls_run_division(session->run, false),
                                       .first = trains ? ls_run_first_share(session->run)
                                                       : ls_cluster_first_rank(session->cluster)};
     if (examples == 0)
@@ -174,10 +174,9 @@ uint64_t ls_session_layout_batch(const struct ls_session *session,
                                                           : need->prediction_examples;
     const uint64_t batch = examples < need->global_batch ? examples : need->global_batch;
     const uint32_t microbatches = need->training_examples ? need->microbatches : 1;
-    const struct ls_shares shares = ls_run_division(session->run, need->training_examples);
-    uint64_t offset, size;
-    ls_microbatch(ls_largest_share(&shares, batch, microbatches), microbatches, 0, &offset, &size);
-    return size;
+    const struct ls_shares shares = need->training_examples ? ls_model_division(session->model)
+                                                            : ls_run_division(session->run, false);
+    return ls_largest_block(&shares, batch, microbatches);
 }
 
 enum ls_status ls_session_note_layouts(struct ls_session *session, uint64_t batch)

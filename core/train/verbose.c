@@ -7,11 +7,10 @@ static const struct ls_program *main_program(const struct ls_fit *fit, uint64_t 
 {
     const struct ls_session *session = fit->session;
     const uint64_t examples = ls_data_count(fit->train);
-    const struct ls_shares shares = ls_run_division(fit->run, true);
-    uint64_t offset, share, size;
-    ls_share(&shares, examples < fit->global_batch ? examples : fit->global_batch,
-             session->need.microbatches, ls_session_share(session, 0), &offset, &share);
-    ls_microbatch(share, session->need.microbatches, 0, &offset, &size);
+    const struct ls_shares shares = ls_model_division(fit->model);
+    uint64_t offset, size;
+    ls_share_block(&shares, examples < fit->global_batch ? examples : fit->global_batch,
+                   session->need.microbatches, ls_session_share(session, 0), 0, &offset, &size);
     return ls_replica_training_program(session->replicas[0], size, runs);
 }
 

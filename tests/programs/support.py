@@ -55,12 +55,12 @@ class ProgramTest(unittest.TestCase):
                               env=variables, timeout=timeout, cwd=cwd or self.folder, stdin=subprocess.DEVNULL, **more)
         return Outcome(done.returncode, done.stdout, done.stderr)
 
-    def train(self, *arguments, expect=DONE, **more):
-        """Trains quietly and returns the report."""
+    def train(self, *arguments, expect=DONE, under=(), **more):
+        """Trains quietly, `under` a launcher, and returns the report."""
         path = self.path("report.json")
         if os.path.exists(path):
             os.unlink(path)
-        outcome = self.lockstep("train", "--quiet", "--report=" + path, *arguments, **more)
+        outcome = self.lockstep(*under, "train", "--quiet", "--report=" + path, *arguments, **more)
         self.assertEqual(outcome.code, expect, outcome.err)
         with open(path) as file:
             outcome.report = json.load(file)

@@ -27,12 +27,6 @@ def npy(path, descr, shape, values):
         file.write(struct.pack(f"<{len(values)}{descr[1:].replace('f4', 'f').replace('i4', 'i')}", *values))
 
 
-def blocks(count, parts):
-    """`count` examples in `parts` rows that differ by at most one."""
-    sizes = [count // parts + (k < count % parts) for k in range(parts)]
-    return [list(range(sum(sizes[:k]), sum(sizes[:k + 1]))) for k in range(parts)]
-
-
 class Synchronized(ProgramTest):
     def setUp(self):
         super().setUp()
@@ -60,11 +54,12 @@ class Synchronized(ProgramTest):
         return ("--model=" + self.path(name + ".json"), f"--dataset=arrays:x={self.path('x.npy')},y={self.path('y.npy')}",
                 "--loss=sparse_categorical_crossentropy:from_logits=true")
 
-    def run_model(self, name, replicas, strategy, batch=10, *options):
-        """Losses, weights afterwards and the report."""
+    def run_model(self, name, replicas, strategy, batch=10, *options, epochs=4, workers=1):
+        """Losses, weights afterwards and the report. `replicas` are those of a worker."""
         out = self.path("out.safetensors")
-        report = self.train(*self.setting(name), "--optimizer=sgd:learning_rate=0.01", f"--batch={batch}", "--epochs=4", f"--replicas={replicas}", f"--strategy={strategy}",
-                            "--save-weights=" + out, *options)
+        report = self.train(*self.setting(name), "--optimizer=sgd:learning_rate=0.01", f"--batch={batch}", f"--epochs={epochs}",
+                            f"--replicas={replicas}", f"--strategy={strategy}", "--save-weights=" + out, *options,
+                            under=("launch", f"-n{workers}", "--") if workers > 1 else ())
         with open(out, "rb") as file:
             saved = file.read()
         return report["losses"], tensors(out), report, saved
@@ -117,21 +112,22 @@ class Synchronized(ProgramTest):
             self.assertEqual(scores[-1], scores[0])
         self.assertIn("loss: ", scores[0][0])
 
-    def test_each_pass_of_microbatches_takes_the_statistics_of_that_pass_of_all_replicas(self):
-        # The same blocks on one replica: examples are put in the order in which passes see them. A third of the ranks is empty
-        # in the last batch.
-        for replicas in (2, 5):
-            order = []
-            for start, size in ((0, 10), (10, 10), (20, 3)):
-                of_passes = blocks(size, 2 * replicas)
-                order += [start + k for one in (0, 1) for block in of_passes[one::2] for k in block]
-            passes = ("--microbatches=2", "--shuffle=off")
-            self.write_data(order)
-            one = self.run_model("own", 1, "one-device", 10, *passes)
-            self.write_data(range(EXAMPLES))
-            for strategy in ("ring", "central-storage"):
-                with self.subTest(replicas=replicas, strategy=strategy):
-                    self.check_near(self.run_model("all", replicas, strategy, 10, *passes), one)
+    def test_passes_have_the_examples_of_one_device_whatever_the_replicas(self):
+        # Steps of 21 and 2 examples, the latter in passes of 1, 1 and 0; of 23 in passes of 8, 8 and 7; of 20 and 3, in passes of
+        # batches that are cut again; and of 10, 10 and 3.
+        for batch, passes, epochs in ((7, ("--accumulate=3",), 5), (23, ("--accumulate=3",), 10), (10, ("--accumulate=2", "--microbatches=2"), 5),
+                                      (10, ("--microbatches=3",), 4)):
+            one = self.run_model("own", 1, "one-device", batch, *passes, epochs=epochs)
+            for replicas, strategy, workers in ((1, "one-device", 1), (2, "ring", 1), (3, "central-storage", 1), (4, "parameter-server:mode=sync", 1),
+                                                (2, "ring", 2)):
+                with self.subTest(batch=batch, passes=passes, replicas=replicas, strategy=strategy, workers=workers):
+                    self.check_near(self.run_model("all", replicas, strategy, batch, *passes, epochs=epochs, workers=workers), one)
+
+    def test_passes_are_shared_by_weights(self):
+        one = self.run_model("own", 1, "one-device", 10, "--microbatches=3")
+        found = self.run_model("all", 2, "ring", 10, "--microbatches=3", "--share=3,1")
+        self.check_near(found, one)
+        self.assertEqual(found[2]["replica_batches"], [7, 3])  # of passes of 4, 3 and 3 examples
 
     def test_the_collective_is_named(self):
         for strategy, expected in (("ring", "ring"), ("hierarchical-copy", "hierarchical-copy"), ("two-level", "two-level"),
@@ -157,6 +153,11 @@ class Synchronized(ProgramTest):
             self.train(*self.setting("own"), *options[3:], "--replicas=2", "--steps=2")
             done = self.lockstep("evaluate", *self.setting("all"), *options[3:], "--replicas=2")
             self.assertEqual(done.code, DONE, done.err)
+
+    def test_workers_with_server_processes_are_refused(self):
+        job = {"cluster": {"worker": ["127.0.0.1:9", "127.0.0.1:10"], "ps": ["127.0.0.1:11"]}, "task": {"type": "worker", "index": 1}}
+        self.refused(USAGE, "train", "--quiet", *self.setting("all"), "--strategy=parameter-server", environment={"TF_CONFIG": json.dumps(job)},
+                     says=("all.json' normalizes", "synchronized", "server processes"))
 
     def test_shares_of_a_single_example_are_warned_of(self):
         # The convolution's normalization has 16 positions of an example, the dense layer's one value.

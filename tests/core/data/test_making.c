@@ -84,13 +84,15 @@ struct made_example {
     int32_t label;
 };
 
-// The examples of `epochs` epochs, in order. `blocks` of 1 and `world` replicas.
+// The examples of `epochs` epochs, in order, of `world` replicas. Batches are cut into three blocks
+// first where there are more than two.
 static void read_all(const struct ls_dataset *dataset, uint32_t world, uint64_t batch, bool augment,
                      uint64_t epochs, struct made_example *out)
 {
     const struct ls_stream_options options = {.global_batch = batch,
-                                              .shares.world = world,
+                                              .shares = {.world = world, .blocks_first = world > 2},
                                               .rank_count = world,
+                                              .blocks = world > 2 ? 3 : 1,
                                               .shuffle = LS_SHUFFLE_ALL,
                                               .seed = 3,
                                               .augment = augment};
@@ -101,8 +103,14 @@ static void read_all(const struct ls_dataset *dataset, uint32_t world, uint64_t 
             for (uint32_t rank = 0; rank < world; rank++) {
                 struct ls_batch share;
                 ck_assert_int_eq(ls_stream_next(stream, rank, &share, NULL), LS_OK);
-                for (uint64_t i = 0; i < share.count; i++) {
-                    struct made_example *example = &out[step * batch + share.example_offset + i];
+                for (uint64_t i = 0, block = 0, at = 0; i < share.count; i++, at++) {
+                    while (share.block_counts && at == share.block_counts[block]) {
+                        block++;
+                        at = 0;
+                    }
+                    const uint64_t first =
+                        share.block_offsets ? share.block_offsets[block] : share.example_offset;
+                    struct made_example *example = &out[step * batch + first + at];
                     memcpy(example->pixels, (const float *)share.fields[0] + i * PIXELS,
                            sizeof(example->pixels));
                     example->label = ((const int32_t *)share.fields[1])[i];
@@ -186,12 +194,14 @@ START_TEST(a_dataset_in_order_is_asked_for_one_piece_after_the_other)
     struct ls_dataset dataset = made();
     static struct made_example examples[2 * EXAMPLES];
     dataset.in_order = true;
-    seen_epoch = 1;
-    expected_next = longest = 0;
-    read_all(&dataset, 2, 10, false, 2, examples); // looks at the order
-    ck_assert_uint_eq(longest, 5);
-    for (int i = 0; i < 2 * EXAMPLES; i++)
-        ck_assert_int_eq(examples[i].label, i % EXAMPLES);
+    for (uint32_t world = 2; world <= 3; world++) {
+        seen_epoch = 1;
+        expected_next = longest = 0;
+        read_all(&dataset, world, 10, false, 2, examples); // looks at the order
+        ck_assert_uint_eq(longest, world == 2 ? 5 : 2);
+        for (int i = 0; i < 2 * EXAMPLES; i++)
+            ck_assert_int_eq(examples[i].label, i % EXAMPLES);
+    }
 }
 END_TEST
 

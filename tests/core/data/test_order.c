@@ -55,17 +55,55 @@ START_TEST(a_share_is_its_blocks)
         for (uint32_t blocks = 1; blocks <= 4; blocks++)
             for (uint64_t count = 0; count <= 23; count++)
                 for (uint32_t rank = 0; rank < world; rank++) {
-                    uint64_t offset, size, first, each, all = 0;
+                    uint64_t offset, size, first, each, at, same, all = 0;
                     const struct ls_shares shares = {.world = world},
                                            parts = {.world = world * blocks};
                     ls_share(&shares, count, blocks, rank, &offset, &size);
                     for (uint32_t i = 0; i < blocks; i++) {
                         ls_share(&parts, count, 1, rank * blocks + i, &first, &each);
                         ck_assert_uint_eq(first, offset + all);
+                        ls_share_block(&shares, count, blocks, rank, i, &at, &same);
+                        ck_assert_uint_eq(at, first);
+                        ck_assert_uint_eq(same, each);
                         all += each;
                     }
                     ck_assert_uint_eq(all, size);
                 }
+}
+END_TEST
+
+// What all ranks compute at the same time is what one device computes then.
+START_TEST(blocks_that_are_cut_first_are_those_of_one_device)
+{
+    static const struct ls_share_group groups[] = {{2, 3}, {1, 1}, {1, 1000}};
+    const struct ls_shares alone = {.world = 1};
+    for (uint32_t world = 1; world <= 4; world++)
+        for (uint32_t blocks = 1; blocks <= 5; blocks++)
+            for (uint64_t count = 0; count <= 40; count++) {
+                const struct ls_shares shares = {.world = world,
+                                                 .group_count = world == 4 ? 3 : 0,
+                                                 .groups = groups,
+                                                 .blocks_first = true};
+                uint64_t sums[4] = {0}, largest = 0, first, whole, offset, size;
+                for (uint32_t i = 0; i < blocks; i++) {
+                    ls_share_block(&alone, count, blocks, 0, i, &first, &whole);
+                    for (uint32_t rank = 0; rank < world; rank++) {
+                        ls_share_block(&shares, count, blocks, rank, i, &offset, &size);
+                        ck_assert_uint_eq(offset, first);
+                        sums[rank] += size;
+                        first += size;
+                        whole -= size;
+                        largest = size > largest ? size : largest;
+                    }
+                    ck_assert_uint_eq(whole, 0);
+                }
+                for (uint32_t rank = 0; rank < world; rank++) {
+                    ls_share(&shares, count, blocks, rank, &offset, &size);
+                    ck_assert_uint_eq(size, sums[rank]);
+                }
+                if (world < 4) // with weights a smaller block may have a larger part
+                    ck_assert_uint_eq(ls_largest_block(&shares, count, blocks), largest);
+            }
 }
 END_TEST
 
@@ -274,6 +312,7 @@ int main(void)
     tcase_add_test(tests, with_fewer_examples_than_replicas_the_last_get_none);
     tcase_add_test(tests, steps_are_rounded_up);
     tcase_add_test(tests, a_share_is_its_blocks);
+    tcase_add_test(tests, blocks_that_are_cut_first_are_those_of_one_device);
     tcase_add_loop_test(tests, weighted_shares_are_contiguous_and_near_their_quotas, 0,
                         sizeof(groupings) / sizeof(*groupings));
     tcase_add_test(tests, the_largest_remainders_get_what_is_left);

@@ -54,20 +54,30 @@ static void read_epoch(struct ls_stream *stream, const struct ls_stream_options 
             struct ls_batch batch;
             const uint32_t rank = options->first_rank + i;
             ck_assert_int_eq(ls_stream_next(stream, rank, &batch, NULL), LS_OK);
-            uint64_t offset, size;
-            ls_share(&options->shares, wanted, 1, rank, &offset, &size);
+            const uint32_t blocks = options->blocks ? options->blocks : 1;
+            uint64_t offset, size, k = 0;
+            ls_share(&options->shares, wanted, blocks, rank, &offset, &size);
             ck_assert_uint_eq(batch.count, size);
             ck_assert_uint_eq(batch.example_offset, offset);
+            ck_assert(!batch.block_counts == !options->shares.blocks_first);
             ck_assert_uint_eq(batch.global_count, wanted);
             ck_assert_uint_eq(batch.epoch, epoch);
             ck_assert_uint_eq(batch.step, step);
             ck_assert_uint_eq((uintptr_t)batch.fields[0] % LS_ALIGNMENT, 0);
             const int32_t *classes = batch.fields[1];
-            for (uint64_t k = 0; k < size; k++) {
-                ck_assert_mem_eq((const float *)batch.fields[0] + k * ELEMENTS,
-                                 examples[classes[k]], sizeof(examples[0]));
-                out[before + offset + k] = classes[k];
+            for (uint32_t block = 0; block < blocks; block++) {
+                ls_share_block(&options->shares, wanted, blocks, rank, block, &offset, &size);
+                if (batch.block_counts) {
+                    ck_assert_uint_eq(batch.block_counts[block], size);
+                    ck_assert_uint_eq(batch.block_offsets[block], offset);
+                }
+                for (uint64_t at = 0; at < size; at++, k++) {
+                    ck_assert_mem_eq((const float *)batch.fields[0] + k * ELEMENTS,
+                                     examples[classes[k]], sizeof(examples[0]));
+                    out[before + offset + at] = classes[k];
+                }
             }
+            ck_assert_uint_eq(k, batch.count);
         }
     }
 }
@@ -79,18 +89,21 @@ static void expect_each_once(const int32_t *seen, uint64_t count)
         ck_assert_uint_eq(found[seen[i]]++, 0);
 }
 
-// Sizes that leave every remainder, worlds of 1 to 8: each example once, in the order of ls_stream_order.
+// Sizes that leave every remainder, worlds of 1 to 8, blocks that are cut first or last: each example
+// once, in the order of ls_stream_order.
 START_TEST(every_example_comes_once_an_epoch_in_the_same_order_for_every_world)
 {
     const uint32_t world = (uint32_t)_i;
     for (uint64_t count = 1; count <= 40; count += count < 20 ? 1 : 7)
         for (uint64_t global = 1; global <= 12; global++) {
             const struct ls_dataset dataset = numbers(count);
-            const struct ls_stream_options options = {.global_batch = global,
-                                                      .shares.world = world,
-                                                      .rank_count = world,
-                                                      .shuffle = LS_SHUFFLE_ALL,
-                                                      .seed = 5};
+            const struct ls_stream_options options = {
+                .global_batch = global,
+                .shares = {.world = world, .blocks_first = global % 2},
+                .rank_count = world,
+                .blocks = (uint32_t)(count % 5),
+                .shuffle = LS_SHUFFLE_ALL,
+                .seed = 5};
             struct ls_stream *stream;
             ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
             for (uint64_t epoch = 1; epoch <= 3; epoch++) {
