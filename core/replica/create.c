@@ -70,8 +70,10 @@ enum ls_status ls_replica_allocate(struct ls_replica *replica,
         const uint32_t slots = replica->graph->count_slots;
         replica->counts = ls_replica_take_memory(replica, slots * sizeof(float));
         replica->found = calloc(slots, sizeof(*replica->found));
+        replica->found_before = calloc(slots, sizeof(*replica->found_before));
         replica->counted = calloc(slots, sizeof(*replica->counted));
-        if (!is_there(replica->counts) || !replica->found || !replica->counted)
+        if (!is_there(replica->counts) || !replica->found || !replica->found_before ||
+            !replica->counted)
             return ls_replica_say_no_memory(replica, LS_OUT_OF_MEMORY);
     }
     replica->evaluation_sums = ls_replica_take_memory(replica, LS_STEP_STATS_BYTES);
@@ -202,6 +204,7 @@ void ls_replica_destroy(struct ls_replica *replica)
         ls_device_release_kernel(replica->device, replica->adds[i]);
     free(replica->adds);
     free(replica->found);
+    free(replica->found_before);
     free((void *)replica->counted);
     free(replica->measured);
     if (replica->guard)

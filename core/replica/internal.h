@@ -99,6 +99,8 @@ struct ls_replica {
     struct ls_memory evaluation_sums;
     struct ls_memory counts; // of the last pass: floats that metrics count in
     float *found; // the same on the host
+    double *found_before; // in the blocks of the step before the last pass
+    bool counts_whole; // `counts` has those of these blocks too
     _Atomic double *counted; // of all passes since they were cleared
     struct ls_memory record; // a struct ls_step_record
     struct ls_input *input; // the way of batches to the device (input.h)

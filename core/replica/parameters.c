@@ -24,6 +24,7 @@ struct ls_memory ls_replica_memory(const struct ls_replica *replica, uint32_t bu
     case LS_BUFFER_GRADIENTS: return replica->gradients;
     case LS_BUFFER_REDUCED: return replica->reduced;
     case LS_BUFFER_TOTALS: return replica->totals;
+    case LS_BUFFER_COUNTS: return replica->counts;
     default: return replica->states[buffer - LS_BUFFER_STATE];
     }
 }

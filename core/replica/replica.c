@@ -184,19 +184,67 @@ void ls_microbatch(uint64_t count, uint32_t microbatches, uint32_t index, uint64
     *size = each + (index < more);
 }
 
+static enum ls_status read_counts(const struct ls_replica *replica)
+{
+    return ls_device_copy(replica->device, ls_host_memory(replica->found), replica->counts,
+                          replica->graph->count_slots * sizeof(float), NULL);
+}
+
 // Others may read the sums meanwhile.
 enum ls_status ls_replica_count(struct ls_replica *replica)
 {
     const uint32_t slots = replica->graph->count_slots;
     if (slots == 0)
         return LS_OK;
-    const enum ls_status status = ls_device_copy(replica->device, ls_host_memory(replica->found),
-                                                 replica->counts, slots * sizeof(float), NULL);
+    const enum ls_status status = read_counts(replica);
     for (uint32_t i = 0; !status && i < slots; i++)
         atomic_store_explicit(&replica->counted[i],
                               atomic_load_explicit(&replica->counted[i], memory_order_relaxed) +
                                   (double)replica->found[i],
                               memory_order_relaxed);
+    return status;
+}
+
+// An empty block counts nothing. The blocks of a step count when it is made, with the last of them.
+static enum ls_status count_block(struct ls_replica *replica, bool last)
+{
+    const uint32_t slots = replica->graph->count_slots;
+    const bool nothing = !replica->current->program && !replica->counts_whole;
+    const enum ls_status status = slots == 0 || nothing ? LS_OK : read_counts(replica);
+    for (uint32_t i = 0; !status && i < slots; i++) {
+        replica->found_before[i] += nothing ? 0 : (double)replica->found[i];
+        if (last)
+            atomic_store_explicit(&replica->counted[i],
+                                  atomic_load_explicit(&replica->counted[i], memory_order_relaxed) +
+                                      replica->found_before[i],
+                                  memory_order_relaxed);
+    }
+    return status;
+}
+
+uint32_t ls_replica_count_slots(const struct ls_replica *replica)
+{
+    return replica->graph->count_slots;
+}
+
+enum ls_status ls_replica_step_counts(struct ls_replica *replica)
+{
+    const uint32_t slots = replica->graph->count_slots;
+    const bool nothing = !replica->current->program;
+    enum ls_status status = LS_OK;
+    if (slots == 0 || replica->counts_whole)
+        return LS_OK;
+    if (!nothing)
+        status = read_counts(replica);
+    for (uint32_t i = 0; !status && i < slots; i++) {
+        replica->found[i] =
+            (float)(replica->found_before[i] + (nothing ? 0 : (double)replica->found[i]));
+        replica->found_before[i] = 0;
+    }
+    if (!status)
+        status = ls_device_copy(replica->device, replica->counts, ls_host_memory(replica->found),
+                                slots * sizeof(float), NULL);
+    replica->counts_whole = !status;
     return status;
 }
 
@@ -260,8 +308,8 @@ static enum ls_status run_block(struct ls_replica *replica, const struct ls_repl
     status = (hooks->capturable || !pass.last) && !hooks->parameters_needed && !hooks->add_up
                  ? run_timed(replica, &whole)
                  : run_sections(&pass);
-    if (!status && entry->program)
-        status = ls_replica_count(replica);
+    if (!status)
+        status = count_block(replica, pass.last);
     if (!cold && !replays)
         entry->runs++;
     for (uint32_t i = 0; cold && entry->program && i < entry->program->step_count; i++)
@@ -282,6 +330,9 @@ static void begin_step(struct ls_replica *replica, const struct ls_replica_batch
     record->loss_scale = replica->scale.scale;
     replica->scale_before = replica->scale;
     replica->overflow = replica->decided = false;
+    replica->counts_whole = false;
+    for (uint32_t i = 0; i < replica->graph->count_slots; i++)
+        replica->found_before[i] = 0;
     ls_record_begin_step(replica, batch->global_count, together);
 }
 

@@ -173,6 +173,11 @@ LS_STATUS ls_replica_output(const struct ls_replica *replica, uint64_t count,
 // What metrics have counted in the last pass joins what they counted before. ls_replica_run and
 // ls_replica_evaluate do it themselves.
 LS_STATUS ls_replica_count(struct ls_replica *replica);
+// Brings what metrics have counted in all blocks of the step under way to LS_BUFFER_COUNTS; what is
+// put in its place is what the step counts. Once bucket 0 is ready.
+LS_STATUS ls_replica_step_counts(struct ls_replica *replica);
+// How many floats that are.
+uint32_t ls_replica_count_slots(const struct ls_replica *replica);
 // Runs the optimizer on one bucket. Each bucket once a step, in their order: where the optimizer
 // looks at all gradients together, the last one updates all, or none.
 LS_STATUS ls_replica_update(struct ls_replica *replica, uint32_t bucket);
@@ -262,6 +267,7 @@ enum {
     LS_BUFFER_GRADIENTS = 64,
     LS_BUFFER_REDUCED = 65,
     LS_BUFFER_TOTALS = 66, // float64, as the plan's totals say; nowhere where there are none
+    LS_BUFFER_COUNTS = 67, // what metrics count in a step; nowhere where there are none
 };
 // A flat buffer in the device's memory; nowhere: the replica does not hold it. It does not move
 // after ls_replica_allocate. Who writes parameters calls ls_replica_refresh before the next step.
@@ -279,7 +285,7 @@ struct ls_updater_memory ls_replica_updater_memory(const struct ls_replica *repl
 // Bytes of the device's memory: all that the replica has, and what activations take of it.
 void ls_replica_bytes(const struct ls_replica *replica, uint64_t *all, uint64_t *activations);
 
-// One parameter of a flat buffer, but of LS_BUFFER_REDUCED and LS_BUFFER_TOTALS, by its index in
+// One parameter of a flat buffer, but of LS_BUFFER_REDUCED and those behind it, by its index in
 // the graph, plain layout. A frozen parameter has zeros where there is none of it: as gradient and
 // optimizer state, which cannot be set. After parameters were set: ls_replica_refresh.
 LS_STATUS ls_replica_set_buffer(struct ls_replica *replica, uint32_t buffer, uint32_t index,

@@ -378,6 +378,8 @@ static enum ls_status try_collective(struct ls_driver *driver, uint32_t replica)
         if (!status && member->reduce[i])
             status = ls_collective_known_answer(member->reduce[i]);
     }
+    if (!status && member->counts)
+        status = ls_collective_known_answer(member->counts);
     return status ? status : ls_driver_try_totals(driver, replica);
 }
 
@@ -528,6 +530,11 @@ bool ls_driver_is_lost(const struct ls_driver *driver, uint32_t replica)
 bool ls_driver_asynchronous(const struct ls_driver *driver)
 {
     return driver->traits.divisor == LS_DIVISOR_OWN;
+}
+
+bool ls_driver_adds_counts(const struct ls_driver *driver)
+{
+    return driver->members[0].counts != NULL;
 }
 
 const char *ls_driver_schedule_check(const struct ls_driver *driver, double *seconds)

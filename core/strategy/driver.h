@@ -50,9 +50,10 @@ struct ls_driver_options {
     struct ls_cluster_endpoints *exchange; // of its ranks; borrowed. NULL: one worker
     const struct ls_driver_part *parts; // one a replica of this worker; read while opening only
     uint32_t threads; // of a replica
-    // Updates wait until the strategy has ended the step: a replica whose step failed then has all
-    // parameters as they were before it, and not some buckets of the next step.
-    bool updates_last;
+    // Steps are made as a whole, because workers may be lost: updates wait until the strategy has
+    // ended the step, so that a replica whose step failed has all parameters as they were before it,
+    // and what metrics count is added up with the sums of the step.
+    bool whole_steps;
     const struct ls_optimizer *optimizer; // of all replicas; read while opening only. NULL: none
     uint64_t seed; // of the training, for optimizers that draw random numbers
     uint64_t steps_before; // of the optimizer, that the states have had at ls_driver_attach
@@ -115,6 +116,10 @@ LS_STATUS ls_driver_read_stores(struct ls_driver *driver, uint32_t replica, uint
 // How many steps of this training this worker had made before it was started again, as servers have
 // it; 0: none. After ls_driver_initialize_parameters.
 uint64_t ls_driver_steps_gone(const struct ls_driver *driver);
+
+// Whether each replica counts what metrics have counted on all replicas of all workers: the counts of
+// a step then travel with its sums, so that whoever has made the step has them, whoever is lost.
+bool ls_driver_adds_counts(const struct ls_driver *driver);
 
 // Takes NULL; replicas must have left their steps. False (logged): a thread of the strategy's
 // hangs, and what it may use was not freed; that is, nothing that `options` had may be freed.

@@ -70,6 +70,19 @@ static void say_bucket(const struct ls_driver *driver, const struct ls_driver_me
     ls_cluster_say(driver->options.cluster, member->step, where);
 }
 
+enum ls_status ls_driver_start_counts(const struct ls_driver_member *member)
+{
+    if (!member->counts)
+        return LS_OK;
+    const enum ls_status status = ls_replica_step_counts(member->replica);
+    return status ? status : ls_collective_start(member->counts);
+}
+
+enum ls_status ls_driver_wait_for_counts(const struct ls_driver_member *member)
+{
+    return member->counts ? ls_collective_wait(member->counts) : LS_OK;
+}
+
 static int32_t host_all_reduce_start(const struct ls_strategy_host *table, uint32_t replica,
                                      uint32_t bucket)
 {
@@ -81,7 +94,9 @@ static int32_t host_all_reduce_start(const struct ls_strategy_host *table, uint3
         return LS_FAILED;
     struct ls_collective_plan *whole = member->whole[bucket], *reduce = member->reduce[bucket];
     say_bucket(driver, member, bucket);
-    const enum ls_status status = whole ? ls_collective_start(whole) : LS_OK;
+    enum ls_status status = bucket == 0 ? ls_driver_start_counts(member) : LS_OK;
+    if (!status && whole)
+        status = ls_collective_start(whole);
     return (int32_t)(status || !reduce ? status : ls_collective_start(reduce));
 }
 
@@ -95,7 +110,9 @@ static int32_t host_all_reduce_wait(const struct ls_strategy_host *table, uint32
                                               driver->bucket_count))
         return LS_FAILED;
     struct ls_collective_plan *whole = member->whole[bucket], *reduce = member->reduce[bucket];
-    const enum ls_status status = whole ? ls_collective_wait(whole) : LS_OK;
+    enum ls_status status = bucket == 0 ? ls_driver_wait_for_counts(member) : LS_OK;
+    if (!status && whole)
+        status = ls_collective_wait(whole);
     return (int32_t)(status || !reduce ? status : ls_collective_wait(reduce));
 }
 
@@ -231,7 +248,7 @@ static int32_t host_update(const struct ls_strategy_host *table, uint32_t replic
     if (!member)
         return LS_FAILED;
     member->touched = true;
-    if (driver->options.updates_last && member->late_count < driver->bucket_count) {
+    if (driver->options.whole_steps && member->late_count < driver->bucket_count) {
         member->late[member->late_count++] = bucket;
         return LS_OK;
     }

@@ -19,6 +19,7 @@ struct ls_driver_member {
     struct ls_collective_plan **whole;
     struct ls_collective_plan **broadcast; // one a root that was asked for
     struct ls_collective_plan **totals; // one a total of the plan; NULL: none are added up
+    struct ls_collective_plan *counts; // what metrics count; NULL: each replica has its own
     float step_stats[LS_STEP_STATS]; // the sums that were checked
     uint32_t *late; // buckets to be updated when the step has ended, where updates come last
     uint32_t late_count;
@@ -177,6 +178,9 @@ struct ls_driver_member *ls_driver_need_member(const struct ls_strategy_host *ta
 // Whether there is a collective, and `number` is less than `count`; else logged.
 bool ls_driver_may_communicate(const struct ls_driver *driver, const char *what, uint32_t number,
                                uint32_t count);
+// What metrics have counted in the step is added up beside its sums, over all ranks.
+LS_STATUS ls_driver_start_counts(const struct ls_driver_member *member);
+LS_STATUS ls_driver_wait_for_counts(const struct ls_driver_member *member);
 // The start of a range of a replica's buffer; nowhere, logged: there is no such range.
 struct ls_memory ls_driver_range_of(const struct ls_strategy_host *table, const char *call,
                                     uint32_t replica, uint32_t memory, uint64_t first,

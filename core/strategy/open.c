@@ -72,11 +72,26 @@ static enum ls_status create_bucket_plans(struct ls_driver *driver, struct ls_dr
     return ls_collective_plan_open(member->communicator, &call, label, &member->reduce[bucket]);
 }
 
+static enum ls_status create_counts_plan(struct ls_driver_member *member)
+{
+    const struct ls_communicator_call call = {
+        .operation = LS_ALL_REDUCE,
+        .dtype = LS_F32,
+        .reduction = LS_SUM,
+        .buffer = ls_replica_memory(member->replica, LS_BUFFER_COUNTS),
+        .count = ls_replica_count_slots(member->replica)};
+    return call.count ? ls_collective_plan_open(member->communicator, &call, "counts of metrics",
+                                                &member->counts)
+                      : LS_OK;
+}
+
 static enum ls_status create_plans(struct ls_driver *driver, uint32_t index)
 {
     enum ls_status status = LS_OK;
     for (uint32_t i = 0; !status && i < driver->bucket_count; i++)
         status = create_bucket_plans(driver, &driver->members[index], i);
+    if (!status && driver->options.whole_steps)
+        status = create_counts_plan(&driver->members[index]);
     return status;
 }
 
@@ -466,6 +481,7 @@ static void close_members(struct ls_driver *driver)
             ls_collective_plan_destroy(member->whole[bucket]);
         for (uint32_t root = 0; member->broadcast && root < driver->world; root++)
             ls_collective_plan_destroy(member->broadcast[root]);
+        ls_collective_plan_destroy(member->counts);
         ls_driver_close_ranges(member);
         free(member->reduce);
         free(member->whole);

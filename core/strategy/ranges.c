@@ -40,6 +40,7 @@ struct ls_strategy_collective {
     struct ls_strategy_collective *next; // of the member
     struct ls_collective_plan *plan;
     bool writes_parameters;
+    bool sums; // of the step
 };
 
 static struct ls_memory sums_of(const struct ls_strategy_host *table, uint32_t replica)
@@ -80,6 +81,7 @@ int32_t ls_driver_range_prepare(const struct ls_strategy_host *table, uint32_t r
         return LS_OUT_OF_MEMORY;
     char label[32];
     snprintf(label, sizeof(label), "range %" PRIu64, operation->first);
+    collective->sums = sums;
     collective->writes_parameters = operation->memory == LS_REPLICA_PARAMETERS;
     const struct ls_communicator_call call = {.operation = operation->operation,
                                               .dtype = LS_F32,
@@ -108,9 +110,11 @@ int32_t ls_driver_range_prepare(const struct ls_strategy_host *table, uint32_t r
 int32_t ls_driver_range_start(const struct ls_strategy_host *table, uint32_t replica,
                               struct ls_strategy_collective *collective)
 {
-    if (!ls_driver_find_member(table, "start", replica))
+    const struct ls_driver_member *member = ls_driver_find_member(table, "start", replica);
+    if (!member)
         return LS_FAILED;
-    return (int32_t)ls_collective_start(collective->plan);
+    const enum ls_status status = collective->sums ? ls_driver_start_counts(member) : LS_OK;
+    return (int32_t)(status ? status : ls_collective_start(collective->plan));
 }
 
 int32_t ls_driver_range_wait(const struct ls_strategy_host *table, uint32_t replica,
@@ -120,7 +124,8 @@ int32_t ls_driver_range_wait(const struct ls_strategy_host *table, uint32_t repl
     if (!member)
         return LS_FAILED;
     member->touched = member->touched || collective->writes_parameters;
-    return (int32_t)ls_collective_wait(collective->plan);
+    const enum ls_status status = collective->sums ? ls_driver_wait_for_counts(member) : LS_OK;
+    return (int32_t)(status ? status : ls_collective_wait(collective->plan));
 }
 
 void ls_driver_close_ranges(struct ls_driver_member *member)

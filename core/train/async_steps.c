@@ -45,6 +45,7 @@ struct ls_async_steps {
     pthread_cond_t changed;
     struct share *shares; // one a replica
     struct slot *slots; // a ring: of step `fit->steps + 1` and those after it
+    double *counts; // what metrics counted in the step of each slot
     uint64_t slot_count;
     bool stopping; // the user has asked for it: nobody begins another share
     uint64_t changed_ns; // when a share was last done
@@ -59,6 +60,11 @@ struct turn {
     bool over; // nothing
 };
 
+static uint32_t metric_slots(const struct ls_async_steps *steps)
+{
+    return steps->fit->model->graph->count_slots;
+}
+
 enum ls_status ls_async_steps_create(struct ls_fit *fit, struct ls_async_steps **out)
 {
     struct ls_async_steps *steps = calloc(1, sizeof(*steps));
@@ -72,7 +78,8 @@ enum ls_status ls_async_steps_create(struct ls_fit *fit, struct ls_async_steps *
     steps->slot_count = SLOTS_AT_FIRST;
     steps->shares = calloc(steps->count, sizeof(*steps->shares));
     steps->slots = calloc(steps->slot_count, sizeof(*steps->slots));
-    if (!steps->shares || !steps->slots) {
+    steps->counts = calloc(steps->slot_count * metric_slots(steps) + 1, sizeof(*steps->counts));
+    if (!steps->shares || !steps->slots || !steps->counts) {
         ls_async_steps_destroy(steps);
         return LS_OUT_OF_MEMORY;
     }
@@ -90,6 +97,7 @@ void ls_async_steps_destroy(struct ls_async_steps *steps)
     pthread_mutex_destroy(&steps->lock);
     free(steps->shares);
     free(steps->slots);
+    free(steps->counts);
     free(steps);
 }
 
@@ -98,6 +106,11 @@ void ls_async_steps_destroy(struct ls_async_steps *steps)
 static struct slot *slot_of(struct ls_async_steps *steps, uint64_t step)
 {
     return &steps->slots[step % steps->slot_count];
+}
+
+static double *counts_of(const struct ls_async_steps *steps, uint64_t step)
+{
+    return steps->counts + step % steps->slot_count * metric_slots(steps);
 }
 
 // A replica may be far ahead of the slowest.
@@ -109,23 +122,39 @@ static enum ls_status need_slots(struct ls_async_steps *steps, uint64_t step)
         count *= 2;
     if (count == steps->slot_count)
         return LS_OK;
+    const uint32_t counts = metric_slots(steps);
     struct slot *grown = calloc(count, sizeof(*grown));
-    if (!grown)
+    double *grown_counts = calloc(count * counts + 1, sizeof(*grown_counts));
+    if (!grown || !grown_counts) {
+        free(grown);
+        free(grown_counts);
         return LS_OUT_OF_MEMORY;
-    for (uint64_t i = first; i < first + steps->slot_count; i++)
+    }
+    for (uint64_t i = first; i < first + steps->slot_count; i++) {
         grown[i % count] = *slot_of(steps, i);
+        memcpy(grown_counts + i % count * counts, counts_of(steps, i), counts * sizeof(double));
+    }
     free(steps->slots);
+    free(steps->counts);
     steps->slots = grown;
+    steps->counts = grown_counts;
     steps->slot_count = count;
     return LS_OK;
 }
 
+// What metrics have counted in a step becomes part of the epoch with its sums, so that a training that goes on from here
+// trains all other shares, and counts them once.
 static void note_complete_steps(struct ls_async_steps *steps)
 {
     for (;;) {
         struct slot *slot = slot_of(steps, steps->fit->steps + 1);
+        double *counts = counts_of(steps, steps->fit->steps + 1);
         if (slot->shares < steps->count)
             break;
+        for (uint32_t i = 0; i < metric_slots(steps); i++) {
+            steps->fit->counts_before[i] += counts[i];
+            counts[i] = 0;
+        }
         for (int i = 0; i < LS_SUMS; i++)
             slot->result.sums[i] = (float)slot->sums[i];
         slot->result.stop = steps->stopping;
@@ -147,6 +176,7 @@ static enum ls_status add_share(struct ls_async_steps *steps, uint64_t step, uin
     struct slot *slot = slot_of(steps, step);
     for (int i = 0; i < LS_SUMS; i++)
         slot->sums[i] += (double)result->sums[i];
+    ls_replica_add_counts(steps->fit->session->replicas[index], counts_of(steps, step));
     if (slot->shares++ == 0 || index < slot->index) {
         slot->index = index;
         slot->result = *result;
@@ -245,6 +275,7 @@ static enum ls_status train(struct ls_async_steps *steps, uint32_t index, const 
     const uint64_t start = ls_clock_ns();
     uint64_t waited = 0;
     enum ls_status status = LS_OK;
+    ls_replica_clear_counts(fit->session->replicas[index]); // those of a step that failed, too
     if (turn->index == 0) {
         pthread_mutex_lock(&steps->lock);
         ls_fit_begin_step(fit, turn->number);

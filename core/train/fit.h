@@ -23,7 +23,9 @@ struct ls_fit {
     struct ls_fit_state state; // what it tells them
     double epoch_statistics[LS_STATISTICS]; // of the steps of the epoch under way
     uint64_t epoch_examples; // of these steps
-    double *counts, *step_counts; // what metrics counted in this epoch, in the last step
+    // What metrics counted in this epoch, in the last step, and in the epoch before the segment under
+    // way; where replicas do not wait for each other, in the steps that are complete.
+    double *counts, *step_counts, *counts_before;
     uint64_t waited_ns; // for clients between the segments of the epoch under way
     enum ls_shuffle shuffle;
     uint64_t shuffle_buffer;
@@ -56,7 +58,7 @@ struct ls_fit {
     uint64_t resumed_steps;
     uint64_t first_epoch; // the first that this process trains
     bool in_epoch; // that epoch has begun before, and these are what was counted in it
-    double *counts_before, seconds_before;
+    double seconds_before;
     float *losses_before;
     size_t losses_before_count;
     uint64_t epoch_begun_ns; // when this process began the epoch under way

@@ -75,11 +75,31 @@ static enum ls_status compare_workers(struct ls_fit *fit)
 
 // ---- Steps ----
 
-// What the metrics have counted in this epoch, on all replicas.
-static void take_counts(struct ls_fit *fit)
+// Adds what the metrics have counted in this segment on the replicas of this worker, or of all where the driver adds that up.
+// Others may be within a step while one of them asks.
+static void add_segment_counts(const struct ls_fit *fit, double *counts)
 {
-    memcpy(fit->counts, fit->counts_before, fit->model->graph->count_slots * sizeof(*fit->counts));
-    ls_session_add_counts(fit->session, fit->counts);
+    if (ls_driver_adds_counts(fit->session->driver))
+        ls_replica_add_counts(fit->session->replicas[0], counts);
+    else if (!fit->async_steps) // these count complete steps, in counts_before
+        ls_session_add_counts(fit->session, counts);
+}
+
+// The replicas of all workers rest: what they have counted in this segment joins what was counted before, which all workers
+// have alike, and a checkpoint has. Whoever evaluates now clears the counts of the replicas.
+static enum ls_status settle_counts(struct ls_fit *fit)
+{
+    const uint32_t slots = fit->model->graph->count_slots;
+    const bool added = is_alone(fit) || ls_driver_adds_counts(fit->session->driver);
+    memset(fit->counts, 0, slots * sizeof(*fit->counts));
+    add_segment_counts(fit, fit->counts);
+    const enum ls_status status = added ? LS_OK : ls_workers_add(fit->run, fit->counts, slots);
+    for (uint32_t i = 0; i < slots; i++)
+        fit->counts[i] = fit->counts_before[i] += fit->counts[i];
+    fit->state.epoch.metrics.count = 0;
+    ls_metrics_append(&fit->state.epoch.metrics, &fit->model->metrics, fit->epoch_statistics,
+                      fit->counts, false);
+    return status;
 }
 
 // The first of them; how many there were is said at the end.
@@ -130,7 +150,8 @@ void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
     // Of one replica the counts are those of this step; others may be in the next one.
     for (uint32_t i = 0; i < slots; i++)
         fit->step_counts[i] = -fit->counts[i];
-    take_counts(fit);
+    memcpy(fit->counts, fit->counts_before, slots * sizeof(*fit->counts));
+    add_segment_counts(fit, fit->counts);
     for (uint32_t i = 0; i < slots; i++)
         fit->step_counts[i] += fit->counts[i];
     ls_metrics_append(&state->step_metrics, &fit->model->metrics, statistics, fit->step_counts,
@@ -261,10 +282,13 @@ static enum ls_status run_segment(struct ls_fit *fit)
         status = ls_session_give_assigned(fit->session);
     if (status)
         return status;
+    ls_session_clear_counts(fit->session);
     fit->model->stepping = true;
     fit->model->ahead = fit->model->states_ahead = true;
     status = ls_session_run(fit->session, "training", run_replica_segment, fit);
     fit->model->stepping = false;
+    if (!status)
+        status = settle_counts(fit);
     fit->model->steps_done += fit->steps - before;
     fit->model->order = ls_fit_order(fit);
     if (ls_optimizer_scales(&fit->model->optimizer))
@@ -355,7 +379,6 @@ static void begin_epoch(struct ls_fit *fit, uint64_t number)
     struct ls_fit_state *state = &fit->state;
     fit->waited_ns = 0;
     fit->epoch_ended = false;
-    ls_session_clear_counts(fit->session);
     const bool goes_on = fit->in_epoch && number == fit->first_epoch;
     if (!goes_on) {
         memset(fit->epoch_statistics, 0, sizeof(fit->epoch_statistics));
@@ -364,7 +387,7 @@ static void begin_epoch(struct ls_fit *fit, uint64_t number)
         fit->seconds_before = 0;
         state->epoch = (struct ls_epoch){.epoch = number};
     }
-    take_counts(fit);
+    memcpy(fit->counts, fit->counts_before, fit->model->graph->count_slots * sizeof(*fit->counts));
     state->epoch.metrics.count = 0;
     ls_metrics_append(&state->epoch.metrics, &fit->model->metrics, fit->epoch_statistics,
                       goes_on ? fit->counts : NULL, false);
@@ -376,20 +399,6 @@ double ls_fit_epoch_seconds(const struct ls_fit *fit)
 {
     return fit->seconds_before +
            (double)(ls_clock_ns() - fit->epoch_begun_ns - fit->waited_ns) * 1e-9;
-}
-
-// Of the replicas of all workers. What was counted before a checkpoint, all workers have alike.
-static enum ls_status add_counts(struct ls_fit *fit)
-{
-    const uint32_t slots = fit->model->graph->count_slots;
-    if (is_alone(fit))
-        return LS_OK;
-    for (uint32_t i = 0; i < slots; i++)
-        fit->counts[i] -= fit->counts_before[i];
-    const enum ls_status status = ls_workers_add(fit->run, fit->counts, slots);
-    for (uint32_t i = 0; i < slots; i++)
-        fit->counts[i] += fit->counts_before[i];
-    return status;
 }
 
 static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
@@ -408,13 +417,6 @@ static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
     if (status || epoch->steps == 0)
         return status;
     ls_cluster_say(fit->run->cluster, fit->model->steps_done, "the end of an epoch");
-    take_counts(fit); // now that all replicas have done all steps
-    status = add_counts(fit);
-    if (status)
-        return status;
-    epoch->metrics.count = 0;
-    ls_metrics_append(&epoch->metrics, &fit->model->metrics, fit->epoch_statistics, fit->counts,
-                      false);
     epoch->seconds = ls_fit_epoch_seconds(fit);
     // Weights of classes are those of training.
     float *class_weights = fit->session->weighting.classes;

@@ -10,7 +10,7 @@
 
 // The statistics of a step: sums over its examples. The first LS_SUMS are those of the loss operation, which travel in
 // the step's statistics of bucket 0 (LS_STEP_STATS); plugins know these places, so they stay. What other metrics count
-// (graph->count_slots) is added up on each replica by itself, whatever the strategy, and merged when it is read: it follows them.
+// (graph->count_slots) is added up on each replica by itself, whatever the strategy, and merged after each segment of steps: it follows them.
 #define LS_STATISTICS LS_SUMS
 
 // How a metric is made of its statistics.

@@ -2,6 +2,7 @@
 // The state of a fit as JSON, and back: how far it is, its epochs, and the sums of the one under way.
 #include "core/train/checkpoints.h"
 
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/collective/communicator.h"
 #include "core/train/checkpoint_file.h"
@@ -282,6 +283,9 @@ static enum ls_status resume_epoch(struct ls_fit *fit, const json_t *json)
         !read_numbers(json_object_get(json, "counts"), fit->counts_before,
                       fit->model->graph->count_slots))
         return damaged("the epoch under way is incomplete");
+    // A worker that is lost before the first step goes on from here once more.
+    memcpy(fit->counts, fit->counts_before, fit->model->graph->count_slots * sizeof(*fit->counts));
+    fit->epoch_begun_ns = ls_clock_ns();
     fit->first_epoch = epoch.epoch;
     fit->seconds_before = epoch.seconds;
     fit->epoch_examples = epoch.examples;

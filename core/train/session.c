@@ -300,7 +300,7 @@ static enum ls_status open_driver(struct ls_session *session)
         .exchange = &session->run->exchange,
         .parts = parts,
         .threads = run->threads,
-        .updates_last = run->most_workers,
+        .whole_steps = run->most_workers,
         .optimizer = optimizer_of(session),
         .seed = run->seed,
         .steps_before = session->model->steps_done,

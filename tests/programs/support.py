@@ -33,6 +33,14 @@ UNTIMED = "--speed-steps=0"
 DONE, FAILED, USAGE, BAD_INPUT, UNAVAILABLE, PEER_LOST, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 4, 5, 130, 143
 
 
+# A model of two classes with one output, and metrics of every kind: what the step's sums say, and what replicas count.
+BINARY = {"class_name": "Sequential", "config": {"name": "binary", "layers": [
+    {"class_name": "InputLayer", "config": {"batch_shape": [None, 8], "name": "input"}},
+    {"class_name": "Dense", "config": {"name": "hidden", "units": 16, "activation": "relu"}},
+    {"class_name": "Dense", "config": {"name": "output", "units": 1, "activation": "sigmoid"}}]}}
+COUNTED = ("--loss=binary_crossentropy", "--metrics=accuracy,auc,auc:curve=PR,name=pr,precision,recall,mse", "--class-weight=0:2.5,1:0.3")
+
+
 class Outcome:
     def __init__(self, code, out, err, report=None):
         self.code, self.out, self.err, self.report = code, out, err, report
@@ -48,6 +56,12 @@ class ProgramTest(unittest.TestCase):
 
     def path(self, name):
         return os.path.join(self.folder, name)
+
+    def binary(self, examples):
+        """The options that train BINARY on so many examples, with the metrics COUNTED."""
+        with open(self.path("binary.json"), "w", encoding="ascii") as file:
+            json.dump(BINARY, file)
+        return ("--model=" + self.path("binary.json"), f"--dataset=synthetic:shape=8,classes=2,examples={examples}", *COUNTED)
 
     def lockstep(self, *arguments, environment=None, timeout=300, cwd=None, **more):
         variables = dict(os.environ, **(environment or {}))

@@ -105,7 +105,7 @@ class GoingOn(CheckpointTest):
         with open(self.path("r.json"), encoding="ascii") as file:
             report = json.load(file)
         self.assertEqual((report["resumed_from_step"], report["steps"], len(report["losses"])), (10, 21, 21))
-        self.assertEqual([epoch["steps"] for epoch in report["epochs"]], [7, 7, 7])
+        self.assertEqual([(epoch["steps"], epoch["examples"]) for epoch in report["epochs"]], [(7, 330)] * 3)
         self.assertEqual(self.names()[-1], "checkpoint-00000021.safetensors")
 
     def test_another_loss_scale_is_taken_and_counts_the_updates_before(self):
@@ -183,6 +183,32 @@ class GoingOn(CheckpointTest):
         self.assertEqual(outcome.code, DONE, outcome.err)
         self.assertIn("no checkpoint in", outcome.err)
         self.assertEqual(self.names(), ["checkpoint-00000007.safetensors"])
+
+
+class Metrics(CheckpointTest):
+    def test_those_of_an_epoch_that_is_resumed_are_the_undisturbed_ones(self):
+        """What every replica of every worker has counted is in the checkpoint, and is counted once."""
+        draw = random.Random(7)
+        top = (*MODEL[:2], "--metrics=accuracy,sparse_top_k_categorical_accuracy:k=3", "--class-weight=0:2.5,3:0.1")
+        ways = [(1, *self.strategy("mirrored", 3)), (3, "--replicas=1"), *[(1, *self.strategy(*way)) for way in STRATEGIES], (2, "--replicas=2")]
+        whole = {}
+        for moment in range(MOMENTS):
+            kind = moment % 2, moment // 2 % len(ways)
+            workers, *way = ways[kind[1]]
+            command = ("launch", "-n", str(workers), "--", "train", *(self.binary(330), top)[kind[0]], "--batch=50", "--threads=1", "--epochs=2",
+                       "--validation=off", "--quiet", "--report=" + self.path("report.json"), *way)[0 if workers > 1 else 4:]
+            every = () if draw.random() < 0.5 else (f"--checkpoint-steps={draw.randrange(1, 5)}",)
+            parts = [("--checkpoint-dir=" + self.dir, *every, f"--steps={draw.randrange(1, 14)}"), ("--checkpoint-dir=" + self.dir, "--resume")]
+            with self.subTest(moment=moment, command=command, parts=parts):
+                for part in ([] if kind in whole else [()]) + parts:
+                    outcome = self.lockstep(*command, *part)
+                    self.assertEqual(outcome.code, DONE, outcome.err)
+                    with open(self.path("report.json"), encoding="ascii") as file:
+                        report = json.load(file)
+                    whole.setdefault(kind, report)
+                self.assert_same_training(report, whole[kind])
+                self.assertEqual([epoch["examples"] for epoch in report["epochs"]], [330, 330])
+                shutil.rmtree(self.dir)
 
 
 class Killed(CheckpointTest):
