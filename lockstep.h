@@ -818,7 +818,10 @@ LS_CALL ls_predict_on_batch(struct ls_model *model, const struct ls_array *input
 // uses at a time. A call returns when this rank's result is there. `count` is in elements, may be
 // 0, and is the same on all ranks. Buffers are in host memory, aligned to their elements, and stay
 // the caller's. dtypes: "float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8".
-// Reductions: "sum", "mean" (rounded once; of integers towards zero), "min", "max", "product".
+// Reductions: "sum", "mean" (rounded once; of integers towards zero), "min", "max", "product". A mean
+// of values that a type holds is one that it holds, too: halves are added up in float32, integers
+// in a type twice as wide, so that a mean of these moves twice the bytes of a sum (of "uint8" four
+// times). "float32" and "float64" are added up as they are.
 //
 // LS_PEER_LOST: a rank did not come in time, or its process is lost; the message names it, and what
 // it has not called. LS_FAILED: ranks made different calls, which the message names, or a

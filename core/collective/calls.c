@@ -12,8 +12,8 @@ static bool is_of(const struct ls_call_signature *signature,
                   const struct ls_communicator_call *call)
 {
     return signature->operation == call->operation && signature->dtype == call->dtype &&
-           signature->reduction == call->reduction && signature->root == call->root &&
-           signature->count == call->count;
+           signature->mean_of == call->mean_of && signature->reduction == call->reduction &&
+           signature->root == call->root && signature->count == call->count;
 }
 
 // A plan that nobody uses now; NULL: there is none.
@@ -79,9 +79,7 @@ static enum ls_status make_plan(struct ls_communicator *communicator,
                  communicator->rank, LS_CACHED_PLANS);
         return LS_USAGE;
     }
-    enum ls_status status =
-        ls_collective_plan_create(communicator, call->operation, call->buffer, call->count,
-                                  call->dtype, call->reduction, call->root, NULL, &cached->plan);
+    enum ls_status status = ls_collective_plan_open(communicator, call, NULL, &cached->plan);
     if (!status)
         status = check_once(communicator, cached->plan);
     if (!status) {

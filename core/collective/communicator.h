@@ -117,6 +117,10 @@ struct ls_communicator_call {
     // have equal bits. Only for sums of float32 in host memory, by schedules that were verified; of
     // a plan of one's own. 0: values travel as they are.
     uint32_t wire;
+    // The caller asked for a mean of this type, and adds up in a wider one; messages and the check
+    // that all ranks call the same say so. Two elements are then one int64. 0: the call is what it
+    // says.
+    uint32_t mean_of;
     // A value beyond the largest of `wire` becomes infinite, for the caller to find; else the run
     // fails.
     bool keeps_infinite;

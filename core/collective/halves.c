@@ -74,6 +74,13 @@ static inline bool round_all(uint32_t dtype, float *restrict values, uint16_t *r
     return lost != 0;
 }
 
+static inline void narrow_all(uint32_t dtype, const float *restrict values,
+                              uint16_t *restrict halves, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        halves[i] = narrow(dtype, values[i]);
+}
+
 static inline void widen_all(uint32_t dtype, const uint16_t *restrict halves,
                              float *restrict values, uint64_t count)
 {
@@ -92,6 +99,14 @@ bool ls_halves_round(uint32_t dtype, float *values, uint16_t *halves, uint64_t c
 {
     return dtype == LS_BF16 ? round_all(LS_BF16, values, halves, count)
                             : round_all(LS_F16, values, halves, count);
+}
+
+void ls_halves_narrow(uint32_t dtype, const float *values, uint16_t *halves, uint64_t count)
+{
+    if (dtype == LS_BF16)
+        narrow_all(LS_BF16, values, halves, count);
+    else
+        narrow_all(LS_F16, values, halves, count);
 }
 
 void ls_halves_widen(uint32_t dtype, const uint16_t *halves, float *values, uint64_t count)

@@ -10,6 +10,8 @@
 // `dtype` is LS_BF16 or LS_F16. Each value becomes the nearest half, ties to even, in both places.
 // True: a finite value was too large for that, and has become infinite.
 bool ls_halves_round(uint32_t dtype, float *values, uint16_t *halves, uint64_t count);
+// The same, and the values stay.
+void ls_halves_narrow(uint32_t dtype, const float *values, uint16_t *halves, uint64_t count);
 void ls_halves_widen(uint32_t dtype, const uint16_t *halves, float *values, uint64_t count);
 void ls_halves_add(uint32_t dtype, const uint16_t *halves, float *values, uint64_t count);
 

@@ -283,6 +283,7 @@ enum ls_status ls_collective_plan_open(struct ls_communicator *communicator,
     plan->signature = (struct ls_call_signature){.operation = call->operation,
                                                  .dtype = call->dtype,
                                                  .wire = call->wire,
+                                                 .mean_of = call->mean_of,
                                                  .reduction = call->reduction,
                                                  .root = call->root,
                                                  .count = call->count};

@@ -24,7 +24,8 @@ void ls_call_signature_label(struct ls_call_signature *signature, const char *la
 bool ls_call_signature_equal(const struct ls_call_signature *a, const struct ls_call_signature *b)
 {
     return a->operation == b->operation && a->dtype == b->dtype && a->wire == b->wire &&
-           a->reduction == b->reduction && a->root == b->root && a->count == b->count;
+           a->mean_of == b->mean_of && a->reduction == b->reduction && a->root == b->root &&
+           a->count == b->count;
 }
 
 uint64_t ls_call_signature_hash(const struct ls_call_signature *signature, uint64_t sequence)
@@ -32,7 +33,8 @@ uint64_t ls_call_signature_hash(const struct ls_call_signature *signature, uint6
     const uint64_t kinds = (uint64_t)signature->wire << 56 | (uint64_t)signature->operation << 48 |
                            (uint64_t)signature->dtype << 40 | (uint64_t)signature->reduction << 32 |
                            signature->root;
-    return ls_mix64(ls_mix64(kinds, signature->count), sequence);
+    return ls_mix64(ls_mix64(kinds ^ (uint64_t)signature->mean_of << 24, signature->count),
+                    sequence);
 }
 
 const char *ls_call_signature_text(const struct ls_call_signature *signature, char *text,
@@ -45,19 +47,21 @@ const char *ls_call_signature_text(const struct ls_call_signature *signature, ch
     const bool reduces =
         signature->operation != LS_BROADCAST && signature->operation != LS_ALL_GATHER;
     const bool rooted = signature->operation == LS_BROADCAST || signature->operation == LS_REDUCE;
+    const uint32_t mean_of = signature->mean_of;
+    const char *reduction = reduction_texts[mean_of ? LS_MEAN : signature->reduction % 6];
     char how[48] = "", wire[32] = "";
     if (reduces && rooted)
-        snprintf(how, sizeof(how), " (%s, root %u)", reduction_texts[signature->reduction % 6],
-                 signature->root);
+        snprintf(how, sizeof(how), " (%s, root %u)", reduction, signature->root);
     else if (reduces)
-        snprintf(how, sizeof(how), " (%s)", reduction_texts[signature->reduction % 6]);
+        snprintf(how, sizeof(how), " (%s)", reduction);
     else if (rooted)
         snprintf(how, sizeof(how), " (root %u)", signature->root);
     if (signature->wire)
         snprintf(wire, sizeof(wire), " as %s", ls_dtype_name(signature->wire));
-    snprintf(text, bytes, "%s%s of %" PRIu64 " %s%s%s%s",
-             operation ? operation : "unknown operation", how, signature->count,
-             ls_dtype_name(signature->dtype), wire, label[0] ? ", " : "", label);
+    snprintf(
+        text, bytes, "%s%s of %" PRIu64 " %s%s%s%s", operation ? operation : "unknown operation",
+        how, mean_of == LS_I64 ? signature->count / 2 : signature->count,
+        ls_dtype_name(mean_of ? mean_of : signature->dtype), wire, label[0] ? ", " : "", label);
     return text;
 }
 
@@ -65,8 +69,9 @@ void ls_flight_recorder_begin(struct ls_flight_recorder *recorder, uint64_t sequ
                               const struct ls_call_signature *signature)
 {
     struct ls_recorded_call *call = &recorder->calls[sequence % LS_RECORDED_CALLS];
-    const uint64_t kinds =
-        (uint64_t)signature->operation << 32 | (uint64_t)signature->wire << 16 | signature->dtype;
+    const uint64_t kinds = (uint64_t)signature->operation << 32 |
+                           (uint64_t)signature->mean_of << 24 | (uint64_t)signature->wire << 16 |
+                           signature->dtype;
     const uint64_t how = (uint64_t)signature->reduction << 32 | signature->root;
     atomic_store_explicit(&call->sequence, 0, memory_order_relaxed);
     atomic_store_explicit(&call->operation_dtype, kinds, memory_order_release);
@@ -100,7 +105,8 @@ bool ls_flight_recorder_get(struct ls_flight_recorder *recorder, uint64_t sequen
     *out = (struct ls_call_signature){
         .operation = (uint32_t)(kinds >> 32),
         .dtype = (uint32_t)kinds & 0xffff,
-        .wire = (uint32_t)kinds >> 16,
+        .wire = (uint32_t)kinds >> 16 & 0xff,
+        .mean_of = (uint32_t)kinds >> 24,
         .reduction = (uint32_t)(how >> 32),
         .root = (uint32_t)how,
         .count = atomic_load_explicit(&call->count, memory_order_acquire),

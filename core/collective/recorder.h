@@ -18,6 +18,7 @@ struct ls_call_signature {
     uint32_t operation;
     uint32_t dtype;
     uint32_t wire; // type of messages; 0: dtype
+    uint32_t mean_of; // type of which the caller asked a mean; 0: of none
     uint32_t reduction;
     uint32_t root;
     uint64_t count;

@@ -75,7 +75,7 @@ enum ls_reduction {
     LS_PRODUCT = 2,
     LS_MIN = 3,
     LS_MAX = 4,
-    LS_MEAN = 5, // sum divided by the world size, rounded once
+    LS_MEAN = 5, // LS_SUM of this type divided by the world size, rounded once
 };
 
 // One option of a plugin. A table of them ends with an entry whose name is NULL.

@@ -42,14 +42,32 @@ static void unref(struct ls_comm_work *work)
 // Parts of a collective begin at multiples of LS_CHUNK_ALIGNMENT elements.
 static void lay_out(struct ls_comm_work *work)
 {
-    const struct ls_comm_request *request = &work->request;
+    struct ls_comm_request *request = &work->request;
+    struct ls_communicator_call *call = &request->call;
+    const uint32_t world = work->comm->ranks->world;
     const uint64_t unit = LS_CHUNK_ALIGNMENT, count = request->count;
-    if (request->kind != LS_COMM_ALL_GATHER && request->kind != LS_COMM_REDUCE_SCATTER)
+    if (request->kind == LS_COMM_ALL_GATHER || request->kind == LS_COMM_REDUCE_SCATTER) {
+        const uint64_t stride = (count + unit - 1) / unit * unit;
+        // A reduction changes what others send through here, and the caller's values stay.
+        work->copies = request->kind == LS_COMM_REDUCE_SCATTER || stride != count;
+        call->count = stride * world;
+    }
+    const struct ls_wide_mean wide = ls_wide_mean_of(call->dtype, call->reduction, world);
+    const bool in_place = request->kind == LS_COMM_IN_PLACE;
+    const bool refused = in_place && (ls_memory_is_null(call->buffer) || // where the plan is made
+                                      call->buffer.offset % ls_dtype_bytes(call->dtype) ||
+                                      call->count > UINT64_MAX / 64);
+    if (!wide.dtype || refused)
         return;
-    work->stride = (count + unit - 1) / unit * unit;
-    // A reduction changes what others send through here, and the caller's values stay.
-    work->copies = request->kind == LS_COMM_REDUCE_SCATTER || work->stride != count;
-    work->request.call.count = work->stride * work->comm->ranks->world;
+    if (in_place) {
+        request->mine = ls_address(call->buffer);
+        request->count = call->count;
+    }
+    work->copies = true;
+    call->mean_of = call->dtype;
+    call->dtype = wide.dtype;
+    call->reduction = LS_SUM;
+    call->count *= wide.lanes;
 }
 
 static enum ls_status make_parts(struct ls_comm *comm, const struct ls_comm_work *work)
@@ -70,24 +88,38 @@ static enum ls_status make_parts(struct ls_comm *comm, const struct ls_comm_work
     return LS_OK;
 }
 
+// Between the parts of two ranks.
+static uint64_t stride_bytes(const struct ls_comm_work *work)
+{
+    const struct ls_communicator_call *call = &work->request.call;
+    return call->count / work->comm->ranks->world * ls_dtype_bytes(call->dtype);
+}
+
 static enum ls_status begin(struct ls_comm *comm, struct ls_comm_work *work)
 {
     struct ls_comm_request *request = &work->request;
-    const uint64_t element = ls_dtype_bytes(request->call.dtype), bytes = request->count * element;
-    const uint64_t stride = work->stride * element;
+    const uint32_t world = comm->ranks->world, mean_of = request->call.mean_of;
+    const uint64_t bytes = request->count * ls_dtype_bytes(mean_of ? mean_of : request->call.dtype);
+    const uint64_t stride = stride_bytes(work);
     const enum ls_status status = work->copies ? make_parts(comm, work) : LS_OK;
     if (status)
         return status;
     char *parts = work->copies ? comm->parts : request->all;
     if (request->kind == LS_COMM_BARRIER)
         request->call.buffer = ls_host_memory(&work->here);
-    else if (request->kind != LS_COMM_IN_PLACE)
+    else if (request->kind != LS_COMM_IN_PLACE || mean_of)
         request->call.buffer = ls_host_memory(parts);
+    if (request->kind == LS_COMM_IN_PLACE && mean_of)
+        ls_wide_mean_begin(mean_of, world, request->mine, request->count, parts);
     if (request->kind == LS_COMM_ALL_GATHER && bytes)
         memmove(parts + comm->rank * stride, request->mine, bytes);
-    for (uint32_t i = 0; request->kind == LS_COMM_REDUCE_SCATTER && bytes && i < comm->ranks->world;
-         i++)
-        memcpy(parts + i * stride, (const char *)request->all + i * bytes, bytes);
+    for (uint32_t i = 0; request->kind == LS_COMM_REDUCE_SCATTER && bytes && i < world; i++) {
+        const char *part = (const char *)request->all + i * bytes;
+        if (mean_of)
+            ls_wide_mean_begin(mean_of, world, part, request->count, parts + i * stride);
+        else
+            memcpy(parts + i * stride, part, bytes);
+    }
     ls_communicator_set_deadline(comm->communicator, work->deadline_ns);
     return ls_communicator_start(comm->communicator, &request->call, &work->plan);
 }
@@ -95,10 +127,19 @@ static enum ls_status begin(struct ls_comm *comm, struct ls_comm_work *work)
 static void take_result(const struct ls_comm *comm, const struct ls_comm_work *work)
 {
     const struct ls_comm_request *request = &work->request;
-    const uint64_t element = ls_dtype_bytes(request->call.dtype), bytes = request->count * element;
-    const uint64_t stride = work->stride * element;
+    const struct ls_communicator_call *call = &request->call;
+    const uint64_t bytes = request->count * ls_dtype_bytes(call->dtype);
+    const uint64_t stride = stride_bytes(work);
     if (!work->copies || !bytes)
         return;
+    if (call->mean_of) {
+        const bool scatters = request->kind == LS_COMM_REDUCE_SCATTER;
+        if (call->operation != LS_REDUCE || call->root == comm->rank)
+            ls_wide_mean_end(call->mean_of, comm->ranks->world,
+                             comm->parts + (scatters ? comm->rank * stride : 0), request->count,
+                             request->mine);
+        return;
+    }
     if (request->kind == LS_COMM_REDUCE_SCATTER)
         memcpy(request->mine, comm->parts + comm->rank * stride, bytes);
     for (uint32_t i = 0; request->kind == LS_COMM_ALL_GATHER && i < comm->ranks->world; i++)
@@ -127,8 +168,8 @@ enum ls_status ls_work_blame_process(const struct ls_comm *comm, const struct ls
 
 static bool is_same_call(const struct ls_communicator_call *a, const struct ls_communicator_call *b)
 {
-    return a->operation == b->operation && a->dtype == b->dtype && a->reduction == b->reduction &&
-           a->root == b->root && a->count == b->count;
+    return a->operation == b->operation && a->dtype == b->dtype && a->mean_of == b->mean_of &&
+           a->reduction == b->reduction && a->root == b->root && a->count == b->count;
 }
 
 // Why a collective is wrong is said once, but who calls it again must be told, too.

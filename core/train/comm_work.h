@@ -16,7 +16,6 @@ struct ls_comm_work {
     uint64_t serial; // of a send, among those to its peer
     bool refused; // the receiver expects `other_bytes`
     uint64_t other_bytes;
-    uint64_t stride; // elements between parts of all ranks
     bool copies; // through the communicator's own parts
     bool begun;
     struct ls_collective_plan *plan;
@@ -43,5 +42,21 @@ void ls_work_sleep(struct ls_comm_work *work, uint64_t end_ns);
 // news may be on its way.
 enum ls_status ls_work_blame_process(const struct ls_comm *comm, const struct ls_comm_work *work,
                                      enum ls_status status, bool waits, char **line);
+
+// ---- comm_mean.c: means of types whose sums do not fit them ----
+
+// A mean of halves is added up in float32, of whole numbers in a type twice as wide, and divided
+// and rounded once: in its own type the sum of all ranks would be rounded at each step, or wrap.
+struct ls_wide_mean {
+    uint32_t dtype; // that is added up; 0: the mean is taken in its own type
+    uint32_t lanes; // elements of it for a value: of int64 the quotient and the remainder
+};
+
+struct ls_wide_mean ls_wide_mean_of(uint32_t dtype, uint32_t reduction, uint32_t world);
+// wide: count * lanes elements.
+void ls_wide_mean_begin(uint32_t dtype, uint32_t world, const void *values, uint64_t count,
+                        void *wide);
+void ls_wide_mean_end(uint32_t dtype, uint32_t world, const void *wide, uint64_t count,
+                      void *values);
 
 #endif

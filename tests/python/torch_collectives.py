@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives of torch.distributed in every dtype and reduction, by all the ways in which PyTorch calls them. What is expected is
 made in PyTorch from all ranks' values, which each rank can make itself."""
+import fractions
+
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
@@ -95,6 +97,47 @@ def reductions(judge, rank, size):
             judge("reduce, " + what, mine, right if rank == size - 1 else every[rank])
     judge.raises("band of float32", ValueError, lambda: dist.all_reduce(torch.ones(3), Op.BAND))
     judge.raises("max of complex64", ValueError, lambda: dist.all_reduce(torch.ones(3, dtype=torch.complex64), Op.MAX))
+
+
+def means(judge, rank, size):
+    """The mean of values that a type holds is one that it holds, also where their sum is not; rounded once, towards zero if whole."""
+    kinds = [(dtype, row) for dtype in INTEGERS for top in [torch.iinfo(dtype).max] for row in ([top], [top, top - 3], [top - 4, 0])]
+    kinds += [(dtype, row) for dtype in INTEGERS for low in [torch.iinfo(dtype).min] if low for row in ([low], [low, low + 3], [low, -low - 1], [3, -4])]
+    kinds += [(dtype, row) for dtype in (torch.float16, torch.bfloat16) for top in [torch.finfo(dtype).max]
+              for row in ([top], [top, -top], [top, top / 2], [2048., 1.], [257., 2.], [2047., 2.])]
+    for dtype, row in kinds:
+        every = [torch.tensor([value], dtype=dtype) for value in (row * size)[:size]]
+        exact = sum(fractions.Fraction(one.item()) for one in every) / size
+        right = torch.tensor([float(exact) if dtype.is_floating_point else int(exact)], dtype=dtype).expand(65).clone()
+        for name, found in averaged(every[rank].expand(65).clone(), rank, size):
+            judge.checks += 1
+            if not torch.equal(found, right):
+                judge.wrong.append(f"{name}, AVG of {dtype} {row}: {found[0].item()}, expected {right[0].item()}")
+
+
+def averaged(mine, rank, size):
+    """By each call that averages: (its name, what this rank has)."""
+    one = mine.clone()
+    dist.all_reduce(one, Op.AVG)
+    yield "all_reduce", one
+    begun = mine.clone()
+    dist.all_reduce(begun, Op.AVG, async_op=True).wait()
+    yield "all_reduce that goes on by itself", begun
+    several = [mine.clone() for _ in range(2)]
+    dist.all_reduce_coalesced(several, Op.AVG)
+    yield "all_reduce of several", several[1]
+    one = mine.clone()
+    dist.reduce(one, 0, Op.AVG)
+    if rank == 0:
+        yield "reduce", one
+    one = torch.empty_like(mine)
+    dist.reduce_scatter(one, [mine.clone() for _ in range(size)], Op.AVG)
+    yield "reduce_scatter", one
+    one = torch.empty_like(mine)
+    dist.reduce_scatter_tensor(one, mine.repeat(size), Op.AVG)
+    yield "reduce_scatter_tensor", one
+    yield "functional all_reduce", functional.all_reduce(mine, "avg", dist.group.WORLD) + 0
+    yield "functional reduce_scatter", functional.reduce_scatter_tensor_coalesced([mine.repeat(size)], "avg", [0], dist.group.WORLD)[0] + 0
 
 
 def scattered(judge, rank, size):
@@ -294,7 +337,7 @@ def careless(judge, rank, size):
 def find_wrong():
     """(what is wrong, how many checks)"""
     judge, rank, size = Judge(), dist.get_rank(), dist.get_world_size()
-    for part in (reductions, scattered, copies, splits, coalesced, strided, messages, works, careless):
+    for part in (reductions, means, scattered, copies, splits, coalesced, strided, messages, works, careless):
         part(judge, rank, size)
     dist.barrier()
     dist.monitored_barrier()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which reductions the library does itself, and the others, in PyTorch, over what all ranks gathered."""
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Tuple
 
 import torch
 from torch.distributed import ReduceOp
@@ -52,11 +52,11 @@ def check(dtype: torch.dtype, kind: Kind) -> None:
 
 
 def reduce_gathered(gathered: torch.Tensor, kind: Kind) -> torch.Tensor:
-    """gathered: (ranks, ...), added up in the order of the ranks; overwrites its first row."""
-    result, pair = gathered[0], PAIRS[kind]
+    """gathered: (ranks, ...), added up in the order of the ranks; overwrites its first row. The sum for a mean of whole numbers need
+    not fit their type."""
+    result, pair = gathered[0].to(torch.int64) if kind == ReduceOp.AVG else gathered[0], PAIRS[kind]
     for other in gathered[1:]:
         pair(result, other)
     if kind == ReduceOp.AVG:
-        rounding: Optional[str] = None if result.dtype.is_floating_point else "trunc"
-        result = torch.div(result, gathered.shape[0], rounding_mode=rounding).to(gathered.dtype)
+        result = torch.div(result, gathered.shape[0], rounding_mode="trunc").to(gathered.dtype)
     return result

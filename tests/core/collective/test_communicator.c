@@ -431,6 +431,22 @@ START_TEST(the_recorder_keeps_the_last_calls)
     ck_assert_msg(strstr(test_log.text, "call 73: broadcast (root 3) of 73 bfloat16, a label that "
                                         "is longer than the: waited 1.5 us") != NULL,
                   "%s", test_log.text);
+    signature = (struct ls_call_signature){.operation = LS_REDUCE,
+                                           .dtype = LS_I64,
+                                           .mean_of = LS_I64,
+                                           .reduction = LS_SUM,
+                                           .root = 2,
+                                           .count = 14};
+    ck_assert(!ls_call_signature_equal(&signature, &found));
+    found = signature;
+    found.mean_of = 0;
+    ck_assert(!ls_call_signature_equal(&signature, &found));
+    ck_assert_uint_ne(ls_call_signature_hash(&signature, 1), ls_call_signature_hash(&found, 1));
+    memset(&recorder, 0, sizeof(recorder));
+    ls_flight_recorder_begin(&recorder, 0, &signature);
+    ck_assert(ls_flight_recorder_get(&recorder, 0, &found) && found.mean_of == LS_I64);
+    ck_assert_str_eq(ls_call_signature_text(&found, text, sizeof(text)),
+                     "reduce (mean, root 2) of 7 int64");
 }
 END_TEST
 

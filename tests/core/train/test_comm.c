@@ -118,6 +118,50 @@ static enum ls_status from_the_last(struct ls_comm *comm, uint64_t count)
     return status;
 }
 
+// Of values whose sum their type does not hold.
+static enum ls_status mean_in_a_wider_type(struct ls_comm *comm, uint64_t count)
+{
+    // Of rank 0, of the others, the mean of three, of four.
+    static const int64_t rows[][4] = {{INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX},
+                                      {INT64_MIN, INT64_MIN, INT64_MIN, INT64_MIN},
+                                      {INT64_MAX, -INT64_MAX, -(INT64_MAX / 3), -(INT64_MAX / 2)},
+                                      {7, -8, -3, -4},
+                                      {-7, 2, -1, 0}};
+    const uint32_t rank = ls_comm_rank(comm), size = ls_comm_size(comm);
+    uint16_t halves[MOST], brains[MOST], scattered[RANKS * MOST], own[MOST];
+    uint8_t bytes[MOST];
+    int32_t integers[MOST];
+    int64_t wide[MOST];
+    for (uint64_t i = 0; i < count; i++) {
+        halves[i] = 0x7bff; // 65504, the largest
+        brains[i] = 0x7f7f; // 3.39e38, likewise
+        bytes[i] = (uint8_t)(250 + rank);
+        integers[i] = INT32_MIN + (int32_t)rank;
+        wide[i] = rows[i % 5][rank > 0];
+    }
+    for (uint64_t i = 0; i < size * count; i++)
+        scattered[i] = rank ? 0x3c00 : 0x6800; // 1, and 2048 on rank 0
+    enum ls_status status = ls_comm_all_reduce(comm, halves, count, "float16", "mean");
+    if (!status)
+        status = ls_comm_reduce(comm, brains, count, "bfloat16", "mean", 1);
+    if (!status)
+        status = ls_comm_all_reduce(comm, bytes, count, "uint8", "mean");
+    if (!status)
+        status = ls_comm_all_reduce(comm, integers, count, "int32", "mean");
+    if (!status)
+        status = ls_comm_all_reduce(comm, wide, count, "int64", "mean");
+    if (!status)
+        status = ls_comm_reduce_scatter(comm, scattered, count, "float16", "mean", own);
+    for (uint64_t i = 0; !status && i < count; i++) {
+        WRONG_UNLESS(halves[i] == 0x7bff && brains[i] == 0x7f7f && bytes[i] == 251);
+        WRONG_UNLESS(integers[i] == INT32_MIN + (int32_t)(size / 2));
+        WRONG_UNLESS(wide[i] == rows[i % 5][size - 1]);
+        WRONG_UNLESS(own[i] ==
+                     (size == 3 ? 0x6157 : 0x6002)); // 2050 / 3 = 683.3, 2051 / 4 = 512.75
+    }
+    return status;
+}
+
 static enum ls_status do_everything(struct ls_comm *comm)
 {
     static const uint64_t counts[] = {0, 1, 5, 64, 200};
@@ -128,6 +172,8 @@ static enum ls_status do_everything(struct ls_comm *comm)
             status = gather_and_scatter(comm, counts[i]);
         if (!status)
             status = from_the_last(comm, counts[i]);
+        if (!status && ls_comm_size(comm) > 2)
+            status = mean_in_a_wider_type(comm, counts[i]);
     }
     return status;
 }
