@@ -425,6 +425,9 @@ LS_INLINE_CALL ls_compile(struct ls_model *model, const struct ls_compile_option
 // rate that is negative or not finite.
 LS_CALL ls_set_learning_rate(struct ls_model *model, double rate);
 LS_API double ls_learning_rate(const struct ls_model *model); // NaN before ls_compile
+// 1: the loss that the model is compiled with compares classes, whole numbers from 0; 0: others, or
+// none yet.
+LS_API uint32_t ls_model_takes_classes(const struct ls_model *model);
 
 // ---- Metrics and callbacks ----
 

@@ -600,6 +600,11 @@ double ls_learning_rate(const struct ls_model *model)
                            : NAN;
 }
 
+uint32_t ls_model_takes_classes(const struct ls_model *model)
+{
+    return model->compiled && ls_loss_takes_classes(&model->loss);
+}
+
 const float *ls_fit_losses(const struct ls_model *model, size_t *count)
 {
     *count = model->loss_count;

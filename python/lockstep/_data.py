@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy
 
 TAKEN = ("bool", "uint8", "int32", "int64", "float32", "float64")
-WIDER = {"float16": "float32", "int8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64"}
+WIDER = {"float16": "float32", "bfloat16": "float32", "int8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
 # As the library makes examples of a generator.
 MADE = {"bool": "uint8", "uint8": "uint8", "int32": "int32", "int64": "int32", "float32": "float32", "float64": "float32"}
 
@@ -54,7 +54,31 @@ def as_array(value: Any, what: str) -> "numpy.ndarray":
     name = WIDER.get(array.dtype.name, array.dtype.name)
     if name not in TAKEN:
         raise InputError(f"{what}: dtype {array.dtype}; expected {', '.join(TAKEN)}")
+    if array.dtype.name == "uint64" and array.size and int(array.max()) >= 1 << 63:
+        raise InputError(f"{what}: {int(array.max())} of uint64 is more than int64 holds")
     return numpy.asarray(array, dtype=name, order="C")
+
+
+Classes = Optional[Sequence[int]]  # the shape of an example's predictions, where the loss compares them with classes
+
+
+def is_of_classes(target: "numpy.ndarray", output: Sequence[int]) -> bool:
+    """Whether a target has one number for each prediction."""
+    return tuple(target.shape[1:]) in (tuple(output[:-1]), (*output[:-1], 1))
+
+
+def as_target(value: Any, classes: Classes) -> "numpy.ndarray":
+    """Classes may be whole numbers of a float type, as in Keras."""
+    import numpy
+
+    target = as_array(value, "the target")
+    if classes is None or target.dtype.kind != "f" or not target.ndim or not is_of_classes(target, classes):
+        return target
+    wrong = target[~((target >= 0) & (target < 1 << 31) & (target == numpy.floor(target)))]
+    if wrong.size:
+        raise InputError(f"the target: {wrong[0]} is no class: labels of the model's loss are whole numbers from 0; other numbers are for "
+                         "losses such as mean_squared_error")
+    return target.astype("int32")
 
 
 def describe(array: "numpy.ndarray", what: str, first: int = 0) -> declared.ls_array:
@@ -75,9 +99,9 @@ def as_inputs(x: Any) -> List["numpy.ndarray"]:
 class Arrays:
     """A struct ls_batch_arrays with what it points to."""
 
-    def __init__(self, x: Any, y: Any = None, weights: Any = None) -> None:
+    def __init__(self, x: Any, y: Any = None, weights: Any = None, classes: Classes = None) -> None:
         self.inputs = as_inputs(x)
-        self.target = None if y is None else as_array(y, "the target")
+        self.target = None if y is None else as_target(y, classes)
         self.weights = None if weights is None else as_array(weights, "the weights")
         described = [describe(array, f"input {index}") for index, array in enumerate(self.inputs)]
         self.struct = declared.ls_batch_arrays(inputs=(declared.ls_array * len(described))(*described), input_count=len(described))
@@ -87,9 +111,9 @@ class Arrays:
             self.struct.weights = ctypes.pointer(describe(self.weights, "the weights"))
 
 
-def from_arrays(x: Any, y: Any = None, weights: Any = None) -> Data:
+def from_arrays(x: Any, y: Any = None, weights: Any = None, classes: Classes = None) -> Data:
     """Borrows the arrays: Python keeps them as long as the library reads them."""
-    arrays = Arrays(x, y, weights)
+    arrays = Arrays(x, y, weights, classes)
     number, pointer = next(_numbers), ctypes.c_void_p()
     _lent[number] = [arrays.inputs, arrays.weights]
     status = library().ls_data_borrow(ctypes.byref(arrays.struct), _release, number, ctypes.byref(pointer))
@@ -179,7 +203,7 @@ def _refuse_endless(source: Any, begin: Any) -> None:
 class Batch:
     """Batch `number` of a generator, which is x, (x,) or (x, y)."""
 
-    def __init__(self, made: Any, number: int) -> None:
+    def __init__(self, made: Any, number: int, classes: Classes = None) -> None:
         x, y = made, None
         if isinstance(made, tuple):
             if len(made) not in (1, 2):
@@ -187,7 +211,7 @@ class Batch:
             x, y = (*made, None)[:2]
         self.number = number
         self.inputs = as_inputs(x)
-        self.target = None if y is None else as_array(y, "the target")
+        self.target = None if y is None else as_target(y, classes)
         if any(array.ndim == 0 for array in self.arrays):
             raise InputError(f"batch {number} of the generator has a single number in it; expected arrays of examples")
         sizes = {len(array) for array in self.arrays}
@@ -238,7 +262,8 @@ def made_as(array: "numpy.ndarray") -> "numpy.ndarray":
 class Batches:
     """Cuts the batches of a generator into the examples that the library asks for, in their order."""
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, classes: Classes = None) -> None:
+        self.classes = classes
         self.restart = begin_of(source)
         self.iterator: Iterator[Any] = iter(self.restart()) if self.restart else source
         self.number = 0  # of the batch under way, from where the iterator began
@@ -256,7 +281,7 @@ class Batches:
         """The next batch as arrays: inputs, and the target if there is one."""
         made = next(self.iterator)
         self.number += 1
-        batch = Batch(made, self.number)
+        batch = Batch(made, self.number, self.classes)
         rest = [made_as(array) for array in batch.arrays]
         if self.form is None:
             self.form, self.dtypes = batch.form, [array.dtype for array in rest]
@@ -306,17 +331,14 @@ class Batches:
 
 def classes_of(target: "numpy.ndarray", output: Sequence[int]) -> int:
     """How many classes a target of integers has, one of them for each prediction; 0: it has numbers."""
-    shape = tuple(target.shape[1:])
-    if target.dtype.name == "float32" or shape not in (tuple(output[:-1]), (*output[:-1], 1)):
-        return 0
-    return max(2, output[-1])
+    return 0 if target.dtype.name == "float32" or not is_of_classes(target, output) else max(2, output[-1])
 
 
-def from_generator(source: Any, examples: int, output: Sequence[int], fail: Callable[[BaseException], int]) -> Data:
+def from_generator(source: Any, examples: int, output: Sequence[int], classes: Classes, fail: Callable[[BaseException], int]) -> Data:
     """`examples` of an epoch from a generator, in their order; `fail` keeps an exception."""
     import numpy
 
-    batches = Batches(source)
+    batches = Batches(source, classes)
     first, form = batches.first, batches.form
     assert form is not None
     inputs = form.inputs
@@ -348,6 +370,17 @@ def from_generator(source: Any, examples: int, output: Sequence[int], fail: Call
     pointer = ctypes.c_void_p()
     check(library().ls_data_from_generator_sized(ctypes.byref(generator), ctypes.sizeof(generator), ctypes.byref(pointer)))
     return Data(pointer, generator)
+
+
+def batch_of(source: Any) -> Optional[int]:
+    """The examples of a batch of a dataset of TensorFlow or Keras, which a step of Keras has; None of anything else."""
+    if hasattr(source, "as_numpy_iterator"):
+        first = next(iter(source.as_numpy_iterator()), None)
+    elif hasattr(source, "__getitem__") and hasattr(source, "on_epoch_end"):
+        first = source[0]
+    else:
+        return None
+    return None if first is None else len(Batch(first, 1).arrays[0])
 
 
 def all_of(source: Any) -> Tuple[List["numpy.ndarray"], Optional["numpy.ndarray"]]:

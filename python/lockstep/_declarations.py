@@ -408,6 +408,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ls_compile_sized": (c_int, [c_void_p, POINTER(ls_compile_options), c_size_t]),
     "ls_set_learning_rate": (c_int, [c_void_p, c_double]),
     "ls_learning_rate": (c_double, [c_void_p]),
+    "ls_model_takes_classes": (c_uint32, [c_void_p]),
     "ls_metric_value": (c_double, [POINTER(ls_metrics), c_char_p]),
     "ls_callback_open": (c_int, [c_void_p, c_char_p, POINTER(POINTER(ls_callbacks))]),
     "ls_callback_close": (None, [POINTER(ls_callbacks)]),

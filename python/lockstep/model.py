@@ -6,6 +6,7 @@ import functools
 import json
 import operator
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -378,9 +379,12 @@ class Model:
             if y is not None or weights is not None:
                 raise UsageError("a generator makes its own targets: y and sample_weight are for arrays")
             if examples is None or calls is None:
-                return _data.from_arrays(*_data.all_of(x))
-            return _data.from_generator(x, examples, self._output_dims(), calls.fail)
-        return _data.from_arrays(x, y, weights)
+                return _data.from_arrays(*_data.all_of(x), classes=self._classes())
+            return _data.from_generator(x, examples, self._output_dims(), self._classes(), calls.fail)
+        return _data.from_arrays(x, y, weights, self._classes())
+
+    def _classes(self) -> _data.Classes:
+        return self._output_dims() if self._model and library().ls_model_takes_classes(self._model) else None
 
     def _validation_of(self, given: Any, examples: Any, calls: Calls) -> Data:
         if isinstance(given, str):
@@ -405,7 +409,7 @@ class Model:
         where they are, until the next fit on other data, so they must not change while the model trains. `batch_size` is that of all replicas together; None: 64 times the replicas.
         `checkpoints` is a folder, or fields of struct ls_checkpoint_options; `options` are further fields of struct ls_fit_options."""
         self._need_compiled()
-        calls, history, examples = Calls(self), History(), _checked_batch(batch_size)
+        calls, history, examples = Calls(self), History(), _checked_batch(batch_size) or _data.batch_of(x) or 0
         opened: List[Data] = []
         try:
             if validation_split:
@@ -415,7 +419,10 @@ class Model:
             batch = examples or int(options.get("replica_batch") or 64) * self.replicas
             opened.append(self._data_of(x, y, sample_weight, split, _times(steps_per_epoch, batch, x), calls))
             if validation_data is not None:
-                opened.append(self._validation_of(validation_data, _times(validation_steps, batch, validation_data), calls))
+                of_validation = _data.batch_of(validation_data) or batch
+                opened.append(self._validation_of(validation_data, _times(validation_steps, of_validation, validation_data), calls))
+            elif isinstance(x, str) and split == "train" and re.search(r"[:,]validation_split=", x):
+                opened += filter(None, [_data.from_text(self._run, x, "validation")])
             calls.add(callbacks_of(callbacks))
             calls.add_signals("on_epoch_begin", "on_epoch_end")
             if verbose:
@@ -515,7 +522,7 @@ class Model:
         return self._on_batch(library().ls_test_on_batch, x, y, sample_weight, return_dict)
 
     def _on_batch(self, call: Any, x: Any, y: Any, weights: Any, return_dict: bool) -> Union[float, List[float], Logs]:
-        arrays, metrics = _data.Arrays(x, y, weights), declared.ls_metrics()
+        arrays, metrics = _data.Arrays(x, y, weights, self._classes()), declared.ls_metrics()
         with self._alone():
             check(self._begun_anew(lambda: call(self._model, ctypes.byref(arrays.struct), ctypes.byref(metrics))))
         return _as_keras(logs_of(metrics), return_dict)

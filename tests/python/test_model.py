@@ -261,6 +261,35 @@ class Data(ModelTest):
         pixels = (self.x * 255).astype("uint8")
         self.assertEqual(self.losses(pixels, self.y), self.losses(pixels.astype("float32"), self.y))
 
+    def test_whole_numbers_of_any_type_are_classes_where_the_loss_takes_them(self):
+        expected = self.losses(self.x, self.y, validation_data=(self.x, self.y))
+        for name in ("float16", "float32", "float64", "uint64"):
+            y = self.y.astype(name)
+            x = self.x.astype("float64" if name == "uint64" else "float32")
+
+            def batches():
+                for at in range(0, EXAMPLES, 50):
+                    yield x[at:at + 50], y[at:at + 50, None]
+
+            with self.subTest(name):
+                self.assertEqual(self.losses(x, y, validation_data=(x, y)), expected)
+                self.assertEqual(self.losses(batches, None), expected)
+                self.assertEqual(self.losses(batches, None, steps_per_epoch=9, shuffle=False), self.losses(x[:288], y[:288], shuffle=False))
+                self.assertEqual(small().train_on_batch(x, y), small().train_on_batch(self.x, self.y))
+        half = self.x.astype("float16")
+        self.assertEqual(self.losses(half, self.y), self.losses(half.astype("float32"), self.y))
+        model = lockstep.Sequential([layers.Input((6, 6, 1)), layers.Flatten(), layers.Dense(1)], device="cpu", threads=1)
+        model.compile("sgd", "mean_squared_error")
+        self.quiet_fit(model, self.x, self.y + 0.5)  # which are numbers
+
+    def test_the_validation_split_of_a_text_is_validated_on(self):
+        cut = self.arrays + ",validation_split=0.25"
+        split = self.quiet_fit(small(), cut)
+        expected = self.quiet_fit(small(), self.x, self.y, validation_split=0.25)
+        self.assertEqual((split.history, split.examples), (expected.history, expected.examples))
+        self.assertNotIn("val_loss", self.quiet_fit(small(), self.arrays).history)
+        self.assertNotEqual(self.quiet_fit(small(), cut, validation_data=self.arrays).history, expected.history)
+
     def test_what_is_no_array_is_refused(self):
         model = small()
         for x, y, says in ((self.x.astype("complex64"), self.y, "complex64"), (self.x, self.y[:5], "the target has 5 examples"),
@@ -410,8 +439,8 @@ class Generators(ModelTest):
                         given.take()
                 with self.assertRaisesRegex(lockstep.InputError, says):
                     _data.all_of(iter(batches))
-        with self.assertRaisesRegex(lockstep.InputError, "batch 2 .* the target of float32 after int32"):
-            self.quiet_fit(small(), iter([whole, (x, y.astype("float32"))]), batch_size=32, steps_per_epoch=2)
+        with self.assertRaisesRegex(lockstep.InputError, "batch 2 .* input 0 of uint8 after float32"):
+            self.quiet_fit(small(), iter([whole, (x.astype("uint8"), y)]), batch_size=32, steps_per_epoch=2)
         with self.assertRaisesRegex(lockstep.InputError, "batch 2 of the generator has no targets"):
             self.quiet_fit(small(), iter([whole, bare, bare]), batch_size=32, steps_per_epoch=3)
 
@@ -480,8 +509,8 @@ class Generators(ModelTest):
                 self.cardinality = lambda: cardinality
 
         expected = self.quiet_fit(small(), self.x, self.y, batch_size=25, epochs=2, shuffle=False).losses.tolist()
-        for options in ({"steps_per_epoch": 12}, {"shuffle": False}):
-            found = self.quiet_fit(small(), Dataset(self.batches, 12), batch_size=25, epochs=2, **options)
+        for options in ({"steps_per_epoch": 12}, {"shuffle": False}, {"shuffle": False, "batch_size": 25}):
+            found = self.quiet_fit(small(), Dataset(self.batches, 12), epochs=2, **options)
             self.assertEqual(found.losses.tolist(), expected)
         with self.assertRaisesRegex(lockstep.UsageError, "without an end"):
             small().fit(Dataset(self.endless, -1))
@@ -783,7 +812,9 @@ class Errors(ModelTest):
 
     def test_labels_that_are_no_classes(self):
         one_hot = numpy.eye(4)[self.y]
-        for y, says in (((self.y > 1).astype("float32"), r'labels are whole numbers from 0 \(of an array: y.astype\("int32"\)\)'),
+        for y, says in ((self.y + 0.5, "the target: [0-3].5 is no class: labels of the model's loss are whole numbers from 0"),
+                        (self.y - 1.0, "the target: -1.0 is no class"), (self.y * numpy.nan, "the target: nan is no class"),
+                        (one_hot, "a target for each output, not classes"), (self.y.astype("uint64") << 62, "uint64 is more than int64 holds"),
                         (self.y - 1, "targets below 0, not classes: labels are whole numbers from 0"),
                         (one_hot.astype("int32"), r'one-hot targets are for --loss=categorical_crossentropy, as y.astype\("float32"\)')):
             model = small()
