@@ -516,6 +516,13 @@ struct ls_fit_options {
     uint32_t callback_count; // of `callbacks`
     const struct ls_checkpoint_options *checkpoints; // NULL: none are written
     uint64_t log_every; // with `progress`: a line whenever so many steps are done; 0: none
+    // As in Keras: epochs are numbered behind these, and `epochs` is the number of the last. Steps
+    // count from this fit. Not with checkpoints to go on from, which count epochs themselves.
+    uint64_t initial_epoch;
+    uint64_t validation_freq; // validate after each epoch whose number this divides; 0: 1
+    const uint64_t *validation_epochs; // an array of `validation_epoch_count` numbers of epochs, from
+                                       // 1, instead of that; NULL: none
+    uint32_t validation_epoch_count; // of `validation_epochs`
 };
 // Trains on from where the model is: weights, optimizer and the order of examples continue, so fits
 // of one step or one epoch each give the same bits as one fit of them all. `epochs` and `steps`

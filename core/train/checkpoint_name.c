@@ -9,6 +9,17 @@
 #include <string.h>
 
 #define LONGEST_FORMAT 6 // "10.4f"
+
+bool ls_checkpoint_is_keras(const char *name)
+{
+    static const char *const suffixes[] = {".keras", ".h5", ".hdf5", ".ckpt"};
+    for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+        const size_t length = strlen(name), bytes = strlen(suffixes[i]);
+        if (length >= bytes && strcmp(name + length - bytes, suffixes[i]) == 0)
+            return true;
+    }
+    return false;
+}
 #define GENERATION ".generation" // and its number, behind the stem
 
 bool ls_checkpoint_knows_metric(const struct ls_fit *fit, const char *name)

@@ -256,6 +256,15 @@ static enum ls_status read_options(struct ls_fit *fit, struct ls_checkpoints *al
         ls_error(SCOPE, "the name of the folder is empty");
         return LS_USAGE;
     }
+    if (ls_checkpoint_is_keras(name)) {
+        ls_error(
+            SCOPE,
+            "'%s' is the name of a file of Keras, and checkpoints, with the state of the "
+            "training, are safetensors: leave the suffix out. --save-weights=FILE.keras writes "
+            "a model for Keras",
+            name);
+        return LS_USAGE;
+    }
     if (strlen(name) >= sizeof(all->name) ||
         !ls_checkpoint_name(fit, name, 0, expanded, sizeof(expanded))) {
         ls_error(

@@ -59,6 +59,8 @@ bool ls_checkpoint_knows_metric(const struct ls_fit *fit, const char *name);
 // not 0: "checkpoint-00000021.generation1.safetensors". False: the template makes no sense.
 bool ls_checkpoint_name(const struct ls_fit *fit, const char *name, uint64_t generation, char *out,
                         size_t bytes);
+// Whether a name is that of a file of Keras, which no checkpoint is.
+bool ls_checkpoint_is_keras(const char *name);
 // Whether a file of this name may be one of the template's.
 bool ls_checkpoint_is_name(const char *name, const char *file);
 

@@ -71,11 +71,14 @@ static void plan_steps(struct ls_fit *fit)
         fit->last_step = fit->epochs = 0;
         return;
     }
+    const uint64_t first = fit->options->initial_epoch;
     fit->last_step = steps ? steps : UINT64_MAX;
-    fit->epochs = epochs ? epochs : 1;
+    fit->epochs = epochs ? epochs : first + 1;
     if (!epochs && steps > fit->first_steps) // as many as they take
         fit->epochs += ls_stream_steps(steps - fit->first_steps, fit->epoch_steps);
     fit->epochs = least(fit->epochs, (UINT64_MAX - 1) / fit->epoch_steps); // "for ever"
+    if (fit->epochs <= first)
+        fit->last_step = fit->epochs = 0;
 }
 
 // So short that a loop of such fits would wait for its weights to come to the host more than for its
@@ -324,7 +327,7 @@ static void forget_steps(struct ls_fit *fit)
     memset(fit->epoch_statistics, 0, sizeof(fit->epoch_statistics));
     fit->session = NULL;
     fit->stopped = fit->epoch_ended = fit->in_epoch = fit->reforms = false;
-    fit->first_epoch = 1;
+    fit->first_epoch = fit->options->initial_epoch + 1;
     fit->seconds_before = 0;
     fit->epoch_examples = 0;
 }
@@ -499,13 +502,22 @@ static void add_metrics_item(const struct ls_metric_set *metrics, struct ls_work
     add_item(items, count, "--metrics", item, 0);
 }
 
+static void describe_validation(const struct ls_fit_options *options, char *text, size_t bytes)
+{
+    size_t used = (size_t)snprintf(text, bytes, "%" PRIu64 ", %" PRIu64, options->initial_epoch,
+                                   options->validation_freq);
+    for (uint32_t i = 0; i < options->validation_epoch_count && used < bytes; i++)
+        used +=
+            (size_t)snprintf(text + used, bytes - used, " %" PRIu64, options->validation_epochs[i]);
+}
+
 // What all workers must be told alike, or they would wait for each other in vain.
 enum ls_status ls_fit_agree(struct ls_fit *fit)
 {
     const struct ls_fit_options *options = fit->options;
-    struct ls_worker_item items[20] = {{0}};
+    struct ls_worker_item items[24] = {{0}};
     uint32_t count = LS_WORKER_DATA_ITEMS;
-    char loss[96];
+    char loss[96], text[200];
     if (ls_cluster_workers(fit->run->cluster) == 1)
         return LS_OK;
     ls_workers_describe(fit->model, fit->train, fit->global_batch, items);
@@ -521,6 +533,8 @@ enum ls_status ls_fit_agree(struct ls_fit *fit)
     ls_loss_text(&fit->model->loss, loss, sizeof(loss));
     add_item(items, &count, "--loss", loss, 0);
     ls_workers_describe_data(options->validation, "--validation-dataset", &items[count++]);
+    describe_validation(options, text, sizeof(text));
+    add_item(items, &count, "initial_epoch and validation_freq", text, 0);
     add_item(items, &count, "--timeline", options->timeline ? "given" : "(none)", 0);
     add_item(items, &count, "--checkpoint-dir", options->checkpoints ? "given" : "(none)", 0);
     return ls_workers_agree(fit->run, items, count);
@@ -543,7 +557,7 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
                          .run = model->run,
                          .options = options,
                          .train = train,
-                         .first_epoch = 1,
+                         .first_epoch = options->initial_epoch + 1,
                          .startup_seconds = NAN,
                          .status = "done"};
     enum ls_status status = ls_fit_check(&fit);

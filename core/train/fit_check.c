@@ -162,6 +162,12 @@ enum ls_status ls_fit_check(struct ls_fit *fit)
         status = ls_fit_check_timeline(fit);
     if (!status)
         status = ls_shuffle_parse(fit->options->shuffle, &fit->shuffle, &fit->shuffle_buffer);
+    const struct ls_fit_options *options = fit->options;
+    if (!status && options->initial_epoch && options->checkpoints && options->checkpoints->resume) {
+        ls_error("initial_epoch", "a training that goes on from a checkpoint counts its epochs "
+                                  "itself: leave one of both out");
+        status = LS_USAGE;
+    }
     if (!status)
         warn_of_empty_blocks(fit);
     if (!status)

@@ -22,7 +22,8 @@ static const struct ls_trace_label validation_span = {
 
 uint64_t ls_fit_epoch_end(const struct ls_fit *fit, uint64_t number)
 {
-    return number ? fit->first_steps + (number - 1) * fit->epoch_steps : 0;
+    const uint64_t first = fit->options->initial_epoch + 1;
+    return number >= first ? fit->first_steps + (number - first) * fit->epoch_steps : 0;
 }
 
 bool ls_fit_wants_stop(const struct ls_fit *fit)
@@ -335,6 +336,15 @@ static enum ls_status run_steps(struct ls_fit *fit)
 
 // ---- Epochs ----
 
+static bool is_validated(const struct ls_fit_options *options, uint64_t epoch)
+{
+    bool listed = false;
+    for (uint32_t i = 0; i < options->validation_epoch_count; i++)
+        listed = listed || options->validation_epochs[i] == epoch;
+    const uint64_t every = options->validation_freq ? options->validation_freq : 1;
+    return options->validation && (options->validation_epochs ? listed : epoch % every == 0);
+}
+
 static enum ls_status validate(struct ls_fit *fit)
 {
     struct ls_epoch *epoch = &fit->state.epoch;
@@ -421,7 +431,7 @@ static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
     // Weights of classes are those of training.
     float *class_weights = fit->session->weighting.classes;
     fit->session->weighting.classes = NULL;
-    if (fit->options->validation && !is_interrupted(fit))
+    if (is_validated(fit->options, number) && !is_interrupted(fit))
         status = validate(fit);
     fit->session->weighting.classes = class_weights;
     // Where the validation is missing, a training that goes on ends this epoch once more.

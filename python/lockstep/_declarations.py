@@ -322,6 +322,10 @@ class ls_fit_options(Structure):
         ("callback_count", c_uint32),
         ("checkpoints", POINTER(ls_checkpoint_options)),
         ("log_every", c_uint64),
+        ("initial_epoch", c_uint64),
+        ("validation_freq", c_uint64),
+        ("validation_epochs", POINTER(c_uint64)),
+        ("validation_epoch_count", c_uint32),
     ]
 
 

@@ -402,11 +402,13 @@ class Model:
     def fit(self, x: Any = None, y: Any = None, batch_size: Optional[int] = None, epochs: int = 1, verbose: Union[int, str] = "auto",
             callbacks: Optional[Iterable[CallbackLike]] = None, validation_split: float = 0.0, validation_data: Any = None,
             shuffle: Union[bool, int] = True, class_weight: Optional[Dict[int, float]] = None, sample_weight: Any = None, *,
-            steps_per_epoch: Optional[int] = None, validation_steps: Optional[int] = None, split: str = "train",
+            steps_per_epoch: Optional[int] = None, validation_steps: Optional[int] = None, initial_epoch: int = 0,
+            validation_batch_size: Optional[int] = None, validation_freq: Union[int, Iterable[int]] = 1, split: str = "train",
             checkpoints: Union[None, str, Dict[str, Any]] = None, **options: Any) -> History:
         """Trains. `x`: an array, a list of one for each input, the text of a dataset ("fashion-mnist"), a function that returns an iterator
         over batches (x, y), such an iterator, a tf.data.Dataset or a keras.utils.PyDataset. Arrays of uint8, int32 and float32 are read
         where they are, until the next fit on other data, so they must not change while the model trains. `batch_size` is that of all replicas together; None: 64 times the replicas.
+        `validation_batch_size` changes no number: a validation runs at the batch of the training.
         `checkpoints` is a folder, or fields of struct ls_checkpoint_options; `options` are further fields of struct ls_fit_options."""
         self._need_compiled()
         calls, history, examples = Calls(self), History(), _checked_batch(batch_size) or _data.batch_of(x) or 0
@@ -427,8 +429,11 @@ class Model:
             calls.add_signals("on_epoch_begin", "on_epoch_end")
             if verbose:
                 calls.add_function("on_epoch_end", lambda state: _print_epoch(state, epochs))
+            _checked_batch(validation_batch_size, "validation_batch_size")
+            every, numbers = _validated(validation_freq)
             given = fill(
-                declared.ls_fit_options, epochs=epochs or declared.LS_ZERO, batch=examples, shuffle=_shuffle_text(shuffle),
+                declared.ls_fit_options, epochs=epochs or declared.LS_ZERO, initial_epoch=initial_epoch, validation_freq=every,
+                validation_epochs=numbers, validation_epoch_count=len(numbers or ()), batch=examples, shuffle=_shuffle_text(shuffle),
                 class_weight=_class_weight_text(class_weight), validation=opened[1].pointer if len(opened) > 1 else None, **options)
             tables = calls.array()
             given.callbacks, given.callback_count = tables, len(calls.tables)
@@ -597,13 +602,26 @@ def _times(steps: Optional[int], batch: int, x: Any) -> Optional[int]:
     return None if steps is None else steps * batch
 
 
-def _checked_batch(batch_size: Optional[int]) -> int:
+def _checked_batch(batch_size: Optional[int], name: str = "batch_size") -> int:
     """0: the default."""
     if batch_size is None:
         return 0
     if not hasattr(batch_size, "__index__") or batch_size < 1:
-        raise UsageError(f"batch_size={batch_size!r}: expected a whole number of examples from 1, or None for the default")
+        raise UsageError(f"{name}={batch_size!r}: expected a whole number of examples from 1, or None for the default")
     return operator.index(batch_size)
+
+
+def _validated(freq: Any) -> Tuple[int, Any]:
+    """After every so many epochs, or after those of a list."""
+    if hasattr(freq, "__index__") and freq >= 1:
+        return operator.index(freq), None
+    try:
+        numbers = [] if isinstance(freq, str) else [operator.index(number) for number in freq]
+    except TypeError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise UsageError(f"validation_freq={freq!r}: expected a whole number from 1, or a list of numbers of epochs from 1")
+    return 0, (ctypes.c_uint64 * len(numbers))(*numbers)
 
 
 def _shuffle_text(shuffle: Union[bool, int, str]) -> str:

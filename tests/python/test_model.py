@@ -290,6 +290,40 @@ class Data(ModelTest):
         self.assertNotIn("val_loss", self.quiet_fit(small(), self.arrays).history)
         self.assertNotEqual(self.quiet_fit(small(), cut, validation_data=self.arrays).history, expected.history)
 
+    def test_epochs_that_are_numbered_on_and_validated_now_and_then(self):
+        class Note(lockstep.Callback):
+            def on_epoch_begin(self, epoch, logs):
+                seen.append(epoch)
+
+            def on_train_batch_begin(self, batch, logs):
+                steps.append(batch)
+
+            def on_epoch_end(self, epoch, logs):
+                seen.append(("val_loss" in logs, epoch))
+
+        log, data = self.path("log.csv"), {"validation_data": (self.x, self.y), "batch_size": 100}
+        for freq, validated in ((1, [2, 3, 4, 5]), (2, [3, 5]), ([3, numpy.int64(6), 9], [2, 5]), ({5}, [4])):
+            model, seen, steps = small(), [], []
+            self.quiet_fit(model, self.x, self.y, epochs=2, **data)
+            history = self.quiet_fit(model, self.x, self.y, initial_epoch=2, epochs=6, validation_freq=freq, validation_batch_size=7,
+                                     callbacks=[Note(), "csv_logger:filename=" + log], **data)
+            self.assertEqual(history.epoch, [2, 3, 4, 5])
+            self.assertEqual(seen, [entry for epoch in range(2, 6) for entry in (epoch, (epoch in validated, epoch))])
+            self.assertEqual(steps, 4 * [0, 1, 2])
+            self.assertEqual(len(history.history["val_loss"]), len(validated))
+            with open(log, encoding="utf-8") as file:
+                self.assertEqual([line.split(",")[0] for line in file], ["epoch", "2", "3", "4", "5"])
+        whole = self.quiet_fit(small(), self.x, self.y, epochs=6, **data)
+        self.assertEqual(history.losses.tolist(), whole.losses.tolist()[6:])
+        self.assertEqual(self.quiet_fit(model, self.x, self.y, initial_epoch=3, epochs=3).epoch, [])
+        self.assertEqual(self.quiet_fit(model, self.x, self.y, initial_epoch=3, epochs=9, batch_size=100, steps=4).epoch, [3, 4])
+        for options, says in (({"validation_freq": 0}, "validation_freq=0"), ({"validation_freq": "2"}, "validation_freq='2'"),
+                              ({"validation_freq": []}, r"validation_freq=\[\]"), ({"validation_batch_size": 0}, "validation_batch_size=0"),
+                              ({"initial_epoch": 1, "checkpoints": {"folder": self.path("c"), "resume": True}}, "counts its epochs itself"),
+                              ({"checkpoints": {"folder": self.path("c"), "name": "ckpt-{epoch}.keras"}}, "name of a file of Keras")):
+            with self.assertRaisesRegex(lockstep.UsageError, says):
+                model.fit(self.x, self.y, **options)
+
     def test_what_is_no_array_is_refused(self):
         model = small()
         for x, y, says in ((self.x.astype("complex64"), self.y, "complex64"), (self.x, self.y[:5], "the target has 5 examples"),
