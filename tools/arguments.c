@@ -201,6 +201,100 @@ static enum ls_status parse_option(const char *word, const char *next, struct ar
     return take_value(index, name[length] == '=' ? name + length + 1 : NULL, next, out, used);
 }
 
+// Whether a condition of `needs` or `excludes`, which begins at `text`, is true.
+static bool is_true(const struct arguments *arguments, const char *text, size_t length)
+{
+    const size_t letters = strcspn(text, "= ");
+    bool found;
+    const size_t index = find(arguments->table, text, letters, &found);
+    assert(found);
+    if (letters >= length)
+        return arguments->values[index] != NULL;
+    const char *value =
+        arguments->values[index] ? arguments->values[index] : arguments->table[index].default_value;
+    const size_t expected = length - letters - 1;
+    return value && strlen(value) == expected && strncmp(value, text + letters + 1, expected) == 0;
+}
+
+// The first true condition of a list; NULL: none is.
+static const char *first_true(const struct arguments *arguments, const char *list)
+{
+    for (; *list; list += strspn(list, " ")) {
+        const size_t length = strcspn(list, " ");
+        if (is_true(arguments, list, length))
+            return list;
+        list += length;
+    }
+    return NULL;
+}
+
+// "a b=c" as "--a=A or --b=c", where A is what the option is said to take.
+static void print_conditions(const struct arguments *arguments, const char *list, char *out,
+                             size_t bytes)
+{
+    size_t used = 0;
+    for (; *list && used < bytes; list += strspn(list, " ")) {
+        const size_t length = strcspn(list, " ");
+        bool found;
+        const size_t index = find(arguments->table, list, strcspn(list, "= "), &found);
+        const char *value = memchr(list, '=', length) ? NULL : arguments->table[index].value;
+        used += (size_t)snprintf(out + used, bytes - used, "%s--%.*s%s%s", used ? " or " : "",
+                                 (int)length, list, value ? "=" : "", value ? value : "");
+        list += length;
+    }
+}
+
+// What repeats the default is no wish that could be without effect.
+static bool was_set(const struct arguments *arguments, size_t i)
+{
+    const char *value = arguments->values[i], *usual = arguments->table[i].default_value;
+    return value && !(usual && strcmp(value, usual) == 0);
+}
+
+static enum ls_status refuse_idle(const struct arguments *arguments)
+{
+    for (size_t i = 0; !is_end(&arguments->table[i]); i++) {
+        const struct argument *entry = &arguments->table[i];
+        if (!was_set(arguments, i))
+            continue;
+        const char *other = entry->excludes ? first_true(arguments, entry->excludes) : NULL;
+        if (other) {
+            ls_error("usage", "--%s and --%.*s exclude each other", entry->name,
+                     (int)strcspn(other, " "), other);
+            return LS_USAGE;
+        }
+        if (entry->needs && !first_true(arguments, entry->needs)) {
+            char needed[256];
+            print_conditions(arguments, entry->needs, needed, sizeof(needed));
+            ls_error("usage", "--%s without %s has no effect", entry->name, needed);
+            return LS_USAGE;
+        }
+    }
+    return LS_OK;
+}
+
+static bool is_idle(const struct arguments *arguments, size_t i, uint32_t reason, uint64_t steps)
+{
+    int64_t number;
+    if (!was_set(arguments, i) || !(arguments->table[i].idle & reason))
+        return false;
+    return reason != ARGUMENT_IDLE_LATE || (ls_parse_integer(arguments->values[i], &number) &&
+                                            number > 0 && (uint64_t)number > steps);
+}
+
+void arguments_warn_idle(const struct arguments *arguments, uint32_t reason, uint64_t steps,
+                         const char *why)
+{
+    char names[512] = "";
+    size_t used = 0;
+    for (size_t i = 0; !is_end(&arguments->table[i]) && used < sizeof(names); i++)
+        if (is_idle(arguments, i, reason, steps))
+            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s--%s", used ? ", " : "",
+                                     arguments->table[i].name);
+    if (used)
+        ls_warn("usage", "no effect %s: %s", why, names);
+}
+
 enum ls_status arguments_parse(const struct argument *table, int argc, char **argv,
                                size_t most_operands, struct arguments *out)
 {
@@ -223,7 +317,7 @@ enum ls_status arguments_parse(const struct argument *table, int argc, char **ar
             i += used;
         } else if (most_operands == ARGUMENTS_REST) {
             out->rest = argv + i;
-            return LS_OK;
+            return refuse_idle(out);
         } else if (out->operand_count == most_operands || out->operand_count == ARGUMENTS_MAX) {
             ls_error("usage", "unexpected argument '%s'; options begin with two dashes", word);
             return LS_USAGE;
@@ -231,7 +325,7 @@ enum ls_status arguments_parse(const struct argument *table, int argc, char **ar
             out->operands[out->operand_count++] = word;
         }
     }
-    return LS_OK;
+    return refuse_idle(out);
 }
 
 static size_t index_of(const struct arguments *arguments, const char *name)

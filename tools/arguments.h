@@ -12,6 +12,16 @@
 #include <stdint.h>
 #include <stdio.h>
 
+// What of a run may leave an option without an effect. That is no mistake: scripts give the same
+// options to runs of any size, so the command warns (arguments_warn_idle).
+enum argument_idle {
+    ARGUMENT_IDLE_ALONE = 1, // one worker
+    ARGUMENT_IDLE_ONE_REPLICA = 2, // of all workers together
+    ARGUMENT_IDLE_UNTRAINED = 4, // no epoch and no step
+    ARGUMENT_IDLE_LATE = 8, // its value is a number of steps, and the run has fewer
+};
+
+// One row for each option: its effect is the help text, and what follows says when it has none.
 struct argument {
     const char *name; // without the dashes; NULL with a `help`: a heading in --help
     const char *value; // printed after '=' by --help; NULL: a flag
@@ -20,6 +30,12 @@ struct argument {
     bool optional; // may be given without its value, and takes none from the next word
     bool repeats; // may be given several times; arguments_next() has all values
     char letter; // a short name: -n VALUE or -nVALUE; 0: none
+    bool writes; // its value is a file or folder to write (output_files_check)
+    // Conditions, separated by spaces: NAME, which is true where that option is given, or
+    // NAME=VALUE, true where it has this value, given or by default. The option is refused where
+    // none of `needs` is true, and where one of `excludes` is. NULL: no such condition.
+    const char *needs, *excludes;
+    uint32_t idle; // bits of enum argument_idle: in such runs it has no effect
 };
 
 #define ARGUMENTS_MAX 64
@@ -48,7 +64,7 @@ extern const struct ls_hint arguments_elsewhere[];
 
 // Errors are LS_USAGE, logged; for an unknown option the message gives its name here, or the
 // nearest name, and lists all options. `most_operands`: the maximum number of words that are not
-// options.
+// options. Options without effect beside the others are refused, too.
 LS_STATUS arguments_parse(const struct argument *table, int argc, char **argv, size_t most_operands,
                           struct arguments *out);
 
@@ -62,6 +78,12 @@ LS_STATUS arguments_count(const struct arguments *arguments, const char *name, u
                           uint64_t most, uint64_t *out);
 LS_STATUS arguments_number(const struct arguments *arguments, const char *name, double *out);
 LS_STATUS arguments_switch(const struct arguments *arguments, const char *name, bool *out);
+
+// One warning that names all options which were given, with another value than their default, and
+// have no effect because of `reason`, one of enum argument_idle. `why` says it, as in "with one
+// worker". `steps`: those of the run, for ARGUMENT_IDLE_LATE.
+void arguments_warn_idle(const struct arguments *arguments, uint32_t reason, uint64_t steps,
+                         const char *why);
 
 // "./folder/collective-x.so:a=b/c" without its folders: "collective-x.so:a=b/c". A part of `text`.
 const char *arguments_short_name(const char *text);

@@ -21,7 +21,7 @@ static const struct argument table[] = {
      "which part of the dataset; validation is what train computes val_loss on"},
     {"loss", "NAME[:option=value,...]", NULL, "as for train"},
     {"metrics", "NAME[:option=value],...", NULL, "as for train"},
-    {"seed", "N", "0", "seed of untrained weights"},
+    {"seed", "N", "0", "seed of untrained weights", .excludes = "initial-weights"},
     {NULL, NULL, NULL, "How"},
     RUN_ARGUMENTS,
     {"callback", "NAME[:option=value,...]", NULL,
@@ -30,8 +30,9 @@ static const struct argument table[] = {
      .repeats = true},
     {"report", "FILE", NULL,
      "write one JSON object: model, dataset, split, examples, seconds, and each metric by its "
-     "name"},
-    OUTPUT_ARGUMENTS,
+     "name",
+     .writes = true},
+    RESULT_ARGUMENTS,
     {NULL, NULL, NULL, NULL},
 };
 
@@ -102,6 +103,8 @@ static enum ls_status evaluate(const struct arguments *arguments, struct ls_run 
         status = ls_set_callbacks(model, callbacks->tables, callbacks->count);
     if (!status)
         run_options_warn_untrained(model, "evaluate");
+    if (!status)
+        run_options_warn_idle(arguments, run);
     if (!status)
         status =
             ls_evaluate(model, data, batch ? batch : replica_batch * ls_run_replicas(run), &scores);

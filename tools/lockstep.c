@@ -3,6 +3,7 @@
 #include "tools/command.h"
 #include "tools/interrupt.h"
 #include "tools/last_words.h"
+#include "tools/output_files.h"
 
 #include "core/base/log.h"
 #include "core/base/options.h"
@@ -193,6 +194,8 @@ static int run_command(int argc, char **argv)
         print_help(command);
         return finish(LS_OK);
     }
+    if (output_files_check(&arguments))
+        return 2;
     // The reader of standard output may stop (`| head`) while files are still to be written. Commands that only print
     // lists end then.
     if (command != &plugins_command && command != &summary_command)

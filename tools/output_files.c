@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds one file under two names.
+// Finds one file under two names, among what a command writes and reads.
 #include "tools/output_files.h"
 
 #include "core/base/log.h"
 #include "core/base/options.h"
 
 #include <libgen.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -45,19 +46,62 @@ bool output_files_same(const char *a, const char *b)
            is_same(&one, &other);
 }
 
-enum ls_status output_files_check(const struct arguments *arguments, const char *const *names)
+#define OUTPUTS_MOST (2 * ARGUMENTS_MAX)
+
+struct outputs {
+    struct {
+        char option[64], path[1024];
+    } list[OUTPUTS_MOST];
+    size_t count;
+};
+
+static enum ls_status add_output(struct outputs *outputs, const char *option, const char *path)
 {
-    for (size_t i = 0; names[i]; i++)
-        for (size_t j = i + 1; names[j]; j++) {
-            const char *one = arguments_text(arguments, names[i]);
-            const char *other = arguments_text(arguments, names[j]);
-            if (!one || !other || !output_files_same(one, other))
-                continue;
-            ls_error("usage", "--%s=%s and --%s=%s name the same file", names[i], one, names[j],
-                     other);
+    for (size_t i = 0; i < outputs->count; i++)
+        if (output_files_same(outputs->list[i].path, path)) {
+            ls_error("usage", "--%s=%s and --%s=%s name the same file", outputs->list[i].option,
+                     outputs->list[i].path, option, path);
             return LS_USAGE;
         }
+    if (outputs->count == OUTPUTS_MOST)
+        return LS_OK;
+    snprintf(outputs->list[outputs->count].option, sizeof(outputs->list[0].option), "%s", option);
+    snprintf(outputs->list[outputs->count++].path, sizeof(outputs->list[0].path), "%s", path);
     return LS_OK;
+}
+
+// Options of callbacks that say where they write.
+static enum ls_status add_callback(struct outputs *outputs, const char *text)
+{
+    struct ls_spec spec = {0};
+    enum ls_status status = ls_spec_parse("--callback", text, &spec);
+    for (size_t i = 0; !status && i < spec.option_count; i++) {
+        const struct ls_option_value *option = &spec.options[i];
+        char name[64];
+        snprintf(name, sizeof(name), "callback=%.30s:%.20s", spec.name, option->name);
+        if (strcmp(option->name, "filename") == 0 || strcmp(option->name, "log_dir") == 0)
+            status = add_output(outputs, name, option->value);
+    }
+    ls_spec_finish(&spec);
+    return status;
+}
+
+enum ls_status output_files_check(const struct arguments *arguments)
+{
+    struct outputs *outputs = calloc(1, sizeof(*outputs));
+    enum ls_status status = outputs ? LS_OK : LS_OUT_OF_MEMORY;
+    const struct argument *table = arguments->table;
+    for (size_t i = 0; !status && (table[i].name || table[i].help); i++) {
+        if (arguments->values[i] && table[i].writes)
+            status = add_output(outputs, table[i].name, arguments->values[i]);
+        if (!arguments->values[i] || strcmp(table[i].name, "callback") != 0)
+            continue;
+        const char *text;
+        for (size_t n = 0; !status && (text = arguments_next(arguments, "callback", n)); n++)
+            status = add_callback(outputs, text);
+    }
+    free(outputs);
+    return status;
 }
 
 // Whether `path` is among the files "FILE+FILE" of an option.

@@ -7,9 +7,10 @@
 
 #include <stdbool.h>
 
-// Checks that no two of these options (ends with NULL) name the same file, even if they spell it
-// differently ("a.json", "./a.json") or use a link. LS_USAGE, logged.
-LS_STATUS output_files_check(const struct arguments *arguments, const char *const *names);
+// Checks that no two options whose values are written (`writes` of the table; of --callback the
+// options `filename` and `log_dir`) name the same file, even if they spell it differently
+// ("a.json", "./a.json") or use a link. LS_USAGE, logged.
+LS_STATUS output_files_check(const struct arguments *arguments);
 
 // Checks that none of `outputs` is a file that one of `inputs` reads (both end with NULL). Of
 // "dataset" these are the files among its options. LS_USAGE, logged.

@@ -19,15 +19,16 @@ static const struct argument table[] = {
     {"split", "train|test", "test", "which part of the dataset"},
     {"out", "FILE.npy|FILE.csv", NULL,
      "file to write: .npy is float32 in C order, of shape (examples, outputs...), for numpy.load; "
-     ".csv is a line for each example"},
-    {"seed", "N", "0", "seed of untrained weights"},
+     ".csv is a line for each example",
+     .writes = true},
+    {"seed", "N", "0", "seed of untrained weights", .excludes = "initial-weights"},
     {NULL, NULL, NULL, "How"},
     RUN_ARGUMENTS,
     {"callback", "NAME[:option=value,...]", NULL,
      "a callback that is told of the prediction, a plugin by its name or path (docs/callbacks.md); "
      "may be given several times",
      .repeats = true},
-    OUTPUT_ARGUMENTS,
+    RESULT_ARGUMENTS,
     {NULL, NULL, NULL, NULL},
 };
 
@@ -70,6 +71,8 @@ static enum ls_status predict(const struct arguments *arguments, struct ls_run *
         status = ls_set_callbacks(model, callbacks->tables, callbacks->count);
     if (!status)
         run_options_warn_untrained(model, "predict");
+    if (!status)
+        run_options_warn_idle(arguments, run);
     const uint64_t start = ls_clock_ns();
     if (!status)
         status = ls_predict_to_file(model, data,

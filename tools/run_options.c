@@ -82,10 +82,6 @@ enum ls_status run_options_read(const struct arguments *arguments, struct ls_run
     uint64_t replicas = 0;
     const char *verbose = arguments_text(arguments, "verbose");
     const bool plans = verbose && strcmp(verbose, "on") == 0; // it has no value
-    if (arguments_given(arguments, "quiet") && verbose) {
-        ls_error("usage", "--quiet and --verbose exclude each other");
-        return LS_USAGE;
-    }
     if (verbose && !plans && (strlen(verbose) != 1 || !strchr("012", *verbose))) {
         ls_error("usage", "--verbose=%s: expected 0, 1 or 2, or no value", verbose);
         return LS_USAGE;
@@ -95,7 +91,6 @@ enum ls_status run_options_read(const struct arguments *arguments, struct ls_run
         status = run_options_common(arguments, out);
     if (status)
         return status;
-    out->elastic = arguments_text(arguments, "elastic");
     status = run_options_cluster(arguments, out);
     if (status)
         return status;
@@ -118,10 +113,6 @@ enum ls_status run_options_batch(const struct arguments *arguments, uint64_t *ba
                                  uint64_t *replica_batch)
 {
     const uint64_t most = UINT64_C(1) << 24;
-    if (arguments_given(arguments, "batch") && arguments_given(arguments, "replica-batch")) {
-        ls_error("usage", "--batch and --replica-batch exclude each other");
-        return LS_USAGE;
-    }
     enum ls_status status = arguments_count(arguments, "batch", 1, most, batch);
     if (!status)
         status = arguments_count(arguments, "replica-batch", 1, most, replica_batch);
@@ -142,6 +133,15 @@ enum ls_status run_options_load_weights(const struct arguments *arguments, struc
     const char *weights = arguments_text(arguments, "initial-weights");
     const enum ls_status status = weights ? ls_load_weights(model, weights) : LS_OK;
     return status ? status : ls_workers_agree_on_weights(model, weights);
+}
+
+void run_options_warn_idle(const struct arguments *arguments, const struct ls_run *run)
+{
+    if (!ls_run_is_chief(run) || run->place.workers > 1 || run->most_workers > 1)
+        return;
+    arguments_warn_idle(arguments, ARGUMENT_IDLE_ALONE, 0, "with one worker");
+    if (ls_run_replicas(run) == 1)
+        arguments_warn_idle(arguments, ARGUMENT_IDLE_ONE_REPLICA, 0, "with one replica");
 }
 
 void run_options_warn_untrained(const struct ls_model *model, const char *command)

@@ -14,14 +14,18 @@
      "whose variables say which of several workers this is: launch, tf-config, torchrun, pmix, "   \
      "openmpi, pmi, slurm or kubernetes; auto: the first that is complete; none: this process is " \
      "alone (docs/cluster.md)"},                                                                   \
-        {"join-deadline", "SECONDS", "60", "longest wait until all workers are there"},            \
-        {"lost-after", "SECONDS", "3", "a worker that says nothing for so long is lost"},          \
+        {"join-deadline", "SECONDS", "60", "longest wait until all workers are there",             \
+         .idle = ARGUMENT_IDLE_ALONE},                                                             \
+        {"lost-after", "SECONDS", "3", "a worker that says nothing for so long is lost",           \
+         .idle = ARGUMENT_IDLE_ALONE},                                                             \
         {"network", "private", NULL,                                                               \
          "only trusted machines reach the network between the workers, as transport ucx needs it " \
-         "beyond one host"},                                                                       \
+         "beyond one host",                                                                        \
+         .idle = ARGUMENT_IDLE_ALONE},                                                             \
     {                                                                                              \
         "insecure", NULL, NULL,                                                                    \
-            "let workers on other machines join without a secret, over any network"                \
+            "let workers on other machines join without a secret, over any network",               \
+            .idle = ARGUMENT_IDLE_ALONE                                                            \
     }
 
 // Rows of the table.
@@ -43,22 +47,20 @@
         {"threads", "N", NULL, "threads of each replica; default: cores / replicas"},              \
         {"batch", "N", NULL,                                                                       \
          "examples of a step over all replicas; default: replica-batch times replicas"},           \
-        {"replica-batch", "N", NULL, "examples of a step for each replica [64]"},                  \
+        {"replica-batch", "N", NULL, "examples of a step for each replica [64]",                   \
+         .excludes = "batch"},                                                                     \
         {"share", "W[,W...]", NULL,                                                                \
          "weights of the workers, or of the replicas of one process: each takes so much of a "     \
-         "batch, so a slow host takes less; default: all replicas take as much"},                  \
+         "batch, so a slow host takes less; default: all replicas take as much",                   \
+         .idle = ARGUMENT_IDLE_ONE_REPLICA},                                                       \
         {"precision", "float32|mixed_bfloat16|mixed_float16", NULL,                                \
          "dtype policy of the layers whose own is float32: mixed ones compute in 16 bits and "     \
          "keep variables in float32; float32 is for all layers. Default: as the model's file "     \
          "says"},                                                                                  \
-        {"deadline", "SECONDS", "60", "longest wait for another replica"},                         \
+        {"deadline", "SECONDS", "60", "longest wait for another replica",                          \
+         .idle = ARGUMENT_IDLE_ONE_REPLICA},                                                       \
         {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},           \
-        CLUSTER_ARGUMENTS,                                                                         \
-    {                                                                                              \
-        "elastic", "MIN:MAX", NULL,                                                                \
-            "train on when workers are lost, as long as MIN are left, and take in new ones, up "   \
-            "to MAX"                                                                               \
-    }
+        CLUSTER_ARGUMENTS
 
 // Rows of the table, for printing.
 #define OUTPUT_ARGUMENTS                                                                  \
@@ -68,7 +70,16 @@
             "as in Keras: 0 is --quiet; 1, the default, is a bar on a terminal and a "    \
             "line an epoch elsewhere; 2 is a line an epoch everywhere. Without a value: " \
             "print the bucket plan, the kernels, and where the time of a step goes",      \
-            .optional = true                                                              \
+            .optional = true, .excludes = "quiet"                                         \
+    }
+
+// Those of commands whose result is what they print or write.
+#define RESULT_ARGUMENTS                                                                           \
+    {"quiet", NULL, NULL, "print the result, warnings and errors only"},                           \
+    {                                                                                              \
+        "verbose", "0|1|2", NULL,                                                                  \
+            "0 is --quiet; 1, 2 and no value are the default of this command", .optional = true,   \
+                                                                               .excludes = "quiet" \
     }
 
 // Reads --threads, --deadline, --device, --plugin-path and --quiet alone.
@@ -81,6 +92,9 @@ LS_STATUS run_options_cluster(const struct arguments *arguments, struct ls_run_o
 LS_STATUS run_options_read(const struct arguments *arguments, struct ls_run_options *out);
 // Loads --initial-weights where it is given, the same on all workers.
 LS_STATUS run_options_load_weights(const struct arguments *arguments, struct ls_model *model);
+// Warns, on worker 0, of options that are without effect because of the number of workers or
+// replicas of this run.
+void run_options_warn_idle(const struct arguments *arguments, const struct ls_run *run);
 // A warning where the model has no weights but those of its initializers; nothing where it has no
 // parameters.
 void run_options_warn_untrained(const struct ls_model *model, const char *command);

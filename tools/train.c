@@ -45,53 +45,68 @@ static const struct argument table[] = {
 
     {NULL, NULL, NULL, "How the replicas work together"},
     RUN_ARGUMENTS,
+    {"elastic", "MIN:MAX", NULL,
+     "train on when workers are lost, as long as MIN are left, and take in new ones, up to MAX"},
     {"wire", "float32|bfloat16|float16", "float32",
      "number format in which gradients travel between replicas; they are added in float32. 16 bits "
-     "are half the bytes, for collectives that describe their schedule, on the CPU"},
+     "are half the bytes, for collectives that describe their schedule, on the CPU",
+     .idle = ARGUMENT_IDLE_ONE_REPLICA | ARGUMENT_IDLE_UNTRAINED},
     {"check-replicas", "N", NULL,
      "compare the replicas' parameters every N steps, which makes all replicas wait for each other "
-     "under any strategy; the parameters are always compared at the end"},
+     "under any strategy; the parameters are always compared at the end",
+     .idle = ARGUMENT_IDLE_ONE_REPLICA | ARGUMENT_IDLE_UNTRAINED | ARGUMENT_IDLE_LATE},
 
     {NULL, NULL, NULL, "How to train"},
     {"epochs", "N", "1", "passes over the training data; 0: trains nothing"},
-    {"steps", "N", NULL, "stop after N steps"},
+    {"steps", "N", NULL, "stop after N steps",
+     .idle = ARGUMENT_IDLE_UNTRAINED | ARGUMENT_IDLE_LATE},
     {"optimizer", "NAME[:option=value,...]", NULL,
      "sgd, adam, adamw, rmsprop, adagrad, adadelta, adamax, nadam or lamb, with Keras's options, "
      "such as adamw:weight_decay=0.01,global_clipnorm=1,use_ema=on; default: the optimizer in the "
-     "model's file, else adam:learning_rate=0.001"},
+     "model's file, else adam:learning_rate=0.001",
+     .idle = ARGUMENT_IDLE_UNTRAINED},
     {"learning-rate-schedule", "NAME[:option=value,...]", NULL,
      "exponential_decay, inverse_time_decay, piecewise_constant_decay, polynomial_decay, "
      "cosine_decay or cosine_decay_restarts, with Keras's options, such as "
-     "cosine_decay:decay_steps=1000,alpha=0.1; default: that of the model's file, else none"},
+     "cosine_decay:decay_steps=1000,alpha=0.1; default: that of the model's file, else none",
+     .idle = ARGUMENT_IDLE_UNTRAINED},
     {"loss-scale", "dynamic|N|none", NULL,
      "multiply the loss by N before backward, so that small gradients do not vanish in 16 bits, "
      "and "
      "skip steps whose gradients are not finite; dynamic: from 32768 on, half after such a step, "
      "twice after 2000 good ones (dynamic:initial_scale=,dynamic_growth_steps=); default: that of "
-     "the model's file, else dynamic with float16, none without"},
+     "the model's file, else dynamic with float16, none without",
+     .idle = ARGUMENT_IDLE_UNTRAINED},
     {"class-weight", "CLASS:WEIGHT,...", NULL,
-     "how much examples of a class count in the loss, such as 0:1.0,1:2.5; others count once"},
+     "how much examples of a class count in the loss, such as 0:1.0,1:2.5; others count once",
+     .idle = ARGUMENT_IDLE_UNTRAINED},
     {"lr-scaling", "none|sqrt|linear", "none",
-     "multiply the learning rate by 1, sqrt(N) or N for N replicas"},
+     "multiply the learning rate by 1, sqrt(N) or N for N replicas",
+     .idle = ARGUMENT_IDLE_ONE_REPLICA | ARGUMENT_IDLE_UNTRAINED},
     {"microbatches", "N", "1",
      "compute each replica's share in N parts and add their gradients: less memory, the same "
-     "result up to rounding"},
+     "result up to rounding",
+     .idle = ARGUMENT_IDLE_UNTRAINED},
     {"accumulate", "N", "1",
      "update once for every N batches: their gradients are added up, then reduced and applied as "
      "the mean over all their examples; a step is such an update: schedules count it and moving "
      "statistics move with it (in Keras with each batch), and what is left at the end of an epoch "
-     "makes a smaller one (in Keras it waits)"},
+     "makes a smaller one (in Keras it waits)",
+     .idle = ARGUMENT_IDLE_UNTRAINED},
     {"seed", "N", "0", "seed of the initial weights, the order of examples and dropout"},
     {"shuffle", "on|off|N", "on",
-     "shuffle the examples anew in each epoch; N: through a buffer of N examples"},
+     "shuffle the examples anew in each epoch; N: through a buffer of N examples",
+     .idle = ARGUMENT_IDLE_UNTRAINED},
     {"validation", "on|off", "on",
      "compute loss and accuracy after each epoch, on the part that validation_split= sets aside, "
-     "else on the test split; arrays, text and other data in one file or folder have none"},
+     "else on the test split; arrays, text and other data in one file or folder have none",
+     .idle = ARGUMENT_IDLE_UNTRAINED},
 
     {"validation-dataset", "NAME[:option=value,...]", NULL,
      "validate on this dataset: its part that validation_split= sets aside, else its test split, "
      "or "
-     "all of it where it has one split"},
+     "all of it where it has one split",
+     .excludes = "validation=off", .idle = ARGUMENT_IDLE_UNTRAINED},
 
     {"callback", "NAME[:option=value,...]", NULL,
      "early_stopping, reduce_lr_on_plateau, csv_logger, terminate_on_nan or tensorboard, with "
@@ -101,33 +116,46 @@ static const struct argument table[] = {
 
     {NULL, NULL, NULL, "How to survive an interruption"},
     {"checkpoint-dir", "DIR", NULL,
-     "keep checkpoints in this folder: weights, optimizer, callbacks and how far the training is"},
-    {"checkpoint-steps", "N", NULL, "write one every N steps; default: after each epoch"},
-    {"checkpoint-seconds", "S", NULL, "write one whenever S seconds have passed"},
-    {"checkpoint-keep", "N", "3", "keep the newest N"},
+     "keep checkpoints in this folder: weights, optimizer, callbacks and how far the training is",
+     .idle = ARGUMENT_IDLE_UNTRAINED},
+    {"checkpoint-steps", "N", NULL, "write one every N steps; default: after each epoch",
+     .needs = "checkpoint-dir", .idle = ARGUMENT_IDLE_UNTRAINED | ARGUMENT_IDLE_LATE},
+    {"checkpoint-seconds", "S", NULL, "write one whenever S seconds have passed",
+     .needs = "checkpoint-dir", .idle = ARGUMENT_IDLE_UNTRAINED},
+    {"checkpoint-keep", "N", "3", "keep the newest N", .needs = "checkpoint-dir",
+     .idle = ARGUMENT_IDLE_UNTRAINED},
     {"checkpoint-best", "METRIC[:min|max]", NULL,
-     "write one only after an epoch that is the best so far, such as val_accuracy"},
+     "write one only after an epoch that is the best so far, such as val_accuracy",
+     .needs = "checkpoint-dir", .excludes = "checkpoint-steps checkpoint-seconds",
+     .idle = ARGUMENT_IDLE_UNTRAINED},
     {"checkpoint-name", "NAME", "checkpoint-{step:08}",
      "their names, in which {step}, {epoch} and metrics may stand, such as "
-     "{epoch:03}-{val_loss:.2f}"},
+     "{epoch:03}-{val_loss:.2f}",
+     .needs = "checkpoint-dir", .idle = ARGUMENT_IDLE_UNTRAINED},
     {"resume", NULL, NULL,
      "go on from the newest good checkpoint of --checkpoint-dir, or begin where there is none; "
-     "--epochs and --steps count from the beginning of the training"},
+     "--epochs and --steps count from the beginning of the training",
+     .needs = "checkpoint-dir", .idle = ARGUMENT_IDLE_UNTRAINED},
 
     {NULL, NULL, NULL, "What comes out"},
     {"tensorboard", "DIR", NULL,
      "write scalars, and histograms of weights and gradients after each epoch, for tensorboard "
-     "--logdir=DIR"},
+     "--logdir=DIR",
+     .writes = true, .idle = ARGUMENT_IDLE_UNTRAINED},
     {"save-weights", "FILE", NULL,
      "write the trained weights: FILE.safetensors, named as in Keras; FILE.weights.h5, for Keras's "
-     "load_weights; FILE.keras, with the model, for load_model"},
-    {"report", "FILE", NULL, "write one JSON object with everything that was measured"},
+     "load_weights; FILE.keras, with the model, for load_model",
+     .writes = true},
+    {"report", "FILE", NULL, "write one JSON object with everything that was measured",
+     .writes = true},
     {"timeline", "FILE", NULL,
      "record what each rank did and when, as a Chrome trace for ui.perfetto.dev or "
-     "chrome://tracing"},
+     "chrome://tracing",
+     .writes = true},
     {"timeline-steps", "FIRST:LAST", NULL,
-     "record only these steps; default: all, up to a million spans"},
-    {"log-every", "N", NULL, "print a line whenever N steps are done"},
+     "record only these steps; default: all, up to a million spans", .needs = "timeline"},
+    {"log-every", "N", NULL, "print a line whenever N steps are done",
+     .excludes = "quiet verbose=0", .idle = ARGUMENT_IDLE_UNTRAINED | ARGUMENT_IDLE_LATE},
     OUTPUT_ARGUMENTS,
     {NULL, NULL, NULL, NULL},
 };
@@ -150,6 +178,7 @@ static const char help[] =
     "second one stops at once.\n";
 
 struct inputs {
+    const struct arguments *arguments;
     struct ls_run *run;
     struct ls_model *model;
     struct ls_data *train, *validation;
@@ -161,16 +190,8 @@ struct inputs {
 static enum ls_status read_checkpoints(const struct arguments *arguments,
                                        struct ls_checkpoint_options *out)
 {
-    static const char *const others[] = {"checkpoint-steps", "checkpoint-seconds",
-                                         "checkpoint-keep",  "checkpoint-best",
-                                         "checkpoint-name",  "resume"};
     uint64_t keep = 0;
     out->folder = arguments_text(arguments, "checkpoint-dir");
-    for (size_t i = 0; !out->folder && i < sizeof(others) / sizeof(others[0]); i++)
-        if (arguments_given(arguments, others[i])) {
-            ls_error("usage", "--%s without --checkpoint-dir=DIR", others[i]);
-            return LS_USAGE;
-        }
     enum ls_status status =
         arguments_count(arguments, "checkpoint-steps", 1, UINT64_C(1) << 48, &out->steps);
     if (!status)
@@ -207,10 +228,6 @@ static enum ls_status read_timeline(const struct arguments *arguments, struct ls
                  text);
         return LS_USAGE;
     }
-    if (!out->timeline) {
-        ls_error("usage", "--timeline-steps without --timeline=FILE");
-        return LS_USAGE;
-    }
     out->timeline_first = (uint64_t)first;
     out->timeline_last = (uint64_t)last;
     return LS_OK;
@@ -243,14 +260,11 @@ static enum ls_status read_fit_options(const struct arguments *arguments,
     out->report = arguments_text(arguments, "report");
     if (!status)
         status = read_timeline(arguments, out);
-    static const char *const files[] = {"report", "timeline", "save-weights", NULL};
     static const char *const logs[] = {"report", "timeline", NULL}; // weights may be replaced
     static const char *const inputs[] = {"model", "initial-weights", "dataset",
                                          "validation-dataset", NULL};
     static const char *const weights[] = {"save-weights", NULL};
     static const char *const data[] = {"dataset", "validation-dataset", NULL};
-    if (!status)
-        status = output_files_check(arguments, files);
     if (!status)
         status = output_files_check_inputs(arguments, logs, inputs);
     return status ? status : output_files_check_inputs(arguments, weights, data);
@@ -262,10 +276,6 @@ static enum ls_status open_data(const struct arguments *arguments, struct inputs
     const char *dataset = arguments_text(arguments, "dataset");
     const char *other = arguments_text(arguments, "validation-dataset");
     enum ls_status status = arguments_switch(arguments, "validation", &validation);
-    if (!status && !validation && other) {
-        ls_error("usage", "--validation=off and --validation-dataset exclude each other");
-        status = LS_USAGE;
-    }
     if (!status)
         status = ls_run_data_open(inputs->run, dataset, "train", &inputs->train);
     if (!status && validation)
@@ -310,10 +320,16 @@ static enum ls_status open_callbacks(const struct arguments *arguments, struct i
 }
 
 // Once nothing is wrong any more: a hint in front of an error would look like its cause.
-static enum ls_status say_unvalidated(void *context, const struct ls_fit_state *state)
+static enum ls_status say_notes(void *context, const struct ls_fit_state *state)
 {
     const struct inputs *inputs = context;
-    (void)state;
+    run_options_warn_idle(inputs->arguments, inputs->run);
+    if (state->steps && ls_run_is_chief(inputs->run)) {
+        char why[64];
+        snprintf(why, sizeof(why), "in a training of %llu step%s", (unsigned long long)state->steps,
+                 state->steps == 1 ? "" : "s");
+        arguments_warn_idle(inputs->arguments, ARGUMENT_IDLE_LATE, state->steps, why);
+    }
     if (inputs->unvalidated)
         ls_info("train",
                 "no validation: '%s' is one split; validation_split=0.1 sets its last "
@@ -328,8 +344,10 @@ static enum ls_status train(const struct arguments *arguments, struct inputs *in
     const char *save = arguments_text(arguments, "save-weights");
     interrupt_run(inputs->run);
     options->validation = inputs->validation;
+    if (options->epochs == LS_ZERO && ls_run_is_chief(inputs->run))
+        arguments_warn_idle(arguments, ARGUMENT_IDLE_UNTRAINED, 0, "with --epochs=0");
     inputs->callbacks.tables[inputs->callbacks.count++] =
-        (struct ls_callbacks){.context = inputs, .on_train_begin = say_unvalidated};
+        (struct ls_callbacks){.context = inputs, .on_train_begin = say_notes};
     options->callbacks = inputs->callbacks.tables;
     options->callback_count = inputs->callbacks.count;
     enum ls_status status = ls_fit(inputs->model, inputs->train, options);
@@ -346,7 +364,7 @@ static enum ls_status train(const struct arguments *arguments, struct inputs *in
 
 static enum ls_status run(const struct arguments *arguments)
 {
-    struct inputs inputs = {0};
+    struct inputs inputs = {.arguments = arguments};
     struct ls_run_options run_options = {0};
     struct ls_fit_options fit_options = {.command = "train"};
     struct ls_checkpoint_options checkpoints = {0};
@@ -357,10 +375,7 @@ static enum ls_status run(const struct arguments *arguments)
     if (!status)
         status = run_options_read(arguments, &run_options);
     run_options.wire = arguments_text(arguments, "wire");
-    if (!status && !run_options.progress && arguments_given(arguments, "log-every")) {
-        ls_error("usage", "--log-every prints nothing with --quiet or --verbose=0");
-        status = LS_USAGE;
-    }
+    run_options.elastic = arguments_text(arguments, "elastic");
     if (!status)
         status = arguments_count(arguments, "seed", 0, INT64_MAX, &run_options.seed);
     if (!status)

@@ -37,7 +37,7 @@ static const struct argument table[] = {
      "prove also that all ranks round alike when reductions send 16 bits, as in train --wire"},
     {"element-bytes", "N", "4", "size of an element in bytes"},
     {"deadline", "SECONDS", "30", "longest time for one world and count"},
-    {"json", "FILE", NULL, "write the rows as JSON"},
+    {"json", "FILE", NULL, "write the rows as JSON", .writes = true},
     {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},
     {NULL, NULL, NULL, NULL},
 };

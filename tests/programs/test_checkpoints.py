@@ -532,7 +532,7 @@ class Refusing(CheckpointTest):
                               ((on, "--checkpoint-name={loss:n}"), "cannot be a name"), ((on, "--checkpoint-name={loss:..2f}"), "cannot be a name"),
                               ((on, "--checkpoint-name={loss:9999999999f}"), "cannot be a name"), ((on, "--checkpoint-best=foo"), "expected a metric"),
                               ((on, "--checkpoint-best=loss:least"), "expected a metric"), ((on, "--checkpoint-seconds=0"), "more than 0"),
-                              ((on, "--checkpoint-best=loss", "--checkpoint-steps=2"), "not together"), ((on, "--checkpoint-keep=0"), "keep=0")):
+                              ((on, "--checkpoint-best=loss", "--checkpoint-steps=2"), "exclude each other"), ((on, "--checkpoint-keep=0"), "keep=0")):
             with self.subTest(options):
                 self.refused(USAGE, says, *options)
                 self.assertEqual(self.names(), [])

@@ -750,7 +750,7 @@ class Usage(LaunchTest):
             (USAGE, ("-n2", "--failure-grace=-1", "true"), ("at least 0",)),
             (USAGE, ("-n2", "--timeout=0", "true"), ("more than 0",)),
             (USAGE, ("-n2", "--", "launch", "-n2", "true"), ("cannot launch itself",)),
-            (USAGE, ("-n2", "--make-secret=key", "true"), ("only writes a file",)),
+            (USAGE, ("-n2", "--make-secret=key", "true"), ("--make-secret and --workers exclude each other",)),
             (USAGE, ("--nproc_per_node=2", "true"), ("it is --workers=N, or -n N",)),
             (USAGE, ("--nnodes=2", "true"), ("on several, mpirun, srun, torchrun", "--make-secret")),
             (USAGE, ("--max-restarts=2", "true"), ("it is --restart=K",)),

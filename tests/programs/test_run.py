@@ -134,7 +134,7 @@ class ValidationDataset(ProgramTest):
                     expected = json.load(file)["loss"]
                 self.assertAlmostEqual(report["epochs"][-1]["val_loss"], expected, delta=1e-5 * expected)
         self.refused(USAGE, "train", "--model=linear", "--dataset=" + csv, "--validation-dataset=" + csv, "--validation=off",
-                     says=("--validation=off and --validation-dataset exclude each other",))
+                     says=("--validation-dataset and --validation=off exclude each other",))
         self.refused(USAGE, "train", "--model=linear", "--dataset=" + csv, "--validation-dataset=" + csv, "--report=" + self.path("train.csv"),
                      says=("train.csv",))
 
@@ -404,7 +404,7 @@ class Progress(ProgramTest):
 
     def test_what_says_nothing_and_what_does_not_go_together(self):
         for silent in ("--quiet", "--verbose=0"):
-            self.refused(USAGE, "train", "--model=mlp", SYNTHETIC, silent, "--log-every=2", says=("--log-every prints nothing",))
+            self.refused(USAGE, "train", "--model=mlp", SYNTHETIC, silent, "--log-every=2", says=("--log-every and --", "exclude each other"))
         self.refused(USAGE, "train", "--model=mlp", SYNTHETIC, "--quiet", "--verbose=2", says=("exclude each other",))
         self.refused(USAGE, "train", "--model=mlp", SYNTHETIC, "--verbose=3", says=("--verbose=3: expected 0, 1 or 2, or no value",))
         self.assertEqual(self.lockstep("predict", "--model=mlp", SYNTHETIC, "--out=" + self.path("p.npy"), "--verbose=0").out, "")

@@ -106,7 +106,6 @@ class Randomness(SimulateTest):
         noisy = ("ring", "--world=16", "--jitter=0.3", "--straggler=3:2,5:1.5")
         self.assertEqual(self.simulate(*noisy, "--seed=1"), self.simulate(*noisy, "--seed=1"))
         self.assertNotEqual(self.simulate(*noisy, "--seed=1"), self.simulate(*noisy, "--seed=2"))
-        self.assertEqual(self.simulate("ring", "--seed=1"), self.simulate("ring", "--seed=2"))
 
     def test_a_straggler_costs_time(self):
         plain, slow = (self.simulate("ring", *more)[0]["seconds"] for more in ((), ("--straggler=0:5",)))

@@ -31,7 +31,8 @@ static const struct argument table[] = {
      "all_reduce, reduce_scatter, all_gather, broadcast or reduce"},
     {"dtype", "NAME", "float32", "float32, float64, float16, bfloat16, int32, int64 or uint8"},
     {"wire", "NAME", "float32", "what sums of float32 travel as: float32, bfloat16 or float16"},
-    {"reduction", "NAME", "sum", "sum, product, min, max or mean"},
+    {"reduction", "NAME", "sum", "sum, product, min, max or mean",
+     .needs = "operation=all_reduce operation=reduce_scatter operation=reduce"},
     {"place", "both|in|out", "both", "in place, out of place"},
     {"transport", "NAME", NULL,
      "transport that moves the bytes. Default: local; between workers shared-memory on one host, "
@@ -55,15 +56,17 @@ static const struct argument table[] = {
     CLUSTER_ARGUMENTS,
 
     {NULL, NULL, NULL, "What comes out"},
-    {"json", "FILE", NULL, "write the rows as JSON"},
-    {"svg", "FILE", NULL, "draw a chart of time against size"},
+    {"json", "FILE", NULL, "write the rows as JSON", .writes = true},
+    {"svg", "FILE", NULL, "draw a chart of time against size", .writes = true},
     {"tune", "FILE", NULL,
      "write the fastest collective of each size, for --strategy=auto:table=FILE with as many "
-     "replicas; ring stays unless another is faster by more than both +-"},
+     "replicas; ring stays unless another is faster by more than both +-",
+     .writes = true},
     {"write-network", "FILE", NULL,
      "measure latency, bandwidth and reduction between two ranks, for lockstep simulate "
      "--network=FILE. With NAMES, the sizes of the table are measured in its rounds; without NAMES "
-     "no table is printed"},
+     "no table is printed",
+     .writes = true},
     {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},
     {NULL, NULL, NULL, NULL},
 };
@@ -175,6 +178,23 @@ static enum ls_status check_files(const struct arguments *arguments)
     return status;
 }
 
+// --write-network alone measures between two ranks, and prints no table.
+static enum ls_status refuse_table(const struct arguments *arguments)
+{
+    static const char *const names[] = {"replicas",  "bytes", "operation",  "dtype",  "wire",
+                                        "reduction", "place", "iterations", "warmup", "fresh",
+                                        "json",      "svg",   "tune"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (arguments_given(arguments, names[i])) {
+            ls_error("usage",
+                     "--%s has no effect beside --write-network without collectives; name "
+                     "some, such as ring",
+                     names[i]);
+            return LS_USAGE;
+        }
+    return LS_OK;
+}
+
 static enum ls_status read_options(const struct arguments *arguments, bool alone,
                                    struct bench *bench)
 {
@@ -205,6 +225,10 @@ static enum ls_status read_options(const struct arguments *arguments, bool alone
     bench->cluster.replicas = task->call.world;
     bench->cluster.deadline_seconds = deadline;
     bench->cluster.plugin_path = arguments_text(arguments, "plugin-path");
+    if (!status && arguments_given(arguments, "write-network") && !arguments->operand_count)
+        status = refuse_table(arguments);
+    if (alone)
+        arguments_warn_idle(arguments, ARGUMENT_IDLE_ALONE, 0, "with one worker");
     if (!status && !alone && arguments_given(arguments, "write-network")) {
         ls_error("usage", "--write-network measures two ranks of one process, and this is one of "
                           "several workers: start it alone, or give --cluster=none");

@@ -55,19 +55,21 @@ static const struct argument table[] = {
 
     {NULL, NULL, NULL, "How to train: the same for all"},
     {"epochs", "N", "1", "passes over the training data"},
-    {"steps", "N", NULL, "stop after N steps"},
+    {"steps", "N", NULL, "stop after N steps", .idle = ARGUMENT_IDLE_LATE},
     {"batch", "N", NULL,
      "examples of a step over all replicas, the same for every replica count; default: 64 times "
      "the largest count"},
     {"replica-batch", "N", NULL,
      "examples of a step for each replica: the global batch then grows with the replica count, and "
-     "losses are compared at the largest count only"},
+     "losses are compared at the largest count only",
+     .excludes = "batch"},
     {"optimizer", "NAME[:option=value,...]", NULL, "as for train"},
     {"precision", "float32|mixed_bfloat16|mixed_float16", NULL, "as for train"},
     {"loss-scale", "dynamic|N|none", NULL, "as for train"},
     {"wire", "float32|bfloat16|float16", NULL,
      "number format in which gradients travel between replicas, as for train; strategies that send "
-     "none through a collective are not available then"},
+     "none through a collective are not available then",
+     .idle = ARGUMENT_IDLE_ONE_REPLICA},
     {"seed", "N", "0", "seed of the initial weights, the order of examples and dropout"},
     {"shuffle", "on|off|N", "on",
      "shuffle the examples anew in each epoch; N: through a buffer of N examples"},
@@ -87,8 +89,9 @@ static const struct argument table[] = {
     {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},
 
     {NULL, NULL, NULL, "What comes out"},
-    {"report", "FILE", NULL, "write one JSON object with everything that was measured"},
-    {"html", "FILE", NULL, "write one page with charts, which needs no network"},
+    {"report", "FILE", NULL, "write one JSON object with everything that was measured",
+     .writes = true},
+    {"html", "FILE", NULL, "write one page with charts, which needs no network", .writes = true},
     {"quiet", NULL, NULL, "print no progress, only the result"},
     {NULL, NULL, NULL, NULL},
 };
@@ -327,6 +330,21 @@ static enum ls_status prepare_all(struct comparing *comparing)
     return status ? status : refuse_mistakes(comparing);
 }
 
+static void warn_of_idle_options(const struct arguments *arguments,
+                                 const struct comparing *comparing)
+{
+    const struct compare_shared *shared = comparing->race.runners[comparing->reference].shared;
+    char why[64];
+    snprintf(why, sizeof(why), "in runs of %llu step%s", (unsigned long long)shared->steps,
+             shared->steps == 1 ? "" : "s");
+    arguments_warn_idle(arguments, ARGUMENT_IDLE_LATE, shared->steps, why);
+    if (comparing->place.workers > 1)
+        return;
+    arguments_warn_idle(arguments, ARGUMENT_IDLE_ALONE, 0, "with one worker");
+    if (comparing->largest == 1)
+        arguments_warn_idle(arguments, ARGUMENT_IDLE_ONE_REPLICA, 0, "with one replica");
+}
+
 static size_t count_visible(const struct compare_race *race)
 {
     size_t count = 0;
@@ -492,6 +510,7 @@ static enum ls_status compare(const struct arguments *arguments, struct comparin
     if (comparing->unvalidated)
         ls_info("compare",
                 "no validation: '%s' is one split; add validation_split=", comparing->unvalidated);
+    warn_of_idle_options(arguments, comparing);
     print_setting(comparing);
     enum ls_status ran = compare_race_run(&comparing->race);
     if (!ran && comparing->speed_steps)

@@ -5,7 +5,6 @@
 #include "core/base/log.h"
 #include "core/report/report.h"
 #include "tools/number_list.h"
-#include "tools/output_files.h"
 #include "tools/run_options.h"
 
 #include <stdio.h>
@@ -135,8 +134,7 @@ static enum ls_status read_files(const struct arguments *arguments, struct compa
         status = ls_report_check_path("--report", out->report);
     if (!status && out->html)
         status = ls_report_check_path("--html", out->html);
-    static const char *const files[] = {"report", "html", NULL};
-    return status ? status : output_files_check(arguments, files);
+    return status;
 }
 
 enum ls_status comparing_read(const struct arguments *arguments, struct comparing *out)

@@ -30,7 +30,7 @@ static const struct argument table[] = {
     {"deadline", "SECONDS", "20", "longest time for each case"},
     {"device", "NAME", NULL,
      "collectives and transports: place the buffers in memory of this device, not of the host"},
-    {"json", "FILE", NULL, "write the verdicts as a list of rows"},
+    {"json", "FILE", NULL, "write the verdicts as a list of rows", .writes = true},
     {"quiet", NULL, NULL, "print only failures and the summary"},
     {"plugin-path", "DIR[:DIR...]", NULL,
      "directories searched first for other plugins that a case needs"},

@@ -13,37 +13,45 @@ static const struct argument table[] = {
     {NULL, NULL, NULL, "What to start"},
     {"workers", "N", NULL, "so many workers, numbered 0 .. N - 1; worker 0 is the chief",
      .letter = 'n'},
-    {"servers", "M", "0", "and so many parameter servers, for --strategy=parameter-server"},
+    {"servers", "M", "0", "and so many parameter servers, for --strategy=parameter-server",
+     .excludes = "make-secret"},
 
     {NULL, NULL, NULL, "What is printed"},
     {"prefix", "auto|always|never", "auto",
      "begin each line with its worker, as in [2]. auto: all lines but those that worker 0 prints "
      "on standard output, which is the output of the training; on a terminal worker 0 "
-     "draws its progress bar there"},
+     "draws its progress bar there",
+     .excludes = "make-secret"},
 
     {NULL, NULL, NULL, "When a process fails"},
     {"failure-grace", "SECONDS", "2.5",
      "how long the others have to end by themselves; after it they get SIGTERM, and 2 s later "
-     "SIGKILL"},
+     "SIGKILL",
+     .excludes = "make-secret", .idle = ARGUMENT_IDLE_ALONE},
     {"stopped-limit", "SECONDS", "1.5",
-     "a process that is stopped (SIGSTOP) for so long counts as lost; 0: never"},
+     "a process that is stopped (SIGSTOP) for so long counts as lost; 0: never",
+     .excludes = "make-secret"},
     {"restart", "K", "0",
      "end all processes and start them again, K times at most, with the same command; give train "
      "--checkpoint-dir=DIR and --resume, so that it goes on where it was. With --servers, and with "
      "train --elastic=MIN:MAX, only the process that failed is started again, and the others go "
-     "on"},
+     "on",
+     .excludes = "make-secret"},
 
     {NULL, NULL, NULL, "When to end"},
     {"stop-grace", "SECONDS", "30",
      "after Ctrl-C, SIGTERM, SIGHUP or --timeout: how long all have to end their step and write a "
-     "checkpoint, before they get SIGKILL; 0: no limit"},
-    {"timeout", "SECONDS", NULL, "ask all to end after so long; the exit code is 5"},
+     "checkpoint, before they get SIGKILL; 0: no limit",
+     .excludes = "make-secret"},
+    {"timeout", "SECONDS", NULL, "ask all to end after so long; the exit code is 5",
+     .excludes = "make-secret"},
 
     {NULL, NULL, NULL,
      "For mpirun, srun, torchrun and Kubernetes, which start the workers themselves"},
     {"make-secret", "FILE", NULL,
      "write a new secret to FILE (mode 0600; a file that exists is not replaced), start nothing. "
-     "The workers read it when LOCKSTEP_SECRET_FILE=FILE"},
+     "The workers read it when LOCKSTEP_SECRET_FILE=FILE",
+     .writes = true, .excludes = "workers"},
     {NULL, NULL, NULL, NULL},
 };
 
@@ -176,7 +184,7 @@ static enum ls_status read_elastic(struct launch_options *out)
 static enum ls_status make_secret(const struct arguments *arguments)
 {
     const char *path = arguments_text(arguments, "make-secret");
-    if (arguments->rest || arguments_given(arguments, "workers")) {
+    if (arguments->rest) {
         ls_error("usage", "--make-secret=FILE only writes a file: call it without a command");
         return LS_USAGE;
     }
@@ -206,6 +214,8 @@ static enum ls_status run(const struct arguments *arguments)
         status = read_command(arguments, &options);
     if (!status)
         status = read_elastic(&options);
+    if (!status && options.workers + options.servers == 1)
+        arguments_warn_idle(arguments, ARGUMENT_IDLE_ALONE, 0, "with one process");
     if (status)
         return status;
     if (options.restarts && !options.servers && !options.elastic && options.own &&

@@ -36,7 +36,8 @@ static const struct argument table[] = {
     {"operation", "NAME", "all_reduce",
      "all_reduce, reduce_scatter, all_gather, broadcast or reduce"},
     {"dtype", "NAME", "float32", "float32, float64, float16, bfloat16, int32, int64 or uint8"},
-    {"root", "RANK", "0", "root of broadcast and reduce"},
+    {"root", "RANK", "0", "root of broadcast and reduce",
+     .needs = "operation=broadcast operation=reduce"},
 
     {NULL, NULL, NULL, "The network"},
     {"network", "NAME|FILE.json", "flat",
@@ -45,12 +46,12 @@ static const struct argument table[] = {
      "messages and reductions of this rank take FACTOR times as long"},
     {"jitter", "FRACTION", "0",
      "each message and reduction takes longer by a random fraction, at most this one"},
-    {"seed", "N", "0", "seed of the jitter: the same seed gives the same times"},
+    {"seed", "N", "0", "seed of the jitter: the same seed gives the same times", .needs = "jitter"},
     {"deadline", "SECONDS", "60", "longest time for the collective to describe one rank"},
 
     {NULL, NULL, NULL, "What comes out"},
-    {"json", "FILE", NULL, "write the table as JSON"},
-    {"svg", "FILE", NULL, "draw a chart of time against size (or world)"},
+    {"json", "FILE", NULL, "write the table as JSON", .writes = true},
+    {"svg", "FILE", NULL, "draw a chart of time against size (or world)", .writes = true},
     {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},
     {NULL, NULL, NULL, NULL},
 };
