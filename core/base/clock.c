@@ -21,6 +21,11 @@ uint64_t ls_clock_ns(void)
     return read_clock(CLOCK_MONOTONIC);
 }
 
+uint64_t ls_clock_awake_ns(void)
+{
+    return read_clock(CLOCK_BOOTTIME);
+}
+
 // When this process was started, in nanoseconds since boot; 0 when the system does not say.
 static uint64_t start_since_boot_ns(void)
 {
@@ -49,7 +54,7 @@ static uint64_t start_ns; // on the monotonic clock
 static void find_start(void)
 {
     const uint64_t now = ls_clock_ns();
-    const uint64_t boot = read_clock(CLOCK_BOOTTIME), start = start_since_boot_ns();
+    const uint64_t boot = ls_clock_awake_ns(), start = start_since_boot_ns();
     const uint64_t age = start && start <= boot ? boot - start : 0;
     start_ns = age <= now ? now - age : 0;
 }

@@ -161,6 +161,11 @@ void ls_cluster_say(struct ls_cluster *cluster, uint64_t step, const char *where
 // thread]
 LS_STATUS ls_cluster_check(struct ls_cluster *cluster, const char **text);
 
+// That this is still the generation of all: returns when every worker has come to the same call, and
+// this one has not been stopped meanwhile for so long that the others may have lost it, or has heard
+// from them since. LS_PEER_LOST otherwise, as from any call. [main thread]
+LS_STATUS ls_cluster_confirm(struct ls_cluster *cluster);
+
 // This worker cannot go on, for the reason that it has logged: the others lose it at once, with
 // that reason, instead of waiting for it. [any thread]
 void ls_cluster_give_up(struct ls_cluster *cluster, const char *why);

@@ -2,10 +2,13 @@
 // What workers tell each other: blocks of all in rounds, and values under keys.
 #include "core/cluster/cluster_internal.h"
 
+#include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/cluster/liveness.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static uint32_t size_of(const uint8_t *result, uint32_t worker)
 {
@@ -137,6 +140,25 @@ enum ls_status ls_cluster_barrier(struct ls_cluster *cluster)
     memset(cluster->offsets, 0, cluster->workers * sizeof(*cluster->offsets));
     status = collect(cluster, LS_OPERATION_BARRIER, 0, 0, NULL, NULL);
     pthread_mutex_unlock(&cluster->lock);
+    return status;
+}
+
+enum ls_status ls_cluster_confirm(struct ls_cluster *cluster)
+{
+    if (!cluster->elastic)
+        return LS_OK;
+    const uint64_t silence_ns = cluster->elastic->options.silence_ns;
+    const uint64_t begun = ls_clock_awake_ns(), wait_ns = 2 * ls_beat_ns(silence_ns);
+    const struct timespec wait = {.tv_sec = (time_t)(wait_ns / 1000000000),
+                                  .tv_nsec = (long)(wait_ns % 1000000000)};
+    enum ls_status status = ls_cluster_barrier(cluster);
+    if (!status)
+        status = ls_cluster_check(cluster, NULL);
+    // What the others had sent was here, even if they have left since; that they have is known soon.
+    if (!status && ls_clock_awake_ns() - begun > ls_stand_ns(silence_ns)) {
+        nanosleep(&wait, NULL);
+        status = ls_cluster_check(cluster, NULL);
+    }
     return status;
 }
 

@@ -50,10 +50,21 @@ void ls_said_read(struct ls_said *said, struct ls_spot *out)
     }
 }
 
+uint64_t ls_stand_ns(uint64_t silence_ns)
+{
+    return silence_ns / 3 * 2;
+}
+
 uint64_t ls_beat_ns(uint64_t silence_ns)
 {
     const uint64_t most = UINT64_C(500000000);
     return silence_ns / 6 < most ? silence_ns / 6 : most;
+}
+
+static bool stands(const struct ls_own_clock *clock)
+{
+    return clock->stand_ns && clock->awake_ns &&
+           ls_clock_awake_ns() - clock->awake_ns > clock->stand_ns;
 }
 
 uint64_t ls_own_clock_look(struct ls_own_clock *clock, uint64_t most_ns)
@@ -63,7 +74,17 @@ uint64_t ls_own_clock_look(struct ls_own_clock *clock, uint64_t most_ns)
     passed = passed < most_ns ? passed : most_ns;
     clock->seen_ns = now;
     clock->now_ns += passed;
+    if (stands(clock))
+        clock->stood_ns = clock->now_ns + 1;
+    if (clock->stand_ns)
+        clock->awake_ns = ls_clock_awake_ns();
     return passed;
+}
+
+bool ls_own_clock_stood(const struct ls_own_clock *clock)
+{
+    return stands(clock) ||
+           (clock->stood_ns && clock->now_ns - (clock->stood_ns - 1) <= 3 * clock->stand_ns);
 }
 
 void ls_member_name(uint32_t member, uint32_t workers, bool apart, const char *host, char *out,

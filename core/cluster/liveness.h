@@ -38,6 +38,9 @@ void ls_said_read(struct ls_said *said, struct ls_spot *out);
 // The time between two beats of a member that is lost after a silence of `silence_ns`: a sixth of
 // it, at most half a second.
 uint64_t ls_beat_ns(uint64_t silence_ns);
+// After how long a time without a beat a process must take it that others have lost it: a beat less
+// than that silence, and the same again, because beats may be late.
+uint64_t ls_stand_ns(uint64_t silence_ns);
 
 // A clock of the time that this thread could observe others: it goes on by at most `most_ns`
 // between two looks. When this thread did not run for longer (the process was stopped, the machine
@@ -46,10 +49,17 @@ uint64_t ls_beat_ns(uint64_t silence_ns);
 struct ls_own_clock {
     uint64_t seen_ns; // of the clock of the machine, at the last look
     uint64_t now_ns;
+    uint64_t stand_ns; // for ls_own_clock_stood; 0: nobody asks
+    uint64_t awake_ns; // of the clock of the machine that counts its sleep, too, at the last look
+    uint64_t stood_ns; // own clock, after a stand; 0: there was none
 };
 
 // Looks at the clock: how much it went on. The first look begins it.
 uint64_t ls_own_clock_look(struct ls_own_clock *clock, uint64_t most_ns);
+
+// Whether this thread has just not run for longer than `stand_ns`, or not long ago (3 times that, of
+// its own time). Then the others may have taken this process for lost, and have gone on without it.
+bool ls_own_clock_stood(const struct ls_own_clock *clock);
 
 // "worker 2 (hostb)", "server 0 (hostb)"; in a cluster of processes that work apart "process 2
 // (hostb)". Members are the workers and then the servers.

@@ -78,6 +78,7 @@ void ls_member_lose_chief(struct ls_member *member, const char *why)
     const bool formed = member->formed;
     const bool another = member->reforming || (member->joins && !formed); // may be found
     member->chief_lost = true;
+    member->stood = ls_own_clock_stood(&member->clock);
     pthread_cond_broadcast(&member->changed);
     pthread_mutex_unlock(&member->lock);
     if (phase == LS_MEMBER_ENDED || another)
@@ -258,6 +259,7 @@ static struct ls_member *create(struct ls_connection *connection,
     member->deadline_ns = options->deadline_ns;
     member->silence_ns = options->silence_ns;
     member->beat_ns = ls_beat_ns(options->silence_ns);
+    member->clock.stand_ns = ls_stand_ns(options->silence_ns);
     member->lost = options->lost;
     member->departed = options->departed;
     member->told = options->told;

@@ -50,6 +50,8 @@ LS_STATUS ls_member_reform_at(struct ls_member *member, struct ls_connection *co
 
 // Whether a worker of this generation is known to be lost, and where its reserve is.
 bool ls_member_is_gone(struct ls_member *member, uint32_t worker, struct ls_reserve *out);
+// Whether this process was stopped when it lost worker 0.
+bool ls_member_stood(struct ls_member *member);
 
 // Gives `part` bytes, at most ls_store_part(), and gets what all workers gave: a size (32 bits,
 // little-endian) for each, and then their parts. Borrowed until the next exchange. `root` and

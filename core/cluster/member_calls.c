@@ -164,6 +164,14 @@ bool ls_member_is_gone(struct ls_member *member, uint32_t worker, struct ls_rese
     return gone;
 }
 
+bool ls_member_stood(struct ls_member *member)
+{
+    pthread_mutex_lock(&member->lock);
+    const bool stood = member->stood;
+    pthread_mutex_unlock(&member->lock);
+    return stood;
+}
+
 // ---- Exchanges and values ----
 
 enum ls_status ls_member_exchange(struct ls_member *member, enum ls_operation operation,

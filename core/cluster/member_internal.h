@@ -51,6 +51,7 @@ struct ls_member {
     bool formed; // all were there once, whatever came after
     bool claimed; // somebody is reporting the failure
     bool chief_lost; // the connection, or who was at its other end
+    bool stood; // and this process was stopped then, so that it may be who was lost
     bool cast_out; // the others go on without this worker
     bool reforming; // the main thread waits for a new generation
     bool joins; // a training that has begun takes this worker in when it forms anew

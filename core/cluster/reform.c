@@ -123,6 +123,7 @@ static enum ls_status open_next_store(struct ls_cluster *cluster, const struct s
                                      .door_host = elastic->door,
                                      .door_port = elastic->place.port,
                                      .former = survivors->former,
+                                     .stood = ls_member_stood(cluster->member),
                                      .generation = cluster->generation,
                                      .reform_deadline_ns = deadline_ns};
     ls_socket_own(elastic->reserve, address, bytes);

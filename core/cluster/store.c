@@ -457,6 +457,7 @@ static void take_over(struct ls_store *store, const struct ls_store_options *opt
     for (uint32_t i = 0; i < store->members; i++) {
         store->member[i].reserve = options->former[i].reserve;
         store->member[i].gone = options->former[i].gone;
+        store->member[i].doubtful = options->former[i].gone && options->stood;
     }
     store->phase = LS_STORE_LOST;
     store->generation = options->generation;
@@ -484,6 +485,7 @@ static enum ls_status init(struct ls_store *store, const struct ls_store_options
     store->most_workers = options->most_workers;
     store->apart = options->apart;
     store->beat_ns = ls_beat_ns(options->silence_ns);
+    store->clock.stand_ns = ls_stand_ns(options->silence_ns);
     snprintf(store->address, sizeof(store->address), "%s", options->address);
     store->part = ls_store_part(store->workers);
     store->member = calloc(store->members, sizeof(*store->member));

@@ -53,6 +53,7 @@ struct ls_store_options {
     // A store that takes over from one that is lost: the workers of that generation, and the time
     // that they have to come. NULL: a new training.
     const struct ls_former *former;
+    bool stood; // this process was stopped when it lost that store
     uint32_t generation;
     uint64_t reform_deadline_ns;
 };

@@ -54,7 +54,10 @@ struct ls_store_member {
     struct ls_reserve reserve;
     uint32_t former; // its number in the last generation, or LS_NO_WORKER
     bool gone; // lost, whether it knows or not
-    bool dead; // and it will certainly not go on with others
+    bool dead; // nobody listens at its reserve any more
+    // It may all the same have gone on, and have ended: it was lost when this process had just been
+    // stopped, and may have been taken for lost by it.
+    bool doubtful;
     bool ready; // waits for the next generation
     int probe; // a connection to its reserve that is being made; -1: none
     bool probed; // that was tried

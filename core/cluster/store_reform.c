@@ -4,7 +4,8 @@
 // Only one part of the workers may go on. A worker that is stopped or cut off may live, and may be
 // with others that look for a store, too; so those who are here must be more than half of all that
 // are not certainly dead, or half of them with the lowest. Whose machine says that nobody listens
-// any more at the port that each worker keeps is dead.
+// any more at the port that each worker keeps is dead. This does not hold for who
+// was itself stopped when it lost them: they may have gone on without it, and have ended.
 #include "core/cluster/store_internal.h"
 
 #include "core/base/log.h"
@@ -110,6 +111,7 @@ static void probe(struct ls_store *store, struct ls_store_member *member)
 // Workers of the last generation: each is ready, missing, or gone.
 struct census {
     uint32_t ready, missing, dead, unknown; // unknown: gone, and perhaps dead
+    bool doubtful; // some have ended, but perhaps not before they had gone on
     bool lowest; // the lowest that is not dead is ready
     bool chief; // the worker of this store is ready
     uint32_t first_missing;
@@ -129,7 +131,7 @@ static struct census count_workers(struct ls_store *store)
         else if (!here && member->unreachable_ns &&
                  store->clock.now_ns - member->unreachable_ns > store->silence_ns)
             ls_store_lose(store, i, "it cannot be reached");
-        const bool dead = member->left || member->dead;
+        const bool dead = member->left || (member->dead && !member->doubtful);
         if (!dead && !seen) {
             seen = true;
             census.lowest = here && member->ready;
@@ -138,6 +140,7 @@ static struct census count_workers(struct ls_store *store)
             census.dead++;
         } else if (member->gone) {
             census.unknown += !member->probed;
+            census.doubtful = census.doubtful || member->dead;
         } else if (here && member->ready) {
             census.ready++;
             census.chief = census.chief || member->peer->own;
@@ -169,6 +172,7 @@ static void put_entry(struct ls_store_member *entry, const struct ls_store_membe
     entry->former = former;
     entry->unreachable_ns = 0;
     entry->ready = entry->has_block = entry->wants_value = entry->probed = false;
+    entry->doubtful = false;
     if (entry->probe >= 0)
         close(entry->probe);
     entry->probe = -1;
@@ -223,6 +227,7 @@ static void form(struct ls_store *store, uint32_t survivors, uint32_t joiners)
     store->sequence = 0;
     store->blocks_here = 0;
     store->reforming = false;
+    store->clock.stood_ns = 0;
     store->generation++;
     ls_store_finish_values(store);
     ls_info("cluster", "%u workers go on: %u lost, %u new", workers, before - survivors, joiners);
@@ -253,9 +258,10 @@ static void refuse_part(struct ls_store *store, const struct census *census)
 {
     char text[LS_TEXT_BYTES];
     snprintf(text, sizeof(text),
-             "only %u of %u workers %s left here, and the others are perhaps cut off and go on "
-             "without them: this part ends",
-             census->ready, store->workers, census->ready == 1 ? "is" : "are");
+             "only %u of %u workers %s left here, and the others %s without them: this part ends",
+             census->ready, store->workers, census->ready == 1 ? "is" : "are",
+             census->doubtful ? "may have gone on, as this process was stopped,"
+                              : "are perhaps cut off and go on");
     ls_store_refuse(store, LS_PEER_LOST, text);
 }
 

@@ -32,6 +32,7 @@ static void strike_off(struct ls_store *store, uint32_t number, const char *text
 {
     struct ls_store_member *member = &store->member[number];
     member->gone = true;
+    member->doubtful = ls_own_clock_stood(&store->clock);
     if (!member->peer || member->peer->own)
         return;
     ls_frame_begin(&store->frame, LS_FRAME_LOST, store->generation);

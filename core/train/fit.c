@@ -387,10 +387,21 @@ static void print_anew(struct ls_fit *fit)
     fit->clients.list[0].callbacks = ls_progress_callbacks(&fit->progress);
 }
 
+// At its end the others go on without a worker 0 that is stopped now, or know that it writes the
+// results: only one of both.
+static enum ls_status train_and_confirm(struct ls_fit *fit)
+{
+    const enum ls_status status = train(fit);
+    if (status && status != LS_INTERRUPTED)
+        return status;
+    const enum ls_status confirmed = ls_cluster_confirm(fit->run->cluster);
+    return confirmed ? confirmed : status;
+}
+
 // An elastic training goes on after a loss, and when new workers come.
 static enum ls_status train_on(struct ls_fit *fit)
 {
-    enum ls_status status = train(fit);
+    enum ls_status status = train_and_confirm(fit);
     while (ls_elastic_may_go_on(fit, status)) {
         status = ls_elastic_leave(fit);
         if (status)
@@ -403,7 +414,7 @@ static enum ls_status train_on(struct ls_fit *fit)
         plan_steps(fit);
         fit->resumed_steps = resumed_steps;
         print_anew(fit);
-        status = train(fit);
+        status = train_and_confirm(fit);
     }
     if (!fit->session) // it was closed, and there is nothing of its steps to be concluded
         forget_steps(fit);

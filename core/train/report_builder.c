@@ -332,6 +332,8 @@ static enum ls_status on_train_end(void *context, const struct ls_fit_state *sta
     struct ls_fit *fit = context;
     if (!fit->options->report || !fit->hashes || !ls_run_is_chief(fit->run))
         return LS_OK;
+    if (fit->run->most_workers && state->status == LS_PEER_LOST)
+        return LS_OK; // there may be the report of a successor
     if (state->status == LS_OK)
         fit->run->doing = "writing the report";
     return write_report(fit);

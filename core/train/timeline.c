@@ -73,7 +73,8 @@ static void say_what_it_holds(const struct ls_fit *fit)
 enum ls_status ls_fit_end_timeline(struct ls_fit *fit, bool whole, enum ls_status status)
 {
     enum ls_status written = LS_OK;
-    if (fit->trace && whole) {
+    const bool succeeded = fit->run->most_workers && status == LS_PEER_LOST; // perhaps
+    if (fit->trace && whole && !succeeded) {
         written = write_timeline(fit);
         if (!written)
             say_what_it_holds(fit);

@@ -309,17 +309,41 @@ class Elastic(Workers):
         self.assertTrue(any(name.startswith("checkpoint-00001500") for name in os.listdir(self.path("checkpoints"))))
 
     def test_the_chief_is_stopped_and_another_worker_keeps_the_checkpoints(self):
-        self.start_elastic(3, "--checkpoint-dir=checkpoints", "--checkpoint-steps=100", "--lost-after=1")
+        """And when it comes back, it finds nobody: neither a checkpoint nor the report nor the weights of its successor are its own then."""
+        self.start_elastic(3, "--checkpoint-dir=checkpoints", "--checkpoint-steps=100", "--lost-after=1", "--save-weights=weights.safetensors")
         self.wait_for(self.path("checkpoints"))
         self.processes[0].send_signal(signal.SIGSTOP)
         for process in self.processes[1:]:
             process.wait(SECONDS)
-        self.processes[0].kill()
+        before = self.written()
+        self.processes[0].send_signal(signal.SIGCONT)
         codes, errors = self.finish()
-        self.assertEqual(codes, [-signal.SIGKILL, DONE, DONE], errors)
+        self.assertEqual(codes, [PEER_LOST, DONE, DONE], errors)
         self.assertIn("this worker writes the checkpoints from now on", errors[1])
-        self.assertIn("checkpoint-00001500.generation1.safetensors", os.listdir(self.path("checkpoints")))
+        self.assertIn("this part ends", errors[0])
+        self.assertIn("checkpoints/checkpoint-00001500.generation1.safetensors", before)
+        self.assertEqual(self.written(), before)
         self.check_losses(2)
+
+    def test_the_chief_is_stopped_after_its_last_step_and_another_worker_writes_the_results(self):
+        self.OPTIONS = (*self.OPTIONS, "--steps=20")
+        self.start_elastic(3, "--checkpoint-dir=checkpoints", "--lost-after=1", "--save-weights=weights.safetensors", "--plugin-path=" + FAULTS,
+                           "--callback=stops")
+        for process in self.processes[1:]:
+            process.wait(SECONDS)
+        before = self.written()
+        self.processes[0].send_signal(signal.SIGCONT)
+        codes, errors = self.finish()
+        self.assertEqual(codes, [PEER_LOST, DONE, DONE], errors)
+        self.assertEqual(self.report("elastic.json")["workers"], 2)
+        self.assertIn("weights.safetensors", before)
+        self.assertEqual(self.written(), before)
+
+    def written(self):
+        """When each file was written, but for the checkpoints of the first chief, which may come late."""
+        return {os.path.relpath(os.path.join(folder, name), self.folder): os.stat(os.path.join(folder, name)).st_mtime_ns
+                for folder, _, names in os.walk(self.folder) for name in names
+                if name != ".lock" and ("generation" in name or not name.startswith("checkpoint"))}
 
     def test_a_new_worker_with_other_options_leaves_the_others_alone(self):
         self.start_elastic(2, "--checkpoint-dir=checkpoints", "--checkpoint-steps=100")
@@ -372,6 +396,7 @@ class TooFew(Elastic):
     """Who is left waits for another one for a while, and then ends."""
     test_a_worker_and_then_the_chief_are_lost = test_of_four_one_is_lost_and_another_comes = None
     test_the_chief_is_stopped_and_another_worker_keeps_the_checkpoints = None
+    test_the_chief_is_stopped_after_its_last_step_and_another_worker_writes_the_results = None
     test_a_new_worker_with_other_options_leaves_the_others_alone = None
 
     def test_below_the_least_it_ends(self):
