@@ -14,6 +14,8 @@
 #define LS_ALWAYS_INLINE static inline __attribute__((always_inline))
 // Never part of its caller, so that the caller saves no registers for what happens rarely.
 #define LS_COLD __attribute__((cold, noinline))
+// Of a local variable: `function` gets its address when its block ends, however it ends.
+#define LS_AT_END(function) __attribute__((cleanup(function)))
 #define LS_API __attribute__((visibility("default")))
 
 #endif

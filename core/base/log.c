@@ -5,6 +5,7 @@
 
 #include "core/base/caller.h"
 #include "core/base/inside.h"
+#include "core/base/plain_locale.h"
 #include "core/plugin/plugin.h"
 
 #include <pthread.h>
@@ -115,6 +116,7 @@ static void write_line(uint32_t level, char *line)
     if (log_before)
         log_before();
     if (log_writer) {
+        LS_PROGRAM_LOCALE;
         log_writer(log_writer_context, level, line);
     } else {
         const size_t length = strlen(line);
@@ -161,6 +163,7 @@ static void log_list(uint32_t level, const char *scope, const char *format, va_l
 {
     if (level > ls_log_level())
         return;
+    LS_PLAIN_LOCALE;
     if (level == LS_LOG_ERROR)
         ls_inside_note_reason();
     char small[1024];

@@ -3,10 +3,9 @@
 #include "core/base/options.h"
 
 #include "core/base/log.h"
+#include "core/base/plain_locale.h"
 
 #include <errno.h>
-#include <locale.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,31 +55,12 @@ static bool is_number(const char *text)
     return !*end;
 }
 
-static pthread_once_t plain_locale_once = PTHREAD_ONCE_INIT;
-static locale_t plain_locale;
-
-static void make_plain_locale(void)
-{
-    plain_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-}
-
-// A program that embeds us may have set a locale whose decimal point is a comma.
-static double plain_strtod(const char *text)
-{
-    pthread_once(&plain_locale_once, make_plain_locale);
-    if (!plain_locale)
-        return strtod(text, NULL);
-    locale_t before = uselocale(plain_locale);
-    const double value = strtod(text, NULL);
-    uselocale(before);
-    return value;
-}
-
 bool ls_parse_number(const char *text, double *out)
 {
+    LS_PLAIN_LOCALE;
     if (!is_number(text))
         return false;
-    const double value = plain_strtod(text);
+    const double value = strtod(text, NULL);
     if (value - value != 0) // too large for a double
         return false;
     *out = value;

@@ -7,6 +7,7 @@
 
 #include "core/base/caller.h"
 #include "core/base/log.h"
+#include "core/base/plain_locale.h"
 #include "core/base/trace.h"
 
 #include <limits.h>
@@ -83,6 +84,7 @@ static void *run_started(void *argument)
     const struct started started = {
         .run = given->run, .argument = given->argument, .track = given->track};
     ls_caller_adopt(given->caller);
+    (void)ls_locale_enter_plain();
     if (started.track)
         ls_trace_attach(started.track);
     atomic_store(&given->begun, 1);

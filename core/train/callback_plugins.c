@@ -3,6 +3,7 @@
 #include "core/train/callback_plugins.h"
 
 #include "core/base/inside.h"
+#include "core/base/plain_locale.h"
 #include "core/loader/loader.h"
 #include "core/train/run.h"
 
@@ -16,14 +17,31 @@ struct opened_callback {
     char label[96]; // "callback-early_stopping", after a crash or a hang
 };
 
+// Programs' own callbacks are called in the program's locale, plugins are not.
+struct entered {
+    struct ls_inside_call call;
+    locale_t locale;
+};
+
+static struct entered enter(const char *plugin, const char *name)
+{
+    return (struct entered){ls_inside_enter(plugin, name), ls_locale_enter_plain()};
+}
+
+static void leave(struct entered before)
+{
+    ls_locale_return(before.locale);
+    ls_inside_leave(before.call);
+}
+
 // Each function of the table enters the plugin in the record of the thread.
 #define MOMENT(moment)                                                                           \
     static enum ls_status on_##moment(void *context, const struct ls_fit_state *state)           \
     {                                                                                            \
         const struct opened_callback *opened = context;                                          \
-        const struct ls_inside_call before = ls_inside_enter(opened->label, "on_" #moment);      \
+        const struct entered before = enter(opened->label, "on_" #moment);                       \
         const enum ls_status status = opened->theirs.on_##moment(opened->theirs.context, state); \
-        ls_inside_leave(before);                                                                 \
+        leave(before);                                                                           \
         return status;                                                                           \
     }
 
@@ -47,28 +65,28 @@ static enum ls_status on_segment_begin(void *context, const struct ls_fit_state 
                                        uint64_t *steps)
 {
     const struct opened_callback *opened = context;
-    const struct ls_inside_call before = ls_inside_enter(opened->label, "on_segment_begin");
+    const struct entered before = enter(opened->label, "on_segment_begin");
     const enum ls_status status =
         opened->theirs.on_segment_begin(opened->theirs.context, state, steps);
-    ls_inside_leave(before);
+    leave(before);
     return status;
 }
 
 static enum ls_status save_state(void *context, struct ls_callback_state *out)
 {
     const struct opened_callback *opened = context;
-    const struct ls_inside_call before = ls_inside_enter(opened->label, "save_state");
+    const struct entered before = enter(opened->label, "save_state");
     const enum ls_status status = opened->theirs.save_state(opened->theirs.context, out);
-    ls_inside_leave(before);
+    leave(before);
     return status;
 }
 
 static enum ls_status load_state(void *context, const struct ls_callback_state *state)
 {
     const struct opened_callback *opened = context;
-    const struct ls_inside_call before = ls_inside_enter(opened->label, "load_state");
+    const struct entered before = enter(opened->label, "load_state");
     const enum ls_status status = opened->theirs.load_state(opened->theirs.context, state);
-    ls_inside_leave(before);
+    leave(before);
     return status;
 }
 
@@ -151,6 +169,7 @@ enum ls_status ls_open_callback(struct ls_run *run, const char *text, struct ls_
 
 void ls_callback_close(struct ls_callbacks *callbacks)
 {
+    LS_PLAIN_LOCALE;
     struct opened_callback *opened = (struct opened_callback *)callbacks;
     if (!opened)
         return;

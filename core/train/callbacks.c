@@ -3,6 +3,7 @@
 #include "core/train/callbacks.h"
 
 #include "core/base/log.h"
+#include "core/base/plain_locale.h"
 #include "core/train/model.h"
 
 #include <stdatomic.h>
@@ -79,7 +80,9 @@ enum ls_status ls_clients_call(struct ls_clients *clients, enum ls_moment moment
     clients->begun = true;
     for (uint32_t i = 0; i < clients->table_count; i++) {
         const bool stopped = atomic_load(&state->model->stop_training);
+        const locale_t own = ls_locale_enter_program(); // plugins leave it again
         const enum ls_status answer = call(&clients->tables[i], moment, state, &name);
+        ls_locale_return(own);
         status = worse(status, check_answer(clients, i, name, answer));
         if (!stopped && atomic_load(&state->model->stop_training))
             ls_clients_name(clients, i, clients->stopped_by);
@@ -96,7 +99,9 @@ enum ls_status ls_clients_begin_segment(struct ls_clients *clients,
         uint64_t most = *steps;
         if (!table->on_segment_begin)
             continue;
+        const locale_t own = ls_locale_enter_program();
         const enum ls_status answer = table->on_segment_begin(table->context, state, &most);
+        ls_locale_return(own);
         status = worse(status, check_answer(clients, i, "on_segment_begin", answer));
         *steps = most < *steps ? most : *steps;
         if (most == 0)
@@ -111,7 +116,9 @@ enum ls_status ls_clients_load_state(struct ls_clients *clients, uint32_t index,
 {
     const struct ls_callbacks *table = &clients->tables[index];
     const bool stopped = atomic_load(&fit->model->stop_training);
+    const locale_t own = ls_locale_enter_program();
     const enum ls_status status = table->load_state(table->context, state);
+    ls_locale_return(own);
     if (!stopped && atomic_load(&fit->model->stop_training))
         ls_clients_name(clients, index, clients->stopped_by);
     return check_answer(clients, index, "load_state", status);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of lockstep.h that can fail: none fails without a message. Hundreds of functions below may run out of memory
+// The calls of lockstep.h that can fail: they work in the C locale, and none fails without a message. Hundreds of functions below may run out of memory
 // and return LS_OUT_OF_MEMORY without logging; every call passes through here, so it is logged here.
 #include "core/base/caller.h"
 #include "core/base/log.h"
+#include "core/base/plain_locale.h"
 #include "core/train/distributed.h"
 #include "core/train/evaluate.h"
 #include "core/train/fit.h"
@@ -23,13 +24,14 @@ struct call {
     const char *name;
     struct ls_run *run; // NULL: none yet
     uint64_t errors;
+    locale_t locale; // of the program
 };
 
 static struct call begin(const char *name, struct ls_run *run)
 {
     if (run)
         run->doing = NULL;
-    return (struct call){name, run, ls_log_errors()};
+    return (struct call){name, run, ls_log_errors(), ls_locale_enter_plain()};
 }
 
 // A fit's `doing` stays while its callbacks call.
@@ -38,7 +40,7 @@ static struct ls_run *of_idle(const struct ls_model *model)
     return model->fitting == LS_FIT_NONE ? model->run : NULL;
 }
 
-static enum ls_status end(const struct call *call, enum ls_status status)
+static enum ls_status explain(const struct call *call, enum ls_status status)
 {
     const char *doing = call->run ? call->run->doing : NULL;
     if (status == LS_OK || status == LS_INTERRUPTED || ls_log_errors() != call->errors)
@@ -53,6 +55,13 @@ static enum ls_status end(const struct call *call, enum ls_status status)
     else
         ls_error(call->name, "%s%s%s (status %d), without a reason from a plugin or from Lockstep",
                  ls_status_text(status), doing ? " while " : "", doing ? doing : "", (int)status);
+    return status;
+}
+
+static enum ls_status end(const struct call *call, enum ls_status status)
+{
+    status = explain(call, status);
+    ls_locale_return(call->locale);
     return status;
 }
 

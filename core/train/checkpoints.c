@@ -8,6 +8,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/options.h"
+#include "core/base/plain_locale.h"
 #include "core/base/random.h"
 #include "core/base/threads.h"
 #include "core/base/trace.h"
@@ -606,8 +607,10 @@ static json_t *callbacks_json(const struct ls_fit *fit, struct ls_checkpoint_ima
         const struct ls_callbacks *table = &fit->clients.tables[i];
         struct ls_callback_state state = {0};
         char name[32];
-        if (table->save_state)
+        if (table->save_state) {
+            LS_PROGRAM_LOCALE;
             *status = table->save_state(table->context, &state);
+        }
         json_array_append_new(list, json_pack("{s:s, s:I}", "name", table->name ? table->name : "",
                                               "bytes", (json_int_t)state.bytes));
         if (*status || !state.bytes)

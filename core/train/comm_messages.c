@@ -15,6 +15,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/base/plain_locale.h"
 #include "core/base/threads.h"
 #include "core/collective/endpoints.h"
 
@@ -351,6 +352,7 @@ static enum ls_status check(const struct ls_comm *comm, const struct ls_comm_req
 enum ls_status ls_comm_messages_start(struct ls_comm *comm, const struct ls_comm_request *request,
                                       struct ls_comm_work **out)
 {
+    LS_PLAIN_LOCALE;
     struct ls_comm_messages *messages = comm->messages;
     enum ls_status status = check(comm, request);
     if (status)

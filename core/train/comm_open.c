@@ -2,6 +2,7 @@
 // Opens and closes communicators without a model, between threads or between the processes of a
 // job.
 #include "core/base/log.h"
+#include "core/base/plain_locale.h"
 #include "core/base/segment.h"
 #include "core/base/threads.h"
 #include "core/train/comm.h"
@@ -335,6 +336,7 @@ static enum ls_status open_all(const struct ls_comm_options *options, struct ls_
 enum ls_status ls_comm_open_sized(const struct ls_comm_options *options, size_t bytes,
                                   struct ls_comm **out)
 {
+    LS_PLAIN_LOCALE;
     const uint64_t errors = ls_log_errors();
     struct ls_comm_options ours;
     enum ls_status status =
@@ -353,6 +355,7 @@ enum ls_status ls_comm_open_sized(const struct ls_comm_options *options, size_t 
 // The last one closes all: others may still be in a call to which this rank has given its part.
 void ls_comm_close(struct ls_comm *comm)
 {
+    LS_PLAIN_LOCALE;
     if (!comm || comm->forks != ls_fork_count())
         return;
     struct ls_comm_ranks *ranks = comm->ranks;

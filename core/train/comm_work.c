@@ -5,6 +5,7 @@
 // waits for moves all the same.
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/base/plain_locale.h"
 #include "core/base/segment.h"
 #include "core/base/threads.h"
 #include "core/train/comm_work.h"
@@ -392,6 +393,7 @@ void ls_work_discard(struct ls_comm_work *work)
 enum ls_status ls_comm_start(struct ls_comm *comm, const struct ls_comm_request *request,
                              struct ls_comm_work **out)
 {
+    LS_PLAIN_LOCALE;
     enum ls_status status = ls_comm_check_process(comm, request->name);
     if (status)
         return status;
@@ -445,6 +447,7 @@ void ls_work_sleep(struct ls_comm_work *work, uint64_t end_ns)
 
 enum ls_status ls_comm_work_wait(struct ls_comm_work *work, double seconds)
 {
+    LS_PLAIN_LOCALE;
     if (ls_work_is_over(work))
         return tell(work);
     const enum ls_status status = ls_comm_check_process(work->comm, "ls_comm_work_wait");
@@ -497,6 +500,7 @@ static enum ls_status run_as_work(struct ls_comm *comm, const struct ls_comm_req
 // Where nothing else is under way the caller drives the communicator, and no work is made.
 enum ls_status ls_comm_run(struct ls_comm *comm, const struct ls_comm_request *request)
 {
+    LS_PLAIN_LOCALE;
     enum ls_status status = ls_comm_check_process(comm, request->name);
     if (status)
         return status;

@@ -4,6 +4,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/log.h"
+#include "core/base/plain_locale.h"
 #include "core/base/threads.h"
 #include "core/data/arrays.h"
 #include "core/replica/replica.h"
@@ -205,6 +206,7 @@ void ls_data_hold(struct ls_data *data)
 
 void ls_data_close(struct ls_data *data)
 {
+    LS_PLAIN_LOCALE;
     if (!data || --data->holders)
         return;
     atomic_store(&data->closing, true);

@@ -2,6 +2,7 @@
 // A dataset whose examples a function of the program makes, in order, or once where nobody knows how
 // many there are.
 #include "core/base/log.h"
+#include "core/base/plain_locale.h"
 #include "core/replica/replica.h"
 #include "core/train/data.h"
 
@@ -60,9 +61,11 @@ static enum ls_status call_generator(struct generated *generated, uint64_t epoch
     const uint32_t inputs = generator->input_count;
     *filled = count;
     pthread_mutex_lock(&generated->lock);
+    const locale_t own = ls_locale_enter_program();
     const enum ls_status status =
         generator->fill(generator->context, epoch, first, count, fields,
                         generator->target ? fields[inputs] : NULL, filled);
+    ls_locale_return(own);
     pthread_mutex_unlock(&generated->lock);
     if (status) {
         ls_error(SCOPE,

@@ -3,6 +3,7 @@
 #include "core/train/distributed.h"
 
 #include "core/base/log.h"
+#include "core/base/plain_locale.h"
 #include "core/base/trace.h"
 #include "core/train/fit.h"
 #include "core/train/workers.h"
@@ -254,7 +255,9 @@ static enum ls_status run_replica(void *context, uint32_t index)
     ls_trace_begin_step(replica->step);
     ls_trace_examples(replica->batch.count);
     replica->active = true;
+    const locale_t own = ls_locale_enter_program();
     status = run->function(replica, run->context);
+    ls_locale_return(own);
     replica->active = false;
     ls_trace_end_step();
     return leave(replica, check_end(replica, status));
@@ -446,6 +449,7 @@ static enum ls_status need_values(const char *call, const struct ls_run *run, co
 enum ls_status ls_strategy_gather(struct ls_run *run, const double *values, uint32_t count,
                                   double *out)
 {
+    LS_PLAIN_LOCALE;
     const enum ls_status given = need_values("ls_strategy_gather", run, values, count, out);
     if (given)
         return given;
@@ -455,6 +459,7 @@ enum ls_status ls_strategy_gather(struct ls_run *run, const double *values, uint
 enum ls_status ls_strategy_reduce(struct ls_run *run, const char *reduction, const double *values,
                                   uint32_t count, double *out)
 {
+    LS_PLAIN_LOCALE;
     const enum ls_status given = need_values("ls_strategy_reduce", run, values, count, out);
     if (given)
         return given;

@@ -5,6 +5,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/base/plain_locale.h"
 #include "core/base/segment.h"
 #include "core/base/threads.h"
 #include "core/cluster/cluster.h"
@@ -377,6 +378,7 @@ static enum ls_status open_job(const struct ls_job_options *options, struct ls_j
 enum ls_status ls_job_open_sized(const struct ls_job_options *options, size_t bytes,
                                  struct ls_job **out)
 {
+    LS_PLAIN_LOCALE;
     const uint64_t errors = ls_log_errors();
     struct ls_job_options ours;
     enum ls_status status =

@@ -6,6 +6,7 @@
 #include "core/base/keras_names.h"
 #include "core/base/log.h"
 #include "core/base/memory.h"
+#include "core/base/plain_locale.h"
 #include "core/data/gather.h"
 #include "core/train/compiled.h"
 #include "core/train/losses.h"
@@ -168,6 +169,7 @@ void ls_model_free(const struct ls_model *model, float **buffers)
 
 void ls_model_close(struct ls_model *model)
 {
+    LS_PLAIN_LOCALE;
     if (!model || ls_model_check_idle(model, "ls_model_close"))
         return;
     (void)!ls_session_close(model);

@@ -6,6 +6,7 @@
 #include "core/train/workers.h"
 
 #include "core/base/log.h"
+#include "core/base/plain_locale.h"
 #include "core/base/threads.h"
 #include "core/base/watchdog.h"
 #include "core/cluster/secure.h"
@@ -478,6 +479,7 @@ bool ls_run_shares_memory(const struct ls_run *run)
 
 void ls_run_close(struct ls_run *run)
 {
+    LS_PLAIN_LOCALE;
     if (!run)
         return;
     ls_symbols_destroy(run->symbols);

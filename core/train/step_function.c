@@ -4,6 +4,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/log.h"
+#include "core/base/plain_locale.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -191,6 +192,7 @@ static enum ls_status forward_evaluation(struct ls_replica_context *replica)
 
 enum ls_status ls_context_forward(struct ls_replica_context *replica)
 {
+    LS_PLAIN_LOCALE;
     enum ls_status status = begin(replica, "ls_context_forward");
     if (!status)
         status = fail(replica, replica->dataset->evaluates ? forward_evaluation(replica)
@@ -211,6 +213,7 @@ static enum ls_status need_forward(struct ls_replica_context *replica, const cha
 
 enum ls_status ls_context_loss(struct ls_replica_context *replica, double *sum, double *examples)
 {
+    LS_PLAIN_LOCALE;
     float found[LS_STEP_STATS];
     enum ls_status status = need_forward(replica, "ls_context_loss");
     if (status)
@@ -236,6 +239,7 @@ enum ls_status ls_context_loss(struct ls_replica_context *replica, double *sum, 
 
 enum ls_status ls_context_output(struct ls_replica_context *replica, struct ls_array *out)
 {
+    LS_PLAIN_LOCALE;
     const struct ls_distributed *dataset = replica->dataset;
     const struct ls_graph *graph = dataset->model->graph;
     const uint64_t count = replica->batch.count,
@@ -321,6 +325,7 @@ static enum ls_status give_loss(struct ls_replica_context *replica)
 
 enum ls_status ls_context_update_metrics(struct ls_replica_context *replica)
 {
+    LS_PLAIN_LOCALE;
     const enum ls_status status = begin(replica, "ls_context_update_metrics");
     if (status || replica->updates_metrics)
         return status;
@@ -337,6 +342,7 @@ enum ls_status ls_context_update_metrics(struct ls_replica_context *replica)
 
 enum ls_status ls_context_gradients(struct ls_replica_context *replica)
 {
+    LS_PLAIN_LOCALE;
     const struct ls_session *session = replica->dataset->model->session;
     enum ls_status status = begin(replica, "ls_context_gradients");
     if (status)
@@ -359,6 +365,7 @@ enum ls_status ls_context_gradients(struct ls_replica_context *replica)
 
 enum ls_status ls_context_apply(struct ls_replica_context *replica)
 {
+    LS_PLAIN_LOCALE;
     struct ls_driver *driver = replica->dataset->model->session->driver;
     enum ls_status status = begin(replica, "ls_context_apply");
     if (status)
