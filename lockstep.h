@@ -218,6 +218,10 @@ struct ls_data;
 // the test split. `out` is NULL where there is neither: arrays: and text: are one split, which is
 // "train" and "test" alike.
 //
+// Classes that have names in the files (a column of a table, folders of images, characters of a
+// text) get the numbers that the model has learnt, in every call that has both. LS_BAD_INPUT of
+// that call: an example has a class that is none of these (docs/weights.md).
+//
 // Another name is that of a plugin dataset-NAME.so of LOCKSTEP_PLUGIN_PATH or of the installed
 // folder, and a text with a '/' or ".so" at its end is the file of one.
 LS_CALL ls_data_open(const char *text, const char *split, struct ls_data **out);
@@ -614,7 +618,7 @@ LS_API uint32_t ls_has_gradients(const struct ls_model *model);
 // .weights.h5, .keras, and for reading .h5 (docs/weights.md). LS_UNAVAILABLE for those of Keras
 // where this Lockstep was built without them. Tensors of safetensors have the plain layout and are
 // named layer/variable; what all names have in front (the model's name) and Keras 2's ":0" are
-// left out when they are read.
+// left out when they are read. The names of the classes that were learnt travel with them.
 LS_CALL ls_load_weights(struct ls_model *model, const char *path);
 // The same for writing: the suffix says the format. LS_USAGE for any other name. Callbacks may write
 // weights and models, too, where they may read variables.

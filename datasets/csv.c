@@ -484,6 +484,7 @@ static enum ls_status make_labels(struct storage *storage, struct ls_field *out)
     out->class_count =
         table->labels == LABELS_NAMES ? table->class_count : ls_array_classes(out, table->count);
     out->class_names = (const char *const *)table->classes;
+    out->by_name = table->labels == LABELS_NAMES;
     return LS_OK;
 }
 

@@ -441,6 +441,7 @@ static uint32_t describe(const struct wish *wish, const struct index *index, str
                                .dtype = LS_I32,
                                .divisor = 1,
                                .class_count = index->class_count,
+                               .by_name = true,
                                .stride = sizeof(int32_t)};
     return 2;
 }

@@ -136,9 +136,11 @@ static void describe(const struct wish *wish, uint64_t bytes, uint32_t classes, 
                                .ndims = 1,
                                .dims = {wish->length},
                                .divisor = 1,
+                               .by_name = true,
                                .stride = (uint64_t)wish->stride};
     out[1] = out[0];
     strcpy(out[1].name, "positions");
+    out[1].by_name = false;
     out[1].optional = true;
     out[1].dtype = LS_I32;
     out[1].stride = 0; // the same for all

@@ -34,6 +34,10 @@ struct ls_field {
     uint32_t class_count; // of a target; 0: numbers, not classes
     const char *const *class_names; // NULL: none
     bool text; // of a target: classes are the bytes of a text, and class_names is its vocabulary
+    // The numbers are places among the names of the target, in the order that these have in the
+    // files: other files may number them otherwise (class_names.h). Of the target, which then has
+    // class_names and values, and of inputs of the same type.
+    bool by_name;
     const void *values; // NULL: only described
     // Bytes from one example to the next. Fewer than an example has, where examples overlap, as
     // windows of a text do.

@@ -254,12 +254,16 @@ enum ls_status ls_safetensors_write_to(int fd, const char *path, const struct ls
 enum ls_status ls_safetensors_write(const char *path, const struct ls_saved_tensor *tensors,
                                     size_t count)
 {
+    return ls_safetensors_write_saved(path, &(struct ls_saved){.tensors = tensors, .count = count});
+}
+
+enum ls_status ls_safetensors_write_saved(const char *path, const struct ls_saved *saved)
+{
     struct ls_replacement file = {0};
     enum ls_status status = ls_replacement_open(SCOPE, path, &file);
     if (status)
         return status;
-    status = ls_safetensors_write_to(file.fd, path,
-                                     &(struct ls_saved){.tensors = tensors, .count = count});
+    status = ls_safetensors_write_to(file.fd, path, saved);
     if (!status)
         status = ls_replacement_commit(&file);
     ls_replacement_discard(&file);

@@ -23,6 +23,10 @@ struct ls_saved_tensor {
     const char *dtype; // as the file names it: "F32", "BF16", "I64"; the writer does not look at it
 };
 
+// A text of the metadata: the names of the classes that the weights have learnt, by number
+// (core/data/class_names.h).
+#define LS_CLASS_NAMES "lockstep_class_names"
+
 // A text of the header's metadata.
 struct ls_saved_text {
     const char *name, *text;
@@ -60,6 +64,7 @@ const char *ls_safetensors_text(const struct ls_safetensors *file, const char *n
 // file remains.
 LS_STATUS ls_safetensors_write(const char *path, const struct ls_saved_tensor *tensors,
                                size_t count);
+LS_STATUS ls_safetensors_write_saved(const char *path, const struct ls_saved *saved);
 // Writes to a descriptor; `path` is its name in messages.
 LS_STATUS ls_safetensors_write_to(int fd, const char *path, const struct ls_saved *saved);
 

@@ -9,6 +9,7 @@
 #include "core/base/log.h"
 #include "core/base/memory.h"
 #include "core/formats/replacement.h"
+#include "core/train/class_names.h"
 #include "core/train/session.h"
 
 #include <errno.h>
@@ -158,6 +159,7 @@ void ls_checkpoint_finish(struct ls_checkpoint_image *image)
     }
     free(image->tensors);
     free(image->state);
+    free(image->classes);
     *image = (struct ls_checkpoint_image){0};
 }
 
@@ -224,13 +226,17 @@ enum ls_status ls_checkpoint_describe(const struct ls_model *model, json_t *own,
     free(image->state);
     image->state = state ? json_dumps(state, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(state);
-    return image->state ? LS_OK : LS_OUT_OF_MEMORY;
+    free(image->classes);
+    image->classes = model->class_names ? ls_class_names_text(model->class_names) : NULL;
+    return image->state && !image->classes == !model->class_names ? LS_OK : LS_OUT_OF_MEMORY;
 }
 
 // ---- Files ----
 
-// Of the state and of each tensor's name, shape and values, in their order.
-static uint64_t sum_of(const char *state, const struct ls_saved_tensor *const *tensors,
+// Of the state, the names of classes (NULL: none) and each tensor's name, shape and values, in their
+// order.
+static uint64_t sum_of(const char *state, const char *classes,
+                       const struct ls_saved_tensor *const *tensors,
                        const struct ls_saved_tensor *list, size_t count, bool *ok)
 {
     struct ls_hash *sum = ls_hash_create();
@@ -238,6 +244,8 @@ static uint64_t sum_of(const char *state, const struct ls_saved_tensor *const *t
     if (!sum)
         return 0;
     ls_hash_add(sum, state, strlen(state));
+    if (classes)
+        ls_hash_add(sum, classes, strlen(classes));
     for (size_t i = 0; i < count; i++) {
         const struct ls_saved_tensor *tensor = tensors ? tensors[i] : &list[i];
         ls_hash_add(sum, tensor->name, strlen(tensor->name));
@@ -254,14 +262,17 @@ enum ls_status ls_checkpoint_write_to(const struct ls_checkpoint_image *image, i
 {
     char digits[24];
     bool ok;
-    const uint64_t sum = sum_of(image->state, NULL, image->tensors, image->count, &ok);
+    const uint64_t sum =
+        sum_of(image->state, image->classes, NULL, image->tensors, image->count, &ok);
     snprintf(digits, sizeof(digits), "%016" PRIx64, sum);
-    const struct ls_saved_text texts[] = {
-        {"format", "pt"}, {LS_CHECKPOINT_STATE, image->state}, {LS_CHECKPOINT_SUM, digits}};
+    const struct ls_saved_text texts[] = {{"format", "pt"},
+                                          {LS_CHECKPOINT_STATE, image->state},
+                                          {LS_CHECKPOINT_SUM, digits},
+                                          {LS_CLASS_NAMES, image->classes}};
     const struct ls_saved saved = {.tensors = image->tensors,
                                    .count = image->count,
                                    .texts = texts,
-                                   .text_count = 3,
+                                   .text_count = image->classes ? 4 : 3,
                                    .uncached = uncached};
     return ok ? ls_safetensors_write_to(fd, name, &saved) : LS_OUT_OF_MEMORY;
 }
@@ -290,7 +301,7 @@ static bool sum_is_right(const struct ls_safetensors *file, const char *state, c
     }
     uint64_t sum = 0;
     if (ok)
-        sum = sum_of(state, tensors, NULL, count, &ok);
+        sum = sum_of(state, ls_safetensors_text(file, LS_CLASS_NAMES), tensors, NULL, count, &ok);
     free(tensors);
     char own[24];
     snprintf(own, sizeof(own), "%016" PRIx64, sum);
@@ -514,13 +525,17 @@ enum ls_status ls_checkpoint_restore(struct ls_model *model, const char *path,
         ls_error(SCOPE, "'%s' is damaged: its state is incomplete", path);
         return LS_BAD_INPUT;
     }
+    struct ls_class_names *names = NULL;
     enum ls_status status = check_optimizer(model, path, optimizer);
     for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
         for (int k = -1; !status && k < (int)model->optimizer.state_count; k++)
             if (!model->graph->parameters[i]->constant)
                 status = find(model, path, file, i, k, &tensor);
+    if (!status)
+        status = ls_class_names_read(path, file, &names);
     if (status)
         return status;
+    ls_model_set_classes(model, names);
     model->ahead = model->states_ahead = false; // all of it is replaced
     status = ls_session_close(model);
     if (!status)
@@ -582,6 +597,8 @@ enum ls_status ls_load_model(struct ls_model *model, const char *path)
     if (status)
         return status;
     status = ls_checkpoint_restore(model, path, file, state);
+    if (!status)
+        model->nameless = !model->class_names;
     json_decref(state);
     ls_safetensors_close(file);
     return status;

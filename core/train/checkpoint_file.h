@@ -18,6 +18,7 @@ struct ls_checkpoint_image {
     struct ls_saved_tensor *tensors;
     size_t count, room;
     char *state; // JSON
+    char *classes; // LS_CLASS_NAMES; NULL: none
     uint64_t step;
     // Which training writes it, and which of the chiefs that have followed each other in it. 0: none.
     uint64_t training, generation;

@@ -199,6 +199,44 @@ enum ls_status ls_data_contents(struct ls_data *data, uint64_t *out)
     return status;
 }
 
+static enum ls_status refuse_class(const struct ls_data *data, const struct ls_class_names *names,
+                                   const char *learner, const char *unknown)
+{
+    const struct ls_field *target = ls_dataset_named_target(data->dataset);
+    char name[128], list[320];
+    ls_error("data",
+             "'%s' has the %s '%s', which is none of the %u that model '%s' has learnt (%s); leave "
+             "it out, or train a model on data that has it",
+             data->text, target->text ? "character" : "class", ls_class_name_shown(unknown, name),
+             names->count, learner, ls_class_names_list(names, list, sizeof(list)));
+    return LS_BAD_INPUT;
+}
+
+// Other models may read what was made for one, so it stays as long as the data.
+enum ls_status ls_data_wait_numbered(struct ls_data *data, const struct ls_class_names *names,
+                                     const char *learner, const struct ls_dataset **out)
+{
+    const char *unknown = NULL;
+    enum ls_status status = ls_data_wait(data, out);
+    if (status)
+        return status;
+    pthread_mutex_lock(&data->lock);
+    struct ls_numbered_dataset *numbered = data->numbered;
+    while (numbered && !ls_class_names_same(numbered->names, names))
+        numbered = numbered->next;
+    if (!numbered) {
+        status = ls_dataset_renumber(data->dataset, names, &numbered, &unknown);
+        if (numbered) {
+            numbered->next = data->numbered;
+            data->numbered = numbered;
+        }
+    }
+    pthread_mutex_unlock(&data->lock);
+    if (numbered)
+        *out = &numbered->dataset;
+    return status == LS_BAD_INPUT ? refuse_class(data, names, learner, unknown) : status;
+}
+
 void ls_data_hold(struct ls_data *data)
 {
     data->holders++;
@@ -215,6 +253,10 @@ void ls_data_close(struct ls_data *data)
     ls_host_offer_close(&data->offer);
     pthread_cond_destroy(&data->ready);
     pthread_mutex_destroy(&data->lock);
+    for (struct ls_numbered_dataset *next; data->numbered; data->numbered = next) {
+        next = data->numbered->next;
+        ls_numbered_dataset_destroy(data->numbered);
+    }
     ls_dataset_close(data->dataset);
     ls_dataset_plugin_close(data->plugin);
     free(data->error);

@@ -4,6 +4,7 @@
 #define LS_TRAIN_DATA_H
 
 #include "core/data/arrays.h"
+#include "core/data/class_names.h"
 #include "core/data/dataset.h"
 #include "core/graph/graph.h"
 #include "core/train/data_host.h"
@@ -31,6 +32,7 @@ struct ls_data {
     enum ls_status status; // of the reading, once it has ended
     char *error; // that reading would have logged; NULL: none
     struct ls_dataset *dataset; // NULL until then
+    struct ls_numbered_dataset *numbered; // the same for models that number its classes otherwise
 };
 
 // As ls_data_open and ls_data_from_memory, but may fail without a message (calls.c).
@@ -66,6 +68,10 @@ void ls_data_hold(struct ls_data *data);
 // Waits for the files. The dataset is owned by `data`. Each caller logs why the files cannot be
 // read. [any thread]
 LS_STATUS ls_data_wait(struct ls_data *data, const struct ls_dataset **out);
+// The same, and its classes have the numbers of `names`. LS_BAD_INPUT, logged: an example has a
+// class that is not among them; `learner` is what has learnt these. [any thread]
+LS_STATUS ls_data_wait_numbered(struct ls_data *data, const struct ls_class_names *names,
+                                const char *learner, const struct ls_dataset **out);
 // What tells the examples from others (ls_dataset_contents), found once. Waits for the files. [any
 // thread]
 LS_STATUS ls_data_contents(struct ls_data *data, uint64_t *out);

@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 #include "core/base/plain_locale.h"
 #include "core/base/trace.h"
+#include "core/train/class_names.h"
 #include "core/train/fit.h"
 #include "core/train/workers.h"
 
@@ -91,7 +92,10 @@ static enum ls_status make_ready(struct ls_distributed *dataset)
                                             .prefetch_bytes = dataset->own_order ? 1 : 0};
     close_stream(dataset);
     dataset->session = session->number;
-    status = ls_data_wait(dataset->data, &examples);
+    if (!dataset->evaluates)
+        status = ls_model_learn_classes(model, dataset->data);
+    if (!status)
+        status = ls_model_wait_data(model, dataset->data, true, &examples);
     return status ? status
                   : ls_session_open_stream(session, examples, &order, 1, 0, session->count,
                                            &dataset->stream);

@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/train/callbacks.h"
+#include "core/train/class_names.h"
 #include "core/train/predictions_file.h"
 #include "core/train/session.h"
 #include "core/train/sizes.h"
@@ -114,7 +115,7 @@ enum ls_status ls_evaluate_model(struct ls_model *model, struct ls_data *data, u
     if (!status)
         status = ls_session_ready(model, &need);
     if (!status)
-        status = ls_data_wait(data, &dataset);
+        status = ls_model_wait_data(model, data, true, &dataset);
     if (!status)
         status = ls_workers_agree_on_examples(model->run, data, "--dataset");
     if (!status)
@@ -162,7 +163,7 @@ static enum ls_status begin_prediction(struct ls_model *model, struct ls_data *d
     if (!status)
         status = ls_session_ready(model, &need);
     if (!status)
-        status = ls_data_wait(data, out);
+        status = ls_model_wait_data(model, data, false, out);
     if (!status)
         status = ls_workers_agree_on_examples(model->run, data, "--dataset");
     told->state.batches = ls_stream_steps(need.prediction_examples, need.global_batch);

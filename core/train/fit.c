@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 #include "core/base/random.h"
 #include "core/train/async_steps.h"
+#include "core/train/class_names.h"
 #include "core/train/elastic.h"
 #include "core/train/losses.h"
 #include "core/train/timeline.h"
@@ -154,11 +155,14 @@ static enum ls_status prepare(struct ls_fit *fit)
         return status;
     fit->run->doing = "reading the data";
     const struct ls_model_order order = ls_fit_order(fit);
-    status =
-        ls_session_set_data(fit->session, fit->train, fit->shuffle, fit->shuffle_buffer, &order);
+    fit->learns_classes = !model->class_names;
+    status = ls_model_learn_classes(model, fit->train);
+    if (!status)
+        status = ls_session_set_data(fit->session, fit->train, fit->shuffle, fit->shuffle_buffer,
+                                     &order);
     // What is wrong with the other split is said before the work, not after the first epoch.
     if (!status && fit->options->validation)
-        status = ls_data_wait(fit->options->validation, &dataset);
+        status = ls_model_wait_data(model, fit->options->validation, true, &dataset);
     uint64_t contents; // are found before the first step; checkpoints have them
     if (!status && (fit->options->checkpoints || fit->run->most_workers))
         status = ls_data_contents(fit->train, &contents);
@@ -590,6 +594,8 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
     if (status && status != LS_INTERRUPTED && !fit.together)
         ls_workers_give_up(fit.run);
     ls_checkpoints_close(&fit);
+    if (status && fit.learns_classes && !fit.steps) // nothing was learnt of them
+        ls_model_set_classes(model, NULL);
     return status;
 }
 

@@ -46,6 +46,7 @@ struct ls_fit {
     // what only one of them knows.
     bool all_stop, all_interrupted;
     bool together; // the failure is the same on all workers
+    bool learns_classes; // the model did not know the names of its classes before
     // Of an elastic training.
     bool joined; // this worker has come while the others were training
     bool begun; // callbacks were told that the training begins

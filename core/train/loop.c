@@ -6,6 +6,7 @@
 #include "core/base/log.h"
 #include "core/base/trace.h"
 #include "core/train/async_steps.h"
+#include "core/train/class_names.h"
 #include "core/train/workers.h"
 
 #include <inttypes.h>
@@ -353,7 +354,7 @@ static enum ls_status validate(struct ls_fit *fit)
     enum ls_status status = ls_clients_call(&fit->clients, LS_ON_TEST_BEGIN, &fit->state);
     ls_cluster_say(fit->run->cluster, fit->model->steps_done, "validation");
     if (!status)
-        status = ls_data_wait(fit->options->validation, &dataset);
+        status = ls_model_wait_data(fit->model, fit->options->validation, true, &dataset);
     if (!status)
         status = ls_session_give_assigned(fit->session);
     ls_trace_begin(&validation_span, epoch->epoch);

@@ -186,6 +186,7 @@ void ls_model_close(struct ls_model *model)
     free(model->epochs);
     free(model->source);
     free(model->callbacks);
+    ls_class_names_destroy(model->class_names);
     free(model);
 }
 
@@ -732,7 +733,9 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
         return LS_BAD_INPUT;
     }
     // Who composes a loss knows what it makes of a class.
-    if (label->dtype == LS_I32 && !model->loss.composed && (uint64_t)units < target->class_count) {
+    // Where the model knows its classes, their names decide (ls_model_wait_data).
+    if (label->dtype == LS_I32 && !model->loss.composed && (uint64_t)units < target->class_count &&
+        !(model->class_names && target->by_name)) {
         ls_error("data",
                  "dataset '%s' has %u classes, but the last layer of model '%s' has %lld units",
                  data->text, target->class_count, model->source, (long long)units);

@@ -68,6 +68,10 @@ struct ls_model {
     // What of the file with its weights was not read, for the next fit to say; NULL: nothing.
     char *skipped;
     bool told_of_lone; // examples
+    // Of what the model has learnt, by number; NULL: classes have no names, or nobody knows them.
+    struct ls_class_names *class_names;
+    // Its weights come from a file that does not name their classes, which nobody has said yet.
+    bool nameless;
     float *losses; // of the last fit
     size_t loss_count;
     struct ls_callbacks *callbacks; // of evaluations and predictions

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gathers what the run report says.
+#include "core/train/class_names.h"
 #include "core/train/fit.h"
 #include "core/train/losses.h"
 
@@ -154,6 +155,8 @@ static const char *plugin_name(const struct ls_opened_plugin *opened)
 static void describe_vocabulary(const struct ls_fit *fit, struct ls_report *report)
 {
     const struct ls_dataset *dataset = fit->train->dataset;
+    if (dataset && ls_model_wait_data(fit->model, fit->train, true, &dataset))
+        return;
     const struct ls_field *target =
         dataset ? ls_field_find(dataset->fields, dataset->field_count, LS_FIELD_TARGET, 0) : NULL;
     if (!target || !target->text)

@@ -3,6 +3,8 @@
 // and its loss read.
 #include "core/train/session.h"
 
+#include "core/train/class_names.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -132,7 +134,7 @@ enum ls_status ls_session_set_data(struct ls_session *session, struct ls_data *d
         ls_data_hold(data);
         input->data = data;
     }
-    enum ls_status status = ls_data_wait(data, &dataset);
+    enum ls_status status = ls_model_wait_data(session->model, data, true, &dataset);
     if (status)
         return status;
     input->shuffle = shuffle;

@@ -7,6 +7,7 @@
 
 #include "core/base/log.h"
 #include "core/formats/keras_file.h"
+#include "core/train/class_names.h"
 #include "core/train/keras_match.h"
 #include "core/train/session.h"
 
@@ -280,8 +281,11 @@ enum ls_status ls_take_weights(struct ls_model *model, const char *path,
     const uint32_t count = model->graph->parameter_count;
     size_t *found = calloc((size_t)count + 1, sizeof(*found));
     bool *known = calloc(ls_safetensors_count(file) + 1, sizeof(*known));
+    struct ls_class_names *names = NULL;
     enum ls_status status =
         found && known ? match(model, path, file, keras, found, known) : LS_OUT_OF_MEMORY;
+    if (!status)
+        status = ls_class_names_read(path, file, &names);
     if (!status)
         status = ls_model_take(model, LS_TAKE_ALL); // the optimizer's state stays
     if (!status)
@@ -295,6 +299,12 @@ enum ls_status ls_take_weights(struct ls_model *model, const char *path,
                        sizeof(float));
     if (!status)
         status = note_skipped(model, path, file, keras);
+    if (status) {
+        ls_class_names_destroy(names);
+    } else {
+        model->nameless = !names;
+        ls_model_set_classes(model, names);
+    }
     free(found);
     free(known);
     return status;

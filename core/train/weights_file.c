@@ -147,17 +147,20 @@ static void describe(const struct ls_model *model, uint32_t index, const char *n
     memcpy(out->dims, variable->dims, sizeof(variable->dims));
 }
 
-static enum ls_status write_names(const struct ls_model *model, const char *path)
+static enum ls_status write_names(const struct ls_model *model, const char *path,
+                                  const char *classes)
 {
     const struct ls_graph *graph = model->graph;
-    size_t count = 0;
+    const struct ls_saved_text texts[] = {{"format", "pt"}, {LS_CLASS_NAMES, classes}};
+    struct ls_saved saved = {.texts = texts, .text_count = classes ? 2 : 0};
     struct ls_saved_tensor *tensors = calloc((size_t)graph->parameter_count + 1, sizeof(*tensors));
     if (!tensors)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < graph->parameter_count; i++)
         if (!graph->parameters[i]->constant)
-            describe(model, i, graph->parameters[i]->name, &tensors[count++]);
-    const enum ls_status status = ls_safetensors_write(path, tensors, count);
+            describe(model, i, graph->parameters[i]->name, &tensors[saved.count++]);
+    saved.tensors = tensors;
+    const enum ls_status status = ls_safetensors_write_saved(path, &saved);
     free(tensors);
     return status;
 }
@@ -234,7 +237,8 @@ static enum ls_status check_archive(const struct ls_model *model, const char *pa
     return LS_BAD_INPUT;
 }
 
-static enum ls_status write_keras(const struct ls_model *model, const char *path, bool archive)
+static enum ls_status write_keras(const struct ls_model *model, const char *path, bool archive,
+                                  const char *classes)
 {
     char program_path[PATH_MAX];
     const struct ls_keras_program program = find_program(program_path);
@@ -251,8 +255,10 @@ static enum ls_status write_keras(const struct ls_model *model, const char *path
     char *groups = group_names(model, &layout), *json = model_text(model);
     const struct ls_saved_text texts[] = {{LS_KERAS_NAMES, groups},
                                           {LS_KERAS_ARCHIVE, archive ? "yes" : "no"},
-                                          {LS_KERAS_MODEL, json}};
-    const struct ls_saved saved = {tensors, count, texts, sizeof(texts) / sizeof(texts[0])};
+                                          {LS_KERAS_MODEL, json},
+                                          {LS_CLASS_NAMES, classes}};
+    const struct ls_saved saved = {
+        .tensors = tensors, .count = count, .texts = texts, .text_count = classes ? 4 : 3};
     status =
         names && groups && json ? ls_keras_file_write(&program, path, &saved) : LS_OUT_OF_MEMORY;
     free(tensors);
@@ -268,9 +274,13 @@ enum ls_status ls_write_weights(struct ls_model *model, const char *path)
     enum ls_status status = ls_weights_check_path("weights", path);
     if (!status)
         status = ls_bring_variables(model);
-    if (status)
-        return status;
+    char *classes = model->class_names ? ls_class_names_text(model->class_names) : NULL;
+    if (!status && model->class_names && !classes)
+        status = LS_OUT_OF_MEMORY;
     const enum format format = format_of(path);
-    return format == SAFETENSORS ? write_names(model, path)
-                                 : write_keras(model, path, format == KERAS);
+    if (!status)
+        status = format == SAFETENSORS ? write_names(model, path, classes)
+                                       : write_keras(model, path, format == KERAS, classes);
+    free(classes);
+    return status;
 }

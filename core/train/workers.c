@@ -275,6 +275,9 @@ enum ls_status ls_workers_agree_on_weights(struct ls_model *model, const char *f
         for (uint32_t i = 0; i < graph->parameter_count; i++)
             ls_hash_add(hash, model->weights[i],
                         (size_t)ls_shape_elements(&graph->parameters[i]->shape, 1) * sizeof(float));
+        for (uint32_t i = 0; model->class_names && i < model->class_names->count; i++)
+            ls_hash_add(hash, model->class_names->names[i],
+                        strlen(model->class_names->names[i]) + 1);
         snprintf(item.value, sizeof(item.value), "%.200s (%016llx)", last_part(file),
                  (unsigned long long)ls_hash_get(hash));
         ls_hash_destroy(hash);

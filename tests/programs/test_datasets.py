@@ -5,7 +5,7 @@ import os
 import struct
 import zlib
 
-from support import BAD_INPUT, DONE, LARGE_DATA, USAGE, ProgramTest, main
+from support import BAD_INPUT, DONE, KERAS_FILES, LARGE_DATA, USAGE, ProgramTest, main, tensors
 
 TYPES = {"|u1": "B", "<i4": "i", "<i8": "q", "<f4": "f", "<f8": "d"}
 EXAMPLES = 30
@@ -17,6 +17,28 @@ def pixel(example, place):
 
 def label(example):
     return pixel(example, 0) // 64
+
+
+KINDS = ["ant", "bee", "cat", "dog"]
+
+
+def names_of(path):
+    """The names of classes that a file of weights has."""
+    with open(path, "rb") as file:
+        size, = struct.unpack("<Q", file.read(8))
+        return json.loads(json.loads(file.read(size))["__metadata__"]["lockstep_class_names"])
+
+
+def write_tensors(path, values, metadata):
+    """A safetensors file, written independently of Lockstep."""
+    header, data = {"__metadata__": metadata}, b""
+    for name, (shape, numbers) in values.items():
+        begin = len(data)
+        data += struct.pack(f"<{len(numbers)}f", *numbers)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, len(data)]}
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
 
 
 class DatasetTest(ProgramTest):
@@ -54,6 +76,24 @@ class DatasetTest(ProgramTest):
         with open(self.path("model.json"), "w") as file:
             json.dump({"class_name": "Sequential", "config": {"name": "model", "layers": layers}}, file)
         return "--model=" + self.path("model.json")
+
+    def png(self, name, values, side=6):
+        def chunk(kind, data):
+            return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        rows = b"".join(b"\0" + bytes(values[side * i:side * (i + 1)]) for i in range(side))
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+        with open(self.path(name), "wb") as file:
+            file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)) +
+                       chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+    def images(self, options="", count=EXAMPLES):
+        for i in range(count):
+            self.png(f"set/{'ab'[i % 2]}/{i:02}.png", [pixel(i, k) for k in range(36)])
+        return "--dataset=images:dir=" + self.path("set") + ",channels=1" + options
+
+    def expect_built(self):
+        if "built without libpng" in self.lockstep("train", "--model=linear", self.images()).err:
+            self.skipTest("built without libpng")
 
 
 class Arrays(DatasetTest):
@@ -209,24 +249,6 @@ class Arrays(DatasetTest):
 class Images(DatasetTest):
     """Grey PNG files of one filter type, written here; the reader's own tests compare images with Keras's."""
 
-    def png(self, name, values, side=6):
-        def chunk(kind, data):
-            return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        rows = b"".join(b"\0" + bytes(values[side * i:side * (i + 1)]) for i in range(side))
-        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
-        with open(self.path(name), "wb") as file:
-            file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)) +
-                       chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
-
-    def images(self, options="", count=EXAMPLES):
-        for i in range(count):
-            self.png(f"set/{'ab'[i % 2]}/{i:02}.png", [pixel(i, k) for k in range(36)])
-        return "--dataset=images:dir=" + self.path("set") + ",channels=1" + options
-
-    def expect_built(self):
-        if "built without libpng" in self.lockstep("train", "--model=linear", self.images()).err:
-            self.skipTest("built without libpng")
-
     def setUp(self):
         super().setUp()
         self.expect_built()
@@ -299,6 +321,108 @@ class Text(DatasetTest):
 
     def test_other_data_has_no_vocabulary(self):
         self.assertNotIn("vocabulary", self.losses(self.arrays()))
+
+
+class Classes(DatasetTest):
+    """What a model has learnt keeps its numbers where another set has fewer classes; what it does not know is refused."""
+
+    def table(self, name, kinds):
+        with open(self.path(name), "w") as file:
+            file.write("a,b,c,kind\n" + "".join(",".join(str(4.0 * (kind == one)) for one in KINDS[:3]) + f",{kind}\n"
+                                                for kind in kinds * 4))
+        return "csv:label=kind,file=" + self.path(name)
+
+    def folders(self, name, kinds):
+        for kind in kinds:
+            for i in range(4):
+                place = KINDS.index(kind)
+                self.png(f"{name}/{kind}/{i}.png", [255 * (place * 3 <= k < place * 3 + 3) for k in range(9)], 3)
+        return "images:channels=1,dir=" + self.path(name)
+
+    def letters(self, name, kinds):
+        with open(self.path(name), "w") as file:
+            file.write("".join(kind[0] for kind in kinds[:-2] + kinds[-2:] * 8))  # after each letter comes the same one
+        return "text:length=1,file=" + self.path(name)
+
+    def learner(self, shape):
+        layers = [{"module": "keras.layers", "class_name": "InputLayer", "config": {"batch_shape": [None, *shape], "name": "data"}},
+                  {"module": "keras.layers", "class_name": "Flatten", "config": {"name": "flatten"}},
+                  {"module": "keras.layers", "class_name": "Dense", "config": {"units": 3, "name": "dense"}}]
+        if shape == (1,):
+            layers[1] = {"module": "keras.layers", "class_name": "Embedding", "config": {"input_dim": 3, "output_dim": 3, "name": "embedding"}}
+        with open(self.path("model.json"), "w") as file:
+            json.dump({"module": "keras", "class_name": "Sequential", "config": {"name": "model", "layers": layers}}, file)
+        return "--model=" + self.path("model.json")
+
+    def known(self, make, shape):
+        """A model learns three classes; it knows the last two by their numbers wherever it meets them."""
+        learnt, two, other = make("train", KINDS[:3]), make("two", KINDS[1:3]), make("other", KINDS[2:4])
+        weights, model = self.path("w.safetensors"), self.learner(shape)
+        rate = ("--optimizer=adam:learning_rate=0.2", "--batch=8")
+        report = self.train(model, "--dataset=" + learnt, "--validation-dataset=" + two, "--epochs=20", *rate, "--save-weights=" + weights,
+                            "--checkpoint-dir=" + self.path("kept"), "--checkpoint-keep=1")
+        self.assertEqual([report["epochs"][-1][name] for name in ("accuracy", "val_accuracy")], [1, 1])
+        checkpoint = self.path("kept/" + os.listdir(self.path("kept"))[0])
+        files = [weights, checkpoint]
+        for suffix in (".weights.h5", ".keras") if KERAS_FILES else ():
+            files.append(self.path("w" + suffix))
+            self.assertEqual(self.lockstep("convert", weights, files[-1], model).code, DONE)
+        for file in files:
+            outcome = self.lockstep("evaluate", model, "--dataset=" + two, "--initial-weights=" + file)
+            self.assertIn("accuracy: 1.0000", outcome.out, file)
+            self.assertNotIn("which class", outcome.err)
+        self.refused(BAD_INPUT, "evaluate", model, "--dataset=" + other, "--initial-weights=" + weights,
+                     says=("'dog'" if shape != (1,) else "'d'", "none of the 3"))
+        # What is learnt further keeps its numbers, and so does what goes on from a checkpoint.
+        again = self.path("again.safetensors")
+        self.train(model, "--dataset=" + two, "--epochs=1", *rate, "--initial-weights=" + weights, "--save-weights=" + again)
+        self.assertIn("accuracy: 1.0000", self.lockstep("evaluate", model, "--dataset=" + learnt, "--initial-weights=" + again).out)
+        self.assertEqual(names_of(again), names_of(weights))
+        report = self.train(model, "--dataset=" + learnt, "--validation-dataset=" + two, "--epochs=21", *rate, "--resume",
+                            "--checkpoint-dir=" + self.path("kept"))
+        self.assertEqual(report["epochs"][-1]["val_accuracy"], 1)
+        return model, two, other, weights
+
+    def test_of_a_table(self):
+        model, two, other, weights = self.known(self.table, (3,))
+        self.assertEqual(names_of(weights), KINDS[:3])
+        # Labels are not looked at where they are not asked for.
+        self.assertEqual(self.lockstep("predict", model, "--dataset=" + other, "--initial-weights=" + weights,
+                                       "--out=" + self.path("p.csv")).code, DONE)
+        values, plain, damaged = tensors(weights), self.path("plain.safetensors"), self.path("damaged.safetensors")
+        write_tensors(plain, values, {})
+        outcome = self.lockstep("evaluate", model, "--dataset=" + two, "--initial-weights=" + plain)
+        self.assertEqual(outcome.code, DONE)
+        self.assertIn("numbered from 0 in this order: 'bee', 'cat'", outcome.err)
+        for names in ('["ant", "bee", "bee"]', "[]", '["ant", 3]', "{}", "["):
+            write_tensors(damaged, values, {"lockstep_class_names": names})
+            self.refused(BAD_INPUT, "evaluate", model, "--dataset=" + two, "--initial-weights=" + damaged, says=("lockstep_class_names",))
+        write_tensors(damaged, values, {"lockstep_class_names": json.dumps(KINDS)})
+        self.refused(BAD_INPUT, "evaluate", model, "--dataset=" + two, "--initial-weights=" + damaged, says=("4 classes", "3 units"))
+
+    def test_of_folders_of_images(self):
+        self.expect_built()
+        self.known(self.folders, (3, 3, 1))
+
+    def test_of_a_text(self):
+        model, two, _, weights = self.known(self.letters, (1,))
+        outcome = self.lockstep("predict", model, "--dataset=" + two, "--initial-weights=" + weights, "--out=" + self.path("p.csv"))
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        with open(self.path("p.csv")) as file:  # x has the numbers of the training, too: c follows b
+            values = [float(value) for value in file.readline().split(",")]
+        self.assertEqual(values.index(max(values)), 2)
+
+    def test_names_that_are_no_text(self):
+        with open(self.path("t.csv"), "wb") as file:
+            file.write(b"1,\xe4\n2,b\n")
+        with open(self.path("one.csv"), "wb") as file:
+            file.write(b"1,\xe4\n")
+        model, weights = self.classifier((1,), 2), self.path("w.safetensors")
+        self.train(model, "--dataset=csv:file=" + self.path("t.csv"), "--save-weights=" + weights)
+        self.assertEqual(names_of(weights), ["b", [0xe4]])
+        one = self.lockstep("evaluate", model, "--dataset=csv:file=" + self.path("one.csv"), "--initial-weights=" + weights)
+        both = self.lockstep("evaluate", model, "--dataset=csv:file=" + self.path("t.csv") + ",limit=1", "--initial-weights=" + weights)
+        self.assertEqual(one.out.split(" - ")[2], both.out.split(" - ")[2])
 
 
 class Cifar(DatasetTest):

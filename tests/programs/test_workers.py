@@ -169,6 +169,16 @@ class Shares(Workers):
         self.assertEqual(done.codes, [USAGE])
         self.assertIn("has --share 1,3, but worker 0", done.err)
 
+    def test_classes_have_the_same_names_on_all(self):
+        for worker, name in ((0, "cat"), (1, "cow")):
+            os.mkdir(self.path(str(worker)))
+            with open(self.path(f"{worker}/t.csv"), "w") as file:
+                file.write(f"1,ant\n2,bee\n3,{name}\n")
+        each = 'exec "$@" --dataset=csv:file=$PWD/$LOCKSTEP_RANK/t.csv'
+        done = engines.Launch().run(["sh", "-c", each, "sh", LOCKSTEP, "train", "--model=linear", "--device=cpu"], 2, self.folder)
+        self.assertEqual(done.codes, [USAGE])
+        self.assertIn("whose examples are", done.err)
+
 
 class EveryEngine(Workers):
     """Four workers under each engine train what four replicas of one process do."""

@@ -453,7 +453,8 @@ static bool add_root_texts(struct reading *reading, hid_t root)
 {
     char *model = NULL;
     bool good = add_root_text(reading, root, LS_KERAS_TRAINING) &&
-                add_root_text(reading, root, LS_KERAS_VERSION);
+                add_root_text(reading, root, LS_KERAS_VERSION) &&
+                add_root_text(reading, root, LS_CLASS_NAMES);
     if (good && H5Aexists(root, "model_config") > 0) {
         good = hdf5_text(root, "model_config", &model)
                    ? contents_add_text(reading->contents, LS_KERAS_MODEL, model)

@@ -30,12 +30,12 @@ static bool write_tensor(hid_t file, hid_t links, const struct ls_saved_tensor *
     return good;
 }
 
-static bool write_name(hid_t group, const char *text)
+static bool write_text(hid_t group, const char *name, const char *text)
 {
     const hid_t space = H5Screate(H5S_SCALAR), type = H5Tcopy(H5T_C_S1);
     H5Tset_size(type, H5T_VARIABLE);
     H5Tset_cset(type, H5T_CSET_UTF8);
-    const hid_t attribute = H5Acreate2(group, "name", type, space, H5P_DEFAULT, H5P_DEFAULT);
+    const hid_t attribute = H5Acreate2(group, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
     const bool good = attribute >= 0 && H5Awrite(attribute, type, &text) >= 0;
     if (attribute >= 0)
         H5Aclose(attribute);
@@ -53,7 +53,7 @@ static bool write_group(hid_t file, hid_t links, const char *layer, const char *
     if (length < 0 || (size_t)length >= sizeof(path))
         return false;
     const hid_t group = H5Gcreate2(file, path, links, H5P_DEFAULT, H5P_DEFAULT);
-    const bool good = group >= 0 && write_name(group, name);
+    const bool good = group >= 0 && write_text(group, "name", name);
     if (!good)
         contents_fail(contents, "cannot write %s: %s", path, hdf5_error());
     if (group >= 0)
@@ -65,6 +65,7 @@ static bool write_all(hid_t file, const struct ls_safetensors *saved, struct con
 {
     const char *text = ls_safetensors_text(saved, LS_KERAS_NAMES), *layer;
     json_t *names = text ? json_loads(text, 0, NULL) : NULL, *name;
+    const char *classes = ls_safetensors_text(saved, LS_CLASS_NAMES);
     const hid_t links = H5Pcreate(H5P_LINK_CREATE);
     bool good = names && links >= 0 && H5Pset_create_intermediate_group(links, 1) >= 0;
     json_object_foreach(names, layer, name)
@@ -73,6 +74,8 @@ static bool write_all(hid_t file, const struct ls_safetensors *saved, struct con
     }
     for (size_t i = 0; i < ls_safetensors_count(saved) && good; i++)
         good = write_tensor(file, links, ls_safetensors_get(saved, i), contents);
+    if (good && classes && !write_text(file, LS_CLASS_NAMES, classes))
+        good = contents_fail(contents, "cannot write the names of classes: %s", hdf5_error());
     H5Pclose(links);
     json_decref(names);
     return good;

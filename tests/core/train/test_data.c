@@ -129,6 +129,104 @@ START_TEST(what_is_refused_is_not_given_back)
 }
 END_TEST
 
+// ---- Classes with names ----
+
+static char folder[] = "/tmp/lockstep-classes-XXXXXX";
+
+// A table in which the column of an example's class has a 4.
+static struct ls_data *table_of(const char *kinds, const char *split)
+{
+    static const char *const names[] = {"ant", "bee", "cat", "dog"};
+    char path[80], text[96];
+    struct ls_data *table = NULL;
+    snprintf(path, sizeof(path), "%s/%s.csv", folder, kinds);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    for (const char *kind = kinds; *kind; kind++)
+        fprintf(file, "%d,%d,%d,%s\n", 4 * (*kind == 'a'), 4 * (*kind == 'b'), 4 * (*kind == 'c'),
+                names[*kind - 'a']);
+    fclose(file);
+    snprintf(text, sizeof(text), "csv:file=%s", path);
+    OK(ls_data_open(text, split, &table));
+    unlink(path); // it has been read
+    return table;
+}
+
+static struct ls_model *three_units(struct ls_run *run)
+{
+    const struct ls_layer layers[] = {LS_INPUT(3), LS_DENSE(3), LS_END};
+    struct ls_model *model = NULL;
+    OK(ls_sequential_create(run, "three", layers, &model));
+    OK(ls_compile(model, &(struct ls_compile_options){.optimizer = "adam:learning_rate=0.2"}));
+    return model;
+}
+
+static double accuracy_of(struct ls_model *model, struct ls_data *table)
+{
+    struct ls_scores scores;
+    OK(ls_evaluate(model, table, 2, &scores));
+    return ls_metric_value(&scores.metrics, "accuracy");
+}
+
+static enum ls_status step_of(struct ls_replica_context *replica, void *context)
+{
+    struct ls_array target;
+    int32_t *sum = context;
+    OK(ls_context_target(replica, &target));
+    for (int64_t i = 0; i < target.dims[0]; i++)
+        *sum += ((const int32_t *)target.values)[i];
+    return LS_OK;
+}
+
+START_TEST(a_model_gives_classes_the_numbers_that_it_has_learnt)
+{
+    char path[64];
+    int32_t sum = 0;
+    float outputs[6];
+    struct ls_scores scores;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
+    struct ls_run *run = run_of("one-device", 1);
+    struct ls_model *model = three_units(run), *loaded = three_units(run);
+    struct ls_data *learnt = table_of("abc", "train"), *two = table_of("bc", "train");
+    struct ls_data *other = table_of("cd", "train");
+    const struct ls_fit_options fails = {.epochs = 1, .class_weight = "7:1"};
+    forget_errors();
+    expect_error(ls_fit(model, two, &fails), LS_USAGE, "7"); // nothing was learnt of its classes
+    OK(ls_fit(model, learnt,
+              &(struct ls_fit_options){.epochs = 60, .batch = 3, .validation = two}));
+    ck_assert_double_eq(accuracy_of(model, learnt), 1);
+    ck_assert_double_eq(accuracy_of(model, two), 1);
+    expect_error(ls_evaluate(model, other, 2, &scores), LS_BAD_INPUT, "the class 'dog'");
+    expect_error(ls_fit(model, other, NULL), LS_BAD_INPUT, "('ant', 'bee', 'cat')");
+    OK(ls_predict(model, other, 2, outputs)); // which does not look at labels
+    OK(ls_model_save(model, path));
+    OK(ls_model_load(loaded, path));
+    ck_assert_double_eq(accuracy_of(loaded, two), 1);
+    // What another model trains on has its own numbers.
+    struct ls_model *untaught = three_units(run);
+    OK(ls_fit(untaught, two, &(struct ls_fit_options){.epochs = 60, .batch = 2}));
+    ck_assert_double_eq(accuracy_of(untaught, two), 1);
+    OK(ls_load_weights(loaded, path));
+    ck_assert_double_eq(accuracy_of(loaded, two), 1);
+    struct ls_distributed *loop = NULL;
+    OK(ls_distribute_dataset(loaded, two,
+                             &(struct ls_distribute_options){.evaluation = 1, .batch = 2}, &loop));
+    OK(ls_strategy_run(loop, step_of, &sum));
+    ck_assert_int_eq(sum, 1 + 2);
+    ls_distributed_close(loop);
+    unlink(path);
+    rmdir(folder);
+    ls_model_close(model);
+    ls_model_close(loaded);
+    ls_model_close(untaught);
+    ls_data_close(learnt);
+    ls_data_close(two);
+    ls_data_close(other);
+    ls_run_close(run);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("data");
@@ -137,6 +235,7 @@ int main(void)
     tcase_add_test(cases, only_what_the_model_reads_as_it_is_stays_where_it_is);
     tcase_add_test(cases, arrays_are_given_back_when_no_model_trains_on_them);
     tcase_add_test(cases, what_is_refused_is_not_given_back);
+    tcase_add_test(cases, a_model_gives_classes_the_numbers_that_it_has_learnt);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);
 }
