@@ -309,6 +309,16 @@ struct ls_strategy_channels {
     // This worker had made so many steps of the training before it was started again; it goes on
     // with the next one. Only in initialize_parameters.
     void (*go_on)(const struct ls_strategy_host *host, uint64_t steps);
+    // What the report needs of the steps of all workers: so many sums of each step. A worker's go to
+    // a server with its push, and are added up there for the epoch, because no worker asks another
+    // one, which may be lost.
+    uint32_t tally_count, reserved;
+    // The epoch under way, as the number of its first step in the training, and (`out` may be NULL)
+    // what the replica's step adds to its sums. From when bucket 0 is ready until end_step.
+    int32_t (*read_tally)(const struct ls_strategy_host *host, uint64_t *epoch, float *out);
+    // What the sums of the epoch have come to over all workers. In `synchronise`, with which each
+    // epoch ends on all workers.
+    void (*give_tally)(const struct ls_strategy_host *host, uint64_t epoch, const double *sums);
 };
 
 // What the host offers a strategy.

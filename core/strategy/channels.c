@@ -116,6 +116,43 @@ static void host_go_on(const struct ls_strategy_host *host, uint64_t steps)
     atomic_store(&ls_driver_of(host)->steps_gone, steps);
 }
 
+static int32_t host_read_tally(const struct ls_strategy_host *host, uint64_t *epoch, float *out)
+{
+    const struct ls_driver *driver = ls_driver_of(host);
+    const struct ls_driver_member *member = ls_driver_find_member(host, "read_tally", 0);
+    *epoch = driver->epoch;
+    if (!member || !out)
+        return member ? LS_OK : LS_FAILED;
+    struct ls_replica *replica = member->replica;
+    const struct ls_memory counts = ls_replica_memory(replica, LS_BUFFER_COUNTS);
+    float sums[LS_STEP_STATS];
+    enum ls_status status = ls_replica_read_step_stats(replica, sums);
+    memcpy(out, sums, LS_SUMS * sizeof(*out));
+    if (!status && ls_replica_count_slots(replica))
+        status = ls_replica_step_counts(replica);
+    if (!status && ls_replica_count_slots(replica))
+        status = ls_device_copy(ls_replica_device(replica), ls_host_memory(out + LS_SUMS), counts,
+                                ls_replica_count_slots(replica) * sizeof(*out), NULL);
+    return (int32_t)status;
+}
+
+static void host_give_tally(const struct ls_strategy_host *host, uint64_t epoch, const double *sums)
+{
+    struct ls_driver *driver = ls_driver_of(host);
+    driver->tally_epoch = epoch;
+    memcpy(driver->tally, sums, driver->channels->table.tally_count * sizeof(*sums));
+}
+
+void ls_driver_begin_epoch(struct ls_driver *driver, uint64_t first_step)
+{
+    driver->epoch = first_step;
+}
+
+const double *ls_driver_tally(const struct ls_driver *driver)
+{
+    return driver->tally_epoch && driver->tally_epoch == driver->epoch ? driver->tally : NULL;
+}
+
 uint64_t ls_driver_steps_gone(const struct ls_driver *driver)
 {
     return atomic_load(&driver->steps_gone);
@@ -141,17 +178,24 @@ enum ls_status ls_driver_open_channels(struct ls_driver *driver)
     if (!channels)
         return LS_OUT_OF_MEMORY;
     driver->channels = channels;
-    channels->table = (struct ls_strategy_channels){.struct_size = sizeof(channels->table),
-                                                    .servers = place->servers,
-                                                    .worker = place->number,
-                                                    .workers = place->workers,
-                                                    .connect = host_connect,
-                                                    .close = host_close,
-                                                    .send = host_send,
-                                                    .receive = host_receive,
-                                                    .read = host_read,
-                                                    .describe = host_describe,
-                                                    .go_on = host_go_on};
+    channels->table =
+        (struct ls_strategy_channels){.struct_size = sizeof(channels->table),
+                                      .servers = place->servers,
+                                      .worker = place->number,
+                                      .workers = place->workers,
+                                      .connect = host_connect,
+                                      .close = host_close,
+                                      .send = host_send,
+                                      .receive = host_receive,
+                                      .read = host_read,
+                                      .describe = host_describe,
+                                      .go_on = host_go_on,
+                                      .tally_count = LS_SUMS + driver->options.parts[0].count_slots,
+                                      .read_tally = host_read_tally,
+                                      .give_tally = host_give_tally};
+    driver->tally = calloc(channels->table.tally_count, sizeof(*driver->tally));
+    if (!driver->tally)
+        return LS_OUT_OF_MEMORY;
     channels->sealed = options->secret != NULL;
     channels->insecure = options->insecure;
     driver->table.channels = &channels->table;
@@ -171,4 +215,5 @@ void ls_driver_close_channels(struct ls_driver *driver)
     if (driver->channels)
         sodium_memzero(driver->channels->key, sizeof(driver->channels->key));
     free(driver->channels);
+    free(driver->tally);
 }

@@ -28,6 +28,7 @@ struct ls_driver_part {
     const char *device_name;
     const struct ls_parameter_plan *plan; // the layout of the flat buffers
     const struct ls_buckets *buckets; // the same on all replicas
+    uint32_t count_slots; // of metrics
 };
 
 static inline struct ls_driver_part ls_driver_part_of(const struct ls_replica *replica)
@@ -35,7 +36,8 @@ static inline struct ls_driver_part ls_driver_part_of(const struct ls_replica *r
     return (struct ls_driver_part){.device = ls_replica_device(replica),
                                    .device_name = ls_replica_device_name(replica),
                                    .plan = ls_replica_plan(replica),
-                                   .buckets = ls_replica_buckets(replica)};
+                                   .buckets = ls_replica_buckets(replica),
+                                   .count_slots = ls_replica_count_slots(replica)};
 }
 
 struct ls_driver_options {
@@ -120,6 +122,13 @@ uint64_t ls_driver_steps_gone(const struct ls_driver *driver);
 // Whether each replica counts what metrics have counted on all replicas of all workers: the counts of
 // a step then travel with its sums, so that whoever has made the step has them, whoever is lost.
 bool ls_driver_adds_counts(const struct ls_driver *driver);
+
+// Where servers add up what the report needs of the steps of all workers: an epoch begins, whose
+// first step has this number. [main thread, while the replicas rest]
+void ls_driver_begin_epoch(struct ls_driver *driver, uint64_t first_step);
+// The sums of the epoch that has begun (LS_SUMS and what metrics count), over the steps of all
+// workers; NULL: nobody has told. After ls_driver_synchronise. [main thread]
+const double *ls_driver_tally(const struct ls_driver *driver);
 
 // Takes NULL; replicas must have left their steps. False (logged): a thread of the strategy's
 // hangs, and what it may use was not freed; that is, nothing that `options` had may be freed.

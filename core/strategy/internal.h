@@ -109,6 +109,8 @@ struct ls_driver {
     struct ls_driver_channels *channels; // to server processes; NULL: there are none
     char agreement[256]; // of the workers, for servers
     _Atomic uint64_t steps_gone; // before this process was started again
+    uint64_t epoch, tally_epoch; // under way; that `tally` is of
+    double *tally; // over all workers, as servers have it; NULL: there are none
     bool defers; // devices work on while the host does
     bool capturable; // a step may be recorded whole
 };

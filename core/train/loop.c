@@ -402,8 +402,33 @@ static void begin_epoch(struct ls_fit *fit, uint64_t number)
     state->epoch.metrics.count = 0;
     ls_metrics_append(&state->epoch.metrics, &fit->model->metrics, fit->epoch_statistics,
                       goes_on ? fit->counts : NULL, false);
+    ls_driver_begin_epoch(fit->session->driver, fit->model->steps_done - fit->steps +
+                                                    ls_fit_epoch_end(fit, number - 1) + 1);
     state->epoch_steps = ls_fit_epoch_end(fit, number) - ls_fit_epoch_end(fit, number - 1);
     fit->epoch_begun_ns = ls_clock_ns();
+}
+
+// With servers that are processes every worker trains for itself, and the servers add up what all have done in the epoch,
+// when all have done it.
+static enum ls_status take_tally(struct ls_fit *fit)
+{
+    const uint32_t slots = fit->model->graph->count_slots;
+    struct ls_epoch *epoch = &fit->state.epoch;
+    if (!fit->run->served.servers)
+        return LS_OK;
+    ls_cluster_say(fit->run->cluster, fit->model->steps_done, "the end of an epoch");
+    fit->session->unsynchronized = true;
+    const enum ls_status status = ls_session_synchronise(fit->session);
+    const double *tally = ls_driver_tally(fit->session->driver);
+    if (status || !tally || !(tally[LS_SUMS_EXAMPLES] > 0))
+        return status;
+    memcpy(fit->epoch_statistics, tally, sizeof(fit->epoch_statistics));
+    memcpy(fit->counts, tally + LS_STATISTICS, slots * sizeof(*fit->counts));
+    fit->epoch_examples = epoch->examples = (uint64_t)tally[LS_SUMS_EXAMPLES];
+    epoch->metrics.count = 0;
+    ls_metrics_append(&epoch->metrics, &fit->model->metrics, fit->epoch_statistics, fit->counts,
+                      false);
+    return LS_OK;
 }
 
 double ls_fit_epoch_seconds(const struct ls_fit *fit)
@@ -420,6 +445,8 @@ static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
     fit->epoch_begun_ns = ls_clock_ns();
     if (!status)
         status = run_steps(fit);
+    if (!status && epoch->steps)
+        status = take_tally(fit);
     const bool whole = fit->steps >= ls_fit_epoch_end(fit, number);
     if (!status && !whole)
         status = ls_checkpoints_within_epoch(fit);

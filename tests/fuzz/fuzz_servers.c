@@ -23,6 +23,7 @@
 #define SERVERS 1
 #define SHARDS 3
 #define FLOATS 32 // of a shard
+#define TALLY 20 // sums that the server keeps
 #define PEERS 8
 #define MESSAGES 120 // of a life of a server
 
@@ -104,8 +105,11 @@ static uint64_t put_message(uint64_t *state, uint32_t kind, uint64_t step)
         return sizeof(hello);
     }
     case REMOTE_SETUP: {
-        const struct remote_setup setup = {
-            .job = 5, .agreed = agreed(), .shards = SHARDS, .description_bytes = description_bytes};
+        const struct remote_setup setup = {.job = 5,
+                                           .agreed = agreed(),
+                                           .shards = SHARDS,
+                                           .tally = TALLY,
+                                           .description_bytes = description_bytes};
         struct remote_shard shards[SHARDS];
         for (uint32_t i = 0; i < SHARDS; i++)
             shards[i] =
@@ -121,10 +125,13 @@ static uint64_t put_message(uint64_t *state, uint32_t kind, uint64_t step)
         return sizeof(initial) + FLOATS * sizeof(float);
     }
     case REMOTE_PUSH: {
-        const struct remote_push push = {
-            .step = 1 + step, .learning_rate = 0.5, .bucket = (uint32_t)fuzz_below(state, 2)};
+        const struct remote_push push = {.step = 1 + step,
+                                         .learning_rate = 0.5,
+                                         .bucket = (uint32_t)fuzz_below(state, 2),
+                                         .epoch = 1 + step / 2};
         memcpy(buffer, &push, sizeof(push));
-        return sizeof(push) + (push.bucket ? 1 : 2) * FLOATS * sizeof(float);
+        return sizeof(push) +
+               (push.bucket ? FLOATS : 2 * FLOATS + remote_tally_floats(TALLY)) * sizeof(float);
     }
     default: {
         const struct remote_request request = {.step = 1 + step, .done = step > 3};
@@ -178,9 +185,9 @@ static const char *option(const struct ls_host *host, const char *name)
 static int32_t host_next(const struct ls_server_host *host, uint64_t timeout_ns,
                          struct ls_server_event *out)
 {
-    static const uint32_t kinds[] = {REMOTE_HELLO, REMOTE_PUSH,       REMOTE_PUSH,
-                                     REMOTE_PULL,  REMOTE_MEET,       REMOTE_REST,
-                                     REMOTE_LEAVE, REMOTE_STATISTICS, REMOTE_SETUP};
+    static const uint32_t kinds[] = {REMOTE_HELLO, REMOTE_PUSH, REMOTE_PUSH,  REMOTE_PULL,
+                                     REMOTE_MEET,  REMOTE_REST, REMOTE_LEAVE, REMOTE_STATISTICS,
+                                     REMOTE_TALLY, REMOTE_SETUP};
     (void)host;
     (void)timeout_ns;
     free(life.last.data);

@@ -120,6 +120,8 @@ class Trainings(Job):
         self.assertIn("worker 0 goes on after step", self.said("chief", 0))
         self.assertEqual(report["status"], "done")
         self.assertGreater(report["epochs"][-1]["val_accuracy"], 0.99)
+        for epoch in report["epochs"]:  # sums travel with the pushes: those of all workers, each once
+            self.assertEqual(epoch["examples"], 10000)
         self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("lockstep-")], [])
 
 
@@ -127,12 +129,19 @@ class Short(Trainings):
     def test_workers_and_servers_are_killed_and_come_back(self):
         self.train_and_kill("async")
 
-    def test_only_worker_0_validates_and_reports(self):
-        self.describe(2, 1, "--model=mlp", SYNTHETIC, f"--strategy=parameter-server:folder={self.folder}",
+    def test_only_worker_0_validates_and_reports_what_all_have_done(self):
+        """The weights do not change, so it is what one device finds."""
+        model = (*self.binary(1330), "--optimizer=sgd:learning_rate=1e-12", "--epochs=2", "--batch=50", "--accumulate=2")
+        whole = self.train(*model)
+        self.describe(2, 2, *model, f"--strategy=parameter-server:folder={self.folder}",
                       "--save-weights=" + self.path("weights.safetensors"), "--report=" + self.path("report.json"))
         self.start_all()
         report = self.expect_done()
         self.assertEqual((report["workers"], report["replicas"]), (2, 2))
+        for one, other in zip(report["epochs"], whole["epochs"], strict=True):
+            self.assertEqual(one["examples"], 1330)
+            for key in set(other) - {"seconds", "examples_per_second"}:
+                self.assertAlmostEqual(one[key], other[key], delta=1e-5, msg=key)
         self.assertIn("val_accuracy", self.said("chief", 0))
         self.assertNotIn("Epoch", self.said("worker", 0))
         self.assertTrue(os.path.exists(self.path("weights.safetensors")))
@@ -176,9 +185,10 @@ class More(Trainings):
         self.start("worker", 0, strategy + "bounded")
         self.assertEqual(self.end("worker", 0), USAGE)
         self.assertIn("mode=bounded, but worker 0 has mode=async", self.said("worker", 0))
-        self.start("worker", 0, strategy + "async", "--optimizer=sgd")
-        self.assertEqual(self.end("worker", 0), USAGE)
-        self.assertIn("worker 1 has another model, optimizer or seed than worker 0", self.said("worker", 0))
+        for option, says in (("--optimizer=sgd", "another model, optimizer or seed"), ("--metrics=accuracy,sparse_top_k_categorical_accuracy", "other metrics")):
+            self.start("worker", 0, strategy + "async", option)
+            self.assertEqual(self.end("worker", 0), USAGE)
+            self.assertIn(f"worker 1 has {says} than worker 0", self.said("worker", 0))
         for task in ("chief", "ps"):
             self.kill(task, 0)
         self.start("ps", 0, strategy + "async")

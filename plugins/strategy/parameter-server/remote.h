@@ -12,6 +12,7 @@
 //   PUSH, REST                                  nothing
 //   LEAVE, after all steps                 ->   GOODBYE
 //   STATISTICS                             ->   COUNTS
+//   TALLY (worker 0)                       ->   SUMS
 //
 // Exactly once. A push is numbered by the worker's step, and a server applies a push to a shard
 // only if its number is above that of the last one of this worker there, which it keeps with the
@@ -25,9 +26,10 @@
 
 #include "plugins/strategy/parameter-server/wire.h"
 
-#define REMOTE_MAGIC UINT64_C(0x0a31535056525353) // "SSRVPS1\n"
+#define REMOTE_MAGIC UINT64_C(0x0a32535056525353) // "SSRVPS2\n"
 #define REMOTE_SETUP_MOST (UINT64_C(256) << 20) // bytes of a setup
 #define REMOTE_MOST_SHARDS 1000000u
+#define REMOTE_MOST_TALLY 1000000u
 #define REMOTE_SMALL UINT64_C(4096) // bytes of messages other than setups, values and gradients
 
 enum remote_kind {
@@ -40,6 +42,7 @@ enum remote_kind {
     REMOTE_REST,
     REMOTE_STATISTICS,
     REMOTE_LEAVE,
+    REMOTE_TALLY,
     REMOTE_WELCOME = 32,
     REMOTE_WANTS_SETUP,
     REMOTE_REFUSED,
@@ -48,11 +51,13 @@ enum remote_kind {
     REMOTE_LATE,
     REMOTE_COUNTS,
     REMOTE_GOODBYE,
+    REMOTE_SUMS,
 };
 
 // What must be the same on all workers.
 struct remote_agreed {
-    uint32_t mode, reserved;
+    uint32_t mode;
+    uint32_t tally; // sums of a step
     uint64_t staleness, shard_bytes;
     uint64_t description; // hash of what the host says of variables and optimizer
 };
@@ -75,7 +80,8 @@ struct remote_shard {
 struct remote_setup {
     uint64_t job;
     struct remote_agreed agreed;
-    uint32_t shards, reserved;
+    uint32_t shards;
+    uint32_t tally; // sums of an epoch that this server keeps; 0: another one does
     uint64_t description_bytes;
 };
 
@@ -91,7 +97,7 @@ struct remote_welcome {
     uint64_t updates; // of all shards
 };
 
-// PULL: `step` begins when it is answered, MEET: `step` was this worker's last, and all workers'
+// TALLY: `step` is that with which the epoch began. PULL: `step` begins when it is answered, MEET: `step` was this worker's last, and all workers'
 // first `step` are pushed.
 struct remote_request {
     uint64_t step;
@@ -99,12 +105,14 @@ struct remote_request {
     uint32_t done; // LEAVE: 1
 };
 
-// The gradients of the bucket's shards follow.
+// The gradients of the bucket's shards follow. Where the first of them is that with which the server keeps a tally, the sums
+// of the worker's share come before them, up to a line.
 struct remote_push {
     uint64_t step;
     double learning_rate;
     uint32_t bucket, reserved;
-    uint64_t padding[5];
+    uint64_t epoch; // by the number of its first step
+    uint64_t padding[4];
 };
 
 // The version of each shard follows, then the values of those whose version this connection has not
@@ -126,5 +134,23 @@ struct remote_counts {
     uint64_t repeated; // pushes to a shard that it had already, since this process began
     struct statistics statistics; // since this process began
 };
+
+// What a server keeps with the first shard of all: a push and its sums are applied together, once. Of two epochs, because a
+// worker may have begun the next one when worker 0 asks; all meet at the end of each.
+struct remote_tally {
+    uint64_t epoch[2]; // 0: none
+    double sums[]; // those of the first, then those of the second
+};
+
+static inline uint64_t remote_tally_bytes(uint32_t count)
+{
+    return count ? sizeof(struct remote_tally) + 2 * (uint64_t)count * sizeof(double) : 0;
+}
+
+// What a push has before its gradients, which lie on a line as the values do.
+static inline uint64_t remote_tally_floats(uint32_t count)
+{
+    return (count + UINT64_C(15)) / 16 * 16;
+}
 
 #endif

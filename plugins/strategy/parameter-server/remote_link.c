@@ -53,10 +53,12 @@ static int32_t send_setup(struct remote *remote, const struct remote_link *link)
         shards[i] = (struct remote_shard){.first = link->shards[i]->range.first,
                                           .count = link->shards[i]->range.count,
                                           .bucket = link->shards[i]->bucket};
-    const struct remote_setup setup = {.job = remote->job,
-                                       .agreed = remote->agreed,
-                                       .shards = link->shard_count,
-                                       .description_bytes = remote->description_bytes};
+    const struct remote_setup setup = {
+        .job = remote->job,
+        .agreed = remote->agreed,
+        .shards = link->shard_count,
+        .tally = remote_keeps_tally(remote, link) ? remote->ops->tally_count : 0,
+        .description_bytes = remote->description_bytes};
     const struct ls_message_piece pieces[] = {{&setup, sizeof(setup)},
                                               {shards, link->shard_count * sizeof(*shards)},
                                               {remote->description, remote->description_bytes}};

@@ -32,7 +32,8 @@ struct remote {
     // What a server may not have yet: so many buckets of a step. The next step has a number already when it asks for
     // values, and these are not its gradients.
     uint32_t pushed;
-    uint64_t pushed_step;
+    uint64_t pushed_step, pushed_epoch;
+    float *tally; // sums of that step
     double pushed_rate;
     bool silent; // this step's share has no examples: nothing is pushed
     bool met; // all steps are pushed, and all servers said so
@@ -56,6 +57,12 @@ static inline uint32_t remote_server_number(const struct remote *remote,
                                             const struct remote_link *link)
 {
     return (uint32_t)(link - remote->links);
+}
+
+// Whether this server has the first shard of all.
+static inline bool remote_keeps_tally(const struct remote *remote, const struct remote_link *link)
+{
+    return link->shard_count && link->shards[0] == &remote->strategy->plan.shards[0];
 }
 
 int32_t remote_send(const struct remote *remote, const struct remote_link *link, uint32_t kind,

@@ -61,6 +61,9 @@ static bool differs(const struct remote_server *server, const struct remote_hell
         snprintf(mine, sizeof(mine), "shard_bytes=%llu", (unsigned long long)own->shard_bytes);
         snprintf(theirs, sizeof(theirs), "shard_bytes=%llu",
                  (unsigned long long)first->shard_bytes);
+    } else if (own->tally != first->tally) {
+        // A server of before tallies were kept has left 0.
+        snprintf(mine, sizeof(mine), first->tally ? "other metrics" : "another version");
     } else if (own->description != first->description) {
         snprintf(mine, sizeof(mine), "another model, optimizer or seed");
     } else {
@@ -335,6 +338,18 @@ static int32_t hear_wait(struct remote_server *server, uint32_t worker, uint32_t
     return LS_OK;
 }
 
+static int32_t send_tally(struct remote_server *server, uint32_t peer, uint64_t epoch)
+{
+    double *sums =
+        server->tally_count ? remote_allocate(server, server->tally_count, sizeof(*sums)) : NULL;
+    if (!sums)
+        return server->tally_count ? LS_OUT_OF_MEMORY : LS_BAD_INPUT;
+    remote_shards_tally(server, epoch, sums);
+    reply(server, peer, REMOTE_SUMS, sums, server->tally_count * sizeof(*sums));
+    remote_release(server, sums);
+    return LS_OK;
+}
+
 static int32_t hear_request(struct remote_server *server, uint32_t worker, uint32_t kind,
                             const void *data, uint64_t bytes)
 {
@@ -361,6 +376,7 @@ static int32_t hear_request(struct remote_server *server, uint32_t worker, uint3
         server->host->drop(server->host, peer);
         return LS_OK;
     }
+    case REMOTE_TALLY: return send_tally(server, of->peer, request.step);
     case REMOTE_STATISTICS:
         server->counts.updates = remote_shards_updates(server);
         reply(server, of->peer, REMOTE_COUNTS, &server->counts, sizeof(server->counts));
@@ -403,6 +419,7 @@ static int32_t hear(struct remote_server *server, const struct ls_server_event *
     case REMOTE_MEET:
     case REMOTE_REST:
     case REMOTE_STATISTICS:
+    case REMOTE_TALLY:
     case REMOTE_LEAVE:
         return server->workers[worker].welcome
                    ? hear_request(server, worker, event->message, event->data, event->bytes)

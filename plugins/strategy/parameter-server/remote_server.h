@@ -41,6 +41,8 @@ struct remote_server {
     struct remote_agreed agreed;
     struct remote_held *held;
     uint32_t held_count;
+    uint32_t tally_count; // of the tally that is kept with the first shard; 0: none
+    uint64_t tally_at; // bytes from the first shard's values
     // The setup that worker 0 is sending.
     uint8_t *setup;
     uint64_t setup_bytes;
@@ -67,6 +69,8 @@ int32_t remote_shards_push(struct remote_server *server, uint32_t worker, const 
 // The least and the largest number of this worker's last pushes to the shards.
 void remote_shards_position(const struct remote_server *server, uint32_t worker, uint64_t *least,
                             uint64_t *most);
+// The sums of the epoch; zeros: no push of it has come.
+void remote_shards_tally(const struct remote_server *server, uint64_t epoch, double *out);
 uint64_t remote_shards_updates(const struct remote_server *server);
 // The largest message that a worker may send now.
 uint64_t remote_shards_most(const struct remote_server *server);

@@ -48,7 +48,13 @@ static int32_t open_stores(struct remote_server *server, const struct remote_set
         status = host->open(host, shards[i].first, shards[i].count, &server->held[i].store,
                             &store_bytes[i]);
     }
-    return status;
+    if (status || !setup->tally)
+        return status;
+    // The tally is behind the first shard's values and states, and is kept as they are.
+    server->tally_count = setup->tally;
+    server->tally_at = (store_bytes[0] + 63) / 64 * 64;
+    store_bytes[0] = server->tally_at + remote_tally_bytes(setup->tally);
+    return LS_OK;
 }
 
 static void forget(struct remote_server *server)
@@ -60,6 +66,7 @@ static void forget(struct remote_server *server)
     }
     server->held = NULL;
     server->held_count = 0;
+    server->tally_count = 0;
     server->initials = 0;
 }
 
@@ -67,6 +74,7 @@ static const struct remote_setup *check_setup(const void *data, uint64_t bytes)
 {
     const struct remote_setup *setup = data;
     if (bytes < sizeof(*setup) || setup->shards > REMOTE_MOST_SHARDS || !setup->job ||
+        setup->tally > (setup->shards ? REMOTE_MOST_TALLY : 0) ||
         setup->description_bytes > bytes - sizeof(*setup))
         return NULL;
     const uint64_t shards = setup->shards * sizeof(struct remote_shard);
@@ -259,11 +267,44 @@ uint64_t remote_shards_most(const struct remote_server *server)
                  shard->count * sizeof(float);
         most = bucket > most ? bucket : most;
     }
-    return most + REMOTE_SMALL;
+    return most + remote_tally_floats(server->tally_count) * sizeof(float) + REMOTE_SMALL;
 }
 
+static struct remote_tally *tally_of(const struct remote_server *server, void *store)
+{
+    return (struct remote_tally *)(void *)((uint8_t *)store + server->tally_at);
+}
+
+void remote_shards_tally(const struct remote_server *server, uint64_t epoch, double *out)
+{
+    const struct remote_tally *tally = tally_of(server, shard_file_store(&server->file, 0));
+    const uint64_t bytes = server->tally_count * sizeof(*out);
+    memset(out, 0, bytes);
+    for (uint32_t i = 0; i < 2; i++)
+        if (epoch && tally->epoch[i] == epoch)
+            memcpy(out, tally->sums + i * server->tally_count, bytes);
+}
+
+// An epoch takes the place of the older one. What comes of one that is over, nobody asks for.
+static void add_to_tally(const struct remote_server *server, struct remote_tally *tally,
+                         uint64_t epoch, const float *sums)
+{
+    const uint32_t count = server->tally_count;
+    const uint32_t older = tally->epoch[0] < tally->epoch[1] ? 0 : 1;
+    const uint32_t which = tally->epoch[1 - older] == epoch ? 1 - older : older;
+    double *own = tally->sums + (uint64_t)which * count;
+    if (tally->epoch[which] > epoch)
+        return;
+    if (tally->epoch[which] < epoch)
+        memset(own, 0, count * sizeof(*own));
+    tally->epoch[which] = epoch;
+    for (uint32_t i = 0; i < count; i++)
+        own[i] += (double)sums[i];
+}
+
+// `sums`: of the worker's share, for the tally; NULL: none come with this shard.
 static int32_t apply(struct remote_server *server, uint32_t worker, uint32_t index,
-                     const struct remote_push *push, const float *gradient)
+                     const struct remote_push *push, const float *gradient, const float *sums)
 {
     const struct ls_server_host *host = server->host;
     struct remote_held *held = &server->held[index];
@@ -274,7 +315,10 @@ static int32_t apply(struct remote_server *server, uint32_t worker, uint32_t ind
     }
     const uint64_t version = shard_file_version(file, index);
     const uint64_t seen = server->workers[worker].sent[index];
-    host->place(host, held->store, shard_file_begin(file, index));
+    void *store = shard_file_begin(file, index);
+    host->place(host, held->store, store);
+    if (sums)
+        add_to_tally(server, tally_of(server, store), push->epoch, sums);
     int32_t status = host->update(host, held->store, gradient, version + 1, push->learning_rate);
     if (!status)
         status = shard_file_commit(file, index, worker, push->step);
@@ -298,12 +342,13 @@ int32_t remote_shards_push(struct remote_server *server, uint32_t worker, const 
     uint32_t end = first;
     for (; end < server->held_count && server->held[end].shard.bucket == push->bucket; end++)
         floats += server->held[end].shard.count;
-    if (first == end || bytes - sizeof(*push) != floats * sizeof(float))
+    const uint64_t tally = first == 0 ? remote_tally_floats(server->tally_count) : 0;
+    if (first == end || bytes - sizeof(*push) != (tally + floats) * sizeof(float))
         return LS_BAD_INPUT;
-    const float *gradient = (const float *)(const void *)(push + 1);
+    const float *sums = (const float *)(const void *)(push + 1), *gradient = sums + tally;
     int32_t status = LS_OK;
     for (uint32_t i = first; !status && i < end; i++) {
-        status = apply(server, worker, i, push, gradient);
+        status = apply(server, worker, i, push, gradient, tally && i == 0 ? sums : NULL);
         gradient += server->held[i].shard.count;
     }
     return status;

@@ -79,29 +79,36 @@ static int32_t take_answer(struct remote *remote, struct remote_link *link)
     }
 }
 
-static int32_t take_counts(struct remote *remote, struct remote_link *link,
-                           struct remote_counts *out)
+// What is asked for: an answer of this kind and size. NULL: an answer to PULL or MEET.
+struct reply {
+    uint32_t kind;
+    void *memory;
+    uint64_t bytes;
+};
+
+static int32_t take_reply(struct remote *remote, struct remote_link *link,
+                          const struct reply *expected)
 {
     uint32_t kind = 0;
     uint64_t bytes = 0;
     const int32_t status = remote->ops->receive(link->channel, &kind, &bytes);
     if (status)
         return status;
-    return kind == REMOTE_COUNTS && bytes == sizeof(*out)
-               ? remote->ops->read(link->channel, out, sizeof(*out))
+    return kind == expected->kind && bytes == expected->bytes
+               ? remote->ops->read(link->channel, expected->memory, bytes)
                : LS_BAD_INPUT;
 }
 
-// Until this server has answered, however often it is lost. `counts`: of REMOTE_STATISTICS.
+// Until this server has answered, however often it is lost.
 static int32_t finish_request(struct remote *remote, struct remote_link *link, uint32_t kind,
-                              const struct remote_request *request, struct remote_counts *counts)
+                              const struct remote_request *request, const struct reply *reply)
 {
     for (;;) {
         int32_t status =
             link->asked ? LS_OK : remote_send(remote, link, kind, request, sizeof(*request));
         link->asked = true;
         if (!status)
-            status = counts ? take_counts(remote, link, counts) : take_answer(remote, link);
+            status = reply ? take_reply(remote, link, reply) : take_answer(remote, link);
         if (status == LS_AGAIN) // also in the middle of an answer
             return remote_say_silent(remote, link);
         if (!status)
@@ -127,9 +134,10 @@ static int32_t ask(struct remote *remote, uint32_t kind, const struct remote_req
         struct remote_link *link = &remote->links[i];
         link->asked = remote_send(remote, link, kind, request, sizeof(*request)) == LS_OK;
     }
-    for (uint32_t i = 0; !status && i < remote->ops->servers; i++)
-        status =
-            finish_request(remote, &remote->links[i], kind, request, counts ? &counts[i] : NULL);
+    for (uint32_t i = 0; !status && i < remote->ops->servers; i++) {
+        const struct reply reply = {REMOTE_COUNTS, counts ? &counts[i] : NULL, sizeof(*counts)};
+        status = finish_request(remote, &remote->links[i], kind, request, counts ? &reply : NULL);
+    }
     remote->worker->broken |= status != LS_OK;
     if (!counts)
         host->report->waited(host, 0, LS_WAITED_FOR_SERVERS, begin);
@@ -233,8 +241,11 @@ int32_t remote_begin(struct remote *remote)
 int32_t remote_push_bucket(struct remote *remote, struct remote_link *link, uint32_t bucket)
 {
     struct worker *worker = remote->worker;
-    const struct remote_push push = {
-        .step = remote->pushed_step, .learning_rate = remote->pushed_rate, .bucket = bucket};
+    const struct remote_push push = {.step = remote->pushed_step,
+                                     .learning_rate = remote->pushed_rate,
+                                     .bucket = bucket,
+                                     .epoch = remote->pushed_epoch};
+    const bool tally = bucket == 0 && remote_keeps_tally(remote, link);
     uint32_t first = 0, end;
     while (first < link->shard_count && link->shards[first]->bucket < bucket)
         first++;
@@ -243,18 +254,22 @@ int32_t remote_push_bucket(struct remote *remote, struct remote_link *link, uint
     if (first == end || remote->silent)
         return LS_OK;
     struct ls_message_piece *pieces =
-        strategy_allocate(remote->strategy, end - first + 1, sizeof(*pieces));
+        strategy_allocate(remote->strategy, end - first + 2, sizeof(*pieces));
     if (!pieces)
         return LS_OUT_OF_MEMORY;
-    pieces[0] = (struct ls_message_piece){&push, sizeof(push)};
-    worker->sent_bytes += sizeof(push);
+    uint32_t used = 0;
+    pieces[used++] = (struct ls_message_piece){&push, sizeof(push)};
+    if (tally)
+        pieces[used++] = (struct ls_message_piece){
+            remote->tally, remote_tally_floats(remote->ops->tally_count) * sizeof(float)};
     for (uint32_t i = first; i < end; i++) {
         const struct range range = link->shards[i]->range;
-        pieces[1 + i - first] =
+        pieces[used++] =
             (struct ls_message_piece){worker->gradients + range.first, range.count * sizeof(float)};
-        worker->sent_bytes += range.count * sizeof(float);
     }
-    const int32_t status = remote->ops->send(link->channel, REMOTE_PUSH, pieces, end - first + 1);
+    for (uint32_t i = 0; i < used; i++)
+        worker->sent_bytes += pieces[i].bytes;
+    const int32_t status = remote->ops->send(link->channel, REMOTE_PUSH, pieces, used);
     strategy_release(remote->strategy, pieces);
     return status;
 }
@@ -270,6 +285,8 @@ int32_t remote_push(struct remote *remote, uint32_t bucket)
         remote->silent = !status && sums[LS_SUMS_EXAMPLES] <= 0;
         if (!status)
             status = host->step->check_step_on(host, 0, sums);
+        if (!status)
+            status = remote->ops->read_tally(host, &remote->pushed_epoch, remote->tally);
     }
     if (!status && worker->gradient_copy && !remote->silent) {
         const struct range range = remote->strategy->buckets[bucket];
@@ -309,6 +326,31 @@ int32_t remote_rest(struct remote *remote)
     return LS_OK;
 }
 
+// What all workers' steps of this epoch have come to, for the report of worker 0.
+static int32_t ask_for_tally(struct remote *remote)
+{
+    const struct ls_strategy_host *host = remote_host(remote);
+    const uint32_t count = remote->ops->tally_count;
+    struct remote_link *link = remote->links;
+    const struct remote_link *end = link + remote->ops->servers;
+    struct remote_request request = {0};
+    while (link < end && !remote_keeps_tally(remote, link))
+        link++;
+    int32_t status = remote->ops->read_tally(host, &request.step, NULL);
+    if (status || link == end)
+        return status;
+    double *sums = strategy_allocate(remote->strategy, count, sizeof(*sums));
+    if (!sums)
+        return LS_OUT_OF_MEMORY;
+    const struct reply reply = {REMOTE_SUMS, sums, count * sizeof(*sums)};
+    status = finish_request(remote, link, REMOTE_TALLY, &request, &reply);
+    if (!status)
+        remote->ops->give_tally(host, request.step, sums);
+    strategy_release(remote->strategy, sums);
+    remote->worker->broken |= status != LS_OK;
+    return status;
+}
+
 int32_t remote_meet(struct remote *remote)
 {
     const uint64_t step =
@@ -320,7 +362,7 @@ int32_t remote_meet(struct remote *remote)
     remote->acknowledged = step;
     remote->pushed = 0;
     remote->met = true;
-    return LS_OK;
+    return remote->ops->worker == 0 ? ask_for_tally(remote) : LS_OK;
 }
 
 // [main thread, while the replica's is in no hook]
@@ -401,7 +443,12 @@ int32_t remote_open(struct ls_strategy *strategy)
     remote->ops = strategy->host->channels;
     remote->worker = strategy->workers;
     remote->worker->strategy = strategy;
+    remote->tally = strategy_allocate(strategy, remote_tally_floats(remote->ops->tally_count),
+                                      sizeof(*remote->tally));
+    if (!remote->tally)
+        return LS_OUT_OF_MEMORY;
     remote->agreed = (struct remote_agreed){.mode = (uint32_t)strategy->settings.mode,
+                                            .tally = remote->ops->tally_count,
                                             .staleness = strategy->settings.staleness,
                                             .shard_bytes = strategy->settings.shard_bytes};
     remote->links = strategy_allocate(strategy, remote->ops->servers, sizeof(*remote->links));
@@ -431,6 +478,7 @@ void remote_close(struct ls_strategy *strategy)
     }
     strategy_release(strategy, remote->links);
     strategy_release(strategy, remote->description);
+    strategy_release(strategy, remote->tally);
     strategy_release(strategy, remote);
     strategy_release(strategy, strategy->workers);
 }

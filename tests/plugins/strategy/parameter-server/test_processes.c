@@ -37,6 +37,7 @@ static struct common {
     _Atomic uint64_t steps[WORKERS];
     _Atomic int wrong[WORKERS]; // 1: values, 2: a call failed
     _Atomic uint64_t updates;
+    double tally[LS_SUMS];
     float seen[WORKERS], expected[WORKERS];
     char text[WORKERS][512];
 } * common;
@@ -155,12 +156,40 @@ static void go_on(const struct ls_strategy_host *host, uint64_t steps)
     fake.replicas[0].step = steps;
 }
 
+// Of step `step` of worker `worker`: an even number, another one than that of the steps around it.
+// Half of it is taken off each value, and the sum of all stays below 2^24, so it is exact.
+static float gradient_of(uint32_t worker, uint64_t step)
+{
+    return (float)(2 * ((step * 7 + worker * 3) % 251 + 1));
+}
+
+// The sums of a step: its gradient, and one example.
+static int32_t read_tally(const struct ls_strategy_host *host, uint64_t *epoch, float *out)
+{
+    (void)host;
+    *epoch = 1;
+    if (!out)
+        return LS_OK;
+    memset(out, 0, own.tally_count * sizeof(*out));
+    out[LS_SUMS_LOSS] = gradient_of(own.worker, fake.replicas[0].step);
+    out[LS_SUMS_EXAMPLES] = 1;
+    return LS_OK;
+}
+
+static void give_tally(const struct ls_strategy_host *host, uint64_t epoch, const double *sums)
+{
+    (void)host;
+    ck_assert_uint_eq(epoch, 1);
+    memcpy(common->tally, sums, sizeof(common->tally));
+}
+
 static void open_channels(const struct ls_worker_place *place)
 {
     const struct ls_channels_options channels = {.place = place, .secret = secret};
     driver.ops = fake.host.plugin->interface;
     driver.options = (struct ls_driver_options){.channels = &channels,
                                                 .deadline_ns = job.deadline_ns,
+                                                .parts = &(struct ls_driver_part){.plan = &plan},
                                                 .seed = 7,
                                                 .agreement = "1000 examples"};
     driver.table.context = &driver;
@@ -171,15 +200,11 @@ static void open_channels(const struct ls_worker_place *place)
     own.connect = connect_server;
     own.describe = describe;
     own.go_on = go_on;
+    own.read_tally = read_tally;
+    own.give_tally = give_tally;
+    ck_assert_uint_eq(own.tally_count, LS_SUMS);
     fake.table.channels = &own;
     fake.table.deadline_ns = job.deadline_ns;
-}
-
-// Of step `step` of worker `worker`: an even number, another one than that of the steps around it.
-// Half of it is taken off each value, and the sum of all stays below 2^24, so it is exact.
-static float gradient_of(uint32_t worker, uint64_t step)
-{
-    return (float)(2 * ((step * 7 + worker * 3) % 251 + 1));
 }
 
 // What all values have lost when all steps are made.
@@ -316,6 +341,9 @@ static void expect_success(void)
     for (uint32_t i = 0; i < WORKERS; i++)
         ck_assert_msg(!common->wrong[i], "worker %u has %.9g instead of %.9g", i,
                       (double)common->seen[i], (double)common->expected[i]);
+    // Whoever was killed, worker 0 has the sums of all steps, each once.
+    ck_assert_double_eq(common->tally[LS_SUMS_LOSS], 2 * (double)sum_of_all());
+    ck_assert_double_eq(common->tally[LS_SUMS_EXAMPLES], (double)(WORKERS * job.steps));
     // Each variable has one shard on each server.
     ck_assert_uint_eq(common->updates, WORKERS * job.steps * VARIABLES);
     end_job();
