@@ -10,6 +10,7 @@
 #include "core/base/memory.h"
 #include "core/formats/replacement.h"
 #include "core/train/class_names.h"
+#include "core/train/renaming.h"
 #include "core/train/session.h"
 
 #include <errno.h>
@@ -431,16 +432,17 @@ static enum ls_status check_optimizer(const struct ls_model *model, const char *
 
 // The tensor of a parameter (`state` < 0) or of its state; NULL where there must not be one.
 static enum ls_status find(const struct ls_model *model, const char *path,
-                           const struct ls_safetensors *file, uint32_t index, int state,
-                           const struct ls_saved_tensor **out)
+                           const struct ls_safetensors *file, const struct ls_renaming *renaming,
+                           uint32_t index, int state, const struct ls_saved_tensor **out)
 {
     const struct ls_tensor *parameter = model->graph->parameters[index];
     const struct ls_shape *shape = ls_variable_shape(parameter);
-    char name[LONGEST_NAME];
+    char name[LONGEST_NAME], text[LONGEST_NAME];
+    const char *saved = ls_renaming_apply(renaming, parameter->name, text, sizeof(text));
     if (state < 0)
-        snprintf(name, sizeof(name), "%s", parameter->name);
+        snprintf(name, sizeof(name), "%s", saved);
     else
-        snprintf(name, sizeof(name), "%s/optimizer_%d", parameter->name, state);
+        snprintf(name, sizeof(name), "%s/optimizer_%d", saved, state);
     const struct ls_saved_tensor *tensor = ls_safetensors_find(file, name);
     bool fits = tensor && tensor->ndims == shape->ndims;
     for (uint32_t i = 0; fits && i < shape->ndims; i++)
@@ -490,16 +492,17 @@ static void say_rate(const struct ls_model *model, double saved)
 
 // A state that the file does not have is what it was before the first step.
 static enum ls_status take_values(struct ls_model *model, const char *path,
-                                  const struct ls_safetensors *file, uint32_t index)
+                                  const struct ls_safetensors *file,
+                                  const struct ls_renaming *renaming, uint32_t index)
 {
     const size_t count = (size_t)ls_shape_elements(&model->graph->parameters[index]->shape, 1);
     const size_t bytes = count * sizeof(float);
     const struct ls_saved_tensor *tensor = NULL;
-    enum ls_status status = find(model, path, file, index, -1, &tensor);
+    enum ls_status status = find(model, path, file, renaming, index, -1, &tensor);
     if (!status)
         memcpy(model->weights[index], tensor->data, bytes);
     for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++) {
-        status = find(model, path, file, index, (int)k, &tensor);
+        status = find(model, path, file, renaming, index, (int)k, &tensor);
         if (!status && tensor)
             status = ls_model_need_states(model, k);
         if (!status && tensor)
@@ -510,8 +513,9 @@ static enum ls_status take_values(struct ls_model *model, const char *path,
     return status;
 }
 
-enum ls_status ls_checkpoint_restore(struct ls_model *model, const char *path,
-                                     const struct ls_safetensors *file, const json_t *state)
+static enum ls_status restore(struct ls_model *model, const char *path,
+                              const struct ls_safetensors *file, const struct ls_renaming *renaming,
+                              const json_t *state)
 {
     const json_t *optimizer = json_object_get(state, "optimizer");
     const json_t *rate = json_object_get(optimizer, "learning_rate");
@@ -530,7 +534,7 @@ enum ls_status ls_checkpoint_restore(struct ls_model *model, const char *path,
     for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
         for (int k = -1; !status && k < (int)model->optimizer.state_count; k++)
             if (!model->graph->parameters[i]->constant)
-                status = find(model, path, file, i, k, &tensor);
+                status = find(model, path, file, renaming, i, k, &tensor);
     if (!status)
         status = ls_class_names_read(path, file, &names);
     if (status)
@@ -542,7 +546,7 @@ enum ls_status ls_checkpoint_restore(struct ls_model *model, const char *path,
         status = ls_model_need_weights(model);
     for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
         if (!model->graph->parameters[i]->constant)
-            status = take_values(model, path, file, i);
+            status = take_values(model, path, file, renaming, i);
     if (status)
         return status;
     model->steps_done = model->on_host.steps_done = steps;
@@ -555,6 +559,17 @@ enum ls_status ls_checkpoint_restore(struct ls_model *model, const char *path,
 }
 
 // ---- Models ----
+
+enum ls_status ls_checkpoint_restore(struct ls_model *model, const char *path,
+                                     const struct ls_safetensors *file, const json_t *state)
+{
+    struct ls_renaming *renaming = NULL;
+    enum ls_status status = ls_renaming_create(model, path, file, &renaming);
+    if (!status)
+        status = restore(model, path, file, renaming, state);
+    ls_renaming_destroy(renaming);
+    return status;
+}
 
 enum ls_status ls_model_check_file_name(const char *path)
 {

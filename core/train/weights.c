@@ -9,6 +9,7 @@
 #include "core/formats/keras_file.h"
 #include "core/train/class_names.h"
 #include "core/train/keras_match.h"
+#include "core/train/renaming.h"
 #include "core/train/session.h"
 
 #include <stdlib.h>
@@ -148,13 +149,18 @@ static enum ls_status match_names(const struct ls_model *model, const char *path
 {
     const struct ls_graph *graph = model->graph;
     struct names names;
+    struct ls_renaming *renaming = NULL;
     const char *prefix;
+    char text[512];
     size_t length;
     enum ls_status status = sort_names(file, &names);
     if (!status)
         status = find_prefix(model, path, &names, &prefix, &length);
+    if (!status && !has_all(graph, &names, prefix, length))
+        status = ls_renaming_create(model, path, file, &renaming);
     for (uint32_t i = 0; i < graph->parameter_count && !status; i++) {
-        const char *name = graph->parameters[i]->name;
+        const char *name =
+            ls_renaming_apply(renaming, graph->parameters[i]->name, text, sizeof(text));
         out[i] = graph->parameters[i]->constant ? LS_NO_TENSOR : find(&names, prefix, length, name);
         if (out[i] != LS_NO_TENSOR || graph->parameters[i]->constant)
             continue;
@@ -166,6 +172,7 @@ static enum ls_status match_names(const struct ls_model *model, const char *path
                  first ? first->name : "", first ? "'" : "");
         status = LS_BAD_INPUT;
     }
+    ls_renaming_destroy(renaming);
     free(names.sorted);
     return status;
 }

@@ -750,6 +750,33 @@ class GoingOn(ModelTest):
         self.quiet_fit(model, self.x, self.y, epochs=4, checkpoints={"folder": folder, "resume": True})
         self.assertEqual(model.history().losses.tolist(), whole)
 
+    def test_weights_of_a_second_model_whose_layers_are_numbered_on(self):
+        def numbered(first, seed=5):
+            dense = [layers.Dense(4, name=f"dense_{first + k}" if first + k else "dense") for k in range(11)]
+            flat = layers.Flatten(name=f"flatten_{first}")
+            made = lockstep.Sequential([layers.Input((6, 6, 1)), flat, *dense], device="cpu", threads=1, seed=seed)
+            made.compile("sgd:momentum=0.9")
+            return made
+
+        weights, state, folder = self.path("w.safetensors"), self.path("state.safetensors"), self.path("c")
+        first = numbered(7)
+        self.quiet_fit(first, self.x, self.y, checkpoints=folder)
+        first.save_weights(weights)
+        first.save(state)
+        for number in (0, 3, 95):
+            second = numbered(number, seed=9)
+            second.load_weights(weights)
+            self.assert_same_weights(second.get_weights(), first.get_weights())
+            second = numbered(number)
+            second.load(state)
+            self.quiet_fit(second, self.x, self.y)
+            third = numbered(number)
+            self.quiet_fit(third, self.x, self.y, epochs=2, checkpoints={"folder": folder, "resume": True})
+            self.assert_same_weights(second.get_weights(), third.get_weights())
+        for other in ([layers.Dense(4, name=f"dense_{k}") for k in range(3)], [layers.Dense(4, name=f"mine_{k}") for k in range(11)]):
+            with self.assertRaisesRegex(lockstep.InputError, "has no tensor '(dense|mine)_0/kernel', which model"):
+                lockstep.Sequential([layers.Input((6, 6, 1)), layers.Flatten(), *other], device="cpu").load_weights(weights)
+
     def test_fits_of_an_epoch_are_as_one(self):
         whole = self.quiet_fit(small(), self.x, self.y, epochs=3).losses.tolist()
         model = small()
