@@ -148,7 +148,8 @@ struct ls_callbacks {
     // call. A callback that had ended the training calls ls_stop_training in load_state, or it is
     // trained on. [main thread]
     enum ls_status (*save_state)(void *context, struct ls_callback_state *out);
-    // Gives back what save_state had given. [main thread]
+    // Gives back what save_state had given, as the file has it: like any other file it may be
+    // damaged, or a stranger's, so check sizes, counts and places. [main thread]
     enum ls_status (*load_state)(void *context, const struct ls_callback_state *state);
 
     // Around the validation of an epoch, or an ls_evaluate. In on_test_end state->epoch.metrics has

@@ -15,7 +15,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <float.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +29,7 @@
 #define HEAD_BYTES 4096 // of a file, in which its state begins
 #define LENGTH_BYTES 8 // in front of its header
 #define LONGEST_NAME 512
+#define MOST_STEPS (UINT64_C(1) << 60) // so that a few may be added
 
 // ---- Copies ----
 
@@ -419,11 +422,12 @@ static enum ls_status check_optimizer(const struct ls_model *model, const char *
     if (is_same(saved, &model->optimizer))
         return LS_OK;
     json_t *own = optimizer_json(&model->optimizer);
+    const char *name = json_string_value(json_object_get(saved, "name"));
     char *there = json_dumps(json_object_get(saved, "options"), JSON_REAL_PRECISION(7));
     char *here = json_dumps(json_object_get(own, "options"), JSON_REAL_PRECISION(7));
     ls_error(SCOPE, "'%s' was written with the optimizer %s %s, this is %s %s; use the same one",
-             path, json_string_value(json_object_get(saved, "name")), there ? there : "",
-             model->optimizer.name, here ? here : "");
+             path, name ? name : "(none)", there ? there : "", model->optimizer.name,
+             here ? here : "");
     free(there);
     free(here);
     json_decref(own);
@@ -459,14 +463,18 @@ static bool read_scale(const json_t *json, struct ls_loss_scale_state *out)
 {
     uint64_t in_row = 0;
     const json_t *scale = json_object_get(json, "scale");
-    if (!json_is_number(scale) || !ls_checkpoint_count(json, "good_steps", &out->good_steps) ||
+    const double value = json_number_value(scale);
+    if (!(value >= 0 && value <= (double)FLT_MAX) ||
+        !ls_checkpoint_count(json, "good_steps", &out->good_steps) ||
         !ls_checkpoint_count(json, "updates", &out->updates) ||
         !ls_checkpoint_count(json, "skipped", &out->skipped) ||
         !ls_checkpoint_count(json, "skipped_in_row", &in_row))
         return false;
-    out->scale = (float)json_number_value(scale);
+    out->scale = (float)value;
     out->skipped_in_row = (uint32_t)in_row;
-    return true;
+    // A scale of 0 is that of a training without one.
+    return in_row <= UINT32_MAX && out->updates <= MOST_STEPS && out->skipped <= MOST_STEPS &&
+           (out->scale > 0 || out->updates + out->skipped == 0);
 }
 
 // The scale of another --loss-scale is that of this one.
@@ -523,8 +531,12 @@ static enum ls_status restore(struct ls_model *model, const char *path,
     struct ls_model_order order;
     uint64_t steps;
     const struct ls_saved_tensor *tensor;
-    if (!ls_checkpoint_count(state, "steps", &steps) || !json_is_number(rate) ||
-        !read_scale(json_object_get(state, "loss_scale"), &scale) ||
+    const json_t *own = json_object_get(state, "fit"); // its steps are some of all
+    uint64_t of_fit = 0;
+    if (!ls_checkpoint_count(state, "steps", &steps) || steps > MOST_STEPS ||
+        (json_is_object(own) && (!ls_checkpoint_count(own, "steps", &of_fit) || of_fit > steps)) ||
+        !(json_number_value(rate) >= 0 && isfinite(json_number_value(rate))) ||
+        !json_is_number(rate) || !read_scale(json_object_get(state, "loss_scale"), &scale) ||
         !ls_checkpoint_read_order(json_object_get(state, "order"), &order)) {
         ls_error(SCOPE, "'%s' is damaged: its state is incomplete", path);
         return LS_BAD_INPUT;

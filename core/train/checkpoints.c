@@ -324,13 +324,20 @@ enum ls_status ls_checkpoints_begin(struct ls_fit *fit)
         uint64_t bytes = 0;
         snprintf(tensor_name, sizeof(tensor_name), CALLBACK, (unsigned)place);
         const struct ls_saved_tensor *tensor = ls_safetensors_find(fit->from, tensor_name);
-        if (table->load_state && tensor &&
-            ls_checkpoint_count(json_array_get(saved, place), "bytes", &bytes) && bytes > 0 &&
-            bytes <= (uint64_t)tensor->dims[0] * sizeof(float))
-            status = resume_callback(fit, i, tensor, bytes);
-        else if (table->load_state && place == json_array_size(saved))
+        if (!table->load_state)
+            continue;
+        if (place == json_array_size(saved)) {
             ls_warn(SCOPE, "the checkpoint has nothing of callback %s, which begins anew",
                     ls_clients_name(&fit->clients, i, name));
+        } else if (!ls_checkpoint_count(json_array_get(saved, place), "bytes", &bytes) ||
+                   (bytes && (!tensor || tensor->ndims != 1 ||
+                              bytes > (uint64_t)tensor->dims[0] * sizeof(float)))) {
+            ls_error(SCOPE, "the checkpoint is damaged: the state of callback %s is not there",
+                     ls_clients_name(&fit->clients, i, name));
+            status = LS_BAD_INPUT;
+        } else if (bytes) {
+            status = resume_callback(fit, i, tensor, bytes);
+        }
     }
     ls_safetensors_close(fit->from);
     fit->from = NULL;
@@ -349,6 +356,10 @@ static enum ls_status take_losses(struct ls_fit *fit, const struct ls_safetensor
     fit->losses_before_count = 0;
     if (!losses)
         return LS_OK;
+    if (losses->ndims != 1 || (uint64_t)losses->dims[0] > fit->steps) {
+        ls_error(SCOPE, "the checkpoint is damaged: it has more losses than steps");
+        return LS_BAD_INPUT;
+    }
     fit->losses_before = malloc(((size_t)losses->dims[0] + 1) * sizeof(float));
     if (!fit->losses_before)
         return LS_OUT_OF_MEMORY;

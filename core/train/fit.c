@@ -50,7 +50,7 @@ struct ls_model_order ls_model_continue_order(const struct ls_model *model,
 {
     struct ls_model_order order = model->order;
     const uint64_t key = order_key(data, shuffle, buffer);
-    if (order.position && order.key != key) {
+    if (order.position && (order.key != key || order.position >= ls_data_count(data))) {
         order.epochs++;
         order.position = 0;
     }

@@ -203,6 +203,8 @@ enum ls_status ls_fit_resume_steps(struct ls_fit *fit)
         status = check_number("--seed", seed, fit->run->seed);
     if (!status)
         status = check_data(fit, order.key);
+    if (!status && (order.position >= ls_data_count(fit->train) || fit->skipped_steps > fit->steps))
+        status = damaged("how far the training was makes no sense");
     order.key = ls_fit_order_key(fit); // the text may be another one
     if (!status)
         status = check_metrics(fit, json_object_get(saved, "epoch"));
@@ -258,7 +260,7 @@ static bool read_epoch(const struct ls_fit *fit, const json_t *json, struct ls_e
     json_t *value;
     *out = (struct ls_epoch){.seconds = value_of(json_object_get(json, "seconds")),
                              .learning_rate = value_of(json_object_get(json, "learning_rate"))};
-    if (!ls_checkpoint_count(json, "epoch", &out->epoch) ||
+    if (!ls_checkpoint_count(json, "epoch", &out->epoch) || out->epoch == 0 ||
         !ls_checkpoint_count(json, "steps", &out->steps) ||
         !ls_checkpoint_count(json, "examples", &out->examples))
         return false;

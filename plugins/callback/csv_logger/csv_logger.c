@@ -145,12 +145,17 @@ static enum ls_status load_state(void *context, const struct ls_callback_state *
 {
     struct ls_callback *callback = context;
     uint64_t length = 0;
-    if (state->bytes == sizeof(length))
-        memcpy(&length, state->data, sizeof(length));
+    if (state->bytes != sizeof(length))
+        return (enum ls_status)ls_host_fail(
+            callback->host, LS_BAD_INPUT,
+            "the checkpoint is damaged: what it has of csv_logger makes no sense");
+    memcpy(&length, state->data, sizeof(length));
     if (length == 0)
         return LS_OK;
     fseek(callback->file, 0, SEEK_END);
-    if (ftell(callback->file) < (long)length)
+    const long end = ftell(callback->file);
+    if (end < 0 || (uint64_t)end < length || fseek(callback->file, (long)length - 1, SEEK_SET) ||
+        fgetc(callback->file) != '\n')
         return LS_OK; // it is another file
     callback->begun = true;
     if (ftruncate(fileno(callback->file), (off_t)length))

@@ -3,6 +3,8 @@
 // Options, defaults and arithmetic are those of keras.callbacks.EarlyStopping.
 #include "core/plugin/monitor.h"
 
+#define MOST_EPOCHS (UINT64_C(1) << 53) // which a double counts
+
 // What a checkpoint keeps, in one piece.
 struct kept {
     uint64_t wait, best_epoch;
@@ -135,6 +137,20 @@ static enum ls_status save_state(void *context, struct ls_callback_state *out)
     return LS_OK;
 }
 
+// A file says whatever it likes: weights that are not there would be read.
+static bool is_sound(const struct ls_callback *callback, const struct ls_callback_state *state)
+{
+    const struct kept *kept = state->data;
+    const uint64_t count = (state->bytes - sizeof(*kept)) / sizeof(float);
+    if (kept->stopped > 1 || kept->has_best > 1 || kept->has_weights > callback->restore ||
+        kept->wait > MOST_EPOCHS || kept->best_epoch > MOST_EPOCHS)
+        return false;
+    for (uint64_t i = 0; i < count; i++)
+        if (!isfinite(kept->weights[i]))
+            return false;
+    return true;
+}
+
 // With more patience a training that was stopped goes on.
 static enum ls_status load_state(void *context, const struct ls_callback_state *state)
 {
@@ -143,6 +159,10 @@ static enum ls_status load_state(void *context, const struct ls_callback_state *
         return (enum ls_status)ls_host_fail(
             callback->host, LS_USAGE,
             "the checkpoint was written with another restore_best_weights; give the same");
+    if (!is_sound(callback, state))
+        return (enum ls_status)ls_host_fail(
+            callback->host, LS_BAD_INPUT,
+            "the checkpoint is damaged: what it has of early_stopping makes no sense");
     memcpy(callback->kept, state->data, state->bytes);
     callback->monitor.has_best = callback->kept->has_best != 0;
     callback->monitor.best = callback->kept->best;

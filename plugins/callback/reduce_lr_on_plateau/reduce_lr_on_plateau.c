@@ -3,6 +3,8 @@
 // arithmetic are those of keras.callbacks.ReduceLROnPlateau.
 #include "core/plugin/monitor.h"
 
+#define MOST_EPOCHS (INT64_C(1) << 53) // which a double counts
+
 // What a checkpoint keeps.
 struct kept {
     uint64_t has_best; // 1: yes
@@ -94,8 +96,11 @@ static enum ls_status load_state(void *context, const struct ls_callback_state *
 {
     struct ls_callback *callback = context;
     const struct kept *kept = state->data;
-    if (state->bytes != sizeof(*kept))
-        return LS_OK;
+    if (state->bytes != sizeof(*kept) || kept->has_best > 1 || kept->wait < 0 ||
+        kept->wait > MOST_EPOCHS || kept->resting < 0 || kept->resting > MOST_EPOCHS)
+        return (enum ls_status)ls_host_fail(
+            callback->host, LS_BAD_INPUT,
+            "the checkpoint is damaged: what it has of reduce_lr_on_plateau makes no sense");
     callback->monitor.has_best = kept->has_best != 0;
     callback->monitor.best = kept->best;
     callback->wait = kept->wait;

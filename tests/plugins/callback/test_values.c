@@ -259,6 +259,59 @@ START_TEST(options_that_make_no_sense_are_refused)
 }
 END_TEST
 
+// What a file says instead of what a callback has saved: `number` in place of a word of 8 bytes.
+START_TEST(a_state_that_no_callback_saves_is_refused)
+{
+    static const struct {
+        const char *text;
+        size_t word;
+        uint64_t number;
+        enum ls_status status;
+    } states[] = {
+        {"early_stopping:monitor=loss", 0, 5, LS_OK}, // the epochs that it waits
+        {"early_stopping:monitor=loss", 0, UINT64_MAX, LS_BAD_INPUT},
+        {"early_stopping:monitor=loss", 2, 2, LS_BAD_INPUT},
+        {"early_stopping:monitor=loss", 3, 7, LS_BAD_INPUT},
+        {"early_stopping:monitor=loss", 4, 1, LS_BAD_INPUT}, // weights, for which there is no room
+        {"early_stopping:monitor=loss,restore_best_weights=on", 4, 0, LS_OK},
+        {"early_stopping:monitor=loss,restore_best_weights=on", 4, 2, LS_BAD_INPUT},
+        {"early_stopping:monitor=loss,restore_best_weights=on", 6, 0x7fc00000, LS_BAD_INPUT}, // NaN
+        {"reduce_lr_on_plateau:monitor=loss", 2, 5, LS_OK},
+        {"reduce_lr_on_plateau:monitor=loss", 0, 2, LS_BAD_INPUT},
+        {"reduce_lr_on_plateau:monitor=loss", 2, INT64_MAX, LS_BAD_INPUT},
+        {"reduce_lr_on_plateau:monitor=loss", 3, UINT64_MAX, LS_BAD_INPUT},
+        {"csv_logger:filename=test-values.csv", 0, 3, LS_OK}, // then it is another file
+        {"csv_logger:filename=test-values.csv", 0, UINT64_MAX, LS_OK},
+        {"csv_logger:filename=test-values.csv", 0, INT64_MAX, LS_OK},
+    };
+    uint64_t words[32];
+    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
+        struct trial trial;
+        struct ls_callback_state state;
+        ck_assert_int_eq(open_trial(&trial, states[i].text), LS_OK);
+        call(trial.table.on_train_begin, &trial);
+        run_epoch(&trial, 1, "loss", 1);
+        ck_assert_int_eq(trial.table.save_state(trial.table.context, &state), LS_OK);
+        ck_assert_uint_le(state.bytes, sizeof(words));
+        memcpy(words, state.data, state.bytes);
+        state.data = words;
+        ck_assert_int_eq(trial.table.load_state(trial.table.context, &state), LS_OK);
+        words[states[i].word] = states[i].number;
+        ls_log_set_writer(count_warnings, NULL);
+        const enum ls_status status = trial.table.load_state(trial.table.context, &state);
+        state.bytes -= 3;
+        const enum ls_status shorter = trial.table.load_state(trial.table.context, &state);
+        ls_log_set_writer(NULL, NULL);
+        ck_assert_msg(status == states[i].status, "%zu: %d", i, (int)status);
+        ck_assert_msg(shorter == LS_BAD_INPUT || shorter == LS_USAGE, "%zu: %d", i, (int)shorter);
+        run_epoch(&trial, 2, "loss", 1);
+        call(trial.table.on_train_end, &trial);
+        close_trial(&trial);
+    }
+    (void)remove("test-values.csv");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("plugins/callback/values");
@@ -267,6 +320,7 @@ int main(void)
     tcase_add_test(cases, a_metric_that_there_is_not_is_said_once);
     tcase_add_test(cases, an_accuracy_is_better_when_it_is_larger);
     tcase_add_test(cases, options_that_make_no_sense_are_refused);
+    tcase_add_test(cases, a_state_that_no_callback_saves_is_refused);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);
 }
