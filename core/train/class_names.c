@@ -82,12 +82,14 @@ enum ls_status ls_model_learn_classes(struct ls_model *model, struct ls_data *da
     struct ls_class_names *names = NULL;
     if (model->class_names || !named_target(data))
         return LS_OK;
-    enum ls_status status = ls_model_wait_data(model, data, true, &dataset);
+    enum ls_status status = ls_data_wait(data, &dataset);
     const struct ls_field *target = status ? NULL : ls_dataset_named_target(dataset);
     if (target)
         status = ls_class_names_copy(target->class_names, target->class_count, &names);
-    if (!status)
+    if (!status) {
+        model->nameless = false; // whatever its weights had learnt, now it learns these
         ls_model_set_classes(model, names);
+    }
     return status;
 }
 

@@ -394,6 +394,9 @@ class Classes(DatasetTest):
         outcome = self.lockstep("evaluate", model, "--dataset=" + two, "--initial-weights=" + plain)
         self.assertEqual(outcome.code, DONE)
         self.assertIn("numbered from 0 in this order: 'bee', 'cat'", outcome.err)
+        outcome = self.lockstep("train", model, "--dataset=" + two, "--initial-weights=" + plain, "--save-weights=" + damaged)
+        self.assertNotIn("in this order", outcome.err)  # it learns these
+        self.assertEqual(names_of(damaged), KINDS[1:3])
         for names in ('["ant", "bee", "bee"]', "[]", '["ant", 3]', "{}", "["):
             write_tensors(damaged, values, {"lockstep_class_names": names})
             self.refused(BAD_INPUT, "evaluate", model, "--dataset=" + two, "--initial-weights=" + damaged, says=("lockstep_class_names",))
