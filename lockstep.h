@@ -524,8 +524,9 @@ struct ls_fit_options {
     // count from this fit. Not with checkpoints to go on from, which count epochs themselves.
     uint64_t initial_epoch;
     uint64_t validation_freq; // validate after each epoch whose number this divides; 0: 1
-    const uint64_t *validation_epochs; // an array of `validation_epoch_count` numbers of epochs, from
-                                       // 1, instead of that; NULL: none
+    const uint64_t
+        *validation_epochs; // an array of `validation_epoch_count` numbers of epochs, from
+        // 1, instead of that; NULL: none
     uint32_t validation_epoch_count; // of `validation_epochs`
 };
 // Trains on from where the model is: weights, optimizer and the order of examples continue, so fits
@@ -774,9 +775,9 @@ LS_CALL ls_context_loss(struct ls_replica_context *replica, double *sum, double 
 LS_CALL ls_context_output(struct ls_replica_context *replica, struct ls_array *out);
 // With loss "none", both after forward and before gradients, unless the share is empty: room for
 // d(loss) / d(output), as many floats as the output has, to be filled in, where the loss is the
-// mean over the global batch (so divide by ls_context_global_examples); and the sum of the losses
-// of this share's examples, of which the metric "loss" is made, and which must be finite. A loss
-// scale is applied by Lockstep:
+// mean over the global batch (so multiply by 1.0f / ls_context_global_examples, as ls_fit does); and
+// the sum of the losses of this share's examples, of which the metric "loss" is made, and which
+// must be finite. A loss scale is applied by Lockstep:
 LS_CALL ls_context_output_gradient(struct ls_replica_context *replica, float **out);
 LS_CALL ls_context_set_loss(struct ls_replica_context *replica, double sum);
 

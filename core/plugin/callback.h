@@ -70,7 +70,7 @@ struct ls_fit_state {
     struct ls_epoch epoch;
     // The last step alone.
     uint64_t step_examples;
-    struct ls_metrics step_metrics; // means over these examples
+    struct ls_metrics step_metrics; // means over these examples; the loss as a float32
     enum ls_status status; // in on_train_end: what ls_fit is about to return
     // In the functions of a batch: its number, from 1, in this fit, validation, evaluation or
     // prediction; and how many there are in all.

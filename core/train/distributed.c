@@ -417,10 +417,13 @@ void ls_strategy_metrics(const struct ls_distributed *dataset, struct ls_metrics
     const struct ls_metric_set *set = &dataset->model->metrics;
     const double none[LS_STATISTICS] = {0};
     const bool counted = dataset->graph_number == dataset->model->graph_number;
-    if (step) {
+    const double *of_step = counted ? dataset->step_statistics : none;
+    const double *step_counts = counted ? dataset->step_counts : NULL;
+    if (step && !dataset->evaluates) {
+        ls_metrics_of_step(step, set, of_step, step_counts);
+    } else if (step) {
         step->count = 0;
-        ls_metrics_append(step, set, counted ? dataset->step_statistics : none,
-                          counted ? dataset->step_counts : NULL, false);
+        ls_metrics_append(step, set, of_step, step_counts, false);
     }
     if (all) {
         all->count = 0;

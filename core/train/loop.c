@@ -148,7 +148,6 @@ void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
     fit->stopped = fit->stopped || result->stop;
     state->steps_done = fit->steps;
     state->step_examples = (uint64_t)statistics[LS_SUMS_EXAMPLES];
-    state->step_metrics.count = 0;
     // Of one replica the counts are those of this step; others may be in the next one.
     for (uint32_t i = 0; i < slots; i++)
         fit->step_counts[i] = -fit->counts[i];
@@ -156,8 +155,7 @@ void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
     add_segment_counts(fit, fit->counts);
     for (uint32_t i = 0; i < slots; i++)
         fit->step_counts[i] += fit->counts[i];
-    ls_metrics_append(&state->step_metrics, &fit->model->metrics, statistics, fit->step_counts,
-                      false);
+    ls_metrics_of_step(&state->step_metrics, &fit->model->metrics, statistics, fit->step_counts);
     state->epoch.steps++;
     fit->epoch_examples += state->step_examples;
     state->epoch.examples = fit->epoch_examples;

@@ -566,6 +566,14 @@ void ls_metrics_append(struct ls_metrics *out, const struct ls_metric_set *set,
     }
 }
 
+void ls_metrics_of_step(struct ls_metrics *out, const struct ls_metric_set *set,
+                        const double statistics[static LS_STATISTICS], const double *counts)
+{
+    out->count = 0;
+    ls_metrics_append(out, set, statistics, counts, false);
+    out->list[0].value = (double)(float)out->list[0].value;
+}
+
 double ls_metric_value(const struct ls_metrics *metrics, const char *name)
 {
     for (uint32_t i = 0; i < metrics->count; i++)

@@ -59,5 +59,8 @@ LS_STATUS ls_metric_set_add(struct ls_metric_set *set, struct ls_graph *graph);
 void ls_metrics_append(struct ls_metrics *out, const struct ls_metric_set *set,
                        const double statistics[static LS_STATISTICS], const double *counts,
                        bool validation);
+// The metrics of a step of training. Its loss is the float32 that ls_fit_losses and reports have.
+void ls_metrics_of_step(struct ls_metrics *out, const struct ls_metric_set *set,
+                        const double statistics[static LS_STATISTICS], const double *counts);
 
 #endif

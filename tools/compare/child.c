@@ -216,8 +216,7 @@ static enum ls_status note_step(void *context, const struct ls_fit_state *state)
     }
     life->steps[life->step_count++] =
         (struct compare_step){.seconds = seconds_so_far(life),
-                              .loss = (double)(float)ls_metric_value(&state->step_metrics,
-                                                                     "loss"), // as in the report
+                              .loss = ls_metric_value(&state->step_metrics, "loss"),
                               .accuracy = ls_metric_value(&state->step_metrics, "accuracy"),
                               .examples = (double)state->step_examples,
                               .turn = life->turn};
