@@ -383,6 +383,16 @@ def batch_of(source: Any) -> Optional[int]:
     return None if first is None else len(Batch(first, 1).arrays[0])
 
 
+def first_of(source: Any) -> Optional[List["numpy.ndarray"]]:
+    """Arrays that have the shapes of the inputs; None of a text, and of an iterator, which would lose a batch."""
+    if isinstance(source, str):
+        return None
+    if not is_generator(source):
+        return as_inputs(source)
+    begin = begin_of(source)
+    return Batch(next(iter(begin())), 1).inputs if begin else None
+
+
 def all_of(source: Any) -> Tuple[List["numpy.ndarray"], Optional["numpy.ndarray"]]:
     """Everything that a generator makes, as arrays."""
     import numpy

@@ -127,12 +127,24 @@ class Calls:
         functions = {}
         for moment, what in MOMENTS.items():
             method = getattr(callback, moment, None)
-            if method is not None:
+            if method is not None and moment == "on_epoch_end" and hasattr(callback, "monitor_op"):
+                functions[moment] = self.function(moment, self.monitored(callback, self.told(moment, what, method)))
+            elif method is not None:
                 functions[moment] = self.function(moment, self.told(moment, what, method))
         if not functions:
             raise TypeError(f"{callback!r} is no callback: expected a text, a function of epoch and logs, or an object with {', '.join(MOMENTS)}")
         name = type(callback).__name__.encode()
         self.tables.append(declared.ls_callbacks(name=name, **functions))
+
+    @staticmethod
+    def monitored(callback: Any, call: Callable[[declared.ls_fit_state], Any]) -> Callable[[declared.ls_fit_state], Any]:
+        """What Keras's callbacks would ask a keras.Model: whether more of a metric is better."""
+        def directed(state: declared.ls_fit_state) -> None:
+            for metric in state.epoch.metrics.list[:state.epoch.metrics.count]:
+                if callback.mode == "auto" and metric.name.decode() == callback.monitor:
+                    callback.mode = "max" if metric.upwards else "min"
+            call(state)
+        return directed
 
     @staticmethod
     def told(moment: str, what: Optional[str], method: Callable[..., Any]) -> Callable[[declared.ls_fit_state], Any]:

@@ -18,7 +18,7 @@ from . import _declarations as declared
 from ._data import Data
 from ._errors import LockstepError, UsageError
 from ._interrupt import Interruptible
-from ._keras_callbacks import PACKAGES, callbacks_of
+from ._keras_callbacks import PACKAGES, backup_of, callbacks_of, forget
 from ._native import check, discard, encode, error_of, fill, flush, library, type_of
 from .callbacks import CallbackLike, Calls, History, Logs, logs_of
 from .layers import Layer, sequential_config
@@ -137,14 +137,38 @@ class Model:
         if library().ls_run_is_server(self._run):
             check(library().ls_run_serve(self._run))
             sys.exit(0)
-        self._open(model, data)
+        self._unbuilt = model if _has_no_shape(model) else None  # until data shows the shape of its input
+        self._to_compile: Dict[str, Any] = {}  # then
+        if self._unbuilt is None:
+            self._open(model, data)
+        elif data is not None:
+            self._build(data)
+
+    def _build(self, x: Any) -> None:
+        """A model that does not know the shape of its input is built from the first data that it gets, as in Keras."""
+        model, inputs = self._unbuilt, None if x is None or self._unbuilt is None else _data.first_of(x)
+        if model is None:
+            return
+        if inputs is None and not isinstance(x, str):
+            raise UsageError("the model does not know the shape of its input, and an iterator would lose a batch: give data= an array")
+        if is_keras(model):
+            if inputs is None or not hasattr(model, "build"):
+                raise UsageError("the Keras model is not built and has no weights yet, and this data does not show the shape of its input: "
+                                 "begin it with keras.Input, or call its build(input_shape)")
+            shapes = [(None, *array.shape[1:]) for array in inputs]
+            model.build(shapes[0] if len(shapes) == 1 else shapes)
+        self._open(model, None if is_keras(model) else x if inputs is None else inputs)
+        self._unbuilt = None
+        if self._compiled:
+            self._compiled = False
+            self.compile(**self._to_compile)
 
     def _open(self, model: Any, data: Any) -> None:
         """`data` gives the shape of the input to models that do not say it."""
         shape = self._data_of(data, None, None, "train") if data is not None else None
         try:
             source, is_json = source_of(model)
-            rest = (shape and shape.pointer, ctypes.byref(self._model))
+            rest = (shape and shape.pointer, ctypes.byref(self._handle(1)))
             if is_json:
                 check(library().ls_model_open_json(self._run, None, encode(source), *rest))
             else:
@@ -181,7 +205,10 @@ class Model:
 
     @property
     def _model(self) -> ctypes.c_void_p:
-        return self._handle(1)
+        model = self._handle(1)
+        if self._unbuilt is not None and not model:
+            raise UsageError("the model does not know the shape of its input yet: give data= an array, or call fit, evaluate or predict first")
+        return model
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -305,6 +332,9 @@ class Model:
     def compile(self, optimizer: Any = None, loss: Any = None, metrics: Any = None, **options: Any) -> None:
         """Texts as in docs/models.md ("adam:learning_rate=0.01"), or objects of Keras. None: as the model's file says, else adam, and
         loss and metrics by the last layer. `options` are further fields of struct ls_compile_options."""
+        if self._unbuilt is not None:
+            self._to_compile, self._compiled = {"optimizer": optimizer, "loss": loss, "metrics": metrics, **options}, True
+            return
         given = fill(declared.ls_compile_options, optimizer=_compile_text(optimizer, "optimizer"), loss=_compile_text(loss, "loss"),
                      metrics=_compile_text(metrics, "metrics"), **options)
         with self._alone():
@@ -384,7 +414,7 @@ class Model:
         return _data.from_arrays(x, y, weights, self._classes())
 
     def _classes(self) -> _data.Classes:
-        return self._output_dims() if self._model and library().ls_model_takes_classes(self._model) else None
+        return self._output_dims() if self._handle(1) and library().ls_model_takes_classes(self._model) else None
 
     def _validation_of(self, given: Any, examples: Any, calls: Calls) -> Data:
         if isinstance(given, str):
@@ -410,7 +440,9 @@ class Model:
         where they are, until the next fit on other data, so they must not change while the model trains. `batch_size` is that of all replicas together; None: 64 times the replicas.
         `validation_batch_size` changes no number: a validation runs at the batch of the training.
         `checkpoints` is a folder, or fields of struct ls_checkpoint_options; `options` are further fields of struct ls_fit_options."""
+        self._build(x)
         self._need_compiled()
+        callbacks, checkpoints, backups = backup_of(callbacks, checkpoints)
         calls, history, examples = Calls(self), History(), _checked_batch(batch_size) or _data.batch_of(x) or 0
         opened: List[Data] = []
         try:
@@ -425,7 +457,7 @@ class Model:
                 opened.append(self._validation_of(validation_data, _times(validation_steps, of_validation, validation_data), calls))
             elif isinstance(x, str) and split == "train" and re.search(r"[:,]validation_split=", x):
                 opened += filter(None, [_data.from_text(self._run, x, "validation")])
-            calls.add(callbacks_of(callbacks))
+            calls.add(callbacks_of(callbacks, self.is_chief))
             calls.add_signals("on_epoch_begin", "on_epoch_end")
             if verbose:
                 calls.add_function("on_epoch_end", lambda state: _print_epoch(state, epochs))
@@ -449,6 +481,8 @@ class Model:
             for data in opened:
                 data.close()
             calls.close()
+        if backups and self.is_chief:
+            forget(backups)
         return self._tell(history)
 
     def history(self) -> History:
@@ -477,6 +511,7 @@ class Model:
                  sample_weight: Any = None, *, callbacks: Optional[Iterable[CallbackLike]] = None, return_dict: bool = False,
                  split: str = "test") -> Union[float, List[float], Logs]:
         """Loss and metrics: as Keras a number, a list, or a dictionary."""
+        self._build(x)
         self._need_compiled()
         calls, scores, batch = Calls(self), declared.ls_scores(), _checked_batch(batch_size)
         data = self._data_of(x, y, sample_weight, split)
@@ -493,6 +528,7 @@ class Model:
         """The output for each example, in their order."""
         import numpy
 
+        self._build(x)
         calls, batch = Calls(self), _checked_batch(batch_size)
         data = self._data_of(x, None, None, split)
         out = numpy.empty((len(data), *self._output_dims()), dtype="float32")
@@ -505,7 +541,7 @@ class Model:
         """Callbacks of an evaluation or a prediction, and the end of its data."""
         size = ctypes.sizeof(declared.ls_callbacks)
         try:
-            calls.add(callbacks_of(callbacks))
+            calls.add(callbacks_of(callbacks, self.is_chief))
             if calls.tables:
                 check(library().ls_set_callbacks_sized(self._model, calls.array(), size, len(calls.tables)))
             yield
@@ -519,10 +555,12 @@ class Model:
 
     def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, *, return_dict: bool = False) -> Union[float, List[float], Logs]:
         """One step on all of these examples; loss and metrics of this batch alone."""
+        self._build(x)
         self._need_compiled()
         return self._on_batch(library().ls_train_on_batch, x, y, sample_weight, return_dict)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, *, return_dict: bool = False) -> Union[float, List[float], Logs]:
+        self._build(x)
         self._need_compiled()
         return self._on_batch(library().ls_test_on_batch, x, y, sample_weight, return_dict)
 
@@ -535,6 +573,7 @@ class Model:
     def predict_on_batch(self, x: Any) -> "numpy.ndarray":
         import numpy
 
+        self._build(x)
         arrays = _data.Arrays(x)
         out = numpy.empty((len(arrays.inputs[0]), *self._output_dims()), dtype="float32")
         with self._alone():
@@ -566,11 +605,27 @@ def is_keras(model: Any) -> bool:
     return hasattr(model, "to_json") and hasattr(model, "save_weights")
 
 
+def _has_no_shape(model: Any) -> bool:
+    if isinstance(model, dict) and model.get("class_name") == "Sequential":  # of lockstep.Sequential
+        made = model["config"]["layers"] if isinstance(model.get("config"), dict) and "layers" in model["config"] else []
+        return bool(made) and not {"batch_shape", "batch_input_shape"} & set(made[0].get("config", {})) and "build_input_shape" not in model["config"]
+    return is_keras(model) and not getattr(model, "built", True)
+
+
+def _json_of(model: Any) -> str:
+    """As Keras writes it; of a loss Keras leaves out arguments of its function, such as Huber's delta."""
+    text, loss = model.to_json(), getattr(model, "loss", None)
+    made = json.loads(text)
+    written = (made.get("compile_config") or {}).get("loss")
+    if not isinstance(written, dict) or not isinstance(written.get("config"), dict) or written.get("class_name") != type(loss).__name__:
+        return text
+    written["config"] = {**getattr(loss, "_fn_kwargs", {}), **written["config"]}
+    return json.dumps(made)
+
+
 def source_of(model: Any) -> Tuple[Any, bool]:
     """A built-in name or a file, or the JSON of a model; and whether it is JSON."""
-    if is_keras(model) and not getattr(model, "built", True):
-        raise UsageError("the Keras model is not built and has no weights yet: begin it with keras.Input, or call its build(input_shape)")
-    source = model.to_json() if is_keras(model) else json.dumps(model, default=_plain) if isinstance(model, dict) else model
+    source = _json_of(model) if is_keras(model) else json.dumps(model, default=_plain) if isinstance(model, dict) else model
     if not isinstance(source, (str, bytes, os.PathLike)):
         raise UsageError(f"model: {model!r}; expected a name, a file, Keras's JSON or a Keras model")
     return source, isinstance(source, str) and source.lstrip().startswith("{")

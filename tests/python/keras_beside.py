@@ -140,9 +140,30 @@ class BesideKeras(ProgramTest):
             lockstep.Model(theirs).fit(whole.repeat(), **fit)
         with self.assertRaisesRegex(lockstep.InputError, "a single number in it"):
             lockstep.Model(theirs).fit(whole.unbatch(), **fit)
-        for callback in (keras.callbacks.ModelCheckpoint(self.path("m.keras")), keras.callbacks.ReduceLROnPlateau()):
-            with self.assertRaisesRegex(lockstep.UsageError, "needs a keras.Model"):
+        theirs.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+        calls = keras.callbacks
+        given = [calls.ModelCheckpoint(self.path("best.keras"), monitor="val_accuracy", save_best_only=True), calls.ReduceLROnPlateau(),
+                 calls.ModelCheckpoint(self.path("{epoch}-{val_loss:.1f}.weights.h5"), save_weights_only=True), calls.TerminateOnNaN(),
+                 calls.TensorBoard(self.path("logs"), histogram_freq=1), calls.BackupAndRestore(self.path("backup")),
+                 calls.EarlyStopping("val_accuracy", patience=9), calls.LearningRateScheduler(lambda epoch, rate: rate / 2),
+                 calls.CSVLogger(self.path("log.csv"))]
+        lockstep.Model(theirs).fit(x, y, callbacks=given, validation_data=(x, y.astype("float32")), **fit)
+        made = sorted(os.listdir(self.folder))
+        self.assertRegex(" ".join(made), r"^1-\d.\d.weights.h5 2-\d.\d.weights.h5 backup best.keras log.csv logs$")
+        self.assertEqual(os.listdir(self.path("backup")), [".lock"] if os.listdir(self.path("backup")) else [])
+        again = lockstep.Model(keras.models.load_model(self.path("best.keras")))
+        again.fit(x, y.astype("float32"), initial_epoch=2, validation_data=(x, y), **{**fit, "epochs": 3})
+        again.load_weights(self.path(made[1]))
+        for callback in (calls.ModelCheckpoint(self.path("m.keras"), save_freq=2), calls.TensorBoard(write_images=True)):
+            with self.assertRaisesRegex(lockstep.UsageError, "which Lockstep does not do"):
                 lockstep.Model(theirs).fit(x, y, callbacks=callback, **fit)
+        unbuilt = keras.Sequential([keras.layers.Dense(4)])
+        unbuilt.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        for data in ((x, y), (whole,)):
+            self.assertEqual(len(lockstep.Model(keras.models.clone_model(unbuilt)).fit(*data, **fit).losses), 6)
+        huber = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
+        huber.compile("sgd", keras.losses.Huber(delta=0.01))
+        numpy.testing.assert_allclose(lockstep.Model(huber).evaluate(x, y, verbose=0), huber.evaluate(x, y, verbose=0), rtol=1e-5)
         seen = []
         lockstep.Model(theirs).fit(x, y, callbacks=keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(epoch)), **fit)
         self.assertEqual(seen, [0, 1])

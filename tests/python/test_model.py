@@ -191,6 +191,32 @@ class WhatIsAModel(ModelTest):
         model = lockstep.Sequential([layers.Flatten(), layers.Dense(4)], device="cpu", data=self.x)
         self.assertEqual(model.variables[0].shape, (36, 4))
 
+    def test_a_model_without_an_input_is_built_by_the_first_data_that_it_gets(self):
+        def batches():
+            yield self.x, self.y
+
+        def bare():
+            return lockstep.Sequential([layers.Flatten(), layers.Dense(4)], device="cpu", threads=1, seed=5)
+
+        whole = lockstep.Sequential([layers.Input((6, 6, 1)), layers.Flatten(), layers.Dense(4)], device="cpu", threads=1, seed=5)
+        whole.compile("sgd", metrics=["accuracy"])
+        expected = self.quiet_fit(whole, self.x, self.y).losses.tolist()
+        for x, y in ((self.x, self.y), (batches, None), (self.arrays, None)):
+            model = bare()
+            for call in (model.summary, model.get_weights, lambda: model.output_shape, lambda: model.save_weights(self.path("w.safetensors")),
+                         lambda: self.quiet_fit(model, iter([(self.x, self.y)]))):
+                with self.assertRaisesRegex(lockstep.LockstepError, "shape"):
+                    call()
+            model.compile("sgd", metrics=["accuracy"])
+            self.assertEqual(self.quiet_fit(model, x, y).losses.tolist(), expected)
+            self.assertEqual(model.output_shape, (None, 4))
+        for first in (lambda model: model.evaluate(self.x, self.y, verbose=0), lambda model: model.predict(self.x),
+                      lambda model: model.train_on_batch(self.x, self.y), lambda model: model.predict_on_batch(self.x)):
+            model = bare()
+            first(model)
+            self.assertEqual(model.variables[0].shape, (36, 4))
+        bare().close()
+
     def test_layers_say_what_is_wrong(self):
         with self.assertRaisesRegex(AttributeError, "there is no layer Dens"):
             layers.Dens(3)
@@ -674,6 +700,10 @@ class Callbacks(ModelTest):
             return type(name, (base,), {"__module__": module, "on_epoch_end": lambda *_: None})
 
         for name in _keras_callbacks.HERE:
+            if name in (*_keras_callbacks.TEXTS, "BackupAndRestore", "LearningRateScheduler"):
+                with self.assertRaisesRegex(lockstep.UsageError, f"{name} of Keras needs a keras.Model; here "):
+                    small().fit(self.x, self.y, callbacks=of("mine", "Mine", of("keras.src.callbacks.some", name))(), verbose=0)
+                continue
             kind = of("keras.src.callbacks.some", name)
             for callbacks in ([kind()], kind(), ["csv_logger", of("mine", "Mine", kind)()]):
                 with self.assertRaisesRegex(lockstep.UsageError, f"{name} of Keras needs a keras.Model; here "):
@@ -682,6 +712,49 @@ class Callbacks(ModelTest):
                 small().evaluate(self.x, self.y, callbacks=kind())
             self.quiet_fit(small(), self.x, self.y, callbacks=of("mine", name)())  # a class of the program's own
         self.quiet_fit(small(), self.x, self.y, callbacks=(of("keras.src.callbacks.csv_logger", "CSVLogger")(),))
+
+    def test_callbacks_of_keras_that_are_ours_by_their_options(self):
+        def of(class_name, **values):
+            made = type(class_name, (), {"__module__": "keras.src.callbacks.some", "on_epoch_end": lambda *_: None})()
+            vars(made).update(values)
+            return made
+
+        log, folder, rates = self.path("logs, of mine"), self.path("backup"), []
+        board = {"histogram_freq": 1, "write_graph": True, "write_images": False, "write_steps_per_second": True, "update_freq": "epoch",
+                 "embeddings_freq": 0, "embeddings_metadata": None, "_should_trace": False}
+        plateau = {"monitor": "loss", "factor": 0.5, "patience": 1, "mode": "auto", "min_delta": 100.0, "cooldown": 0, "min_lr": 0, "verbose": 0}
+        self.assertEqual(_keras_callbacks.callbacks_of([of("TensorBoard", log_dir=log, **board), of("ReduceLROnPlateau", **plateau)]),
+                         [f'tensorboard:log_dir="{log}",histogram_freq=1,write_steps_per_second=true,update_freq=epoch',
+                          "reduce_lr_on_plateau:monitor=loss,factor=0.5,patience=1,mode=auto,min_delta=100.0,cooldown=0,min_lr=0"])
+        note = lambda epoch, logs: rates.append(model.learning_rate)  # noqa: E731
+        model = small()
+        self.quiet_fit(model, self.x, self.y, epochs=3, callbacks=[of("TensorBoard", log_dir=self.path("logs"), **board), note,
+                                                                   of("ReduceLROnPlateau", **plateau)])
+        self.assertEqual([round(rate, 6) for rate in rates], [0.001, 0.001, 0.0005])
+        self.assertEqual(sorted(os.listdir(self.path("logs"))), ["train"])
+        self.quiet_fit(model, self.x, self.y, epochs=2, callbacks=[of("LearningRateScheduler", schedule=lambda epoch, rate: 0.1 / (epoch + 1)), note])
+        self.quiet_fit(model, self.x, self.y, callbacks=[of("LearningRateScheduler", schedule=lambda epoch: 0.25), note])
+        self.assertEqual([round(rate, 6) for rate in rates[3:]], [0.1, 0.05, 0.25])
+        for name, values, says in (("TensorBoard", {**board, "write_images": True}, "write_images=True"), ("TensorBoard", {**board, "_should_trace": True},
+                                   "profile_batch"), ("ModelCheckpoint", {"filepath": "m.keras", "save_freq": 100}, "save_freq=100"),
+                                   ("ModelCheckpoint", {"filepath": "m.h5", "save_freq": "epoch"}, "filepath='m.h5'")):
+            with self.assertRaisesRegex(lockstep.UsageError, f"{name} of Keras has {says}.* which Lockstep does not do"):
+                model.fit(self.x, self.y, callbacks=of(name, log_dir=log, **values) if name == "TensorBoard" else of(name, **values))
+
+        def stop(epoch, logs):
+            if epoch == 1 and kept:
+                raise ArithmeticError
+
+        whole = self.quiet_fit(small(), self.x, self.y, epochs=4).losses.tolist()
+        for kept, delete in ((True, True), (False, False), (False, True)):
+            backup = of("BackupAndRestore", backup_dir=folder, save_freq="epoch", double_checkpoint=False, delete_checkpoint=delete)
+            model = small()
+            with self.assertRaises(ArithmeticError) if kept else contextlib.nullcontext():
+                self.quiet_fit(model, self.x, self.y, epochs=4, callbacks=[backup, stop])
+            self.assertEqual(any(name.startswith("backup-") for name in os.listdir(folder)), kept or not delete)
+            self.assertEqual(model.history().losses.tolist(), whole[:10] if kept else whole)
+        with self.assertRaisesRegex(lockstep.UsageError, "not together with another one or with checkpoints="):
+            model.fit(self.x, self.y, callbacks=backup, checkpoints=folder)
 
     def test_what_is_named_instead_works(self):
         model = small()
@@ -865,11 +938,15 @@ class Errors(ModelTest):
         self.assert_same_weights(model.get_weights(), before)
 
     def test_a_model_of_keras_that_is_not_built(self):
-        unbuilt = LikeKeras(None)
+        unbuilt = LikeKeras(small().save_weights)
         unbuilt.built = False
-        for options in ({}, {"data": self.x}):
-            with self.assertRaisesRegex(lockstep.UsageError, "the Keras model is not built"):
-                lockstep.Model(unbuilt, device="cpu", **options)
+        with self.assertRaisesRegex(lockstep.UsageError, "the Keras model is not built"):
+            lockstep.Model(unbuilt, device="cpu", data=self.x)
+        with self.assertRaisesRegex(lockstep.UsageError, "the Keras model is not built"):
+            lockstep.Model(unbuilt, device="cpu").fit("mnist")
+        if os.environ["LOCKSTEP_KERAS_BUILT"] == "true":
+            unbuilt.build = lambda shape: self.assertEqual(shape, (None, 6, 6, 1))
+            self.assertEqual(lockstep.Model(unbuilt, device="cpu").predict(self.x).shape, (EXAMPLES, 4))
 
     def test_labels_that_are_no_classes(self):
         one_hot = numpy.eye(4)[self.y]
