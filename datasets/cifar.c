@@ -74,21 +74,19 @@ static void free_files(struct files *files)
     *files = (struct files){0};
 }
 
-// A name without a slash is one of the folder's.
-static enum ls_status add_file(const struct family *family, const char *dir, const char *name,
-                               size_t length, struct files *files)
+// The first name of the list.
+static enum ls_status add_file(const struct family *family, const char *dir, const char **list,
+                               struct files *files)
 {
-    const bool in_dir = dir && !memchr(name, '/', length);
-    const size_t bytes = (in_dir ? strlen(dir) + 1 : 0) + length + 1;
-    if (length == 0 || files->count == MOST_FILES) {
-        ls_error(family->name,
-                 length ? "more than 64 files" : "an empty file name; expected FILE+FILE");
-        return LS_USAGE;
-    }
-    char *path = malloc(bytes);
+    char *path = ls_list_take_file(dir, list, NULL);
     if (!path)
         return LS_OUT_OF_MEMORY;
-    snprintf(path, bytes, "%s%s%.*s", in_dir ? dir : "", in_dir ? "/" : "", (int)length, name);
+    if (!*path || files->count == MOST_FILES) {
+        ls_error(family->name,
+                 *path ? "more than 64 files" : "an empty file name; expected FILE+FILE");
+        free(path);
+        return LS_USAGE;
+    }
     files->paths[files->count++] = path;
     return LS_OK;
 }
@@ -97,7 +95,7 @@ static enum ls_status add_file(const struct family *family, const char *dir, con
 static enum ls_status list_files(const struct family *family, const struct ls_spec *spec,
                                  enum ls_split split, struct files *files)
 {
-    const char *given = ls_spec_get(spec, split == LS_TRAIN ? "train" : "test");
+    const char *given = ls_spec_list(spec, split == LS_TRAIN ? "train" : "test");
     const char *const *known = split == LS_TRAIN ? family->train : family->test;
     const char *dir = ls_spec_get(spec, "dir");
     enum ls_status status = LS_OK;
@@ -108,13 +106,12 @@ static enum ls_status list_files(const struct family *family, const struct ls_sp
                  family->name);
         return LS_USAGE;
     }
-    for (; !given && *known && !status; known++)
-        status = add_file(family, dir, *known, strlen(*known), files);
-    while (given && !status) {
-        const size_t length = strcspn(given, "+");
-        status = add_file(family, dir, given, length, files);
-        given = given[length] ? given + length + 1 : NULL;
+    for (; !given && *known && !status; known++) {
+        const char *name = *known;
+        status = add_file(family, dir, &name, files);
     }
+    while (given && !status)
+        status = add_file(family, dir, &given, files);
     return status;
 }
 

@@ -101,14 +101,12 @@ static enum ls_status take_columns(struct table *table)
     for (size_t i = 0; !text && i < table->columns; i++)
         table->taken[i] = i != table->label;
     while (text && !status) {
-        const size_t length = strcspn(text, "+");
-        char *name = strndup(text, length);
+        char *name = ls_list_take(&text);
         size_t column;
         status = name ? find_column(table, "columns", name, &column) : LS_OUT_OF_MEMORY;
         free(name);
         if (!status)
             table->taken[column] = true;
-        text = text[length] ? text + length + 1 : NULL;
     }
     for (size_t i = 0; i < table->columns; i++)
         table->features += table->taken[i];
@@ -387,7 +385,7 @@ static enum ls_status read_wish(const struct ls_spec *spec, enum ls_split split,
 {
     const char *separator = ls_spec_get(spec, "separator");
     *wish = (struct wish){.label = ls_spec_get(spec, "label"),
-                          .columns = ls_spec_get(spec, "columns"),
+                          .columns = ls_spec_list(spec, "columns"),
                           .header = ls_spec_get(spec, "header"),
                           .targets = ls_spec_get(spec, "targets"),
                           .separator = !separator || separator[0] == 'c' ? ','
@@ -395,7 +393,7 @@ static enum ls_status read_wish(const struct ls_spec *spec, enum ls_split split,
                                                                          : '\t'};
     if (split == LS_TEST)
         wish->train = ls_spec_get(spec, "train");
-    return ls_split_file(SCOPE, spec, split, &wish->path);
+    return ls_split_file(SCOPE, spec, split, false, &wish->path);
 }
 
 // Names of the tests are numbered as those of the training examples.

@@ -39,10 +39,11 @@ bool ls_is_one_file(const struct ls_spec *spec)
 }
 
 enum ls_status ls_split_file(const char *scope, const struct ls_spec *spec, enum ls_split split,
-                             const char **out)
+                             bool list, const char **out)
 {
-    const char *file = ls_spec_get(spec, "file");
-    const char *train = ls_spec_get(spec, "train"), *test = ls_spec_get(spec, "test");
+    const char *(*const get)(const struct ls_spec *, const char *) =
+        list ? ls_spec_list : ls_spec_get;
+    const char *file = get(spec, "file"), *train = get(spec, "train"), *test = get(spec, "test");
     if (file ? train || test : !train || !test) {
         ls_error(scope, "expected %s:file=FILE, or %s:train=FILE,test=FILE", scope, scope);
         return LS_USAGE;

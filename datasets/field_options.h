@@ -19,10 +19,11 @@
 LS_STATUS ls_read_image_options(const char *scope, const struct ls_spec *spec, int64_t *rows,
                                 int64_t *columns, int64_t *channels, float *divisor);
 
-// file= is one split, train= and test= are two. LS_USAGE, logged, where neither is given, or both.
+// file= is one split, train= and test= are two. `list`: as ls_spec_list. LS_USAGE, logged, where
+// neither is given, or both.
 bool ls_is_one_file(const struct ls_spec *spec);
 LS_STATUS ls_split_file(const char *scope, const struct ls_spec *spec, enum ls_split split,
-                        const char **out);
+                        bool list, const char **out);
 
 // Of a compressed file, whose size says nothing about what comes out: LS_BAD_INPUT, logged, when
 // `read` bytes did and that is far more than data has ever been compressed.

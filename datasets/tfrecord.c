@@ -320,30 +320,26 @@ static enum ls_status read_file(struct storage *storage, const char *path)
     return status;
 }
 
-// FILE+FILE, each of which may be a pattern.
+// FILE+FILE, each of which may be a pattern, if none is called so.
 static enum ls_status read_files(struct storage *storage, const char *all)
 {
-    const char *files = all;
     enum ls_status status = LS_OK;
-    while (!status) {
-        const size_t length = strcspn(files, "+");
-        char *pattern = strndup(files, length);
+    for (const char *files = all; files && !status;) {
+        bool pattern;
+        char *path = ls_list_take_file(NULL, &files, &pattern);
         glob_t found = {0};
-        if (!pattern)
+        if (!path)
             return LS_OUT_OF_MEMORY;
-        if (strpbrk(pattern, "*?[") && glob(pattern, 0, NULL, &found) != 0) {
-            ls_error(SCOPE, "%s: no file is called like this", pattern);
+        if (pattern && glob(path, 0, NULL, &found) != 0) {
+            ls_error(SCOPE, "%s: no file is called like this", path);
             status = LS_BAD_INPUT;
         }
         for (size_t i = 0; !status && i < found.gl_pathc; i++)
             status = read_file(storage, found.gl_pathv[i]);
-        if (!status && !found.gl_pathc)
-            status = read_file(storage, pattern);
+        if (!status && !pattern)
+            status = read_file(storage, path);
         globfree(&found);
-        free(pattern);
-        if (!files[length])
-            break;
-        files += length + 1;
+        free(path);
     }
     if (!status && !storage->dataset.count) {
         ls_error(SCOPE, "%s: there are no records", all);
@@ -534,7 +530,7 @@ static enum ls_status tfrecord_open(const struct ls_spec *spec, enum ls_split sp
     storage->channels = 3;
     storage->dataset =
         (struct ls_dataset){.real = true, .storage = storage, .close = storage_close};
-    enum ls_status status = ls_split_file(SCOPE, spec, split, &files);
+    enum ls_status status = ls_split_file(SCOPE, spec, split, true, &files);
     if (!status)
         status = begin_columns(spec, storage);
     if (!status)

@@ -107,12 +107,12 @@ enum ls_status output_files_check(const struct arguments *arguments)
 // Whether `path` is among the files "FILE+FILE" of an option.
 static bool is_listed(const char *files, const char *path)
 {
-    char *copy = strdup(files), *rest = NULL;
     bool found = false;
-    for (char *file = copy ? strtok_r(copy, "+", &rest) : NULL; file && !found;
-         file = strtok_r(NULL, "+", &rest))
-        found = output_files_same(file, path);
-    free(copy);
+    while (files && !found) {
+        char *file = ls_list_take_file(NULL, &files, NULL);
+        found = file && output_files_same(file, path);
+        free(file);
+    }
     return found;
 }
 
@@ -128,7 +128,7 @@ static enum ls_status check_input(const char *output, const char *path, const ch
         if (status)
             return status;
         for (size_t i = 0; i < spec.option_count && !same; i++)
-            same = is_listed(spec.options[i].value, path);
+            same = is_listed(spec.options[i].written, path);
     }
     ls_spec_finish(&spec);
     if (!same)

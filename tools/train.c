@@ -27,7 +27,9 @@ static const struct argument table[] = {
      "text:file=FILE,length=N, synthetic. All have skip=N, limit=N (the first N examples), "
      "validation_split=F (validate on the last part F of the training examples), repeat=N, "
      "cache=memory|FILE, and for training images random_flip=horizontal, random_crop=N, "
-     "random_translation=F, random_rotation=F. A plugin by its name or path (docs/own-parts.md)"},
+     "random_translation=F, random_rotation=F. A plugin by its name or path (docs/own-parts.md). A "
+     "comma, plus sign or bracket in a name is written with a backslash before it, or the value "
+     "between double quotes; a file that exists is taken before a list or pattern"},
     {"loss", "NAME[:option=value,...]", NULL,
      "a loss by its Keras name, such as sparse_categorical_crossentropy, categorical_crossentropy, "
      "binary_crossentropy:label_smoothing=0.1, mean_squared_error, mae, huber:delta=1 "

@@ -6,10 +6,12 @@
 #include "core/base/plain_locale.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 // ---- Values ----
 
@@ -235,6 +237,74 @@ static enum ls_status out_of_memory(const char *scope)
     return LS_OUT_OF_MEMORY;
 }
 
+// What a backslash or double quotes make part of a name or value.
+static bool is_sign(char letter)
+{
+    return letter && strchr(":,+*?[]\"\\", letter);
+}
+
+static bool is_quoted_sign(const char *text)
+{
+    return text[0] == '\\' && is_sign(text[1]);
+}
+
+// Letters before the first of `ends` that is not behind a backslash.
+static size_t span(const char *text, const char *ends)
+{
+    size_t length = 0;
+    while (text[length] && !strchr(ends, text[length]))
+        length += is_quoted_sign(text + length) ? 2 : 1;
+    return length;
+}
+
+// A copy of `length` letters without the backslashes; NULL: no memory.
+static char *plain(const char *text, size_t length)
+{
+    char *copy = malloc(length + 1), *end = copy;
+    if (!copy)
+        return NULL;
+    for (size_t i = 0; i < length; i++) {
+        i += i + 1 < length && is_quoted_sign(text + i);
+        *end++ = text[i];
+    }
+    *end = '\0';
+    return copy;
+}
+
+// A copy in which backslashes stand for double quotes. These begin where a name or a value does.
+static enum ls_status replace_quotes(const char *scope, const char *text, char **out)
+{
+    char *copy = malloc(2 * strlen(text) + 1), *end = copy;
+    bool quoted = false, begins = true;
+    if (!copy) {
+        ls_error(scope, "out of memory");
+        return LS_OUT_OF_MEMORY;
+    }
+    for (const char *at = text; *at; at++) {
+        if (*at == '"' && (begins || quoted)) {
+            quoted = !quoted;
+            begins = false;
+            continue;
+        }
+        begins = !quoted && strchr(":=,+", *at);
+        if (is_quoted_sign(at))
+            *end++ = *at++;
+        else if (quoted && is_sign(*at))
+            *end++ = '\\';
+        *end++ = *at;
+    }
+    *end = '\0';
+    *out = copy;
+    if (!quoted)
+        return LS_OK;
+    free(copy);
+    ls_error(scope,
+             "'%s': a double quote opens a name and none closes it; one that belongs to the "
+             "name is written \\\"",
+             text);
+    return LS_USAGE;
+}
+
 const char *ls_spec_get(const struct ls_spec *spec, const char *name)
 {
     for (size_t i = 0; i < spec->option_count; i++)
@@ -250,10 +320,91 @@ void ls_spec_finish(struct ls_spec *spec)
     for (size_t i = 0; i < spec->option_count; i++) {
         free(spec->options[i].name);
         free(spec->options[i].value);
+        free(spec->options[i].written);
     }
     free(spec->options);
     free(spec->name);
     *spec = (struct ls_spec){0};
+}
+
+const char *ls_spec_list(const struct ls_spec *spec, const char *name)
+{
+    for (size_t i = 0; i < spec->option_count; i++)
+        if (!strcmp(spec->options[i].name, name))
+            return spec->options[i].written ? spec->options[i].written : spec->options[i].value;
+    return NULL;
+}
+
+static void skip(const char **list, size_t length)
+{
+    *list = (*list)[length] ? *list + length + 1 : NULL;
+}
+
+char *ls_list_take(const char **list)
+{
+    const size_t length = span(*list, "+");
+    char *name = plain(*list, length);
+    skip(list, length);
+    return name;
+}
+
+// A name without a slash is one of the folder's. Takes `name`, which may be NULL.
+static char *in_folder(const char *dir, char *name)
+{
+    if (!dir || !name || !*name || strchr(name, '/'))
+        return name;
+    const size_t bytes = strlen(dir) + strlen(name) + 2;
+    char *path = malloc(bytes);
+    if (path)
+        snprintf(path, bytes, "%s/%s", dir, name);
+    free(name);
+    return path;
+}
+
+// The longest part that exists, up to a plus sign or the end; else the first.
+char *ls_list_take_file(const char *dir, const char **list, bool *pattern)
+{
+    const char *text = *list;
+    const size_t first = span(text, "+");
+    if (pattern)
+        *pattern = false;
+    for (size_t length = strnlen(text, PATH_MAX); length; length--) {
+        if (text[length] && text[length] != '+')
+            continue;
+        char *path = in_folder(dir, plain(text, length));
+        if (!path || access(path, F_OK) == 0) {
+            skip(list, length);
+            return path;
+        }
+        free(path);
+    }
+    skip(list, first);
+    if (pattern)
+        *pattern = span(text, "*?[") < first;
+    return in_folder(dir, pattern && *pattern ? strndup(text, first) : plain(text, first));
+}
+
+static bool begins_option(const char *text)
+{
+    const size_t name =
+        strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
+    return name && text[name] == '=';
+}
+
+// Letters of the option, which ends at a comma. Where no option begins behind that, the comma may belong to
+// the name of a file that exists.
+static size_t length_of_option(const char *text)
+{
+    const size_t first = span(text, ","), name = span(text, "=");
+    for (size_t end = first; text[end] && name < first && !begins_option(text + end + 1);) {
+        end += 1 + span(text + end + 1, ",");
+        char *path = plain(text + name + 1, end - name - 1);
+        const bool exists = path && access(path, F_OK) == 0;
+        free(path);
+        if (exists)
+            return end;
+    }
+    return first;
 }
 
 // Adds `text` (`length` letters, "option=value") to `spec`, which has room for it.
@@ -262,21 +413,24 @@ static enum ls_status add_option(const char *scope, const char *text, size_t len
 {
     const char *equals = memchr(text, '=', length);
     if (!equals || equals == text) {
-        ls_error(scope, "'%.*s' after '%s:' is not of the form option=value", (int)length, text,
-                 spec->name);
+        ls_error(scope, "'%.*s' after '%s:' is not of the form option=value%s", (int)length, text,
+                 spec->name, spec->option_count ? "; a comma in a name is written \\," : "");
         return LS_USAGE;
     }
+    const size_t written = length - (size_t)(equals - text) - 1;
     struct ls_option_value *option = &spec->options[spec->option_count];
     option->name = strndup(text, (size_t)(equals - text));
-    option->value = strndup(equals + 1, length - (size_t)(equals - text) - 1);
+    option->value = plain(equals + 1, written);
+    option->written = strndup(equals + 1, written);
     if (option->name && option->value && ls_spec_get(spec, option->name)) {
         ls_error(scope, "option %s is given twice to %s", option->name, spec->name);
         free(option->name);
         free(option->value);
+        free(option->written);
         return LS_USAGE;
     }
     spec->option_count++; // what is NULL is freed as such
-    return option->name && option->value ? LS_OK : out_of_memory(scope);
+    return option->name && option->value && option->written ? LS_OK : out_of_memory(scope);
 }
 
 static enum ls_status add_options(const char *scope, const char *text, struct ls_spec *spec)
@@ -288,7 +442,7 @@ static enum ls_status add_options(const char *scope, const char *text, struct ls
     if (!spec->options)
         return out_of_memory(scope);
     for (;;) {
-        const size_t length = strcspn(text, ",");
+        const size_t length = length_of_option(text);
         const enum ls_status status = add_option(scope, text, length, spec);
         if (status || !text[length])
             return status;
@@ -298,16 +452,21 @@ static enum ls_status add_options(const char *scope, const char *text, struct ls
 
 enum ls_status ls_spec_parse(const char *scope, const char *text, struct ls_spec *out)
 {
-    const char *colon = strchr(text, ':');
-    const size_t length = colon ? (size_t)(colon - text) : strlen(text);
+    char *written;
+    enum ls_status status = replace_quotes(scope, text, &written);
+    if (status)
+        return status;
+    const size_t length = span(written, ":");
+    struct ls_spec spec = {.name = plain(written, length)};
     if (!length) {
         ls_error(scope, "no name given in '%s'; write NAME or NAME:option=value", text);
-        return LS_USAGE;
+        status = LS_USAGE;
+    } else {
+        status = spec.name ? LS_OK : out_of_memory(scope);
     }
-    struct ls_spec spec = {.name = strndup(text, length)};
-    enum ls_status status = spec.name ? LS_OK : out_of_memory(scope);
-    if (!status && colon)
-        status = add_options(scope, colon + 1, &spec);
+    if (!status && written[length])
+        status = add_options(scope, written + length + 1, &spec);
+    free(written);
     if (status)
         ls_spec_finish(&spec);
     else

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Options as users write them: `NAME` or `NAME:option=value,option=value`, checked against tables
-// of struct ls_plugin_option; and the nearest name for one that does not exist. [any thread]
+// of struct ls_plugin_option; and the nearest name for one that does not exist. A sign that would
+// end a name or a value (: , +) or make it a pattern (* ? [) is a part of it behind a backslash, or
+// in a value that is between double quotes. [any thread]
 #ifndef LS_BASE_OPTIONS_H
 #define LS_BASE_OPTIONS_H
 
@@ -14,6 +16,7 @@
 struct ls_option_value {
     char *name;
     char *value;
+    char *written; // the value with backslashes, of which a list is taken apart; NULL: as `value`
 };
 
 // "ring:groups=2,transport=local" in parts. Initialised by ls_spec_parse, freed by ls_spec_finish.
@@ -30,6 +33,15 @@ void ls_spec_finish(struct ls_spec *spec); // takes a zeroed one
 
 // The value given for `name`, else NULL. Borrowed.
 const char *ls_spec_get(const struct ls_spec *spec, const char *name);
+
+// The same of an option that has a list, "A+B", for the calls below, which take one name after the
+// other off it: NULL, no memory. `list` becomes what is left, NULL at the end.
+const char *ls_spec_list(const struct ls_spec *spec, const char *name);
+char *ls_list_take(const char **list);
+// Of files; a name without a slash is one of folder `dir`, unless that is NULL. What exists is taken
+// as it is, plus signs, brackets and all. `pattern`: the name is one, and backslashes are left in
+// it, as glob() reads them; may be NULL.
+char *ls_list_take_file(const char *dir, const char **list, bool *pattern);
 
 // Checks every option of `spec` against `table` (ends with a NULL name; NULL: empty). Unknown names
 // (the message suggests the nearest) and values of the wrong type are LS_USAGE, logged under

@@ -5,6 +5,7 @@ processes of its own anyway, and returns what it writes as JSON. `lockstep NAME 
 import html
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -120,7 +121,12 @@ def _dataset_text(dataset: Any, y: Any, folder: str) -> str:
     for name, array in named + ([] if y is None else [("y", as_array(y, "the target"))]):
         numpy.save(os.path.join(folder, name + ".npy"), array)
     names = [name for name, _ in named] + ([] if y is None else ["y"])
-    return "arrays:" + ",".join(f"{name}={os.path.join(folder, name)}.npy" for name in names)
+    return "arrays:" + ",".join(f"{name}={_quoted(os.path.join(folder, name))}.npy" for name in names)
+
+
+def _quoted(path: str) -> str:
+    """As the value of an option, whatever signs it has."""
+    return re.sub(r'[:,+*?\[\]"\\]', r"\\\g<0>", path)
 
 
 # ---- The process ----

@@ -118,6 +118,7 @@ class Tables(ProgramTest):
     def test_arguments(self):
         self.assertEqual([laboratory._argument(*pair) for pair in (("speed_steps", 0), ("fresh", True), ("pin", False), ("world", (2, 3)))],
                          ["--speed-steps=0", "--fresh", "--pin=off", "--world=2,3"])
+        self.assertEqual(laboratory._quoted('/a b/c,d+e:[1]"'), '/a b/c\\,d\\+e\\:\\[1\\]\\"')
 
 
 if __name__ == "__main__":

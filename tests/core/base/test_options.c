@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static char last_line[1024];
 
@@ -59,6 +60,77 @@ START_TEST(options_follow_a_colon_and_commas)
     ck_assert_str_eq(ls_spec_get(&spec, "dir"), "/a:b/c=d");
     ck_assert_str_eq(ls_spec_get(&spec, "empty"), "");
     ls_spec_finish(&spec);
+}
+END_TEST
+
+START_TEST(signs_of_the_notation_may_be_part_of_a_name)
+{
+    static const struct {
+        const char *text, *value;
+    } rows[] = {
+        {"x:a=Doe\\, J/x+y[1]*?.npy,b=2", "Doe, J/x+y[1]*?.npy"},
+        {"x:a=\"Doe, J/\\\"x\\\".npy\",b=2", "Doe, J/\"x\".npy"},
+        {"x:a=one\\+more,b=2", "one+more"},
+        {"x:a=back\\slash\\\\n,b=2", "back\\slash\\n"},
+        {"x:a=5\" disk,b=2", "5\" disk"},
+        {"x:a=\"\",b=2", ""},
+    };
+    struct ls_spec spec = {0};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        ck_assert_int_eq(ls_spec_parse("--x", rows[i].text, &spec), LS_OK);
+        ck_assert_str_eq(ls_spec_get(&spec, "a"), rows[i].value);
+        ck_assert_str_eq(ls_spec_get(&spec, "b"), "2");
+        ls_spec_finish(&spec);
+    }
+    ck_assert_int_eq(ls_spec_parse("--x", "\"./a:b/star.so\":b=2", &spec), LS_OK);
+    ck_assert_str_eq(spec.name, "./a:b/star.so");
+    ls_spec_finish(&spec);
+    quiet();
+    ck_assert_int_eq(ls_spec_parse("--x", "x:a=\"b,c=3", &spec), LS_USAGE);
+    ck_assert_ptr_nonnull(strstr(last_line, "none closes it"));
+    ck_assert_int_eq(ls_spec_parse("--x", "x:a=no, such file", &spec), LS_USAGE);
+    ck_assert_ptr_nonnull(strstr(last_line, "written \\,"));
+}
+END_TEST
+
+// Takes all files off option `files` of `text`, and compares them with `expected`, joined by '|'; of a
+// pattern "~" is in front.
+static void expect_files(const char *dir, const char *text, const char *expected)
+{
+    struct ls_spec spec = {0};
+    char found[1024] = "";
+    ck_assert_int_eq(ls_spec_parse("--x", text, &spec), LS_OK);
+    for (const char *list = ls_spec_list(&spec, "files"); list;) {
+        bool pattern;
+        char *file = ls_list_take_file(dir, &list, &pattern);
+        ck_assert_ptr_nonnull(file);
+        strcat(strcat(strcat(found, *found ? "|" : ""), pattern ? "~" : ""), file);
+        free(file);
+    }
+    ck_assert_str_eq(found, expected);
+    ls_spec_finish(&spec);
+}
+
+START_TEST(a_file_that_exists_comes_before_a_list_and_a_pattern)
+{
+    static const char *const names[] = {"a+b", "c[1]", "Doe, J"};
+    char folder[] = "options-XXXXXX", expected[256];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(chdir(folder), 0);
+    for (size_t i = 0; i < 3; i++)
+        fclose(fopen(names[i], "w"));
+    expect_files(NULL, "x:files=a+b", "a+b");
+    expect_files(NULL, "x:files=a+b+c[1]+d[1]+e\\+f+\"g+h[2],i\"", "a+b|c[1]|~d[1]|e+f|g+h[2],i");
+    expect_files(NULL, "x:files=a+d*+\\*e", "a|~d*|*e");
+    expect_files(NULL, "x:files=Doe, J,b=2", "Doe, J");
+    ck_assert_int_eq(chdir(".."), 0);
+    snprintf(expected, sizeof(expected), "%s/a+b|%s/z|./y", folder, folder);
+    expect_files(folder, "x:files=a+b+z+./y", expected);
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(expected, sizeof(expected), "%s/%s", folder, names[i]);
+        remove(expected);
+    }
+    ck_assert_int_eq(rmdir(folder), 0);
 }
 END_TEST
 
@@ -242,6 +314,8 @@ int main(void)
 {
     Suite *suite = suite_create("options");
     TCase *tests = tcase_create("options");
+    tcase_add_test(tests, signs_of_the_notation_may_be_part_of_a_name);
+    tcase_add_test(tests, a_file_that_exists_comes_before_a_list_and_a_pattern);
     tcase_add_test(tests, a_name_alone_is_a_specification);
     tcase_add_test(tests, options_follow_a_colon_and_commas);
     tcase_add_test(tests, malformed_specifications_are_usage_errors_and_write_nothing);
