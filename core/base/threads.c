@@ -6,6 +6,7 @@
 #include "core/base/threads.h"
 
 #include "core/base/caller.h"
+#include "core/base/cpu_quota.h"
 #include "core/base/log.h"
 #include "core/base/plain_locale.h"
 #include "core/base/trace.h"
@@ -204,7 +205,7 @@ void ls_thread_pin_rank(const uint32_t *hosts, uint32_t world, uint32_t rank)
 }
 
 // The kernel refuses a mask that is smaller than its own, so larger ones are tried.
-uint32_t ls_core_count(void)
+static uint32_t count_allowed(void)
 {
     for (int cores = 1024; cores <= 1 << 20; cores *= 4) {
         cpu_set_t *set = CPU_ALLOC(cores);
@@ -218,6 +219,12 @@ uint32_t ls_core_count(void)
     }
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
     return online > 0 ? (uint32_t)online : 1;
+}
+
+uint32_t ls_core_count(void)
+{
+    const uint32_t allowed = count_allowed(), quota = ls_cpu_quota("");
+    return quota && quota < allowed ? quota : allowed;
 }
 
 void ls_thread_step_back(void)

@@ -30,7 +30,7 @@ LS_STATUS ls_thread_start(pthread_t *out, const char *name, void *(*run)(void *)
 void ls_thread_hold_starts(void);
 void ls_thread_allow_starts(void);
 
-// Cores that this process may use (its affinity mask).
+// Cores that this process may use: by its affinity mask, and by the quota of its control group.
 uint32_t ls_core_count(void);
 
 // Pins the calling thread to the `number`-th of those cores (modulo their count); has no effect if

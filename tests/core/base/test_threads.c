@@ -5,6 +5,7 @@
 #endif
 #include "core/base/threads.h"
 
+#include "core/base/cpu_quota.h"
 #include "core/base/clock.h"
 #include "tests/support/suite.h"
 
@@ -13,9 +14,11 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -91,7 +94,8 @@ START_TEST(cores_are_those_of_the_affinity_mask)
 {
     cpu_set_t before, one;
     ck_assert_int_eq(sched_getaffinity(0, sizeof(before), &before), 0);
-    ck_assert_uint_eq(ls_core_count(), (uint32_t)CPU_COUNT(&before));
+    const uint32_t quota = ls_cpu_quota(""), count = (uint32_t)CPU_COUNT(&before);
+    ck_assert_uint_eq(ls_core_count(), quota && quota < count ? quota : count);
     int core = 0;
     while (!CPU_ISSET(core, &before))
         core++;
@@ -99,6 +103,79 @@ START_TEST(cores_are_those_of_the_affinity_mask)
     CPU_SET(core, &one);
     ck_assert_int_eq(sched_setaffinity(0, sizeof(one), &one), 0);
     ck_assert_uint_eq(ls_core_count(), 1);
+}
+END_TEST
+
+// A file of a machine below the current folder.
+static void write_file(const char *path, const char *text)
+{
+    char folder[256];
+    for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
+        snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
+        (void)!mkdir(folder, 0777);
+    }
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+#define MOUNT_2 "41 31 0:38 / /sys/fs/cgroup rw,relatime shared:9 - cgroup2 cgroup2 rw\n"
+#define MOUNT_1(root)                                                   \
+    "30 25 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n" \
+    "31 25 0:27 " root " /sys/fs/cgroup/cpu,cpu\\040acct rw - cgroup cgroup rw,cpu,cpuacct\n"
+#define CPU_1 "m/sys/fs/cgroup/cpu,cpu acct/"
+
+START_TEST(quotas_of_control_groups_are_processors)
+{
+    static const struct {
+        const char *groups, *mounts, *files[6]; // path and text of each
+        uint32_t expected;
+    } rows[] = {
+        {"0::/\n", MOUNT_2, {NULL}, 0},
+        {"0::/\n", MOUNT_2, {"m/sys/fs/cgroup/cpu.max", "max 100000\n"}, 0},
+        {"0::/\n", MOUNT_2, {"m/sys/fs/cgroup/cpu.max", "150000 100000\n"}, 2},
+        {"0::/\n", MOUNT_2, {"m/sys/fs/cgroup/cpu.max", "20000 100000\n"}, 1},
+        {"0::/pod/box\n", // the one above has less
+         MOUNT_2,
+         {"m/sys/fs/cgroup/pod/cpu.max", "200000 100000\n", "m/sys/fs/cgroup/pod/box/cpu.max",
+          "400000 100000\n"},
+         2},
+        {"0::/pod/box\n",
+         MOUNT_2,
+         {"m/sys/fs/cgroup/pod/cpu.max", "max 100000\n", "m/sys/fs/cgroup/pod/box/cpu.max",
+          "300000 100000\n"},
+         3},
+        {"0::/../other\n", MOUNT_2, {"m/sys/fs/cgroup/cpu.max", "250000 50000\n"}, 5},
+        {"4:memory:/a\n3:cpu,cpuacct:/docker/ab\n0::/\n", // the mount begins at the group, as in docker
+         MOUNT_1("/docker/ab") MOUNT_2,
+         {CPU_1 "cpu.cfs_quota_us", "100000\n", CPU_1 "cpu.cfs_period_us", "100000\n"},
+         1},
+        {"3:cpuacct,cpu:/box\n",
+         MOUNT_1("/"),
+         {CPU_1 "box/cpu.cfs_quota_us", "-1\n", CPU_1 "box/cpu.cfs_period_us", "100000\n"},
+         0},
+        {"3:cpuacct,cpu:/box\n",
+         MOUNT_1("/"),
+         {CPU_1 "box/cpu.cfs_quota_us", "350000\n", CPU_1 "box/cpu.cfs_period_us", "100000\n"},
+         4},
+        {"not of this form\n", "nor this\n", {NULL}, 0},
+    };
+    char folder[] = "quota-XXXXXX";
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(chdir(folder), 0);
+    ck_assert_uint_eq(ls_cpu_quota("nowhere"), 0);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        write_file("m/proc/self/cgroup", rows[i].groups);
+        write_file("m/proc/self/mountinfo", rows[i].mounts);
+        for (size_t k = 0; rows[i].files[k]; k += 2)
+            write_file(rows[i].files[k], rows[i].files[k + 1]);
+        ck_assert_msg(ls_cpu_quota("m") == rows[i].expected, "row %zu: %u, expected %u", i,
+                      ls_cpu_quota("m"), rows[i].expected);
+        ck_assert_int_eq(system("rm -r m"), 0);
+    }
+    ck_assert_int_eq(chdir(".."), 0);
+    ck_assert_int_eq(rmdir(folder), 0);
 }
 END_TEST
 
@@ -235,6 +312,7 @@ int main(void)
     tcase_add_test(tests, a_thread_starts_with_all_signals_blocked);
     tcase_add_test(tests, denormals_are_zero_in_our_threads_and_in_no_others);
     tcase_add_test(tests, cores_are_those_of_the_affinity_mask);
+    tcase_add_test(tests, quotas_of_control_groups_are_processors);
     tcase_add_test(tests, ranks_of_a_host_take_a_core_each);
     tcase_add_test(tests, ranks_that_outnumber_the_cores_are_not_pinned);
     tcase_add_test(tests, a_waiter_is_woken_by_another_thread);
