@@ -12,11 +12,33 @@
 #include <string.h>
 #include <sys/stat.h>
 
+// What is wrong with a text that jansson refuses, where users are likely to have it so; else NULL.
+static const char *find_slip(const char *text, size_t bytes)
+{
+    json_t *any = json_loadb(text, bytes, JSON_DECODE_ANY, NULL);
+    const char *inner = json_string_value(any), *slip = NULL;
+    if (inner && inner[strspn(inner, " \t\r\n")] == '{')
+        slip = "the JSON is a text that holds JSON, because it was dumped twice; write what "
+               "model.to_json() returns as it is";
+    json_decref(any);
+    any = slip ? NULL
+               : json_loadb(text, bytes, JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, NULL);
+    if (any)
+        slip = "there is more behind the end of the JSON, as where two documents are in one file; "
+               "keep one";
+    json_decref(any);
+    return slip;
+}
+
 enum ls_status ls_model_parse(const char *path, const char *part, const char *text, size_t bytes,
                               json_t **out)
 {
     json_error_t error;
     char place[512];
+
+    if (bytes >= 3 &&
+        memcmp(text, "\xef\xbb\xbf", 3) == 0) // a byte order mark, as Windows writes it
+        text += 3, bytes -= 3;
 
     if (bytes > (size_t)LS_JSON_MOST_MIB << 20) {
         ls_error(path, "%s%sthe JSON has %zu bytes; that of a model has at most %d MiB",
@@ -29,14 +51,15 @@ enum ls_status ls_model_parse(const char *path, const char *part, const char *te
         return LS_BAD_INPUT;
     }
     json_t *model = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    const char *slip = model ? NULL : find_slip(text, bytes);
     if (!model && part) {
         ls_error(path, "%s: malformed JSON, line %d, column %d: %s", part, error.line, error.column,
-                 error.text);
+                 slip ? slip : error.text);
         return LS_BAD_INPUT;
     }
     if (!model) {
         snprintf(place, sizeof(place), "%s:%d:%d", path, error.line, error.column);
-        ls_error(place, "malformed JSON: %s", error.text);
+        ls_error(place, "malformed JSON: %s", slip ? slip : error.text);
         return LS_BAD_INPUT;
     }
     *out = model;

@@ -18,6 +18,8 @@ static const struct {
     {"\x80\3", 2, "a Python pickle"},
     {"\x80\4", 2, "a Python pickle"},
     {"\x80\5", 2, "a Python pickle"},
+    {"\xff\xfe", 2, "a text in UTF-16, which is to be UTF-8"},
+    {"\xfe\xff", 2, "a text in UTF-16, which is to be UTF-8"},
     {"version https://", 16, "a Git LFS pointer; the file itself was not fetched (git lfs pull)"},
 };
 
@@ -43,6 +45,8 @@ const char *ls_file_kind(const void *start, size_t bytes)
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         if (bytes >= kinds[i].bytes && memcmp(start, kinds[i].magic, kinds[i].bytes) == 0)
             return kinds[i].kind;
+    if (bytes >= 3 && memcmp(letter, "\xef\xbb\xbf", 3) == 0) // a byte order mark
+        letter += 3, bytes -= 3;
     while (bytes > 0 && (*letter == ' ' || *letter == '\t' || *letter == '\r' || *letter == '\n'))
         letter++, bytes--;
     return bytes > 0 && *letter == '{' ? "JSON" : NULL;

@@ -97,7 +97,7 @@ static enum ls_status read_prefix(struct ls_npy_file *file, uint64_t *header, ui
         return status;
     if (memcmp(start, magic, MAGIC_BYTES) != 0) {
         const char *kind = ls_file_kind(start, (size_t)bytes);
-        return kind ? bad(file, "is %s, not a .npy file", kind)
+        return kind ? bad(file, "is %s, not a .npy file; save an array by numpy.save", kind)
                     : bad(file, "is not a .npy file: it does not begin with \\x93NUMPY");
     }
     if (bytes < 10)
@@ -189,6 +189,24 @@ static bool take_number(struct text *text, int64_t *out)
     return true;
 }
 
+// What keeps the values: labels stay whole numbers.
+static const char *advice_for(const char *descr)
+{
+    const char kind = descr[0] ? descr[1] : '\0';
+    const bool wide = descr[0] && descr[1] && (descr[2] == '8' || strcmp(descr + 1, "u4") == 0);
+    switch (kind) {
+    case 'i':
+    case 'u': return wide ? "save array.astype(numpy.int64)" : "save array.astype(numpy.int32)";
+    case 'f': return wide ? "save array.astype(numpy.float64)" : "save array.astype(numpy.float32)";
+    case 'c': return "save array.real and array.imag as columns of float32";
+    case 'M':
+    case 'm': return "save array.astype(numpy.int64)";
+    case 'U':
+    case 'S': return "save numbers, as numpy.unique(array, return_inverse=True)[1] for classes";
+    default: return "save an array of numbers";
+    }
+}
+
 static enum ls_status read_descr(const struct ls_npy_file *file, struct text *text,
                                  struct ls_npy *out)
 {
@@ -207,8 +225,8 @@ static enum ls_status read_descr(const struct ls_npy_file *file, struct text *te
             *letter = '?';
     return bad(file,
                "dtype '%s'; expected bool, uint8, int32, int64, float32 or float64, little endian; "
-               "save array.astype(numpy.float32)",
-               descr);
+               "%s",
+               descr, advice_for(descr));
 }
 
 static enum ls_status read_order(const struct ls_npy_file *file, struct text *text)

@@ -33,7 +33,8 @@
 #define LENGTH_BYTES 8
 #define ALIGNMENT 64
 
-// The types of the format. Those that hold floating-point numbers can be read.
+// Types of the format. Those that hold floating-point numbers can be read. What else there is, such as
+// C64 and F4, is no reason to refuse a file: who needs such a tensor says what it is.
 static const struct dtype {
     const char *name;
     uint32_t bytes;
@@ -46,6 +47,7 @@ static const struct dtype {
     {"I64", 8, NOT_READ},     {"F8_E4M3", 1, NOT_READ}, {"F8_E5M2", 1, NOT_READ},
     {"F8_E8M0", 1, NOT_READ},
 };
+static const struct dtype unknown = {"", 0, NOT_READ};
 
 // A tensor and its range of the data.
 struct entry {
@@ -196,6 +198,8 @@ static enum ls_status read_shape(const struct reading *reading, const char *name
     else if (overflow)
         return bad(reading, "tensor %s: its shape has more elements than any file", name);
     const uint64_t bytes = entry->end - entry->begin;
+    if (!entry->dtype->bytes)
+        return LS_OK;
     if (bytes % entry->dtype->bytes || bytes / entry->dtype->bytes != elements)
         return bad(reading,
                    "tensor %s: its shape has %" PRIu64 " elements of %" PRIu32
@@ -227,14 +231,12 @@ static enum ls_status read_entry(const struct reading *reading, const char *name
     const char *dtype = json_string_value(json_object_get(value, "dtype"));
     if (!dtype)
         return bad(reading, "tensor %s: no dtype", name);
+    entry->dtype = &unknown;
     for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++)
         if (!strcmp(dtype, dtypes[i].name))
             entry->dtype = &dtypes[i];
-    if (!entry->dtype)
-        return bad(reading, "tensor %s: unknown dtype %.32s; F32, F64, F16 and BF16 can be read",
-                   name, dtype);
     entry->tensor.name = name;
-    entry->tensor.dtype = entry->dtype->name;
+    entry->tensor.dtype = dtype; // belongs to the header
     const enum ls_status status =
         read_offsets(reading, name, json_object_get(value, "data_offsets"), entry);
     return status ? status : read_shape(reading, name, json_object_get(value, "shape"), entry);
@@ -244,7 +246,7 @@ static enum ls_status check_metadata(const struct reading *reading, const json_t
 {
     const char *key;
     json_t *value;
-    bool texts = json_is_object(metadata);
+    bool texts = json_is_object(metadata) || json_is_null(metadata); // as the format's authors read
     json_object_foreach((json_t *)metadata, key, value) texts &= json_is_string(value);
     return texts ? LS_OK : bad(reading, "__metadata__ is not an object of texts");
 }

@@ -46,8 +46,8 @@ struct ls_saved {
 struct ls_safetensors; // an opened file: its header checked, its data mapped or read
 
 // LS_BAD_INPUT, logged with path and position, for files that are too short, headers that are over
-// 100 MB or not JSON, duplicate names, dtypes that are unknown, numbers that are too large for
-// float32, and offsets that overlap, leave holes, or do not match the shape.
+// 100 MB or not JSON, duplicate names, numbers that are too large for float32, and offsets that
+// overlap, leave holes, or do not match the shape.
 LS_STATUS ls_safetensors_open(const char *path, struct ls_safetensors **out);
 // Likewise what a descriptor refers to, from its beginning; `path` is its name in messages.
 LS_STATUS ls_safetensors_open_from(int fd, const char *path, struct ls_safetensors **out);

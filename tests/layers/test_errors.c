@@ -459,7 +459,11 @@ START_TEST(malformed_json_is_named_by_line_and_column)
         {"{\"a\": 1,\n \"a\": 2}", ":2:4: malformed JSON: duplicate object key"},
         {"{\"a\": 1e999}", "malformed JSON: real number overflow"},
         {"{\"a\": 99999999999999999999}", "malformed JSON: too big integer"},
-        {"{} {}", "malformed JSON: end of file expected"},
+        {"{} {}",
+         "malformed JSON: there is more behind the end of the JSON, as where two documents"},
+        {" \"{\\\"class_name\\\": 1}\"", "malformed JSON: the JSON is a text that holds JSON"},
+        {"\xef\xbb\xbf{}", "class_name"}, // a byte order mark is no error
+        {"\xff\xfe{\0", "a text in UTF-16"},
         {"{\"a\": \"\xff\"}", "malformed JSON: "},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)

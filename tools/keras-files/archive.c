@@ -21,18 +21,45 @@
 #define METADATA "metadata.json"
 #define WEIGHTS "model.weights.h5"
 #define PIECE 65536
+#define MOST_LOOKED_AT 64 // entries, of an archive that is not Keras's
 
 // The version whose layout of files is written; the first of Keras 3.
 #define WRITTEN_VERSION "3.0.0"
 
 // ---- Reading ----
 
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text), rest = strlen(end);
+    return length >= rest && strcmp(text + length - rest, end) == 0;
+}
+
+// What else is a ZIP archive, by what is in it; NULL: nothing known.
+static const char *other_kind(zip_t *zip)
+{
+    const zip_int64_t count = zip_get_num_entries(zip, 0);
+    for (zip_int64_t i = 0; i < count && i < MOST_LOOKED_AT; i++) {
+        const char *name = zip_get_name(zip, (zip_uint64_t)i, ZIP_FL_ENC_RAW);
+        if (name && ends_with(name, "data.pkl"))
+            return "a PyTorch checkpoint (.pt), which is not read; write safetensors instead, by "
+                   "safetensors.torch.save_file";
+        if (name && ends_with(name, ".npy"))
+            return "a NumPy archive (.npz), which is not read; write safetensors instead, by "
+                   "safetensors.numpy.save_file";
+    }
+    return NULL;
+}
+
 static bool find(zip_t *zip, struct contents *contents, const char *name, uint64_t most,
                  zip_stat_t *out)
 {
     const zip_uint64_t needed = ZIP_STAT_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD;
-    if (zip_stat(zip, name, 0, out))
-        return contents_refuse(contents, "is a ZIP archive without %s, not a .keras file", name);
+    if (zip_stat(zip, name, 0, out)) {
+        const char *kind = other_kind(zip);
+        return kind ? contents_refuse(contents, "is %s (docs/models.md)", kind)
+                    : contents_refuse(contents, "is a ZIP archive without %s, not a .keras file",
+                                      name);
+    }
     if ((out->valid & needed) != needed)
         return contents_refuse(contents, "%s: its header is not whole", name);
     if (out->encryption_method != ZIP_EM_NONE)

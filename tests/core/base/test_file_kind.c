@@ -22,6 +22,8 @@ static const struct {
     {"\x80\2\0\0\0\0\0\0{\"a\": {}", 16, "a safetensors file"}, // a header of 640 bytes, no pickle
     {"{\"class_name\": 1", 16, "JSON"},
     {"\n \t{", 4, "JSON"},
+    {"\xef\xbb\xbf {", 5, "JSON"}, // behind a byte order mark
+    {"\xff\xfe{\0", 4, "UTF-16"},
     {"PK\3", 3, NULL},
     {"\x89HDF", 4, NULL},
     {"version 1.2.3.45", 16, NULL},

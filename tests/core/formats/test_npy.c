@@ -149,6 +149,12 @@ START_TEST(headers_that_lie_are_refused)
         {"{'descr': '|u1\\'', " ORDER "'shape': (6,)}", "records"},
         {"{'descr': '|u1, ", "records"},
         {"{'descr': '\x01', " ORDER "'shape': (6,)}", "dtype '?'"},
+        // Labels stay whole numbers, which losses of classes need.
+        {"{'descr': '<i2', " ORDER "'shape': (3,)}", "save array.astype(numpy.int32)"},
+        {"{'descr': '<u4', " ORDER "'shape': (1,)}", "save array.astype(numpy.int64)"},
+        {"{'descr': '>f8', " ORDER "'shape': (1,)}", "save array.astype(numpy.float64)"},
+        {"{'descr': '<f2', " ORDER "'shape': (3,)}", "save array.astype(numpy.float32)"},
+        {"{'descr': '<U1', " ORDER "'shape': (1,)}", "return_inverse"},
         {"{" DESCR ORDER "'shape': 6}", "not a tuple"},
         {"{" DESCR ORDER "'shape': (6", "not a tuple"},
         {"{" DESCR ORDER "'shape': (-6,)}", "dimension 0 is not a number"},

@@ -481,7 +481,17 @@ START_TEST(archives_of_others_are_named)
     zip_t *zip = archive("other.npz");
     put(zip, "arr_0.npy", "x", 1);
     ck_assert_int_eq(zip_close(zip), 0);
-    expect_refused("other.npz", "is a ZIP archive without config.json, not a .keras file");
+    expect_refused("other.npz", "is a NumPy archive (.npz), which is not read");
+
+    zip = archive("other.pt");
+    put(zip, "other/data.pkl", "x", 1);
+    ck_assert_int_eq(zip_close(zip), 0);
+    expect_refused("other.pt", "is a PyTorch checkpoint (.pt), which is not read");
+
+    zip = archive("other.zip");
+    put(zip, "readme", "x", 1);
+    ck_assert_int_eq(zip_close(zip), 0);
+    expect_refused("other.zip", "is a ZIP archive without config.json, not a .keras file");
 
     zip = archive("bare.keras");
     put(zip, "config.json", "{}", 2);
