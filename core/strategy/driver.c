@@ -555,6 +555,8 @@ uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver)
         if (first->reduce[i]) // else the driver could not be attached
             bytes += ls_collective_plan_bytes(first->reduce[i]);
     }
+    if (first->counts)
+        bytes += ls_collective_plan_bytes(first->counts);
     return bytes + (first->all_steps ? first->all_bytes / first->all_steps : 0);
 }
 

@@ -61,7 +61,7 @@ class Workers(ProgramTest):
         order may turn one example whose largest predictions are equal up to rounding."""
         self.assertEqual(len(report["epochs"]), len(whole["epochs"]))
         for one, other in zip(report["epochs"], whole["epochs"]):
-            for key in set(other) - {"seconds", "examples_per_second"}:
+            for key in set(other) - {"seconds", "examples_per_second"} - {key for key in other if key.startswith("val_")}:
                 self.assertAlmostEqual(one[key], other[key], delta=1e-5 + 1 / other["examples"], msg=f"{key} of epoch {other['epoch']}")
 
 
@@ -259,7 +259,7 @@ class Ends(Workers):
             os.unlink(os.path.join(folder, name))
 
 
-class Elastic(Workers):
+class ElasticWorkers(Workers):
     """The losses stay those of a training in which nobody was lost: the global batch stays, and no step is lost."""
     OPTIONS = ("--model=mlp", "--dataset=synthetic:shape=28x28x1,classes=10,examples=30000", "--threads=1", "--batch=60", "--epochs=3",
                "--optimizer=sgd:learning_rate=0.0001", "--metrics=accuracy,sparse_top_k_categorical_accuracy:k=3")
@@ -293,6 +293,25 @@ class Elastic(Workers):
             self.assertAlmostEqual(one, other, delta=1e-5, msg=f"step {step + 1}")
         self.check_epochs(report, whole)
 
+    def lines_of_the_chief(self):
+        """What it prints, and when; a list that grows while it trains."""
+        lines = []
+
+        def read(stream):
+            for line in stream:
+                lines.append((time.monotonic(), line))
+
+        threading.Thread(target=read, args=(self.processes[0].stdout,), daemon=True).start()
+        return lines
+
+    def await_lines(self, lines, count):
+        end = time.monotonic() + SECONDS
+        while len(lines) < count:
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.005)
+
+
+class Elastic(ElasticWorkers):
     def test_a_worker_and_then_the_chief_are_lost(self):
         self.start_elastic(3, "--checkpoint-dir=checkpoints", "--checkpoint-steps=100", "--log-every=100")
         self.wait_for(self.path("checkpoints"))
@@ -356,23 +375,6 @@ class Elastic(Workers):
         self.assertIn("1 new", errors[0])
         self.check_losses(2)
 
-    def lines_of_the_chief(self):
-        """What it prints, and when; a list that grows while it trains."""
-        lines = []
-
-        def read(stream):
-            for line in stream:
-                lines.append((time.monotonic(), line))
-
-        threading.Thread(target=read, args=(self.processes[0].stdout,), daemon=True).start()
-        return lines
-
-    def await_lines(self, lines, count):
-        end = time.monotonic() + SECONDS
-        while len(lines) < count:
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.005)
-
     def test_of_four_one_is_lost_and_another_comes(self):
         self.start_elastic(4, "--log-every=1")
         lines = self.lines_of_the_chief()
@@ -392,13 +394,8 @@ class Elastic(Workers):
         self.assertLess(max(after - before for before, after in zip(times, times[1:])), 3 if SANITIZE == "none" else 30)
 
 
-class TooFew(Elastic):
+class TooFew(ElasticWorkers):
     """Who is left waits for another one for a while, and then ends."""
-    test_a_worker_and_then_the_chief_are_lost = test_of_four_one_is_lost_and_another_comes = None
-    test_the_chief_is_stopped_and_another_worker_keeps_the_checkpoints = None
-    test_the_chief_is_stopped_after_its_last_step_and_another_worker_writes_the_results = None
-    test_a_new_worker_with_other_options_leaves_the_others_alone = None
-
     def test_below_the_least_it_ends(self):
         self.start_elastic(2, "--checkpoint-dir=checkpoints", "--checkpoint-steps=100", least=2)
         self.wait_for(self.path("checkpoints"))
@@ -407,17 +404,13 @@ class TooFew(Elastic):
         self.assertEqual(codes[1], PEER_LOST, errors)
 
 
-class ManyLost(Elastic):
-    test_a_worker_and_then_the_chief_are_lost = test_of_four_one_is_lost_and_another_comes = None
-    test_the_chief_is_stopped_and_another_worker_keeps_the_checkpoints = None
-    test_a_new_worker_with_other_options_leaves_the_others_alone = None
-
+class ManyLost(ElasticWorkers):
     def test_every_example_counts_once(self):
         draw = random.Random(5)
+        models = self.binary(40000), (self.OPTIONS[0], self.OPTIONS[1].replace("30000", "40000"), self.OPTIONS[-1])
         whole = {}
         for moment in range(20):
-            model = self.binary(20000) if moment % 2 else (self.OPTIONS[0], self.OPTIONS[1].replace("30000", "20000"), self.OPTIONS[-1])
-            self.OPTIONS = (*model, "--threads=1", "--batch=60", "--epochs=2", "--optimizer=sgd:learning_rate=0.0001",
+            self.OPTIONS = (*models[moment % 2], "--threads=1", "--batch=60", "--epochs=2", "--optimizer=sgd:learning_rate=0.0001",
                             f"--microbatches={1 + moment // 2 % 2}")
             if self.OPTIONS not in whole:
                 whole[self.OPTIONS] = self.train(*self.OPTIONS, "--replicas=3", "--strategy=ring")
@@ -425,18 +418,19 @@ class ManyLost(Elastic):
                 self.start_elastic(4, "--log-every=1", f"--replicas={1 + moment % 3 // 2}")
                 lines = self.lines_of_the_chief()
                 self.await_lines(lines, draw.randrange(20, 300))
-                victims = draw.sample((1, 2, 3), 1 + moment % 2) if moment % 3 else [0, *draw.sample((1, 2, 3), moment % 2)]
+                victims = draw.sample(range(4), 1 + moment % 2)
                 for victim in victims:
                     self.processes[victim].kill()
-                    time.sleep(draw.random() * 0.3)
+                    time.sleep(draw.random() * 0.2)
                 if moment % 3 == 1:
                     self.add(victims[0], 4, LOCKSTEP_JOIN="1")
-                for process in self.processes:
-                    process.wait(SECONDS)
-                for rank, process in enumerate(self.processes):
-                    self.assertEqual(process.returncode, -signal.SIGKILL if rank in victims else DONE)
+                for process in self.processes[1:]:
+                    process.communicate(timeout=SECONDS)  # whoever is the chief now prints a lot
+                self.processes[0].wait(SECONDS)
+                self.assertEqual(self.processes[victims[0]].returncode, -signal.SIGKILL)
+                self.assertEqual({self.processes[rank].returncode for rank in range(4) if rank not in victims}, {DONE})
                 report = self.report("elastic.json")
-                self.assertEqual((report["status"], [epoch["examples"] for epoch in report["epochs"]]), ("done", [20000] * 2))
+                self.assertEqual((report["status"], [epoch["examples"] for epoch in report["epochs"]]), ("done", [40000] * 2))
                 self.check_epochs(report, whole[self.OPTIONS])
 
 
