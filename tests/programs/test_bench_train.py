@@ -2,6 +2,8 @@
 """tools/bench-train and tools/bench-collectives as programs; with a peer that is made up, what becomes of its figures."""
 import json
 import os
+import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -23,9 +25,9 @@ for number, line in enumerate(sys.stdin):
 """
 
 
-def small_model(size):
+def small_model(size, channels=3):
     return {"class_name": "Sequential", "config": {"name": "small", "layers": [
-        {"class_name": "InputLayer", "config": {"batch_shape": [None, size, size, 3], "name": "image"}},
+        {"class_name": "InputLayer", "config": {"batch_shape": [None, size, size, channels], "name": "image"}},
         {"class_name": "Flatten", "config": {"name": "flat"}},
         {"class_name": "Dense", "config": {"name": "dense", "units": 10}}]}}
 
@@ -94,6 +96,76 @@ class BenchTrain(ProgramTest):
             file.write("{}")
         refused = self.bench("--lines=resnet", "--peers=", "--line-model=" + self.path("bad.json"), expect=FAILED)
         self.assertIn("exit code 3", refused.stderr)
+
+
+# The commands of the documents, with what makes them small, and the peers that need more than Debian's Python left out.
+QUICK = ["--lockstep=" + LOCKSTEP, "--rounds=1", "--seconds=0.01", "--idle=0", "--limit=600"]
+DOCUMENTED = {
+    "bench-train --all --json=speed.json": ["--peers=", *QUICK],
+    "bench-train --small --json=small.json": QUICK,
+    "bench-train --model=mine.json --replicas=2 --threads=1": ["--against=itself", *QUICK],
+    "bench-collectives": ["--build=.", "--sides=two-phase,fused", "--bytes=8,4K", "--rounds=1", "--seconds=0.001", "--patience=0"],
+}
+PRINTS = {"bench-train --all": "GPT, 4 layers", "bench-train --small": "cnn, 1 replica", "bench-train --model": "ratio to 2 processes",
+          "bench-collectives": "auto ("}
+
+
+class Documented(ProgramTest):
+    """tools/house-figures, compare-builds, gpu-check and package have tests of their own."""
+
+    def run_line(self, line):
+        with open(self.path("mine.json"), "w") as file:
+            json.dump(small_model(28, 1), file)
+        words = line.split()
+        done = subprocess.run([os.path.join(TOOLS, words[0]), *words[1:], *DOCUMENTED[line]], cwd=self.folder, timeout=900,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertIn(next(text for begin, text in PRINTS.items() if line.startswith(begin)), done.stdout)
+        for name in re.findall(r"--json=(\S+)", line):
+            with open(self.path(name)) as file:
+                self.assertTrue(json.load(file)["rows"])
+
+    def test_every_command_of_the_documents_is_here(self):
+        shown = set()
+        for name in ("bench.md", "performance.md"):
+            with open(os.path.join(TOOLS, "..", "docs", name)) as file:
+                shown |= set(re.findall(r"^    \./tools/(bench-[^#\n]*?) *(?:#.*)?$", file.read(), re.MULTILINE))
+        self.assertEqual(shown, set(DOCUMENTED))
+
+    def test_collectives(self):
+        if not shutil.which("gcc"):
+            self.skipTest("no gcc, which compiles the bounds")
+        os.mkdir(self.path("tools"))
+        os.symlink(LOCKSTEP, self.path("tools/lockstep"))
+        subprocess.run(["gcc", "-std=c11", "-O1", "-pthread", "-D_POSIX_C_SOURCE=200809L", "-I", os.path.join(TOOLS, ".."), "-o",
+                        self.path("bounds"), os.path.join(TOOLS, "development", "bounds.c")], check=True)
+        self.run_line("bench-collectives")
+
+    def test_a_model_of_ones_own(self):
+        self.need("/usr/share/datasets/fashion-mnist")
+        self.run_line("bench-train --model=mine.json --replicas=2 --threads=1")
+
+
+class DocumentedLong(Documented):
+    test_every_command_of_the_documents_is_here = test_collectives = test_a_model_of_ones_own = None
+
+    def test_all_lines(self):
+        self.run_line("bench-train --all --json=speed.json")
+
+    def test_small_models(self):
+        if subprocess.run(["/usr/bin/python3", "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
+            self.skipTest("Debian's Python has no torch (python3-torch)")
+        self.run_line("bench-train --small --json=small.json")
+
+    def test_quickstart(self):
+        self.need("/usr/share/datasets/fashion-mnist")
+        tree = self.path("tree")
+        shutil.copytree(os.path.join(TOOLS, ".."), tree, symlinks=True,
+                        ignore=lambda folder, names: [name for name in names if name.startswith(("build", "."))])
+        done = subprocess.run([os.path.join(tree, "tools", "quickstart")], env=dict(os.environ, LOCKSTEP_NO_INSTALL="1"),
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1800, check=False)
+        self.assertEqual(done.returncode, DONE, done.stdout)
+        self.assertRegex(done.stdout, r"validation accuracy 0\.[89]")
 
 
 if __name__ == "__main__":

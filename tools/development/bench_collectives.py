@@ -46,25 +46,17 @@ def size_text(size):
 
 
 class Lockstep:
-    """All collectives of a round in one process, which times them in turn. `auto` chooses on the network that is measured
-    first."""
+    """All collectives of a round in one process, which times them in turn. `auto` measures in each before it chooses."""
 
-    def __init__(self, options, folder):
+    def __init__(self, options):
         self.options, self.names = options, options.collectives.split(",")
         self.program = os.path.join(options.build, "tools", "lockstep")
-        self.network = os.path.join(folder, "network.json")
         self.chosen = {}
-        if "auto" in self.names:
-            subprocess.run([self.program, "bench", "--write-network=" + self.network, "--seconds=%g" % options.seconds],
-                           check=True, stdout=subprocess.DEVNULL)
-
-    def operand(self, name):
-        return "auto:network=" + self.network if name == "auto" else name
 
     def measure(self, size):
         with tempfile.TemporaryDirectory() as folder:
             rows = os.path.join(folder, "rows.json")
-            command = [self.program, "bench", *map(self.operand, self.names), "--place=in",
+            command = [self.program, "bench", *self.names, "--place=in",
                        "--replicas=%d" % self.options.replicas, "--bytes=%d" % size, "--json=" + rows,
                        "--seconds=%g" % (self.options.seconds * len(self.names))]
             subprocess.run(command + (["--fresh"] if size >= FRESH_FROM else []), check=True,
@@ -213,7 +205,7 @@ def main():
     options = parse_arguments()
     results, disturbed = [], 0
     with tempfile.TemporaryDirectory() as folder:
-        lockstep, sides = Lockstep(options, folder), start_sides(options, folder)
+        lockstep, sides = Lockstep(options), start_sides(options, folder)
         others = [side.name for side in sides]
         ours = lockstep.names + [name for name in others if name in OWN_SIDES]
         print("%d ranks, %d rounds; load of the machine %.1f" % (options.replicas, options.rounds, os.getloadavg()[0]))

@@ -83,7 +83,7 @@ class Bench:
                                       seconds or self.options.seconds)
 
     def wait(self):
-        return self.options.idle <= 0 or machine.wait_until_idle(self.options.idle)
+        return machine.wait_until_idle(self.options.idle)
 
 
 class Rounds:

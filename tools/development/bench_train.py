@@ -220,7 +220,6 @@ def add_line_arguments(group):
     group.add_argument("--text", metavar="FILE", default=os.path.join(ROOT, "..", "shared", "data", "tinyshakespeare", "input.txt"),
                        help="tinyshakespeare [../shared/data/tinyshakespeare/input.txt]")
     group.add_argument("--trial-seconds", type=float, default=1.5, help="of the window in which a set-up is tried [1.5]")
-    group.add_argument("--idle", type=float, default=20.0, help="seconds to wait before a window for idle processors [20]")
     group.add_argument("--peer-deadline", type=float, default=400.0, help="seconds for one answer of a peer [400]")
     group.add_argument("--line-model", metavar="FILE", help="train this in all lines instead: to try the tool itself")
     group.add_argument("--markdown", action="store_true", help="print the tables of docs/performance.md at the end")
@@ -255,6 +254,8 @@ def parse_arguments():
                         help="itself: several replicas by as many times one; bare: one-device by a loop without a strategy")
     parser.add_argument("--rounds", type=int, help="[7; of a line 5]")
     parser.add_argument("--seconds", type=float, default=3.0, help="of one window, about [3]")
+    parser.add_argument("--idle", type=float, default=machine.idle_seconds,
+                        help="seconds to wait before a window for idle processors [20]")
     parser.add_argument("--limit", type=int, default=60000, help="train on the first N images")
     parser.add_argument("--settings", default=",".join(SETTINGS), help="of PyTorch: tuned, tuned+malloc or both")
     parser.add_argument("--core-types", default=",".join(peers.CORE_TYPES), help="OpenBLAS kernels to try")
@@ -289,6 +290,7 @@ def bench_on_gpu(options):
 
 def main():
     options = parse_arguments()
+    machine.idle_seconds = options.idle
     try:
         if options.lines:
             bench_lines.run(options, progress)

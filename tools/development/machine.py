@@ -27,8 +27,14 @@ def processor_times():
         return [int(word) for word in file.readline().split()[1:9]]
 
 
-def wait_until_idle(limit_seconds=20.0):
+idle_seconds = 20.0  # the longest wait; 0 or less: none, and whatever runs is no disturbance
+
+
+def wait_until_idle(limit_seconds=None):
     """Waits for other programs to end, so that they do not spoil a window; False when they go on."""
+    limit_seconds = idle_seconds if limit_seconds is None else limit_seconds
+    if limit_seconds <= 0:
+        return True
     deadline = time.monotonic() + limit_seconds
     while time.monotonic() < deadline:
         before = processor_times()
