@@ -15,12 +15,13 @@
 
 // ---- Opening ----
 
-static enum ls_status check(struct ls_model *model, const struct ls_data *data, bool evaluates)
+static enum ls_status check(struct ls_model *model, const struct ls_data *data, bool evaluates,
+                            bool one_batch)
 {
     enum ls_status status = ls_model_check_usable(model, "ls_distribute_dataset");
     if (!status)
         status = evaluates ? ls_model_check_data(model, data)
-                           : ls_model_check_training_data(model, data);
+                           : ls_model_check_training_data(model, data, one_batch);
     return status || !ls_model_data_has_weights(data) ? status : ls_model_need_weighted(model);
 }
 
@@ -73,7 +74,7 @@ static enum ls_status make_ready(struct ls_distributed *dataset)
     // Since the last run the model may have another loss, and what it compares labels with.
     enum ls_status status = LS_OK;
     if (!model->session || model->session->number != dataset->session)
-        status = check(model, dataset->data, dataset->evaluates);
+        status = check(model, dataset->data, dataset->evaluates, dataset->own_order);
     if (!status)
         status = need_counts(dataset);
     if (!status)
@@ -106,7 +107,7 @@ enum ls_status ls_open_distributed(struct ls_model *model, struct ls_data *data,
                                    struct ls_distributed **out)
 {
     const bool evaluates = options->evaluation;
-    enum ls_status status = check(model, data, evaluates);
+    enum ls_status status = check(model, data, evaluates, own_order);
     if (status)
         return status;
     struct ls_distributed *dataset = calloc(1, sizeof(*dataset));

@@ -88,8 +88,10 @@ uint64_t ls_fit_epoch_end(const struct ls_fit *fit, uint64_t number);
 
 // "on" (NULL), "off", or the size of a buffer. LS_USAGE, logged.
 LS_STATUS ls_shuffle_parse(const char *text, enum ls_shuffle *out, uint64_t *buffer);
-// That the model can be trained on the data by all replicas of its run. Logged.
-LS_STATUS ls_model_check_training_data(struct ls_model *model, const struct ls_data *data);
+// That the model can be trained on the data by all replicas of its run: each gets an example, unless
+// the data is one batch of many. Logged.
+LS_STATUS ls_model_check_training_data(struct ls_model *model, const struct ls_data *data,
+                                       bool one_batch);
 // Goes on in the epoch where the last training ended, if the order of its examples is the same;
 // else a new one begins.
 struct ls_model_order ls_model_continue_order(const struct ls_model *model,

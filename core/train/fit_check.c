@@ -96,11 +96,12 @@ static void warn_of_empty_shares(const struct ls_fit *fit)
                 empty, shares.world, empty == 1 ? "s" : "", (unsigned long long)batch);
 }
 
-enum ls_status ls_model_check_training_data(struct ls_model *model, const struct ls_data *data)
+enum ls_status ls_model_check_training_data(struct ls_model *model, const struct ls_data *data,
+                                            bool one_batch)
 {
     const uint64_t examples = ls_data_count(data);
     const uint32_t world = ls_cluster_world(model->run->cluster);
-    if (world > examples) {
+    if (world > examples && !one_batch) {
         ls_error("--replicas",
                  "%u replicas, but '%s' has only %llu example%s; use at most that many", world,
                  data->text, (unsigned long long)examples, examples == 1 ? "" : "s");
@@ -153,7 +154,7 @@ enum ls_status ls_fit_check(struct ls_fit *fit)
     if (!status)
         status = ls_model_check_has_loss(fit->model, "fit");
     if (!status)
-        status = ls_model_check_training_data(fit->model, fit->train);
+        status = ls_model_check_training_data(fit->model, fit->train, false);
     if (!status && validation)
         status = ls_model_check_data(fit->model, validation);
     if (!status && fit->options->report)

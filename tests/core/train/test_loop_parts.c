@@ -345,6 +345,10 @@ START_TEST(a_batch_from_memory_is_a_step)
     const struct ls_array x = {"float32", 4, {12, 4, 4, 1}, pixels};
     const struct ls_array y = {"int64", 1, {12}, labels};
     const struct ls_batch_arrays batch = {.inputs = &x, .input_count = 1, .target = &y};
+    // The same in two, the second too small for all replicas.
+    const struct ls_array xs[2] = {{"float32", 4, {11, 4, 4, 1}, pixels},
+                                   {"float32", 4, {1, 4, 4, 1}, pixels + 11 * 16}};
+    const struct ls_array ys[2] = {{"int64", 1, {11}, labels}, {"int64", 1, {1}, labels + 11}};
     struct ls_run *many = run_of(some[_i].strategy, some[_i].replicas);
     struct ls_model *fitted = model_of(many, "adam"), *batched = model_of(many, "adam");
     struct ls_data *data = NULL;
@@ -352,10 +356,11 @@ START_TEST(a_batch_from_memory_is_a_step)
     struct ls_scores scores;
     size_t count;
     OK(ls_data_from_memory(&x, 1, &y, &data));
-    OK(ls_fit(fitted, data, &(struct ls_fit_options){.epochs = 3, .batch = 12, .shuffle = "off"}));
+    OK(ls_fit(fitted, data, &(struct ls_fit_options){.epochs = 3, .batch = 11, .shuffle = "off"}));
     const float *fit = ls_fit_losses(fitted, &count);
-    for (int i = 0; i < 3; i++) {
-        OK(ls_train_on_batch(batched, &batch, &metrics));
+    for (int i = 0; i < 6; i++) {
+        OK(ls_train_on_batch(batched, &(struct ls_batch_arrays){&xs[i % 2], 1, &ys[i % 2], NULL},
+                             &metrics));
         ck_assert_double_eq(ls_metric_value(&metrics, "loss"), (double)fit[i]);
         ck_assert(isfinite(ls_metric_value(&metrics, "accuracy")));
     }
