@@ -64,6 +64,15 @@ enum ls_status ls_channel_init(struct ls_channel *channel, int fd, const uint8_t
     return ls_connection_init(&channel->connection, fd, key);
 }
 
+void ls_channel_adopt(struct ls_channel *channel, struct ls_connection *connection, bool sealed)
+{
+    memset(channel, 0, sizeof(*channel));
+    channel->sealed = sealed;
+    channel->connection = *connection;
+    sodium_memzero(connection, sizeof(*connection));
+    keep_alive(channel->connection.fd);
+}
+
 void ls_channel_finish(struct ls_channel *channel)
 {
     ls_connection_finish(&channel->connection);

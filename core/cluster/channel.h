@@ -34,6 +34,8 @@ LS_STATUS ls_channel_key(const char *secret, uint8_t key[LS_SECURE_KEY]);
 // Takes `fd`, also where it fails. The handshake is next.
 LS_STATUS ls_channel_init(struct ls_channel *channel, int fd, const uint8_t key[LS_SECURE_KEY],
                           bool sealed);
+// The same of a connection that a door has handed out.
+void ls_channel_adopt(struct ls_channel *channel, struct ls_connection *connection, bool sealed);
 void ls_channel_finish(struct ls_channel *channel); // takes one that has been finished
 
 // Queues a message, of which `count` pieces are given. LS_OUT_OF_MEMORY.

@@ -171,10 +171,7 @@ uint32_t ls_cluster_waiting(const struct ls_cluster *cluster)
 
 uint64_t ls_cluster_strangers(const struct ls_cluster *cluster)
 {
-    uint64_t count = 0;
-    for (int i = 0; cluster->store && i < LS_STRANGER_REASONS; i++)
-        count += ls_store_strangers(cluster->store, (enum ls_stranger_reason)i);
-    return count;
+    return cluster->store ? ls_store_strangers(cluster->store) : 0;
 }
 
 // ---- Any thread ----

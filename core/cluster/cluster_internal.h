@@ -17,7 +17,7 @@ struct ls_elastic {
     struct ls_worker_place place;
     struct ls_agreement *agreement; // and its texts behind it
     char host[256];
-    char door[64]; // where the store of the beginning was reached, a numeric address
+    char begin_host[64]; // where the store of the beginning was reached, a numeric address
     uint8_t key[LS_SECURE_KEY];
     int reserve; // a socket that listens, for the store that this worker may have to open
 };
@@ -45,8 +45,8 @@ LS_STATUS ls_cluster_create(struct ls_cluster **out); // of no workers yet
 LS_STATUS ls_cluster_settle(struct ls_cluster *cluster, uint32_t number, uint32_t workers,
                             const uint32_t *counts, const uint32_t *hosts);
 
-// The store of this worker, and its own connection to it, which has shaken hands. Takes the
-// listener; `first` is not set yet.
+// The store of this worker, and its own connection to it. Takes the listener; `own` is not set
+// yet.
 LS_STATUS ls_cluster_open_store(struct ls_cluster *cluster, const struct ls_store_options *options,
                                 struct ls_connection *connection);
 
@@ -55,7 +55,7 @@ LS_STATUS ls_cluster_open_store(struct ls_cluster *cluster, const struct ls_stor
 LS_STATUS ls_elastic_create(const struct ls_cluster_options *options, const uint8_t *key,
                             struct ls_elastic **out);
 LS_STATUS ls_elastic_listen(struct ls_elastic *elastic, int like);
-uint16_t ls_elastic_port(const struct ls_elastic *elastic); // of the reserve; 0: NULL
+int ls_elastic_reserve(const struct ls_elastic *elastic); // -1: NULL
 void ls_elastic_destroy(struct ls_elastic *elastic); // takes NULL
 
 #endif

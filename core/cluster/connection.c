@@ -2,6 +2,8 @@
 // Sealed frames over a non-blocking socket.
 #include "core/cluster/connection.h"
 
+#include "core/base/log.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sockios.h>
@@ -19,11 +21,42 @@ enum ls_status ls_connection_init(struct ls_connection *connection, int fd,
     ls_secure_init(&connection->secure, key);
     const int flags = fcntl(fd, F_GETFL);
     connection->in = malloc(LS_SECURE_PROOF); // a stranger gets no more; grows with the first frame
-    if (connection->in && flags >= 0 && !fcntl(fd, F_SETFL, flags | O_NONBLOCK))
+    if (connection->in && flags >= 0 &&
+        (flags & O_NONBLOCK || !fcntl(fd, F_SETFL, flags | O_NONBLOCK)))
         return LS_OK;
     const bool memory = connection->in;
     ls_connection_finish(connection);
     return memory ? LS_FAILED : LS_OUT_OF_MEMORY;
+}
+
+enum ls_status ls_connection_pair(const uint8_t key[LS_SECURE_KEY], struct ls_connection *worker,
+                                  struct ls_connection *store)
+{
+    uint8_t greeting[LS_SECURE_GREETING], answer[LS_SECURE_NONCE], proof[LS_SECURE_PROOF],
+        reply[LS_SECURE_PROOF];
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) {
+        ls_error("cluster", "a connection within this process cannot be made: %s", strerror(errno));
+        return LS_FAILED;
+    }
+    enum ls_status status = ls_connection_init(worker, pair[0], key);
+    if (status) {
+        close(pair[1]);
+        return status;
+    }
+    status = ls_connection_init(store, pair[1], key);
+    if (status) {
+        ls_connection_finish(worker);
+        return status;
+    }
+    ls_secure_greet(&worker->secure, greeting);
+    ls_secure_answer(&store->secure, greeting, answer);
+    ls_secure_prove(&worker->secure, answer, proof);
+    if (ls_secure_admit(&store->secure, proof, reply) && ls_secure_believe(&worker->secure, reply))
+        return LS_OK;
+    ls_connection_finish(worker);
+    ls_connection_finish(store);
+    return LS_FAILED;
 }
 
 void ls_connection_finish(struct ls_connection *connection)

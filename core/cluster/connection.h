@@ -23,6 +23,10 @@ struct ls_connection {
 // handshake of the caller's (secure.h).
 LS_STATUS ls_connection_init(struct ls_connection *connection, int fd,
                              const uint8_t key[LS_SECURE_KEY]);
+// Both ends of a conversation within this process, which have shaken hands. LS_FAILED, logged: the
+// system gives no descriptors.
+LS_STATUS ls_connection_pair(const uint8_t key[LS_SECURE_KEY], struct ls_connection *worker,
+                             struct ls_connection *store);
 void ls_connection_finish(struct ls_connection *connection); // takes one whose fd is -1
 
 // Bytes of the handshake. LS_OK: all `bytes` are in `in`; LS_AGAIN; LS_PEER_LOST: closed.

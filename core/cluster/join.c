@@ -9,7 +9,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,25 +22,16 @@ enum ls_status ls_cluster_open_store(struct ls_cluster *cluster,
                                      struct ls_connection *connection)
 {
     struct ls_store_options whole = *options;
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) {
-        ls_error("cluster", "the store of worker 0 cannot begin: no more descriptors");
-        close(options->listener);
-        return LS_FAILED;
-    }
-    whole.first = pair[0];
-    enum ls_status status = ls_store_open(&whole, &cluster->store);
+    struct ls_connection own;
+    enum ls_status status = ls_connection_pair(options->key, connection, &own);
     if (status) {
-        close(pair[1]);
+        close(options->listener);
         return status;
     }
-    status = ls_connection_init(connection, pair[1], options->key);
-    if (!status)
-        status = ls_shake_hands(connection, options->join_deadline_ns);
-    if (status == LS_AGAIN || status == LS_PEER_LOST) {
-        ls_error("cluster", "the store of worker 0 does not answer worker 0");
-        status = LS_FAILED;
-    }
+    whole.own = &own;
+    status = ls_store_open(&whole, &cluster->store);
+    if (status)
+        ls_connection_finish(connection);
     return status;
 }
 
@@ -94,7 +84,8 @@ static enum ls_status reach_store(const struct ls_cluster_options *options, cons
         ls_socket_peer_host(connection->fd, cluster->store_host, sizeof(cluster->store_host));
     if (status || !cluster->elastic)
         return status;
-    ls_socket_peer_host(connection->fd, cluster->elastic->door, sizeof(cluster->elastic->door));
+    ls_socket_peer_host(connection->fd, cluster->elastic->begin_host,
+                        sizeof(cluster->elastic->begin_host));
     return ls_elastic_listen(cluster->elastic, connection->fd);
 }
 
@@ -232,7 +223,7 @@ static enum ls_status enter(const struct ls_cluster_options *options, const uint
                                 ? open_store(options, key, cluster, &connection)
                                 : reach_store(options, key, cluster, &connection);
     if (!status)
-        status = ls_member_open(&connection, options, ls_elastic_port(cluster->elastic),
+        status = ls_member_open(&connection, options, ls_elastic_reserve(cluster->elastic),
                                 &cluster->member);
     ls_connection_finish(&connection);
     return status ? status

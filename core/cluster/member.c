@@ -8,6 +8,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
+#include "core/cluster/sockets.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -105,7 +106,7 @@ void ls_member_send(struct ls_member *member)
 }
 
 static enum ls_status send_join(struct ls_member *member, const struct ls_cluster_options *options,
-                                enum ls_join_kind kind, uint16_t reserve_port)
+                                enum ls_join_kind kind)
 {
     const struct ls_worker_place *place = options->place;
     struct ls_frame *frame = &member->frame;
@@ -121,7 +122,7 @@ static enum ls_status send_join(struct ls_member *member, const struct ls_cluste
     ls_frame_put_u32(frame, place->role == LS_ROLE_SERVER ? 0 : options->count);
     ls_frame_put_u32(frame, place->restart);
     ls_frame_put_u64(frame, (uint64_t)getpid());
-    ls_frame_put_u16(frame, reserve_port);
+    ls_frame_put_u16(frame, member->reserve < 0 ? 0 : ls_socket_port(member->reserve));
     ls_frame_put_text(frame, options->host ? options->host : identity);
     ls_frame_put_text(frame, options->host ? options->host : name);
     const bool names_job = *place->job || !place->joins;
@@ -184,6 +185,21 @@ static void watch_chief(struct ls_member *member)
     ls_member_lose_chief(member, why);
 }
 
+static void drain_reserve(struct ls_member *member)
+{
+    pthread_mutex_lock(&member->lock);
+    if (member->reserve >= 0)
+        ls_socket_drain(member->reserve);
+    pthread_mutex_unlock(&member->lock);
+}
+
+void ls_member_leave_reserve(struct ls_member *member)
+{
+    pthread_mutex_lock(&member->lock);
+    member->reserve = -1;
+    pthread_mutex_unlock(&member->lock);
+}
+
 static void *run(void *argument)
 {
     struct ls_member *member = argument;
@@ -191,6 +207,7 @@ static void *run(void *argument)
         pthread_mutex_lock(&member->lock);
         const bool closing = member->closing, leaving = member->leaving;
         const bool waits = ls_connection_flush(&member->connection) == LS_AGAIN;
+        const int reserve = member->reserve;
         pthread_mutex_unlock(&member->lock);
         if (closing)
             say_farewell(member);
@@ -199,12 +216,15 @@ static void *run(void *argument)
         struct pollfd fds[] = {
             {.fd = member->connection.fd, .events = (short)(waits ? POLLIN | POLLOUT : POLLIN)},
             {.fd = member->wake, .events = POLLIN},
+            {.fd = reserve, .events = POLLIN},
         };
-        const int count = poll(fds, 2, (int)(member->beat_ns / 2000000));
+        const int count = poll(fds, 3, (int)(member->beat_ns / 2000000));
         ls_own_clock_look(&member->clock, member->beat_ns);
         uint64_t woken;
         if (count > 0 && fds[1].revents)
             (void)!read(member->wake, &woken, sizeof(woken));
+        if (count > 0 && fds[2].revents)
+            drain_reserve(member);
         if (count > 0 && fds[0].revents & ~POLLOUT && !ls_member_read(member))
             return NULL;
         if (member->clock.now_ns >= member->beat_at_ns) {
@@ -273,9 +293,10 @@ static struct ls_member *create(struct ls_connection *connection,
 }
 
 static enum ls_status begin(struct ls_member *member, const struct ls_cluster_options *options,
-                            enum ls_join_kind kind, uint16_t reserve_port)
+                            enum ls_join_kind kind, int reserve)
 {
-    const enum ls_status status = send_join(member, options, kind, reserve_port);
+    member->reserve = reserve;
+    const enum ls_status status = send_join(member, options, kind);
     if (status)
         return status;
     member->heard_ns = member->clock.now_ns;
@@ -284,14 +305,14 @@ static enum ls_status begin(struct ls_member *member, const struct ls_cluster_op
 }
 
 enum ls_status ls_member_open(struct ls_connection *connection,
-                              const struct ls_cluster_options *options, uint16_t reserve_port,
+                              const struct ls_cluster_options *options, int reserve,
                               struct ls_member **out)
 {
     struct ls_member *member = create(connection, options);
     if (!member)
         return LS_OUT_OF_MEMORY;
     const enum ls_join_kind kind = options->place->joins ? LS_JOIN_LATER : LS_JOIN_FIRST;
-    const enum ls_status status = begin(member, options, kind, reserve_port);
+    const enum ls_status status = begin(member, options, kind, reserve);
     if (status) {
         destroy(member);
         return status;
@@ -325,7 +346,7 @@ void ls_member_close(struct ls_member *member)
 // ---- Another store ----
 
 enum ls_status ls_member_reform_at(struct ls_member *member, struct ls_connection *connection,
-                                   const struct ls_cluster_options *options, uint16_t reserve_port,
+                                   const struct ls_cluster_options *options, int reserve,
                                    const char *address, uint64_t deadline_ns,
                                    const struct ls_welcome **out)
 {
@@ -343,7 +364,7 @@ enum ls_status ls_member_reform_at(struct ls_member *member, struct ls_connectio
     member->reform_status = LS_OK;
     snprintf(member->address, sizeof(member->address), "%s", address);
     pthread_mutex_unlock(&member->lock);
-    const enum ls_status status = begin(member, options, LS_JOIN_AGAIN, reserve_port);
+    const enum ls_status status = begin(member, options, LS_JOIN_AGAIN, reserve);
     if (status)
         return status;
     member->threadless = false;

@@ -24,10 +24,12 @@ struct ls_welcome {
 };
 
 // Takes the connection (which has shaken hands), asks to join and starts the thread. `options` is
-// borrowed for this call, but for `lost`. `reserve_port`: where this worker can open a store; 0:
-// nowhere.
+// borrowed for this call, but for `lost`. `reserve`: a socket that listens where this worker can
+// open a store, or -1; until ls_member_leave_reserve the thread drops what comes there, so that
+// others who look whether this worker is there find no full queue.
 LS_STATUS ls_member_open(struct ls_connection *connection, const struct ls_cluster_options *options,
-                         uint16_t reserve_port, struct ls_member **out);
+                         int reserve, struct ls_member **out);
+void ls_member_leave_reserve(struct ls_member *member);
 // Says goodbye, if nothing went wrong, and gives the store a second to hear it. Takes NULL.
 void ls_member_close(struct ls_member *member);
 
@@ -44,7 +46,7 @@ LS_STATUS ls_member_reform(struct ls_member *member, uint64_t deadline_ns,
 // The same through another connection, to the store of another worker, whose address is given for
 // messages. Takes the connection. [main thread]
 LS_STATUS ls_member_reform_at(struct ls_member *member, struct ls_connection *connection,
-                              const struct ls_cluster_options *options, uint16_t reserve_port,
+                              const struct ls_cluster_options *options, int reserve,
                               const char *address, uint64_t deadline_ns,
                               const struct ls_welcome **out);
 

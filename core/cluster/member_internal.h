@@ -32,6 +32,7 @@ struct ls_meet_call {
 struct ls_member {
     struct ls_connection connection; // received from by the thread; sent to under the lock
     int wake;
+    int reserve; // borrowed; -1: none. Under the lock
     pthread_t thread;
     bool threadless; // it could not be started again
     uint32_t number, workers; // number: among all members

@@ -161,7 +161,7 @@ enum ls_status ls_store_reach(const struct ls_reach *reach, struct ls_connection
                 return status;
         }
         const uint64_t now = ls_clock_ns() - begin;
-        connected_at = error ? connected_at : now;
+        connected_at = error && error != ECONNRESET ? connected_at : now;
         const bool cut_off = reach->number > 0 && now - connected_at >= reach->unreachable_ns;
         if (cut_off || now + pause >= reach->deadline_ns) {
             report_silence(reach, cut_off ? reach->unreachable_ns : reach->deadline_ns, why);

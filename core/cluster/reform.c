@@ -71,9 +71,9 @@ enum ls_status ls_elastic_listen(struct ls_elastic *elastic, int like)
     return LS_OK;
 }
 
-uint16_t ls_elastic_port(const struct ls_elastic *elastic)
+int ls_elastic_reserve(const struct ls_elastic *elastic)
 {
-    return elastic ? ls_socket_port(elastic->reserve) : 0;
+    return elastic ? elastic->reserve : -1;
 }
 
 void ls_elastic_destroy(struct ls_elastic *elastic)
@@ -120,12 +120,13 @@ static enum ls_status open_next_store(struct ls_cluster *cluster, const struct s
                                      .least_workers = options->least_workers,
                                      .most_workers = options->most_workers,
                                      .address = address,
-                                     .door_host = elastic->door,
-                                     .door_port = elastic->place.port,
+                                     .begin_host = elastic->begin_host,
+                                     .begin_port = elastic->place.port,
                                      .former = survivors->former,
                                      .stood = ls_member_stood(cluster->member),
                                      .generation = cluster->generation,
                                      .reform_deadline_ns = deadline_ns};
+    ls_member_leave_reserve(cluster->member);
     ls_socket_own(elastic->reserve, address, bytes);
     elastic->reserve = -1;
     if (ls_elastic_listen(elastic, store.listener)) {
@@ -184,7 +185,7 @@ static enum ls_status reform_without_chief(struct ls_cluster *cluster, uint64_t 
                                                         &connection, address, sizeof(address));
         if (!status)
             status = ls_member_reform_at(cluster->member, &connection, &elastic->options,
-                                         ls_elastic_port(elastic), address, deadline_ns, out);
+                                         ls_elastic_reserve(elastic), address, deadline_ns, out);
         ls_connection_finish(&connection);
         survivors->former[i].gone = status == LS_AGAIN;
     }

@@ -1,27 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers of a parameter server: connections come, prove themselves, speak and go.
+// Peers of a parameter server: connections come, speak and go.
 #include "core/cluster/service.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/cluster/door.h"
 #include "core/cluster/sockets.h"
-#include "core/cluster/store.h"
 
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define ACCEPTS 64 // connections taken at once
 #define DATA_ALIGNMENT ((size_t)64)
 #define FAREWELL_NS UINT64_C(1000000000)
+#define LEAVING_NS UINT64_C(2000000000)
 #define WARNINGS 3
 
 enum stage {
     STAGE_FREE = 0,
-    STAGE_GREETING, // a stranger
-    STAGE_PROOF,
-    STAGE_OPEN, // has proved itself
+    STAGE_OPEN,
     STAGE_LOST, // was open; the event is due
     STAGE_LEAVING, // was dropped; what is queued is still sent
 };
@@ -29,7 +27,7 @@ enum stage {
 struct peer {
     enum stage stage;
     struct ls_channel channel;
-    uint64_t since_ns;
+    uint64_t since_ns; // when it was dropped
     bool told; // LS_SERVICE_OPENED was handed out
     uint64_t limit; // bytes of a message
     uint8_t head[LS_CHANNEL_HEAD];
@@ -43,30 +41,34 @@ struct peer {
 struct ls_service {
     struct ls_service_options options;
     struct peer *peers;
-    struct pollfd *polled; // the listener, and one a peer
-    uint32_t count; // places for peers: strangers and others
+    struct pollfd *polled; // the door, and one a peer
+    uint32_t count; // places for peers: open and leaving ones
     uint32_t cursor; // whose turn it is
-    uint64_t strangers;
+    struct ls_door *door;
     uint32_t warned;
 };
 
 enum ls_status ls_service_open(const struct ls_service_options *options, struct ls_service **out)
 {
     struct ls_service *service = calloc(1, sizeof(*service));
+    enum ls_status status = LS_OUT_OF_MEMORY;
     if (service) {
         service->options = *options;
-        service->count = options->most_peers + LS_MOST_STRANGERS;
+        service->count = 2 * options->most_peers;
         service->peers = calloc(service->count, sizeof(*service->peers));
         service->polled = calloc(service->count + 1, sizeof(*service->polled));
+        if (service->peers && service->polled)
+            status = ls_door_open(options->key, &service->door);
     }
-    if (!service || !service->peers || !service->polled) {
-        if (!service)
-            close(options->listener);
+    if (status)
+        close(options->listener);
+    else
+        status = ls_door_listen(service->door, options->listener);
+    if (status)
         ls_service_close(service);
-        return LS_OUT_OF_MEMORY;
-    }
-    *out = service;
-    return LS_OK;
+    else
+        *out = service;
+    return status;
 }
 
 static void end_peer(struct peer *peer)
@@ -101,8 +103,7 @@ void ls_service_close(struct ls_service *service)
         (void)poll(NULL, 0, 5);
     for (uint32_t i = 0; service->peers && i < service->count; i++)
         end_peer(&service->peers[i]);
-    if (service->options.listener >= 0)
-        close(service->options.listener);
+    ls_door_close(service->door);
     free(service->peers);
     free(service->polled);
     free(service);
@@ -110,141 +111,47 @@ void ls_service_close(struct ls_service *service)
 
 uint64_t ls_service_strangers(const struct ls_service *service)
 {
-    return service->strangers;
+    return ls_door_all_strangers(service->door);
 }
 
-// ---- Strangers ----
-
-static bool is_stranger(const struct peer *peer)
-{
-    return peer->stage == STAGE_GREETING || peer->stage == STAGE_PROOF;
-}
-
-static void turn_away(struct ls_service *service, struct peer *peer, const char *why)
-{
-    char from[128];
-    ls_socket_peer(peer->channel.connection.fd, from, sizeof(from));
-    service->strangers++;
-    if (why && service->warned < WARNINGS) {
-        service->warned++;
-        ls_warn("cluster", "a connection from %s was dropped: %s%s", from, why,
-                service->warned == WARNINGS ? "; more of them are only counted" : "");
-    }
-    end_peer(peer);
-}
-
-static uint32_t count_strangers(const struct ls_service *service)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < service->count; i++)
-        count += is_stranger(&service->peers[i]);
-    return count;
-}
-
-// The one that makes room: the oldest of those that know least about us.
-static struct peer *least_likely(struct ls_service *service)
-{
-    struct peer *found = NULL;
-    for (uint32_t i = 0; i < service->count; i++) {
-        struct peer *peer = &service->peers[i];
-        if (is_stranger(peer) &&
-            (!found || peer->stage < found->stage ||
-             (peer->stage == found->stage && peer->since_ns < found->since_ns)))
-            found = peer;
-    }
-    return found;
-}
+// ---- Who has come in ----
 
 static struct peer *find_free(struct ls_service *service)
 {
-    for (uint32_t i = 0; i < service->count; i++)
-        if (service->peers[i].stage == STAGE_FREE)
-            return &service->peers[i];
-    return NULL;
+    uint32_t open = 0;
+    struct peer *found = NULL;
+    for (uint32_t i = 0; i < service->count; i++) {
+        struct peer *peer = &service->peers[i];
+        open += peer->stage == STAGE_OPEN || peer->stage == STAGE_LOST;
+        if (peer->stage == STAGE_FREE)
+            found = peer;
+    }
+    return open < service->options.most_peers ? found : NULL;
 }
 
-static void accept_all(struct ls_service *service)
+static void let_in(struct ls_service *service)
 {
-    for (int i = 0; i < ACCEPTS; i++) {
-        int fd;
-        const enum ls_status status = ls_socket_accept(service->options.listener, &fd);
-        if (status == LS_FAILED)
-            (void)poll(NULL, 0, 20); // no descriptors: they are still there after a while
-        if (status)
-            return;
-        if (count_strangers(service) >= LS_MOST_STRANGERS)
-            turn_away(service, least_likely(service), "too many connect at once");
+    struct ls_connection connection;
+    while (ls_door_next(service->door, &connection) == LS_OK) {
         struct peer *peer = find_free(service);
-        if (!peer) { // as many as there can be have proved themselves
-            close(fd);
-            service->strangers++;
+        if (!peer) {
+            ls_door_count(service->door, &connection, LS_STRANGER_SURPLUS);
+            ls_connection_finish(&connection);
             continue;
         }
-        if (ls_channel_init(&peer->channel, fd, service->options.key, service->options.sealed))
-            continue;
-        peer->stage = STAGE_GREETING;
-        peer->since_ns = ls_clock_ns();
+        ls_channel_adopt(&peer->channel, &connection, service->options.sealed);
+        peer->stage = STAGE_OPEN;
         peer->limit = LS_SERVICE_FIRST_MESSAGE;
     }
 }
 
-static uint32_t count_open(const struct ls_service *service)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < service->count; i++)
-        count += service->peers[i].stage == STAGE_OPEN || service->peers[i].stage == STAGE_LOST;
-    return count;
-}
-
-// Moves a stranger's handshake on. False: it has to wait, or is gone.
-static bool shake_hands(struct ls_service *service, struct peer *peer)
-{
-    struct ls_connection *connection = &peer->channel.connection;
-    const bool greets = peer->stage == STAGE_GREETING;
-    const enum ls_status status =
-        ls_connection_read(connection, greets ? LS_SECURE_GREETING : LS_SECURE_PROOF);
-    uint8_t out[LS_SECURE_PROOF];
-    if (greets && !ls_secure_begins_greeting(connection->in, connection->in_bytes)) {
-        turn_away(service, peer, "it does not speak as a worker does");
-        return false;
-    }
-    if (status == LS_AGAIN)
-        return false;
-    if (status) { // a port scan says nothing, all day
-        turn_away(service, peer,
-                  connection->in_bytes ? "it left before it had shown who it is" : NULL);
-        return false;
-    }
-    connection->in_bytes = 0;
-    bool admitted = true;
-    if (greets)
-        ls_secure_answer(&connection->secure, connection->in, out);
-    else
-        admitted = ls_secure_admit(&connection->secure, connection->in, out);
-    const size_t bytes = greets ? LS_SECURE_NONCE : LS_SECURE_PROOF;
-    // So few bytes go at once, or the peer is none.
-    const bool sent =
-        !ls_connection_queue(connection, out, bytes) && !ls_connection_flush(connection);
-    if (!admitted || !sent || (!greets && count_open(service) >= service->options.most_peers)) {
-        turn_away(service, peer,
-                  !admitted ? "it has another secret"
-                  : sent    ? "there are more of them than workers"
-                            : NULL);
-        return false;
-    }
-    peer->stage = greets ? STAGE_PROOF : STAGE_OPEN;
-    return true;
-}
-
-static void watch_strangers(struct ls_service *service)
+static void end_leaving(struct ls_service *service)
 {
     const uint64_t now = ls_clock_ns();
     for (uint32_t i = 0; i < service->count; i++) {
         struct peer *peer = &service->peers[i];
-        if (is_stranger(peer) && now - peer->since_ns > LS_STRANGER_NS)
-            turn_away(service, peer, "it did not show within 2 s who it is");
-        else if (peer->stage == STAGE_LEAVING &&
-                 (!ls_channel_is_waiting(&peer->channel) || now - peer->since_ns > LS_STRANGER_NS))
+        if (peer->stage == STAGE_LEAVING &&
+            (!ls_channel_is_waiting(&peer->channel) || now - peer->since_ns > LEAVING_NS))
             end_peer(peer);
     }
 }
@@ -307,9 +214,6 @@ static void lose(struct ls_service *service, struct peer *peer, const char *why)
 static bool serve(struct ls_service *service, uint32_t index, struct ls_service_event *out)
 {
     struct peer *peer = &service->peers[index];
-    while (is_stranger(peer))
-        if (!shake_hands(service, peer))
-            return false;
     *out = (struct ls_service_event){.peer = index};
     if (peer->stage == STAGE_LOST) {
         out->kind = LS_SERVICE_CLOSED;
@@ -357,13 +261,11 @@ static bool serve_all(struct ls_service *service, struct ls_service_event *out)
     return false;
 }
 
-enum ls_status ls_service_next(struct ls_service *service, uint64_t timeout_ns,
-                               struct ls_service_event *out)
+// Waits for a peer that has something to say or takes what waits for it, or for somebody at the door.
+static void await_peers(struct ls_service *service, uint64_t timeout_ns)
 {
-    if (serve_all(service, out))
-        return LS_OK;
     nfds_t count = 0;
-    service->polled[count++] = (struct pollfd){.fd = service->options.listener, .events = POLLIN};
+    service->polled[count++] = (struct pollfd){.fd = ls_door_fd(service->door), .events = POLLIN};
     for (uint32_t i = 0; i < service->count; i++) {
         const struct peer *peer = &service->peers[i];
         if (peer->stage == STAGE_FREE)
@@ -373,13 +275,23 @@ enum ls_status ls_service_next(struct ls_service *service, uint64_t timeout_ns,
             (struct pollfd){.fd = peer->channel.connection.fd, .events = event};
     }
     const uint64_t wait_ms = timeout_ns / 1000000 + (timeout_ns % 1000000 > 0);
-    const int ready = poll(service->polled, count, wait_ms < 60000 ? (int)wait_ms : 60000);
-    watch_strangers(service);
-    if (ready <= 0)
-        return LS_AGAIN;
-    if (service->polled[0].revents)
-        accept_all(service);
-    return serve_all(service, out) ? LS_OK : LS_AGAIN;
+    (void)poll(service->polled, count, wait_ms < 60000 ? (int)wait_ms : 60000);
+}
+
+// Strangers are no event, and so do not shorten the time.
+enum ls_status ls_service_next(struct ls_service *service, uint64_t timeout_ns,
+                               struct ls_service_event *out)
+{
+    const uint64_t begin = ls_clock_ns();
+    for (uint64_t passed = 0;; passed = ls_clock_ns() - begin) {
+        if (serve_all(service, out))
+            return LS_OK;
+        await_peers(service, passed < timeout_ns ? timeout_ns - passed : 0);
+        end_leaving(service);
+        let_in(service);
+        if (passed >= timeout_ns)
+            return serve_all(service, out) ? LS_OK : LS_AGAIN;
+    }
 }
 
 void ls_service_send(struct ls_service *service, uint32_t index, uint32_t kind,

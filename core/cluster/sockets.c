@@ -23,6 +23,7 @@
 
 #define LISTEN_PATIENCE_NS UINT64_C(5000000000) // for an earlier job that holds the port
 #define LISTEN_PAUSE_NS 100000000L
+#define DRAINED 64 // connections that are dropped at once
 
 static bool is_loopback(const struct sockaddr *address)
 {
@@ -264,6 +265,21 @@ enum ls_status ls_socket_accept(int listener, int *out)
     return LS_OK;
 }
 
+void ls_socket_reset(int fd)
+{
+    const struct linger none = {.l_onoff = 1};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+}
+
+void ls_socket_drain(int listener)
+{
+    int fd;
+    for (int i = 0; i < DRAINED && ls_socket_accept(listener, &fd) == LS_OK; i++) {
+        ls_socket_reset(fd);
+        close(fd);
+    }
+}
+
 // ---- Connecting ----
 
 // While nobody listens at a port of the range that the system gives out, a connection to it on the
@@ -372,5 +388,7 @@ int ls_socket_probe_result(int fd)
         return EINPROGRESS;
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes))
         return errno;
+    if (error == ECONNRESET) // it was connected, and then dropped
+        return 0;
     return !error && is_connected_to_itself(fd) ? ECONNREFUSED : error;
 }

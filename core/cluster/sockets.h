@@ -35,6 +35,10 @@ LS_STATUS ls_socket_connect(const char *address, uint16_t port, uint64_t patienc
 // The next connection: LS_OK; LS_AGAIN: none now; LS_FAILED: this process has no descriptor or
 // memory for it now.
 LS_STATUS ls_socket_accept(int listener, int *out);
+// Accepts all connections that wait, up to a bound, and drops them.
+void ls_socket_drain(int listener);
+// The connection will end without a trace on this machine, and at once for the peer.
+void ls_socket_reset(int fd);
 void ls_socket_peer(int fd, char *out, size_t bytes); // "10.0.0.3:4242"
 void ls_socket_own(int fd, char *out, size_t bytes); // "10.0.0.2:29400", on this machine
 void ls_socket_peer_host(int fd, char *out, size_t bytes); // "10.0.0.3"; "": on this machine

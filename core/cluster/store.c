@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store's thread: connections come, prove themselves, speak and go.
+// The store's thread: connections come, speak and go.
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE // accept4, eventfd
+#define _GNU_SOURCE // eventfd
 #endif
 #include "core/cluster/store_internal.h"
 
@@ -18,17 +18,16 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define EVENTS 1024 // taken at once; more than strangers and the members of most jobs
-#define ACCEPTS 64 // connections accepted at once
+#define EVENTS 1024 // taken at once; more than the members of most jobs
 #define FRAMES 16 // read from one peer at once
 #define FAREWELL_NS UINT64_C(1000000000)
-#define LISTEN_PAUSE_NS UINT64_C(200000000) // where the process is out of descriptors
-#define DOOR_NS UINT64_C(500000000)
-#define WARNINGS 3 // strangers that are reported one by one
+#define LISTEN_NS UINT64_C(500000000)
+#define JOIN_NS \
+    UINT64_C(10000000000) // until who knows the secret has said what it wants, or heard it
 
-uint64_t ls_store_strangers(const struct ls_store *store, enum ls_stranger_reason reason)
+uint64_t ls_store_strangers(const struct ls_store *store)
 {
-    return atomic_load_explicit(&store->turned_away[reason], memory_order_relaxed);
+    return ls_door_all_strangers(store->door);
 }
 
 size_t ls_store_part(uint32_t workers)
@@ -56,19 +55,11 @@ static void flush_peer(struct ls_store *store, struct ls_peer *peer)
     peer->watched_for_writing = waits;
 }
 
-static bool is_stranger(const struct ls_peer *peer)
-{
-    return peer->stage != LS_PEER_MEMBER && peer->stage != LS_PEER_WAITING &&
-           peer->stage != LS_PEER_GONE;
-}
-
 // Ends the connection; the struct stays until the events at hand are done, because one may name it.
 void ls_peer_end(struct ls_store *store, struct ls_peer *peer)
 {
     if (peer->stage == LS_PEER_GONE)
         return;
-    if (is_stranger(peer))
-        store->strangers--;
     if (peer->joiner)
         free(peer->joiner->agreement);
     free(peer->joiner);
@@ -93,26 +84,6 @@ static void free_gone(struct ls_store *store)
     }
 }
 
-// A connection that is no member's is dropped and counted. One that says nothing is what a port
-// scan or a health check does all day.
-static void turn_away(struct ls_store *store, struct ls_peer *peer, enum ls_stranger_reason reason)
-{
-    static const char *const texts[LS_STRANGER_REASONS] = {
-        [LS_STRANGER_GREETING] = "it does not speak as a worker does",
-        [LS_STRANGER_SECRET] = "it has another secret",
-        [LS_STRANGER_SLOW] = "it did not show within 2 s who it is",
-        [LS_STRANGER_CROWDED] = "too many connect at once",
-        [LS_STRANGER_MALFORMED] = "its message makes no sense",
-    };
-    atomic_fetch_add_explicit(&store->turned_away[reason], 1, memory_order_relaxed);
-    if (texts[reason] && store->warned < WARNINGS) {
-        store->warned++;
-        ls_warn("cluster", "a connection from %s was dropped: %s%s", peer->from, texts[reason],
-                store->warned == WARNINGS ? "; more of them are only counted" : "");
-    }
-    ls_peer_end(store, peer);
-}
-
 void ls_peer_send(struct ls_store *store, struct ls_peer *peer)
 {
     // A peer whose queue is full does not read: its silence, or its closed connection, ends it.
@@ -123,8 +94,6 @@ void ls_peer_send(struct ls_store *store, struct ls_peer *peer)
 void ls_peer_dismiss(struct ls_store *store, struct ls_peer *peer)
 {
     ls_peer_send(store, peer);
-    if (!is_stranger(peer))
-        store->strangers++;
     if (peer->stage == LS_PEER_MEMBER)
         store->member[peer->member].peer = NULL;
     peer->stage = LS_PEER_LEAVING;
@@ -158,98 +127,39 @@ static void end_member(struct ls_store *store, struct ls_peer *peer, const char 
         ls_store_lose(store, number, why);
 }
 
-// ---- Strangers ----
+// ---- Who has come in ----
 
-static void add_peer(struct ls_store *store, int fd)
+static enum ls_status add_peer(struct ls_store *store, struct ls_connection *connection, bool own)
 {
     struct ls_peer *peer = calloc(1, sizeof(*peer));
     if (!peer) {
-        close(fd);
-        return;
+        ls_connection_finish(connection);
+        return LS_OUT_OF_MEMORY;
     }
-    ls_socket_peer(fd, peer->from, sizeof(peer->from));
-    if (ls_connection_init(&peer->connection, fd, store->key)) {
-        free(peer);
-        return;
-    }
+    peer->connection = *connection;
+    sodium_memzero(connection, sizeof(*connection));
+    peer->stage = LS_PEER_OPEN;
+    peer->own = own;
     peer->since_ns = store->clock.now_ns;
     peer->member = LS_NO_MEMBER;
     peer->next = store->peers;
     store->peers = peer;
-    store->strangers++;
-    watch(store, EPOLL_CTL_ADD, fd, EPOLLIN, peer);
-}
-
-// The one that makes room: the oldest of those that know least about us, as a worker that is on its
-// way speaks at once.
-static struct ls_peer *least_likely(struct ls_store *store)
-{
-    struct ls_peer *found = NULL;
-    for (struct ls_peer *peer = store->peers; peer; peer = peer->next) {
-        if (!is_stranger(peer))
-            continue;
-        if (!found || peer->stage < found->stage ||
-            (peer->stage == found->stage && peer->since_ns <= found->since_ns))
-            found = peer;
-    }
-    return found;
-}
-
-static void accept_all(struct ls_store *store, int listener)
-{
-    for (int i = 0; i < ACCEPTS; i++) {
-        int fd;
-        const enum ls_status status = ls_socket_accept(listener, &fd);
-        if (status == LS_FAILED) {
-            watch(store, EPOLL_CTL_DEL, store->listener, 0, NULL);
-            if (store->door >= 0)
-                watch(store, EPOLL_CTL_DEL, store->door, 0, NULL);
-            store->listen_again_ns = store->clock.now_ns + LISTEN_PAUSE_NS;
-        }
-        if (status)
-            return;
-        if (store->strangers >= LS_MOST_STRANGERS)
-            turn_away(store, least_likely(store), LS_STRANGER_CROWDED);
-        add_peer(store, fd);
-    }
-}
-
-// Moves a stranger's handshake on. LS_OK: it may go on at once with the next part.
-static enum ls_status shake_hands(struct ls_store *store, struct ls_peer *peer)
-{
-    struct ls_connection *connection = &peer->connection;
-    const bool greets = peer->stage == LS_PEER_GREETING;
-    const enum ls_status status =
-        ls_connection_read(connection, greets ? LS_SECURE_GREETING : LS_SECURE_PROOF);
-    uint8_t out[LS_SECURE_PROOF];
-    if (greets && !ls_secure_begins_greeting(connection->in, connection->in_bytes)) {
-        turn_away(store, peer, LS_STRANGER_GREETING);
-        return LS_PEER_LOST;
-    }
-    if (status == LS_AGAIN)
-        return status;
-    if (status) {
-        turn_away(store, peer, LS_STRANGER_SILENT);
-        return status;
-    }
-    connection->in_bytes = 0;
-    if (greets) {
-        ls_secure_answer(&connection->secure, connection->in, out);
-        peer->stage = LS_PEER_PROOF;
-    } else if (ls_secure_admit(&connection->secure, connection->in, out)) {
-        peer->stage = LS_PEER_OPEN;
-    } else {
-        (void)!ls_connection_queue(connection, out, LS_SECURE_PROOF);
-        flush_peer(store, peer);
-        turn_away(store, peer, LS_STRANGER_SECRET);
-        return LS_PEER_LOST;
-    }
-    if (ls_connection_queue(connection, out, greets ? LS_SECURE_NONCE : LS_SECURE_PROOF)) {
-        ls_peer_end(store, peer);
-        return LS_OUT_OF_MEMORY;
-    }
-    flush_peer(store, peer);
+    watch(store, EPOLL_CTL_ADD, peer->connection.fd, EPOLLIN, peer);
     return LS_OK;
+}
+
+static void let_in(struct ls_store *store)
+{
+    struct ls_connection connection;
+    while (ls_door_next(store->door, &connection) == LS_OK)
+        (void)!add_peer(store, &connection, false);
+}
+
+// Who knew the secret and did not become a member.
+static void turn_away(struct ls_store *store, struct ls_peer *peer, enum ls_stranger_reason reason)
+{
+    ls_door_count(store->door, &peer->connection, reason);
+    ls_peer_end(store, peer);
 }
 
 // ---- Events ----
@@ -276,11 +186,7 @@ static bool take_frame(struct ls_store *store, struct ls_peer *peer, size_t byte
 
 static void read_peer(struct ls_store *store, struct ls_peer *peer)
 {
-    while (peer->stage == LS_PEER_GREETING || peer->stage == LS_PEER_PROOF)
-        if (shake_hands(store, peer))
-            return;
-    for (int i = 0; i < FRAMES && peer->stage >= LS_PEER_OPEN && peer->stage <= LS_PEER_WAITING;
-         i++) {
+    for (int i = 0; i < FRAMES && peer->stage <= LS_PEER_WAITING; i++) {
         size_t bytes;
         const enum ls_status status =
             ls_connection_receive(&peer->connection, store->plain, &bytes);
@@ -323,10 +229,8 @@ static void take_event(struct ls_store *store, const struct epoll_event *event)
     if (event->data.ptr == &store->wake) {
         uint64_t count;
         (void)!read(store->wake, &count, sizeof(count));
-    } else if (event->data.ptr == &store->listener) {
-        accept_all(store, store->listener);
     } else if (event->data.ptr == &store->door) {
-        accept_all(store, store->door);
+        let_in(store);
     } else if (peer->stage != LS_PEER_GONE) {
         if (event->events & EPOLLOUT)
             flush_peer(store, peer);
@@ -340,43 +244,38 @@ static void take_event(struct ls_store *store, const struct epoll_event *event)
 }
 
 // The last worker 0 may have listened there until now, although it was stopped.
-static void open_door(struct ls_store *store)
+static void listen_where_it_began(struct ls_store *store)
 {
-    if (!store->door_host[0] || store->clock.now_ns < store->door_at_ns)
+    int listener;
+    if (!store->begin_host[0] || store->clock.now_ns < store->begin_at_ns)
         return;
-    store->door_at_ns = store->clock.now_ns + DOOR_NS;
-    const enum ls_status status =
-        ls_socket_listen_at(store->door_host, store->door_port, &store->door);
-    if (status == LS_OK) {
-        watch(store, EPOLL_CTL_ADD, store->door, EPOLLIN, &store->door);
-        ls_info("cluster", "new workers join at %s:%u", store->door_host, store->door_port);
-    }
+    store->begin_at_ns = store->clock.now_ns + LISTEN_NS;
+    enum ls_status status = ls_socket_listen_at(store->begin_host, store->begin_port, &listener);
+    if (!status)
+        status = ls_door_listen(store->door, listener);
+    if (!status)
+        ls_info("cluster", "new workers join at %s:%u", store->begin_host, store->begin_port);
     if (status != LS_AGAIN)
-        store->door_host[0] = '\0';
+        store->begin_host[0] = '\0';
 }
 
 static void tick(struct ls_store *store, bool all_read)
 {
     const uint64_t now = store->clock.now_ns;
-    open_door(store);
+    listen_where_it_began(store);
+    let_in(store);
     for (struct ls_peer *peer = store->peers; peer; peer = peer->next) {
         const bool waits = peer->stage == LS_PEER_WAITING;
         if (peer->stage == LS_PEER_MEMBER || peer->stage == LS_PEER_GONE)
             continue;
-        if (now - peer->since_ns <= (waits ? store->silence_ns : LS_STRANGER_NS))
+        if (now - peer->since_ns <= (waits ? store->silence_ns : JOIN_NS))
             continue;
         if (waits && !all_read)
             continue;
         if (waits || peer->stage == LS_PEER_LEAVING)
             ls_peer_end(store, peer);
         else
-            turn_away(store, peer, LS_STRANGER_SLOW);
-    }
-    if (store->listen_again_ns && now >= store->listen_again_ns) {
-        store->listen_again_ns = 0;
-        watch(store, EPOLL_CTL_ADD, store->listener, EPOLLIN, &store->listener);
-        if (store->door >= 0)
-            watch(store, EPOLL_CTL_ADD, store->door, EPOLLIN, &store->door);
+            turn_away(store, peer, LS_STRANGER_SILENT);
     }
     if (store->phase == LS_STORE_JOINING)
         ls_store_watch_joining(store);
@@ -430,6 +329,8 @@ static void *run(void *argument)
 
 static void destroy(struct ls_store *store)
 {
+    if (!store)
+        return;
     for (struct ls_peer *peer = store->peers; peer; peer = peer->next)
         ls_peer_end(store, peer);
     free_gone(store);
@@ -440,14 +341,14 @@ static void destroy(struct ls_store *store)
     }
     ls_store_finish_values(store);
     ls_store_finish_meetings(store);
-    const int fds[] = {store->listener, store->door, store->epoll, store->wake};
-    for (size_t i = 0; i < 4; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
+    ls_door_close(store->door);
+    if (store->epoll >= 0)
+        close(store->epoll);
+    if (store->wake >= 0)
+        close(store->wake);
     free(store->member);
     free(store->blocks);
     free(store->result);
-    sodium_memzero(store->key, sizeof(store->key));
     free(store);
 }
 
@@ -467,14 +368,11 @@ static void take_over(struct ls_store *store, const struct ls_store_options *opt
 
 static enum ls_status init(struct ls_store *store, const struct ls_store_options *options)
 {
-    store->listener = options->listener;
-    store->door = -1;
-    if (options->door_host)
-        snprintf(store->door_host, sizeof(store->door_host), "%s", options->door_host);
-    store->door_port = options->door_port;
+    if (options->begin_host)
+        snprintf(store->begin_host, sizeof(store->begin_host), "%s", options->begin_host);
+    store->begin_port = options->begin_port;
     store->epoll = epoll_create1(EPOLL_CLOEXEC);
     store->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    memcpy(store->key, options->key, sizeof(store->key));
     store->workers = options->workers;
     store->servers = options->servers;
     store->members = options->workers + options->servers;
@@ -501,7 +399,7 @@ static enum ls_status init(struct ls_store *store, const struct ls_store_options
     if (options->former)
         take_over(store, options);
     if (store->epoll >= 0 && store->wake >= 0)
-        return LS_OK;
+        return ls_door_open(options->key, &store->door);
     ls_error("cluster", "the store of worker 0 cannot begin: %s", strerror(errno));
     return LS_FAILED;
 }
@@ -509,41 +407,25 @@ static enum ls_status init(struct ls_store *store, const struct ls_store_options
 enum ls_status ls_store_open(const struct ls_store_options *options, struct ls_store **out)
 {
     struct ls_store *store = calloc(1, sizeof(*store));
-    if (!store) {
+    enum ls_status status = store ? init(store, options) : LS_OUT_OF_MEMORY;
+    if (status) {
         close(options->listener);
-        close(options->first);
-        return LS_OUT_OF_MEMORY;
+        ls_connection_finish(options->own);
+    } else {
+        ls_own_clock_look(&store->clock, 0);
+        watch(store, EPOLL_CTL_ADD, ls_door_fd(store->door), EPOLLIN, &store->door);
+        watch(store, EPOLL_CTL_ADD, store->wake, EPOLLIN, &store->wake);
+        status = ls_door_listen(store->door, options->listener);
+        const enum ls_status added = add_peer(store, options->own, true);
+        status = status ? status : added;
     }
-    enum ls_status status = init(store, options);
-    if (status) {
-        close(options->first);
+    if (!status)
+        status = ls_thread_start(&store->thread, "store", run, store);
+    if (status)
         destroy(store);
-        return status;
-    }
-    ls_own_clock_look(&store->clock, 0);
-    watch(store, EPOLL_CTL_ADD, store->listener, EPOLLIN, &store->listener);
-    watch(store, EPOLL_CTL_ADD, store->wake, EPOLLIN, &store->wake);
-    add_peer(store, options->first);
-    if (store->peers)
-        store->peers->own = true;
-    status = ls_thread_start(&store->thread, "store", run, store);
-    if (status) {
-        destroy(store);
-        return status;
-    }
-    *out = store;
-    return LS_OK;
-}
-
-static void report_strangers(const struct ls_store *store)
-{
-    uint64_t count = 0;
-    for (int i = LS_STRANGER_GREETING; i < LS_STRANGER_REASONS; i++)
-        count += ls_store_strangers(store, (enum ls_stranger_reason)i);
-    if (count > WARNINGS)
-        ls_info("cluster", "%llu connections to %s were dropped, %llu of them had another secret",
-                (unsigned long long)count, store->address,
-                (unsigned long long)ls_store_strangers(store, LS_STRANGER_SECRET));
+    else
+        *out = store;
+    return status;
 }
 
 void ls_store_close(struct ls_store *store)
@@ -554,6 +436,5 @@ void ls_store_close(struct ls_store *store)
     const uint64_t one = 1;
     (void)!write(store->wake, &one, sizeof(one));
     pthread_join(store->thread, NULL);
-    report_strangers(store);
     destroy(store);
 }

@@ -8,7 +8,7 @@
 #define LS_CLUSTER_STORE_H
 
 #include "core/base/status.h"
-#include "core/cluster/secure.h"
+#include "core/cluster/connection.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,8 +16,6 @@
 
 #define LS_MOST_MEMBERS 4096
 #define LS_MOST_ELASTIC 512 // workers whose addresses fit in one message
-#define LS_MOST_STRANGERS 64 // connections that have not shown who they are
-#define LS_STRANGER_NS UINT64_C(2000000000) // that they have for it
 #define LS_KEY_BYTES 256
 #define LS_VALUE_MOST ((size_t)60 << 10) // bytes of one value
 #define LS_VALUES_MOST ((size_t)16 << 20) // bytes of all values
@@ -41,9 +39,9 @@ struct ls_store_options {
     int listener; // taken
     // Where new workers come if this store takes over, as soon as the last one has left it: a
     // numeric address and a port; NULL: nowhere else than at `listener`.
-    const char *door_host;
-    uint16_t door_port;
-    int first; // one end of a pair of sockets, whose other end is worker 0's own connection; taken
+    const char *begin_host;
+    uint16_t begin_port;
+    struct ls_connection *own; // to worker 0 of this process, of a pair; taken
     uint8_t key[LS_SECURE_KEY];
     uint32_t workers, servers;
     uint64_t join_deadline_ns, deadline_ns, silence_ns;
@@ -58,22 +56,13 @@ struct ls_store_options {
     uint64_t reform_deadline_ns;
 };
 
-// Takes the descriptors also where it fails.
+// Takes listener and connection also where it fails.
 LS_STATUS ls_store_open(const struct ls_store_options *options, struct ls_store **out);
 // Says goodbye to all members and gives them a second to hear it. Takes NULL.
 void ls_store_close(struct ls_store *store);
 
-// Connections that were turned away, by reason. [any thread]
-enum ls_stranger_reason {
-    LS_STRANGER_SILENT, // closed before it had said who it is
-    LS_STRANGER_GREETING, // said something else than a worker does
-    LS_STRANGER_SECRET, // does not know the secret (a replay does not either)
-    LS_STRANGER_SLOW, // was not ready within LS_STRANGER_NS
-    LS_STRANGER_CROWDED, // made room for another one
-    LS_STRANGER_MALFORMED, // knew the secret, but its message makes no sense
-    LS_STRANGER_REASONS
-};
-uint64_t ls_store_strangers(const struct ls_store *store, enum ls_stranger_reason reason);
+// Connections that were dropped because they were none of a worker's. [any thread]
+uint64_t ls_store_strangers(const struct ls_store *store);
 
 // New workers that wait, as far as there is room for them. [any thread]
 uint32_t ls_store_waiting(const struct ls_store *store);

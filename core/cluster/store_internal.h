@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of the store: store.c (thread, connections, strangers), store_join.c (who takes part),
+// The parts of the store: store.c (thread, connections), store_join.c (who takes part),
 // store_serve.c (exchanges, values, liveness), store_meet.c (exchanges of some workers),
 // store_reform.c (the next generation of an elastic cluster). All of it belongs to the store's
 // thread.
@@ -7,6 +7,7 @@
 #define LS_CLUSTER_STORE_INTERNAL_H
 
 #include "core/cluster/connection.h"
+#include "core/cluster/door.h"
 #include "core/cluster/liveness.h"
 #include "core/cluster/store.h"
 
@@ -17,8 +18,6 @@
 #define LS_NO_MEMBER UINT32_MAX
 
 enum ls_peer_stage {
-    LS_PEER_GREETING, // a stranger: its greeting is awaited
-    LS_PEER_PROOF, // a stranger: its proof is awaited
     LS_PEER_OPEN, // knows the secret; its first frame is awaited
     LS_PEER_MEMBER,
     LS_PEER_WAITING, // a new worker; a member when the others form anew
@@ -36,7 +35,6 @@ struct ls_peer {
     bool own; // of the worker of this process, which is as alive as the store
     uint64_t since_ns; // own clock: when it connected, and for a member when it was last heard
     bool watched_for_writing;
-    char from[64]; // its address
     struct ls_peer *next;
 };
 
@@ -84,19 +82,19 @@ struct ls_store_value {
 };
 
 struct ls_store {
-    int listener, door, epoll, wake; // door: a second listener, or -1
+    int epoll, wake;
+    struct ls_door *door;
     pthread_t thread;
     atomic_bool stopping;
-    uint8_t key[LS_SECURE_KEY];
     uint32_t workers, servers, members;
     uint64_t join_deadline_ns, deadline_ns, silence_ns, beat_ns;
     char address[LS_HOST_BYTES + 16];
-    char door_host[64]; // of `door`, as long as that is not open; else ""
-    uint16_t door_port;
-    uint64_t door_at_ns; // own clock: when it is tried again
+    char begin_host[64]; // where it shall listen, too, as long as it does not; else ""
+    uint16_t begin_port;
+    uint64_t begin_at_ns; // own clock: when that is tried again
 
     struct ls_own_clock clock;
-    uint64_t beat_at_ns, say_at_ns, listen_again_ns, refuse_at_ns; // own clock; 0: not
+    uint64_t beat_at_ns, say_at_ns, refuse_at_ns; // own clock; 0: not
     enum ls_store_phase phase;
     char refusal[LS_TEXT_BYTES]; // why the training will be refused at refuse_at_ns
     enum ls_status refusal_status;
@@ -109,9 +107,6 @@ struct ls_store {
     _Atomic uint32_t waiting; // new workers for whom there is room
 
     struct ls_peer *peers; // all connections
-    uint32_t strangers; // those of them that are no members
-    _Atomic uint64_t turned_away[LS_STRANGER_REASONS];
-    uint32_t warned; // strangers that were reported
 
     struct ls_store_member *member; // `members` of them
     // The exchange under way.

@@ -281,7 +281,7 @@ static void give_up(struct ls_store *store, const char *missing)
 {
     char text[LS_TEXT_BYTES];
     const unsigned long long others =
-        (unsigned long long)ls_store_strangers(store, LS_STRANGER_SECRET);
+        (unsigned long long)ls_door_strangers(store->door, LS_STRANGER_SECRET);
     int length =
         snprintf(text, sizeof(text), "%s did not come to %s within %g s: start all %u %s", missing,
                  store->address, (double)store->join_deadline_ns * 1e-9, store->workers,
@@ -377,7 +377,6 @@ static void take_in(struct ls_store *store, struct ls_peer *peer, uint32_t numbe
     peer->member = number;
     peer->since_ns = store->clock.now_ns;
     store->member[number].peer = peer;
-    store->strangers--;
     store->joined++;
 }
 
@@ -425,7 +424,6 @@ static void join_later(struct ls_store *store, struct ls_peer *peer, const struc
     peer->joiner->spot.step = LS_NO_STEP;
     if (store->phase != LS_STORE_JOINING && ls_store_differs(store, peer))
         return;
-    store->strangers--;
     peer->stage = LS_PEER_WAITING;
     peer->since_ns = store->clock.now_ns;
     peer->arrival = store->arrivals++;

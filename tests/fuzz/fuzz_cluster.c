@@ -132,7 +132,7 @@ static struct ls_peer *make_peer(const uint8_t *key)
 
 static const char *what_is_wrong(const struct ls_store *store)
 {
-    uint32_t here = 0, blocks = 0, strangers = 0, members = 0;
+    uint32_t here = 0, blocks = 0, members = 0;
     size_t bytes = 0;
     for (uint32_t i = 0; i < store->members; i++) {
         const struct ls_store_member *member = &store->member[i];
@@ -145,8 +145,6 @@ static const char *what_is_wrong(const struct ls_store *store)
     }
     for (const struct ls_peer *peer = store->peers; peer; peer = peer->next) {
         members += peer->stage == LS_PEER_MEMBER;
-        strangers += peer->stage != LS_PEER_MEMBER && peer->stage != LS_PEER_WAITING &&
-                     peer->stage != LS_PEER_GONE;
         if ((peer->stage == LS_PEER_WAITING) != (peer->joiner != NULL) &&
             peer->stage != LS_PEER_LEAVING)
             return "a new worker is none";
@@ -154,7 +152,6 @@ static const char *what_is_wrong(const struct ls_store *store)
     for (size_t i = 0; i < store->value_count; i++)
         bytes += store->values[i].bytes;
     return here != members                                 ? "members are not those that joined"
-           : strangers != store->strangers                 ? "strangers are miscounted"
            : !store->most_workers && here != store->joined ? "members are miscounted"
            : blocks != store->blocks_here && !store->most_workers ? "blocks are not those that came"
            : bytes != store->value_bytes ? "values are not those that were set"
@@ -172,7 +169,7 @@ static struct ls_store *make_store(uint64_t *state, const uint8_t *key, struct l
     if (!store)
         exit(2);
     const bool formed = fuzz_below(state, 2), elastic = fuzz_below(state, 2);
-    store->epoll = store->listener = store->door = -1;
+    store->epoll = -1;
     store->workers = WORKERS;
     store->servers = elastic ? 0 : SERVERS;
     store->members = WORKERS + store->servers;
@@ -191,7 +188,6 @@ static struct ls_store *make_store(uint64_t *state, const uint8_t *key, struct l
         peers[i]->next = store->peers;
         peers[i]->own = i == 0;
         store->peers = peers[i];
-        store->strangers++;
     }
     for (uint32_t i = 0; i < store->members; i++) {
         store->member[i].probe = -1;
@@ -200,7 +196,6 @@ static struct ls_store *make_store(uint64_t *state, const uint8_t *key, struct l
         peers[i]->stage = LS_PEER_MEMBER;
         peers[i]->member = i;
         store->member[i].peer = peers[i];
-        store->strangers--;
         store->joined++;
         store->phase = LS_STORE_FORMED;
     }
@@ -249,11 +244,13 @@ static int fuzz_serve(double end_at, uint64_t seed)
 {
     struct ls_peer *peers[PEERS];
     uint8_t key[LS_SECURE_KEY];
-    if (ls_secure_key(secret, key))
+    struct ls_door *door;
+    if (ls_secure_key(secret, key) || ls_door_open(key, &door))
         return 2;
     for (; fuzz_clock() < end_at; seed++) {
         uint64_t state = seed;
         struct ls_store *store = make_store(&state, key, peers);
+        store->door = door;
         const char *wrong = NULL;
         for (int i = 0; i < 12 && !wrong; i++) {
             struct ls_peer *peer = peers[fuzz_below(&state, PEERS)];
@@ -270,6 +267,7 @@ static int fuzz_serve(double end_at, uint64_t seed)
         if (wrong)
             return fail(seed, wrong);
     }
+    ls_door_close(door);
     return formed_anew ? 0 : fail(seed, "no generation was formed");
 }
 
@@ -352,20 +350,9 @@ static int fuzz_one_member(uint64_t seed, const uint8_t *key)
     const struct ls_cluster_options options = {
         .place = &place, .count = 1, .deadline_ns = SECOND / 50, .silence_ns = SECOND};
     struct ls_connection worker, store;
-    uint8_t greeting[LS_SECURE_GREETING], answer[LS_SECURE_NONCE], proof[LS_SECURE_PROOF],
-        reply[LS_SECURE_PROOF];
     uint64_t state = seed;
-    int pair[2];
     struct ls_member *member;
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || ls_connection_init(&worker, pair[0], key) ||
-        ls_connection_init(&store, pair[1], key))
-        return 2;
-    ls_secure_greet(&worker.secure, greeting);
-    ls_secure_answer(&store.secure, greeting, answer);
-    ls_secure_prove(&worker.secure, answer, proof);
-    if (!ls_secure_admit(&store.secure, proof, reply) || !ls_secure_believe(&worker.secure, reply))
-        return fail(seed, "the handshake failed");
-    if (ls_member_open(&worker, &options, 0, &member))
+    if (ls_connection_pair(key, &worker, &store) || ls_member_open(&worker, &options, -1, &member))
         return 2;
     // Mostly the beginning is right, so that what follows meets a worker that waits for an answer.
     const struct ls_welcome *welcome;
@@ -447,7 +434,7 @@ static int fuzz_strangers(double end_at, uint64_t seed)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof(at);
-    int pair[2];
+    struct ls_connection own, first;
     struct ls_store *store;
     struct ls_store_options options = {.workers = WORKERS,
                                        .servers = SERVERS,
@@ -458,11 +445,11 @@ static int fuzz_strangers(double end_at, uint64_t seed)
     options.listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
     if (bind(options.listener, (struct sockaddr *)&at, sizeof(at)) ||
         listen(options.listener, 128) ||
-        getsockname(options.listener, (struct sockaddr *)&at, &bytes) ||
-        socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
+        getsockname(options.listener, (struct sockaddr *)&at, &bytes))
         return 2;
-    options.first = pair[0];
-    if (ls_secure_key(secret, options.key) || ls_store_open(&options, &store))
+    options.own = &first;
+    if (ls_secure_key(secret, options.key) || ls_connection_pair(options.key, &own, &first) ||
+        ls_store_open(&options, &store))
         return 2;
     for (; fuzz_clock() < end_at; seed++) {
         uint64_t state = seed;
@@ -474,7 +461,7 @@ static int fuzz_strangers(double end_at, uint64_t seed)
         return fail(seed, "the store no longer answers");
     ls_connection_finish(&connection);
     ls_store_close(store);
-    close(pair[1]);
+    ls_connection_finish(&own);
     return 0;
 }
 

@@ -310,19 +310,10 @@ static struct ls_member *open_member(const struct ls_cluster_options *options,
 {
     struct ls_connection worker;
     struct ls_member *member = NULL;
-    uint8_t key[LS_SECURE_KEY], greeting[LS_SECURE_GREETING], answer[LS_SECURE_NONCE],
-        proof[LS_SECURE_PROOF], reply[LS_SECURE_PROOF];
-    int pair[2];
+    uint8_t key[LS_SECURE_KEY];
     ck_assert_int_eq(ls_secure_key(options->secret, key), LS_OK);
-    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-    ck_assert_int_eq(ls_connection_init(&worker, pair[0], key), LS_OK);
-    ck_assert_int_eq(ls_connection_init(store, pair[1], key), LS_OK);
-    ls_secure_greet(&worker.secure, greeting);
-    ls_secure_answer(&store->secure, greeting, answer);
-    ls_secure_prove(&worker.secure, answer, proof);
-    ck_assert(ls_secure_admit(&store->secure, proof, reply));
-    ck_assert(ls_secure_believe(&worker.secure, reply));
-    ck_assert_int_eq(ls_member_open(&worker, options, 0, &member), LS_OK);
+    ck_assert_int_eq(ls_connection_pair(key, &worker, store), LS_OK);
+    ck_assert_int_eq(ls_member_open(&worker, options, -1, &member), LS_OK);
     return member;
 }
 

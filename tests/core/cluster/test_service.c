@@ -3,8 +3,8 @@
 // else.
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/cluster/door.h"
 #include "core/cluster/service.h"
-#include "core/cluster/store.h"
 #include "tests/core/cluster/processes.h"
 #include "tests/support/suite.h"
 
