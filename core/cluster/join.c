@@ -127,11 +127,6 @@ static enum ls_status check_options(const struct ls_cluster_options *options)
     const enum ls_status status = check_elastic(options);
     if (status)
         return status;
-    if (place->role != LS_ROLE_WORKER && !server) {
-        ls_error("cluster", "this process is the evaluator of the job, which Lockstep does not "
-                            "have: worker 0 validates after each epoch; leave the evaluator out");
-        return LS_USAGE;
-    }
     if ((!place->joins && place->number >= (server ? place->servers : place->workers)) ||
         (!server && options->count == 0)) {
         ls_error("cluster", "%s %u of %u: numbers begin at 0, and each worker has a replica",

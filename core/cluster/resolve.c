@@ -197,10 +197,8 @@ void ls_worker_place_describe(const struct ls_worker_place *place, char *out, si
         snprintf(who, sizeof(who), "a new worker");
     else if (place->role == LS_ROLE_WORKER)
         snprintf(who, sizeof(who), "worker %u of %u", place->number, place->workers);
-    else if (place->role == LS_ROLE_SERVER)
-        snprintf(who, sizeof(who), "server %u of %u", place->number, place->servers);
     else
-        snprintf(who, sizeof(who), "evaluator");
+        snprintf(who, sizeof(who), "server %u of %u", place->number, place->servers);
     snprintf(out, bytes, "%s by %s (%s)%s%s", who, place->resolver, place->taken,
              place->ignored[0] ? ", not by " : "", place->ignored);
 }

@@ -17,7 +17,7 @@
 #define LS_DEFAULT_PORT 29400 // of worker 0, where the launcher names a host but no port
 
 // What a process does in a training.
-enum ls_worker_role { LS_ROLE_WORKER, LS_ROLE_SERVER, LS_ROLE_EVALUATOR };
+enum ls_worker_role { LS_ROLE_WORKER, LS_ROLE_SERVER };
 
 // The environment that resolvers read: texts "NAME=value", ended by NULL. Borrowed. NULL: that of
 // this process, looked up each time, because libraries such as libpmix change it, which moves it.
@@ -94,7 +94,7 @@ LS_STATUS ls_worker_place_server(const struct ls_worker_place *place, uint32_t n
 
 // For a place without an address: worker 0 listens on `port` of all its interfaces and tells the
 // other workers so through PMIx; they learn the address, and `port` is ignored. Every worker calls
-// this, once; servers and evaluators have no such places. Does nothing where there is an address.
+// this, once; servers have no such places. Does nothing where there is an address.
 // LS_PEER_LOST, logged: nothing was heard within `deadline_ns` from now. [main thread]
 LS_STATUS ls_worker_place_meet(struct ls_worker_place *place, uint16_t port, uint64_t deadline_ns);
 

@@ -34,11 +34,6 @@ static enum ls_status train_with_servers(struct ls_run *run, const struct ls_run
     run->served = run->place;
     run->place =
         (struct ls_worker_place){.resolver = run->served.resolver, .workers = 1, .listen_fd = -1};
-    if (run->served.role == LS_ROLE_EVALUATOR) {
-        ls_error(SCOPE, "this process is the evaluator of a job with servers, which Lockstep does "
-                        "not have: worker 0 validates after each epoch; leave the evaluator out");
-        return LS_USAGE;
-    }
     if (options->elastic) {
         ls_error("--elastic",
                  "'%s': workers with server processes come and go as they are; leave it out",

@@ -600,10 +600,10 @@ static enum ls_status resolve(const struct arguments *arguments, struct ls_worke
     const struct ls_environment environment = ls_environment_of_process();
     const enum ls_status status =
         ls_worker_place_resolve(arguments_text(arguments, "cluster"), &environment, place);
-    if (status || (!place->servers && place->role == LS_ROLE_WORKER))
+    if (status || !place->servers)
         return status;
-    ls_error("bench", "collectives are between workers, and this job has servers or an evaluator, "
-                      "too: start it without them, or give --cluster=none");
+    ls_error("bench", "collectives are between workers, and this job has servers, too: start it "
+                      "without them, or give --cluster=none");
     return LS_USAGE;
 }
 

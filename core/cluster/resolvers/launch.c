@@ -97,17 +97,22 @@ static enum ls_resolver_answer resolve(struct ls_resolving *resolving)
     static const char *const needed_by_several[] = {"LOCKSTEP_RANK", "LOCKSTEP_WORLD_SIZE",
                                                     "LOCKSTEP_ADDRESS", NULL};
     static const char *const needed_to_join[] = {"LOCKSTEP_JOIN", "LOCKSTEP_ADDRESS", NULL};
+    static const char *const needed_by_role[] = {"LOCKSTEP_ROLE", "LOCKSTEP_RANK",
+                                                 "LOCKSTEP_WORLD_SIZE", NULL};
     struct ls_worker_place *place = resolving->place;
     const bool joins = ls_resolving_has(resolving, needed_to_join[0]);
-    if (!joins && !ls_resolving_has(resolving, needed[0]) &&
+    const bool has_role = ls_resolving_has(resolving, needed_by_role[0]);
+    if (!joins && !has_role && !ls_resolving_has(resolving, needed[0]) &&
         !ls_resolving_has(resolving, needed[1]))
         return LS_RESOLVER_ABSENT;
-    if (ls_resolving_lacks(resolving, joins ? needed_to_join : needed))
+    if (ls_resolving_lacks(resolving, joins ? needed_to_join : has_role ? needed_by_role : needed))
         return LS_RESOLVER_INCOMPLETE;
     if (joins)
         place->joins = ls_resolving_number(resolving, "LOCKSTEP_JOIN", 0, 1) == 1;
-    if (!place->joins || ls_resolving_has(resolving, needed[0]))
+    if (!place->joins || ls_resolving_has(resolving, needed[0]) || has_role)
         read_role(resolving);
+    if (place->joins && place->role != LS_ROLE_WORKER)
+        ls_resolving_fail(resolving, "LOCKSTEP_JOIN=1, but only workers join later");
     if (place->joins && place->workers < 2)
         place->workers = 2; // this one and another one, at least
     if (!ls_resolving_given_address(resolving) && !resolving->problem[0] &&

@@ -4,8 +4,8 @@
 //     {"cluster": {"chief": ["host:port"], "worker": [...], "ps": [...]},
 //      "task": {"type": "worker", "index": 0}}
 //
-// The chief is worker 0 and worker i is worker i + 1; without a chief, worker i is worker i. An
-// evaluator need not be in the cluster. A list may be an object from index to address, which may
+// The chief is worker 0 and worker i is worker i + 1; without a chief, worker i is worker i. The
+// task of an evaluator is refused, whoever else there is. A list may be an object from index to address, which may
 // lack tasks: TFJob with dynamic workers ("sparseCluster") tells each worker only of itself and of
 // the servers, so LOCKSTEP_WORLD_SIZE and LOCKSTEP_ADDRESS must say the rest. A TF_CONFIG without
 // a cluster means a training alone, as in TensorFlow.
@@ -126,6 +126,13 @@ static void read_job(struct ls_resolving *resolving, struct config *config, cons
                           job->count, name);
 }
 
+static void refuse_evaluator(struct ls_resolving *resolving)
+{
+    ls_resolving_fail(resolving, "TF_CONFIG says that this task is the evaluator, which Lockstep "
+                                 "does not have");
+    resolving->advice = "leave it out, because worker 0 validates after each epoch";
+}
+
 // TensorFlow takes the index as a text of digits, too.
 static void read_task(struct ls_resolving *resolving, struct config *config, const json_t *task)
 {
@@ -140,6 +147,8 @@ static void read_task(struct ls_resolving *resolving, struct config *config, con
     config->type = find_job(type);
     if (config->type < 0)
         ls_resolving_fail(resolving, "TF_CONFIG has a task of type '%.40s': " EXPECTED, type);
+    if (config->type == EVALUATOR)
+        refuse_evaluator(resolving);
     if (json_is_integer(index) && number >= 0 && number < LS_MOST_WORKERS)
         config->index = (uint32_t)number;
     else if (!digits ||
@@ -202,7 +211,7 @@ static void list_servers(struct ls_resolving *resolving, const struct config *co
 
 static void fill(struct ls_resolving *resolving, struct config *config, bool sparse)
 {
-    static const char *const names[] = {"chief", "worker", "ps", "evaluator"};
+    static const char *const names[] = {"chief", "worker", "ps"};
     struct ls_worker_place *place = resolving->place;
     const struct job *job = &config->jobs[config->type];
     const struct job *first = &config->jobs[config->jobs[CHIEF].count ? CHIEF : WORKER];
@@ -210,12 +219,10 @@ static void fill(struct ls_resolving *resolving, struct config *config, bool spa
     if (workers == 0 || workers > LS_MOST_WORKERS)
         ls_resolving_fail(resolving, "TF_CONFIG has %s",
                           workers ? "too many workers" : "no workers");
-    if (config->index >= job->count && config->type != EVALUATOR)
+    if (config->index >= job->count)
         ls_resolving_fail(resolving, "TF_CONFIG says that this is %s %u, but there are %u",
                           names[config->type], config->index, job->count);
-    place->role = config->type == SERVER      ? LS_ROLE_SERVER
-                  : config->type == EVALUATOR ? LS_ROLE_EVALUATOR
-                                              : LS_ROLE_WORKER;
+    place->role = config->type == SERVER ? LS_ROLE_SERVER : LS_ROLE_WORKER;
     place->number = config->index + (config->type == WORKER ? config->jobs[CHIEF].count : 0);
     place->workers = (uint32_t)workers;
     place->servers = config->jobs[SERVER].count;
@@ -234,7 +241,7 @@ static void fill(struct ls_resolving *resolving, struct config *config, bool spa
 
 static void note(struct ls_worker_place *place, const struct config *config)
 {
-    static const char *const names[] = {"chief", "worker", "ps", "evaluator"};
+    static const char *const names[] = {"chief", "worker", "ps"};
     snprintf(place->taken, sizeof(place->taken),
              "TF_CONFIG with %u chief, %u worker, %u ps; task %s %u", config->jobs[CHIEF].count,
              config->jobs[WORKER].count, config->jobs[SERVER].count, names[config->type],
@@ -277,11 +284,16 @@ static enum ls_resolver_answer read_config(struct ls_resolving *resolving, json_
         ls_resolving_fail(resolving, "TF_CONFIG has a cluster that is not an object");
     if (resolving->problem[0])
         return LS_RESOLVER_WRONG;
+    const json_t *task = json_object_get(json, "task");
     if (json_object_size(cluster) == 0) {
-        ls_resolving_fail(resolving, "TF_CONFIG has no cluster");
-        return LS_RESOLVER_ABSENT;
+        const int type = find_job(json_string_value(json_object_get(task, "type")));
+        if (type == EVALUATOR)
+            refuse_evaluator(resolving);
+        ls_resolving_fail(resolving, "TF_CONFIG has no cluster%s",
+                          type == SERVER ? ", but this task is a ps of one" : "");
+        return type == EVALUATOR || type == SERVER ? LS_RESOLVER_WRONG : LS_RESOLVER_ABSENT;
     }
-    read_cluster(resolving, cluster, json_object_get(json, "task"), config);
+    read_cluster(resolving, cluster, task, config);
     return ls_resolving_end(resolving);
 }
 

@@ -24,7 +24,7 @@ static inline void keep_line(void *context, uint32_t level, const char *text)
 // "torchrun: worker 1 of 4, local 1 of 2, at 10.0.0.1:29500".
 static inline void write_place(const struct ls_worker_place *place, char *out, size_t bytes)
 {
-    static const char *const roles[] = {"worker", "server", "evaluator"};
+    static const char *const roles[] = {"worker", "server"};
     size_t used = (size_t)snprintf(out, bytes, "%s: %s %u of %u", place->resolver,
                                    roles[place->role], place->number, place->workers);
     if (place->servers)
