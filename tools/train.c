@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to train"},
@@ -353,10 +354,12 @@ static enum ls_status train(const struct arguments *arguments, struct inputs *in
     options->callbacks = inputs->callbacks.tables;
     options->callback_count = inputs->callbacks.count;
     enum ls_status status = ls_fit(inputs->model, inputs->train, options);
+    // There is none where it waited for others, and had no step to tell of.
+    const bool reported =
+        options->report && ls_run_is_chief(inputs->run) && access(options->report, F_OK) == 0;
     if (status == LS_INTERRUPTED)
         ls_warn("train", "interrupted: stopped after the current step%s%s",
-                options->report ? ", the report is in " : "",
-                options->report ? options->report : "");
+                reported ? ", the report is in " : "", reported ? options->report : "");
     if (save && ls_run_is_chief(inputs->run) && (status == LS_OK || status == LS_INTERRUPTED)) {
         const enum ls_status saved = ls_save_weights(inputs->model, save);
         status = saved ? saved : status;

@@ -371,12 +371,12 @@ static enum ls_status refuse_without_secret(const struct ls_channel_target *targ
 }
 
 // LS_AGAIN: `why` says why not yet.
-static enum ls_status try_once(const struct ls_channel_target *target, struct ls_channel *out,
-                               char *why, size_t bytes)
+static enum ls_status try_once(const struct ls_channel_target *target, const struct ls_stop *stop,
+                               struct ls_channel *out, char *why, size_t bytes)
 {
     int fd;
     enum ls_status status =
-        ls_socket_connect(target->address, target->port, CONNECT_NS, &fd, why, bytes);
+        ls_socket_connect(target->address, target->port, CONNECT_NS, stop, &fd, why, bytes);
     if (status)
         return status;
     if (!target->sealed && !target->insecure && !ls_socket_leads_here(fd)) {
@@ -385,7 +385,7 @@ static enum ls_status try_once(const struct ls_channel_target *target, struct ls
     }
     status = ls_channel_init(out, fd, target->key, target->sealed);
     if (!status)
-        status = ls_shake_hands(&out->connection, ANSWER_NS);
+        status = ls_shake_hands(&out->connection, ANSWER_NS, stop);
     if (!status)
         return LS_OK;
     ls_channel_finish(out);
@@ -406,10 +406,11 @@ enum ls_status ls_channel_reach(const struct ls_channel_target *target,
 {
     const uint64_t begin = ls_clock_ns();
     const double patience = (double)wait->patience_ns * 1e-9;
+    const struct ls_stop stop = {wait->stopped, wait->context};
     uint64_t pause = LEAST_PAUSE_NS, say_at = SAY_AFTER_NS;
     for (;;) {
         char why[256] = "";
-        const enum ls_status status = try_once(target, out, why, sizeof(why));
+        const enum ls_status status = try_once(target, &stop, out, why, sizeof(why));
         if (status != LS_AGAIN)
             return status;
         if (is_stopped(wait))

@@ -12,6 +12,7 @@
 #include "core/base/status.h"
 #include "core/cluster/resolve.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -30,7 +31,7 @@ struct ls_agreement {
 #define LS_CLUSTER_DEADLINE_NS UINT64_C(300000000000)
 #define LS_SILENCE_NS UINT64_C(3000000000)
 
-// Borrowed until ls_cluster_join returns, but for `lost`.
+// Borrowed until ls_cluster_join returns, but for `lost` and `interrupted`.
 struct ls_cluster_options {
     const struct ls_worker_place *place;
     uint32_t count; // ranks of this worker, at least 1; workers may differ. Servers have none
@@ -46,6 +47,8 @@ struct ls_cluster_options {
     // --elastic=MIN:MAX, where a loss does not end the training (see ls_cluster_reform); 0: not
     // elastic. The same on all workers: put them into `agreement`.
     uint32_t least_workers, most_workers;
+    // The user ends this process: ls_cluster_reform waits no longer then. NULL: never.
+    const atomic_bool *interrupted;
     // What tells the machine of this worker from others; NULL: found out. For tests.
     const char *host;
     // A worker is lost (LS_PEER_LOST), or workers made different calls: at most once (in an elastic
@@ -216,7 +219,8 @@ struct ls_cluster_change {
 // is lost. Where worker 0 is lost, the same time again for each worker that should take its place
 // and does not answer.
 //
-// LS_PEER_LOST, logged: fewer than `least_workers` are left; this worker was given up by the
+// LS_INTERRUPTED: this process ends; the others lose it when its cluster is closed. LS_PEER_LOST,
+// logged: fewer than `least_workers` are left; this worker was given up by the
 // others (it was stopped, or cut off); or the survivors are so few that the others might go on
 // without them: they must be more than half of the workers of the last generation, or half of them
 // with the lowest. Workers that have certainly ended (nobody listens at their port any more, or

@@ -280,6 +280,7 @@ static struct ls_member *create(struct ls_connection *connection,
     member->silence_ns = options->silence_ns;
     member->beat_ns = ls_beat_ns(options->silence_ns);
     member->clock.stand_ns = ls_stand_ns(options->silence_ns);
+    member->interrupted = options->interrupted;
     member->lost = options->lost;
     member->departed = options->departed;
     member->told = options->told;

@@ -40,7 +40,7 @@ LS_STATUS ls_member_wait_welcome(struct ls_member *member, uint64_t deadline_ns,
                                  const struct ls_welcome **out);
 
 // Asks the store for a new generation, and waits for it. LS_AGAIN: the store is lost, or was
-// already. Other errors are final, and logged.
+// already. LS_INTERRUPTED: the user ends this process. Other errors are final, and logged.
 LS_STATUS ls_member_reform(struct ls_member *member, uint64_t deadline_ns,
                            const struct ls_welcome **out);
 // The same through another connection, to the store of another worker, whose address is given for

@@ -117,6 +117,8 @@ enum ls_status ls_member_wait_reform(struct ls_member *member, uint64_t deadline
     while (!status && member->reforming) {
         if (member->reform_status) {
             status = member->reform_status;
+        } else if (member->interrupted && atomic_load(member->interrupted)) {
+            status = LS_INTERRUPTED;
         } else if (member->chief_lost) {
             status = LS_AGAIN;
         } else if (clock.now_ns >= deadline_ns + PATIENCE_NS) {

@@ -39,6 +39,7 @@ struct ls_member {
     uint32_t generation;
     bool elastic; // a loss is no error
     uint64_t deadline_ns, silence_ns, beat_ns;
+    const atomic_bool *interrupted; // NULL: never
     void (*lost)(void *context, const char *text);
     void (*departed)(void *context, uint32_t worker, bool lost, const char *text);
     void (*told)(void *context, uint32_t worker, const char *key, const char *text);

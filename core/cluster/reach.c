@@ -33,58 +33,51 @@ enum ls_status ls_refuse_without_secret(const struct ls_worker_place *place)
     return LS_USAGE;
 }
 
-// Waits for what `event` asks for, until `end_ns` at most.
-static bool wait_until(int fd, short event, uint64_t end_ns)
-{
-    for (;;) {
-        const uint64_t now = ls_clock_ns();
-        struct pollfd wait = {.fd = fd, .events = event};
-        if (now >= end_ns)
-            return false;
-        if (poll(&wait, 1, (int)((end_ns - now) / 1000000) + 1) > 0)
-            return true;
-    }
-}
-
 static enum ls_status send_all(struct ls_connection *connection, const uint8_t *data, size_t bytes,
-                               uint64_t end_ns)
+                               uint64_t end_ns, const struct ls_stop *stop)
 {
     enum ls_status status = ls_connection_queue(connection, data, bytes);
-    if (status)
-        return status;
-    while ((status = ls_connection_flush(connection)) == LS_AGAIN)
-        if (!wait_until(connection->fd, POLLOUT, end_ns))
-            return LS_AGAIN;
+    while (!status && (status = ls_connection_flush(connection)) == LS_AGAIN)
+        status = ls_socket_wait(connection->fd, POLLOUT, end_ns, stop);
     return status;
 }
 
-static enum ls_status receive_all(struct ls_connection *connection, size_t bytes, uint64_t end_ns)
+static enum ls_status receive_all(struct ls_connection *connection, size_t bytes, uint64_t end_ns,
+                                  const struct ls_stop *stop)
 {
-    enum ls_status status;
-    while ((status = ls_connection_read(connection, bytes)) == LS_AGAIN)
-        if (!wait_until(connection->fd, POLLIN, end_ns))
-            return LS_AGAIN;
+    enum ls_status status = LS_OK;
+    while (!status && (status = ls_connection_read(connection, bytes)) == LS_AGAIN)
+        status = ls_socket_wait(connection->fd, POLLIN, end_ns, stop);
     connection->in_bytes = 0;
     return status;
 }
 
-enum ls_status ls_shake_hands(struct ls_connection *connection, uint64_t patience_ns)
+enum ls_status ls_shake_hands(struct ls_connection *connection, uint64_t patience_ns,
+                              const struct ls_stop *stop)
 {
+    static const struct ls_stop never = {0};
     const uint64_t end = ls_clock_ns() + patience_ns;
     uint8_t greeting[LS_SECURE_GREETING], proof[LS_SECURE_PROOF];
+    stop = stop ? stop : &never;
     ls_secure_greet(&connection->secure, greeting);
-    enum ls_status status = send_all(connection, greeting, sizeof(greeting), end);
+    enum ls_status status = send_all(connection, greeting, sizeof(greeting), end, stop);
     if (!status)
-        status = receive_all(connection, LS_SECURE_NONCE, end);
+        status = receive_all(connection, LS_SECURE_NONCE, end, stop);
     if (status)
         return status;
     ls_secure_prove(&connection->secure, connection->in, proof);
-    status = send_all(connection, proof, sizeof(proof), end);
+    status = send_all(connection, proof, sizeof(proof), end, stop);
     if (!status)
-        status = receive_all(connection, LS_SECURE_PROOF, end);
+        status = receive_all(connection, LS_SECURE_PROOF, end, stop);
     if (!status && !ls_secure_believe(&connection->secure, connection->in))
         status = LS_USAGE;
     return status;
+}
+
+static bool is_interrupted(void *context)
+{
+    const struct ls_reach *reach = context;
+    return reach->interrupted && atomic_load(reach->interrupted);
 }
 
 // One try. LS_AGAIN: `why` says why not yet.
@@ -93,9 +86,11 @@ static enum ls_status try_once(const struct ls_reach *reach, uint64_t left_ns,
                                struct ls_connection *out, int *error, char *why, size_t bytes)
 {
     const struct ls_worker_place *place = reach->place;
+    const struct ls_stop stop = {is_interrupted, (void *)reach};
     int fd;
-    enum ls_status status = ls_socket_connect(
-        place->address, place->port, left_ns < CONNECT_NS ? left_ns : CONNECT_NS, &fd, why, bytes);
+    enum ls_status status =
+        ls_socket_connect(place->address, place->port, left_ns < CONNECT_NS ? left_ns : CONNECT_NS,
+                          &stop, &fd, why, bytes);
     *error = status ? errno : 0;
     if (status)
         return status;
@@ -106,7 +101,7 @@ static enum ls_status try_once(const struct ls_reach *reach, uint64_t left_ns,
     status = ls_connection_init(out, fd, reach->key);
     if (status)
         return status;
-    status = ls_shake_hands(out, left_ns < ANSWER_NS ? left_ns : ANSWER_NS);
+    status = ls_shake_hands(out, left_ns < ANSWER_NS ? left_ns : ANSWER_NS, &stop);
     if (!status)
         return LS_OK;
     ls_connection_finish(out);
@@ -157,9 +152,13 @@ enum ls_status ls_store_reach(const struct ls_reach *reach, struct ls_connection
         if (passed < reach->deadline_ns) {
             const enum ls_status status =
                 try_once(reach, reach->deadline_ns - passed, out, &error, why, sizeof(why));
+            if (status == LS_ABORTED)
+                return LS_INTERRUPTED;
             if (status != LS_AGAIN || (error == ECONNREFUSED && reach->number > 0))
                 return status;
         }
+        if (is_interrupted((void *)reach))
+            return LS_INTERRUPTED;
         const uint64_t now = ls_clock_ns() - begin;
         connected_at = error && error != ECONNRESET ? connected_at : now;
         const bool cut_off = reach->number > 0 && now - connected_at >= reach->unreachable_ns;

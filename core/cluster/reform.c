@@ -151,6 +151,7 @@ static enum ls_status reach_next_store(const struct ls_elastic *elastic,
     struct ls_reach reach = {.place = &place,
                              .deadline_ns = deadline_ns,
                              .number = number,
+                             .interrupted = elastic->options.interrupted,
                              .unreachable_ns = elastic->options.silence_ns};
     if (!at->port)
         return LS_AGAIN;

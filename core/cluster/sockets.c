@@ -23,6 +23,7 @@
 
 #define LISTEN_PATIENCE_NS UINT64_C(5000000000) // for an earlier job that holds the port
 #define LISTEN_PAUSE_NS 100000000L
+#define SLICE_MS 100 // after which who waits asks whether it shall stop
 #define DRAINED 64 // connections that are dropped at once
 
 static bool is_loopback(const struct sockaddr *address)
@@ -295,24 +296,34 @@ static bool is_connected_to_itself(int fd)
            memcmp(&own, &peer, own_bytes) == 0;
 }
 
-static int connect_to(const struct addrinfo *at, uint64_t patience_ns)
+enum ls_status ls_socket_wait(int fd, short event, uint64_t end_ns, const struct ls_stop *stop)
+{
+    for (;;) {
+        const uint64_t now = ls_clock_ns();
+        struct pollfd wait = {.fd = fd, .events = event};
+        if (now >= end_ns)
+            return LS_AGAIN;
+        const uint64_t left_ms = (end_ns - now) / 1000000 + 1;
+        if (poll(&wait, 1, left_ms < SLICE_MS ? (int)left_ms : SLICE_MS) > 0)
+            return LS_OK;
+        if (stop->asked && stop->asked(stop->context))
+            return LS_ABORTED;
+    }
+}
+
+static int connect_to(const struct addrinfo *at, uint64_t patience_ns, const struct ls_stop *stop)
 {
     const int fd = open_socket(at);
     if (fd < 0)
         return -1;
     int error = connect(fd, at->ai_addr, at->ai_addrlen) ? errno : 0;
-    const uint64_t begin = ls_clock_ns();
-    while (error == EINPROGRESS || error == EINTR) {
-        const uint64_t passed = ls_clock_ns() - begin;
-        if (passed >= patience_ns) {
-            error = ETIMEDOUT;
-            break;
-        }
-        struct pollfd wait = {.fd = fd, .events = POLLOUT};
-        if (poll(&wait, 1, (int)((patience_ns - passed) / 1000000) + 1) <= 0)
-            continue;
+    if (error == EINPROGRESS || error == EINTR) {
+        const enum ls_status status =
+            ls_socket_wait(fd, POLLOUT, ls_clock_ns() + patience_ns, stop);
         socklen_t bytes = sizeof(error);
-        if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes))
+        if (status)
+            error = status == LS_AGAIN ? ETIMEDOUT : ECANCELED;
+        else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes))
             error = errno;
     }
     if (!error && is_connected_to_itself(fd))
@@ -336,8 +347,8 @@ bool ls_socket_leads_away(const char *address, uint16_t port)
     return away;
 }
 
-enum ls_status ls_socket_connect(const char *address, uint16_t port, uint64_t patience_ns, int *out,
-                                 char *why, size_t bytes)
+enum ls_status ls_socket_connect(const char *address, uint16_t port, uint64_t patience_ns,
+                                 const struct ls_stop *stop, int *out, char *why, size_t bytes)
 {
     struct addrinfo *all;
     const int error = resolve(address, port, 0, &all);
@@ -347,7 +358,7 @@ enum ls_status ls_socket_connect(const char *address, uint16_t port, uint64_t pa
     }
     int fd = -1;
     for (const struct addrinfo *at = all; at && fd < 0; at = at->ai_next) {
-        fd = connect_to(at, patience_ns);
+        fd = connect_to(at, patience_ns, stop);
         if (fd < 0)
             snprintf(why, bytes, "%s", strerror(errno));
     }
@@ -355,7 +366,7 @@ enum ls_status ls_socket_connect(const char *address, uint16_t port, uint64_t pa
     freeaddrinfo(all);
     errno = reason;
     if (fd < 0)
-        return LS_AGAIN;
+        return reason == ECANCELED ? LS_ABORTED : LS_AGAIN;
     *out = fd;
     return LS_OK;
 }

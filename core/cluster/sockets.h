@@ -27,11 +27,19 @@ LS_STATUS ls_socket_listen_at(const char *address, uint16_t port, int *out);
 bool ls_socket_listens_here(int fd);
 bool ls_socket_leads_here(int fd);
 
+// Who waits asks several times a second whether it shall wait no longer.
+struct ls_stop {
+    bool (*asked)(void *context); // NULL: never
+    void *context;
+};
+// Waits for what `event` (of poll) asks for. LS_AGAIN: not by `end_ns`; LS_ABORTED: `stop`.
+LS_STATUS ls_socket_wait(int fd, short event, uint64_t end_ns, const struct ls_stop *stop);
+
 // Tries each address of the host once, for `patience_ns` at most each. LS_AGAIN: not now; `why`
-// says the reason ("Connection refused"), and so does errno. The socket is non-blocking and closes
-// on exec.
-LS_STATUS ls_socket_connect(const char *address, uint16_t port, uint64_t patience_ns, int *out,
-                            char *why, size_t bytes);
+// says the reason ("Connection refused"), and so does errno. LS_ABORTED: `stop`. The socket is
+// non-blocking and closes on exec.
+LS_STATUS ls_socket_connect(const char *address, uint16_t port, uint64_t patience_ns,
+                            const struct ls_stop *stop, int *out, char *why, size_t bytes);
 // The next connection: LS_OK; LS_AGAIN: none now; LS_FAILED: this process has no descriptor or
 // memory for it now.
 LS_STATUS ls_socket_accept(int listener, int *out);

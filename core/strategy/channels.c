@@ -2,12 +2,15 @@
 // A strategy's channels to server processes: connections of core/cluster.
 #include "core/strategy/internal.h"
 
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/strategy/description.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define COMPLETES_NS UINT64_C(500000000) // that an interrupted worker waits for a server
 
 struct ls_strategy_channel {
     struct ls_channel channel;
@@ -23,14 +26,32 @@ struct ls_driver_channels {
     struct ls_strategy_channels table;
     uint8_t key[LS_SECURE_KEY];
     bool sealed, insecure;
+    const atomic_bool *interrupted;
+    _Atomic uint64_t interrupted_ns; // since when that is known; 0: it is not
     struct server servers[];
 };
 
 // ---- The calls ----
 
+// Asked where nothing moves. An interrupted worker completes its step, but not where a server keeps
+// it waiting: then that is what has ended the step.
 static bool is_aborted(void *context)
 {
-    return atomic_load(&((struct ls_driver *)context)->aborted);
+    struct ls_driver *driver = context;
+    struct ls_driver_channels *channels = driver->channels;
+    uint64_t since = atomic_load(&channels->interrupted_ns);
+    if (atomic_load(&driver->aborted))
+        return true;
+    if (!channels->interrupted || !atomic_load(channels->interrupted))
+        return false;
+    if (!since)
+        atomic_store(&channels->interrupted_ns, since = ls_clock_ns());
+    if (ls_clock_ns() - since <= COMPLETES_NS)
+        return false;
+    ls_driver_fail(driver, LS_INTERRUPTED);
+    ls_warn(ls_driver_name(driver), "interrupted while this worker waits for a server: it leaves "
+                                    "its step, with the weights that servers gave it last");
+    return true;
 }
 
 static int32_t host_connect(const struct ls_strategy_host *host, uint32_t server,
@@ -198,6 +219,7 @@ enum ls_status ls_driver_open_channels(struct ls_driver *driver)
         return LS_OUT_OF_MEMORY;
     channels->sealed = options->secret != NULL;
     channels->insecure = options->insecure;
+    channels->interrupted = options->interrupted;
     driver->table.channels = &channels->table;
     if (driver->options.agreement)
         snprintf(driver->agreement, sizeof(driver->agreement), "%s", driver->options.agreement);

@@ -11,6 +11,7 @@ struct ls_channels_options {
     const struct ls_worker_place *place; // of a worker
     const char *secret; // NULL: none
     bool insecure; // without one, servers may be on other machines
+    const atomic_bool *interrupted; // the user ends this process; NULL: never
 };
 
 #endif

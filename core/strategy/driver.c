@@ -359,7 +359,8 @@ static enum ls_status run_outside(struct ls_driver *driver, uint32_t index,
                                   const struct ls_trace_label *slice,
                                   int32_t (*hook)(struct ls_strategy *strategy, uint32_t replica))
 {
-    if (!hook)
+    // An interrupted one has left its step, and has what it had then.
+    if (!hook || atomic_load(&driver->failure) == LS_INTERRUPTED)
         return LS_OK;
     ls_trace_begin(slice, 0);
     const int32_t status = note_silent(driver, hook(driver->strategy, index));

@@ -55,6 +55,10 @@ enum ls_status ls_elastic_leave(struct ls_fit *fit)
     enum ls_status status = bring_to_host(fit);
     if (!status)
         status = ls_workers_reform(fit->run, &change);
+    if (status == LS_INTERRUPTED) { // the chief of the workers that were
+        const enum ls_status written = ls_checkpoints_at_end(fit);
+        return written ? written : status;
+    }
     if (status)
         return status;
     fit->reforms = false;

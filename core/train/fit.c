@@ -188,6 +188,13 @@ struct ls_model_order ls_fit_order(const struct ls_fit *fit)
     return order;
 }
 
+// The session is of no use for another fit: its threads were recorded, or it was interrupted within a step.
+static bool ends_with_fit(const struct ls_fit *fit)
+{
+    return fit->options->timeline ||
+           (fit->session->driver && ls_driver_aborted(fit->session->driver));
+}
+
 // The replicas agree. What is in host memory stays there until somebody asks for it (ls_model_take); what could be lost
 // with a device comes to the host now.
 static enum ls_status conclude_whole(struct ls_fit *fit, enum ls_status status)
@@ -201,11 +208,12 @@ static enum ls_status conclude_whole(struct ls_fit *fit, enum ls_status status)
     model->steps_done = most(model->steps_done, ls_driver_store_steps(fit->session->driver));
     model->order = ls_fit_order(fit);
     ls_session_note_order(fit->session, alike ? &model->order : NULL);
-    if (!fit->options->timeline && was_short(model, fit->steps - fit->resumed_steps))
+    const bool left = ls_driver_aborted(fit->session->driver); // the servers have the states
+    if (!ends_with_fit(fit) && was_short(model, fit->steps - fit->resumed_steps))
         return LS_OK;
-    return !fit->options->timeline && ls_session_in_host_memory(fit->session)
+    return !ends_with_fit(fit) && ls_session_in_host_memory(fit->session)
                ? ls_session_check_weights(fit->session)
-               : ls_session_take(fit->session, LS_TAKE_ALL);
+               : ls_session_take(fit->session, left ? LS_TAKE_WEIGHTS : LS_TAKE_ALL);
 }
 
 // A replica failed. After a loss that is not finite no update was made, so that replicas and stores have what the steps
@@ -345,7 +353,7 @@ static enum ls_status finish(struct ls_fit *fit)
     ls_progress_finish(&fit->progress);
     if (fit->session)
         ls_weighting_clear(&fit->session->weighting);
-    if (fit->session && (fit->session->broken || fit->options->timeline))
+    if (fit->session && (fit->session->broken || ends_with_fit(fit)))
         status = ls_session_close(fit->model);
     if (fit->model->steps_done < fit->steps_before)
         ls_model_say_back(fit->model, fit->steps_reached);

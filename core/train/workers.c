@@ -49,8 +49,10 @@ static enum ls_status train_with_servers(struct ls_run *run, const struct ls_run
     }
     const enum ls_status status =
         ls_secret_find(getenv("LOCKSTEP_SECRET"), getenv("LOCKSTEP_SECRET_FILE"), &run->secret);
-    run->channels = (struct ls_channels_options){
-        .place = &run->served, .secret = run->secret, .insecure = options->insecure};
+    run->channels = (struct ls_channels_options){.place = &run->served,
+                                                 .secret = run->secret,
+                                                 .insecure = options->insecure,
+                                                 .interrupted = &run->interrupted};
     return status;
 }
 
@@ -138,6 +140,7 @@ enum ls_status ls_workers_join(struct ls_run *run, const struct ls_run_options *
         .agreements = sizeof(agreement) / sizeof(agreement[0]),
         .least_workers = run->least_workers,
         .most_workers = run->most_workers,
+        .interrupted = &run->interrupted,
         .lost = on_lost,
         .context = run,
     };

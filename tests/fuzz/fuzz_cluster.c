@@ -410,7 +410,7 @@ static void be_a_stranger(uint64_t *state, uint16_t port, const uint8_t *key)
         ls_secure_greet(&connection.secure, data);
         const size_t bytes = fuzz_mutate(state, data, LS_SECURE_GREETING);
         refused += send(connection.fd, data, bytes, MSG_NOSIGNAL) > 0;
-    } else if (ls_shake_hands(&connection, 5 * SECOND) == LS_OK) {
+    } else if (ls_shake_hands(&connection, 5 * SECOND, NULL) == LS_OK) {
         size_t bytes;
         put_join(state);
         uint8_t *join = damaged_copy(state, &bytes);
@@ -457,7 +457,7 @@ static int fuzz_strangers(double end_at, uint64_t seed)
     }
     struct ls_connection connection;
     if (ls_connection_init(&connection, connect_to(ntohs(at.sin_port)), options.key) ||
-        ls_shake_hands(&connection, 10 * SECOND))
+        ls_shake_hands(&connection, 10 * SECOND, NULL))
         return fail(seed, "the store no longer answers");
     ls_connection_finish(&connection);
     ls_store_close(store);

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 
-from support import DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, PEER_LOST, USAGE, ProgramTest, main
+from support import DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, PEER_LOST, TERMINATED, USAGE, ProgramTest, main
 
 SYNTHETIC = "--dataset=synthetic:shape=28x28x1,classes=10"
 SECRET = "a secret of this very job"
@@ -128,6 +128,26 @@ class Trainings(Job):
 class Short(Trainings):
     def test_workers_and_servers_are_killed_and_come_back(self):
         self.train_and_kill("async")
+
+    def test_a_worker_that_waits_for_a_server_obeys_a_signal(self):
+        """Killed, it cannot be reached; stopped, it does not answer."""
+        for number in (signal.SIGKILL, signal.SIGSTOP):
+            self.describe(1, 1, "--model=mlp", SYNTHETIC, "--strategy=parameter-server", "--deadline=60", "--epochs=1000", "--log-every=1",
+                          "--report=" + self.path("report.json"), "--save-weights=" + self.path(f"{number}.safetensors"))
+            self.start_all()
+            self.await_step(8)
+            self.tasks["ps", 0][0].send_signal(number)
+            time.sleep(0.5)
+            start = time.monotonic()
+            self.tasks["chief", 0][0].terminate()
+            self.assertEqual(self.end("chief", 0), TERMINATED, self.said("chief", 0))
+            self.assertLess(time.monotonic() - start, 5)
+            self.assertIn("interrupted while this worker waits for a server", self.said("chief", 0))
+            with open(self.path("report.json")) as file:
+                self.assertEqual(json.load(file)["status"], "interrupted")
+            self.assertEqual(self.lockstep("evaluate", "--model=mlp", SYNTHETIC, f"--initial-weights={number}.safetensors").code, DONE)
+            self.end_all()
+            os.unlink(self.path("chief0.log"))
 
     def test_only_worker_0_validates_and_reports_what_all_have_done(self):
         """The weights do not change, so it is what one device finds."""

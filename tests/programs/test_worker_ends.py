@@ -6,13 +6,14 @@ The workers are started by hand. What kills them has the machine for itself (pro
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
 import threading
 import time
 
-from support import BAD_INPUT, DONE, FAILED, LOCKSTEP, PEER_LOST, TERMINATED, USAGE, ProgramTest, main, tensors
+from support import BAD_INPUT, DONE, FAILED, INTERRUPTED, LOCKSTEP, PEER_LOST, TERMINATED, USAGE, ProgramTest, main, tensors
 
 SYNTHETIC = "--dataset=synthetic:shape=28x28x1,classes=10,examples=300"
 MODEL = ("--model=mlp", SYNTHETIC, "--threads=1", "--batch=60", "--optimizer=sgd:learning_rate=0.01")
@@ -387,6 +388,25 @@ class Elastic(ElasticWorkers):
         self.assertIn("--microbatches", errors[2])
         self.assertIn("1 new", errors[0])
         self.check_losses(2)
+
+    def test_below_the_least_an_interruption_is_obeyed(self):
+        """The deadline is 10 s."""
+        for number, code in ((signal.SIGTERM, TERMINATED), (signal.SIGINT, INTERRUPTED)):
+            folder = f"checkpoints{number}"
+            self.start_elastic(2, "--checkpoint-dir=" + folder, "--checkpoint-steps=100", least=2)
+            self.wait_for(self.path(folder))
+            self.processes[1].kill()
+            time.sleep(0.5)
+            start = time.monotonic()
+            self.processes[0].send_signal(number)
+            self.assertEqual(self.processes[0].wait(SECONDS), code)
+            self.assertLess(time.monotonic() - start, 4)
+            codes, errors = self.finish()
+            self.assertIn("worker 1", errors[0])
+            step = int(re.search(r"this worker was in step (\d+)", errors[0])[1])
+            last = max(name for name in os.listdir(self.path(folder)) if name.endswith(".safetensors"))
+            self.assertIn(last, [f"checkpoint-{done:08}.safetensors" for done in (step - 1, step)])
+            self.assertNotIn("the report is in", errors[0])
 
     def test_of_four_one_is_lost_and_another_comes(self):
         self.start_elastic(4, "--log-every=1")

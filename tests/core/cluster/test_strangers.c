@@ -132,7 +132,7 @@ START_TEST(another_secret_learns_that_it_is_another)
     struct ls_connection connection;
     ck_assert_int_eq(ls_secure_key("another secret of a stranger", key), LS_OK);
     ck_assert_int_eq(ls_connection_init(&connection, connect_to(job), key), LS_OK);
-    ck_assert_int_eq(ls_shake_hands(&connection, 5 * SECOND), LS_USAGE);
+    ck_assert_int_eq(ls_shake_hands(&connection, 5 * SECOND, NULL), LS_USAGE);
     ls_connection_finish(&connection);
     end_training(job, 1);
     assert_log_has(&job->process[0], "it has another secret");
@@ -173,7 +173,7 @@ static void connect_as_worker(const struct job *job, struct ls_connection *conne
     uint8_t key[LS_SECURE_KEY];
     ck_assert_int_eq(ls_secure_key(secret, key), LS_OK);
     ck_assert_int_eq(ls_connection_init(connection, connect_to(job), key), LS_OK);
-    ck_assert_int_eq(ls_shake_hands(connection, 5 * SECOND), LS_OK);
+    ck_assert_int_eq(ls_shake_hands(connection, 5 * SECOND, NULL), LS_OK);
 }
 
 static void send_raw(const struct ls_connection *connection, const void *data, size_t bytes)
