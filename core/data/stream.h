@@ -2,8 +2,8 @@
 // A dataset as a stream of global batches. An input thread gathers them ahead, divided into one
 // share for each replica. The order of examples depends only on the seed and the epoch; the last
 // batch of an epoch has the remaining examples. Shares of a batch, or of each of its blocks, are
-// contiguous, in rank order. Without weights their sizes differ by at most one example (the first shares are larger), so with
-// fewer examples than replicas the last replicas get none.
+// contiguous, in rank order. Without weights their sizes differ by at most one example (the first
+// shares are larger), so with fewer examples than replicas the last replicas get none.
 #ifndef LS_DATA_STREAM_H
 #define LS_DATA_STREAM_H
 

@@ -135,8 +135,8 @@ LS_STATUS ls_model_check_outputs(const struct ls_model *model);
 LS_STATUS ls_model_check_trained(const struct ls_model *model);
 uint64_t ls_model_parameters(const struct ls_model *model); // elements, without constants
 
-// How a batch is divided in training. All replicas make the same passes where they add up statistics
-// within one: those of one device, so that these are of the same examples. Holds as long as
+// How a batch is divided in training. Where replicas add up statistics within a pass, their passes
+// are those of one device, so that the statistics are of the same examples. Holds as long as
 // ls_run_division does.
 struct ls_shares ls_model_division(const struct ls_model *model);
 

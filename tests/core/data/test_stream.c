@@ -89,8 +89,8 @@ static void expect_each_once(const int32_t *seen, uint64_t count)
         ck_assert_uint_eq(found[seen[i]]++, 0);
 }
 
-// Sizes that leave every remainder, worlds of 1 to 8, blocks that are cut first or last: each example
-// once, in the order of ls_stream_order.
+// Sizes that leave every remainder, worlds of 1 to 8, blocks that are cut first or last: each
+// example once, in the order of ls_stream_order.
 START_TEST(every_example_comes_once_an_epoch_in_the_same_order_for_every_world)
 {
     const uint32_t world = (uint32_t)_i;
