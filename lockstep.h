@@ -482,12 +482,13 @@ struct ls_checkpoint_options {
     // After the step at which so many have passed; 0: not by time. Neither: each epoch
     double seconds;
     const char *name; // "checkpoint-{step:08}", {epoch:03}, {val_loss:.2f}; NULL: the first
-    uint32_t keep; // the newest; 0: 3
+    uint32_t keep; // the newest of this training; 0: 3
     // "val_loss", "val_accuracy:max": only after an epoch that is the best; NULL: all
     const char *best;
     // 1: the model becomes that of the newest good checkpoint of the folder, and the fit goes on
     // from there, as if it had never ended: epochs, steps and losses are those of the whole
-    // training. Where there is none, it begins. 0: a folder that holds checkpoints is LS_USAGE.
+    // training. Where there is none, it begins; LS_BAD_INPUT: none of those that are there can be
+    // used. 0: a folder that holds checkpoints is LS_USAGE.
     uint32_t resume;
 };
 

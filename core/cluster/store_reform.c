@@ -258,10 +258,10 @@ static void refuse_part(struct ls_store *store, const struct census *census)
 {
     char text[LS_TEXT_BYTES];
     snprintf(text, sizeof(text),
-             "only %u of %u workers %s left here, and the others %s without them: this part ends",
-             census->ready, store->workers, census->ready == 1 ? "is" : "are",
-             census->doubtful ? "may have gone on, as this process was stopped,"
-                              : "are perhaps cut off and go on");
+             "only %u of %u workers %s left here, and the others %s: this part ends", census->ready,
+             store->workers, census->ready == 1 ? "is" : "are",
+             census->doubtful ? "may have gone on while this process was stopped"
+                              : "are perhaps cut off and go on without them");
     ls_store_refuse(store, LS_PEER_LOST, text);
 }
 
