@@ -53,7 +53,7 @@ def compare(model: Any, dataset: Any, y: Any = None, *, strategies: Names = None
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
         page = os.path.join(folder, "compare.html")
         text = _run("compare", [], dict(options, strategies=strategies, html=page, quiet=None if verbose else True), folder, "report", verbose,
-                    [*_model_arguments(model, folder), "--dataset=" + _dataset_text(dataset, y, folder)])
+                    [*_model_arguments(model, dataset, folder), "--dataset=" + _dataset_text(dataset, y, folder)])
         with open(page, encoding="utf-8") as file:
             return Comparison(_json_of(folder), text, _told(file.read(), folder))
 
@@ -90,13 +90,16 @@ def _argument(name: str, value: Any) -> str:
     return f"{option}={','.join(map(str, value)) if isinstance(value, (list, tuple, range)) else value}"
 
 
-def _model_arguments(model: Any, folder: str) -> List[str]:
-    from .model import Model, is_keras, source_of
+def _model_arguments(model: Any, dataset: Any, folder: str) -> List[str]:
+    from ._data import first_of
+    from .model import Model, build_keras, is_keras, source_of
 
     if isinstance(model, Model):
         path = os.path.join(folder, "model.keras")
         model.save(path)
         return ["--model=" + path]
+    if is_keras(model) and not getattr(model, "built", True):
+        build_keras(model, first_of(dataset))
     source, is_json = source_of(model)
     arguments = ["--model=" + (os.path.join(folder, "model.json") if is_json else os.fsdecode(source))]
     if is_json:

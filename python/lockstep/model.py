@@ -146,17 +146,14 @@ class Model:
 
     def _build(self, x: Any) -> None:
         """A model that does not know the shape of its input is built from the first data that it gets, as in Keras."""
-        model, inputs = self._unbuilt, None if x is None or self._unbuilt is None else _data.first_of(x)
+        model = self._unbuilt
         if model is None:
             return
+        inputs = None if x is None else _data.first_of(x)
         if inputs is None and not isinstance(x, str):
             raise UsageError("the model does not know the shape of its input, and an iterator would lose a batch: give data= an array")
         if is_keras(model):
-            if inputs is None or not hasattr(model, "build"):
-                raise UsageError("the Keras model is not built and has no weights yet, and this data does not show the shape of its input: "
-                                 "begin it with keras.Input, or call its build(input_shape)")
-            shapes = [(None, *array.shape[1:]) for array in inputs]
-            model.build(shapes[0] if len(shapes) == 1 else shapes)
+            build_keras(model, inputs)
         self._open(model, None if is_keras(model) else x if inputs is None else inputs)
         self._unbuilt = None
         if self._compiled:
@@ -603,6 +600,15 @@ def _refuse_existing(path: Any, overwrite: bool) -> None:
 
 def is_keras(model: Any) -> bool:
     return hasattr(model, "to_json") and hasattr(model, "save_weights")
+
+
+def build_keras(model: Any, inputs: Optional[Sequence[Any]]) -> None:
+    """By the shapes of such examples."""
+    if inputs is None or not hasattr(model, "build"):
+        raise UsageError("the Keras model is not built and has no weights yet, and this data does not show the shape of its input: begin it with "
+                         "keras.Input, or call its build(input_shape)")
+    shapes = [(None, *array.shape[1:]) for array in inputs]
+    model.build(shapes[0] if len(shapes) == 1 else shapes)
 
 
 def _has_no_shape(model: Any) -> bool:

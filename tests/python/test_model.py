@@ -944,6 +944,8 @@ class Errors(ModelTest):
             lockstep.Model(unbuilt, device="cpu", data=self.x)
         with self.assertRaisesRegex(lockstep.UsageError, "the Keras model is not built"):
             lockstep.Model(unbuilt, device="cpu").fit("mnist")
+        with self.assertRaisesRegex(lockstep.UsageError, "the Keras model is not built"):
+            lockstep.compare(unbuilt, "mnist")
         if os.environ["LOCKSTEP_KERAS_BUILT"] == "true":
             unbuilt.build = lambda shape: self.assertEqual(shape, (None, 6, 6, 1))
             self.assertEqual(lockstep.Model(unbuilt, device="cpu").predict(self.x).shape, (EXAMPLES, 4))
