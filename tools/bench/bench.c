@@ -225,8 +225,6 @@ static enum ls_status read_options(const struct arguments *arguments, bool alone
     bench->cluster.replicas = task->call.world;
     bench->cluster.deadline_seconds = deadline;
     bench->cluster.plugin_path = arguments_text(arguments, "plugin-path");
-    if (!status && arguments_given(arguments, "write-network") && !arguments->operand_count)
-        status = refuse_table(arguments);
     if (alone)
         arguments_warn_idle(arguments, ARGUMENT_IDLE_ALONE, 0, "with one worker");
     if (!status && !alone && arguments_given(arguments, "write-network")) {
@@ -234,6 +232,8 @@ static enum ls_status read_options(const struct arguments *arguments, bool alone
                           "several workers: start it alone, or give --cluster=none");
         status = LS_USAGE;
     }
+    if (!status && arguments_given(arguments, "write-network") && !arguments->operand_count)
+        status = refuse_table(arguments);
     return status || bench->silent ? status : check_files(arguments);
 }
 
