@@ -277,6 +277,11 @@ enum ls_status ls_communicator_status(const struct ls_communicator *communicator
     return communicator->status;
 }
 
+uint64_t ls_communicator_begun(const struct ls_communicator *communicator)
+{
+    return atomic_load(&communicator->recorder->begun);
+}
+
 bool ls_communicator_is_late(const struct ls_communicator *communicator)
 {
     return communicator->late;

@@ -52,6 +52,11 @@ struct ls_communicator_options {
     const struct ls_communicator_place *places;
     const uint32_t *hosts; // number of each rank's host; NULL: all on one
     struct ls_exchange exchange; // with the other processes; empty where there are none
+    // Writes how many calls each rank of another process has begun, into an array of `world`
+    // numbers; those that do not answer soon stay as they are. For the message about a deadline.
+    // NULL: nobody can be asked. [replica thread]
+    void (*ask)(void *context, uint64_t *begun);
+    void *ask_context;
     bool unproven; // for tests of what wrong collectives do when they run: nothing is checked
 };
 
@@ -198,6 +203,9 @@ LS_STATUS ls_communicator_barrier(struct ls_communicator *communicator);
 // in the order of the starts, which is over when all is that now lies on the device's own stream.
 // Sequence numbers, flight recorder and settle know it.
 LS_STATUS ls_communicator_replayed(struct ls_communicator *communicator);
+
+// How many calls this rank has begun. [any thread]
+uint64_t ls_communicator_begun(const struct ls_communicator *communicator);
 
 // Makes every wait of every rank return LS_ABORTED soon. [any thread]
 void ls_communicator_abort(struct ls_communicator *communicator);

@@ -142,7 +142,8 @@ enum ls_status ls_communicator_fail_overflow(struct ls_communicator *communicato
     return fail_first(communicator, LS_FAILED);
 }
 
-// The rank that keeps the plan from ending: one that has not made the call, else a peer of a pending transfer.
+// The rank that keeps the plan from ending: one that has not made the call, which is where all waits
+// lead, else a peer of a pending transfer.
 static uint32_t find_culprit(struct ls_communicator *communicator,
                              const struct ls_collective_plan *plan, enum ls_rank_state *state)
 {
@@ -180,6 +181,7 @@ enum ls_status ls_communicator_fail_deadline(struct ls_communicator *communicato
     if (!is_first_to_fail(communicator))
         return ls_communicator_give_up(communicator, LS_ABORTED);
     communicator->late = true;
+    ls_ask_all(communicator->group);
     const uint32_t culprit = find_culprit(communicator, plan, &state);
     const bool inside = ls_inside_of_replica(culprit, &call);
     if (culprit == communicator->rank) // all have come, and hosts have nothing to do any more

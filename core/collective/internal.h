@@ -46,6 +46,9 @@ struct ls_communicator_group {
     char *name;
     pthread_mutex_t failure_lock; // held by the first rank that fails while it says why
     _Atomic uint32_t failed; // it has
+    void (*ask)(void *context, uint64_t *begun); // as struct ls_communicator_options says
+    void *ask_context;
+    uint64_t *answers; // of each rank: calls begun; UINT64_MAX: not known. NULL: nobody was asked
     _Atomic uint32_t open;
     _Atomic uint32_t stuck; // a device does not end what lies on a stream, also after an abort
     struct ls_flight_recorder *recorders; // of each rank of this process; others ask (ask.c)
@@ -129,11 +132,13 @@ struct ls_collective_plan {
 // ---- ask.c: what is known of the calls of any rank ----
 
 enum ls_rank_state {
-    LS_RANK_UNKNOWN, // it belongs to another process, which cannot be asked yet
+    LS_RANK_UNKNOWN, // it belongs to another process, which was not asked, or has not answered
     LS_RANK_ABSENT, // it has not made the call
     LS_RANK_CALLED,
 };
 
+// Asks the ranks of other processes, which takes a moment. `group->failure_lock` is held.
+void ls_ask_all(struct ls_communicator_group *group);
 enum ls_rank_state ls_ask_state(const struct ls_communicator_group *group, uint32_t rank,
                                 uint64_t sequence);
 // Copies the rank's call `sequence`; false: it is not known, or no longer.

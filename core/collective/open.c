@@ -30,6 +30,7 @@ static void group_destroy(struct ls_communicator_group *group)
     free(group->libraries);
     free(group->recorders);
     free(group->name);
+    free(group->answers);
     free(group->collective_text);
     free(group);
 }
@@ -102,6 +103,8 @@ static enum ls_status group_create(const struct ls_communicator_options *options
     group->first_rank = options->count ? options->first_rank : 0;
     group->count = options->count ? options->count : options->world;
     group->deadline_ns = options->deadline_ns;
+    group->ask = options->ask;
+    group->ask_context = options->ask_context;
     group->deadline_option = options->deadline_option ? options->deadline_option : "--deadline";
     group->segment_bytes = options->segment_bytes;
     group->name = strdup(options->name ? options->name : "collective");

@@ -44,6 +44,7 @@ struct ls_comm {
     struct ls_comm_messages *messages; // NULL: none
     struct ls_comm *next_of_job; // under the job's lock
     char *reason; // likewise: why another process has ended it; NULL: none has said so
+    uint64_t *answers; // likewise, of each rank: how many calls it has begun; NULL: nobody is asked
     atomic_uint users; // the program, and each work that was not freed
 
     // Works. Who sets `driven` moves the communicator and the first work, until it clears that.
@@ -133,6 +134,9 @@ int32_t ls_job_exchange(void *ranks, const void *own, uint64_t bytes, void *all)
 // ended it; LS_OK: nobody knows.
 enum ls_status ls_job_verdict(struct ls_job *job, const struct ls_comm *comm, uint64_t patience_ns,
                               bool left, char *text, size_t bytes);
+// Asks the other members how many calls they have begun, and waits for their answers, not for long:
+// `ask` of struct ls_communicator_options. [who waits]
+void ls_job_ask(void *comm, uint64_t *begun);
 // Tells the other members why this process has ended it: a line of the log.
 void ls_job_tell(struct ls_job *job, const struct ls_comm *comm, const char *line);
 

@@ -170,6 +170,8 @@ static enum ls_status open_communicators(struct ls_comm_ranks *ranks)
         .hosts = ranks->hosts,
         .exchange = {.call = ranks->world > ranks->count ? ls_job_exchange : NULL,
                      .context = ranks},
+        .ask = ranks->job ? ls_job_ask : NULL,
+        .ask_context = ranks->comms[0],
     };
     const enum ls_status status =
         communicators ? ls_communicators_open(&options, communicators) : LS_OUT_OF_MEMORY;

@@ -172,6 +172,69 @@ enum ls_status ls_job_verdict(struct ls_job *job, const struct ls_comm *comm, ui
     return status;
 }
 
+// What members tell each other about a communicator is a line of the log, or this:
+#define QUESTION "calls?"
+#define ANSWER "calls: "
+#define ANSWER_NS UINT64_C(1000000000) // a process that runs answers at once
+
+static bool all_have_answered(const struct ls_comm *comm)
+{
+    for (uint32_t i = 0; i < comm->ranks->world; i++)
+        if (i != comm->rank && comm->answers[i] == UINT64_MAX)
+            return false;
+    return true;
+}
+
+void ls_job_ask(void *context, uint64_t *begun)
+{
+    struct ls_comm *comm = context;
+    const struct ls_comm_ranks *ranks = comm->ranks;
+    struct ls_job *job = ranks->job;
+    pthread_mutex_lock(&job->lock);
+    comm->answers = begun;
+    pthread_mutex_unlock(&job->lock);
+    ls_cluster_tell(job->cluster, ranks->name, ranks->members, ranks->world, QUESTION);
+    const uint64_t end = ls_clock_ns() + ANSWER_NS;
+    pthread_mutex_lock(&job->lock);
+    for (uint64_t now;
+         !all_have_answered(comm) && !find_lost(job, ranks) && (now = ls_clock_ns()) < end;)
+        ls_condition_wait(&job->changed, &job->lock, end - now);
+    comm->answers = NULL;
+    pthread_mutex_unlock(&job->lock);
+}
+
+// The communicator of this name; NULL: it is not open here. Under the lock.
+static struct ls_comm *find_comm(const struct ls_job *job, const char *name)
+{
+    struct ls_comm *comm = job->comms;
+    while (comm && strcmp(comm->ranks->name, name) != 0)
+        comm = comm->next_of_job;
+    return comm;
+}
+
+static void answer(struct ls_job *job, uint32_t process, const char *name)
+{
+    char text[48] = "";
+    pthread_mutex_lock(&job->lock);
+    const struct ls_comm *comm = find_comm(job, name);
+    if (comm && comm->communicator)
+        snprintf(text, sizeof(text), ANSWER "%" PRIu64, ls_communicator_begun(comm->communicator));
+    pthread_mutex_unlock(&job->lock);
+    if (*text) // not under the lock, as the cluster has its own
+        ls_cluster_tell(job->cluster, name, &process, 1, text);
+}
+
+static void take_answer(struct ls_job *job, uint32_t process, const char *name, const char *text)
+{
+    pthread_mutex_lock(&job->lock);
+    const struct ls_comm *comm = find_comm(job, name);
+    for (uint32_t i = 0; comm && comm->answers && i < comm->ranks->world; i++)
+        if (comm->ranks->members[i] == process)
+            comm->answers[i] = strtoull(text, NULL, 10);
+    pthread_cond_broadcast(&job->changed);
+    pthread_mutex_unlock(&job->lock);
+}
+
 #define PREFIX "lockstep: error: "
 
 void ls_job_tell(struct ls_job *job, const struct ls_comm *comm, const char *line)
@@ -182,11 +245,19 @@ void ls_job_tell(struct ls_job *job, const struct ls_comm *comm, const char *lin
     ls_cluster_tell(job->cluster, ranks->name, ranks->members, ranks->world, line);
 }
 
-// Another process has ended a communicator. [the cluster's thread]
+// Another process has ended a communicator, or asks or answers. [the cluster's thread]
 static void on_news(void *context, uint32_t process, const char *key, const char *text)
 {
     struct ls_job *job = context;
     char reason[TEXT_BYTES];
+    if (strcmp(text, QUESTION) == 0) {
+        answer(job, process, key);
+        return;
+    }
+    if (strncmp(text, ANSWER, strlen(ANSWER)) == 0) {
+        take_answer(job, process, key, text + strlen(ANSWER));
+        return;
+    }
     snprintf(reason, sizeof(reason), "process %u has ended it: %s", process, text);
     pthread_mutex_lock(&job->lock);
     for (struct ls_comm *comm = job->comms; comm; comm = comm->next_of_job) {
