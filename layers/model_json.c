@@ -94,7 +94,8 @@ void ls_model_json_name(const struct ls_model_json *model, uint32_t index, const
     json_object_set_new_nocheck(model->numbers, name, json_integer(index));
 }
 
-// A name becomes part of a variable's: no slash, nothing that a terminal would not show.
+// A name becomes part of a variable's: nothing that a terminal would not show. Keras 2 allows slashes,
+// as in "conv1/bn", and they may be where they are between other letters.
 static bool is_name(const json_t *value)
 {
     const char *name = json_string_value(value);
@@ -102,7 +103,8 @@ static bool is_name(const json_t *value)
     if (length == 0 || length >= LS_LONGEST_NAME)
         return false;
     for (size_t i = 0; i < length; i++)
-        if (name[i] == '/' || iscntrl((unsigned char)name[i]))
+        if (iscntrl((unsigned char)name[i]) ||
+            (name[i] == '/' && (i == 0 || i + 1 == length || name[i - 1] == '/')))
             return false;
     return true;
 }
@@ -111,7 +113,8 @@ static enum ls_status refuse_name(const struct ls_model_json *model, const char 
                                   const json_t *name)
 {
     char text[SHOWN];
-    return ls_model_json_fail(model, "%s: name: expected 1 to %d letters without '/', got %s",
+    return ls_model_json_fail(model,
+                              "%s: name: expected 1 to %d letters, '/' only between others, got %s",
                               where, LS_LONGEST_NAME - 1, ls_json_text(name, text, sizeof(text)));
 }
 

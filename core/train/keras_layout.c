@@ -43,7 +43,11 @@ struct walk {
     uint32_t room;
     uint32_t top;
     uint32_t depth;
+    size_t own_at, top_length; // of the layer at hand: where its own name begins; of `top`
+    const json_t *names; // of the layers beside it
 };
+
+#define SLASHES "//" // a key among names of layers: one of them has a slash
 
 const char *ls_keras_last_part(const char *name)
 {
@@ -91,14 +95,16 @@ static const char *given_name(const json_t *layer)
     return name ? name : json_string_value(json_object_get(layer, "name"));
 }
 
-// Names of a model's layers, as keys; under "/dense" the number that was tried last for a name.
-// NULL: no memory.
+// Names of a model's layers, as keys; under "/dense" the number that was tried last for a name, and
+// SLASHES. NULL: no memory.
 static json_t *given_names(const json_t *layers)
 {
     json_t *names = json_object();
     for (size_t i = 0; names && i < json_array_size(layers); i++) {
         const char *given = given_name(json_array_get(layers, i));
-        if (given && json_object_set_new(names, given, json_true())) {
+        const bool slash = given && strchr(given, '/');
+        if ((given && json_object_set_new(names, given, json_true())) ||
+            (slash && json_object_set_new(names, SLASHES, json_true()))) {
             json_decref(names);
             return NULL;
         }
@@ -153,6 +159,20 @@ static bool begins(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+// Whether a parameter whose name begins with that of layer "a" is one of layer "a/b" in the same model.
+static bool is_anothers(const struct walk *walk, const char *layer, const char *parameter)
+{
+    const char *own = layer + walk->own_at, *part = parameter + walk->own_at, *name;
+    const size_t length = strlen(own);
+    json_t *value;
+    if (!json_object_get(walk->names, SLASHES))
+        return false;
+    json_object_foreach((json_t *)(uintptr_t)walk->names, name,
+                        value) if (strncmp(name, own, length) == 0 && name[length] == '/' &&
+                                   begins(part, name) && part[strlen(name)] == '/') return true;
+    return false;
+}
+
 // Whether the graph has parameters whose names begin with "NAME/". Constants, such as the 2 in
 // 2 * x, are in no file.
 static bool has_parameters(const struct walk *walk, const char *name)
@@ -163,7 +183,7 @@ static bool has_parameters(const struct walk *walk, const char *name)
         const struct ls_tensor *parameter = walk->graph->parameters[walk->by_name[i]];
         if (!begins(parameter->name, prefix))
             break;
-        if (!parameter->constant)
+        if (!parameter->constant && !is_anothers(walk, name, parameter->name))
             return true;
     }
     return false;
@@ -194,6 +214,7 @@ static struct ls_keras_store *add_store(struct walk *walk, const char *group, co
                                    .counted = strdup(counted),
                                    .layer = strdup(layer),
                                    .top = walk->top,
+                                   .top_length = walk->top_length,
                                    .first = layout->parameter_count};
     if (!store.group || !store.counted || !store.layer) {
         free(store.group);
@@ -201,7 +222,7 @@ static struct ls_keras_store *add_store(struct walk *walk, const char *group, co
         free(store.layer);
         return NULL;
     }
-    store.name = ls_keras_last_part(store.layer);
+    store.name = store.layer + walk->own_at;
     layout->stores[layout->count] = store;
     return &layout->stores[layout->count++];
 }
@@ -220,7 +241,7 @@ static void add_parameters(struct walk *walk, struct ls_keras_store *store, uint
             const char *name = graph->parameters[index]->name;
             if (!begins(name, prefix))
                 break;
-            if (strchr(name + strlen(prefix), '/') ||
+            if (strchr(name + strlen(prefix), '/') || is_anothers(walk, store->layer, name) ||
                 ls_keras_is_statistic(name) != (statistics == 1))
                 continue;
             walk->placed[index] = true;
@@ -256,7 +277,9 @@ static enum ls_status add_layer(struct walk *walk, const json_t *layer, const ch
     char prefix[LONGEST_NAME + 2], done[LONGEST_CLASS] = "";
     snprintf(prefix, sizeof(prefix), "%s/", name);
     const size_t length = strlen(prefix);
-    const uint32_t first = find_first(walk, prefix);
+    uint32_t first = find_first(walk, prefix);
+    while (is_anothers(walk, name, graph->parameters[walk->by_name[first]]->name))
+        first++;
     if (walk->placed[walk->by_name[first]]) {
         ls_error(walk->source, "two layers are called '%s'", name);
         return LS_BAD_INPUT;
@@ -272,6 +295,7 @@ static enum ls_status add_layer(struct walk *walk, const json_t *layer, const ch
             break;
         const char *part = parameter + length, *slash = strchr(part, '/');
         if (!slash || (size_t)(slash - part) >= sizeof(done) ||
+            is_anothers(walk, name, parameter) ||
             (begins(part, done) && *done && part[strlen(done)] == '/'))
             continue;
         snprintf(done, sizeof(done), "%.*s", (int)(slash - part), part);
@@ -326,6 +350,10 @@ static enum ls_status walk_layer(struct walk *walk, const struct container *cont
         LONGEST_NAME)
         return too_long(walk, own);
     snprintf(name, sizeof(name), "%s%s", container->name, own);
+    walk->own_at = strlen(container->name);
+    walk->names = names;
+    if (!container->outer)
+        walk->top_length = strlen(own);
     struct numbers numbers;
     const bool has_variables = has_parameters(walk, name);
     const enum ls_status status = count_layer(counts, snake, has_variables, &numbers);

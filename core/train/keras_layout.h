@@ -18,8 +18,9 @@ struct ls_keras_store {
     // "layers/functional@0/layers/conv2d@1".
     char *counted;
     char *layer; // name in the model: "encoder/conv2d_2"
-    const char *name; // the layer's own: the part of `layer` behind the last slash
+    const char *name; // the layer's own, with which `layer` ends; Keras 2 allows slashes in it
     uint32_t top; // index of the model's own layer that it belongs to
+    size_t top_length; // letters of that layer's name, with which `layer` begins
     bool counts_examples; // of Normalization: the last variable in a file is a count, and no weight
     uint32_t first, count; // in `parameters`
 };

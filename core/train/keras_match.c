@@ -265,8 +265,7 @@ static enum ls_status layers_of_model(const struct match *match, struct layers *
     for (uint32_t i = 0; i < layout->count; i++) {
         const struct ls_keras_store *store = &layout->stores[i];
         if (i == 0 || store->top != layout->stores[i - 1].top)
-            out->list[out->count++] =
-                (struct layer){store->layer, strcspn(store->layer, "/"), i, 0};
+            out->list[out->count++] = (struct layer){store->layer, store->top_length, i, 0};
         out->list[out->count - 1].count++;
     }
     return LS_OK;

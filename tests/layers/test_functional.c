@@ -442,7 +442,7 @@ static const char *const refused[][2] = {
          "'inbound_nodes': []}"),
      "layer 1: its name is 'a', but 'b' in its config"},
     {ONE("{'class_name': 'Dense', 'config': {'units': 4}, 'inbound_nodes': []}"),
-     "layer 1: name: expected 1 to 199 letters without '/', got nothing"},
+     "layer 1: name: expected 1 to 199 letters, '/' only between others, got nothing"},
     {ONE("{'class_name': 'InputLayer', 'name': 'a', 'config': {'batch_shape': [null, 4]}, "
          "'inbound_nodes': [" CALL(FROM("x", 0, 0)) "]}"),
      "layer 'a' (InputLayer): an input has no inbound_nodes"},

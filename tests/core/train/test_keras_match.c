@@ -6,7 +6,9 @@
 #include "tests/support/suite.h"
 #include "tests/tools/keras-files/fixtures.h"
 
+#include <fcntl.h>
 #include <math.h>
+#include <unistd.h>
 
 struct subject {
     struct ls_model model;
@@ -187,6 +189,56 @@ START_TEST(what_is_missing_is_named)
 END_TEST
 
 // Two layers of a class and shape, in the other order in the model's JSON.
+// In Keras 2 a layer may be called "block/b"; the file has the layers in another order, and one more.
+START_TEST(names_of_layers_may_have_slashes)
+{
+    static const char *const layers[] = {"block", "block/b", "block/c"};
+    static const char *const tensors[] = {"extra/extra/kernel:0", "block/c/block/c/kernel:0",
+                                          "block/block/kernel:0", "block/b/block/b/kernel:0"};
+    static const size_t expected[] = {2, 3, 1};
+    const struct ls_saved_text text = {
+        LS_KERAS_LAYERS, "[[\"extra\",1],[\"block/c\",1],[\"block\",1],[\"block/b\",1]]"};
+    const float value = 1;
+    struct ls_saved_tensor saved[4];
+    for (size_t i = 0; i < 4; i++)
+        saved[i] =
+            (struct ls_saved_tensor){.name = tensors[i], .ndims = 1, .dims = {1}, .data = &value};
+    const int fd = open(in_folder("slashes.safetensors"), O_CREAT | O_RDWR, 0600);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(
+        ls_safetensors_write_to(
+            fd, "slashes",
+            &(struct ls_saved){.tensors = saved, .count = 4, .texts = &text, .text_count = 1}),
+        LS_OK);
+    struct ls_safetensors *file;
+    ck_assert_int_eq(ls_safetensors_open_from(fd, "slashes", &file), LS_OK);
+    close(fd);
+
+    struct ls_model model = {.source = "slashes"};
+    json_t *list = json_array();
+    ck_assert_int_eq(ls_graph_create("slashes", &model.graph), LS_OK);
+    for (size_t i = 0; i < 3; i++) {
+        struct ls_tensor *parameter;
+        json_array_append_new(
+            list, json_pack("{s:s, s:{s:s}}", "class_name", "Dense", "config", "name", layers[i]));
+        ck_assert_int_eq(ls_graph_begin_layer(model.graph, layers[i], "Dense"), LS_OK);
+        ck_assert_int_eq(ls_graph_parameter(model.graph, "kernel",
+                                            &(struct ls_shape){.ndims = 1, .dims = {1}},
+                                            &(struct ls_initializer){.kind = LS_ZEROS}, &parameter),
+                         LS_OK);
+    }
+    model.json = json_pack("{s:s, s:{s:o}}", "class_name", "Sequential", "config", "layers", list);
+    size_t found[3];
+    bool known[4] = {false};
+    ck_assert_msg(ls_keras_match(&model, "slashes", file, found, known) == LS_OK, "%s", captured);
+    for (size_t i = 0; i < 3; i++)
+        ck_assert_uint_eq(found[i], expected[i]);
+    ls_graph_destroy(model.graph);
+    json_decref((json_t *)(uintptr_t)model.json);
+    ls_safetensors_close(file);
+}
+END_TEST
+
 START_TEST(layers_that_changed_places_are_a_warning)
 {
     struct subject subject = subject_open("small", NULL, NULL);
@@ -270,6 +322,7 @@ int main(void)
     tcase_add_test(tests, models_inside_models_and_parts_of_layers_are_found);
     tcase_add_test(tests, order_counts_where_names_inside_a_model_are_others);
     tcase_add_test(tests, what_is_missing_is_named);
+    tcase_add_test(tests, names_of_layers_may_have_slashes);
     tcase_add_test(tests, layers_that_changed_places_are_a_warning);
     tcase_add_test(tests, the_layout_of_a_nested_model_is_that_of_keras);
     tcase_add_test(tests, variables_that_keras_does_not_have_are_left_out);
