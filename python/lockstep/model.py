@@ -634,7 +634,7 @@ def source_of(model: Any) -> Tuple[Any, bool]:
     source = _json_of(model) if is_keras(model) else json.dumps(model, default=_plain) if isinstance(model, dict) else model
     if not isinstance(source, (str, bytes, os.PathLike)):
         raise UsageError(f"model: {model!r}; expected a name, a file, Keras's JSON or a Keras model")
-    return source, isinstance(source, str) and source.lstrip().startswith("{")
+    return source, isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith(("{", '"'))
 
 
 @contextlib.contextmanager

@@ -173,6 +173,7 @@ class WhatIsAModel(ModelTest):
 
         wrong = layers.sequential_config([layers.Input((4,)), layers.Dense(3, activation="rely")], "mine")
         for model, says in ((wrong, "^mine: .*rely"), (json.dumps(wrong), "^mine: .*rely"), ('{"class_name": ', "^model:1:[0-9]+: malformed JSON"),
+                            (json.dumps(json.dumps(wrong)), "dumped twice"), ("\ufeff" + json.dumps(wrong), "^mine: .*rely"),
                             ({"class_name": "Sequential", "config": []}, "^model: "), (LikeKeras(write_nonsense), "'model.weights.h5' is damaged")):
             with self.subTest(model), self.assertRaisesRegex(lockstep.LockstepError, says) as caught:
                 lockstep.Model(model, device="cpu")
