@@ -45,6 +45,7 @@ struct ls_door {
     struct queue queues[STAGES];
     struct stranger *strangers; // all of them
     _Atomic uint64_t dropped[LS_STRANGER_REASONS];
+    bool starved; // and it was said
     uint32_t warned;
     uint64_t next_sum;
 };
@@ -224,10 +225,19 @@ static void let_in(struct ls_door *door, int fd)
 
 static void pause_listening(struct ls_door *door)
 {
+    if (!door->starved)
+        ls_warn("cluster", "this process has no descriptor for a connection that waits: raise the "
+                           "limit of open files (ulimit -n)");
+    door->starved = true;
     door->listen_again_ns = ls_clock_ns() + LISTEN_PAUSE_NS;
     for (int i = 0; i < LISTENERS; i++)
         if (door->listeners[i] >= 0)
             watch(door, EPOLL_CTL_DEL, door->listeners[i], NULL);
+}
+
+bool ls_door_is_starved(const struct ls_door *door)
+{
+    return door->listen_again_ns != 0;
 }
 
 // Where the process has no descriptor for another connection, the oldest stranger gives its own.

@@ -299,6 +299,12 @@ void ls_store_watch_joining(struct ls_store *store)
         ls_store_refuse(store, store->refusal_status, store->refusal);
         return;
     }
+    if (ls_door_is_starved(store->door)) {
+        ls_store_refuse(store, LS_FAILED,
+                        "worker 0 has no descriptor left for another worker: "
+                        "raise the limit of open files (ulimit -n)");
+        return;
+    }
     if (now < SAY_AFTER_NS && now < store->join_deadline_ns)
         return;
     char missing[512];

@@ -766,6 +766,15 @@ class Usage(LaunchTest):
         self.assertEqual(done.returncode, FAILED)
         self.assertRegex(done.stderr, r"^lockstep: error: launch: cannot start worker \d+: Too many open files; .*\(ulimit -n\)\n$")
         self.nothing_is_left()
+        # How many a worker needs depends on what it has open; where they are too few it says so, and nobody waits for the deadline.
+        train = "train --model=mlp --dataset=synthetic:examples=600 --quiet --join-deadline=30 --deadline=30"
+        for most in range(14, 20):
+            start = time.monotonic()
+            done = subprocess.run(["sh", "-c", f"ulimit -n {most}; exec {LOCKSTEP} launch -n 2 -- {train}"], env=self.environment,
+                                  capture_output=True, text=True, timeout=120)
+            if done.returncode != DONE:
+                self.assertIn("Too many open files", done.stderr)
+                self.assertLess(time.monotonic() - start, 20, done.stderr)
 
 
 if __name__ == "__main__":

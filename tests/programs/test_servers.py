@@ -237,6 +237,13 @@ class More(Trainings):
         self.assertEqual(self.end("chief", 0), PEER_LOST)
         self.assertIn("server 0 did not answer", self.said("chief", 0))
 
+    def test_a_worker_that_never_came_is_said_to(self):
+        self.describe(2, 1, "--model=mlp", SYNTHETIC, f"--strategy=parameter-server:folder={self.folder}", "--deadline=2", "--epochs=1")
+        self.start("ps", 0)
+        self.start("chief", 0)
+        self.assertEqual(self.end("chief", 0), PEER_LOST)
+        self.assertRegex(self.said("chief", 0), r"worker 1 has not come within [2-9]\.\d s; --deadline says how long to wait")
+
     def test_another_secret_is_refused(self):
         self.describe(1, 1, "--model=mlp", SYNTHETIC, f"--strategy=parameter-server:folder={self.folder}", "--deadline=5")
         self.start("ps", 0)

@@ -124,7 +124,7 @@ struct remote_answer {
 
 struct remote_late {
     uint32_t worker;
-    uint32_t here; // 1: it is connected
+    uint32_t here; // 1: it is connected; 2: it has never been
     uint64_t steps; // that it has made
     double seconds; // for which nothing was heard of it
 };

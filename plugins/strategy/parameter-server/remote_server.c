@@ -272,10 +272,12 @@ static void console(struct remote_server *server, uint32_t worker, uint64_t now)
         const uint64_t since =
             other->heard_ns > of->waits_since_ns ? other->heard_ns : of->waits_since_ns;
         if (now - since > server->host->deadline_ns) {
-            const struct remote_late told = {.worker = late,
-                                             .here = other->peer != NO_PEER,
-                                             .steps = other->reached,
-                                             .seconds = (double)(now - other->heard_ns) * 1e-9};
+            const bool came = other->heard_ns || other->reached; // to a server before this one
+            const struct remote_late told = {
+                .worker = late,
+                .here = !came ? 2 : other->peer != NO_PEER,
+                .steps = other->reached,
+                .seconds = (double)(now - (other->heard_ns ? other->heard_ns : since)) * 1e-9};
             of->waits = 0;
             reply(server, of->peer, REMOTE_LATE, &told, sizeof(told));
             return;

@@ -54,6 +54,12 @@ static int32_t say_late(struct remote *remote, const struct remote_link *link, u
     if (status)
         return status;
     remote->over = true;
+    if (late.here == 2)
+        return ls_host_fail(remote_host(remote)->host, LS_PEER_LOST,
+                            "worker %u, step %llu: worker %u has not come within %.1f s; "
+                            "--deadline says how long to wait",
+                            remote->ops->worker, (unsigned long long)remote->worker->step,
+                            late.worker, late.seconds);
     return ls_host_fail(remote_host(remote)->host, LS_PEER_LOST,
                         "worker %u, step %llu: worker %u %s after %llu steps, %.1f s ago, and did "
                         "not come back; --deadline says how long to wait",

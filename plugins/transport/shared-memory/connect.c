@@ -258,9 +258,10 @@ static void close_fds(const int fds[2])
             close(fds[i]);
 }
 
-// A message with its descriptors, -1 where there is none. False: none that could be a peer's came.
-static bool receive_hello(const struct meeting *meeting, int fd, uint64_t end_ns,
-                          struct hello *hello, int fds[2])
+// A message with its descriptors, -1 where there is none. LS_AGAIN: none that could be a peer's came. LS_UNAVAILABLE: a peer's did,
+// but this process has no descriptors for what came with it.
+static int32_t receive_hello(const struct meeting *meeting, int fd, uint64_t end_ns,
+                             struct hello *hello, int fds[2])
 {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
     struct iovec part = {hello, sizeof(*hello)};
@@ -271,10 +272,10 @@ static bool receive_hello(const struct meeting *meeting, int fd, uint64_t end_ns
     int got[4], count = 0;
     fds[0] = fds[1] = -1;
     if (!await_input(meeting, fd, end_ns))
-        return false;
+        return LS_AGAIN;
     const ssize_t bytes = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (bytes < 0)
-        return false;
+        return LS_AGAIN;
     for (struct cmsghdr *part_of = CMSG_FIRSTHDR(&message); part_of;
          part_of = CMSG_NXTHDR(&message, part_of))
         if (part_of->cmsg_level == SOL_SOCKET && part_of->cmsg_type == SCM_RIGHTS && !count) {
@@ -286,10 +287,14 @@ static bool receive_hello(const struct meeting *meeting, int fd, uint64_t end_ns
             fds[i] = got[i];
         else
             close(got[i]);
-    if (bytes == (ssize_t)sizeof(*hello) && !(message.msg_flags & (MSG_CTRUNC | MSG_TRUNC)))
-        return true;
+    const bool whole = bytes == (ssize_t)sizeof(*hello) && !(message.msg_flags & MSG_TRUNC);
+    if (whole && !(message.msg_flags & MSG_CTRUNC))
+        return LS_OK;
     close_fds(fds);
-    return false;
+    if (!whole || count > 2 || memcmp(hello->to, meeting->card.token, SHM_TOKEN_BYTES) != 0)
+        return LS_AGAIN;
+    errno = EMFILE;
+    return fail(meeting, "a descriptor for the memory of another process");
 }
 
 // A mapping of the whole file; NULL: it is smaller than was said, could become so, or there is no room.
@@ -371,7 +376,9 @@ static int32_t accept_one(struct meeting *meeting, uint32_t *waiting)
                    : fail(meeting, "a connection between the processes of this host");
     const uint64_t stranger_ns = now_ns(meeting) + STRANGER_MS * MILLISECOND;
     const uint64_t end_ns = stranger_ns < meeting->end_ns ? stranger_ns : meeting->end_ns;
-    const bool came = is_own_user(fd) && receive_hello(meeting, fd, end_ns, &hello, fds);
+    const int32_t heard =
+        is_own_user(fd) ? receive_hello(meeting, fd, end_ns, &hello, fds) : (int32_t)LS_AGAIN;
+    const bool came = heard == LS_OK;
     struct shm_process *process = came ? recognize(meeting, &hello) : NULL;
     if (process && send_hello(meeting, fd, process)) {
         keep(process, fd, fds);
@@ -381,7 +388,7 @@ static int32_t accept_one(struct meeting *meeting, uint32_t *waiting)
     if (came)
         close_fds(fds);
     close(fd);
-    return LS_OK;
+    return heard == LS_AGAIN ? (int32_t)LS_OK : heard;
 }
 
 // A process that has ended refuses connections. One that lives takes this one for a stranger's.
@@ -419,8 +426,10 @@ static int32_t await_answer(struct meeting *meeting, struct shm_process *process
 {
     struct hello hello;
     int fds[2];
-    if (!receive_hello(meeting, process->socket, meeting->end_ns, &hello, fds))
-        return lost(meeting, process, now_ns(meeting) >= meeting->end_ns);
+    const int32_t heard = receive_hello(meeting, process->socket, meeting->end_ns, &hello, fds);
+    if (heard)
+        return heard == LS_AGAIN ? lost(meeting, process, now_ns(meeting) >= meeting->end_ns)
+                                 : heard;
     if (memcmp(hello.to, meeting->card.token, SHM_TOKEN_BYTES) == 0 &&
         memcmp(hello.from, process->card.token, SHM_TOKEN_BYTES) == 0) {
         keep(process, process->socket, fds);
@@ -500,6 +509,13 @@ int32_t shm_connect(struct shm_shared *shared, const struct ls_transport_config 
         status = connect_all(&meeting);
     if (!status)
         status = map_own(&meeting);
+    for (uint32_t i = 0; status && i < shared->process_count; i++) { // nobody waits for this one
+        close_fds((int[2]){shared->processes[i].socket, shared->processes[i].pidfd});
+        shared->processes[i].socket = shared->processes[i].pidfd = -1;
+    }
+    if (status && shared->listener >= 0)
+        close(shared->listener);
+    shared->listener = status ? -1 : shared->listener;
     status = agree(&meeting, status);
     close_fds((int[2]){shared->arena_fd, shared->listener}); // the mapping stays
     shared->arena_fd = shared->listener = -1;
