@@ -3,19 +3,28 @@
 #include "core/train/callback_plugins.h"
 
 #include "core/base/inside.h"
+#include "core/base/options.h"
 #include "core/base/plain_locale.h"
 #include "core/loader/loader.h"
 #include "core/train/run.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct opened_callback {
     struct ls_callbacks table; // what ls_fit calls; the first member, so that it leads here
     struct ls_callbacks theirs; // what that calls
     const struct ls_callback_interface *interface;
+    const struct ls_opened_plugin *plugin; // NULL: only the chief has it
+    struct opened_callback *next; // of all that are open
     char label[96]; // "callback-early_stopping", after a crash or a hang
 };
+
+// Tables are copied, and a program fills in tables of its own.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct opened_callback *opened_callbacks;
 
 // Programs' own callbacks are called in the program's locale, plugins are not.
 struct entered {
@@ -151,6 +160,7 @@ enum ls_status ls_open_callback(struct ls_run *run, const char *text, struct ls_
     }
     if (opened && state) {
         opened->interface = interface;
+        opened->plugin = interface->chief_only ? NULL : plugin;
         opened->theirs = (struct ls_callbacks){.context = state, .name = plugin->plugin->name};
         snprintf(opened->label, sizeof(opened->label), "callback-%s", plugin->plugin->name);
         status = interface->open(plugin->host, &calls, state, &opened->theirs);
@@ -163,8 +173,54 @@ enum ls_status ls_open_callback(struct ls_run *run, const char *text, struct ls_
         return status;
     }
     fill_table(opened);
+    pthread_mutex_lock(&lock);
+    opened->next = opened_callbacks;
+    opened_callbacks = opened;
+    pthread_mutex_unlock(&lock);
     *out = &opened->table;
     return LS_OK;
+}
+
+// As all who mean the same value would write it.
+static const char *plain_value(const char *type, const char *value, char text[static 32])
+{
+    const char *slash = strrchr(value, '/');
+    double number;
+    bool boolean;
+    if (ls_parse_number(value, &number))
+        snprintf(text, 32, "%.17g", number);
+    else if (type && strcmp(type, "boolean") == 0 && ls_parse_boolean(value, &boolean))
+        snprintf(text, 32, "%s", boolean ? "on" : "off");
+    else
+        return slash ? slash + 1 : value;
+    return text;
+}
+
+void ls_callback_describe(const struct ls_callbacks *table, FILE *out)
+{
+    pthread_mutex_lock(&lock);
+    const struct opened_callback *opened = opened_callbacks;
+    while (opened && (void *)opened != table->context)
+        opened = opened->next;
+    pthread_mutex_unlock(&lock);
+    if (!opened || !opened->plugin)
+        return;
+    const struct ls_plugin *plugin = opened->plugin->plugin;
+    const struct ls_host *host = opened->plugin->host;
+    char separator = ':';
+    fprintf(out, "%s%s", ftell(out) > 0 ? " " : "", plugin->name);
+    for (const struct ls_plugin_option *option = plugin->options; option && option->name;
+         option++) {
+        const char *given = host->option(host, option->name), *usual = option->default_value;
+        char one[32], other[32];
+        if (!given)
+            continue;
+        given = plain_value(option->type, given, one);
+        if (usual && strcmp(given, plain_value(option->type, usual, other)) == 0)
+            continue;
+        fprintf(out, "%c%s=%s", separator, option->name, given);
+        separator = ',';
+    }
 }
 
 void ls_callback_close(struct ls_callbacks *callbacks)
@@ -173,6 +229,13 @@ void ls_callback_close(struct ls_callbacks *callbacks)
     struct opened_callback *opened = (struct opened_callback *)callbacks;
     if (!opened)
         return;
+    pthread_mutex_lock(&lock);
+    struct opened_callback **link = &opened_callbacks;
+    while (*link && *link != opened)
+        link = &(*link)->next;
+    if (*link)
+        *link = opened->next;
+    pthread_mutex_unlock(&lock);
     if (opened->interface && opened->interface->close)
         opened->interface->close(opened->theirs.context);
     free(opened->theirs.context);

@@ -6,6 +6,13 @@
 #include "core/base/status.h"
 #include "lockstep.h"
 
+#include <stdio.h>
+
+// Writes a word about a callback that is a plugin, as all workers have it: its name, and the options
+// that are not those by default, without folders. Nothing of the program's own, nor of those that only the
+// chief has.
+void ls_callback_describe(const struct ls_callbacks *table, FILE *out);
+
 LS_STATUS ls_open_callback(struct ls_run *run, const char *text, struct ls_callbacks **out);
 
 #endif

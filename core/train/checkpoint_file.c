@@ -561,6 +561,7 @@ static enum ls_status restore(struct ls_model *model, const char *path,
             status = take_values(model, path, file, renaming, i);
     if (status)
         return status;
+    model->assigned = true;
     model->steps_done = model->on_host.steps_done = steps;
     model->order = model->on_host.order = order;
     fit_scale(model, steps, &scale);

@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 #include "core/base/plain_locale.h"
 #include "core/base/trace.h"
+#include "core/train/agreement.h"
 #include "core/train/class_names.h"
 #include "core/train/fit.h"
 #include "core/train/workers.h"
@@ -130,11 +131,12 @@ enum ls_status ls_open_distributed(struct ls_model *model, struct ls_data *data,
     if (!status && !evaluates && !own_order)
         dataset->order =
             ls_model_continue_order(model, data, dataset->shuffle, dataset->shuffle_buffer);
-    if (!status && ls_cluster_workers(model->run->cluster) > 1) {
-        struct ls_worker_item items[LS_WORKER_DATA_ITEMS];
-        ls_workers_describe(model, data, dataset->need.global_batch, items);
-        status = ls_workers_agree(model->run, items, LS_WORKER_DATA_ITEMS);
-    }
+    if (!status)
+        status = ls_agree_on_loop(model, data, dataset->need.global_batch,
+                                  own_order          ? NULL
+                                  : options->shuffle ? options->shuffle
+                                  : evaluates        ? "off"
+                                                     : "on");
     dataset->count = ls_cluster_count(model->run->cluster);
     dataset->contexts = calloc(dataset->count, sizeof(*dataset->contexts));
     if (!status)

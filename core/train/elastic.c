@@ -5,6 +5,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/train/agreement.h"
 #include "core/train/workers.h"
 
 #include <errno.h>
@@ -169,7 +170,7 @@ enum ls_status ls_elastic_go_on(struct ls_fit *fit)
         status =
             ls_cluster_broadcast(run->cluster, &fit->global_batch, sizeof(fit->global_batch), 0);
     if (!status)
-        status = ls_fit_agree(fit);
+        status = ls_agree_on_fit(fit);
     if (status == LS_USAGE && !fit->joined) // the new worker leaves, and the others go on
         status = ls_workers_await_verdict(run, status);
     if (!status)

@@ -3,6 +3,7 @@
 #include "core/train/evaluate.h"
 
 #include "core/base/log.h"
+#include "core/train/agreement.h"
 #include "core/train/callbacks.h"
 #include "core/train/class_names.h"
 #include "core/train/predictions_file.h"
@@ -81,15 +82,6 @@ static const struct ls_batch_clients *batches_of(const struct told *told)
     return told->clients.table_count ? &told->batches : NULL;
 }
 
-static enum ls_status agree(struct ls_model *model, const struct ls_data *data, uint64_t batch)
-{
-    struct ls_worker_item items[LS_WORKER_DATA_ITEMS];
-    if (ls_cluster_workers(model->run->cluster) == 1)
-        return LS_OK;
-    ls_workers_describe(model, data, batch, items);
-    return ls_workers_agree(model->run, items, LS_WORKER_DATA_ITEMS);
-}
-
 enum ls_status ls_evaluate_model(struct ls_model *model, struct ls_data *data, uint64_t batch,
                                  struct ls_scores *out)
 {
@@ -111,7 +103,7 @@ enum ls_status ls_evaluate_model(struct ls_model *model, struct ls_data *data, u
     const struct ls_dataset *dataset = NULL;
     open_told(&told, model, "evaluation");
     ls_data_byte_divisors(data, NULL, need.byte_divisors);
-    status = agree(model, data, need.global_batch);
+    status = ls_agree_on_evaluation(model, data, need.global_batch, true);
     if (!status)
         status = ls_session_ready(model, &need);
     if (!status)
@@ -159,7 +151,7 @@ static enum ls_status begin_prediction(struct ls_model *model, struct ls_data *d
         .prediction_examples = ls_data_count(data),
     };
     ls_data_byte_divisors(data, NULL, need.byte_divisors);
-    status = agree(model, data, need.global_batch);
+    status = ls_agree_on_evaluation(model, data, need.global_batch, false);
     if (!status)
         status = ls_session_ready(model, &need);
     if (!status)

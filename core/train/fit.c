@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/base/random.h"
+#include "core/train/agreement.h"
 #include "core/train/async_steps.h"
 #include "core/train/class_names.h"
 #include "core/train/elastic.h"
@@ -456,113 +457,6 @@ static enum ls_status run_fit(struct ls_fit *fit)
     return ls_fit_end_timeline(fit, prepared, status);
 }
 
-static void add_item(struct ls_worker_item *items, uint32_t *count, const char *name,
-                     const char *text, uint64_t number)
-{
-    struct ls_worker_item *item = &items[(*count)++];
-    item->name = name;
-    if (text)
-        snprintf(item->value, sizeof(item->value), "%.200s", text);
-    else
-        snprintf(item->value, sizeof(item->value), "%" PRIu64, number);
-}
-
-// Each replica updates its parameters itself: with other options they would drift apart.
-static void add_optimizer_items(const struct ls_optimizer *optimizer, bool begins,
-                                struct ls_worker_item *items, uint32_t *count)
-{
-    const struct ls_rate_schedule *schedule = &optimizer->schedule;
-    const double shape[] = {
-        schedule->initial,       schedule->decay_steps,  schedule->decay_rate,  schedule->end,
-        schedule->power,         schedule->alpha,        schedule->t_mul,       schedule->m_mul,
-        schedule->staircase,     schedule->cycle,        schedule->warms_up,    schedule->count,
-        schedule->warmup_target, schedule->warmup_steps, optimizer->rate_factor};
-    char text[1024], item[200], number[64];
-    size_t used = (size_t)snprintf(text, sizeof(text), "%s:", optimizer->name);
-    if (begins) // later a callback may have set another, which a new worker is given
-        used += (size_t)snprintf(text + used, sizeof(text) - used, "learning_rate=%.9g,",
-                                 optimizer->learning_rate);
-    for (uint32_t i = 0; i < optimizer->option_count && used < sizeof(text); i++)
-        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s=%.9g,",
-                                 optimizer->options[i].name, optimizer->options[i].value);
-    text[strlen(text) - 1] = '\0'; // the last comma, or the colon
-    const uint64_t key = ls_random_key_text(ls_random_key_text(1, text), optimizer->excluded);
-    snprintf(item, sizeof(item), "%.170s (%08x)", text, (unsigned)key);
-    add_item(items, count, "--optimizer", item, 0);
-    uint64_t curve = 1;
-    for (size_t i = 0; i < sizeof(shape) / sizeof(*shape); i++) {
-        snprintf(number, sizeof(number), "%.17g", shape[i]);
-        curve = ls_random_key_text(curve, number);
-    }
-    for (uint32_t i = 0; i < schedule->count; i++) {
-        snprintf(number, sizeof(number), "%.12g %.12g", schedule->boundaries[i],
-                 schedule->values[i]);
-        curve = ls_random_key_text(curve, number);
-    }
-    const bool constant = schedule->kind == LS_RATE_CONSTANT;
-    snprintf(item, sizeof(item), "%s (%08x)", constant ? "(none)" : schedule->name,
-             constant ? 0 : (unsigned)curve);
-    add_item(items, count, "--learning-rate-schedule", item, 0);
-    const struct ls_loss_scale *scale = &optimizer->loss_scale;
-    snprintf(item, sizeof(item), "%s from %g, growing after %" PRIu64 " steps",
-             scale->kind == LS_NO_SCALE        ? "no scale"
-             : scale->kind == LS_DYNAMIC_SCALE ? "a dynamic scale"
-                                               : "a fixed scale",
-             (double)scale->initial, scale->growth_steps);
-    add_item(items, count, "--loss-scale", item, 0);
-}
-
-// All workers add what each has counted.
-static void add_metrics_item(const struct ls_metric_set *metrics, struct ls_worker_item *items,
-                             uint32_t *count)
-{
-    char text[2048] = "", item[200];
-    size_t used = 0;
-    for (uint32_t i = 0; i < metrics->count && used < sizeof(text); i++)
-        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i ? "," : "",
-                                 metrics->list[i].name);
-    snprintf(item, sizeof(item), "%.170s (%08x)", text, (unsigned)ls_random_key_text(1, text));
-    add_item(items, count, "--metrics", item, 0);
-}
-
-static void describe_validation(const struct ls_fit_options *options, char *text, size_t bytes)
-{
-    size_t used = (size_t)snprintf(text, bytes, "%" PRIu64 ", %" PRIu64, options->initial_epoch,
-                                   options->validation_freq);
-    for (uint32_t i = 0; i < options->validation_epoch_count && used < bytes; i++)
-        used +=
-            (size_t)snprintf(text + used, bytes - used, " %" PRIu64, options->validation_epochs[i]);
-}
-
-// What all workers must be told alike, or they would wait for each other in vain.
-enum ls_status ls_fit_agree(struct ls_fit *fit)
-{
-    const struct ls_fit_options *options = fit->options;
-    struct ls_worker_item items[24] = {{0}};
-    uint32_t count = LS_WORKER_DATA_ITEMS;
-    char loss[96], text[200];
-    if (ls_cluster_workers(fit->run->cluster) == 1)
-        return LS_OK;
-    ls_workers_describe(fit->model, fit->train, fit->global_batch, items);
-    add_item(items, &count, "--epochs", NULL, options->epochs);
-    add_item(items, &count, "--steps", NULL, options->steps);
-    add_item(items, &count, "--microbatches times --accumulate", NULL, fit->microbatches);
-    add_item(items, &count, "--check-replicas", NULL, options->check_replicas);
-    add_item(items, &count, "--shuffle", options->shuffle ? options->shuffle : "on", 0);
-    add_item(items, &count, "--class-weight",
-             options->class_weight ? options->class_weight : "(none)", 0);
-    add_optimizer_items(&fit->model->optimizer, !fit->begun && !fit->joined, items, &count);
-    add_metrics_item(&fit->model->metrics, items, &count);
-    ls_loss_text(&fit->model->loss, loss, sizeof(loss));
-    add_item(items, &count, "--loss", loss, 0);
-    ls_workers_describe_data(options->validation, "--validation-dataset", &items[count++]);
-    describe_validation(options, text, sizeof(text));
-    add_item(items, &count, "initial_epoch and validation_freq", text, 0);
-    add_item(items, &count, "--timeline", options->timeline ? "given" : "(none)", 0);
-    add_item(items, &count, "--checkpoint-dir", options->checkpoints ? "given" : "(none)", 0);
-    return ls_workers_agree(fit->run, items, count);
-}
-
 enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
                             const struct ls_fit_options *options)
 {
@@ -586,7 +480,7 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
     enum ls_status status = ls_fit_check(&fit);
     fit.joined = !status && ls_elastic_is_new(&fit);
     if (!status && !fit.joined)
-        status = ls_fit_agree(&fit);
+        status = ls_agree_on_fit(&fit);
     if (!status && options->checkpoints)
         status = ls_checkpoints_open(&fit);
     if (!status)

@@ -80,9 +80,6 @@ LS_STATUS ls_fit_check(struct ls_fit *fit);
 // Says, when a fit begins, what is no error but may surprise.
 void ls_fit_say_notes(struct ls_fit *fit);
 
-// That all workers were told the same. LS_USAGE, logged with both values.
-LS_STATUS ls_fit_agree(struct ls_fit *fit);
-
 // The number of steps of this fit up to the end of epoch `number`; 0 for epoch 0.
 uint64_t ls_fit_epoch_end(const struct ls_fit *fit, uint64_t number);
 

@@ -58,12 +58,15 @@ static enum ls_status compare_workers(struct ls_fit *fit)
                                   .stops = atomic_load(&fit->model->stop_training),
                                   .interrupted = atomic_load(&fit->run->interrupted),
                                   .signal = atomic_load(&fit->run->interrupted_by),
-                                  .reforms = ls_cluster_waiting(fit->run->cluster) > 0};
+                                  .reforms = ls_cluster_waiting(fit->run->cluster) > 0,
+                                  .learning_rate = fit->model->optimizer.learning_rate,
+                                  .set_key = fit->model->set_key};
     if (is_alone(fit))
         return LS_OK;
     const enum ls_status status = ls_workers_combine(fit->run, &word);
     if (status)
         return status;
+    fit->model->set_key = 0;
     fit->segment = word.most_steps;
     fit->all_stop = word.stops;
     fit->all_interrupted = word.interrupted;

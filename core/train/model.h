@@ -63,6 +63,7 @@ struct ls_model {
     } on_host;
     bool ahead, states_ahead;
     bool assigned; // variables were set on the host, and the session does not have them yet
+    uint64_t set_key; // of what was set since the workers compared it; 0: nothing
     const char
         *refused; // why it may not be trained or evaluated before it is compiled anew; NULL: it may
     // What of the file with its weights was not read, for the next fit to say; NULL: nothing.

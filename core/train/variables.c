@@ -2,7 +2,9 @@
 // The variables of a model one by one, as programs and callbacks read and set them.
 #include "core/train/variables.h"
 
+#include "core/base/hash.h"
 #include "core/base/log.h"
+#include "core/base/random.h"
 #include "core/plugin/strategy.h"
 
 #include <stdlib.h>
@@ -154,6 +156,12 @@ enum ls_status ls_write_variable(struct ls_model *model, uint32_t index, const f
     if (status)
         return status;
     memcpy(model->weights[place], values, variable_bytes(model, place));
+    struct ls_hash *hash = ls_hash_create();
+    if (!hash)
+        return LS_OUT_OF_MEMORY;
+    ls_hash_add(hash, values, variable_bytes(model, place));
+    model->set_key = ls_random_key(ls_random_key(model->set_key, place + 1), ls_hash_get(hash));
+    ls_hash_destroy(hash);
     model->assigned = true;
     return LS_OK;
 }

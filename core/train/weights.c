@@ -299,6 +299,7 @@ enum ls_status ls_take_weights(struct ls_model *model, const char *path,
         status = ls_session_close(model);
     if (!status)
         status = ls_model_need_weights(model);
+    model->assigned |= !status;
     for (uint32_t i = 0; i < count && !status; i++)
         if (found[i] != LS_NO_TENSOR)
             memcpy(model->weights[i], ls_safetensors_get(file, found[i])->data,

@@ -367,13 +367,42 @@ void ls_workers_describe(struct ls_model *model, const struct ls_data *data, uin
     snprintf(items[2].value, sizeof(items[2].value), "%llu", (unsigned long long)global_batch);
 }
 
+enum ls_status ls_workers_refuse(struct ls_run *run, uint32_t worker, const char *what)
+{
+    ls_error(SCOPE, "worker %u has %s", worker, what);
+    atomic_store(&run->gave_up, true);
+    return LS_USAGE;
+}
+
+// A callback on one worker alone would let the replicas drift apart.
+static enum ls_status compare_settings(struct ls_run *run, const struct ls_worker_word *all,
+                                       uint32_t workers)
+{
+    char text[160];
+    for (uint32_t i = 1; i < workers; i++) {
+        if (memcmp(&all[i].learning_rate, &all[0].learning_rate, sizeof(double)) != 0) {
+            snprintf(text, sizeof(text),
+                     "the learning rate %.9g, but worker 0 has %.9g: a callback that sets it must "
+                     "do so on all workers",
+                     all[i].learning_rate, all[0].learning_rate);
+            return ls_workers_refuse(run, i, text);
+        }
+        if (all[i].set_key != all[0].set_key)
+            return ls_workers_refuse(run, i,
+                                     "set other variables, or to other values, than worker "
+                                     "0: a callback that sets them must do so on all "
+                                     "workers");
+    }
+    return LS_OK;
+}
+
 enum ls_status ls_workers_combine(struct ls_run *run, struct ls_worker_word *word)
 {
     const uint32_t workers = ls_cluster_workers(run->cluster);
     struct ls_worker_word *all = calloc(workers, sizeof(*all));
     if (!all)
         return LS_OUT_OF_MEMORY;
-    const enum ls_status status = ls_cluster_gather_workers(run->cluster, word, sizeof(*word), all);
+    enum ls_status status = ls_cluster_gather_workers(run->cluster, word, sizeof(*word), all);
     for (uint32_t i = 0; !status && i < workers; i++) {
         if (all[i].most_steps < word->most_steps)
             word->most_steps = all[i].most_steps;
@@ -383,6 +412,8 @@ enum ls_status ls_workers_combine(struct ls_run *run, struct ls_worker_word *wor
         if (all[i].signal > word->signal)
             word->signal = all[i].signal;
     }
+    if (!status)
+        status = compare_settings(run, all, workers);
     free(all);
     return status;
 }

@@ -62,6 +62,9 @@ void ls_workers_describe_data(const struct ls_data *data, const char *name,
 void ls_workers_describe(struct ls_model *model, const struct ls_data *data, uint64_t global_batch,
                          struct ls_worker_item *items);
 
+// LS_USAGE, logged: "worker 1 has ...". All workers know it, so nobody is told that this one failed.
+LS_STATUS ls_workers_refuse(struct ls_run *run, uint32_t worker, const char *what);
+
 // What the workers tell each other between segments, so that all go the same way. A worker that has
 // failed says nothing any more: it gives up.
 struct ls_worker_word {
@@ -70,9 +73,13 @@ struct ls_worker_word {
     uint32_t interrupted; // likewise
     uint32_t signal; // that has interrupted; the largest number
     uint32_t reforms; // new workers wait; 1 where any says so
+    // What callbacks have set, which must be alike.
+    double learning_rate;
+    uint64_t set_key; // of variables
 };
 
-// `word` becomes what all workers have said together. [main thread]
+// `word` becomes what all workers have said together. LS_USAGE, logged: callbacks have set other
+// things. [main thread]
 LS_STATUS ls_workers_combine(struct ls_run *run, struct ls_worker_word *word);
 
 // Adds up `count` values over the workers, in their order. [main thread]

@@ -85,10 +85,23 @@ class Differences(Workers):
                            (("--optimizer", "global_clipnorm=1"), "--optimizer=sgd:learning_rate=0.01,global_clipnorm=1"),
                            (("--optimizer", "use_ema"), "--optimizer=sgd:learning_rate=0.01,use_ema=on"),
                            (("--learning-rate-schedule", "cosine_decay", "(none)"), "--learning-rate-schedule=cosine_decay:decay_steps=9"),
+                           (("--callback early_stopping:monitor=loss,patience=3", "(none)"), "--callback=early_stopping:patience=3,monitor=loss"),
+                           (("--accumulate", "2"), "--accumulate=2"),
                            (("--metrics", "sparse_top_k"), "--metrics=accuracy,sparse_top_k_categorical_accuracy:k=3")):
             with self.subTest(more=more):
                 name = more.split("=")[0] + "="
                 self.check(says, MODEL, [word for word in MODEL if not word.startswith(name)] + [more])
+
+    def test_what_is_the_same_in_other_words(self):
+        """And what only worker 0 has, because it only looks."""
+        plateau = "--callback=reduce_lr_on_plateau:monitor=loss,"
+        self.check(("reduce_lr_on_plateau:monitor=loss,factor=0.5", "reduce_lr_on_plateau:monitor=loss,factor=0.25"),
+                   (*MODEL, plateau + "factor=0.5"), (*MODEL, plateau + "factor=0.25"))
+        top = "--metrics=sparse_top_k_categorical_accuracy:name=top,k="
+        self.check(("--metrics", "top"), (*MODEL, top + "3"), (*MODEL, top + "2"))
+        codes, errors = self.work(("train", *MODEL, plateau + "factor=0.50,patience=2", "--callback=csv_logger:filename=log.csv", "--log-every=1"),
+                                  ("train", *MODEL, plateau + "patience=2,cooldown=0,factor=.5", "--quiet"))
+        self.assertEqual(codes, [DONE, DONE], errors)
 
     def test_models_and_data(self):
         self.check(("--model", "linear", "mlp", "parameters"), MODEL, ("--model=linear", *MODEL[1:]))

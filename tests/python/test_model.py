@@ -1125,6 +1125,51 @@ class Errors(ModelTest):
         self.assertEqual((two[0], one[0], len(two)), ("2", "1", len(one)))
         numpy.testing.assert_allclose([float(loss) for loss in two[1:]], [float(loss) for loss in one[1:]], rtol=ROUNDING)
 
+    def test_what_one_worker_alone_does_is_refused_by_all(self):
+        """What it is given, and what its callbacks set; but it may look."""
+        done = self.script("""
+            import os, socket, subprocess, sys
+            if "LOCKSTEP_RANK" not in os.environ:
+                with socket.create_server(("127.0.0.1", 0)) as server:
+                    own = dict(os.environ, LOCKSTEP_WORLD_SIZE="2", LOCKSTEP_ADDRESS="127.0.0.1:%d" % server.getsockname()[1])
+                workers = [subprocess.Popen([sys.executable, __file__], env=dict(own, LOCKSTEP_RANK=rank)) for rank in "01"]
+                sys.exit(max(worker.wait() for worker in workers))
+            import numpy, lockstep
+            random = numpy.random.default_rng(3)
+            x, y = random.random((120, 8), dtype="float32"), random.integers(0, 4, 120)
+            L = lockstep.layers
+
+            def weights(model):
+                model.set_weights([2 * array for array in model.get_weights()])
+
+            def rate(model):
+                model.learning_rate = 0.25
+
+            def fit(alone, before=None):
+                model = lockstep.Sequential([L.Input((8,)), L.Dense(4)], strategy="multi-worker-mirrored", device="cpu", threads=1, seed=5)
+                model.compile("sgd:learning_rate=0.5")
+                if before and not model.is_chief:
+                    before(model)
+                callback = alone if isinstance(alone, str) else lambda epoch, logs: alone(model)
+                try:
+                    model.fit(x, y, batch_size=40, epochs=2, verbose=model.is_chief, callbacks=[] if model.is_chief else [callback])
+                    return "done"
+                except lockstep.UsageError as error:
+                    return str(error)
+                finally:
+                    model.close()
+
+            said = [fit("reduce_lr_on_plateau:monitor=loss"), fit(rate), fit(weights), fit(print), fit(print, weights)]
+            for line in said:
+                print("SAID", line, flush=True)
+            """)
+        said = [line[line.index("SAID") + 5:] for line in done.stdout.splitlines() if "SAID" in line]
+        self.assertEqual(len(said), 10, done.stdout)
+        for text, times in (("worker 1 has --callback reduce_lr_on_plateau:monitor=loss, but worker 0 has (none)", 2),
+                            ("worker 1 has the learning rate 0.25, but worker 0 has 0.5", 2), ("worker 1 has set other variables", 2),
+                            ("done", 2), ("worker 1 has other weights than worker 0", 2)):
+            self.assertEqual(sum(text in line for line in said), times, (text, said))
+
 
 class Threads(ModelTest):
     def test_models_of_several_threads_at_once(self):
