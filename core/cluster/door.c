@@ -18,6 +18,7 @@
 #define LEAST_STRANGERS 16
 #define LISTENERS 2
 #define LISTEN_PAUSE_NS UINT64_C(200000000) // where the process is out of descriptors
+#define STARVED_NS UINT64_C(1000000000)
 #define WARNINGS 3 // strangers that are reported one by one
 #define FIRST_SUM 100 // of all; they are summed up then, and at ten times as many
 
@@ -45,7 +46,8 @@ struct ls_door {
     struct queue queues[STAGES];
     struct stranger *strangers; // all of them
     _Atomic uint64_t dropped[LS_STRANGER_REASONS];
-    bool starved; // and it was said
+    uint64_t starved_ns; // since when nobody could be accepted; 0: somebody could
+    bool starved; // it was said
     uint32_t warned;
     uint64_t next_sum;
 };
@@ -225,11 +227,13 @@ static void let_in(struct ls_door *door, int fd)
 
 static void pause_listening(struct ls_door *door)
 {
+    const uint64_t now = ls_clock_ns();
     if (!door->starved)
         ls_warn("cluster", "this process has no descriptor for a connection that waits: raise the "
                            "limit of open files (ulimit -n)");
     door->starved = true;
-    door->listen_again_ns = ls_clock_ns() + LISTEN_PAUSE_NS;
+    door->starved_ns = door->starved_ns ? door->starved_ns : now;
+    door->listen_again_ns = now + LISTEN_PAUSE_NS;
     for (int i = 0; i < LISTENERS; i++)
         if (door->listeners[i] >= 0)
             watch(door, EPOLL_CTL_DEL, door->listeners[i], NULL);
@@ -237,7 +241,7 @@ static void pause_listening(struct ls_door *door)
 
 bool ls_door_is_starved(const struct ls_door *door)
 {
-    return door->listen_again_ns != 0;
+    return door->starved_ns && ls_clock_ns() - door->starved_ns > STARVED_NS;
 }
 
 // Where the process has no descriptor for another connection, the oldest stranger gives its own.
@@ -262,6 +266,7 @@ static void accept_some(struct ls_door *door, int listener)
             pause_listening(door);
         if (status)
             return;
+        door->starved_ns = 0;
         let_in(door, fd);
     }
 }

@@ -38,7 +38,7 @@ int ls_door_fd(const struct ls_door *door);
 // The next connection that has proved to know the secret. LS_AGAIN: none now. To be called several
 // times a second, because it drops those that are late, too.
 LS_STATUS ls_door_next(struct ls_door *door, struct ls_connection *out);
-// Connections wait for which this process has no descriptor, and no stranger has one.
+// Connections have waited for a second for which this process has no descriptor.
 bool ls_door_is_starved(const struct ls_door *door);
 // Counts a connection that ls_door_next has handed out as a stranger's, after all.
 void ls_door_count(struct ls_door *door, const struct ls_connection *connection,

@@ -256,12 +256,22 @@ static void refuse_without_chief(struct ls_store *store)
 
 static void refuse_part(struct ls_store *store, const struct census *census)
 {
-    char text[LS_TEXT_BYTES];
+    char text[LS_TEXT_BYTES], others[LS_TEXT_BYTES / 2] = "", name[LS_NAME_BYTES + 32];
+    size_t length = 0;
+    for (uint32_t i = 0; i < store->workers && length < sizeof(others); i++) {
+        const struct ls_store_member *member = &store->member[i];
+        if (!member->gone || member->dead || member->left)
+            continue;
+        ls_store_name_member(store, i, name, sizeof(name));
+        length += (size_t)snprintf(others + length, sizeof(others) - length, "%s%s",
+                                   length ? ", " : "; not here: ", name);
+    }
     snprintf(text, sizeof(text),
-             "only %u of %u workers %s left here, and the others %s: this part ends", census->ready,
-             store->workers, census->ready == 1 ? "is" : "are",
+             "only %u of %u workers %s left here, and the others %s: this part ends%s",
+             census->ready, store->workers, census->ready == 1 ? "is" : "are",
              census->doubtful ? "may have gone on while this process was stopped"
-                              : "are perhaps cut off and go on without them");
+                              : "are perhaps cut off and go on without them",
+             others);
     ls_store_refuse(store, LS_PEER_LOST, text);
 }
 

@@ -539,8 +539,11 @@ enum ls_status ls_workers_await_verdict(struct ls_run *run, enum ls_status statu
         return status;
     while (!ls_cluster_check(run->cluster, NULL) && ls_clock_ns() < end)
         nanosleep(&pause, NULL);
+    char who[32] = "another worker"; // of more than two, the transport has named a rank of it
+    if (ls_cluster_workers(run->cluster) == 2)
+        snprintf(who, sizeof(who), "worker %u", 1 - ls_cluster_worker(run->cluster));
     if (!ls_cluster_check(run->cluster, NULL))
-        ls_error(SCOPE, "another worker %s",
+        ls_error(SCOPE, "%s %s", who,
                  status == LS_ABORTED ? "has left the step, and has not said why"
                                       : "does not go on, although worker 0 hears of it");
     return LS_PEER_LOST;

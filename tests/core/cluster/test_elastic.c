@@ -384,7 +384,8 @@ START_TEST(a_worker_that_is_cut_off_is_left_behind_and_ends)
     ck_assert_int_eq(job->process[2].status, LS_PEER_LOST);
     assert_log_has(&job->process[2], "worker 1 did not answer at ");
     assert_log_has(&job->process[2], "only 1 of 3 workers is left here, and the others are perhaps "
-                                     "cut off and go on without them: this part ends");
+                                     "cut off and go on without them: this part ends; not here: "
+                                     "worker 0, worker 1");
     end_with(job, (const int[]){0, 1, -1});
     kill(relay, SIGKILL);
     ck_assert_int_eq(waitpid(relay, NULL, 0), relay);
