@@ -116,6 +116,12 @@ static void forget_entries(struct ls_checkpoints *all)
     all->unusable = 0;
 }
 
+static void draw_training(struct ls_checkpoints *all)
+{
+    if (getrandom(&all->training, sizeof(all->training), 0) < 0)
+        all->training = ls_random_key(ls_clock_ns(), (uint64_t)getpid());
+}
+
 // Others in the folder are not touched, whatever they are called.
 static bool is_own(const struct ls_checkpoints *all, const struct entry *entry)
 {
@@ -452,6 +458,10 @@ static enum ls_status resume(struct ls_fit *fit)
         status = ls_checkpoints_go_on_from(fit, path, file, state);
         if (!status)
             ls_info(SCOPE, "going on from '%s'", path);
+        if (!all->training) { // an older one says nothing: it is of the training that goes on from it
+            draw_training(all);
+            all->entries[i].head.training = all->training;
+        }
         // A chief of the last process may have been stopped, and come back.
         all->generation += fit->run->most_workers > 0;
         json_decref(state);
@@ -506,8 +516,8 @@ enum ls_status ls_checkpoints_agree(struct ls_fit *fit)
         snprintf(item.value, sizeof(item.value), "step %" PRIu64 " of generation %" PRIu64,
                  fit->steps, all->generation);
     const enum ls_status status = ls_workers_agree(fit->run, &item, 1);
-    if (!status && !all->training && getrandom(&all->training, sizeof(all->training), 0) < 0)
-        all->training = ls_random_key(ls_clock_ns(), (uint64_t)getpid());
+    if (!status && !all->training)
+        draw_training(all);
     return status
                ? status
                : ls_cluster_broadcast(fit->run->cluster, &all->training, sizeof(all->training), 0);

@@ -295,6 +295,18 @@ class Files(CheckpointTest):
         self.assertEqual(self.names(), [oldest])
         self.assertEqual(self.train(*MODEL, "--epochs=4", "--checkpoint-dir=" + self.dir, "--resume")["resumed_from_step"], 28)
 
+    def test_an_older_one_says_nothing_of_its_training_and_is_replaced(self):
+        os.mkdir(self.dir)
+        for name in ("last.safetensors", "first.safetensors"):
+            shutil.copy(FIXTURES + "/checkpoints/older.safetensors", os.path.join(self.dir, name))
+        os.truncate(os.path.join(self.dir, "first.safetensors"), 1000)
+        command = ("--model=linear", "--dataset=synthetic:shape=2,classes=3,examples=30", "--batch=10", "--checkpoint-dir=" + self.dir,
+                   "--checkpoint-name=last", "--resume")
+        for epochs in (2, 3):
+            report = self.train(*command, f"--epochs={epochs}")
+            self.assertEqual((report["resumed_from_step"], report["steps"]), (3 * epochs - 3, 3 * epochs))
+        self.assertEqual(self.names(), ["first.safetensors", "last.safetensors"])
+
     def test_by_time(self):
         self.train(*MODEL, "--epochs=200", "--validation=off", "--checkpoint-dir=" + self.dir, "--checkpoint-seconds=0.05", "--checkpoint-keep=1000")
         self.assertGreater(len(self.names()), 2)
