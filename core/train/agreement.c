@@ -253,16 +253,16 @@ static void add_epochs(struct agreement *all, const struct ls_fit_options *optio
     }
 }
 
-// The one that writes them may be another one after a loss.
+// The one that writes them may be another one after a loss. Where each goes on from is compared by
+// itself (ls_checkpoints_agree), and a new worker goes on from what it is given.
 static void add_checkpoints(struct agreement *all, const struct ls_checkpoint_options *options)
 {
     struct ls_worker_item *item =
         add(all, "--checkpoint-dir and its relatives", options ? "given" : "(none)");
     if (options)
         snprintf(item->value, sizeof(item->value),
-                 "given, steps %" PRIu64 ", seconds %g, name %s, keep %u, best %s, resume %u",
-                 options->steps, options->seconds, or_none(options->name), options->keep,
-                 or_none(options->best), options->resume);
+                 "given, steps %" PRIu64 ", seconds %g, name %s, keep %u, best %s", options->steps,
+                 options->seconds, or_none(options->name), options->keep, or_none(options->best));
 }
 
 static enum ls_status add_callbacks(struct agreement *all, const struct ls_fit_options *options)

@@ -409,11 +409,12 @@ class Elastic(ElasticWorkers):
             self.assertNotIn("the report is in", errors[0])
 
     def test_of_four_one_is_lost_and_another_comes(self):
-        self.start_elastic(4, "--log-every=1")
+        self.start_elastic(4, "--log-every=1", "--checkpoint-dir=checkpoints")
         lines = self.lines_of_the_chief()
         self.await_lines(lines, 200)
         self.processes[1].kill()
         self.await_lines(lines, 600)
+        self.elastic = (*self.elastic, "--resume")  # from what the others give it
         self.add(1, 4, LOCKSTEP_JOIN="1")
         for process in self.processes:
             process.wait(SECONDS)
