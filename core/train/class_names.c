@@ -42,11 +42,14 @@ static enum ls_status check_units(const struct ls_model *model)
     return LS_BAD_INPUT;
 }
 
-// Once for a file: its numbers may be those of the data, or may not.
+// Once for what has been learnt: its numbers may be those of the data, or may not. They are not where a class is
+// missing in the data.
 static enum ls_status say_nameless(struct ls_model *model, const struct ls_data *data,
                                    const struct ls_dataset *dataset)
 {
     const struct ls_field *target = ls_dataset_named_target(dataset);
+    const struct ls_shape *output = &model->graph->outputs[0]->shape;
+    const int64_t units = output->dims[output->ndims - 1];
     struct ls_class_names *names = NULL;
     char list[SHOWN];
     if (!model->nameless || !target)
@@ -54,10 +57,11 @@ static enum ls_status say_nameless(struct ls_model *model, const struct ls_data 
     const enum ls_status status =
         ls_class_names_copy(target->class_names, target->class_count, &names);
     if (!status)
-        ls_info("data",
-                "the weights of model '%s' do not say which class has which number; those of '%s' "
-                "are numbered from 0 in this order: %s",
-                model->source, data->text, ls_class_names_list(names, list, sizeof(list)));
+        (target->class_count < (units > 1 ? units : 2) ? ls_warn : ls_info)(
+            "data",
+            "the weights of model '%s' do not say which class has which number; those of '%s' are "
+            "numbered from 0 in this order: %s",
+            model->source, data->text, ls_class_names_list(names, list, sizeof(list)));
     model->nameless = false;
     ls_class_names_destroy(names);
     return status;
@@ -80,8 +84,12 @@ enum ls_status ls_model_learn_classes(struct ls_model *model, struct ls_data *da
 {
     const struct ls_dataset *dataset = NULL;
     struct ls_class_names *names = NULL;
-    if (model->class_names || !named_target(data))
+    if (model->class_names)
         return LS_OK;
+    if (!named_target(data)) {
+        model->nameless = model->nameless || model->steps_done == 0; // it learns numbers
+        return LS_OK;
+    }
     enum ls_status status = ls_data_wait(data, &dataset);
     const struct ls_field *target = status ? NULL : ls_dataset_named_target(dataset);
     if (target)

@@ -393,7 +393,14 @@ class Classes(DatasetTest):
         write_tensors(plain, values, {})
         outcome = self.lockstep("evaluate", model, "--dataset=" + two, "--initial-weights=" + plain)
         self.assertEqual(outcome.code, DONE)
+        self.assertIn("warning: data: the weights of model", outcome.err)
         self.assertIn("numbered from 0 in this order: 'bee', 'cat'", outcome.err)
+        with open(self.path("numbers.csv"), "w") as file:
+            file.write("a,b,c,kind\n" + "4,0,0,0\n0,4,0,1\n0,0,4,2\n")
+        numbers = "csv:label=kind,file=" + self.path("numbers.csv")
+        for validation, level in ((two, "warning: data:"), (self.table("train", KINDS[:3]), "lockstep: data:")):
+            outcome = self.lockstep("train", model, "--dataset=" + numbers, "--validation-dataset=" + validation, "--epochs=2")
+            self.assertEqual((outcome.code, outcome.err.count(f"{level} the weights of model")), (DONE, 1), outcome.err)
         outcome = self.lockstep("train", model, "--dataset=" + two, "--initial-weights=" + plain, "--save-weights=" + damaged)
         self.assertNotIn("in this order", outcome.err)  # it learns these
         self.assertEqual(names_of(damaged), KINDS[1:3])
