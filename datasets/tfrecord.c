@@ -459,9 +459,9 @@ static enum ls_status make_fields(const struct ls_spec *spec, struct storage *st
         if (column->image) {
             dataset->load = tfrecord_load;
             dataset->identify = tfrecord_identify;
-        } else
-
+        } else {
             field->values = column->data.data;
+        }
         if (field->role == LS_FIELD_TARGET) {
             field->divisor = 1;
             field->class_count = ls_array_classes(field, dataset->count);

@@ -450,8 +450,7 @@ static enum ls_status take_arrays(const struct ls_batch_arrays *arrays, bool bor
         status = add_array(arrays->weights, LS_FIELD_WEIGHT, borrow, dataset);
     if (!status)
         status = ls_dataset_contents(dataset, &dataset->contents);
-    char text
-        [48]; // another one for other data, so that the order of one is not taken for the other's
+    char text[48]; // other data has another one, so that nothing of its order is taken over
     snprintf(text, sizeof(text), "memory:hash=%016llx", (unsigned long long)dataset->contents);
     if (!status)
         status = ls_data_wrap(text, dataset, out);
