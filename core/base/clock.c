@@ -21,7 +21,7 @@ uint64_t ls_clock_ns(void)
     return read_clock(CLOCK_MONOTONIC);
 }
 
-uint64_t ls_clock_awake_ns(void)
+uint64_t ls_clock_boot_ns(void)
 {
     return read_clock(CLOCK_BOOTTIME);
 }
@@ -54,7 +54,7 @@ static uint64_t start_ns; // on the monotonic clock
 static void find_start(void)
 {
     const uint64_t now = ls_clock_ns();
-    const uint64_t boot = ls_clock_awake_ns(), start = start_since_boot_ns();
+    const uint64_t boot = ls_clock_boot_ns(), start = start_since_boot_ns();
     const uint64_t age = start && start <= boot ? boot - start : 0;
     start_ns = age <= now ? now - age : 0;
 }

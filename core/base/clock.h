@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 uint64_t ls_clock_ns(void); // monotonic
-uint64_t ls_clock_awake_ns(void); // monotonic, and goes on while the machine sleeps
+uint64_t ls_clock_boot_ns(void); // the same, but it goes on while the machine sleeps
 
 // Nanoseconds since this process was started by the kernel (resolution 10 ms).
 uint64_t ls_clock_since_start_ns(void);

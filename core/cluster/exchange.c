@@ -148,14 +148,14 @@ enum ls_status ls_cluster_confirm(struct ls_cluster *cluster)
     if (!cluster->elastic)
         return LS_OK;
     const uint64_t silence_ns = cluster->elastic->options.silence_ns;
-    const uint64_t begun = ls_clock_awake_ns(), wait_ns = 2 * ls_beat_ns(silence_ns);
+    const uint64_t begun = ls_clock_boot_ns(), wait_ns = 2 * ls_beat_ns(silence_ns);
     const struct timespec wait = {.tv_sec = (time_t)(wait_ns / 1000000000),
                                   .tv_nsec = (long)(wait_ns % 1000000000)};
     enum ls_status status = ls_cluster_barrier(cluster);
     if (!status)
         status = ls_cluster_check(cluster, NULL);
     // What the others had sent was here, even if they have left since; that they have is known soon.
-    if (!status && ls_clock_awake_ns() - begun > ls_stand_ns(silence_ns)) {
+    if (!status && ls_clock_boot_ns() - begun > ls_stand_ns(silence_ns)) {
         nanosleep(&wait, NULL);
         status = ls_cluster_check(cluster, NULL);
     }

@@ -64,7 +64,7 @@ uint64_t ls_beat_ns(uint64_t silence_ns)
 static bool stands(const struct ls_own_clock *clock)
 {
     return clock->stand_ns && clock->awake_ns &&
-           ls_clock_awake_ns() - clock->awake_ns > clock->stand_ns;
+           ls_clock_boot_ns() - clock->awake_ns > clock->stand_ns;
 }
 
 uint64_t ls_own_clock_look(struct ls_own_clock *clock, uint64_t most_ns)
@@ -77,7 +77,7 @@ uint64_t ls_own_clock_look(struct ls_own_clock *clock, uint64_t most_ns)
     if (stands(clock))
         clock->stood_ns = clock->now_ns + 1;
     if (clock->stand_ns)
-        clock->awake_ns = ls_clock_awake_ns();
+        clock->awake_ns = ls_clock_boot_ns();
     return passed;
 }
 

@@ -257,11 +257,10 @@ static void add_epochs(struct agreement *all, const struct ls_fit_options *optio
 // itself (ls_checkpoints_agree), and a new worker goes on from what it is given.
 static void add_checkpoints(struct agreement *all, const struct ls_checkpoint_options *options)
 {
-    struct ls_worker_item *item =
-        add(all, "--checkpoint-dir and its relatives", options ? "given" : "(none)");
+    struct ls_worker_item *item = add(all, "the checkpoint options", "(none)");
     if (options)
         snprintf(item->value, sizeof(item->value),
-                 "given, steps %" PRIu64 ", seconds %g, name %s, keep %u, best %s", options->steps,
+                 "steps=%" PRIu64 ", seconds=%g, name=%s, keep=%u, best=%s", options->steps,
                  options->seconds, or_none(options->name), options->keep, or_none(options->best));
 }
 
