@@ -139,10 +139,11 @@ class Model:
             sys.exit(0)
         self._unbuilt = model if _has_no_shape(model) else None  # until data shows the shape of its input
         self._to_compile: Dict[str, Any] = {}  # then
-        if self._unbuilt is None:
-            self._open(model, data)
-        elif data is not None:
-            self._build(data)
+        with self._alone():  # the program may end meanwhile
+            if self._unbuilt is None:
+                self._open(model, data)
+            elif data is not None:
+                self._build(data)
 
     def _build(self, x: Any) -> None:
         """A model that does not know the shape of its input is built from the first data that it gets, as in Keras."""

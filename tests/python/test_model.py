@@ -1041,12 +1041,15 @@ class Errors(ModelTest):
         self.assertRegex(done.stderr, r"lockstep: error: .*gradient_ready.*strategy-hostile")
 
     def test_daemon_threads_train_when_the_program_ends(self):
-        for epochs in (1, 10**6):
+        for epochs in (0, 1, 10**6):
             done = self.script(f"""
                 import threading, time, lockstep
                 L = lockstep.layers
 
                 def train():
+                    while {epochs} == 0:
+                        begun.set()
+                        lockstep.Model("cnn", device="cpu")
                     model = lockstep.Sequential([L.Input((8,)), L.Dense(4)], device="cpu", threads=1, strategy="ring", replicas=2)
                     told = lockstep.Callback(on_epoch_end=lambda epoch, logs: None, on_train_batch_end=lambda batch, logs: begun.set())
                     while True:
