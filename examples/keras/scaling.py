@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of a tutorial on scaling with tf.distribute, with Lockstep in its place: several devices, then several workers. Both have a
-Flatten that the tutorial forgets, without which Keras refuses its data, too.
+"""The first program of a tutorial on scaling with tf.distribute, with Lockstep in its place. It has a Flatten that the tutorial forgets, without
+which Keras refuses its data, too.
 
-usage: scaling.py DATA [LIMIT]                                     (mnist/ in the folder DATA)
-       lockstep launch -n 2 -- python3 scaling.py DATA [LIMIT]     (two workers)
+usage: scaling.py DATA [LIMIT]   (mnist/ in the folder DATA)
 """
 import os
 import sys
 
 import keras
-import tensorflow as tf
 from files import mnist
 
 import lockstep
@@ -21,7 +19,7 @@ model = lockstep.Model(keras.Sequential([
     keras.layers.Dense(512, activation="relu"),
     keras.layers.Dropout(0.2),
     keras.layers.Dense(10, activation="softmax"),
-]), strategy="ring", replicas=2, cluster="none")  # each worker for itself
+]), strategy="ring", replicas=2)
 print("Number of devices: {}".format(model.replicas))
 model.compile(loss="sparse_categorical_crossentropy", optimizer=keras.optimizers.Adam(), metrics=["accuracy"])
 
@@ -29,23 +27,3 @@ model.compile(loss="sparse_categorical_crossentropy", optimizer=keras.optimizers
 x = x.astype("float32") / 255
 x_val = x_val.astype("float32") / 255
 model.fit(x, y, epochs=10, validation_data=(x_val, y_val))
-
-
-def build_and_compile_model():
-    model = lockstep.Model(keras.Sequential([
-        keras.layers.Flatten(),
-        keras.layers.Dense(128, activation="relu"),
-        keras.layers.Dropout(0.2),
-        keras.layers.Dense(10),
-    ]), strategy="multi-worker-mirrored")
-    model.compile(optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
-    return model
-
-
-(train_images, train_labels), _ = mnist(os.path.join(folder, "mnist"), limit)
-train_images = train_images / 255.0
-multi_worker_model = build_and_compile_model()
-global_batch_size = 64 * multi_worker_model.replicas
-train_dataset = tf.data.Dataset.from_tensor_slices((train_images, train_labels))
-train_dataset = train_dataset.batch(global_batch_size)
-multi_worker_model.fit(train_dataset, epochs=3)
