@@ -212,13 +212,13 @@ END_TEST
 // `count` strangers at once, who stay as long as the store lets them, or until job->cut.
 static void crowd(struct job *job, int count)
 {
+    static const char greeting[LS_SECURE_GREETING] = "LSTORE1\n";
     int *fds = calloc((size_t)count, sizeof(*fds));
     ck_assert_ptr_nonnull(fds);
     for (int i = 0; i < count; i++) {
         fds[i] = connect_to(job);
         if (i % 3)
-            (void)!send(fds[i], "LSTORE1\n a nonce of thirty-two letters", i % 3 == 1 ? 8 : 40,
-                        MSG_NOSIGNAL);
+            (void)!send(fds[i], greeting, i % 3 == 1 ? 8 : sizeof(greeting), MSG_NOSIGNAL);
         if (i >= 900) { // a process has so many descriptors
             close(fds[i - 900]);
             fds[i - 900] = -1;
