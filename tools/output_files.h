@@ -9,13 +9,9 @@
 
 // Checks that no two options whose values are written (`writes` of the table; of --callback the
 // options `filename` and `log_dir`) name the same file, even if they spell it differently
-// ("a.json", "./a.json") or use a link. LS_USAGE, logged.
+// ("a.json", "./a.json") or use a link, and that none of them is a file that the command reads: the
+// model, weights or, among the options of a dataset, its files. LS_USAGE, logged.
 LS_STATUS output_files_check(const struct arguments *arguments);
-
-// Checks that none of `outputs` is a file that one of `inputs` reads (both end with NULL). Of
-// "dataset" these are the files among its options. LS_USAGE, logged.
-LS_STATUS output_files_check_inputs(const struct arguments *arguments, const char *const *outputs,
-                                    const char *const *inputs);
 
 // Whether two paths name one file.
 bool output_files_same(const char *a, const char *b);

@@ -2,7 +2,6 @@
 // lockstep predict: what a model makes of each example.
 #include "tools/command.h"
 #include "tools/interrupt.h"
-#include "tools/output_files.h"
 #include "tools/run_callbacks.h"
 #include "tools/run_options.h"
 
@@ -86,8 +85,6 @@ static enum ls_status predict(const struct arguments *arguments, struct ls_run *
 
 static enum ls_status run(const struct arguments *arguments)
 {
-    static const char *const outputs[] = {"out", NULL};
-    static const char *const inputs[] = {"model", "initial-weights", "dataset", NULL};
     struct ls_run_options options = {0};
     struct ls_run *run = NULL;
     struct ls_data *data = NULL;
@@ -98,8 +95,6 @@ static enum ls_status run(const struct arguments *arguments)
         status = run_options_need(arguments, "dataset", "fashion-mnist");
     if (!status)
         status = run_options_need(arguments, "out", "predictions.npy");
-    if (!status)
-        status = output_files_check_inputs(arguments, outputs, inputs);
     if (!status)
         status = run_options_read(arguments, &options);
     if (!status)

@@ -2,7 +2,6 @@
 // lockstep train: a model, a dataset, a strategy.
 #include "tools/command.h"
 #include "tools/interrupt.h"
-#include "tools/output_files.h"
 #include "tools/run_callbacks.h"
 #include "tools/run_options.h"
 
@@ -263,14 +262,7 @@ static enum ls_status read_fit_options(const struct arguments *arguments,
     out->report = arguments_text(arguments, "report");
     if (!status)
         status = read_timeline(arguments, out);
-    static const char *const logs[] = {"report", "timeline", NULL}; // weights may be replaced
-    static const char *const inputs[] = {"model", "initial-weights", "dataset",
-                                         "validation-dataset", NULL};
-    static const char *const weights[] = {"save-weights", NULL};
-    static const char *const data[] = {"dataset", "validation-dataset", NULL};
-    if (!status)
-        status = output_files_check_inputs(arguments, logs, inputs);
-    return status ? status : output_files_check_inputs(arguments, weights, data);
+    return status;
 }
 
 static enum ls_status open_data(const struct arguments *arguments, struct inputs *inputs)
@@ -315,10 +307,11 @@ static enum ls_status open_callbacks(const struct arguments *arguments, struct i
     const enum ls_status status = run_callbacks_open(arguments, inputs->run, &inputs->callbacks);
     if (status || !folder)
         return status;
-    char tensorboard[PATH_MAX + 80];
+    char quoted[2 * PATH_MAX + 1], tensorboard[sizeof(quoted) + 80];
+    ls_spec_quote(folder, sizeof(quoted), quoted);
     snprintf(tensorboard, sizeof(tensorboard),
              "tensorboard:histogram_freq=1,write_grads=auto,write_steps_per_second=on,log_dir=%s",
-             folder);
+             quoted);
     return run_callbacks_add(inputs->run, tensorboard, &inputs->callbacks);
 }
 

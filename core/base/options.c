@@ -271,6 +271,17 @@ static char *plain(const char *text, size_t length)
     return copy;
 }
 
+void ls_spec_quote(const char *value, size_t bytes, char *out)
+{
+    size_t used = 0;
+    for (const char *at = value; *at && used + 2 < bytes; at++) {
+        if (is_sign(*at))
+            out[used++] = '\\';
+        out[used++] = *at;
+    }
+    out[used] = '\0';
+}
+
 // A copy in which backslashes stand for double quotes. These begin where a name or a value does.
 static enum ls_status replace_quotes(const char *scope, const char *text, char **out)
 {

@@ -43,6 +43,10 @@ char *ls_list_take(const char **list);
 // it, as glob() reads them; may be NULL.
 char *ls_list_take_file(const char *dir, const char **list, bool *pattern);
 
+// Writes `value` as it is given in a specification, with a backslash before each sign. `out` has room
+// for `bytes`: two for each letter, and one.
+void ls_spec_quote(const char *value, size_t bytes, char *out);
+
 // Checks every option of `spec` against `table` (ends with a NULL name; NULL: empty). Unknown names
 // (the message suggests the nearest) and values of the wrong type are LS_USAGE, logged under
 // `scope`.

@@ -152,9 +152,9 @@ class Writing(ProgramTest):
         self.assertIn("csv_logger: cannot write '/nowhere/log.csv'", outcome.err)
 
     def test_scalars_and_histograms_for_tensorboard(self):
-        report = self.train(*MODEL, "--epochs=2", "--tensorboard=" + self.path("tb"),
+        report = self.train(*MODEL, "--epochs=2", "--tensorboard=" + self.path("tb,+[1]"),
                             "--callback=tensorboard:update_freq=3,histogram_freq=2,write_grads=on,log_dir=" + self.path("batches"))
-        train, validation = events(self.path("tb/train")), events(self.path("tb/validation"))
+        train, validation = events(self.path("tb,+[1]/train")), events(self.path("tb,+[1]/validation"))
         for number, epoch in enumerate(report["epochs"]):
             for tag, found, value in (("epoch_loss", train, epoch["loss"]), ("epoch_accuracy", train, epoch["accuracy"]),
                                       ("epoch_loss", validation, epoch["val_loss"]),

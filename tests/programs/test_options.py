@@ -118,11 +118,12 @@ ROWS = {
         "shuffle": Row(("--shuffle=off",), idle=[untrained("--shuffle=off")]),
         "validation": Row(("--validation=off",), idle=[untrained("--validation=off")]),
         "validation-dataset": Row(("--validation-dataset=synthetic:examples=9",), refused=[
-            (("--validation-dataset=" + DATA, "--validation=off"), "exclude each other")],
+            (("--validation-dataset=" + DATA, f"--validation={off}"), "exclude each other") for off in ("off", "No", "0")],
             idle=[untrained("--validation-dataset=" + DATA)]),
         "callback": Row(("--callback=csv_logger:filename=a.csv",), refused=[
             (("--callback=csv_logger:filename=a", "--callback=csv_logger:filename=./a"), "name the same file"),
             (("--callback=csv_logger:filename=a", "--timeline=a"), "name the same file"),
+            (("--callback=csv_logger:filename=a", "--dataset=csv:file=./a,label=y"), "would replace a file that --dataset reads"),
             (("--callback=tensorboard:log_dir=a", "--tensorboard=a/"), "name the same file")]),
         "checkpoint-dir": Row(CHECKPOINTS, idle=[untrained(*CHECKPOINTS)]),
         "checkpoint-steps": Row(("--checkpoint-steps=2", *CHECKPOINTS), CHECKPOINTS,
@@ -163,7 +164,9 @@ ROWS = {
         "split": Row(("--split=train",)),
         "seed": Row(("--seed=3",), refused=[(("--seed=3", "--initial-weights=w.safetensors"), "exclude each other")]),
         "callback": Row(("--callback=csv_logger:filename=a.csv",)),
-        "report": Row(("--report=r.json",)),
+        "report": Row(("--report=r.json",), refused=[
+            (("--report=a", "--dataset=arrays:x=b+./a,y=c"), "would replace a file that --dataset reads"),
+            (("--report=a", "--initial-weights=./a"), "would replace a file that --initial-weights reads")]),
     },
     "predict": {
         **RUN,
@@ -185,7 +188,9 @@ ROWS = {
         "replica-batch": Row(seen="test_compare.py", refused=RUN["replica-batch"].refused),
         "steps": Row(seen="test_compare.py", idle=[(("--steps=9",), "no effect in runs of 1 step")]),
         "wire": Row(seen="test_compare.py", idle=[(("--wire=bfloat16", "--replicas=1"), ONE_REPLICA)]),
-        "report": Row(seen="test_compare.py", refused=[(("--report=a", "--html=./a"), "name the same file")]),
+        "report": Row(seen="test_compare.py", refused=[
+            (("--report=a", "--html=./a"), "name the same file"),
+            (("--report=a", "--dataset=csv:file=./a,label=y"), "would replace a file that --dataset reads")]),
     },
     "summary": {
         "model": Row(("--model=cnn",), ("--model=mlp",)),
