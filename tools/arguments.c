@@ -201,6 +201,17 @@ static enum ls_status parse_option(const char *word, const char *next, struct ar
     return take_value(index, name[length] == '=' ? name + length + 1 : NULL, next, out, used);
 }
 
+// Whether `value` is the one of a condition; on and off have other spellings.
+static bool is_value(const char *value, const char *text, size_t length)
+{
+    char expected[32];
+    bool one, other;
+    if (strlen(value) == length && strncmp(value, text, length) == 0)
+        return true;
+    snprintf(expected, sizeof(expected), "%.*s", (int)length, text);
+    return ls_parse_boolean(value, &one) && ls_parse_boolean(expected, &other) && one == other;
+}
+
 // Whether a condition of `needs` or `excludes`, which begins at `text`, is true.
 static bool is_true(const struct arguments *arguments, const char *text, size_t length)
 {
@@ -212,8 +223,7 @@ static bool is_true(const struct arguments *arguments, const char *text, size_t 
         return arguments->values[index] != NULL;
     const char *value =
         arguments->values[index] ? arguments->values[index] : arguments->table[index].default_value;
-    const size_t expected = length - letters - 1;
-    return value && strlen(value) == expected && strncmp(value, text + letters + 1, expected) == 0;
+    return value && is_value(value, text + letters + 1, length - letters - 1);
 }
 
 // The first true condition of a list; NULL: none is.
@@ -248,7 +258,7 @@ static void print_conditions(const struct arguments *arguments, const char *list
 static bool was_set(const struct arguments *arguments, size_t i)
 {
     const char *value = arguments->values[i], *usual = arguments->table[i].default_value;
-    return value && !(usual && strcmp(value, usual) == 0);
+    return value && !(usual && is_value(value, usual, strlen(usual)));
 }
 
 static enum ls_status refuse_idle(const struct arguments *arguments)
