@@ -552,6 +552,7 @@ static enum ls_status restore(struct ls_model *model, const char *path,
     if (status)
         return status;
     ls_model_set_classes(model, names);
+    model->nameless = !names;
     model->ahead = model->states_ahead = false; // all of it is replaced
     status = ls_session_close(model);
     if (!status)
@@ -625,8 +626,6 @@ enum ls_status ls_load_model(struct ls_model *model, const char *path)
     if (status)
         return status;
     status = ls_checkpoint_restore(model, path, file, state);
-    if (!status)
-        model->nameless = !model->class_names;
     json_decref(state);
     ls_safetensors_close(file);
     return status;

@@ -87,7 +87,7 @@ enum ls_status ls_model_learn_classes(struct ls_model *model, struct ls_data *da
     if (model->class_names)
         return LS_OK;
     if (!named_target(data)) {
-        model->nameless = model->nameless || model->steps_done == 0; // it learns numbers
+        ls_model_learn_numbers(model);
         return LS_OK;
     }
     enum ls_status status = ls_data_wait(data, &dataset);
@@ -99,6 +99,11 @@ enum ls_status ls_model_learn_classes(struct ls_model *model, struct ls_data *da
         ls_model_set_classes(model, names);
     }
     return status;
+}
+
+void ls_model_learn_numbers(struct ls_model *model)
+{
+    model->nameless = model->nameless || (!model->class_names && model->steps_done == 0);
 }
 
 void ls_model_set_classes(struct ls_model *model, struct ls_class_names *names)

@@ -14,6 +14,8 @@ LS_STATUS ls_model_wait_data(struct ls_model *model, struct ls_data *data, bool 
                              const struct ls_dataset **out);
 // The model learns the classes of data that it is trained on, if it knows none.
 LS_STATUS ls_model_learn_classes(struct ls_model *model, struct ls_data *data);
+// What a model begins with has classes without names: labels that are numbers, or weights that the program sets.
+void ls_model_learn_numbers(struct ls_model *model);
 // From now on the model knows these, which are taken; NULL: nobody knows them.
 void ls_model_set_classes(struct ls_model *model, struct ls_class_names *names);
 // What a file says of classes (LS_CLASS_NAMES); `*out` is NULL where it says nothing. LS_BAD_INPUT,

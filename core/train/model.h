@@ -71,7 +71,7 @@ struct ls_model {
     bool told_of_lone; // examples
     // Of what the model has learnt, by number; NULL: classes have no names, or nobody knows them.
     struct ls_class_names *class_names;
-    // It has learnt numbers, or its weights come from a file that does not name their classes; which nobody
+    // It has learnt numbers, or its weights come from a file or program that does not name their classes; which nobody
     // has said yet.
     bool nameless;
     float *losses; // of the last fit

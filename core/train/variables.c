@@ -6,6 +6,7 @@
 #include "core/base/log.h"
 #include "core/base/random.h"
 #include "core/plugin/strategy.h"
+#include "core/train/class_names.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -163,5 +164,6 @@ enum ls_status ls_write_variable(struct ls_model *model, uint32_t index, const f
     model->set_key = ls_random_key(ls_random_key(model->set_key, place + 1), ls_hash_get(hash));
     ls_hash_destroy(hash);
     model->assigned = true;
+    ls_model_learn_numbers(model);
     return LS_OK;
 }

@@ -399,8 +399,10 @@ class Classes(DatasetTest):
             file.write("a,b,c,kind\n" + "4,0,0,0\n0,4,0,1\n0,0,4,2\n")
         numbers = "csv:label=kind,file=" + self.path("numbers.csv")
         for validation, level in ((two, "warning: data:"), (self.table("train", KINDS[:3]), "lockstep: data:")):
-            outcome = self.lockstep("train", model, "--dataset=" + numbers, "--validation-dataset=" + validation, "--epochs=2")
-            self.assertEqual((outcome.code, outcome.err.count(f"{level} the weights of model")), (DONE, 1), outcome.err)
+            for epochs in (2, 3):  # also where it goes on from a checkpoint
+                outcome = self.lockstep("train", model, "--dataset=" + numbers, "--validation-dataset=" + validation, f"--epochs={epochs}",
+                                        "--checkpoint-dir=" + self.path(level), "--resume")
+                self.assertEqual((outcome.code, outcome.err.count(f"{level} the weights of model")), (DONE, 1), outcome.err)
         outcome = self.lockstep("train", model, "--dataset=" + two, "--initial-weights=" + plain, "--save-weights=" + damaged)
         self.assertNotIn("in this order", outcome.err)  # it learns these
         self.assertEqual(names_of(damaged), KINDS[1:3])
