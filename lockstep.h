@@ -527,7 +527,7 @@ struct ls_fit_options {
     uint64_t validation_freq; // validate after each epoch whose number this divides; 0: 1
     const uint64_t
         *validation_epochs; // an array of `validation_epoch_count` numbers of epochs, from
-        // 1, instead of that; NULL: none
+    // 1, instead of that; NULL: none
     uint32_t validation_epoch_count; // of `validation_epochs`
 };
 // Trains on from where the model is: weights, optimizer and the order of examples continue, so fits
