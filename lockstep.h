@@ -525,9 +525,8 @@ struct ls_fit_options {
     // count from this fit. Not with checkpoints to go on from, which count epochs themselves.
     uint64_t initial_epoch;
     uint64_t validation_freq; // validate after each epoch whose number this divides; 0: 1
-    const uint64_t
-        *validation_epochs; // an array of `validation_epoch_count` numbers of epochs, from
-    // 1, instead of that; NULL: none
+    // Numbers of epochs, from 1, after which to validate instead of that; NULL: none. Borrowed.
+    const uint64_t *validation_epochs;
     uint32_t validation_epoch_count; // of `validation_epochs`
 };
 // Trains on from where the model is: weights, optimizer and the order of examples continue, so fits
