@@ -57,8 +57,8 @@
          "dtype policy of the layers whose own is float32: mixed ones compute in 16 bits and "     \
          "keep variables in float32; float32 is for all layers. Default: as the model's file "     \
          "says"},                                                                                  \
-        {"deadline", "SECONDS", "60", "longest wait for another replica",                          \
-         .idle = ARGUMENT_IDLE_ONE_REPLICA},                                                       \
+        {"deadline", "SECONDS", "60",                                                              \
+         "longest wait for another replica, or for a plugin's call to return"},                    \
         {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},           \
         CLUSTER_ARGUMENTS
 

@@ -73,7 +73,7 @@ RUN = {
     "replica-batch": Row(("--replica-batch=0",), refused=[(("--batch=8", "--replica-batch=4"), "exclude each other")]),
     "share": Row(("--share=2,1", *TWO), TWO, idle=[(("--share=2",), ONE_REPLICA)]),
     "precision": Row(("--precision=mixed_bfloat16",)),
-    "deadline": Row(seen="test_broken.py", idle=[(("--deadline=5",), ONE_REPLICA)]),
+    "deadline": Row(seen="test_broken.py"),  # also of one replica: test_own_parts.py
     "plugin-path": NO_FOLDER,
     "quiet": Row(("--quiet",), refused=[(("--quiet", "--verbose"), "exclude each other")]),
     "verbose": Row(("--verbose",)),
@@ -235,8 +235,10 @@ ROWS = {
     "bench": {
         **CLUSTER,
         **{name: Row(seen="test_bench.py") for name in (
-            "replicas", "bytes", "operation", "dtype", "wire", "transport", "seconds", "iterations", "warmup",
+            "replicas", "bytes", "operation", "dtype", "transport", "seconds", "iterations", "warmup",
             "fresh", "pin", "deadline", "json", "svg", "place")},
+        "wire": Row(seen="test_bench.py", idle=[
+            (("ring", "--wire=bfloat16", "--replicas=1", "--bytes=1K", "--seconds=0"), ONE_REPLICA)]),
         "device": Row(seen="test_nccl.py"),
         "plugin-path": Row(seen="test_bench.py"),
         "reduction": Row(seen="test_bench.py", refused=[

@@ -30,7 +30,8 @@ static const struct argument table[] = {
     {"operation", "NAME", "all_reduce",
      "all_reduce, reduce_scatter, all_gather, broadcast or reduce"},
     {"dtype", "NAME", "float32", "float32, float64, float16, bfloat16, int32, int64 or uint8"},
-    {"wire", "NAME", "float32", "what sums of float32 travel as: float32, bfloat16 or float16"},
+    {"wire", "NAME", "float32", "what sums of float32 travel as: float32, bfloat16 or float16",
+     .idle = ARGUMENT_IDLE_ONE_REPLICA},
     {"reduction", "NAME", "sum", "sum, product, min, max or mean",
      .needs = "operation=all_reduce operation=reduce_scatter operation=reduce"},
     {"place", "both|in|out", "both", "in place, out of place"},
@@ -225,8 +226,10 @@ static enum ls_status read_options(const struct arguments *arguments, bool alone
     bench->cluster.replicas = task->call.world;
     bench->cluster.deadline_seconds = deadline;
     bench->cluster.plugin_path = arguments_text(arguments, "plugin-path");
-    if (alone)
+    if (!status && alone)
         arguments_warn_idle(arguments, ARGUMENT_IDLE_ALONE, 0, "with one worker");
+    if (!status && alone && task->call.world == 1)
+        arguments_warn_idle(arguments, ARGUMENT_IDLE_ONE_REPLICA, 0, "with one replica");
     if (!status && !alone && arguments_given(arguments, "write-network")) {
         ls_error("usage", "--write-network measures two ranks of one process, and this is one of "
                           "several workers: start it alone, or give --cluster=none");
