@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // lockstep convert: weights from one format of file to another.
 #include "tools/command.h"
-#include "tools/output_files.h"
 
 #include "core/base/log.h"
 #include "core/formats/keras_file.h"
+#include "core/report/whole_file.h"
 #include "core/train/weights.h"
 #include "lockstep.h"
 
@@ -63,7 +63,7 @@ static enum ls_status check(const struct arguments *arguments)
         ls_error(SCOPE, "'%s' cannot be read: %s", in, strerror(errno));
         return LS_BAD_INPUT;
     }
-    if (output_files_same(in, out)) {
+    if (ls_whole_file_same(in, out)) {
         ls_error(SCOPE, "'%s' is both IN and OUT; choose another name for OUT", in);
         return LS_USAGE;
     }

@@ -4,47 +4,13 @@
 
 #include "core/base/log.h"
 #include "core/base/options.h"
+#include "core/report/whole_file.h"
 
-#include <libgen.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-static bool is_same(const struct stat *a, const struct stat *b)
-{
-    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
-}
-
-// What `path` lies in. False: there is no such folder, or no memory.
-static bool look_at_folder(const char *path, struct stat *out)
-{
-    char *copy = strdup(path);
-    const bool found = copy && stat(dirname(copy), out) == 0;
-    free(copy);
-    return found;
-}
-
-static bool has_same_name(const char *a, const char *b)
-{
-    char *one = strdup(a), *other = strdup(b);
-    const bool same = one && other && strcmp(basename(one), basename(other)) == 0;
-    free(one);
-    free(other);
-    return same;
-}
-
-// Files that are not there yet are the same when they will have one name in one folder.
-bool output_files_same(const char *a, const char *b)
-{
-    struct stat one, other;
-    if (strcmp(a, b) == 0)
-        return true;
-    if (stat(a, &one) == 0 && stat(b, &other) == 0)
-        return is_same(&one, &other);
-    return has_same_name(a, b) && look_at_folder(a, &one) && look_at_folder(b, &other) &&
-           is_same(&one, &other);
-}
 
 #define OUTPUTS_MOST (2 * ARGUMENTS_MAX)
 
@@ -61,7 +27,7 @@ static bool is_listed(const char *files, const char *path)
     bool found = false;
     while (files && !found) {
         char *file = ls_list_take_file(NULL, &files, NULL);
-        found = file && output_files_same(file, path);
+        found = file && ls_whole_file_same(file, path);
         free(file);
     }
     return found;
@@ -83,7 +49,7 @@ static bool may_not_replace(const char *output, const char *input)
 static enum ls_status look_for(const char *path, const char *input, const char *text, bool *found)
 {
     struct ls_spec spec = {0};
-    *found = !is_dataset(input) && output_files_same(text, path);
+    *found = !is_dataset(input) && ls_whole_file_same(text, path);
     if (!is_dataset(input))
         return LS_OK;
     const enum ls_status status = ls_spec_parse("--dataset", text, &spec);
@@ -122,7 +88,7 @@ static enum ls_status add_output(const struct arguments *arguments, struct outpu
                                  const char *option, const char *path)
 {
     for (size_t i = 0; i < outputs->count; i++)
-        if (output_files_same(outputs->list[i].path, path)) {
+        if (ls_whole_file_same(outputs->list[i].path, path)) {
             ls_error("usage", "--%s=%s and --%s=%s name the same file", outputs->list[i].option,
                      outputs->list[i].path, option, path);
             return LS_USAGE;

@@ -5,8 +5,10 @@
 #include "core/base/log.h"
 
 #include <errno.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static enum ls_status failed(struct ls_whole_file *file)
@@ -57,4 +59,41 @@ void ls_whole_file_discard(struct ls_whole_file *file)
     free(file->path);
     *file = (struct ls_whole_file){0};
     errno = cause;
+}
+
+// ---- Paths ----
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+// What `path` lies in. False: there is no such folder, or no memory.
+static bool look_at_folder(const char *path, struct stat *out)
+{
+    char *copy = strdup(path);
+    const bool found = copy && stat(dirname(copy), out) == 0;
+    free(copy);
+    return found;
+}
+
+static bool has_same_name(const char *a, const char *b)
+{
+    char *one = strdup(a), *other = strdup(b);
+    const bool same = one && other && strcmp(basename(one), basename(other)) == 0;
+    free(one);
+    free(other);
+    return same;
+}
+
+// Files that are not there yet are the same when they will have one name in one folder.
+bool ls_whole_file_same(const char *a, const char *b)
+{
+    struct stat one, other;
+    if (strcmp(a, b) == 0)
+        return true;
+    if (stat(a, &one) == 0 && stat(b, &other) == 0)
+        return is_same(&one, &other);
+    return has_same_name(a, b) && look_at_folder(a, &one) && look_at_folder(b, &other) &&
+           is_same(&one, &other);
 }

@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 #include "core/report/report.h"
 #include "core/report/timeline.h"
+#include "core/report/whole_file.h"
 #include "core/train/fit.h"
 
 #include <stdio.h>
@@ -18,6 +19,11 @@ enum ls_status ls_fit_check_timeline(const struct ls_fit *fit)
         ls_error("--timeline-steps", "%llu:%llu: the first step comes after the last",
                  (unsigned long long)options->timeline_first,
                  (unsigned long long)options->timeline_last);
+        return LS_USAGE;
+    }
+    if (options->report && ls_whole_file_same(options->report, options->timeline)) {
+        ls_error("--timeline", "'%s' is the file of the report, too; choose another name",
+                 options->timeline);
         return LS_USAGE;
     }
     return ls_report_check_path("--timeline", options->timeline);

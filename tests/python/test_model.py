@@ -182,6 +182,8 @@ class WhatIsAModel(ModelTest):
         self.quiet_fit(small(), self.x, self.y, report=report)
         with open(report, encoding="utf-8") as file:
             self.assertEqual(json.load(file)["model"], "sequential")
+        with self.assertRaisesRegex(lockstep.LockstepError, "the file of the report, too"):
+            self.quiet_fit(small(), self.x, self.y, report=report, timeline=os.path.join(os.path.dirname(report), ".", "report.json"))
 
     def test_an_output_with_several_dimensions(self):
         model = lockstep.Sequential([layers.Input((6, 6, 1)), layers.Conv2D(3, 3)], device="cpu", threads=1)
@@ -1163,8 +1165,8 @@ class Errors(ModelTest):
                     model.close()
 
             said = [fit("reduce_lr_on_plateau:monitor=loss"), fit(rate), fit(weights), fit(print), fit(print, weights)]
-            for line in said:
-                print("SAID", line, flush=True)
+            for line in said:  # whole, because both workers write to one pipe
+                os.write(1, f"SAID {line}\\n".encode())
             """)
         said = [line[line.index("SAID") + 5:] for line in done.stdout.splitlines() if "SAID" in line]
         self.assertEqual(len(said), 10, done.stdout)
