@@ -109,7 +109,8 @@ static void add_loss(struct agreement *all, const struct ls_loss *loss)
     struct ls_worker_item *item = add(all, "--loss", "");
     ls_loss_text(loss, item->value, sizeof(item->value));
     item->key = ls_random_key_text(1, loss->composed ? loss->composed->text : item->value);
-    mix(&item->key, (double)loss->delta);
+    if (loss->kind == LS_LOSS_OTHER && loss->function == LS_LOSS_HUBER)
+        mix(&item->key, (double)loss->delta);
     mix(&item->key, (double)loss->smoothing);
 }
 

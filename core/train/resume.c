@@ -124,15 +124,26 @@ static enum ls_status damaged(const char *what)
     return LS_BAD_INPUT;
 }
 
-static enum ls_status check_number(const char *option, uint64_t saved, uint64_t own)
+// `saved` and `own` are what the training had, and what is given now. A new worker goes on from what the others
+// have, and not from a checkpoint.
+static enum ls_status refuse(const struct ls_fit *fit, const char *saved, const char *own)
 {
+    ls_error(SCOPE, "%s with %s, this %s has %s; give the same%s",
+             fit->joined ? "the other workers train" : "the checkpoint was written", saved,
+             fit->joined ? "worker" : "training", own,
+             fit->joined ? "" : ", or begin anew with --initial-weights=CHECKPOINT");
+    return LS_USAGE;
+}
+
+static enum ls_status check_number(const struct ls_fit *fit, const char *option, uint64_t saved,
+                                   uint64_t own)
+{
+    char theirs[64], ours[64];
     if (saved == own)
         return LS_OK;
-    ls_error(SCOPE,
-             "the checkpoint was written with %s=%" PRIu64 ", this training has %" PRIu64
-             "; give the same one, or begin anew with --initial-weights=CHECKPOINT",
-             option, saved, own);
-    return LS_USAGE;
+    snprintf(theirs, sizeof(theirs), "%s=%" PRIu64, option, saved);
+    snprintf(ours, sizeof(ours), "%" PRIu64, own);
+    return refuse(fit, theirs, ours);
 }
 
 // A checkpoint without "data" is an older one, which knows it by the user's text.
@@ -141,33 +152,28 @@ static enum ls_status check_data(const struct ls_fit *fit, uint64_t order_key)
     const json_t *saved = json_object_get(fit->resumed, "data");
     const char *contents = json_string_value(json_object_get(saved, "contents"));
     const char *shuffle = json_string_value(json_object_get(saved, "shuffle"));
+    char theirs[128], ours[512];
     uint64_t own = 0, examples = 0;
-    if (!saved && order_key != ls_fit_order_key(fit)) {
-        ls_error(SCOPE, "the checkpoint was written with other data, or another --shuffle; give "
-                        "the same, or begin anew with --initial-weights=CHECKPOINT");
-        return LS_USAGE;
-    }
+    if (!saved && order_key != ls_fit_order_key(fit))
+        return refuse(fit, "other data, or another --shuffle", fit->train->text);
     if (!saved)
         return LS_OK;
     if (!contents || !shuffle || !ls_checkpoint_count(saved, "examples", &examples))
         return damaged("what it was trained on is incomplete");
     if (strcmp(shuffle, shuffle_text(fit)) != 0) {
-        ls_error(SCOPE,
-                 "the checkpoint was written with --shuffle=%s, this training has --shuffle=%s; "
-                 "give the same one, or begin anew with --initial-weights=CHECKPOINT",
-                 shuffle, shuffle_text(fit));
-        return LS_USAGE;
+        snprintf(theirs, sizeof(theirs), "--shuffle=%.64s", shuffle);
+        snprintf(ours, sizeof(ours), "--shuffle=%.64s", shuffle_text(fit));
+        return refuse(fit, theirs, ours);
     }
     fit->run->doing = "reading the data";
     const enum ls_status status = ls_data_contents(fit->train, &own);
     if (status || strtoull(contents, NULL, 16) == own)
         return status;
-    ls_error(SCOPE,
-             "the checkpoint was written with other data (%" PRIu64 " examples, whose contents are "
-             "%s) than '%s' (%" PRIu64 " examples, %016" PRIx64
-             "); give the same, or begin anew with --initial-weights=CHECKPOINT",
-             examples, contents, fit->train->text, ls_data_count(fit->train), own);
-    return LS_USAGE;
+    snprintf(theirs, sizeof(theirs), "other data (%" PRIu64 " examples, whose contents are %.16s)",
+             examples, contents);
+    snprintf(ours, sizeof(ours), "'%.400s' (%" PRIu64 " examples, %016" PRIx64 ")",
+             fit->train->text, ls_data_count(fit->train), own);
+    return refuse(fit, theirs, ours);
 }
 
 // The sums of an epoch under way go on only as those of the same metrics.
@@ -198,9 +204,9 @@ enum ls_status ls_fit_resume_steps(struct ls_fit *fit)
         !ls_checkpoint_count(saved, "seed", &seed) ||
         !ls_checkpoint_read_order(json_object_get(saved, "order"), &order))
         return damaged("how far the training was is incomplete");
-    enum ls_status status = check_number("--batch", batch, fit->global_batch);
+    enum ls_status status = check_number(fit, "--batch", batch, fit->global_batch);
     if (!status)
-        status = check_number("--seed", seed, fit->run->seed);
+        status = check_number(fit, "--seed", seed, fit->run->seed);
     if (!status)
         status = check_data(fit, order.key);
     if (!status && (order.position >= ls_data_count(fit->train) || fit->skipped_steps > fit->steps))

@@ -99,7 +99,8 @@ class Differences(Workers):
                    (*MODEL, plateau + "factor=0.5"), (*MODEL, plateau + "factor=0.25"))
         top = "--metrics=sparse_top_k_categorical_accuracy:name=top,k="
         self.check(("--metrics", "top"), (*MODEL, top + "3"), (*MODEL, top + "2"))
-        codes, errors = self.work(("train", *MODEL, plateau + "factor=0.50,patience=2", "--callback=csv_logger:filename=log.csv", "--log-every=1"),
+        codes, errors = self.work(("train", *MODEL, plateau + "factor=0.50,patience=2", "--callback=csv_logger:filename=log.csv", "--log-every=1",
+                                   "--loss=sparse_categorical_crossentropy:from_logits=on"),
                                   ("train", *MODEL, plateau + "patience=2,cooldown=0,factor=.5", "--quiet"))
         self.assertEqual(codes, [DONE, DONE], errors)
 
