@@ -15,6 +15,8 @@
 #define DATA_ALIGNMENT ((size_t)64)
 #define FAREWELL_NS UINT64_C(1000000000)
 #define LEAVING_NS UINT64_C(2000000000)
+#define DOOR_NS \
+    UINT64_C(100000000) // after which the door is looked at, also where peers always speak
 #define WARNINGS 3
 
 enum stage {
@@ -45,6 +47,7 @@ struct ls_service {
     uint32_t count; // places for peers: open and leaving ones
     uint32_t cursor; // whose turn it is
     struct ls_door *door;
+    uint64_t door_ns; // when it was looked at
     uint32_t warned;
 };
 
@@ -145,15 +148,21 @@ static void let_in(struct ls_service *service)
     }
 }
 
-static void end_leaving(struct ls_service *service)
+static void end_leaving(struct ls_service *service, uint64_t now)
 {
-    const uint64_t now = ls_clock_ns();
     for (uint32_t i = 0; i < service->count; i++) {
         struct peer *peer = &service->peers[i];
         if (peer->stage == STAGE_LEAVING &&
             (!ls_channel_is_waiting(&peer->channel) || now - peer->since_ns > LEAVING_NS))
             end_peer(peer);
     }
+}
+
+static void look_at_door(struct ls_service *service, uint64_t now)
+{
+    service->door_ns = now;
+    end_leaving(service, now);
+    let_in(service);
 }
 
 // ---- Messages ----
@@ -283,12 +292,13 @@ enum ls_status ls_service_next(struct ls_service *service, uint64_t timeout_ns,
                                struct ls_service_event *out)
 {
     const uint64_t begin = ls_clock_ns();
+    if (begin - service->door_ns >= DOOR_NS)
+        look_at_door(service, begin);
     for (uint64_t passed = 0;; passed = ls_clock_ns() - begin) {
         if (serve_all(service, out))
             return LS_OK;
         await_peers(service, passed < timeout_ns ? timeout_ns - passed : 0);
-        end_leaving(service);
-        let_in(service);
+        look_at_door(service, ls_clock_ns());
         if (passed >= timeout_ns)
             return serve_all(service, out) ? LS_OK : LS_AGAIN;
     }

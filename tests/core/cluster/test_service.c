@@ -11,7 +11,9 @@
 #include <check.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 static const char secret[] = "a secret of many letters";
 static const char other_secret[] = "another secret of letters";
@@ -357,6 +359,52 @@ START_TEST(a_crowd_that_comes_and_goes_is_counted)
 }
 END_TEST
 
+static atomic_bool has_come;
+
+static void *speak_always(void *context)
+{
+    struct pair *pair = context;
+    struct ls_channel channel;
+    pair->status = ls_channel_reach(&pair->target, &patient, &channel);
+    while (!pair->status && !atomic_load(&has_come))
+        pair->status = ls_channel_send(&channel, 1, NULL, 0, &patient);
+    ls_channel_finish(&channel);
+    return NULL;
+}
+
+static void *come_in(void *context)
+{
+    const struct pair *pair = context;
+    struct ls_channel channel;
+    if (!ls_channel_reach(&pair->target, &patient, &channel))
+        ls_channel_finish(&channel);
+    return NULL;
+}
+
+START_TEST(who_comes_is_let_in_although_another_one_always_speaks)
+{
+    struct pair pair;
+    struct ls_service_event event;
+    pthread_t second;
+    open_pair(&pair, secret, 2);
+    begin(&pair, speak_always);
+    expect_event(&pair, LS_SERVICE_OPENED);
+    expect_event(&pair, LS_SERVICE_MESSAGE);
+    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL); // until many messages wait
+    ck_assert_int_eq(pthread_create(&second, NULL, come_in, &pair), 0);
+    const uint64_t end = ls_clock_ns() + 5 * SECOND;
+    while (!atomic_load(&has_come) && ls_clock_ns() < end) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); // slower than it speaks
+        if (ls_service_next(pair.service, SECOND, &event) == LS_OK)
+            atomic_store(&has_come, event.kind == LS_SERVICE_OPENED);
+    }
+    ck_assert(atomic_load(&has_come));
+    ls_service_close(pair.service); // the first one waits until somebody reads
+    pthread_join(pair.thread, NULL);
+    pthread_join(second, NULL);
+}
+END_TEST
+
 // Whoever has recorded a worker's handshake sends it again: the server's nonce is another one then.
 static void *repeat_a_handshake(void *context)
 {
@@ -430,6 +478,7 @@ int main(void)
     tcase_add_test(tests, the_key_is_not_that_of_the_store);
     tcase_add_test(tests, strangers_are_dropped_and_workers_still_served);
     tcase_add_test(tests, a_crowd_that_comes_and_goes_is_counted);
+    tcase_add_test(tests, who_comes_is_let_in_although_another_one_always_speaks);
     tcase_add_test(tests, a_recorded_handshake_is_worth_nothing);
     tcase_add_test(tests, nobody_there_is_said_after_the_patience);
     suite_add_tcase(suite, tests);
