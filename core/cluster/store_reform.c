@@ -108,6 +108,12 @@ static void probe(struct ls_store *store, struct ls_store_member *member)
         member->unreachable_ns = member->probe_since_ns + 1;
 }
 
+// It certainly does not go on with others.
+static bool is_out(const struct ls_store_member *member)
+{
+    return member->left || (member->dead && !member->doubtful);
+}
+
 // Workers of the last generation: each is ready, missing, or gone.
 struct census {
     uint32_t ready, missing, dead, unknown; // unknown: gone, and perhaps dead
@@ -131,7 +137,7 @@ static struct census count_workers(struct ls_store *store)
         else if (!here && member->unreachable_ns &&
                  store->clock.now_ns - member->unreachable_ns > store->silence_ns)
             ls_store_lose(store, i, "it cannot be reached");
-        const bool dead = member->left || (member->dead && !member->doubtful);
+        const bool dead = is_out(member);
         if (!dead && !seen) {
             seen = true;
             census.lowest = here && member->ready;
@@ -260,7 +266,7 @@ static void refuse_part(struct ls_store *store, const struct census *census)
     size_t length = 0;
     for (uint32_t i = 0; i < store->workers && length < sizeof(others); i++) {
         const struct ls_store_member *member = &store->member[i];
-        if (!member->gone || member->dead || member->left)
+        if (!member->gone || is_out(member))
             continue;
         ls_store_name_member(store, i, name, sizeof(name));
         length += (size_t)snprintf(others + length, sizeof(others) - length, "%s%s",
