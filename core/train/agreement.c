@@ -259,10 +259,13 @@ static void add_epochs(struct agreement *all, const struct ls_fit_options *optio
 static void add_checkpoints(struct agreement *all, const struct ls_checkpoint_options *options)
 {
     struct ls_worker_item *item = add(all, "the checkpoint options", "(none)");
-    if (options)
-        snprintf(item->value, sizeof(item->value),
-                 "steps=%" PRIu64 ", seconds=%g, name=%s, keep=%u, best=%s", options->steps,
-                 options->seconds, or_none(options->name), options->keep, or_none(options->best));
+    if (!options)
+        return;
+    snprintf(item->value, sizeof(item->value),
+             "steps=%" PRIu64 ", seconds=%g, keep=%u, best=%s, name=%s", options->steps,
+             options->seconds, options->keep, or_none(options->best), or_none(options->name));
+    item->key = ls_random_key_text(ls_random_key_text(1, or_none(options->name)), item->value);
+    mix(&item->key, options->seconds);
 }
 
 static enum ls_status add_callbacks(struct agreement *all, const struct ls_fit_options *options)
