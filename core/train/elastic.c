@@ -55,7 +55,9 @@ enum ls_status ls_elastic_leave(struct ls_fit *fit)
     enum ls_status status = bring_to_host(fit);
     if (!status)
         status = ls_workers_reform(fit->run, &change);
-    if (status == LS_INTERRUPTED) { // the chief of the workers that were
+    // The chief of the workers that were. Of what it writes only a checkpoint cannot undo what those
+    // have written who may have gone on without it.
+    if (status == LS_INTERRUPTED) {
         const enum ls_status written = ls_checkpoints_at_end(fit);
         return written ? written : status;
     }

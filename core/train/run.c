@@ -534,7 +534,7 @@ uint32_t ls_run_is_chief(const struct ls_run *run)
 {
     if (run->served.servers)
         return run->served.role == LS_ROLE_WORKER && run->served.number == 0;
-    return ls_cluster_first_rank(run->cluster) == 0;
+    return !run->unformed && ls_cluster_first_rank(run->cluster) == 0;
 }
 
 void ls_run_interrupt(struct ls_run *run)

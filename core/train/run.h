@@ -62,6 +62,7 @@ struct ls_run {
     bool joined; // of several workers
     bool met; // the workers have compared where they are since this one came
     enum ls_route_choice route_choice; // of the transport
+    bool unformed; // interrupted while it waited for others, which may have gone on without it
     atomic_bool gave_up; // this worker has told the others that it failed
     uint32_t threads;
     uint64_t seed;

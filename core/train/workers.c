@@ -176,6 +176,7 @@ enum ls_status ls_workers_join(struct ls_run *run, const struct ls_run_options *
 enum ls_status ls_workers_reform(struct ls_run *run, struct ls_cluster_change *change)
 {
     enum ls_status status = ls_cluster_reform(run->cluster, 0, change);
+    run->unformed = status == LS_INTERRUPTED;
     pthread_mutex_lock(&run->watch_lock);
     run->peer_lost = ls_cluster_check(run->cluster, NULL) != LS_OK;
     pthread_mutex_unlock(&run->watch_lock);

@@ -354,10 +354,27 @@ class Elastic(ElasticWorkers):
         codes, errors = self.finish()
         self.assertEqual(codes, [PEER_LOST, DONE, DONE], errors)
         self.assertIn("this worker writes the checkpoints from now on", errors[1])
-        self.assertIn("this part ends", errors[0])
+        self.assertIn("may have gone on while this process was stopped: this part ends; not here: worker 1", errors[0])
         self.assertIn("checkpoints/checkpoint-00001500.generation1.safetensors", before)
         self.assertEqual(self.written(), before)
         self.check_losses(2)
+
+    def test_the_chief_is_stopped_and_ended_when_it_comes_back(self):
+        """As batch systems do: SIGTERM, and SIGCONT so that it is heard. What its successor has written stays."""
+        self.OPTIONS = (*self.OPTIONS, "--steps=500")
+        self.start_elastic(3, "--checkpoint-dir=checkpoints", "--checkpoint-steps=100", "--lost-after=1", "--save-weights=weights.safetensors")
+        self.wait_for(self.path("checkpoints"))
+        self.processes[0].send_signal(signal.SIGSTOP)
+        for process in self.processes[1:]:
+            process.wait(SECONDS)
+        before = self.written()
+        self.processes[0].send_signal(signal.SIGTERM)
+        self.processes[0].send_signal(signal.SIGCONT)
+        codes, errors = self.finish()
+        self.assertEqual(codes[1:], [DONE, DONE], errors)
+        self.assertIn(codes[0], (PEER_LOST, TERMINATED), errors)
+        after = self.written()
+        self.assertEqual({name: after.get(name) for name in before}, before)
 
     def test_the_chief_is_stopped_after_its_last_step_and_another_worker_writes_the_results(self):
         self.OPTIONS = (*self.OPTIONS, "--steps=20")
