@@ -83,12 +83,27 @@ static enum ls_status check_inputs(const struct arguments *arguments, const char
     return LS_OK;
 }
 
+static bool is_log_folder(const char *option)
+{
+    const char *of_callback = strchr(option, ':');
+    return strcmp(option, "tensorboard") == 0 ||
+           (of_callback && strcmp(of_callback, ":log_dir") == 0);
+}
+
+// Checkpoints and logs may be in one folder, where their names differ.
+static bool may_share(const char *a, const char *b)
+{
+    return strcmp(a, "checkpoint-dir") == 0 ? is_log_folder(b)
+                                            : strcmp(b, "checkpoint-dir") == 0 && is_log_folder(a);
+}
+
 // What is written as `path` by `option`: nothing else is, and nothing that the command reads.
 static enum ls_status add_output(const struct arguments *arguments, struct outputs *outputs,
                                  const char *option, const char *path)
 {
     for (size_t i = 0; i < outputs->count; i++)
-        if (ls_whole_file_same(outputs->list[i].path, path)) {
+        if (ls_whole_file_same(outputs->list[i].path, path) &&
+            !may_share(outputs->list[i].option, option)) {
             ls_error("usage", "--%s=%s and --%s=%s name the same file", outputs->list[i].option,
                      outputs->list[i].path, option, path);
             return LS_USAGE;

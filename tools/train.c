@@ -119,7 +119,7 @@ static const struct argument table[] = {
     {NULL, NULL, NULL, "How to survive an interruption"},
     {"checkpoint-dir", "DIR", NULL,
      "keep checkpoints in this folder: weights, optimizer, callbacks and how far the training is",
-     .idle = ARGUMENT_IDLE_UNTRAINED},
+     .writes = true, .idle = ARGUMENT_IDLE_UNTRAINED},
     {"checkpoint-steps", "N", NULL, "write one every N steps; default: after each epoch",
      .needs = "checkpoint-dir", .idle = ARGUMENT_IDLE_UNTRAINED | ARGUMENT_IDLE_LATE},
     {"checkpoint-seconds", "S", NULL, "write one whenever S seconds have passed",

@@ -125,7 +125,9 @@ ROWS = {
             (("--callback=csv_logger:filename=a", "--timeline=a"), "name the same file"),
             (("--callback=csv_logger:filename=a", "--dataset=csv:file=./a,label=y"), "would replace a file that --dataset reads"),
             (("--callback=tensorboard:log_dir=a", "--tensorboard=a/"), "name the same file")]),
-        "checkpoint-dir": Row(CHECKPOINTS, idle=[untrained(*CHECKPOINTS)]),
+        "checkpoint-dir": Row(CHECKPOINTS, idle=[
+            untrained(*CHECKPOINTS), untrained("--checkpoint-dir=ck", ("--tensorboard=ck/", "--callback=tensorboard:log_dir=tb"))], refused=[
+            (("--checkpoint-dir=ck", option), "name the same file") for option in ("--timeline=ck", "--callback=csv_logger:filename=ck")]),
         "checkpoint-steps": Row(("--checkpoint-steps=2", *CHECKPOINTS), CHECKPOINTS,
                                 refused=[(("--checkpoint-steps=2",), "without --checkpoint-dir")],
                                 idle=[(("--checkpoint-steps=9", *CHECKPOINTS), FEW_STEPS)]),
