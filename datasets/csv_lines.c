@@ -2,6 +2,7 @@
 // Bytes are looked at in pieces; the cells of a record lie one behind the other.
 #include "datasets/csv_lines.h"
 
+#include "core/base/file_kind.h"
 #include "core/base/log.h"
 
 #include <inttypes.h>
@@ -56,11 +57,21 @@ char *ls_csv_cell(const struct ls_csv_lines *lines, size_t index)
     return lines->text.data + start;
 }
 
+// A byte is 0: where it is in the first piece, the beginning of the file may say what it is.
+static enum ls_status say_no_text(const struct ls_csv_lines *lines)
+{
+    const char *kind = lines->read == lines->got ? ls_file_kind(lines->piece, lines->got) : NULL;
+    if (!kind)
+        return ls_csv_fail(lines, lines->next_line, "a byte is 0, so this is no text");
+    ls_error(LS_CSV_SCOPE, "%s: is %s, which cannot be read as CSV", lines->path, kind);
+    return LS_BAD_INPUT;
+}
+
 static enum ls_status add_byte(struct ls_csv_lines *lines, int byte)
 {
     const char one = (char)byte;
     if (byte == 0)
-        return ls_csv_fail(lines, lines->next_line, "a byte is 0, so this is no text");
+        return say_no_text(lines);
     if (lines->text.used >= MOST_LINE_BYTES)
         return ls_csv_fail(lines, lines->line, "longer than 64 MiB; is a quote missing?");
     return ls_bytes_add(&lines->text, &one, 1);

@@ -18,8 +18,8 @@ static const struct {
     {"\x80\3", 2, "a Python pickle"},
     {"\x80\4", 2, "a Python pickle"},
     {"\x80\5", 2, "a Python pickle"},
-    {"\xff\xfe", 2, "a text in UTF-16, which is to be UTF-8"},
-    {"\xfe\xff", 2, "a text in UTF-16, which is to be UTF-8"},
+    {"\xff\xfe", 2, "a text in UTF-16 (save it as UTF-8)"},
+    {"\xfe\xff", 2, "a text in UTF-16 (save it as UTF-8)"},
     {"version https://", 16, "a Git LFS pointer; the file itself was not fetched (git lfs pull)"},
 };
 

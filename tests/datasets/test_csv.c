@@ -158,6 +158,11 @@ START_TEST(a_byte_of_0_and_a_missing_file_are_refused)
     folder_make();
     write_file("t.csv", "1,2\n3,\0 4\n", 10);
     dataset_refused("csv:file=@/t.csv", LS_TRAIN, LS_BAD_INPUT, "line 2", "is 0");
+    write_file("t.csv",
+               "\xff\xfe"
+               "1\0,\0",
+               6);
+    dataset_refused("csv:file=@/t.csv", LS_TRAIN, LS_BAD_INPUT, "t.csv", "in UTF-16");
     dataset_refused("csv:file=@/u.csv", LS_TRAIN, LS_BAD_INPUT, "u.csv", "No such file");
     folder_remove();
 }
