@@ -44,12 +44,12 @@ class Scheduler(Callback):
         self.model.learning_rate = float(rate)
 
 
-def name_of(callback: Any) -> Optional[str]:
-    """The class of Keras that it is, or that its own class is derived from."""
+def kind_of(callback: Any) -> Tuple[Optional[str], bool]:
+    """The class of Keras that it is, or that its own class is derived from; and whether it is that itself: else what it overrides would be lost."""
     for kind in type(callback).__mro__:
         if kind.__module__.split(".")[0] in PACKAGES and kind.__name__ in (*HERE, "ModelCheckpoint"):
-            return kind.__name__
-    return None
+            return kind.__name__, kind is type(callback)
+    return None, False
 
 
 def listed(given: Any) -> List[CallbackLike]:
@@ -63,8 +63,7 @@ def callbacks_of(given: Any, is_chief: bool = True) -> List[CallbackLike]:
 
 
 def _ours(callback: Any, is_chief: bool) -> CallbackLike:
-    name = name_of(callback)
-    is_itself = type(callback).__name__ == name  # else what it overrides would be lost
+    name, is_itself = kind_of(callback)
     if name in TEXTS and is_itself:
         return _text(callback, *TEXTS[name])
     if name == "LearningRateScheduler" and is_itself:
@@ -114,7 +113,7 @@ BACKUP = "backup-{step:08}"
 def backup_of(given: Any, checkpoints: Any) -> Tuple[List[CallbackLike], Any, Optional[str]]:
     """The other callbacks, the checkpoints that one of BackupAndRestore means, and the folder that it empties after a training."""
     callbacks = listed(given)
-    backups = [callback for callback in callbacks if name_of(callback) == "BackupAndRestore" and type(callback).__name__ == "BackupAndRestore"]
+    backups = [callback for callback in callbacks if kind_of(callback) == ("BackupAndRestore", True)]
     if not backups:
         return callbacks, checkpoints, None
     if checkpoints is not None or len(backups) > 1:
