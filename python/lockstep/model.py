@@ -50,21 +50,22 @@ def _end_stuck(_rank: int) -> None:
 _stuck = type_of(declared.ls_run_options, "stuck")(_end_stuck)
 
 
-def _close(handles: List[ctypes.c_void_p], lock: Any, process: int) -> None:
+def _close(handles: List[ctypes.c_void_p], lock: Any, process: int) -> bool:
     """When the program ends, a daemon thread may be in a call: it is interrupted and waited for, and comes in no more. If it does not
-    come out, nothing is freed under it."""
+    come out, nothing is freed under it. Whether the lock is kept, so that nobody comes in."""
     if process != os.getpid():  # a forked child has none of the threads that would be waited for
-        return
+        return False
     global _leaving
     if not lock.acquire(blocking=False):
         _leaving = True
         library().ls_run_interrupt(handles[0])
         if not lock.acquire(timeout=AT_EXIT):
-            return
+            return False
     run, model = handles
     handles.clear()
     library().ls_model_close(model)
     library().ls_run_close(run)
+    return True
 
 
 def _shorten_openmp_waits() -> None:
@@ -150,7 +151,7 @@ class Model:
         model = self._unbuilt
         if model is None:
             return
-        inputs = None if x is None else _data.first_of(x)
+        inputs = _data.first_of(x)
         if inputs is None and not isinstance(x, str):
             raise UsageError("the model does not know the shape of its input, and an iterator would lose a batch: give data= an array")
         if is_keras(model):
@@ -158,8 +159,8 @@ class Model:
         self._open(model, None if is_keras(model) else x if inputs is None else inputs)
         self._unbuilt = None
         if self._compiled:
-            self._compiled = False
-            self.compile(**self._to_compile)
+            self._compiled = False  # a fit after one in which this fails fails, too
+            self._need_compiled()
 
     def _open(self, model: Any, data: Any) -> None:
         """`data` gives the shape of the input to models that do not say it."""
@@ -184,7 +185,8 @@ class Model:
         with self._alone():
             if self._calling:
                 raise UsageError("a callback of the model cannot close it")
-            self._finalizer()
+            if self._finalizer():
+                self._lock.release()  # other threads are told that it is closed
             self._kept = []
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -241,6 +243,7 @@ class Model:
         dims = (ctypes.c_int64 * declared.LS_ARRAY_DIMS)()
         return tuple(dims[:library().ls_model_output_shape(self._model, dims)])
 
+    @_by_one_thread
     def summary(self, print_fn: Optional[Callable[[str], Any]] = None) -> None:
         """A table like Keras's."""
         libc, text, size = ctypes.CDLL(None), ctypes.c_char_p(), ctypes.c_size_t()
@@ -254,6 +257,7 @@ class Model:
     # ---- Weights ----
 
     @property
+    @_by_one_thread
     def variables(self) -> List[Variable]:
         """Names, shapes, and whether gradients change them, in the order of get_weights."""
         made, found = [], declared.ls_variable()
@@ -262,9 +266,11 @@ class Model:
             made.append(Variable(found.name.decode(), tuple(found.dims[:found.ndims]), bool(found.trained)))
         return made
 
+    @_by_one_thread
     def get_weights(self) -> List["numpy.ndarray"]:
         return [self._read(library().ls_get_variable, index, variable) for index, variable in enumerate(self.variables)]
 
+    @_by_one_thread
     def get_gradients(self) -> List["numpy.ndarray"]:
         """In a callback of a fit: what the last step reduced."""
         return [self._read(library().ls_get_gradient, index, variable) for index, variable in enumerate(self.variables)]
@@ -273,10 +279,10 @@ class Model:
         import numpy
 
         out = numpy.empty(variable.shape, dtype="float32")
-        with self._alone():
-            check(call(self._model, index, _floats(out)))
+        check(call(self._model, index, _floats(out)))
         return out
 
+    @_by_one_thread
     def set_weights(self, weights: Sequence[Any]) -> None:
         import numpy
 
@@ -287,9 +293,8 @@ class Model:
         for array, variable in zip(arrays, variables):
             if array.shape != variable.shape and not (array.size == 1 and variable.shape == ()):
                 raise UsageError(f"weights of shape {array.shape} for {variable.name}, which has {variable.shape}")
-        with self._alone():
-            for index, array in enumerate(arrays):
-                check(library().ls_set_variable(self._model, index, _floats(array)))
+        for index, array in enumerate(arrays):
+            check(library().ls_set_variable(self._model, index, _floats(array)))
 
     def load_weights(self, path: Union[str, "os.PathLike[str]"]) -> None:
         """From .safetensors, .weights.h5, .keras or .h5."""
@@ -342,7 +347,7 @@ class Model:
 
     def _need_compiled(self) -> None:
         if not self._compiled:
-            self.compile()
+            self.compile(**self._to_compile)
 
     @property
     def learning_rate(self) -> float:
@@ -374,6 +379,8 @@ class Model:
         """The status of a call, which is begun anew where only a signal of the call before has ended it."""
         late, self._late = self._late, False
         status = call()
+        if status == declared.LS_INTERRUPTED and _leaving:
+            sys.exit()  # of this thread
         return call() if status == declared.LS_INTERRUPTED and late and not is_interrupted() else status
 
     def _call(self, calls: Calls, call: Callable[[], int]) -> None:
@@ -388,8 +395,6 @@ class Model:
             if status and calls.error:  # a generator that fails ahead of the last step fails nobody
                 discard()
             error = error_of(status) if status else None
-        if _leaving and status == declared.LS_INTERRUPTED:
-            sys.exit()  # of this thread
         if error:
             raise calls.error or error
         check(status)
@@ -551,12 +556,14 @@ class Model:
 
     # ---- Batches ----
 
+    @_by_one_thread
     def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, *, return_dict: bool = False) -> Union[float, List[float], Logs]:
         """One step on all of these examples; loss and metrics of this batch alone."""
         self._build(x)
         self._need_compiled()
         return self._on_batch(library().ls_train_on_batch, x, y, sample_weight, return_dict)
 
+    @_by_one_thread
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, *, return_dict: bool = False) -> Union[float, List[float], Logs]:
         self._build(x)
         self._need_compiled()
@@ -564,19 +571,17 @@ class Model:
 
     def _on_batch(self, call: Any, x: Any, y: Any, weights: Any, return_dict: bool) -> Union[float, List[float], Logs]:
         arrays, metrics = _data.Arrays(x, y, weights, self._classes()), declared.ls_metrics()
-        with self._alone():
-            check(self._begun_anew(lambda: call(self._model, ctypes.byref(arrays.struct), ctypes.byref(metrics))))
+        check(self._begun_anew(lambda: call(self._model, ctypes.byref(arrays.struct), ctypes.byref(metrics))))
         return _as_keras(logs_of(metrics), return_dict)
 
+    @_by_one_thread
     def predict_on_batch(self, x: Any) -> "numpy.ndarray":
         import numpy
 
         self._build(x)
         arrays = _data.Arrays(x)
         out = numpy.empty((len(arrays.inputs[0]), *self._output_dims()), dtype="float32")
-        with self._alone():
-            check(self._begun_anew(lambda: library().ls_predict_on_batch(self._model, arrays.struct.inputs, arrays.struct.input_count,
-                                                                         _floats(out))))
+        check(self._begun_anew(lambda: library().ls_predict_on_batch(self._model, arrays.struct.inputs, arrays.struct.input_count, _floats(out))))
         return out
 
 
@@ -675,7 +680,7 @@ def _checked_batch(batch_size: Optional[int], name: str = "batch_size") -> int:
 
 def _validated(freq: Any) -> Tuple[int, Any]:
     """After every so many epochs, or after those of a list."""
-    if hasattr(freq, "__index__") and freq >= 1:
+    if hasattr(freq, "__index__") and not hasattr(freq, "__len__") and freq >= 1:  # an array has both
         return operator.index(freq), None
     try:
         numbers = [] if isinstance(freq, str) else [operator.index(number) for number in freq]

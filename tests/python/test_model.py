@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """lockstep.Model against the command `lockstep`, which trains the same to the bit."""
+import concurrent.futures
 import contextlib
 import copy
 import gc
@@ -210,6 +211,10 @@ class WhatIsAModel(ModelTest):
                          lambda: self.quiet_fit(model, iter([(self.x, self.y)]))):
                 with self.assertRaisesRegex(lockstep.LockstepError, "shape"):
                     call()
+            model.compile("sgd:speed=1")
+            for _ in range(2):  # also when the model is built
+                with self.assertRaisesRegex(lockstep.UsageError, "speed"):
+                    self.quiet_fit(model, x, y)
             model.compile("sgd", metrics=["accuracy"])
             self.assertEqual(self.quiet_fit(model, x, y).losses.tolist(), expected)
             self.assertEqual(model.output_shape, (None, 4))
@@ -218,6 +223,8 @@ class WhatIsAModel(ModelTest):
             model = bare()
             first(model)
             self.assertEqual(model.variables[0].shape, (36, 4))
+        with self.assertRaisesRegex(lockstep.InputError, "expected an array, got None"):
+            bare().fit(None, self.y)
         bare().close()
 
     def test_layers_say_what_is_wrong(self):
@@ -331,7 +338,7 @@ class Data(ModelTest):
                 seen.append(("val_loss" in logs, epoch))
 
         log, data = self.path("log.csv"), {"validation_data": (self.x, self.y), "batch_size": 100}
-        for freq, validated in ((1, [2, 3, 4, 5]), (2, [3, 5]), ([3, numpy.int64(6), 9], [2, 5]), ({5}, [4])):
+        for freq, validated in ((1, [2, 3, 4, 5]), (2, [3, 5]), ([3, numpy.int64(6), 9], [2, 5]), (numpy.array([5]), [4])):
             model, seen, steps = small(), [], []
             self.quiet_fit(model, self.x, self.y, epochs=2, **data)
             history = self.quiet_fit(model, self.x, self.y, initial_epoch=2, epochs=6, validation_freq=freq, validation_batch_size=7,
@@ -704,8 +711,9 @@ class Callbacks(ModelTest):
 
         for name in _keras_callbacks.HERE:
             if name in (*_keras_callbacks.TEXTS, "BackupAndRestore", "LearningRateScheduler"):
-                with self.assertRaisesRegex(lockstep.UsageError, f"{name} of Keras needs a keras.Model; here "):
-                    small().fit(self.x, self.y, callbacks=of("mine", "Mine", of("keras.src.callbacks.some", name))(), verbose=0)
+                for own in ("Mine", name):
+                    with self.assertRaisesRegex(lockstep.UsageError, f"{name} of Keras needs a keras.Model; here "):
+                        small().fit(self.x, self.y, callbacks=of("mine", own, of("keras.src.callbacks.some", name))(), verbose=0)
                 continue
             kind = of("keras.src.callbacks.some", name)
             for callbacks in ([kind()], kind(), ["csv_logger", of("mine", "Mine", kind)()]):
@@ -975,6 +983,8 @@ class Errors(ModelTest):
                      model.summary, model.history, model.interrupt, lambda: model.output_shape):
             with self.assertRaisesRegex(lockstep.UsageError, "the model is closed"):
                 call()
+        with concurrent.futures.ThreadPoolExecutor(1) as threads, self.assertRaisesRegex(lockstep.UsageError, "the model is closed"):
+            threads.submit(model.predict, self.x).result(30)
 
     def test_a_forked_child_does_not_wait_for_threads_that_it_lacks(self):
         model = small()
@@ -1043,7 +1053,7 @@ class Errors(ModelTest):
         self.assertRegex(done.stderr, r"lockstep: error: .*gradient_ready.*strategy-hostile")
 
     def test_daemon_threads_train_when_the_program_ends(self):
-        for epochs in (0, 1, 10**6):
+        for epochs in (-1, 0, 1, 10**6):
             done = self.script(f"""
                 import threading, time, lockstep
                 L = lockstep.layers
@@ -1054,6 +1064,9 @@ class Errors(ModelTest):
                         lockstep.Model("cnn", device="cpu")
                     model = lockstep.Sequential([L.Input((8,)), L.Dense(4)], device="cpu", threads=1, strategy="ring", replicas=2)
                     told = lockstep.Callback(on_epoch_end=lambda epoch, logs: None, on_train_batch_end=lambda batch, logs: begun.set())
+                    while {epochs} == -1:
+                        model.train_on_batch([[0.5] * 8] * 64, [3] * 64)
+                        begun.set()
                     while True:
                         model.fit("synthetic:shape=8,classes=4,examples=640", epochs={epochs}, verbose=0, callbacks=[told])
 
