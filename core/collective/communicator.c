@@ -282,6 +282,13 @@ uint64_t ls_communicator_begun(const struct ls_communicator *communicator)
     return atomic_load(&communicator->recorder->begun);
 }
 
+bool ls_communicator_lost(const struct ls_communicator *communicator, uint32_t *rank)
+{
+    const uint32_t lost = atomic_load(&communicator->group->lost);
+    *rank = lost - 1;
+    return lost > 0;
+}
+
 bool ls_communicator_is_late(const struct ls_communicator *communicator)
 {
     return communicator->late;

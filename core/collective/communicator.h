@@ -168,6 +168,9 @@ LS_STATUS ls_collective_wait_until(struct ls_collective_plan *plan, uint64_t end
 void ls_communicator_set_deadline(struct ls_communicator *communicator, uint64_t deadline_ns);
 // LS_OK, or LS_ABORTED once a run has failed on this rank. [replica thread]
 LS_STATUS ls_communicator_status(const struct ls_communicator *communicator);
+// The rank to which the transport had lost its connection when a rank of this process failed; false:
+// it knew of none. [any thread]
+bool ls_communicator_lost(const struct ls_communicator *communicator, uint32_t *rank);
 // Whether it failed because a deadline had passed.
 bool ls_communicator_is_late(const struct ls_communicator *communicator);
 

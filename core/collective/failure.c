@@ -204,6 +204,17 @@ enum ls_status ls_communicator_fail_deadline(struct ls_communicator *communicato
     return fail_first(communicator, LS_PEER_LOST);
 }
 
+// Before the rank leaves, when nobody can be asked any more.
+static void note_lost(const struct ls_communicator *communicator)
+{
+    struct ls_communicator_group *group = communicator->group;
+    for (uint32_t i = 0; communicator->transport && i < group->world; i++)
+        if (group->interface->peer_state(communicator->transport, i) == LS_PEER_LOST) {
+            atomic_store(&group->lost, i + 1);
+            return;
+        }
+}
+
 enum ls_status ls_communicator_fail(struct ls_communicator *communicator,
                                     const struct ls_collective_plan *plan, enum ls_status status)
 {
@@ -218,6 +229,8 @@ enum ls_status ls_communicator_fail(struct ls_communicator *communicator,
         ls_inside_note_reason();
     if (status == LS_ABORTED || !is_first_to_fail(communicator))
         return ls_communicator_give_up(communicator, status);
+    if (elsewhere)
+        note_lost(communicator);
     if (communicator->library || elsewhere) // which has said why; or the cluster names who is lost
         ls_info(communicator->group->name, "rank %u was in call %" PRIu64 ", %s",
                 communicator->rank, plan->sequence, ls_call_text(&plan->signature, text));

@@ -46,6 +46,7 @@ struct ls_communicator_group {
     char *name;
     pthread_mutex_t failure_lock; // held by the first rank that fails while it says why
     _Atomic uint32_t failed; // it has
+    _Atomic uint32_t lost; // 1 + the rank that the transport had lost then; 0: it knew of none
     void (*ask)(void *context, uint64_t *begun); // as struct ls_communicator_options says
     void *ask_context;
     uint64_t *answers; // of each rank: calls begun; UINT64_MAX: not known. NULL: nobody was asked

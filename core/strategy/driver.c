@@ -487,6 +487,13 @@ bool ls_driver_aborted(const struct ls_driver *driver)
     return atomic_load(&driver->aborted);
 }
 
+bool ls_driver_lost(const struct ls_driver *driver, uint32_t *rank)
+{
+    return (driver->communicators && ls_communicator_lost(driver->communicators[0], rank)) ||
+           (driver->total_communicators &&
+            ls_communicator_lost(driver->total_communicators[0], rank));
+}
+
 bool ls_driver_not_finite(const struct ls_driver *driver)
 {
     return atomic_load(&driver->not_finite);

@@ -175,6 +175,8 @@ uint64_t ls_driver_explain(struct ls_driver *driver);
 void ls_driver_abort(struct ls_driver *driver);
 
 bool ls_driver_aborted(const struct ls_driver *driver); // [any thread]
+// The rank that the transport has lost; false: it knows of none. [any thread]
+bool ls_driver_lost(const struct ls_driver *driver, uint32_t *rank);
 // Whether a step failed because its loss was not finite, as all ranks have found. [any thread]
 bool ls_driver_not_finite(const struct ls_driver *driver);
 

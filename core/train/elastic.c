@@ -174,7 +174,7 @@ enum ls_status ls_elastic_go_on(struct ls_fit *fit)
     if (!status)
         status = ls_agree_on_fit(fit);
     if (status == LS_USAGE && !fit->joined) // the new worker leaves, and the others go on
-        status = ls_workers_await_verdict(run, status);
+        status = ls_workers_await_verdict(run, NULL, status);
     if (!status)
         status = ls_checkpoints_follow_chief(fit);
     if (!status)

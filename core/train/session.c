@@ -88,7 +88,7 @@ enum ls_status ls_session_run(struct ls_session *session, const char *doing,
     session->run->doing = doing;
     enum ls_status status = ls_group_run(session->group, work, &shared);
     if (status == LS_PEER_LOST || status == LS_ABORTED)
-        status = ls_workers_await_verdict(session->run, status);
+        status = ls_workers_await_verdict(session->run, session->driver, status);
     if (status && atomic_load(&session->aborted))
         status = LS_PEER_LOST;
     session->broken = session->broken || (status && status != LS_INTERRUPTED);
@@ -316,7 +316,7 @@ static enum ls_status open_driver(struct ls_session *session)
     free(parts);
     session->driver = driver;
     if (status == LS_PEER_LOST) // the library of a collective may see that before the cluster does
-        status = ls_workers_await_verdict(session->run, status);
+        status = ls_workers_await_verdict(session->run, session->driver, status);
     if (!status && run->share_group_count && ls_driver_asynchronous(driver)) {
         ls_error("--share",
                  "strategy '%s' with these options divides gradients by the examples of each "

@@ -531,22 +531,29 @@ void ls_workers_watch_loss(struct ls_run *run, void (*lost)(void *context), void
     pthread_mutex_unlock(&run->watch_lock);
 }
 
-enum ls_status ls_workers_await_verdict(struct ls_run *run, enum ls_status status)
+// Who was only woken waits a little longer, so that it hears the reason of who knows one.
+enum ls_status ls_workers_await_verdict(struct ls_run *run, const struct ls_driver *driver,
+                                        enum ls_status status)
 {
     const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
     const uint64_t silence = run->silence_ns ? run->silence_ns : LS_SILENCE_NS;
-    const uint64_t end = ls_clock_ns() + silence + VERDICT_NS;
+    uint32_t rank;
+    const bool known = driver && ls_driver_lost(driver, &rank);
+    const uint64_t end = ls_clock_ns() + silence + (known ? 1 : 2) * VERDICT_NS;
     if (ls_cluster_workers(run->cluster) == 1)
         return status;
     while (!ls_cluster_check(run->cluster, NULL) && ls_clock_ns() < end)
         nanosleep(&pause, NULL);
-    char who[32] = "another worker"; // of more than two, the transport has named a rank of it
-    if (ls_cluster_workers(run->cluster) == 2)
-        snprintf(who, sizeof(who), "worker %u", 1 - ls_cluster_worker(run->cluster));
+    char who[32] = "another worker";
+    if (known || ls_cluster_workers(run->cluster) == 2)
+        snprintf(who, sizeof(who), "worker %u",
+                 known ? ls_cluster_rank_workers(run->cluster)[rank]
+                       : 1 - ls_cluster_worker(run->cluster));
     if (!ls_cluster_check(run->cluster, NULL))
         ls_error(SCOPE, "%s %s", who,
-                 status == LS_ABORTED ? "has left the step, and has not said why"
-                                      : "does not go on, although worker 0 hears of it");
+                 known ? "cannot be reached from this worker, although both reach the store of worker 0"
+                 : status == LS_ABORTED ? "has left the step, and has not said why"
+                                        : "does not go on, although worker 0 hears of it");
     return LS_PEER_LOST;
 }
 

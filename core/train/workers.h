@@ -7,6 +7,7 @@
 
 #include "core/train/run.h"
 
+struct ls_driver;
 struct ls_data;
 struct ls_session;
 
@@ -104,9 +105,11 @@ void ls_workers_unwatch(struct ls_run *run, struct ls_session *session);
 void ls_workers_watch_loss(struct ls_run *run, void (*lost)(void *context), void *context);
 
 // A replica has waited for a peer in vain, or was woken by one: waits until it is known which
-// worker is lost, which is logged then; not for ever. Alone it passes `status` on, else
+// worker is lost, which is logged then; not for ever. `driver`, which may be NULL, knows which one it
+// cannot reach. Alone it passes `status` on, else
 // LS_PEER_LOST. [main thread]
-LS_STATUS ls_workers_await_verdict(struct ls_run *run, enum ls_status status);
+LS_STATUS ls_workers_await_verdict(struct ls_run *run, const struct ls_driver *driver,
+                                   enum ls_status status);
 
 // The others need not wait for this worker: it has failed, with the reason that was logged. [any
 // thread]

@@ -3,15 +3,18 @@
 
 The workers are started by hand. What kills them has the machine for itself (programs/launch has the rest).
 """
+import ctypes
 import json
 import os
 import random
 import re
 import signal
 import socket
+import stat
 import subprocess
 import threading
 import time
+import unittest
 
 from support import BAD_INPUT, DONE, FAILED, INTERRUPTED, LOCKSTEP, PEER_LOST, TERMINATED, USAGE, ProgramTest, main, tensors
 
@@ -28,6 +31,20 @@ def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
+
+
+def shut_down_local_sockets(pid):
+    """Those of another process, as its owner may."""
+    process = os.pidfd_open(pid)
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        copy = ctypes.CDLL(None).syscall(438, process, int(name), 0)  # pidfd_getfd
+        if copy >= 0 and stat.S_ISSOCK(os.fstat(copy).st_mode):
+            with socket.socket(fileno=copy) as own:
+                if own.family == socket.AF_UNIX:
+                    own.shutdown(socket.SHUT_RDWR)
+        elif copy >= 0:
+            os.close(copy)
+    os.close(process)
 
 
 class Workers(ProgramTest):
@@ -195,9 +212,9 @@ class Ends(Workers):
         codes, errors = self.finish()
         return took, [codes[i] for i in others], [errors[i] for i in others]
 
-    def wait_for_steps(self):
+    def wait_for_steps(self, checkpoints="checkpoints"):
         """Until there is a checkpoint."""
-        folder, end = self.path("checkpoints"), time.monotonic() + SECONDS
+        folder, end = self.path(checkpoints), time.monotonic() + SECONDS
         while not (os.path.isdir(folder) and any(name.endswith(".safetensors") for name in os.listdir(folder))):
             self.assertLess(time.monotonic(), end)
             self.assertTrue(all(process.poll() is None for process in self.processes))
@@ -220,6 +237,19 @@ class Ends(Workers):
         for error in errors:
             self.assertIn("worker 1", error)
             self.assertIn("silent", error)
+
+    @unittest.skipUnless(hasattr(os, "pidfd_open") and os.uname().machine == "x86_64", "pidfd_getfd is called by its number")
+    def test_a_worker_is_cut_off_and_the_store_hears_all(self):
+        """Their own connections are shut down, and not those to the store. Who sees that names the other one."""
+        for count in (2, 3):
+            self.start(*[("train", *LONG, f"--checkpoint-dir=cut{count}", "--checkpoint-seconds=0.2", "--lost-after=1", "--quiet")] * count)
+            self.wait_for_steps(f"cut{count}")
+            shut_down_local_sockets(self.processes[-1].pid)
+            codes, errors = self.finish()
+            self.assertEqual(codes, [PEER_LOST] * count, errors)
+            for error in errors:
+                self.assertRegex(error, r"worker \d (cannot be reached from this worker|\(.*\) lost)")
+            self.assertIn("cannot be reached from this worker, although both reach the store of worker 0", "".join(errors))
 
     def test_sigterm_to_one_ends_all_at_the_same_step_with_a_checkpoint(self):
         _, codes, errors = self.lose(signal.SIGTERM, 1)

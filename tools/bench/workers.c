@@ -238,6 +238,6 @@ enum ls_status bench_workers_conclude(struct bench_workers *workers, enum ls_sta
         }
     free(all);
     if (status == LS_PEER_LOST || status == LS_ABORTED)
-        status = ls_workers_await_verdict(run, status);
+        status = ls_workers_await_verdict(run, NULL, status);
     return status ? status : told;
 }
