@@ -48,8 +48,9 @@ def as_array(value: Any, what: str) -> "numpy.ndarray":
     """C-contiguous, of a type that the library takes: the same array where it is so already."""
     import numpy
 
-    if value is None:
-        raise InputError(f"{what}: expected an array, got None")
+    if value is None or isinstance(value, dict):
+        got = "None" if value is None else f"a dictionary of {', '.join(map(str, value))}: give a list of arrays, in the order of the model's inputs"
+        raise InputError(f"{what}: expected an array, got {got}")
     array = numpy.asarray(value)
     name = WIDER.get(array.dtype.name, array.dtype.name)
     if name not in TAKEN:

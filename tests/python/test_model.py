@@ -223,8 +223,9 @@ class WhatIsAModel(ModelTest):
             model = bare()
             first(model)
             self.assertEqual(model.variables[0].shape, (36, 4))
-        with self.assertRaisesRegex(lockstep.InputError, "expected an array, got None"):
-            bare().fit(None, self.y)
+        for x, got in ((None, "None"), ({"pixels": self.x}, "a dictionary of pixels: give a list of arrays")):
+            with self.assertRaisesRegex(lockstep.InputError, f"expected an array, got {got}"):
+                bare().fit(x, self.y)
         bare().close()
 
     def test_layers_say_what_is_wrong(self):
