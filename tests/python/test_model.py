@@ -1056,7 +1056,7 @@ class Errors(ModelTest):
     def test_daemon_threads_train_when_the_program_ends(self):
         for epochs in (-1, 0, 1, 10**6):
             done = self.script(f"""
-                import threading, time, lockstep
+                import threading, time, numpy, lockstep, lockstep.model  # here: Python itself may crash where it ends during a thread's import
                 L = lockstep.layers
 
                 def train():
