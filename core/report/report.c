@@ -360,7 +360,8 @@ enum ls_status ls_report_write(const char *path, const struct ls_report *report)
     return status;
 }
 
-// Not every folder that may be written to takes files (those of /proc do not): one is made, and taken away.
+// Not every folder that may be written to takes files (those of /proc do not): one is made, and taken away. One
+// that is there already is another thread's, or of a process that died and had this number.
 static enum ls_status check_folder(const char *scope, const char *path)
 {
     const size_t bytes = strlen(path) + 32;
@@ -369,13 +370,13 @@ static enum ls_status check_folder(const char *scope, const char *path)
     if (!status) {
         snprintf(trial, bytes, "%s.%ld.part", path, (long)getpid());
         const int file = open(trial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        if (file < 0) {
+        if (file >= 0) {
+            close(file);
+            unlink(trial);
+        } else if (errno != EEXIST) {
             ls_error(scope, "cannot write '%s': folder '%s': %s", path, dirname(copy),
                      strerror(errno));
             status = LS_BAD_INPUT;
-        } else {
-            close(file);
-            unlink(trial);
         }
     }
     free(copy);
