@@ -166,6 +166,12 @@ static void lose_abort(struct ls_transport *transport)
     (void)transport;
 }
 
+static int32_t lose_peer_state(struct ls_transport *transport, uint32_t peer)
+{
+    (void)transport;
+    return peer == 1 ? LS_PEER_LOST : LS_OK;
+}
+
 static int32_t exchange_with_itself(void *context, const void *own, uint64_t bytes, void *all)
 {
     (void)context;
@@ -188,7 +194,8 @@ START_TEST(a_lost_process_is_a_reason_and_no_line)
                                                         .post = lose_post,
                                                         .test = lose_test,
                                                         .wait_any = lose_wait,
-                                                        .abort = lose_abort};
+                                                        .abort = lose_abort,
+                                                        .peer_state = lose_peer_state};
     const struct ls_plugin collective = {LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE), .name = "test",
                                          .interface = &interface};
     const struct ls_plugin transport = {LS_PLUGIN_HEADER(LS_KIND_TRANSPORT), .name = "loses",
@@ -210,8 +217,13 @@ START_TEST(a_lost_process_is_a_reason_and_no_line)
                          LS_OK);
         const uint32_t reasons = ls_inside_reasons();
         const uint64_t errors = ls_log_errors();
+        uint32_t lost;
+        ck_assert(!ls_communicator_lost(lost_one, &lost));
         ck_assert_int_eq(ls_collective_start(plan), LS_OK);
         ck_assert_int_eq(ls_collective_wait(plan), LS_PEER_LOST);
+        // Who aborts has said why, so that nobody is asked.
+        ck_assert_int_eq(ls_communicator_lost(lost_one, &lost), !watched);
+        ck_assert(watched || lost == 1);
         ck_assert_uint_gt(ls_inside_reasons(), reasons);
         ck_assert_uint_eq(ls_log_errors(), errors);
         ls_collective_plan_destroy(plan);
