@@ -27,8 +27,8 @@ const struct ls_hint ls_elsewhere[] = {
      "it is `multi-worker-mirrored` here", STRATEGY},
     {"CentralStorageStrategy", "it is `central-storage` here", STRATEGY},
     {"ParameterServerStrategy ParameterServerStrategyV2 PS",
-     "it is `parameter-server` here; its servers are threads of this process, or processes that "
-     "`lockstep launch --servers=M` starts",
+     "it is `parameter-server` here; its servers are threads of this process, or processes: "
+     "lockstep launch --servers=M",
      STRATEGY},
     {"OneDeviceStrategy default", "it is `one-device` here", STRATEGY},
     {"TPUStrategy", "there is no TPU device; `torus` is the all-reduce of a TPU pod's shape",
