@@ -549,11 +549,13 @@ enum ls_status ls_workers_await_verdict(struct ls_run *run, const struct ls_driv
         snprintf(who, sizeof(who), "worker %u",
                  known ? ls_cluster_rank_workers(run->cluster)[rank]
                        : 1 - ls_cluster_worker(run->cluster));
+    const char *what = "does not go on, although worker 0 hears of it";
+    if (known)
+        what = "cannot be reached from this worker, although both reach the store of worker 0";
+    else if (status == LS_ABORTED)
+        what = "has left the step, and has not said why";
     if (!ls_cluster_check(run->cluster, NULL))
-        ls_error(SCOPE, "%s %s", who,
-                 known ? "cannot be reached from this worker, although both reach the store of worker 0"
-                 : status == LS_ABORTED ? "has left the step, and has not said why"
-                                        : "does not go on, although worker 0 hears of it");
+        ls_error(SCOPE, "%s %s", who, what);
     return LS_PEER_LOST;
 }
 

@@ -556,11 +556,6 @@ static enum ls_status run(const struct arguments *arguments)
                                                     &environment, &comparing.place);
     if (!status && *comparing.place.ignored)
         ls_warn("cluster", "%s: incomplete, and not used", comparing.place.ignored);
-    if (!status && comparing.place.servers) {
-        ls_error("compare", "runs are compared among workers, and this job has servers, too: start "
-                            "it without them, or give --cluster=none");
-        status = LS_USAGE;
-    }
     if (!status)
         status = comparing_read(arguments, &comparing);
     if (!status)
