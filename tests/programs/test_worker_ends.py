@@ -82,6 +82,14 @@ class Workers(ProgramTest):
             for key in set(other) - {"seconds", "examples_per_second"} - {key for key in other if key.startswith("val_")}:
                 self.assertAlmostEqual(one[key], other[key], delta=1e-5 + 1 / other["examples"], msg=f"{key} of epoch {other['epoch']}")
 
+    def wait_for_steps(self, checkpoints="checkpoints"):
+        """Until there is a checkpoint."""
+        folder, end = self.path(checkpoints), time.monotonic() + SECONDS
+        while not (os.path.isdir(folder) and any(name.endswith(".safetensors") for name in os.listdir(folder))):
+            self.assertLess(time.monotonic(), end)
+            self.assertTrue(all(process.poll() is None for process in self.processes))
+            time.sleep(0.02)
+
 
 class Differences(Workers):
     """What is not the same on all workers is refused by all, with both values."""
@@ -212,14 +220,6 @@ class Ends(Workers):
         codes, errors = self.finish()
         return took, [codes[i] for i in others], [errors[i] for i in others]
 
-    def wait_for_steps(self, checkpoints="checkpoints"):
-        """Until there is a checkpoint."""
-        folder, end = self.path(checkpoints), time.monotonic() + SECONDS
-        while not (os.path.isdir(folder) and any(name.endswith(".safetensors") for name in os.listdir(folder))):
-            self.assertLess(time.monotonic(), end)
-            self.assertTrue(all(process.poll() is None for process in self.processes))
-            time.sleep(0.02)
-
     def test_a_worker_or_the_chief_is_killed(self):
         for which in (2, 0):
             took, codes, errors = self.lose(signal.SIGKILL, which)
@@ -237,19 +237,6 @@ class Ends(Workers):
         for error in errors:
             self.assertIn("worker 1", error)
             self.assertIn("silent", error)
-
-    @unittest.skipUnless(hasattr(os, "pidfd_open") and os.uname().machine == "x86_64", "pidfd_getfd is called by its number")
-    def test_a_worker_is_cut_off_and_the_store_hears_all(self):
-        """Their own connections are shut down, and not those to the store. Who sees that names the other one."""
-        for count in (2, 3):
-            self.start(*[("train", *LONG, f"--checkpoint-dir=cut{count}", "--checkpoint-seconds=0.2", "--lost-after=1", "--quiet")] * count)
-            self.wait_for_steps(f"cut{count}")
-            shut_down_local_sockets(self.processes[-1].pid)
-            codes, errors = self.finish()
-            self.assertEqual(codes, [PEER_LOST] * count, errors)
-            for error in errors:
-                self.assertRegex(error, r"worker \d (cannot be reached from this worker|\(.*\) lost)")
-            self.assertIn("cannot be reached from this worker, although both reach the store of worker 0", "".join(errors))
 
     def test_sigterm_to_one_ends_all_at_the_same_step_with_a_checkpoint(self):
         _, codes, errors = self.lose(signal.SIGTERM, 1)
@@ -302,6 +289,21 @@ class Ends(Workers):
         for name in files:
             self.assertTrue(tensors(os.path.join(folder, name)))
             os.unlink(os.path.join(folder, name))
+
+
+class CutOff(Workers):
+    @unittest.skipUnless(hasattr(os, "pidfd_open") and os.uname().machine == "x86_64", "pidfd_getfd is called by its number")
+    def test_a_worker_is_cut_off_and_the_store_hears_all(self):
+        """Their own connections are shut down, and not those to the store. Who sees that names the other one."""
+        for count in (2, 3):
+            self.start(*[("train", *LONG, f"--checkpoint-dir=cut{count}", "--checkpoint-seconds=0.2", "--lost-after=1", "--quiet")] * count)
+            self.wait_for_steps(f"cut{count}")
+            shut_down_local_sockets(self.processes[-1].pid)
+            codes, errors = self.finish()
+            self.assertEqual(codes, [PEER_LOST] * count, errors)
+            for error in errors:
+                self.assertRegex(error, r"worker \d (cannot be reached from this worker|\(.*\) lost)")
+            self.assertIn("cannot be reached from this worker, although both reach the store of worker 0", "".join(errors))
 
 
 class ElasticWorkers(Workers):
@@ -372,6 +374,57 @@ class Elastic(ElasticWorkers):
         self.check_losses(1)
         self.assertTrue(any(name.startswith("checkpoint-00001500") for name in os.listdir(self.path("checkpoints"))))
 
+    def test_a_new_worker_with_other_options_leaves_the_others_alone(self):
+        self.start_elastic(2, "--checkpoint-dir=checkpoints", "--checkpoint-steps=100")
+        self.wait_for(self.path("checkpoints"))
+        self.elastic = (*self.elastic, "--microbatches=2")
+        self.add(1, 2, LOCKSTEP_JOIN="1")
+        codes, errors = self.finish()
+        self.assertEqual(codes, [DONE, DONE, USAGE], errors)
+        self.assertIn("--microbatches", errors[2])
+        self.assertIn("1 new", errors[0])
+        self.check_losses(2)
+
+    def test_below_the_least_an_interruption_is_obeyed(self):
+        """The deadline is 10 s."""
+        for number, code in ((signal.SIGTERM, TERMINATED), (signal.SIGINT, INTERRUPTED)):
+            folder = f"checkpoints{number}"
+            self.start_elastic(2, "--checkpoint-dir=" + folder, "--checkpoint-steps=100", least=2)
+            self.wait_for(self.path(folder))
+            self.processes[1].kill()
+            time.sleep(0.5)
+            start = time.monotonic()
+            self.processes[0].send_signal(number)
+            self.assertEqual(self.processes[0].wait(SECONDS), code)
+            self.assertLess(time.monotonic() - start, 4)
+            codes, errors = self.finish()
+            self.assertIn("worker 1", errors[0])
+            step = int(re.search(r"this worker was in step (\d+)", errors[0])[1])
+            last = max(name for name in os.listdir(self.path(folder)) if name.endswith(".safetensors"))
+            self.assertIn(last, [f"checkpoint-{done:08}.safetensors" for done in (step - 1, step)])
+            self.assertNotIn("the report is in", errors[0])
+
+    def test_of_four_one_is_lost_and_another_comes(self):
+        self.start_elastic(4, "--log-every=1", "--checkpoint-dir=checkpoints")
+        lines = self.lines_of_the_chief()
+        self.await_lines(lines, 200)
+        self.processes[1].kill()
+        self.await_lines(lines, 600)
+        self.elastic = (*self.elastic, "--resume")  # from what the others give it
+        self.add(1, 4, LOCKSTEP_JOIN="1")
+        for process in self.processes:
+            process.wait(SECONDS)
+        self.assertEqual([process.returncode for process in self.processes], [DONE, -signal.SIGKILL, DONE, DONE, DONE])
+        error = self.processes[0].stderr.read()
+        self.assertIn("3 workers (1 lost, 0 new)", error)
+        self.assertIn("4 workers (0 lost, 1 new)", error)
+        self.check_losses(4)
+        times = [when for when, line in lines if " - step " in line]
+        self.assertGreater(len(times), 1400)
+        self.assertLess(max(after - before for before, after in zip(times, times[1:])), 3 if SANITIZE == "none" else 30)
+
+
+class ChiefComesBack(ElasticWorkers):
     def test_the_chief_is_stopped_and_another_worker_keeps_the_checkpoints(self):
         """And when it comes back, it finds nobody: neither a checkpoint nor the report nor the weights of its successor are its own then."""
         self.start_elastic(3, "--checkpoint-dir=checkpoints", "--checkpoint-steps=100", "--lost-after=1", "--save-weights=weights.safetensors")
@@ -425,55 +478,6 @@ class Elastic(ElasticWorkers):
         return {os.path.relpath(os.path.join(folder, name), self.folder): os.stat(os.path.join(folder, name)).st_mtime_ns
                 for folder, _, names in os.walk(self.folder) for name in names
                 if name != ".lock" and ("generation" in name or not name.startswith("checkpoint"))}
-
-    def test_a_new_worker_with_other_options_leaves_the_others_alone(self):
-        self.start_elastic(2, "--checkpoint-dir=checkpoints", "--checkpoint-steps=100")
-        self.wait_for(self.path("checkpoints"))
-        self.elastic = (*self.elastic, "--microbatches=2")
-        self.add(1, 2, LOCKSTEP_JOIN="1")
-        codes, errors = self.finish()
-        self.assertEqual(codes, [DONE, DONE, USAGE], errors)
-        self.assertIn("--microbatches", errors[2])
-        self.assertIn("1 new", errors[0])
-        self.check_losses(2)
-
-    def test_below_the_least_an_interruption_is_obeyed(self):
-        """The deadline is 10 s."""
-        for number, code in ((signal.SIGTERM, TERMINATED), (signal.SIGINT, INTERRUPTED)):
-            folder = f"checkpoints{number}"
-            self.start_elastic(2, "--checkpoint-dir=" + folder, "--checkpoint-steps=100", least=2)
-            self.wait_for(self.path(folder))
-            self.processes[1].kill()
-            time.sleep(0.5)
-            start = time.monotonic()
-            self.processes[0].send_signal(number)
-            self.assertEqual(self.processes[0].wait(SECONDS), code)
-            self.assertLess(time.monotonic() - start, 4)
-            codes, errors = self.finish()
-            self.assertIn("worker 1", errors[0])
-            step = int(re.search(r"this worker was in step (\d+)", errors[0])[1])
-            last = max(name for name in os.listdir(self.path(folder)) if name.endswith(".safetensors"))
-            self.assertIn(last, [f"checkpoint-{done:08}.safetensors" for done in (step - 1, step)])
-            self.assertNotIn("the report is in", errors[0])
-
-    def test_of_four_one_is_lost_and_another_comes(self):
-        self.start_elastic(4, "--log-every=1", "--checkpoint-dir=checkpoints")
-        lines = self.lines_of_the_chief()
-        self.await_lines(lines, 200)
-        self.processes[1].kill()
-        self.await_lines(lines, 600)
-        self.elastic = (*self.elastic, "--resume")  # from what the others give it
-        self.add(1, 4, LOCKSTEP_JOIN="1")
-        for process in self.processes:
-            process.wait(SECONDS)
-        self.assertEqual([process.returncode for process in self.processes], [DONE, -signal.SIGKILL, DONE, DONE, DONE])
-        error = self.processes[0].stderr.read()
-        self.assertIn("3 workers (1 lost, 0 new)", error)
-        self.assertIn("4 workers (0 lost, 1 new)", error)
-        self.check_losses(4)
-        times = [when for when, line in lines if " - step " in line]
-        self.assertGreater(len(times), 1400)
-        self.assertLess(max(after - before for before, after in zip(times, times[1:])), 3 if SANITIZE == "none" else 30)
 
 
 class TooFew(ElasticWorkers):
