@@ -22,8 +22,8 @@
 #define WARNINGS 3 // strangers that are reported one by one
 #define FIRST_SUM 100 // of all; they are summed up then, and at ten times as many
 
-// How much of the handshake is done. Each stage has a queue of its own, so that who has said nothing
-// does not push out who has greeted, and the other way round.
+// How much of the handshake is done. Each stage has a queue of its own, so that a
+// stranger that has said nothing does not push out one that has greeted, and the other way round.
 enum stage { STAGE_GREETING, STAGE_PROOF, STAGE_PROVED, STAGE_FREE, STAGES };
 
 struct stranger {

@@ -117,7 +117,7 @@ uint64_t ls_service_strangers(const struct ls_service *service)
     return ls_door_all_strangers(service->door);
 }
 
-// ---- Who has come in ----
+// ---- Those that have come in ----
 
 static struct peer *find_free(struct ls_service *service)
 {

@@ -23,7 +23,7 @@
 
 #define LISTEN_PATIENCE_NS UINT64_C(5000000000) // for an earlier job that holds the port
 #define LISTEN_PAUSE_NS 100000000L
-#define SLICE_MS 100 // after which who waits asks whether it shall stop
+#define SLICE_MS 100 // after which a wait asks whether it shall stop
 #define DRAINED 64 // connections that are dropped at once
 
 static bool is_loopback(const struct sockaddr *address)

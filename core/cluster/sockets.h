@@ -27,7 +27,7 @@ LS_STATUS ls_socket_listen_at(const char *address, uint16_t port, int *out);
 bool ls_socket_listens_here(int fd);
 bool ls_socket_leads_here(int fd);
 
-// Who waits asks several times a second whether it shall wait no longer.
+// A wait asks several times a second whether it shall go on.
 struct ls_stop {
     bool (*asked)(void *context); // NULL: never
     void *context;

@@ -127,7 +127,7 @@ static void end_member(struct ls_store *store, struct ls_peer *peer, const char 
         ls_store_lose(store, number, why);
 }
 
-// ---- Who has come in ----
+// ---- Those that have come in ----
 
 static enum ls_status add_peer(struct ls_store *store, struct ls_connection *connection, bool own)
 {

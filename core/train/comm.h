@@ -135,7 +135,7 @@ int32_t ls_job_exchange(void *ranks, const void *own, uint64_t bytes, void *all)
 enum ls_status ls_job_verdict(struct ls_job *job, const struct ls_comm *comm, uint64_t patience_ns,
                               bool left, char *text, size_t bytes);
 // Asks the other members how many calls they have begun, and waits for their answers, not for long:
-// `ask` of struct ls_communicator_options. [who waits]
+// `ask` of struct ls_communicator_options. [thread that waits]
 void ls_job_ask(void *comm, uint64_t *begun);
 // Tells the other members why this process has ended it: a line of the log.
 void ls_job_tell(struct ls_job *job, const struct ls_comm *comm, const char *line);

@@ -147,7 +147,7 @@ static inline uint64_t remote_tally_bytes(uint32_t count)
     return count ? sizeof(struct remote_tally) + 2 * (uint64_t)count * sizeof(double) : 0;
 }
 
-// What a push has before its gradients, which lie on a line as the values do.
+// What a push has before its gradients, which begin at a cache line as the values do.
 static inline uint64_t remote_tally_floats(uint32_t count)
 {
     return (count + UINT64_C(15)) / 16 * 16;
