@@ -9,6 +9,8 @@
 //   somebody asks whether it is done, and then only at the second question (deferred), with what it waits for on other streams.
 // - A recording is replayed in an order of its own, which keeps only what events and streams have fixed.
 // - Work that touches memory of another GPU without peer access, and copies from host memory that is not pinned, end the process.
+// - Each allocation lies between zones whose bytes are 0xff (NaN): who has written there ends the process when it is freed, and
+//   under AddressSanitizer who reads there, too.
 // - Fresh memory is full of 0xab. Items of a kernel go backwards; what threads of a block do to each other is done in two orders.
 // CUDA_FAKE_DEVICES (1; 0: none) is the number of GPUs, and CUDA_FAKE_FIRST (0) which of the host's is the first of them: as
 // CUDA_VISIBLE_DEVICES does, it gives processes GPUs of their own.

@@ -8,9 +8,17 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(memory, bytes) ((void)(memory), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(memory, bytes) ((void)(memory), (void)(bytes))
+#endif
 
 #define RANGE_BYTES (UINT64_C(16) << 30) // of addresses; memory is taken when it is written
 #define UNIT UINT64_C(256) // as cudaMalloc() aligns
+#define ZONE UINT64_C(4096) // before and behind each block, of nobody: what is read there is NaN
+#define ZONE_BYTE 0xff
 
 struct block {
     uint64_t at, bytes;
@@ -112,16 +120,16 @@ static uint64_t used_bytes(int device)
     return bytes;
 }
 
-// First fit, with a unit between blocks that belongs to nobody.
+// First fit, each block between zones of its own.
 static struct block *take(uint64_t bytes, int device)
 {
     struct block **place = &blocks, *block = calloc(1, sizeof(*block));
-    uint64_t at = UNIT;
-    while (*place && (*place)->at < at + bytes + UNIT) {
-        at = (*place)->at + (*place)->bytes + UNIT;
+    uint64_t at = ZONE;
+    while (*place && (*place)->at < at + bytes + 2 * ZONE) {
+        at = ((*place)->at + (*place)->bytes + 2 * ZONE + UNIT - 1) / UNIT * UNIT;
         place = &(*place)->next;
     }
-    if (!block || at + bytes > RANGE_BYTES) {
+    if (!block || at + bytes + ZONE > RANGE_BYTES) {
         free(block);
         return NULL;
     }
@@ -130,20 +138,38 @@ static struct block *take(uint64_t bytes, int device)
     return block;
 }
 
+static void close_zone(char *zone)
+{
+    memset(zone, ZONE_BYTE, ZONE);
+    ASAN_POISON_MEMORY_REGION(zone, ZONE);
+}
+
+static void open_zone(const char *zone, const char *where, const struct block *block)
+{
+    ASAN_UNPOISON_MEMORY_REGION(zone, ZONE);
+    for (uint64_t i = 0; i < ZONE; i++)
+        if ((unsigned char)zone[i] != ZONE_BYTE) {
+            fprintf(stderr, "cuda-fake: somebody wrote %s the %llu bytes at %p\n", where,
+                    (unsigned long long)block->bytes, (void *)(shown + block->at));
+            abort();
+        }
+}
+
 unsigned cudaMalloc(void **memory, size_t bytes)
 {
     const int device = double_current();
     const unsigned spoils = double_capture_spoils();
-    const uint64_t size = (bytes + UNIT - 1) / UNIT * UNIT;
     const uint64_t most = (uint64_t)double_setting("CUDA_FAKE_MEMORY", 8LL << 30);
     if (spoils)
         return spoils;
     pthread_mutex_lock(&lock);
     struct block *block = NULL;
-    if (map_range() && size <= most && used_bytes(device) <= most - size)
-        block = take(size, device);
+    if (map_range() && bytes <= most && used_bytes(device) <= most - bytes)
+        block = take(bytes, device);
     if (block) {
-        memset(own + block->at, 0xab, size);
+        close_zone(own + block->at - ZONE);
+        close_zone(own + block->at + bytes);
+        memset(own + block->at, 0xab, bytes);
         *memory = shown + block->at;
         double_add(&double_live.blocks, 1);
     }
@@ -163,6 +189,8 @@ unsigned cudaFree(void *memory)
     struct block *block = *place;
     if (block) {
         *place = block->next;
+        open_zone(own + block->at - ZONE, "before", block);
+        open_zone(own + block->at + block->bytes, "behind", block);
         memset(own + block->at, 0xcd, block->bytes);
         double_add(&double_live.blocks, -1);
     }
