@@ -19,6 +19,7 @@ struct test_host {
     const struct ls_plugin *plugin;
     int32_t status; // of the last failure
     char message[512]; // of the last failure
+    char options[128]; // "name=value,...", each ended by a zero byte and all by another
 };
 
 static inline void test_host_log(const struct ls_host *host, uint32_t level, const char *message)
@@ -61,10 +62,14 @@ static inline uint64_t test_host_clock(const struct ls_host *host)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-// The default of the plugin's table.
+// What test_host_set() has set, else the default of the plugin's table.
 static inline const char *test_host_option(const struct ls_host *host, const char *name)
 {
     const struct test_host *test = (const struct test_host *)host->context;
+    const size_t length = strlen(name);
+    for (const char *set = test->options; *set; set += strlen(set) + 1)
+        if (strncmp(set, name, length) == 0 && set[length] == '=')
+            return set + length + 1;
     const struct ls_plugin_option *option = test->plugin ? test->plugin->options : NULL;
     for (; option && option->name; option++)
         if (strcmp(option->name, name) == 0)
@@ -87,6 +92,28 @@ static inline void test_host_init(struct test_host *test, const struct ls_plugin
                  .option = test_host_option},
         .plugin = plugin,
     };
+}
+
+// Sets the options "name=value,..."; 0: the plugin does not have one of them, or they are too long.
+static inline int test_host_set(struct test_host *test, const char *options)
+{
+    char *out = test->options;
+    if (strlen(options) + 2 > sizeof(test->options))
+        return 0;
+    memset(out, 0, sizeof(test->options));
+    while (*options) {
+        const size_t length = strcspn(options, ","), name = strcspn(options, "=,");
+        const struct ls_plugin_option *option = test->plugin->options;
+        while (option && option->name &&
+               (strlen(option->name) != name || strncmp(option->name, options, name) != 0))
+            option++;
+        if (!option || !option->name || name == length)
+            return 0;
+        memcpy(out, options, length);
+        out += length + 1;
+        options += length + (options[length] == ',');
+    }
+    return 1;
 }
 
 // Opens it from the first folder of LOCKSTEP_PLUGIN_PATH (a list with colons) that has it; NULL: dlerror() says why not.

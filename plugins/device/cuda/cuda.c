@@ -4,7 +4,7 @@
 // and is opened when a device is.
 //
 // Options: deadline=SECONDS, how long a call may wait for the GPU; recording=off, no CUDA graphs; tf32=on lets products of float32
-// round their factors to TF32 (off).
+// round their factors to TF32 (off); arena=off makes each buffer an allocation of its own, for compute-sanitizer.
 #define _GNU_SOURCE // dladdr
 
 #include "plugins/device/cuda/driver.h"
@@ -284,6 +284,8 @@ static const struct ls_plugin_option options[] = {
      "whether steps are recorded as CUDA graphs and replayed"},
     {"tf32", "one of: off, on", "off",
      "whether products of float32 may round their factors to 10 bits"},
+    {"arena", "one of: on, off", "on",
+     "off: each buffer is an allocation of its own, so that compute-sanitizer sees its ends"},
     {NULL, NULL, NULL, NULL},
 };
 

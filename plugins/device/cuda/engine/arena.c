@@ -2,6 +2,7 @@
 // Memory of a GPU in large pieces (chunks), which are the device's until it is closed, and are given out in blocks: first fit,
 // free neighbours joined. So a run that frees and allocates again takes no more of the GPU, and no call of it waits for other
 // devices on the GPU, as cudaFree() would. The chunks grow; what is larger than the next one gets one of its own.
+// With arena=off each block is a chunk of its own, of exactly its size, so that tools which know allocations see its ends.
 #include "plugins/device/cuda/engine/internal.h"
 
 #include <stdlib.h>
@@ -149,8 +150,19 @@ static uint64_t give_back(struct cuda_chunk *chunk, uint64_t at)
 
 // ---- For the device ----
 
+static void *take_alone(struct ls_device *device, uint64_t bytes)
+{
+    const uint64_t size = bytes ? bytes : 1;
+    if (get_chunk(device, size))
+        return NULL;
+    device->used += size;
+    return take_block(device->chunks, size);
+}
+
 void *cuda_arena_take(struct ls_device *device, uint64_t bytes)
 {
+    if (device->alone)
+        return take_alone(device, bytes);
     const uint64_t size = bytes < UNIT ? UNIT : (bytes + UNIT - 1) / UNIT * UNIT;
     if (size < bytes)
         return NULL; // more than an address can say
@@ -166,6 +178,8 @@ void cuda_arena_give(struct ls_device *device, void *memory)
     for (struct cuda_chunk *chunk = device->chunks; chunk; chunk = chunk->next)
         if ((char *)memory >= chunk->memory && (char *)memory < chunk->memory + chunk->bytes)
             device->used -= give_back(chunk, (uint64_t)((char *)memory - chunk->memory));
+    if (device->alone)
+        free_empty_chunks(device);
 }
 
 void cuda_arena_finish(struct ls_device *device)

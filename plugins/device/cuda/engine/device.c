@@ -299,15 +299,28 @@ static uint64_t deadline_of(const struct ls_host *host, const struct ls_device_c
     return (uint64_t)(seconds > 0 ? seconds : 60) * 1000000000;
 }
 
+// An option that is on or off; `out` stays as it is where nothing is said.
+static int32_t read_switch(const struct ls_host *host, const char *name, bool *out)
+{
+    const char *text = host->option(host, name);
+    if (!text)
+        return LS_OK;
+    if (strcmp(text, "on") != 0 && strcmp(text, "off") != 0)
+        return ls_host_fail(host, LS_USAGE, "%s=%s: it is on or off", name, text);
+    *out = strcmp(text, "on") == 0;
+    return LS_OK;
+}
+
 static int32_t read_options(const struct ls_host *host, const struct ls_device_config *config,
                             struct ls_device *device)
 {
-    const char *tf32 = host->option(host, "tf32");
+    bool arena = true;
     device->deadline_ns = deadline_of(host, config);
-    device->tf32 = tf32 && strcmp(tf32, "on") == 0;
-    if (tf32 && !device->tf32 && strcmp(tf32, "off") != 0)
-        return ls_host_fail(host, LS_USAGE, "tf32=%s: it is on or off", tf32);
-    return LS_OK;
+    int32_t status = read_switch(host, "tf32", &device->tf32);
+    if (!status)
+        status = read_switch(host, "arena", &arena);
+    device->alone = !arena;
+    return status;
 }
 
 static int32_t device_open(const struct ls_host *host, const struct ls_device_config *config,

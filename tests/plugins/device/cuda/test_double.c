@@ -8,6 +8,7 @@
 #include "tests/support/suite.h"
 
 #include <check.h>
+#include <signal.h>
 
 static const struct ls_plugin *plugin;
 static const struct ls_device_interface *ops;
@@ -310,6 +311,65 @@ START_TEST(memory_that_is_not_there_is_null)
 }
 END_TEST
 
+static uint64_t blocks_in_use(void)
+{
+    struct double_counts counts;
+    double_count(&counts);
+    return counts.blocks;
+}
+
+START_TEST(without_an_arena_each_buffer_is_an_allocation)
+{
+    ck_assert_int_eq(test_host_set(&host, "arena=off"), 1);
+    struct ls_device *device = opened();
+    const uint64_t before = blocks_in_use();
+    void *one = (void *)ops->memory->allocate(device, 4),
+         *other = (void *)ops->memory->allocate(device, 4);
+    ck_assert_uint_eq(blocks_in_use(), before + 2);
+    ops->memory->release(device, one);
+    ck_assert_uint_eq(blocks_in_use(), before + 1);
+    ops->memory->release(device, other);
+    ls_device_close_state(ops, device);
+    ck_assert_int_eq(test_host_set(&host, "arena=small"), 1);
+    ck_assert_int_eq(open_device(0, &device), LS_USAGE);
+    assert_says("arena=small: it is on or off");
+}
+END_TEST
+
+START_TEST(a_write_behind_a_buffer_ends_the_process)
+{
+    ck_assert_int_eq(test_host_set(&host, "arena=off"), 1);
+    struct ls_device *device = opened();
+    void *memory = (void *)ops->memory->allocate(device, 100);
+    ck_assert_int_eq(ops->memory->zero(device, ls_host_memory(memory), 101, NULL), LS_OK);
+    ops->memory->release(device, memory);
+}
+END_TEST
+
+#ifndef __SANITIZE_ADDRESS__ // which ends the process
+START_TEST(what_is_read_behind_a_buffer_is_no_number)
+{
+    enum { COUNT = 11 };
+    float values[COUNT] = {0};
+    ck_assert_int_eq(test_host_set(&host, "arena=off"), 1);
+    struct ls_device *device = opened();
+    struct addition a;
+    addition_prepare(device, COUNT, &a);
+    void *whole = a.arguments[1];
+    a.arguments[1] = (void *)ops->memory->allocate(device, (COUNT - 1) * sizeof(float));
+    ck_assert_int_eq(addition_launch(device, &a), LS_OK);
+    ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(values),
+                                       ls_host_memory(a.arguments[2]), sizeof(values), NULL),
+                     LS_OK);
+    ck_assert_float_eq(values[COUNT - 2], 0);
+    ck_assert_float_nan(values[COUNT - 1]);
+    ops->memory->release(device, whole);
+    addition_finish(device, &a);
+    ls_device_close_state(ops, device);
+}
+END_TEST
+#endif
+
 START_TEST(a_kernel_that_fails_is_told_by_the_next_wait_and_once)
 {
     setenv("CUDA_FAKE_FAIL", "2", 1);
@@ -512,6 +572,13 @@ int main(void)
     tcase_add_test(tests, closing_gives_everything_back);
     tcase_add_test(tests, a_device_that_does_not_open_leaves_nothing);
     tcase_add_test(tests, memory_that_is_not_there_is_null);
+    tcase_add_test(tests, without_an_arena_each_buffer_is_an_allocation);
+#ifdef __SANITIZE_ADDRESS__
+    tcase_add_exit_test(tests, a_write_behind_a_buffer_ends_the_process, 1);
+#else
+    tcase_add_test_raise_signal(tests, a_write_behind_a_buffer_ends_the_process, SIGABRT);
+    tcase_add_test(tests, what_is_read_behind_a_buffer_is_no_number);
+#endif
     tcase_add_test(tests, a_kernel_that_fails_is_told_by_the_next_wait_and_once);
     tcase_add_test(tests, work_that_never_ends_meets_the_deadline);
     tcase_add_test(tests, types_that_do_not_go_together_are_refused);
