@@ -6,7 +6,6 @@ import os
 import stat
 import subprocess
 import sys
-import tempfile
 import types
 import unittest
 
@@ -21,12 +20,22 @@ sys.path[:0] = [os.path.join(SOURCE, "tools", "development", "gpu"), os.path.joi
 
 
 class Script(ProgramTest):
-    def check(self, *arguments, environment=None, double=True):
+    def setUp(self):
+        super().setUp()
+        self.kit = self.path("kit")
+        for name in ("cpu", "reference"):
+            os.makedirs(os.path.join(self.kit, name))
+        os.symlink(BUILD, os.path.join(self.kit, "build"))
+        with open(os.path.join(self.kit, "pack.json"), "w") as file:
+            json.dump({"machine": os.uname().machine, "gpu_archs": "90"}, file)
+
+    def check(self, only, *arguments, environment=None):
         """Exit code, the checks by name, and what was printed."""
-        path = self.path("result.json")
-        command = [sys.executable, SCRIPT, "--json=" + path, "--build=" + BUILD, *arguments]
-        done = subprocess.run(command + ["--double=" + DOUBLE] * double, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        out = self.path("out")
+        command = [sys.executable, SCRIPT, "--stage=find", "--kit=" + self.kit, "--out=" + out, "--only=" + only, "--double=" + DOUBLE]
+        done = subprocess.run([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               env=dict(os.environ, **(environment or {})), timeout=120, check=False)
+        path = os.path.join(out, "find.json")
         if not os.path.exists(path):
             return done.returncode, {}, done.stdout + done.stderr
         with open(path) as file:
@@ -41,28 +50,29 @@ class Script(ProgramTest):
         os.chmod(path, stat.S_IRWXU)
         return {"PATH": self.folder + ":" + os.environ["PATH"]}
 
-    def test_what_is_asked_for_is_run_and_the_rest_says_why_not(self):
-        code, checks, said = self.check("--part=devices,nccl-refusal,nccl-all-gpus,speed", "--without=speed,memory")
+    def test_what_is_asked_for_is_run(self):
+        code, checks, said = self.check("machine,refusal,suite")
         self.assertEqual(code, 0, said)
-        self.assertEqual([checks[name]["status"] for name in ("devices", "nccl-refusal", "nccl-all-gpus", "speed")],
-                         ["passed", "passed", "not run", "not run"])
-        self.assertIn("both on GPU 0", checks["nccl-refusal"]["detail"])
-        self.assertIn("one GPU", checks["nccl-all-gpus"]["detail"])
-        self.assertIn("--without", checks["speed"]["detail"])
-        self.assertEqual(self.check("--without=spede")[0], 2)
+        self.assertEqual({name: entry["status"] for name, entry in checks.items()}, {
+            "machine": "passed", "refusal": "passed", "suite": "passed"})
+        self.assertIn("both on GPU 0", checks["refusal"]["detail"])
+        self.assertGreater(checks["suite"]["figures"]["passed"], 20)
+        self.assertGreater(os.path.getsize(os.path.join(self.path("out"), "suite.log")), 1000)
+        self.assertEqual(self.check("spede")[0], 2)
         self.assertIn("NOT A GPU", self.document["on"])
         self.assertIn("NOT A GPU", said)
         self.assertNotIn(SOURCE, json.dumps(self.document["checks"]))
 
-    def test_ranks_on_two_gpus_and_a_failure_that_stops_nothing(self):
-        code, checks, said = self.check("--part=nccl-all-gpus,recording", environment={
-            "CUDA_FAKE_DEVICES": "2", "CUDA_FAKE_PINNED": "1000"})
+    def test_a_failure_stops_nothing_and_is_asked_about(self):
+        code, checks, said = self.check("start,refusal", environment={"CUDA_FAKE_PINNED": "1000"})
         self.assertEqual(code, 1, said)
-        self.assertEqual([checks[name]["status"] for name in ("nccl-all-gpus", "recording")], ["failed", "failed"])
-        self.assertIn("pinned", checks["recording"]["detail"])
+        self.assertEqual([checks[name]["status"] for name in ("start", "refusal")], ["failed", "failed"])
+        self.assertIn("pinned", checks["start"]["detail"])
+        with open(os.path.join(self.path("out"), "start.log")) as file:
+            self.assertIn("pinned", file.read())
 
     def test_a_collective_is_measured_beside_a_copy(self):
-        code, checks, said = self.check("--part=bench")
+        code, checks, said = self.check("bench")
         self.assertEqual(code, 0, said)
         figures = checks["bench"]["figures"]
         self.assertEqual({row["replicas"] for row in figures["rows"]}, {2, 4})
@@ -71,71 +81,65 @@ class Script(ProgramTest):
         self.assertAlmostEqual(row["least_gb_s"], 2e-9 * row["replicas"] * row["bytes"] / row["seconds"])
 
     def test_ten_losses_are_those_of_the_cpu(self):
-        carry = self.path("carry")
-        os.makedirs(os.path.join(carry, "cpu"))
-        with open(os.path.join(carry, "pack.json"), "w") as file:
-            json.dump({"machine": os.uname().machine}, file)
         arguments = ["--model=mlp", "--optimizer=sgd:learning_rate=0.01", "--batch=16", "--steps=3", "--shuffle=off", "--seed=0",
                      "--dataset=synthetic", "--validation=off"]
         losses = self.train(*arguments, "--device=cpu")["losses"]
         for factor, status in ((1.0, "passed"), (1.001, "failed")):
-            with open(os.path.join(carry, "cpu", "cnn_sgd.json"), "w") as file:
-                json.dump({"arguments": arguments, "losses": [loss * factor for loss in losses]}, file)
-            _, checks, said = self.check("--part=ten-losses", "--carry=" + carry)
-            self.assertEqual(checks["ten-losses"]["status"], status, said)
-            if status == "passed":
-                self.assertEqual([(row["strategy"], row["recording"].split()[0]) for row in checks["ten-losses"]["figures"]["rows"]],
-                                 [(name, how) for name in ("nccl", "ring", "hierarchical-copy") for how in ("recorded", "not")])
+            with open(os.path.join(self.kit, "cpu", "mlp_adam.json"), "w") as file:
+                json.dump({"arguments": arguments, "weights": None, "losses": [loss * factor for loss in losses]}, file)
+            _, checks, said = self.check("losses")
+            self.assertEqual(checks["losses"]["status"], status, said)
+            self.assertEqual([(row["strategy"], row["recording"].split()[0]) for row in checks["losses"]["figures"]["rows"]],
+                             [(name, how) for name in ("one-device", "ring", "hierarchical-copy", "nccl") for how in ("recorded", "not")])
 
     def test_compute_sanitizer_is_believed(self):
         cases = (("echo 'passed  a'; echo '==== ERROR SUMMARY: 0 errors'", "passed", "1 cases"),
+                 ("echo '==== ERROR SUMMARY: 0 errors'", "failed", "0 cases"),
                  ("echo 'passed  a'; echo '==== Invalid __global__ read'; echo '==== ERROR SUMMARY: 3 errors'; exit 86", "failed", "3 errors"),
                  ("echo '==== Error: Device not supported. See'; exit 1", "not run", "refused on this machine: Error: Device not supported"),
-                 ("echo 'passed  a'; sleep 60", "not run", "nothing was reported in the first 1 cases"))
+                 ("[ \"$1\" = --help ] || { echo 'passed  a'; sleep 60; }", "not run", "nothing was reported in the first 1 cases"))
         for text, status, detail in cases:
             seconds = 8 if "sleep" in text else 120  # the one that does not end takes all of it
-            _, checks, said = self.check("--part=memcheck", "--time=%d" % seconds, environment=self.fake("compute-sanitizer", text + "\n"))
+            _, checks, said = self.check("memcheck", "--seconds=%d" % seconds, environment=self.fake("compute-sanitizer", text + "\n"))
             self.assertEqual(checks["memcheck"]["status"], status, said)
             self.assertIn(detail, checks["memcheck"]["detail"])
 
-    def test_results_of_several_calls_are_joined(self):
-        self.check("--part=devices")
-        first = self.path("first.json")
-        os.rename(self.path("result.json"), first)
-        self.check("--part=nccl-refusal")
-        code, checks, said = self.check("--join", first, self.path("result.json"), double=False)
-        self.assertEqual(code, 0, said)
-        self.assertEqual([checks[name]["status"] for name in ("devices", "nccl-refusal", "memory")], ["passed", "passed", "not run"])
-        self.document["commit"] = "another"
-        with open(first, "w") as file:
-            json.dump(self.document, file)
-        self.assertNotEqual(self.check("--join", first, self.path("result.json"), double=False)[0], 0)
+    def test_cases_that_failed_are_run_again(self):
+        earlier = self.path("earlier.json")
+        for lines, status in ((["FAILED softmax B=5 10: wrong", "FAILED softmax B=3 33: wrong"], "passed"), ([], "not run")):
+            with open(earlier, "w") as file:
+                json.dump({"checks": [{"name": "suite", "figures": {"lines": lines}}]}, file)
+            _, checks, said = self.check("again", "--again=" + earlier)
+            self.assertEqual(checks["again"]["status"], status, said)
+            self.assertEqual(checks["again"].get("figures", {}).get("passed", 0), len(lines))
 
     def test_what_the_double_says_is_no_result(self):
-        refused = [sys.executable, SCRIPT, "--double=" + DOUBLE, "--part=devices"]
-        for more in ([], ["--json=" + os.path.join(SOURCE, "docs", "results", "x.json")]):
+        folder = os.path.join(SOURCE, "docs", "results", "x")
+        refused = [sys.executable, SCRIPT, "--double=" + DOUBLE, "--stage=find", "--kit=" + self.kit]
+        for more in ([], ["--out=" + folder]):
             self.assertEqual(subprocess.run(refused + more, stderr=subprocess.PIPE, check=False).returncode, 2)
-        self.assertFalse(os.path.exists(os.path.join(SOURCE, "docs", "results", "x.json")))
+        self.assertFalse(os.path.exists(folder))
 
 
 class Parts(unittest.TestCase):
     def test_losses_and_hashes(self):
         import checks
         from runner import Wrong
-        self.assertAlmostEqual(checks.judge_losses([1.0, 2.002], [1.0, 2.0], 1.1e-3, 2), 1e-3)
-        for losses in ([1.0, 2.1], [1.0], [1.0, float("nan")], [1.0, None]):
+        self.assertAlmostEqual(max(checks.deviations([1.0, 2.002], [1.0, 2.0])), 1e-3)
+        for losses in ([1.0], [1.0, float("nan")], [1.0, None]):
+            self.assertEqual(max(checks.deviations(losses, [1.0, 2.0])), float("inf"))
+        row = {"recording": "recorded whole", "parameter_hashes": ["a", "a"], "replicas": 2, "largest_deviation": 0.9e-4}
+        checks.judge_row(row, "on")
+        for changed in ({"parameter_hashes": ["a"]}, {"parameter_hashes": ["a", "b"]}, {"largest_deviation": 1.1e-4},
+                        {"largest_deviation": float("nan")}, {"recording": "not recorded: a call"}):
             with self.assertRaises(Wrong):
-                checks.judge_losses(losses, [1.0, 2.0], 1e-3, 2)
-        self.assertEqual(checks.judge_hashes({"parameter_hashes": ["a", "a"]}, 2), "a")
-        for hashes in (["a"], ["a", "b"]):
-            with self.assertRaises(Wrong):
-                checks.judge_hashes({"parameter_hashes": hashes}, 2)
+                checks.judge_row(dict(row, **changed), "on")
 
     def test_goals_of_speed(self):
         import measures
         from runner import NotRun, Wrong
         place = types.SimpleNamespace(double="")
-        judge = measures.Measures(place, types.SimpleNamespace(sizes=None), None).judge_speed
+        judge = measures.Measures(place, types.SimpleNamespace(sizes=None)).judge_speed
 
         def row(model, eager, graph, status="measured", **more):
             ratios = {"eager": {"median": eager}, "graph": {"median": graph}, "compile": {"median": 9}, "compile+graph": {"median": 9}}
@@ -169,32 +173,13 @@ class Parts(unittest.TestCase):
             with self.assertRaises(Wrong):
                 checks.judge_recording({"recording": said}, expected)
 
-    def test_large_libraries_travel_compressed(self):
-        import lzma
-        import pack
-        import place
-        with tempfile.TemporaryDirectory() as folder:
-            here = os.path.join(folder, "prefix", "lib")
-            os.makedirs(here)
-            for name, size in (("liblarge.so.1", pack.LARGE), ("libsmall.so.1", 10)):
-                with open(os.path.join(folder, name), "wb") as file:
-                    file.write(b"ab" * (size // 2))
-                pack.put_library(os.path.join(folder, name), os.path.join(here, name))
-            self.assertEqual(sorted(os.listdir(here)), ["liblarge.so.1.xz", "libsmall.so.1"])
-            there = types.SimpleNamespace(build_folder=os.path.join(folder, "build"), carried=lambda name: os.path.join(folder, name))
-            prefix = place.Place.unpack_prefix(there)
-            self.assertEqual(sorted(os.listdir(here)), ["liblarge.so.1.xz", "libsmall.so.1"])
-            for name in ("liblarge.so.1", "libsmall.so.1"):
-                with open(os.path.join(prefix, "lib", name), "rb") as one, open(os.path.join(folder, name), "rb") as other:
-                    self.assertEqual(one.read(), other.read())
-
     def test_the_report_of_compute_sanitizer_is_kept_without_what_passed(self):
-        import measures
+        import sanitizer
         said = "passed  a\n========= Invalid __global__ read of size 4\n=========     at x\npassed  b\nFAILED  c\n"
-        self.assertEqual(measures.report_of(said).splitlines(),
+        self.assertEqual(sanitizer.report_of(said).splitlines(),
                          ["========= Invalid __global__ read of size 4", "=========     at x", "FAILED  c"])
-        self.assertTrue(measures.REPORTED.search("x\n========= Warning: Race reported between"))
-        self.assertFalse(measures.REPORTED.search("========= Warning: Detected overlap"))
+        self.assertTrue(sanitizer.REPORTED.search("x\n========= Warning: Race reported between"))
+        self.assertFalse(sanitizer.REPORTED.search("========= Warning: Detected overlap"))
 
     def test_the_newest_record_of_a_header(self):
         import bench_gpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the device suite on the plugin named by the first argument ("cpu"), against device `reference`; a
-// second argument runs only the cases whose names contain it, a third one (-v) lists all. LOCKSTEP_TEST_THREADS is
+// second argument runs only the cases whose names contain it (or one of several: a|b), a third one (-v) lists all. LOCKSTEP_TEST_THREADS is
 // the number of the tested device's threads. Ends with 1 when a case failed, with 77 when a plugin is not here.
 #include "tools/conformance/device.h"
 #include "tests/support/plugin.h"

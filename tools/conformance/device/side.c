@@ -109,11 +109,25 @@ bool ls_device_suite_refuse(struct ls_device_suite *suite, const char *where, co
     return false;
 }
 
+// Whether the name contains one of the words, which | separates.
+static bool contains_one(const char *name, const char *words)
+{
+    char word[256];
+    for (const char *end; words; words = end ? end + 1 : NULL) {
+        end = strchr(words, '|');
+        const int length = (int)(end ? (size_t)(end - words) : strlen(words));
+        snprintf(word, sizeof(word), "%.*s", length, words);
+        if (strstr(name, word))
+            return true;
+    }
+    return false;
+}
+
 bool ls_device_suite_begin(struct ls_device_suite *suite, const char *name)
 {
     suite->message[0] = suite->note[0] = '\0';
     suite->excused = false;
-    return (!suite->options.only || strstr(name, suite->options.only)) &&
+    return (!suite->options.only || contains_one(name, suite->options.only)) &&
            (!suite->options.wanted || suite->options.wanted(suite->context, name));
 }
 

@@ -6,31 +6,31 @@ import re
 import struct
 import sys
 
+from place import RUN_DEVICE, RUN_ON_DEVICE
 from runner import NotRun, Wrong
 
-LOSS_TOLERANCE = 1e-3  # relative, to losses of another machine
-REPLICA_TOLERANCE = 5e-6  # relative, first ten losses: several replicas against one
-TEN_TOLERANCE = 1e-4  # relative, first ten losses of cnn_sgd: any strategy against device cpu
-REPLICAS = 4  # virtual ones
-TEN_CASES = (("nccl", 1), ("ring", REPLICAS), ("hierarchical-copy", REPLICAS))
+LOSS_TOLERANCE = 1e-4  # relative, first ten losses: whatever reduces, against device cpu
+REPLICAS = 4  # virtual ones, on as many GPUs as there are
+LOSS_CASES = (("cnn_sgd", "one-device", 1), ("cnn_sgd", "ring", REPLICAS), ("cnn_sgd", "hierarchical-copy", REPLICAS),
+              ("cnn_sgd", "nccl", 0), ("mlp_adam", "one-device", 1), ("resnet_sgd", "one-device", 1))  # 0: one replica a GPU
 BENCH_REPLICAS = (2, REPLICAS)
 COPY_BANDWIDTH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "copy_bandwidth.py")
 REDUCING = ("ring", "hierarchical-copy", "tree", "direct")
-EVERY_STEP = (*REDUCING, "central-storage")
+STRATEGIES = ("one-device", *REDUCING)  # central-storage computes on device cpu, which the kit has not
+NOT_OFFERED = "has no operation"  # words of a refusal that is no failure
 
 
 class Sizes:
     """Of the work; small ones for a dry run on the fake, which is some thousand times slower than a GPU."""
 
     def __init__(self, dry):
-        self.reference_steps = 3 if dry else 100
-        self.reference_batch = 128
-        self.replica_steps, self.replica_batch = (3, 12) if dry else (12, 128)
-        self.recording_steps = 4 if dry else 100
         self.epochs_limit = 64 if dry else 60000
         self.least_accuracy = 0.0 if dry else 0.85
         self.memory_steps, self.memory_epoch, self.memory_batch = (30, 3, 4) if dry else (10000, 200, 64)
-        self.ten_steps = 3 if dry else 10
+        self.loss_steps = 2 if dry else 10
+        self.loss_cases = [("mlp_adam", *case[1:]) for case in LOSS_CASES[:4]] if dry else LOSS_CASES
+        self.suite_cases = "softmax" if dry else ""
+        self.collectives = ["-short", "collective-ring"] if dry else ["transport-local", *("collective-" + name for name in REDUCING)]
         self.compare_steps, self.compare_batch = (4, 8) if dry else (300, 256)
         self.compare_options = ["--speed-steps=0"] if dry else []
         self.bench_bytes, self.bench_seconds = ("8:4K", "0.01") if dry else ("8:256M", "0.1")
@@ -38,19 +38,9 @@ class Sizes:
 
 
 def deviations(losses, wanted):
-    """Relative; a loss that is no number (null in a report) is infinitely off."""
+    """Relative; a loss that is missing or no number (null in a report) is infinitely off."""
+    losses = [*losses, *[None] * (len(wanted) - len(losses))]
     return [abs(a - b) / abs(b) if a is not None and a == a else float("inf") for a, b in zip(losses, wanted)]
-
-
-def judge_losses(losses, wanted, tolerance, count):
-    """The largest relative deviation of the first `count`."""
-    if len(losses) < count or len(wanted) < count:
-        raise Wrong("%d losses, expected %d" % (min(len(losses), len(wanted)), count))
-    off = max(deviations(losses[:count], wanted[:count]))
-    if not off <= tolerance:
-        raise Wrong("losses part by %.1e, %.0e is allowed" % (off, tolerance),
-                    {"losses": losses[:count], "wanted": wanted[:count]})
-    return off
 
 
 def judge_hashes(report, replicas):
@@ -58,6 +48,13 @@ def judge_hashes(report, replicas):
     if len(hashes) != replicas or len(set(hashes)) != 1:
         raise Wrong("parameter hashes of %d replicas: %s" % (replicas, " ".join(hashes)))
     return hashes[0]
+
+
+def judge_row(row, recording):
+    judge_recording(row, recording)
+    judge_hashes(row, row["replicas"])
+    if not row["largest_deviation"] <= LOSS_TOLERANCE:
+        raise Wrong("losses part by %.1e, %.0e is allowed" % (row["largest_deviation"], LOSS_TOLERANCE))
 
 
 def judge_recording(report, expected):
@@ -72,68 +69,106 @@ def read_json(path):
 
 
 class Checks:
-    def __init__(self, place, sizes, options):
-        self.place, self.sizes, self.options = place, sizes, options
-        self.one = None  # losses of one replica, for those that compare with it
+    def __init__(self, place, sizes):
+        self.place, self.sizes = place, sizes
 
-    # ---- Conformance ----
+    # ---- Does it run ----
 
-    def conformance(self):
-        environment = self.suite_environment()
-        outcome = self.place.runner.run([self.run_device(), "cuda"], environment)
-        return self.read_suite(outcome)
+    def start(self):
+        """The smallest trainings, operation by operation and as CUDA graphs; a failure is repeated with the libraries' own words."""
+        rows, wrong = [], []
+        self.place.runner.partial = {"rows": rows}
+        for model, data in (("mlp", "synthetic"), ("cnn", self.place.dataset)):
+            for recording in ("off", "on"):
+                name = "%s, recording %s" % (model, recording)
+                arguments = ["--model=" + model, "--dataset=" + data, "--validation=off", "--batch=32", "--replicas=1"]
+                try:
+                    report = self.place.train(*arguments, steps=2 * self.sizes.loss_steps, device="cuda:recording=" + recording)
+                    rows.append({"case": name, "recording": report["recording"], "step_seconds": report["step_seconds"],
+                                 "startup_seconds": report["startup_seconds"], "losses": report["losses"][:3]})
+                    judge_recording(report, recording)
+                except Wrong as error:
+                    wrong.append("%s: %s" % (name, error))
+                    self.ask_libraries(arguments, recording)
+        if wrong:
+            raise Wrong("; ".join(wrong), {"rows": rows})
+        return "; ".join("%s: %s, %.0f us a step" % (row["case"], row["recording"], row["step_seconds"]["median"] * 1e6) for row in rows), {
+            "rows": rows}
 
-    def run_device(self):
-        path = self.place.path("tests", "support", "run-device", "run-device")
-        if not os.path.exists(path):
-            raise NotRun("nothing was built")
-        return path
+    def ask_libraries(self, arguments, recording):
+        """Every launch by itself, and what cuDNN and cuBLASLt say of it, into a file of the results."""
+        log = os.path.join(self.place.out, "start.log")
+        said = {"CUDA_LAUNCH_BLOCKING": "1", "CUDNN_LOGLEVEL_DBG": "2", "CUDNN_LOGDEST_DBG": "stderr", "CUBLASLT_LOG_LEVEL": "2"}
+        outcome = self.place.lockstep("train", "--verbose", "--device=cuda:recording=" + recording, "--steps=5", *arguments, environment=said)
+        with open(log, "a", encoding="utf-8") as file:
+            file.write("# train %s recording=%s: %s\n%s\n" % (" ".join(arguments), recording, outcome.ending(), outcome.output[-200000:]))
 
-    def suite_environment(self):
-        folders = [self.place.double] * bool(self.place.double) + [self.place.path("plugins")]
-        return dict(self.place.environment, LOCKSTEP_PLUGIN_PATH=":".join(folders))
+    # ---- Does it compute ----
 
-    @staticmethod
-    def read_suite(outcome):
-        found = re.search(r"^device-cuda: (\d+) passed, (\d+) failed, (\d+) refused, (\d+) on slow code", outcome.out,
-                          re.MULTILINE)
+    def suite(self):
+        """Every case of the device suite against device reference."""
+        return self.run_suite("", self.sizes.suite_cases, "suite.log")
+
+    def run_suite(self, options, cases, log):
+        outcome = self.place.runner.run([self.place.program(RUN_DEVICE), "cuda" + options, cases, "-v"], self.place.suite_environment(),
+                                        output=os.path.join(self.place.out, log))
+        found = re.search(r"^device-cuda\S*: (\d+) passed, (\d+) failed, (\d+) refused, (\d+) on slow code", outcome.out, re.MULTILINE)
         if outcome.code == 77:
             raise NotRun(outcome.last_line())
         if not found:
             raise Wrong("the device suite ended with code %d" % outcome.code, output=outcome.output)
         passed, failed, refused, slow = (int(text) for text in found.groups())
         figures = {"passed": passed, "failed": failed, "refused": refused, "on_slow_code": slow,
-                   "lines": [line for line in outcome.out.splitlines() if not line.startswith("device-cuda:")][:60]}
+                   "lines": [line for line in outcome.out.splitlines() if line.startswith("FAILED") or "(slow)" in line][:100]}
         if outcome.code or failed or not passed:
-            raise Wrong("%d cases failed, %d passed" % (failed, passed), figures, outcome.output)
+            raise Wrong("%d cases failed, %d passed" % (failed, passed), figures, "\n".join(figures["lines"]))
         return "%d cases, %d refused, %d on slow code" % (passed, refused, slow), figures
 
-    # ---- Losses ----
+    def losses(self):
+        """The first ten as device cpu computed them, whatever reduces, steps replayed as CUDA graphs or not: replicas have the same
+        bits, and so have replayed steps and others."""
+        rows, wrong, refused = [], [], []
+        self.place.runner.partial = {"rows": rows}
+        for run, strategy, replicas in self.sizes.loss_cases:
+            hashes = {}
+            for recording in ("on", "off"):
+                name = "%s, %s, %d, recording %s" % (run, strategy, replicas or self.place.gpus, recording)
+                try:
+                    row = self.ten_losses(run, strategy, replicas or self.place.gpus, recording)
+                    rows.append(row)
+                    hashes[recording] = row["parameter_hashes"][0]
+                    judge_row(row, recording)
+                except Wrong as error:
+                    (refused if NOT_OFFERED in str(error) else wrong).append("%s: %s" % (name, error))
+            if len(set(hashes.values())) > 1:
+                wrong.append("%s, %s: replayed steps have other bits than those that are not" % (run, strategy))
+        if wrong:
+            raise Wrong("; ".join(wrong + refused), {"rows": rows})
+        largest = max((row for row in rows), key=lambda row: row["largest_deviation"], default=None)
+        if not largest:
+            raise NotRun("; ".join(refused))
+        return "%d losses part from device cpu's by %.1e at most (%s, %s); replayed or not, the same bits%s" % (
+            self.sizes.loss_steps, largest["largest_deviation"], largest["run"], largest["strategy"], "".join("; " + text for text in refused)), {
+            "rows": rows}
 
-    def reference(self):
-        """cnn under SGD, from the weights and on the batches that PyTorch trained with."""
-        folder = self.place.carried("reference")
-        if not folder:
-            raise NotRun("the losses that PyTorch recorded were not brought along")
-        return self.compare_reference("one-device", 1, folder)
-
-    def compare_reference(self, strategy, replicas, folder):
-        steps = self.sizes.reference_steps
-        report = self.place.train(
-            "--model=cnn", "--optimizer=sgd:learning_rate=0.01", "--batch=%d" % self.sizes.reference_batch, "--shuffle=off",
-            "--validation=off", "--strategy=" + strategy, "--replicas=%d" % replicas,
-            "--initial-weights=" + os.path.join(folder, "cnn_sgd.safetensors"), steps=steps)
-        wanted = read_json(os.path.join(folder, "cnn_sgd.json"))["losses"]
-        off = judge_losses(report["losses"], wanted, LOSS_TOLERANCE, steps)
-        judge_hashes(report, replicas)
-        return "%d losses part from PyTorch's by %.1e at most" % (steps, off), {"largest_deviation": off, "steps": steps}
+    def ten_losses(self, run, strategy, replicas, recording):
+        recorded = read_json(self.place.carried("cpu", run + ".json"))
+        arguments = [word for word in recorded["arguments"] if not word.startswith("--steps=")]
+        if recorded["weights"]:
+            arguments.append("--initial-weights=" + self.place.carried("reference", recorded["weights"]))
+        report = self.place.train(*arguments, "--strategy=" + strategy, "--replicas=%d" % replicas, steps=self.sizes.loss_steps,
+                                  device="cuda:recording=" + recording)
+        row = {"run": run, "strategy": strategy, "replicas": replicas}
+        row.update((key, report[key]) for key in ("recording", "losses", "parameter_hashes", "step_seconds"))
+        row["largest_deviation"] = max(deviations(row["losses"], recorded["losses"][:self.sizes.loss_steps]))
+        return row
 
     def nan(self):
         """A NaN in the first convolution's weights must reach the loss: a library's fused ReLU may make 0 of it."""
         folder = self.place.carried("reference")
         if not folder:
             raise NotRun("the weights that PyTorch began with were not brought along")
-        path = self.place.path("gpu-check-nan.safetensors")
+        path = os.path.join(self.place.scratch, "nan.safetensors")
         with open(os.path.join(folder, "cnn_sgd.safetensors"), "rb") as file:
             weights = bytearray(file.read())
         header = struct.unpack_from("<Q", weights)[0]
@@ -148,107 +183,15 @@ class Checks:
             raise Wrong("expected exit code 1 and 'the loss is not finite': " + outcome.ending(), output=outcome.output)
         return said, {}
 
-    def cpu_losses(self):
-        """What device cpu computed where the folder was packed."""
-        folder = self.place.carried("cpu")
-        if not folder:
-            raise NotRun("the losses of device cpu were not brought along")
-        figures = {}
-        for name, count in (("cnn_sgd", self.sizes.reference_steps), ("mlp_adam", min(10, self.sizes.reference_steps))):
-            recorded = read_json(os.path.join(folder, name + ".json"))
-            arguments = [word for word in recorded["arguments"] if not word.startswith("--steps=")]
-            report = self.place.train(*arguments, "--strategy=one-device", "--replicas=1", steps=count)
-            figures[name] = {"largest_deviation": judge_losses(report["losses"], recorded["losses"], LOSS_TOLERANCE, count),
-                             "steps": count}
-        return ", ".join("%s: %d losses by %.1e at most" % (name, row["steps"], row["largest_deviation"])
-                         for name, row in figures.items()), figures
+    def collectives(self):
+        """The suites of collectives and of transport local in memory of the GPU."""
+        outcome = self.place.runner.run([self.place.program(RUN_ON_DEVICE), "cuda", *self.sizes.collectives], self.place.suite_environment())
+        lines = [line for line in outcome.out.splitlines() if " in memory of " in line]
+        if outcome.code or not lines:
+            raise Wrong(outcome.ending(), {"lines": lines}, outcome.output)
+        return "; ".join(lines), {"lines": lines}
 
-    def ten_losses(self):
-        """cnn under SGD as device cpu computed it, whatever reduces, steps replayed as CUDA graphs or not: replicas have the same
-        bits, and so have replayed steps and others."""
-        if not self.place.carried("cpu"):
-            raise NotRun("the losses of device cpu were not brought along")
-        recorded = read_json(self.place.carried("cpu", "cnn_sgd.json"))
-        arguments = [word for word in recorded["arguments"] if not word.startswith("--steps=")]
-        rows, wrong, steps = [], [], self.sizes.ten_steps
-        for strategy, replicas in TEN_CASES:
-            hashes = {}
-            for recording in ("on", "off"):
-                name = "%s, %d, recording %s" % (strategy, replicas, recording)
-                try:
-                    report = self.place.train(*arguments, "--strategy=" + strategy, "--replicas=%d" % replicas, steps=steps,
-                                              device="cuda:recording=" + recording)
-                    rows.append({"strategy": strategy, "replicas": replicas, "recording": report["recording"],
-                                 "losses": report["losses"], "parameter_hashes": report["parameter_hashes"]})
-                    judge_recording(report, recording)
-                    rows[-1]["largest_deviation"] = judge_losses(report["losses"], recorded["losses"], TEN_TOLERANCE, steps)
-                    hashes[recording] = judge_hashes(report, replicas)
-                except Wrong as error:
-                    wrong.append("%s: %s" % (name, error))
-            if len(set(hashes.values())) > 1:
-                wrong.append("%s: replayed steps have other bits than those that are not" % strategy)
-        if wrong:
-            raise Wrong("; ".join(wrong), {"rows": rows})
-        return "%d losses part from device cpu's by %.1e at most under %s; replayed or not, the same bits" % (
-            steps, max(row["largest_deviation"] for row in rows),
-            ", ".join("%s (%d)" % case for case in TEN_CASES)), {"rows": rows}
-
-    # ---- Replicas ----
-
-    def run_replicas(self, strategy, replicas):
-        return self.place.train("--model=cnn", "--optimizer=sgd:learning_rate=0.01", "--validation=off",
-                                "--batch=%d" % self.sizes.replica_batch, "--strategy=" + strategy, "--replicas=%d" % replicas,
-                                steps=self.sizes.replica_steps)
-
-    def losses_of_one(self):
-        if self.one is None:
-            self.one = self.run_replicas("one-device", 1)["losses"]
-        return self.one
-
-    def equal_to_one(self, strategy, replicas):
-        wanted, count = self.losses_of_one(), min(10, self.sizes.replica_steps)
-        report = self.run_replicas(strategy, replicas)
-        off = judge_losses(report["losses"], wanted, REPLICA_TOLERANCE, count)
-        return {"strategy": strategy, "replicas": replicas, "largest_deviation": off,
-                "parameter_hash": judge_hashes(report, replicas)}
-
-    def replicas(self):
-        """Four virtual replicas equal one, whatever reduces; twice the same has the same bits."""
-        rows, wrong = [], []
-        for strategy in EVERY_STEP:
-            try:
-                rows.append(self.equal_to_one(strategy, REPLICAS))
-            except Wrong as error:
-                wrong.append("%s: %s" % (strategy, error))
-        if wrong:
-            raise Wrong("; ".join(wrong), {"rows": rows})
-        again = self.equal_to_one("ring", REPLICAS)
-        if again["parameter_hash"] != rows[0]["parameter_hash"]:
-            raise Wrong("ring: two runs with the same seed have different parameters", {"rows": rows + [again]})
-        off, gpus = max(row["largest_deviation"] for row in rows), min(self.place.gpus, REPLICAS)
-        return "%d replicas on %d GPU%s under %s equal one to %.1e; hashes equal" % (
-            REPLICAS, gpus, "s" * (gpus > 1), ", ".join(EVERY_STEP), off), {"rows": rows}
-
-    def nccl_one(self):
-        """NCCL with one rank: all that one GPU can show of it."""
-        figures = self.equal_to_one("nccl", 1)
-        folder = self.place.carried("reference")
-        detail = "one rank equals one device to %.1e" % figures["largest_deviation"]
-        if folder:
-            text, figures["reference"] = self.compare_reference("nccl", 1, folder)
-            detail += "; " + text
-        return detail, figures
-
-    def nccl_all(self):
-        if self.place.gpus < 2:
-            raise NotRun("there is one GPU; NCCL between GPUs needs two")
-        figures = self.equal_to_one("nccl", self.place.gpus)
-        folder = self.place.carried("reference")
-        if folder:
-            figures["reference"] = self.compare_reference("nccl", self.place.gpus, folder)[1]
-        return "%d ranks equal one device to %.1e; hashes equal" % (self.place.gpus, figures["largest_deviation"]), figures
-
-    def nccl_refusal(self):
+    def refusal(self):
         """Two ranks on one GPU are refused by name, before NCCL does it."""
         replicas = self.place.gpus + 1
         outcome = self.place.lockstep("train", "--quiet", "--device=cuda", "--model=mlp", "--dataset=synthetic", "--steps=2",
@@ -259,22 +202,6 @@ class Checks:
         return outcome.last_line(), {}
 
     # ---- Whole trainings ----
-
-    def recording(self):
-        """Steps that are replayed as CUDA graphs give the bits of steps that are not."""
-        reports = {}
-        for name, recording in (("replayed", "on"), ("not replayed", "off")):
-            reports[name] = self.place.train("--model=cnn", "--optimizer=adam", "--validation=off", "--replicas=1",
-                                             "--batch=%d" % self.sizes.replica_batch, steps=self.sizes.recording_steps,
-                                             device="cuda:recording=" + recording)
-            judge_recording(reports[name], recording)
-        figures = {name: {key: report[key] for key in ("recording", "parameter_hashes", "step_seconds")}
-                   for name, report in reports.items()}
-        one, other = (report["parameter_hashes"] for report in reports.values())
-        if one != other:
-            raise Wrong("parameters differ after %d steps" % self.sizes.recording_steps, figures)
-        return "%d steps, %s a step; the same bits" % (self.sizes.recording_steps, ", ".join("%s %.1f us" % (
-            name, report["step_seconds"]["median"] * 1e6) for name, report in reports.items())), figures
 
     def epochs(self):
         limit = ("," if ":" in self.place.dataset else ":") + "limit=%d" % self.sizes.epochs_limit
@@ -289,7 +216,7 @@ class Checks:
         return detail, figures
 
     def compare(self):
-        path, strategies = self.place.path("gpu-check-compare.json"), ["one-device", *EVERY_STEP]
+        path, strategies = os.path.join(self.place.scratch, "compare.json"), list(STRATEGIES)
         replicas = REPLICAS
         if self.place.gpus > 1:
             strategies, replicas = strategies + ["nccl"], self.place.gpus
@@ -316,7 +243,7 @@ class Checks:
         counts = [*BENCH_REPLICAS] + [self.place.gpus] * (self.place.gpus > 1 and self.place.gpus not in BENCH_REPLICAS)
         for replicas in counts:
             names = list(REDUCING) + ["nccl"] * (1 < replicas <= self.place.gpus)
-            path = self.place.path("gpu-check-bench.json")
+            path = os.path.join(self.place.scratch, "bench.json")
             outcome = self.place.lockstep(
                 "bench", *names, "--device=cuda", "--replicas=%d" % replicas, "--bytes=" + self.sizes.bench_bytes,
                 "--seconds=" + self.sizes.bench_seconds, "--place=in", "--json=" + path)

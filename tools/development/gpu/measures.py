@@ -1,22 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of tools/gpu-check that measure, or that another program makes: memory, speed, compute-sanitizer."""
+"""Checks of tools/gpu-check that measure: memory, speed."""
 import ctypes
 import os
 import re
-import shutil
 import sys
 
 from checks import read_json
-from place import ROOT, said
-from runner import OUTPUT_LINES, NotRun, TimeOver, Wrong
+from place import ROOT
+from runner import NotRun, TimeOver, Wrong
 
-SANITIZER_CODE = 86  # ends with that when it has found something
-OWN_KERNELS = "kernels_cu"  # part of the mangled names of our kernels, all of plugins/device/cuda/engine/kernels.cu
-SHARING_CASES = "batch_normalization"  # of the device suite: own kernels in which threads of a block share memory
-REPORTED = re.compile(r"^=+ (Error|Invalid|(Warning: )?Race)", re.MULTILINE)  # by compute-sanitizer
 MOST_HOST_GROWTH = 16 << 20  # bytes of a process: what an allocator may take and keep
-REFUSALS = ("Device not supported", "not supported on this", "Unable to", "Failed to initialize", "No attachable process",
-            "Error: Target application terminated before first instrumented API call")
 GOALS = {"cnn": (3.0, 1.2)}  # ratios to PyTorch eager, and to its best mode; other models are only reported
 # Model and batches; each check has a precision of its own.
 SPEED_CASES, DRY_CASES = (("cnn", "64,1024"), ("mlp", "512")), (("cnn", "4"), ("mlp", "8"))
@@ -60,8 +53,8 @@ class Pretended:
 
 
 class Measures:
-    def __init__(self, place, checks, options):
-        self.place, self.checks, self.sizes, self.options = place, checks, checks.sizes, options
+    def __init__(self, place, checks):
+        self.place, self.checks, self.sizes = place, checks, checks.sizes
 
     # ---- Memory ----
 
@@ -101,7 +94,7 @@ class Measures:
             if runner.left() < LEAST_CASE_SECONDS:
                 missing.append(name + ": no time was left")
                 continue
-            path = self.place.path("gpu-check-speed.json")
+            path = os.path.join(self.place.scratch, "speed.json")
             if os.path.exists(path):
                 os.unlink(path)
             try:
@@ -114,11 +107,17 @@ class Measures:
                 rows += read_json(path)["rows"]
         return self.judge_speed(rows, missing)
 
-    def speed_tf32(self):
-        return self.speed(tf32=True)
+    def speed_first(self):
+        return self.speed()
 
-    def speed_bfloat16(self):
-        return self.speed("mixed_bfloat16")
+    def plans(self):
+        """Plans of cuDNN for convolutions, timed beside what its version-7 calls choose."""
+        path = os.path.join(self.place.out, "plans.json")
+        outcome = self.place.runner.run([self.place.program("tools", "gpu-plans"), "--time",
+                                         "--seconds=%d" % (self.place.runner.left() - 5), "--json=" + path], self.place.environment)
+        if outcome.code:
+            raise Wrong(outcome.ending(), output=outcome.output)
+        return outcome.last_line(), {}
 
     def speed_command(self, path, model, batches, precision, tf32):
         command = [sys.executable, os.path.join(ROOT, "tools", "development", "bench_train.py"), "--device=cuda", "--json=" + path,
@@ -165,60 +164,3 @@ class Measures:
         missed += ["%s: how busy the GPU is was not measured: %s" % (name, side.get("kernels", {}).get("not_measured", "?"))
                    for name, side in sides.items() if side["status"] == "measured" and "busy_union" not in side]
         return ["%s: %s" % (row["case"], text) for text in missed]
-
-    # ---- compute-sanitizer ----
-
-    def sanitizer(self):
-        nvcc = self.place.found().get("nvcc", "")
-        root = os.path.dirname(os.path.dirname(nvcc)) if nvcc else "/nowhere"
-        places = [shutil.which("compute-sanitizer"), os.path.join(root, "bin", "compute-sanitizer"),
-                  os.path.join(root, "compute-sanitizer", "compute-sanitizer"), "/usr/local/cuda/bin/compute-sanitizer"]
-        found = next((path for path in places if path and os.access(path, os.X_OK)), None)
-        if not found:
-            raise NotRun("compute-sanitizer is not here")
-        return found
-
-    def under_sanitizer(self, options, summary, cases=""):
-        """The device suite under one of its tools; `summary`: of its last line, with the number of errors as a group; `cases`: only
-        those with that in their names."""
-        command = [self.sanitizer(), "--error-exitcode", str(SANITIZER_CODE), "--report-api-errors", "no", *options,
-                   self.checks.run_device(), "cuda", cases, "-v"]
-        try:
-            outcome = self.place.runner.run(command, self.checks.suite_environment())
-        except TimeOver as error:
-            if REPORTED.search(error.output):
-                raise Wrong("it reported something before the time was over", output=report_of(error.output)) from error
-            raise NotRun("%s; nothing was reported in the first %d cases" % (error, count_cases(error.output))) from error
-        found = re.search(summary, outcome.output)
-        refusal = next((line.strip("= ") for line in outcome.output.splitlines()
-                        if any(text in line for text in REFUSALS)), None)
-        cases = count_cases(outcome.output)
-        if refusal and not re.search("^passed ", outcome.out, re.MULTILINE):
-            raise NotRun("refused on this machine: " + refusal)
-        if not found:
-            raise Wrong("it gave no summary, exit code %d" % outcome.code, output=outcome.output)
-        figures = {"cases": cases, "summary": found[0], "command": " ".join(options)}
-        if outcome.code or int(found[1]):
-            raise Wrong("%s, exit code %d" % (found[0], outcome.code), figures, report_of(outcome.output))
-        return "%s, %d cases" % (found[0], cases), figures
-
-    def memcheck(self):
-        return self.under_sanitizer(["--tool", "memcheck"], r"ERROR SUMMARY: (\d+) errors?")
-
-    def racecheck(self):
-        """Only on our own kernels, those of the libraries are NVIDIA's and slow to watch; and of those only where threads share memory,
-        which is all that this tool looks at."""
-        usage = said(self.sanitizer(), "--help") or ""
-        option = next((name for name in ("--kernel-name", "--kernel-regex", "--filter") if name in usage), "--kernel-name")
-        return self.under_sanitizer(["--tool", "racecheck", option, "kns=" + OWN_KERNELS],
-                                    r"RACECHECK SUMMARY: (\d+) hazards? displayed[^\n]*", SHARING_CASES)
-
-
-def report_of(output):
-    """The first of what compute-sanitizer or the suite complains about, without the cases that passed."""
-    lines = [line for line in output.splitlines() if line.startswith("=") or "FAILED" in line]
-    return "\n".join(lines[:OUTPUT_LINES])
-
-
-def count_cases(output):
-    return len(re.findall(r"^(?:passed|FAILED|refused) ", output, re.MULTILINE))

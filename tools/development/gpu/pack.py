@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/gpu-check --pack=DIR: what a machine with a GPU, but without a network and Debian's packages, is to be brought.
+"""tools/gpu-check --pack: the kit, which a machine with a GPU is brought beside the source.
 
+    build/           as a build folder has them, stripped: the command, plugins, run-device, run-on-device, gpu-plans, kernel-time.so
+    prefix/          jansson, zlib, xxHash, libsodium: shared libraries, and headers for the case that a build is needed there
     fashion-mnist/   the four files
-    prefix/          jansson, zlib, xxHash, libsodium, oneDNN: headers, shared libraries (those of some size as .xz), and .pc
-                     files that say where they lie
-    tools/           meson (Python) and ninja, used where that machine has none
     reference/       losses that PyTorch computed, and the weights they begin with (tests/data/reference)
-    cpu/             losses of device cpu, recorded now: the arguments after `train`, and what came out
-    pack.json        for which processor and commit, and from which packages
+    cpu/             losses of device cpu from these weights, recorded now: the arguments after `train`, and what came out
+    pack.json        for which processor and commit, the oldest glibc that does, and from which packages
 """
 import json
-import lzma
 import os
 import platform
 import re
@@ -23,18 +21,25 @@ from runner import NotRun, say
 
 LIBRARIES = {  # of a .pc file: package with headers, library
     "jansson": ("libjansson-dev", "jansson"), "zlib": ("zlib1g-dev", "z"), "libxxhash": ("libxxhash-dev", "xxhash"),
-    "libsodium": ("libsodium-dev", "sodium"), "dnnl": ("libdnnl-dev", "dnnl"),
+    "libsodium": ("libsodium-dev", "sodium"),
 }
-NEEDED_BY_THEM = ("libOpenCL.so.1",)  # Debian's oneDNN is linked with it
-LARGE = 4 << 20  # bytes; larger libraries are compressed
-CPU_RUNS = {  # name: model and optimizer; of both 100 steps of 128 in the order of the file
-    "cnn_sgd": ("cnn", "sgd:learning_rate=0.01"), "mlp_adam": ("mlp", "adam:learning_rate=0.001"),
+REFERENCE = ("cnn_sgd.json", "cnn_sgd.safetensors")
+SGD, CIFAR_LIKE = "--optimizer=sgd:learning_rate=0.01", "--dataset=synthetic:shape=32x32x3,classes=10"
+CPU_RUNS = {  # name: what differs, and weights to begin with; of each ten steps of 128 in the order of the file
+    "cnn_sgd": (["--model=cnn", SGD], "cnn_sgd.safetensors"),
+    "mlp_adam": (["--model=mlp", "--optimizer=adam:learning_rate=0.001"], None),
+    "resnet_sgd": (["--model=resnet", SGD, CIFAR_LIKE], None),
 }
-CPU_STEPS = 100
+CPU_STEPS = 10
 MNIST = "/usr/share/datasets/fashion-mnist"
+# Of the build: device cpu needs oneDNN, which is larger than all the rest; its losses are recorded with a build of its own.
+PROGRAMS = ("tools/lockstep", "tests/support/run-device/run-device", "tests/support/run-device/run-on-device")
+OPTIONAL = ("tools/gpu-plans", "tools/kernel-time.so")
+LEFT_OUT = ("device-cpu.so", "transport-ucx.so", "collective-mpi.so")
 BUILD = """. tools/packages.sh
 packages_install build data >&2
-build_folder "$1" -Dtests=disabled >&2 && ninja -C "$1" >&2"""
+build_folder "$1" -Dbuildtype=release -Dtests=disabled -Dcuda=enabled -Dkeras_files=disabled -Dimages=disabled "$2" "$3" >&2
+ninja -C "$1" all tests/support/run-device/run-device tests/support/run-device/run-on-device >&2"""
 
 
 def output_of(*command):
@@ -50,35 +55,20 @@ def commit_of(root):
         return None
 
 
-def library_path(name):
-    """Where the dynamic linker finds it."""
-    listed = output_of("sh", "-c", "/sbin/ldconfig -p")
-    return re.search(r"^\s*%s .*=> (\S+)$" % re.escape(name), listed, re.MULTILINE)[1]
-
-
-def put_library(path, target):
-    if os.path.getsize(path) < LARGE:
-        shutil.copy(path, target)
-        return
-    with open(path, "rb") as file, lzma.open(target + ".xz", "wb", preset=9) as packed:
-        shutil.copyfileobj(file, packed)
-
-
 def copy_library(prefix, pc_name, package, name):
     """Headers, and the library by the name that programs ask for; no links, which not every way of copying keeps."""
     files = output_of("dpkg", "-L", package).splitlines()
     for path in files:
-        if path.startswith("/usr/include/") and path.endswith((".h", ".hpp")):
+        if path.startswith("/usr/include/") and path.endswith(".h"):
             below = re.sub(r"^/usr/include/([a-z0-9_]+-linux-gnu[a-z0-9]*/)?", "", path)
             target = os.path.join(prefix, "include", below)
             os.makedirs(os.path.dirname(target), exist_ok=True)
             shutil.copy(path, target)
-    link = next(path for path in files if os.path.basename(path) == "lib%s.so" % name)
-    real = os.path.realpath(link)
+    real = os.path.realpath(next(path for path in files if os.path.basename(path) == "lib%s.so" % name))
     soname = output_of("sh", "-c", 'objdump -p "$1" | sed -n "s/ *SONAME *//p"', "sh", real)
-    put_library(real, os.path.join(prefix, "lib", soname))
+    shutil.copy(real, os.path.join(prefix, "lib", soname))
     version = output_of("dpkg-query", "-W", "-f", "${Version}", package)
-    with open(os.path.join(prefix, "lib", "pkgconfig", pc_name + ".pc"), "w") as file:
+    with open(os.path.join(prefix, "lib", "pkgconfig", pc_name + ".pc"), "w", encoding="utf-8") as file:
         file.write("prefix=${pcfiledir}/../..\nName: %s\nDescription: carried along\nVersion: %s\n"
                    "Libs: ${prefix}/lib/%s\nCflags: -I${prefix}/include\n" % (
                        pc_name, re.match(r"(\d+:)?([\d.]+)", version)[2], soname))
@@ -89,68 +79,76 @@ def copy_prefix(folder):
     prefix = os.path.join(folder, "prefix")
     for sub in ("include", "lib/pkgconfig"):
         os.makedirs(os.path.join(prefix, sub))
-    for name in NEEDED_BY_THEM:
-        shutil.copy(library_path(name), os.path.join(prefix, "lib"))
     return {package: copy_library(prefix, pc_name, package, name) for pc_name, (package, name) in LIBRARIES.items()}
 
 
-def copy_tools(folder):
-    """meson as the package that Debian's python sees, and ninja's program."""
-    tools = os.path.join(folder, "tools")
-    os.makedirs(tools)
-    meson = output_of("/usr/bin/python3", "-c", "import mesonbuild; print(list(mesonbuild.__path__)[0])")
-    shutil.copytree(meson, os.path.join(tools, "mesonbuild"), ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(shutil.which("ninja"), tools)
-    return {"meson": output_of("meson", "--version"), "ninja": output_of("ninja", "--version")}
+def copy_binaries(built, folder):
+    """Stripped; returns the newest version of glibc that one of them asks for."""
+    target = os.path.join(folder, "build")
+    plugins = sorted(name for name in os.listdir(os.path.join(built, "plugins"))
+                     if name.endswith(".so") and name not in LEFT_OUT)
+    names = [*PROGRAMS, *(name for name in OPTIONAL if os.path.exists(os.path.join(built, name))),
+             *(os.path.join("plugins", name) for name in plugins)]
+    needed = set()
+    for name in names:
+        path = os.path.join(target, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        subprocess.run(["strip", "-o", path, os.path.join(built, name)], check=True)
+        needed |= {tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_(\d+\.\d+)", output_of("objdump", "-T", path))}
+    return ".".join(map(str, max(needed)))
 
 
 def copy_reference(root, folder):
     target = os.path.join(folder, "reference")
     os.makedirs(target)
-    for name in ("cnn_sgd.json", "cnn_sgd.safetensors"):
+    for name in REFERENCE:
         shutil.copy(os.path.join(root, "tests", "data", "reference", name), target)
-    return "PyTorch's"
-
-
-def cpu_arguments(model, optimizer):
-    return ["--model=" + model, "--optimizer=" + optimizer, "--batch=128", "--steps=%d" % CPU_STEPS, "--shuffle=off",
-            "--validation=off", "--seed=0"]
 
 
 def record_cpu(lockstep, folder):
     os.makedirs(os.path.join(folder, "cpu"))
-    for name, (model, optimizer) in CPU_RUNS.items():
-        arguments = cpu_arguments(model, optimizer)
+    for name, (words, weights) in CPU_RUNS.items():
+        arguments = [*words, "--batch=128", "--steps=%d" % CPU_STEPS, "--shuffle=off", "--validation=off", "--seed=0"]
+        more = [] if CIFAR_LIKE in words else ["--dataset=fashion-mnist:dir=" + os.path.join(folder, "fashion-mnist")]
+        more += ["--initial-weights=" + os.path.join(folder, "reference", weights)] if weights else []
         with tempfile.TemporaryDirectory() as scratch:
             report = os.path.join(scratch, "report.json")
-            subprocess.run([lockstep, "train", "--quiet", "--device=cpu", "--replicas=1", "--report=" + report,
-                            "--dataset=fashion-mnist:dir=" + os.path.join(folder, "fashion-mnist"), *arguments], check=True)
-            with open(report) as file:
+            subprocess.run([lockstep, "train", "--quiet", "--device=cpu", "--replicas=1", "--report=" + report, *more, *arguments],
+                           check=True)
+            with open(report, encoding="utf-8") as file:
                 losses = json.load(file)["losses"]
-        with open(os.path.join(folder, "cpu", name + ".json"), "w") as file:
-            json.dump({"arguments": arguments, "losses": losses}, file, indent=1)
+        with open(os.path.join(folder, "cpu", name + ".json"), "w", encoding="utf-8") as file:
+            json.dump({"arguments": arguments, "weights": weights, "losses": losses}, file, indent=1)
 
 
 def size_of(folder):
     return sum(os.path.getsize(os.path.join(path, name)) for path, _, names in os.walk(folder) for name in names)
 
 
-def pack(root, folder, build):
-    """Makes the folder anew."""
+def pack(root, folder, gpu_archs, nvidia_root):
+    """Makes the folder anew; the build lies beside it."""
     if os.path.exists(folder) and os.listdir(folder) and not os.path.exists(os.path.join(folder, "pack.json")):
         raise NotRun("%s is there and was not made by this script" % folder)
-    done = subprocess.run(["sh", "-euc", BUILD, "sh", build], cwd=root, check=False, stdout=sys.stderr)
+    built = folder + "-build"
+    done = subprocess.run(["sh", "-euc", BUILD, "sh", built, "-Dgpu_archs=" + gpu_archs, "-Dnvidia_root=" + nvidia_root], cwd=root,
+                          check=False, stdout=sys.stderr)
     if done.returncode:
         raise NotRun("packages or build: exit code %d; what they said is above" % done.returncode)
-    shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(folder)
-    say("copying data, libraries and tools")
-    shutil.copytree(MNIST, os.path.join(folder, "fashion-mnist"))
-    about = {"machine": platform.machine(), "libc": " ".join(platform.libc_ver()), "packages": copy_prefix(folder),
-             "tools": copy_tools(folder), "reference": copy_reference(root, folder), "commit": commit_of(root)}
-    say("training on the CPU, whose losses are carried along")
-    record_cpu(os.path.join(root, build, "tools", "lockstep"), folder)
-    with open(os.path.join(folder, "pack.json"), "w") as file:
+    part = folder + ".part"
+    shutil.rmtree(part, ignore_errors=True)
+    os.makedirs(part)
+    say("copying binaries, data and libraries")
+    glibc = copy_binaries(built, part)
+    shutil.copytree(MNIST, os.path.join(part, "fashion-mnist"))
+    copy_reference(root, part)
+    about = {"machine": platform.machine(), "glibc": glibc, "packages": copy_prefix(part), "gpu_archs": gpu_archs, "commit": commit_of(root)}
+    say("training on the CPU, whose losses are taken along")
+    record_cpu(os.path.join(built, "tools", "lockstep"), part)
+    with open(os.path.join(part, "pack.json"), "w", encoding="utf-8") as file:
         json.dump(about, file, indent=1)
-    print("%s: %.1f MB for %s; take it along with the source and run there:\n    tools/gpu-check --carry=%s" % (
-        folder, size_of(folder) / 1e6, about["machine"], folder))
+    shutil.rmtree(folder, ignore_errors=True)
+    os.rename(part, folder)
+    tracked = output_of("git", "-C", root, "ls-files", "-z").split("\0")
+    tree = sum(os.path.getsize(os.path.join(root, name)) for name in tracked if os.path.isfile(os.path.join(root, name)))
+    print("%s: %.1f MB, with the source %.1f MB, for %s with glibc %s or newer; run there:\n    tools/gpu-check --stage=find --out=DIR --kit=%s" % (
+        folder, size_of(folder) / 1e6, (size_of(folder) + tree) / 1e6, about["machine"], glibc, os.path.relpath(folder)))

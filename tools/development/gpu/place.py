@@ -1,22 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where tools/gpu-check runs: what was brought along, how to build there, what the machine is."""
+"""Where tools/gpu-check runs: the kit, its programs, what the machine is."""
+import atexit
 import datetime
+import functools
 import glob
 import importlib.metadata
 import json
-import lzma
 import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 
-from runner import NotRun, Wrong
+from runner import NotRun, TimeOver, Wrong
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 RUN_DEVICE = os.path.join("tests", "support", "run-device", "run-device")
+RUN_ON_DEVICE = os.path.join("tests", "support", "run-device", "run-on-device")
+
+TRAINING_SECONDS, DEADLINE = 30, ["--deadline=20"]  # of one training; a wait that is over earlier says what was waited for
 
 
 def executable(path):
@@ -36,132 +42,92 @@ def said(*command):
 
 
 class Place:
-    """`double`: folders of the fake's plugins, for a dry run; empty on a GPU."""
+    """`double`: folders of the fake's plugins, for a dry run; empty on a GPU. `out`: where results go."""
 
-    def __init__(self, runner, options):
-        self.runner, self.carry, self.double = runner, options.carry, options.double
-        self.build_folder, self.nvidia_root = os.path.abspath(options.build), options.nvidia_root
+    def __init__(self, runner, options, out):
+        self.runner, self.kit, self.double, self.out = runner, options.kit, options.double, out
+        self.nvidia_root, self.build_folder = options.nvidia_root, os.path.join(options.kit, "build")
         self.pack = self.read_pack()
         self.environment = self.make_environment()
         self.dataset = "fashion-mnist" + (":dir=" + self.carried("fashion-mnist") if self.carried("fashion-mnist") else "")
-        self.seen = None
+        self.scratch = tempfile.mkdtemp(prefix="gpu-check-")
+        atexit.register(shutil.rmtree, self.scratch, True)
 
     def read_pack(self):
-        if not self.carry:
-            return {}
         try:
-            with open(os.path.join(self.carry, "pack.json"), encoding="utf-8") as file:
+            with open(os.path.join(self.kit, "pack.json"), encoding="utf-8") as file:
                 pack = json.load(file)
         except OSError as error:
-            raise SystemExit("gpu-check: --carry=%s is no folder of --pack: %s" % (self.carry, error)) from error
+            raise SystemExit("gpu-check: %s is no folder of --pack: %s" % (self.kit, error)) from error
         if pack["machine"] != platform.machine():
-            raise SystemExit("gpu-check: what was brought along is for %s, this is %s" % (
-                pack["machine"], platform.machine()))
+            raise SystemExit("gpu-check: the kit is for %s, this is %s" % (pack["machine"], platform.machine()))
         return pack
 
-    def unpack_prefix(self):
-        """A copy of what was brought along, beside the build folder: large libraries travel compressed."""
-        carried = self.carried("prefix")
-        if not carried:
-            return None
-        target = self.build_folder + "-prefix"
-        shutil.copytree(carried, target, dirs_exist_ok=True)
-        for packed in glob.glob(os.path.join(target, "lib", "*.xz")):
-            with lzma.open(packed) as file, open(packed[:-3], "wb") as whole:
-                shutil.copyfileobj(file, whole)
-            os.unlink(packed)
-        return target
-
     def carried(self, *parts):
-        path = os.path.join(self.carry, *parts) if self.carry else ""
-        return path if path and os.path.exists(path) else None
+        path = os.path.join(self.kit, *parts)
+        return path if os.path.exists(path) else None
 
     def make_environment(self):
-        environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1")
-        prefix = self.unpack_prefix()
-        if not prefix:
-            return environment
-        for name, path in (("LD_LIBRARY_PATH", os.path.join(prefix, "lib")),
-                           ("PKG_CONFIG_PATH", os.path.join(prefix, "lib", "pkgconfig"))):
-            environment[name] = path + ":" + environment[name] if environment.get(name) else path
-        if not shutil.which("pkg-config"):
-            environment["PKG_CONFIG"] = executable(os.path.join(HERE, "pkg-config"))
+        """cuDNN opens its own parts, and NVRTC, by the loader's path."""
+        environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", LOCKSTEP_PLUGIN_PATH=self.path("plugins"),
+                           LOCKSTEP_MODEL_PATH=os.path.join(ROOT, "models"))
+        wheels = [path for folder in sys.path for path in sorted(glob.glob(os.path.join(folder, "nvidia", "*", "lib")))]
+        toolkit = [path for path in ("/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64") if os.path.isdir(path)]
+        libraries = [os.path.join(self.kit, "prefix", "lib"), *wheels, *toolkit]
+        environment["LD_LIBRARY_PATH"] = ":".join(filter(None, [*libraries, environment.get("LD_LIBRARY_PATH")]))
         return environment
 
-    # ---- Build ----
-
-    def meson(self):
-        """The command, and what the environment needs for it."""
-        if shutil.which("meson"):
-            return ["meson"], {}
-        module = [sys.executable, "-m", "mesonbuild.mesonmain"]
-        if said(sys.executable, "-c", "import mesonbuild") is not None:
-            return module, {}
-        if self.carried("tools", "mesonbuild"):
-            return module, {"PYTHONPATH": self.carried("tools") + ":" + os.environ.get("PYTHONPATH", "")}
-        raise Wrong("meson is neither here nor in what was brought along")
-
-    def ninja(self):
-        program = shutil.which("ninja") or self.carried("tools", "ninja")
-        if not program:
-            raise Wrong("ninja is neither here nor in what was brought along")
-        return executable(program)
-
-    def architectures(self):
-        """Of the GPUs that are here, oldest first: nothing else need be compiled. None: meson's default."""
-        found = said("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
-        numbers = sorted({int(text.replace(".", "")) for text in (found or "").split() if re.fullmatch(r"\d+\.\d", text)})
-        return ",".join(str(number) for number in numbers) or None
+    # ---- Build, only where the binaries of the kit do not start ----
 
     def build(self):
-        meson, extra = self.meson()
-        environment = dict(self.environment, NINJA=self.ninja(), **extra)
-        options = ["-Dbuildtype=release", "-Dtests=disabled", "-Dcuda=" + ("auto" if self.double else "enabled"),
-                   "-Dnvidia_root=" + self.nvidia_root]
-        if self.architectures():
-            options.append("-Dgpu_archs=" + self.architectures())
-        if not os.path.exists(os.path.join(self.build_folder, "build.ninja")):
-            self.build_step(meson + ["setup", self.build_folder, *options], environment)
-        self.build_step([environment["NINJA"], "-C", self.build_folder, "all", RUN_DEVICE], environment)
-        built = os.path.exists(self.path("plugins", "device-cuda.so")) or self.double
-        if not built:
-            raise Wrong("device cuda was not built")
-        cpu = os.path.exists(self.path("plugins", "device-cpu.so"))
-        return "release build with %s, with%s device cpu" % (
-            self.architectures() or "the default architectures", "" if cpu else "out"), {}
-
-    def build_step(self, command, environment):
-        outcome = self.runner.run(command, environment, cwd=ROOT)
-        if outcome.code:
-            raise Wrong("exit code %d from %s" % (outcome.code, " ".join(command[:2])), output=outcome.output)
+        environment = dict(self.environment, PKG_CONFIG_PATH=os.path.join(self.kit, "prefix", "lib", "pkgconfig"))
+        if not shutil.which("pkg-config"):
+            environment["PKG_CONFIG"] = executable(os.path.join(HERE, "pkg-config"))
+        self.build_folder = os.path.join(self.scratch, "build")
+        setup = ["meson", "setup", self.build_folder, "-Dbuildtype=release", "-Dtests=disabled", "-Dcuda=enabled", "-Dcpu=disabled",
+                 "-Dgpu_archs=" + self.pack["gpu_archs"], "-Dnvidia_root=" + self.nvidia_root]
+        for command in (setup, ["ninja", "-C", self.build_folder, "all", RUN_DEVICE, RUN_ON_DEVICE]):
+            outcome = self.runner.run(command, environment, cwd=ROOT)
+            if outcome.code:
+                raise Wrong("exit code %d from %s" % (outcome.code, " ".join(command[:2])), output=outcome.output)
+        self.environment["LOCKSTEP_PLUGIN_PATH"] = self.path("plugins")
 
     # ---- Running ----
 
     def path(self, *parts):
         return os.path.join(self.build_folder, *parts)
 
-    def program(self):
-        path = self.path("tools", "lockstep")
+    def program(self, *parts):
+        path = self.path(*(parts or ("tools", "lockstep")))
         if not os.path.exists(path):
-            raise NotRun("nothing was built")
-        return path
+            raise NotRun("%s is not in the kit" % os.path.basename(path))
+        return executable(path)
 
     def plugin_path(self):
         return ["--plugin-path=" + self.double] if self.double else []
 
-    def lockstep(self, *arguments, **more):
-        """The outcome of the command; on the fake where this is a dry run."""
-        return self.runner.run([self.program(), *arguments, *self.plugin_path()], self.environment, **more)
+    def suite_environment(self, **more):
+        folders = [self.double] * bool(self.double) + [self.path("plugins")]
+        return dict(self.environment, LOCKSTEP_PLUGIN_PATH=":".join(folders), **more)
 
-    def train(self, *arguments, steps=None, device="cuda"):
+    def lockstep(self, *arguments, environment=None, **more):
+        """The outcome of the command; on the fake where this is a dry run."""
+        return self.runner.run([self.program(), *arguments, *self.plugin_path()], dict(self.environment, **(environment or {})), **more)
+
+    def train(self, *arguments, steps=None, device="cuda", environment=None):
         """The report of a training on the GPU."""
-        path = self.path("gpu-check-report.json")
+        path = os.path.join(self.scratch, "report.json")
         if os.path.exists(path):
             os.unlink(path)
-        command = ["train", "--quiet", "--device=" + device, "--report=" + path, *arguments]
+        command = ["train", "--quiet", "--device=" + device, "--report=" + path, *DEADLINE, *arguments]
         if not any(word.startswith("--dataset=") for word in arguments):
             command.append("--dataset=" + self.dataset)
-        outcome = self.lockstep(*command, *(["--steps=%d" % steps] if steps else []))
+        try:
+            outcome = self.lockstep(*command, *(["--steps=%d" % steps] if steps else []), environment=environment, limit=TRAINING_SECONDS)
+        except TimeOver as error:
+            if self.runner.left() <= 0:
+                raise
+            raise Wrong(str(error), output=error.output) from error
         if outcome.code:
             raise Wrong(outcome.ending(), output=outcome.output)
         with open(path, encoding="utf-8") as file:
@@ -171,23 +137,45 @@ class Place:
 
     @property
     def gpus(self):
-        """How many there are; without one, nothing else can be run."""
-        try:
-            if self.seen is None:
-                self.see_devices()
-        except Wrong as error:
-            raise NotRun("Lockstep sees no GPU: %s" % error) from error
-        return self.seen
+        """How many there are."""
+        return self.see_devices()[0]
 
+    @functools.lru_cache(maxsize=None)
     def see_devices(self):
-        """What Lockstep itself sees."""
+        """Number and names of the devices that Lockstep itself sees."""
         outcome = self.lockstep("plugins", "cuda")
         found = re.search(r"^hardware: +(.*), (\d+) devices?$", outcome.out, re.MULTILINE)
         if outcome.code or not found:
             raise Wrong("lockstep plugins cuda: " + outcome.ending(), output=outcome.output)
-        self.seen = int(found[2])
-        listed = self.lockstep("plugins")
-        return "%d x %s" % (self.seen, found[1]), {"gpus": self.seen, "plugins": listed.out.strip().splitlines()}
+        return int(found[2]), found[1]
+
+    def machine(self):
+        """The binaries start, and Lockstep sees the GPUs; what cuDNN knows of them is kept, plans for them can then be made elsewhere."""
+        figures = {"linked": {}, "built": False}
+        try:
+            started = self.lockstep("--version").code == 0
+        except OSError:
+            started = False
+        if not started:
+            self.build()
+            figures["built"] = True
+        for name in (self.program(), self.path("plugins", "cuda-engine.so")):
+            missing = [line.strip() for line in (said("ldd", name) or "").splitlines() if "not found" in line]
+            figures["linked"][os.path.basename(name)] = missing or "nothing is missing"
+        figures["properties"] = self.save_properties()
+        begin = time.monotonic()
+        number, names = self.see_devices()
+        figures["probe_seconds"] = round(time.monotonic() - begin, 3)
+        figures["plugins"] = self.lockstep("plugins").out.strip().splitlines()
+        return "%d x %s, seen in %.2f s; cuDNN's properties: %s" % (number, names, figures["probe_seconds"], figures["properties"]), figures
+
+    def save_properties(self):
+        """cuDNN's own description of the GPU, as a file of the results."""
+        try:
+            outcome = self.runner.run([self.program("tools", "gpu-plans"), "--save-properties=" + os.path.join(self.out, "properties.json")], self.environment)
+        except NotRun as error:
+            return str(error)
+        return "saved" if outcome.code == 0 else outcome.ending()
 
     def hardware(self):
         smi = said("nvidia-smi", "--format=csv,noheader",
@@ -241,7 +229,3 @@ def version():
 def today():
     return datetime.datetime.now(datetime.timezone.utc)
 
-
-def words(text):
-    """"NVIDIA H200" as part of a file's name."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

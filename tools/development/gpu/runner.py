@@ -9,6 +9,7 @@ import sys
 import time
 
 OUTPUT_LINES = 200  # of what a command said, kept where it did not pass
+LOG_BYTES = 4 << 20  # of a log beside the JSON file, the end
 PRINTED_LINES = 25  # of these
 LEAST_SECONDS = 2.0  # with less than that left, nothing is begun
 HOME = re.compile(r"(?<![\w.])/(?:home|root|work|Users)/(?=[A-Za-z])")
@@ -51,8 +52,9 @@ class Outcome:
         return self.out + self.err
 
     def last_line(self):
-        lines = self.err.strip().splitlines() or self.out.strip().splitlines()
-        return lines[-1].strip() if lines else "it said nothing"
+        """The last error of it, or what it said last."""
+        lines = self.err.strip().splitlines() or self.out.strip().splitlines() or ["it said nothing"]
+        return next((line for line in reversed(lines) if " error: " in line), lines[-1]).strip()
 
     def ending(self):
         how = "exit code %d" % self.code if self.code >= 0 else "ended by signal %d" % -self.code
@@ -75,6 +77,12 @@ def said_until_killed(process):
         return "", "it does not end by SIGKILL: the driver may hang\n"
 
 
+def keep(path, text):
+    if path:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(text[-LOG_BYTES:])
+
+
 class Runner:
     """`budget`: seconds of the whole call. `places`: (folder, word) pairs, by which texts of results name folders."""
 
@@ -82,6 +90,7 @@ class Runner:
         self.end, self.path, self.document, self.places = time.monotonic() + budget, path, document, places
         self.limit_end = self.end
         self.process = None  # the one that runs
+        self.partial = {}  # figures of the check that runs, for the case that it does not end
         document["checks"] = []
 
     # ---- Commands ----
@@ -90,9 +99,10 @@ class Runner:
         """Seconds that the check which runs still has."""
         return self.limit_end - time.monotonic()
 
-    def run(self, command, environment, on_line=None, **more):
-        """The outcome of a command within the check's limit. `on_line`: gets each line of its stdout when it comes."""
-        left = self.left()
+    def run(self, command, environment, on_line=None, output=None, limit=None, **more):
+        """The outcome of a command within the check's limit, and its own. `on_line`: gets each line of its stdout when it comes. `output`: a file
+        that keeps all it said, also where it does not end in time."""
+        left = min(self.left(), limit or self.left())
         if left <= 0:
             raise TimeOver(0, self.limit_end < self.end, "")
         begin = time.monotonic()
@@ -102,9 +112,11 @@ class Runner:
             if on_line:
                 return self.follow(process, begin, left, on_line)
             out, err = process.communicate(timeout=left)
+            keep(output, out + err)
         except subprocess.TimeoutExpired:
             end_group(process)
             out, err = said_until_killed(process)
+            keep(output, out + err)
             raise TimeOver(left, self.limit_end < self.end, out + err) from None
         except BaseException:
             end_group(process)
@@ -165,17 +177,13 @@ class Runner:
         for line in entry.get("output", ())[-PRINTED_LINES:] if status == "failed" else ():
             print("         | " + self.clean(line), flush=True)
 
-    def leave_out(self, name, why):
-        self.document["checks"].append({"name": name, "status": "not run", "seconds": 0, "detail": why})
-        self.write()
-
     def check(self, name, limit, function):
         """`function` returns (detail, figures), or raises. A failure stops no other check."""
         begin = time.monotonic()
         if self.end - begin < LEAST_SECONDS:
-            self.put(name, "not run", 0, "the time of this call was over (--time, --part)")
+            self.put(name, "not run", 0, "the time of this call was over (--seconds)")
             return
-        self.limit_end = min(begin + limit, self.end)
+        self.limit_end, self.partial = min(begin + limit, self.end), {}
         try:
             detail, figures = function()
             self.put(name, "passed", time.monotonic() - begin, detail, figures)
@@ -184,9 +192,9 @@ class Runner:
         except Wrong as error:
             self.put(name, "failed", time.monotonic() - begin, str(error), error.figures, error.output)
         except TimeOver as error:
-            self.put(name, "failed" if error.own else "not run", time.monotonic() - begin, str(error), {}, error.output)
+            self.put(name, "failed" if error.own else "not run", time.monotonic() - begin, str(error), self.partial, error.output)
         except Exception as error:  # pylint: disable=broad-except  # a report is not as it should be, say
-            self.put(name, "failed", time.monotonic() - begin, "%s: %s" % (type(error).__name__, error))
+            self.put(name, "failed", time.monotonic() - begin, "%s: %s" % (type(error).__name__, error), self.partial)
         except Ended:
             self.put(name, "not run", time.monotonic() - begin, "ended by a signal")
             raise
