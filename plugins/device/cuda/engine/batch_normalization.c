@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Batch normalization by own kernels (norm_body.h). A training's forward pass is three of them: what parts of the rows find out
 // about each column, statistics of the channels of that, y; so x is read twice. Backward: sums of parts, sums of channels, dx.
-// With given statistics it is one.
+// With given statistics it is one. What a step contributes to moving statistics is one, too.
 #include "plugins/device/cuda/engine/internal.h"
 
 #include <string.h>
@@ -236,4 +236,30 @@ int32_t cuda_prepare_normalization_inference(struct ls_device *device, struct ls
     const int32_t status = prepare(device, kernel, answer, 4);
     kernel->run = run_inference;
     return status;
+}
+
+// ---- Moving statistics ----
+
+static int32_t run_statistics(struct ls_device *device, const struct ls_kernel *kernel,
+                              const struct cuda_call *launch)
+{
+    struct cuda_arguments a = kernel->arguments;
+    cuda_fill(kernel, launch, &a);
+    a.first = cuda_output(kernel, launch, 1);
+    a.record = (const struct cuda_record *)launch->record;
+    return cuda_start(device, cuda_kernel_batch_statistics, &a, kernel->items);
+}
+
+int32_t cuda_prepare_statistics(struct ls_device *device, struct ls_kernel *kernel,
+                                struct ls_kernel_answer *answer)
+{
+    const struct ls_tensor_desc *mean = cuda_input_desc(kernel, 0);
+    for (uint32_t i = 1; i < 4; i++)
+        if (!same_shape(&kernel->descs[i], mean))
+            return cuda_unsupported(device, kernel, "the shapes do not belong together");
+    kernel->arguments.factor = kernel->request.attributes.factor;
+    kernel->arguments.add_first = cuda_accumulates(kernel, 1);
+    cuda_use_own(kernel, answer, cuda_kernel_batch_statistics, (int64_t)ls_tensor_elements(mean));
+    kernel->run = run_statistics;
+    return LS_OK;
 }

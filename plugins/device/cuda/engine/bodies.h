@@ -492,6 +492,23 @@ CUDA_BODY(sgd)
     ((float *)a->store.out)[i] += step;
 }
 
+CUDA_BODY(average)
+{
+    float *parameter = (float *)a->store.out + i;
+    const double m = (double)a->momentum;
+    if (!a->record->skip)
+        *parameter = (float)(m * (double)*parameter + (1 - m) * (double)cuda_a(a, i));
+}
+
+// What a step contributes to moving statistics. a: mean, into the store; b: variance, into `first`
+CUDA_BODY(batch_statistics)
+{
+    const double weight = (double)a->factor * (double)a->record->share_weight;
+    const float variance = (float)(weight * (double)cuda_b(a, i));
+    cuda_put(&a->store, i, (float)(weight * (double)cuda_a(a, i)));
+    a->first[i] = a->add_first ? a->first[i] + variance : variance;
+}
+
 CUDA_BODY(guard)
 {
     int32_t *flags = a->flags[0] + i;

@@ -282,6 +282,8 @@ int32_t cuda_prepare_normalization_backward(struct ls_device *device, struct ls_
                                             struct ls_kernel_answer *answer);
 int32_t cuda_prepare_normalization_inference(struct ls_device *device, struct ls_kernel *kernel,
                                              struct ls_kernel_answer *answer);
+int32_t cuda_prepare_statistics(struct ls_device *device, struct ls_kernel *kernel,
+                                struct ls_kernel_answer *answer);
 
 // Weights of a convolution as cuDNN wants them beside NHWC: (F, KH, KW, C/groups), which is the plain (KH, KW, C/groups, F)
 // turned. Fixes the layout in `desc` when it is free; false: it is fixed to another.

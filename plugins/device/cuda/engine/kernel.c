@@ -56,6 +56,8 @@ static const struct cuda_operation operations[] = {
                                             cuda_prepare_normalization_backward},
     [LS_OP_BATCH_NORMALIZATION_INFERENCE] = {"batch_normalization_inference", true, true,
                                              cuda_prepare_normalization_inference},
+    [LS_OP_BATCH_STATISTICS] = {"batch_statistics", false, true, cuda_prepare_statistics},
+    [LS_OP_AVERAGE_UPDATE] = {"average_update", false, false, cuda_prepare_update},
 };
 
 // ---- What the operations share ----

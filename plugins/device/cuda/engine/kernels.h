@@ -49,7 +49,7 @@ struct cuda_arguments {
     uint32_t a_type, b_type; // enum cuda_type
     const int32_t *labels;
     int32_t *flags[2]; // of a guard
-    float *first, *second; // beside store.out: velocity or moments; probabilities
+    float *first, *second; // beside store.out: velocity or moments; probabilities; variance
     void *saved; // of max-pooling: which element of the window won
     const double *pairs; // two doubles an item, read
     double *sums; // and written
@@ -66,7 +66,8 @@ struct cuda_arguments {
         filter_step; // how far in w the next (row, column, channel), the next filter is
     uint32_t activation, key, nesterov, from_logits,
         wide; // wide: `saved` has 4 bytes an element, else 1
-    float alpha, rate, epsilon, momentum, beta1, beta2, divisor;
+    uint32_t add_first; // whether what goes to `first` is added to it
+    float alpha, rate, epsilon, momentum, beta1, beta2, divisor, factor;
 };
 
 // name: items
@@ -92,7 +93,8 @@ struct cuda_arguments {
         kernel(squared_error_backward) kernel(measure) /* width */                    \
         kernel(add_pairs) /* width: of count pairs */                                 \
         kernel(loss_sums) kernel(measure_sums) kernel(adam_rate) /* 1 */              \
-        kernel(guard) /* 1 */ kernel(sgd) kernel(adam) /* elements */
+        kernel(guard) /* 1 */ kernel(sgd) kernel(adam) kernel(average) /* elements */ \
+        kernel(batch_statistics) /* channels */
 
 enum cuda_kernel {
 #define CUDA_KERNEL_NUMBER(name) cuda_kernel_##name,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations over flat ranges: the optimizers' updates, the measure of a gradient, the guard of a loss. What changes from step to step is
+// Operations over flat ranges: the optimizers' updates, moving averages, the measure of a gradient, the guard of a loss. What changes from step to step is
 // read from the record on the GPU.
 #include "plugins/device/cuda/engine/internal.h"
 
@@ -64,10 +64,14 @@ int32_t cuda_prepare_update(struct ls_device *device, struct ls_kernel *kernel,
         kernel->run = run_measure;
         return LS_OK;
     }
-    const bool adam = kernel->request.op == LS_OP_ADAM_UPDATE;
-    if (adam)
-        cuda_scratch(answer, sizeof(float));
-    cuda_use_own(kernel, answer, adam ? cuda_kernel_adam : cuda_kernel_sgd, count);
+    enum cuda_kernel which = cuda_kernel_sgd;
+    if (kernel->request.op == LS_OP_AVERAGE_UPDATE)
+        which = cuda_kernel_average;
+    if (kernel->request.op == LS_OP_ADAM_UPDATE) {
+        which = cuda_kernel_adam;
+        cuda_scratch(answer, sizeof(float)); // for the rate
+    }
+    cuda_use_own(kernel, answer, which, count);
     kernel->run = run_update;
     return LS_OK;
 }
