@@ -36,10 +36,12 @@ MNIST = "/usr/share/datasets/fashion-mnist"
 PROGRAMS = ("tools/lockstep", "tests/support/run-device/run-device", "tests/support/run-device/run-on-device")
 OPTIONAL = ("tools/gpu-plans", "tools/kernel-time.so")
 LEFT_OUT = ("device-cpu.so", "transport-ucx.so", "collective-mpi.so")
+ORIGINS = ("$ORIGIN/../../prefix/lib", "$ORIGIN/../../../../prefix/lib")  # of a binary in build/tools or plugins, of one in build/tests/support/*
 BUILD = """. tools/packages.sh
 packages_install build data >&2
-build_folder "$1" -Dbuildtype=release -Dtests=disabled -Dcuda=enabled -Dkeras_files=disabled -Dimages=disabled "$2" "$3" >&2
-ninja -C "$1" all tests/support/run-device/run-device tests/support/run-device/run-on-device >&2"""
+folder=$1; shift
+build_folder "$folder" -Dbuildtype=release -Dtests=disabled -Dcuda=enabled -Dkeras_files=disabled -Dimages=disabled "$@" >&2
+ninja -C "$folder" all tests/support/run-device/run-device tests/support/run-device/run-on-device >&2"""
 
 
 def output_of(*command):
@@ -130,8 +132,8 @@ def pack(root, folder, gpu_archs, nvidia_root):
     if os.path.exists(folder) and os.listdir(folder) and not os.path.exists(os.path.join(folder, "pack.json")):
         raise NotRun("%s is there and was not made by this script" % folder)
     built = folder + "-build"
-    done = subprocess.run(["sh", "-euc", BUILD, "sh", built, "-Dgpu_archs=" + gpu_archs, "-Dnvidia_root=" + nvidia_root], cwd=root,
-                          check=False, stdout=sys.stderr)
+    done = subprocess.run(["sh", "-euc", BUILD, "sh", built, "-Dgpu_archs=" + gpu_archs, "-Dnvidia_root=" + nvidia_root,
+                           "-Dc_link_args=-Wl,-rpath," + ":".join(ORIGINS)], cwd=root, check=False, stdout=sys.stderr)
     if done.returncode:
         raise NotRun("packages or build: exit code %d; what they said is above" % done.returncode)
     part = folder + ".part"

@@ -22,6 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 RUN_DEVICE = os.path.join("tests", "support", "run-device", "run-device")
 RUN_ON_DEVICE = os.path.join("tests", "support", "run-device", "run-on-device")
 
+TOOLKIT = ("/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64", "/usr/local/nvidia/lib64")
 TRAINING_SECONDS, DEADLINE = 30, ["--deadline=20"]  # of one training; a wait that is over earlier says what was waited for
 
 
@@ -72,9 +73,8 @@ class Place:
         environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", LOCKSTEP_PLUGIN_PATH=self.path("plugins"),
                            LOCKSTEP_MODEL_PATH=os.path.join(ROOT, "models"))
         wheels = [path for folder in sys.path for path in sorted(glob.glob(os.path.join(folder, "nvidia", "*", "lib")))]
-        toolkit = [path for path in ("/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64") if os.path.isdir(path)]
-        libraries = [os.path.join(self.kit, "prefix", "lib"), *wheels, *toolkit]
-        environment["LD_LIBRARY_PATH"] = ":".join(filter(None, [*libraries, environment.get("LD_LIBRARY_PATH")]))
+        toolkit = [path for path in TOOLKIT if os.path.isdir(path)]
+        environment["LD_LIBRARY_PATH"] = ":".join(filter(None, [*wheels, *toolkit, environment.get("LD_LIBRARY_PATH")]))
         return environment
 
     # ---- Build, only where the binaries of the kit do not start ----
