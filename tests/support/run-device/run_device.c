@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the device suite on the plugin named by the first argument ("cpu"), against device `reference`; a
-// second argument runs only the cases whose names contain it (or one of several: a|b), a third one (-v) lists all. LOCKSTEP_TEST_THREADS is
-// the number of the tested device's threads. Ends with 1 when a case failed, with 77 when a plugin is not here.
+// Runs the device suite on the plugin named by the first argument ("cpu", "cuda:arena=off"), against device `reference`; a
+// second argument runs only the cases whose names contain it (or one of several: a|b), a third one (-v) lists all.
+// LOCKSTEP_TEST_THREADS is the number of the tested device's threads. With arena=off buffers have no guards, so that a tool
+// which knows allocations sees what is beyond them. Ends with 1 when a case failed, with 77 when a plugin is not here.
 #include "tools/conformance/device.h"
 #include "tests/support/plugin.h"
 
@@ -31,7 +32,9 @@ int main(int count, char **arguments)
     setvbuf(stdout, NULL, _IOLBF, 0);
     // Thousands of tiny kernels: threads that spin between them only steal time from other tests.
     setenv("OMP_WAIT_POLICY", "passive", 0);
-    snprintf(name, sizeof(name), "device-%s", count > 1 ? arguments[1] : "reference");
+    const char *device = count > 1 ? arguments[1] : "reference";
+    const char *set = strchr(device, ':');
+    snprintf(name, sizeof(name), "device-%.*s", (int)strcspn(device, ":"), device);
     const struct ls_plugin *tested = test_plugin_open(name);
     const struct ls_plugin *reference = test_plugin_open("device-reference");
     if (!tested || !reference)
@@ -40,11 +43,16 @@ int main(int count, char **arguments)
     struct test_host tested_host, reference_host;
     test_host_init(&tested_host, tested);
     test_host_init(&reference_host, reference);
+    if (set && !test_host_set(&tested_host, set + 1)) {
+        printf("%s: there are no such options: %s\n", name, set + 1);
+        return 2;
+    }
     struct listing listing = {.all = count > 3};
     struct ls_conformance_counts counts = {0};
     const char *threads = getenv("LOCKSTEP_TEST_THREADS");
     const struct ls_device_conformance_options options = {
         .threads = threads ? (uint32_t)strtoul(threads, NULL, 10) : 0,
+        .unguarded = set && strstr(set, "arena=off"),
         .only = count > 2 && arguments[2][0] ? arguments[2] : NULL,
     };
     const enum ls_status status =

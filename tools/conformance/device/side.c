@@ -158,7 +158,9 @@ bool ls_device_buffer_create(struct ls_device_suite *suite, struct ls_device_sid
                              uint64_t bytes, struct ls_device_buffer *out)
 {
     out->bytes = bytes;
-    out->base = side->interface->memory->allocate(side->device, bytes + (uint64_t)2 * GUARD_BYTES);
+    out->guard = suite->options.unguarded ? 0 : GUARD_BYTES;
+    const uint64_t all = bytes + 2 * out->guard;
+    out->base = side->interface->memory->allocate(side->device, all ? all : 1);
     if (!out->base)
         return ls_device_suite_fail(suite, "no device memory for %llu bytes",
                                     (unsigned long long)bytes);
@@ -175,32 +177,31 @@ void ls_device_buffer_destroy(struct ls_device_side *side, struct ls_device_buff
 struct ls_memory ls_device_buffer_memory(const struct ls_device_buffer *buffer)
 {
     const struct ls_memory nowhere = {NULL, 0};
-    return buffer->base ? ls_memory_at(ls_memory_of(buffer->base), GUARD_BYTES) : nowhere;
+    return buffer->base ? ls_memory_at(ls_memory_of(buffer->base), buffer->guard) : nowhere;
 }
 
 bool ls_device_buffer_write(struct ls_device_suite *suite, struct ls_device_side *side,
                             const struct ls_device_buffer *buffer, const void *values)
 {
-    const size_t bytes = buffer->bytes;
-    unsigned char *image = malloc(bytes + (size_t)2 * GUARD_BYTES);
+    const size_t bytes = buffer->bytes, guard = buffer->guard, all = bytes + 2 * guard;
+    unsigned char *image = malloc(all + 1);
     if (!image)
         return ls_device_suite_fail(suite, "no host memory");
 
-    memset(image, GUARD_BYTE, bytes + (size_t)2 * GUARD_BYTES);
+    memset(image, GUARD_BYTE, all);
     if (values && bytes)
-        memcpy(image + GUARD_BYTES, values, bytes);
+        memcpy(image + guard, values, bytes);
     else
-        memset(image + GUARD_BYTES, POISON_BYTE, bytes);
+        memset(image + guard, POISON_BYTE, bytes);
     const int32_t status = side->interface->memory->copy(side->device, ls_memory_of(buffer->base),
-                                                         ls_host_memory(image),
-                                                         bytes + (uint64_t)2 * GUARD_BYTES, NULL);
+                                                         ls_host_memory(image), all, NULL);
     free(image);
     return status ? ls_device_suite_fail(suite, "copy to the device: %s", side->message) : true;
 }
 
-static bool guard_is_whole(const unsigned char *guard)
+static bool guard_is_whole(const unsigned char *guard, size_t bytes)
 {
-    for (int i = 0; i < GUARD_BYTES; i++)
+    for (size_t i = 0; i < bytes; i++)
         if (guard[i] != GUARD_BYTE)
             return false;
     return true;
@@ -209,23 +210,22 @@ static bool guard_is_whole(const unsigned char *guard)
 bool ls_device_buffer_read(struct ls_device_suite *suite, struct ls_device_side *side,
                            const struct ls_device_buffer *buffer, const char *what, void *values)
 {
-    const size_t bytes = buffer->bytes;
-    unsigned char *image = malloc(bytes + (size_t)2 * GUARD_BYTES);
+    const size_t bytes = buffer->bytes, guard = buffer->guard, all = bytes + 2 * guard;
+    unsigned char *image = malloc(all + 1);
     if (!image)
         return ls_device_suite_fail(suite, "no host memory");
 
     bool good = true;
     if (side->interface->memory->copy(side->device, ls_host_memory(image),
-                                      ls_memory_of(buffer->base), bytes + (uint64_t)2 * GUARD_BYTES,
-                                      NULL))
+                                      ls_memory_of(buffer->base), all, NULL))
         good = ls_device_suite_fail(suite, "copy from the device: %s", side->message);
-    else if (!guard_is_whole(image))
+    else if (!guard_is_whole(image, guard))
         good = ls_device_suite_fail(suite, "wrote before the start of %s", what);
-    else if (!guard_is_whole(image + GUARD_BYTES + bytes))
+    else if (!guard_is_whole(image + guard + bytes, guard))
         good = ls_device_suite_fail(suite, "wrote behind the %llu bytes of %s",
                                     (unsigned long long)bytes, what);
     if (good && values && bytes)
-        memcpy(values, image + GUARD_BYTES, bytes);
+        memcpy(values, image + guard, bytes);
     free(image);
     return good;
 }

@@ -85,6 +85,7 @@ void ls_device_suite_end(struct ls_device_suite *suite, const char *name, const 
 struct ls_device_buffer {
     struct ls_buffer *base; // NULL: none
     uint64_t bytes;
+    uint64_t guard; // bytes before and behind
 };
 
 bool ls_device_buffer_create(struct ls_device_suite *suite, struct ls_device_side *side,
