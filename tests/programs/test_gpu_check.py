@@ -3,11 +3,13 @@
 programs' words. Its checks themselves are those of other tests; here it is about how they are run and reported."""
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
 import types
 import unittest
+import unittest.mock
 
 from support import ProgramTest, main
 
@@ -135,34 +137,23 @@ class Parts(unittest.TestCase):
             with self.assertRaises(Wrong):
                 checks.judge_row(dict(row, **changed), "on")
 
-    def test_goals_of_speed(self):
-        import measures
+    def test_what_is_said_of_speed(self):
+        from measures import Measures
         from runner import NotRun, Wrong
-        place = types.SimpleNamespace(double="")
-        judge = measures.Measures(place, types.SimpleNamespace(sizes=None)).judge_speed
 
-        def row(model, eager, graph, status="measured", **more):
-            ratios = {"eager": {"median": eager}, "graph": {"median": graph}, "compile": {"median": 9}, "compile+graph": {"median": 9}}
-            sides = {name: {"status": "measured", "busy_union": 0.5} for name in ratios}
-            sides["lockstep"] = {"status": status, "why": "no GPU", "busy_union": 0.5}
-            return dict({"case": model, "model": model, "best_of_pytorch": "graph", "sides": sides, "ratios": ratios}, **more)
+        def row(status="measured", why="", **more):
+            lockstep = {"status": status, "why": why, "images_per_second": {"median": 7.0}}
+            return dict({"case": "cnn", "sides": {"lockstep": lockstep, "eager": {"status": "not run", "why": "no module named torch"}},
+                         "ratios": {"eager": {"median": 3.1}}, "goal": {"wanted": 3.0, "ratio_to": "eager"}}, **more)
 
-        self.assertIn("3.10 x eager", judge([row("cnn", 3.1, 1.3), row("mlp", 0.5, 0.4)], [])[0])
-        few, blind = row("cnn", 3.1, 1.3), row("cnn", 3.1, 1.3)
-        few["ratios"] = {"eager": {"median": 3.1}}
-        few["sides"]["graph"] = {"status": "not run", "why": "capture failed"}
-        blind["sides"]["lockstep"] = {"status": "measured", "kernels": {"not_measured": "CUPTI is not here"}}
-        for rows, says in (([row("cnn", 2.9, 1.3)], "eager: 2.90"), ([row("cnn", 3.1, 1.1)], "best"), ([few], "capture failed"),
-                           ([blind], "CUPTI is not here"), ([row("cnn", 3.1, 1.3), row("mlp", 3.1, 1.3, "not run")], "no GPU"),
-                           ([], "no time was left")):
+        self.assertEqual(Measures.judge_speed([row()], [])[0], "cnn: 7 images/s, 3.10 x eager, goal 3.00 x eager")
+        for why in ("exit code 4: no moving statistics", "no time was left"):
+            self.assertIn(why, Measures.judge_speed([row(), row("not run", why)], [])[0])
+        for rows, wrong, says in (([row("not run", "exit code 1: x")], [], "exit code 1: x"), ([row()], ["not over after 9 s"], "after 9 s")):
             with self.assertRaisesRegex(Wrong, says):
-                judge(rows, [] if rows else ["cnn: no time was left"])
-        with self.assertRaisesRegex(Wrong, "not over after 240 s"):
-            judge([row("cnn", 3.1, 1.3)], ["cnn, batch 1024: not over after 240 s"])
-        alone = dict(row("cnn", 1, 1), ratios={}, best_of_pytorch=None)
-        alone["sides"]["eager"] = {"status": "not run", "why": "no module named torch"}
+                Measures.judge_speed(rows, wrong)
         with self.assertRaisesRegex(NotRun, "no module named torch"):
-            judge([alone], [])
+            Measures.judge_speed([row(ratios={}, goal=None)], [])
 
     def test_steps_that_were_not_recorded_prove_no_recording(self):
         import checks
@@ -181,17 +172,176 @@ class Parts(unittest.TestCase):
         self.assertTrue(sanitizer.REPORTED.search("x\n========= Warning: Race reported between"))
         self.assertFalse(sanitizer.REPORTED.search("========= Warning: Detected overlap"))
 
-    def test_the_newest_record_of_a_header(self):
-        import bench_gpu
-        header = "} CUpti_ActivityKernel9;\n} CUpti_ActivityKernel10;\n} CUpti_ActivityMemset;\n"
-        self.assertEqual(bench_gpu.newest(header, "CUpti_ActivityKernel"), "CUpti_ActivityKernel10")
-        self.assertEqual(bench_gpu.newest(header, "CUpti_ActivityMemset"), "CUpti_ActivityMemset")
-        with self.assertRaises(bench_gpu.NotMeasured):
-            bench_gpu.newest(header, "CUpti_ActivityMemcpy")
+    def test_kernels_of_a_step(self):
+        import kernel_table
+        self.assertEqual(kernel_table.union([(4, 5), (0, 2), (1, 3)]), 4)
+        made = kernel_table.table([("a", 0, 4, "1 x 32"), ("Memcpy", 4, 5, None), ("b", 7, 8, None), ("a", 2, 6, "1 x 32"), ("a", 9, 10, "2 x 32")],
+                                  2, "hand")
+        self.assertEqual({key: made[key] for key in made if key.endswith("_per_step")}, {
+            "kernels_per_step": 2.0, "kernel_seconds_per_step": 5.0, "kernel_union_seconds_per_step": 4.0, "recorded_idle_per_step": 1.0,
+            "copies_per_step": 0.5, "copy_seconds_per_step": 0.5})
+        self.assertEqual(made["longest"], [{"name": "a", "count": 1.5, "seconds": 4.5, "idle_before": 0.5, "shapes": ["1 x 32", "2 x 32"]},
+                                           {"name": "b", "count": 0.5, "seconds": 0.5, "idle_before": 0.5, "shapes": []}])
 
-    def test_time_that_kernels_cover(self):
-        import spans_cover
-        self.assertEqual(spans_cover.union([(4, 5), (0, 2), (1, 3)]), 4)
+    def test_goals_follow_how_busy_eager_keeps_the_gpu(self):
+        import bench_gpu
+        case = bench_gpu.Case(types.SimpleNamespace(limit=64, data="x", modes="eager,graph"), "cnn:64:float32")
+        case.rates = {"lockstep": [640.0, 640.0], "eager": [128.0, 320.0], "graph": [640.0, 640.0]}
+        case.about = {name: {} for name in case.rates}
+        for busy, wanted in ((0.29, ("eager", 3.0)), (0.31, ("eager", 2.0)), (0.46, ("graph", 0.95))):
+            step = 64 / 224  # of eager's median
+            case.kernels = {"eager": {"kernel_seconds_per_step": busy * (0.5 + 0.2) / 2, "kernel_union_seconds_per_step": step}}
+            goal = case.result()["goal"]
+            self.assertEqual((goal["ratio_to"], goal["wanted"]), wanted)
+            self.assertAlmostEqual(goal["eager_busy"], busy)
+            self.assertAlmostEqual(goal["reached"], 3.5 if wanted[0] == "eager" else 1.0)
+
+    def test_what_lockstep_refuses_is_not_asked_of_pytorch(self):
+        import bench_gpu
+        for code, given_up in ((4, ["eager", "lockstep"]), (1, ["lockstep"])):
+            case = bench_gpu.Case(types.SimpleNamespace(limit=64, data="x", modes="eager"), "cnn:64:float32")
+            with unittest.mock.patch.object(bench_gpu, "Lockstep", side_effect=bench_gpu.lockstep_side.Failed("exit code %d: x" % code, code)):
+                case.open(types.SimpleNamespace(pytorch_only=False))
+            self.assertEqual(sorted(case.why), given_up)
+
+
+# Started as the Python of PyTorch: answers without training anything.
+PEER = """#!%s
+import json, sys
+compiled = "--compiler=compile" in sys.argv
+print(json.dumps({"torch": "0.0"}), flush=True)
+for line in sys.stdin:
+    c = json.loads(line)
+    if c["do"] == "compile":
+        answer = {"failed": "g++ is missing"} if c["case"] == "mlp:8:float32" else {}
+    elif c["do"] == "build":
+        graph = "no layout was chosen" if compiled and c["layout"] != "NCHW" else None if compiled else "capture failed"
+        answer = {"layout": "NCHW", "set_up": "made up", "modes": {mode: graph if "graph" in mode else None for mode in c["modes"]}}
+    elif c["do"] == "busy":
+        answer = {"kernels_per_step": 2, "kernel_seconds_per_step": 0.1, "kernel_union_seconds_per_step": 0.1, "longest": []}
+    else:
+        answer = {"seconds_per_step": 0.25 if "compile" in c.get("mode", "") else 0.5}
+    print(json.dumps(answer), flush=True)
+"""
+# libcupti without a GPU: the records of two kernels and a copy, whose fields lie where CUPTI's header has them.
+CUPTI = """
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+static void (*request)(uint8_t **, size_t *, size_t *);
+static void (*complete)(void *, uint32_t, uint8_t *, size_t, size_t);
+static void make(uint8_t *record, uint32_t kind, uint64_t begin, uint64_t end, int32_t grid, const char *name)
+{
+    const int32_t shape[6] = {grid, 1, 1, 256, 2, 1};
+    memset(record, 0, 512);
+    memcpy(record, &kind, 4);
+    memcpy(record + 16, &begin, 8);
+    memcpy(record + 24, &end, 8);
+    if (name)
+        memcpy(record + 52, shape, sizeof(shape)), memcpy(record + 104, &name, 8);
+}
+int cuptiActivityRegisterCallbacks(void *a, void *b) { request = a, complete = b; return 0; }
+int cuptiActivityEnable(int kind) { return kind != 1 && kind != 2 && kind != 10; }
+int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *dropped) { *dropped = 0; return 0; }
+int cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, void **record)
+{
+    static int count;
+    static uint8_t made[512];
+    const uint64_t day = 1700000000000000000;
+    if (count == 3)
+        return 1;
+    if (count == 1)
+        make(made, 1, day + 500, day + 510, 0, 0);
+    else
+        make(made, 10, day + 1000 * count, day + 1000 * count + 400, count + 7, count ? "_ZN3own4bodyEv" : "gemm");
+    count++;
+    *record = made;
+    return 0;
+}
+int cuptiActivityFlushAll(uint32_t how)
+{
+    uint8_t *buffer;
+    size_t bytes, most;
+    request(&buffer, &bytes, &most);
+    complete(0, 0, buffer, bytes, bytes);
+    return 0;
+}
+"""
+
+
+class Speed(ProgramTest):
+    def bench(self, *arguments, limit=32):
+        """Rows by case."""
+        path = self.path("rows.json")
+        done = subprocess.run([sys.executable, os.path.join(SOURCE, "tools", "development", "bench_train.py"), "--device=cuda", "--json=" + path,
+                               "--lockstep=" + os.environ["LOCKSTEP_PROGRAM"], "--plugin-path=" + DOUBLE, "--torch-device=cpu", "--seconds=0.01",
+                               "--limit=%d" % limit, "--idle=0", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=240, check=False)
+        self.said = done.stdout + done.stderr
+        with open(path) as file:
+            document = json.load(file)
+        self.assertTrue(document["dry_run"])
+        return {row["case"]: row for row in document["rows"]}
+
+    def made_up(self):
+        path = self.path("python")
+        with open(path, "w") as file:
+            file.write(PEER % sys.executable)
+        os.chmod(path, stat.S_IRWXU)
+        return "--python=" + path
+
+    def test_cases_in_turn_beside_a_peer_that_is_made_up(self):
+        self.need("/usr/share/datasets/fashion-mnist")
+        rows = self.bench(self.made_up(), "--cases=cnn:4:tf32,mlp:8:float32", "--rounds=2", "--modes=eager,compile,graph,compile+graph")
+        first, second = rows["cnn, batch 4, tf32"], rows["mlp, batch 8, float32"]
+        self.assertEqual(first["sides"]["graph"]["why"], "capture failed")
+        self.assertEqual(first["sides"]["compile+graph"]["status"], "measured", first["sides"]["compile+graph"])
+        self.assertEqual({second["sides"][mode]["why"] for mode in ("compile", "compile+graph")}, {"g++ is missing"})
+        rates = first["sides"]["lockstep"]["images_per_second"]["values"]
+        self.assertEqual(first["ratios"]["compile"]["values"], [rate / 16 for rate in rates])
+        self.assertEqual([row["best_of_pytorch"] for row in rows.values()], ["compile", "eager"])
+        self.assertAlmostEqual(first["sides"]["eager"]["busy"], 0.2)
+        self.assertEqual(first["goal"]["wanted"], 3.0)
+        self.assertIn("goal: 3.00 x eager", self.said)
+
+    def test_what_no_time_was_left_for_is_named(self):
+        self.need("/usr/share/datasets/fashion-mnist")
+        rows = self.bench(self.made_up(), "--model=mlp", "--batches=8", "--modes=eager", "--budget=0.01")
+        self.assertEqual({name: side["why"] for name, side in rows["mlp, batch 8, float32"]["sides"].items()}, {
+            "lockstep": "no time was left", "eager": "no time was left"})
+
+    def test_pytorch_on_the_cpu(self):
+        python = os.environ.get("LOCKSTEP_TORCH_PYTHON", sys.executable)
+        if subprocess.run([python, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
+            self.skipTest("no Python with torch (LOCKSTEP_TORCH_PYTHON)")
+        self.need("/usr/share/datasets/fashion-mnist")
+        rows = self.bench("--python=" + python, "--cases=mlp:8:float32,mlp:16:float32", "--rounds=1", "--modes=eager,compile")
+        for row in rows.values():
+            sides = row["sides"]
+            self.assertEqual((sides["lockstep"]["status"], sides["eager"]["status"]), ("measured", "measured"))
+            self.assertTrue(sides["compile"]["status"] == "measured" or "C++" in sides["compile"]["why"], sides["compile"])
+            self.assertIn("no kernels of a GPU", sides["eager"]["kernels"]["not_measured"])
+
+    def test_records_of_kernels_are_written_at_the_end(self):
+        import kernel_table
+        library = os.path.join(BUILD, "tools", "kernel-time.so")
+        if not os.path.exists(library) or not shutil.which("gcc"):
+            self.skipTest("no kernel-time.so, which is built where CUPTI is, or no gcc")
+        with open(self.path("cupti.c"), "w") as file:
+            file.write(CUPTI)
+        needed = subprocess.run(["objdump", "-p", library], stdout=subprocess.PIPE, text=True, check=True).stdout
+        name = next(word for word in needed.split() if word.startswith("libcupti"))
+        subprocess.run(["gcc", "-shared", "-fPIC", self.path("cupti.c"), "-Wl,-soname," + name, "-o", self.path(name)], check=True)
+        subprocess.run([sys.executable, "-c", "import ctypes; ctypes.CDLL('%s').InitializeInjection()" % library], check=True,
+                       env=dict(os.environ, LD_LIBRARY_PATH=self.folder, LOCKSTEP_KERNEL_TIME=self.path("kernels")))
+        written = next(name for name in os.listdir(self.folder) if name.startswith("kernels."))
+        records, lost = kernel_table.read(self.path(written))
+        self.assertEqual(lost, 0)
+        self.assertEqual([(name, shape) for name, _, _, shape in records], [
+            ("gemm", "7,1,1 x 256,2,1"), ("Memcpy", "0,0,0 x 0,0,0"), ("own::body()", "9,1,1 x 256,2,1")])
+        for record, wanted in zip(records, ((0, 4e-7), (5e-7, 5.1e-7), (2e-6, 2.4e-6))):
+            self.assertAlmostEqual(record[1], wanted[0], delta=1e-12)
+            self.assertAlmostEqual(record[2], wanted[1], delta=1e-12)
 
 
 class PkgConfig(ProgramTest):

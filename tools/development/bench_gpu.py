@@ -1,61 +1,87 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/bench-train --device=cuda: Lockstep beside PyTorch on one GPU, in turn, on the same model, batch and precision.
+"""tools/bench-train --device=cuda: Lockstep beside PyTorch on one GPU, in turn, on the same models, batches and precisions.
 
 Lockstep is measured as users run it: `lockstep train`, whose examples lie in host memory, are shuffled and gathered there
 and sent while the step before computes. PyTorch has all examples on the GPU beforehand (torch_gpu_peer.py
 says what else): its input costs it less than Lockstep's does. On both sides the losses of a window are not printed, the last
 batch of an epoch is as large as the others, start and first steps do not count.
 
+All processes of PyTorch, one for each precision with and one without a compiler, are started at once and build all cases
+first: what is eager in turn, so that trials of layouts and algorithms are not disturbed, what compiles at the same time.
+Then one case after the other is measured. A case that device cuda refuses (exit code 4) is not asked of PyTorch. --budget
+ends everything in time: what was not done by then is named.
+
 Busy: how much of a step's time kernels run. Numerator: CUPTI's records of kernels (for Lockstep by kernel_time.c, for PyTorch
-by torch.profiler), in runs of their own; denominator: a step of the measured windows, which nobody watches. `kernel_seconds`
-counts kernels side by side each, `kernel_union_seconds` once; copies are in neither. `gap_seconds_per_step` is the rest of a
-step, in which no kernel runs: launch gaps, and waits for copies.
+by torch.profiler, eager and its best mode, when all is measured), in runs of their own; denominator: a step of the measured
+windows, which nobody watches. `kernel_seconds` counts kernels side by side each, `kernel_union_seconds` once; copies are in
+neither. `gap_seconds_per_step` is the rest of a step, in which no kernel runs: launch gaps, and waits for copies.
+
+Goals, by how busy eager PyTorch keeps the GPU: less than 30 % three times as fast as eager, less than 45 % twice, else at least
+0.95 of PyTorch's best mode. They are printed and judge nothing.
 """
+import argparse
+import concurrent.futures
 import glob
 import json
 import os
-import re
 import select
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
+import kernel_table
 import lockstep_side
 import machine
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PEER = os.path.join(HERE, "torch_gpu_peer.py")
-FINDER = os.path.join(os.path.dirname(os.path.dirname(HERE)), "plugins", "device", "cuda", "find_cuda.py")
-MODES = "eager,compile,graph,compile+graph"
+PRECISIONS = ("float32", "tf32", "mixed_bfloat16")
+CASES = ("cnn:64:float32", "cnn:1024:float32", "mlp:512:float32", "cnn:1024:mixed_bfloat16", "cnn:1024:tf32",
+         "cnn:64:mixed_bfloat16", "mlp:512:mixed_bfloat16", "cnn:64:tf32", "mlp:512:tf32", "resnet:128:float32")
+COMPILERS = ("eager", "compile", "compile-max")
+MODES = ("eager", "compile", "graph", "compile+graph")
 BATCHES = "64,1024"
 ANSWER_SECONDS = 240.0  # the longest wait for one answer of PyTorch, which may compile
 IDLE_SECONDS = 4.0  # the longest wait for a quiet machine
-BUSY_STEPS = 200
+CASE_SECONDS, BUSY_SECONDS = 6.0, 2.0  # with less than that left, no round is begun, no kernels are recorded
+SHARES = {"compile": 0.4, "start": 0.5, "build": 0.6}  # of the budget: later than that nothing is compiled, has started, is built
+BUSY_STEPS = 50
+NOISE_EXAMPLES = 4096  # of models that are not for Fashion-MNIST
+PRINTED_KERNELS = 8
+NO_TIME = "no time was left"
 
 
 class NotMeasured(Exception):
-    """Why a row has no figures."""
+    """Why a side has no figures."""
+
+
+FAILURES = (NotMeasured, lockstep_side.Failed, OSError)
+
+
+def compiler_of(mode):
+    """Modes with the same one share a process."""
+    return "eager" if mode == "graph" else mode.partition("+")[0]
 
 
 class Peer:
-    """One running torch_gpu_peer.py. After __init__ it starts by itself; `wait` says whether it did."""
+    """One running torch_gpu_peer.py. It starts by itself; `wait` says whether it did: if not, `why`."""
 
-    def __init__(self, options, mode):
-        command = [options.python, PEER, "--mode=" + mode, "--model=" + options.model_file, "--data=" + options.data,
-                   "--limit=%d" % options.limit, "--optimizer=" + options.optimizer, "--precision=" + options.precision,
-                   "--device=" + options.torch_device] + ["--tf32"] * options.tf32
-        self.about, self.step_seconds = {}, 0.0
-        try:
-            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        except OSError as error:
-            raise NotMeasured("PyTorch: %s" % error) from error
+    def __init__(self, options, compiler, precision):
+        command = [options.python, PEER, "--compiler=" + compiler, "--data=" + options.data, "--limit=%d" % options.limit,
+                   "--optimizer=" + options.optimizer, "--precision=" + precision, "--device=" + options.torch_device,
+                   "--noise-examples=%d" % NOISE_EXAMPLES]
+        self.about, self.compiler, self.precision, self.why = {}, compiler, precision, None
+        self.modes = [mode for mode in options.modes.split(",") if compiler_of(mode) == compiler]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def answer(self):
+    def answer(self, seconds):
         """One line for each command, so none waits in a buffer."""
-        if not select.select([self.process.stdout], [], [], ANSWER_SECONDS)[0]:
+        seconds = max(1.0, min(seconds, ANSWER_SECONDS))
+        if not select.select([self.process.stdout], [], [], seconds)[0]:
             self.process.kill()
-            raise NotMeasured("PyTorch did not answer in %.0f s" % ANSWER_SECONDS)
+            raise NotMeasured("PyTorch did not answer in %.0f s" % seconds)
         line = self.process.stdout.readline()
         if not line:
             raise NotMeasured("PyTorch ended with code %s (is torch in %s?)" % (self.process.wait(), self.process.args[0]))
@@ -64,30 +90,21 @@ class Peer:
             raise NotMeasured(fields["failed"])
         return fields
 
-    def tell(self, **command):
+    def wait(self, seconds):
+        try:
+            self.about = self.answer(seconds)
+        except NotMeasured as error:
+            self.why = str(error)
+
+    def ask(self, limit, /, **command):
+        if self.why:
+            raise NotMeasured(self.why)
         try:
             self.process.stdin.write(json.dumps(command) + "\n")
             self.process.stdin.flush()
         except OSError as error:
             raise NotMeasured("PyTorch ended with code %s" % self.process.wait()) from error
-
-    def wait(self):
-        self.about.update(self.answer())
-
-    def build(self, batch):
-        self.batch = batch
-        self.tell(do="build", batch=batch)
-
-    def built(self):
-        self.about.update(self.answer())
-
-    def run(self, seconds):
-        self.tell(do="run", seconds=seconds)
-        return self.batch / self.answer()["seconds_per_step"]
-
-    def busy(self):
-        self.tell(do="busy", steps=BUSY_STEPS)
-        return self.answer()
+        return self.answer(limit)
 
     def close(self):
         for stream in (self.process.stdin, self.process.stdout):
@@ -105,85 +122,43 @@ class Peer:
 class Lockstep(lockstep_side.Lockstep):
     """`lockstep train` on one GPU."""
 
-    def __init__(self, options):
-        device = options.lockstep_device + ":tf32=on" * (options.tf32 and ":" not in options.lockstep_device)
-        super().__init__(options.lockstep, options, 1, 1, options.seconds, device=device)
+    def __init__(self, options, case):
+        self.more = ["--precision=" + case.precision.replace("tf32", "float32")]
+        self.more += ["--plugin-path=" + options.plugin_path] * bool(options.plugin_path)
+        device = options.lockstep_device + ":tf32=on" * (case.precision == "tf32" and ":" not in options.lockstep_device)
+        about = dict(vars(options), model=case.model, replica_batch=case.batch, dataset=case.dataset)
+        super().__init__(options.lockstep, argparse.Namespace(**about), 1, 1, options.seconds, device=device)
+
+    def open(self):
+        """One step says whether the device has all operations."""
+        self.more.append("--steps=1")
+        self.train(1)
+        self.more.pop()
 
     def command(self, seed, report):
-        command = super().command(seed, report) + ["--precision=" + self.options.precision]
-        return command + ["--plugin-path=" + self.options.plugin_path] * bool(self.options.plugin_path)
+        return super().command(seed, report) + self.more
 
-    def records(self, library, epochs):
-        """CUPTI's sums over one whole run of so many epochs."""
+    def watch(self, library):
+        """What the kernels of a step took, by CUPTI's records of all epochs but the first. Sets how many epochs a window has."""
+        kept = self.environment
         with tempfile.TemporaryDirectory() as folder:
             prefix = os.path.join(folder, "kernels")
-            self.environment.update(CUDA_INJECTION64_PATH=library, LOCKSTEP_KERNEL_TIME=prefix)
-            kept, self.epochs = self.epochs, epochs
+            self.environment = dict(kept, CUDA_INJECTION64_PATH=library, LOCKSTEP_KERNEL_TIME=prefix)
             try:
-                report = self.train(1)
+                super().open()
             finally:
-                self.epochs = kept
-                del self.environment["CUDA_INJECTION64_PATH"], self.environment["LOCKSTEP_KERNEL_TIME"]
-            parts = [lockstep_side.read(path) for path in glob.glob(prefix + ".*")]
-            if not parts:
-                raise NotMeasured("CUPTI's library was not loaded by the driver, or wrote nothing")
-            if any(part["lost"] for part in parts):
-                raise NotMeasured("CUPTI lost records")
-            return report["steps"], {key: sum(part[key] for part in parts) for key in parts[0]}
-
-    def busy(self, library):
-        """Of a long run less a short one, so that start and first steps do not count."""
-        steps_of_epoch = self.report["epochs"][0]["steps"]
-        least = 1 + -(-50 // steps_of_epoch)
-        short_steps, short = self.records(library, least)
-        long_steps, long = self.records(library, least + -(-BUSY_STEPS // steps_of_epoch))
-        steps = long_steps - short_steps
-        if long["kernels"] <= short["kernels"]:
-            raise NotMeasured("CUPTI recorded no kernel")
-        return {"kernels_per_step": (long["kernels"] - short["kernels"]) / steps,
-                "kernel_seconds_per_step": (long["kernel_seconds"] - short["kernel_seconds"]) / steps,
-                "kernel_union_seconds_per_step": (long["kernel_union_seconds"] - short["kernel_union_seconds"]) / steps,
-                "copies_per_step": (long["copies"] - short["copies"]) / steps,
-                "copy_seconds_per_step": (long["copy_seconds"] - short["copy_seconds"]) / steps, "by": "kernel_time.c (CUPTI)"}
-
-
-def newest(header, name):
-    """CUpti_ActivityKernel10: the record of the highest number that the header defines."""
-    numbers = [int(number or 0) for number in re.findall(r"\} %s(\d*);" % name, header)]
-    if not numbers:
-        raise NotMeasured("CUPTI's header has no %s" % name)
-    return name + (str(max(numbers)) if max(numbers) else "")
-
-
-def build_kernel_time(folder, nvidia_root):
-    """Path of the library that the driver loads; built from kernel_time.c."""
-    found = dict(line.split("=", 1) for line in subprocess.run(
-        [sys.executable, FINDER, nvidia_root], capture_output=True, text=True, check=True).stdout.splitlines() if "=" in line)
-    includes = [path for path in found["includes"].split(";") if path]
-    roots = [os.path.dirname(path) for path in includes]
-    roots += [os.path.join(os.path.dirname(root), "cuda_cupti") for root in roots]  # wheels of CUDA 12
-    roots += [os.path.join(folder, "nvidia", wheel) for folder in sys.path for wheel in ("cu13", "cuda_cupti")]
-    includes += [path for root in roots for path in (os.path.join(root, "extras", "CUPTI", "include"),
-                                                     os.path.join(root, "include")) if path not in includes]
-    header = next((path for path in includes if os.path.exists(os.path.join(path, "cupti_activity.h"))), None)
-    libraries = [file for root in roots for sub in ("lib64", "lib", "extras/CUPTI/lib64")
-                 for file in sorted(glob.glob(os.path.join(root, sub, "libcupti.so*")))]
-    if not header or not libraries:
-        raise NotMeasured("CUPTI is not here (nvidia-cuda-cupti)")
-    with open(os.path.join(header, "cupti_activity.h")) as file:
-        text = file.read()
-    library = os.path.join(folder, "kernel_time.so")
-    command = ["cc", "-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O2", "-shared", "-fPIC", "-fvisibility=hidden",
-               "-DKERNEL_RECORD=" + newest(text, "CUpti_ActivityKernel"),
-               "-DMEMCPY_RECORD=" + newest(text, "CUpti_ActivityMemcpy"),
-               "-DMEMSET_RECORD=" + newest(text, "CUpti_ActivityMemset"), os.path.join(HERE, "kernel_time.c"), "-o", library]
-    for path in includes:
-        command += ["-isystem", path]
-    command += [libraries[0], "-Wl,-rpath," + os.path.dirname(libraries[0]), "-lpthread"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise NotMeasured("kernel_time.c did not compile: " + (done.stderr.strip().splitlines() or ["?"])[0])
-    return library
+                self.environment = kept
+            parts = [kernel_table.read(path) for path in glob.glob(prefix + ".*")]
+        records = max((part[0] for part in parts), key=len, default=[])
+        if not records:
+            raise NotMeasured("the driver loaded no kernel-time.so, or CUPTI recorded nothing" if os.path.exists(library) else
+                              "there is no %s (built where CUPTI is)" % os.path.basename(library))
+        if any(lost for _, lost in parts):
+            raise NotMeasured("CUPTI lost records")
+        measured = self.report["epochs"][1:]
+        begin = max(end for _, _, end, _ in records) - sum(epoch["seconds"] for epoch in measured)
+        return kernel_table.table([record for record in records if record[1] >= begin],
+                                  sum(epoch["steps"] for epoch in measured), "kernel_time.c (CUPTI)")
 
 
 def summary(values):
@@ -191,128 +166,232 @@ def summary(values):
 
 
 class Case:
-    """One batch size: every side that can, in turn, every other round in the opposite order."""
+    """One model, batch and precision, and what came of it on every side. `why`: of sides without figures."""
 
-    def __init__(self, options, batch, peers, progress):
-        self.options, self.batch, self.peers, self.progress = options, batch, peers, progress
-        self.lockstep, self.rates, self.why, self.disturbed = None, {}, {}, 0
+    def __init__(self, options, name):
+        words = name.split(":")
+        if len(words) != 3 or not words[1].isdigit() or words[1] == "0" or words[2] not in PRECISIONS:
+            raise SystemExit("bench-train: --cases: %s is no MODEL:BATCH:PRECISION" % name)
+        self.name, self.model, self.batch, self.precision = name, words[0], int(words[1]), words[2]
+        self.file = lockstep_side.model_file(self.model)
+        whole = [max(examples // self.batch, 1) * self.batch for examples in (options.limit, NOISE_EXAMPLES)]  # no odd batch
+        self.dataset = "fashion-mnist:dir=%s,limit=%d" % (options.data, whole[0])
+        if self.model == "resnet":
+            self.dataset = "synthetic:shape=32x32x3,classes=10,examples=%d" % whole[1]
+        self.sides = ["lockstep"] + options.modes.split(",")
+        self.lockstep, self.layout, self.disturbed = None, None, 0
+        self.rates, self.why, self.about, self.kernels = {}, {}, {"lockstep": {"set_up": "lockstep train, as users run it"}}, {}
 
-    def open(self):
-        running = {name: peer for name, peer in self.peers.items() if not isinstance(peer, NotMeasured)}
-        for name, peer in self.peers.items():
-            if isinstance(peer, NotMeasured):
-                self.why[name] = str(peer)
-        for name, peer in running.items():  # all at once: compilers take their time
-            self.attempt(name, peer.build, self.batch)
-        for name, peer in running.items():
-            if name not in self.why:
-                self.attempt(name, peer.built)
-        self.attempt("lockstep", self.open_lockstep)
+    def give_up(self, sides, why):
+        for side in sides:
+            self.why.setdefault(side, why)
 
-    def open_lockstep(self):
-        if self.options.pytorch_only:
-            raise NotMeasured("--pytorch-only")
-        self.options.replica_batch = self.batch
-        self.options.dataset = "fashion-mnist:dir=%s,limit=%d" % (self.options.data, whole_batches(self.options, self.batch))
-        self.lockstep = Lockstep(self.options)
-
-    def attempt(self, name, call, *arguments):
-        """What the call returns; None, and a reason kept, where it does not work."""
+    def open(self, options):
         try:
-            return call(*arguments)
-        except (NotMeasured, lockstep_side.Failed, OSError) as error:
-            self.why[name] = str(error)
-            return None
+            if options.pytorch_only:
+                raise NotMeasured("--pytorch-only")
+            self.lockstep = Lockstep(options, self)
+        except FAILURES as error:
+            self.why["lockstep"] = str(error)
+            if getattr(error, "code", None) == 4:
+                self.give_up(self.sides, "Lockstep refuses this case")
 
-    def sides(self):
-        sides = {"lockstep": lambda number: self.lockstep.run(number)} if self.lockstep else {}
-        sides.update({name: (lambda number, peer=peer: peer.run(self.options.seconds)) for name, peer in self.peers.items()})
-        return {name: call for name, call in sides.items() if name not in self.why}
-
-    def run(self):
-        for number in range(self.options.rounds):
-            names = list(self.sides())
-            for name in names if number % 2 == 0 else names[::-1]:
-                self.disturbed += not machine.wait_until_idle(IDLE_SECONDS)
-                rate = self.attempt(name, self.sides()[name], number + 1)
-                if rate is not None:
-                    self.rates.setdefault(name, []).append(rate)
-            self.progress("  round %d: %s" % (number + 1, ", ".join(
-                "%s %.0f" % (name, rates[-1]) for name, rates in self.rates.items())))
-
-    def busy(self, name, library):
+    def build(self, peer, do, seconds):
+        """`do`: compile or build."""
+        modes = [mode for mode in peer.modes if mode not in self.why]
+        if not modes:
+            return
         try:
-            if name != "lockstep":
-                return self.peers[name].busy()
-            if isinstance(library, NotMeasured):
-                raise library
-            return self.lockstep.busy(library)
-        except (NotMeasured, lockstep_side.Failed, OSError) as error:
-            return {"not_measured": str(error)}
+            if seconds <= 0:
+                raise NotMeasured(NO_TIME)
+            answer = peer.ask(seconds, do=do, case=self.name, model=self.file, batch=self.batch, layout=self.layout, modes=modes)
+        except FAILURES as error:
+            self.give_up(modes, str(error))
+            return
+        if do == "build":
+            self.layout = answer["layout"]
+            self.about.update({mode: dict(peer.about, set_up="%s, %s" % (mode, answer["set_up"])) for mode in modes})
+            self.why.update({mode: why for mode, why in answer["modes"].items() if why})
 
-    def side(self, name, library):
-        if name in self.why:
-            return {"status": "not run", "why": self.why[name]}
-        steps = [self.batch / rate for rate in self.rates[name]]
-        about = {"set_up": "lockstep train, as users run it"} if name == "lockstep" else self.peers[name].about
-        result = {"status": "measured", "images_per_second": summary(self.rates[name]), "step_seconds": summary(steps),
-                  "about": dict(about), "kernels": self.busy(name, library)}
-        if "kernel_seconds_per_step" in result["kernels"]:
+    def round(self, number, peers, options):
+        """Every side once, every other round in the opposite order; the rates as text."""
+        self.disturbed += not machine.wait_until_idle(min(IDLE_SECONDS, machine.idle_seconds))
+        sides = [side for side in self.sides if side not in self.why]
+        for side in sides if number % 2 == 0 else sides[::-1]:
+            try:
+                if side == "lockstep":
+                    rate = self.lockstep.run(number + 1)
+                else:
+                    said = peers[side].ask(ANSWER_SECONDS, do="run", case=self.name, mode=side, seconds=options.seconds)
+                    rate = self.batch / said["seconds_per_step"]
+                self.rates.setdefault(side, []).append(rate)
+            except FAILURES as error:
+                self.why[side] = str(error)
+        return ", ".join("%s %.0f" % (side, self.rates[side][-1]) for side in sides if side in self.rates)
+
+    def best(self):
+        """PyTorch's fastest mode."""
+        return max((side for side in self.rates if side != "lockstep"), key=lambda side: statistics.median(self.rates[side]), default=None)
+
+    def side(self, side):
+        if side not in self.rates:
+            return {"status": "not run", "why": self.why.get(side, NO_TIME)}
+        steps = [self.batch / rate for rate in self.rates[side]]
+        kernels = self.kernels.get(side, {"not_measured": "only for eager and the best mode, or " + NO_TIME})
+        result = {"status": "measured", "images_per_second": summary(self.rates[side]), "step_seconds": summary(steps),
+                  "about": self.about[side], "kernels": kernels}
+        if side in self.why:
+            result["ended"] = self.why[side]
+        if "not_measured" not in kernels:
             median = statistics.median(steps)
-            result["busy"] = result["kernels"]["kernel_seconds_per_step"] / median
-            result["busy_union"] = result["kernels"]["kernel_union_seconds_per_step"] / median
-            result["gap_seconds_per_step"] = median - result["kernels"]["kernel_union_seconds_per_step"]
+            result.update(busy=kernels["kernel_seconds_per_step"] / median, busy_union=kernels["kernel_union_seconds_per_step"] / median,
+                          gap_seconds_per_step=median - kernels["kernel_union_seconds_per_step"])
         return result
 
-    def result(self, library):
-        names = ["lockstep"] + list(self.peers)
-        sides = {name: self.side(name, library) for name in names}
-        ratios, measured = {}, [name for name in self.peers if sides[name]["status"] == "measured"]
-        for name in measured if sides["lockstep"]["status"] == "measured" else ():
-            ratios[name] = summary([a / b for a, b in zip(self.rates["lockstep"], self.rates[name])])
-        best = max(measured, key=lambda name: sides[name]["images_per_second"]["median"], default=None)
-        return {"case": "%s, batch %d, %s%s" % (
-                    self.options.model, self.batch, self.options.precision, " with TF32" * self.options.tf32),
-                "model": self.options.model, "replica_batch": self.batch, "precision": self.options.precision, "tf32": self.options.tf32, "sides": sides,
-                "ratios": ratios, "best_of_pytorch": best, "disturbed_windows": self.disturbed}
+    def result(self):
+        sides = {side: self.side(side) for side in self.sides}
+        ratios = {side: summary([a / b for a, b in zip(self.rates["lockstep"], self.rates[side])])
+                  for side in self.sides[1:] if side in self.rates and "lockstep" in self.rates}
+        return {"case": "%s, batch %d, %s" % (self.model, self.batch, self.precision), "model": self.model, "replica_batch": self.batch,
+                "precision": self.precision, "sides": sides, "ratios": ratios, "best_of_pytorch": self.best(),
+                "goal": self.goal(sides, ratios), "disturbed_rounds": self.disturbed}
+
+    def goal(self, sides, ratios):
+        """None while it is not known how busy eager PyTorch keeps the GPU."""
+        busy = sides.get("eager", {}).get("busy")
+        if busy is None or "eager" not in ratios:
+            return None
+        side, wanted = ("eager", 3.0) if busy < 0.3 else ("eager", 2.0) if busy < 0.45 else (self.best(), 0.95)
+        return {"eager_busy": busy, "ratio_to": side, "wanted": wanted, "reached": ratios[side]["median"]}
 
 
-def whole_batches(options, batch):
-    """As many examples as fill batches of that size: no side has an odd one."""
-    return max(options.limit // batch, 1) * batch
+def case_names(options):
+    if options.cases:
+        return CASES if options.cases == "gpu" else options.cases.split(",")
+    precision = "tf32" if options.tf32 else options.precision
+    return ["%s:%s:%s" % (options.model, batch, precision) for batch in options.batches.split(",")]
 
 
-def start_peers(options):
-    peers = {}
-    for mode in options.modes.split(","):
+class Bench:
+    """All cases on all sides."""
+
+    def __init__(self, options, progress):
+        self.options, self.progress, self.begin = options, progress, time.monotonic()
+        self.cases = [Case(options, name) for name in case_names(options)]
+        self.peers = []
+        self.library = os.path.abspath(options.kernel_time or os.path.join(os.path.dirname(options.lockstep), "kernel-time.so"))
+        self.dry = options.torch_device != "cuda" or not options.lockstep_device.startswith("cuda") or bool(options.plugin_path)
+
+    def left(self, share=1.0):
+        """Seconds until that share of the budget is used."""
+        return share * self.options.budget - (time.monotonic() - self.begin)
+
+    def say(self, text):
+        self.progress("%6.1f s  %s" % (time.monotonic() - self.begin, text))
+
+    def peers_of(self, precision, compiled):
+        return [peer for peer in self.peers if peer.precision == precision and (peer.compiler != "eager") == compiled]
+
+    def open(self):
+        """While PyTorch starts, Lockstep is asked whether it has the operations of each case."""
+        self.say("starting PyTorch (%s)" % self.options.modes)
+        compilers = {compiler_of(mode) for mode in self.options.modes.split(",")}
+        self.peers = [Peer(self.options, compiler, precision) for compiler in COMPILERS if compiler in compilers
+                      for precision in PRECISIONS if any(case.precision == precision for case in self.cases)]
+        with concurrent.futures.ThreadPoolExecutor(4) as executor:
+            list(executor.map(lambda case: case.open(self.options), self.cases))
+        for peer in self.peers:
+            peer.wait(self.left(SHARES["start"]))
+
+    def build_all(self, peers, do):
+        for peer in peers:
+            for case in self.cases:
+                if case.precision == peer.precision:
+                    case.build(peer, do, self.left(SHARES[do]))
+
+    def build(self):
+        """Eager first, since it chooses the layouts; compilers work at the same time; then what they made is warmed up in turn."""
+        self.say("building")
+        with concurrent.futures.ThreadPoolExecutor(max(1, len(self.peers))) as executor:
+            compiling = []
+            for precision in PRECISIONS:
+                self.build_all(self.peers_of(precision, False), "build")
+                compiling += [executor.submit(self.build_all, [peer], "compile") for peer in self.peers_of(precision, True)]
+            for future in compiling:
+                future.result()
+        self.say("warming up what was compiled")
+        for precision in PRECISIONS:
+            self.build_all(self.peers_of(precision, True), "build")
+
+    def measure(self, case):
+        peers = {mode: peer for peer in self.peers if peer.precision == case.precision for mode in peer.modes}
+        if case.lockstep and self.left() >= CASE_SECONDS:
+            case.lockstep.patience = min(ANSWER_SECONDS, self.left())
+            case.kernels["lockstep"] = kernels_of(case.lockstep.watch, self.library)
+        for number in range(self.options.rounds):
+            if self.left() < CASE_SECONDS:
+                break
+            self.say("%s, round %d: %s" % (case.name, number + 1, case.round(number, peers, self.options)))
+
+    def watch(self):
+        """Kernels of PyTorch, eager and in its best mode. All profilers start at once, as that takes seconds."""
+        wanted = [(case, mode, peer) for case in self.cases for peer in self.peers if peer.precision == case.precision
+                  for mode in peer.modes if mode in case.rates and mode in ("eager", case.best())]
+        if not wanted or self.left() < BUSY_SECONDS:
+            return
+        peers = [peer for peer in self.peers if any(peer is other for _, _, other in wanted)]
+        with concurrent.futures.ThreadPoolExecutor(len(peers)) as executor:
+            list(executor.map(lambda peer: kernels_of(peer.ask, ANSWER_SECONDS, do="watch"), peers))
+        for case, mode, peer in wanted:
+            if self.left() >= BUSY_SECONDS:
+                case.kernels[mode] = kernels_of(peer.ask, self.left(), do="busy", case=case.name, mode=mode, steps=BUSY_STEPS)
+        self.say("kernels of PyTorch recorded")
+
+    def write(self):
+        """After each case, so that an end by force leaves those that are done."""
+        rows = [case.result() for case in self.cases]
+        if self.options.json:
+            with open(self.options.json + ".part", "w") as file:
+                json.dump({"rows": rows, "dry_run": self.dry}, file, indent=1)
+            os.replace(self.options.json + ".part", self.options.json)
+        return rows
+
+    def run(self):
         try:
-            peers[mode] = Peer(options, mode)
-        except NotMeasured as error:
-            peers[mode] = error
-    for mode, peer in peers.items():
-        try:
-            if isinstance(peer, Peer):
-                peer.wait()
-        except NotMeasured as error:
-            peer.close()
-            peers[mode] = error
-    return peers
+            self.open()
+            self.build()
+            for case in self.cases:
+                self.measure(case)
+                self.write()
+            self.watch()
+        finally:
+            for peer in self.peers:
+                peer.close()
+        return self.write()
+
+
+def kernels_of(call, *arguments, **named):
+    try:
+        return call(*arguments, **named)
+    except FAILURES as error:
+        return {"not_measured": str(error)}
 
 
 def print_side(name, side):
     if side["status"] != "measured":
         print("  %-14s not run: %s" % (name, side["why"]))
         return
-    rate, step = side["images_per_second"], side["step_seconds"]
-    print("  %-14s %9.0f images/s (%.0f - %.0f), %.1f us a step" % (
-        name, rate["median"], rate["min"], rate["max"], step["median"] * 1e6))
-    kernels = side["kernels"]
-    if "busy" in side:
-        print("  %-14s %.1f kernels a step, %.1f us in all: busy %.3f (side by side once: %.3f), %.1f us without a kernel" % (
-            "", kernels["kernels_per_step"], kernels["kernel_seconds_per_step"] * 1e6, side["busy"], side["busy_union"],
-            side["gap_seconds_per_step"] * 1e6))
-    else:
+    rate, step, kernels = side["images_per_second"], side["step_seconds"], side["kernels"]
+    print("  %-14s %9.0f images/s (%.0f - %.0f), %.1f us a step" % (name, rate["median"], rate["min"], rate["max"], step["median"] * 1e6))
+    if "not_measured" in kernels:
         print("  %-14s kernels not measured: %s" % ("", kernels["not_measured"]))
+        return
+    print("  %-14s %.1f kernels a step, %.1f us in all: busy %.3f (side by side once: %.3f), %.1f us without a kernel" % (
+        "", kernels["kernels_per_step"], kernels["kernel_seconds_per_step"] * 1e6, side["busy"], side["busy_union"],
+        side["gap_seconds_per_step"] * 1e6))
+    for row in kernels["longest"][:PRINTED_KERNELS]:
+        print("  %-14s   %5.1f x %7.1f us  %s  %s" % ("", row["count"], row["seconds"] / row["count"] * 1e6, row["name"][:70],
+                                                     "; ".join(row["shapes"][:1])))
 
 
 def print_result(result, dry):
@@ -322,42 +401,18 @@ def print_result(result, dry):
     for name, ratio in result["ratios"].items():
         print("  ratio to %-14s %6.2f (%.2f - %.2f)%s" % (name, ratio["median"], ratio["min"], ratio["max"],
                                                          "  PyTorch's best" * (name == result["best_of_pytorch"])))
-    if result["disturbed_windows"]:
-        print("  %d windows were disturbed by other programs" % result["disturbed_windows"])
+    if result["goal"]:
+        print("  goal: %.2f x %s, as eager keeps the GPU busy for %.0f %%; reached: %.2f" % (
+            result["goal"]["wanted"], result["goal"]["ratio_to"], result["goal"]["eager_busy"] * 100, result["goal"]["reached"]))
+    if result["disturbed_rounds"]:
+        print("  %d rounds were disturbed by other programs" % result["disturbed_rounds"])
     sys.stdout.flush()
 
 
-def write(options, results):
-    """After each case, so that an end by force leaves those that are done."""
-    if not options.json:
-        return
-    with open(options.json + ".part", "w") as file:
-        json.dump({"rows": results, "dry_run": options.dry}, file, indent=1)
-    os.replace(options.json + ".part", options.json)
-
-
 def bench(options, progress):
-    """All batch sizes of the options; the rows."""
-    results = []
-    options.dry = options.torch_device != "cuda" or not options.lockstep_device.startswith("cuda") or bool(options.plugin_path)
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            library = build_kernel_time(folder, options.nvidia_root)
-        except (NotMeasured, OSError) as error:
-            library = error if isinstance(error, NotMeasured) else NotMeasured(str(error))
-        for batch in (int(text) for text in options.batches.split(",")):
-            # New processes for each size: the profiler, which is used last, slows down what its process does afterwards.
-            progress("%s, batch %d: starting PyTorch: %s" % (options.model, batch, options.modes))
-            peers = start_peers(options)
-            try:
-                case = Case(options, batch, peers, progress)
-                case.open()
-                case.run()
-                results.append(case.result(library))
-            finally:
-                for peer in peers.values():
-                    if isinstance(peer, Peer):
-                        peer.close()
-            print_result(results[-1], options.dry)
-            write(options, results)
-    return results
+    """All cases of the options; the rows."""
+    made = Bench(options, progress)
+    rows = made.run()
+    for row in rows:
+        print_result(row, made.dry)
+    return rows

@@ -131,17 +131,9 @@ def against_bare(options, case):
             "disturbed_windows": int(disturbed)}
 
 
-def model_file(model):
-    """Path of the model's JSON, which PyTorch's side reads too."""
-    path = model if model.endswith(".json") else os.path.join(ROOT, "models", model + ".json")
-    if not os.path.isfile(path):
-        raise SystemExit("bench-train: there is no model %s (looked for %s)" % (model, path))
-    return path
-
-
 def start_peers(options, case):
     world, threads = (case["replicas"], case["threads"]) if case["replicas"] > 1 else (1, case["threads"])
-    arguments = ["--model=" + model_file(case["model"]), "--data=" + options.data, "--limit=%d" % options.limit,
+    arguments = ["--model=" + lockstep_side.model_file(case["model"]), "--data=" + options.data, "--limit=%d" % options.limit,
                  "--batch=%d" % case["replica_batch"], "--optimizer=" + options.optimizer]
     settings = peers.tune(options.python, arguments, world, threads, options.core_types.split(","), progress,
                           variants=not options.plain)
@@ -198,11 +190,17 @@ def print_result(result):
 
 def add_gpu_arguments(group):
     group.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    group.add_argument("--batches", default=bench_gpu.BATCHES, help="sizes, one case each")
-    group.add_argument("--modes", default=bench_gpu.MODES, help="of PyTorch; there is compile-max, too")
+    group.add_argument("--cases", default="", metavar="MODEL:BATCH:PRECISION,...",
+                       help="in this order, precisions %s; instead of the next four options; gpu: those of tools/gpu-check"
+                       % ", ".join(bench_gpu.PRECISIONS))
+    group.add_argument("--batches", default=bench_gpu.BATCHES, help="of --model, one case each [%(default)s]")
     group.add_argument("--precision", choices=("float32", "mixed_bfloat16"), default="float32")
     group.add_argument("--tf32", action="store_true", help="both may round float32 factors to TF32")
-    group.add_argument("--nvidia-root", default="", help="as meson's -Dnvidia_root=, for CUPTI")
+    group.add_argument("--modes", default=",".join(bench_gpu.MODES), help="of PyTorch; there is compile-max, too [%(default)s]")
+    group.add_argument("--budget", type=float, default=float("inf"), metavar="SECONDS",
+                       help="of everything; what is not done by then is named")
+    group.add_argument("--kernel-time", metavar="FILE", help="that library, made of kernel_time.c [beside lockstep]")
+    group.add_argument("--copy-gb-s", type=float, default=0.0, help="what the GPU's memory copies [measured by copy_bandwidth.py]")
     group.add_argument("--plugin-path", default="", help="for lockstep; marks the result as a dry run")
     group.add_argument("--torch-device", default="cuda", help="cpu: a dry run of PyTorch's side")
     group.add_argument("--lockstep-device", default="cuda", help="another one: a dry run of Lockstep's side")
@@ -282,7 +280,6 @@ def parse_arguments():
 
 
 def bench_on_gpu(options):
-    options.model_file = model_file(options.model)
     rows = bench_gpu.bench(options, progress)
     if not any(side["status"] == "measured" for row in rows for side in row["sides"].values()):
         raise SystemExit("bench-train: nothing could be measured; the rows say why")

@@ -1,26 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums what the kernels of a program took on the GPU: NVIDIA's driver loads this library into every program that starts under
-// CUDA_INJECTION64_PATH=kernel_time.so, and CUPTI hands it a record for each kernel and copy, also of those that are replayed
-// in a graph. Written at the end to LOCKSTEP_KERNEL_TIME.<process id> as one JSON object. Built by bench_gpu.py, where
-// CUPTI's header and library are, which names the newest records of that header.
+// Writes down which kernels and copies of a program ran on the GPU and when: NVIDIA's driver loads this library into every
+// program that starts under CUDA_INJECTION64_PATH=kernel_time.so, and CUPTI hands it a record for each, also of those that
+// are replayed in a graph. At the end they go to LOCKSTEP_KERNEL_TIME.<process id> as one JSON object, which
+// kernel_table.py reads. The types of records are those of CUDA 12.0, which newer ones only add to.
 #include <cupti.h>
+#include <inttypes.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define BUFFER_BYTES ((size_t)4 << 20)
+#define MOST_NAMES 4096
 #define EXPORT __attribute__((visibility("default")))
 
-struct span {
+struct event {
     uint64_t begin, end; // nanoseconds
+    int32_t name, grid[3], block[3];
 };
 
 static struct {
-    struct span *kernels;
+    char *names[MOST_NAMES];
+    int32_t name_count;
+    struct event *events;
     size_t count, capacity;
-    uint64_t copies, copy_ns; // copies and memory that is set
     uint64_t lost; // records for which there was no room
     pthread_mutex_t lock;
 } seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -32,38 +38,56 @@ static void CUPTIAPI give_buffer(uint8_t **buffer, size_t *bytes, size_t *most_r
     *most_records = 0;
 }
 
-static void add_kernel(uint64_t begin, uint64_t end)
+// Its number; -1 where there is no room.
+static int32_t find_name(const char *name)
 {
-    if (seen.count == seen.capacity) {
-        const size_t capacity = seen.capacity ? seen.capacity * 2 : 65536;
-        struct span *grown = realloc(seen.kernels, capacity * sizeof(*grown));
-        if (!grown) {
-            seen.lost++;
-            return;
-        }
-        seen.kernels = grown;
-        seen.capacity = capacity;
+    for (int32_t i = 0; i < seen.name_count; i++) {
+        if (strcmp(seen.names[i], name) == 0)
+            return i;
     }
-    seen.kernels[seen.count++] = (struct span){begin, end};
+    if (seen.name_count == MOST_NAMES || !(seen.names[seen.name_count] = strdup(name)))
+        return -1;
+    return seen.name_count++;
 }
 
-static void add_copy(uint64_t begin, uint64_t end)
+static bool grow(void)
 {
-    seen.copies++;
-    seen.copy_ns += end - begin;
+    const size_t capacity = seen.capacity ? seen.capacity * 2 : 65536;
+    struct event *grown = realloc(seen.events, capacity * sizeof(*grown));
+    if (!grown)
+        return false;
+    seen.events = grown;
+    seen.capacity = capacity;
+    return true;
+}
+
+static struct event *add(const char *name, uint64_t begin, uint64_t end)
+{
+    static struct event nowhere;
+    const int32_t number = find_name(name ? name : "?");
+    if (number < 0 || (seen.count == seen.capacity && !grow())) {
+        seen.lost++;
+        return &nowhere;
+    }
+    seen.events[seen.count] = (struct event){.begin = begin, .end = end, .name = number};
+    return &seen.events[seen.count++];
 }
 
 static void add_record(const CUpti_Activity *record)
 {
     if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
-        const KERNEL_RECORD *kernel = (const KERNEL_RECORD *)record;
-        add_kernel(kernel->start, kernel->end);
+        const CUpti_ActivityKernel9 *kernel = (const CUpti_ActivityKernel9 *)record;
+        struct event *event = add(kernel->name, kernel->start, kernel->end);
+        const int32_t grid[3] = {kernel->gridX, kernel->gridY, kernel->gridZ};
+        const int32_t block[3] = {kernel->blockX, kernel->blockY, kernel->blockZ};
+        memcpy(event->grid, grid, sizeof(grid));
+        memcpy(event->block, block, sizeof(block));
     } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
-        const MEMCPY_RECORD *copy = (const MEMCPY_RECORD *)record;
-        add_copy(copy->start, copy->end);
+        const CUpti_ActivityMemcpy5 *copy = (const CUpti_ActivityMemcpy5 *)record;
+        add("Memcpy", copy->start, copy->end);
     } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
-        const MEMSET_RECORD *set = (const MEMSET_RECORD *)record;
-        add_copy(set->start, set->end);
+        const CUpti_ActivityMemset4 *set = (const CUpti_ActivityMemset4 *)record;
+        add("Memset", set->start, set->end);
     }
 }
 
@@ -83,33 +107,24 @@ static void CUPTIAPI take_buffer(CUcontext context, uint32_t stream, uint8_t *bu
     free(buffer);
 }
 
-static int by_begin(const void *a, const void *b)
+static void write_all(FILE *file)
 {
-    const struct span *x = a, *y = b;
-    return (x->begin > y->begin) - (x->begin < y->begin);
-}
-
-// Kernels side by side count once in `covered`, each by itself in `sum`.
-static void add_up(uint64_t *sum, uint64_t *covered)
-{
-    uint64_t reached = 0;
-    *sum = *covered = 0;
-    qsort(seen.kernels, seen.count, sizeof(*seen.kernels), by_begin);
+    fprintf(file, "{\"lost\": %" PRIu64 ", \"names\": [", seen.lost);
+    for (int32_t i = 0; i < seen.name_count; i++)
+        fprintf(file, "%s\"%s\"", i ? ", " : "", seen.names[i]);
+    fprintf(file, "],\n\"events\": [");
     for (size_t i = 0; i < seen.count; i++) {
-        const struct span span = seen.kernels[i];
-        const uint64_t begin = span.begin > reached ? span.begin : reached;
-        *sum += span.end - span.begin;
-        if (span.end > begin) {
-            *covered += span.end - begin;
-            reached = span.end;
-        }
+        const struct event *e = &seen.events[i];
+        fprintf(file, "%s[%d, %" PRIu64 ", %" PRIu64 ", \"%d,%d,%d x %d,%d,%d\"]", i ? ",\n" : "",
+                e->name, e->begin, e->end, e->grid[0], e->grid[1], e->grid[2], e->block[0],
+                e->block[1], e->block[2]);
     }
+    fprintf(file, "]}\n");
 }
 
-static void write_sums(void)
+static void write_down(void)
 {
     char path[4096];
-    uint64_t sum, covered;
     const char *prefix = getenv("LOCKSTEP_KERNEL_TIME");
     cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     if (!prefix ||
@@ -119,12 +134,7 @@ static void write_sums(void)
     if (!file)
         return;
     pthread_mutex_lock(&seen.lock);
-    add_up(&sum, &covered);
-    fprintf(file,
-            "{\"kernels\": %zu, \"kernel_seconds\": %.9f, \"kernel_union_seconds\": %.9f, "
-            "\"copies\": %llu, \"copy_seconds\": %.9f, \"lost\": %llu}\n",
-            seen.count, (double)sum * 1e-9, (double)covered * 1e-9, (unsigned long long)seen.copies,
-            (double)seen.copy_ns * 1e-9, (unsigned long long)seen.lost);
+    write_all(file);
     pthread_mutex_unlock(&seen.lock);
     fclose(file);
 }
@@ -140,6 +150,6 @@ int InitializeInjection(void)
         fprintf(stderr, "kernel_time: CUPTI records nothing here\n");
         return 1;
     }
-    atexit(write_sums);
+    atexit(write_down);
     return 1;
 }

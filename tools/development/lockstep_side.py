@@ -6,14 +6,28 @@ import socket
 import subprocess
 import tempfile
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
 
 class Failed(Exception):
     """A run that did not end well; the text has its code and what it said last."""
+
+    def __init__(self, text, code=None):
+        super().__init__(text)
+        self.code = code
 
 
 def what_was_wrong(lines):
     errors = [line for line in lines if "error:" in line]
     return (errors or lines or ["it said nothing"])[-1]
+
+
+def model_file(model):
+    """Path of the model's JSON, which PyTorch's side reads too."""
+    path = model if model.endswith(".json") else os.path.join(ROOT, "models", model + ".json")
+    if not os.path.isfile(path):
+        raise SystemExit("bench-train: there is no model %s (looked for %s)" % (model, path))
+    return path
 
 
 def read(path):
@@ -33,10 +47,13 @@ class Lockstep:
     def __init__(self, program, options, replicas, threads, seconds, device="cpu", strategy=None):
         self.program, self.options, self.replicas, self.threads = program, options, replicas, threads
         self.strategy = strategy or (options.strategy if replicas > 1 else "one-device")
-        self.device, self.epochs, self.environment = device, 2, dict(os.environ)
+        self.device, self.seconds, self.epochs, self.environment, self.patience = device, seconds, 2, dict(os.environ), None
+        self.open()
+
+    def open(self):
         self.report = self.train(1)
         epoch = self.report["epochs"][-1]["seconds"]
-        self.epochs = 1 + max(1, round(seconds / max(epoch, 1e-3)))
+        self.epochs = 1 + max(1, round(self.seconds / max(epoch, 1e-3)))
 
     def command(self, seed, report):
         return [self.program, "train", "--model=" + self.options.model, "--dataset=" + self.options.dataset,
@@ -52,10 +69,15 @@ class Lockstep:
             commands = [self.command(seed, path) for seed, path in zip(seeds, paths)]
             processes = [subprocess.Popen(command, env=self.environment, stderr=subprocess.PIPE, text=True)
                          for command in commands]
-            said = [process.communicate()[1].strip().splitlines() for process in processes]
+            try:
+                said = [process.communicate(timeout=self.patience)[1].strip().splitlines() for process in processes]
+            except subprocess.TimeoutExpired:
+                for process in processes:
+                    process.kill()
+                raise Failed("no end after %.0f s" % self.patience) from None
             for process, lines in zip(processes, said):
                 if process.returncode:
-                    raise Failed("exit code %d: %s" % (process.returncode, what_was_wrong(lines)))
+                    raise Failed("exit code %d: %s" % (process.returncode, what_was_wrong(lines)), process.returncode)
             return [read(path) for path in paths]
 
     def train(self, seed):
@@ -77,7 +99,7 @@ class Lockstep:
             said = [process.communicate()[1].strip().splitlines() for process in processes]
             for process, lines in zip(processes, said):
                 if process.returncode:
-                    raise Failed("exit code %d: %s" % (process.returncode, what_was_wrong(lines)))
+                    raise Failed("exit code %d: %s" % (process.returncode, what_was_wrong(lines)), process.returncode)
             return rate(read(path))
 
     def run_at_once(self, seed, count):
