@@ -138,8 +138,9 @@ class Measures:
         if self.place.double:
             raise NotRun("the fake runs no plans")
         path = os.path.join(self.place.out, "plans.json")
-        outcome = self.place.runner.run([self.place.program("tools", "gpu-plans"), "--time",
-                                         "--seconds=%d" % (self.place.runner.left() - 5), "--json=" + path], self.place.environment)
+        shapes = [os.path.join(ROOT, "tools", "development", "gpu", "shapes", name + ".txt") for name in ("cnn", "resnet50")]
+        outcome = self.place.runner.run([self.place.program("tools", "gpu-plans"), "--time", "--json=" + path,
+                                         "--seconds=%d" % (self.place.runner.left() - 5)] + shapes, self.place.environment)
         if outcome.code:
             raise Wrong(outcome.ending(), output=outcome.output)
         return outcome.last_line(), {}

@@ -4,8 +4,8 @@
 //   gpu-plans --save-properties=FILE        writes the properties of this machine's GPU, as cuDNN gives them
 //   gpu-plans --properties=FILE LIST...     finalises plans for each convolution of the lists, --plans=8 of those that fit, and
 //                                           prints their engines; exit code 1 where none fits
-//   gpu-plans --time LIST...                times them on this machine's GPU, beside the algorithm of the calls of version 7 that
-//                                           device `cuda` takes, for --seconds=60: a line of JSON for each
+//   gpu-plans --time --json=FILE LIST...    times them on this machine's GPU, beside the algorithm of the calls of version 7 that
+//                                           device `cuda` takes, for --seconds=60
 //
 // A list has a line for each convolution (shapes/). Each is asked for forward, forward with bias and ReLU, gradient of x and of
 // the weights, in float32 without and with TF32, bfloat16 and float16; --operations= and --arithmetics= choose some by their names,
@@ -20,7 +20,8 @@
 #define NUMBERS 14 // of a line
 
 struct options {
-    const char *properties, *save_properties, *plans, *seconds, *operations, *arithmetics, *time;
+    const char *properties, *save_properties, *plans, *seconds, *operations, *arithmetics, *json;
+    bool time;
 };
 
 static struct shape shapes[MOST_SHAPES];
@@ -182,9 +183,9 @@ static int print_all(descriptor properties, int most)
 static bool read_option(const char *argument, const char *name, const char **out)
 {
     const size_t length = strlen(name);
-    if (strncmp(argument, name, length) != 0 || (argument[length] && argument[length] != '='))
+    if (strncmp(argument, name, length) != 0 || argument[length] != '=')
         return false;
-    *out = argument + length + (argument[length] == '=');
+    *out = argument + length + 1;
     return true;
 }
 
@@ -193,7 +194,7 @@ static int usage(void)
     fputs("usage: gpu-plans [--properties=FILE] --save-properties=FILE\n"
           "       gpu-plans --properties=FILE [--plans=8] [--operations=NAMES] "
           "[--arithmetics=NAMES] LIST...\n"
-          "       gpu-plans --time [--seconds=60] [--plans=8] [--operations=NAMES] "
+          "       gpu-plans --time --json=FILE [--seconds=60] [--plans=8] [--operations=NAMES] "
           "[--arithmetics=NAMES] LIST...\n",
           stderr);
     return 2;
@@ -230,22 +231,25 @@ int main(int argc, char **argv)
         if (argument[0] != '-') {
             if (!read_shapes(argument))
                 return 2;
+        } else if (strcmp(argument, "--time") == 0) {
+            o.time = true;
         } else if (!read_option(argument, "--properties", &o.properties) &&
                    !read_option(argument, "--save-properties", &o.save_properties) &&
                    !read_option(argument, "--plans", &o.plans) &&
                    !read_option(argument, "--seconds", &o.seconds) &&
                    !read_option(argument, "--operations", &o.operations) &&
                    !read_option(argument, "--arithmetics", &o.arithmetics) &&
-                   !read_option(argument, "--time", &o.time)) {
+                   !read_option(argument, "--json", &o.json)) {
             return usage();
         }
     }
     if (o.save_properties)
         return save(&o);
     make_questions(&o);
-    if (!question_count || !o.time == !o.properties)
+    if (!question_count || o.time == !o.json || o.time == (o.properties != NULL))
         return usage();
     const int most = o.plans ? atoi(o.plans) : 8;
-    return o.time ? plans_time(questions, question_count, most, o.seconds ? atof(o.seconds) : 60)
+    return o.time ? plans_time(questions, question_count, most, o.seconds ? atof(o.seconds) : 60,
+                               o.json)
                   : print_from_file(&o, most);
 }

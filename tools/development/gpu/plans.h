@@ -5,7 +5,9 @@
 
 #include "tools/development/gpu/plans_cudnn.h"
 
-// Times each question on GPU 0: a line of JSON for each on stdout. Ends after `seconds`. 0, or 1: nothing was timed.
-int plans_time(const struct question *questions, int count, int most_plans, double seconds);
+// Times the questions on GPU 0, `most` plans of each, for so many seconds; writes a JSON array with an object for each that was
+// answered. The exit code of the program.
+int plans_time(const struct question *questions, int count, int most, double seconds,
+               const char *path);
 
 #endif
