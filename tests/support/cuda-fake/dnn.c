@@ -5,6 +5,7 @@
 #include "tests/support/cuda-fake/dnn.h"
 #include "tests/support/cuda-fake/numbers.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -183,6 +184,24 @@ static int fits(const struct cudnnTensorStruct *x, const struct cudnnFilterStruc
            y->w == outputs(c, 1, x->w, w->w);
 }
 
+// For gpu-plans, which asks the true cuDNN for the same: a line as in tools/development/gpu/shapes.
+static void list_shape(const struct cudnnTensorStruct *x, const struct cudnnFilterStruct *w,
+                       const struct cudnnConvolutionStruct *c)
+{
+    const char *path = getenv("CUDA_FAKE_CONVOLUTIONS");
+    FILE *file = path ? fopen(path, "a") : NULL;
+    if (!file)
+        return;
+    const long long v[] = {x->n,      x->h,           x->w,           x->c,         w->k,
+                           w->h,      w->w,           c->stride[0],   c->stride[1], c->pad[0],
+                           c->pad[1], c->dilation[0], c->dilation[1], c->groups};
+    fprintf(file, "%lldx%lldx%lld-%lld-%lldx%lld", v[1], v[2], v[3], v[4], v[5], v[6]);
+    for (size_t i = 0; i < sizeof(v) / sizeof(v[0]); i++)
+        fprintf(file, " %lld", v[i]);
+    fprintf(file, "\n");
+    fclose(file);
+}
+
 // First what must not be taken: not the same bits each time, then one that rounds float32 to halves, with tensor cores where the
 // descriptor forbids them, and one that answers an error.
 static unsigned list_choices(const struct cudnnTensorStruct *x, const struct cudnnFilterStruct *w,
@@ -207,6 +226,7 @@ static unsigned list_choices(const struct cudnnTensorStruct *x, const struct cud
         (x->type != CUDNN_DATA_FLOAT && double_setting("CUDA_FAKE_NO_HALVES", 0)) ||
         (c->groups > 1 && c->dilation[0] > 1))
         return CUDNN_STATUS_NOT_SUPPORTED;
+    list_shape(x, w, c);
     for (; *found < wanted && *found < (int)(sizeof(list) / sizeof(list[0])); ++*found)
         choices[*found] = list[*found];
     return 0;
