@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fake of what device `cuda` calls of NVIDIA's libraries: on host memory, with plain loops. THIS IS NOT A GPU: it
-// shows what the host code does, and nothing about kernels on a GPU, cuBLASLt, cuDNN or speed. Never installed.
+// A fake of what device `cuda` calls of NVIDIA's libraries: on host memory, with plain loops, and with kernels.cu compiled for the
+// CPU. THIS IS NOT A GPU: it shows what the host code and the source of the kernels do, and nothing about what nvcc makes of that,
+// cuBLASLt, cuDNN or speed. Never installed.
 //
 // What makes mistakes show:
 // - Memory of the "GPU" has no access rights under the addresses that are handed out; only the fake itself reads it, at
@@ -11,7 +12,8 @@
 // - Work that touches memory of another GPU without peer access, and copies from host memory that is not pinned, end the process.
 // - Each allocation lies between zones whose bytes are 0xff (NaN): who has written there ends the process when it is freed, and
 //   under AddressSanitizer who reads there, too.
-// - Fresh memory is full of 0xab. Items of a kernel go backwards; what threads of a block do to each other is done in two orders.
+// - Fresh memory is full of 0xab, shared memory of 0xff. CUDA_FAKE_THREADS is the order of blocks, and of threads between two barriers:
+//   backward (the default), forward or random:SEED.
 // CUDA_FAKE_DEVICES (1; 0: none) is the number of GPUs, and CUDA_FAKE_FIRST (0) which of the host's is the first of them: as
 // CUDA_VISIBLE_DEVICES does, it gives processes GPUs of their own.
 // Other variables make it fail: CUDA_FAKE_VERSION (of the driver, 13000),

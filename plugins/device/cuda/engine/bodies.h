@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What our own kernels do with one item, as C that is also CUDA C++: kernels.cu runs it with a thread for an item, the
-// fake of the tests in a loop. Every item writes what no other writes, and adds in a fixed order: no atomics, and the
-// same bits whatever the grid.
+// What our own kernels do with one item: kernels.cu runs it with a thread for an item. Every item writes what no other writes,
+// and adds in a fixed order: no atomics, and the same bits whatever the grid.
 #ifndef LS_DEVICE_CUDA_BODIES_H
 #define LS_DEVICE_CUDA_BODIES_H
 

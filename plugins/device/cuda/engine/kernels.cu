@@ -26,7 +26,7 @@ unsigned start(const arguments_type *arguments, int64_t items, cudaStream_t stre
 {
     const int64_t blocks = (items + threads - 1) / threads;
     void *values[] = {(void *)arguments, &items}; // they are copied
-    return cudaLaunchKernel((const void *)run<arguments_type, body, least_blocks>,
+    return cudaLaunchKernel(run<arguments_type, body, least_blocks>,
                             dim3((unsigned)(blocks < most_blocks ? blocks : most_blocks)), dim3(threads),
                             values, 0, stream);
 }
@@ -52,7 +52,7 @@ template <typename arguments_type, void (*body)(const arguments_type *, int64_t)
 unsigned load()
 {
     cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, (const void *)run<arguments_type, body, least_blocks>);
+    return cudaFuncGetAttributes(&attributes, run<arguments_type, body, least_blocks>);
 }
 
 // ---- Batch normalization ----
@@ -81,7 +81,7 @@ unsigned start_together(const struct cuda_normalization *n, const struct cuda_ti
     int64_t blocks = tiles->parts * tiles->tiles;
     int32_t steps = tiles->steps;
     void *values[] = {(void *)n, &steps, &blocks};
-    return cudaLaunchKernel((const void *)run_together<body>,
+    return cudaLaunchKernel(run_together<body>,
                             dim3((unsigned)(blocks < most_blocks ? blocks : most_blocks)), dim3(CUDA_BLOCK),
                             values, 0, stream);
 }
@@ -90,7 +90,7 @@ template <block_body body>
 unsigned load_together()
 {
     cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, (const void *)run_together<body>);
+    return cudaFuncGetAttributes(&attributes, run_together<body>);
 }
 
 // Bodies that know the type at compile time, so that a thread asks for several elements before it waits for the first; and what

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our own kernels for what the libraries do not have, as one call. Plain C without other headers of ours, so that
-// kernels.cu can include it. What each kernel does with one item is in bodies.h, which kernels.cu runs on a GPU, and the
-// fake of the tests in a loop.
+// kernels.cu can include it. What each kernel does with one item is in bodies.h.
 #ifndef LS_DEVICE_CUDA_KERNELS_H
 #define LS_DEVICE_CUDA_KERNELS_H
 
@@ -69,6 +68,10 @@ struct cuda_arguments {
     uint32_t add_first; // whether what goes to `first` is added to it
     float alpha, rate, epsilon, momentum, beta1, beta2, divisor, factor;
 };
+#define CUDA_ARGUMENTS_POINTERS(pointer)                                                    \
+    pointer(store.out) pointer(store.y) pointer(a) pointer(b) pointer(bias) pointer(labels) \
+        pointer(flags[0]) pointer(flags[1]) pointer(first) pointer(second) pointer(saved)   \
+            pointer(pairs) pointer(sums) pointer(record)
 
 // name: items
 #define CUDA_KERNELS(kernel)                                                          \
@@ -131,6 +134,7 @@ struct cuda_reduction {
     int64_t items; // packs and single elements
     uint32_t dtype, operation;
 };
+#define CUDA_REDUCTION_POINTERS(pointer) pointer(to) pointer(from) pointer(also)
 
 // Batch normalization (norm_body.h). How blocks of threads lie over (rows, columns): beside each other over the columns, each
 // thread with `pack` of them, and over the rows in turns of `down`.
@@ -163,6 +167,10 @@ struct cuda_normalization {
     struct cuda_tiles merged; // (parts of a channel, channels)
     int64_t lanes; // threads over the rows in what goes element by element
 };
+#define CUDA_NORMALIZATION_POINTERS(pointer)                                                   \
+    pointer(store.out) pointer(store.y) pointer(x) pointer(other) pointer(gamma) pointer(beta) \
+        pointer(mean) pointer(variance) pointer(dgamma) pointer(dbeta) pointer(parts)          \
+            pointer(totals)
 
 // name, and whether blocks of threads work together, or threads by themselves
 #define CUDA_NORMALIZATIONS(blocks, threads)                             \
@@ -179,6 +187,12 @@ enum cuda_normalization_kernel {
 #undef CUDA_NORMALIZATION_NUMBER
         CUDA_NORMALIZATION_COUNT
 };
+
+// What kernels are given, and which members are addresses of the GPU: the fake of the tests translates them.
+#define CUDA_ARGUMENT_STRUCTS(arguments)                   \
+    arguments(cuda_arguments, CUDA_ARGUMENTS_POINTERS)     \
+        arguments(cuda_reduction, CUDA_REDUCTION_POINTERS) \
+            arguments(cuda_normalization, CUDA_NORMALIZATION_POINTERS)
 
 #ifdef __cplusplus
 extern "C" {
