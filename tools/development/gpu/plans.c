@@ -12,6 +12,7 @@
 // with commas between them.
 #include "tools/development/gpu/plans.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -212,8 +213,17 @@ static int save(const struct options *options)
     return 0;
 }
 
+// cuDNN opens this library for each graph and closes it again, which takes two thirds of the time if nobody else holds it.
+static void keep_compiler(void)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "libnvrtc.so.%zu", cudnnGetCudartVersion() / 1000);
+    dlopen(name, RTLD_LAZY);
+}
+
 static int print_from_file(const struct options *options, int most)
 {
+    keep_compiler();
     descriptor properties = cudnn_properties_of_file(options->properties);
     if (!properties)
         return fail(cudnn_reason());
