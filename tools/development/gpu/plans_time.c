@@ -16,8 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SAMPLE \
-    ((int64_t)1 << 20) // elements at the beginning and at the end of a result that are compared
+#define SAMPLE ((int64_t)1 << 18) // elements at the beginning and at the end that are compared
 #define PATTERN ((int64_t)1 << 20) // random elements, repeated
 #define LEAST_SAMPLE_US 400 // of a graph, so that its launch does not count
 #define MOST_REPEATS 50
