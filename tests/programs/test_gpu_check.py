@@ -144,9 +144,9 @@ class Parts(unittest.TestCase):
         def row(status="measured", why="", **more):
             lockstep = {"status": status, "why": why, "images_per_second": {"median": 7.0}}
             return dict({"case": "cnn", "sides": {"lockstep": lockstep, "eager": {"status": "not run", "why": "no module named torch"}},
-                         "ratios": {"eager": {"median": 3.1}}, "goal": {"wanted": 3.0, "ratio_to": "eager"}}, **more)
+                         "ratios": {"eager": {"median": 3.1}}, "goal": {"wanted": 3.0, "ratio_to": "eager"}, "roofline": {"reached": 0.625}}, **more)
 
-        self.assertEqual(Measures.judge_speed([row()], [])[0], "cnn: 7 images/s, 3.10 x eager, goal 3.00 x eager")
+        self.assertEqual(Measures.judge_speed([row()], [])[0], "cnn: 7 images/s, 3.10 x eager, goal 3.00 x eager, 62 % of the roofline")
         for why in ("exit code 4: no moving statistics", "no time was left"):
             self.assertIn(why, Measures.judge_speed([row(), row("not run", why)], [])[0])
         for rows, wrong, says in (([row("not run", "exit code 1: x")], [], "exit code 1: x"), ([row()], ["not over after 9 s"], "after 9 s")):
@@ -183,6 +183,26 @@ class Parts(unittest.TestCase):
         self.assertEqual(made["longest"], [{"name": "a", "count": 1.5, "seconds": 4.5, "idle_before": 0.5, "shapes": ["1 x 32", "2 x 32"]},
                                            {"name": "b", "count": 0.5, "seconds": 0.5, "idle_before": 0.5, "shapes": []}])
 
+    def test_kernels_of_the_first_epoch_do_not_count(self):
+        import bench_gpu
+        events, lost = [[0, 10 ** 18 + begin, 10 ** 18 + begin + 400, "1 x 32"] for begin in (0, 10000, 11000)], 0
+
+        def train(side):
+            with open(side.environment["LOCKSTEP_KERNEL_TIME"] + ".7", "w") as file:
+                json.dump({"names": ["gemm"], "events": events, "lost": lost}, file)
+            side.report = {"epochs": [{"seconds": 1.0, "steps": 3}, {"seconds": 2e-6, "steps": 4}]}
+
+        side = bench_gpu.Lockstep.__new__(bench_gpu.Lockstep)
+        side.environment = {}
+        with unittest.mock.patch.object(bench_gpu.lockstep_side.Lockstep, "open", train):
+            made = side.watch("kernel-time.so")
+            self.assertEqual(made["kernels_per_step"], 0.5)
+            self.assertAlmostEqual(made["kernel_seconds_per_step"], 2e-7)
+            for events, lost, says in ((events, 1, "lost records"), ([], 0, "there is no kernel-time.so")):
+                with self.assertRaisesRegex(bench_gpu.NotMeasured, says):
+                    side.watch("kernel-time.so")
+        self.assertEqual(side.environment, {})
+
     def test_goals_follow_how_busy_eager_keeps_the_gpu(self):
         import bench_gpu
         case = bench_gpu.Case(types.SimpleNamespace(limit=64, data="x", modes="eager,graph"), "cnn:64:float32")
@@ -191,10 +211,47 @@ class Parts(unittest.TestCase):
         for busy, wanted in ((0.29, ("eager", 3.0)), (0.31, ("eager", 2.0)), (0.46, ("graph", 0.95))):
             step = 64 / 224  # of eager's median
             case.kernels = {"eager": {"kernel_seconds_per_step": busy * (0.5 + 0.2) / 2, "kernel_union_seconds_per_step": step}}
-            goal = case.result()["goal"]
+            goal = case.result("adam", 3000.0)["goal"]
             self.assertEqual((goal["ratio_to"], goal["wanted"]), wanted)
             self.assertAlmostEqual(goal["eager_busy"], busy)
             self.assertAlmostEqual(goal["reached"], 3.5 if wanted[0] == "eager" else 1.0)
+
+    def test_the_least_time_of_a_step_of_cnn(self):
+        import roofline
+        with open(os.path.join(SOURCE, "models", "cnn.json")) as file:
+            document = json.load(file)
+        # By hand. Elements: image 784, after the convolutions 26 26 32 = 21632 and 11 11 64 = 7744, after pooling 5408 and 1600.
+        rows = {row["kernel"]: (row["bytes"], row["step_bytes"], row["operations"]) for row in roofline.kernels(document)}
+        wanted = {"conv2d, forward": (4 * (784 + 21632), 4 * 320, 2 * 21632 * 9), "max_pooling2d, forward": (4 * (21632 + 5408) + 5408, 0, 0),
+                  "conv2d_1, forward": (4 * (5408 + 7744), 4 * 18496, 2 * 7744 * 288), "dense_1, backward data": (4 * (10 + 2 * 128), 4 * 1290, 2560),
+                  "dense, backward data": (4 * (128 + 1600), 4 * 204928, 2 * 128 * 1600), "dense, backward weights": (6912, 4 * 204928, 409600),
+                  "max_pooling2d, backward": (4 * (5408 + 21632) + 5408, 0, 0), "adam, update": (0, 7 * 4 * 225034, 0)}
+        self.assertEqual({name: rows[name] for name in wanted}, wanted)
+        self.assertNotIn("conv2d, backward data", rows)
+        self.assertEqual(sum(row[2] for row in rows.values()), 6 * (4460544 // 2 + 204800 + 1280) + 2 * 389376)
+        self.assertEqual(sum(row[0] for row in rows.values()), 665144 + 80)
+        # 10 GB/s and 1 TFLOP/s: conv2d_1 takes 446.1 us for its operations of 100 examples, 533.5 us for its bytes.
+        least = {row["kernel"]: row["seconds"] for row in roofline.timed(roofline.kernels(document), 100, 10.0, 1.0)[0]}
+        self.assertAlmostEqual(least["conv2d_1, forward"], (5260800 + 73984) / 1e10)
+        self.assertAlmostEqual({row["kernel"]: row["seconds"] for row in roofline.timed(roofline.kernels(document), 100, 100.0, 1.0)[0]}[
+            "conv2d_1, forward"], 446.0544e-6)
+        halves = {row["kernel"]: row["bytes"] for row in roofline.kernels(document, "mixed_bfloat16")}
+        self.assertEqual(halves["max_pooling2d, forward"], 2 * (21632 + 5408) + 5408)
+
+    def test_the_least_time_with_batch_normalization_and_additions(self):
+        import roofline
+        with open(os.path.join(SOURCE, "models", "resnet.json")) as file:
+            rows = {row["kernel"]: row["bytes"] for row in roofline.kernels(json.load(file))}
+        size = 4 * 8 * 8 * 64  # of the first block: a projection is added to it, then a second block to its sum
+        self.assertNotIn("add, forward", rows)
+        self.assertEqual([rows[name] for name in ("batch_normalization_3, normalize", "batch_normalization_1, normalize")], [2 * size, 3 * size])
+        self.assertEqual(rows["batch_normalization_1, backward data"], 5 * size)  # x, dy, y, and two gradients
+        self.assertEqual(rows["conv2d_4, backward data"], 3 * size)  # adds to the gradient that the second sum left
+        self.assertEqual(rows["batch_normalization_2, backward data"], 3 * size)  # x says where its ReLU was 0
+        unknown = {"config": {"layers": [{"class_name": "InputLayer", "config": {"name": "a", "batch_shape": [None, 4]}},
+                                         {"class_name": "LSTM", "config": {"name": "b"}}]}}
+        with self.assertRaisesRegex(ValueError, "LSTM"):
+            roofline.kernels(unknown)
 
     def test_what_lockstep_refuses_is_not_asked_of_pytorch(self):
         import bench_gpu
@@ -292,7 +349,7 @@ class Speed(ProgramTest):
 
     def test_cases_in_turn_beside_a_peer_that_is_made_up(self):
         self.need("/usr/share/datasets/fashion-mnist")
-        rows = self.bench(self.made_up(), "--cases=cnn:4:tf32,mlp:8:float32", "--rounds=2", "--modes=eager,compile,graph,compile+graph")
+        rows = self.bench(self.made_up(), "--cases=cnn:4:tf32,mlp:8:float32", "--rounds=2", "--copy-gb-s=3000", "--modes=eager,compile,graph,compile+graph")
         first, second = rows["cnn, batch 4, tf32"], rows["mlp, batch 8, float32"]
         self.assertEqual(first["sides"]["graph"]["why"], "capture failed")
         self.assertEqual(first["sides"]["compile+graph"]["status"], "measured", first["sides"]["compile+graph"])
@@ -303,6 +360,8 @@ class Speed(ProgramTest):
         self.assertAlmostEqual(first["sides"]["eager"]["busy"], 0.2)
         self.assertEqual(first["goal"]["wanted"], 3.0)
         self.assertIn("goal: 3.00 x eager", self.said)
+        line = first["roofline"]
+        self.assertAlmostEqual(line["reached"], line["seconds_per_step"] / first["sides"]["lockstep"]["step_seconds"]["median"])
 
     def test_what_no_time_was_left_for_is_named(self):
         self.need("/usr/share/datasets/fashion-mnist")

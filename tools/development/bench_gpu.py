@@ -17,13 +17,15 @@ windows, which nobody watches. `kernel_seconds` counts kernels side by side each
 neither. `gap_seconds_per_step` is the rest of a step, in which no kernel runs: launch gaps, and waits for copies.
 
 Goals, by how busy eager PyTorch keeps the GPU: less than 30 % three times as fast as eager, less than 45 % twice, else at least
-0.95 of PyTorch's best mode. They are printed and judge nothing.
+0.95 of PyTorch's best mode; and 60 % of the roofline of the step (roofline.py), for which the speed at which the GPU copies its
+memory is measured. They are printed and judge nothing.
 """
 import argparse
 import concurrent.futures
 import glob
 import json
 import os
+import re
 import select
 import statistics
 import subprocess
@@ -36,6 +38,13 @@ import lockstep_side
 import machine
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(HERE, "gpu"))
+
+import roofline  # noqa: E402
+
+FINDER = os.path.join(os.path.dirname(os.path.dirname(HERE)), "plugins", "device", "cuda", "find_cuda.py")
+COPY_BANDWIDTH = os.path.join(HERE, "gpu", "copy_bandwidth.py")
+COPY_BYTES, COPY_SECONDS = 1 << 30, 20.0
 PEER = os.path.join(HERE, "torch_gpu_peer.py")
 PRECISIONS = ("float32", "tf32", "mixed_bfloat16")
 CASES = ("cnn:64:float32", "cnn:1024:float32", "mlp:512:float32", "cnn:1024:mixed_bfloat16", "cnn:1024:tf32",
@@ -46,10 +55,12 @@ BATCHES = "64,1024"
 ANSWER_SECONDS = 240.0  # the longest wait for one answer of PyTorch, which may compile
 IDLE_SECONDS = 4.0  # the longest wait for a quiet machine
 CASE_SECONDS, BUSY_SECONDS = 6.0, 2.0  # with less than that left, no round is begun, no kernels are recorded
-SHARES = {"compile": 0.4, "start": 0.5, "build": 0.6}  # of the budget: later than that nothing is compiled, has started, is built
+# Of the budget: until when something is begun, and until when its answer is waited for, or the process is given up.
+BEGUN, ANSWERED = {"compile": 0.35, "build": 0.6}, {"start": 0.5, "compile": 0.6, "build": 0.7}
 BUSY_STEPS = 50
 NOISE_EXAMPLES = 4096  # of models that are not for Fashion-MNIST
 PRINTED_KERNELS = 8
+ROOFLINE_GOAL = 0.6
 NO_TIME = "no time was left"
 
 
@@ -248,13 +259,28 @@ class Case:
                           gap_seconds_per_step=median - kernels["kernel_union_seconds_per_step"])
         return result
 
-    def result(self):
+    def roofline(self, sides, optimizer, copy_gb_s):
+        """The least time of a step, and how much of it Lockstep reaches."""
+        try:
+            if isinstance(copy_gb_s, NotMeasured):
+                raise copy_gb_s
+            with open(self.file) as file:
+                rows = roofline.kernels(json.load(file), self.precision, optimizer)
+        except (NotMeasured, KeyError, ValueError) as error:
+            return {"not_known": "%s: %s" % (type(error).__name__, error) if isinstance(error, KeyError) else str(error)}
+        rows, seconds = roofline.timed(rows, self.batch, copy_gb_s, roofline.PEAKS[self.precision])
+        measured = sides["lockstep"]["status"] == "measured"
+        return {"seconds_per_step": seconds, "copy_gb_s": copy_gb_s, "peak_tflops": roofline.PEAKS[self.precision], "wanted": ROOFLINE_GOAL,
+                "reached": seconds / sides["lockstep"]["step_seconds"]["median"] if measured else None, "kernels": rows}
+
+    def result(self, optimizer, copy_gb_s):
         sides = {side: self.side(side) for side in self.sides}
         ratios = {side: summary([a / b for a, b in zip(self.rates["lockstep"], self.rates[side])])
                   for side in self.sides[1:] if side in self.rates and "lockstep" in self.rates}
         return {"case": "%s, batch %d, %s" % (self.model, self.batch, self.precision), "model": self.model, "replica_batch": self.batch,
                 "precision": self.precision, "sides": sides, "ratios": ratios, "best_of_pytorch": self.best(),
-                "goal": self.goal(sides, ratios), "disturbed_rounds": self.disturbed}
+                "goal": self.goal(sides, ratios),
+                "roofline": self.roofline(sides, optimizer, copy_gb_s), "disturbed_rounds": self.disturbed}
 
     def goal(self, sides, ratios):
         """None while it is not known how busy eager PyTorch keeps the GPU."""
@@ -280,6 +306,8 @@ class Bench:
         self.cases = [Case(options, name) for name in case_names(options)]
         self.peers = []
         self.library = os.path.abspath(options.kernel_time or os.path.join(os.path.dirname(options.lockstep), "kernel-time.so"))
+        self.copy_gb_s = options.copy_gb_s or NotMeasured(NO_TIME)
+        self.optimizer = "momentum" if "momentum=" in options.optimizer else options.optimizer.partition(":")[0]
         self.dry = options.torch_device != "cuda" or not options.lockstep_device.startswith("cuda") or bool(options.plugin_path)
 
     def left(self, share=1.0):
@@ -292,22 +320,42 @@ class Bench:
     def peers_of(self, precision, compiled):
         return [peer for peer in self.peers if peer.precision == precision and (peer.compiler != "eager") == compiled]
 
+    def measure_copies(self):
+        """GB/s that the GPU reads and writes within its memory."""
+        if self.dry:
+            raise NotMeasured("a dry run")
+        said = subprocess.run([sys.executable, FINDER, ""], capture_output=True, text=True, check=False).stdout
+        found = re.search("^cudart=(.+)$", said, re.MULTILINE)
+        try:
+            done = subprocess.run([sys.executable, COPY_BANDWIDTH, found[1] if found else "libcudart.so", str(COPY_BYTES)],
+                                  capture_output=True, text=True, timeout=COPY_SECONDS, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise NotMeasured("copies within the GPU: no end after %.0f s" % COPY_SECONDS) from error
+        if done.returncode:
+            raise NotMeasured("copies within the GPU: " + (done.stderr.strip().splitlines() or ["it said nothing"])[-1])
+        return json.loads(done.stdout)["gb_s"]
+
     def open(self):
         """While PyTorch starts, Lockstep is asked whether it has the operations of each case."""
         self.say("starting PyTorch (%s)" % self.options.modes)
         compilers = {compiler_of(mode) for mode in self.options.modes.split(",")}
         self.peers = [Peer(self.options, compiler, precision) for compiler in COMPILERS if compiler in compilers
                       for precision in PRECISIONS if any(case.precision == precision for case in self.cases)]
+        if not self.options.copy_gb_s:
+            try:
+                self.copy_gb_s = self.measure_copies()
+            except (NotMeasured, OSError) as error:
+                self.copy_gb_s = NotMeasured(str(error))
         with concurrent.futures.ThreadPoolExecutor(4) as executor:
             list(executor.map(lambda case: case.open(self.options), self.cases))
         for peer in self.peers:
-            peer.wait(self.left(SHARES["start"]))
+            peer.wait(self.left(ANSWERED["start"]))
 
     def build_all(self, peers, do):
         for peer in peers:
             for case in self.cases:
                 if case.precision == peer.precision:
-                    case.build(peer, do, self.left(SHARES[do]))
+                    case.build(peer, do, self.left(ANSWERED[do]) if self.left(BEGUN[do]) > 0 else 0)
 
     def build(self):
         """Eager first, since it chooses the layouts; compilers work at the same time; then what they made is warmed up in turn."""
@@ -349,7 +397,7 @@ class Bench:
 
     def write(self):
         """After each case, so that an end by force leaves those that are done."""
-        rows = [case.result() for case in self.cases]
+        rows = [case.result(self.optimizer, self.copy_gb_s) for case in self.cases]
         if self.options.json:
             with open(self.options.json + ".part", "w") as file:
                 json.dump({"rows": rows, "dry_run": self.dry}, file, indent=1)
@@ -404,6 +452,10 @@ def print_result(result, dry):
     if result["goal"]:
         print("  goal: %.2f x %s, as eager keeps the GPU busy for %.0f %%; reached: %.2f" % (
             result["goal"]["wanted"], result["goal"]["ratio_to"], result["goal"]["eager_busy"] * 100, result["goal"]["reached"]))
+    line = result["roofline"]
+    if line.get("reached"):
+        print("  roofline: %.1f us a step at %.0f GB/s and %.0f TFLOP/s; goal %.2f, reached: %.2f" % (
+            line["seconds_per_step"] * 1e6, line["copy_gb_s"], line["peak_tflops"], line["wanted"], line["reached"]))
     if result["disturbed_rounds"]:
         print("  %d rounds were disturbed by other programs" % result["disturbed_rounds"])
     sys.stdout.flush()

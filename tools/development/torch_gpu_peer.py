@@ -15,8 +15,9 @@ stdout; what cannot be done is answered with {"failed": "why"}. CASE is a name o
 PyTorch has every advantage that it offers: all examples lie on the GPU as float32 before the start and are put into a new
 order there once an epoch, so that a batch is a slice; nothing is sent or read back during a window, kernels need not give
 the same bits twice (cudnn.benchmark), the optimizer is one fused kernel, and images lie channels_last or NCHW, whichever
-takes less time, eager (layout null; what is compiled without one gets channels_last). In the graph modes the whole step is one replay, behind two copies of its batch.
-Modes with and without a graph share a process, model and what was compiled: cuDNN's choices are made once, and no compiler works twice.
+takes less time, eager (layout null; what is compiled without one gets channels_last). In the graph modes the whole step is
+one replay, behind two copies of its batch. Modes with and without a graph share a process, model and what was compiled:
+cuDNN's choices are made once, and no compiler works twice.
 """
 import argparse
 import concurrent.futures

@@ -121,6 +121,7 @@ class Measures:
             if side["status"] == "measured":
                 parts = ["%.2f x %s" % (ratio["median"], name) for name, ratio in row["ratios"].items()] or ["alone"]
                 parts += ["goal %.2f x %s" % (goal["wanted"], goal["ratio_to"])] if goal else []
+                parts += ["%.0f %% of the roofline" % (100 * row["roofline"]["reached"])] if row["roofline"].get("reached") else []
                 said.append("%s: %.0f images/s, %s" % (row["case"], side["images_per_second"]["median"], ", ".join(parts)))
             else:
                 excused = side["why"].startswith("exit code 4:") or side["why"] == bench_gpu.NO_TIME
