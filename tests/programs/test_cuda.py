@@ -213,6 +213,18 @@ class Double(ProgramTest):
                 self.assertEqual([epoch[name] for name in ("steps", "loss", "accuracy", "val_loss", "val_accuracy")],
                                  [wanted[name] for name in ("steps", "loss", "accuracy", "val_loss", "val_accuracy")])
 
+    def test_the_order_in_which_streams_run_changes_no_bit(self):
+        for strategy, replicas, recording in (("one-device", 1, "on"), ("ring", 3, "on"), ("direct", 2, "off"), ("central-storage", 2, "on")):
+            options = ("--model=mlp", "--dataset=synthetic:examples=100", "--epochs=2", "--batch=32", "--strategy=" + strategy,
+                       f"--replicas={replicas}")
+            settings = {"device": "cuda:recording=" + recording, "devices": 2}
+            wanted = self.run_double(*options, **settings)
+            for seed in range(1, 8):
+                with self.subTest(strategy=strategy, seed=seed):
+                    got = self.run_double(*options, streams=f"random:{seed}", **settings)
+                    self.assertEqual(got["losses"], wanted["losses"])
+                    self.assertEqual(got["parameter_hashes"], wanted["parameter_hashes"])
+
     def test_an_interrupted_run_counts_the_steps_that_it_did(self):
         path = self.path("r.json")
         options, environment = self.on_double(("--model=mlp", "--dataset=synthetic:examples=640", "--epochs=100000", "--validation=off",

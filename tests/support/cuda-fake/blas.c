@@ -45,6 +45,7 @@ unsigned cublasLtCreate(struct cublasLtContext **handle)
 
 unsigned cublasLtDestroy(struct cublasLtContext *handle)
 {
+    double_device_waits();
     free(handle);
     double_add(&double_live.handles, -1);
     return 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recordings of the fake (stream capture and graphs of CUDA): what is put on a stream is kept with what it runs after. A
-// replay runs it in the order that is furthest from the recorded one, so that an order nobody asked for is not kept.
+// replay runs it in the order that is furthest from the recorded one, or in a random one, so that an order nobody asked for is
+// not kept.
 #include "tests/support/cuda-fake/stream.h"
 
 #include <stdlib.h>
@@ -19,7 +20,7 @@ struct CUgraph_st {
 };
 
 struct CUgraphExec_st {
-    struct CUgraph_st graph; // in the order of the replay
+    struct CUgraph_st graph;
 };
 
 struct double_capture {
@@ -154,6 +155,16 @@ unsigned double_capture_spoils(void)
     return error;
 }
 
+void double_device_waits(void)
+{
+    const int device = double_current();
+    pthread_mutex_lock(&double_lock);
+    for (struct double_capture *capture = captures; capture; capture = capture->next)
+        if (capture->origin->device == device)
+            spoil(capture, cudaSuccess);
+    pthread_mutex_unlock(&double_lock);
+}
+
 // ---- Beginning and ending ----
 
 unsigned cudaStreamBeginCapture(struct CUstream_st *stream, unsigned mode)
@@ -264,17 +275,37 @@ static int is_ready(const struct node *node, const unsigned char *placed)
     return 1;
 }
 
-// Of the nodes whose turn may come, always the one recorded last.
-static unsigned copy_in_order(const struct CUgraph_st *from, struct CUgraph_st *to)
+static unsigned copy(const struct CUgraph_st *from, struct CUgraph_st *to)
 {
-    unsigned char *placed = calloc(1, from->count + 1);
-    unsigned error = placed ? cudaSuccess : cudaErrorMemoryAllocation;
-    for (uint32_t i = 0; !error && i < from->count; i++) {
-        uint32_t n = from->count - 1;
-        while (placed[n] || !is_ready(&from->nodes[n], placed))
-            n--;
-        placed[n] = 1;
+    unsigned error = cudaSuccess;
+    for (uint32_t n = 0; !error && n < from->count; n++)
         error = graph_add(to, &from->nodes[n].item, &from->nodes[n].after);
+    return error;
+}
+
+// Of the nodes whose turn may come, the one recorded last, or any.
+static uint32_t draw_node(const struct CUgraph_st *graph, const unsigned char *placed, int random)
+{
+    uint32_t found = 0, node = 0;
+    for (uint32_t n = graph->count; n-- > 0;) {
+        if (placed[n] || !is_ready(&graph->nodes[n], placed))
+            continue;
+        if (!random)
+            return n;
+        if (double_draw(++found) == 0)
+            node = n;
+    }
+    return node;
+}
+
+static unsigned post_nodes(const struct CUgraph_st *graph, struct CUstream_st *stream)
+{
+    unsigned char *placed = calloc(1, graph->count + 1);
+    unsigned error = placed ? cudaSuccess : cudaErrorMemoryAllocation;
+    for (uint32_t i = 0; !error && i < graph->count; i++) {
+        const uint32_t n = draw_node(graph, placed, stream->random);
+        placed[n] = 1;
+        error = double_post(stream, &graph->nodes[n].item);
     }
     free(placed);
     return error;
@@ -286,7 +317,7 @@ unsigned cudaGraphInstantiate(struct CUgraphExec_st **out, struct CUgraph_st *gr
     struct CUgraphExec_st *exec = calloc(1, sizeof(*exec));
     unsigned error = flags ? INVALID_VALUE : exec ? cudaSuccess : cudaErrorMemoryAllocation;
     if (!error)
-        error = copy_in_order(graph, &exec->graph);
+        error = copy(graph, &exec->graph);
     if (error) {
         if (exec)
             graph_finish(&exec->graph);
@@ -310,8 +341,8 @@ unsigned cudaGraphLaunch(struct CUgraphExec_st *exec, struct CUstream_st *stream
     pthread_mutex_lock(&double_lock);
     if (!error && stream->capture)
         error = spoil(stream->capture, cudaErrorStreamCaptureUnsupported);
-    for (uint32_t i = 0; !error && i < exec->graph.count; i++)
-        error = double_post(stream, &exec->graph.nodes[i].item);
+    if (!error)
+        error = post_nodes(&exec->graph, stream);
     pthread_mutex_unlock(&double_lock);
     double_add(&double_handed.replays, 1);
     return error;

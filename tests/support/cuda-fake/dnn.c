@@ -36,6 +36,7 @@ unsigned cudnnCreate(struct cudnnContext **handle)
 
 unsigned cudnnDestroy(struct cudnnContext *handle)
 {
+    double_device_waits();
     free(handle);
     double_add(&double_live.handles, -1);
     return 0;

@@ -8,7 +8,10 @@
 //   another address. Host code that touches it dies. A host address given to the GPU ends the process with a line.
 // - Work is done later: by a thread of the stream, with pauses (CUDA_FAKE_STREAMS=thread, the default), or not at all until
 //   somebody asks whether it is done, and then only at the second question (deferred), with what it waits for on other streams.
-// - A recording is replayed in an order of its own, which keeps only what events and streams have fixed.
+//   random:SEED: a question runs some pieces of work, each the first of any stream of any GPU that may run.
+// - A recording is replayed in an order of its own, which keeps only what events and streams have fixed; random:SEED: in another
+//   such order each time.
+// - A wait for a whole GPU (freeing memory or a library's handle) spoils what any thread records on that GPU.
 // - Work that touches memory of another GPU without peer access, and copies from host memory that is not pinned, end the process.
 // - Each allocation lies between zones whose bytes are 0xff (NaN): who has written there ends the process when it is freed, and
 //   under AddressSanitizer who reads there, too.
@@ -20,7 +23,7 @@
 // CUDA_FAKE_CAPABILITY (90), CUDA_FAKE_INIT (what cuInit answers), CUDA_FAKE_MEMORY (bytes of a GPU),
 // CUDA_FAKE_FORKED (1: a forked child of a process that uses the driver may use it, too, because
 // tests are such children; NVIDIA's driver refuses it),
-// CUDA_FAKE_PINNED (bytes of pinned memory), CUDA_FAKE_FAIL (the so-many-th kernel fails), CUDA_FAKE_HANG (it never ends),
+// CUDA_FAKE_PINNED (bytes of pinned memory), CUDA_FAKE_FAIL (the so-many-th kernel fails), CUDA_FAKE_ERROR (how, 719), CUDA_FAKE_HANG (it never ends),
 // CUDA_FAKE_NO_BLAS, CUDA_FAKE_NO_EPILOGUE, CUDA_FAKE_NO_CUDNN, CUDA_FAKE_NO_FUSED (1: the library knows none),
 // CUDA_FAKE_REFUSE (1: the libraries say that they can, and refuse when they are called),
 // CUDA_FAKE_NO_PEERS (1: no GPU reaches another), CUDA_FAKE_NO_HALVES (1: both libraries know float32 only).
@@ -60,6 +63,8 @@ void *double_pinned(const void *memory);
 DOUBLE_EXPORT int double_device_of(const struct CUstream_st *stream);
 int double_owner(const void *memory);
 DOUBLE_EXPORT int double_current(void);
+// The calling thread waits for all work of its GPU, which spoils what any thread records there.
+void double_device_waits(void);
 int double_sees(int device, int other);
 
 // The number of the recording that the stream belongs to, another for each; 0: none.

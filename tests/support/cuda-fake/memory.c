@@ -177,11 +177,21 @@ unsigned cudaMalloc(void **memory, size_t bytes)
     return block ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
+unsigned cudaMemGetInfo(size_t *unused, size_t *total)
+{
+    *total = (size_t)double_setting("CUDA_FAKE_MEMORY", 8LL << 30);
+    pthread_mutex_lock(&lock);
+    *unused = *total - used_bytes(double_current());
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
 unsigned cudaFree(void *memory)
 {
     const unsigned spoils = double_capture_spoils();
     if (spoils)
         return spoils;
+    double_device_waits();
     pthread_mutex_lock(&lock);
     struct block **place = &blocks;
     while (*place && shown + (*place)->at != (char *)memory)

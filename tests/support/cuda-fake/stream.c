@@ -73,7 +73,9 @@ static void run_first(struct CUstream_st *stream)
     stream->running = 1;
     pthread_mutex_unlock(&double_lock);
     if (!work->run && !work->after)
-        __atomic_store_n(&failure, cudaErrorLaunchFailure, __ATOMIC_RELEASE);
+        __atomic_store_n(&failure,
+                         (unsigned)double_setting("CUDA_FAKE_ERROR", cudaErrorLaunchFailure),
+                         __ATOMIC_RELEASE);
     else if (work->run && !double_failed())
         work->run(work->data);
     pthread_mutex_lock(&double_lock);
@@ -88,6 +90,7 @@ static void run_first(struct CUstream_st *stream)
 }
 
 static int drive(struct double_line *line, uint64_t ticket);
+static int may_run(struct CUstream_st *stream);
 
 // One piece of work of a stream that somebody named. 0: there is none, or it cannot run yet.
 static int advance(const struct CUstream_st *stream)
@@ -123,6 +126,54 @@ static int drive(struct double_line *line, uint64_t ticket)
     }
     double_line_drop(line);
     return able;
+}
+
+// ---- In a random order ----
+
+uint32_t double_draw(uint32_t below)
+{
+    static uint64_t state; // under the lock
+    if (!state) {
+        const char *mode = getenv("CUDA_FAKE_STREAMS");
+        state = strtoull(mode ? mode + strlen("random:") : "0", NULL, 10) * 2 + 1;
+    }
+    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)((state >> 33) % below);
+}
+
+static struct CUstream_st *draw_stream(void)
+{
+    struct CUstream_st *drawn = NULL;
+    uint32_t found = 0;
+    for (struct CUstream_st *stream = double_streams; stream; stream = stream->next)
+        if (stream->random && !stream->running && may_run(stream) && !double_draw(++found))
+            drawn = stream;
+    return drawn;
+}
+
+static int is_any_running(void)
+{
+    const struct CUstream_st *stream = double_streams;
+    while (stream && !stream->running)
+        stream = stream->next;
+    return stream != NULL;
+}
+
+// Runs pieces of work until the line is at `ticket`, or `most` have run, or none may.
+static void wander(struct double_line *line, uint64_t ticket, uint32_t most)
+{
+    double_line_hold(line);
+    while (most && line->done < ticket) {
+        struct CUstream_st *stream = draw_stream();
+        if (!stream && !is_any_running())
+            break;
+        if (stream)
+            run_first(stream);
+        else
+            pthread_cond_wait(&ran, &double_lock);
+        most--;
+    }
+    double_line_drop(line);
 }
 
 static void pause_now_and_then(uint64_t number)
@@ -174,7 +225,8 @@ static struct CUstream_st *make_stream(void)
         return NULL;
     }
     stream->device = double_current();
-    stream->deferred = mode && strcmp(mode, "deferred") == 0;
+    stream->random = mode && strncmp(mode, "random:", strlen("random:")) == 0;
+    stream->deferred = stream->random || (mode && strcmp(mode, "deferred") == 0);
     stream->last = &stream->first;
     stream->line = double_line_hold(line);
     line->stream = stream;
@@ -217,7 +269,9 @@ unsigned cudaStreamDestroy(struct CUstream_st *stream)
     }
     stream->ending = 1;
     pthread_cond_signal(&stream->changed);
-    if (stream->deferred)
+    if (stream->random)
+        wander(stream->line, stream->line->posted, UINT32_MAX);
+    else if (stream->deferred)
         drive(stream->line, stream->line->posted);
     pthread_mutex_unlock(&double_lock);
     if (!stream->deferred)
@@ -236,11 +290,15 @@ unsigned cudaStreamDestroy(struct CUstream_st *stream)
 
 // ---- Asking ----
 
-// Whether everything up to `ticket` is done. Deferred streams do nothing at the first question.
+// Whether everything up to `ticket` is done. Deferred streams do nothing at the first question, random ones at each as much as
+// chance wants.
 unsigned double_ask(struct double_line *line, uint64_t ticket)
 {
+    enum { PIECES = 16 };
     struct CUstream_st *stream = line->stream;
-    if (stream && stream->deferred && line->done < ticket) {
+    if (stream && stream->random) {
+        wander(line, ticket, double_draw(PIECES));
+    } else if (stream && stream->deferred && line->done < ticket) {
         const int again = stream->asked >= ticket;
         stream->asked = line->posted;
         if (again)

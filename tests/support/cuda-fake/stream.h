@@ -43,6 +43,7 @@ struct CUstream_st {
     const struct double_line *blocked; // thread: on whom the first of the queue waits
     uint64_t asked; // deferred: what had been posted when somebody asked last
     int device, deferred, ending, running;
+    int random; // deferred, and with others in any order
     int meeting; // thread: the first of the queue is not ready
     struct CUstream_st *next; // of all
     struct double_capture *capture; // NULL: not recording
@@ -67,6 +68,7 @@ unsigned double_post_wait(struct CUstream_st *stream, struct double_line *line, 
 unsigned double_ask(struct double_line *line, uint64_t ticket);
 struct double_line *double_line_hold(struct double_line *line);
 void double_line_drop(struct double_line *line); // takes NULL
+uint32_t double_draw(uint32_t below); // a random number
 
 // ---- capture.c; under the lock but for the last ----
 

@@ -323,6 +323,142 @@ START_TEST(an_event_of_outside_spoils_a_recording)
 }
 END_TEST
 
+static void *close_device(void *device)
+{
+    ls_device_close_state(ops, device);
+    return NULL;
+}
+
+static void *allocate_more(void *device)
+{
+    return (void *)ops->memory->allocate(device, 5000000);
+}
+
+static void run_beside(void *(*what)(void *), struct ls_device *device)
+{
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, what, device), 0);
+    pthread_join(thread, NULL);
+}
+
+// As a device is closed, NVIDIA's libraries wait for the GPU; an allocation waits for nothing.
+START_TEST(another_thread_that_waits_for_the_gpu_spoils_a_recording)
+{
+    setenv("CUDA_FAKE_DEVICES", "2", 1);
+    struct ls_device *device = opened(0), *beside = opened(0), *elsewhere = opened(1);
+    struct ls_recording *recording = NULL;
+    void *memory = (void *)ops->memory->allocate(device, 64);
+
+    ck_assert_int_eq(ops->capture->begin(device), LS_OK);
+    ck_assert_int_eq(run_kernel(device, memory, memory, NULL), LS_OK);
+    run_beside(allocate_more, beside);
+    run_beside(close_device, elsewhere);
+    ck_assert_int_eq(ops->capture->end(device, &recording), LS_OK);
+    ops->capture->release(device, recording);
+
+    ck_assert_int_eq(ops->capture->begin(device), LS_OK);
+    ck_assert_int_eq(run_kernel(device, memory, memory, NULL), LS_OK);
+    run_beside(close_device, beside);
+    ck_assert_int_eq(ops->capture->end(device, &recording), LS_UNSUPPORTED);
+    assert_says("cannot be recorded");
+    ops->memory->release(device, memory);
+    ls_device_close_state(ops, device);
+}
+END_TEST
+
+// ---- Random orders of the fake itself ----
+
+struct mark {
+    char *marks, name;
+};
+
+static void put_mark(const void *data)
+{
+    const struct mark *mark = data;
+    mark->marks[strlen(mark->marks)] = mark->name;
+}
+
+static void post_mark(struct CUstream_st *stream, char *marks, char name)
+{
+    const struct mark mark = {marks, name};
+    ck_assert_uint_eq(double_enqueue(stream, put_mark, &mark, sizeof(mark), 0), cudaSuccess);
+}
+
+static void wait_for(struct CUstream_st *stream)
+{
+    unsigned error = cudaErrorNotReady;
+    while (error == cudaErrorNotReady)
+        error = cudaStreamQuery(stream);
+    ck_assert_uint_eq(error, cudaSuccess);
+}
+
+// Two streams, the second of which waits for the first piece of the first: of a, b, c and d, c runs after a, and d after c.
+START_TEST(random_streams_keep_to_events_and_to_nothing_else)
+{
+    int first = 0, between = 0, last = 0; // where b was
+    setenv("CUDA_FAKE_STREAMS", "random:5", 1);
+    for (int round = 0; round < 60; round++) {
+        struct CUstream_st *one, *other;
+        struct CUevent_st *event;
+        char marks[8] = "";
+        ck_assert_uint_eq(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking), cudaSuccess);
+        ck_assert_uint_eq(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
+        ck_assert_uint_eq(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
+        post_mark(one, marks, 'a');
+        ck_assert_uint_eq(cudaEventRecord(event, one), cudaSuccess);
+        post_mark(one, marks, 'b');
+        ck_assert_uint_eq(cudaStreamWaitEvent(other, event, 0), cudaSuccess);
+        post_mark(other, marks, 'c');
+        post_mark(other, marks, 'd');
+        wait_for(other);
+        wait_for(one);
+        first += strcmp(marks, "abcd") == 0;
+        between += strcmp(marks, "acbd") == 0;
+        last += strcmp(marks, "acdb") == 0;
+        cudaEventDestroy(event);
+        cudaStreamDestroy(one);
+        cudaStreamDestroy(other);
+    }
+    ck_assert_int_eq(first + between + last, 60);
+    ck_assert(first && between && last);
+}
+END_TEST
+
+// A recording of a and b beside each other.
+START_TEST(random_replays_change_their_order)
+{
+    struct CUstream_st *one, *other;
+    struct CUevent_st *fork, *join;
+    struct CUgraph_st *graph;
+    struct CUgraphExec_st *exec;
+    char marks[8] = "";
+    int forward = 0, backward = 0;
+    setenv("CUDA_FAKE_STREAMS", "random:5", 1);
+    ck_assert_uint_eq(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking), cudaSuccess);
+    ck_assert_uint_eq(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
+    ck_assert_uint_eq(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming), cudaSuccess);
+    ck_assert_uint_eq(cudaEventCreateWithFlags(&join, cudaEventDisableTiming), cudaSuccess);
+    ck_assert_uint_eq(cudaStreamBeginCapture(one, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    ck_assert_uint_eq(cudaEventRecord(fork, one), cudaSuccess);
+    ck_assert_uint_eq(cudaStreamWaitEvent(other, fork, 0), cudaSuccess);
+    post_mark(one, marks, 'a');
+    post_mark(other, marks, 'b');
+    ck_assert_uint_eq(cudaEventRecord(join, other), cudaSuccess);
+    ck_assert_uint_eq(cudaStreamWaitEvent(one, join, 0), cudaSuccess);
+    ck_assert_uint_eq(cudaStreamEndCapture(one, &graph), cudaSuccess);
+    ck_assert_uint_eq(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+    for (int round = 0; round < 30; round++) {
+        memset(marks, 0, sizeof(marks));
+        ck_assert_uint_eq(cudaGraphLaunch(exec, one), cudaSuccess);
+        wait_for(one);
+        forward += strcmp(marks, "ab") == 0;
+        backward += strcmp(marks, "ba") == 0;
+    }
+    ck_assert_int_eq(forward + backward, 30);
+    ck_assert(forward && backward);
+}
+END_TEST
+
 START_TEST(a_device_is_closed_while_it_records)
 {
     struct ls_device *device = opened(0);
@@ -466,6 +602,9 @@ int main(void)
     tcase_add_test(tests, events_and_streams_are_closed_while_others_wait_for_them);
     tcase_add_test(tests, a_stream_that_does_not_come_back_spoils_a_recording);
     tcase_add_test(tests, an_event_of_outside_spoils_a_recording);
+    tcase_add_test(tests, another_thread_that_waits_for_the_gpu_spoils_a_recording);
+    tcase_add_test(tests, random_streams_keep_to_events_and_to_nothing_else);
+    tcase_add_test(tests, random_replays_change_their_order);
     tcase_add_test(tests, a_device_is_closed_while_it_records);
     tcase_add_test(tests, a_run_holds_as_much_of_a_gpu_after_a_hundred_rounds_as_after_one);
     tcase_add_test(tests, what_is_larger_than_a_chunk_gets_one_of_its_own);
