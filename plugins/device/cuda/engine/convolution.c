@@ -7,7 +7,6 @@
 
 #include <string.h>
 
-#define MOST_WORKSPACE (UINT64_C(256) << 20)
 #define MOST_CHOICES 16 // each algorithm may be there twice: with tensor cores and without
 
 struct convolution {
@@ -261,7 +260,7 @@ static bool take(struct ls_device *device, struct ls_kernel *kernel,
     if (math_of(device, c) != CUDNN_FMA_MATH &&
         device->calls->cudnnSetConvolutionMathType(c->convolution, choice->mathType))
         return false;
-    if (workspace_of(device, kernel, choice->algo, &bytes) || bytes > MOST_WORKSPACE)
+    if (workspace_of(device, kernel, choice->algo, &bytes) || bytes > device->most_workspace)
         return false;
     c->algorithm = choice->algo;
     c->workspace_bytes = bytes;

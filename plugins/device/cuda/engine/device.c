@@ -32,10 +32,12 @@ static bool is_of_recording(unsigned error)
     return error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread;
 }
 
-// A kernel that died takes everything after it along, in whatever words.
+// A kernel that died, and memory or a link that failed, take everything after them along, in whatever words.
 static bool is_for_good(unsigned error)
 {
-    return error >= 700 && error <= cudaErrorLaunchFailure;
+    return (error >= 700 && error <= cudaErrorLaunchFailure) ||
+           error == cudaErrorECCUncorrectable || error == cudaErrorNvlinkUncorrectable ||
+           error == cudaErrorContained;
 }
 
 bool cuda_said(struct ls_device *device, unsigned error)
@@ -248,6 +250,18 @@ static void device_close(struct ls_device *device)
         calls->cudaStreamDestroy(device->own);
 }
 
+static int32_t find_most_workspace(struct ls_device *device)
+{
+    enum { PART = 20 }; // of the GPU's memory
+    const uint64_t most = UINT64_C(1) << 30;
+    size_t unused, total;
+    const int32_t status = cuda_check(device, device->calls->cudaMemGetInfo(&unused, &total),
+                                      "asking for the size of the memory");
+    if (!status)
+        device->most_workspace = total / PART < most ? total / PART : most;
+    return status;
+}
+
 static int32_t open_handles(struct ls_device *device)
 {
     const struct cuda_calls *calls = device->calls;
@@ -266,6 +280,8 @@ static int32_t open_handles(struct ls_device *device)
         status = cuda_check_dnn(device, calls->cudnnSetStream(device->dnn, device->own),
                                 "opening cuDNN");
     device->dnn_stream = device->own;
+    if (!status)
+        status = find_most_workspace(device);
     return status ? status : cuda_staging_open(device);
 }
 

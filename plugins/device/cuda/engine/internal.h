@@ -47,6 +47,7 @@ struct ls_device {
     int32_t spoilt; // why what is recorded cannot be kept; LS_OK: it can
     uint64_t reached; // bit i: memory of GPU i is read and written
     struct cuda_chunk *chunks; // arena.c
+    uint64_t most_workspace; // bytes of a convolution's, at most
     bool alone; // each allocation is a chunk of its own
     uint64_t next_chunk, reserved, used; // bytes; 0: the first chunk's
     struct ls_recording *unreleased; // that hang, for good

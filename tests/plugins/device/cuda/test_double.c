@@ -395,6 +395,46 @@ START_TEST(a_kernel_that_fails_is_told_by_the_next_wait_and_once)
 }
 END_TEST
 
+// Of the same GPU nothing else is said then, in whatever words.
+START_TEST(after_an_error_that_stays_nothing_else_is_said)
+{
+    static const char *const errors[] = {"214", "220", "226", "719"};
+    setenv("CUDA_FAKE_FAIL", "0", 1);
+    setenv("CUDA_FAKE_ERROR", errors[_i], 1);
+    setenv("CUDA_FAKE_DEVICES", "2", 1);
+    struct ls_device *device = opened(), *other = NULL;
+    struct ls_event *event = NULL;
+    struct addition a;
+    float values[10];
+    ck_assert_int_eq(open_device(1, &other), LS_OK);
+    ck_assert_int_eq(ops->streams->event_open(other, &event), LS_OK);
+    addition_prepare(device, 10, &a);
+    ck_assert_int_eq(addition_launch(device, &a), LS_OK);
+    ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(values),
+                                       ls_host_memory(a.arguments[2]), sizeof(values), NULL),
+                     LS_FAILED);
+    assert_says("GPU 0: ");
+    host.message[0] = '\0';
+    ck_assert_int_eq(ops->streams->event_record(device, event, NULL), LS_FAILED);
+    ck_assert_str_eq(host.message, "");
+}
+END_TEST
+
+// The library's algorithm wants some 2 KB.
+START_TEST(a_convolution_takes_a_twentieth_of_the_memory_as_workspace)
+{
+    static const char *const memory[] = {"30000", "60000"};
+    struct test_request request = convolution_request();
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    setenv("CUDA_FAKE_MEMORY", memory[_i], 1);
+    struct ls_device *device = opened();
+    ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_OK);
+    ck_assert_int_eq(answer.slow != 0, _i == 0);
+    ops->kernels->release(device, answer.kernel);
+    ls_device_close_state(ops, device);
+}
+END_TEST
+
 static const char *short_deadline(const struct ls_host *of, const char *name)
 {
     (void)of;
@@ -541,7 +581,8 @@ END_TEST
 
 static void reset(void)
 {
-    static const char *const names[] = {"DEVICES", "VERSION", "MEMORY", "PINNED", "FAIL", "HANG"};
+    static const char *const names[] = {"DEVICES", "VERSION", "MEMORY", "PINNED",
+                                        "FAIL",    "ERROR",   "HANG"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char name[64];
         snprintf(name, sizeof(name), "CUDA_FAKE_%s", names[i]);
@@ -580,6 +621,8 @@ int main(void)
     tcase_add_test(tests, what_is_read_behind_a_buffer_is_no_number);
 #endif
     tcase_add_test(tests, a_kernel_that_fails_is_told_by_the_next_wait_and_once);
+    tcase_add_loop_test(tests, after_an_error_that_stays_nothing_else_is_said, 0, 4);
+    tcase_add_loop_test(tests, a_convolution_takes_a_twentieth_of_the_memory_as_workspace, 0, 2);
     tcase_add_test(tests, work_that_never_ends_meets_the_deadline);
     tcase_add_test(tests, types_that_do_not_go_together_are_refused);
     tcase_add_test(tests, tf32_is_used_only_when_it_is_asked_for);
