@@ -97,6 +97,28 @@ CUDA_BODY(transpose)
     cuda_put(&a->store, i, cuda_a(a, (i - column * a->rows) * a->columns + column));
 }
 
+CUDA_SHARED void cuda_body_shift(const struct cuda_shift *s, int64_t i)
+{
+    int64_t rest = i, at = 0, step = 1;
+    int inside = 1;
+    for (int d = s->dims - 1; d >= 0; d--) {
+        const int64_t above = d ? cuda_quotient(rest, s->out[d]) : 0;
+        const int64_t place = rest - above * s->out[d] + s->shift[d];
+        inside = inside && place >= 0 && place < s->in[d];
+        at += place * step;
+        step *= s->in[d];
+        rest = above;
+    }
+    if (s->pack == 1) {
+        cuda_put(&s->store, i, inside ? cuda_load(s->from, s->type, at) : 0);
+        return;
+    }
+    struct cuda_four four = {{0}};
+    if (inside)
+        four = cuda_load_four(s->from, s->type, 4 * at);
+    cuda_put_four(&s->store, 4 * i, four);
+}
+
 // ---- Softmax: one row of `columns` ----
 
 CUDA_SHARED float cuda_largest(const struct cuda_arguments *a, int64_t start)

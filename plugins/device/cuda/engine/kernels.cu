@@ -177,6 +177,7 @@ extern "C" unsigned cuda_kernels_load(void)
 #define CUDA_REDUCE_LOAD(name, stored, value, ordered, divided, load_value, store) \
     error = error ? error : load<struct cuda_reduction, cuda_reduce_##name>();
     CUDA_REDUCED_TYPES(CUDA_REDUCE_LOAD)
+    error = error ? error : load<struct cuda_shift, cuda_body_shift>();
     error = error ? error : load_normalization<CUDA_FLOAT>();
     error = error ? error : load_normalization<CUDA_F16>();
     error = error ? error : load_normalization<CUDA_BF16>();
@@ -207,6 +208,11 @@ extern "C" unsigned cuda_reduce_launch(const struct cuda_reduction *reduction,
         CUDA_REDUCED_TYPES(CUDA_REDUCE_CASE)
     default: return cudaErrorInvalidValue;
     }
+}
+
+extern "C" unsigned cuda_shift_launch(const struct cuda_shift *shift, int64_t items, struct CUstream_st *stream)
+{
+    return start<struct cuda_shift, cuda_body_shift>(shift, items, stream);
 }
 
 extern "C" unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda_normalization *n,

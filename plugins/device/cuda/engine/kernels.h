@@ -136,6 +136,20 @@ struct cuda_reduction {
 };
 #define CUDA_REDUCTION_POINTERS(pointer) pointer(to) pointer(from) pointer(also)
 
+// Moves elements: each of the result has that of `from` whose place along each dimension is `shift` further, or 0 where there is
+// no such.
+#define CUDA_DIMS 6
+
+struct cuda_shift {
+    struct cuda_store store;
+    const void *from;
+    uint32_t type; // of both
+    int32_t dims;
+    int32_t pack; // elements that are moved at once, 1 or 4; the last dimension counts packs
+    int64_t out[CUDA_DIMS], in[CUDA_DIMS], shift[CUDA_DIMS];
+};
+#define CUDA_SHIFT_POINTERS(pointer) pointer(store.out) pointer(store.y) pointer(from)
+
 // Batch normalization (norm_body.h). How blocks of threads lie over (rows, columns): beside each other over the columns, each
 // thread with `pack` of them, and over the rows in turns of `down`.
 #define CUDA_BLOCK 256
@@ -192,7 +206,8 @@ enum cuda_normalization_kernel {
 #define CUDA_ARGUMENT_STRUCTS(arguments)                   \
     arguments(cuda_arguments, CUDA_ARGUMENTS_POINTERS)     \
         arguments(cuda_reduction, CUDA_REDUCTION_POINTERS) \
-            arguments(cuda_normalization, CUDA_NORMALIZATION_POINTERS)
+            arguments(cuda_shift, CUDA_SHIFT_POINTERS)     \
+                arguments(cuda_normalization, CUDA_NORMALIZATION_POINTERS)
 
 #ifdef __cplusplus
 extern "C" {
@@ -205,6 +220,8 @@ unsigned cuda_kernels_load(void);
 unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_arguments *arguments, int64_t items,
                             struct CUstream_st *stream);
 unsigned cuda_reduce_launch(const struct cuda_reduction *reduction, struct CUstream_st *stream);
+unsigned cuda_shift_launch(const struct cuda_shift *shift, int64_t items,
+                           struct CUstream_st *stream);
 unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda_normalization *n,
                                    struct CUstream_st *stream);
 
