@@ -108,7 +108,8 @@ static bool same_range(const struct ls_range *a, const struct ls_range *b)
 static uint64_t segment_count(const struct compiler *compiler, uint64_t count)
 {
     const struct ls_compile_options *options = compiler->options;
-    const uint64_t bytes = options->segment_bytes ? options->segment_bytes : LS_SEGMENT_BYTES;
+    const uint64_t usual = options->on_device ? LS_SEGMENT_BYTES_ON_DEVICE : LS_SEGMENT_BYTES;
+    const uint64_t bytes = options->segment_bytes ? options->segment_bytes : usual;
     const uint64_t limit = options->segment_bytes ? LS_SEGMENTS_IF_ASKED : LS_SEGMENTS;
     const uint64_t each = bytes / options->element_bytes ? bytes / options->element_bytes : 1;
     const uint64_t segments = (count - 1) / each + 1;

@@ -12,6 +12,9 @@
 // Segments are about this long: small enough that two of them stay in a core's second-level cache and that rounds
 // overlap, large enough that the cost of a message (a few hundred nanoseconds) does not show.
 #define LS_SEGMENT_BYTES (UINT64_C(256) << 10)
+// In memory of a device that computes beside the caller: a segment costs some launches and events there, about 20 us a rank on an H200
+// (docs/results), in which the card itself moves as much as this.
+#define LS_SEGMENT_BYTES_ON_DEVICE (UINT64_C(8) << 20)
 // Longer steps are cut into this many, larger ones: that overlaps enough, and what two ranks have under way
 // then fits the window of a transport.
 #define LS_SEGMENTS UINT64_C(16)
@@ -79,6 +82,7 @@ struct ls_compile_options {
     uint32_t world;
     uint32_t element_bytes;
     uint64_t segment_bytes; // 0: LS_SEGMENT_BYTES
+    bool on_device; // all ranks are of this process, in memory of devices; 0 means LS_SEGMENT_BYTES_ON_DEVICE then
     struct ls_range divide; // LS_MEAN: the result, which is divided in the end; count 0: nothing
     bool halves; // messages have 2 bytes for each element
     struct ls_range rounded; // halves: the result that several ranks have, rounded in the end

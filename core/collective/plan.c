@@ -111,6 +111,7 @@ static enum ls_status compile_plan(struct ls_collective_plan *plan)
         .world = group->world,
         .element_bytes = element_bytes,
         .segment_bytes = group->segment_bytes,
+        .on_device = communicator->place && group->count == group->world,
         .divide = mean_range(&call, signature->reduction),
         .halves = signature->wire != 0,
         .rounded =

@@ -33,7 +33,7 @@ class Sizes:
         self.collectives = ["-short", "collective-ring"] if dry else ["transport-local", *("collective-" + name for name in REDUCING)]
         self.compare_steps, self.compare_batch = (4, 8) if dry else (300, 256)
         self.compare_options = ["--speed-steps=0"] if dry else []
-        self.bench_bytes, self.bench_seconds = ("8:4K", "0.01") if dry else ("8:256M", "0.1")
+        self.bench_bytes, self.bench_seconds = ("8,4K", "0.01") if dry else ("8,64K,1M,16M,256M", "0.1")
         self.copy_bytes = 1 << 20 if dry else 1 << 30
 
 
