@@ -403,6 +403,19 @@ class Speed(ProgramTest):
             self.assertAlmostEqual(record[2], wanted[1], delta=1e-12)
 
 
+    def test_the_longest_kernels_of_the_profiler(self):
+        import sanitizer
+        head = '"ID","Kernel Name","Block Size","Grid Size","Section Name","Metric Name","Metric Value"\n'
+        row = '"%d","%s","(256, 1, 1)","(1, 1, 1)","GPU Speed Of Light Throughput","%s","%s"\n'
+        table = "==PROF== Connected\n" + head + "".join(row % values for values in (
+            (0, "a", "Duration", "1,500"), (1, "b", "Duration", "900"), (2, "a", "Duration", "2,000"), (2, "a", "DRAM Throughput", "42.5"),
+            (3, "b", "Elapsed Cycles", "9,999,999")))
+        kernels = sanitizer.longest(table)
+        self.assertEqual([(kernel["kernel"], kernel["microseconds"]) for kernel in kernels], [("a", 2.0), ("b", 0.9)])
+        self.assertEqual(kernels[0]["memory_percent"], 42.5)
+        self.assertEqual(sanitizer.longest("==ERROR== no counters\n"), [])
+
+
 class PkgConfig(ProgramTest):
     def ask(self, *arguments):
         done = subprocess.run([sys.executable, PKG_CONFIG, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

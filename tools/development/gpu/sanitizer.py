@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of tools/gpu-check that another program makes: NVIDIA's compute-sanitizer, and Nsight Compute."""
+import csv
 import os
 import re
 import shutil
@@ -19,8 +20,11 @@ REPORTED = re.compile(r"^=+ (Error|Invalid|(Warning: )?Race)", re.MULTILINE)
 REFUSALS = ("Device not supported", "not supported on this", "Unable to", "Failed to initialize", "No attachable process",
             "Error: Target application terminated before first instrumented API call")
 PROFILED = "train --device=cuda:recording=off --model=cnn --validation=off --replicas=1 --batch=1024 --steps=3".split()
-SECTIONS = ("SpeedOfLight", "Occupancy", "LaunchStats", "MemoryWorkloadAnalysis")
-LONGEST = 5  # kernels that the profiler looks at
+SECTIONS = ("SpeedOfLight", "Occupancy", "LaunchStats")
+LONGEST = 5  # kernels that are reported
+METRICS = {("GPU Speed Of Light Throughput", "Duration"): "ns", ("GPU Speed Of Light Throughput", "DRAM Throughput"): "memory_percent",
+           ("GPU Speed Of Light Throughput", "Compute (SM) Throughput"): "compute_percent", ("Occupancy", "Achieved Occupancy"): "occupancy_percent",
+           ("Launch Statistics", "Registers Per Thread"): "registers"}
 
 
 class Sanitizer:
@@ -96,7 +100,27 @@ class Sanitizer:
             raise NotRun("counters of the GPU are forbidden to this user")
         if outcome.code:
             raise Wrong(outcome.ending(), output=outcome.output)
-        return "the table is in profiler.csv", {}
+        rows = longest(outcome.out)
+        if not rows:
+            raise Wrong("it profiled no kernel", output=outcome.output)
+        return "; ".join("%s: %.0f us, %s %% of the memory's speed, %s %% of the processors'" % (
+            row["kernel"][:60], row["microseconds"], row["memory_percent"], row["compute_percent"]) for row in rows), {"kernels": rows}
+
+
+def longest(table):
+    """Of Nsight Compute's CSV: the kernels that took the longest, each by its longest launch."""
+    metrics = {}
+    lines = table.splitlines()
+    begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
+    for row in csv.DictReader(lines[begin:]):
+        launch = metrics.setdefault(row["ID"], {"kernel": row["Kernel Name"], "grid": row["Grid Size"], "block": row["Block Size"]})
+        if (row["Section Name"], row["Metric Name"]) in METRICS:
+            launch[METRICS[row["Section Name"], row["Metric Name"]]] = float(row["Metric Value"].replace(",", ""))
+    launches = [dict(launch, microseconds=launch["ns"] * 1e-3) for launch in metrics.values() if "ns" in launch]
+    best = {}
+    for launch in sorted(launches, key=lambda launch: launch["ns"]):
+        best[launch["kernel"]] = launch
+    return sorted(best.values(), key=lambda launch: -launch["ns"])[:LONGEST]
 
 
 def report_of(output):
