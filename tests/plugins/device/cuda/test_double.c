@@ -417,6 +417,10 @@ START_TEST(after_an_error_that_stays_nothing_else_is_said)
     host.message[0] = '\0';
     ck_assert_int_eq(ops->streams->event_record(device, event, NULL), LS_FAILED);
     ck_assert_str_eq(host.message, "");
+    addition_finish(device, &a);
+    ops->streams->event_close(other, event);
+    ls_device_close_state(ops, other);
+    ls_device_close_state(ops, device);
 }
 END_TEST
 

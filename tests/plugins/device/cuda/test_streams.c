@@ -454,6 +454,12 @@ START_TEST(random_replays_change_their_order)
         forward += strcmp(marks, "ab") == 0;
         backward += strcmp(marks, "ba") == 0;
     }
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+    cudaEventDestroy(fork);
+    cudaEventDestroy(join);
+    cudaStreamDestroy(one);
+    cudaStreamDestroy(other);
     ck_assert_int_eq(forward + backward, 30);
     ck_assert(forward && backward);
 }
