@@ -51,9 +51,9 @@ void double_count_work(struct double_work_counts *out)
 
 static int map_range(void)
 {
-    const int file = memfd_create("cuda-fake", MFD_CLOEXEC);
     if (shown)
         return 1;
+    const int file = memfd_create("cuda-fake", MFD_CLOEXEC);
     if (file < 0 || ftruncate(file, (off_t)RANGE_BYTES))
         return 0;
     own = mmap(NULL, RANGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
