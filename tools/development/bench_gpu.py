@@ -23,6 +23,7 @@ memory is measured. They are printed and judge nothing.
 import argparse
 import concurrent.futures
 import glob
+import gzip
 import json
 import os
 import re
@@ -58,7 +59,9 @@ CASE_SECONDS, BUSY_SECONDS = 6.0, 2.0  # with less than that left, no round is b
 # Of the budget: until when something is begun, and until when its answer is waited for, or the process is given up.
 BEGUN, ANSWERED = {"compile": 0.35, "build": 0.6}, {"start": 0.5, "compile": 0.6, "build": 0.7}
 BUSY_STEPS = 50
-NOISE_EXAMPLES = 4096  # of models that are not for Fashion-MNIST
+NOISE = {"resnet": (32, 4096), "resnet50": (224, 512)}  # models that are not for Fashion-MNIST: pixels each way, examples
+LARGE = ("resnet50",)  # of which fewer steps tell as much
+RESNET50 = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tests", "data", "models", "ResNet50.json.gz")  # for 64 pixels
 PRINTED_KERNELS = 8
 ROOFLINE_GOAL = 0.6
 NO_TIME = "no time was left"
@@ -81,8 +84,7 @@ class Peer:
 
     def __init__(self, options, compiler, precision):
         command = [options.python, PEER, "--compiler=" + compiler, "--data=" + options.data, "--limit=%d" % options.limit,
-                   "--optimizer=" + options.optimizer, "--precision=" + precision, "--device=" + options.torch_device,
-                   "--noise-examples=%d" % NOISE_EXAMPLES]
+                   "--optimizer=" + options.optimizer, "--precision=" + precision, "--device=" + options.torch_device]
         self.about, self.compiler, self.precision, self.why = {}, compiler, precision, None
         self.modes = [mode for mode in options.modes.split(",") if compiler_of(mode) == compiler]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -172,6 +174,16 @@ class Lockstep(lockstep_side.Lockstep):
                                   sum(epoch["steps"] for epoch in measured), "kernel_time.c (CUPTI)")
 
 
+def resnet50_file(options):
+    """ResNet50 of keras.applications, for 224 pixels."""
+    with gzip.open(RESNET50, "rt") as file:
+        text = file.read().replace('"batch_shape": [null, 64, 64, 3]', '"batch_shape": [null, 224, 224, 3]')
+    path = os.path.join(options.scratch, "resnet50.json")
+    with open(path, "w") as file:
+        file.write(text)
+    return path
+
+
 def summary(values):
     return {"median": statistics.median(values), "min": min(values), "max": max(values), "values": values}
 
@@ -184,11 +196,12 @@ class Case:
         if len(words) != 3 or not words[1].isdigit() or words[1] == "0" or words[2] not in PRECISIONS:
             raise SystemExit("bench-train: --cases: %s is no MODEL:BATCH:PRECISION" % name)
         self.name, self.model, self.batch, self.precision = name, words[0], int(words[1]), words[2]
-        self.file = lockstep_side.model_file(self.model)
-        whole = [max(examples // self.batch, 1) * self.batch for examples in (options.limit, NOISE_EXAMPLES)]  # no odd batch
-        self.dataset = "fashion-mnist:dir=%s,limit=%d" % (options.data, whole[0])
-        if self.model == "resnet":
-            self.dataset = "synthetic:shape=32x32x3,classes=10,examples=%d" % whole[1]
+        self.file = resnet50_file(options) if self.model == "resnet50" else lockstep_side.model_file(self.model)
+        self.pixels, examples = NOISE.get(self.model, (28, options.limit))
+        self.examples = max(examples // self.batch, 1) * self.batch  # no odd batch
+        self.dataset = "fashion-mnist:dir=%s,limit=%d" % (options.data, self.examples)
+        if self.model in NOISE:
+            self.dataset = "synthetic:shape=%dx%dx3,classes=10,examples=%d" % (self.pixels, self.pixels, self.examples)
         self.sides = ["lockstep"] + options.modes.split(",")
         self.lockstep, self.layout, self.disturbed = None, None, 0
         self.rates, self.why, self.about, self.kernels = {}, {}, {"lockstep": {"set_up": "lockstep train, as users run it"}}, {}
@@ -215,7 +228,8 @@ class Case:
         try:
             if seconds <= 0:
                 raise NotMeasured(NO_TIME)
-            answer = peer.ask(seconds, do=do, case=self.name, model=self.file, batch=self.batch, layout=self.layout, modes=modes)
+            answer = peer.ask(seconds, do=do, case=self.name, model=self.file, batch=self.batch, layout=self.layout, modes=modes,
+                              pixels=self.pixels, examples=self.examples)
         except FAILURES as error:
             self.give_up(modes, str(error))
             return
@@ -392,7 +406,8 @@ class Bench:
             list(executor.map(lambda peer: kernels_of(peer.ask, ANSWER_SECONDS, do="watch"), peers))
         for case, mode, peer in wanted:
             if self.left() >= BUSY_SECONDS:
-                case.kernels[mode] = kernels_of(peer.ask, self.left(), do="busy", case=case.name, mode=mode, steps=BUSY_STEPS)
+                case.kernels[mode] = kernels_of(peer.ask, self.left(), do="busy", case=case.name, mode=mode,
+                                               steps=BUSY_STEPS // 5 if case.model in LARGE else BUSY_STEPS)
         self.say("kernels of PyTorch recorded")
 
     def write(self):
@@ -463,8 +478,9 @@ def print_result(result, dry):
 
 def bench(options, progress):
     """All cases of the options; the rows."""
-    made = Bench(options, progress)
-    rows = made.run()
+    with tempfile.TemporaryDirectory() as options.scratch:
+        made = Bench(options, progress)
+        rows = made.run()
     for row in rows:
         print_result(row, made.dry)
     return rows

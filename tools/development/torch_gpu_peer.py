@@ -37,6 +37,7 @@ import torch_models
 import torch_peer
 
 WARM_UP_STEPS = 20
+LONG_TRIAL_SECONDS = 0.1  # of five steps: then five are enough for a trial
 LAYOUT_STEPS = 30
 WARM_UP_SECONDS = 0.2
 COMPILERS = {"eager": None, "compile": "default", "compile-max": "max-autotune-no-cudagraphs"}
@@ -112,16 +113,16 @@ class Data:
 class Case:
     """One model and batch. `steps`: of each mode, a function that trains one step and returns its loss."""
 
-    def __init__(self, trainer, model, batch, layout):
-        arguments, self.device = trainer.arguments, trainer.device
-        module, images, labels = self.load(arguments, model, layout)
+    def __init__(self, trainer, command):
+        arguments, self.device, layout = trainer.arguments, trainer.device, command["layout"]
+        module, images, labels = self.load(arguments, command)
         self.module = module.to(self.device)
         self.layout = "flat" if images.dim() == 2 else layout
         if images.dim() == 4:
             self.module, images = (part.to(memory_format=LAYOUTS[layout]) for part in (self.module, images))
         self.module.train()
         self.optimizer, self.form = make_optimizer(arguments.optimizer, list(self.module.parameters()), self.device)
-        self.data, self.steps = Data(images.to(self.device), labels.to(self.device), batch), {}
+        self.data, self.steps = Data(images.to(self.device), labels.to(self.device), command["batch"]), {}
         entropy = nn.CrossEntropyLoss()
 
         def loss_of(x, y):
@@ -133,13 +134,14 @@ class Case:
         self.loss_of = trainer.compiled(loss_of)
 
     @staticmethod
-    def load(arguments, model, layout):
+    def load(arguments, command):
         """The module, and examples: Fashion-MNIST, or noise for the models of torch_models.py."""
+        model, layout = command["model"], command["layout"]
         name = os.path.basename(model).partition(".")[0]
         if name in torch_models.MODELS:
             random = torch.Generator().manual_seed(0)
-            return (torch_models.MODELS[name](), torch.rand((arguments.noise_examples, 3, 32, 32), generator=random),
-                    torch.randint(10, (arguments.noise_examples,), generator=random))
+            return (torch_models.MODELS[name](), torch.rand((command["examples"], 3, command["pixels"], command["pixels"]), generator=random),
+                    torch.randint(10, (command["examples"],), generator=random))
         images, labels = fashion_mnist(arguments.data, arguments.limit)
         try:
             module, dimensions = torch_peer.build_model(model, IMAGE, layout == "channels_last")
@@ -227,7 +229,7 @@ class Trainer:
         return torch.compile(function, mode=tuned, dynamic=False, fullgraph=True) if tuned else function
 
     def make(self, command):
-        return Case(self, command["model"], command["batch"], command["layout"])
+        return Case(self, command)
 
     def compile(self, command):
         """Runs the first steps on a thread of their own, forward and backward: what cuDNN measures while other processes use
@@ -262,7 +264,8 @@ class Trainer:
             if case.layout == "flat":
                 return case
             case.build([])
-            trials[min(case.train(None, LAYOUT_STEPS) for _ in range(3))] = case
+            steps = LAYOUT_STEPS if case.train(None, 5) < LONG_TRIAL_SECONDS else 5
+            trials[min(case.train(None, steps) for _ in range(3))] = case
         return trials[min(trials)]
 
     def run(self, command):
@@ -313,7 +316,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="folder of Fashion-MNIST's four files")
     parser.add_argument("--limit", type=int, default=60000)
-    parser.add_argument("--noise-examples", type=int, default=4096, help="for models that are not for Fashion-MNIST")
     parser.add_argument("--compiler", choices=COMPILERS, default="eager")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--precision", choices=("float32", "tf32", "mixed_bfloat16"), default="float32")

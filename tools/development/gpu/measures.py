@@ -112,6 +112,10 @@ class Measures:
     def speed_first(self):
         return self.speed(bench_gpu.CASES[:4], ("eager", "graph"), rounds=1)
 
+    def speed_large(self):
+        """ResNet50 with 224 pixels. Without compilers, which take a minute for it."""
+        return self.speed(("resnet50:64:mixed_bfloat16", "resnet50:64:float32"), ("eager", "graph"), rounds=1, budget=60)
+
     @staticmethod
     def judge_speed(rows, wrong):
         """Goals are printed only. What Lockstep refuses, and what no time was left for, is no failure either."""
