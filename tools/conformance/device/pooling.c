@@ -25,6 +25,12 @@ static const struct shape shapes[] = {
     {2, 7, 7, 33, {7, 7}, {7, 7}, {0}, LS_DEVICE_TIES},
     {1, 20, 19, 1, {4, 2}, {4, 2}, {0}, LS_DEVICE_TIES},
     {1, 30, 29, 10, {17, 16}, {5, 3}, {8, 8, 3, 9}, LS_DEVICE_TIES},
+    {2, 9, 7, 8, {2, 2}, {2, 2}, {1, 0, 0, 1}, LS_DEVICE_NEGATIVE},
+    {1, 40, 37, 4, {17, 16}, {17, 18}, {3, 2, 5, 0}, LS_DEVICE_TIES},
+    {3, 10, 11, 12, {2, 3}, {3, 4}, {1, 0, 1, 1}, LS_DEVICE_NEGATIVE},
+    {3, 8, 9, 6, {1, 1}, {2, 3}, {0}, LS_DEVICE_UNIFORM},
+    {2, 9, 10, 12, {3, 3}, {2, 4}, {1, 1, 0, 0}, LS_DEVICE_TIES},
+    {2, 8, 9, 7, {2, 2}, {2, 3}, {0, 1, 1, 0}, LS_DEVICE_TIES},
 };
 
 #define SHAPE_COUNT (sizeof(shapes) / sizeof(shapes[0]))

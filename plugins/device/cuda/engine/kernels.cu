@@ -3,6 +3,7 @@
 // one grid apart. What a launch answers is its own error, not one that an earlier call of somebody else left behind.
 #include "plugins/device/cuda/engine/bodies.h"
 #include "plugins/device/cuda/engine/norm_body.h"
+#include "plugins/device/cuda/engine/pooling_body.h"
 #include "plugins/device/cuda/engine/reduce_body.h"
 
 #include <cuda_runtime.h>
@@ -53,6 +54,59 @@ unsigned load()
 {
     cudaFuncAttributes attributes;
     return cudaFuncGetAttributes(&attributes, run<arguments_type, body, least_blocks>);
+}
+
+// ---- Max-pooling ----
+
+using pooling_kernel = void (*)(struct cuda_pooling);
+
+template <void (*body)(const cuda_pooling &, uint32_t)>
+__global__ void __launch_bounds__(threads) run_pooling(const __grid_constant__ struct cuda_pooling p)
+{
+    const uint32_t i = blockIdx.x * threads + threadIdx.x;
+    if (i < p.items)
+        body(p, i);
+}
+
+// By what each is, by channels of an item (1, 4), by what it knows of the window and of what comes behind.
+template <uint32_t type, int pack>
+constexpr pooling_kernel poolings_of_pack[3][3] = {
+    {run_pooling<cuda_max_pool<type, pack, 2, CUDA_POOLED_PLAIN>>,
+     run_pooling<cuda_max_pool<type, pack, 1, CUDA_POOLED_PLAIN>>,
+     run_pooling<cuda_max_pool<type, pack, 1, CUDA_POOLED_ANYTHING>>},
+    {run_pooling<cuda_max_pool_apart<type, pack, CUDA_POOLED_PLAIN>>,
+     run_pooling<cuda_max_pool_apart<type, pack, CUDA_POOLED_RELU>>,
+     run_pooling<cuda_max_pool_apart<type, pack, CUDA_POOLED_ANYTHING>>},
+    {run_pooling<cuda_max_pool_overlapping<type, pack, CUDA_POOLED_PLAIN>>,
+     run_pooling<cuda_max_pool_overlapping<type, pack, CUDA_POOLED_RELU>>,
+     run_pooling<cuda_max_pool_overlapping<type, pack, CUDA_POOLED_ANYTHING>>},
+};
+
+template <uint32_t type>
+pooling_kernel pooling_of(uint32_t kernel, const struct cuda_pooling *p)
+{
+    const bool plain = !p->store.epilogue && !p->store.add;
+    const bool small = p->size[0] == 2 && p->size[1] == 2;
+    const int known = kernel == cuda_pooling_forward ? (plain ? !small : 2) : p->largest ? 1 : plain ? 0 : 2;
+    return p->pack == 4 ? poolings_of_pack<type, 4>[kernel][known] : poolings_of_pack<type, 1>[kernel][known];
+}
+
+template <uint32_t type, int pack>
+unsigned load_poolings()
+{
+    cudaFuncAttributes attributes;
+    unsigned error = cudaSuccess;
+    for (const auto &row : poolings_of_pack<type, pack>)
+        for (const pooling_kernel kernel : row)
+            error = error ? error : cudaFuncGetAttributes(&attributes, kernel);
+    return error;
+}
+
+template <uint32_t type>
+unsigned load_pooling()
+{
+    const unsigned error = load_poolings<type, 1>();
+    return error ? error : load_poolings<type, 4>();
 }
 
 // ---- Batch normalization ----
@@ -178,6 +232,9 @@ extern "C" unsigned cuda_kernels_load(void)
     error = error ? error : load<struct cuda_reduction, cuda_reduce_##name>();
     CUDA_REDUCED_TYPES(CUDA_REDUCE_LOAD)
     error = error ? error : load<struct cuda_shift, cuda_body_shift>();
+    error = error ? error : load_pooling<CUDA_FLOAT>();
+    error = error ? error : load_pooling<CUDA_F16>();
+    error = error ? error : load_pooling<CUDA_BF16>();
     error = error ? error : load_normalization<CUDA_FLOAT>();
     error = error ? error : load_normalization<CUDA_F16>();
     error = error ? error : load_normalization<CUDA_BF16>();
@@ -213,6 +270,16 @@ extern "C" unsigned cuda_reduce_launch(const struct cuda_reduction *reduction,
 extern "C" unsigned cuda_shift_launch(const struct cuda_shift *shift, int64_t items, struct CUstream_st *stream)
 {
     return start<struct cuda_shift, cuda_body_shift>(shift, items, stream);
+}
+
+extern "C" unsigned cuda_pooling_launch(uint32_t kernel, const struct cuda_pooling *pooling,
+                                        struct CUstream_st *stream)
+{
+    const pooling_kernel run = pooling->store.type == CUDA_F16    ? pooling_of<CUDA_F16>(kernel, pooling)
+                               : pooling->store.type == CUDA_BF16 ? pooling_of<CUDA_BF16>(kernel, pooling)
+                                                                  : pooling_of<CUDA_FLOAT>(kernel, pooling);
+    void *values[] = {(void *)pooling};
+    return cudaLaunchKernel(run, dim3((pooling->items + threads - 1) / threads), dim3(threads), values, 0, stream);
 }
 
 extern "C" unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda_normalization *n,

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our own kernels for what the libraries do not have, as one call. Plain C without other headers of ours, so that
-// kernels.cu can include it. What each kernel does with one item is in bodies.h.
+// Our own kernels for what the libraries do not have, as one call. Plain C, so that kernels.cu can include it. What each kernel
+// does with one item is in bodies.h.
 #ifndef LS_DEVICE_CUDA_KERNELS_H
 #define LS_DEVICE_CUDA_KERNELS_H
+
+#include "plugins/device/cuda/engine/division.h"
 
 #include <stdint.h>
 
@@ -39,8 +41,6 @@ struct cuda_window {
     int64_t size[2], stride[2], before[2], after[2], dilation[2]; // rows, columns
 };
 
-#define CUDA_STRIP 4
-
 struct cuda_arguments {
     struct cuda_store store;
     const void *a, *b;
@@ -49,29 +49,26 @@ struct cuda_arguments {
     const int32_t *labels;
     int32_t *flags[2]; // of a guard
     float *first, *second; // beside store.out: velocity or moments; probabilities; variance
-    void *saved; // of max-pooling: which element of the window won
     const double *pairs; // two doubles an item, read
     double *sums; // and written
     const struct cuda_record *record;
     struct cuda_window window;
     int64_t count; // elements, or pairs to be added
     int64_t rows, columns; // rows: M, or positions; columns: N, C, or units of a row
-    int64_t strip; // channels an item of max-pooling has: 1 or CUDA_STRIP
     int64_t positions; // of an example
     int64_t width; // how many items add side by side
     int64_t examples;
     int64_t filters, groups; // of a convolution
     int64_t tap_step,
         filter_step; // how far in w the next (row, column, channel), the next filter is
-    uint32_t activation, key, nesterov, from_logits,
-        wide; // wide: `saved` has 4 bytes an element, else 1
+    uint32_t activation, key, nesterov, from_logits;
     uint32_t add_first; // whether what goes to `first` is added to it
     float alpha, rate, epsilon, momentum, beta1, beta2, divisor, factor;
 };
 #define CUDA_ARGUMENTS_POINTERS(pointer)                                                    \
     pointer(store.out) pointer(store.y) pointer(a) pointer(b) pointer(bias) pointer(labels) \
-        pointer(flags[0]) pointer(flags[1]) pointer(first) pointer(second) pointer(saved)   \
-            pointer(pairs) pointer(sums) pointer(record)
+        pointer(flags[0]) pointer(flags[1]) pointer(first) pointer(second) pointer(pairs)   \
+            pointer(sums) pointer(record)
 
 // name: items
 #define CUDA_KERNELS(kernel)                                                          \
@@ -82,8 +79,7 @@ struct cuda_arguments {
         kernel(pad) /* elements of the padded tensor */                               \
         kernel(crop) /* elements of the tensor without padding, stored */             \
         kernel(softmax) kernel(softmax_backward) /* rows */                           \
-        kernel(max_pool) /* elements of y / strip */ kernel(average_pool) /* of y */  \
-        kernel(max_pool_backward) /* elements of x / strip */                         \
+        kernel(average_pool) /* elements of y */                                      \
         kernel(average_pool_backward) /* elements of x */                             \
         kernel(convolution) /* elements of y, x and w: without a library */           \
         kernel(convolution_data) kernel(convolution_weights)                          \
@@ -150,6 +146,27 @@ struct cuda_shift {
 };
 #define CUDA_SHIFT_POINTERS(pointer) pointer(store.out) pointer(store.y) pointer(from)
 
+// Max-pooling (pooling_body.h), forward, or backward with windows that are apart or may overlap. Items and packs of channels in
+// `in` and out are fewer than 2^31.
+enum cuda_pooling_kernel { cuda_pooling_forward, cuda_pooling_apart, cuda_pooling_overlapping };
+
+struct cuda_pooling {
+    struct cuda_store store; // y or dx
+    const void *in; // x or dy, of the store's type
+    const void *largest; // y, whose ReLU the gradient goes through; NULL: what the store says
+    void *saved; // which element of the window won; NULL: nobody asks
+    struct cuda_divisor rows, columns, channels; // of x; channels in packs
+    struct cuda_divisor out_rows, out_columns;
+    struct cuda_divisor strides[2];
+    struct cuda_divisor steps; // of windows that are apart, over the columns of x
+    int32_t size[2], before[2]; // rows, columns
+    uint32_t pack; // channels of an item: 1 or 4
+    uint32_t wide; // `saved` has 4 bytes an element, else 1
+    uint32_t items;
+};
+#define CUDA_POOLING_POINTERS(pointer) \
+    pointer(store.out) pointer(store.y) pointer(in) pointer(largest) pointer(saved)
+
 // Batch normalization (norm_body.h). How blocks of threads lie over (rows, columns): beside each other over the columns, each
 // thread with `pack` of them, and over the rows in turns of `down`.
 #define CUDA_BLOCK 256
@@ -203,11 +220,12 @@ enum cuda_normalization_kernel {
 };
 
 // What kernels are given, and which members are addresses of the GPU: the fake of the tests translates them.
-#define CUDA_ARGUMENT_STRUCTS(arguments)                   \
-    arguments(cuda_arguments, CUDA_ARGUMENTS_POINTERS)     \
-        arguments(cuda_reduction, CUDA_REDUCTION_POINTERS) \
-            arguments(cuda_shift, CUDA_SHIFT_POINTERS)     \
-                arguments(cuda_normalization, CUDA_NORMALIZATION_POINTERS)
+#define CUDA_ARGUMENT_STRUCTS(arguments)                       \
+    arguments(cuda_arguments, CUDA_ARGUMENTS_POINTERS)         \
+        arguments(cuda_reduction, CUDA_REDUCTION_POINTERS)     \
+            arguments(cuda_shift, CUDA_SHIFT_POINTERS)         \
+                arguments(cuda_pooling, CUDA_POOLING_POINTERS) \
+                    arguments(cuda_normalization, CUDA_NORMALIZATION_POINTERS)
 
 #ifdef __cplusplus
 extern "C" {
@@ -222,6 +240,8 @@ unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_arguments *argume
 unsigned cuda_reduce_launch(const struct cuda_reduction *reduction, struct CUstream_st *stream);
 unsigned cuda_shift_launch(const struct cuda_shift *shift, int64_t items,
                            struct CUstream_st *stream);
+unsigned cuda_pooling_launch(uint32_t kernel, const struct cuda_pooling *pooling,
+                             struct CUstream_st *stream);
 unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda_normalization *n,
                                    struct CUstream_st *stream);
 

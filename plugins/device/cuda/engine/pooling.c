@@ -6,12 +6,20 @@
 //   backward reads dy and that byte instead of x, y and dy, about a third less traffic for both passes together, and each
 //   gradient goes to the first largest element, as the contract says. cuDNN promises neither that nor, for this backward pass,
 //   the same bits each time: of its pooling, NVIDIA names CUDNN_POOLING_MAX backward alone as one that adds by atomics.
+//   The derivative of a ReLU behind it needs x where an element won, and there x is y: so y is read, which is smaller, and nobody
+//   keeps x.
 #include "plugins/device/cuda/engine/internal.h"
 
-// What cuDNN is told.
+#ifndef CUDA_POOLING_PACKS
+#define CUDA_POOLING_PACKS INT32_MAX // that a launch counts; the tests have fewer
+#endif
+
 struct pooling {
-    struct cudnnTensorStruct *x, *y;
+    struct cudnnTensorStruct *x, *y; // what cuDNN is told
     struct cudnnPoolingStruct *window;
+    struct cuda_pooling own; // of the largest, without what a launch brings
+    int64_t x_elements, y_elements, items; // of an example
+    int64_t examples; // of a launch
 };
 
 static bool axis_fits(const struct cuda_window *window, int axis, int64_t in, int64_t out)
@@ -81,8 +89,6 @@ static void pooling_finish(struct ls_device *device, struct ls_kernel *kernel)
 {
     const struct cuda_calls *calls = device->calls;
     const struct pooling *p = kernel->state;
-    if (!p)
-        return;
     if (p->x)
         calls->cudnnDestroyTensorDescriptor(p->x);
     if (p->y)
@@ -158,34 +164,63 @@ static int32_t run_library(struct ls_device *device, const struct ls_kernel *ker
 }
 
 // Where cuDNN refuses at a launch, what was planned before runs.
-static int32_t plan_library(struct ls_device *device, struct ls_kernel *kernel,
-                            struct ls_kernel_answer *answer)
+static void plan_library(struct ls_device *device, struct ls_kernel *kernel,
+                         struct ls_kernel_answer *answer)
 {
-    if (!is_for_library(kernel))
-        return LS_OK;
-    if (!cuda_state(device, kernel, sizeof(struct pooling)))
-        return LS_OUT_OF_MEMORY;
-    kernel->finish = pooling_finish;
-    if (!library_knows(device->calls, kernel))
-        return LS_OK;
+    if (!is_for_library(kernel) || !library_knows(device->calls, kernel))
+        return;
     kernel->otherwise = kernel->run;
     kernel->run = run_library;
     cuda_implementation(answer, "cuDNN");
-    return LS_OK;
 }
 
 // ---- By own kernels ----
 
-static int32_t run_max(struct ls_device *device, const struct ls_kernel *kernel,
-                       const struct cuda_call *launch)
+enum { DY = 1, X = 2, Y = 4, SAVED = 8 }; // bits of the inputs of max-pooling, backward
+
+// Whether y stands for x in the derivative of what follows. Where no element won, the gradient is 0 in any case.
+static bool reads_largest(const struct ls_kernel *kernel)
 {
-    struct cuda_arguments a = kernel->arguments;
-    cuda_fill(kernel, launch, &a);
-    if (is_backward(kernel))
-        a.saved = launch->arguments[3];
-    else if (kernel->request.output_count == 2)
-        a.saved = cuda_output(kernel, launch, 1);
-    return cuda_start(device, (enum cuda_kernel)kernel->own, &a, kernel->items);
+    const struct ls_op_attributes *a = &kernel->request.attributes;
+    return kernel->request.op == LS_OP_MAX_POOL2D_BACKWARD && !cuda_accumulates(kernel, 0) &&
+           a->epilogue == LS_OP_ACTIVATION_BACKWARD &&
+           (a->epilogue_activation == LS_RELU || a->epilogue_activation == LS_RELU6);
+}
+
+static const void *moved(const void *values, int64_t bytes)
+{
+    return values ? (const char *)values + bytes : NULL;
+}
+
+// As many examples at once as the kernel can count.
+static int32_t run_largest(struct ls_device *device, const struct ls_kernel *kernel,
+                           const struct cuda_call *launch)
+{
+    const struct pooling *p = kernel->state;
+    const bool backward = is_backward(kernel);
+    const struct cuda_store store = cuda_store_of(kernel, launch);
+    const int64_t size = store.type == CUDA_FLOAT ? 4 : 2;
+    const int64_t in = size * (backward ? p->y_elements : p->x_elements);
+    const int64_t out = size * (backward ? p->x_elements : p->y_elements);
+    const int64_t saved_size = p->y_elements * (p->own.wide ? 4 : 1);
+    const void *saved = backward                            ? launch->arguments[3]
+                        : kernel->request.output_count == 2 ? cuda_output(kernel, launch, 1)
+                                                            : NULL;
+    int32_t status = LS_OK;
+    for (int64_t b = 0; !status && b < kernel->arguments.window.batch; b += p->examples) {
+        const int64_t left = kernel->arguments.window.batch - b;
+        struct cuda_pooling own = p->own;
+        own.store = store;
+        own.store.out = (void *)moved(store.out, b * out);
+        own.store.y = moved(store.y, b * out);
+        own.in = moved(launch->arguments[0], b * in);
+        own.saved = (void *)moved(saved, b * saved_size);
+        own.largest = reads_largest(kernel) ? moved(launch->arguments[2], b * in) : NULL;
+        own.items = (uint32_t)(p->items * (left < p->examples ? left : p->examples));
+        status = cuda_check(device, cuda_pooling_launch(kernel->own, &own, device->stream),
+                            "launching a kernel");
+    }
+    return status;
 }
 
 // Lays `saved` out as a number of bytes; false: it is fixed to another.
@@ -196,18 +231,15 @@ static bool fix_saved(struct ls_tensor_desc *desc, uint64_t bytes)
     return desc->layout.bytes == bytes;
 }
 
-// Max-pooling: what is saved, and channels by strips.
-static const char *plan_largest(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+// What is saved, and which inputs backward reads.
+static const char *plan_saved(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
-    struct cuda_arguments *a = &kernel->arguments;
-    const struct ls_tensor_desc *y =
-        is_backward(kernel) ? cuda_input_desc(kernel, 0) : cuda_output_desc(kernel, 0);
-    const uint64_t saved = ls_tensor_elements(y) * (a->wide ? 4 : 1);
-    kernel->run = run_max;
-    a->strip = a->window.channels % CUDA_STRIP ? 1 : CUDA_STRIP;
-    kernel->items /= a->strip;
+    const struct pooling *p = kernel->state;
+    const uint64_t saved =
+        (uint64_t)(kernel->arguments.window.batch * p->y_elements * (p->own.wide ? 4 : 1));
     if (is_backward(kernel)) {
-        answer->used_inputs &= ~UINT32_C(6); // neither x nor y
+        answer->used_inputs =
+            reads_largest(kernel) ? DY | Y | SAVED : answer->used_inputs & ~(X | Y);
         return fix_saved(cuda_input_desc(kernel, 3), saved) ? NULL
                                                             : "`saved` is not what forward leaves";
     }
@@ -219,18 +251,58 @@ static const char *plan_largest(struct ls_kernel *kernel, struct ls_kernel_answe
     return NULL;
 }
 
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+// Windows that do not overlap are counted, with those that would be all padding, over the columns of x.
+static const char *plan_largest(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    const struct cuda_window *w = &kernel->arguments.window;
+    struct pooling *p = kernel->state;
+    const bool wide = w->size[0] * w->size[1] > 256;
+    const int64_t pack = wide || w->channels % 4 ? 1 : 4, channels = w->channels / pack;
+    const bool apart = w->stride[0] >= w->size[0] && w->stride[1] >= w->size[1];
+    const int64_t steps = (w->width + w->before[1] + w->stride[1] - 1) / w->stride[1];
+    p->x_elements = w->height * w->width * w->channels;
+    p->y_elements = w->out_height * w->out_width * w->channels;
+    p->items = is_backward(kernel) ? (apart ? w->height * steps * channels : p->x_elements / pack)
+                                   : p->y_elements / pack;
+    const int64_t packs = larger(p->x_elements, p->y_elements) / pack;
+    const int64_t span = larger(w->height + w->before[0], w->width + w->before[1]);
+    const int64_t most = larger(larger(p->items, packs), span);
+    if (most > INT32_MAX || cuda_input_desc(kernel, 0)->dtype != cuda_output_desc(kernel, 0)->dtype)
+        return "an example has too many elements, or x and y are not of one type";
+    p->examples = most < CUDA_POOLING_PACKS ? CUDA_POOLING_PACKS / most : 1;
+    p->own = (struct cuda_pooling){
+        .rows = cuda_divisor_of((uint32_t)w->height),
+        .columns = cuda_divisor_of((uint32_t)w->width),
+        .channels = cuda_divisor_of((uint32_t)channels),
+        .out_rows = cuda_divisor_of((uint32_t)w->out_height),
+        .out_columns = cuda_divisor_of((uint32_t)w->out_width),
+        .strides = {cuda_divisor_of((uint32_t)w->stride[0]),
+                    cuda_divisor_of((uint32_t)w->stride[1])},
+        .steps = cuda_divisor_of((uint32_t)steps),
+        .size = {(int32_t)w->size[0], (int32_t)w->size[1]},
+        .before = {(int32_t)w->before[0], (int32_t)w->before[1]},
+        .pack = (uint32_t)pack,
+        .wide = wide,
+    };
+    kernel->own = !is_backward(kernel) ? cuda_pooling_forward
+                  : apart              ? cuda_pooling_apart
+                                       : cuda_pooling_overlapping;
+    kernel->run = run_largest;
+    return plan_saved(kernel, answer);
+}
+
 static const char *plan_own(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
-    struct cuda_arguments *a = &kernel->arguments;
-    const int64_t area = a->window.size[0] * a->window.size[1];
-    const bool backward = is_backward(kernel);
-    if (area > INT32_MAX)
+    const struct cuda_window *w = &kernel->arguments.window;
+    if (w->size[0] * w->size[1] > INT32_MAX)
         return "the window has too many elements";
-    a->wide = area > 256;
     cuda_use_own(kernel, answer,
-                 is_largest(kernel)
-                     ? (backward ? cuda_kernel_max_pool_backward : cuda_kernel_max_pool)
-                     : (backward ? cuda_kernel_average_pool_backward : cuda_kernel_average_pool),
+                 is_backward(kernel) ? cuda_kernel_average_pool_backward : cuda_kernel_average_pool,
                  (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0)));
     return is_largest(kernel) ? plan_largest(kernel, answer) : NULL;
 }
@@ -244,6 +316,12 @@ int32_t cuda_prepare_pooling(struct ls_device *device, struct ls_kernel *kernel,
     if (!pool_fits(&kernel->request.attributes, backward ? out : in, backward ? in : out,
                    &kernel->arguments.window))
         return cuda_unsupported(device, kernel, "shapes and attributes do not belong together");
+    if (!cuda_state(device, kernel, sizeof(struct pooling)))
+        return LS_OUT_OF_MEMORY;
+    kernel->finish = pooling_finish;
     const char *why = plan_own(kernel, answer);
-    return why ? cuda_unsupported(device, kernel, why) : plan_library(device, kernel, answer);
+    if (why)
+        return cuda_unsupported(device, kernel, why);
+    plan_library(device, kernel, answer);
+    return LS_OK;
 }

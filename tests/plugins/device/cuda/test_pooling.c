@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who does which pooling of device `cuda`, on the fake. NOT A GPU. That the results are right is the device suite's.
 #include "core/plugin/device.h"
+#include "plugins/device/cuda/engine/division.h"
 #include "tests/support/device_calls.h"
 #include "tests/support/cuda-fake/fake.h"
 #include "tests/support/plugin.h"
@@ -117,6 +118,57 @@ START_TEST(own_kernels_pool_types_that_cudnn_does_not_know)
 }
 END_TEST
 
+// ---- What backward reads ----
+
+// Inputs: dy, x, y, saved, and x again, whose activation follows.
+static uint32_t inputs_of_backward(struct ls_device *device, uint32_t activation, bool adds)
+{
+    const struct pooling p = {.op = LS_OP_MAX_POOL2D_BACKWARD, .adds = adds};
+    struct test_request request = request_of(&p);
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    request.attributes.epilogue = LS_OP_ACTIVATION_BACKWARD;
+    request.attributes.epilogue_activation = activation;
+    request.arguments[5] = request.arguments[4];
+    request.arguments[4] = request.arguments[1];
+    request.input_count = 5;
+    ck_assert_msg(test_prepare(ops, device, &request, &answer) == LS_OK, "%s", host.message);
+    ops->kernels->release(device, answer.kernel);
+    return answer.used_inputs;
+}
+
+START_TEST(a_relu_behind_max_pooling_reads_y_instead_of_x)
+{
+    struct ls_device *device = opened();
+    ck_assert_uint_eq(inputs_of_backward(device, LS_RELU, false), 1 | 4 | 8);
+    ck_assert_uint_eq(inputs_of_backward(device, LS_RELU6, false), 1 | 4 | 8);
+    ck_assert_uint_eq(inputs_of_backward(device, LS_TANH, false), 1 | 8 | 16);
+    ck_assert_uint_eq(inputs_of_backward(device, LS_RELU, true), 1 | 8 | 16);
+    ls_device_close_state(ops, device);
+}
+END_TEST
+
+// ---- Division ----
+
+START_TEST(division_by_a_known_number_is_exact)
+{
+    static const uint32_t divisors[] = {1,    2,     3,          5,          7,         10,
+                                        26,   641,   65535,      65537,      715827883, 1073741823,
+                                        1024, 46341, 2147483647, 2147483648, 1431655765};
+    for (size_t i = 0; i < sizeof(divisors) / sizeof(divisors[0]); i++) {
+        const uint32_t by = divisors[i], most = INT32_MAX, step = most / 5000;
+        const struct cuda_divisor d = cuda_divisor_of(by);
+        for (uint64_t n = 0; n <= most; n += step) {
+            const uint32_t below = (uint32_t)n / by * by; // where the quotient changes
+            const uint32_t numbers[] = {(uint32_t)n, below, below ? below - 1 : 0};
+            for (int k = 0; k < 3; k++)
+                ck_assert_msg(cuda_divide(numbers[k], d) == numbers[k] / by, "%u / %u", numbers[k],
+                              by);
+        }
+        ck_assert_uint_eq(cuda_divide(most, d), most / by);
+    }
+}
+END_TEST
+
 // ---- Running ----
 
 static int warnings;
@@ -213,6 +265,8 @@ int main(void)
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, cudnn_pools_what_it_can_and_own_kernels_the_rest);
     tcase_add_test(tests, own_kernels_pool_types_that_cudnn_does_not_know);
+    tcase_add_test(tests, a_relu_behind_max_pooling_reads_y_instead_of_x);
+    tcase_add_test(tests, division_by_a_known_number_is_exact);
     tcase_add_test(tests, cudnn_adds_means_into_an_output);
     tcase_add_test(tests, what_cudnn_refuses_at_a_launch_own_kernels_do);
     suite_add_tcase(suite, tests);
