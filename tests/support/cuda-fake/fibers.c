@@ -2,6 +2,7 @@
 // Runs the threads of kernels (fibers.h).
 #define _GNU_SOURCE
 #include "tests/support/cuda-fake/fibers.h"
+#include "core/attributes.h"
 
 #include <link.h>
 #include <pthread.h>
@@ -123,6 +124,7 @@ struct runner {
     unsigned count, over; // threads of the block
     unsigned made, idle_count; // fibers
     int waits; // whether a thread of this launch has waited
+    int shows; // whether one has waited for its warp
     enum kind kind; // of order
     uint64_t seed;
     struct order order; // of the threads whose turn has not come yet
@@ -138,8 +140,8 @@ struct runner {
 enum { STACK_BYTES = 64 << 10, GUARD_BYTES = 4 << 10 };
 
 __thread struct double_dim threadIdx, blockIdx, blockDim, gridDim;
-static __thread struct runner *running; // on this thread of the process
-static __thread unsigned current; // thread of the block
+LS_INITIAL_EXEC static __thread struct runner *running; // on this thread of the process
+LS_INITIAL_EXEC static __thread unsigned current; // thread of the block
 
 __attribute__((noreturn)) static void misuse(const struct double_place *place, const char *what)
 {
@@ -151,6 +153,8 @@ __attribute__((noreturn)) static void misuse(const struct double_place *place, c
 
 static struct double_dim place_in(struct double_dim size, uint64_t i)
 {
+    if (size.y == 1 && size.z == 1)
+        return (struct double_dim){(unsigned)i, 0, 0};
     return (struct double_dim){(unsigned)(i % size.x), (unsigned)(i / size.x % size.y),
                                (unsigned)(i / size.x / size.y)};
 }
@@ -231,7 +235,7 @@ __attribute__((noinline)) static void begin_thread(struct runner *runner, struct
 
 static void release_warp(struct runner *runner, unsigned member);
 
-static __thread struct fiber *entering;
+LS_INITIAL_EXEC static __thread struct fiber *entering;
 
 // What each fiber does: threads of blocks, one after the other as long as those begin anew, so that one fiber runs all of them where
 // none waits. It reads no thread-local memory after its first line: another thread of the process may run the next kernel.
@@ -246,7 +250,8 @@ static void enter(void)
         runner->grid->kernel(runner->grid);
         runner->threads[fiber->thread].state = OVER;
         runner->over++;
-        release_warp(runner, fiber->thread);
+        if (runner->shows)
+            release_warp(runner, fiber->thread);
         choose_next(runner);
         if (runner->next >= 0 && runner->threads[runner->next].state == NEW) {
             begin_thread(runner, fiber, (unsigned)runner->next);
@@ -291,7 +296,8 @@ static void run_thread(struct runner *runner, unsigned thread)
 
 static int same_place(const struct thread *a, const struct thread *b)
 {
-    return a->place.line == b->place.line && strcmp(a->place.file, b->place.file) == 0;
+    return a->place.line == b->place.line &&
+           (a->place.file == b->place.file || strcmp(a->place.file, b->place.file) == 0);
 }
 
 static void wait_at(struct runner *runner, struct double_place place, enum state state)
@@ -367,6 +373,7 @@ const struct double_lanes *double_wait_for_warp(struct double_place place, uint3
         misuse(&place, "the mask does not name the lane itself");
     thread->mask = mask;
     thread->value = value;
+    runner->shows = 1;
     wait_at(runner, place, WAITS_FOR_WARP);
     release_warp(runner, current);
     if (thread->state == WAITS_FOR_WARP)
@@ -488,7 +495,7 @@ static void run_grid(const void *launch)
     struct runner *runner = runner_take();
     runner->grid = grid;
     runner->count = grid->threads.x * grid->threads.y * grid->threads.z;
-    runner->waits = 0;
+    runner->waits = runner->shows = 0;
     choose_order(runner);
 #ifdef __SANITIZE_ADDRESS__
     __asan_unpoison_memory_region(runner->dynamic, grid->dynamic);

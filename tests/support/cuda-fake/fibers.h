@@ -21,7 +21,8 @@ struct double_grid {
 };
 
 // Where the calling thread is. Only kernels read them.
-#define DOUBLE_THREAD_LOCAL __attribute__((visibility("default"))) extern __thread
+#define DOUBLE_THREAD_LOCAL \
+    __attribute__((visibility("default"), tls_model("initial-exec"))) extern __thread
 DOUBLE_THREAD_LOCAL struct double_dim threadIdx, blockIdx, blockDim, gridDim;
 
 // Puts the grid on the stream; `launch` begins with it and is copied. 0, or an error of the runtime.
