@@ -21,7 +21,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 LINK = re.compile(r"(!?)\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^()\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
 REFERENCE = re.compile(r"^ {0,3}\[[^\]]+\]:\s*<?([^\s>]+)", re.M)
 PAGE = re.compile(r"\bdocs/[\w-]+\.md\b")
-SOURCES = (".c", ".h", ".cu", ".py", ".sh", ".build")
+SOURCES = (".c", ".h", ".cu", ".cuh", ".py", ".sh", ".build")
 PROTOCOL = re.compile(r"^[a-z][a-z0-9+.-]*:", re.I)
 
 

@@ -15,7 +15,7 @@ import tempfile
 
 MARKS = re.compile(r"<!--\s*may-include\s*-->(.*?)<!--\s*/?may-include\s*-->", re.DOTALL)
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
-SUFFIXES = {".c", ".h", ".cu", ".cc", ".cpp", ".hpp"}
+SUFFIXES = {".c", ".h", ".cu", ".cuh", ".cc", ".cpp", ".hpp"}
 OPEN_TO_ALL = {"core/attributes.h"}
 
 

@@ -9,7 +9,7 @@ import re
 import sys
 
 SPDX = "SPDX-License-Identifier: Apache-2.0"
-NAMES_ITS_LICENCE = {".c", ".h", ".cu", ".py", ".sh"}
+NAMES_ITS_LICENCE = {".c", ".h", ".cu", ".cuh", ".py", ".sh"}
 TEXT = NAMES_ITS_LICENCE | {".md", ".build", ".txt", ".json", ".yml", ""}
 HOME = re.compile(r"(?<![\w.])/(?:home|root|work|Users)/[A-Za-z]")
 

@@ -28,7 +28,7 @@ import tempfile
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
-SUFFIXES = {".c", ".h", ".cu", ".cpp"}
+SUFFIXES = {".c", ".h", ".cu", ".cuh", ".cpp"}
 TABLE = r"core/(graph|device)/operations?\b"  # where the table of operations is: files or a folder
 LABORATORY = re.compile(r"core/conformance/|core/collective/(simulate|network)|core/train/networks|"
                         r"core/report/(chart|compar|rows|sentences|suggestions|verdict)|tools/")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch normalization by own kernels (norm_body.h). A training's forward pass is three of them: what parts of the rows find out
+// Batch normalization by own kernels (normalization.cuh). A training's forward pass is three of them: what parts of the rows find out
 // about each column, statistics of the channels of that, y; so x is read twice. Backward: sums of parts, sums of channels, dx.
 // With given statistics it is one. What a step contributes to moving statistics is one, too.
 #include "plugins/device/cuda/engine/internal.h"
@@ -38,13 +38,11 @@ static struct cuda_tiles tiles_of(int64_t rows, int64_t columns, int32_t pack, i
                                   int64_t most)
 {
     const int64_t threads = columns / pack;
-    struct cuda_tiles t = {.rows = rows, .columns = columns, .pack = pack, .steps = 1};
+    struct cuda_tiles t = {.rows = rows, .columns = columns, .pack = pack};
     t.tiles = divided_up(threads, across);
     t.across = (int32_t)divided_up(threads, t.tiles);
     t.down = (int32_t)within(1, CUDA_BLOCK / t.across, rows);
     t.parts = within(1, most / t.tiles, divided_up(rows, t.down * ROWS));
-    for (int32_t left = t.down; left > 1; left = (left + 1) / 2)
-        t.steps++;
     return t;
 }
 

@@ -2,7 +2,7 @@
 // Our own kernels on a GPU: a thread takes items one grid apart from each other, or a block of threads works together on what is
 // one grid apart. What a launch answers is its own error, not one that an earlier call of somebody else left behind.
 #include "plugins/device/cuda/engine/bodies.h"
-#include "plugins/device/cuda/engine/norm_body.h"
+#include "plugins/device/cuda/engine/normalization.cuh"
 #include "plugins/device/cuda/engine/pooling_body.h"
 #include "plugins/device/cuda/engine/reduce_body.h"
 
@@ -111,52 +111,33 @@ unsigned load_pooling()
 
 // ---- Batch normalization ----
 
-using block_body = void (*)(const struct cuda_normalization *, struct cuda_together *, int64_t, int32_t, int32_t);
-using thread_body = void (*)(const struct cuda_normalization *, int64_t, int);
+using block_kernel = void (*)(struct cuda_normalization);
+using thread_body = void (*)(const struct cuda_normalization *, int64_t, bool);
 using arguments_of = struct cuda_normalization;
 
 constexpr unsigned beside = CUDA_BLOCKS_BESIDE;
 
-template <block_body body>
-__global__ void __launch_bounds__(CUDA_BLOCK, beside)
-    run_together(const __grid_constant__ struct cuda_normalization n, int32_t steps, int64_t blocks)
+unsigned start_blocks(block_kernel kernel, const struct cuda_normalization *n, const struct cuda_tiles *tiles,
+                      cudaStream_t stream)
 {
-    __shared__ struct cuda_together together;
-    for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x)
-        for (int32_t step = 0; step < steps; step++) {
-            __syncthreads(); // also for the block before
-            body(&n, &together, block, (int32_t)threadIdx.x, step);
-        }
+    const int64_t blocks = tiles->parts * tiles->tiles;
+    void *values[] = {(void *)n};
+    return cudaLaunchKernel(kernel, dim3((unsigned)(blocks < most_blocks ? blocks : most_blocks)), dim3(CUDA_BLOCK), values,
+                            0, stream);
 }
 
-template <block_body body>
-unsigned start_together(const struct cuda_normalization *n, const struct cuda_tiles *tiles, cudaStream_t stream)
-{
-    int64_t blocks = tiles->parts * tiles->tiles;
-    int32_t steps = tiles->steps;
-    void *values[] = {(void *)n, &steps, &blocks};
-    return cudaLaunchKernel(run_together<body>,
-                            dim3((unsigned)(blocks < most_blocks ? blocks : most_blocks)), dim3(CUDA_BLOCK),
-                            values, 0, stream);
-}
-
-template <block_body body>
-unsigned load_together()
+unsigned load_blocks(block_kernel kernel)
 {
     cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, run_together<body>);
+    return cudaFuncGetAttributes(&attributes, kernel);
 }
 
-// Bodies that know the type at compile time, so that a thread asks for several elements before it waits for the first; and what
-// follows them where that is nothing or a ReLU.
-template <uint32_t type, block_body body>
-__device__ void block_of(const struct cuda_normalization *n, struct cuda_together *together, int64_t block, int32_t thread,
-                         int32_t step)
-{
-    struct cuda_normalization typed = *n;
-    typed.type = type;
-    body(&typed, together, block, thread, step);
-}
+// Kernels and bodies know the type at compile time, so that a thread asks for several elements before it waits for the first;
+// bodies also what follows them, where that is nothing or a ReLU.
+constexpr block_kernel moments_of_parts[] = {cuda_moments_of_parts<CUDA_FLOAT>, cuda_moments_of_parts<CUDA_F16>,
+                                             cuda_moments_of_parts<CUDA_BF16>};
+constexpr block_kernel products_of_parts[] = {cuda_products_of_parts<CUDA_FLOAT>, cuda_products_of_parts<CUDA_F16>,
+                                              cuda_products_of_parts<CUDA_BF16>};
 
 template <uint32_t type, enum cuda_follower known, thread_body body>
 __device__ void item_of(const struct cuda_normalization *n, int64_t i)
@@ -194,21 +175,11 @@ unsigned start_items(const struct cuda_normalization *n, cudaStream_t stream)
     }
 }
 
-template <block_body body>
-unsigned start_blocks(const struct cuda_normalization *n, cudaStream_t stream)
-{
-    switch (n->type) {
-    case CUDA_F16: return start_together<block_of<CUDA_F16, body>>(n, &n->tiles, stream);
-    case CUDA_BF16: return start_together<block_of<CUDA_BF16, body>>(n, &n->tiles, stream);
-    default: return start_together<block_of<CUDA_FLOAT, body>>(n, &n->tiles, stream);
-    }
-}
-
 template <uint32_t type>
 unsigned load_normalization()
 {
-    unsigned error = load_together<block_of<type, cuda_body_moments>>();
-    error = error ? error : load_together<block_of<type, cuda_body_products>>();
+    unsigned error = load_blocks(moments_of_parts[type]);
+    error = error ? error : load_blocks(products_of_parts[type]);
 #define CUDA_FOLLOWED_LOAD(known, body) \
     error = error ? error : load<arguments_of, item_of<type, known, cuda_body_##body>, beside>();
     CUDA_FOLLOWED_LOAD(CUDA_NOTHING, normalize)
@@ -238,8 +209,8 @@ extern "C" unsigned cuda_kernels_load(void)
     error = error ? error : load_normalization<CUDA_FLOAT>();
     error = error ? error : load_normalization<CUDA_F16>();
     error = error ? error : load_normalization<CUDA_BF16>();
-    error = error ? error : load_together<cuda_body_statistics>();
-    return error ? error : load_together<cuda_body_gradients>();
+    error = error ? error : load_blocks(cuda_statistics_of_channels);
+    return error ? error : load_blocks(cuda_gradients_of_channels);
 }
 
 extern "C" unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_arguments *arguments,
@@ -286,11 +257,11 @@ extern "C" unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda
                                               struct CUstream_st *stream)
 {
     switch (kernel) {
-    case cuda_normalization_moments: return start_blocks<cuda_body_moments>(n, stream);
-    case cuda_normalization_statistics: return start_together<cuda_body_statistics>(n, &n->merged, stream);
+    case cuda_normalization_moments: return start_blocks(moments_of_parts[n->type], n, &n->tiles, stream);
+    case cuda_normalization_statistics: return start_blocks(cuda_statistics_of_channels, n, &n->merged, stream);
     case cuda_normalization_normalize: return start_items<true, cuda_body_normalize>(n, stream);
-    case cuda_normalization_products: return start_blocks<cuda_body_products>(n, stream);
-    case cuda_normalization_gradients: return start_together<cuda_body_gradients>(n, &n->merged, stream);
+    case cuda_normalization_products: return start_blocks(products_of_parts[n->type], n, &n->tiles, stream);
+    case cuda_normalization_gradients: return start_blocks(cuda_gradients_of_channels, n, &n->merged, stream);
     case cuda_normalization_normalize_backward: return start_items<false, cuda_body_normalize_backward>(n, stream);
     default: return cudaErrorInvalidValue;
     }

@@ -167,7 +167,7 @@ struct cuda_pooling {
 #define CUDA_POOLING_POINTERS(pointer) \
     pointer(store.out) pointer(store.y) pointer(in) pointer(largest) pointer(saved)
 
-// Batch normalization (norm_body.h). How blocks of threads lie over (rows, columns): beside each other over the columns, each
+// Batch normalization (normalization.cuh). How blocks of threads lie over (rows, columns): beside each other over the columns, each
 // thread with `pack` of them, and over the rows in turns of `down`.
 #define CUDA_BLOCK 256
 #define CUDA_BLOCKS_BESIDE 4 // on a multiprocessor at once, with a quarter of its registers each
@@ -177,7 +177,6 @@ struct cuda_tiles {
     int64_t tiles, parts; // blocks beside each other, and over the rows
     int32_t across, down; // threads of a block
     int32_t pack; // 1, or 4 that are read at once
-    int32_t steps; // until one thread of each column has what `down` have found
 };
 
 struct cuda_normalization {
