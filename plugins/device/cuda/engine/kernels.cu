@@ -2,6 +2,7 @@
 // Our own kernels on a GPU: a thread takes items one grid apart from each other, or a block of threads works together on what is
 // one grid apart. What a launch answers is its own error, not one that an earlier call of somebody else left behind.
 #include "plugins/device/cuda/engine/bodies.h"
+#include "plugins/device/cuda/engine/function.cuh"
 #include "plugins/device/cuda/engine/normalization.cuh"
 #include "plugins/device/cuda/engine/pooling_body.h"
 #include "plugins/device/cuda/engine/reduce_body.h"
@@ -194,7 +195,7 @@ unsigned load_normalization()
 
 extern "C" unsigned cuda_kernels_load(void)
 {
-    unsigned error = cudaSuccess;
+    unsigned error = functions::load();
 #define CUDA_KERNEL_LOAD(name)                                                     \
     error = error ? error : load<struct cuda_arguments, cuda_body_##name>();       \
     error = error ? error : load<struct cuda_arguments, as_float32<cuda_body_##name>>();

@@ -218,13 +218,38 @@ enum cuda_normalization_kernel {
         CUDA_NORMALIZATION_COUNT
 };
 
+// Functions of elements (function.cuh): numbers of enum ls_function, which function.c asserts.
+enum {
+    cuda_function_scale = 0,
+    cuda_function_gelu,
+    cuda_function_gelu_tanh,
+    cuda_function_silu,
+    cuda_function_hard_silu,
+    cuda_function_mish,
+    cuda_function_log_sigmoid,
+    cuda_function_square,
+    cuda_function_square_root,
+    cuda_function_logarithm
+};
+
+struct cuda_function {
+    struct cuda_store store; // y or dx; of the type of x and dy
+    const void *x, *dy; // dy NULL: forward
+    uint32_t function;
+    float factor, offset;
+    uint32_t aligned; // whether four elements are read and written at once
+    int64_t count;
+};
+#define CUDA_FUNCTION_POINTERS(pointer) pointer(store.out) pointer(store.y) pointer(x) pointer(dy)
+
 // What kernels are given, and which members are addresses of the GPU: the fake of the tests translates them.
-#define CUDA_ARGUMENT_STRUCTS(arguments)                       \
-    arguments(cuda_arguments, CUDA_ARGUMENTS_POINTERS)         \
-        arguments(cuda_reduction, CUDA_REDUCTION_POINTERS)     \
-            arguments(cuda_shift, CUDA_SHIFT_POINTERS)         \
-                arguments(cuda_pooling, CUDA_POOLING_POINTERS) \
-                    arguments(cuda_normalization, CUDA_NORMALIZATION_POINTERS)
+#define CUDA_ARGUMENT_STRUCTS(arguments)                                       \
+    arguments(cuda_arguments, CUDA_ARGUMENTS_POINTERS)                         \
+        arguments(cuda_reduction, CUDA_REDUCTION_POINTERS)                     \
+            arguments(cuda_shift, CUDA_SHIFT_POINTERS)                         \
+                arguments(cuda_pooling, CUDA_POOLING_POINTERS)                 \
+                    arguments(cuda_normalization, CUDA_NORMALIZATION_POINTERS) \
+                        arguments(cuda_function, CUDA_FUNCTION_POINTERS)
 
 #ifdef __cplusplus
 extern "C" {
@@ -241,6 +266,7 @@ unsigned cuda_shift_launch(const struct cuda_shift *shift, int64_t items,
                            struct CUstream_st *stream);
 unsigned cuda_pooling_launch(uint32_t kernel, const struct cuda_pooling *pooling,
                              struct CUstream_st *stream);
+unsigned cuda_function_launch(const struct cuda_function *f, struct CUstream_st *stream);
 unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda_normalization *n,
                                    struct CUstream_st *stream);
 

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions of elements whose derivative needs x (enum ls_function, as device `reference` defines them), four elements a thread
+// where all of them are aligned. Kernels know the type; the function is the same for all threads.
+#ifndef LS_DEVICE_CUDA_FUNCTION_CUH
+#define LS_DEVICE_CUDA_FUNCTION_CUH
+
+#include "plugins/device/cuda/engine/store_body.h"
+
+#include <cuda_runtime.h>
+
+namespace functions {
+
+constexpr unsigned threads = 256;
+constexpr int64_t most_blocks = 132 * 8 * 4;
+
+__device__ inline float sigmoid(float x)
+{
+    return cuda_activate(4, 0, x);
+}
+
+__device__ inline float softplus(float x)
+{
+    return cuda_activate(6, 0, x);
+}
+
+__device__ inline float hard_sigmoid(float x)
+{
+    return x < -3 ? 0 : x > 3 ? 1 : (x + 3) / 6;
+}
+
+constexpr float root_of_half = 0.70710678118654752f;
+constexpr float root_of_two_over_pi = 0.79788456080286536f;
+
+// (1 + erf(x / sqrt(2))) / 2, which loses nothing where x is far below 0.
+__device__ inline float normal_share(float x)
+{
+    return erfcf(-x * root_of_half) / 2;
+}
+
+__device__ inline float gelu_tanh(float x)
+{
+    return tanhf(root_of_two_over_pi * (x + 0.044715f * x * x * x));
+}
+
+__device__ inline float function_of(const struct cuda_function &f, float x)
+{
+    switch (f.function) {
+    case cuda_function_gelu: return x * normal_share(x);
+    case cuda_function_gelu_tanh: return x * (1 + gelu_tanh(x)) / 2;
+    case cuda_function_silu: return x * sigmoid(x);
+    case cuda_function_hard_silu: return x * hard_sigmoid(x);
+    case cuda_function_mish: return x * tanhf(softplus(x));
+    case cuda_function_log_sigmoid: return -softplus(-x);
+    case cuda_function_square: return x * x;
+    case cuda_function_square_root: return sqrtf(x) < f.offset ? f.offset : sqrtf(x);
+    case cuda_function_logarithm: return logf(x);
+    default: return f.factor * x + f.offset;
+    }
+}
+
+__device__ inline float slope_of(const struct cuda_function &f, float x)
+{
+    switch (f.function) {
+    case cuda_function_gelu: return normal_share(x) + x * expf(-x * x / 2) * (root_of_two_over_pi / 2);
+    case cuda_function_gelu_tanh: {
+        const float t = gelu_tanh(x);
+        return (1 + t) / 2 + x * (1 - t * t) / 2 * root_of_two_over_pi * (1 + 3 * 0.044715f * x * x);
+    }
+    case cuda_function_silu: return sigmoid(x) + x * sigmoid(x) * sigmoid(-x);
+    case cuda_function_hard_silu: return hard_sigmoid(x) + (x > -3 && x < 3 ? x / 6 : 0);
+    case cuda_function_mish: {
+        const float t = tanhf(softplus(x));
+        return t + x * (1 - t * t) * sigmoid(x);
+    }
+    case cuda_function_log_sigmoid: return sigmoid(-x);
+    case cuda_function_square: return 2 * x;
+    case cuda_function_square_root: return sqrtf(x) > f.offset ? 1 / (2 * sqrtf(x)) : 0;
+    case cuda_function_logarithm: return 1 / x;
+    default: return f.factor;
+    }
+}
+
+template <bool backward>
+__device__ inline float result(const struct cuda_function &f, float x, float dy)
+{
+    return backward ? dy * slope_of(f, x) : function_of(f, x);
+}
+
+// The four elements from 4 i on, or what is left of them.
+template <uint32_t type, bool backward>
+__device__ inline void apply(const struct cuda_function &f, const struct cuda_store &store, int64_t i)
+{
+    if (f.aligned && 4 * i + 4 <= f.count) {
+        struct cuda_four x = cuda_load_four(f.x, type, 4 * i), dy = {{0}};
+        if (backward)
+            dy = cuda_load_four(f.dy, type, 4 * i);
+        for (int k = 0; k < 4; k++)
+            x.v[k] = result<backward>(f, x.v[k], dy.v[k]);
+        cuda_put_four(&store, 4 * i, x);
+        return;
+    }
+    for (int64_t k = 4 * i; k < 4 * i + 4 && k < f.count; k++)
+        cuda_put(&store, k, result<backward>(f, cuda_load(f.x, type, k), backward ? cuda_load(f.dy, type, k) : 0));
+}
+
+template <uint32_t type, bool backward>
+__global__ void __launch_bounds__(threads) run(const __grid_constant__ struct cuda_function f)
+{
+    struct cuda_store store = f.store;
+    store.type = type;
+    const int64_t items = (f.count + 3) / 4, stride = (int64_t)gridDim.x * threads;
+    for (int64_t i = (int64_t)blockIdx.x * threads + threadIdx.x; i < items; i += stride)
+        apply<type, backward>(f, store, i);
+}
+
+using kernel = void (*)(struct cuda_function);
+constexpr kernel kernels[2][3] = {
+    {run<CUDA_FLOAT, false>, run<CUDA_F16, false>, run<CUDA_BF16, false>},
+    {run<CUDA_FLOAT, true>, run<CUDA_F16, true>, run<CUDA_BF16, true>},
+};
+
+inline unsigned load()
+{
+    cudaFuncAttributes attributes;
+    unsigned error = cudaSuccess;
+    for (const auto &types : kernels)
+        for (const kernel each : types)
+            error = error ? error : cudaFuncGetAttributes(&attributes, each);
+    return error;
+}
+
+} // namespace functions
+
+extern "C" unsigned cuda_function_launch(const struct cuda_function *f, struct CUstream_st *stream)
+{
+    const int64_t items = (f->count + 3) / 4, blocks = (items + functions::threads - 1) / functions::threads;
+    void *values[] = {(void *)f};
+    if (blocks < 1)
+        return cudaSuccess;
+    return cudaLaunchKernel(functions::kernels[f->dy != nullptr][f->store.type],
+                            dim3((unsigned)(blocks < functions::most_blocks ? blocks : functions::most_blocks)),
+                            dim3(functions::threads), values, 0, stream);
+}
+
+#endif
