@@ -28,6 +28,8 @@ static const struct shape shapes[] = {
     {3, {2, 9, 10}, 90, 10},
     {2, {128, 16}, 16, 1},
     {2, {100, 256}, 256, 10},
+    {2, {150, 3}, 3, 259},
+    {2, {6, 2}, 2, 1028},
 };
 
 #define SHAPE_COUNT (sizeof(shapes) / sizeof(shapes[0]))

@@ -2,9 +2,10 @@
 // Our own kernels on a GPU: a thread takes items one grid apart from each other, or a block of threads works together on what is
 // one grid apart. What a launch answers is its own error, not one that an earlier call of somebody else left behind.
 #include "plugins/device/cuda/engine/bodies.h"
+#include "plugins/device/cuda/engine/columns.cuh"
 #include "plugins/device/cuda/engine/function.cuh"
 #include "plugins/device/cuda/engine/normalization.cuh"
-#include "plugins/device/cuda/engine/pooling_body.h"
+#include "plugins/device/cuda/engine/pooling.cuh"
 #include "plugins/device/cuda/engine/reduce_body.h"
 
 #include <cuda_runtime.h>
@@ -110,6 +111,34 @@ unsigned load_pooling()
     return error ? error : load_poolings<type, 4>();
 }
 
+// ---- Sums of columns ----
+
+template <uint32_t type, int pack>
+__global__ void __launch_bounds__(CUDA_BLOCK, 3) run_columns(const __grid_constant__ struct cuda_column_sums c)
+{
+    cuda_add_columns<type, pack>(c);
+}
+
+using columns_kernel = void (*)(struct cuda_column_sums);
+
+// By type, and by columns of a thread.
+constexpr columns_kernel columns_kernels[4][2] = {
+    {run_columns<CUDA_FLOAT, 1>, run_columns<CUDA_FLOAT, 4>},
+    {run_columns<CUDA_F16, 1>, run_columns<CUDA_F16, 4>},
+    {run_columns<CUDA_BF16, 1>, run_columns<CUDA_BF16, 4>},
+    {run_columns<CUDA_DOUBLES, 1>, run_columns<CUDA_DOUBLES, 1>},
+};
+
+unsigned load_columns()
+{
+    cudaFuncAttributes attributes;
+    unsigned error = cudaSuccess;
+    for (const auto &of_type : columns_kernels)
+        for (const columns_kernel kernel : of_type)
+            error = error ? error : cudaFuncGetAttributes(&attributes, kernel);
+    return error;
+}
+
 // ---- Batch normalization ----
 
 using block_kernel = void (*)(struct cuda_normalization);
@@ -204,6 +233,7 @@ extern "C" unsigned cuda_kernels_load(void)
     error = error ? error : load<struct cuda_reduction, cuda_reduce_##name>();
     CUDA_REDUCED_TYPES(CUDA_REDUCE_LOAD)
     error = error ? error : load<struct cuda_shift, cuda_body_shift>();
+    error = error ? error : load_columns();
     error = error ? error : load_pooling<CUDA_FLOAT>();
     error = error ? error : load_pooling<CUDA_F16>();
     error = error ? error : load_pooling<CUDA_BF16>();
@@ -252,6 +282,13 @@ extern "C" unsigned cuda_pooling_launch(uint32_t kernel, const struct cuda_pooli
                                                                   : pooling_of<CUDA_FLOAT>(kernel, pooling);
     void *values[] = {(void *)pooling};
     return cudaLaunchKernel(run, dim3((pooling->items + threads - 1) / threads), dim3(threads), values, 0, stream);
+}
+
+extern "C" unsigned cuda_column_sums_launch(const struct cuda_column_sums *sums, struct CUstream_st *stream)
+{
+    void *values[] = {(void *)sums};
+    return cudaLaunchKernel(columns_kernels[sums->type][sums->pack == 4],
+                            dim3(sums->tiles * (unsigned)sums->parts), dim3(CUDA_BLOCK), values, 0, stream);
 }
 
 extern "C" unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda_normalization *n,

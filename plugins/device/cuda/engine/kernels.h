@@ -81,11 +81,8 @@ struct cuda_arguments {
         kernel(softmax) kernel(softmax_backward) /* rows */                           \
         kernel(average_pool) /* elements of y */                                      \
         kernel(average_pool_backward) /* elements of x */                             \
-        kernel(convolution) /* elements of y, x and w: without a library */           \
-        kernel(convolution_data) kernel(convolution_weights)                          \
-            kernel(column_sums) /* width x columns: of a (rows, columns) into sums */ \
-        kernel(column_parts) /* width x columns: of count x columns sums */           \
-        kernel(column_total) /* columns: of the width sums */                         \
+        kernel(convolution) /* elements of y, x and w */                              \
+        kernel(convolution_data) kernel(convolution_weights) /* without a library */  \
         kernel(cross_entropy) /* rows */                                              \
         kernel(cross_entropy_backward) /* elements */                                 \
         kernel(squared_error) /* width */                                             \
@@ -146,7 +143,7 @@ struct cuda_shift {
 };
 #define CUDA_SHIFT_POINTERS(pointer) pointer(store.out) pointer(store.y) pointer(from)
 
-// Max-pooling (pooling_body.h), forward, or backward with windows that are apart or may overlap. Items and packs of channels in
+// Max-pooling (pooling.cuh), forward, or backward with windows that are apart or may overlap. Items and packs of channels in
 // `in` and out are fewer than 2^31.
 enum cuda_pooling_kernel { cuda_pooling_forward, cuda_pooling_apart, cuda_pooling_overlapping };
 
@@ -167,9 +164,29 @@ struct cuda_pooling {
 #define CUDA_POOLING_POINTERS(pointer) \
     pointer(store.out) pointer(store.y) pointer(in) pointer(largest) pointer(saved)
 
+#define CUDA_BLOCK 256 // threads that work together
+
+// Sums of the columns of (rows, columns), of all rows at once, or of parts of them (columns.cuh).
+#define CUDA_ROWS_AHEAD 8 // that a thread asks for at once
+#define CUDA_DOUBLES 3 // type of what the parts are
+
+struct cuda_column_sums {
+    struct cuda_store store; // of the sums, without epilogue
+    const void *values;
+    double *sums; // (parts, columns); NULL: one part, which is stored
+    int64_t rows, columns;
+    int64_t parts;
+    int64_t turns; // until `parts` x `down` threads have had all rows
+    uint32_t type; // of the values, enum cuda_type, or CUDA_DOUBLES
+    uint32_t pack; // columns of a thread: 1 or 4
+    uint32_t across, down; // threads of a block
+    uint32_t tiles; // blocks over the columns
+};
+#define CUDA_COLUMN_SUMS_POINTERS(pointer) \
+    pointer(store.out) pointer(store.y) pointer(values) pointer(sums)
+
 // Batch normalization (normalization.cuh). How blocks of threads lie over (rows, columns): beside each other over the columns, each
 // thread with `pack` of them, and over the rows in turns of `down`.
-#define CUDA_BLOCK 256
 #define CUDA_BLOCKS_BESIDE 4 // on a multiprocessor at once, with a quarter of its registers each
 
 struct cuda_tiles {
@@ -249,7 +266,8 @@ struct cuda_function {
             arguments(cuda_shift, CUDA_SHIFT_POINTERS)                         \
                 arguments(cuda_pooling, CUDA_POOLING_POINTERS)                 \
                     arguments(cuda_normalization, CUDA_NORMALIZATION_POINTERS) \
-                        arguments(cuda_function, CUDA_FUNCTION_POINTERS)
+                        arguments(cuda_function, CUDA_FUNCTION_POINTERS)       \
+                            arguments(cuda_column_sums, CUDA_COLUMN_SUMS_POINTERS)
 
 #ifdef __cplusplus
 extern "C" {
@@ -267,6 +285,7 @@ unsigned cuda_shift_launch(const struct cuda_shift *shift, int64_t items,
 unsigned cuda_pooling_launch(uint32_t kernel, const struct cuda_pooling *pooling,
                              struct CUstream_st *stream);
 unsigned cuda_function_launch(const struct cuda_function *f, struct CUstream_st *stream);
+unsigned cuda_column_sums_launch(const struct cuda_column_sums *sums, struct CUstream_st *stream);
 unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda_normalization *n,
                                    struct CUstream_st *stream);
 

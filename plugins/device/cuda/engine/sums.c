@@ -6,52 +6,50 @@
 // ---- Columns ----
 
 enum {
-    ROWS = 16, // that a thread adds, or more where there are enough threads
-    THREADS = 1 << 18, // 132 multiprocessors hold as many
-    PARTS = 16, // of a sum, that a thread of a later step adds
-    LAST = 32, // and of the last step, at most
+    BLOCKS = 264, // two on each of 132 multiprocessors
+    NARROW_TILE = 8, // columns of a block that adds the parts
 };
 
-static int64_t parts_of(int64_t rows, int64_t columns)
+// Blocks that each thread asks memory once for all its rows, or more often where there are enough; one, which stores the sums
+// itself, where a thread has little more. `values` of doubles are parts, fewer than BLOCKS.
+static struct cuda_column_sums plan(int64_t rows, int64_t columns, bool parts)
 {
-    const int64_t parts = (rows + ROWS - 1) / ROWS, most = THREADS / columns;
-    return parts <= most ? parts : most > 0 ? most : 1;
-}
-
-static int64_t fewer(int64_t parts)
-{
-    return (parts + PARTS - 1) / PARTS;
+    struct cuda_column_sums out = {
+        .rows = rows, .columns = columns, .pack = parts || columns % 4 ? 1 : 4, .parts = 1};
+    const int64_t most = parts ? NARROW_TILE : CUDA_BLOCK, units = columns / out.pack;
+    out.across = (uint32_t)(units < most ? units : most);
+    out.down = CUDA_BLOCK / out.across;
+    out.tiles = (uint32_t)((units + out.across - 1) / out.across);
+    const int64_t each = CUDA_ROWS_AHEAD * (int64_t)out.down, enough = BLOCKS / out.tiles;
+    if (!parts && rows > 2 * each && enough > 1)
+        out.parts = (rows + each - 1) / each < enough ? (rows + each - 1) / each : enough;
+    out.turns = (rows + out.parts * out.down - 1) / (out.parts * out.down);
+    return out;
 }
 
 uint64_t cuda_column_bytes(int64_t rows, int64_t columns)
 {
-    int64_t parts = parts_of(rows, columns), all = parts;
-    for (; parts > LAST; all += parts)
-        parts = fewer(parts);
-    return (uint64_t)(all * columns) * sizeof(double);
+    const struct cuda_column_sums first = plan(rows, columns, false);
+    return first.parts > 1 ? (uint64_t)(first.parts * columns) * sizeof(double) : 0;
 }
 
 int32_t cuda_column_sums(struct ls_device *device, const struct cuda_columns *columns,
                          const struct cuda_store *store)
 {
-    struct cuda_arguments a = {.a = columns->values,
-                               .a_type = columns->type,
-                               .rows = columns->rows,
-                               .columns = columns->columns,
-                               .width = parts_of(columns->rows, columns->columns),
-                               .sums = columns->scratch};
-    int32_t status = cuda_start(device, cuda_kernel_column_sums, &a, a.width * a.columns);
-    a.a_type = CUDA_FLOAT; // the parts are doubles
-    while (!status && a.width > LAST) {
-        a.pairs = a.sums;
-        a.sums += a.width * a.columns;
-        a.count = a.width;
-        a.width = fewer(a.count);
-        status = cuda_start(device, cuda_kernel_column_parts, &a, a.width * a.columns);
-    }
-    a.pairs = a.sums;
+    struct cuda_column_sums a = plan(columns->rows, columns->columns, false);
+    a.values = columns->values;
+    a.type = columns->type;
     a.store = *store;
-    return status ? status : cuda_start(device, cuda_kernel_column_total, &a, a.columns);
+    a.sums = a.parts > 1 ? columns->scratch : NULL;
+    int32_t status =
+        cuda_check(device, cuda_column_sums_launch(&a, device->stream), "launching a kernel");
+    if (status || a.parts == 1)
+        return status;
+    a = plan(a.parts, columns->columns, true);
+    a.values = columns->scratch;
+    a.type = CUDA_DOUBLES;
+    a.store = *store;
+    return cuda_check(device, cuda_column_sums_launch(&a, device->stream), "launching a kernel");
 }
 
 // ---- Pairs ----

@@ -3,33 +3,6 @@
 #ifndef LS_DEVICE_CUDA_SUMS_BODY_H
 #define LS_DEVICE_CUDA_SUMS_BODY_H
 
-CUDA_BODY(column_sums) // item: part x columns + column
-{
-    const int64_t part = cuda_quotient(i, a->columns), column = i - part * a->columns;
-    double sum = 0;
-    for (int64_t row = part; row < a->rows; row += a->width)
-        sum += (double)cuda_a(a, row * a->columns + column);
-    a->sums[i] = sum;
-}
-
-// Fewer parts of many: `count` are read, `width` written.
-CUDA_BODY(column_parts) // item: part x columns + column
-{
-    const int64_t first = cuda_quotient(i, a->columns), column = i - first * a->columns;
-    double sum = 0;
-    for (int64_t part = first; part < a->count; part += a->width)
-        sum += a->pairs[part * a->columns + column];
-    a->sums[i] = sum;
-}
-
-CUDA_BODY(column_total)
-{
-    double sum = 0;
-    for (int64_t part = 0; part < a->width; part++)
-        sum += a->pairs[part * a->columns + i];
-    cuda_put(&a->store, i, (float)sum);
-}
-
 CUDA_BODY(add_pairs)
 {
     double first = 0, second = 0;

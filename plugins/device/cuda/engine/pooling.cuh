@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Max-pooling as kernels: a thread has one or four channels of one place, and all that it asks memory for at once. Channels of
 // four are counted as one, so that no index is above 2^31. Types and shapes that are usual are known to the compiler.
-#ifndef LS_DEVICE_CUDA_POOLING_BODY_H
-#define LS_DEVICE_CUDA_POOLING_BODY_H
+#ifndef LS_DEVICE_CUDA_POOLING_CUH
+#define LS_DEVICE_CUDA_POOLING_CUH
 
 #include "plugins/device/cuda/engine/division.h"
 #include "plugins/device/cuda/engine/store_body.h"
@@ -97,20 +97,19 @@ __device__ void cuda_max_pool(const cuda_pooling &p, uint32_t i)
         winners[k] = -1;
     for (int32_t kh = 0; kh < rows; kh += side)
         for (int32_t kw = 0; kw < columns; kw += side) {
-            float x[side * side][pack] = {};
+            float x[side * side][pack];
             bool inside[side * side];
             for (int e = 0; e < side * side; e++) {
                 const uint32_t h = (uint32_t)(top + kh + e / side);
                 const uint32_t w = (uint32_t)(left + kw + e % side);
                 inside[e] = h < p.rows.by && w < p.columns.by;
-                if (inside[e])
-                    cuda_get<type>(
-                        p.in, ((at.b * p.rows.by + h) * p.columns.by + w) * p.channels.by + at.c,
-                        x[e]);
+                const uint32_t from =
+                    ((at.b * p.rows.by + h) * p.columns.by + w) * p.channels.by + at.c;
+                cuda_get<type>(p.in, inside[e] ? from : 0, x[e]); // no branch between loads
             }
             for (int e = 0; e < side * side; e++)
                 for (int k = 0; k < pack; k++) {
-                    const bool wins = inside[e] && (winners[k] < 0 || x[e][k] > best[k]);
+                    const bool wins = inside[e] & ((winners[k] < 0) | (x[e][k] > best[k]));
                     best[k] = wins ? x[e][k] : best[k];
                     winners[k] = wins ? (kh + e / side) * columns + kw + e % side : winners[k];
                 }
