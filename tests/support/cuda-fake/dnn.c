@@ -8,20 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#define WORKSPACE 2048
 enum { ALLOW_CONVERSION = 2, TENSOR_CORES = 3, CHOSEN = 5 };
-
-struct cudnnFilterStruct {
-    int64_t k, c, h, w;
-    unsigned type;
-};
-
-struct cudnnConvolutionStruct {
-    int64_t pad[2], stride[2], dilation[2];
-    int groups;
-    unsigned math;
-};
 
 struct cudnnActivationStruct {
     unsigned mode;
@@ -177,8 +166,8 @@ static int64_t outputs(const struct cudnnConvolutionStruct *c, int d, int64_t in
     return (in + 2 * c->pad[d] - (kernel - 1) * c->dilation[d] - 1) / c->stride[d] + 1;
 }
 
-static int fits(const struct cudnnTensorStruct *x, const struct cudnnFilterStruct *w,
-                const struct cudnnConvolutionStruct *c, const struct cudnnTensorStruct *y)
+int double_dnn_fits(const struct cudnnTensorStruct *x, const struct cudnnFilterStruct *w,
+                    const struct cudnnConvolutionStruct *c, const struct cudnnTensorStruct *y)
 {
     return x->type == w->type && w->type == y->type && x->n == y->n && w->k == y->c &&
            w->c * c->groups == x->c && y->h == outputs(c, 0, x->h, w->h) &&
@@ -203,6 +192,17 @@ static void list_shape(const struct cudnnTensorStruct *x, const struct cudnnFilt
     fclose(file);
 }
 
+int double_dnn_knows(const struct dnn_job *job)
+{
+    const struct cudnnConvolutionStruct *c = &job->convolution;
+    if (double_setting("CUDA_FAKE_NO_CUDNN", 0) ||
+        (job->x_desc.type != CUDNN_DATA_FLOAT && double_setting("CUDA_FAKE_NO_HALVES", 0)) ||
+        (c->groups > 1 && c->dilation[0] > 1))
+        return 0;
+    list_shape(&job->x_desc, &job->w_desc, c);
+    return 1;
+}
+
 // First what must not be taken: not the same bits each time, then one that rounds float32 to halves, with tensor cores where the
 // descriptor forbids them, and one that answers an error.
 static unsigned list_choices(const struct cudnnTensorStruct *x, const struct cudnnFilterStruct *w,
@@ -220,14 +220,12 @@ static unsigned list_choices(const struct cudnnTensorStruct *x, const struct cud
         {.algo = CHOSEN, .determinism = CUDNN_DETERMINISTIC, .mathType = CUDNN_FMA_MATH},
     };
     *found = 0;
-    if (!fits(x, w, c, y) || c->math == ALLOW_CONVERSION ||
+    if (!double_dnn_fits(x, w, c, y) || c->math == ALLOW_CONVERSION ||
         (x->type != CUDNN_DATA_FLOAT && c->math != CUDNN_TENSOR_OP_MATH))
         return DNN_MISUSED;
-    if (double_setting("CUDA_FAKE_NO_CUDNN", 0) ||
-        (x->type != CUDNN_DATA_FLOAT && double_setting("CUDA_FAKE_NO_HALVES", 0)) ||
-        (c->groups > 1 && c->dilation[0] > 1))
+    const struct dnn_job job = {.x_desc = *x, .w_desc = *w, .convolution = *c};
+    if (!double_dnn_knows(&job))
         return CUDNN_STATUS_NOT_SUPPORTED;
-    list_shape(x, w, c);
     for (; *found < wanted && *found < (int)(sizeof(list) / sizeof(list[0])); ++*found)
         choices[*found] = list[*found];
     return 0;
@@ -265,7 +263,7 @@ unsigned cudnnGetConvolutionBackwardFilterAlgorithm_v7(
 // Answered for every algorithm; enqueue() then takes only the one that is right.
 static unsigned workspace_of(unsigned algorithm, size_t *bytes)
 {
-    *bytes = WORKSPACE + 64 * (size_t)algorithm;
+    *bytes = DNN_WORKSPACE + 64 * (size_t)algorithm;
     return 0;
 }
 
@@ -304,37 +302,24 @@ unsigned cudnnGetConvolutionBackwardFilterWorkspaceSize(struct cudnnContext *han
 
 // ---- Convolving ----
 
-enum direction { FORWARD, DATA, WEIGHTS };
-
-struct job {
-    enum direction direction;
-    struct cudnnTensorStruct x_desc, y_desc;
-    struct cudnnFilterStruct w_desc;
-    struct cudnnConvolutionStruct convolution;
-    void *x, *w, *y, *bias, *workspace;
-    uint32_t type; // enum cuda_type
-    int tf32;
-    int relu;
-};
-
 // A factor, as the unit that multiplies sees it.
-static double factor(const struct job *job, const void *values, int64_t i)
+static double factor(const struct dnn_job *job, const void *values, int64_t i)
 {
     const float value = double_get(values, job->type, (uint64_t)i);
     return (double)(job->tf32 ? double_tf32(value) : value);
 }
 
 // Sums of one point of the kernel over the channels of each filter.
-static void visit(const struct job *job, int64_t x_at, int64_t w_at, int64_t y_at, double *sums)
+static void visit(const struct dnn_job *job, int64_t x_at, int64_t w_at, int64_t y_at, double *sums)
 {
     const int64_t channels = job->w_desc.c, group_filters = job->w_desc.k / job->convolution.groups;
     const int64_t filter_step = job->w_desc.h * job->w_desc.w * channels;
     for (int64_t f = 0; f < job->w_desc.k; f++) {
         const int64_t x = x_at + f / group_filters * channels, w = w_at + f * filter_step;
         for (int64_t c = 0; c < channels; c++) {
-            if (job->direction == FORWARD)
+            if (job->direction == DNN_FORWARD)
                 sums[y_at + f] += factor(job, job->x, x + c) * factor(job, job->w, w + c);
-            else if (job->direction == DATA)
+            else if (job->direction == DNN_DATA)
                 sums[x + c] += factor(job, job->y, y_at + f) * factor(job, job->w, w + c);
             else
                 sums[w + c] += factor(job, job->x, x + c) * factor(job, job->y, y_at + f);
@@ -342,7 +327,7 @@ static void visit(const struct job *job, int64_t x_at, int64_t w_at, int64_t y_a
     }
 }
 
-static void visit_all(const struct job *job, double *sums)
+static void visit_all(const struct dnn_job *job, double *sums)
 {
     const struct cudnnTensorStruct *x = &job->x_desc, *y = &job->y_desc;
     const struct cudnnFilterStruct *w = &job->w_desc;
@@ -360,64 +345,75 @@ static void visit_all(const struct job *job, double *sums)
 
 static void run_job(const void *data)
 {
-    const struct job *job = data;
+    const struct dnn_job *job = data;
     const struct cudnnTensorStruct *x = &job->x_desc, *y = &job->y_desc;
     const struct cudnnFilterStruct *w = &job->w_desc;
-    const int64_t count = job->direction == FORWARD ? y->n * y->h * y->w * y->c
-                          : job->direction == DATA  ? x->n * x->h * x->w * x->c
-                                                    : w->k * w->h * w->w * w->c;
-    void *out = job->direction == FORWARD ? job->y : job->direction == DATA ? job->x : job->w;
+    const int64_t count = job->direction == DNN_FORWARD ? y->n * y->h * y->w * y->c
+                          : job->direction == DNN_DATA  ? x->n * x->h * x->w * x->c
+                                                        : w->k * w->h * w->w * w->c;
+    void *out = job->direction == DNN_FORWARD ? job->y
+                : job->direction == DNN_DATA  ? job->x
+                                              : job->w;
     double *sums = calloc((size_t)count, sizeof(*sums));
     if (!sums)
         abort();
-    memset(job->workspace, 0x66, WORKSPACE);
+    memset(job->workspace, 0x66, DNN_WORKSPACE);
     visit_all(job, sums);
     for (int64_t i = 0; i < count; i++) {
         float value = (float)sums[i];
         if (job->bias)
             value += double_get(job->bias, job->type, (uint64_t)(i % y->c));
-        double_put(out, job->type, (uint64_t)i, job->relu && value < 0 ? 0 : value);
+        const int cut = job->relu && (value < 0 || (job->loses_nan && !(value >= 0)));
+        double_put(out, job->type, (uint64_t)i, cut ? 0 : value);
     }
     free(sums);
+    if (job->slow)
+        nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
 }
 
-// `alpha` is 1 and `beta` 0: the plugin asks for nothing else.
-static unsigned enqueue(struct cudnnContext *handle, struct job *job, const void *alpha,
-                        const void *beta, unsigned algorithm, void *workspace, size_t bytes)
+unsigned double_dnn_enqueue(struct cudnnContext *handle, struct dnn_job *job)
 {
-    const float one = *(const float *)alpha, zero = *(const float *)beta;
-    const int cores = job->convolution.math == CUDNN_TENSOR_OP_MATH;
-    if (one < 1 || one > 1 || zero < 0 || zero > 0 ||
-        algorithm != (cores ? TENSOR_CORES : CHOSEN) || bytes < WORKSPACE ||
-        (uintptr_t)workspace % 256 ||
-        !fits(&job->x_desc, &job->w_desc, &job->convolution, &job->y_desc))
-        return DNN_MISUSED;
     if (double_setting("CUDA_FAKE_REFUSE", 0))
         return CUDNN_STATUS_NOT_SUPPORTED + 1; // one of its reasons
     job->x = double_reach_on(handle->stream, job->x);
     job->w = double_reach_on(handle->stream, job->w);
     job->y = double_reach_on(handle->stream, job->y);
     job->bias = double_reach_on(handle->stream, job->bias);
-    job->workspace = double_reach_on(handle->stream, workspace);
+    job->workspace = double_reach_on(handle->stream, job->workspace);
     return double_enqueue(handle->stream, run_job, job, sizeof(*job), 1) ? DNN_EXECUTION_FAILED : 0;
 }
 
-static struct job job_of(enum direction direction, const struct cudnnTensorStruct *x_desc,
-                         const void *x, const struct cudnnFilterStruct *w_desc, const void *w,
-                         const struct cudnnConvolutionStruct *convolution,
-                         const struct cudnnTensorStruct *y_desc, const void *y)
+// `alpha` is 1 and `beta` 0: the plugin asks for nothing else.
+static unsigned enqueue(struct cudnnContext *handle, struct dnn_job *job, const void *alpha,
+                        const void *beta, unsigned algorithm, void *workspace, size_t bytes)
 {
-    return (struct job){.direction = direction,
-                        .x_desc = *x_desc,
-                        .y_desc = *y_desc,
-                        .w_desc = *w_desc,
-                        .convolution = *convolution,
-                        .type = double_dnn_type(x_desc->type),
-                        .tf32 =
-                            x_desc->type == CUDNN_DATA_FLOAT && convolution->math != CUDNN_FMA_MATH,
-                        .x = (void *)(uintptr_t)x,
-                        .w = (void *)(uintptr_t)w,
-                        .y = (void *)(uintptr_t)y};
+    const float one = *(const float *)alpha, zero = *(const float *)beta;
+    const int cores = job->convolution.math == CUDNN_TENSOR_OP_MATH;
+    if (one < 1 || one > 1 || zero < 0 || zero > 0 ||
+        algorithm != (cores ? TENSOR_CORES : CHOSEN) || bytes < DNN_WORKSPACE ||
+        (uintptr_t)workspace % 256 ||
+        !double_dnn_fits(&job->x_desc, &job->w_desc, &job->convolution, &job->y_desc))
+        return DNN_MISUSED;
+    job->workspace = workspace;
+    return double_dnn_enqueue(handle, job);
+}
+
+static struct dnn_job job_of(enum dnn_direction direction, const struct cudnnTensorStruct *x_desc,
+                             const void *x, const struct cudnnFilterStruct *w_desc, const void *w,
+                             const struct cudnnConvolutionStruct *convolution,
+                             const struct cudnnTensorStruct *y_desc, const void *y)
+{
+    return (struct dnn_job){.direction = direction,
+                            .x_desc = *x_desc,
+                            .y_desc = *y_desc,
+                            .w_desc = *w_desc,
+                            .convolution = *convolution,
+                            .type = double_dnn_type(x_desc->type),
+                            .tf32 = x_desc->type == CUDNN_DATA_FLOAT &&
+                                    convolution->math != CUDNN_FMA_MATH,
+                            .x = (void *)(uintptr_t)x,
+                            .w = (void *)(uintptr_t)w,
+                            .y = (void *)(uintptr_t)y};
 }
 
 unsigned cudnnConvolutionForward(struct cudnnContext *handle, const void *alpha,
@@ -427,7 +423,7 @@ unsigned cudnnConvolutionForward(struct cudnnContext *handle, const void *alpha,
                                  void *workspace, size_t bytes, const void *beta,
                                  struct cudnnTensorStruct *y_desc, void *y)
 {
-    struct job job = job_of(FORWARD, x_desc, x, w_desc, w, convolution, y_desc, y);
+    struct dnn_job job = job_of(DNN_FORWARD, x_desc, x, w_desc, w, convolution, y_desc, y);
     return enqueue(handle, &job, alpha, beta, algorithm, workspace, bytes);
 }
 
@@ -439,7 +435,7 @@ unsigned cudnnConvolutionBiasActivationForward(
     struct cudnnTensorStruct *b_desc, const void *b, struct cudnnActivationStruct *activation,
     struct cudnnTensorStruct *y_desc, void *y)
 {
-    struct job job = job_of(FORWARD, x_desc, x, w_desc, w, convolution, y_desc, y);
+    struct dnn_job job = job_of(DNN_FORWARD, x_desc, x, w_desc, w, convolution, y_desc, y);
     if (double_setting("CUDA_FAKE_NO_FUSED", 0))
         return CUDNN_STATUS_NOT_SUPPORTED;
     if (z_desc != y_desc || z != y || b_desc->c != y_desc->c || b_desc->type != y_desc->type ||
@@ -457,7 +453,7 @@ unsigned cudnnConvolutionBackwardData(struct cudnnContext *handle, const void *a
                                       unsigned algorithm, void *workspace, size_t bytes,
                                       const void *beta, struct cudnnTensorStruct *dx_desc, void *dx)
 {
-    struct job job = job_of(DATA, dx_desc, dx, w_desc, w, convolution, dy_desc, dy);
+    struct dnn_job job = job_of(DNN_DATA, dx_desc, dx, w_desc, w, convolution, dy_desc, dy);
     return enqueue(handle, &job, alpha, beta, algorithm, workspace, bytes);
 }
 
@@ -469,6 +465,6 @@ unsigned cudnnConvolutionBackwardFilter(struct cudnnContext *handle, const void 
                                         const void *beta, struct cudnnFilterStruct *dw_desc,
                                         void *dw)
 {
-    struct job job = job_of(WEIGHTS, x_desc, x, dw_desc, dw, convolution, dy_desc, dy);
+    struct dnn_job job = job_of(DNN_WEIGHTS, x_desc, x, dw_desc, dw, convolution, dy_desc, dy);
     return enqueue(handle, &job, alpha, beta, algorithm, workspace, bytes);
 }

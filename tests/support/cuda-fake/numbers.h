@@ -27,6 +27,8 @@ static inline void double_put(void *values, uint32_t type, uint64_t i, float val
 static inline float double_tf32(float value)
 {
     const uint32_t bits = cuda_bits_of(value);
+    if ((bits & 0x7fffffff) > 0x7f800000)
+        return value; // a NaN
     return cuda_float_of((bits + 0x0fff + (bits >> 13 & 1)) & UINT32_C(0xffffe000));
 }
 

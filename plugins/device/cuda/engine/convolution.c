@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions by cuDNN's calls of version 7 (the graph interface may replace what is inside later): NHWC, sums in float32,
+// Convolutions by cuDNN: plans of its graph API (plan.c), else its calls of version 7. NHWC, sums in float32,
 // TF32 only where it was asked for, and only algorithms that give the same bits each time. Weights lie turned (engine.h); plain ones are turned in
 // scratch memory first. cuDNN pads both sides alike: what is not padded alike is padded by a kernel of our own. Where cuDNN has
 // nothing, own kernels run, which are slow.
@@ -19,6 +19,7 @@ struct convolution {
     bool fused; // bias and ReLU by cuDNN
     bool post; // something is left after cuDNN: bias, epilogue, addition, padding, layout
     bool redirect; // and its result cannot lie in the output meanwhile
+    const struct cuda_plan *plan; // NULL: calls of version 7, for which what follows is
     struct cudnnTensorStruct *x, *y, *bias;
     struct cudnnFilterStruct *w;
     struct cudnnConvolutionStruct *convolution;
@@ -148,6 +149,56 @@ static bool is_countable(const struct convolution *c)
     return cuda_dnn_counts(sizes, sizeof(sizes) / sizeof(sizes[0]));
 }
 
+// What cuDNN may do with the factors of products. Halves go to tensor cores as they are. So may float32 as TF32, which rounds
+// to 10 bits, where that was asked for, and where they are halves made wider, for those have no more bits.
+static unsigned math_of(const struct ls_device *device, const struct convolution *c)
+{
+    if (c->type != CUDNN_DATA_FLOAT)
+        return CUDNN_TENSOR_OP_MATH;
+    return device->tf32 || c->widened ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
+}
+
+// ---- Preparing: a plan ----
+
+static struct cuda_plan_question question_of(const struct ls_device *device,
+                                             const struct ls_kernel *kernel)
+{
+    const struct convolution *c = kernel->state;
+    const struct cuda_window *w = &c->window;
+    struct cuda_plan_question q;
+    memset(&q, 0, sizeof(q));
+    q.op = kernel->request.op;
+    q.type = c->type;
+    q.fused = c->fused;
+    q.tensor_cores = math_of(device, c) != CUDNN_FMA_MATH;
+    memcpy(q.x, (int64_t[]){w->batch, w->channels, height_of(c), width_of(c)}, sizeof(q.x));
+    memcpy(q.w, (int64_t[]){c->filters, w->channels / c->groups, w->size[0], w->size[1]},
+           sizeof(q.w));
+    memcpy(q.y, (int64_t[]){w->batch, c->filters, w->out_height, w->out_width}, sizeof(q.y));
+    for (int i = 0; i < 2; i++) {
+        q.padding[i] = c->padded ? 0 : w->before[i];
+        q.stride[i] = w->stride[i];
+        q.dilation[i] = w->dilation[i];
+    }
+    return q;
+}
+
+// With bias and ReLU where cuDNN has that, else without. Where it has no plan at all, its calls of version 7 are asked.
+static int32_t find_plan(struct ls_device *device, struct ls_kernel *kernel)
+{
+    struct convolution *c = kernel->state;
+    if (!device->plans || !is_countable(c))
+        return LS_OK;
+    struct cuda_plan_question question = question_of(device, kernel);
+    int32_t status = cuda_plan_get(device, &question, &c->plan);
+    if (status || c->plan || !c->fused)
+        return status;
+    question.fused = 0;
+    status = cuda_plan_get(device, &question, &c->plan);
+    c->fused = !c->plan;
+    return status;
+}
+
 // ---- Preparing: descriptors ----
 
 static unsigned make_tensors(const struct cuda_calls *calls, struct convolution *c)
@@ -168,15 +219,6 @@ static unsigned make_tensors(const struct cuda_calls *calls, struct convolution 
                                                   (int)(w->channels / c->groups), (int)w->size[0],
                                                   (int)w->size[1]);
     return error;
-}
-
-// What cuDNN may do with the factors of products. Halves go to tensor cores as they are. So may float32 as TF32, which rounds
-// to 10 bits, where that was asked for, and where they are halves made wider, for those have no more bits.
-static unsigned math_of(const struct ls_device *device, const struct convolution *c)
-{
-    if (c->type != CUDNN_DATA_FLOAT)
-        return CUDNN_TENSOR_OP_MATH;
-    return device->tf32 || c->widened ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
 }
 
 static unsigned make_convolution(const struct ls_device *device, struct convolution *c)
@@ -374,6 +416,20 @@ static int32_t run_post(struct ls_device *device, const struct ls_kernel *kernel
                       taps * c->filters);
 }
 
+static int32_t run_plan(struct ls_device *device, const struct ls_kernel *kernel,
+                        const struct cuda_call *launch, const void *x, const void *w, const void *y)
+{
+    const struct convolution *c = kernel->state;
+    const struct cuda_plan_memory memory = {
+        .x = x,
+        .w = w,
+        .y = y,
+        .bias = c->fused ? launch->arguments[2] : NULL,
+        .workspace = cuda_workspace_at(launch, c->workspace),
+    };
+    return cuda_plan_run(device, c->plan, &memory, kernel->operation->name);
+}
+
 static const float one = 1, zero = 0;
 
 static int32_t run_forward(struct ls_device *device, const struct ls_kernel *kernel,
@@ -387,6 +443,8 @@ static int32_t run_forward(struct ls_device *device, const struct ls_kernel *ker
         status = ready_weights(device, kernel, launch, &w);
     if (status)
         return status;
+    if (c->plan)
+        return run_plan(device, kernel, launch, x, w, result);
     if (c->fused) {
         const unsigned error = calls->cudnnConvolutionBiasActivationForward(
             device->dnn, &one, c->x, x, c->w, w, c->convolution, c->algorithm,
@@ -416,6 +474,8 @@ static int32_t run_data(struct ls_device *device, const struct ls_kernel *kernel
     const struct convolution *c = kernel->state;
     const void *w = NULL;
     const int32_t status = ready_weights(device, kernel, launch, &w);
+    if (!status && c->plan)
+        return run_plan(device, kernel, launch, result, w, launch->arguments[0]);
     return status ? status
                   : cuda_check_dnn(device,
                                    device->calls->cudnnConvolutionBackwardData(
@@ -434,6 +494,8 @@ static int32_t run_weights(struct ls_device *device, const struct ls_kernel *ker
     int32_t status = ready_image(device, kernel, launch, &x);
     if (!status)
         status = ready_gradient(device, kernel, launch, &dy);
+    if (!status && c->plan)
+        return run_plan(device, kernel, launch, x, result, dy);
     return status ? status
                   : cuda_check_dnn(device,
                                    device->calls->cudnnConvolutionBackwardFilter(
@@ -469,6 +531,8 @@ static void plan_library(struct ls_kernel *kernel, struct ls_kernel_answer *answ
     const bool turn = is_weights(kernel) && !c->turned;
     c->redirect = added || crop || turn;
     c->post = c->redirect || (!c->fused && (a->epilogue != LS_OP_NONE || cuda_has_bias(kernel)));
+    if (c->plan)
+        c->workspace_bytes = c->plan->workspace_bytes;
     c->workspace = cuda_workspace(answer, c->workspace_bytes);
     if ((c->padded && !crop) || c->widened)
         c->image = cuda_scratch(answer, bytes_of(c, image_elements(c)));
@@ -481,8 +545,9 @@ static void plan_library(struct ls_kernel *kernel, struct ls_kernel_answer *answ
             answer, bytes_of(c, crop ? image_elements(c)
                                      : (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0))));
     kernel->run = run_library;
-    snprintf(answer->implementation, sizeof(answer->implementation), "cuDNN algorithm %u%s%s%s",
-             c->algorithm,
+    snprintf(answer->implementation, sizeof(answer->implementation), "cuDNN %s %lld%s%s%s",
+             c->plan ? "engine" : "algorithm",
+             (long long)(c->plan ? c->plan->engine : c->algorithm),
              c->fused     ? " + bias + relu"
              : c->widened ? " of float32"
                           : "",
@@ -511,7 +576,10 @@ int32_t cuda_prepare_conv2d(struct ls_device *device, struct ls_kernel *kernel,
                                        .turned = c->turned,
                                        .library = "cuDNN"};
     cuda_use_direct(kernel, answer, &direct);
-    answer->slow = !library_knows(device, kernel);
+    const int32_t status = find_plan(device, kernel);
+    if (status)
+        return status;
+    answer->slow = !c->plan && !library_knows(device, kernel);
     if (!answer->slow)
         plan_library(kernel, answer);
     return LS_OK;

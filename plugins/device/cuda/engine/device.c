@@ -10,6 +10,8 @@
 #include <string.h>
 #include <time.h>
 
+#define LEAST_PLANS 90000 // version of cuDNN
+
 // ---- Failures ----
 
 int32_t cuda_spoil(struct ls_device *device, int32_t status)
@@ -239,6 +241,7 @@ static void device_close(struct ls_device *device)
         keep_abandoned(device);
         return;
     }
+    cuda_plans_finish(device);
     if (device->dnn)
         calls->cudnnDestroy(device->dnn);
     if (device->blas)
@@ -327,6 +330,17 @@ static int32_t read_switch(const struct ls_host *host, const char *name, bool *o
     return LS_OK;
 }
 
+// cuDNN's graph API, where it is as complete as in the version that was asked for plans, else its calls of version 7.
+static int32_t read_convolutions(const struct ls_host *host, struct ls_device *device)
+{
+    const char *text = host->option(host, "convolutions");
+    if (text && strcmp(text, "plans") != 0 && strcmp(text, "version-7") != 0)
+        return ls_host_fail(host, LS_USAGE, "convolutions=%s: it is plans or version-7", text);
+    device->plans =
+        text ? strcmp(text, "plans") == 0 : device->calls->cudnnGetVersion() >= LEAST_PLANS;
+    return read_switch(host, "timing", &device->timing);
+}
+
 static int32_t read_options(const struct ls_host *host, const struct ls_device_config *config,
                             struct ls_device *device)
 {
@@ -335,6 +349,8 @@ static int32_t read_options(const struct ls_host *host, const struct ls_device_c
     int32_t status = read_switch(host, "tf32", &device->tf32);
     if (!status)
         status = read_switch(host, "arena", &arena);
+    if (!status)
+        status = read_convolutions(host, device);
     device->alone = !arena;
     return status;
 }

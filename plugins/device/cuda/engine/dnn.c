@@ -32,3 +32,14 @@ unsigned cuda_dnn_tensor(const struct cuda_calls *calls, unsigned type, const in
                  : calls->cudnnSetTensor4dDescriptor(*out, CUDNN_TENSOR_NHWC, type, (int)dims[0],
                                                      (int)dims[3], (int)dims[1], (int)dims[2]);
 }
+
+int32_t cuda_use_dnn(struct ls_device *device)
+{
+    if (device->dnn_stream == device->stream)
+        return LS_OK;
+    const int32_t status = cuda_check_dnn(
+        device, device->calls->cudnnSetStream(device->dnn, device->stream), "changing the stream");
+    if (!status)
+        device->dnn_stream = device->stream;
+    return status;
+}

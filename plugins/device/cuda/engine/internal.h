@@ -31,6 +31,9 @@ struct ls_device {
     uint32_t index;
     uint64_t deadline_ns; // of a wait
     bool tf32; // the libraries may round the factors of float32 products to TF32
+    bool plans; // convolutions by cuDNN's graph API
+    bool timing; // the fastest of its plans, else the first
+    struct cuda_plan *first_plan; // those that were made (plan.c)
     struct CUstream_st *own;
     struct cuda_stream *streams; // beside it
     struct CUstream_st *stream; // that of the running call
@@ -236,9 +239,47 @@ unsigned cuda_dnn_type(uint32_t dtype);
 // Whether cuDNN, which counts in int, can count these sizes; and whether it pads as this window does: both sides alike.
 bool cuda_dnn_counts(const int64_t *sizes, size_t count);
 bool cuda_dnn_pads(const struct cuda_window *window);
+// cuDNN works on the stream of the running call from here on.
+int32_t cuda_use_dnn(struct ls_device *device);
 // A descriptor of a tensor (B, H, W, C). The status is cuDNN's; what was made is the caller's in any case.
 unsigned cuda_dnn_tensor(const struct cuda_calls *calls, unsigned type, const int64_t *dims,
                          struct cudnnTensorStruct **out);
+
+// ---- plan.c ----
+
+// What cuDNN is asked for. Compared byte by byte: begin with memset.
+struct cuda_plan_question {
+    uint32_t op; // of enum ls_op: one of the three convolutions
+    uint32_t type; // cudnnDataType_t of the tensors; sums are float32
+    uint32_t fused; // 1: a bias of `type` and ReLU after it
+    uint32_t tensor_cores; // 1: factors may go through them; float32 ones then as TF32
+    int64_t x[4], w[4], y[4]; // (B, C, H, W), (F, C / groups, KH, KW), (B, F, H, W); NHWC in memory
+    int64_t padding[2], stride[2], dilation[2];
+};
+
+struct cuda_plan {
+    struct cuda_plan_question question;
+    void *plan; // NULL: cuDNN has none
+    uint64_t workspace_bytes;
+    int64_t engine; // cuDNN's number
+    void *made[24]; // descriptors, in this order
+    int made_count;
+    struct cuda_plan *next;
+};
+
+// What a plan reads and writes; the workspace is aligned as cuda_workspace_at() does.
+struct cuda_plan_memory {
+    const void *x, *w, *y, *bias;
+    void *workspace;
+};
+
+// The device's plan for a question, made when it is asked for first; `out` stays as it is where cuDNN has none. It may run
+// on the GPU, so nothing may be recorded meanwhile.
+int32_t cuda_plan_get(struct ls_device *device, const struct cuda_plan_question *question,
+                      const struct cuda_plan **out);
+int32_t cuda_plan_run(struct ls_device *device, const struct cuda_plan *plan,
+                      const struct cuda_plan_memory *memory, const char *what);
+void cuda_plans_finish(struct ls_device *device);
 
 // ---- direct.c ----
 

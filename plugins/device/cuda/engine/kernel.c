@@ -338,12 +338,10 @@ int32_t cuda_launch(struct ls_device *device, const struct ls_kernel *kernel,
 {
     void *addresses[CUDA_MAX_ARGUMENTS];
     int32_t status = cuda_enter(device, launch->stream);
-    if (!status && device->dnn_stream != device->stream)
-        status = cuda_check_dnn(device, device->calls->cudnnSetStream(device->dnn, device->stream),
-                                "changing the stream");
+    if (!status)
+        status = cuda_use_dnn(device);
     if (status)
         return status;
-    device->dnn_stream = device->stream;
     for (uint32_t i = 0; i < launch->argument_count; i++)
         addresses[i] = ls_address(launch->arguments[i]);
     const struct cuda_call call = {addresses, ls_address(launch->scratch),

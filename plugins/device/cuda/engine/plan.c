@@ -1,0 +1,744 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolutions by cuDNN's graph API: a graph for each question, the engines that cuDNN's heuristics offer for it, and a plan by one
+// of them. Taken is only what gives the same bits each time and rounds neither factors nor sums beyond what was asked for; a ReLU
+// only where a NaN comes out of it, which cuDNN's notes do not say, so it is tried. It is the first by the heuristics, which
+// depends on GPU and question alone; with timing=on the fastest of the first eight, once for all replicas of the process.
+#include "plugins/device/cuda/engine/internal.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_OFFERS 64 // of one mode of the heuristics
+#define MOST_TRIED 8
+#define MOST_NOTES 32
+#define ALIGNMENT 16 // of tensors: vectors of a kernel's loads
+
+enum {
+    X = 1,
+    W,
+    Y,
+    BIAS,
+    PRODUCT,
+    SUM
+}; // unique ids; from PRODUCT on, tensors that are not in memory
+
+// ---- Descriptors ----
+
+static void *make(const struct ls_device *device, struct cuda_plan *plan, unsigned type)
+{
+    void *made = NULL;
+    const int most = (int)(sizeof(plan->made) / sizeof(plan->made[0]));
+    if (plan->made_count == most || device->calls->cudnnBackendCreateDescriptor(type, &made))
+        return NULL;
+    plan->made[plan->made_count++] = made;
+    return made;
+}
+
+static bool set(const struct ls_device *device, void *descriptor, unsigned name, unsigned type,
+                int64_t count, const void *values)
+{
+    return descriptor &&
+           !device->calls->cudnnBackendSetAttribute(descriptor, name, type, count, values);
+}
+
+static bool set_descriptor(const struct ls_device *device, void *descriptor, unsigned name,
+                           void *value)
+{
+    return value && set(device, descriptor, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+}
+
+static bool set_integers(const struct ls_device *device, void *descriptor, unsigned name,
+                         int64_t count, const int64_t *values)
+{
+    return set(device, descriptor, name, CUDNN_TYPE_INT64, count, values);
+}
+
+// The descriptor, when all was set and cuDNN takes it; else NULL.
+static void *finalize(const struct ls_device *device, void *descriptor, bool is_set)
+{
+    return is_set && !device->calls->cudnnBackendFinalize(descriptor) ? descriptor : NULL;
+}
+
+static void destroy(const struct ls_device *device, void *descriptor)
+{
+    if (descriptor)
+        device->calls->cudnnBackendDestroyDescriptor(descriptor);
+}
+
+static void forget(const struct ls_device *device, struct cuda_plan *plan)
+{
+    while (plan->made_count)
+        destroy(device, plan->made[--plan->made_count]);
+    plan->plan = NULL;
+}
+
+// ---- The graph ----
+
+// dims: (B, C, H, W); it is NHWC in memory.
+static void *make_tensor(const struct ls_device *device, struct cuda_plan *plan, int64_t id,
+                         const int64_t *dims)
+{
+    const int64_t strides[4] = {dims[1] * dims[2] * dims[3], 1, dims[3] * dims[1], dims[1]};
+    const int64_t alignment = ALIGNMENT;
+    const bool between = id >= PRODUCT;
+    const unsigned type = between ? CUDNN_DATA_FLOAT : plan->question.type;
+    void *d = make(device, plan, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    return finalize(
+        device, d,
+        set(device, d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type) &&
+            set_integers(device, d, CUDNN_ATTR_TENSOR_DIMENSIONS, 4, dims) &&
+            set_integers(device, d, CUDNN_ATTR_TENSOR_STRIDES, 4, strides) &&
+            set_integers(device, d, CUDNN_ATTR_TENSOR_UNIQUE_ID, 1, &id) &&
+            set_integers(device, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 1, &alignment) &&
+            set(device, d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &between));
+}
+
+static void *make_window(const struct ls_device *device, struct cuda_plan *plan)
+{
+    const struct cuda_plan_question *q = &plan->question;
+    const unsigned type = CUDNN_DATA_FLOAT, mode = CUDNN_CROSS_CORRELATION;
+    const int64_t two = 2;
+    void *d = make(device, plan, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    return finalize(
+        device, d,
+        set(device, d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type) &&
+            set(device, d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1,
+                &mode) &&
+            set_integers(device, d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, 1, &two) &&
+            set_integers(device, d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, 2, q->padding) &&
+            set_integers(device, d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, 2, q->padding) &&
+            set_integers(device, d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, 2, q->stride) &&
+            set_integers(device, d, CUDNN_ATTR_CONVOLUTION_DILATIONS, 2, q->dilation));
+}
+
+// What the three operations call alike: the window, x, w, y, the factors of the result and of what was there.
+struct names {
+    unsigned type, window, x, w, y, alpha, beta;
+};
+
+static struct names names_of(uint32_t op)
+{
+    switch (op) {
+    case LS_OP_CONV2D:
+        return (struct names){CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
+    case LS_OP_CONV2D_BACKWARD_DATA:
+        return (struct names){CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA};
+    default:
+        return (struct names){CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
+    }
+}
+
+static void *convolve(const struct ls_device *device, struct cuda_plan *plan, void *y)
+{
+    const struct cuda_plan_question *q = &plan->question;
+    const struct names names = names_of(q->op);
+    const float one = 1, zero = 0;
+    void *window = make_window(device, plan);
+    void *x = make_tensor(device, plan, X, q->x);
+    void *w = make_tensor(device, plan, W, q->w);
+    void *d = make(device, plan, names.type);
+    return finalize(
+        device, d,
+        set_descriptor(device, d, names.window, window) && set_descriptor(device, d, names.x, x) &&
+            set_descriptor(device, d, names.w, w) && set_descriptor(device, d, names.y, y) &&
+            set(device, d, names.alpha, CUDNN_TYPE_FLOAT, 1, &one) &&
+            set(device, d, names.beta, CUDNN_TYPE_FLOAT, 1, &zero));
+}
+
+// y = mode(x), or mode(x, b) where there is a b.
+static void *pointwise(const struct ls_device *device, struct cuda_plan *plan, unsigned mode,
+                       void *x, void *b, void *y)
+{
+    const unsigned type = CUDNN_DATA_FLOAT, nan = CUDNN_PROPAGATE_NAN;
+    void *how = make(device, plan, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    how = finalize(
+        device, how,
+        set(device, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode) &&
+            set(device, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type) &&
+            (mode != CUDNN_POINTWISE_RELU_FWD ||
+             set(device, how, CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION, 1,
+                 &nan)));
+    void *d = make(device, plan, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    return finalize(
+        device, d,
+        set_descriptor(device, d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how) &&
+            set_descriptor(device, d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x) &&
+            (!b || set_descriptor(device, d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b)) &&
+            set_descriptor(device, d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
+}
+
+static void *make_graph(const struct ls_device *device, struct cuda_plan *plan)
+{
+    const struct cuda_plan_question *q = &plan->question;
+    void *operations[3], *y = make_tensor(device, plan, Y, q->y);
+    int64_t count = 1;
+    if (q->fused) {
+        const int64_t dims[4] = {1, q->y[1], 1, 1};
+        void *bias = make_tensor(device, plan, BIAS, dims);
+        void *product = make_tensor(device, plan, PRODUCT, q->y);
+        void *sum = make_tensor(device, plan, SUM, q->y);
+        operations[0] = convolve(device, plan, product);
+        operations[1] = pointwise(device, plan, CUDNN_POINTWISE_ADD, product, bias, sum);
+        operations[2] = pointwise(device, plan, CUDNN_POINTWISE_RELU_FWD, sum, NULL, y);
+        count = 3;
+    } else {
+        operations[0] = convolve(device, plan, y);
+    }
+    for (int i = 0; i < count; i++)
+        if (!operations[i])
+            return NULL;
+    void *d = make(device, plan, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    return finalize(
+        device, d,
+        set(device, d, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count,
+            operations) &&
+            set(device, d, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &device->dnn));
+}
+
+// ---- What cuDNN offers for it ----
+
+// An engine with its knobs, and its plan once that was made.
+struct offer {
+    void *config, *plan;
+    int64_t engine;
+    uint32_t notes; // a bit for each of CUDNN_NUMERICAL_NOTE_*
+    bool compiled; // when its plan is made
+    uint64_t workspace_bytes;
+};
+
+struct offers {
+    struct offer list[2 * MOST_OFFERS];
+    int count, by_heuristics; // the latter are first; then fallbacks
+};
+
+static uint32_t bit(unsigned note)
+{
+    return note < 32 ? UINT32_C(1) << note : 0;
+}
+
+// Whether what cuDNN says of the engine could be read.
+static bool read_offer(const struct ls_device *device, struct offer *offer)
+{
+    const struct cuda_calls *calls = device->calls;
+    void *engine = NULL;
+    unsigned notes[MOST_NOTES], behaviors[MOST_NOTES];
+    int64_t count = 0, note_count = 0, behavior_count = 0;
+    if (calls->cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine))
+        return false;
+    const bool read =
+        !calls->cudnnBackendGetAttribute(offer->config, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &engine) &&
+        !calls->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64,
+                                         1, &count, &offer->engine) &&
+        !calls->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                         CUDNN_TYPE_NUMERICAL_NOTE, MOST_NOTES, &note_count,
+                                         notes) &&
+        !calls->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
+                                         CUDNN_TYPE_BEHAVIOR_NOTE, MOST_NOTES, &behavior_count,
+                                         behaviors);
+    for (int64_t i = 0; read && i < note_count && i < MOST_NOTES; i++)
+        offer->notes |= bit(notes[i]);
+    for (int64_t i = 0; read && i < behavior_count && i < MOST_NOTES; i++)
+        offer->compiled |= behaviors[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
+    destroy(device, engine);
+    return read;
+}
+
+static void ask(const struct ls_device *device, void *graph, unsigned mode, struct offers *offers)
+{
+    const struct cuda_calls *calls = device->calls;
+    void *heuristics = NULL, *configs[MOST_OFFERS] = {0};
+    int64_t count = 0;
+    if (calls->cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heuristics))
+        return;
+    bool ready =
+        set_descriptor(device, heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph) &&
+        set(device, heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    ready = finalize(device, heuristics, ready);
+    for (int i = 0; ready && i < MOST_OFFERS; i++)
+        ready =
+            !calls->cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configs[i]);
+    if (!ready || calls->cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, MOST_OFFERS,
+                                                  &count, configs))
+        count = 0;
+    for (int i = 0; i < MOST_OFFERS; i++) {
+        struct offer offer = {.config = configs[i]};
+        if (i < count && read_offer(device, &offer))
+            offers->list[offers->count++] = offer;
+        else
+            destroy(device, configs[i]);
+    }
+    destroy(device, heuristics);
+}
+
+static void list_offers(const struct ls_device *device, void *graph, struct offers *out)
+{
+    ask(device, graph, CUDNN_HEUR_MODE_A, out);
+    out->by_heuristics = out->count;
+    ask(device, graph, CUDNN_HEUR_MODE_FALLBACK, out);
+}
+
+static void offers_finish(const struct ls_device *device, struct offers *offers)
+{
+    for (int i = 0; i < offers->count; i++) {
+        destroy(device, offers->list[i].plan);
+        destroy(device, offers->list[i].config);
+    }
+}
+
+// Engine 0 is cuDNN's plain loops: bias and ReLU in a pass of their own are faster than with them.
+static bool fits(const struct cuda_plan_question *question, const struct offer *offer)
+{
+    const uint32_t wrong = bit(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) |
+                           bit(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION) |
+                           bit(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) |
+                           (question->tensor_cores ? 0 : bit(CUDNN_NUMERICAL_NOTE_TENSOR_CORE));
+    return !(offer->notes & wrong) && !offer->compiled && (!question->fused || offer->engine != 0);
+}
+
+static bool repeats(const struct offers *offers, int rank)
+{
+    for (int i = 0; rank >= offers->by_heuristics && i < rank; i++)
+        if (offers->list[i].engine == offers->list[rank].engine)
+            return true;
+    return false;
+}
+
+static bool make_plan(const struct ls_device *device, struct offer *offer)
+{
+    const struct cuda_calls *calls = device->calls;
+    int64_t count = 0, bytes = 0;
+    void *d = NULL;
+    if (calls->cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d))
+        return false;
+    const bool made = finalize(device, d,
+                               set_descriptor(device, d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                                              offer->config) &&
+                                   set(device, d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
+                                       CUDNN_TYPE_HANDLE, 1, &device->dnn)) &&
+                      !calls->cudnnBackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                                       CUDNN_TYPE_INT64, 1, &count, &bytes) &&
+                      (uint64_t)bytes <= device->most_workspace;
+    offer->plan = made ? d : NULL;
+    offer->workspace_bytes = (uint64_t)bytes;
+    if (!made)
+        destroy(device, d);
+    return made;
+}
+
+// The first of those that fit, with plans. With TF32 those that use it come first: measured, the heuristics put some of the
+// others before them that take twice the time and more.
+static int list_tried(const struct ls_device *device, const struct cuda_plan_question *question,
+                      struct offers *offers, int *out)
+{
+    int ranks[MOST_TRIED], count = 0, sorted = 0;
+    for (int i = 0; i < offers->count && count < MOST_TRIED; i++)
+        if (fits(question, &offers->list[i]) && !repeats(offers, i) &&
+            make_plan(device, &offers->list[i]))
+            ranks[count++] = i;
+    const bool sort = question->type == CUDNN_DATA_FLOAT && question->tensor_cores;
+    for (int cores = 1; cores >= 0; cores--)
+        for (int i = 0; i < count; i++) {
+            const uint32_t has =
+                offers->list[ranks[i]].notes & bit(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+            if ((!sort || has) == cores)
+                out[sorted++] = ranks[i];
+        }
+    return count;
+}
+
+// ---- Running ----
+
+static unsigned execute(const struct ls_device *device, void *plan, bool fused,
+                        const struct cuda_plan_memory *memory)
+{
+    const struct cuda_calls *calls = device->calls;
+    const int64_t ids[] = {X, W, Y, BIAS}, count = fused ? 4 : 3;
+    const void *addresses[] = {memory->x, memory->w, memory->y, memory->bias};
+    void *pack = NULL;
+    unsigned error =
+        calls->cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
+    if (!error)
+        error = calls->cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
+                                                CUDNN_TYPE_INT64, count, ids);
+    if (!error)
+        error = calls->cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
+                                                CUDNN_TYPE_VOID_PTR, count, addresses);
+    if (!error)
+        error = calls->cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
+                                                CUDNN_TYPE_VOID_PTR, 1, &memory->workspace);
+    if (!error)
+        error = calls->cudnnBackendFinalize(pack);
+    if (!error)
+        error = calls->cudnnBackendExecute(device->dnn, plan, pack);
+    destroy(device, pack);
+    return error;
+}
+
+int32_t cuda_plan_run(struct ls_device *device, const struct cuda_plan *plan,
+                      const struct cuda_plan_memory *memory, const char *what)
+{
+    return cuda_check_dnn(device, execute(device, plan->plan, plan->question.fused, memory), what);
+}
+
+// ---- Trying plans on the GPU, on zeros ----
+
+#define TRIAL_ALIGNMENT UINT64_C(256)
+
+struct trial {
+    char *base;
+    uint64_t bytes, x_bytes;
+    struct cuda_plan_memory memory;
+};
+
+static uint64_t element_bytes(const struct cuda_plan_question *question)
+{
+    return question->type == CUDNN_DATA_FLOAT ? sizeof(float) : sizeof(uint16_t);
+}
+
+static uint64_t bytes_of(const struct cuda_plan_question *question, const int64_t *dims)
+{
+    return (uint64_t)(dims[0] * dims[1] * dims[2] * dims[3]) * element_bytes(question);
+}
+
+static uint64_t add(uint64_t *total, uint64_t bytes)
+{
+    const uint64_t at = *total;
+    *total += (bytes + TRIAL_ALIGNMENT - 1) / TRIAL_ALIGNMENT * TRIAL_ALIGNMENT;
+    return at;
+}
+
+// Whether the GPU has the memory.
+static bool trial_begin(struct ls_device *device, const struct cuda_plan_question *question,
+                        uint64_t workspace_bytes, struct trial *out)
+{
+    uint64_t total = 0;
+    const uint64_t x = add(&total, bytes_of(question, question->x));
+    const uint64_t w = add(&total, bytes_of(question, question->w));
+    const uint64_t y = add(&total, bytes_of(question, question->y));
+    const uint64_t bias = add(&total, (uint64_t)question->y[1] * element_bytes(question));
+    const uint64_t workspace = add(&total, workspace_bytes);
+    char *base = cuda_arena_take(device, total ? total : 1);
+    if (!base)
+        return false;
+    *out = (struct trial){
+        .base = base,
+        .bytes = total,
+        .x_bytes = bytes_of(question, question->x),
+        .memory = {base + x, base + w, base + y, base + bias, base + workspace},
+    };
+    return true;
+}
+
+static bool is_nan(const void *value, unsigned type)
+{
+    uint32_t wide = 0;
+    uint16_t half = 0;
+    memcpy(&wide, value, sizeof(wide));
+    memcpy(&half, value, sizeof(half));
+    return type == CUDNN_DATA_FLOAT  ? (wide & 0x7fffffff) > 0x7f800000
+           : type == CUDNN_DATA_HALF ? (half & 0x7fff) > 0x7c00
+                                     : (half & 0x7fff) > 0x7f80;
+}
+
+// Whether x full of NaN makes the element in the middle of y one.
+static int32_t try_nan(struct ls_device *device, const struct cuda_plan_question *question,
+                       const struct offer *offer, const struct trial *trial, bool *out)
+{
+    const struct cuda_calls *calls = device->calls;
+    const uint64_t elements = bytes_of(question, question->y) / element_bytes(question);
+    const char *middle = (const char *)trial->memory.y + elements / 2 * element_bytes(question);
+    char value[sizeof(float)] = {0};
+    int32_t status =
+        cuda_check(device, calls->cudaMemsetAsync(trial->base, 0, trial->bytes, device->stream),
+                   "trying a convolution");
+    if (!status)
+        status = cuda_check(device,
+                            calls->cudaMemsetAsync((void *)(uintptr_t)trial->memory.x, 0xff,
+                                                   trial->x_bytes, device->stream),
+                            "trying a convolution");
+    if (status)
+        return status;
+    const unsigned error = execute(device, offer->plan, question->fused, &trial->memory);
+    *out = false;
+    if (error && cuda_dnn_refuses(error))
+        return LS_OK;
+    status = cuda_check_dnn(device, error, "trying a convolution");
+    if (!status)
+        status = cuda_copy(device, ls_host_memory(value), ls_host_memory(middle),
+                           element_bytes(question), NULL);
+    *out = !status && is_nan(value, question->type);
+    return status;
+}
+
+#define SAMPLE_NS 2000000 // of a recording that is timed, so that its launch does not count
+#define MOST_REPEATS 100
+#define SAMPLES 3
+#define HOPELESS 3 // times slower than the best so far
+
+// Runs it `repeats` times in a recording; 0: it cannot be recorded. A recording is what a step is, and has no gaps.
+static struct CUgraphExec_st *record(const struct ls_device *device,
+                                     const struct cuda_plan_question *question,
+                                     const struct offer *offer, const struct trial *trial,
+                                     uint64_t repeats)
+{
+    const struct cuda_calls *calls = device->calls;
+    struct CUgraph_st *graph = NULL;
+    struct CUgraphExec_st *out = NULL;
+    unsigned error =
+        calls->cudaStreamBeginCapture(device->stream, cudaStreamCaptureModeThreadLocal);
+    if (error)
+        return NULL;
+    for (uint64_t i = 0; i < repeats && !error; i++)
+        error = execute(device, offer->plan, question->fused, &trial->memory);
+    const unsigned ended = calls->cudaStreamEndCapture(device->stream, &graph);
+    if (error || ended || calls->cudaGraphInstantiate(&out, graph, 0)) {
+        calls->cudaGetLastError();
+        out = NULL;
+    }
+    if (graph)
+        calls->cudaGraphDestroy(graph);
+    return out;
+}
+
+// Until the stream is empty, without the pauses of cuda_wait(), which would be seen in the time.
+static int32_t spin(struct ls_device *device, uint64_t begin)
+{
+    const struct ls_host *host = device->host;
+    while (host->clock_ns(host) - begin < 10 * SAMPLE_NS)
+        if (device->calls->cudaStreamQuery(device->stream) != cudaErrorNotReady)
+            break;
+    return cuda_wait(device, device->stream, "timing a convolution");
+}
+
+// Nanoseconds of a run, the least of a few; 0: it cannot be recorded.
+static int32_t time_recording(struct ls_device *device, const struct cuda_plan_question *question,
+                              const struct offer *offer, const struct trial *trial,
+                              uint64_t repeats, int samples, uint64_t *out)
+{
+    const struct ls_host *host = device->host;
+    struct CUgraphExec_st *graph = record(device, question, offer, trial, repeats);
+    int32_t status = LS_OK;
+    *out = 0;
+    for (int i = 0; graph && i <= samples && !status; i++) {
+        const uint64_t begin = host->clock_ns(host);
+        status = cuda_check(device, device->calls->cudaGraphLaunch(graph, device->stream),
+                            "timing a convolution");
+        if (!status)
+            status = spin(device, begin);
+        const uint64_t ns = (host->clock_ns(host) - begin) / repeats + 1;
+        if (i > 0 && (!*out || ns < *out))
+            *out = ns; // the first one makes it ready
+    }
+    if (graph && status != LS_PEER_LOST)
+        device->calls->cudaGraphExecDestroy(graph);
+    return status;
+}
+
+static int32_t time_offer(struct ls_device *device, const struct cuda_plan_question *question,
+                          const struct offer *offer, const struct trial *trial, uint64_t best,
+                          uint64_t *out)
+{
+    const unsigned error = execute(device, offer->plan, question->fused, &trial->memory);
+    *out = 0;
+    if (error && cuda_dnn_refuses(error))
+        return LS_OK;
+    int32_t status = cuda_check_dnn(device, error, "timing a convolution");
+    if (!status)
+        status = cuda_wait(device, device->stream, "timing a convolution");
+    if (!status)
+        status = time_recording(device, question, offer, trial, 2, 1, out);
+    if (status || !*out || (best && *out > HOPELESS * best && *out > SAMPLE_NS / MOST_REPEATS))
+        return status;
+    const uint64_t repeats = SAMPLE_NS / *out + 2;
+    return time_recording(device, question, offer, trial,
+                          repeats < MOST_REPEATS ? repeats : MOST_REPEATS, SAMPLES, out);
+}
+
+// ---- Choosing ----
+
+// Tries on the GPU those that are listed; `out` is the rank of one, -1 for none.
+static int32_t try_offers(struct ls_device *device, const struct cuda_plan_question *question,
+                          const struct offers *offers, const int *tried, int count, int *out)
+{
+    struct trial trial = {0};
+    uint64_t workspace = 0, best = 0;
+    *out = question->fused ? -1 : tried[0];
+    for (int i = 0; i < count; i++)
+        if (offers->list[tried[i]].workspace_bytes > workspace)
+            workspace = offers->list[tried[i]].workspace_bytes;
+    if (!trial_begin(device, question, workspace, &trial))
+        return LS_OK;
+    cuda_launched(device, "a convolution that is tried");
+    int32_t status = cuda_use_dnn(device);
+    for (int i = 0; i < count && !status && (device->timing || *out < 0); i++) {
+        const struct offer *offer = &offers->list[tried[i]];
+        bool good = true;
+        uint64_t ns = 0;
+        if (question->fused)
+            status = try_nan(device, question, offer, &trial, &good);
+        if (!status && good && device->timing)
+            status = time_offer(device, question, offer, &trial, best, &ns);
+        if (status || !good || (device->timing && (!ns || (best && ns >= best))))
+            continue;
+        *out = tried[i];
+        best = ns;
+    }
+    // What was refused may have been given zeros that are still on their way.
+    if (!status)
+        status = cuda_wait(device, device->stream, "trying a convolution");
+    if (status != LS_PEER_LOST)
+        cuda_arena_give(device, trial.base);
+    return status;
+}
+
+// What replicas of the process have taken, so that they all take the same: a trial may end otherwise the next time.
+struct choice {
+    struct cuda_plan_question question;
+    bool timed;
+    int rank; // -1: none
+    int64_t engine;
+    struct choice *next;
+};
+
+static pthread_mutex_t choices_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct choice *choices;
+
+static const struct choice *find_choice(const struct ls_device *device,
+                                        const struct cuda_plan_question *question)
+{
+    const struct choice *c = choices;
+    while (c && (c->timed != device->timing || memcmp(&c->question, question, sizeof(*question))))
+        c = c->next;
+    return c;
+}
+
+static void keep_choice(const struct ls_device *device, const struct cuda_plan_question *question,
+                        const struct offers *offers, int rank)
+{
+    struct choice *choice = malloc(sizeof(*choice));
+    if (!choice)
+        return;
+    *choice = (struct choice){.question = *question,
+                              .timed = device->timing,
+                              .rank = rank,
+                              .engine = rank < 0 ? 0 : offers->list[rank].engine,
+                              .next = choices};
+    choices = choice;
+}
+
+// Another GPU of the process may be of another kind, with other offers: then it chooses for itself.
+static bool is_offered(const struct choice *choice, const struct offers *offers)
+{
+    return choice->rank < 0 ||
+           (choice->rank < offers->count && offers->list[choice->rank].engine == choice->engine &&
+            offers->list[choice->rank].plan);
+}
+
+static int32_t choose(struct ls_device *device, const struct cuda_plan_question *question,
+                      struct offers *offers, int *out)
+{
+    int tried[MOST_TRIED];
+    const int count = list_tried(device, question, offers, tried);
+    *out = count ? tried[0] : -1;
+    if (!count || (!question->fused && !device->timing))
+        return LS_OK;
+    pthread_mutex_lock(&choices_lock);
+    const struct choice *choice = find_choice(device, question);
+    int32_t status = LS_OK;
+    if (choice && is_offered(choice, offers)) {
+        *out = choice->rank;
+    } else {
+        status = try_offers(device, question, offers, tried, count, out);
+        if (!status && !choice)
+            keep_choice(device, question, offers, *out);
+    }
+    pthread_mutex_unlock(&choices_lock);
+    return status;
+}
+
+// Moves what was chosen from the offers into the plan.
+static void take(struct cuda_plan *plan, struct offer *offer)
+{
+    plan->made[plan->made_count++] = offer->config;
+    plan->made[plan->made_count++] = offer->plan;
+    plan->plan = offer->plan;
+    plan->engine = offer->engine;
+    plan->workspace_bytes = offer->workspace_bytes;
+    offer->config = offer->plan = NULL;
+}
+
+static int32_t fill(struct ls_device *device, struct cuda_plan *plan)
+{
+    struct offers *offers = calloc(1, sizeof(*offers));
+    if (!offers)
+        return ls_host_fail(device->host, LS_OUT_OF_MEMORY, "no memory for a convolution");
+    void *graph = make_graph(device, plan);
+    int32_t status = LS_OK;
+    int rank = -1;
+    if (graph) {
+        list_offers(device, graph, offers);
+        status = choose(device, &plan->question, offers, &rank);
+    }
+    if (!status && rank >= 0)
+        take(plan, &offers->list[rank]);
+    else
+        forget(device, plan);
+    offers_finish(device, offers);
+    free(offers);
+    return status;
+}
+
+int32_t cuda_plan_get(struct ls_device *device, const struct cuda_plan_question *question,
+                      const struct cuda_plan **out)
+{
+    struct cuda_plan *plan = device->first_plan;
+    while (plan && memcmp(&plan->question, question, sizeof(*question)))
+        plan = plan->next;
+    if (!plan) {
+        plan = calloc(1, sizeof(*plan));
+        if (!plan)
+            return ls_host_fail(device->host, LS_OUT_OF_MEMORY, "no memory for a convolution");
+        plan->question = *question;
+        const int32_t status = fill(device, plan);
+        if (status) {
+            free(plan);
+            return status;
+        }
+        plan->next = device->first_plan;
+        device->first_plan = plan;
+    }
+    if (plan->plan)
+        *out = plan;
+    return LS_OK;
+}
+
+void cuda_plans_finish(struct ls_device *device)
+{
+    while (device->first_plan) {
+        struct cuda_plan *plan = device->first_plan;
+        device->first_plan = plan->next;
+        forget(device, plan);
+        free(plan);
+    }
+}
