@@ -422,18 +422,23 @@ CUDA_BODY(squared_error_backward)
 
 // ---- Updates: a is the gradient, store.out the parameter ----
 
+CUDA_SHARED void cuda_sgd_step(const struct cuda_arguments *a, float rate, float gradient,
+                               float *velocity, float *parameter)
+{
+    float step = -rate * gradient;
+    if (velocity) {
+        const float next = a->momentum * *velocity + step;
+        step = a->nesterov ? a->momentum * next + step : next;
+        *velocity = next;
+    }
+    *parameter += step;
+}
+
 CUDA_BODY(sgd)
 {
-    const struct cuda_record *r = a->record;
-    if (r->skip)
-        return;
-    float step = -r->learning_rate * cuda_a(a, i);
-    if (a->first) {
-        const float velocity = a->momentum * a->first[i] + step;
-        step = a->nesterov ? a->momentum * velocity + step : velocity;
-        a->first[i] = velocity;
-    }
-    ((float *)a->store.out)[i] += step;
+    if (!a->record->skip)
+        cuda_sgd_step(a, a->record->learning_rate, cuda_a(a, i), a->first ? a->first + i : NULL,
+                      (float *)a->store.out + i);
 }
 
 CUDA_BODY(average)
@@ -472,16 +477,21 @@ CUDA_BODY(adam_rate)
     ((float *)a->store.out)[i] = (float)rate;
 }
 
+CUDA_SHARED void cuda_adam_step(const struct cuda_arguments *a, float rate, float gradient,
+                                float *first, float *second, float *parameter)
+{
+    const float m = *first + (gradient - *first) * (1 - a->beta1);
+    const float v = *second + (gradient * gradient - *second) * (1 - a->beta2);
+    *first = m;
+    *second = v;
+    *parameter -= m * rate / (sqrtf(v) + a->epsilon);
+}
+
 CUDA_BODY(adam) // b: the rate
 {
-    if (a->record->skip)
-        return;
-    const float g = cuda_a(a, i);
-    const float m = a->first[i] + (g - a->first[i]) * (1 - a->beta1);
-    const float v = a->second[i] + (g * g - a->second[i]) * (1 - a->beta2);
-    a->first[i] = m;
-    a->second[i] = v;
-    ((float *)a->store.out)[i] -= m * cuda_b(a, 0) / (sqrtf(v) + a->epsilon);
+    if (!a->record->skip)
+        cuda_adam_step(a, cuda_b(a, 0), cuda_a(a, i), a->first + i, a->second + i,
+                       (float *)a->store.out + i);
 }
 
 #include "plugins/device/cuda/engine/sums_body.h"

@@ -3,6 +3,7 @@
 // one grid apart. What a launch answers is its own error, not one that an earlier call of somebody else left behind.
 #include "plugins/device/cuda/engine/bodies.h"
 #include "plugins/device/cuda/engine/columns.cuh"
+#include "plugins/device/cuda/engine/elements.cuh"
 #include "plugins/device/cuda/engine/function.cuh"
 #include "plugins/device/cuda/engine/normalization.cuh"
 #include "plugins/device/cuda/engine/pooling.cuh"
@@ -56,6 +57,84 @@ unsigned load()
 {
     cudaFuncAttributes attributes;
     return cudaFuncGetAttributes(&attributes, run<arguments_type, body, least_blocks>);
+}
+
+// ---- Element by element, four at once ----
+
+using elements_kernel = void (*)(struct cuda_arguments, int64_t);
+
+template <void (*body)(const cuda_arguments &, const cuda_fours &)>
+__global__ void __launch_bounds__(threads) run_elements(const __grid_constant__ struct cuda_arguments a, int64_t fours)
+{
+    const int64_t first = (int64_t)blockIdx.x * 2 * threads + threadIdx.x, second = first + threads;
+    if (first < fours)
+        body(a, {{first * 4, (second < fours ? second : first) * 4}, second < fours});
+}
+
+template <uint32_t kernel, uint32_t from, uint32_t to>
+constexpr elements_kernel elements_of_types(bool plain)
+{
+    return plain ? run_elements<cuda_elements<kernel, from, to, true>> : run_elements<cuda_elements<kernel, from, to, false>>;
+}
+
+template <uint32_t kernel>
+elements_kernel elements_of(uint32_t from, uint32_t to, bool plain)
+{
+    if constexpr (kernel == cuda_kernel_finish)
+        switch (from << 4 | to) {
+        case CUDA_F16: return elements_of_types<kernel, CUDA_FLOAT, CUDA_F16>(plain);
+        case CUDA_BF16: return elements_of_types<kernel, CUDA_FLOAT, CUDA_BF16>(plain);
+        case CUDA_F16 << 4: return elements_of_types<kernel, CUDA_F16, CUDA_FLOAT>(plain);
+        case CUDA_BF16 << 4: return elements_of_types<kernel, CUDA_BF16, CUDA_FLOAT>(plain);
+        }
+    if (from != to)
+        return NULL;
+    return to == CUDA_F16    ? elements_of_types<kernel, CUDA_F16, CUDA_F16>(plain)
+           : to == CUDA_BF16 ? elements_of_types<kernel, CUDA_BF16, CUDA_BF16>(plain)
+                             : elements_of_types<kernel, CUDA_FLOAT, CUDA_FLOAT>(plain);
+}
+
+// NULL: there is none.
+elements_kernel elements_of(uint32_t kernel, uint32_t from, uint32_t to, bool plain)
+{
+    switch (kernel) {
+    case cuda_kernel_finish: return elements_of<cuda_kernel_finish>(from, to, plain);
+    case cuda_kernel_activation: return elements_of<cuda_kernel_activation>(from, to, plain);
+    case cuda_kernel_activation_backward: return elements_of<cuda_kernel_activation_backward>(from, to, plain);
+    case cuda_kernel_add: return elements_of<cuda_kernel_add>(from, to, plain);
+    case cuda_kernel_sgd: return run_elements<cuda_sgd_elements>;
+    case cuda_kernel_adam: return run_elements<cuda_adam_elements>;
+    default: return NULL;
+    }
+}
+
+elements_kernel elements_for(uint32_t kernel, const struct cuda_arguments *a, int64_t items)
+{
+    const bool two = kernel == cuda_kernel_activation_backward || kernel == cuda_kernel_add;
+    const uintptr_t all = (uintptr_t)a->a | (two ? (uintptr_t)a->b : 0) | (uintptr_t)a->bias | (uintptr_t)a->store.out |
+                          (uintptr_t)a->store.y | (uintptr_t)a->first | (uintptr_t)a->second;
+    if (items % 4 || all % 16 || (a->bias && a->columns % 4) || (two && a->b_type != a->a_type))
+        return NULL;
+    return elements_of(kernel, a->a_type, a->store.type, !a->store.epilogue && !a->store.add);
+}
+
+unsigned start_elements(elements_kernel kernel, const struct cuda_arguments *a, int64_t items, cudaStream_t stream)
+{
+    int64_t fours = items / 4;
+    void *values[] = {(void *)a, &fours};
+    return cudaLaunchKernel(kernel, dim3((unsigned)((fours + 2 * threads - 1) / (2 * threads))), dim3(threads), values, 0, stream);
+}
+
+unsigned load_elements()
+{
+    cudaFuncAttributes attributes;
+    unsigned error = cudaSuccess;
+    for (uint32_t kernel = 0; kernel < CUDA_KERNEL_COUNT; kernel++)
+        for (uint32_t i = 0; i < 3 * 3 * 2; i++) {
+            const elements_kernel found = elements_of(kernel, i / 6, i / 2 % 3, i % 2);
+            error = error || !found ? error : cudaFuncGetAttributes(&attributes, found);
+        }
+    return error;
 }
 
 // ---- Max-pooling ----
@@ -234,6 +313,7 @@ extern "C" unsigned cuda_kernels_load(void)
     CUDA_REDUCED_TYPES(CUDA_REDUCE_LOAD)
     error = error ? error : load<struct cuda_shift, cuda_body_shift>();
     error = error ? error : load_columns();
+    error = error ? error : load_elements();
     error = error ? error : load_pooling<CUDA_FLOAT>();
     error = error ? error : load_pooling<CUDA_F16>();
     error = error ? error : load_pooling<CUDA_BF16>();
@@ -249,6 +329,9 @@ extern "C" unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_argume
 {
     if (items < 1)
         return cudaSuccess;
+    const elements_kernel fours = elements_for(kernel, arguments, items);
+    if (fours)
+        return start_elements(fours, arguments, items, stream);
     switch (kernel) {
 #define CUDA_KERNEL_CASE(name) \
     case cuda_kernel_##name: return start_body<cuda_body_##name>(arguments, items, stream);

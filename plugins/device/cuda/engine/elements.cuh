@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes element by element, four elements at once, and two fours a thread, all of which it asks for before it waits. Where a
+// count or an address is no multiple of four elements, the bodies of bodies.h run instead, with the same bits.
+#ifndef LS_DEVICE_CUDA_ELEMENTS_CUH
+#define LS_DEVICE_CUDA_ELEMENTS_CUH
+
+#include "plugins/device/cuda/engine/bodies.h"
+
+template <uint32_t kernel>
+constexpr bool cuda_has_two =
+    kernel == cuda_kernel_activation_backward || kernel == cuda_kernel_add;
+
+// What an element becomes before it is stored. y: the second input, or the bias.
+template <uint32_t kernel>
+__device__ inline float cuda_element(const cuda_arguments &a, float x, float y)
+{
+    switch (kernel) {
+    case cuda_kernel_activation: return cuda_activate(a.activation, a.alpha, x);
+    case cuda_kernel_activation_backward: return x * cuda_slope(a.activation, a.alpha, y);
+    case cuda_kernel_add: return x + y;
+    default: return a.bias ? x + y : x;
+    }
+}
+
+// The fours of a thread: the first elements. Who has one only asks for that twice, without a branch between loads.
+struct cuda_fours {
+    int64_t at[2];
+    bool two;
+};
+
+// `plain`: nothing but a rounding follows.
+template <uint32_t kernel, uint32_t from, uint32_t to, bool plain>
+__device__ void cuda_elements(const cuda_arguments &a, const cuda_fours &fours)
+{
+    cuda_four x[2], y[2] = {};
+    for (int e = 0; e < 2; e++) {
+        x[e] = cuda_load_four(a.a, from, fours.at[e]);
+        if (cuda_has_two<kernel>)
+            y[e] = cuda_load_four(a.b, from, fours.at[e]);
+    }
+    if (kernel == cuda_kernel_finish && a.bias)
+        for (int e = 0; e < 2; e++)
+            y[e] = cuda_load_four(a.bias, from, cuda_remainder(fours.at[e], a.columns));
+    cuda_store store = a.store;
+    store.type = to;
+    if (plain)
+        store.epilogue = store.add = 0;
+    int64_t at = fours.at[0];
+    for (int left = fours.two ? 2 : 1; left > 0; left--) {
+        for (int k = 0; k < 4; k++)
+            x[0].v[k] = cuda_element<kernel>(a, x[0].v[k], y[0].v[k]);
+        cuda_put_four(&store, at, x[0]);
+        x[0] = x[1];
+        y[0] = y[1];
+        at = fours.at[1];
+    }
+}
+
+// ---- Updates ----
+
+__device__ inline cuda_four cuda_floats(const void *values, int64_t i)
+{
+    return cuda_load_four(values, CUDA_FLOAT, i);
+}
+
+__device__ inline void cuda_sgd_elements(const cuda_arguments &a, const cuda_fours &fours)
+{
+    cuda_four gradient[2], velocity[2] = {}, parameter[2];
+    const float rate = a.record->learning_rate;
+    if (a.record->skip)
+        return;
+    for (int e = 0; e < 2; e++) {
+        gradient[e] = cuda_floats(a.a, fours.at[e]);
+        parameter[e] = cuda_floats(a.store.out, fours.at[e]);
+        if (a.first)
+            velocity[e] = cuda_floats(a.first, fours.at[e]);
+    }
+    for (int e = 0; e < 2; e++) {
+        if (e == 1 && !fours.two)
+            return;
+        for (int k = 0; k < 4; k++)
+            cuda_sgd_step(&a, rate, gradient[e].v[k], a.first ? &velocity[e].v[k] : NULL,
+                          &parameter[e].v[k]);
+        if (a.first)
+            cuda_write_four(a.first, CUDA_FLOAT, fours.at[e], velocity[e]);
+        cuda_write_four(a.store.out, CUDA_FLOAT, fours.at[e], parameter[e]);
+    }
+}
+
+__device__ inline void cuda_adam_elements(const cuda_arguments &a, const cuda_fours &fours)
+{
+    cuda_four gradient[2], first[2], second[2], parameter[2];
+    if (a.record->skip)
+        return;
+    for (int e = 0; e < 2; e++) {
+        gradient[e] = cuda_floats(a.a, fours.at[e]);
+        first[e] = cuda_floats(a.first, fours.at[e]);
+        second[e] = cuda_floats(a.second, fours.at[e]);
+        parameter[e] = cuda_floats(a.store.out, fours.at[e]);
+    }
+    const float rate = cuda_load(a.b, CUDA_FLOAT, 0);
+    for (int e = 0; e < 2; e++) {
+        if (e == 1 && !fours.two)
+            return;
+        for (int k = 0; k < 4; k++)
+            cuda_adam_step(&a, rate, gradient[e].v[k], &first[e].v[k], &second[e].v[k],
+                           &parameter[e].v[k]);
+        cuda_write_four(a.first, CUDA_FLOAT, fours.at[e], first[e]);
+        cuda_write_four(a.second, CUDA_FLOAT, fours.at[e], second[e]);
+        cuda_write_four(a.store.out, CUDA_FLOAT, fours.at[e], parameter[e]);
+    }
+}
+
+#endif
