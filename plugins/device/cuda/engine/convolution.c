@@ -575,6 +575,8 @@ int32_t cuda_prepare_conv2d(struct ls_device *device, struct ls_kernel *kernel,
                                        .groups = c->groups,
                                        .turned = c->turned,
                                        .library = "cuDNN"};
+    if (cuda_use_taps(kernel, answer, &direct))
+        return LS_OK;
     cuda_use_direct(kernel, answer, &direct);
     const int32_t status = find_plan(device, kernel);
     if (status)

@@ -27,16 +27,21 @@ static struct cuda_columns columns_of(const struct ls_kernel *kernel)
                                  .columns = columns};
 }
 
+struct cuda_store cuda_bias_store(const struct ls_kernel *kernel, const struct cuda_call *launch)
+{
+    return (struct cuda_store){.out = cuda_output(kernel, launch, 1),
+                               .type =
+                                   cuda_type_of(&kernel->descs[kernel->request.input_count + 1]),
+                               .add = cuda_accumulates(kernel, 1)};
+}
+
 int32_t cuda_run_bias_gradient(struct ls_device *device, const struct ls_kernel *kernel,
                                const struct cuda_call *launch)
 {
     struct cuda_columns columns = columns_of(kernel);
     columns.values = launch->arguments[1];
     columns.scratch = (char *)launch->scratch + kernel->sums;
-    const struct cuda_store store = {
-        .out = cuda_output(kernel, launch, 1),
-        .type = cuda_type_of(&kernel->descs[kernel->request.input_count + 1]),
-        .add = cuda_accumulates(kernel, 1)};
+    const struct cuda_store store = cuda_bias_store(kernel, launch);
     return cuda_column_sums(device, &columns, &store);
 }
 
@@ -63,18 +68,23 @@ static enum cuda_kernel kernel_of(uint32_t op)
     }
 }
 
-void cuda_use_direct(struct ls_kernel *kernel, struct ls_kernel_answer *answer,
-                     const struct cuda_direct *how)
+struct cuda_arguments cuda_direct_arguments(const struct cuda_direct *how)
 {
     const struct cuda_window *window = &how->window;
     const int64_t taps = window->size[0] * window->size[1] * (window->channels / how->groups);
-    kernel->arguments = (struct cuda_arguments){
+    return (struct cuda_arguments){
         .window = *window,
         .filters = how->filters,
         .groups = how->groups,
         .tap_step = how->turned ? 1 : how->filters,
         .filter_step = how->turned ? taps : 1,
     };
+}
+
+void cuda_use_direct(struct ls_kernel *kernel, struct ls_kernel_answer *answer,
+                     const struct cuda_direct *how)
+{
+    kernel->arguments = cuda_direct_arguments(how);
     cuda_use_own(kernel, answer, kernel_of(kernel->request.op),
                  (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0)));
     kernel->run = kernel->otherwise = run_direct;

@@ -83,7 +83,7 @@ struct ls_kernel {
     struct cuda_arguments arguments; // of an own kernel, without what a launch brings
     uint32_t own; // enum cuda_kernel that `cuda_run_own` launches
     int64_t items;
-    uint64_t sums; // where the scratch memory of a bias gradient begins
+    uint64_t sums; // where the scratch memory of a bias gradient, or of parts of sums, begins
     void *state; // of an operation that a library runs
     void (*finish)(struct ls_device *device, struct ls_kernel *kernel); // NULL: only free(state)
     int32_t (*run)(struct ls_device *device, const struct ls_kernel *kernel,
@@ -286,6 +286,7 @@ void cuda_plans_finish(struct ls_device *device);
 // Whether the operation is a product with a bias, or the backward one that makes the gradient of a bias.
 bool cuda_has_bias(const struct ls_kernel *kernel);
 bool cuda_has_bias_gradient(const struct ls_kernel *kernel);
+struct cuda_store cuda_bias_store(const struct ls_kernel *kernel, const struct cuda_call *launch);
 int32_t cuda_run_bias_gradient(struct ls_device *device, const struct ls_kernel *kernel,
                                const struct cuda_call *launch);
 
@@ -297,8 +298,15 @@ struct cuda_direct {
     bool turned; // w lies as cuda_layout_weights() says
     const char *library; // that is missing
 };
+struct cuda_arguments cuda_direct_arguments(const struct cuda_direct *how);
 void cuda_use_direct(struct ls_kernel *kernel, struct ls_kernel_answer *answer,
                      const struct cuda_direct *how);
+
+// ---- taps.c ----
+
+// A convolution, or the gradient of its weights, by the own kernels for few taps; false: those are not for it.
+bool cuda_use_taps(struct ls_kernel *kernel, struct ls_kernel_answer *answer,
+                   const struct cuda_direct *how);
 
 // ---- The operations ----
 

@@ -8,6 +8,7 @@
 #include "plugins/device/cuda/engine/normalization.cuh"
 #include "plugins/device/cuda/engine/pooling.cuh"
 #include "plugins/device/cuda/engine/reduce_body.h"
+#include "plugins/device/cuda/engine/taps.cuh"
 
 #include <cuda_runtime.h>
 
@@ -304,6 +305,7 @@ unsigned load_normalization()
 extern "C" unsigned cuda_kernels_load(void)
 {
     unsigned error = functions::load();
+    error = error ? error : taps::load();
 #define CUDA_KERNEL_LOAD(name)                                                     \
     error = error ? error : load<struct cuda_arguments, cuda_body_##name>();       \
     error = error ? error : load<struct cuda_arguments, as_float32<cuda_body_##name>>();

@@ -259,15 +259,51 @@ struct cuda_function {
 };
 #define CUDA_FUNCTION_POINTERS(pointer) pointer(store.out) pointer(store.y) pointer(x) pointer(dy)
 
+// Convolutions of one group with few taps (taps.cuh). There are kernels for up to CUDA_TAPS_FEW and up to CUDA_TAPS_MOST taps.
+#define CUDA_TAPS_FEW 9
+#define CUDA_TAPS_MOST 27
+#define CUDA_TAPS_BESIDE_FEW 4 // blocks on a multiprocessor
+#define CUDA_TAPS_BESIDE_MOST 3
+#define CUDA_TAPS_THREADS 128 // of a block, and most positions of a chunk
+#define CUDA_TAPS_FOUR 4 // filters, and positions, of a thread at once
+#define CUDA_TAPS_TOTAL 256 // threads of a block that adds parts
+#define CUDA_TAPS_OUTPUTS 8 // of such a block
+
+struct cuda_taps {
+    struct cuda_store store, bias_store; // y; or dw and db
+    const void *x, *dy;
+    const void *w, *bias; // NULL: no bias
+    float *parts; // (part_count, rows, filters)
+    uint32_t type; // of what is read
+    int32_t batch, height, width, channels; // of x
+    int32_t out_height, out_width, positions, filters; // of y or dy; positions: of all images
+    int32_t aligned; // whether four filters are read and written at once
+    int32_t stride[2], before[2];
+    int32_t taps, rows; // rows: taps, and one more where there is a gradient of a bias
+    int32_t tap_step, filter_step; // as in struct cuda_arguments
+    int32_t across, down; // threads of a block over filters, and over positions
+    int32_t tiles; // blocks over filters
+    int32_t size, chunks, part_count; // of a chunk, and blocks over chunks
+    int32_t step[3]; // from a chunk of a block to its next: images, rows, columns of the output
+    // Of taps, from where a window begins.
+    int32_t row[CUDA_TAPS_MOST], column[CUDA_TAPS_MOST], offset[CUDA_TAPS_MOST];
+};
+#define CUDA_TAPS_POINTERS(pointer)                                                              \
+    pointer(store.out) pointer(store.y) pointer(bias_store.out) pointer(bias_store.y) pointer(x) \
+        pointer(dy) pointer(w) pointer(bias) pointer(parts)
+
+enum { cuda_taps_forward, cuda_taps_weights, cuda_taps_total };
+
 // What kernels are given, and which members are addresses of the GPU: the fake of the tests translates them.
-#define CUDA_ARGUMENT_STRUCTS(arguments)                                       \
-    arguments(cuda_arguments, CUDA_ARGUMENTS_POINTERS)                         \
-        arguments(cuda_reduction, CUDA_REDUCTION_POINTERS)                     \
-            arguments(cuda_shift, CUDA_SHIFT_POINTERS)                         \
-                arguments(cuda_pooling, CUDA_POOLING_POINTERS)                 \
-                    arguments(cuda_normalization, CUDA_NORMALIZATION_POINTERS) \
-                        arguments(cuda_function, CUDA_FUNCTION_POINTERS)       \
-                            arguments(cuda_column_sums, CUDA_COLUMN_SUMS_POINTERS)
+#define CUDA_ARGUMENT_STRUCTS(arguments)                                           \
+    arguments(cuda_arguments, CUDA_ARGUMENTS_POINTERS)                             \
+        arguments(cuda_reduction, CUDA_REDUCTION_POINTERS)                         \
+            arguments(cuda_shift, CUDA_SHIFT_POINTERS)                             \
+                arguments(cuda_pooling, CUDA_POOLING_POINTERS)                     \
+                    arguments(cuda_normalization, CUDA_NORMALIZATION_POINTERS)     \
+                        arguments(cuda_function, CUDA_FUNCTION_POINTERS)           \
+                            arguments(cuda_column_sums, CUDA_COLUMN_SUMS_POINTERS) \
+                                arguments(cuda_taps, CUDA_TAPS_POINTERS)
 
 #ifdef __cplusplus
 extern "C" {
@@ -288,6 +324,8 @@ unsigned cuda_function_launch(const struct cuda_function *f, struct CUstream_st 
 unsigned cuda_column_sums_launch(const struct cuda_column_sums *sums, struct CUstream_st *stream);
 unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda_normalization *n,
                                    struct CUstream_st *stream);
+unsigned cuda_taps_launch(uint32_t kernel, const struct cuda_taps *taps,
+                          struct CUstream_st *stream);
 
 #ifdef __cplusplus
 }
