@@ -5,6 +5,8 @@
 #include "core/base/memory.h"
 #include "core/device/internal.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,6 +47,7 @@ enum ls_status ls_device_open(const struct ls_device_options *options,
     if (!device)
         return LS_OUT_OF_MEMORY;
     device->interface = options->interface;
+    device->lack = options->lack;
     const enum ls_status status =
         ls_device_open_state(options->interface, options->host, &config, &device->state);
     if (status) {
@@ -67,6 +70,17 @@ void ls_device_abandon(struct ls_virtual_device *device)
 {
     if (device && device->interface->abandon)
         device->interface->abandon(device->state);
+}
+
+bool ls_device_tell_lack(const struct ls_virtual_device *device, const char *format, ...)
+{
+    va_list list;
+    if (!device->lack)
+        return false;
+    va_start(list, format);
+    vsnprintf(device->lack, LS_LACK_BYTES, format, list);
+    va_end(list);
+    return true;
 }
 
 // ---- Questions ----

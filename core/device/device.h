@@ -23,13 +23,22 @@ struct ls_device_options {
     uint32_t index; // which physical device
     uint32_t threads; // 0: the plugin's own choice
     uint64_t deadline_ns; // of a wait for the device; 0: the plugin's own choice
+    // LS_LACK_BYTES, for who takes another device where this one lacks something; NULL: nobody does
+    char *lack;
 };
+
+#define LS_LACK_BYTES 256
 
 LS_STATUS ls_device_open(const struct ls_device_options *options, struct ls_virtual_device **out);
 void ls_device_close(struct ls_virtual_device *device); // takes NULL
 // Somebody has waited in vain: nothing waits for what is under way there any more. Takes NULL.
 // [any thread]
 void ls_device_abandon(struct ls_virtual_device *device);
+
+// The device lacks what is needed, "has no operation attention": the caller returns LS_UNAVAILABLE. True:
+// who opened the device has been told, so that nothing is to be logged.
+LS_PRINTF(2, 3)
+bool ls_device_tell_lack(const struct ls_virtual_device *device, const char *format, ...);
 
 // For the two sides of a plugin's table without a face: opens into memory that it allocates.
 LS_STATUS ls_device_open_state(const struct ls_device_interface *interface,

@@ -8,6 +8,7 @@
 struct ls_virtual_device {
     const struct ls_device_interface *interface;
     struct ls_device *state; // the plugin's own
+    char *lack; // as ls_device_options
 };
 
 #endif

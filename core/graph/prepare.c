@@ -320,6 +320,11 @@ static enum ls_status refuse_node(const struct ls_build *build, const struct ls_
         half = ls_type_is_half(dtype) ? dtype : 0;
     }
     ls_label_step(build, node, label, sizeof(label));
+    if (ls_device_tell_lack(build->plan->device, "has no operation %s %s", name,
+                            half == LS_BF16  ? "in bfloat16"
+                            : half == LS_F16 ? "in float16"
+                                             : "of these shapes"))
+        return LS_UNAVAILABLE;
     if (half)
         ls_error(build->graph->name,
                  "%s: the device has no kernel for operation %s in %s; use another device, or "

@@ -19,7 +19,8 @@ static enum ls_status open_device(struct ls_replica *replica,
                                              .host = options->host,
                                              .index = options->device_index,
                                              .threads = options->threads,
-                                             .deadline_ns = options->deadline_ns};
+                                             .deadline_ns = options->deadline_ns,
+                                             .lack = options->lack};
     return ls_device_open(&device, &replica->device);
 }
 
@@ -140,6 +141,9 @@ static enum ls_status check_scale(const struct ls_replica *replica)
 {
     if (!ls_optimizer_scales(&replica->optimizer) || ls_device_blocking(replica->device))
         return LS_OK;
+    if (ls_device_tell_lack(replica->device, "computes beside the host, which decides by the loss "
+                                             "scale whether a step is skipped"))
+        return LS_UNAVAILABLE;
     ls_error("--loss-scale",
              "device %s computes beside the host, which decides whether a step is skipped; use "
              "--device=cpu, or --loss-scale=none",

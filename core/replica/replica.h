@@ -35,6 +35,7 @@ struct ls_replica_options {
     uint64_t first_bucket_bytes, bucket_bytes;
     bool timing; // per kernel
     uint64_t deadline_ns; // of a wait for the device
+    char *lack; // as ls_device_options
 };
 
 // Which ranges of its flat buffers a replica holds.

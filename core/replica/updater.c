@@ -391,10 +391,14 @@ enum ls_status ls_updater_create(const struct ls_updater_options *options, const
     updater->device = options->device;
     updater->own = options->optimizer->own;
     if (updater->own.update && !ls_device_in_host_memory(options->device)) {
-        ls_error("own_optimizer",
-                 "'%s' updates variables in host memory, and this device has its "
-                 "own; use --device=cpu, or an optimizer by name",
-                 options->optimizer->name);
+        if (!ls_device_tell_lack(options->device,
+                                 "has memory of its own, and optimizer '%s' updates variables in "
+                                 "host memory",
+                                 options->optimizer->name))
+            ls_error("own_optimizer",
+                     "'%s' updates variables in host memory, and this device has its "
+                     "own; use --device=cpu, or an optimizer by name",
+                     options->optimizer->name);
         free(updater);
         return LS_UNAVAILABLE;
     }

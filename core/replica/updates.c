@@ -37,6 +37,8 @@ static enum ls_status prepare_bucket(struct ls_replica *replica, uint32_t index)
     const char *missing = NULL;
     const enum ls_status status = ls_updater_create(&options, &missing, &replica->updates[index]);
     if (status == LS_UNSUPPORTED) {
+        if (ls_device_tell_lack(replica->device, "has no operation %s", missing))
+            return LS_UNAVAILABLE;
         ls_error("replica", "device %s has no operation %s%s; use another device",
                  replica->device_name, missing,
                  missing == ls_op_name(LS_OP_AVERAGE_UPDATE) ? ", which moving statistics need"
