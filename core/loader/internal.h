@@ -53,6 +53,7 @@ struct ls_loader {
     struct ls_module *modules;
     struct ls_instance *instances;
     uint64_t probe_deadline_ns;
+    struct ls_file_identity probed; // the file that was last found to run here
 };
 
 // ---- search.c: where plugins are ----

@@ -30,8 +30,12 @@ static enum ls_status examine(struct ls_loader *loader, const char *file,
         return LS_OK;
     const struct ls_plugin *plugin =
         built_in ? ls_auto_module()->plugin : ls_plugin_loaded(&identity);
-    if (!plugin)
-        return ls_probe_file(file, loader->probe_deadline_ns, out);
+    if (!plugin) {
+        const enum ls_status status = ls_probe_file(file, loader->probe_deadline_ns, out);
+        if (!status && out->outcome == LS_PROBE_AVAILABLE)
+            loader->probed = identity;
+        return status;
+    }
     out->outcome = LS_PROBE_AVAILABLE;
     strncpy(out->version, plugin->version, sizeof(out->version) - 1);
     strncpy(out->summary, plugin->summary, sizeof(out->summary) - 1);

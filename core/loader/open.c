@@ -155,7 +155,9 @@ static enum ls_status load(struct ls_loader *loader, const char *scope, const ch
     *out = find_loaded(identity);
     if (*out)
         return LS_OK;
-    const enum ls_status status = probe(loader, scope, path);
+    // That of a GPU takes half a second: who was found to run here is not asked again.
+    const enum ls_status status =
+        is_same(identity, &loader->probed) ? LS_OK : probe(loader, scope, path);
     if (status)
         return status;
     struct loaded *loaded = malloc(sizeof(*loaded));

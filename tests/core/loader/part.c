@@ -6,6 +6,9 @@
 #include "core/plugin/strategy.h"
 #include "core/plugin/transport.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 #if TEST_KIND == 1
 static int32_t describe(const struct ls_host *host, struct ls_device_info *out)
 {
@@ -246,6 +249,20 @@ static const struct ls_plugin_option options[] = {TEST_OPTIONS, {NULL, NULL, NUL
 #define LS_PLUGIN_MAGIC UINT64_C(0x504554534b434f4c)
 #endif
 
+// Counts how often it is asked, where the variable TEST_PROBES names a file.
+static int32_t probe(char *reason, uint64_t bytes)
+{
+    const char *path = getenv("TEST_PROBES");
+    FILE *file = path ? fopen(path, "a") : NULL;
+    (void)reason;
+    (void)bytes;
+    if (file) {
+        fputc('1', file);
+        fclose(file);
+    }
+    return LS_OK;
+}
+
 static const struct ls_plugin plugin = {
     LS_PLUGIN_HEADER(TEST_KIND),
     .name = TEST_NAME,
@@ -255,6 +272,7 @@ static const struct ls_plugin plugin = {
 #ifdef TEST_OPTIONS
     .options = options,
 #endif
+    .probe = probe,
     .interface = &table,
 };
 

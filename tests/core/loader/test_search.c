@@ -195,6 +195,31 @@ START_TEST(the_default_device_is_a_released_one)
 }
 END_TEST
 
+// A plugin may take half a second to find out, and the cuda of the tests counts how often it is asked.
+START_TEST(the_default_device_is_probed_once)
+{
+    const struct ls_opened_plugin *opened = NULL;
+    struct ls_loader *loader = make_loader();
+    struct stat probes;
+    put_as("device-cuda-released", "device-cuda.so");
+    setenv("TEST_PROBES", in_folder("probes"), 1);
+    ck_assert_str_eq(ls_loader_default_device(loader), "cuda");
+    ck_assert_int_eq(ls_loader_open(loader, LS_KIND_DEVICE, "cuda", NULL, 0, &opened), LS_OK);
+    ck_assert_int_eq(stat(in_folder("probes"), &probes), 0);
+    ck_assert_int_eq(probes.st_size, 1);
+    ls_loader_destroy(loader);
+
+    // Another file of that name is asked.
+    loader = make_loader();
+    ck_assert_str_eq(ls_loader_default_device(loader), "cuda");
+    put_as("device-cuda-built", "device-cuda.so");
+    ck_assert_int_eq(ls_loader_open(loader, LS_KIND_DEVICE, "cuda", NULL, 0, &opened), LS_OK);
+    ck_assert_int_eq(stat(in_folder("probes"), &probes), 0);
+    ck_assert_int_eq(probes.st_size, 2);
+    ls_loader_destroy(loader);
+}
+END_TEST
+
 static void copy_self(const char *to)
 {
     size_t bytes;
@@ -297,6 +322,7 @@ int main(int argc, char **argv)
     tcase_add_test(tests, an_unknown_name_lists_what_there_is_and_the_nearest);
     tcase_add_test(tests, the_default_device_is_cuda_only_where_it_is_available);
     tcase_add_test(tests, the_default_device_is_a_released_one);
+    tcase_add_test(tests, the_default_device_is_probed_once);
     tcase_add_test(tests, an_installed_tree_finds_its_plugins_wherever_it_is_moved);
     tcase_add_test(tests, a_build_tree_finds_its_plugins_and_no_others);
     suite_add_tcase(suite, tests);
