@@ -113,7 +113,10 @@ struct ls_run;
 struct ls_run_options {
     // "ring", "mirrored:collective=ring", ...; NULL: one-device, mirrored for more
     const char *strategy;
-    const char *device; // "cpu", "reference", ...; NULL: the best there is
+    // "cpu", "cuda", "reference", ...; NULL: cuda where it can run, and cpu from the first fit,
+    // evaluation or prediction of which cuda lacks an operation; a warning names that, and the
+    // number of replicas stays
+    const char *device;
     uint32_t replicas; // 0: every GPU, or one on the CPU
     uint32_t threads; // per replica; 0: cores / replicas, at least one
     uint64_t seed; // of first weights, the order of examples, dropout; 0 is a seed like others

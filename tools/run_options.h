@@ -36,8 +36,8 @@
      "auto); `lockstep plugins` lists them. Default: one-device for one replica, mirrored for "    \
      "several, multi-worker-mirrored among several workers"},                                      \
         {"device", "cpu|cuda|reference|...", NULL,                                                 \
-         "device that computes; `lockstep plugins` lists them. Default: cuda where it is "         \
-         "available and released, else cpu"},                                                      \
+         "device that computes; `lockstep plugins` lists them. Default: cuda where it can run "    \
+         "and has every operation of the model, else cpu, and a line says what is missing"},       \
         {"replicas", "N", NULL,                                                                    \
          "copies of the model; on GPUs, replica i uses GPU i modulo their number. Default: every " \
          "GPU that the strategy can use; one on the CPU"},                                         \

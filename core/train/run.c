@@ -16,6 +16,7 @@
 #include "core/plugin/collective.h"
 #include "core/plugin/device.h"
 #include "core/plugin/strategy.h"
+#include "core/replica/replica.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -26,13 +27,14 @@
 // A short deadline is for waits for a peer: preparing and computing may take longer.
 #define LEAST_WATCH_NS UINT64_C(3000000000)
 
+#define CPU "cpu" // which has all operations, and computes in host memory
+
 static enum ls_status open_device(struct ls_run *run, const char *text)
 {
     struct ls_spec spec = {0};
-    enum ls_status status = text ? ls_loader_check_device_text(text) : LS_OK;
+    enum ls_status status = ls_loader_check_device_text(text);
     if (!status)
-        status =
-            ls_spec_parse("--device", text ? text : ls_loader_default_device(run->loader), &spec);
+        status = ls_spec_parse("--device", text, &spec);
     if (status)
         return status;
     status = ls_loader_open(run->loader, LS_KIND_DEVICE, spec.name, spec.options, spec.option_count,
@@ -75,6 +77,16 @@ static enum ls_status add_device(struct ls_run *run, const char *text, const cha
         }
     run->chosen[run->chosen_count++] = (uint32_t)number; // fewer than there are, as none is twice
     return LS_OK;
+}
+
+// Numbers of devices are for the one that has them.
+static enum ls_status open_some_device(struct ls_run *run, const struct ls_run_options *options)
+{
+    if (options->device)
+        return open_device(run, options->device);
+    const char *name = ls_loader_default_device(run->loader);
+    run->by_default = strcmp(name, CPU) != 0 && !options->devices;
+    return open_device(run, name);
 }
 
 // Survivors go on from parameters that no step has touched in part. A device that computes beside its
@@ -294,19 +306,21 @@ static uint32_t count_neighbours(const struct ls_run *run)
 }
 
 // Without a number: every GPU, as far as the strategy takes so many; one on the CPU, which it has for itself.
-static enum ls_status open_cluster(struct ls_run *run, const struct ls_run_options *options)
+static uint32_t count_replicas(const struct ls_run *run, const struct ls_run_options *options)
 {
-    uint32_t replicas = options->replicas;
     const struct ls_device_interface *device = run->device->interface;
     const struct ls_opened_plugin *named = run->strategy.strategy;
     const uint32_t most =
         named ? ((const struct ls_strategy_interface *)named->interface)->maximum_replicas : 0;
-    if (replicas == 0) {
-        replicas = device->memory_kind == LS_MEMORY_HOST ? 1 : run->chosen_count;
-        if (most && replicas > most)
-            replicas = most;
-    }
-    enum ls_status status = ls_workers_join(run, options, replicas);
+    const uint32_t all = device->memory_kind == LS_MEMORY_HOST ? 1 : run->chosen_count;
+    if (options->replicas)
+        return options->replicas;
+    return most && all > most ? most : all;
+}
+
+static enum ls_status open_cluster(struct ls_run *run, const struct ls_run_options *options)
+{
+    enum ls_status status = ls_workers_join(run, options, count_replicas(run, options));
     if (!status)
         status = assign_shares(run);
     if (status)
@@ -401,6 +415,99 @@ enum ls_status ls_run_follow_workers(struct ls_run *run)
     return correct_transport(run);
 }
 
+// ---- A device that nobody named ----
+
+// Why the device cannot do what the options want, "computes beside ..."; false: it can.
+static bool find_lack(const struct ls_run *run, const struct ls_run_options *options,
+                      char lack[static LS_LACK_BYTES])
+{
+    const struct ls_device_interface *device = run->device->interface;
+    const struct ls_resolved_strategy *strategy = &run->strategy;
+    const struct ls_strategy_interface *ops =
+        strategy->strategy ? strategy->strategy->interface : NULL;
+    const struct ls_transport_interface *transport =
+        strategy->transport ? strategy->transport->interface : NULL;
+    const struct ls_collective_interface *collective =
+        strategy->collective && !ls_is_auto(strategy->collective) ? strategy->collective->interface : NULL;
+    const bool several = run->place.workers > 1 || count_replicas(run, options) > 1;
+    const bool adds = several && ops && ops->needs_collective; // gradients, in the device's memory
+    const char *blind = NULL;
+    if (adds && transport && !(transport->memory_kinds >> device->memory_kind & 1))
+        blind = strategy->transport->plugin->name;
+    else if (adds && collective && !collective->build_schedule &&
+             !(collective->memory_kinds >> device->memory_kind & 1))
+        blind = strategy->collective->plugin->name;
+    if (options->elastic)
+        snprintf(lack, LS_LACK_BYTES,
+                 "has steps under way that --elastic could not take back when a worker is lost");
+    else if (several && run->wire)
+        snprintf(lack, LS_LACK_BYTES, "sends gradients as they are, whatever --wire says");
+    else if (blind)
+        snprintf(lack, LS_LACK_BYTES, "has memory of its own, which '%s' does not reach", blind);
+    return options->elastic || (several && run->wire) || blind;
+}
+
+// What the strategy is made of may depend on the device.
+static enum ls_status open_strategy_anew(struct ls_run *run)
+{
+    const bool many = run->place.workers > 1;
+    ls_tuning_close(&run->tuning);
+    ls_mixed_transport_close(&run->mixed);
+    ls_resolved_strategy_finish(&run->strategy);
+    run->route_choice = LS_ROUTE_HOST;
+    enum ls_status status = open_strategy(run, many ? LS_NEAR_TRANSPORT : NULL);
+    if (!status && many && run->cluster)
+        status = correct_transport(run);
+    if (!status && run->cluster && ls_is_auto(run->strategy.collective))
+        status = open_tuning(run);
+    return status;
+}
+
+// Replicas update their parameters each by itself: another instruction set rounds otherwise.
+static enum ls_status compare_hardware(struct ls_run *run)
+{
+    struct ls_worker_item item = {.name = "the instruction set (ONEDNN_MAX_CPU_ISA lowers it)"};
+    const char *arithmetic = strrchr(run->hardware, '(');
+    snprintf(item.value, sizeof(item.value), "%s", arithmetic ? arithmetic : run->hardware);
+    return ls_workers_agree(run, &item, 1);
+}
+
+enum ls_status ls_run_take_cpu(struct ls_run *run, const char *lacks)
+{
+    const struct ls_worker_place *place = run->served.servers ? &run->served : &run->place;
+    char replicas[24] = ""; // as many as there are already
+    if (run->cluster && ls_cluster_count(run->cluster) > 1)
+        snprintf(replicas, sizeof(replicas), " --replicas=%u", ls_cluster_count(run->cluster));
+    if (run->cluster ? ls_run_is_chief(run) : place->number == 0)
+        ls_warn("--device", CPU ", because %s %s; --device=" CPU "%s chooses it without this line",
+                run->device->plugin->name, lacks, replicas);
+    run->by_default = false;
+    run->chosen_count = 1;
+    run->chosen[0] = 0;
+    enum ls_status status = open_device(run, CPU);
+    if (!status && run->strategy.strategy)
+        status = open_strategy_anew(run);
+    return status || !run->cluster ? status : compare_hardware(run);
+}
+
+// Among workers the strategy is made for the device. Its library may be missing.
+static enum ls_status open_workers_strategy(struct ls_run *run)
+{
+    char *error = NULL, **before = NULL;
+    if (!run->by_default)
+        return open_strategy(run, LS_NEAR_TRANSPORT);
+    before = ls_log_keep(&error);
+    enum ls_status status = open_strategy(run, LS_NEAR_TRANSPORT);
+    ls_log_keep(before);
+    if (status != LS_UNAVAILABLE) {
+        ls_log_write_kept(&error);
+        return status;
+    }
+    free(error); // that of the cpu's strategy is said
+    status = ls_run_take_cpu(run, "has no collective here that several workers could use");
+    return status ? status : open_strategy(run, LS_NEAR_TRANSPORT);
+}
+
 // A strategy that was named is known before the device, which may make more replicas than it takes;
 // and all that can be wrong here is said before the workers wait for each other.
 static enum ls_status open_plugins(struct ls_run *run, const struct ls_run_options *options)
@@ -414,15 +521,18 @@ static enum ls_status open_plugins(struct ls_run *run, const struct ls_run_optio
     if (!status && options->strategy && !many)
         status = open_strategy(run, NULL);
     if (!status)
-        status = open_device(run, options->device);
-    if (!status)
+        status = open_some_device(run, options);
+    if (!status && !run->by_default)
         status = check_elastic(run, options->elastic);
     if (!status)
         status = choose_devices(run, options->devices);
     if (!status)
         share_devices(run, options->devices);
     if (!status && many)
-        status = open_strategy(run, LS_NEAR_TRANSPORT);
+        status = open_workers_strategy(run);
+    char lack[LS_LACK_BYTES];
+    if (!status && run->by_default && find_lack(run, options, lack))
+        status = ls_run_take_cpu(run, lack);
     if (!status)
         status = open_cluster(run, options);
     if (!status && many)

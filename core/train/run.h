@@ -32,6 +32,8 @@ struct ls_run {
     // needed so far, or that of the strategy does.
     const struct ls_opened_plugin *total_collective, *total_transport;
     const struct ls_opened_plugin *device;
+    bool by_default; // nobody named it, and another one takes its place where it lacks something
+    uint32_t session_count; // that are open
     char hardware[128];
     uint32_t devices; // physical ones
     uint32_t chosen[LS_CHOSEN_DEVICES]; // numbers of those that the replicas take in turn
@@ -92,6 +94,11 @@ uint32_t ls_run_interrupted_by(const struct ls_run *run);
 
 // The workers are others now: who prints, and which transport connects them. [main thread]
 LS_STATUS ls_run_follow_workers(struct ls_run *run);
+
+// The cpu takes the place of a device that nobody named, because that one `lacks` something ("has no
+// operation attention"); which is said. The replicas stay as many as they are, once they are counted.
+// No session is open. All workers call this. [main thread]
+LS_STATUS ls_run_take_cpu(struct ls_run *run, const char *lacks);
 
 // Whether buffers are to be where other processes reach them (core/base/segment.h).
 bool ls_run_shares_memory(const struct ls_run *run);

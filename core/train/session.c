@@ -27,6 +27,8 @@ static void wake_all(void *context, enum ls_status status)
     // could reach another one before that.
     const bool alone = ls_cluster_workers(session->cluster) == 1;
     const bool found = session->driver && ls_driver_not_finite(session->driver);
+    if (session->lacks && status == LS_UNAVAILABLE)
+        return; // the workers meet, and take another device (agree_on_lack)
     if (session->driver && status != LS_INTERRUPTED && status != LS_ABORTED && (alone || !found))
         ls_driver_abort(session->driver);
     // Who has lost a peer says nothing: the peer is to be named by all, and not this worker.
@@ -151,6 +153,7 @@ static enum ls_status open_replica(void *context, uint32_t index)
         .bucket_bytes = LS_BUCKET_BYTES,
         .timing = run->verbose,
         .deadline_ns = run->deadline_ns,
+        .lack = session->lacks ? session->lacks[index] : NULL,
     };
     memcpy(replica.byte_divisors, session->need.byte_divisors, sizeof(replica.byte_divisors));
     return ls_replica_open(&replica, &session->replicas[index]);
@@ -350,6 +353,52 @@ static enum ls_status open_group(struct ls_session *session)
     return LS_OK;
 }
 
+// Whether the replicas, of any worker, found that a device that nobody named lacks something; then
+// LS_UNAVAILABLE. `status` is that of this worker's.
+static enum ls_status agree_on_lack(struct ls_session *session, enum ls_status status)
+{
+    const uint32_t workers = ls_cluster_workers(session->cluster);
+    char mine[LS_LACK_BYTES] = "", (*all)[LS_LACK_BYTES];
+    for (uint32_t i = 0; session->lacks && !*mine && i < session->count; i++)
+        memcpy(mine, session->lacks[i], sizeof(mine));
+    if (!session->lacks || (status && !*mine))
+        return status;
+    all = calloc(workers, sizeof(*all));
+    status = all ? ls_cluster_gather_workers(session->cluster, mine, sizeof(mine), all)
+                 : LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; !status && i < workers; i++)
+        if (all[i][0]) {
+            memcpy(session->lack, all[i], sizeof(session->lack));
+            status = LS_UNAVAILABLE;
+        }
+    free(all);
+    return status;
+}
+
+// A strategy that cannot work on the device is a lack, too. All workers refuse it alike.
+static enum ls_status open_strategy(struct ls_session *session)
+{
+    static const char prefix[] = "lockstep: error: ";
+    char *error = NULL;
+    if (!session->lacks)
+        return open_driver(session);
+    char **before = ls_log_keep(&error);
+    const enum ls_status status = open_driver(session);
+    ls_log_keep(before);
+    if (status == LS_UNAVAILABLE && error)
+        snprintf(session->lacks[0], LS_LACK_BYTES, "does not go with the strategy (%s)",
+                 strncmp(error, prefix, strlen(prefix)) ? error : error + strlen(prefix));
+    else
+        ls_log_write_kept(&error);
+    free(error);
+    return agree_on_lack(session, status);
+}
+
+static enum ls_status make_programs(struct ls_session *session)
+{
+    return agree_on_lack(session, ls_session_make_programs(session));
+}
+
 // In the order that session.h says. The strategy is opened when devices and layouts are known, and
 // says what replicas hold before anything is allocated.
 static enum ls_status open_session(struct ls_session *session)
@@ -359,19 +408,22 @@ static enum ls_status open_session(struct ls_session *session)
     if (ls_run_shares_memory(session->run))
         (void)!ls_segment_open(); // without it the transport copies
     session->replicas = calloc(session->count, sizeof(struct ls_replica *));
-    if (!session->replicas)
+    if (session->run->by_default)
+        session->lacks = calloc(session->count, sizeof(*session->lacks));
+    if (!session->replicas || (session->run->by_default && !session->lacks))
         return LS_OUT_OF_MEMORY;
     enum ls_status status = open_group(session);
     if (!status)
-        status = ls_session_run(session, "opening the replicas", open_replica, session);
+        status = agree_on_lack(
+            session, ls_session_run(session, "opening the replicas", open_replica, session));
     if (!status)
         status = ls_session_note_layouts(session, ls_session_layout_batch(session, &session->need));
     if (!status && trains)
-        status = open_driver(session);
+        status = open_strategy(session);
     if (!status)
         status = allocate_replicas(session);
     if (!status)
-        status = ls_session_make_programs(session);
+        status = make_programs(session);
     if (!status && trains)
         status = ls_driver_attach(session->driver, session->replicas);
     if (!status)
@@ -394,10 +446,10 @@ static enum ls_status suits(struct ls_session *session, const struct ls_session_
         (bytes && memcmp(need->byte_divisors, session->need.byte_divisors,
                          sizeof(need->byte_divisors)) != 0))
         return LS_OK;
-    return ls_session_has_layouts(session, need, out);
+    return agree_on_lack(session, ls_session_has_layouts(session, need, out));
 }
 
-enum ls_status ls_session_ready(struct ls_model *model, const struct ls_session_need *need)
+static enum ls_status make_ready(struct ls_model *model, const struct ls_session_need *need)
 {
     struct ls_session_need requested = *need;
     requested.microbatches = need->microbatches ? need->microbatches : 1;
@@ -408,7 +460,7 @@ enum ls_status ls_session_ready(struct ls_model *model, const struct ls_session_
         enum ls_status status = suits(model->session, &requested, &fits);
         if (!status && fits) {
             model->session->need = requested;
-            status = ls_session_make_programs(model->session);
+            status = make_programs(model->session);
             return status ? status : ls_session_give_assigned(model->session);
         }
         if (!status)
@@ -433,9 +485,36 @@ enum ls_status ls_session_ready(struct ls_model *model, const struct ls_session_
     session->cluster = model->run->cluster;
     session->need = requested;
     model->session = session;
+    session->run->session_count++;
     status = open_session(session);
     session->broken = session->broken || status;
     return status;
+}
+
+// The device was nobody's choice, and lacks something that the model needs.
+static enum ls_status take_cpu(struct ls_model *model)
+{
+    struct ls_run *run = model->run;
+    char lack[LS_LACK_BYTES];
+    memcpy(lack, model->session->lack, sizeof(lack));
+    if (run->session_count > 1) {
+        ls_error(model->source,
+                 "device %s %s, and another model of this run is on it; use "
+                 "--device=cpu for both",
+                 run->device->plugin->name, lack);
+        return LS_UNAVAILABLE;
+    }
+    const enum ls_status status = ls_session_close(model);
+    return status ? status : ls_run_take_cpu(run, lack);
+}
+
+enum ls_status ls_session_ready(struct ls_model *model, const struct ls_session_need *need)
+{
+    enum ls_status status = make_ready(model, need);
+    if (status != LS_UNAVAILABLE || !model->session || !*model->session->lack)
+        return status;
+    status = take_cpu(model);
+    return status ? status : make_ready(model, need);
 }
 
 // ---- Closing ----
@@ -479,7 +558,9 @@ enum ls_status ls_session_close(struct ls_model *model)
     if (session->group && session->replicas)
         (void)!ls_group_run(session->group, destroy_replica, session);
     ls_group_destroy(session->group);
+    session->run->session_count--;
     ls_weighting_finish(&session->weighting);
+    free(session->lacks);
     free(session->same_layouts);
     free(session->replicas);
     free(session);

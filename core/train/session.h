@@ -50,6 +50,9 @@ struct ls_session {
     struct ls_group *group;
     struct ls_driver *driver; // NULL: opened for evaluation only
     struct ls_replica **replicas; // of this worker, by index
+    // What the device lacks, as each replica has found; "": nothing. NULL: the device was named.
+    char (*lacks)[LS_LACK_BYTES];
+    char lack[LS_LACK_BYTES]; // the first of all workers, so that all take another device
     uint32_t count; // of them
     struct ls_session_need need; // of the fit or evaluation under way
     // What programs are there for, so that nobody need look: the last needs of each purpose, and

@@ -113,15 +113,17 @@ void ls_workers_leave(struct ls_run *run)
 enum ls_status ls_workers_join(struct ls_run *run, const struct ls_run_options *options,
                                uint32_t replicas)
 {
-    char seed[24], hardware[128], *secret = NULL;
+    char seed[24], hardware[128], device[80], *secret = NULL;
     // Replicas update their parameters each by itself: another instruction set rounds otherwise.
     const char *arithmetic = strrchr(run->hardware, '(');
     snprintf(seed, sizeof(seed), "%" PRIu64, options->seed);
     snprintf(hardware, sizeof(hardware), "%s", arithmetic ? arithmetic : run->hardware);
+    snprintf(device, sizeof(device), "%s%s", run->device->plugin->name,
+             run->by_default ? " by default" : ""); // of which the workers tell each other more
     const struct ls_agreement agreement[] = {
         {"the version of Lockstep", LS_VERSION},
         {"--strategy", or_default(options->strategy)},
-        {"--device", run->device->plugin->name},
+        {"--device", device},
         {"the instruction set (ONEDNN_MAX_CPU_ISA lowers it)", hardware},
         {"--seed", seed},
         {"--wire", or_default(options->wire)},

@@ -87,6 +87,98 @@ class Double(ProgramTest):
             json.dump({"class_name": "Sequential", "config": {"layers": layers}}, file)
         return "--model=" + path
 
+    SHORT = ("--steps=4", "--batch=4", "--validation=off")
+
+    def by_default(self, command, *arguments, code=DONE, **settings):
+        """Without --device: what it has written, and its lines about the device."""
+        environment = {"CUDA_FAKE_" + name.upper(): str(value) for name, value in settings.items()}
+        outcome = self.lockstep(command, "--plugin-path=" + DOUBLE, "--dataset=synthetic:examples=64", *arguments,
+                                environment=environment)
+        self.assertEqual(outcome.code, code, outcome.err)
+        return outcome, [line for line in outcome.err.splitlines() if "--device: " in line]
+
+    def with_layer_normalization(self):
+        path = self.path("layer_normalization.json")
+        layers = [{"class_name": name, "config": {"units": 10} if name == "Dense" else {}} for name in ("Flatten", "LayerNormalization", "Dense")]
+        with open(path, "w") as file:
+            json.dump({"class_name": "Sequential", "config": {"layers": layers}}, file)
+        return "--model=" + path
+
+    def trained_by_default(self, *arguments, **settings):
+        path = self.path("default.json")
+        lines = self.by_default("train", "--quiet", *self.SHORT, "--report=" + path, *arguments, **settings)[1]
+        with open(path) as file:
+            return json.load(file), lines
+
+    def test_it_is_the_default_where_it_has_every_operation(self):
+        for options, settings in (("--model=cnn-small", {}), ("--model=mlp", {"streams": "deferred", "devices": 2})):
+            got, lines = self.trained_by_default(options, **settings)
+            self.assertEqual((got["device"], got["replicas"], lines), ("cuda", settings.get("devices", 1), []))
+            wanted = self.run_double("--dataset=synthetic:examples=64", *self.SHORT, options, **settings)
+            self.assertEqual((got["losses"], got["parameter_hashes"]), (wanted["losses"], wanted["parameter_hashes"]))
+
+    def test_the_cpu_is_the_default_where_it_lacks_an_operation(self):
+        mlp = "--model=mlp"
+        for options, devices, why in (
+                ((self.with_layer_normalization(),), 1, "has no operation layer_normalization"),
+                ((self.with_layer_normalization(), "--replicas=2"), 2, "has no operation layer_normalization"),
+                ((mlp, "--optimizer=rmsprop"), 1, "has no operation update_rmsprop"),
+                ((mlp, "--optimizer=sgd:global_clipnorm=1", "--replicas=2", "--strategy=central-storage"), 1, "has no operation clip_by_norm"),
+                ((mlp, "--metrics=sparse_top_k_categorical_accuracy"), 1, "has no operation top_k_accuracy"),
+                ((mlp, "--loss-scale=dynamic"), 1, "computes beside the host"),
+                ((mlp, "--wire=float16", "--replicas=2"), 2, "sends gradients as they are"),
+                ((mlp, "--strategy=ring:transport=shared-memory", "--replicas=2"), 1, "has memory of its own")):
+            with self.subTest(options=options):
+                got, lines = self.trained_by_default(*options, devices=devices)
+                self.assertEqual((got["device"], len(lines)), ("cpu", 1), lines)
+                self.assertIn("warning: --device: cpu, because cuda " + why, lines[0])
+                wanted = self.train("--device=cpu", "--dataset=synthetic:examples=64", *self.SHORT, *options)
+                self.assertEqual((got["losses"], got["parameter_hashes"], got["strategy"]),
+                                 (wanted["losses"], wanted["parameter_hashes"], wanted["strategy"]))
+
+    def test_the_default_is_refused_where_gpus_are_numbered(self):
+        self.assertIn("layer_normalization", self.by_default("train", self.with_layer_normalization(), "--devices=0", code=UNAVAILABLE)[0].err)
+
+    def test_gpus_that_do_not_reach_each_other_are_no_default_for_two_replicas(self):
+        got, lines = self.trained_by_default("--model=mlp", devices=2, no_peers=1)
+        self.assertEqual((got["device"], got["replicas"], len(lines)), ("cpu", 2, 1))
+        self.assertIn("does not go with the strategy (local: ", lines[0])
+        self.assertTrue(lines[0].endswith("; --device=cpu --replicas=2 chooses it without this line"), lines[0])
+
+    def test_evaluation_and_prediction_take_the_same_default(self):
+        for command, options in (("evaluate", ()), ("predict", ("--out=" + self.path("found.csv"),))):
+            self.assertEqual(self.by_default(command, "--model=cnn-small", *options)[1], [])
+            # That it was cuda shows where it fails; and no other device takes its place then.
+            outcome, lines = self.by_default(command, "--model=cnn-small", *options, code=FAILED, fail=3)
+            self.assertIn("unspecified launch failure", outcome.err)
+            self.assertEqual(lines, [])
+            lines = self.by_default(command, self.with_layer_normalization(), *options)[1]
+            self.assertEqual(len(lines), 1)
+            self.assertIn("cpu, because cuda has no operation layer_normalization", lines[0])
+        found = self.path("found.csv")
+        with open(found) as file:
+            ours = file.read()
+        self.lockstep("predict", "--device=cpu", self.with_layer_normalization(), "--dataset=synthetic:examples=64", "--out=" + found)
+        with open(found) as file:
+            self.assertEqual(ours, file.read())
+
+    def test_a_comparison_has_one_device(self):
+        report = self.path("comparison.json")
+        lines = self.by_default("compare", self.with_layer_normalization(), "--strategies=one-device,ring", "--replicas=2", *self.SHORT,
+                                "--threads=1", "--speed-steps=0", "--report=" + report)[1]
+        self.assertEqual(len(lines), 1, lines)
+        with open(report) as file:
+            comparison = json.load(file)
+        self.assertEqual((comparison["device"], [run["status"] for run in comparison["runs"]]), ("cpu", ["done"] * 2))
+
+    def test_failures_of_the_default_are_failures(self):
+        for settings in ({"memory": 3000000}, {"pinned": 1000}, {"fail": 60}):
+            outcome, lines = self.by_default("train", "--quiet", "--model=mlp", "--steps=9", "--batch=4", code=FAILED, **settings)
+            self.assertEqual((len(outcome.err.splitlines()) <= 2, lines), (True, []), outcome.err)
+        for settings in ({"init": 100}, {"capability": 75}):  # it cannot run here at all
+            got, lines = self.trained_by_default("--model=mlp", **settings)
+            self.assertEqual((got["device"], lines), ("cpu", []))
+
     def test_synchronized_normalization_is_refused_by_name_before_training(self):
         options, environment = self.on_double([self.normalizing(synchronized=True), "--replicas=2"], {})
         self.refused(UNAVAILABLE, "train", "--quiet", "--steps=2", *options, environment=environment,

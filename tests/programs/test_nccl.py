@@ -133,6 +133,7 @@ class Workers(OnDoubles):
     MODEL = ("--model=mlp", "--dataset=synthetic:shape=28x28x1,classes=10,examples=300", "--validation=off", "--threads=1",
              "--batch=60", "--optimizer=sgd:learning_rate=0.01")
     SECONDS = 60
+    device = ("--device=cuda",)
 
     def start(self, *workers, **common):
         """One process for each: options and variables. Where no local rank is said, it is the rank."""
@@ -146,7 +147,7 @@ class Workers(OnDoubles):
                    "LOCKSTEP_LOCAL_WORLD_SIZE": len(workers), **common, **variables}
             own = {name: value for name, value in own.items() if value is not None}
             self.processes.append(subprocess.Popen(
-                [LOCKSTEP, "train", "--plugin-path=" + DOUBLES, "--device=cuda", *self.MODEL, *options], env={**os.environ, **self.environment(own)},
+                [LOCKSTEP, "train", "--plugin-path=" + DOUBLES, *self.device, *self.MODEL, *options], env={**os.environ, **self.environment(own)},
                 text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.folder))
 
     def finish(self):
@@ -175,6 +176,43 @@ class Workers(OnDoubles):
             with self.subTest(count=count, streams=streams):
                 taken = self.check_equal_to_one_process(count, *[((), {})] * count, CUDA_FAKE_DEVICES=count, CUDA_FAKE_STREAMS=streams)
                 self.assertEqual(taken, [[f"1 of {count} devices, from number {i}"] for i in range(count)])
+
+    def by_default(self, *options, workers=(((), {}),) * 2, **common):
+        """Without --device: the report, and the lines about the device on each worker."""
+        self.device = ()
+        path = self.path("default.json")
+        self.start(*[(("--report=" + path, "--steps=4", *options, *own), variables) for own, variables in workers], **common)
+        codes, errors = self.finish()
+        self.assertEqual(codes, [DONE] * len(workers), errors)
+        with open(path) as file:
+            return json.load(file), [[line for line in error.splitlines() if "--device: " in line] for error in errors]
+
+    def test_without_a_device_all_workers_take_the_same(self):
+        got, lines = self.by_default()
+        self.assertEqual((got["device"], got["collective"], lines), ("cuda", "nccl", [[], []]))
+        for options, gpus, why in ((("--metrics=sparse_top_k_categorical_accuracy",), 2, "has no operation top_k_accuracy"),
+                                   ((), 1, "both on GPU"),
+                                   (("--strategy=ring",), 2, "which 'shared-memory' does not reach"), (("--elastic=1:4",), 2, "--elastic")):
+            with self.subTest(why=why):
+                got, lines = self.by_default(*options, CUDA_FAKE_DEVICES=gpus)
+                self.assertEqual((got["device"], got["collective"], got["transport"]), ("cpu", "ring", "shared-memory"))
+                self.assertEqual((len(lines[0]), lines[1]), (1, []), lines)
+                self.assertIn("cpu, because cuda ", lines[0][0])
+                self.assertIn(why, lines[0][0])
+                self.device = ("--device=cpu",)
+                path = self.path("named.json")
+                self.start(*[(("--report=" + path, "--steps=4", *options), {})] * 2)
+                self.assertEqual(self.finish()[0], [DONE] * 2)
+                with open(path) as file:
+                    self.assertEqual(got["parameter_hashes"], json.load(file)["parameter_hashes"])
+
+    def test_a_worker_without_a_gpu_is_refused_by_name(self):
+        self.device = ()
+        self.start(((), {}), ((), {"CUDA_FAKE_INIT": 100}))
+        codes, errors = self.finish()
+        self.assertEqual(codes, [USAGE] * 2, errors)
+        for error in errors:
+            self.assertRegex(error, r"worker 1 \(.*\) has --device cpu, but worker 0 \(.*\) has cuda by default")
 
     def test_workers_of_a_host_share_its_gpus(self):
         for gpus, shares in ((4, ("2 of 4 devices, from number 0", "2 of 4 devices, from number 2")),

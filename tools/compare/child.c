@@ -290,6 +290,7 @@ static enum ls_status note_prepared(void *context, const struct ls_fit_state *st
     shared->steps = state->steps;
     shared->epoch_steps = state->epoch_steps;
     shared->accuracy = ls_metric_set_has(&state->model->metrics, "accuracy");
+    snprintf(shared->device, sizeof(shared->device), "%s", state->model->run->device->plugin->name);
     shared->synchronous = !state->asynchronous;
     shared->statistics = statistics_of(state->model->graph);
     shared->dtype = ls_graph_computes_in(state->model->graph, LS_BF16)  ? LS_BF16

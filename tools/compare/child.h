@@ -64,6 +64,7 @@ struct compare_shared {
     uint64_t steps; // that the child will run
     uint64_t epoch_steps;
     uint32_t accuracy; // 1: the model has that metric
+    char device[64]; // that it trains on
     uint32_t synchronous;
     uint32_t statistics; // COMPARE_OF_SHARES, COMPARE_SYNCHRONIZED
     uint32_t dtype; // the coarsest that the model computes in: LS_F32, LS_F16, LS_BF16

@@ -48,7 +48,7 @@ static const struct argument table[] = {
      "threads of each replica; default: cores / replicas on this host, or with several counts "
      "cores / the largest count, so that a replica has the same threads at every count"},
     {"device", "cpu|cuda|reference|...", NULL,
-     "device that computes; default: the fastest kind on this machine"},
+     "device that computes; default: cuda where it can run and has every operation, else cpu"},
     {"target", "METRIC:VALUE", NULL,
      "measure the time until a metric reaches this value: val_accuracy or val_loss after an epoch, "
      "accuracy or loss over the last 100 steps; for example val_accuracy:0.88"},
@@ -274,6 +274,9 @@ static enum ls_status prepare_reference(struct comparing *comparing)
     const struct compare_runner *runner = &comparing->race.runners[comparing->reference];
     if (!runner->ready)
         return pass_on(runner, true);
+    // Where nobody named a device, all runs have that of the reference.
+    if (!comparing->setting.run.device && comparing->place.workers == 1)
+        comparing->setting.run.device = runner->shared->device;
     const bool accuracy = comparing->target.metric == COMPARE_ACCURACY ||
                           comparing->target.metric == COMPARE_VAL_ACCURACY;
     if (accuracy && !runner->shared->accuracy) {

@@ -177,7 +177,7 @@ static const struct ls_collective_interface collective_interface = {
 static const struct ls_plugin plugin = {
     LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE),
     .name = "nccl",
-    .version = "0.1.0-untried", // on a GPU
+    .version = "0.1.0",
     .licence = "Apache-2.0",
     .summary = "NVIDIA's NCCL between GPUs, one rank on each (not yet run on a GPU)",
     .options = options,
