@@ -310,7 +310,8 @@ static void check_both(const struct sample *s, uint32_t dtype)
 // columns that do not fill the last block.
 static const int64_t shapes[][2] = {{1, 1},     {30001, 1}, {30000, 1}, {10001, 2}, {10000, 3},
                                     {10001, 3}, {5002, 6},  {5011, 16}, {1500, 67}, {601, 132},
-                                    {3, 5000},  {1, 4099},  {2, 20004}, {33, 2052}, {1100, 64}};
+                                    {3, 5000},  {1, 4099},  {2, 20004}, {33, 2052}, {1100, 64},
+                                    {70, 16400}}; // more blocks than a grid has
 
 enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
 
