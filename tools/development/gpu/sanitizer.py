@@ -10,12 +10,13 @@ from place import RUN_DEVICE, said
 from runner import OUTPUT_LINES, NotRun, TimeOver, Wrong
 
 FOUND_CODE = 86  # compute-sanitizer ends with that when it has found something
-OWN_KERNELS = "kernels_cu"  # part of the mangled names of our kernels, all of plugins/device/cuda/engine/kernels.cu
-# Of the device suite. Racecheck looks at shared memory alone, which these kernels use.
-SHARING_CASES = "batch_normalization"
+OWN_KERNELS = "cuda_"  # part of the mangled names of our kernels, whose arguments are structs of such names (kernels.h)
+# Of the device suite. Racecheck looks at shared memory alone, which kernels use that do these.
+SHARING_CASES = "batch_normalization|conv2d|dense_backward|layer_normalization|softmax|cross_entropy|gather_rows|attention|measure"
 # Own kernels of every kind, the news first; products and convolutions are the libraries'.
 OWN_CASES = ("batch_normalization|softmax|cross_entropy|_update|max_pool2d|average_pool2d|dropout|mean_squared|measure|convert|from_bytes|"
-             "reshape|average_update|batch_statistics|add|activation|reduce|recording|streams")
+             "reshape|average_update|batch_statistics|add|activation|reduce|recording|streams|conv2d|dense_backward|function|gather_rows|"
+             "layer_normalization|attention|pad|slice")
 REPORTED = re.compile(r"^=+ (Error|Invalid|(Warning: )?Race)", re.MULTILINE)
 REFUSALS = ("Device not supported", "not supported on this", "Unable to", "Failed to initialize", "No attachable process",
             "Error: Target application terminated before first instrumented API call")

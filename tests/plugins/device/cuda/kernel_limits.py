@@ -11,6 +11,7 @@ import sys
 MOST_REGISTERS = 96  # 65,536 of a multiprocessor: blocks of 256 threads fit twice
 MOST_REGISTERS_OF = {"4taps": 168}  # namespace taps: they are where its sums are, and its blocks of 128 threads fit three times
 MOST_SHARED = 48 << 10  # bytes of a block without asking for more
+OWN = "cuda_"  # part of each name, by which tools/gpu-check tells compute-sanitizer what to watch
 LEAST_KERNELS = 90  # for each architecture: fewer would mean that the file is read wrongly
 
 ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(\S+)'")
@@ -27,6 +28,8 @@ def check(lines, architectures, least):
         if found := ENTRY.search(line):
             name = f"{found[1]} for {found[2]}"
             kernels[found[2]] = kernels.get(found[2], 0) + 1
+            if OWN not in found[1]:
+                wrong.append(f"{name}: its name has no {OWN}, so compute-sanitizer would not watch it")
         if found := STACK.search(line):
             stacks += 1
             if any(int(count) for count in found.groups()):
@@ -44,11 +47,11 @@ def check(lines, architectures, least):
 
 
 def self_test():
-    good = ["ptxas info    : Compiling entry function 'k' for 'sm_90'\n", "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n",
+    good = ["ptxas info    : Compiling entry function 'cuda_k' for 'sm_90'\n", "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n",
             "ptxas info    : Used 96 registers, used 1 barriers, 49152 bytes smem\n"]
     assert not check(good, ["sm_90"], 1)
     for old, new in (("0 bytes stack", "8 bytes stack"), ("0 bytes spill stores", "4 bytes spill stores"), ("96", "97"), ("49152", "49153"),
-                     ("sm_90", "sm_80"), ("bytes stack frame", "")):
+                     ("sm_90", "sm_80"), ("cuda_k", "k"), ("bytes stack frame", "")):
         assert check([line.replace(old, new) for line in good], ["sm_90"], 1), new
 
 
