@@ -53,8 +53,8 @@ class Pretended:
 
 
 class Measures:
-    def __init__(self, place, checks):
-        self.place, self.checks, self.sizes = place, checks, checks.sizes
+    def __init__(self, place, checks, cases=None):
+        self.place, self.checks, self.sizes, self.cases = place, checks, checks.sizes, cases or bench_gpu.CASES
 
     # ---- Memory ----
 
@@ -87,7 +87,7 @@ class Measures:
 
     # ---- Speed ----
 
-    def speed(self, cases=bench_gpu.CASES, modes=bench_gpu.MODES, rounds=2, seconds=0.3, budget=190.0):
+    def speed(self, cases=None, modes=bench_gpu.MODES, rounds=2, seconds=0.3, budget=190.0):
         """Beside PyTorch: these cases ("cnn:64:float32") and modes, so many rounds of windows of so many seconds, in `budget` at most."""
         place, path = self.place, os.path.join(self.place.scratch, "speed.json")
         if os.path.exists(path):
@@ -95,7 +95,7 @@ class Measures:
         if place.double:
             cases, modes, rounds, seconds = DRY_CASES, DRY_MODES, 1, 0.05
         command = [sys.executable, os.path.join(ROOT, "tools", "development", "bench_train.py"), "--device=cuda", "--json=" + path,
-                   "--lockstep=" + place.program(), "--cases=" + ",".join(cases), "--modes=" + ",".join(modes), "--rounds=%d" % rounds,
+                   "--lockstep=" + place.program(), "--cases=" + ",".join(cases or self.cases), "--modes=" + ",".join(modes), "--rounds=%d" % rounds,
                    "--seconds=%g" % seconds, "--budget=%.0f" % min(budget, place.runner.left() - RESERVE),
                    "--data=" + (place.carried("fashion-mnist") or "/usr/share/datasets/fashion-mnist")]
         if place.double:
