@@ -24,11 +24,11 @@ static struct ls_device *opened(const char *options)
     return device;
 }
 
-// x: (2, 8, 8, 3), w: (3, 3, 3, 5), y: (2, 6, 6, 5); with a bias and ReLU where `fused`.
+// x: (2, 8, 8, 8), w: (3, 3, 8, 5), y: (2, 6, 6, 5); with a bias and ReLU where `fused`. Fewer channels own kernels would take.
 static struct test_request request_of(uint32_t dtype, int fused)
 {
-    const struct ls_tensor_desc x = {.dtype = dtype, .ndims = 4, .dims = {2, 8, 8, 3}};
-    const struct ls_tensor_desc w = {.dtype = dtype, .ndims = 4, .dims = {3, 3, 3, 5}};
+    const struct ls_tensor_desc x = {.dtype = dtype, .ndims = 4, .dims = {2, 8, 8, 8}};
+    const struct ls_tensor_desc w = {.dtype = dtype, .ndims = 4, .dims = {3, 3, 8, 5}};
     const struct ls_tensor_desc bias = {.dtype = dtype, .ndims = 1, .dims = {5}};
     const struct ls_tensor_desc y = {.dtype = dtype, .ndims = 4, .dims = {2, 6, 6, 5}};
     struct test_request out = {
@@ -161,7 +161,7 @@ END_TEST
 
 static float last_of_fused(struct ls_device *device, float first_of_x)
 {
-    float x[2 * 8 * 8 * 3] = {0}, y[2 * 6 * 6 * 5];
+    float x[2 * 8 * 8 * 8] = {0}, y[2 * 6 * 6 * 5];
     const struct test_request request = request_of(LS_F32, 1);
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
     void *arguments[4];
