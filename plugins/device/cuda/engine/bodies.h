@@ -119,37 +119,6 @@ CUDA_SHARED void cuda_body_shift(const struct cuda_shift *s, int64_t i)
     cuda_put_four(&s->store, 4 * i, four);
 }
 
-// ---- Softmax: one row of `columns` ----
-
-CUDA_SHARED float cuda_largest(const struct cuda_arguments *a, int64_t start)
-{
-    float largest = cuda_a(a, start);
-    for (int64_t k = 1; k < a->columns; k++)
-        largest = fmaxf(largest, cuda_a(a, start + k));
-    return largest;
-}
-
-CUDA_BODY(softmax)
-{
-    const int64_t start = i * a->columns, end = start + a->columns;
-    const float largest = cuda_largest(a, start);
-    float sum = 0;
-    for (int64_t k = start; k < end; k++)
-        sum += expf(cuda_a(a, k) - largest);
-    for (int64_t k = start; k < end; k++)
-        cuda_put(&a->store, k, expf(cuda_a(a, k) - largest) / sum);
-}
-
-CUDA_BODY(softmax_backward) // a: dy, b: y
-{
-    const int64_t start = i * a->columns, end = start + a->columns;
-    float inner = 0;
-    for (int64_t k = start; k < end; k++)
-        inner += cuda_a(a, k) * cuda_b(a, k);
-    for (int64_t k = start; k < end; k++)
-        cuda_put(&a->store, k, cuda_b(a, k) * (cuda_a(a, k) - inner));
-}
-
 // ---- Windows ----
 
 struct cuda_place {
@@ -362,47 +331,6 @@ CUDA_SHARED float cuda_weight(const struct cuda_arguments *a, float p, float lar
     return a->from_logits ? expf(p - largest) : cuda_clip(p, a->epsilon);
 }
 
-CUDA_BODY(cross_entropy) // a: predictions; first: probabilities, NULL where nobody needs them
-{
-    const int64_t start = i * a->columns, end = start + a->columns;
-    const int32_t label = a->labels[i];
-    int64_t best = start;
-    float largest = cuda_a(a, start), most = largest, sum = 0;
-    for (int64_t k = start + 1; k < end; k++) {
-        const float p = cuda_a(a, k);
-        best = p > most ? k : best;
-        most = p > most ? p : most;
-        largest = fmaxf(largest, p);
-    }
-    for (int64_t k = start; k < end; k++)
-        sum += cuda_weight(a, cuda_a(a, k), largest);
-    for (int64_t k = start; a->first && k < end; k++)
-        a->first[k] = cuda_weight(a, cuda_a(a, k), largest) / sum;
-
-    float loss = NAN;
-    if (label >= 0 && label < a->columns) {
-        const float p = cuda_a(a, start + label);
-        loss =
-            a->from_logits ? logf(sum) - (p - largest) : logf(sum) - logf(cuda_clip(p, a->epsilon));
-    }
-    a->sums[2 * i] = (double)loss;
-    a->sums[2 * i + 1] = best - start == label;
-}
-
-CUDA_BODY(cross_entropy_backward) // a: predictions, b: probabilities
-{
-    const int64_t row = cuda_quotient(i, a->columns);
-    const int32_t label = a->labels[row];
-    const float scale = a->record->gradient_scale / (float)a->positions;
-    float gradient = NAN;
-    if (label >= 0 && label < a->columns)
-        gradient = cuda_b(a, i) - (i - row * a->columns == label ? 1.0f : 0.0f);
-    if (!a->from_logits)
-        gradient =
-            cuda_clip(cuda_a(a, i), a->epsilon) == cuda_a(a, i) ? gradient / cuda_a(a, i) : 0;
-    cuda_put(&a->store, i, gradient * scale);
-}
-
 CUDA_BODY(squared_error) // a: predictions, b: targets
 {
     double sum = 0;
@@ -494,6 +422,20 @@ CUDA_BODY(adam) // b: the rate
                        (float *)a->store.out + i);
 }
 
-#include "plugins/device/cuda/engine/sums_body.h"
+// ---- Sums of squares ----
+
+CUDA_BODY(measure)
+{
+    double sum = 0, others = 0;
+    for (int64_t k = i; k < a->count; k += a->width) {
+        const float x = cuda_a(a, k);
+        if (isfinite(x))
+            sum += (double)x * (double)x;
+        else
+            others++;
+    }
+    a->sums[2 * i] = sum;
+    a->sums[2 * i + 1] = others;
+}
 
 #endif

@@ -8,6 +8,7 @@
 #include "plugins/device/cuda/engine/normalization.cuh"
 #include "plugins/device/cuda/engine/pooling.cuh"
 #include "plugins/device/cuda/engine/reduce_body.h"
+#include "plugins/device/cuda/engine/rows.cuh"
 #include "plugins/device/cuda/engine/taps.cuh"
 
 #include <cuda_runtime.h>
@@ -135,6 +136,75 @@ unsigned load_elements()
             const elements_kernel found = elements_of(kernel, i / 6, i / 2 % 3, i % 2);
             error = error || !found ? error : cudaFuncGetAttributes(&attributes, found);
         }
+    return error;
+}
+
+// ---- Rows, and sums of pairs ----
+
+using rows_kernel = void (*)(struct cuda_arguments, int64_t, int32_t);
+
+template <uint32_t kernel, bool block, bool floats>
+__global__ void __launch_bounds__(CUDA_BLOCK)
+    run_rows(const __grid_constant__ struct cuda_arguments arguments, int64_t rows, int32_t across)
+{
+    struct cuda_arguments a = arguments;
+    if (floats)
+        a.a_type = a.b_type = a.store.type = CUDA_FLOAT;
+    const cuda_row row = cuda_row_of<block>(rows, a.columns, across);
+    if constexpr (kernel == cuda_kernel_softmax)
+        cuda_row_softmax<block>(a, row);
+    else if constexpr (kernel == cuda_kernel_softmax_backward)
+        cuda_row_softmax_backward<block>(a, row);
+    else if constexpr (kernel == cuda_kernel_cross_entropy)
+        cuda_row_cross_entropy<block>(a, row);
+    else
+        cuda_row_cross_entropy_backward<floats ? 4 : 2>(a, row); // more would not fit into registers
+}
+
+template <uint32_t kernel>
+rows_kernel rows_of(bool block, bool floats)
+{
+    return block ? (floats ? run_rows<kernel, true, true> : run_rows<kernel, true, false>)
+                 : (floats ? run_rows<kernel, false, true> : run_rows<kernel, false, false>);
+}
+
+// A block for a row of so many that a warp would ask for them too often.
+template <uint32_t kernel>
+unsigned start_rows(const struct cuda_arguments *a, int64_t rows, cudaStream_t stream)
+{
+    const bool block = a->columns > 256;
+    int32_t across = block ? CUDA_BLOCK : 1;
+    while (across < a->columns && across < 32)
+        across *= 2;
+    const int64_t blocks = (rows * across + CUDA_BLOCK - 1) / CUDA_BLOCK;
+    void *values[] = {(void *)a, &rows, &across};
+    return cudaLaunchKernel(rows_of<kernel>(block, !(a->a_type | a->b_type | a->store.type)), dim3((unsigned)blocks),
+                            dim3(CUDA_BLOCK), values, 0, stream);
+}
+
+template <void (*body)(const cuda_arguments &)>
+__global__ void __launch_bounds__(CUDA_BLOCK) run_pairs(const __grid_constant__ struct cuda_arguments a)
+{
+    body(a);
+}
+
+template <void (*body)(const cuda_arguments &)>
+unsigned start_pairs(const struct cuda_arguments *a, cudaStream_t stream)
+{
+    void *values[] = {(void *)a};
+    return cudaLaunchKernel(run_pairs<body>, dim3(1), dim3(CUDA_BLOCK), values, 0, stream);
+}
+
+unsigned load_rows()
+{
+    cudaFuncAttributes attributes;
+    unsigned error = cudaFuncGetAttributes(&attributes, run_pairs<cuda_loss_sums>);
+    error = error ? error : cudaFuncGetAttributes(&attributes, run_pairs<cuda_measure_sums>);
+    for (int i = 0; i < 4; i++) {
+#define CUDA_ROWS_LOAD(name) \
+    error = error ? error : cudaFuncGetAttributes(&attributes, rows_of<cuda_kernel_##name>(i / 2, i % 2));
+        CUDA_ROW_KERNELS(CUDA_ROWS_LOAD)
+    }
     return error;
 }
 
@@ -316,6 +386,7 @@ extern "C" unsigned cuda_kernels_load(void)
     error = error ? error : load<struct cuda_shift, cuda_body_shift>();
     error = error ? error : load_columns();
     error = error ? error : load_elements();
+    error = error ? error : load_rows();
     error = error ? error : load_pooling<CUDA_FLOAT>();
     error = error ? error : load_pooling<CUDA_F16>();
     error = error ? error : load_pooling<CUDA_BF16>();
@@ -338,6 +409,12 @@ extern "C" unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_argume
 #define CUDA_KERNEL_CASE(name) \
     case cuda_kernel_##name: return start_body<cuda_body_##name>(arguments, items, stream);
         CUDA_KERNELS(CUDA_KERNEL_CASE)
+#define CUDA_ROWS_CASE(name) \
+    case cuda_kernel_##name: return start_rows<cuda_kernel_##name>(arguments, items, stream);
+        CUDA_ROW_KERNELS(CUDA_ROWS_CASE)
+#define CUDA_PAIRS_CASE(name) \
+    case cuda_kernel_##name: return start_pairs<cuda_##name>(arguments, stream);
+        CUDA_PAIR_KERNELS(CUDA_PAIRS_CASE)
     default: return cudaErrorInvalidValue;
     }
 }

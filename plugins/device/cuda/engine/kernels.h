@@ -71,32 +71,35 @@ struct cuda_arguments {
             pointer(sums) pointer(record)
 
 // name: items
-#define CUDA_KERNELS(kernel)                                                          \
-    kernel(finish) /* elements: a [+ bias over columns], stored */                    \
-        kernel(activation) kernel(activation_backward) kernel(add) kernel(dropout)    \
-            kernel(from_bytes) /* elements: a holds bytes */                          \
-        kernel(transpose) /* elements: a (rows, columns) turned */                    \
-        kernel(pad) /* elements of the padded tensor */                               \
-        kernel(crop) /* elements of the tensor without padding, stored */             \
-        kernel(softmax) kernel(softmax_backward) /* rows */                           \
-        kernel(average_pool) /* elements of y */                                      \
-        kernel(average_pool_backward) /* elements of x */                             \
-        kernel(convolution) /* elements of y, x and w */                              \
-        kernel(convolution_data) kernel(convolution_weights) /* without a library */  \
-        kernel(cross_entropy) /* rows */                                              \
-        kernel(cross_entropy_backward) /* elements */                                 \
-        kernel(squared_error) /* width */                                             \
-        kernel(squared_error_backward) kernel(measure) /* width */                    \
-        kernel(add_pairs) /* width: of count pairs */                                 \
-        kernel(loss_sums) kernel(measure_sums) kernel(adam_rate) /* 1 */              \
-        kernel(guard) /* 1 */ kernel(sgd) kernel(adam) kernel(average) /* elements */ \
+#define CUDA_KERNELS(kernel)                                                         \
+    kernel(finish) /* elements: a [+ bias over columns], stored */                   \
+        kernel(activation) kernel(activation_backward) kernel(add) kernel(dropout)   \
+            kernel(from_bytes) /* elements: a holds bytes */                         \
+        kernel(transpose) /* elements: a (rows, columns) turned */                   \
+        kernel(pad) /* elements of the padded tensor */                              \
+        kernel(crop) /* elements of the tensor without padding, stored */            \
+        kernel(average_pool) /* elements of y */                                     \
+        kernel(average_pool_backward) /* elements of x */                            \
+        kernel(convolution) /* elements of y, x and w */                             \
+        kernel(convolution_data) kernel(convolution_weights) /* without a library */ \
+        kernel(squared_error) /* width */                                            \
+        kernel(squared_error_backward) kernel(measure) /* width */                   \
+        kernel(adam_rate) kernel(guard) /* 1 */ kernel(sgd) kernel(adam)             \
+            kernel(average) /* elements */                                           \
         kernel(batch_statistics) /* channels */
+
+// By threads that work together (rows.cuh). name: items
+#define CUDA_ROW_KERNELS(kernel)                        \
+    kernel(softmax) kernel(softmax_backward) /* rows */ \
+        kernel(cross_entropy) kernel(cross_entropy_backward)
+#define CUDA_PAIR_KERNELS(kernel) kernel(loss_sums) kernel(measure_sums) /* of count pairs: 1 */
 
 enum cuda_kernel {
 #define CUDA_KERNEL_NUMBER(name) cuda_kernel_##name,
-    CUDA_KERNELS(CUDA_KERNEL_NUMBER)
+    CUDA_KERNELS(CUDA_KERNEL_NUMBER) CUDA_ROW_KERNELS(CUDA_KERNEL_NUMBER)
+        CUDA_PAIR_KERNELS(CUDA_KERNEL_NUMBER)
 #undef CUDA_KERNEL_NUMBER
-        CUDA_KERNEL_COUNT
+            CUDA_KERNEL_COUNT
 };
 
 // Reductions for collectives (reduce_body.h): numbers of enum ls_reduction and ls_dtype, which reduce.c asserts.

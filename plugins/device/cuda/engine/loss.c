@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses and their gradients. A loss is summed in three steps, each in an order that only the shape decides: a pair
-// (loss, right) for each position, few pairs of many, the four sums.
+// Losses and their gradients. A loss is summed in steps, each in an order that only the shape decides: a pair (loss, right) for
+// each position, few pairs where there are many, the four sums.
 #include "plugins/device/cuda/engine/internal.h"
 
 #include <string.h>
@@ -109,7 +109,7 @@ int32_t cuda_prepare_loss(struct ls_device *device, struct ls_kernel *kernel,
         return prepare_sums(device, kernel, answer);
     case LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD:
         a->positions = rows / a->examples;
-        cuda_use_own(kernel, answer, cuda_kernel_cross_entropy_backward, count);
+        cuda_use_own(kernel, answer, cuda_kernel_cross_entropy_backward, rows);
         if (attributes->from_logits)
             answer->used_inputs &= ~UINT32_C(1);
         answer->in_place = attributes->from_logits ? 4 : 5;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of columns and of pairs, in several steps: enough threads side by side to read memory at its speed, each with few
+// Sums of columns and of pairs, in one step or two: enough threads side by side to read memory at its speed, each with few
 // numbers to add one after the other. The order depends on nothing but the shape.
 #include "plugins/device/cuda/engine/internal.h"
 
@@ -11,17 +11,20 @@ enum {
 };
 
 // Blocks that each thread asks memory once for all its rows, or more often where there are enough; one, which stores the sums
-// itself, where a thread has little more. `values` of doubles are parts, fewer than BLOCKS.
-static struct cuda_column_sums plan(int64_t rows, int64_t columns, bool parts)
+// itself, where a thread has little more. Of doubles there are BLOCKS rows at most, or few columns.
+static struct cuda_column_sums plan(int64_t rows, int64_t columns, bool doubles)
 {
-    struct cuda_column_sums out = {
-        .rows = rows, .columns = columns, .pack = parts || columns % 4 ? 1 : 4, .parts = 1};
-    const int64_t most = parts ? NARROW_TILE : CUDA_BLOCK, units = columns / out.pack;
+    struct cuda_column_sums out = {.rows = rows,
+                                   .columns = columns,
+                                   .type = CUDA_DOUBLES,
+                                   .pack = doubles || columns % 4 ? 1 : 4,
+                                   .parts = 1};
+    const int64_t most = doubles ? NARROW_TILE : CUDA_BLOCK, units = columns / out.pack;
     out.across = (uint32_t)(units < most ? units : most);
     out.down = CUDA_BLOCK / out.across;
     out.tiles = (uint32_t)((units + out.across - 1) / out.across);
     const int64_t each = CUDA_ROWS_AHEAD * (int64_t)out.down, enough = BLOCKS / out.tiles;
-    if (!parts && rows > 2 * each && enough > 1)
+    if (rows > 2 * each && enough > 1)
         out.parts = (rows + each - 1) / each < enough ? (rows + each - 1) / each : enough;
     out.turns = (rows + out.parts * out.down - 1) / (out.parts * out.down);
     return out;
@@ -47,37 +50,27 @@ int32_t cuda_column_sums(struct ls_device *device, const struct cuda_columns *co
         return status;
     a = plan(a.parts, columns->columns, true);
     a.values = columns->scratch;
-    a.type = CUDA_DOUBLES;
     a.store = *store;
     return cuda_check(device, cuda_column_sums_launch(&a, device->stream), "launching a kernel");
 }
 
 // ---- Pairs ----
 
-enum { WIDE = 1024, NARROW = 32 };
-
 uint64_t cuda_pair_bytes(void)
 {
-    return (WIDE + NARROW) * 2 * sizeof(double);
+    return BLOCKS * 2 * sizeof(double);
 }
 
+// One block adds as many pairs as a plan has in one part.
 int32_t cuda_add_pairs(struct ls_device *device, const double *from, int64_t count, double *scratch,
                        const double **out, int64_t *out_count)
 {
-    static const int64_t widths[2] = {WIDE, NARROW};
-    for (int i = 0; i < 2; i++) {
-        if (count <= widths[i])
-            continue;
-        const struct cuda_arguments a = {
-            .pairs = from, .count = count, .width = widths[i], .sums = scratch};
-        const int32_t status = cuda_start(device, cuda_kernel_add_pairs, &a, a.width);
-        if (status)
-            return status;
-        from = scratch;
-        count = a.width;
-        scratch += 2 * WIDE;
-    }
-    *out = from;
-    *out_count = count;
-    return LS_OK;
+    struct cuda_column_sums a = plan(count, 2, true);
+    a.values = from;
+    a.sums = scratch;
+    *out = a.parts > 1 ? scratch : from;
+    *out_count = a.parts > 1 ? a.parts : count;
+    return a.parts > 1 ? cuda_check(device, cuda_column_sums_launch(&a, device->stream),
+                                    "launching a kernel")
+                       : LS_OK;
 }
