@@ -97,9 +97,9 @@ class Double(ProgramTest):
         self.assertEqual(outcome.code, code, outcome.err)
         return outcome, [line for line in outcome.err.splitlines() if "--device: " in line]
 
-    def with_layer_normalization(self):
-        path = self.path("layer_normalization.json")
-        layers = [{"class_name": name, "config": {"units": 10} if name == "Dense" else {}} for name in ("Flatten", "LayerNormalization", "Dense")]
+    def with_prelu(self):
+        path = self.path("prelu.json")
+        layers = [{"class_name": name, "config": {"units": 10} if name == "Dense" else {}} for name in ("Flatten", "PReLU", "Dense")]
         with open(path, "w") as file:
             json.dump({"class_name": "Sequential", "config": {"layers": layers}}, file)
         return "--model=" + path
@@ -120,8 +120,8 @@ class Double(ProgramTest):
     def test_the_cpu_is_the_default_where_it_lacks_an_operation(self):
         mlp = "--model=mlp"
         for options, devices, why in (
-                ((self.with_layer_normalization(),), 1, "has no operation layer_normalization"),
-                ((self.with_layer_normalization(), "--replicas=2"), 2, "has no operation layer_normalization"),
+                ((self.with_prelu(),), 1, "has no operation prelu"),
+                ((self.with_prelu(), "--replicas=2"), 2, "has no operation prelu"),
                 ((mlp, "--optimizer=rmsprop"), 1, "has no operation update_rmsprop"),
                 ((mlp, "--optimizer=sgd:global_clipnorm=1", "--replicas=2", "--strategy=central-storage"), 1, "has no operation clip_by_norm"),
                 ((mlp, "--metrics=sparse_top_k_categorical_accuracy"), 1, "has no operation top_k_accuracy"),
@@ -137,7 +137,7 @@ class Double(ProgramTest):
                                  (wanted["losses"], wanted["parameter_hashes"], wanted["strategy"]))
 
     def test_the_default_is_refused_where_gpus_are_numbered(self):
-        self.assertIn("layer_normalization", self.by_default("train", self.with_layer_normalization(), "--devices=0", code=UNAVAILABLE)[0].err)
+        self.assertIn("prelu", self.by_default("train", self.with_prelu(), "--devices=0", code=UNAVAILABLE)[0].err)
 
     def test_gpus_that_do_not_reach_each_other_are_no_default_for_two_replicas(self):
         got, lines = self.trained_by_default("--model=mlp", devices=2, no_peers=1)
@@ -152,19 +152,19 @@ class Double(ProgramTest):
             outcome, lines = self.by_default(command, "--model=cnn-small", *options, code=FAILED, fail=3)
             self.assertIn("unspecified launch failure", outcome.err)
             self.assertEqual(lines, [])
-            lines = self.by_default(command, self.with_layer_normalization(), *options)[1]
+            lines = self.by_default(command, self.with_prelu(), *options)[1]
             self.assertEqual(len(lines), 1)
-            self.assertIn("cpu, because cuda has no operation layer_normalization", lines[0])
+            self.assertIn("cpu, because cuda has no operation prelu", lines[0])
         found = self.path("found.csv")
         with open(found) as file:
             ours = file.read()
-        self.lockstep("predict", "--device=cpu", self.with_layer_normalization(), "--dataset=synthetic:examples=64", "--out=" + found)
+        self.lockstep("predict", "--device=cpu", self.with_prelu(), "--dataset=synthetic:examples=64", "--out=" + found)
         with open(found) as file:
             self.assertEqual(ours, file.read())
 
     def test_a_comparison_has_one_device(self):
         report = self.path("comparison.json")
-        lines = self.by_default("compare", self.with_layer_normalization(), "--strategies=one-device,ring", "--replicas=2", *self.SHORT,
+        lines = self.by_default("compare", self.with_prelu(), "--strategies=one-device,ring", "--replicas=2", *self.SHORT,
                                 "--threads=1", "--speed-steps=0", "--report=" + report)[1]
         self.assertEqual(len(lines), 1, lines)
         with open(report) as file:

@@ -38,13 +38,13 @@ static const char *device_of(const struct ls_run *any)
     return any->device->plugin->name;
 }
 
-static struct ls_model *normalized_model(struct ls_run *any)
+static struct ls_model *prelu_model(struct ls_run *any)
 {
     const struct ls_layer layers[] = {
-        LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_LAYER_NORMALIZATION(), LS_DENSE(10), LS_END,
+        LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_PRELU(), LS_DENSE(10), LS_END,
     };
     struct ls_model *model = NULL;
-    OK(ls_sequential_create(any, "normalized", layers, &model));
+    OK(ls_sequential_create(any, "prelu", layers, &model));
     OK(ls_compile(model, &(struct ls_compile_options){.optimizer = "sgd"}));
     return model;
 }
@@ -73,11 +73,11 @@ END_TEST
 START_TEST(the_cpu_trains_the_rest_with_its_own_bits)
 {
     struct ls_run *named = open_run("cpu", 1);
-    struct ls_model *model = normalized_model(run), *wanted = normalized_model(named);
+    struct ls_model *model = prelu_model(run), *wanted = prelu_model(named);
     fit(model);
     fit(wanted);
     ck_assert_str_eq(device_of(run), "cpu");
-    expect_warning("cpu, because cuda has no operation layer_normalization");
+    expect_warning("cpu, because cuda has no operation prelu");
     ck_assert(weight_difference(model, wanted) == 0);
     fit(model); // nothing is asked or said again
     ck_assert_uint_eq(warnings, 1);
@@ -109,30 +109,30 @@ END_TEST
 // A run has one device: that of the first model while it is there.
 START_TEST(a_second_model_is_refused_while_the_first_is_on_cuda)
 {
-    struct ls_model *first = model_of(run, "sgd"), *second = normalized_model(run);
+    struct ls_model *first = model_of(run, "sgd"), *second = prelu_model(run);
     const struct ls_fit_options options = {.steps = 4, .batch = 8};
     fit(first);
     expect_error(ls_fit(second, train, &options), LS_UNAVAILABLE,
-                 "device cuda has no operation layer_normalization of these shapes, and another "
+                 "device cuda has no operation prelu of these shapes, and another "
                  "model of this run is on it; use --device=cpu for both");
     ck_assert_uint_eq(warnings, 0);
     ls_log_set_writer(keep_line, NULL);
     ls_model_close(first);
     fit(second);
     ck_assert_str_eq(device_of(run), "cpu");
-    expect_warning("layer_normalization");
+    expect_warning("prelu");
     ls_model_close(second);
 }
 END_TEST
 
 START_TEST(a_loop_of_ones_own_takes_the_cpu_too)
 {
-    struct ls_model *model = normalized_model(run);
+    struct ls_model *model = prelu_model(run);
     struct ls_distributed *dataset = distribute(model, train);
     ck_assert(ls_distributed_next(dataset));
     OK(ls_strategy_run(dataset, train_step, NULL));
     ck_assert_str_eq(device_of(run), "cpu");
-    expect_warning("layer_normalization");
+    expect_warning("prelu");
     ls_distributed_close(dataset);
     ls_model_close(model);
 }
