@@ -82,7 +82,8 @@ struct ls_compile_options {
     uint32_t world;
     uint32_t element_bytes;
     uint64_t segment_bytes; // 0: LS_SEGMENT_BYTES
-    bool on_device; // all ranks are of this process, in memory of devices; 0 means LS_SEGMENT_BYTES_ON_DEVICE then
+    bool
+        on_device; // all ranks are of this process, in memory of devices; 0 means LS_SEGMENT_BYTES_ON_DEVICE then
     struct ls_range divide; // LS_MEAN: the result, which is divided in the end; count 0: nothing
     bool halves; // messages have 2 bytes for each element
     struct ls_range rounded; // halves: the result that several ranks have, rounded in the end
