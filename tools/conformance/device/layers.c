@@ -261,8 +261,8 @@ static bool norm_case(struct ls_device_case *c, uint32_t op, size_t number)
 static const struct {
     int64_t b, t, v, n; // t 0: ids (B)
 } row_shapes[] = {
-    {1, 1, 1, 1},  {5, 3, 7, 3},     {2, 17, 65, 16},   {64, 0, 1000, 10},
-    {3, 33, 2, 5}, {7, 128, 65, 96}, {4, 64, 5000, 64}, {1, 1, 3, 257},
+    {1, 1, 1, 1},     {5, 3, 7, 3},      {2, 17, 65, 16}, {64, 0, 1000, 10}, {3, 33, 2, 5},
+    {7, 128, 65, 96}, {4, 64, 5000, 64}, {1, 1, 3, 257},  {5, 1031, 3, 7},   {1, 2049, 9, 8},
 };
 
 static bool row_case(struct ls_device_case *c, uint32_t op, size_t number)

@@ -4,14 +4,10 @@
 #ifndef LS_DEVICE_CUDA_FUNCTION_CUH
 #define LS_DEVICE_CUDA_FUNCTION_CUH
 
+#include "plugins/device/cuda/engine/grid.cuh"
 #include "plugins/device/cuda/engine/store_body.h"
 
-#include <cuda_runtime.h>
-
 namespace functions {
-
-constexpr unsigned threads = 256;
-constexpr int64_t most_blocks = 132 * 8 * 4;
 
 __device__ inline float sigmoid(float x)
 {
@@ -86,60 +82,56 @@ __device__ inline float result(const struct cuda_function &f, float x, float dy)
     return backward ? dy * slope_of(f, x) : function_of(f, x);
 }
 
-// The four elements from 4 i on, or what is left of them.
+// An item is the four elements from 4 i on, or what is left of them.
 template <uint32_t type, bool backward>
-__device__ inline void apply(const struct cuda_function &f, const struct cuda_store &store, int64_t i)
+__device__ void body(const struct cuda_function *f, int64_t i)
 {
-    if (f.aligned && 4 * i + 4 <= f.count) {
-        struct cuda_four x = cuda_load_four(f.x, type, 4 * i), dy = {{0}};
+    struct cuda_store store = f->store;
+    store.type = type;
+    if (f->aligned && 4 * i + 4 <= f->count) {
+        struct cuda_four x = cuda_load_four(f->x, type, 4 * i), dy = {{0}};
         if (backward)
-            dy = cuda_load_four(f.dy, type, 4 * i);
+            dy = cuda_load_four(f->dy, type, 4 * i);
         for (int k = 0; k < 4; k++)
-            x.v[k] = result<backward>(f, x.v[k], dy.v[k]);
+            x.v[k] = result<backward>(*f, x.v[k], dy.v[k]);
         cuda_put_four(&store, 4 * i, x);
         return;
     }
-    for (int64_t k = 4 * i; k < 4 * i + 4 && k < f.count; k++)
-        cuda_put(&store, k, result<backward>(f, cuda_load(f.x, type, k), backward ? cuda_load(f.dy, type, k) : 0));
+    for (int64_t k = 4 * i; k < 4 * i + 4 && k < f->count; k++)
+        cuda_put(&store, k, result<backward>(*f, cuda_load(f->x, type, k), backward ? cuda_load(f->dy, type, k) : 0));
 }
 
-template <uint32_t type, bool backward>
-__global__ void __launch_bounds__(threads) run(const __grid_constant__ struct cuda_function f)
+template <uint32_t type>
+unsigned start_of(const struct cuda_function *f, cudaStream_t stream)
 {
-    struct cuda_store store = f.store;
-    store.type = type;
-    const int64_t items = (f.count + 3) / 4, stride = (int64_t)gridDim.x * threads;
-    for (int64_t i = (int64_t)blockIdx.x * threads + threadIdx.x; i < items; i += stride)
-        apply<type, backward>(f, store, i);
+    const int64_t items = (f->count + 3) / 4;
+    return f->dy ? start<struct cuda_function, body<type, true>>(f, items, stream)
+                 : start<struct cuda_function, body<type, false>>(f, items, stream);
 }
 
-using kernel = void (*)(struct cuda_function);
-constexpr kernel kernels[2][3] = {
-    {run<CUDA_FLOAT, false>, run<CUDA_F16, false>, run<CUDA_BF16, false>},
-    {run<CUDA_FLOAT, true>, run<CUDA_F16, true>, run<CUDA_BF16, true>},
-};
+template <uint32_t type>
+unsigned load_of()
+{
+    const unsigned error = ::load<struct cuda_function, body<type, true>>();
+    return error ? error : ::load<struct cuda_function, body<type, false>>();
+}
 
 inline unsigned load()
 {
-    cudaFuncAttributes attributes;
-    unsigned error = cudaSuccess;
-    for (const auto &types : kernels)
-        for (const kernel each : types)
-            error = error ? error : cudaFuncGetAttributes(&attributes, each);
-    return error;
+    unsigned error = load_of<CUDA_FLOAT>();
+    error = error ? error : load_of<CUDA_F16>();
+    return error ? error : load_of<CUDA_BF16>();
 }
 
 } // namespace functions
 
 extern "C" unsigned cuda_function_launch(const struct cuda_function *f, struct CUstream_st *stream)
 {
-    const int64_t items = (f->count + 3) / 4, blocks = (items + functions::threads - 1) / functions::threads;
-    void *values[] = {(void *)f};
-    if (blocks < 1)
-        return cudaSuccess;
-    return cudaLaunchKernel(functions::kernels[f->dy != nullptr][f->store.type],
-                            dim3((unsigned)(blocks < functions::most_blocks ? blocks : functions::most_blocks)),
-                            dim3(functions::threads), values, 0, stream);
+    switch (f->store.type) {
+    case CUDA_F16: return functions::start_of<CUDA_F16>(f, stream);
+    case CUDA_BF16: return functions::start_of<CUDA_BF16>(f, stream);
+    default: return functions::start_of<CUDA_FLOAT>(f, stream);
+    }
 }
 
 #endif

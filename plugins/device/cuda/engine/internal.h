@@ -320,6 +320,8 @@ int32_t cuda_prepare_elementwise(struct ls_device *device, struct ls_kernel *ker
                                  struct ls_kernel_answer *answer);
 int32_t cuda_prepare_function(struct ls_device *device, struct ls_kernel *kernel,
                               struct ls_kernel_answer *answer);
+int32_t cuda_prepare_gather(struct ls_device *device, struct ls_kernel *kernel,
+                            struct ls_kernel_answer *answer);
 int32_t cuda_prepare_convert(struct ls_device *device, struct ls_kernel *kernel,
                              struct ls_kernel_answer *answer);
 int32_t cuda_prepare_loss(struct ls_device *device, struct ls_kernel *kernel,

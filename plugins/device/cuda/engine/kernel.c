@@ -58,6 +58,8 @@ static const struct cuda_operation operations[] = {
                                              cuda_prepare_normalization_inference},
     [LS_OP_BATCH_STATISTICS] = {"batch_statistics", false, true, cuda_prepare_statistics},
     [LS_OP_AVERAGE_UPDATE] = {"average_update", false, false, cuda_prepare_update},
+    [LS_OP_GATHER_ROWS] = {"gather_rows", false, true, cuda_prepare_gather},
+    [LS_OP_GATHER_ROWS_BACKWARD] = {"gather_rows_backward", false, true, cuda_prepare_gather},
     [LS_OP_FUNCTION] = {"function", true, true, cuda_prepare_function},
     [LS_OP_FUNCTION_BACKWARD] = {"function_backward", true, true, cuda_prepare_function},
     [LS_OP_SLICE] = {"slice", false, true, cuda_prepare_part},

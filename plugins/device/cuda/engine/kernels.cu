@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our own kernels on a GPU: a thread takes items one grid apart from each other, or a block of threads works together on what is
-// one grid apart. What a launch answers is its own error, not one that an earlier call of somebody else left behind.
+// Our own kernels on a GPU.
 #include "plugins/device/cuda/engine/bodies.h"
 #include "plugins/device/cuda/engine/columns.cuh"
 #include "plugins/device/cuda/engine/elements.cuh"
 #include "plugins/device/cuda/engine/function.cuh"
+#include "plugins/device/cuda/engine/gather.cuh"
+#include "plugins/device/cuda/engine/grid.cuh"
 #include "plugins/device/cuda/engine/normalization.cuh"
 #include "plugins/device/cuda/engine/pooling.cuh"
 #include "plugins/device/cuda/engine/reduce_body.h"
@@ -14,28 +15,6 @@
 #include <cuda_runtime.h>
 
 namespace {
-
-constexpr unsigned threads = 256;
-constexpr int64_t most_blocks = 4096; // 132 multiprocessors with 8 blocks each, some times over
-
-template <typename arguments_type, void (*body)(const arguments_type *, int64_t), unsigned least_blocks = 1>
-__global__ void __launch_bounds__(threads, least_blocks)
-    run(const __grid_constant__ arguments_type arguments, int64_t items)
-{
-    const int64_t stride = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < items; i += stride)
-        body(&arguments, i);
-}
-
-template <typename arguments_type, void (*body)(const arguments_type *, int64_t), unsigned least_blocks = 1>
-unsigned start(const arguments_type *arguments, int64_t items, cudaStream_t stream)
-{
-    const int64_t blocks = (items + threads - 1) / threads;
-    void *values[] = {(void *)arguments, &items}; // they are copied
-    return cudaLaunchKernel(run<arguments_type, body, least_blocks>,
-                            dim3((unsigned)(blocks < most_blocks ? blocks : most_blocks)), dim3(threads),
-                            values, 0, stream);
-}
 
 // A body that knows at compile time that everything is float32: such kernels ask for no type.
 template <void (*body)(const struct cuda_arguments *, int64_t)>
@@ -297,19 +276,10 @@ using arguments_of = struct cuda_normalization;
 
 constexpr unsigned beside = CUDA_BLOCKS_BESIDE;
 
-unsigned start_blocks(block_kernel kernel, const struct cuda_normalization *n, const struct cuda_tiles *tiles,
-                      cudaStream_t stream)
+unsigned start_tiles(block_kernel kernel, const struct cuda_normalization *n, const struct cuda_tiles *tiles,
+                     cudaStream_t stream)
 {
-    const int64_t blocks = tiles->parts * tiles->tiles;
-    void *values[] = {(void *)n};
-    return cudaLaunchKernel(kernel, dim3((unsigned)(blocks < most_blocks ? blocks : most_blocks)), dim3(CUDA_BLOCK), values,
-                            0, stream);
-}
-
-unsigned load_blocks(block_kernel kernel)
-{
-    cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, kernel);
+    return start_blocks(kernel, n, tiles->parts * tiles->tiles, stream);
 }
 
 // Kernels and bodies know the type at compile time, so that a thread asks for several elements before it waits for the first;
@@ -358,8 +328,8 @@ unsigned start_items(const struct cuda_normalization *n, cudaStream_t stream)
 template <uint32_t type>
 unsigned load_normalization()
 {
-    unsigned error = load_blocks(moments_of_parts[type]);
-    error = error ? error : load_blocks(products_of_parts[type]);
+    unsigned error = load_kernel(moments_of_parts[type]);
+    error = error ? error : load_kernel(products_of_parts[type]);
 #define CUDA_FOLLOWED_LOAD(known, body) \
     error = error ? error : load<arguments_of, item_of<type, known, cuda_body_##body>, beside>();
     CUDA_FOLLOWED_LOAD(CUDA_NOTHING, normalize)
@@ -376,6 +346,7 @@ extern "C" unsigned cuda_kernels_load(void)
 {
     unsigned error = functions::load();
     error = error ? error : taps::load();
+    error = error ? error : gathering::load();
 #define CUDA_KERNEL_LOAD(name)                                                     \
     error = error ? error : load<struct cuda_arguments, cuda_body_##name>();       \
     error = error ? error : load<struct cuda_arguments, as_float32<cuda_body_##name>>();
@@ -393,8 +364,8 @@ extern "C" unsigned cuda_kernels_load(void)
     error = error ? error : load_normalization<CUDA_FLOAT>();
     error = error ? error : load_normalization<CUDA_F16>();
     error = error ? error : load_normalization<CUDA_BF16>();
-    error = error ? error : load_blocks(cuda_statistics_of_channels);
-    return error ? error : load_blocks(cuda_gradients_of_channels);
+    error = error ? error : load_kernel(cuda_statistics_of_channels);
+    return error ? error : load_kernel(cuda_gradients_of_channels);
 }
 
 extern "C" unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_arguments *arguments,
@@ -457,11 +428,11 @@ extern "C" unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda
                                               struct CUstream_st *stream)
 {
     switch (kernel) {
-    case cuda_normalization_moments: return start_blocks(moments_of_parts[n->type], n, &n->tiles, stream);
-    case cuda_normalization_statistics: return start_blocks(cuda_statistics_of_channels, n, &n->merged, stream);
+    case cuda_normalization_moments: return start_tiles(moments_of_parts[n->type], n, &n->tiles, stream);
+    case cuda_normalization_statistics: return start_tiles(cuda_statistics_of_channels, n, &n->merged, stream);
     case cuda_normalization_normalize: return start_items<true, cuda_body_normalize>(n, stream);
-    case cuda_normalization_products: return start_blocks(products_of_parts[n->type], n, &n->tiles, stream);
-    case cuda_normalization_gradients: return start_blocks(cuda_gradients_of_channels, n, &n->merged, stream);
+    case cuda_normalization_products: return start_tiles(products_of_parts[n->type], n, &n->tiles, stream);
+    case cuda_normalization_gradients: return start_tiles(cuda_gradients_of_channels, n, &n->merged, stream);
     case cuda_normalization_normalize_backward: return start_items<false, cuda_body_normalize_backward>(n, stream);
     default: return cudaErrorInvalidValue;
     }

@@ -296,6 +296,35 @@ struct cuda_taps {
         pointer(dy) pointer(w) pointer(bias) pointer(parts)
 
 enum { cuda_taps_forward, cuda_taps_weights, cuda_taps_total };
+// Rows of a table by index (gather.cuh). A key is (row, position), 32 bits each.
+#define CUDA_GATHER_TILE 256 // keys that a block sorts
+
+enum cuda_gather_kernel {
+    cuda_gather_forward,
+    cuda_gather_sort,
+    cuda_gather_merge,
+    cuda_gather_find,
+    cuda_gather_add
+};
+
+struct cuda_gather {
+    struct cuda_store store; // y (count, width), or dtable (rows, width)
+    const void *ids;
+    const float *from; // table or dy
+    uint64_t *keys; // that are merged
+    uint64_t *sorted; // where they go
+    int32_t *starts; // the first key of each row, and of that behind the last
+    int64_t count, rows, width;
+    int64_t packs; // of a row
+    int64_t run; // keys that lie sorted one after the other
+    int64_t tiles; // blocks over the columns
+    int32_t across; // threads of a block over the columns
+    uint32_t pack; // columns of a thread: 1 or 4
+    uint32_t float_ids; // else int32_t
+};
+#define CUDA_GATHER_POINTERS(pointer)                                                            \
+    pointer(store.out) pointer(store.y) pointer(ids) pointer(from) pointer(keys) pointer(sorted) \
+        pointer(starts)
 
 // What kernels are given, and which members are addresses of the GPU: the fake of the tests translates them.
 #define CUDA_ARGUMENT_STRUCTS(arguments)                                           \
@@ -306,7 +335,8 @@ enum { cuda_taps_forward, cuda_taps_weights, cuda_taps_total };
                     arguments(cuda_normalization, CUDA_NORMALIZATION_POINTERS)     \
                         arguments(cuda_function, CUDA_FUNCTION_POINTERS)           \
                             arguments(cuda_column_sums, CUDA_COLUMN_SUMS_POINTERS) \
-                                arguments(cuda_taps, CUDA_TAPS_POINTERS)
+                                arguments(cuda_taps, CUDA_TAPS_POINTERS)           \
+                                    arguments(cuda_gather, CUDA_GATHER_POINTERS)
 
 #ifdef __cplusplus
 extern "C" {
@@ -325,6 +355,8 @@ unsigned cuda_pooling_launch(uint32_t kernel, const struct cuda_pooling *pooling
                              struct CUstream_st *stream);
 unsigned cuda_function_launch(const struct cuda_function *f, struct CUstream_st *stream);
 unsigned cuda_column_sums_launch(const struct cuda_column_sums *sums, struct CUstream_st *stream);
+unsigned cuda_gather_launch(uint32_t kernel, const struct cuda_gather *g,
+                            struct CUstream_st *stream);
 unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda_normalization *n,
                                    struct CUstream_st *stream);
 unsigned cuda_taps_launch(uint32_t kernel, const struct cuda_taps *taps,
