@@ -5,13 +5,14 @@ The double (tests/support/cuda-fake) computes on host memory that the program it
 that the host code of the device and the core keep to streams and copies. It shows nothing about a GPU.
 """
 import ctypes
+import gzip
 import json
 import os
 import signal
 import subprocess
 import unittest
 
-from support import DONE, FAILED, INTERRUPTED, LOCKSTEP, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main, tensors
+from support import DONE, FAILED, FIXTURES, INTERRUPTED, LOCKSTEP, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main, tensors
 
 DOUBLE = os.environ["LOCKSTEP_CUDA_FAKE"]
 BUILT = os.environ["LOCKSTEP_CUDA_BUILT"] == "true"
@@ -238,13 +239,23 @@ class Double(ProgramTest):
         for step, (a, b) in enumerate(zip(losses, wanted)):
             self.assertAlmostEqual(a, b, delta=LOSS_TOLERANCE, msg=f"step {step + 1}")
 
+    def gpt(self):
+        """Options for a GPT of two blocks, with dropout in its attention, and a text of its 19 characters."""
+        with gzip.open(os.path.join(FIXTURES, "models", "gpt.json.gz"), "rt") as packed, open(self.path("gpt.json"), "w") as file:
+            file.write(packed.read().replace('"dropout": 0.0', '"dropout": 0.1'))
+        with open(self.path("text.txt"), "w") as file:
+            file.write("".join(chr(ord("a") + i * i * 7 % 19 * (i % 3) % 19) for i in range(1000)))
+        return ("--model=" + self.path("gpt.json"), "--dataset=text:length=12,stride=5,file=" + self.path("text.txt"),
+                "--loss=sparse_categorical_crossentropy:from_logits=true", "--steps=8", "--batch=6", "--optimizer=sgd:learning_rate=0.05")
+
     def test_models_learn_as_on_the_reference_device(self):
         cnn = ("--model=cnn", "--dataset=synthetic", "--steps=6", "--batch=12", "--optimizer=sgd:learning_rate=0.01")
         # Its batch normalization makes larger steps part at the first ReLU that a rounding turns over.
         resnet = ("--model=resnet", "--dataset=synthetic:shape=32x32x3", "--steps=10", "--optimizer=sgd:learning_rate=0.001,momentum=0.9")
         two = ("--batch=8", "--replicas=2", "--strategy=ring")
         for options, runs in ((cnn, (("thread", "on"), ("deferred", "on"))), ((*resnet, "--batch=4"), (("thread", "on"), ("deferred", "off"))),
-                              ((*resnet, *two), (("deferred", "on"), ("thread", "off")))):
+                              ((*resnet, *two), (("deferred", "on"), ("thread", "off"))),
+                              (self.gpt(), (("thread", "on"), ("deferred", "off")))):
             options += ("--validation=off",)
             wanted = self.train("--device=reference", "--save-weights=" + self.path("wanted.safetensors"), *options)
             for streams, recording in runs:

@@ -28,6 +28,8 @@ struct cuda_matrix_layout {
     unsigned type;
     uint64_t rows, columns;
     int64_t leading;
+    int32_t batch; // matrices
+    int64_t next; // elements to the next of them
 };
 
 struct cuda_matmul_preference {
@@ -123,8 +125,21 @@ unsigned cublasLtMatrixLayoutCreate(cublasLtMatrixLayoutOpaque_t **layout, unsig
         return MISUSED;
     const unsigned error = make(layout, sizeof(**layout));
     if (!error)
-        **layout = (struct cuda_matrix_layout){type, rows, columns, leading};
+        **layout = (struct cuda_matrix_layout){type, rows, columns, leading, 1, 0};
     return error;
+}
+
+unsigned cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayoutOpaque_t *layout, unsigned attribute,
+                                          const void *value, size_t bytes)
+{
+    if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT && bytes == sizeof(layout->batch))
+        memcpy(&layout->batch, value, bytes);
+    else if (attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET &&
+             bytes == sizeof(layout->next))
+        memcpy(&layout->next, value, bytes);
+    else
+        return MISUSED;
+    return 0;
 }
 
 unsigned cublasLtMatrixLayoutDestroy(cublasLtMatrixLayoutOpaque_t *layout)
@@ -172,7 +187,8 @@ static int types_fit(const struct cuda_matmul_desc *desc, const struct cuda_matr
 static int fits(const struct cuda_matmul_desc *desc, const struct cuda_matrix_layout *a,
                 const struct cuda_matrix_layout *b, const struct cuda_matrix_layout *d)
 {
-    if (!types_fit(desc, a, b, d))
+    if (!types_fit(desc, a, b, d) || a->batch != d->batch || b->batch != d->batch ||
+        (d->batch > 1 && (!d->next || desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT)))
         return 0;
     const uint64_t rows = desc->turn_a ? a->columns : a->rows;
     const uint64_t inner = desc->turn_a ? a->rows : a->columns;
@@ -202,6 +218,8 @@ unsigned cublasLtMatmulAlgoGetHeuristic(struct cublasLtContext *handle,
     memset(results, 0, sizeof(*results));
     results->workspaceSize = preference->workspace < WORKSPACE ? preference->workspace : WORKSPACE;
     results->algo.data[0] = 4711;
+    for (int i = 0; i < 4; i++) // how the matrices have to be aligned at a launch
+        results->algo.data[1] |= (uint64_t)preference->alignments[i] << 16 * i;
     *found = 1;
     return 0;
 }
@@ -255,11 +273,8 @@ static float finished(const struct product *p, float value, uint64_t row, uint64
     return value;
 }
 
-static void run_product(const void *data)
+static void run_matrix(const struct product *p, uint64_t inner)
 {
-    const struct product *p = data;
-    const uint64_t inner = p->desc.turn_a ? p->a_layout.rows : p->a_layout.columns;
-    memset(p->workspace, 0x77, p->workspace_bytes);
     for (uint64_t column = 0; column < p->d_layout.columns; column++)
         for (uint64_t row = 0; row < p->d_layout.rows; row++) {
             const uint64_t at = row + column * (uint64_t)p->d_layout.leading;
@@ -269,6 +284,27 @@ static void run_product(const void *data)
                        factor(p, p->b, &p->b_layout, p->desc.turn_b, k, column);
             double_put(p->d, blas_type(p->d_layout.type), at, finished(p, (float)sum, row, at));
         }
+}
+
+static const void *next_of(const void *values, const struct cuda_matrix_layout *layout, int32_t i)
+{
+    const int64_t size = layout->type == CUDA_R_32F ? 4 : 2;
+    return (const char *)values + i * layout->next * size;
+}
+
+static void run_product(const void *data)
+{
+    const struct product *p = data;
+    const uint64_t inner = p->desc.turn_a ? p->a_layout.rows : p->a_layout.columns;
+    memset(p->workspace, 0x77, p->workspace_bytes);
+    for (int32_t i = 0; i < p->d_layout.batch; i++) {
+        struct product one = *p;
+        one.a = next_of(p->a, &p->a_layout, i);
+        one.b = next_of(p->b, &p->b_layout, i);
+        one.c = next_of(p->c, &p->d_layout, i);
+        one.d = (void *)(uintptr_t)next_of(p->d, &p->d_layout, i);
+        run_matrix(&one, inner);
+    }
     if (p->desc.epilogue == CUBLASLT_EPILOGUE_BGRADA)
         write_bias_gradient(p, inner);
 }
@@ -298,10 +334,13 @@ unsigned cublasLtMatmul(struct cublasLtContext *handle, cublasLtMatmulDescOpaque
         .beta = *(const float *)beta,
         .workspace_bytes = bytes,
     };
-    const uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)d;
+    const uintptr_t addresses[4] = {(uintptr_t)a, (uintptr_t)b, (uintptr_t)c, (uintptr_t)d};
+    uint64_t unaligned = 0;
+    for (int i = 0; i < 4; i++)
+        unaligned |= addresses[i] & ((algorithm->data[1] >> 16 * i & 0xffff) - 1);
     if (!handle || c_layout != d_layout || !fits(desc, a_layout, b_layout, d_layout) ||
-        algorithm->data[0] != 4711 || bytes < WORKSPACE || all % 64 || (uintptr_t)workspace % 256 ||
-        (biased && !desc->bias))
+        algorithm->data[0] != 4711 || bytes < WORKSPACE || unaligned ||
+        (uintptr_t)workspace % 256 || (biased && !desc->bias))
         return MISUSED;
     if (double_setting("CUDA_FAKE_REFUSE", 0))
         return NOT_SUPPORTED;

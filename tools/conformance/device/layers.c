@@ -72,6 +72,8 @@ static const struct norm_shape norm_shapes[] = {
     {4, {5, 16, 16, 64}, 32, 1, 1, 1e-3f, 2},
     {2, {7, 33}, 1, 0, 4, 1e-3f, 0},
     {4, {2, 1, 1, 6}, 3, 0, 1, 1e-3f, 2},
+    {4, {2, 17, 13, 12}, 2, 100, 0.1f, 1e-3f, 2},
+    {4, {3, 16, 12, 32}, 4, 0, 1, 1e-3f, 2},
 };
 
 #define NORM_COUNT (sizeof(norm_shapes) / sizeof(norm_shapes[0]))
@@ -315,7 +317,7 @@ static const struct {
     {1, 5, 13, 1, 3, 3, true, 0.3f},    {3, 17, 17, 2, 16, 16, false, 0.5f},
     {2, 64, 64, 4, 32, 32, true, 0},    {1, 130, 130, 2, 64, 64, true, 0},
     {1, 197, 197, 1, 24, 24, false, 0}, {2, 1, 33, 2, 16, 8, false, 0},
-    {1, 129, 65, 1, 5, 11, true, 0.1f},
+    {1, 129, 65, 1, 5, 11, true, 0.1f}, {1, 3, 1031, 2, 4, 3, false, 0.2f},
 };
 
 static bool attention_case(struct ls_device_case *c, uint32_t op, size_t number)

@@ -6,6 +6,7 @@
 
 #include "plugins/device/cuda/engine/half.h"
 #include "plugins/device/cuda/engine/kernels.h"
+#include "plugins/device/cuda/engine/random_body.h"
 #include "plugins/device/cuda/engine/store_body.h"
 
 #include <math.h>
@@ -52,30 +53,10 @@ CUDA_BODY(add)
     cuda_put(&a->store, i, cuda_a(a, i) + cuda_b(a, i));
 }
 
-// As ls_mix64() and ls_dropout_keep() of core/plugin/device.h, which is no CUDA C++.
-CUDA_SHARED uint64_t cuda_mix(uint64_t a, uint64_t b)
-{
-    uint64_t z = a + UINT64_C(0x9e3779b97f4a7c15) * (b + 1);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
-CUDA_SHARED uint32_t cuda_keep(uint64_t key, uint32_t element, float rate)
-{
-    uint32_t z = element * UINT32_C(0x9e3779b9) + (uint32_t)key;
-    z = (z ^ (z >> 16)) * UINT32_C(0x85ebca6b);
-    z = (z ^ (z >> 13) ^ (uint32_t)(key >> 32)) * UINT32_C(0xc2b2ae35);
-    z ^= z >> 16;
-    return (float)(z >> 8) * (1.0f / 16777216.0f) >= rate;
-}
-
 CUDA_BODY(dropout) // columns: elements of an example
 {
     const int64_t example = cuda_quotient(i, a->columns);
-    const struct cuda_record *r = a->record;
-    const uint64_t key = cuda_mix(cuda_mix(cuda_mix(r->seed, r->step), a->key),
-                                  r->example_offset + (uint64_t)example);
+    const uint64_t key = cuda_draw_key(a->record, a->key, example);
     const uint32_t element = (uint32_t)(i - example * a->columns);
     cuda_put(&a->store, i, cuda_keep(key, element, a->rate) ? cuda_a(a, i) / (1 - a->rate) : 0);
 }

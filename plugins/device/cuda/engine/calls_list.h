@@ -66,6 +66,9 @@ CUDA_CALL(BLAS, unsigned, cublasLtMatrixLayoutCreate,
           (cublasLtMatrixLayoutOpaque_t * *layout, unsigned type, uint64_t rows, uint64_t columns,
            int64_t leading))
 CUDA_CALL(BLAS, unsigned, cublasLtMatrixLayoutDestroy, (cublasLtMatrixLayoutOpaque_t * layout))
+CUDA_CALL(BLAS, unsigned, cublasLtMatrixLayoutSetAttribute,
+          (cublasLtMatrixLayoutOpaque_t * layout, unsigned attribute, const void *value,
+           size_t bytes))
 CUDA_CALL(BLAS, unsigned, cublasLtMatmulPreferenceCreate,
           (cublasLtMatmulPreferenceOpaque_t * *preference))
 CUDA_CALL(BLAS, unsigned, cublasLtMatmulPreferenceDestroy,
@@ -238,6 +241,8 @@ CUDA_CONSTANT(CUBLASLT_MATMUL_DESC_BIAS_POINTER, 8)
 CUDA_CONSTANT(CUBLASLT_EPILOGUE_DEFAULT, 1)
 CUDA_CONSTANT(CUBLASLT_EPILOGUE_BIAS, 4)
 CUDA_CONSTANT(CUBLASLT_EPILOGUE_BGRADA, 256)
+CUDA_CONSTANT(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, 5)
+CUDA_CONSTANT(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, 6)
 CUDA_CONSTANT(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 1)
 CUDA_CONSTANT(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, 3)
 CUDA_CONSTANT(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 2)

@@ -1,26 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dense layer by cuBLASLt: y (M,N) = x (M,K) w (K,N) + b, and its two backward operations. cuBLASLt stores columns, so
-// it sees every matrix turned: y as (N,M), x as (K,M), w as (N,K), and nothing is copied. Sums are float32 whatever the
-// tensors are; TF32 only where it was asked for.
+// The dense layer by cuBLASLt (product.c): y (M,N) = x (M,K) w (K,N) + b, and its two backward operations.
 #include "plugins/device/cuda/engine/internal.h"
-
-#include <string.h>
-
-#define MOST_WORKSPACE (UINT64_C(32) << 20)
-
-enum {
-    WEIGHTS,
-    DATA,
-    RESULT,
-    MATRICES
-}; // A, B and D of cuBLASLt; A is dy where weights are the result
 
 struct dense {
     int64_t m, k, n;
-    cublasLtMatmulDescOpaque_t *matmul; // NULL: by the own kernels
-    cublasLtMatrixLayoutOpaque_t *layouts[MATRICES];
-    cublasLtMatmulHeuristicResult_t choice;
-    uint32_t epilogue; // of cuBLASLt
+    struct cuda_product product;
     bool post; // what is left (bias, epilogue, addition) runs as a kernel behind it
     uint64_t workspace, result; // offsets in the scratch memory
 };
@@ -28,139 +12,36 @@ struct dense {
 static void dense_finish(struct ls_device *device, struct ls_kernel *kernel)
 {
     struct dense *d = kernel->state;
-    if (!d)
-        return;
-    for (int i = 0; i < MATRICES; i++)
-        if (d->layouts[i])
-            device->calls->cublasLtMatrixLayoutDestroy(d->layouts[i]);
-    if (d->matmul)
-        device->calls->cublasLtMatmulDescDestroy(d->matmul);
-    d->matmul = NULL;
-    memset(d->layouts, 0, sizeof(d->layouts));
+    if (d)
+        cuda_product_finish(device, &d->product);
 }
 
 // ---- Preparing ----
 
-// How cuBLASLt is told the product: D (rows, columns) = A B, each of them turned or not.
-struct product {
-    int64_t rows, columns, inner;
-    bool turn_a, turn_b;
-};
-
-static struct product product_of(uint32_t op, const struct dense *d)
+static struct cuda_product product_of(uint32_t op, const struct dense *d)
 {
+    const struct cuda_matrix x = {d->k, 1, 0}, w = {d->n, 1, 0}, y = {d->n, 1, 0};
+    const struct cuda_matrix turned_x = {1, d->k, 0}, turned_w = {1, d->n, 0};
     switch (op) {
-    case LS_OP_DENSE: return (struct product){d->n, d->m, d->k, false, false};
-    case LS_OP_DENSE_BACKWARD_DATA: return (struct product){d->k, d->m, d->n, true, false};
-    default: return (struct product){d->n, d->k, d->m, false, true};
+    case LS_OP_DENSE: return (struct cuda_product){d->m, d->n, d->k, .a = x, .b = w, .d = y};
+    case LS_OP_DENSE_BACKWARD_DATA:
+        return (struct cuda_product){d->m, d->k, d->n, .a = y, .b = turned_w, .d = x};
+    default: return (struct cuda_product){d->k, d->n, d->m, .a = turned_x, .b = y, .d = w};
     }
-}
-
-static unsigned library_type(const struct ls_tensor_desc *desc)
-{
-    return desc->dtype == LS_F16 ? CUDA_R_16F : desc->dtype == LS_BF16 ? CUDA_R_16BF : CUDA_R_32F;
-}
-
-static unsigned make_layouts(struct ls_device *device, struct ls_kernel *kernel,
-                             const struct product *p)
-{
-    struct dense *d = kernel->state;
-    const unsigned factor = library_type(cuda_input_desc(kernel, 0));
-    const unsigned types[MATRICES] = {factor, factor, library_type(cuda_output_desc(kernel, 0))};
-    const int64_t shapes[MATRICES][2] = {
-        [WEIGHTS] = {p->turn_a ? p->inner : p->rows, p->turn_a ? p->rows : p->inner},
-        [DATA] = {p->turn_b ? p->columns : p->inner, p->turn_b ? p->inner : p->columns},
-        [RESULT] = {p->rows, p->columns},
-    };
-    unsigned error = 0;
-    for (int i = 0; !error && i < MATRICES; i++)
-        error = device->calls->cublasLtMatrixLayoutCreate(
-            &d->layouts[i], types[i], (uint64_t)shapes[i][0], (uint64_t)shapes[i][1], shapes[i][0]);
-    return error;
-}
-
-// Halves are multiplied as they are; TF32 rounds factors of float32 to 10 bits.
-static unsigned compute_type(const struct ls_device *device, struct ls_kernel *kernel)
-{
-    return device->tf32 && cuda_input_desc(kernel, 0)->dtype == LS_F32
-               ? CUBLAS_COMPUTE_32F_FAST_TF32
-               : CUBLAS_COMPUTE_32F;
-}
-
-static unsigned make_matmul(struct ls_device *device, struct ls_kernel *kernel,
-                            const struct product *p)
-{
-    const struct cuda_calls *calls = device->calls;
-    struct dense *d = kernel->state;
-    const int32_t turn_a = p->turn_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const int32_t turn_b = p->turn_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-    // The choice looks at whether there is a bias and how it is aligned; its address comes with each launch.
-    const void *bias = (const void *)(uintptr_t)LS_ALIGNMENT;
-    unsigned error =
-        calls->cublasLtMatmulDescCreate(&d->matmul, compute_type(device, kernel), CUDA_R_32F);
-    if (!error)
-        error = calls->cublasLtMatmulDescSetAttribute(d->matmul, CUBLASLT_MATMUL_DESC_TRANSA,
-                                                      &turn_a, sizeof(turn_a));
-    if (!error)
-        error = calls->cublasLtMatmulDescSetAttribute(d->matmul, CUBLASLT_MATMUL_DESC_TRANSB,
-                                                      &turn_b, sizeof(turn_b));
-    if (!error)
-        error = calls->cublasLtMatmulDescSetAttribute(d->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE,
-                                                      &d->epilogue, sizeof(d->epilogue));
-    if (!error && d->epilogue & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADA))
-        error = calls->cublasLtMatmulDescSetAttribute(d->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                      &bias, sizeof(bias));
-    return error;
-}
-
-static unsigned set_preferences(const struct cuda_calls *calls,
-                                cublasLtMatmulPreferenceOpaque_t *preference, bool halves)
-{
-    static const unsigned alignments[] = {
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    const uint64_t workspace = MOST_WORKSPACE;
-    const uint32_t alignment = LS_ALIGNMENT;
-    // Parts of a sum meet in float32: the other schemes round them to the type of the result, which may be a half.
-    const uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    unsigned error = calls->cublasLtMatmulPreferenceSetAttribute(
-        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace));
-    if (!error && halves)
-        error = calls->cublasLtMatmulPreferenceSetAttribute(
-            preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme, sizeof(scheme));
-    for (size_t i = 0; !error && i < sizeof(alignments) / sizeof(alignments[0]); i++)
-        error = calls->cublasLtMatmulPreferenceSetAttribute(preference, alignments[i], &alignment,
-                                                            sizeof(alignment));
-    return error;
 }
 
 // Whether cuBLASLt knows how, with this epilogue.
 static bool choose(struct ls_device *device, struct ls_kernel *kernel, uint32_t epilogue)
 {
-    const struct cuda_calls *calls = device->calls;
     struct dense *d = kernel->state;
-    const struct product p = product_of(kernel->request.op, d);
-    cublasLtMatmulPreferenceOpaque_t *preference = NULL;
-    int found = 0;
-    d->epilogue = epilogue;
-    unsigned error = make_layouts(device, kernel, &p);
-    if (!error)
-        error = make_matmul(device, kernel, &p);
-    if (!error)
-        error = calls->cublasLtMatmulPreferenceCreate(&preference);
-    if (!error)
-        error = set_preferences(calls, preference, cuda_input_desc(kernel, 0)->dtype != LS_F32);
-    if (!error)
-        error = calls->cublasLtMatmulAlgoGetHeuristic(
-            device->blas, d->matmul, d->layouts[WEIGHTS], d->layouts[DATA], d->layouts[RESULT],
-            d->layouts[RESULT], preference, 1, &d->choice, &found);
-    if (preference)
-        calls->cublasLtMatmulPreferenceDestroy(preference);
-    if (error || found < 1 || d->choice.state) {
-        dense_finish(device, kernel);
-        return false;
-    }
-    return true;
+    d->product = product_of(kernel->request.op, d);
+    d->product.batch = 1;
+    d->product.alpha = 1;
+    d->product.dtype = cuda_input_desc(kernel, 0)->dtype;
+    d->product.result = cuda_output_desc(kernel, 0)->dtype;
+    d->product.alignment = LS_ALIGNMENT;
+    d->product.epilogue = epilogue;
+    return cuda_product_choose(device, &d->product);
 }
 
 // What cuBLASLt does beside the product. Not ReLU: its own makes 0 of NaN (others report it), so
@@ -178,8 +59,8 @@ static uint32_t best_epilogue(const struct ls_kernel *kernel)
 
 static void name_implementation(const struct dense *d, struct ls_kernel_answer *answer)
 {
-    cuda_implementation(answer, d->epilogue == CUBLASLT_EPILOGUE_BIAS ? "cuBLASLt + bias"
-                                : d->epilogue == CUBLASLT_EPILOGUE_BGRADA
+    cuda_implementation(answer, d->product.epilogue == CUBLASLT_EPILOGUE_BIAS ? "cuBLASLt + bias"
+                                : d->product.epilogue == CUBLASLT_EPILOGUE_BGRADA
                                     ? "cuBLASLt + bias gradient"
                                     : "cuBLASLt");
 }
@@ -188,10 +69,10 @@ static void name_implementation(const struct dense *d, struct ls_kernel_answer *
 static void plan_rest(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
     struct dense *d = kernel->state;
-    const bool biased = d->epilogue & CUBLASLT_EPILOGUE_BIAS;
+    const bool biased = d->product.epilogue & CUBLASLT_EPILOGUE_BIAS;
     d->post = cuda_accumulates(kernel, 0) || kernel->request.attributes.epilogue != LS_OP_NONE ||
               (cuda_has_bias(kernel) && !biased);
-    d->workspace = cuda_workspace(answer, d->choice.workspaceSize);
+    d->workspace = cuda_workspace(answer, d->product.choice.workspaceSize);
     if (cuda_accumulates(kernel, 0))
         d->result = cuda_scratch(answer, cuda_output_desc(kernel, 0)->layout.bytes);
 }
@@ -202,38 +83,30 @@ static int32_t run_post(struct ls_device *device, const struct ls_kernel *kernel
                         const struct cuda_call *launch, const void *result)
 {
     const struct dense *d = kernel->state;
-    const bool bias = cuda_has_bias(kernel) && !(d->epilogue & CUBLASLT_EPILOGUE_BIAS);
+    const bool bias = cuda_has_bias(kernel) && !(d->product.epilogue & CUBLASLT_EPILOGUE_BIAS);
     const struct cuda_store store = cuda_store_of(kernel, launch);
     const struct cuda_arguments a = {.a = result,
                                      .a_type = store.type,
                                      .bias = bias ? launch->arguments[2] : NULL,
                                      .columns = d->n,
                                      .store = store};
-    const struct product p = product_of(kernel->request.op, d);
-    return cuda_start(device, cuda_kernel_finish, &a, p.rows * p.columns);
+    return cuda_start(device, cuda_kernel_finish, &a, d->product.m * d->product.n);
 }
 
 static int32_t multiply(struct ls_device *device, const struct ls_kernel *kernel,
                         const struct cuda_call *launch, void *result)
 {
-    static const float one = 1, zero = 0;
     const struct dense *d = kernel->state;
-    const bool weights = kernel->request.op == LS_OP_DENSE_BACKWARD_WEIGHTS;
-    const void *bias = weights                 ? cuda_output(kernel, launch, 1)
-                       : cuda_has_bias(kernel) ? launch->arguments[2]
-                                               : NULL;
-    unsigned error = 0;
-    if (d->epilogue & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADA))
-        error = device->calls->cublasLtMatmulDescSetAttribute(
-            d->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
-    // A is w or dy, the second argument of each; B is x or dy, the first.
-    if (!error)
-        error = device->calls->cublasLtMatmul(
-            device->blas, d->matmul, &one, launch->arguments[1], d->layouts[WEIGHTS],
-            launch->arguments[0], d->layouts[DATA], &zero, result, d->layouts[RESULT], result,
-            d->layouts[RESULT], &d->choice.algo, cuda_workspace_at(launch, d->workspace),
-            d->choice.workspaceSize, device->stream);
-    return cuda_check_blas(device, error, kernel->operation->name);
+    const struct cuda_factors factors = {
+        .a = launch->arguments[0],
+        .b = launch->arguments[1],
+        .d = result,
+        .bias = kernel->request.op == LS_OP_DENSE_BACKWARD_WEIGHTS ? cuda_output(kernel, launch, 1)
+                : cuda_has_bias(kernel)                            ? launch->arguments[2]
+                                                                   : NULL,
+        .workspace = cuda_workspace_at(launch, d->workspace),
+    };
+    return cuda_product_run(device, &d->product, &factors);
 }
 
 static int32_t run_library(struct ls_device *device, const struct ls_kernel *kernel,
@@ -245,7 +118,8 @@ static int32_t run_library(struct ls_device *device, const struct ls_kernel *ker
     int32_t status = multiply(device, kernel, launch, result);
     if (!status && d->post)
         status = run_post(device, kernel, launch, result);
-    if (!status && cuda_has_bias_gradient(kernel) && d->epilogue != CUBLASLT_EPILOGUE_BGRADA)
+    if (!status && cuda_has_bias_gradient(kernel) &&
+        d->product.epilogue != CUBLASLT_EPILOGUE_BGRADA)
         status = cuda_run_bias_gradient(device, kernel, launch);
     return status;
 }

@@ -182,6 +182,9 @@ int32_t cuda_prepare(struct ls_device *device, const struct ls_kernel_request *r
                      struct ls_kernel_answer *out);
 int32_t cuda_launch(struct ls_device *device, const struct ls_kernel *kernel,
                     const struct ls_launch *launch);
+// Whether the call that failed is a library's, which refuses what it said it can do, and own kernels can take its place, now and
+// from here on; that is said once.
+bool cuda_turn_to_own(struct ls_device *device, const struct ls_kernel *kernel);
 void cuda_release_kernel(struct ls_device *device, struct ls_kernel *kernel);
 
 // Inputs without that of an epilogue; descriptions; addresses at a launch.
@@ -213,6 +216,44 @@ int32_t cuda_start(struct ls_device *device, enum cuda_kernel which,
 // An operation that is one own kernel: a and b are the inputs 0 and 1.
 void cuda_use_own(struct ls_kernel *kernel, struct ls_kernel_answer *answer, enum cuda_kernel which,
                   int64_t items);
+
+// ---- product.c ----
+
+// How far the next row, the next column and the next matrix of a batch are, in elements; one of the first two is 1.
+struct cuda_matrix {
+    int64_t row, column, next;
+};
+
+#define CUDA_MATRICES 3
+
+// D (m,n) = alpha A (m,k) B (k,n) + beta D, for each of the batch.
+struct cuda_product {
+    int64_t m, n, k, batch;
+    struct cuda_matrix a, b, d;
+    float alpha, beta;
+    uint32_t dtype, result; // of the factors, and of D
+    uint32_t alignment; // of all addresses, in bytes
+    uint32_t epilogue; // of cuBLASLt
+    cublasLtMatmulDescOpaque_t *matmul; // NULL: cuBLASLt does not know how
+    cublasLtMatrixLayoutOpaque_t *layouts[CUDA_MATRICES];
+    cublasLtMatmulHeuristicResult_t choice;
+};
+
+struct cuda_factors {
+    const void *a, *b;
+    void *d;
+    const void *bias; // of the epilogue; its gradient is written
+    void *workspace; // choice.workspaceSize bytes
+};
+
+// Whether cuBLASLt knows how; makes what it is told then.
+bool cuda_product_choose(struct ls_device *device, struct cuda_product *p);
+void cuda_product_finish(struct ls_device *device, struct cuda_product *p);
+int32_t cuda_product_run(struct ls_device *device, const struct cuda_product *p,
+                         const struct cuda_factors *of);
+// The same, or by an own kernel where cuBLASLt does not know how or refuses. Float32 without an epilogue.
+int32_t cuda_product_multiply(struct ls_device *device, const struct ls_kernel *kernel,
+                              const struct cuda_product *p, const struct cuda_factors *of);
 
 // ---- sums.c ----
 
@@ -322,6 +363,10 @@ int32_t cuda_prepare_function(struct ls_device *device, struct ls_kernel *kernel
                               struct ls_kernel_answer *answer);
 int32_t cuda_prepare_gather(struct ls_device *device, struct ls_kernel *kernel,
                             struct ls_kernel_answer *answer);
+int32_t cuda_prepare_layer(struct ls_device *device, struct ls_kernel *kernel,
+                           struct ls_kernel_answer *answer);
+int32_t cuda_prepare_attention(struct ls_device *device, struct ls_kernel *kernel,
+                               struct ls_kernel_answer *answer);
 int32_t cuda_prepare_convert(struct ls_device *device, struct ls_kernel *kernel,
                              struct ls_kernel_answer *answer);
 int32_t cuda_prepare_loss(struct ls_device *device, struct ls_kernel *kernel,
@@ -345,6 +390,7 @@ int32_t cuda_prepare_statistics(struct ls_device *device, struct ls_kernel *kern
 // turned. Fixes the layout in `desc` when it is free; false: it is fixed to another.
 bool cuda_layout_weights(struct ls_tensor_desc *desc);
 bool cuda_layout_plain(struct ls_tensor_desc *desc);
+bool cuda_layout_saved(struct ls_tensor_desc *desc, uint64_t bytes); // as so many bytes
 
 // The window over x that makes y; false: the shapes do not belong together.
 bool cuda_window_of(const struct ls_op_attributes *attributes, int64_t rows, int64_t columns,

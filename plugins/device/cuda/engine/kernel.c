@@ -58,8 +58,13 @@ static const struct cuda_operation operations[] = {
                                              cuda_prepare_normalization_inference},
     [LS_OP_BATCH_STATISTICS] = {"batch_statistics", false, true, cuda_prepare_statistics},
     [LS_OP_AVERAGE_UPDATE] = {"average_update", false, false, cuda_prepare_update},
+    [LS_OP_LAYER_NORMALIZATION] = {"layer_normalization", false, true, cuda_prepare_layer},
+    [LS_OP_LAYER_NORMALIZATION_BACKWARD] = {"layer_normalization_backward", false, true,
+                                            cuda_prepare_layer},
     [LS_OP_GATHER_ROWS] = {"gather_rows", false, true, cuda_prepare_gather},
     [LS_OP_GATHER_ROWS_BACKWARD] = {"gather_rows_backward", false, true, cuda_prepare_gather},
+    [LS_OP_ATTENTION] = {"attention", false, true, cuda_prepare_attention},
+    [LS_OP_ATTENTION_BACKWARD] = {"attention_backward", false, true, cuda_prepare_attention},
     [LS_OP_FUNCTION] = {"function", true, true, cuda_prepare_function},
     [LS_OP_FUNCTION_BACKWARD] = {"function_backward", true, true, cuda_prepare_function},
     [LS_OP_SLICE] = {"slice", false, true, cuda_prepare_part},
@@ -215,6 +220,12 @@ bool cuda_layout_plain(struct ls_tensor_desc *desc)
     return fix_layout(desc, &plain);
 }
 
+bool cuda_layout_saved(struct ls_tensor_desc *desc, uint64_t bytes)
+{
+    const struct ls_layout plain = {.kind = LS_LAYOUT_PLAIN, .bytes = bytes};
+    return fix_layout(desc, &plain);
+}
+
 bool cuda_layout_weights(struct ls_tensor_desc *desc)
 {
     const struct ls_layout turned = {
@@ -226,8 +237,15 @@ bool cuda_layout_weights(struct ls_tensor_desc *desc)
 
 static bool is_saved(const struct ls_kernel_request *request, uint32_t argument)
 {
-    return (request->op == LS_OP_MAX_POOL2D && argument == request->input_count + 1) ||
-           (request->op == LS_OP_MAX_POOL2D_BACKWARD && argument == 3);
+    switch (request->op) {
+    case LS_OP_MAX_POOL2D:
+    case LS_OP_ATTENTION:
+    case LS_OP_LAYER_NORMALIZATION: return argument == request->input_count + 1;
+    case LS_OP_MAX_POOL2D_BACKWARD: return argument == 3;
+    case LS_OP_LAYER_NORMALIZATION_BACKWARD: return argument == 2;
+    case LS_OP_ATTENTION_BACKWARD: return argument == 4;
+    default: return false;
+    }
 }
 
 // The host has checked the request; what is asked here is what this device knows.
@@ -236,7 +254,7 @@ static const char *check_request(const struct ls_kernel_request *request,
 {
     if (request->accumulate && !operation->accumulate)
         return "it cannot add into its outputs";
-    if (request->op == LS_OP_MAX_POOL2D && request->accumulate & 2)
+    if (is_saved(request, request->input_count + 1) && request->accumulate & 2)
         return "it cannot add into this output";
     if (request->attributes.activation > LS_SOFTSIGN ||
         request->attributes.epilogue_activation > LS_SOFTSIGN)
@@ -319,19 +337,26 @@ int32_t cuda_prepare(struct ls_device *device, const struct ls_kernel_request *r
 }
 
 // What a library answers when it is asked is no promise that it does the same when it is called. Nothing has run then.
-static int32_t run(struct ls_device *device, const struct ls_kernel *kernel,
-                   const struct cuda_call *launch)
+bool cuda_turn_to_own(struct ls_device *device, const struct ls_kernel *kernel)
 {
-    device->refused = NULL;
-    const int32_t status = kernel->run(device, kernel, launch);
-    if (!status || !device->refused || !kernel->otherwise || device->recording)
-        return status;
+    if (!device->refused || device->recording)
+        return false;
     kernel->turn->refused = true;
     cuda_log(
         device, LS_LOG_WARN,
         "GPU %u: %s: the library refuses what it said it can do (%s); own kernels run, which may "
         "be slow",
         device->index, kernel->operation->name, device->refused);
+    return true;
+}
+
+static int32_t run(struct ls_device *device, const struct ls_kernel *kernel,
+                   const struct cuda_call *launch)
+{
+    device->refused = NULL;
+    const int32_t status = kernel->run(device, kernel, launch);
+    if (!status || !kernel->otherwise || !cuda_turn_to_own(device, kernel))
+        return status;
     return kernel->otherwise(device, kernel, launch);
 }
 
@@ -349,8 +374,8 @@ int32_t cuda_launch(struct ls_device *device, const struct ls_kernel *kernel,
     const struct cuda_call call = {addresses, ls_address(launch->scratch),
                                    ls_address(launch->record)};
     cuda_launched(device, kernel->operation->name);
-    return kernel->turn && kernel->turn->refused ? kernel->otherwise(device, kernel, &call)
-                                                 : run(device, kernel, &call);
+    return kernel->turn->refused && kernel->otherwise ? kernel->otherwise(device, kernel, &call)
+                                                      : run(device, kernel, &call);
 }
 
 void cuda_release_kernel(struct ls_device *device, struct ls_kernel *kernel)

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our own kernels on a GPU.
+#include "plugins/device/cuda/engine/attention.cuh"
 #include "plugins/device/cuda/engine/bodies.h"
 #include "plugins/device/cuda/engine/columns.cuh"
 #include "plugins/device/cuda/engine/elements.cuh"
 #include "plugins/device/cuda/engine/function.cuh"
 #include "plugins/device/cuda/engine/gather.cuh"
 #include "plugins/device/cuda/engine/grid.cuh"
+#include "plugins/device/cuda/engine/layer.cuh"
 #include "plugins/device/cuda/engine/normalization.cuh"
 #include "plugins/device/cuda/engine/pooling.cuh"
+#include "plugins/device/cuda/engine/product.cuh"
 #include "plugins/device/cuda/engine/reduce_body.h"
 #include "plugins/device/cuda/engine/rows.cuh"
 #include "plugins/device/cuda/engine/taps.cuh"
@@ -31,13 +34,6 @@ unsigned start_body(const struct cuda_arguments *a, int64_t items, cudaStream_t 
     if (a->a_type | a->b_type | a->store.type)
         return start<struct cuda_arguments, body>(a, items, stream);
     return start<struct cuda_arguments, as_float32<body>>(a, items, stream);
-}
-
-template <typename arguments_type, void (*body)(const arguments_type *, int64_t), unsigned least_blocks = 1>
-unsigned load()
-{
-    cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, run<arguments_type, body, least_blocks>);
 }
 
 // ---- Element by element, four at once ----
@@ -347,6 +343,9 @@ extern "C" unsigned cuda_kernels_load(void)
     unsigned error = functions::load();
     error = error ? error : taps::load();
     error = error ? error : gathering::load();
+    error = error ? error : layers::load();
+    error = error ? error : products::load();
+    error = error ? error : attention::load();
 #define CUDA_KERNEL_LOAD(name)                                                     \
     error = error ? error : load<struct cuda_arguments, cuda_body_##name>();       \
     error = error ? error : load<struct cuda_arguments, as_float32<cuda_body_##name>>();

@@ -296,6 +296,7 @@ struct cuda_taps {
         pointer(dy) pointer(w) pointer(bias) pointer(parts)
 
 enum { cuda_taps_forward, cuda_taps_weights, cuda_taps_total };
+
 // Rows of a table by index (gather.cuh). A key is (row, position), 32 bits each.
 #define CUDA_GATHER_TILE 256 // keys that a block sorts
 
@@ -326,17 +327,72 @@ struct cuda_gather {
     pointer(store.out) pointer(store.y) pointer(ids) pointer(from) pointer(keys) pointer(sorted) \
         pointer(starts)
 
+// Layer and group normalization (layer.cuh): x is (examples, positions, groups, width) or, over the last dimension, (rows, 1, 1,
+// channels); a set has positions x width values.
+enum cuda_layer_kernel {
+    cuda_layer_forward,
+    cuda_layer_backward,
+    cuda_layer_add_part,
+    cuda_layer_add_parts
+};
+
+struct cuda_layer {
+    struct cuda_store store; // y or dx
+    struct cuda_store gamma_store, beta_store; // gradients; out NULL: nobody asks
+    const float *x, *dy;
+    const float *gamma, *beta; // NULL: 1 and 0
+    float *saved; // two numbers of a set; NULL: nobody asks
+    float *sums; // (parts, 2, channels)
+    int64_t sets, values; // values of a set
+    int64_t positions, groups, width, channels;
+    int64_t parts; // of the positions of all examples
+    float epsilon;
+    uint32_t pack; // channels of a thread: 1 or 4
+    uint32_t wide; // a block has a set, else a warp
+};
+#define CUDA_LAYER_POINTERS(pointer)                                                        \
+    pointer(store.out) pointer(store.y) pointer(gamma_store.out) pointer(gamma_store.y)     \
+        pointer(beta_store.out) pointer(beta_store.y) pointer(x) pointer(dy) pointer(gamma) \
+            pointer(beta) pointer(saved) pointer(sums)
+
+// A product of matrices in float32 (product.cuh); steps: to the next matrix, row, column.
+struct cuda_multiplication {
+    const float *a, *b;
+    float *d;
+    int64_t rows, columns, inner, batch;
+    int64_t a_steps[3], b_steps[3], d_steps[3];
+    float alpha, beta;
+};
+#define CUDA_MULTIPLICATION_POINTERS(pointer) pointer(a) pointer(b) pointer(d)
+
+// Attention between its products (attention.cuh), of (batch, queries, keys).
+#define CUDA_WARP_ROW 1024 // elements of a row that a warp has; more are for a block
+
+struct cuda_attention {
+    float *scores, *gradients; // gradients NULL: forward
+    const struct cuda_record *record;
+    int64_t rows; // batch x queries
+    int64_t queries, keys;
+    int64_t outer; // number of the head, or of the example
+    uint32_t over_heads; // it is the head; a batch goes over the examples
+    uint32_t causal, key;
+    float rate;
+};
+#define CUDA_ATTENTION_POINTERS(pointer) pointer(scores) pointer(gradients) pointer(record)
+
 // What kernels are given, and which members are addresses of the GPU: the fake of the tests translates them.
-#define CUDA_ARGUMENT_STRUCTS(arguments)                                           \
-    arguments(cuda_arguments, CUDA_ARGUMENTS_POINTERS)                             \
-        arguments(cuda_reduction, CUDA_REDUCTION_POINTERS)                         \
-            arguments(cuda_shift, CUDA_SHIFT_POINTERS)                             \
-                arguments(cuda_pooling, CUDA_POOLING_POINTERS)                     \
-                    arguments(cuda_normalization, CUDA_NORMALIZATION_POINTERS)     \
-                        arguments(cuda_function, CUDA_FUNCTION_POINTERS)           \
-                            arguments(cuda_column_sums, CUDA_COLUMN_SUMS_POINTERS) \
-                                arguments(cuda_taps, CUDA_TAPS_POINTERS)           \
-                                    arguments(cuda_gather, CUDA_GATHER_POINTERS)
+#define CUDA_ARGUMENT_STRUCTS(arguments)                                                          \
+    arguments(cuda_arguments, CUDA_ARGUMENTS_POINTERS) arguments(cuda_reduction,                  \
+                                                                 CUDA_REDUCTION_POINTERS)         \
+        arguments(cuda_shift, CUDA_SHIFT_POINTERS) arguments(cuda_pooling, CUDA_POOLING_POINTERS) \
+            arguments(cuda_normalization, CUDA_NORMALIZATION_POINTERS)                            \
+                arguments(cuda_function, CUDA_FUNCTION_POINTERS)                                  \
+                    arguments(cuda_column_sums, CUDA_COLUMN_SUMS_POINTERS)                        \
+                        arguments(cuda_taps, CUDA_TAPS_POINTERS)                                  \
+                            arguments(cuda_gather, CUDA_GATHER_POINTERS)                          \
+                                arguments(cuda_layer, CUDA_LAYER_POINTERS)                        \
+                                    arguments(cuda_multiplication, CUDA_MULTIPLICATION_POINTERS)  \
+                                        arguments(cuda_attention, CUDA_ATTENTION_POINTERS)
 
 #ifdef __cplusplus
 extern "C" {
@@ -357,6 +413,10 @@ unsigned cuda_function_launch(const struct cuda_function *f, struct CUstream_st 
 unsigned cuda_column_sums_launch(const struct cuda_column_sums *sums, struct CUstream_st *stream);
 unsigned cuda_gather_launch(uint32_t kernel, const struct cuda_gather *g,
                             struct CUstream_st *stream);
+unsigned cuda_layer_launch(uint32_t kernel, const struct cuda_layer *n, struct CUstream_st *stream);
+unsigned cuda_multiplication_launch(const struct cuda_multiplication *m,
+                                    struct CUstream_st *stream);
+unsigned cuda_attention_launch(const struct cuda_attention *a, struct CUstream_st *stream);
 unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda_normalization *n,
                                    struct CUstream_st *stream);
 unsigned cuda_taps_launch(uint32_t kernel, const struct cuda_taps *taps,

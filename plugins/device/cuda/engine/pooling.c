@@ -223,14 +223,6 @@ static int32_t run_largest(struct ls_device *device, const struct ls_kernel *ker
     return status;
 }
 
-// Lays `saved` out as a number of bytes; false: it is fixed to another.
-static bool fix_saved(struct ls_tensor_desc *desc, uint64_t bytes)
-{
-    if (desc->layout.kind == LS_LAYOUT_ANY)
-        desc->layout = (struct ls_layout){.kind = LS_LAYOUT_PLAIN, .bytes = bytes};
-    return desc->layout.bytes == bytes;
-}
-
 // What is saved, and which inputs backward reads.
 static const char *plan_saved(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
@@ -240,8 +232,9 @@ static const char *plan_saved(struct ls_kernel *kernel, struct ls_kernel_answer 
     if (is_backward(kernel)) {
         answer->used_inputs =
             reads_largest(kernel) ? DY | Y | SAVED : answer->used_inputs & ~(X | Y);
-        return fix_saved(cuda_input_desc(kernel, 3), saved) ? NULL
-                                                            : "`saved` is not what forward leaves";
+        return cuda_layout_saved(cuda_input_desc(kernel, 3), saved)
+                   ? NULL
+                   : "`saved` is not what forward leaves";
     }
     if (kernel->request.output_count == 2) {
         answer->saved_bytes = saved;
