@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention: products by cuBLASLt, and own kernels between them (attention.cuh). q, k and v are (B, positions, H, elements); the matrices
-// of all examples for one head are a batch of cuBLASLt's, or those of all heads for one example, whichever are more. One batch
-// after the other goes through all its products, so that its scores (batch, T, S) are the only ones in memory, and stay in the
-// cache where they are few. Backward makes the scores anew, so nothing is saved.
+// Attention: products by cuBLASLt, and own kernels around them (attention.cuh). q, k and v are (B, positions, H, elements); first the
+// elements of each head are brought together, so that the matrices of all examples and heads, which are many and small, are one batch
+// of cuBLASLt's, and at last the results go back. Where the scores of all are more than the cache holds, several rounds go through all
+// products, so that the scores of one round are the only ones in memory. Backward makes the scores anew, so nothing is saved.
 #include "plugins/device/cuda/engine/internal.h"
 
 #include <math.h>
 
+#define ROUND_BYTES \
+    (UINT64_C(16)   \
+     << 20) // of scores, at most where one matrix has not more: with as many gradients they stay in the cache
+#define MOST_MATRICES 32768 // of a batch
+
 enum { SCORES, OUTPUT, FORWARD_PRODUCTS };
 enum { P_GRADIENT = 1, V_GRADIENT, Q_GRADIENT, K_GRADIENT, BACKWARD_PRODUCTS }; // after the scores
 
+enum { Q, K, V, Y, DQ, DK, DV, TENSORS }; // Y: y or dy
+
 struct attention {
     int64_t batch, queries, keys, heads, depth, width; // B, T, S, H, and elements of q and k, of v
-    bool over_heads; // whether the loop goes over the heads, a batch over the examples
+    int64_t matrices; // of a round; all of them are B H
     struct cuda_product products[BACKWARD_PRODUCTS];
     int count;
-    uint64_t scores, gradients, workspace; // offsets in the scratch memory
+    uint64_t tensors[TENSORS], scores, gradients, workspace; // offsets in the scratch memory
 };
 
 static void attention_finish(struct ls_device *device, struct ls_kernel *kernel)
@@ -25,97 +32,88 @@ static void attention_finish(struct ls_device *device, struct ls_kernel *kernel)
         cuda_product_finish(device, &a->products[i]);
 }
 
-// ---- How matrices are in memory ----
-
-// How far the next of the loop is in a tensor.
-static int64_t loop_step(const struct attention *a, int64_t positions, int64_t elements)
+static bool is_backward(const struct ls_kernel *kernel)
 {
-    return a->over_heads ? elements : positions * a->heads * elements;
+    return kernel->request.op == LS_OP_ATTENTION_BACKWARD;
 }
 
-// (positions, elements), of the batch.
-static struct cuda_matrix tensor(const struct attention *a, int64_t positions, int64_t elements)
+// ---- Tensors whose heads are together ----
+
+static int64_t positions_of(const struct attention *a, int tensor)
 {
-    const int64_t row = a->heads * elements;
-    return (struct cuda_matrix){row, 1, a->over_heads ? positions * row : elements};
+    return tensor == Q || tensor == Y || tensor == DQ ? a->queries : a->keys;
 }
 
-static struct cuda_matrix turned(struct cuda_matrix matrix)
+static int64_t elements_of(const struct attention *a, int tensor)
 {
-    return (struct cuda_matrix){matrix.column, matrix.row, matrix.next};
+    return tensor == V || tensor == Y || tensor == DV ? a->width : a->depth;
 }
 
-static uint32_t alignment_of(const struct attention *a)
+static float *together(const struct attention *a, const struct cuda_call *launch, int tensor)
 {
-    const int64_t steps = loop_step(a, a->queries, a->depth) | loop_step(a, a->keys, a->depth) |
-                          loop_step(a, a->queries, a->width) | loop_step(a, a->keys, a->width);
-    uint32_t alignment = LS_ALIGNMENT;
-    while (steps * (int64_t)sizeof(float) % alignment)
-        alignment /= 2;
-    return alignment;
+    return (float *)(void *)((char *)launch->scratch + a->tensors[tensor]);
 }
 
-// ---- Running ----
-
-static void *at(void *tensor, int64_t elements)
-{
-    return tensor ? (float *)tensor + elements : NULL;
-}
-
-// The tensors of one round of the loop.
-struct round {
-    float *q, *k, *v, *y; // y: or dy
-    float *dq, *dk, *dv;
-    float *scores, *gradients;
-    void *workspace;
-};
-
-static struct round round_of(const struct attention *a, const struct ls_kernel *kernel,
-                             const struct cuda_call *launch, int64_t outer)
-{
-    const bool backward = kernel->request.op == LS_OP_ATTENTION_BACKWARD;
-    void *const *inputs = launch->arguments + (backward ? 1 : 0); // dy comes first
-    const int64_t q = outer * loop_step(a, a->queries, a->depth);
-    const int64_t k = outer * loop_step(a, a->keys, a->depth);
-    const int64_t v = outer * loop_step(a, a->keys, a->width);
-    char *scratch = launch->scratch;
-    return (struct round){
-        .q = at(inputs[0], q),
-        .k = at(inputs[1], k),
-        .v = at(inputs[2], v),
-        .y = at(backward ? launch->arguments[0] : cuda_output(kernel, launch, 0),
-                outer * loop_step(a, a->queries, a->width)),
-        .dq = backward ? at(cuda_output(kernel, launch, 0), q) : NULL,
-        .dk = backward ? at(cuda_output(kernel, launch, 1), k) : NULL,
-        .dv = backward ? at(cuda_output(kernel, launch, 2), v) : NULL,
-        .scores = (float *)(void *)(scratch + a->scores),
-        .gradients = backward ? (float *)(void *)(scratch + a->gradients) : NULL,
-        .workspace = cuda_workspace_at(launch, a->workspace),
-    };
-}
-
-static int32_t multiply(struct ls_device *device, const struct ls_kernel *kernel, int product,
-                        const struct round *r, const float *left, const float *right, float *out)
+// Brings the heads of `count` tensors together, or back to where they are in the arguments.
+static int32_t move_heads(struct ls_device *device, const struct ls_kernel *kernel,
+                          const struct cuda_call *launch, const int *tensors, int count, bool back)
 {
     const struct attention *a = kernel->state;
-    const struct cuda_factors of = {left, right, out, NULL, r->workspace};
+    struct cuda_heads h = {.heads = a->heads,
+                           .together = !back,
+                           .pack = a->depth % CUDA_PACK || a->width % CUDA_PACK ? 1 : CUDA_PACK};
+    for (int i = 0; i < count; i++) {
+        const int tensor = tensors[i];
+        const uint32_t output = tensor >= DQ ? (uint32_t)(tensor - DQ) : 0;
+        const int input = !is_backward(kernel) ? tensor : tensor == Y ? 0 : tensor + 1;
+        const int64_t packs = elements_of(a, tensor) / h.pack;
+        void *mine = together(a, launch, tensor);
+        h.tensors[i] = (struct cuda_head_tensor){
+            .from = back ? mine : launch->arguments[input],
+            .to = back ? cuda_output(kernel, launch, output) : mine,
+            .positions = positions_of(a, tensor),
+            .packs = packs,
+            .items = a->batch * a->heads * positions_of(a, tensor) * packs,
+            .add = back && cuda_accumulates(kernel, output),
+        };
+    }
+    return cuda_check(device, cuda_heads_launch(&h, device->stream), "launching a kernel");
+}
+
+// ---- Rounds ----
+
+static float *in_round(const struct attention *a, const struct cuda_call *launch, int tensor,
+                       int64_t first)
+{
+    return together(a, launch, tensor) + first * positions_of(a, tensor) * elements_of(a, tensor);
+}
+
+static int32_t multiply(struct ls_device *device, const struct ls_kernel *kernel,
+                        const struct cuda_call *launch, int product, const float *left,
+                        const float *right, float *out)
+{
+    const struct attention *a = kernel->state;
+    const struct cuda_factors of = {left, right, out, NULL,
+                                    cuda_workspace_at(launch, a->workspace)};
     return cuda_product_multiply(device, kernel, &a->products[product], &of);
 }
 
+// gradients: NULL forward
 static int32_t run_softmax(struct ls_device *device, const struct ls_kernel *kernel,
-                           const struct cuda_call *launch, const struct round *r, int64_t outer)
+                           const struct cuda_call *launch, int64_t first, float *scores,
+                           float *gradients)
 {
     const struct attention *a = kernel->state;
     const struct ls_op_attributes *attributes = &kernel->request.attributes;
     const struct cuda_attention arguments = {
-        .scores = r->scores,
-        .gradients = r->gradients,
+        .scores = scores,
+        .gradients = gradients,
         .record = (const struct cuda_record *)launch->record,
-        .rows = (a->over_heads ? a->batch : a->heads) * a->queries,
+        .rows = a->matrices * a->queries,
         .queries = a->queries,
         .keys = a->keys,
-        .outer = outer,
-        .over_heads = a->over_heads,
+        .heads = a->heads,
+        .first = first,
         .causal = attributes->causal,
         .rate = attributes->rate,
         .key = attributes->key,
@@ -124,78 +122,100 @@ static int32_t run_softmax(struct ls_device *device, const struct ls_kernel *ker
                       "launching a kernel");
 }
 
-static int32_t run_forward(struct ls_device *device, const struct ls_kernel *kernel,
-                           const struct cuda_call *launch)
+static int32_t forward_round(struct ls_device *device, const struct ls_kernel *kernel,
+                             const struct cuda_call *launch, int64_t first)
 {
     const struct attention *a = kernel->state;
-    int32_t status = LS_OK;
-    for (int64_t i = 0; !status && i < (a->over_heads ? a->heads : a->batch); i++) {
-        const struct round r = round_of(a, kernel, launch, i);
-        status = multiply(device, kernel, SCORES, &r, r.q, r.k, r.scores);
-        if (!status)
-            status = run_softmax(device, kernel, launch, &r, i);
-        if (!status)
-            status = multiply(device, kernel, OUTPUT, &r, r.scores, r.v, r.y);
-    }
-    return status;
+    const float *q = in_round(a, launch, Q, first), *k = in_round(a, launch, K, first);
+    float *scores = (float *)(void *)((char *)launch->scratch + a->scores);
+    int32_t status = multiply(device, kernel, launch, SCORES, q, k, scores);
+    if (!status)
+        status = run_softmax(device, kernel, launch, first, scores, NULL);
+    return status ? status
+                  : multiply(device, kernel, launch, OUTPUT, scores, in_round(a, launch, V, first),
+                             in_round(a, launch, Y, first));
 }
 
-static int32_t run_backward(struct ls_device *device, const struct ls_kernel *kernel,
-                            const struct cuda_call *launch)
+static int32_t backward_round(struct ls_device *device, const struct ls_kernel *kernel,
+                              const struct cuda_call *launch, int64_t first)
 {
     const struct attention *a = kernel->state;
-    int32_t status = LS_OK;
-    for (int64_t i = 0; !status && i < (a->over_heads ? a->heads : a->batch); i++) {
-        const struct round r = round_of(a, kernel, launch, i);
-        status = multiply(device, kernel, SCORES, &r, r.q, r.k, r.scores);
-        if (!status)
-            status = multiply(device, kernel, P_GRADIENT, &r, r.y, r.v, r.gradients);
-        if (!status)
-            status = run_softmax(device, kernel, launch, &r, i);
-        if (!status)
-            status = multiply(device, kernel, V_GRADIENT, &r, r.scores, r.y, r.dv);
-        if (!status)
-            status = multiply(device, kernel, Q_GRADIENT, &r, r.gradients, r.k, r.dq);
-        if (!status)
-            status = multiply(device, kernel, K_GRADIENT, &r, r.gradients, r.q, r.dk);
-    }
-    return status;
+    const float *q = in_round(a, launch, Q, first), *k = in_round(a, launch, K, first);
+    const float *v = in_round(a, launch, V, first), *dy = in_round(a, launch, Y, first);
+    float *scores = (float *)(void *)((char *)launch->scratch + a->scores);
+    float *gradients = (float *)(void *)((char *)launch->scratch + a->gradients);
+    int32_t status = multiply(device, kernel, launch, SCORES, q, k, scores);
+    if (!status)
+        status = multiply(device, kernel, launch, P_GRADIENT, dy, v, gradients);
+    if (!status)
+        status = run_softmax(device, kernel, launch, first, scores, gradients);
+    if (!status)
+        status = multiply(device, kernel, launch, V_GRADIENT, scores, dy,
+                          in_round(a, launch, DV, first));
+    if (!status)
+        status = multiply(device, kernel, launch, Q_GRADIENT, gradients, k,
+                          in_round(a, launch, DQ, first));
+    return status ? status
+                  : multiply(device, kernel, launch, K_GRADIENT, gradients, q,
+                             in_round(a, launch, DK, first));
+}
+
+static int32_t run_attention(struct ls_device *device, const struct ls_kernel *kernel,
+                             const struct cuda_call *launch)
+{
+    static const int inputs[] = {Q, K, V, Y}, outputs[] = {DQ, DK, DV}, output[] = {Y};
+    const struct attention *a = kernel->state;
+    const bool backward = is_backward(kernel);
+    int32_t status = move_heads(device, kernel, launch, inputs, backward ? 4 : 3, false);
+    for (int64_t first = 0; !status && first < a->batch * a->heads; first += a->matrices)
+        status = (backward ? backward_round : forward_round)(device, kernel, launch, first);
+    if (status)
+        return status;
+    return backward ? move_heads(device, kernel, launch, outputs, 3, true)
+                    : move_heads(device, kernel, launch, output, 1, true);
 }
 
 // ---- Preparing ----
 
 static void add_product(struct attention *a, struct cuda_product product)
 {
-    product.batch = a->over_heads ? a->batch : a->heads;
+    const int64_t sizes = a->queries * a->depth | a->keys * a->depth | a->queries * a->width |
+                          a->keys * a->width | a->queries * a->keys;
+    product.batch = a->matrices;
     product.dtype = product.result = LS_F32;
-    product.alignment = alignment_of(a);
+    product.alignment = LS_ALIGNMENT; // of a round, which begins where so many matrices end
+    while (a->matrices * sizes * (int64_t)sizeof(float) % product.alignment)
+        product.alignment /= 2;
     product.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     a->products[a->count++] = product;
 }
 
-static void add_products(struct attention *a, const struct ls_kernel *kernel)
+// (positions, elements), one after the other.
+static struct cuda_matrix plain(int64_t rows, int64_t columns)
+{
+    return (struct cuda_matrix){columns, 1, rows * columns};
+}
+
+static struct cuda_matrix turned(struct cuda_matrix matrix)
+{
+    return (struct cuda_matrix){matrix.column, matrix.row, matrix.next};
+}
+
+static void add_products(struct attention *a, bool backward)
 {
     const int64_t t = a->queries, s = a->keys, d = a->depth, e = a->width;
-    const struct cuda_matrix q = tensor(a, t, d), k = tensor(a, s, d), v = tensor(a, s, e);
-    const struct cuda_matrix y = tensor(a, t, e), scores = {s, 1, t * s};
+    const struct cuda_matrix q = plain(t, d), k = plain(s, d), v = plain(s, e), y = plain(t, e);
+    const struct cuda_matrix p = plain(t, s); // and scores, and gradients of both
     const float scale = 1 / sqrtf((float)d);
-    float add[3];
-    for (uint32_t i = 0; i < 3; i++)
-        add[i] = cuda_accumulates(kernel, i) ? 1 : 0;
-    add_product(
-        a, (struct cuda_product){t, s, d, .a = q, .b = turned(k), .d = scores, .alpha = scale});
-    if (kernel->request.op == LS_OP_ATTENTION) {
-        add_product(a, (struct cuda_product){t, e, s, .a = scores, .b = v, .d = y, .alpha = 1,
-                                             .beta = add[0]});
+    add_product(a, (struct cuda_product){t, s, d, .a = q, .b = turned(k), .d = p, .alpha = scale});
+    if (!backward) {
+        add_product(a, (struct cuda_product){t, e, s, .a = p, .b = v, .d = y, .alpha = 1});
         return;
     }
-    add_product(a, (struct cuda_product){t, s, e, .a = y, .b = turned(v), .d = scores, .alpha = 1});
-    add_product(a, (struct cuda_product){s, e, t, .a = turned(scores), .b = y, .d = v, .alpha = 1,
-                                         .beta = add[2]});
-    add_product(a, (struct cuda_product){t, d, s, .a = scores, .b = k, .d = q, .alpha = scale,
-                                         .beta = add[0]});
-    add_product(a, (struct cuda_product){s, d, t, .a = turned(scores), .b = q, .d = k,
-                                         .alpha = scale, .beta = add[1]});
+    add_product(a, (struct cuda_product){t, s, e, .a = y, .b = turned(v), .d = p, .alpha = 1});
+    add_product(a, (struct cuda_product){s, e, t, .a = turned(p), .b = y, .d = v, .alpha = 1});
+    add_product(a, (struct cuda_product){t, d, s, .a = p, .b = k, .d = q, .alpha = scale});
+    add_product(a, (struct cuda_product){s, d, t, .a = turned(p), .b = q, .d = k, .alpha = scale});
 }
 
 static bool has_dims(const struct ls_tensor_desc *desc, int64_t batch, int64_t positions,
@@ -207,7 +227,7 @@ static bool has_dims(const struct ls_tensor_desc *desc, int64_t batch, int64_t p
 
 static bool find_shape(struct ls_kernel *kernel, struct attention *a)
 {
-    const bool backward = kernel->request.op == LS_OP_ATTENTION_BACKWARD;
+    const bool backward = is_backward(kernel);
     const struct ls_tensor_desc *q = cuda_input_desc(kernel, backward ? 1 : 0), *k = q + 1,
                                 *v = q + 2;
     const struct ls_tensor_desc *out = cuda_output_desc(kernel, 0);
@@ -218,8 +238,7 @@ static bool find_shape(struct ls_kernel *kernel, struct attention *a)
                             .keys = k->dims[1],
                             .heads = q->dims[2],
                             .depth = q->dims[3],
-                            .width = v->dims[3],
-                            .over_heads = q->dims[2] <= q->dims[0]};
+                            .width = v->dims[3]};
     if (!has_dims(k, a->batch, a->keys, a->heads, a->depth) ||
         !has_dims(v, a->batch, a->keys, a->heads, a->width) ||
         !has_dims(backward ? kernel->descs : out, a->batch, a->queries, a->heads, a->width))
@@ -229,11 +248,25 @@ static bool find_shape(struct ls_kernel *kernel, struct attention *a)
                          has_dims(out + 2, a->batch, a->keys, a->heads, a->width));
 }
 
+// All matrices are a multiple of a round's, which has the same products each time.
+static int64_t matrices_of_round(const struct attention *a)
+{
+    const int64_t all = a->batch * a->heads;
+    const uint64_t bytes = (uint64_t)(a->queries * a->keys) * sizeof(float);
+    int64_t matrices = all < MOST_MATRICES ? all : MOST_MATRICES;
+    while (matrices > 1 && (all % matrices || (uint64_t)matrices * bytes > ROUND_BYTES))
+        matrices--;
+    return matrices;
+}
+
 static void take_scratch(struct attention *a, struct ls_kernel_answer *answer, bool backward)
 {
-    const uint64_t scores = (uint64_t)(a->over_heads ? a->batch : a->heads) *
-                            (uint64_t)(a->queries * a->keys) * sizeof(float);
+    const uint64_t scores = (uint64_t)(a->matrices * a->queries * a->keys) * sizeof(float);
     uint64_t workspace = 0;
+    for (int i = 0; i < (backward ? TENSORS : DQ); i++)
+        a->tensors[i] = cuda_scratch(
+            answer, (uint64_t)(a->batch * a->heads * positions_of(a, i) * elements_of(a, i)) *
+                        sizeof(float));
     for (int i = 0; i < a->count; i++)
         if (a->products[i].choice.workspaceSize > workspace)
             workspace = a->products[i].choice.workspaceSize;
@@ -245,7 +278,7 @@ static void take_scratch(struct attention *a, struct ls_kernel_answer *answer, b
 int32_t cuda_prepare_attention(struct ls_device *device, struct ls_kernel *kernel,
                                struct ls_kernel_answer *answer)
 {
-    const bool backward = kernel->request.op == LS_OP_ATTENTION_BACKWARD;
+    const bool backward = is_backward(kernel);
     struct attention *a = cuda_state(device, kernel, sizeof(*a));
     if (!a)
         return LS_OUT_OF_MEMORY;
@@ -257,14 +290,14 @@ int32_t cuda_prepare_attention(struct ls_device *device, struct ls_kernel *kerne
                                                                       : NULL;
     if (saved && !cuda_layout_saved(saved, 0))
         return cuda_unsupported(device, kernel, "`saved` is not what forward leaves");
-    add_products(a, kernel);
+    a->matrices = matrices_of_round(a);
+    add_products(a, backward);
     for (int i = 0; i < a->count; i++)
         answer->slow |= !cuda_product_choose(device, &a->products[i]);
     take_scratch(a, answer, backward);
-    kernel->run = backward ? run_backward : run_forward;
+    kernel->run = run_attention;
     if (backward)
         answer->used_inputs &= ~(UINT32_C(1) << 4);
-    cuda_implementation(answer,
-                        answer->slow ? "own (cuBLASLt has none)" : "cuBLASLt + own softmax");
+    cuda_implementation(answer, answer->slow ? "own (cuBLASLt has none)" : "cuBLASLt, own softmax");
     return LS_OK;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What attention does between its products: the softmax of a row of scores, with the keys that a query sees and the elements that are
-// kept, and its derivative. Scores and gradients are (matrices, queries, keys), and become what the next products want.
+// What attention does around its products. Heads come together: (B, positions, H, elements) becomes (B, H, positions, elements), and
+// back. Between the products: the softmax of a row of scores, with the keys that a query sees and the elements that are kept, and its
+// derivative. Scores and gradients are (matrices, queries, keys), and become what the next products want.
 #ifndef LS_DEVICE_CUDA_ATTENTION_CUH
 #define LS_DEVICE_CUDA_ATTENTION_CUH
 
@@ -8,6 +9,30 @@
 #include "plugins/device/cuda/engine/softmax.cuh"
 
 namespace attention {
+
+// ---- Heads ----
+
+// An item is one element, or four, of one of the tensors, in the order of (B, H, positions, elements).
+template <int pack>
+__device__ void move_heads(const struct cuda_heads *h, int64_t i)
+{
+    int which = 0;
+    while (i >= h->tensors[which].items)
+        i -= h->tensors[which++].items;
+    const struct cuda_head_tensor &t = h->tensors[which];
+    const int64_t line = cuda_quotient(i, t.packs), matrix = cuda_quotient(line, t.positions);
+    const int64_t example = cuda_quotient(matrix, h->heads), head = matrix - example * h->heads;
+    const int64_t position = line - matrix * t.positions, column = i - line * t.packs;
+    const int64_t apart = ((example * t.positions + position) * h->heads + head) * t.packs + column;
+    const struct cuda_store store = {t.to, nullptr, CUDA_FLOAT, 0, 0, 0, t.add};
+    const int64_t from = h->together ? apart : i, to = h->together ? i : apart;
+    if constexpr (pack == 4)
+        cuda_put_four(&store, 4 * to, cuda_load_four(t.from, CUDA_FLOAT, 4 * from));
+    else
+        cuda_put(&store, to, t.from[from]);
+}
+
+// ---- Rows of scores ----
 
 // One query of one head of an example.
 struct query {
@@ -18,12 +43,12 @@ struct query {
 
 __device__ inline query query_of(const struct cuda_attention &a, int64_t row)
 {
-    const int64_t matrix = cuda_quotient(row, a.queries), t = row - matrix * a.queries;
-    const int64_t example = a.over_heads ? matrix : a.outer, head = a.over_heads ? a.outer : matrix;
+    const int64_t line = cuda_quotient(row, a.queries), t = row - line * a.queries;
     query q = {a.causal && t + 1 < a.keys ? t + 1 : a.keys, 0, 0};
     if (a.rate > 0) {
+        const int64_t matrix = a.first + line, example = cuda_quotient(matrix, a.heads);
         q.key = cuda_draw_key(a.record, a.key, example);
-        q.element = (uint32_t)((head * a.queries + t) * a.keys);
+        q.element = (uint32_t)(((matrix - example * a.heads) * a.queries + t) * a.keys);
     }
     return q;
 }
@@ -72,10 +97,21 @@ inline unsigned load()
     unsigned error = load_kernel(forward<teams::warp>);
     error = error ? error : load_kernel(forward<threads>);
     error = error ? error : load_kernel(backward<teams::warp>);
-    return error ? error : load_kernel(backward<threads>);
+    error = error ? error : load_kernel(backward<threads>);
+    error = error ? error : ::load<struct cuda_heads, move_heads<1>>();
+    return error ? error : ::load<struct cuda_heads, move_heads<4>>();
 }
 
 } // namespace attention
+
+extern "C" unsigned cuda_heads_launch(const struct cuda_heads *h, struct CUstream_st *stream)
+{
+    int64_t items = 0;
+    for (const struct cuda_head_tensor &tensor : h->tensors)
+        items += tensor.items;
+    return h->pack == 4 ? start<struct cuda_heads, attention::move_heads<4>>(h, items, stream)
+                        : start<struct cuda_heads, attention::move_heads<1>>(h, items, stream);
+}
 
 extern "C" unsigned cuda_attention_launch(const struct cuda_attention *a, struct CUstream_st *stream)
 {

@@ -365,16 +365,36 @@ struct cuda_multiplication {
 };
 #define CUDA_MULTIPLICATION_POINTERS(pointer) pointer(a) pointer(b) pointer(d)
 
-// Attention between its products (attention.cuh), of (batch, queries, keys).
+// Attention around its products (attention.cuh).
 #define CUDA_WARP_ROW 1024 // elements of a row that a warp has; more are for a block
+#define CUDA_PACK 4 // elements that are moved at once where they can be
+#define CUDA_HEAD_TENSORS 4
+
+struct cuda_head_tensor {
+    const float *from;
+    float *to;
+    int64_t positions, packs; // packs: of a position of a head
+    int64_t items; // packs of all
+    uint32_t add; // to what is there
+};
+
+struct cuda_heads {
+    struct cuda_head_tensor tensors[CUDA_HEAD_TENSORS];
+    int64_t heads;
+    uint32_t together; // heads are brought together, else back
+    uint32_t pack; // 1 or CUDA_PACK
+};
+#define CUDA_HEADS_POINTERS(pointer)                                           \
+    pointer(tensors[0].from) pointer(tensors[0].to) pointer(tensors[1].from)   \
+        pointer(tensors[1].to) pointer(tensors[2].from) pointer(tensors[2].to) \
+            pointer(tensors[3].from) pointer(tensors[3].to)
 
 struct cuda_attention {
-    float *scores, *gradients; // gradients NULL: forward
+    float *scores, *gradients; // (matrices, queries, keys); gradients NULL: forward
     const struct cuda_record *record;
-    int64_t rows; // batch x queries
-    int64_t queries, keys;
-    int64_t outer; // number of the head, or of the example
-    uint32_t over_heads; // it is the head; a batch goes over the examples
+    int64_t rows; // matrices x queries
+    int64_t queries, keys, heads;
+    int64_t first; // number of the first matrix among those of all examples and heads
     uint32_t causal, key;
     float rate;
 };
@@ -392,7 +412,8 @@ struct cuda_attention {
                             arguments(cuda_gather, CUDA_GATHER_POINTERS)                          \
                                 arguments(cuda_layer, CUDA_LAYER_POINTERS)                        \
                                     arguments(cuda_multiplication, CUDA_MULTIPLICATION_POINTERS)  \
-                                        arguments(cuda_attention, CUDA_ATTENTION_POINTERS)
+                                        arguments(cuda_attention, CUDA_ATTENTION_POINTERS)        \
+                                            arguments(cuda_heads, CUDA_HEADS_POINTERS)
 
 #ifdef __cplusplus
 extern "C" {
@@ -416,6 +437,7 @@ unsigned cuda_gather_launch(uint32_t kernel, const struct cuda_gather *g,
 unsigned cuda_layer_launch(uint32_t kernel, const struct cuda_layer *n, struct CUstream_st *stream);
 unsigned cuda_multiplication_launch(const struct cuda_multiplication *m,
                                     struct CUstream_st *stream);
+unsigned cuda_heads_launch(const struct cuda_heads *h, struct CUstream_st *stream);
 unsigned cuda_attention_launch(const struct cuda_attention *a, struct CUstream_st *stream);
 unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda_normalization *n,
                                    struct CUstream_st *stream);
