@@ -139,7 +139,7 @@ class Lockstep(lockstep_side.Lockstep):
         self.more = ["--precision=" + case.precision.replace("tf32", "float32")]
         self.more += ["--plugin-path=" + options.plugin_path] * bool(options.plugin_path)
         device = options.lockstep_device + ":tf32=on" * (case.precision == "tf32" and ":" not in options.lockstep_device)
-        about = dict(vars(options), model=case.model, replica_batch=case.batch, dataset=case.dataset)
+        about = dict(vars(options), model=case.file, replica_batch=case.batch, dataset=case.dataset)
         super().__init__(options.lockstep, argparse.Namespace(**about), 1, 1, options.seconds, device=device)
 
     def open(self):

@@ -24,7 +24,7 @@ struct cudnnFilterStruct {
 };
 
 struct cudnnConvolutionStruct {
-    int64_t pad[2], after[2], stride[2], dilation[2]; // `after`: padding behind
+    int64_t pad[2], stride[2], dilation[2];
     int groups;
     unsigned math;
 };

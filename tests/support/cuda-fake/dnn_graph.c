@@ -273,14 +273,17 @@ static struct names names_of(const struct descriptor *d)
                                     : NAMES(BWD_FILTER, X, DW, DY);
 }
 
-// `alpha` is 1 and `beta` 0: the plugin asks for nothing else.
+// `alpha` is 1 and `beta` 0, and both sides are padded alike: the plugin asks for nothing else.
 static bool is_convolution(const struct descriptor *d)
 {
     const struct names names = names_of(d);
     const struct descriptor *window = other(d, names.window);
     const float one = values(d, names.alpha)->real, zero = values(d, names.beta)->real;
+    const union value *before = values(window, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS);
+    const union value *after = values(window, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS);
     return window->type == CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR && one >= 1 && one <= 1 &&
-           zero >= 0 && zero <= 0 &&
+           zero >= 0 && zero <= 0 && before[0].integer == after[0].integer &&
+           before[1].integer == after[1].integer &&
            values(window, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS)->integer == 2 &&
            values(window, CUDNN_ATTR_CONVOLUTION_COMP_TYPE)->word == CUDNN_DATA_FLOAT &&
            values(window, CUDNN_ATTR_CONVOLUTION_CONV_MODE)->word == CUDNN_CROSS_CORRELATION;
@@ -298,7 +301,6 @@ static bool read_convolution(const struct descriptor *d, struct dnn_job *job)
     job->w_desc = (struct cudnnFilterStruct){w.n, w.c, w.h, w.w, w.type};
     for (int i = 0; i < 2; i++) {
         job->convolution.pad[i] = values(window, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS)[i].integer;
-        job->convolution.after[i] = values(window, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS)[i].integer;
         job->convolution.stride[i] =
             values(window, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES)[i].integer;
         job->convolution.dilation[i] = values(window, CUDNN_ATTR_CONVOLUTION_DILATIONS)[i].integer;

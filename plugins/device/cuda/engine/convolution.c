@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions by cuDNN: plans of its graph API (plan.c), else its calls of version 7. NHWC, sums in float32,
-// TF32 only where it was asked for, and only algorithms that give the same bits each time. Weights lie turned (engine.h); plain ones are turned in
-// scratch memory first. Calls of version 7 pad both sides alike: what is not padded alike is padded by a kernel of our own. Where
-// cuDNN has nothing, own kernels run, which are slow.
+// Convolutions by cuDNN: plans of its graph API (plan.c), else its calls of version 7. NHWC, sums in
+// float32, TF32 only where it was asked for, and only algorithms that give the same bits each time.
+// Weights lie turned (engine.h); plain ones are turned in scratch memory first. What is not padded
+// alike on both sides is padded by a kernel of our own: version 7 cannot, and with plans of cuDNN
+// 9.19 gradients were wrong on an H200. Where cuDNN has nothing, own kernels run, which are slow.
 #include "plugins/device/cuda/engine/internal.h"
 
 #include <string.h>
@@ -176,18 +177,19 @@ static struct cuda_plan_question question_of(const struct ls_device *device,
            sizeof(q.w));
     memcpy(q.y, (int64_t[]){w->batch, c->filters, w->out_height, w->out_width}, sizeof(q.y));
     for (int i = 0; i < 2; i++) {
-        q.before[i] = c->padded ? 0 : w->before[i];
-        q.after[i] = c->padded ? 0 : w->after[i];
+        q.padding[i] = c->padded ? 0 : w->before[i];
         q.stride[i] = w->stride[i];
         q.dilation[i] = w->dilation[i];
     }
     return q;
 }
 
-// With bias and ReLU where cuDNN has that, else without.
-static int32_t ask_for_plan(struct ls_device *device, struct ls_kernel *kernel)
+// With bias and ReLU where cuDNN has that, else without. Where it has no plan at all, its calls of version 7 are asked.
+static int32_t find_plan(struct ls_device *device, struct ls_kernel *kernel)
 {
     struct convolution *c = kernel->state;
+    if (!device->plans || !is_countable(c))
+        return LS_OK;
     struct cuda_plan_question question = question_of(device, kernel);
     int32_t status = cuda_plan_get(device, &question, &c->plan);
     if (status || c->plan || !c->fused)
@@ -196,22 +198,6 @@ static int32_t ask_for_plan(struct ls_device *device, struct ls_kernel *kernel)
     status = cuda_plan_get(device, &question, &c->plan);
     c->fused = !c->plan;
     return status;
-}
-
-// Graphs pad both sides as they are, but not each has an engine then; with groups it is a slow one. Where cuDNN has no plan at
-// all, its calls of version 7 are asked.
-static int32_t find_plan(struct ls_device *device, struct ls_kernel *kernel)
-{
-    struct convolution *c = kernel->state;
-    const bool padded = c->padded;
-    if (!device->plans || !is_countable(c))
-        return LS_OK;
-    c->padded = padded && c->groups > 1;
-    const int32_t status = ask_for_plan(device, kernel);
-    if (status || c->plan || c->padded == padded)
-        return status;
-    c->padded = true;
-    return ask_for_plan(device, kernel);
 }
 
 // ---- Preparing: descriptors ----

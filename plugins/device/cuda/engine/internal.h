@@ -295,7 +295,7 @@ struct cuda_plan_question {
     uint32_t fused; // 1: a bias of `type` and ReLU after it
     uint32_t tensor_cores; // 1: factors may go through them; float32 ones then as TF32
     int64_t x[4], w[4], y[4]; // (B, C, H, W), (F, C / groups, KH, KW), (B, F, H, W); NHWC in memory
-    int64_t before[2], after[2], stride[2], dilation[2]; // the former two: padding
+    int64_t padding[2], stride[2], dilation[2];
 };
 
 struct cuda_plan {

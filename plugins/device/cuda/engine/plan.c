@@ -106,8 +106,8 @@ static void *make_window(const struct ls_device *device, struct cuda_plan *plan)
             set(device, d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1,
                 &mode) &&
             set_integers(device, d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, 1, &two) &&
-            set_integers(device, d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, 2, q->before) &&
-            set_integers(device, d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, 2, q->after) &&
+            set_integers(device, d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, 2, q->padding) &&
+            set_integers(device, d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, 2, q->padding) &&
             set_integers(device, d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, 2, q->stride) &&
             set_integers(device, d, CUDNN_ATTR_CONVOLUTION_DILATIONS, 2, q->dilation));
 }
@@ -306,21 +306,14 @@ static void offers_finish(const struct ls_device *device, struct offers *offers)
     }
 }
 
-static bool is_even(const struct cuda_plan_question *question)
-{
-    return question->before[0] == question->after[0] && question->before[1] == question->after[1];
-}
-
-// Engine 0 is cuDNN's plain loops: bias and ReLU in a pass of their own are faster than with them, and so is a copy of x with its
-// padding, where both sides are not padded alike.
+// Engine 0 is cuDNN's plain loops: bias and ReLU in a pass of their own are faster than with them.
 static bool fits(const struct cuda_plan_question *question, const struct offer *offer)
 {
     const uint32_t wrong = bit(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) |
                            bit(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION) |
                            bit(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) |
                            (question->tensor_cores ? 0 : bit(CUDNN_NUMERICAL_NOTE_TENSOR_CORE));
-    return !(offer->notes & wrong) && !offer->compiled &&
-           (offer->engine != 0 || (!question->fused && is_even(question)));
+    return !(offer->notes & wrong) && !offer->compiled && (!question->fused || offer->engine != 0);
 }
 
 static bool repeats(const struct offers *offers, int rank)
@@ -354,7 +347,7 @@ static bool make_plan(const struct ls_device *device, struct offer *offer)
 }
 
 // The first of those that fit, with plans. With TF32 those that use it come first: measured, the heuristics put some of the
-// others before them that take twice the time and more. Not with groups: for tensor cores those become dense ones.
+// others before them that take twice the time and more.
 static int list_tried(const struct ls_device *device, const struct cuda_plan_question *question,
                       struct offers *offers, int *out)
 {
@@ -363,8 +356,7 @@ static int list_tried(const struct ls_device *device, const struct cuda_plan_que
         if (fits(question, &offers->list[i]) && !repeats(offers, i) &&
             make_plan(device, &offers->list[i]))
             ranks[count++] = i;
-    const bool sort = question->type == CUDNN_DATA_FLOAT && question->tensor_cores &&
-                      question->x[1] == question->w[1];
+    const bool sort = question->type == CUDNN_DATA_FLOAT && question->tensor_cores;
     for (int cores = 1; cores >= 0; cores--)
         for (int i = 0; i < count; i++) {
             const uint32_t has =

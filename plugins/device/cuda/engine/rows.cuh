@@ -204,7 +204,8 @@ __device__ inline double2 cuda_block_sum(double2 mine)
             shared[threadIdx.x].y += shared[threadIdx.x + half].y;
         }
     }
-    return threadIdx.x ? mine : shared[0]; // of use to the first thread
+    __syncthreads(); // also for those that need no sum: nvcc lets all of them read it
+    return shared[0];
 }
 
 __device__ inline double2 cuda_add_pairs(const cuda_arguments &a)

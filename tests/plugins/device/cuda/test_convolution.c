@@ -105,24 +105,6 @@ START_TEST(calls_of_version_7_are_taken_where_they_are_asked_for)
 }
 END_TEST
 
-// Version 7 pads both sides alike, so x is copied with its padding.
-START_TEST(only_version_7_copies_x_for_padding_of_one_side)
-{
-    static const char *const options[] = {"convolutions=plans", "convolutions=version-7"};
-    for (int i = 0; i < 2; i++) {
-        struct ls_device *device = opened(options[i]);
-        struct test_request request = request_of(LS_F32, 0);
-        struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
-        request.attributes.padding[1] = request.attributes.padding[3] = 1;
-        request.arguments[2].dims[1] = request.arguments[2].dims[2] = 7;
-        ck_assert_msg(test_prepare(ops, device, &request, &answer) == LS_OK, "%s", host.message);
-        ck_assert_int_eq(strstr(answer.implementation, "padded before") != NULL, i);
-        ops->kernels->release(device, answer.kernel);
-        ls_device_close_state(ops, device);
-    }
-}
-END_TEST
-
 START_TEST(a_plan_is_made_once_and_goes_with_the_device)
 {
     struct double_counts first, second;
@@ -214,7 +196,6 @@ int main(void)
     tcase_add_test(tests, with_tf32_engines_that_use_it_are_first);
     tcase_add_test(tests, without_a_fused_engine_bias_and_relu_are_a_pass);
     tcase_add_test(tests, calls_of_version_7_are_taken_where_they_are_asked_for);
-    tcase_add_test(tests, only_version_7_copies_x_for_padding_of_one_side);
     tcase_add_test(tests, a_plan_is_made_once_and_goes_with_the_device);
     tcase_add_test(tests, the_fastest_is_taken_by_all_replicas_where_plans_are_timed);
     tcase_add_test(tests, a_nan_comes_out_of_a_convolution_with_relu);
