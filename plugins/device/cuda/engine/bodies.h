@@ -53,23 +53,33 @@ CUDA_BODY(add)
     cuda_put(&a->store, i, cuda_a(a, i) + cuda_b(a, i));
 }
 
+CUDA_SHARED float cuda_dropped(const struct cuda_arguments *a, uint32_t keep, float x)
+{
+    return keep ? x / (1 - a->rate) : 0;
+}
+
 CUDA_BODY(dropout) // columns: elements of an example
 {
     const int64_t example = cuda_quotient(i, a->columns);
     const uint64_t key = cuda_draw_key(a->record, a->key, example);
     const uint32_t element = (uint32_t)(i - example * a->columns);
-    cuda_put(&a->store, i, cuda_keep(key, element, a->rate) ? cuda_a(a, i) / (1 - a->rate) : 0);
+    const uint32_t keep = cuda_keep(key, element, a->rate);
+    cuda_put(&a->store, i, cuda_dropped(a, keep, cuda_a(a, i)));
 }
 
-CUDA_BODY(
-    from_bytes) // rounded once whatever the compiler's flags: the CPU's input thread divides, too
+// Rounded once whatever the compiler's flags: the CPU's input thread divides, too.
+CUDA_SHARED float cuda_from_byte(const struct cuda_arguments *a, float x)
 {
-    const float x = (float)((const uint8_t *)a->a)[i];
 #ifdef __CUDA_ARCH__
-    cuda_put(&a->store, i, __fdiv_rn(x, a->divisor));
+    return __fdiv_rn(x, a->divisor);
 #else
-    cuda_put(&a->store, i, x / a->divisor);
+    return x / a->divisor;
 #endif
+}
+
+CUDA_BODY(from_bytes)
+{
+    cuda_put(&a->store, i, cuda_from_byte(a, (float)((const uint8_t *)a->a)[i]));
 }
 
 CUDA_BODY(transpose)

@@ -79,6 +79,9 @@ elements_kernel elements_of(uint32_t kernel, uint32_t from, uint32_t to, bool pl
     case cuda_kernel_activation: return elements_of<cuda_kernel_activation>(from, to, plain);
     case cuda_kernel_activation_backward: return elements_of<cuda_kernel_activation_backward>(from, to, plain);
     case cuda_kernel_add: return elements_of<cuda_kernel_add>(from, to, plain);
+    case cuda_kernel_dropout: return elements_of<cuda_kernel_dropout>(from, to, plain);
+    case cuda_kernel_from_bytes:
+        return from | to ? NULL : elements_of_types<cuda_kernel_from_bytes, CUDA_FLOAT, CUDA_FLOAT>(plain);
     case cuda_kernel_sgd: return run_elements<cuda_sgd_elements>;
     case cuda_kernel_adam: return run_elements<cuda_adam_elements>;
     default: return NULL;
@@ -90,7 +93,8 @@ elements_kernel elements_for(uint32_t kernel, const struct cuda_arguments *a, in
     const bool two = kernel == cuda_kernel_activation_backward || kernel == cuda_kernel_add;
     const uintptr_t all = (uintptr_t)a->a | (two ? (uintptr_t)a->b : 0) | (uintptr_t)a->bias | (uintptr_t)a->store.out |
                           (uintptr_t)a->store.y | (uintptr_t)a->first | (uintptr_t)a->second;
-    if (items % 4 || all % 16 || (a->bias && a->columns % 4) || (two && a->b_type != a->a_type))
+    const bool by_columns = a->bias || kernel == cuda_kernel_dropout;
+    if (items % 4 || all % 16 || (by_columns && a->columns % 4) || (two && a->b_type != a->a_type))
         return NULL;
     return elements_of(kernel, a->a_type, a->store.type, !a->store.epilogue && !a->store.add);
 }
