@@ -302,32 +302,45 @@ unsigned cudnnGetConvolutionBackwardFilterWorkspaceSize(struct cudnnContext *han
 
 // ---- Convolving ----
 
-// A factor, as the unit that multiplies sees it.
-static double factor(const struct dnn_job *job, const void *values, int64_t i)
+// What is multiplied, and the sums.
+struct numbers {
+    double *x, *w, *y;
+};
+
+// Factors, as the unit that multiplies sees them; NULL: zeros, to be sums.
+static double *unpack(const struct dnn_job *job, const void *values, int64_t count)
 {
-    const float value = double_get(values, job->type, (uint64_t)i);
-    return (double)(job->tf32 ? double_tf32(value) : value);
+    double *out = calloc((size_t)count, sizeof(*out));
+    if (!out)
+        abort();
+    for (int64_t i = 0; values && i < count; i++) {
+        const float value = double_get(values, job->type, (uint64_t)i);
+        out[i] = (double)(job->tf32 ? double_tf32(value) : value);
+    }
+    return out;
 }
 
 // Sums of one point of the kernel over the channels of each filter.
-static void visit(const struct dnn_job *job, int64_t x_at, int64_t w_at, int64_t y_at, double *sums)
+static void visit(const struct dnn_job *job, int64_t x_at, int64_t w_at, int64_t y_at,
+                  const struct numbers *n)
 {
     const int64_t channels = job->w_desc.c, group_filters = job->w_desc.k / job->convolution.groups;
     const int64_t filter_step = job->w_desc.h * job->w_desc.w * channels;
     for (int64_t f = 0; f < job->w_desc.k; f++) {
-        const int64_t x = x_at + f / group_filters * channels, w = w_at + f * filter_step;
+        double *x = n->x + x_at + f / group_filters * channels, *y = n->y + y_at + f;
+        double *w = n->w + w_at + f * filter_step;
         for (int64_t c = 0; c < channels; c++) {
             if (job->direction == DNN_FORWARD)
-                sums[y_at + f] += factor(job, job->x, x + c) * factor(job, job->w, w + c);
+                *y += x[c] * w[c];
             else if (job->direction == DNN_DATA)
-                sums[x + c] += factor(job, job->y, y_at + f) * factor(job, job->w, w + c);
+                x[c] += *y * w[c];
             else
-                sums[w + c] += factor(job, job->x, x + c) * factor(job, job->y, y_at + f);
+                w[c] += x[c] * *y;
         }
     }
 }
 
-static void visit_all(const struct dnn_job *job, double *sums)
+static void visit_all(const struct dnn_job *job, const struct numbers *numbers)
 {
     const struct cudnnTensorStruct *x = &job->x_desc, *y = &job->y_desc;
     const struct cudnnFilterStruct *w = &job->w_desc;
@@ -338,7 +351,7 @@ static void visit_all(const struct dnn_job *job, double *sums)
             const int64_t h = oh * c->stride[0] - c->pad[0] + tap / w->w * c->dilation[0];
             const int64_t column = ow * c->stride[1] - c->pad[1] + tap % w->w * c->dilation[1];
             if (h >= 0 && h < x->h && column >= 0 && column < x->w)
-                visit(job, ((n * x->h + h) * x->w + column) * x->c, tap * w->c, at * y->c, sums);
+                visit(job, ((n * x->h + h) * x->w + column) * x->c, tap * w->c, at * y->c, numbers);
         }
     }
 }
@@ -348,17 +361,17 @@ static void run_job(const void *data)
     const struct dnn_job *job = data;
     const struct cudnnTensorStruct *x = &job->x_desc, *y = &job->y_desc;
     const struct cudnnFilterStruct *w = &job->w_desc;
-    const int64_t count = job->direction == DNN_FORWARD ? y->n * y->h * y->w * y->c
-                          : job->direction == DNN_DATA  ? x->n * x->h * x->w * x->c
-                                                        : w->k * w->h * w->w * w->c;
-    void *out = job->direction == DNN_FORWARD ? job->y
-                : job->direction == DNN_DATA  ? job->x
-                                              : job->w;
-    double *sums = calloc((size_t)count, sizeof(*sums));
-    if (!sums)
-        abort();
+    const int64_t x_count = x->n * x->h * x->w * x->c, w_count = w->k * w->h * w->w * w->c;
+    const int64_t y_count = y->n * y->h * y->w * y->c;
+    const int forward = job->direction == DNN_FORWARD, backward = job->direction == DNN_DATA;
+    const int64_t count = forward ? y_count : backward ? x_count : w_count;
+    void *out = forward ? job->y : backward ? job->x : job->w;
+    const struct numbers numbers = {unpack(job, backward ? NULL : job->x, x_count),
+                                    unpack(job, forward || backward ? job->w : NULL, w_count),
+                                    unpack(job, forward ? NULL : job->y, y_count)};
+    const double *sums = forward ? numbers.y : backward ? numbers.x : numbers.w;
     memset(job->workspace, 0x66, DNN_WORKSPACE);
-    visit_all(job, sums);
+    visit_all(job, &numbers);
     for (int64_t i = 0; i < count; i++) {
         float value = (float)sums[i];
         if (job->bias)
@@ -366,7 +379,9 @@ static void run_job(const void *data)
         const int cut = job->relu && (value < 0 || (job->loses_nan && !(value >= 0)));
         double_put(out, job->type, (uint64_t)i, cut ? 0 : value);
     }
-    free(sums);
+    free(numbers.x);
+    free(numbers.w);
+    free(numbers.y);
     if (job->slow)
         nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
 }

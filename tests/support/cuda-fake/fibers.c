@@ -352,8 +352,10 @@ static void release_warp(struct runner *runner, unsigned member)
     const unsigned first = member / DOUBLE_WARP * DOUBLE_WARP, rest = runner->count - first;
     const unsigned count = rest < DOUBLE_WARP ? rest : DOUBLE_WARP;
     struct thread *warp = &runner->threads[first];
+    const int over = runner->threads[member].state == OVER; // then others may have waited for it
+    const unsigned begin = over ? 0 : member - first, end = over ? count : begin + 1;
     struct double_lanes lanes;
-    for (unsigned i = 0; i < count; i++) {
+    for (unsigned i = begin; i < end; i++) {
         if (warp[i].state != WAITS_FOR_WARP || !gather_lanes(warp, count, &warp[i], &lanes))
             continue;
         for (unsigned k = 0; k < count; k++)
