@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Device `cuda` on the fake, which is NOT A GPU: what takes too long for each day.
 
-usage: long_checks.py orders SOURCE FOLDER | long_checks.py mutants SOURCE FOLDER [NAME...]
+usage: long_checks.py orders SOURCE FOLDER | long_checks.py mutants SOURCE FOLDER [NAME...] | long_checks.py fit SOURCE
 
 orders   The device suite under AddressSanitizer and UndefinedBehaviorSanitizer, with threads of kernels forwards, backwards and in random
          orders, each with ten seeds of the streams' order. FOLDER keeps the build.
 mutants  Builds a copy of SOURCE in FOLDER with each patch of tests/support/cuda-fake/mutants in turn, and runs what the patch names with
          `run:`. All of it must pass without a patch, and something must fail with each: else the fake does not find such a mistake.
+fit      Whether the patches fit the source as it is, which takes no time: so a patch is renewed with what it changes.
 """
 import concurrent.futures
 import datetime
@@ -100,10 +101,26 @@ def copy_source(source, to):
 
 
 def patch(source, file, *options):
-    done = subprocess.run(["patch", "--strip=1", "--silent", "--no-backup-if-mismatch", "--reject-file=-", "--input=" + str(file), *options],
+    done = subprocess.run(["patch", "--strip=1", "--silent", "--batch", "--no-backup-if-mismatch", "--reject-file=-", "--input=" + str(file), *options],
                           cwd=source, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
-        sys.exit(f"{file.name} does not fit the source any more, renew it:\n{done.stdout}")
+        sys.exit(f"{file} does not fit the source any more. Make that mistake anew, or one of its kind:\n{done.stdout}")
+
+
+def patches(source, names=()):
+    if not shutil.which("patch"):
+        print("SKIP: the program `patch` (package patch) is not here")
+        sys.exit(77)
+    files = sorted(file for file in (source / FAKE / "mutants").glob("*.patch") if not names or file.stem in names)
+    return files or sys.exit("there are no patches")
+
+
+def fit(source):
+    files = patches(source)
+    for file in files:
+        patch(source, file, "--dry-run")
+    print(f"{len(files)} mutants fit")
+    return True
 
 
 def lines_of(file):
@@ -112,9 +129,7 @@ def lines_of(file):
 
 
 def mutants(source, folder, names):
-    if not shutil.which("patch"):
-        print("SKIP: the program `patch` (package patch) is not here")
-        sys.exit(77)
+    files = patches(source, names)
     copy, build = folder / "source", folder / "build"
     copy_source(source, copy)
     make_build(copy, build, [])
@@ -122,10 +137,9 @@ def mutants(source, folder, names):
     plugins = [name for name in (line.split(":")[0] for line in known.splitlines()) if name.startswith("plugins/") and name.endswith(".so")]
     nccl = ["tests/support/nccl-fake/collective-nccl.so", "tests/support/nccl-fake/libnccl-fake.so"]
     targets = FOR_SUITE + plugins + list(PROGRAMS.values()) + ["tools/lockstep"] + nccl
-    files = sorted(file for file in (source / FAKE / "mutants").glob("*.patch") if not names or file.stem in names)
     failure = ninja(build, targets)
-    if failure or not files:
-        sys.exit(failure or "there are no patches")
+    if failure:
+        sys.exit(failure)
     for line in sorted({line for file in files for line in lines_of(file)}):
         passed, said = run(copy, build, line)
         if not passed:
@@ -146,7 +160,10 @@ def mutants(source, folder, names):
 
 
 def main():
-    what, source, folder = sys.argv[1], pathlib.Path(sys.argv[2]).resolve(), pathlib.Path(sys.argv[3]).resolve()
+    what, source = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
+    if what == "fit":
+        return fit(source)
+    folder = pathlib.Path(sys.argv[3]).resolve()
     return orders(source, folder) if what == "orders" else mutants(source, folder, sys.argv[4:])
 
 
