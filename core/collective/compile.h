@@ -12,7 +12,7 @@
 // Segments are about this long: small enough that two of them stay in a core's second-level cache and that rounds
 // overlap, large enough that the cost of a message (a few hundred nanoseconds) does not show.
 #define LS_SEGMENT_BYTES (UINT64_C(256) << 10)
-// In memory of a device that computes beside the caller: a segment costs some launches and events there, about 20 us a rank on an H200
+// In memory of devices: a segment costs launches and events, about 20 us a rank on an H200
 // (docs/results), in which the card itself moves as much as this.
 #define LS_SEGMENT_BYTES_ON_DEVICE (UINT64_C(8) << 20)
 // Longer steps are cut into this many, larger ones: that overlaps enough, and what two ranks have under way
@@ -82,8 +82,8 @@ struct ls_compile_options {
     uint32_t world;
     uint32_t element_bytes;
     uint64_t segment_bytes; // 0: LS_SEGMENT_BYTES
-    bool
-        on_device; // all ranks are of this process, in memory of devices; 0 means LS_SEGMENT_BYTES_ON_DEVICE then
+    // All ranks are of this process, in memory of devices: 0 means LS_SEGMENT_BYTES_ON_DEVICE.
+    bool on_device;
     struct ls_range divide; // LS_MEAN: the result, which is divided in the end; count 0: nothing
     bool halves; // messages have 2 bytes for each element
     struct ls_range rounded; // halves: the result that several ranks have, rounded in the end

@@ -23,7 +23,7 @@ struct ls_device_options {
     uint32_t index; // which physical device
     uint32_t threads; // 0: the plugin's own choice
     uint64_t deadline_ns; // of a wait for the device; 0: the plugin's own choice
-    // LS_LACK_BYTES, for who takes another device where this one lacks something; NULL: nobody does
+    // LS_LACK_BYTES, where the caller takes another device if this one lacks something; NULL: it does not
     char *lack;
 };
 
@@ -36,7 +36,7 @@ void ls_device_close(struct ls_virtual_device *device); // takes NULL
 void ls_device_abandon(struct ls_virtual_device *device);
 
 // The device lacks what is needed, "has no operation attention": the caller returns LS_UNAVAILABLE. True:
-// who opened the device has been told, so that nothing is to be logged.
+// the lack is where its opener reads it, so that nothing is to be logged.
 LS_PRINTF(2, 3)
 bool ls_device_tell_lack(const struct ls_virtual_device *device, const char *format, ...);
 

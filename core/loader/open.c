@@ -155,7 +155,7 @@ static enum ls_status load(struct ls_loader *loader, const char *scope, const ch
     *out = find_loaded(identity);
     if (*out)
         return LS_OK;
-    // That of a GPU takes half a second: who was found to run here is not asked again.
+    // A GPU's takes half a second, so a plugin that was found to run here is not asked again.
     const enum ls_status status =
         is_same(identity, &loader->probed) ? LS_OK : probe(loader, scope, path);
     if (status)

@@ -417,8 +417,8 @@ enum ls_status ls_run_follow_workers(struct ls_run *run)
 
 // ---- A device that nobody named ----
 
-// Why the device cannot do what the options want, "computes beside ..."; false: it can.
-static bool find_lack(const struct ls_run *run, const struct ls_run_options *options,
+// Why the device cannot do what the options want, "has memory of its own, ..."; "": it can.
+static void find_lack(const struct ls_run *run, const struct ls_run_options *options,
                       char lack[static LS_LACK_BYTES])
 {
     const struct ls_device_interface *device = run->device->interface;
@@ -444,7 +444,8 @@ static bool find_lack(const struct ls_run *run, const struct ls_run_options *opt
         snprintf(lack, LS_LACK_BYTES, "sends gradients as they are, whatever --wire says");
     else if (blind)
         snprintf(lack, LS_LACK_BYTES, "has memory of its own, which '%s' does not reach", blind);
-    return options->elastic || (several && run->wire) || blind;
+    else
+        *lack = '\0';
 }
 
 // What the strategy is made of may depend on the device.
@@ -531,8 +532,10 @@ static enum ls_status open_plugins(struct ls_run *run, const struct ls_run_optio
     if (!status && many)
         status = open_workers_strategy(run);
     char lack[LS_LACK_BYTES];
-    if (!status && run->by_default && find_lack(run, options, lack))
-        status = ls_run_take_cpu(run, lack);
+    if (!status && run->by_default) {
+        find_lack(run, options, lack);
+        status = *lack ? ls_run_take_cpu(run, lack) : LS_OK;
+    }
     if (!status)
         status = open_cluster(run, options);
     if (!status && many)
