@@ -3,7 +3,7 @@
 #include "tools/verify_draw.h"
 
 #include "core/base/child.h"
-#include "core/collective/schedule.h"
+#include "core/schedule/schedule.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #define LS_TOOLS_VERIFY_DRAW_H
 
 #include "core/base/status.h"
-#include "core/collective/verify.h"
+#include "core/schedule/verify.h"
 #include "core/loader/loader.h"
 
 #include <stdbool.h>

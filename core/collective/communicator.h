@@ -47,7 +47,7 @@ struct ls_communicator_options {
     const char *deadline_option; // what the user raises, in messages; NULL: "--deadline". Stays
     const char *name; // "gradients"; in messages
     uint64_t
-        segment_bytes; // how finely steps are cut; 0: LS_SEGMENT_BYTES (core/collective/compile.h)
+        segment_bytes; // how finely steps are cut; 0: LS_SEGMENT_BYTES (core/schedule/compile.h)
     // One for each rank of this process; NULL: all buffers are host memory.
     const struct ls_communicator_place *places;
     const uint32_t *hosts; // number of each rank's host; NULL: all on one

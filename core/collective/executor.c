@@ -5,7 +5,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/memory.h"
-#include "core/collective/halves.h"
+#include "core/schedule/halves.h"
 
 #include <stdlib.h>
 

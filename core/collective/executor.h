@@ -6,7 +6,7 @@
 
 #include "core/base/status.h"
 #include "core/base/trace.h"
-#include "core/collective/compile.h"
+#include "core/schedule/compile.h"
 
 #include <stdbool.h>
 

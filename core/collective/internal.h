@@ -5,10 +5,10 @@
 
 #include "core/base/trace.h"
 #include "core/collective/communicator.h"
-#include "core/collective/compile.h"
+#include "core/schedule/compile.h"
 #include "core/collective/executor.h"
 #include "core/collective/recorder.h"
-#include "core/collective/watch.h"
+#include "core/schedule/watch.h"
 
 #include <pthread.h>
 

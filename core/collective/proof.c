@@ -8,7 +8,7 @@
 #include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/collective/tuner.h"
-#include "core/collective/verify.h"
+#include "core/schedule/verify.h"
 
 #include <inttypes.h>
 #include <stdio.h>

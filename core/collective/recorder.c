@@ -4,7 +4,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/log.h"
-#include "core/collective/schedule.h"
+#include "core/schedule/schedule.h"
 #include "core/plugin/device.h"
 
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #include "core/collective/tuner_internal.h"
 
 #include "core/base/log.h"
-#include "core/collective/schedule.h"
+#include "core/schedule/schedule.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Means of types whose sums do not fit them: values become those of a wider type, the collective adds
 // these up, and the sum is divided and rounded once.
-#include "core/collective/halves.h"
+#include "core/schedule/halves.h"
 #include "core/train/comm_work.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
 // The table, the rows of --json and the chart.
 #include "tools/bench/bench.h"
 
-#include "core/collective/schedule.h"
+#include "core/schedule/schedule.h"
 #include "core/plugin/collective.h"
 #include "tools/report/chart.h"
 #include "tools/simulate/simulation.h"

@@ -2,8 +2,8 @@
 // Hands the schedules of a collective to the verifier, and its findings to the report.
 #include "tools/conformance/schedule.h"
 
-#include "core/collective/schedule.h"
-#include "core/collective/verify.h"
+#include "core/schedule/schedule.h"
+#include "core/schedule/verify.h"
 #include "tools/conformance/tally.h"
 
 #include <inttypes.h>

@@ -4,8 +4,8 @@
 #include "tools/simulate/check.h"
 
 #include "core/base/log.h"
-#include "core/collective/schedule.h"
-#include "core/collective/verify.h"
+#include "core/schedule/schedule.h"
+#include "core/schedule/verify.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

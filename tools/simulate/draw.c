@@ -4,7 +4,7 @@
 #include "tools/simulate/internal.h"
 
 #include "core/base/log.h"
-#include "core/collective/watch.h"
+#include "core/schedule/watch.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

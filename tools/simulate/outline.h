@@ -5,7 +5,7 @@
 #ifndef LS_TOOLS_SIMULATE_OUTLINE_H
 #define LS_TOOLS_SIMULATE_OUTLINE_H
 
-#include "core/collective/schedule.h"
+#include "core/schedule/schedule.h"
 
 // A step's state begins as what it waits for: so many steps before it starts, and so many before its reduction.
 #define LS_WAITS_MASK UINT32_C(0x00ffffff)

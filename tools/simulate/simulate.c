@@ -7,9 +7,9 @@
 
 #include "core/base/log.h"
 #include "core/base/options.h"
-#include "core/collective/schedule.h"
+#include "core/schedule/schedule.h"
 #include "tools/simulate/simulation.h"
-#include "core/collective/watch.h"
+#include "core/schedule/watch.h"
 #include "core/loader/loader.h"
 #include "tools/report/chart.h"
 #include "core/report/report.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // No plan runs whose schedule was not checked: it is verified, or held to a known answer.
 #include "core/collective/known_values.h"
-#include "core/collective/schedule.h"
+#include "core/schedule/schedule.h"
 #include "tests/core/collective/support.h"
 
 #define WORLD 3

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tuner: what was measured decides, noise does not, and all ranks hear the same.
-#include "core/collective/schedule.h"
+#include "core/schedule/schedule.h"
 #include "core/collective/tuner.h"
 #include "tests/core/collective/support.h"
 

@@ -3,7 +3,7 @@
 // evenly where the groups are equal.
 #include "core/base/threads.h"
 #include "core/collective/communicator.h"
-#include "core/collective/schedule.h"
+#include "core/schedule/schedule.h"
 #include "tests/support/plugin.h"
 #include "tests/support/suite.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/plugins/collective/world.h"
 
-#include "core/collective/verify.h"
+#include "core/schedule/verify.h"
 
 #include <check.h>
 

@@ -5,7 +5,7 @@
 #ifndef LOCKSTEP_TESTS_PLUGINS_COLLECTIVE_WORLD_H
 #define LOCKSTEP_TESTS_PLUGINS_COLLECTIVE_WORLD_H
 
-#include "core/collective/schedule.h"
+#include "core/schedule/schedule.h"
 #include "tests/support/plugin.h"
 
 #include <stdbool.h>

@@ -2,7 +2,7 @@
 // What the simulator stands on: the queue of times, ways through networks, and dependencies as a plain search over all
 // pairs of steps finds them.
 #include "core/base/random.h"
-#include "core/collective/schedule.h"
+#include "core/schedule/schedule.h"
 #include "tools/simulate/fabric.h"
 #include "tools/simulate/queue.h"
 #include "tests/tools/simulate/simulation.h"

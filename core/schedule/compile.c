@@ -2,7 +2,7 @@
 // Cuts steps into segments, finds what each must wait for, and fuses receive-and-reduce with the send of
 // its result. Dependencies come from cells: the buffer is cut wherever a segment begins or ends, and each
 // cell remembers who wrote it last and who has read it since.
-#include "core/collective/compile.h"
+#include "core/schedule/compile.h"
 
 #include "core/base/log.h"
 

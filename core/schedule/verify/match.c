@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Links both sides of every message: the n-th that a rank sends to a peer is the n-th that the peer receives from
 // it. Where they do not fit, the mismatch of the earliest round is named.
-#include "core/collective/verify/internal.h"
+#include "core/schedule/verify/internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records what a collective describes, and describes what it does not offer itself.
-#include "core/collective/schedule.h"
+#include "core/schedule/schedule.h"
 
 #include "core/base/log.h"
 
-#include "core/collective/watch.h"
+#include "core/schedule/watch.h"
 
 #include <inttypes.h>
 #include <setjmp.h>

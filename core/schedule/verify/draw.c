@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records what all ranks describe, checks each step by itself, and bounds their number.
-#include "core/collective/verify/internal.h"
+#include "core/schedule/verify/internal.h"
 
-#include "core/collective/schedule.h"
-#include "core/collective/watch.h"
+#include "core/schedule/schedule.h"
+#include "core/schedule/watch.h"
 
 #include <inttypes.h>
 #include <setjmp.h>

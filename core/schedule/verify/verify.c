@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole proof of one case, part by part, and its words.
-#include "core/collective/verify/symbols.h"
+#include "core/schedule/verify/symbols.h"
 
 #include "core/base/log.h"
-#include "core/collective/schedule.h"
+#include "core/schedule/schedule.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages of 16 bits: the conversions, and what is refused: schedules that would not leave equal values, values that are too
 // large, calls that cannot travel so, and ranks that disagree.
-#include "core/collective/halves.h"
-#include "core/collective/verify.h"
+#include "core/schedule/halves.h"
+#include "core/schedule/verify.h"
 #include "core/plugin/half.h"
 #include "tests/core/collective/support.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares what the buffers have in the end with what the operation promises.
-#include "core/collective/verify/symbols.h"
+#include "core/schedule/verify/symbols.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A thread that looks at a clock.
-#include "core/collective/watch.h"
+#include "core/schedule/watch.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"

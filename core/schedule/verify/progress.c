@@ -4,7 +4,7 @@
 //
 // The executor is laxer: a step waits only for steps of this rank that the ranges order before it, all of which
 // the strict model orders before it, too. So what gets through here gets through there, whatever overtakes what.
-#include "core/collective/verify/symbols.h"
+#include "core/schedule/verify/symbols.h"
 
 #include <stdio.h>
 #include <stdlib.h>

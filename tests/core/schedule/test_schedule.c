@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules are recorded as they were written; what cannot be meant is refused with rank, round and range.
-#include "core/collective/schedule.h"
+#include "core/schedule/schedule.h"
 #include "tests/core/collective/support.h"
 
 static struct ls_collective_interface offering(test_build_schedule build_schedule)

@@ -6,11 +6,11 @@
 //
 // Elements are followed as symbols, in the largest intervals that the schedule treats alike; so the cost depends
 // on the number of steps, hardly on the number of elements. [any thread]
-#ifndef LS_COLLECTIVE_VERIFY_H
-#define LS_COLLECTIVE_VERIFY_H
+#ifndef LS_SCHEDULE_VERIFY_H
+#define LS_SCHEDULE_VERIFY_H
 
 #include "core/base/status.h"
-#include "core/collective/schedule.h"
+#include "core/schedule/schedule.h"
 #include "core/plugin/collective.h"
 
 #include <stdbool.h>
@@ -49,7 +49,7 @@ struct ls_verify_case {
     const uint32_t *hosts; // instead, where they are given; borrowed
     uint64_t count;
     uint32_t element_bytes;
-    bool halves; // an all-reduce whose messages are of 16 bits (core/collective/compile.h)
+    bool halves; // an all-reduce whose messages are of 16 bits (core/schedule/compile.h)
     uint64_t most_steps; // and 512 times as much work on intervals; 0: LS_VERIFY_STEPS
 
     // Optional: the rank whose build_schedule is running, UINT32_MAX while none is; for who watches from outside.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A drawn schedule becomes a graph of transfers: steps are cut into segments, and each segment waits only for
 // what touched its range before. So a later round begins as soon as its data is there. [any thread]
-#ifndef LS_COLLECTIVE_COMPILE_H
-#define LS_COLLECTIVE_COMPILE_H
+#ifndef LS_SCHEDULE_COMPILE_H
+#define LS_SCHEDULE_COMPILE_H
 
-#include "core/collective/schedule.h"
+#include "core/schedule/schedule.h"
 #include "core/plugin/transport.h"
 
 #include <stdbool.h>

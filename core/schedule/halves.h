@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Float32 values and their halves (bfloat16 or float16), range by range, in host memory. [any
 // thread]
-#ifndef LS_COLLECTIVE_HALVES_H
-#define LS_COLLECTIVE_HALVES_H
+#ifndef LS_SCHEDULE_HALVES_H
+#define LS_SCHEDULE_HALVES_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the verifier makes of a build_schedule that does not end, fails or changes its mind, of each operation, and of cases
 // that are none.
-#include "tests/core/collective/verifying.h"
+#include "tests/core/schedule/verifying.h"
 
 // ---- Describe itself ----
 

@@ -4,8 +4,8 @@
 // run, with the same bits on all ranks; what it refuses for its result computes a wrong one; what it refuses for a
 // conflict, the compiler refuses, too.
 #include "core/base/random.h"
-#include "core/collective/compile.h"
-#include "core/collective/verify.h"
+#include "core/schedule/compile.h"
+#include "core/schedule/verify.h"
 #include "tests/core/collective/support.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The schedule of one rank as data: the steps that a collective described, round by round. [any thread]
-#ifndef LS_COLLECTIVE_SCHEDULE_H
-#define LS_COLLECTIVE_SCHEDULE_H
+#ifndef LS_SCHEDULE_H
+#define LS_SCHEDULE_H
 
 #include "core/base/status.h"
 #include "core/plugin/collective.h"

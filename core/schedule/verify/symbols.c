@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moves symbols between buffers, cutting intervals where a step begins or ends and joining equal neighbours.
-#include "core/collective/verify/symbols.h"
+#include "core/schedule/verify/symbols.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -2,10 +2,10 @@
 // The buffers of all ranks as symbols. A buffer is a list of intervals; each says which expression stands in it,
 // and from where: element x holds the expression of element x + shift of what the ranks had. Expressions are
 // hash-consed, so that equal ones have equal numbers; a (+) b and b (+) a are equal.
-#ifndef LS_COLLECTIVE_VERIFY_SYMBOLS_H
-#define LS_COLLECTIVE_VERIFY_SYMBOLS_H
+#ifndef LS_SCHEDULE_VERIFY_SYMBOLS_H
+#define LS_SCHEDULE_VERIFY_SYMBOLS_H
 
-#include "core/collective/verify/internal.h"
+#include "core/schedule/verify/internal.h"
 
 // A symbol is 0: undefined; 1 .. world: what rank 0, 1, ... had; beyond: reductions.
 

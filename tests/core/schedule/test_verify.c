@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules that are broken in one place are refused there, in words.
-#include "tests/core/collective/verifying.h"
+#include "tests/core/schedule/verifying.h"
 
 #define CHUNK 64
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dependencies, segments and fused passes of compiled schedules, and rounds that contradict themselves.
-#include "core/collective/compile.h"
+#include "core/schedule/compile.h"
 #include "tests/core/collective/support.h"
 
 #define COUNT 4096

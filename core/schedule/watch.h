@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bounds the time that one call of a plugin's build_schedule may take. A thread watches from beside: nothing else can end a
 // call that neither returns nor calls the host, and nothing that it uses can be freed, so the process ends.
-#ifndef LS_COLLECTIVE_WATCH_H
-#define LS_COLLECTIVE_WATCH_H
+#ifndef LS_SCHEDULE_WATCH_H
+#define LS_SCHEDULE_WATCH_H
 
 #include "core/base/inside.h"
 #include "core/base/status.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules made for the test, put to the verifier.
-#ifndef LOCKSTEP_TESTS_CORE_COLLECTIVE_VERIFYING_H
-#define LOCKSTEP_TESTS_CORE_COLLECTIVE_VERIFYING_H
+#ifndef LOCKSTEP_TESTS_CORE_SCHEDULE_VERIFYING_H
+#define LOCKSTEP_TESTS_CORE_SCHEDULE_VERIFYING_H
 
-#include "core/collective/verify.h"
+#include "core/schedule/verify.h"
 #include "tests/core/collective/support.h"
 
 #define COUNT 256
