@@ -35,6 +35,16 @@ enum ls_status ls_cluster_open_store(struct ls_cluster *cluster,
     return status;
 }
 
+static enum ls_status listen_at_place(const struct ls_worker_place *place, int *out)
+{
+    const struct ls_listening where = {.name = "worker 0",
+                                       .address = place->address,
+                                       .port = place->port,
+                                       .everywhere = place->reached_from_outside,
+                                       .inherited = place->listen_fd};
+    return ls_socket_listen(&where, out);
+}
+
 static enum ls_status open_store(const struct ls_cluster_options *options, const uint8_t *key,
                                  struct ls_cluster *cluster, struct ls_connection *connection)
 {
@@ -50,7 +60,7 @@ static enum ls_status open_store(const struct ls_cluster_options *options, const
                                      .apart = options->departed != NULL,
                                      .address = address};
     snprintf(address, sizeof(address), "%s:%u", place->address, place->port);
-    enum ls_status status = ls_socket_listen(place, &store.listener);
+    enum ls_status status = listen_at_place(place, &store.listener);
     if (status)
         return status;
     if (!options->secret && !options->insecure && !ls_socket_listens_here(store.listener))
@@ -173,11 +183,9 @@ static bool is_chief(const struct ls_worker_place *place)
 static enum ls_status listen_anywhere(struct ls_worker_place *place, uint16_t *port)
 {
     const bool one_host = place->local_workers == place->workers;
-    struct ls_worker_place any = *place;
-    snprintf(any.address, sizeof(any.address), "127.0.0.1");
-    any.port = 0;
-    any.reached_from_outside = !one_host;
-    const enum ls_status status = ls_socket_listen(&any, &place->listen_fd);
+    const struct ls_listening where = {
+        .name = "worker 0", .address = "127.0.0.1", .everywhere = !one_host, .inherited = -1};
+    const enum ls_status status = ls_socket_listen(&where, &place->listen_fd);
     if (!status)
         *port = ls_socket_port(place->listen_fd);
     return status;

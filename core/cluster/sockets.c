@@ -227,16 +227,15 @@ static enum ls_status take_inherited(int fd, int *out)
     return LS_OK;
 }
 
-enum ls_status ls_socket_listen(const struct ls_worker_place *place, int *out)
+enum ls_status ls_socket_listen(const struct ls_listening *where, int *out)
 {
-    if (place->listen_fd >= 0)
-        return take_inherited(place->listen_fd, out);
+    if (where->inherited >= 0)
+        return take_inherited(where->inherited, out);
     const uint64_t begin = ls_clock_ns();
     for (;;) {
-        const bool everywhere = place->reached_from_outside;
-        int fd = everywhere ? -1 : listen_at(place->address, place->port);
-        if (fd < 0 && (everywhere || errno == EADDRNOTAVAIL))
-            fd = listen_at(NULL, place->port);
+        int fd = where->everywhere ? -1 : listen_at(where->address, where->port);
+        if (fd < 0 && (where->everywhere || errno == EADDRNOTAVAIL))
+            fd = listen_at(NULL, where->port);
         if (fd >= 0) {
             *out = fd;
             return LS_OK;
@@ -245,9 +244,8 @@ enum ls_status ls_socket_listen(const struct ls_worker_place *place, int *out)
             break;
         nanosleep(&(struct timespec){.tv_nsec = LISTEN_PAUSE_NS}, NULL);
     }
-    ls_error("cluster", "%s %u cannot listen at %s:%u: %s; start all processes with another port",
-             place->role == LS_ROLE_SERVER ? "server" : "worker", place->number, place->address,
-             place->port, strerror(errno));
+    ls_error("cluster", "%s cannot listen at %s:%u: %s; start all processes with another port",
+             where->name, where->address, where->port, strerror(errno));
     return LS_FAILED;
 }
 

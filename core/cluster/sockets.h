@@ -4,17 +4,24 @@
 #define LS_CLUSTER_SOCKETS_H
 
 #include "core/base/status.h"
-#include "core/cluster/resolve.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-// The socket that worker 0 listens on, non-blocking: the one that it inherited, else a new one at
-// the place's address; on all interfaces where that address is not one of this machine's (the name
-// of a service) or others reach it from outside. Waits some seconds for an earlier job that still
-// holds the port. Errors are logged.
-LS_STATUS ls_socket_listen(const struct ls_worker_place *place, int *out);
+// Where a process listens.
+struct ls_listening {
+    const char *name; // of the process, in messages: "worker 0"
+    const char *address;
+    uint16_t port;
+    bool everywhere; // on all interfaces, because other machines connect to it
+    int inherited; // a socket that listens already, which is taken then; -1: none
+};
+
+// A socket that listens there, non-blocking: the inherited one, else a new one at the address, or on
+// all interfaces where that is not an address of this machine (the name of a service). Waits some
+// seconds for an earlier job that still holds the port. Errors are logged.
+LS_STATUS ls_socket_listen(const struct ls_listening *where, int *out);
 
 // A socket that listens at any port of the address that `like` has on this machine.
 LS_STATUS ls_socket_listen_beside(int like, int *out);

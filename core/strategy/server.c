@@ -144,21 +144,27 @@ static int32_t host_update(const struct ls_server_host *host, struct ls_store *s
 static enum ls_status open_service(struct server *server)
 {
     const struct ls_server_options *options = server->options;
-    struct ls_worker_place place = *options->place; // where this server listens, not worker 0
-    memcpy(place.address, place.own_address, sizeof(place.address));
-    place.port = place.own_port;
+    const struct ls_worker_place *place = options->place;
+    char name[32], address[LS_HOST_BYTES];
+    snprintf(name, sizeof(name), "server %u", place->number);
+    snprintf(address, sizeof(address), "%s", place->own_address);
+    struct ls_listening where = {.name = name,
+                                 .address = address,
+                                 .port = place->own_port,
+                                 .everywhere = place->reached_from_outside,
+                                 .inherited = place->listen_fd};
     struct ls_service_options service = {.sealed = options->secret != NULL,
-                                         .most_peers = 2 * place.workers + 2};
+                                         .most_peers = 2 * place->workers + 2};
     enum ls_status status = ls_channel_key(options->secret, service.key);
     if (status) {
-        if (place.listen_fd >= 0)
-            close(place.listen_fd);
+        if (place->listen_fd >= 0)
+            close(place->listen_fd);
         return status;
     }
-    if (place.listen_fd < 0)
-        status = ls_worker_place_server(&place, place.number, place.address, &place.port);
+    if (place->listen_fd < 0)
+        status = ls_worker_place_server(place, place->number, address, &where.port);
     if (!status)
-        status = ls_socket_listen(&place, &service.listener);
+        status = ls_socket_listen(&where, &service.listener);
     if (status)
         return status;
     if (!options->secret && !options->insecure && !ls_socket_listens_here(service.listener)) {
@@ -167,7 +173,7 @@ static enum ls_status open_service(struct server *server)
                  "server %u listens at %s:%u, which other machines reach: give all workers and "
                  "servers one secret by LOCKSTEP_SECRET or LOCKSTEP_SECRET_FILE (`lockstep launch "
                  "--make-secret=FILE` makes one), or --insecure on a network that you trust",
-                 place.number, place.address, place.port);
+                 place->number, address, where.port);
         return LS_USAGE;
     }
     status = ls_service_open(&service, &server->service);
