@@ -3,31 +3,19 @@
 #include "core/cluster/channel.h"
 
 #include "core/base/clock.h"
-#include "core/base/log.h"
-#include "core/cluster/reach.h"
-#include "core/cluster/sockets.h"
 
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
 
 #define LABEL ((size_t)4)
 #define SEALED_MOST (LABEL + LS_CHANNEL_CHUNK + LS_SECURE_SEAL)
 #define SENT_AT_ONCE ((size_t)1 << 20) // of a message, by an end that waits
 #define SLICE_MS 100 // after which a waiting end asks whether it shall stop
-#define CONNECT_NS UINT64_C(2000000000)
-#define ANSWER_NS UINT64_C(4000000000)
-#define SAY_AFTER_NS UINT64_C(5000000000)
-#define SAY_EVERY_NS UINT64_C(5000000000)
-#define LEAST_PAUSE_NS UINT64_C(5000000)
-#define MOST_PAUSE_NS UINT64_C(250000000)
 
 enum ls_status ls_channel_key(const char *secret, uint8_t key[LS_SECURE_KEY])
 {
@@ -53,15 +41,6 @@ static void keep_alive(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
-}
-
-enum ls_status ls_channel_init(struct ls_channel *channel, int fd, const uint8_t key[LS_SECURE_KEY],
-                               bool sealed)
-{
-    memset(channel, 0, sizeof(*channel));
-    channel->sealed = sealed;
-    keep_alive(fd);
-    return ls_connection_init(&channel->connection, fd, key);
 }
 
 void ls_channel_adopt(struct ls_channel *channel, struct ls_connection *connection, bool sealed)
@@ -360,73 +339,11 @@ enum ls_status ls_channel_receive(struct ls_channel *channel, uint32_t *kind, ui
 
 // ---- Connecting ----
 
-static enum ls_status refuse_without_secret(const struct ls_channel_target *target)
+enum ls_status ls_channel_reach(const struct ls_reach *reach, bool sealed, struct ls_channel *out)
 {
-    ls_error("cluster",
-             "%s is at %s:%u, beyond this machine: give all workers and servers one secret by "
-             "LOCKSTEP_SECRET or LOCKSTEP_SECRET_FILE (`lockstep launch --make-secret=FILE` makes "
-             "one), or --insecure on a network that you trust",
-             target->name, target->address, target->port);
-    return LS_USAGE;
-}
-
-// LS_AGAIN: `why` says why not yet.
-static enum ls_status try_once(const struct ls_channel_target *target, const struct ls_stop *stop,
-                               struct ls_channel *out, char *why, size_t bytes)
-{
-    int fd;
-    enum ls_status status =
-        ls_socket_connect(target->address, target->port, CONNECT_NS, stop, &fd, why, bytes);
-    if (status)
-        return status;
-    if (!target->sealed && !target->insecure && !ls_socket_leads_here(fd)) {
-        close(fd);
-        return refuse_without_secret(target);
-    }
-    status = ls_channel_init(out, fd, target->key, target->sealed);
+    struct ls_connection connection;
+    const enum ls_status status = ls_reach(reach, &connection);
     if (!status)
-        status = ls_shake_hands(&out->connection, ANSWER_NS, stop);
-    if (!status)
-        return LS_OK;
-    ls_channel_finish(out);
-    if (status == LS_USAGE)
-        ls_error("cluster",
-                 "%s at %s:%u has another secret than this worker: expected the same "
-                 "LOCKSTEP_SECRET or LOCKSTEP_SECRET_FILE for all workers and servers",
-                 target->name, target->address, target->port);
-    else if (status == LS_AGAIN)
-        snprintf(why, bytes, "it takes connections but does not answer as a server does");
-    else if (status == LS_PEER_LOST)
-        snprintf(why, bytes, "it takes connections but closes them");
-    return status == LS_PEER_LOST ? LS_AGAIN : status;
-}
-
-enum ls_status ls_channel_reach(const struct ls_channel_target *target,
-                                const struct ls_channel_wait *wait, struct ls_channel *out)
-{
-    const uint64_t begin = ls_clock_ns();
-    const double patience = (double)wait->patience_ns * 1e-9;
-    const struct ls_stop stop = {wait->stopped, wait->context};
-    uint64_t pause = LEAST_PAUSE_NS, say_at = SAY_AFTER_NS;
-    for (;;) {
-        char why[256] = "";
-        const enum ls_status status = try_once(target, &stop, out, why, sizeof(why));
-        if (status != LS_AGAIN)
-            return status;
-        if (is_stopped(wait))
-            return LS_ABORTED;
-        const uint64_t passed = ls_clock_ns() - begin;
-        if (passed + pause >= wait->patience_ns) {
-            ls_error("cluster", "%s did not answer at %s:%u within %g s%s%s", target->name,
-                     target->address, target->port, patience, *why ? ": " : "", why);
-            return LS_PEER_LOST;
-        }
-        if (passed >= say_at) {
-            say_at = passed + SAY_EVERY_NS;
-            ls_info("cluster", "waiting for %s (%s:%u), %.0f s of %g s", target->name,
-                    target->address, target->port, (double)passed * 1e-9, patience);
-        }
-        nanosleep(&(struct timespec){.tv_nsec = (long)pause}, NULL);
-        pause = pause * 3 / 2 < MOST_PAUSE_NS ? pause * 3 / 2 : MOST_PAUSE_NS;
-    }
+        ls_channel_adopt(out, &connection, sealed);
+    return status;
 }

@@ -9,7 +9,7 @@
 #ifndef LS_CLUSTER_CHANNEL_H
 #define LS_CLUSTER_CHANNEL_H
 
-#include "core/cluster/connection.h"
+#include "core/cluster/reach.h"
 
 #define LS_CHANNEL_CHUNK ((size_t)65536) // plain bytes that are sealed together
 #define LS_CHANNEL_HEAD ((size_t)16)
@@ -31,10 +31,7 @@ struct ls_channel {
 // The key of channels, which is not that of the store. LS_USAGE, logged: as ls_secure_key.
 LS_STATUS ls_channel_key(const char *secret, uint8_t key[LS_SECURE_KEY]);
 
-// Takes `fd`, also where it fails. The handshake is next.
-LS_STATUS ls_channel_init(struct ls_channel *channel, int fd, const uint8_t key[LS_SECURE_KEY],
-                          bool sealed);
-// The same of a connection that a door has handed out.
+// Takes a connection that has shaken hands.
 void ls_channel_adopt(struct ls_channel *channel, struct ls_connection *connection, bool sealed);
 void ls_channel_finish(struct ls_channel *channel); // takes one that has been finished
 
@@ -61,19 +58,8 @@ struct ls_channel_wait {
     void *context;
 };
 
-struct ls_channel_target {
-    const char *name; // "server 1", for messages
-    const char *address;
-    uint16_t port;
-    const uint8_t *key;
-    bool sealed; // there is a secret
-    bool insecure; // without one the server need not be on this machine
-};
-
-// Connects, again and again for `patience_ns`, and says whom it waits for. LS_PEER_LOST: in vain;
-// LS_USAGE: another secret, or none where one is necessary. Both are logged. LS_ABORTED.
-LS_STATUS ls_channel_reach(const struct ls_channel_target *target,
-                           const struct ls_channel_wait *wait, struct ls_channel *out);
+// Connects as ls_reach does.
+LS_STATUS ls_channel_reach(const struct ls_reach *reach, bool sealed, struct ls_channel *out);
 // These three say nothing in the log. LS_PEER_LOST: the connection is closed; LS_AGAIN: nothing
 // moved for `patience_ns`; LS_BAD_INPUT; LS_ABORTED. After any of them the channel is of no use.
 LS_STATUS ls_channel_send(struct ls_channel *channel, uint32_t kind,

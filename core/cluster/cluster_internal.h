@@ -11,6 +11,10 @@
 
 #include <pthread.h>
 
+#define LS_EXPECTED_SECRET                                                                        \
+    "the same LOCKSTEP_SECRET or LOCKSTEP_SECRET_FILE for all workers, and no other training at " \
+    "that address"
+
 // What an elastic cluster needs to form anew: the options of its beginning, as copies.
 struct ls_elastic {
     struct ls_cluster_options options;

@@ -35,6 +35,11 @@ enum ls_status ls_cluster_open_store(struct ls_cluster *cluster,
     return status;
 }
 
+static enum ls_status refuse_without_secret(const struct ls_worker_place *place)
+{
+    return ls_secret_is_missing("worker 0", place->address, place->port, "workers");
+}
+
 static enum ls_status listen_at_place(const struct ls_worker_place *place, int *out)
 {
     const struct ls_listening where = {.name = "worker 0",
@@ -64,7 +69,7 @@ static enum ls_status open_store(const struct ls_cluster_options *options, const
     if (status)
         return status;
     if (!options->secret && !options->insecure && !ls_socket_listens_here(store.listener))
-        status = ls_refuse_without_secret(place);
+        status = refuse_without_secret(place);
     if (!status && cluster->elastic)
         status = ls_elastic_listen(cluster->elastic, store.listener);
     if (status) {
@@ -83,13 +88,24 @@ static enum ls_status open_store(const struct ls_cluster_options *options, const
 static enum ls_status reach_store(const struct ls_cluster_options *options, const uint8_t *key,
                                   struct ls_cluster *cluster, struct ls_connection *connection)
 {
-    struct ls_reach reach = {.place = options->place,
-                             .apart = options->departed != NULL,
-                             .open_to_all = !options->secret && !options->insecure,
-                             .deadline_ns = options->join_deadline_ns};
-    memcpy(reach.key, key, sizeof(reach.key));
-    enum ls_status status = ls_store_reach(&reach, connection);
-    sodium_memzero(reach.key, LS_SECURE_KEY);
+    const struct ls_worker_place *place = options->place;
+    const bool apart = options->departed != NULL;
+    char advice[96];
+    snprintf(advice, sizeof(advice), "start all %u %s", place->workers,
+             apart ? "processes" : "workers, or train alone with --cluster=none");
+    const struct ls_reach reach = {
+        .name = apart ? "process 0" : "worker 0",
+        .address = place->address,
+        .port = place->port,
+        .key = key,
+        .open_to_all = !options->secret && !options->insecure,
+        .patience_ns = options->join_deadline_ns,
+        .own = apart ? "process" : "worker",
+        .all = "workers",
+        .expected = apart ? "the same `secret` for all processes, and no other job at that address"
+                          : LS_EXPECTED_SECRET,
+        .advice = advice};
+    const enum ls_status status = ls_reach(&reach, connection);
     if (!status)
         ls_socket_peer_host(connection->fd, cluster->store_host, sizeof(cluster->store_host));
     if (status || !cluster->elastic)
@@ -198,7 +214,7 @@ static enum ls_status meet(const struct ls_cluster_options *options, struct ls_w
     if (*place->address || place->listen_fd >= 0 || place->joins)
         return LS_OK;
     if (place->local_workers != place->workers && !options->secret && !options->insecure)
-        return ls_refuse_without_secret(place);
+        return refuse_without_secret(place);
     const enum ls_status status = place->number ? LS_OK : listen_anywhere(place, &port);
     return status ? status : ls_worker_place_meet(place, port, options->join_deadline_ns);
 }

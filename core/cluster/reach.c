@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connecting to the store, again and again until it is there.
+// Connecting to a peer, again and again until it is there.
 #include "core/cluster/reach.h"
 
 #include "core/base/clock.h"
@@ -19,19 +19,6 @@
 #define ANSWER_NS UINT64_C(4000000000)
 #define LEAST_PAUSE_NS UINT64_C(5000000) // between two tries; grows by half each time
 #define MOST_PAUSE_NS UINT64_C(250000000)
-
-enum ls_status ls_refuse_without_secret(const struct ls_worker_place *place)
-{
-    char at[LS_HOST_BYTES + 16] = "";
-    if (*place->address)
-        snprintf(at, sizeof(at), " at %s:%u", place->address, place->port);
-    ls_error("cluster",
-             "other machines reach worker 0%s: give all workers one secret by LOCKSTEP_SECRET or "
-             "LOCKSTEP_SECRET_FILE (`lockstep launch --make-secret=FILE` makes one), or --insecure "
-             "on a network that you trust",
-             at);
-    return LS_USAGE;
-}
 
 static enum ls_status send_all(struct ls_connection *connection, const uint8_t *data, size_t bytes,
                                uint64_t end_ns, const struct ls_stop *stop)
@@ -74,51 +61,33 @@ enum ls_status ls_shake_hands(struct ls_connection *connection, uint64_t patienc
     return status;
 }
 
-static bool is_interrupted(void *context)
-{
-    const struct ls_reach *reach = context;
-    return reach->interrupted && atomic_load(reach->interrupted);
-}
-
-// One try. LS_AGAIN: `why` says why not yet.
-// `error` says why it was not connected; 0: it was.
+// One try. LS_AGAIN: `why` says why not yet, and `error` why it was not connected; 0: it was.
 static enum ls_status try_once(const struct ls_reach *reach, uint64_t left_ns,
                                struct ls_connection *out, int *error, char *why, size_t bytes)
 {
-    const struct ls_worker_place *place = reach->place;
-    const struct ls_stop stop = {is_interrupted, (void *)reach};
     int fd;
     enum ls_status status =
-        ls_socket_connect(place->address, place->port, left_ns < CONNECT_NS ? left_ns : CONNECT_NS,
-                          &stop, &fd, why, bytes);
+        ls_socket_connect(reach->address, reach->port, left_ns < CONNECT_NS ? left_ns : CONNECT_NS,
+                          &reach->stop, &fd, why, bytes);
     *error = status ? errno : 0;
     if (status)
         return status;
     if (reach->open_to_all && !ls_socket_leads_here(fd)) {
         close(fd);
-        return ls_refuse_without_secret(place);
+        return ls_secret_is_missing(reach->name, reach->address, reach->port, reach->all);
     }
     status = ls_connection_init(out, fd, reach->key);
     if (status)
         return status;
-    status = ls_shake_hands(out, left_ns < ANSWER_NS ? left_ns : ANSWER_NS, &stop);
+    status = ls_shake_hands(out, left_ns < ANSWER_NS ? left_ns : ANSWER_NS, &reach->stop);
     if (!status)
         return LS_OK;
     ls_connection_finish(out);
-    if (status == LS_USAGE && reach->apart)
-        ls_error("cluster",
-                 "process %u at %s:%u has another secret than this process: expected the same "
-                 "`secret` for all processes, and no other job at that address",
-                 reach->number, place->address, place->port);
-    else if (status == LS_USAGE)
-        ls_error("cluster",
-                 "worker %u at %s:%u has another secret than this worker: expected the same "
-                 "LOCKSTEP_SECRET or LOCKSTEP_SECRET_FILE for all workers, and no other training "
-                 "at that address",
-                 reach->number, place->address, place->port);
+    if (status == LS_USAGE)
+        ls_error("cluster", "%s at %s:%u has another secret than this %s: expected %s", reach->name,
+                 reach->address, reach->port, reach->own, reach->expected);
     else if (status == LS_AGAIN)
-        snprintf(why, bytes, "it takes connections but does not answer as %s 0 does",
-                 reach->apart ? "process" : "worker");
+        snprintf(why, bytes, "it takes connections but does not answer as %s does", reach->name);
     else if (status == LS_PEER_LOST)
         snprintf(why, bytes, "it takes connections but closes them; is it another program?");
     return status == LS_PEER_LOST ? LS_AGAIN : status;
@@ -126,51 +95,49 @@ static enum ls_status try_once(const struct ls_reach *reach, uint64_t left_ns,
 
 static void report_silence(const struct ls_reach *reach, uint64_t passed_ns, const char *why)
 {
-    const struct ls_worker_place *place = reach->place;
+    const bool replaced = reach->unreachable_ns > 0;
+    const char *advice = reach->advice && !replaced ? reach->advice : NULL;
     char text[1024];
-    snprintf(text, sizeof(text), "%s %u did not answer at %s:%u within %g s%s%s",
-             reach->apart ? "process" : "worker", reach->number, place->address, place->port,
-             (double)passed_ns * 1e-9, *why ? ": " : "", why);
-    if (reach->number)
-        ls_warn("cluster", "%s", text); // another one may take over
+    snprintf(text, sizeof(text), "%s did not answer at %s:%u within %g s%s%s%s%s", reach->name,
+             reach->address, reach->port, (double)passed_ns * 1e-9, *why ? ": " : "", why,
+             advice ? "; " : "", advice ? advice : "");
+    if (replaced)
+        ls_warn("cluster", "%s", text);
     else
-        ls_error("cluster", "%s; start all %u %s", text, place->workers,
-                 reach->apart ? "processes" : "workers, or train alone with --cluster=none");
+        ls_error("cluster", "%s", text);
 }
 
-enum ls_status ls_store_reach(const struct ls_reach *reach, struct ls_connection *out)
+enum ls_status ls_reach(const struct ls_reach *reach, struct ls_connection *out)
 {
     const uint64_t begin = ls_clock_ns();
-    const double deadline = (double)reach->deadline_ns * 1e-9;
-    if (reach->open_to_all && ls_socket_leads_away(reach->place->address, reach->place->port))
-        return ls_refuse_without_secret(reach->place); // at once: worker 0 refuses, too
+    const double patience = (double)reach->patience_ns * 1e-9;
+    if (reach->open_to_all && ls_socket_leads_away(reach->address, reach->port))
+        return ls_secret_is_missing(reach->name, reach->address, reach->port,
+                                    reach->all); // at once: the peer refuses to listen there, too
     uint64_t pause = LEAST_PAUSE_NS, say_at = SAY_AFTER_NS, connected_at = 0;
     char why[256] = ""; // of the last try: on a busy machine the deadline may pass before another
     int error = 0;
     for (;;) {
         const uint64_t passed = ls_clock_ns() - begin;
-        if (passed < reach->deadline_ns) {
+        if (passed < reach->patience_ns) {
             const enum ls_status status =
-                try_once(reach, reach->deadline_ns - passed, out, &error, why, sizeof(why));
-            if (status == LS_ABORTED)
-                return LS_INTERRUPTED;
-            if (status != LS_AGAIN || (error == ECONNREFUSED && reach->number > 0))
+                try_once(reach, reach->patience_ns - passed, out, &error, why, sizeof(why));
+            if (status != LS_AGAIN || (error == ECONNREFUSED && reach->unreachable_ns))
                 return status;
         }
-        if (is_interrupted((void *)reach))
-            return LS_INTERRUPTED;
+        if (reach->stop.asked && reach->stop.asked(reach->stop.context))
+            return LS_ABORTED;
         const uint64_t now = ls_clock_ns() - begin;
         connected_at = error && error != ECONNRESET ? connected_at : now;
-        const bool cut_off = reach->number > 0 && now - connected_at >= reach->unreachable_ns;
-        if (cut_off || now + pause >= reach->deadline_ns) {
-            report_silence(reach, cut_off ? reach->unreachable_ns : reach->deadline_ns, why);
+        const bool cut_off = reach->unreachable_ns && now - connected_at >= reach->unreachable_ns;
+        if (cut_off || now + pause >= reach->patience_ns) {
+            report_silence(reach, cut_off ? reach->unreachable_ns : reach->patience_ns, why);
             return LS_PEER_LOST;
         }
         if (now >= say_at) {
             say_at = now + SAY_EVERY_NS;
-            ls_info("cluster", "waiting for %s %u (%s:%u), %.0f s of %g s",
-                    reach->apart ? "process" : "worker", reach->number, reach->place->address,
-                    reach->place->port, (double)now * 1e-9, deadline);
+            ls_info("cluster", "waiting for %s (%s:%u), %.0f s of %g s", reach->name,
+                    reach->address, reach->port, (double)now * 1e-9, patience);
         }
         nanosleep(&(struct timespec){.tv_nsec = (long)pause}, NULL);
         pause = pause * 3 / 2 < MOST_PAUSE_NS ? pause * 3 / 2 : MOST_PAUSE_NS;

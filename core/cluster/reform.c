@@ -140,28 +140,36 @@ static enum ls_status open_next_store(struct ls_cluster *cluster, const struct s
     return status;
 }
 
+static bool is_interrupted(void *context)
+{
+    const struct ls_elastic *elastic = context;
+    return elastic->options.interrupted && atomic_load(elastic->options.interrupted);
+}
+
 // LS_AGAIN: that worker is no worker 0.
-static enum ls_status reach_next_store(const struct ls_elastic *elastic,
+static enum ls_status reach_next_store(struct ls_elastic *elastic,
                                        const struct survivors *survivors, uint32_t number,
                                        uint64_t deadline_ns, struct ls_connection *connection,
                                        char *address, size_t bytes)
 {
     const struct ls_reserve *at = &survivors->former[number].reserve;
-    struct ls_worker_place place = elastic->place;
-    struct ls_reach reach = {.place = &place,
-                             .deadline_ns = deadline_ns,
-                             .number = number,
-                             .interrupted = elastic->options.interrupted,
-                             .unreachable_ns = elastic->options.silence_ns};
+    char name[32];
     if (!at->port)
         return LS_AGAIN;
-    snprintf(place.address, sizeof(place.address), "%s", at->address);
-    place.port = at->port;
+    snprintf(name, sizeof(name), "worker %u", number);
     snprintf(address, bytes, "%s:%u", at->address, at->port);
-    memcpy(reach.key, elastic->key, sizeof(reach.key));
-    const enum ls_status status = ls_store_reach(&reach, connection);
-    sodium_memzero(reach.key, sizeof(reach.key));
-    return status == LS_PEER_LOST ? LS_AGAIN : status;
+    const struct ls_reach reach = {.name = name,
+                                   .address = at->address,
+                                   .port = at->port,
+                                   .key = elastic->key,
+                                   .patience_ns = deadline_ns,
+                                   .unreachable_ns = elastic->options.silence_ns,
+                                   .stop = {is_interrupted, elastic},
+                                   .own = "worker",
+                                   .all = "workers",
+                                   .expected = LS_EXPECTED_SECRET};
+    const enum ls_status status = ls_reach(&reach, connection);
+    return status == LS_PEER_LOST ? LS_AGAIN : status == LS_ABORTED ? LS_INTERRUPTED : status;
 }
 
 // The lowest worker that answers is the next worker 0. Ends, because each turn rules one out, and

@@ -163,6 +163,20 @@ enum ls_status ls_secret_make(const char *path)
     return LS_BAD_INPUT;
 }
 
+enum ls_status ls_secret_is_missing(const char *name, const char *address, uint16_t port,
+                                    const char *all)
+{
+    char at[32] = "";
+    if (*address)
+        snprintf(at, sizeof(at), ":%u", port);
+    ls_error("cluster",
+             "other machines reach %s%s%s%s: give all %s one secret by LOCKSTEP_SECRET or "
+             "LOCKSTEP_SECRET_FILE (`lockstep launch --make-secret=FILE` makes one), or --insecure "
+             "on a network that you trust",
+             name, *address ? " at " : "", address, at, all);
+    return LS_USAGE;
+}
+
 enum ls_status ls_secure_key(const char *secret, uint8_t key[LS_SECURE_KEY])
 {
     static const char nobody[] = "lockstep without a secret", label[] = "lockstep secret 1";

@@ -48,6 +48,11 @@ LS_STATUS ls_secret_draw(char secret[LS_SECRET_DRAWN]);
 // The same into a new file of mode 0600. LS_BAD_INPUT, logged: it exists, or cannot be written.
 LS_STATUS ls_secret_make(const char *path);
 
+// Logs that other machines reach `name` ("worker 0"), and that `all` ("workers") need a secret.
+// `address` "": it is not known. Returns LS_USAGE.
+LS_STATUS ls_secret_is_missing(const char *name, const char *address, uint16_t port,
+                               const char *all);
+
 // The key that all others are made of. Without a secret (NULL): one that everybody knows.
 // LS_USAGE, logged: the secret is too short or too long.
 LS_STATUS ls_secure_key(const char *secret, uint8_t key[LS_SECURE_KEY]);

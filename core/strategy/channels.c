@@ -67,18 +67,23 @@ static int32_t host_connect(const struct ls_strategy_host *host, uint32_t server
     }
     char name[32];
     snprintf(name, sizeof(name), "server %u", server);
-    const struct ls_channel_target target = {.name = name,
-                                             .address = channels->servers[server].address,
-                                             .port = channels->servers[server].port,
-                                             .key = channels->key,
-                                             .sealed = channels->sealed,
-                                             .insecure = channels->insecure};
     struct ls_strategy_channel *channel = calloc(1, sizeof(*channel));
     if (!channel)
         return LS_OUT_OF_MEMORY;
     channel->wait = (struct ls_channel_wait){
         .patience_ns = driver->options.deadline_ns, .stopped = is_aborted, .context = driver};
-    const enum ls_status status = ls_channel_reach(&target, &channel->wait, &channel->channel);
+    const struct ls_reach reach = {
+        .name = name,
+        .address = channels->servers[server].address,
+        .port = channels->servers[server].port,
+        .key = channels->key,
+        .open_to_all = !channels->sealed && !channels->insecure,
+        .patience_ns = channel->wait.patience_ns,
+        .stop = {is_aborted, driver},
+        .own = "worker",
+        .all = "workers and servers",
+        .expected = "the same LOCKSTEP_SECRET or LOCKSTEP_SECRET_FILE for all workers and servers"};
+    const enum ls_status status = ls_channel_reach(&reach, channels->sealed, &channel->channel);
     if (status)
         free(channel);
     else

@@ -169,12 +169,7 @@ static enum ls_status open_service(struct server *server)
         return status;
     if (!options->secret && !options->insecure && !ls_socket_listens_here(service.listener)) {
         close(service.listener);
-        ls_error("cluster",
-                 "server %u listens at %s:%u, which other machines reach: give all workers and "
-                 "servers one secret by LOCKSTEP_SECRET or LOCKSTEP_SECRET_FILE (`lockstep launch "
-                 "--make-secret=FILE` makes one), or --insecure on a network that you trust",
-                 place->number, address, where.port);
-        return LS_USAGE;
+        return ls_secret_is_missing(name, address, where.port, "workers and servers");
     }
     status = ls_service_open(&service, &server->service);
     sodium_memzero(service.key, sizeof(service.key));

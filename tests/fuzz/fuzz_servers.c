@@ -465,10 +465,12 @@ static void serve_some(struct ls_service *service, int turns)
 static void be_a_stranger(uint64_t *state, struct ls_service *service, uint16_t port,
                           const uint8_t *key, bool sealed)
 {
+    struct ls_connection connection;
     struct ls_channel channel;
     uint8_t data[LS_SECURE_PROOF + LS_SECURE_GREETING], answer[LS_SECURE_NONCE];
-    if (ls_channel_init(&channel, connect_here(port), key, sealed))
+    if (ls_connection_init(&connection, connect_here(port), key))
         exit(2);
+    ls_channel_adopt(&channel, &connection, sealed);
     ls_secure_greet(&channel.connection.secure, data);
     const bool damaged = fuzz_below(state, 3) == 0;
     const size_t bytes =

@@ -21,7 +21,8 @@ static const char other_secret[] = "another secret of letters";
 // A service, and a thread with a worker's end.
 struct pair {
     struct ls_service *service;
-    struct ls_channel_target target;
+    struct ls_reach target;
+    bool sealed;
     uint8_t key[LS_SECURE_KEY];
     uint16_t port;
     pthread_t thread;
@@ -40,11 +41,16 @@ static void open_pair(struct pair *pair, const char *text, uint32_t most)
     ck_assert_int_eq(ls_channel_key(text, pair->key), LS_OK);
     memcpy(options.key, pair->key, sizeof(pair->key));
     ck_assert_int_eq(ls_service_open(&options, &pair->service), LS_OK);
-    pair->target = (struct ls_channel_target){.name = "server 0",
-                                              .address = "127.0.0.1",
-                                              .port = pair->port,
-                                              .key = pair->key,
-                                              .sealed = text != NULL};
+    pair->sealed = text != NULL;
+    pair->target = (struct ls_reach){.name = "server 0",
+                                     .address = "127.0.0.1",
+                                     .port = pair->port,
+                                     .key = pair->key,
+                                     .open_to_all = text == NULL,
+                                     .patience_ns = 20 * SECOND,
+                                     .own = "worker",
+                                     .all = "workers and servers",
+                                     .expected = "the same secret"};
 }
 
 static void begin(struct pair *pair, void *(*run)(void *context))
@@ -85,7 +91,7 @@ static void *echo_all(void *context)
     struct pair *pair = context;
     struct ls_channel channel;
     uint8_t *data = malloc(3 << 20), *back = malloc(3 << 20);
-    pair->status = ls_channel_reach(&pair->target, &patient, &channel);
+    pair->status = ls_channel_reach(&pair->target, pair->sealed, &channel);
     for (uint32_t k = 0; !pair->status && k < SIZES; k++) {
         for (size_t i = 0; i < sizes[k]; i++)
             data[i] = byte_at(i, k);
@@ -139,7 +145,7 @@ static void *send_large(void *context)
     struct pair *pair = context;
     struct ls_channel channel;
     uint8_t head[LS_CHANNEL_HEAD];
-    pair->status = ls_channel_reach(&pair->target, &patient, &channel);
+    pair->status = ls_channel_reach(&pair->target, pair->sealed, &channel);
     if (pair->status)
         return NULL;
     ls_channel_put_head(head, 1, pair->number);
@@ -170,7 +176,7 @@ static void *send_damaged(void *context)
 {
     struct pair *pair = context;
     struct ls_channel channel;
-    pair->status = ls_channel_reach(&pair->target, &patient, &channel);
+    pair->status = ls_channel_reach(&pair->target, pair->sealed, &channel);
     if (pair->status)
         return NULL;
     const struct ls_channel_piece piece = {"0123456789", 10};
@@ -202,7 +208,7 @@ static void *ask_and_sleep(void *context)
 {
     struct pair *pair = context;
     struct ls_channel channel;
-    pair->status = ls_channel_reach(&pair->target, &patient, &channel);
+    pair->status = ls_channel_reach(&pair->target, pair->sealed, &channel);
     for (int i = 0; i < 50 && !pair->status; i++)
         pair->status = ls_channel_send(&channel, 1, NULL, 0, &patient);
     nap_ms(500);
@@ -263,7 +269,7 @@ static void *come_with_another_secret(void *context)
     if (ls_channel_key(other_secret, key))
         return NULL;
     pair->target.key = key;
-    pair->status = ls_channel_reach(&pair->target, &patient, &channel);
+    pair->status = ls_channel_reach(&pair->target, pair->sealed, &channel);
     return NULL;
 }
 
@@ -365,7 +371,7 @@ static void *speak_always(void *context)
 {
     struct pair *pair = context;
     struct ls_channel channel;
-    pair->status = ls_channel_reach(&pair->target, &patient, &channel);
+    pair->status = ls_channel_reach(&pair->target, pair->sealed, &channel);
     while (!pair->status && !atomic_load(&has_come))
         pair->status = ls_channel_send(&channel, 1, NULL, 0, &patient);
     ls_channel_finish(&channel);
@@ -376,7 +382,7 @@ static void *come_in(void *context)
 {
     const struct pair *pair = context;
     struct ls_channel channel;
-    if (!ls_channel_reach(&pair->target, &patient, &channel))
+    if (!ls_channel_reach(&pair->target, pair->sealed, &channel))
         ls_channel_finish(&channel);
     return NULL;
 }
@@ -452,12 +458,14 @@ START_TEST(nobody_there_is_said_after_the_patience)
     uint16_t port;
     close(job_listen(&port));
     ck_assert_int_eq(ls_channel_key(NULL, key), LS_OK);
-    const struct ls_channel_target target = {
-        .name = "server 7", .address = "127.0.0.1", .port = port, .key = key};
-    const struct ls_channel_wait wait = {.patience_ns = SECOND / 5};
+    const struct ls_reach target = {.name = "server 7",
+                                    .address = "127.0.0.1",
+                                    .port = port,
+                                    .key = key,
+                                    .patience_ns = SECOND / 5};
     char *error = NULL;
     ls_log_keep(&error);
-    ck_assert_int_eq(ls_channel_reach(&target, &wait, &channel), LS_PEER_LOST);
+    ck_assert_int_eq(ls_channel_reach(&target, false, &channel), LS_PEER_LOST);
     ls_log_keep(NULL);
     ck_assert_ptr_nonnull(error);
     ck_assert_ptr_nonnull(strstr(error, "server 7 did not answer"));
