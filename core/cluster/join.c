@@ -4,8 +4,8 @@
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
-#include "core/cluster/reach.h"
-#include "core/cluster/sockets.h"
+#include "core/wire/reach.h"
+#include "core/wire/sockets.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
-#include "core/cluster/sockets.h"
+#include "core/wire/sockets.h"
 
 #include <poll.h>
 #include <stdio.h>

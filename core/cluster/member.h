@@ -5,7 +5,7 @@
 #define LS_CLUSTER_MEMBER_H
 
 #include "core/cluster/cluster.h"
-#include "core/cluster/connection.h"
+#include "core/wire/connection.h"
 #include "core/cluster/store.h"
 
 struct ls_member;

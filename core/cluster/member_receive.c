@@ -4,7 +4,7 @@
 #include "core/cluster/member_internal.h"
 
 #include "core/base/log.h"
-#include "core/cluster/sockets.h"
+#include "core/wire/sockets.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #define LS_CLUSTER_STORE_H
 
 #include "core/base/status.h"
-#include "core/cluster/connection.h"
+#include "core/wire/connection.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,8 +6,8 @@
 #ifndef LS_CLUSTER_STORE_INTERNAL_H
 #define LS_CLUSTER_STORE_INTERNAL_H
 
-#include "core/cluster/connection.h"
-#include "core/cluster/door.h"
+#include "core/wire/connection.h"
+#include "core/wire/door.h"
 #include "core/cluster/liveness.h"
 #include "core/cluster/store.h"
 

@@ -3,7 +3,7 @@
 #include "core/cluster/store_internal.h"
 
 #include "core/base/log.h"
-#include "core/cluster/sockets.h"
+#include "core/wire/sockets.h"
 
 #include <stdio.h>
 #include <stdlib.h>

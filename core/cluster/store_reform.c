@@ -9,7 +9,7 @@
 #include "core/cluster/store_internal.h"
 
 #include "core/base/log.h"
-#include "core/cluster/sockets.h"
+#include "core/wire/sockets.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "core/strategy/description.h"
 
 #include "core/base/log.h"
-#include "core/cluster/frame.h"
+#include "core/wire/frame.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host of a server process: what its strategy hears and says goes over core/cluster/service.h,
+// The host of a server process: what its strategy hears and says goes over core/wire/service.h,
 // and its stores are those of a driver that has no replicas.
 #include "core/strategy/server.h"
 
 #include "core/base/log.h"
-#include "core/cluster/service.h"
-#include "core/cluster/sockets.h"
+#include "core/wire/service.h"
+#include "core/wire/sockets.h"
 #include "core/strategy/description.h"
 #include "core/strategy/internal.h"
 

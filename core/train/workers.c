@@ -7,7 +7,7 @@
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/random.h"
-#include "core/cluster/secure.h"
+#include "core/wire/secure.h"
 #include "core/data/stream.h"
 #include "core/plugin/device.h"
 #include "core/train/data.h"

@@ -8,7 +8,7 @@
 #endif
 #include "core/base/log.h"
 #include "core/cluster/member.h"
-#include "core/cluster/reach.h"
+#include "core/wire/reach.h"
 #include "core/cluster/store_internal.h"
 #include "tests/fuzz/mutate.h"
 

@@ -4,9 +4,9 @@
 //
 //     fuzz_resolve tf-config|slurm SECONDS SEED
 #include "core/base/log.h"
-#include "core/cluster/resolve.h"
-#include "core/cluster/resolvers/resolver.h"
-#include "core/cluster/resolvers/slurm_lists.h"
+#include "core/place/resolve.h"
+#include "core/place/resolvers/resolver.h"
+#include "core/place/resolvers/slurm_lists.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/fuzz/mutate_json.h"
 

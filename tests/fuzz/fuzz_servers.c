@@ -4,7 +4,7 @@
 //
 //     fuzz_servers server|description|strangers SECONDS SEED
 #include "core/base/log.h"
-#include "core/cluster/service.h"
+#include "core/wire/service.h"
 #include "core/strategy/description.h"
 #include "core/strategy/internal.h"
 #include "plugins/strategy/parameter-server/remote_server.h"

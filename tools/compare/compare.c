@@ -8,7 +8,7 @@
 #include "tools/run_options.h"
 
 #include "core/base/log.h"
-#include "core/cluster/resolve.h"
+#include "core/place/resolve.h"
 #include "core/base/threads.h"
 #include "tools/compare/page.h"
 #include "tools/compare/comparison.h"

@@ -6,7 +6,7 @@
 #ifndef LS_TOOLS_COMPARE_ORDERS_H
 #define LS_TOOLS_COMPARE_ORDERS_H
 
-#include "core/cluster/secure.h"
+#include "core/wire/secure.h"
 
 #include <stdbool.h>
 #include <stddef.h>

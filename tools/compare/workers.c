@@ -3,7 +3,7 @@
 #include "tools/compare/workers.h"
 
 #include "core/base/log.h"
-#include "core/cluster/sockets.h"
+#include "core/wire/sockets.h"
 #include "tools/compare/orders.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libpmix of the calls that core/cluster/pmix_calls.c uses, which meets over a folder of files
+// A libpmix of the calls that core/place/pmix_calls.c uses, which meets over a folder of files
 // instead of a server. It is told by the environment:
 //
 //     PMIX_NAMESPACE, PMIX_RANK    as from a launcher
