@@ -85,6 +85,34 @@ class HouseFigures(unittest.TestCase):
         with self.assertRaises(SystemExit):
             figures.depths_of(STACKS, "no_such_driver")
 
+    def test_tables_with_one_implementer_are_found(self):
+        tree = {"core/a/hooks.h": "struct hooks {\n    int (*up)(void); // (*no)(\n    int (*down)(void);\n};\n"
+                                  "struct one {\n    int (*up)(void);\n};\n",
+                "core/plugin/device.h": "struct device {\n    int (*a)(void);\n    int (*b)(void);\n};\n",
+                "core/b/one.c": "static const struct hooks table = {.up = up};\nvoid f(struct hooks *hooks) {}\n",
+                "tests/core/two.c": "x = (struct hooks){.up = up};\nstruct one *one = {0};\n"}
+        self.assertEqual(figures.pointer_tables(tree), {"hooks": (2, ["core/b/one.c"])})
+        self.assertEqual(figures.files_with_table(tree, "hooks", ("core/", "tests/")), {"core/b/one.c", "tests/core/two.c"})
+
+    def test_functions_have_lines_and_parameters(self):
+        tree = {"core/a.c": "static int f(int a, int (*b)(int, int),\n             char *c)\n{\n    one();\n\n    two();\n}\n"
+                            "\nvoid g(void)\n{\n}\n\nstatic const struct x y = {\n    h(),\n};\n",
+                "tests/core/a.c": "void g(void)\n{\n}\n"}
+        self.assertEqual([row[:2] for row in figures.functions(tree)], [(3, 3), (0, 0)])
+        self.assertEqual([figures.at([3, 1, 2, 9], part) for part in (0.5, 0.9)], [3, 9])
+
+    def test_folders_of_core_count_with_those_in_them(self):
+        tree = {"core/a/x.c": "1\n2\n", "core/a/b/y.h": "1\n", "core/version.c": "1\n", "tools/a.c": "1\n"}
+        self.assertEqual(figures.room_lines(tree), {"core/a": 3})
+
+    def test_users_of_symbols_are_files(self):
+        class Linked:
+            objects = {"1.o": "core/a.c", "2.o": "tools/b.c", "3.o": "core/c.c"}
+            defined = {"1.o": {"ls_a", "ls_free"}, "2.o": {"tool"}}
+            arrows = {("core/c.c", "core/a.c"): {"ls_a"}, ("tools/b.c", "core/a.c"): {"ls_a"}}
+        self.assertEqual(figures.symbol_users(Linked),
+                         {("ls_a", "core/a.c"): {"core/c.c", "tools/b.c"}, ("ls_free", "core/a.c"): set()})
+
     def test_lines_and_headers_of_a_tree_on_disk(self):
         with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder:
             root = pathlib.Path(folder)
