@@ -12,7 +12,7 @@
 #include "core/train/checkpoint_file.h"
 #include "core/train/listing.h"
 #include "core/train/serve.h"
-#include "core/train/sizes.h"
+#include "core/base/sizes.h"
 #include "core/train/variables.h"
 #include "core/train/weights.h"
 

@@ -6,7 +6,7 @@
 #include "core/base/segment.h"
 #include "core/base/threads.h"
 #include "core/train/comm.h"
-#include "core/train/sizes.h"
+#include "core/base/sizes.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include "core/train/class_names.h"
 #include "core/train/predictions_file.h"
 #include "core/train/session.h"
-#include "core/train/sizes.h"
+#include "core/base/sizes.h"
 #include "core/train/workers.h"
 
 #include <inttypes.h>

@@ -9,7 +9,7 @@
 #include "core/base/segment.h"
 #include "core/base/threads.h"
 #include "core/cluster/cluster.h"
-#include "core/train/sizes.h"
+#include "core/base/sizes.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Options of programs that were compiled with the lockstep.h of another version: in front of lockstep.h
-// is the rule. Private to train/. [any thread]
-#ifndef LS_TRAIN_SIZES_H
-#define LS_TRAIN_SIZES_H
+// is the rule. [any thread]
+#ifndef LS_BASE_SIZES_H
+#define LS_BASE_SIZES_H
 
 #include "core/base/status.h"
 #include "lockstep.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Brings structs of options to the size that they have in this version.
-#include "core/train/sizes.h"
+#include "core/base/sizes.h"
 
 #include "core/base/log.h"
 
