@@ -5,7 +5,7 @@
 
 #include "core/cluster/cluster.h"
 #include "core/data/stream.h"
-#include "core/train/mixed_transport.h"
+#include "core/comm/mixed_transport.h"
 #include "core/graph/graph.h"
 #include "core/report/progress.h"
 #include "core/strategy/channels.h"

@@ -5,7 +5,7 @@
 // transfer is over, or the endpoint was aborted; what an abort leaves to it, until the endpoint is
 // closed. So a lost peer ends each transfer with it by itself, and after an abort flights stay in
 // the list without their works.
-#include "core/train/comm_messages.h"
+#include "core/comm/messages.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One transport made of two.
-#include "core/train/mixed_transport.h"
+#include "core/comm/mixed_transport.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include "core/base/plain_locale.h"
 #include "core/base/segment.h"
 #include "core/base/threads.h"
-#include "core/train/comm.h"
+#include "core/comm/comm.h"
 #include "core/base/sizes.h"
 
 #include <stdio.h>

@@ -4,14 +4,14 @@
 // order; what nobody waits for is kept until somebody does. One thread at a time moves them: who
 // waits for one, or the thread of the messages.
 //
-//   comm_messages.c   who moves messages, and when
-//   comm_matching.c   what is done with what has come
-//   comm_transfers.c  what the transport has
-//   comm_failures.c   lost peers, deadlines, and the end of all
+//   messages.c   who moves messages, and when
+//   matching.c   what is done with what has come
+//   transfers.c  what the transport has
+//   failures.c   lost peers, deadlines, and the end of all
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // ppoll, eventfd
 #endif
-#include "core/train/comm_messages.h"
+#include "core/comm/messages.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"

@@ -2,7 +2,7 @@
 // Communicators between processes when something goes wrong: lost processes, deadlines, wrong
 // collectives, closing.
 #include "core/plugin/plugin.h"
-#include "tests/core/train/processes.h"
+#include "tests/core/comm/processes.h"
 #include "tests/support/suite.h"
 
 #include <pthread.h>

@@ -2,7 +2,7 @@
 // Transfers of messages that are under way when a peer is lost or all ends. The transport of this
 // test touches what is posted as long as it may: until `test` says that a transfer is over, or the
 // endpoint is closed.
-#include "core/train/comm_messages.h"
+#include "core/comm/messages.h"
 
 #include "core/base/clock.h"
 #include "tests/support/suite.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages between processes: matched by source and tag, whoever comes first.
-#include "tests/core/train/processes.h"
+#include "tests/core/comm/processes.h"
 #include "tests/support/suite.h"
 
 #define HUGE_BYTES ((size_t)20 << 20)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs: the processes of a program that communicate without a model. A job is a cluster of
 // processes that are apart, with the communicators that end when one of their members is lost.
-#include "core/train/comm.h"
+#include "core/comm/comm.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"

@@ -8,7 +8,7 @@
 #include "core/base/plain_locale.h"
 #include "core/base/segment.h"
 #include "core/base/threads.h"
-#include "core/train/comm_work.h"
+#include "core/comm/work.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a work is, for the files that move one: comm_work.c (collectives), comm_messages.c. Private
+// What a work is, for the files that move one: work.c (collectives), messages.c. Private
 // to them.
-#ifndef LS_TRAIN_COMM_WORK_H
-#define LS_TRAIN_COMM_WORK_H
+#ifndef LS_COMM_WORK_H
+#define LS_COMM_WORK_H
 
-#include "core/train/comm.h"
+#include "core/comm/comm.h"
 
 struct ls_comm_work {
     struct ls_comm *comm;
@@ -43,7 +43,7 @@ void ls_work_sleep(struct ls_comm_work *work, uint64_t end_ns);
 enum ls_status ls_work_blame_process(const struct ls_comm *comm, const struct ls_comm_work *work,
                                      enum ls_status status, bool waits, char **line);
 
-// ---- comm_mean.c: means of types whose sums do not fit them ----
+// ---- mean.c: means of types whose sums do not fit them ----
 
 // A mean of halves is added up in float32, of whole numbers in a type twice as wide, and divided
 // and rounded once: in its own type the sum of all ranks would be rounded at each step, or wrap.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The transports between processes, by their hosts: shared-memory on one host, ucx between hosts,
-// and both as one where some processes share a host and others do not. Private to train/.
-#ifndef LS_TRAIN_MIXED_TRANSPORT_H
-#define LS_TRAIN_MIXED_TRANSPORT_H
+// and both as one where some processes share a host and others do not.
+#ifndef LS_COMM_MIXED_TRANSPORT_H
+#define LS_COMM_MIXED_TRANSPORT_H
 
 #include "core/collective/route.h"
 #include "core/loader/loader.h"

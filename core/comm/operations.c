@@ -4,7 +4,7 @@
 #include "core/base/dtype.h"
 #include "core/base/log.h"
 #include "core/data/dataset.h"
-#include "core/train/comm.h"
+#include "core/comm/comm.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers of messages: headers and payloads, the list of those that the transport has, and memory
 // for payloads that nobody waits for.
-#include "core/train/comm_messages.h"
+#include "core/comm/messages.h"
 
 #include <stdlib.h>
 #include <string.h>

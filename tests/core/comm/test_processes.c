@@ -3,7 +3,7 @@
 // among some.
 #include "core/base/dtype.h"
 #include "core/plugin/device.h"
-#include "tests/core/train/processes.h"
+#include "tests/core/comm/processes.h"
 #include "tests/support/suite.h"
 
 #include <pthread.h>

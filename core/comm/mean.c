@@ -2,7 +2,7 @@
 // Means of types whose sums do not fit them: values become those of a wider type, the collective adds
 // these up, and the sum is divided and rounded once.
 #include "core/schedule/halves.h"
-#include "core/train/comm_work.h"
+#include "core/comm/work.h"
 
 #include <string.h>
 

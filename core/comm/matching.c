@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matches what has come with the receives that wait, and begins messages.
-#include "core/train/comm_messages.h"
+#include "core/comm/messages.h"
 
 #include <stdlib.h>
 #include <string.h>

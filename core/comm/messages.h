@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of messages share (comm_messages.c, comm_matching.c, comm_transfers.c,
-// comm_failures.c). Private to them.
-#ifndef LS_TRAIN_COMM_MESSAGES_H
-#define LS_TRAIN_COMM_MESSAGES_H
+// What the files of messages share (messages.c, matching.c, transfers.c,
+// failures.c). Private to them.
+#ifndef LS_COMM_MESSAGES_H
+#define LS_COMM_MESSAGES_H
 
-#include "core/train/comm_work.h"
+#include "core/comm/work.h"
 
 enum ls_header_kind {
     LS_HEADER_MESSAGE = 1,
@@ -98,13 +98,13 @@ struct ls_sizes {
 
 // All of these are for who drives.
 
-// ---- comm_matching.c ----
+// ---- matching.c ----
 
 void ls_comm_messages_begin(struct ls_comm_messages *messages, struct ls_comm_work *work);
 // Looks at what is under way. True: something has moved.
 bool ls_comm_messages_test(struct ls_comm_messages *messages);
 
-// ---- comm_transfers.c: when one of these fails, the transport does not have the memory ----
+// ---- transfers.c: when one of these fails, the transport does not have the memory ----
 
 // The last of the list; NULL: no memory.
 struct ls_stray *ls_stray_add(struct ls_comm_messages *messages, uint32_t source, uint64_t tag,
@@ -122,7 +122,7 @@ LS_STATUS ls_flight_receive(struct ls_comm_messages *messages, uint32_t peer, ui
 // Out of the list; the caller frees it. Its transfer is over.
 struct ls_flight *ls_flight_take(struct ls_comm_messages *messages, uint32_t index);
 
-// ---- comm_failures.c ----
+// ---- failures.c ----
 
 void ls_message_end(struct ls_comm_messages *messages, struct ls_comm_work *work,
                     enum ls_status status);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators without a model: comm_open.c (opening and closing), comm_calls.c (the public
-// operations), comm_work.c (who moves them, and when they are over), comm_messages.c (messages
-// between two ranks). Private to train/.
-#ifndef LS_TRAIN_COMM_H
-#define LS_TRAIN_COMM_H
+// Communicators without a model: comm.c (opening and closing), operations.c (the public
+// operations), work.c (who moves them, and when they are over), messages.c (messages
+// between two ranks).
+#ifndef LS_COMM_COMM_H
+#define LS_COMM_COMM_H
 
 #include "core/collective/communicator.h"
 #include "core/loader/loader.h"
-#include "core/train/mixed_transport.h"
+#include "core/comm/mixed_transport.h"
 #include "lockstep.h"
 
 #include <pthread.h>
@@ -86,14 +86,14 @@ struct ls_comm_request {
     uint64_t tag;
 };
 
-// ---- comm_open.c ----
+// ---- comm.c ----
 
 // As ls_comm_abort; the other processes hear why.
 void ls_comm_abort_because(struct ls_comm *comm, const char *why);
 // LS_USAGE, said, in a forked child: the communicator is its parent's.
 LS_STATUS ls_comm_check_process(const struct ls_comm *comm, const char *call);
 
-// ---- comm_work.c ----
+// ---- work.c ----
 
 // Runs it, and returns when it is over.
 LS_STATUS ls_comm_run(struct ls_comm *comm, const struct ls_comm_request *request);
@@ -104,7 +104,7 @@ void ls_comm_works_init(struct ls_comm *comm);
 void ls_comm_works_close(struct ls_comm *comm);
 void ls_comm_unref(struct ls_comm *comm);
 
-// ---- comm_messages.c ----
+// ---- messages.c ----
 
 // The endpoints of messages, between all ranks. [who opens]
 LS_STATUS ls_comm_messages_open(struct ls_comm *comm);
