@@ -3,8 +3,8 @@
 #include "core/train/compiled.h"
 
 #include "core/base/log.h"
-#include "core/train/data.h"
-#include "core/train/dataset_plugins.h"
+#include "core/data/data.h"
+#include "core/data/dataset_plugins.h"
 #include "core/train/own_parts.h"
 #include "core/train/resource_files.h"
 #include "core/train/weights.h"

@@ -6,7 +6,7 @@
 
 #include "core/graph/layer.h"
 #include "core/optimizer/optimizer.h"
-#include "core/train/data.h"
+#include "core/data/data.h"
 #include "core/train/metrics.h"
 #include "core/train/run.h"
 

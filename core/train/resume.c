@@ -6,7 +6,7 @@
 #include "core/base/log.h"
 #include "core/collective/communicator.h"
 #include "core/train/checkpoint_file.h"
-#include "core/train/data.h"
+#include "core/data/data.h"
 #include "core/train/fit.h"
 
 #include <inttypes.h>

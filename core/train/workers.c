@@ -10,7 +10,7 @@
 #include "core/wire/secure.h"
 #include "core/data/stream.h"
 #include "core/plugin/device.h"
-#include "core/train/data.h"
+#include "core/data/data.h"
 #include "core/train/model.h"
 #include "core/train/session.h"
 

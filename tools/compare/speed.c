@@ -7,7 +7,7 @@
 
 #include "core/base/log.h"
 #include "core/base/random.h"
-#include "core/train/data.h"
+#include "core/data/data.h"
 #include "tools/compare/figures.h"
 
 #include <math.h>

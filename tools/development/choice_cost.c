@@ -8,7 +8,7 @@
 // The learning rate is 0, so that what is computed stays the same. Started by ./tools/bench-train --against=bare.
 #include "core/base/clock.h"
 #include "core/base/log.h"
-#include "core/train/data.h"
+#include "core/data/data.h"
 #include "core/train/session.h"
 
 #include <stdio.h>

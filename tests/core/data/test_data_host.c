@@ -3,7 +3,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // MAP_ANONYMOUS
 #endif
-#include "core/train/data_host.h"
+#include "core/data/data_host.h"
 
 #include "core/base/clock.h"
 #include "core/base/dtype.h"

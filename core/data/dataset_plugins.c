@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Datasets that are plugins: opened by name or file, their description checked, and their examples
 // loaded by the threads that make examples.
-#include "core/train/dataset_plugins.h"
+#include "core/data/dataset_plugins.h"
 
 #include "core/base/dtype.h"
 #include "core/base/log.h"
 #include "core/replica/replica.h"
-#include "core/train/data.h"
+#include "core/data/data.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A dataset split that is read in the background; several runs may share it. Private to train/.
-#ifndef LS_TRAIN_DATA_H
-#define LS_TRAIN_DATA_H
+// A dataset split that is read in the background; several runs may share it.
+#ifndef LS_DATA_DATA_H
+#define LS_DATA_DATA_H
 
 #include "core/data/arrays.h"
 #include "core/data/class_names.h"
 #include "core/data/dataset.h"
 #include "core/graph/graph.h"
-#include "core/train/data_host.h"
+#include "core/data/data_host.h"
 #include "lockstep.h"
 
 #include <pthread.h>

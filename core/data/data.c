@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads a dataset while the main thread prepares programs, or takes one from the caller's memory.
-#include "core/train/data.h"
+#include "core/data/data.h"
 
 #include "core/base/dtype.h"
 #include "core/base/log.h"
@@ -8,8 +8,8 @@
 #include "core/base/threads.h"
 #include "core/data/arrays.h"
 #include "core/replica/replica.h"
-#include "core/train/data_host.h"
-#include "core/train/dataset_plugins.h"
+#include "core/data/data_host.h"
+#include "core/data/dataset_plugins.h"
 #include "core/train/run.h"
 
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include "core/base/log.h"
 #include "core/base/plain_locale.h"
 #include "core/replica/replica.h"
-#include "core/train/data.h"
+#include "core/data/data.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workers of one host read the files of a dataset once: the first that comes reads them into memory
 // without a name, the others map it. Who finds nobody reads for itself, so nothing depends on the
-// others. Private to train/.
-#ifndef LS_TRAIN_DATA_HOST_H
-#define LS_TRAIN_DATA_HOST_H
+// others.
+#ifndef LS_DATA_DATA_HOST_H
+#define LS_DATA_DATA_HOST_H
 
 #include "core/data/dataset.h"
 

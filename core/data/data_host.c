@@ -10,7 +10,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // memfd_create, accept4, struct ucred
 #endif
-#include "core/train/data_host.h"
+#include "core/data/data_host.h"
 
 #include "core/base/clock.h"
 #include "core/base/dtype.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One dataset for several threads: each that waits for its files gets them. Arrays that stay the
 // program's.
-#include "core/train/data.h"
+#include "core/data/data.h"
 #include "tests/core/train/support.h"
 #include "tests/support/suite.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Datasets that are plugins. Private to train/.
-#ifndef LS_TRAIN_DATASET_PLUGINS_H
-#define LS_TRAIN_DATASET_PLUGINS_H
+// Datasets that are plugins.
+#ifndef LS_DATA_DATASET_PLUGINS_H
+#define LS_DATA_DATASET_PLUGINS_H
 
 #include "core/data/dataset.h"
 #include "core/loader/loader.h"
