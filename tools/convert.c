@@ -5,7 +5,7 @@
 #include "core/base/log.h"
 #include "core/formats/keras_file.h"
 #include "core/report/whole_file.h"
-#include "core/train/weights.h"
+#include "core/model/weights.h"
 #include "lockstep.h"
 
 #include <errno.h>

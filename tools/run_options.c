@@ -4,7 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/plugin/plugin.h"
-#include "core/train/model.h"
+#include "core/model/model.h"
 #include "core/train/workers.h"
 
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 
 #include "core/base/log.h"
 #include "core/base/options.h"
-#include "core/train/weights.h"
+#include "core/model/weights.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include "core/base/random.h"
 #include "core/train/callback_plugins.h"
 #include "core/train/fit.h"
-#include "core/train/losses.h"
+#include "core/model/losses.h"
 #include "core/train/workers.h"
 
 #include <inttypes.h>

@@ -4,7 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/base/plain_locale.h"
-#include "core/train/model.h"
+#include "core/model/model.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

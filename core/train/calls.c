@@ -14,7 +14,7 @@
 #include "core/train/serve.h"
 #include "core/base/sizes.h"
 #include "core/train/variables.h"
-#include "core/train/weights.h"
+#include "core/model/weights.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

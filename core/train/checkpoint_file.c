@@ -9,8 +9,8 @@
 #include "core/base/log.h"
 #include "core/base/memory.h"
 #include "core/formats/replacement.h"
-#include "core/train/class_names.h"
-#include "core/train/renaming.h"
+#include "core/model/learned_classes.h"
+#include "core/model/renaming.h"
 #include "core/train/session.h"
 
 #include <errno.h>

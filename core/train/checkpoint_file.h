@@ -6,7 +6,7 @@
 #define LS_TRAIN_CHECKPOINT_FILE_H
 
 #include "core/formats/safetensors.h"
-#include "core/train/model.h"
+#include "core/model/model.h"
 
 #include <jansson.h>
 

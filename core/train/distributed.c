@@ -6,7 +6,7 @@
 #include "core/base/plain_locale.h"
 #include "core/base/trace.h"
 #include "core/train/agreement.h"
-#include "core/train/class_names.h"
+#include "core/model/learned_classes.h"
 #include "core/train/fit.h"
 #include "core/train/workers.h"
 

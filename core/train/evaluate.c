@@ -5,7 +5,7 @@
 #include "core/base/log.h"
 #include "core/train/agreement.h"
 #include "core/train/callbacks.h"
-#include "core/train/class_names.h"
+#include "core/model/learned_classes.h"
 #include "core/train/predictions_file.h"
 #include "core/train/session.h"
 #include "core/base/sizes.h"

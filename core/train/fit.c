@@ -6,9 +6,9 @@
 #include "core/base/random.h"
 #include "core/train/agreement.h"
 #include "core/train/async_steps.h"
-#include "core/train/class_names.h"
+#include "core/model/learned_classes.h"
 #include "core/train/elastic.h"
-#include "core/train/losses.h"
+#include "core/model/losses.h"
 #include "core/train/timeline.h"
 #include "core/train/workers.h"
 

@@ -2,7 +2,7 @@
 // Losses, times and epochs of a fit.
 #include "core/train/history.h"
 
-#include "core/train/model.h"
+#include "core/model/model.h"
 
 #include <math.h>
 #include <stdlib.h>

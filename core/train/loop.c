@@ -6,7 +6,7 @@
 #include "core/base/log.h"
 #include "core/base/trace.h"
 #include "core/train/async_steps.h"
-#include "core/train/class_names.h"
+#include "core/model/learned_classes.h"
 #include "core/train/workers.h"
 
 #include <inttypes.h>

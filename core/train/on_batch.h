@@ -4,7 +4,7 @@
 #ifndef LS_TRAIN_ON_BATCH_H
 #define LS_TRAIN_ON_BATCH_H
 
-#include "core/train/model.h"
+#include "core/model/model.h"
 
 LS_STATUS ls_train_batch(struct ls_model *model, const struct ls_batch_arrays *batch,
                          struct ls_metrics *out);

@@ -6,8 +6,8 @@
 #include "core/base/log.h"
 #include "core/data/dataset.h"
 #include "core/plugin/layer.h"
-#include "core/train/losses.h"
-#include "core/train/metrics.h"
+#include "core/model/losses.h"
+#include "core/model/metrics.h"
 
 #include <assert.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gathers what the run report says.
-#include "core/train/class_names.h"
+#include "core/model/learned_classes.h"
 #include "core/train/fit.h"
-#include "core/train/losses.h"
+#include "core/model/losses.h"
 
 #include "core/base/options.h"
 #include "core/base/threads.h"

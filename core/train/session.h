@@ -15,7 +15,7 @@
 #include "core/data/stream.h"
 #include "core/replica/group.h"
 #include "core/strategy/driver.h"
-#include "core/train/model.h"
+#include "core/model/model.h"
 #include "core/train/weighting.h"
 
 #include <stdatomic.h>

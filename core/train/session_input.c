@@ -3,7 +3,7 @@
 // and its loss read.
 #include "core/train/session.h"
 
-#include "core/train/class_names.h"
+#include "core/model/learned_classes.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #define LS_TRAIN_WEIGHTING_H
 
 #include "core/replica/replica.h"
-#include "core/train/model.h"
+#include "core/model/model.h"
 
 struct ls_weighting {
     float *classes; // of a fit; NULL: all count once

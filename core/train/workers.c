@@ -11,7 +11,7 @@
 #include "core/data/stream.h"
 #include "core/plugin/device.h"
 #include "core/data/data.h"
-#include "core/train/model.h"
+#include "core/model/model.h"
 #include "core/train/session.h"
 
 #include <inttypes.h>

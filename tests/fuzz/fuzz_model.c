@@ -11,7 +11,7 @@
 #include "core/device/internal.h"
 #include "core/graph/layer.h"
 #include "core/graph/program.h"
-#include "core/train/model.h"
+#include "core/model/model.h"
 #include "core/train/run.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/fuzz/mutate_json.h"

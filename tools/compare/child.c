@@ -10,7 +10,7 @@
 #include "core/base/log.h"
 #include "core/loader/loader.h"
 #include "core/plugin/strategy.h"
-#include "core/train/model.h"
+#include "core/model/model.h"
 #include "tools/last_words.h"
 
 #include <errno.h>

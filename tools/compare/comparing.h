@@ -3,7 +3,7 @@
 #ifndef LS_TOOLS_COMPARE_COMPARING_H
 #define LS_TOOLS_COMPARE_COMPARING_H
 
-#include "core/train/compiled.h"
+#include "core/model/compiled.h"
 #include "core/cluster/cluster.h"
 #include "tools/command.h"
 #include "tools/compare/list.h"

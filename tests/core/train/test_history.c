@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a fit remembers: losses of the first steps, medians of the latest times, epochs.
 #include "core/train/history.h"
-#include "core/train/model.h"
+#include "core/model/model.h"
 #include "tests/support/suite.h"
 
 #include <check.h>

@@ -5,7 +5,7 @@
 
 #include "core/formats/safetensors.h"
 #include "core/plugin/half.h"
-#include "core/train/model.h"
+#include "core/model/model.h"
 #include "tests/support/suite.h"
 
 #include <jansson.h>

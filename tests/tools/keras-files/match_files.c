@@ -8,7 +8,7 @@
 // where all files hold the same.
 #include "core/base/log.h"
 #include "core/formats/keras_file.h"
-#include "core/train/keras_match.h"
+#include "core/model/keras_match.h"
 
 #include <stdio.h>
 #include <stdlib.h>

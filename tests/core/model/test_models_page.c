@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // docs/models.md against the tables of the code: what is supported is on the page, and what is on
 // the page is supported.
-#include "core/train/losses.h"
+#include "core/model/losses.h"
 #include "core/data/dataset.h"
 #include "core/graph/layer.h"
 #include "core/optimizer/optimizer.h"
-#include "core/train/model.h"
+#include "core/model/model.h"
 #include "layers/kinds.h"
 #include "tests/support/suite.h"
 

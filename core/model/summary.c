@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model as a table, as Keras prints it.
-#include "core/train/model.h"
+#include "core/model/model.h"
 
 #include <string.h>
 

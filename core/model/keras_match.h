@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tensor of a file of Keras is which parameter of a model. Private to train/. [main thread]
-#ifndef LS_TRAIN_KERAS_MATCH_H
-#define LS_TRAIN_KERAS_MATCH_H
+// Which tensor of a file of Keras is which parameter of a model. [main thread]
+#ifndef LS_MODEL_KERAS_MATCH_H
+#define LS_MODEL_KERAS_MATCH_H
 
 #include "core/formats/safetensors.h"
-#include "core/train/model.h"
+#include "core/model/model.h"
 
 #define LS_NO_TENSOR SIZE_MAX
 

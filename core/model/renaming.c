@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/train/renaming.h"
+#include "core/model/renaming.h"
 
 #include "core/base/log.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of losses.
-#include "core/train/losses.h"
+#include "core/model/losses.h"
 
 #include "core/base/keras_names.h"
 #include "core/base/log.h"

@@ -3,13 +3,13 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // secure_getenv
 #endif
-#include "core/train/weights.h"
+#include "core/model/weights.h"
 
 #include "core/base/log.h"
 #include "core/formats/keras_file.h"
 #include "core/loader/loader.h"
 #include "core/report/report.h"
-#include "core/train/keras_layout.h"
+#include "core/model/keras_layout.h"
 #include "core/train/variables.h"
 
 #include <limits.h>

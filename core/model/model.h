@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model between its calls: its graph, its weights on the host, and the machinery of the last fit. Private to
 // train/. [main thread]
-#ifndef LS_TRAIN_MODEL_H
-#define LS_TRAIN_MODEL_H
+#ifndef LS_MODEL_MODEL_H
+#define LS_MODEL_MODEL_H
 
 #include "core/graph/layer.h"
 #include "core/optimizer/optimizer.h"
 #include "core/data/data.h"
-#include "core/train/metrics.h"
+#include "core/model/metrics.h"
 #include "core/train/run.h"
 
 #include <stdatomic.h>

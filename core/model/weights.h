@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights and models of Keras in files. Private to train/. [main thread]
-#ifndef LS_TRAIN_WEIGHTS_H
-#define LS_TRAIN_WEIGHTS_H
+// Weights and models of Keras in files. [main thread]
+#ifndef LS_MODEL_WEIGHTS_H
+#define LS_MODEL_WEIGHTS_H
 
 #include "core/base/status.h"
 #include "core/formats/safetensors.h"

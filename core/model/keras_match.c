@@ -4,11 +4,11 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // qsort_r
 #endif
-#include "core/train/keras_match.h"
+#include "core/model/keras_match.h"
 
 #include "core/base/log.h"
 #include "core/formats/keras_file.h"
-#include "core/train/keras_layout.h"
+#include "core/model/keras_layout.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The classes that a model has learnt: from the data of its first training, or from the file with
 // its weights. Data that it meets afterwards gets their numbers.
-#include "core/train/class_names.h"
+#include "core/model/learned_classes.h"
 
 #include "core/base/log.h"
 

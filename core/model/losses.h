@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses by their Keras names and options. Private to train/. [any thread]
-#ifndef LS_TRAIN_LOSSES_H
-#define LS_TRAIN_LOSSES_H
+// Losses by their Keras names and options. [any thread]
+#ifndef LS_MODEL_LOSSES_H
+#define LS_MODEL_LOSSES_H
 
 #include "core/graph/graph.h"
 #include "core/plugin/plugin.h"

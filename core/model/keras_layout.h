@@ -3,8 +3,8 @@
 // layer's group is called by its class and counted in its model ("layers/dense_1"; a model inside a
 // model has "layers" of its own), its variables are numbered, trainable ones first. Private to
 // train/. [main thread]
-#ifndef LS_TRAIN_KERAS_LAYOUT_H
-#define LS_TRAIN_KERAS_LAYOUT_H
+#ifndef LS_MODEL_KERAS_LAYOUT_H
+#define LS_MODEL_KERAS_LAYOUT_H
 
 #include "core/base/status.h"
 #include "core/graph/graph.h"

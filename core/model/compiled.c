@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Takes optimizer, loss and metrics from a model's file where the caller gives none.
-#include "core/train/compiled.h"
+#include "core/model/compiled.h"
 
 #include "core/base/log.h"
 #include "core/data/data.h"
 #include "core/data/dataset_plugins.h"
 #include "core/train/own_parts.h"
 #include "core/train/resource_files.h"
-#include "core/train/weights.h"
+#include "core/model/weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,13 +3,13 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // qsort_r
 #endif
-#include "core/train/weights.h"
+#include "core/model/weights.h"
 
 #include "core/base/log.h"
 #include "core/formats/keras_file.h"
-#include "core/train/class_names.h"
-#include "core/train/keras_match.h"
-#include "core/train/renaming.h"
+#include "core/model/learned_classes.h"
+#include "core/model/keras_match.h"
+#include "core/model/renaming.h"
 #include "core/train/session.h"
 
 #include <stdlib.h>

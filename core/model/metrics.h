@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The metrics of a model: their names, and the statistics that they are made of. Private to train/. [any thread]
-#ifndef LS_TRAIN_METRICS_H
-#define LS_TRAIN_METRICS_H
+// The metrics of a model: their names, and the statistics that they are made of. [any thread]
+#ifndef LS_MODEL_METRICS_H
+#define LS_MODEL_METRICS_H
 
 #include "core/graph/graph.h"
 #include "core/graph/program.h"

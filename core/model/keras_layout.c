@@ -3,7 +3,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // qsort_r
 #endif
-#include "core/train/keras_layout.h"
+#include "core/model/keras_layout.h"
 
 #include "core/base/keras_names.h"
 #include "core/base/log.h"

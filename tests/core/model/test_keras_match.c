@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which variable of a file of Keras becomes which parameter: files that Keras wrote, and what is
 // missing or other in them.
-#include "core/train/keras_match.h"
-#include "core/train/keras_layout.h"
+#include "core/model/keras_match.h"
+#include "core/model/keras_layout.h"
 #include "tests/support/suite.h"
 #include "tests/tools/keras-files/fixtures.h"
 
@@ -326,7 +326,7 @@ int main(void)
     tcase_add_test(tests, layers_that_changed_places_are_a_warning);
     tcase_add_test(tests, the_layout_of_a_nested_model_is_that_of_keras);
     tcase_add_test(tests, variables_that_keras_does_not_have_are_left_out);
-    Suite *suite = suite_create("core/train/keras_match");
+    Suite *suite = suite_create("core/model/keras_match");
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The classes that a model has learnt, and the numbers that they have. Private to train/. [main
+// The classes that a model has learnt, and the numbers that they have. [main
 // thread]
-#ifndef LS_TRAIN_CLASS_NAMES_H
-#define LS_TRAIN_CLASS_NAMES_H
+#ifndef LS_MODEL_LEARNED_CLASSES_H
+#define LS_MODEL_LEARNED_CLASSES_H
 
 #include "core/formats/safetensors.h"
-#include "core/train/model.h"
+#include "core/model/model.h"
 
 // Waits for the data, whose classes have the numbers that the model has learnt. `labels`: its
 // targets are looked at. LS_BAD_INPUT, logged: it has a class that the model does not know, or the

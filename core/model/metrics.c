@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names of metrics, and how they are made of what was counted.
-#include "core/train/metrics.h"
+#include "core/model/metrics.h"
 
 #include "core/base/keras_names.h"
 #include "core/base/log.h"
 #include "core/base/options.h"
 #include "core/plugin/strategy.h"
-#include "core/train/losses.h"
+#include "core/model/losses.h"
 
 #include <assert.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a model's own file says about its compilation. [main thread]
-#ifndef LS_TRAIN_COMPILED_H
-#define LS_TRAIN_COMPILED_H
+#ifndef LS_MODEL_COMPILED_H
+#define LS_MODEL_COMPILED_H
 
 #include "core/graph/layer.h"
 #include "core/data/dataset.h"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keras numbers the layers of a second model of a program on: dense_2 where the first has dense. Which layer of a file is
-// which of a model then: those of a kind, in the order of their numbers. Private to train/. [main thread]
-#ifndef LS_TRAIN_RENAMING_H
-#define LS_TRAIN_RENAMING_H
+// which of a model then: those of a kind, in the order of their numbers. [main thread]
+#ifndef LS_MODEL_RENAMING_H
+#define LS_MODEL_RENAMING_H
 
 #include "core/formats/safetensors.h"
-#include "core/train/model.h"
+#include "core/model/model.h"
 
 struct ls_renaming;
 // `*out` is NULL where the file has all layers of the model by their names, or of some kind more or

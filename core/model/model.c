@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models: opening, compiling, and the check that data fits them.
-#include "core/train/model.h"
+#include "core/model/model.h"
 
 #include "core/base/dtype.h"
 #include "core/base/keras_names.h"
@@ -8,11 +8,11 @@
 #include "core/base/memory.h"
 #include "core/base/plain_locale.h"
 #include "core/data/gather.h"
-#include "core/train/compiled.h"
-#include "core/train/losses.h"
+#include "core/model/compiled.h"
+#include "core/model/losses.h"
 #include "core/train/resource_files.h"
 #include "core/train/session.h"
-#include "core/train/weights.h"
+#include "core/model/weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
