@@ -2,7 +2,7 @@
 // Interruptions by signal.
 #include "tools/interrupt.h"
 
-#include "core/train/run.h"
+#include "core/run/run.h"
 
 #include <signal.h>
 #include <stdatomic.h>

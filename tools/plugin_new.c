@@ -5,7 +5,7 @@
 #include "core/base/log.h"
 #include "core/base/options.h"
 #include "core/loader/loader.h"
-#include "core/train/own_parts.h"
+#include "core/run/own_parts.h"
 
 #include <ctype.h>
 #include <errno.h>

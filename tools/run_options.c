@@ -5,7 +5,7 @@
 #include "core/base/log.h"
 #include "core/plugin/plugin.h"
 #include "core/model/model.h"
-#include "core/train/workers.h"
+#include "core/run/workers.h"
 
 #include <stdlib.h>
 #include <string.h>

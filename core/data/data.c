@@ -10,7 +10,7 @@
 #include "core/replica/replica.h"
 #include "core/data/data_host.h"
 #include "core/data/dataset_plugins.h"
-#include "core/train/run.h"
+#include "core/run/run.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -90,7 +90,7 @@ LS_STATUS ls_loader_check_device_text(const char *text);
 void ls_plugin_entries_destroy(struct ls_plugin_entry *entries, size_t count);
 
 // The default device: "cuda" if that is available and released, else "cpu" (a run takes that, too, where
-// "cuda" lacks an operation of the model: core/train/run.h). A plugin with a
+// "cuda" lacks an operation of the model: core/run/run.h). A plugin with a
 // pre-release version of Semantic Versioning ("0.1.0-untried") is never the default; a line of the
 // log says so where it would have been.
 const char *ls_loader_default_device(struct ls_loader *loader);

@@ -5,8 +5,8 @@
 #include "core/base/log.h"
 #include "core/data/data.h"
 #include "core/data/dataset_plugins.h"
-#include "core/train/own_parts.h"
-#include "core/train/resource_files.h"
+#include "core/run/own_parts.h"
+#include "core/run/resource_files.h"
 #include "core/model/weights.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
 
 #include "core/graph/graph.h"
 #include "core/plugin/plugin.h"
-#include "core/train/own_parts.h"
+#include "core/run/own_parts.h"
 
 // What --loss= may be, and what a metric may be that is the mean of a loss; ends with a NULL name.
 // Names that mean the same follow each other; the first is the one to show.

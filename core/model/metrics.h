@@ -5,7 +5,7 @@
 
 #include "core/graph/graph.h"
 #include "core/graph/program.h"
-#include "core/train/own_parts.h"
+#include "core/run/own_parts.h"
 #include "lockstep.h"
 
 // The statistics of a step: sums over its examples. The first LS_SUMS are those of the loss operation, which travel in

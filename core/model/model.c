@@ -10,7 +10,7 @@
 #include "core/data/gather.h"
 #include "core/model/compiled.h"
 #include "core/model/losses.h"
-#include "core/train/resource_files.h"
+#include "core/run/resource_files.h"
 #include "core/train/session.h"
 #include "core/model/weights.h"
 

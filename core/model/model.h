@@ -8,7 +8,7 @@
 #include "core/optimizer/optimizer.h"
 #include "core/data/data.h"
 #include "core/model/metrics.h"
-#include "core/train/run.h"
+#include "core/run/run.h"
 
 #include <stdatomic.h>
 

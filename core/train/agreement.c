@@ -6,7 +6,7 @@
 #include "core/train/callback_plugins.h"
 #include "core/train/fit.h"
 #include "core/model/losses.h"
-#include "core/train/workers.h"
+#include "core/run/workers.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "core/base/options.h"
 #include "core/base/plain_locale.h"
 #include "core/loader/loader.h"
-#include "core/train/run.h"
+#include "core/run/run.h"
 
 #include <pthread.h>
 #include <stdio.h>

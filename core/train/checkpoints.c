@@ -14,7 +14,7 @@
 #include "core/base/trace.h"
 #include "core/train/checkpoint_file.h"
 #include "core/train/fit.h"
-#include "core/train/workers.h"
+#include "core/run/workers.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -8,7 +8,7 @@
 #include "core/train/agreement.h"
 #include "core/model/learned_classes.h"
 #include "core/train/fit.h"
-#include "core/train/workers.h"
+#include "core/run/workers.h"
 
 #include <math.h>
 #include <stdlib.h>

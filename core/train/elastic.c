@@ -6,7 +6,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/train/agreement.h"
-#include "core/train/workers.h"
+#include "core/run/workers.h"
 
 #include <errno.h>
 #include <inttypes.h>

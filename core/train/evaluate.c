@@ -9,7 +9,7 @@
 #include "core/train/predictions_file.h"
 #include "core/train/session.h"
 #include "core/base/sizes.h"
-#include "core/train/workers.h"
+#include "core/run/workers.h"
 
 #include <inttypes.h>
 #include <math.h>

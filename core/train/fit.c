@@ -10,7 +10,7 @@
 #include "core/train/elastic.h"
 #include "core/model/losses.h"
 #include "core/train/timeline.h"
-#include "core/train/workers.h"
+#include "core/run/workers.h"
 
 #include <inttypes.h>
 #include <math.h>

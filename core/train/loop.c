@@ -7,7 +7,7 @@
 #include "core/base/trace.h"
 #include "core/train/async_steps.h"
 #include "core/model/learned_classes.h"
-#include "core/train/workers.h"
+#include "core/run/workers.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -3,7 +3,7 @@
 #ifndef LS_TRAIN_SERVE_H
 #define LS_TRAIN_SERVE_H
 
-#include "core/train/run.h"
+#include "core/run/run.h"
 
 // As ls_run_serve, but may fail without a message (calls.c).
 LS_STATUS ls_serve(struct ls_run *run);

@@ -9,7 +9,7 @@
 #include "core/base/trace.h"
 #include "core/base/watchdog.h"
 
-#include "core/train/workers.h"
+#include "core/run/workers.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 // Evaluation and prediction by all replicas; those that are left compute the shares of those that fail.
 #include "core/train/callbacks.h"
 #include "core/train/session.h"
-#include "core/train/workers.h"
+#include "core/run/workers.h"
 
 #include "core/base/clock.h"
 #include "core/base/trace.h"

@@ -12,7 +12,7 @@
 #include "core/graph/layer.h"
 #include "core/graph/program.h"
 #include "core/model/model.h"
-#include "core/train/run.h"
+#include "core/run/run.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/fuzz/mutate_json.h"
 #include "tests/support/plugin.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What signals do before a run, in it, and when it has ended. Each case is a process of its own.
-#include "core/train/run.h"
+#include "core/run/run.h"
 #include "tests/support/suite.h"
 #include "tools/interrupt.h"
 

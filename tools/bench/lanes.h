@@ -7,7 +7,7 @@
 #include "core/base/status.h"
 #include "core/collective/communicator.h"
 #include "core/collective/known_values.h"
-#include "core/train/tuning.h"
+#include "core/run/tuning.h"
 #include "tools/bench/memory.h"
 
 #include <stdbool.h>

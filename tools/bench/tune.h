@@ -9,7 +9,7 @@
 
 struct bench_tune {
     const struct bench_task *task;
-    const char *transport, *device; // as core/train/tuning.h names them
+    const char *transport, *device; // as core/run/tuning.h names them
     const uint64_t *bytes; // sizes, growing
     size_t size_count;
     struct bench_result (*results)[BENCH_LANES_MOST][BENCH_PLACES]; // by size

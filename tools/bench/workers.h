@@ -4,8 +4,8 @@
 #ifndef LS_TOOLS_BENCH_WORKERS_H
 #define LS_TOOLS_BENCH_WORKERS_H
 
-#include "core/train/run.h"
-#include "core/train/workers.h"
+#include "core/run/run.h"
+#include "core/run/workers.h"
 #include "tools/bench/lanes.h"
 
 struct bench_workers;

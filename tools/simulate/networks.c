@@ -2,7 +2,7 @@
 // Opens networks by name or file.
 #include "tools/simulate/networks.h"
 
-#include "core/train/resource_files.h"
+#include "core/run/resource_files.h"
 
 #include <stdlib.h>
 

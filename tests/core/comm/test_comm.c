@@ -323,7 +323,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("core/train/comm");
+    Suite *suite = suite_create("core/comm/comm");
     TCase *cases = tcase_create("comm");
     tcase_set_timeout(cases, 60);
     tcase_add_loop_test(cases, every_collective_does_every_operation, 0, COLLECTIVES);

@@ -359,7 +359,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("core/train/comm_flights");
+    Suite *suite = suite_create("core/comm/flights");
     TCase *cases = tcase_create("comm_flights");
     tcase_add_checked_fixture(cases, set_up, clean_up);
     tcase_add_test(cases, sends_to_a_lost_peer_end_when_the_transport_has_let_go);

@@ -700,7 +700,7 @@ END_TEST
 int main(int count, char **words)
 {
     crew_transport = count > 1 ? words[1] : NULL;
-    Suite *suite = suite_create("core/train/comm_lost");
+    Suite *suite = suite_create("core/comm/lost");
     TCase *cases = tcase_create("comm_lost");
     tcase_set_timeout(cases, LONGEST_S);
     tcase_add_loop_test(cases, a_killed_process_is_named_and_the_others_go_on, 0, 3);

@@ -484,7 +484,7 @@ END_TEST
 int main(int count, char **words)
 {
     crew_transport = count > 1 ? words[1] : NULL;
-    Suite *suite = suite_create("core/train/comm_messages");
+    Suite *suite = suite_create("core/comm/messages");
     TCase *cases = tcase_create("comm_messages");
     tcase_set_timeout(cases, LONGEST_S);
     tcase_add_loop_test(cases, a_token_goes_around, 0, 2);

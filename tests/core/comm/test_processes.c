@@ -484,7 +484,7 @@ END_TEST
 int main(int count, char **words)
 {
     crew_transport = count > 1 ? words[1] : NULL;
-    Suite *suite = suite_create("core/train/comm_processes");
+    Suite *suite = suite_create("core/comm/processes");
     TCase *cases = tcase_create("comm_processes");
     tcase_set_timeout(cases, LONGEST_S);
     tcase_add_loop_test(cases, every_operation_is_exact_at_once_and_as_a_work, 0, 4);

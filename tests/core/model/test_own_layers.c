@@ -175,7 +175,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("core/train/own_layers");
+    Suite *suite = suite_create("core/model/own_layers");
     TCase *cases = tcase_create("own_layers");
     tcase_set_timeout(cases, 60);
     tcase_add_loop_test(cases, a_wrong_layer_is_refused_by_name, 0,

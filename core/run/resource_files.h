@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds JSON files that are installed with Lockstep: the built-in models. [any thread]
-#ifndef LS_TRAIN_RESOURCE_FILES_H
-#define LS_TRAIN_RESOURCE_FILES_H
+#ifndef LS_RUN_RESOURCE_FILES_H
+#define LS_RUN_RESOURCE_FILES_H
 
 #include "core/base/status.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run: the plugins that take part and how many replicas. Private to train/. [main thread]
-#ifndef LS_TRAIN_RUN_H
-#define LS_TRAIN_RUN_H
+// A run: the plugins that take part and how many replicas. [main thread]
+#ifndef LS_RUN_RUN_H
+#define LS_RUN_RUN_H
 
 #include "core/cluster/cluster.h"
 #include "core/data/stream.h"
@@ -9,7 +9,7 @@
 #include "core/graph/graph.h"
 #include "core/report/progress.h"
 #include "core/strategy/channels.h"
-#include "core/train/tuning.h"
+#include "core/run/tuning.h"
 #include "lockstep.h"
 
 #include <pthread.h>

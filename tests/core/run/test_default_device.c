@@ -154,7 +154,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("core/train/default_device");
+    Suite *suite = suite_create("core/run/default_device");
     TCase *tests = tcase_create("default_device");
     tcase_add_checked_fixture(tests, open_default, tear_down);
     tcase_set_timeout(tests, 120);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers, losses and metrics that are plugins: those of the search path of a run, and those that
-// its program has registered. Private to train/. [main thread]
-#ifndef LS_TRAIN_OWN_PARTS_H
-#define LS_TRAIN_OWN_PARTS_H
+// its program has registered. [main thread]
+#ifndef LS_RUN_OWN_PARTS_H
+#define LS_RUN_OWN_PARTS_H
 
 #include "core/graph/layer.h"
 #include "core/loader/loader.h"

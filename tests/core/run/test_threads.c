@@ -261,7 +261,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("core/train/threads");
+    Suite *suite = suite_create("core/run/threads");
     TCase *cases = tcase_create("threads");
     tcase_set_timeout(cases, 200);
     tcase_add_test(cases, trainings_side_by_side_have_the_bits_that_each_has_alone);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opens the candidates and the table of `auto`.
-#include "core/train/tuning.h"
+#include "core/run/tuning.h"
 
 #include "core/base/log.h"
 #include "core/base/random.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds JSON files that are installed with Lockstep, one folder a kind.
-#include "core/train/resource_files.h"
+#include "core/run/resource_files.h"
 
 #include "core/base/log.h"
 #include "core/base/options.h"

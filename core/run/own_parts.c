@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers, losses and metrics that are plugins: how their options are read, and what their build
 // functions are called with.
-#include "core/train/own_parts.h"
+#include "core/run/own_parts.h"
 
 #include "core/base/log.h"
 #include "core/data/dataset.h"

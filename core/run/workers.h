@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a run and its fits do because there may be several workers: they join, agree on what they
 // are about to do, end together, and stop at once when one of them is lost. With one worker each
-// call returns at once. Private to train/.
-#ifndef LS_TRAIN_WORKERS_H
-#define LS_TRAIN_WORKERS_H
+// call returns at once.
+#ifndef LS_RUN_WORKERS_H
+#define LS_RUN_WORKERS_H
 
-#include "core/train/run.h"
+#include "core/run/run.h"
 
 struct ls_driver;
 struct ls_data;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opens what a run needs: loader, device, strategy.
 #include "core/graph/layer.h"
-#include "core/train/own_parts.h"
-#include "core/train/run.h"
-#include "core/train/workers.h"
+#include "core/run/own_parts.h"
+#include "core/run/run.h"
+#include "core/run/workers.h"
 
 #include "core/base/log.h"
 #include "core/base/plain_locale.h"

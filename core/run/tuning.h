@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opens what `auto` chooses among, and the table that its options name. [main thread]
-#ifndef LS_TRAIN_TUNING_H
-#define LS_TRAIN_TUNING_H
+#ifndef LS_RUN_TUNING_H
+#define LS_RUN_TUNING_H
 
 #include "core/collective/tuner.h"
 #include "core/collective/tuner_table.h"

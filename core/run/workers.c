@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several workers: how a run joins them, what they agree on, and what happens when one is lost.
-#include "core/train/workers.h"
+#include "core/run/workers.h"
 
 #include "core/base/clock.h"
 #include "core/base/dtype.h"
