@@ -288,7 +288,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("core/train/sizes");
+    Suite *suite = suite_create("core/api/sizes");
     TCase *cases = tcase_create("sizes");
     tcase_set_timeout(cases, 60);
     tcase_add_test(cases, an_old_program_trains_with_this_library);

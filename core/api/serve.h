@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a server process of a job does. Private to train/.
-#ifndef LS_TRAIN_SERVE_H
-#define LS_TRAIN_SERVE_H
+// What a server process of a job does.
+#ifndef LS_API_SERVE_H
+#define LS_API_SERVE_H
 
 #include "core/run/run.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists of plugins and devices, each in one block of memory: the structs, and behind them their texts.
-#include "core/train/listing.h"
+#include "core/api/listing.h"
 
 #include "core/base/log.h"
 #include "core/loader/loader.h"

@@ -164,7 +164,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("core/train/messages");
+    Suite *suite = suite_create("core/api/messages");
     TCase *cases = tcase_create("messages");
     tcase_set_timeout(cases, 60);
     tcase_add_test(cases, lines_go_to_the_function_that_was_given);

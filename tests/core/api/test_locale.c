@@ -302,7 +302,7 @@ int main(void)
     TCase *tests = tcase_create("locale");
     tcase_add_test(tests, a_comma_changes_nothing);
     tcase_add_test(tests, a_generator_stays_in_the_locale_of_the_program);
-    Suite *suite = suite_create("core/train/locale");
+    Suite *suite = suite_create("core/api/locale");
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process that is a server of a job, as its launcher says: it opens a strategy, and a device that
 // updates variables in host memory, but neither a model nor data.
-#include "core/train/serve.h"
+#include "core/api/serve.h"
 
 #include "core/base/log.h"
 #include "core/strategy/server.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this machine has, for programs. Private to train/. [main thread]
-#ifndef LS_TRAIN_LISTING_H
-#define LS_TRAIN_LISTING_H
+// What this machine has, for programs. [main thread]
+#ifndef LS_API_LISTING_H
+#define LS_API_LISTING_H
 
 #include "core/base/status.h"
 #include "lockstep.h"

@@ -114,7 +114,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("core/train/listing");
+    Suite *suite = suite_create("core/api/listing");
     TCase *cases = tcase_create("listing");
     tcase_set_timeout(cases, 60);
     tcase_add_test(cases, plugins_have_kind_name_path_and_a_verdict);
