@@ -6,7 +6,7 @@
 #include "core/train/agreement.h"
 #include "core/train/callbacks.h"
 #include "core/model/learned_classes.h"
-#include "core/train/predictions_file.h"
+#include "core/report/predictions_file.h"
 #include "core/train/session.h"
 #include "core/base/sizes.h"
 #include "core/run/workers.h"

@@ -9,7 +9,7 @@
 #include "core/model/learned_classes.h"
 #include "core/train/elastic.h"
 #include "core/model/losses.h"
-#include "core/train/timeline.h"
+#include "core/train/fit_timeline.h"
 #include "core/run/workers.h"
 
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #include "core/base/log.h"
 #include "core/base/options.h"
 #include "core/train/fit.h"
-#include "core/train/timeline.h"
+#include "core/train/fit_timeline.h"
 
 #include <stdlib.h>
 #include <string.h>

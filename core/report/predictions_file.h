@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file of predictions, written row by row: .npy or .csv, by its name. Private to train/. [main thread]
-#ifndef LS_TRAIN_PREDICTIONS_FILE_H
-#define LS_TRAIN_PREDICTIONS_FILE_H
+// A file of predictions, written row by row: .npy or .csv, by its name. [main thread]
+#ifndef LS_REPORT_PREDICTIONS_FILE_H
+#define LS_REPORT_PREDICTIONS_FILE_H
 
 #include "core/report/whole_file.h"
 

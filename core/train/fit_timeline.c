@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records a fit, and says what the timeline holds.
-#include "core/train/timeline.h"
+#include "core/train/fit_timeline.h"
 
 #include "core/base/log.h"
 #include "core/report/report.h"

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Predictions as NumPy's .npy or as text.
-#include "core/train/predictions_file.h"
+#include "core/report/predictions_file.h"
 
 #include "core/base/log.h"
-#include "core/plugin/device.h"
 #include "core/report/report.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The timeline of a fit: recorded from its first preparation to its last thread. Private to train/. [main thread]
-#ifndef LS_TRAIN_TIMELINE_H
-#define LS_TRAIN_TIMELINE_H
+// The timeline of a fit: recorded from its first preparation to its last thread. [main thread]
+#ifndef LS_TRAIN_FIT_TIMELINE_H
+#define LS_TRAIN_FIT_TIMELINE_H
 
 #include "core/base/status.h"
 
