@@ -104,6 +104,45 @@ class CompareBuilds(unittest.TestCase):
         self.assertEqual(code, 0, said)
         self.assertIn("microbatches: may differ: 0 of 1 runs equal", said)
 
+    def test_what_both_builds_refuse_in_the_same_words_is_listed(self):
+        old, new = self.build("old", code=2), self.build("new", code=2)
+        code, said = self.compare(old, new)
+        self.assertEqual(code, 0, said)
+        self.assertIn(f"refused: {ONLY}: exit code 2: it said nothing", said)
+        self.assertIn("0 of 0 runs equal, 1 refused by both", said)
+        code, said = self.compare(old, self.build("other", code=3))
+        self.assertEqual(code, 1, said)
+        self.assertIn(f"failed: {ONLY}: the old build: exit code 2", said)
+
+    def test_the_reason_is_that_of_the_worker_that_knows_it(self):
+        said = "x: error: cluster: worker 1 lost\nx: error: launch: worker 1 ended\n x: error: strategy: no\n | x: error: last\n"
+        self.assertEqual(compare_builds.first_error(said), " x: error: strategy: no")
+        self.assertEqual(compare_builds.first_error(""), "it said nothing")
+
+    def checkpoint(self, name, training, tensors=b"1234"):
+        head = json.dumps({"__metadata__": {"lockstep_training": json.dumps(training), "lockstep_xxh64": name}, "w": [0, 4]})
+        path = self.folder / name
+        path.write_bytes(len(head).to_bytes(8, "little") + head.encode() + tensors)
+        return compare_builds.file_hash(path)
+
+    def test_checkpoints_are_equal_but_for_names_and_times(self):
+        first = self.checkpoint("a", {"steps": 5, "training": "one", "epochs": [{"loss": 1, "seconds": 2}]})
+        self.assertEqual(first, self.checkpoint("b", {"steps": 5, "training": "two", "epochs": [{"loss": 1, "seconds": 3}]}))
+        self.assertNotEqual(first, self.checkpoint("c", {"steps": 6, "training": "one", "epochs": [{"loss": 1}]}))
+        self.assertNotEqual(first, self.checkpoint("d", {"steps": 5, "epochs": [{"loss": 1}]}, b"1235"))
+
+    def test_files_and_examples_of_replicas_are_compared(self):
+        wanted = compare_builds.Case("", "x", 1, [], "loop")
+        report = {"losses": ["0x1p+0"], "examples": ["7", "8"], "files": {"weights": "aa"}}
+        self.assertIn("examples of replica 1 was 8, is 9",
+                      compare_builds.first_difference(report, {**report, "examples": ["7", "9"]}, wanted))
+        self.assertIn("file weights was aa, is ab",
+                      compare_builds.first_difference(report, {**report, "files": {"weights": "ab"}}, wanted))
+
+    def test_all_runs_of_the_house_have_names_of_their_own(self):
+        names = [case.name for case in compare_builds.house_cases()]
+        self.assertEqual(len(names), len(set(names)))
+
     def test_a_second_run_reads_the_cache(self):
         old, new, cache = self.build("old"), self.build("new"), "--cache=" + str(self.folder / "cache")
         self.compare(old, new, "--only=" + ONLY, cache)

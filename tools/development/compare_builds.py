@@ -4,7 +4,9 @@
 
   --bits   trains the same short runs with both builds and compares every loss, accuracy and parameter hash, to the bit.
            One thread a replica, so that the order of additions does not depend on the machine. Prints one line for
-           each run that differs, with the first value that differs.
+           each run that differs, with the first value that differs. The runs whose name begins with house/ are those
+           that a change of the structure must show: weights and checkpoints are compared as files, the examples that
+           each replica is given by their hash, and what both builds refuse in the same words is listed.
   --speed  times both builds in turn: steps of training, all-reduce in place, and what a call of ls_fit costs. In every
            other round the new build goes first. A ratio is the old time by the new time of the same round, so above 1
            the new build is faster; printed are the median over the rounds and, in brackets, the quartiles.
@@ -18,14 +20,18 @@ Build both folders as releases, with the same compiler; for --speed and --auto, 
   meson setup build-release -Dtests=disabled && ninja -C build-release
   ./tools/compare-builds ../old/build build-release --bits --cache=../old/reports
   ./tools/compare-builds ../old/build build-release --bits --only=cnn/ring
+  ./tools/compare-builds ../old/build build-release --bits --only=house/ --cache=../old/reports
   ./tools/compare-builds ../old/build build-release --speed --auto --rounds=20 --report=speed.json
 """
 import argparse
 import concurrent.futures
+import gzip
 import hashlib
 import json
 import os
 import pathlib
+import random
+import re
 import statistics
 import subprocess
 import sys
@@ -36,7 +42,9 @@ import lockstep_side
 import machine
 
 HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 PATIENCE = 300  # seconds of one program
+REFUSED = 2  # exit code of what is asked for and cannot be
 RENAMED = {"--slices": "--microbatches"}  # the name in this file -> the name that a later build may have
 
 
@@ -44,16 +52,23 @@ def program(build):
     return str(build / "tools" / "lockstep")
 
 
-def run(command):
+def run(command, folder=None):
     """What the command wrote on stdout. Failed when it does not end with 0."""
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=PATIENCE,
+                              cwd=folder)
     except subprocess.TimeoutExpired:
         raise lockstep_side.Failed("no end after %d s: %s" % (PATIENCE, " ".join(command))) from None
     if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["it said nothing"]
-        raise lockstep_side.Failed("exit code %d: %s" % (done.returncode, lines[-1]))
+        raise lockstep_side.Failed("exit code %d: %s" % (done.returncode, first_error(done.stderr)), done.returncode)
     return done.stdout
+
+
+def first_error(text):
+    """The line that says why: of several workers, not that another one has ended."""
+    lines = text.strip().splitlines()
+    errors = [line for line in lines if " error: " in line and not re.search(r"error: (launch|cluster): ", line)]
+    return (errors or lines[-1:] or ["it said nothing"])[0]
 
 
 def run_for_json(command, option):
@@ -78,9 +93,21 @@ def renamed(build, argument):
     return argument
 
 
+def compile_against(build, source, folder):
+    """A program of this folder, compiled against the library and the header of a build."""
+    with open(build / "meson-info" / "meson-info.json") as file:
+        tree = json.load(file)["directories"]["source"]
+    target = os.path.join(folder, "%s-%s" % (os.path.splitext(source)[0], build_key(build)))
+    run(["cc", "-O2", "-std=c11", "-D_POSIX_C_SOURCE=200809L", "-I" + tree, str(HERE / source), "-o", target,
+         str(build / "liblockstep.so"), "-Wl,-rpath," + str(build)])
+    return target
+
+
 # ---- Bits ----
 
-Case = namedtuple("Case", "group name steps arguments")
+# `kind`: how the steps are made. "train": by the command; "resume": by the command, twice, of which the second goes on where
+# the first ended; "loop": by loop_bits.c. The folder of a run is its own; {root} in an argument is the folder of the sources.
+Case = namedtuple("Case", "group name steps arguments kind workers", defaults=("train", 1))
 SAME, MICROBATCHES = "same bits", "microbatches: may differ"
 MODELS = ["cnn", "mlp", "mlp-dropout"]
 STRATEGIES = ["ring", "hierarchical-copy", "tree", "central-storage", "parameter-server:mode=sync"]
@@ -114,10 +141,101 @@ def all_cases():
                    suffix="/2 microbatches")
 
 
+HOUSE_STRATEGIES = ["one-device", "ring", "hierarchical-copy", "two-level", "central-storage", "parameter-server:mode=sync"]
+HOUSE_STEPS, LARGE_STEPS, MOST_LETTERS = 10, 3, 65
+HOUSE_WAYS = {"plain": [], "microbatches": ["--microbatches=2"], "loss scale": ["--loss-scale=1024"], "custom loop": None,
+              "resume": []}
+LARGE_MODELS = {
+    "resnet": ["--model=resnet", "--dataset=synthetic:shape=32x32x3,classes=10", "--batch=32"],
+    "gpt": ["--model={root}/tools/development/gpt.json", "--dataset=text:file=letters.txt,length=128", "--batch=4"],
+    "mobilenet-v2": ["--model=mobilenet-v2.json", "--dataset=synthetic:shape=64x64x3,classes=10,limit=64",
+                     "--batch=8"],
+}
+FILES = ["--save-weights=weights.safetensors", "--checkpoint-dir=checkpoints"]
+
+
+def house_case(model, strategy, workers, replicas, way):
+    where = "%dx%d" % (workers, replicas) if workers > 1 else "%d" % replicas
+    name = "house/%s/%s/%s/%s" % (model, strategy, where, way)
+    if HOUSE_WAYS[way] is None:
+        return Case(SAME, name, HOUSE_STEPS, [model, "fashion-mnist", strategy, str(replicas), str(HOUSE_STEPS),
+                                              "weights.safetensors"], "loop", workers)
+    return Case(SAME, name, HOUSE_STEPS, [
+        "--model=" + model, "--dataset=fashion-mnist", "--strategy=" + strategy, "--replicas=%d" % replicas, "--threads=1",
+        "--batch=100", "--steps=%d" % HOUSE_STEPS, "--validation=off", *FILES, "--checkpoint-steps=%d" % (HOUSE_STEPS // 2),
+        *HOUSE_WAYS[way]], "resume" if way == "resume" else "train", workers)
+
+
+def house_cases():
+    for model in ("cnn", "mlp"):
+        for strategy in HOUSE_STRATEGIES:
+            for workers, replicas in ((1, 1), (1, 2), (1, 3), (1, 4), (2, 2)):
+                if strategy != "one-device" or replicas == 1 or workers > 1:
+                    yield from (house_case(model, strategy, workers, replicas, way) for way in HOUSE_WAYS)
+    for model, arguments in LARGE_MODELS.items():
+        for strategy, workers, replicas in (("one-device", 1, 1), ("ring", 1, 2), ("central-storage", 1, 2), ("ring", 2, 2)):
+            where = "%dx%d" % (workers, replicas) if workers > 1 else "%d" % replicas
+            yield Case(SAME, "house/%s/%s/%s" % (model, strategy, where), LARGE_STEPS, [
+                *arguments, "--strategy=" + strategy, "--replicas=%d" % replicas, "--threads=1", "--steps=%d" % LARGE_STEPS,
+                "--validation=off", *FILES], "train", workers)
+
+
+def write_inputs(arguments, folder):
+    """The files of the run that are made here: letters for a model of language, and a model that is packed."""
+    if any("letters.txt" in argument for argument in arguments):
+        letters = [chr(ord("0") + i) for i in range(MOST_LETTERS - 1)] + ["\n"]
+        drawn = random.Random(1)
+        text = "".join(letters) + "".join(drawn.choice(letters) for _ in range(20000))
+        pathlib.Path(folder, "letters.txt").write_text(text)
+    if any("mobilenet-v2.json" in argument for argument in arguments):
+        packed = ROOT / "tests" / "data" / "models" / "MobileNetV2.json.gz"
+        pathlib.Path(folder, "mobilenet-v2.json").write_bytes(gzip.decompress(packed.read_bytes()))
+
+
+def without_times(value):
+    """What a checkpoint says of a training, without what differs from run to run: seconds, and the training's own name."""
+    if isinstance(value, dict):
+        return {key: without_times(item) for key, item in value.items()
+                if "seconds" not in key and key not in ("training", "lockstep_xxh64")}
+    return [without_times(item) for item in value] if isinstance(value, list) else value
+
+
+def file_hash(path):
+    """Of a safetensors file: of the tensors, and of what it says about them and the training."""
+    data = path.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    head = json.loads(data[8:end])
+    described = head.get("__metadata__", {}).get("lockstep_training")
+    if described:
+        head["__metadata__"]["lockstep_training"] = json.loads(described)
+    return hashlib.sha256(json.dumps(without_times(head)).encode() + data[end:]).hexdigest()[:16]
+
+
+def make_report(build, loop, wanted):
+    """The report of a run, with a hash of each file that it has written. `loop`: loop_bits.c, compiled for the build."""
+    with tempfile.TemporaryDirectory(prefix="compare-builds-") as folder:
+        write_inputs(wanted.arguments, folder)
+        arguments = [renamed(build, argument.format(root=ROOT)) for argument in wanted.arguments]
+        launch = [program(build), "launch", "-n", str(wanted.workers), "--prefix=never", "--"] if wanted.workers > 1 else []
+        if wanted.kind == "loop":
+            report = json.loads(run([*launch, loop, *arguments], folder))
+        else:
+            command = [*(launch or [program(build)]), "train", "--quiet", "--device=cpu", *arguments]
+            if wanted.kind == "resume":
+                half = "--steps=%d" % (wanted.steps // 2)
+                run([half if word.startswith("--steps=") else word for word in command], folder)
+                command.append("--resume")
+            run([*command, "--report=report.json"], folder)
+            report = lockstep_side.read(os.path.join(folder, "report.json"))
+        report["files"] = {path.relative_to(folder).as_posix(): file_hash(path)
+                           for path in sorted(pathlib.Path(folder).rglob("*.safetensors"))}
+        return report
+
+
 def build_key(build):
-    """Names what decides the bits of a run: program, plugins and models of the build, and the processor."""
+    """Names what decides the bits of a run: program, library, plugins and models of the build, and the processor."""
     digest = hashlib.sha256()
-    files = [build / "tools" / "lockstep", *sorted((build / "plugins").rglob("*.so")),
+    files = [build / "tools" / "lockstep", *sorted(build.glob("liblockstep.so")), *sorted((build / "plugins").rglob("*.so")),
              *sorted((build / "models").glob("*.json"))]
     for path in files:
         digest.update(path.relative_to(build).as_posix().encode() + b"\0" + path.read_bytes())
@@ -129,8 +247,8 @@ def build_key(build):
 class Reports:
     """The reports of one build. With a cache folder, a run that was made before by the same build is read from there."""
 
-    def __init__(self, build, cache):
-        self.build, self.made = build, 0
+    def __init__(self, build, cache, loop=None):
+        self.build, self.loop, self.made = build, loop, 0
         self.folder = pathlib.Path(cache) / build_key(build) if cache else None
         if self.folder:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -142,7 +260,7 @@ class Reports:
             cached = json.loads(path.read_text())
             if cached["arguments"] == wanted.arguments:
                 return cached["report"]
-        report = train(self.build, wanted.arguments)
+        report = make_report(self.build, self.loop, wanted)
         self.made += 1
         if path:
             partial = path.with_suffix(".partial")
@@ -151,23 +269,26 @@ class Reports:
         return report
 
 
-def values_of(report, steps):
+def values_of(report, wanted):
     """[(name, value)] of all that must stay. A report that lacks losses or hashes proves nothing, and is Failed."""
-    losses, hashes = report.get("losses") or [], report.get("parameter_hashes") or []
+    steps = wanted.steps
+    losses, hashes = report.get("losses") or [], report.get("parameter_hashes") or report.get("examples") or []
     if len(losses) != steps:
         raise lockstep_side.Failed("the report has %d losses, expected %d" % (len(losses), steps))
     if not hashes or None in hashes or None in losses:
         raise lockstep_side.Failed("the report has no parameter_hashes, or a loss that is not finite")
     rows = [("losses[%d]" % i, loss) for i, loss in enumerate(losses)]
-    for i, epoch in enumerate(report["epochs"]):
+    for i, epoch in enumerate(report.get("epochs", [])):
         rows += [("epochs[%d].%s" % (i, key), epoch[key])
                  for key in ("steps", "examples", "loss", "accuracy", "val_loss", "val_accuracy") if key in epoch]
-    return rows + [("parameter_hashes[%d]" % i, text) for i, text in enumerate(hashes)]
+    rows += [("parameter_hashes[%d]" % i, text) for i, text in enumerate(report.get("parameter_hashes", []))]
+    rows += [("examples of replica %d" % i, text) for i, text in enumerate(report.get("examples", []))]
+    return rows + [("file " + name, text) for name, text in sorted(report.get("files", {}).items())]
 
 
-def first_difference(old, new, steps):
+def first_difference(old, new, wanted):
     """None, or what differs first. Numbers are compared as doubles, which hold every float32 of a report exactly."""
-    old_rows, new_rows = values_of(old, steps), values_of(new, steps)
+    old_rows, new_rows = values_of(old, wanted), values_of(new, wanted)
     for (old_name, old_value), (new_name, new_value) in zip(old_rows, new_rows):
         if old_name != new_name:
             return "the old build reports %s where the new one reports %s" % (old_name, new_name)
@@ -179,38 +300,52 @@ def first_difference(old, new, steps):
 
 
 def compare_case(old, new, wanted):
-    """("equal", ""), ("differs", what differs first) or ("failed", why there is nothing to compare)."""
-    reports = []
+    """("equal", ""), ("differs", what differs first), ("refused", why both refuse it) or ("failed", why there is nothing to
+    compare)."""
+    reports, refusals = [], []
     for side, name in ((old, "old"), (new, "new")):
         try:
             report = side.get(wanted)
-            values_of(report, wanted.steps)
+            values_of(report, wanted)
+            reports.append(report)
         except lockstep_side.Failed as failure:
-            return "failed", "the %s build: %s" % (name, failure)
-        reports.append(report)
-    difference = first_difference(*reports, wanted.steps)
+            refusals.append((failure.code, str(failure), name))
+    if len(refusals) == 2 and refusals[0][:2] == refusals[1][:2] and refusals[0][0] == REFUSED:
+        return "refused", refusals[0][1]
+    if refusals:
+        return "failed", "the %s build: %s" % (refusals[0][2], refusals[0][1])
+    difference = first_difference(*reports, wanted)
     return ("differs", difference) if difference else ("equal", "")
 
 
 def compare_bits(options):
     """What the report says, and whether all is well: no run failed, and only those that may differ do."""
-    cases = [c for c in all_cases() if options.only in c.name]
+    cases = [c for c in (*all_cases(), *house_cases()) if options.only in c.name]
     if not cases:
         raise SystemExit("compare-builds: --only=%s: no run has that in its name, such as %s"
                          % (options.only, next(all_cases()).name))
-    old, new = Reports(options.old, options.cache), Reports(options.new, options.cache)
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        outcomes = list(zip(cases, pool.map(lambda c: compare_case(old, new, c), cases)))
+    with tempfile.TemporaryDirectory(prefix="compare-builds-") as folder:
+        loops = any(c.kind == "loop" for c in cases)
+        old, new = (Reports(build, options.cache, compile_against(build, "loop_bits.c", folder) if loops else None)
+                    for build in (options.old, options.new))
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            outcomes = list(zip(cases, pool.map(lambda c: compare_case(old, new, c), cases)))
+    return tell_bits(outcomes, old, new)
+
+
+def tell_bits(outcomes, old, new):
     for group in (SAME, MICROBATCHES):
         rows = [(c.name, *outcome) for c, outcome in outcomes if c.group == group]
         for name, verdict, what in rows:
             if verdict != "equal":
                 print("%s: %s: %s" % (verdict, name, what))
+        refused = sum(row[1] == "refused" for row in rows)
         if rows:
-            print("%s: %d of %d runs equal" % (group, sum(row[1] == "equal" for row in rows), len(rows)))
+            print("%s: %d of %d runs equal%s" % (group, sum(row[1] == "equal" for row in rows), len(rows) - refused,
+                                                 ", %d refused by both" % refused if refused else ""))
     print("runs made: %d with the old build, %d with the new one" % (old.made, new.made))
     wrong = any(verdict == "failed" or verdict == "differs" and c.group == SAME for c, (verdict, _) in outcomes)
-    return {"runs": len(cases), "unequal": {c.name: outcome for c, outcome in outcomes if outcome[0] != "equal"}}, not wrong
+    return {"runs": len(outcomes), "unequal": {c.name: outcome for c, outcome in outcomes if outcome[0] != "equal"}}, not wrong
 
 
 # ---- Speed ----
@@ -239,16 +374,6 @@ def bench(build, names, sizes, seconds):
     return {(row["collective"], row["bytes"]): row["seconds"] for row in written["rows"]}
 
 
-def compile_fit_steps(build, folder):
-    """tools/development/fit_steps.c, compiled against the library and the header of a build."""
-    with open(build / "meson-info" / "meson-info.json") as file:
-        source = json.load(file)["directories"]["source"]
-    target = os.path.join(folder, "fit-steps-" + build_key(build))
-    run(["cc", "-O2", "-std=c11", "-D_POSIX_C_SOURCE=200809L", "-I" + source, str(HERE / "fit_steps.c"), "-o", target,
-         str(build / "liblockstep.so"), "-Wl,-rpath," + str(build)])
-    return target
-
-
 def fit_seconds(executable):
     return json.loads(run([executable, "cnn", "fashion-mnist", "2", "1", "40", "120"]).splitlines()[-1])
 
@@ -272,7 +397,7 @@ def measure_round(number, measurements, times):
 
 def speed_measurements(builds, folder):
     """Functions of "old" or "new" that give {name: seconds}."""
-    fits = {which: compile_fit_steps(build, folder) for which, build in builds.items()}
+    fits = {which: compile_against(build, "fit_steps.c", folder) for which, build in builds.items()}
     yield from (lambda which, name=name, arguments=arguments: {name: train_seconds(builds[which], arguments)}
                 for name, arguments in TRAINING.items())
     yield lambda which: {"all-reduce, " + size_text(size): seconds
