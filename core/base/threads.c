@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads, cores and futexes of Linux.
+// Threads and cores of Linux.
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE // pthread_setname_np, sched_getaffinity, syscall
+#define _GNU_SOURCE // pthread_setname_np, sched_getaffinity
 #endif
 #include "core/base/threads.h"
 
@@ -10,9 +10,8 @@
 #include "core/base/log.h"
 #include "core/base/plain_locale.h"
 #include "core/base/trace.h"
+#include "core/plugin/waiting.h"
 
-#include <limits.h>
-#include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -21,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -230,26 +228,6 @@ uint32_t ls_core_count(void)
 void ls_thread_step_back(void)
 {
     (void)!setpriority(PRIO_PROCESS, 0, 19); // 0: the calling thread; refused: it competes
-}
-
-// Not the private form: words may lie in memory shared between processes.
-void ls_wait_word(const uint32_t *word, uint32_t seen, uint64_t timeout_ns)
-{
-    if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != seen)
-        return;
-    const uint64_t second = UINT64_C(1000000000), longest = UINT64_C(1) << 60;
-    if (timeout_ns > longest)
-        timeout_ns = longest;
-    const struct timespec timeout = {
-        .tv_sec = (time_t)(timeout_ns / second),
-        .tv_nsec = (long)(timeout_ns % second),
-    };
-    syscall(SYS_futex, word, FUTEX_WAIT, seen, &timeout, NULL, 0);
-}
-
-void ls_wake_word(const uint32_t *word)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 // VmHWM and not getrusage(): that one also counts what the process was before exec.

@@ -46,10 +46,6 @@ void ls_thread_pin_rank(const uint32_t *hosts, uint32_t world, uint32_t rank);
 // each thread its own).
 void ls_thread_step_back(void);
 
-// A futex-like wait: returns when *word is no longer `seen`, or after `timeout_ns`; may wake early.
-void ls_wait_word(const uint32_t *word, uint32_t seen, uint64_t timeout_ns);
-void ls_wake_word(const uint32_t *word); // wakes all threads that wait on it
-
 // Peak resident memory of this process.
 uint64_t ls_peak_rss_bytes(void);
 

@@ -7,6 +7,7 @@
 #include "core/base/inside_internal.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
+#include "core/plugin/waiting.h"
 
 #include <stdbool.h>
 #include <stdio.h>

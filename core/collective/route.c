@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opens and closes what route.h makes. The far transport has all endpoints of the job; there is a near one for each host that
 // has several, and they know nothing of each other.
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE // sched_getaffinity
-#endif
 #include "core/collective/route_internal.h"
 
 #include "core/base/log.h"
 #include "core/base/memory.h"
+#include "core/plugin/waiting.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct ls_route {
     struct ls_host host; // the first: `open` finds the rest by it
@@ -179,19 +175,6 @@ static int32_t open_near(const struct ls_route_shared *shared,
 
 // ---- Opening ----
 
-// A rank for each core, or not, on this host. A process that is bound to some of the cores answers for itself.
-static uint32_t choose_spins(const struct ls_route_shared *shared,
-                             const struct ls_transport_config *config)
-{
-    const long online = sysconf(_SC_NPROCESSORS_ONLN);
-    cpu_set_t cores;
-    if (sched_getaffinity(0, sizeof(cores), &cores) || online < 1)
-        return LS_ROUTE_SPINS_SHARED_CORE;
-    const uint32_t here = (uint32_t)CPU_COUNT(&cores);
-    const uint32_t ranks = here < (uint32_t)online ? config->count : shared->near_world;
-    return ranks <= here ? LS_ROUTE_SPINS_OWN_CORE : LS_ROUTE_SPINS_SHARED_CORE;
-}
-
 static void shared_destroy(struct ls_route_shared *shared)
 {
     if (!shared)
@@ -219,7 +202,9 @@ static struct ls_route_shared *shared_create(const struct ls_route *route,
     }
     shared->has_near = shared->near_world > 1 || config->world == 1;
     shared->has_far = shared->near_world < config->world;
-    shared->spins = choose_spins(shared, config);
+    shared->spins = ls_ranks_have_cores(config->count, shared->near_world)
+                        ? LS_ROUTE_SPINS_OWN_CORE
+                        : LS_ROUTE_SPINS_SHARED_CORE;
     atomic_store(&shared->open, config->count);
     return shared;
 }

@@ -9,6 +9,7 @@
 #include "core/base/segment.h"
 #include "core/base/threads.h"
 #include "core/comm/work.h"
+#include "core/plugin/waiting.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -426,19 +427,10 @@ static enum ls_status tell(struct ls_comm_work *work)
     return status;
 }
 
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 void ls_work_sleep(struct ls_comm_work *work, uint64_t end_ns)
 {
     for (int i = 0; i < SPINS && !ls_work_is_over(work); i++)
-        relax();
+        ls_relax();
     atomic_fetch_add(&work->sleepers, 1);
     for (uint64_t now; !ls_work_is_over(work) && (now = ls_clock_ns()) < end_ns;)
         ls_wait_word(&work->over, 0, end_ns - now);

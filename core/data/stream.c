@@ -16,6 +16,7 @@
 #include "core/base/trace.h"
 #include "core/data/gather.h"
 #include "core/data/making.h"
+#include "core/plugin/waiting.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -77,15 +78,6 @@ struct ls_stream {
     struct ls_making *making; // NULL: a gather does
     struct ls_making_share *shares; // (runs, ranks) of the batch being written, for `making`
 };
-
-static void pause_core(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
 
 // The memory of local rank `local` in slot `slot`: its fields one after the other.
 static char *share_memory(const struct ls_stream *stream, uint32_t slot, uint32_t local)
@@ -284,7 +276,7 @@ static bool wait_for_batch(struct ls_stream *stream, struct reader *reader)
     for (uint32_t i = 0; i < SPINS; i++) {
         if (is_written(stream, reader))
             return true;
-        pause_core();
+        ls_relax();
     }
     const uint64_t start = ls_clock_ns(), patience = stream->options.patience_ns;
     for (;;) {

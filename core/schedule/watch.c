@@ -5,6 +5,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
+#include "core/plugin/waiting.h"
 
 #include <unistd.h>
 

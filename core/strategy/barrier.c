@@ -7,14 +7,11 @@
 #include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
+#include "core/plugin/waiting.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-// About 100 us where each replica can have a core, because the others are soon done; else hardly.
-#define SPINS_OWN_CORE 4000
-#define SPINS_SHARED_CORE 20
 #define YIELDS 100
 #define SLEEP_NS UINT64_C(100000000)
 
@@ -25,7 +22,7 @@ enum ls_status ls_barrier_init(struct ls_barrier *barrier, const char *name, uin
     barrier->first_rank = first_rank;
     pthread_mutex_init(&barrier->lock, NULL);
     barrier->count = count;
-    barrier->spins = count <= ls_core_count() ? SPINS_OWN_CORE : SPINS_SHARED_CORE;
+    barrier->spins = ls_spins(count, ls_core_count());
     barrier->came = calloc(count, sizeof(*barrier->came));
     barrier->gone = calloc(count, sizeof(*barrier->gone));
     return barrier->came && barrier->gone ? LS_OK : LS_OUT_OF_MEMORY;
@@ -41,19 +38,10 @@ void ls_barrier_finish(struct ls_barrier *barrier)
     *barrier = (struct ls_barrier){0};
 }
 
-static void pause_core(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 static void wake(struct ls_barrier *barrier)
 {
     atomic_fetch_add(&barrier->generation, 1);
-    ls_wake_word((const uint32_t *)&barrier->generation);
+    ls_wake_word(&barrier->generation);
 }
 
 // With the lock held: ends the barrier when nobody is missing.
@@ -107,19 +95,13 @@ static enum ls_status say_who_is_missing(struct ls_barrier *barrier, uint32_t re
 static enum ls_status wait_for_end(struct ls_barrier *barrier, uint32_t replica, uint32_t seen,
                                    uint64_t deadline_ns)
 {
-    for (uint32_t i = 0; i < barrier->spins + YIELDS; i++) {
+    for (uint32_t i = 0; ls_pause(i, barrier->spins, YIELDS); i++)
         if (atomic_load_explicit(&barrier->generation, memory_order_acquire) != seen)
             return atomic_load(&barrier->aborted) ? LS_ABORTED : LS_OK;
-        if (i < barrier->spins)
-            pause_core();
-        else
-            sched_yield();
-    }
     const uint64_t begin = ls_clock_ns();
     for (uint64_t waited = 0; waited < deadline_ns; waited = ls_clock_ns() - begin) {
         const uint64_t left = deadline_ns - waited;
-        ls_wait_word((const uint32_t *)&barrier->generation, seen,
-                     left < SLEEP_NS ? left : SLEEP_NS);
+        ls_wait_word(&barrier->generation, seen, left < SLEEP_NS ? left : SLEEP_NS);
         if (atomic_load(&barrier->generation) != seen)
             return atomic_load(&barrier->aborted) ? LS_ABORTED : LS_OK;
     }

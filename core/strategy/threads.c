@@ -7,6 +7,7 @@
 #include "core/base/log.h"
 #include "core/base/threads.h"
 #include "core/base/trace.h"
+#include "core/plugin/waiting.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who waits for a peer, who is woken, and how an endpoint leaves.
-#define _GNU_SOURCE
 #include "plugins/transport/local/local.h"
 
-#include <linux/futex.h>
-#include <sched.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
+#include "core/plugin/waiting.h"
 
-// A wait first spins, for about 100 us where each rank can have a core, because a peer on another core is soon done
-// with its share; else hardly. Then it yields, which costs little where the peer needs this very core; then
-// it sleeps.
-#define SPINS_OWN_CORE 4000
-#define SPINS_SHARED_CORE 20
+#include <sched.h>
+
+// Between spinning and sleeping; a yield costs little where the peer needs this very core.
 #define YIELDS 500
 
 // A sleeper looks this often by itself, because the end of a pushed message, which frees a slot of the window, wakes
@@ -22,19 +15,7 @@
 
 uint32_t local_choose_spins(uint32_t world)
 {
-    cpu_set_t cores;
-    const bool known = sched_getaffinity(0, sizeof(cores), &cores) == 0;
-    const uint32_t available = known ? (uint32_t)CPU_COUNT(&cores) : 1;
-    return world <= available ? SPINS_OWN_CORE : SPINS_SHARED_CORE;
-}
-
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
+    return ls_ranks_have_cores(world, world) ? LS_SPINS_OWN_CORE : LS_SPINS_SHARED_CORE;
 }
 
 // ---- Waking and leaving ----
@@ -44,7 +25,7 @@ static void wake(struct local_endpoint *endpoint)
     if (!atomic_load(&endpoint->sleeping) || !atomic_exchange(&endpoint->sleeping, 0))
         return;
     atomic_fetch_add(&endpoint->wakes, 1);
-    syscall(SYS_futex, &endpoint->wakes, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    ls_wake_word(&endpoint->wakes);
 }
 
 void local_wake(struct ls_transport *transport, uint32_t peer)
@@ -140,12 +121,10 @@ static void sleep_once(struct ls_transport *transport, struct ls_transfer *const
     struct local_endpoint *own = &transport->shared->endpoints[transport->index];
     if (timeout_ns > WINDOW_GLANCE_NS && any_waits_for_window(transfers, count))
         timeout_ns = WINDOW_GLANCE_NS;
-    const struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / UINT64_C(1000000000)),
-                                     .tv_nsec = (long)(timeout_ns % UINT64_C(1000000000))};
     const uint32_t seen = atomic_load(&own->wakes);
     atomic_store(&own->sleeping, 1);
     if (!any_ready(transport, transfers, count))
-        syscall(SYS_futex, &own->wakes, FUTEX_WAIT_PRIVATE, seen, &timeout, NULL, 0);
+        ls_wait_word(&own->wakes, seen, timeout_ns);
     atomic_store(&own->sleeping, 0);
 }
 
@@ -154,14 +133,8 @@ int32_t local_wait_any(struct ls_transport *transport, struct ls_transfer *const
 {
     struct local_shared *shared = transport->shared;
     bool ready = any_ready(transport, transfers, count);
-    for (uint32_t i = 0; !ready && timeout_ns && i < shared->spins; i++) {
-        relax();
+    for (uint32_t i = 0; !ready && timeout_ns && ls_pause(i, shared->spins, YIELDS); i++)
         ready = any_ready(transport, transfers, count);
-    }
-    for (uint32_t i = 0; !ready && timeout_ns && i < YIELDS; i++) {
-        sched_yield();
-        ready = any_ready(transport, transfers, count);
-    }
     if (!ready && timeout_ns) {
         const uint64_t begin = shared->host->clock_ns(shared->host);
         for (uint64_t waited = 0; !ready && waited < timeout_ns;) {

@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who waits for a peer, who is woken, and how an endpoint leaves.
-#define _GNU_SOURCE
 #include "plugins/transport/shared-memory/shared_memory.h"
 
-#include <linux/futex.h>
+#include "core/plugin/waiting.h"
+
 #include <sched.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
-// A wait first spins, for about 100 us where each rank can have a core, because a peer on another core is soon done
-// with its share; else hardly. Then it yields, which costs little where the peer needs this very core; then
-// it sleeps. Where other programs need the cores, a yield takes as long as their turns, and who sleeps is sooner given
-// a core than who yields.
-#define SPINS_OWN_CORE 4000
-#define SPINS_SHARED_CORE 20
+// Between spinning and sleeping. Where other programs need the cores, a yield takes as long as their turns, and a thread that
+// sleeps is given a core sooner than one that yields.
 #define YIELD_NS UINT64_C(100000)
 
 // A sleeper looks this often by itself, because the end of a pushed message, which frees a slot of the window, wakes
@@ -35,16 +28,7 @@ uint32_t shm_choose_spins(const struct shm_shared *shared)
             all[k] |= shared->processes[i].card.cores[k];
     for (size_t k = 0; k < sizeof(all); k++)
         available += (uint32_t)__builtin_popcount(all[k]);
-    return shared->world <= available ? SPINS_OWN_CORE : SPINS_SHARED_CORE;
-}
-
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
+    return ls_spins(shared->world, available);
 }
 
 // ---- Waking and leaving ----
@@ -60,7 +44,7 @@ void shm_wake(const struct shm_shared *shared, uint32_t endpoint)
     if (how != SHM_SLEEPING)
         return;
     atomic_fetch_add(&sleeper->wakes, 1);
-    syscall(SYS_futex, &sleeper->wakes, FUTEX_WAKE, 1, NULL, NULL, 0);
+    ls_wake_shared_word(&sleeper->wakes);
 }
 
 void shm_wake_all(const struct shm_shared *shared)
@@ -193,12 +177,10 @@ static void sleep_once(struct ls_transport *transport, struct ls_transfer *const
     const uint64_t glance_ns = shm_glance_ns(transfers, count);
     if (timeout_ns > glance_ns)
         timeout_ns = glance_ns;
-    const struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / UINT64_C(1000000000)),
-                                     .tv_nsec = (long)(timeout_ns % UINT64_C(1000000000))};
     const uint32_t seen = atomic_load(&own->wakes);
     atomic_store(&own->sleeping, SHM_SLEEPING);
     if (!shm_any_ready(transport, transfers, count))
-        syscall(SYS_futex, &own->wakes, FUTEX_WAIT, seen, &timeout, NULL, 0);
+        ls_wait_shared_word(&own->wakes, seen, timeout_ns);
     atomic_store(&own->sleeping, 0);
 }
 
@@ -216,7 +198,7 @@ int32_t shm_wait_any(struct ls_transport *transport, struct ls_transfer *const *
     struct shm_shared *shared = transport->shared;
     bool ready = shm_any_ready(transport, transfers, count);
     for (uint32_t i = 0; !ready && timeout_ns && i < shared->spins; i++) {
-        relax();
+        ls_relax();
         ready = shm_any_ready(transport, transfers, count);
     }
     const uint64_t begin = ready || !timeout_ns ? 0 : shared->host->clock_ns(shared->host);

@@ -3,6 +3,8 @@
 #define _GNU_SOURCE
 #include "plugins/transport/ucx/ucx.h"
 
+#include "core/plugin/waiting.h"
+
 #include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
@@ -21,16 +23,9 @@
 // An endpoint that leaves waits at most that long for UCX.
 #define PATIENCE_NS UINT64_C(2000000000)
 
-// A process that is bound to some of the cores answers for its own ranks, as the others of the host are bound to theirs.
 uint32_t ucx_choose_spins(uint32_t ranks_here, uint32_t own_ranks)
 {
-    const long online = sysconf(_SC_NPROCESSORS_ONLN);
-    cpu_set_t cores;
-    if (sched_getaffinity(0, sizeof(cores), &cores) || online < 1)
-        return SPINS_SHARED_CORE;
-    const uint32_t available = (uint32_t)CPU_COUNT(&cores);
-    const uint32_t ranks = available < (uint32_t)online ? own_ranks : ranks_here;
-    return ranks <= available ? SPINS_OWN_CORE : SPINS_SHARED_CORE;
+    return ls_ranks_have_cores(own_ranks, ranks_here) ? SPINS_OWN_CORE : SPINS_SHARED_CORE;
 }
 
 void ucx_progress(struct ls_transport *transport)

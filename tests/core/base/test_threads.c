@@ -7,6 +7,7 @@
 
 #include "core/base/cpu_quota.h"
 #include "core/base/clock.h"
+#include "core/plugin/waiting.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -181,21 +182,24 @@ END_TEST
 
 #define SECOND UINT64_C(1000000000)
 
-static void *set_and_wake(void *argument)
+static void set_later(uint32_t *word)
 {
-    uint32_t *word = argument;
     const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
     nanosleep(&pause, NULL);
     __atomic_store_n(word, 1, __ATOMIC_RELEASE);
+}
+
+static void *set_and_wake(void *word)
+{
+    set_later(word);
     ls_wake_word(word);
     return NULL;
 }
 
-// Without the wake-up this would sleep for the whole timeout, and the test would be killed.
-static void wait_for_one(const uint32_t *word)
+// Without the wake-up a waiter would sleep for the whole timeout, and the test would be killed.
+static bool is_set(const uint32_t *word)
 {
-    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == 0)
-        ls_wait_word(word, 0, 3600 * SECOND);
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE) != 0;
 }
 
 START_TEST(a_waiter_is_woken_by_another_thread)
@@ -203,7 +207,8 @@ START_TEST(a_waiter_is_woken_by_another_thread)
     uint32_t word = 0;
     pthread_t thread;
     ck_assert_int_eq(ls_thread_start(&thread, "waker", set_and_wake, &word), LS_OK);
-    wait_for_one(&word);
+    while (!is_set(&word))
+        ls_wait_word(&word, 0, 3600 * SECOND);
     ck_assert_uint_eq(word, 1);
     pthread_join(thread, NULL);
 }
@@ -215,10 +220,12 @@ START_TEST(a_waiter_is_woken_by_another_process)
     ck_assert_ptr_ne(word, MAP_FAILED);
     const pid_t child = fork();
     if (!child) {
-        set_and_wake(word);
+        set_later(word);
+        ls_wake_shared_word(word);
         _exit(0);
     }
-    wait_for_one(word);
+    while (!is_set(word))
+        ls_wait_shared_word(word, 0, 3600 * SECOND);
     int status = 0;
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert_int_eq(status, 0);

@@ -4,6 +4,7 @@
 #include "core/base/log.h"
 #include "core/base/threads.h"
 #include "core/plugin/plugin.h"
+#include "core/plugin/waiting.h"
 #include "core/replica/group.h"
 #include "tests/support/suite.h"
 
