@@ -67,6 +67,8 @@ static inline struct ls_range ls_step_from(const struct ls_verified_step *step)
     return (struct ls_range){step->from_buffer, 0, step->from_offset, step->count};
 }
 
+// ---- refusal.c ----
+
 // Writes the verdict; `format` goes on after "rank R, round N: ". Returns LS_FAILED.
 LS_PRINTF(6, 7)
 enum ls_status ls_verifier_refuse(struct ls_verifier *verifier, uint32_t verdict, uint32_t rank,
@@ -76,6 +78,8 @@ enum ls_status ls_verifier_refuse(struct ls_verifier *verifier, uint32_t verdict
 // "elements 128 to 191", "element 5 of scratch". Returns `text`.
 const char *ls_elements_text(const struct ls_range *range, char *text, size_t bytes);
 
+// ---- The parts of the proof, in their order ----
+
 // Lets every rank describe its part. (draw.c)
 LS_STATUS ls_verifier_draw(struct ls_verifier *verifier,
                            const struct ls_collective_interface *collective,
@@ -84,7 +88,7 @@ LS_STATUS ls_verifier_draw(struct ls_verifier *verifier,
 LS_STATUS ls_verifier_match(struct ls_verifier *verifier);
 // Looks into each round of each rank for conflicts; chains reductions into one range. (rounds.c)
 LS_STATUS ls_verifier_check_rounds(struct ls_verifier *verifier);
-// Lets the ranks go through their rounds, and symbols through their buffers. (progress.c)
+// Lets the ranks go through their rounds, and symbols through their buffers. (order.c)
 LS_STATUS ls_verifier_run(struct ls_verifier *verifier);
 // Compares what the buffers have in the end with what the operation promises. (result.c)
 LS_STATUS ls_verifier_check_result(struct ls_verifier *verifier, bool deterministic);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lets the ranks go through their rounds as strictly as they may be run: a message moves when both ranks are in
-// its rounds, a rank goes on when all of its round is done. Whoever stops for ever is in a deadlock.
+// its rounds, a rank goes on when all of its round is done. A rank that stops for ever is in a deadlock.
 //
 // The executor is laxer: a step waits only for steps of this rank that the ranges order before it, all of which
 // the strict model orders before it, too. So what gets through here gets through there, whatever overtakes what.
