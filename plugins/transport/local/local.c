@@ -29,31 +29,6 @@ static void *allocate(const struct ls_host *host, uint64_t bytes)
     return memory;
 }
 
-static struct local_pair *find_pair(struct local_shared *shared, uint32_t source,
-                                    uint32_t destination)
-{
-    _Atomic(struct local_pair *) *place =
-        &shared->pairs[(uint64_t)source * shared->world + destination];
-    struct local_pair *pair = atomic_load_explicit(place, memory_order_acquire);
-    if (pair)
-        return pair;
-    struct local_pair *fresh = allocate(shared->host, sizeof(*fresh));
-    if (!fresh || atomic_compare_exchange_strong(place, &pair, fresh))
-        return fresh;
-    shared->host->release(shared->host, fresh);
-    return pair; // the peer was first
-}
-
-struct local_pair *local_pair_get(struct ls_transport *transport, uint32_t source,
-                                  uint32_t destination)
-{
-    struct local_pair *pair = find_pair(transport->shared, source, destination);
-    const bool events = pair && transport->shared->places;
-    if (events && local_device_open_events(transport, pair, source == transport->index))
-        return NULL;
-    return pair;
-}
-
 static void shared_destroy(struct local_shared *shared)
 {
     const struct ls_host *host = shared->host;

@@ -22,29 +22,11 @@ static inline uint64_t local_bytes_of(const struct ls_transfer *transfer)
     return transfer->count * ls_dtype_bytes(transfer->dtype);
 }
 
-// ---- local.c ----
-
-// The meeting place of two endpoints, set up where this is its first use, with what `transport` needs of it; NULL: no
-// memory, or no events.
-struct local_pair *local_pair_get(struct ls_transport *transport, uint32_t source,
-                                  uint32_t destination);
-
-// ---- messages.c ----
-
-int32_t local_post(struct ls_transport *transport, struct ls_transfer *transfer);
-int32_t local_test(struct ls_transport *transport, struct ls_transfer *transfer);
-// Whether local_test() would move the transfer on.
-bool local_is_ready(const struct ls_transport *transport, const struct ls_transfer *transfer);
-
-// ---- waiting.c ----
-
-uint32_t local_choose_spins(uint32_t world);
+// ---- life.c ----
 
 // Wakes an endpoint if it sleeps; after something it may wait for was published.
 void local_wake(struct ls_transport *transport, uint32_t peer);
 void local_wake_all(struct local_shared *shared);
-int32_t local_wait_any(struct ls_transport *transport, struct ls_transfer *const *transfers,
-                       uint64_t count, uint64_t timeout_ns);
 void local_abort(struct ls_transport *transport);
 
 // Returns LS_ABORTED when no peer touches memory of this endpoint any more, so that it may be freed; LS_PEER_LOST when
@@ -56,6 +38,19 @@ bool local_peer_left(const struct ls_transport *transport, const struct ls_trans
 // abort, or when a peer has left.
 bool local_pass_begin(struct ls_transport *transport, const struct ls_transfer *transfer);
 void local_pass_end(struct ls_transport *transport);
+
+// ---- messages.c ----
+
+int32_t local_post(struct ls_transport *transport, struct ls_transfer *transfer);
+int32_t local_test(struct ls_transport *transport, struct ls_transfer *transfer);
+// Whether local_test() would move the transfer on.
+bool local_is_ready(const struct ls_transport *transport, const struct ls_transfer *transfer);
+
+// ---- waiting.c ----
+
+uint32_t local_choose_spins(uint32_t world);
+int32_t local_wait_any(struct ls_transport *transport, struct ls_transfer *const *transfers,
+                       uint64_t count, uint64_t timeout_ns);
 
 // ---- device.c: ranges in memory of devices; all work is put on the endpoint's stream ----
 

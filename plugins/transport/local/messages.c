@@ -286,10 +286,41 @@ static int32_t post_without_peer(struct ls_transport *transport, struct ls_trans
     return complete(transfer);
 }
 
+// ---- Posting ----
+
+static struct local_pair *find_pair(struct local_shared *shared, uint32_t source,
+                                    uint32_t destination)
+{
+    _Atomic(struct local_pair *) *place =
+        &shared->pairs[(uint64_t)source * shared->world + destination];
+    struct local_pair *pair = atomic_load_explicit(place, memory_order_acquire);
+    if (pair)
+        return pair;
+    struct local_pair *fresh = shared->host->allocate(shared->host, sizeof(*fresh), LOCAL_APART);
+    if (fresh)
+        memset(fresh, 0, sizeof(*fresh));
+    if (!fresh || atomic_compare_exchange_strong(place, &pair, fresh))
+        return fresh;
+    shared->host->release(shared->host, fresh);
+    return pair; // the peer was first
+}
+
+// The meeting place of two endpoints, set up where this is its first use, with what `transport` needs of it; NULL: no memory, or
+// no events.
+static struct local_pair *pair_get(struct ls_transport *transport, uint32_t source,
+                                   uint32_t destination)
+{
+    struct local_pair *pair = find_pair(transport->shared, source, destination);
+    const bool events = pair && transport->shared->places;
+    if (events && local_device_open_events(transport, pair, source == transport->index))
+        return NULL;
+    return pair;
+}
+
 static struct local_slot *slot_get(struct ls_transport *transport, uint32_t source,
                                    uint32_t destination, uint64_t number)
 {
-    struct local_pair *pair = local_pair_get(transport, source, destination);
+    struct local_pair *pair = pair_get(transport, source, destination);
     return pair ? local_slot(transport->shared, pair, number) : NULL;
 }
 

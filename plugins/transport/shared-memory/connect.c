@@ -535,22 +535,3 @@ void shm_disconnect(struct shm_shared *shared)
     shared->process_count = 0;
     close_fds((int[2]){shared->arena_fd, shared->listener});
 }
-
-void shm_look(struct shm_shared *shared)
-{
-    bool died = false;
-    for (uint32_t i = 0; i < shared->process_count; i++) {
-        struct shm_process *process = &shared->processes[i];
-        struct pollfd ends[2] = {{.fd = process->pidfd, .events = POLLIN},
-                                 {.fd = process->socket, .events = POLLIN | POLLRDHUP}};
-        if (process->socket < 0 || atomic_load(&process->lost) || poll(ends, 2, 0) <= 0)
-            continue;
-        died |= !atomic_exchange(&process->lost, 1);
-    }
-    if (!died)
-        return;
-    atomic_fetch_add(&shared->header->departures, 1);
-    for (uint32_t i = 0; i < shared->world; i++)
-        if (shared->process_of[i] == shared->self)
-            shm_wake(shared, i);
-}

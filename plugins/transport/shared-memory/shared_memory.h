@@ -115,8 +115,6 @@ static inline bool shm_reached(_Atomic uint64_t *counter, uint64_t number)
 int32_t shm_connect(struct shm_shared *shared, const struct ls_transport_config *config,
                     uint64_t arena_bytes);
 void shm_disconnect(struct shm_shared *shared);
-// Looks whether processes have died; wakes the endpoints of this one when any has. [any thread]
-void shm_look(struct shm_shared *shared);
 
 // ---- messages.c ----
 
@@ -137,41 +135,41 @@ void shm_note_copies(const struct ls_transport *transport, const struct ls_trans
 // Whether the memory of a message that is not in pieces is written past the caches.
 bool shm_is_long(const struct ls_transport *transport);
 
-// ---- waiting.c ----
+// ---- life.c ----
 
-uint32_t shm_choose_spins(const struct shm_shared *shared);
+int shm_waker_open(void); // -1: the kernel has none
 // Wakes an endpoint if it sleeps; after something it may wait for was published.
 void shm_wake(const struct shm_shared *shared, uint32_t endpoint);
 void shm_wake_all(const struct shm_shared *shared);
-int32_t shm_wait_any(struct ls_transport *transport, struct ls_transfer *const *transfers,
-                     uint64_t count, uint64_t timeout_ns);
-bool shm_any_ready(struct ls_transport *transport, struct ls_transfer *const *transfers,
-                   uint64_t count);
-// How long a wait for these transfers may sleep at a time.
-uint64_t shm_glance_ns(struct ls_transfer *const *transfers, uint64_t count);
-// As shm_look(), unless that was called a moment ago.
+
+// Looks whether processes have died, which wake nobody; wakes the endpoints of this one when any has. [any thread]
+void shm_look(struct shm_shared *shared);
+// The same, unless that was done less than SHM_LIFE_GLANCE_NS ago.
+#define SHM_LIFE_GLANCE_NS UINT64_C(20000000)
 void shm_look_sometimes(struct shm_shared *shared, uint64_t now_ns);
+bool shm_is_gone(const struct shm_shared *shared, uint32_t endpoint);
+// Whether a peer of the transfer has left for good.
+bool shm_peer_left(const struct ls_transport *transport, const struct ls_transfer *transfer);
+
 void shm_abort(struct ls_transport *transport);
 // An endpoint was closed: tells all processes.
 void shm_tell_departure(struct shm_shared *shared);
-bool shm_is_gone(const struct shm_shared *shared, uint32_t endpoint);
-
 // Returns LS_ABORTED when no peer touches memory of this endpoint any more, so that it may be
 // freed; LS_PEER_LOST when one still does after the deadline.
 int32_t shm_leave(struct ls_transport *transport);
-// Whether a peer of the transfer has left for good.
-bool shm_peer_left(const struct ls_transport *transport, const struct ls_transfer *transfer);
 // A pass over memory of others stands between these two, so that shm_leave() can wait for its end.
 // False: after an abort, or when a peer has left.
 bool shm_pass_begin(struct ls_transport *transport, const struct ls_transfer *transfer);
 void shm_pass_end(struct ls_transport *transport);
 
-// ---- arming.c: waiting by a file descriptor ----
+// ---- waiting.c ----
 
+uint32_t shm_choose_spins(const struct shm_shared *shared);
+int32_t shm_wait_any(struct ls_transport *transport, struct ls_transfer *const *transfers,
+                     uint64_t count, uint64_t timeout_ns);
+// Instead, by a file descriptor.
 int32_t shm_arm(struct ls_transport *transport, struct ls_transfer *const *transfers,
                 uint64_t count, int32_t *fd, uint64_t *glance_ns);
-int shm_waker_open(void); // -1: the kernel has none
 void shm_disarm(struct ls_transport *transport); // it is closed
-void shm_wake_armed(const struct shm_shared *shared, const struct shm_endpoint *sleeper);
 
 #endif

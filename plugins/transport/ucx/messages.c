@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transfer from post to its end.
+// A transfer from post to its end, and the messages that arrive for it.
 #include "plugins/transport/ucx/ucx.h"
 
 static struct ucx_operation *operation_of(const struct ls_transfer *transfer)
@@ -94,8 +94,9 @@ static void keep(struct ucx_peer *peer, struct ucx_incoming *slot, const struct 
         memcpy(slot->early->data, data, bytes);
 }
 
-void ucx_deliver(struct ucx_peer *peer, const struct ucx_header *header, const void *data,
-                 uint64_t bytes)
+// A part of message `header->number`, which is in the window, has arrived.
+static void deliver(struct ucx_peer *peer, const struct ucx_header *header, const void *data,
+                    uint64_t bytes)
 {
     struct ucx_incoming *slot = &peer->incoming[header->number % UCX_WINDOW];
     if (slot->operation && !slot->operation->after)
@@ -203,13 +204,8 @@ static bool advance_send(struct ucx_peer *peer, struct ucx_operation *operation)
     return (operation->begun && operation->given == bytes) || operation->status != LS_AGAIN;
 }
 
-void ucx_operation_look(struct ucx_operation *operation)
-{
-    if (operation->acknowledged && operation->parts == 0 && operation->status == LS_AGAIN)
-        operation->status = LS_OK;
-}
-
-void ucx_peer_advance(struct ucx_peer *peer)
+// Moves on all that waits for this peer.
+static void advance(struct ucx_peer *peer)
 {
     struct ucx_operation *next;
     if (peer->closing && peer->endpoint)
@@ -232,6 +228,97 @@ void ucx_peer_advance(struct ucx_peer *peer)
         if (advance_send(peer, operation))
             ucx_list_remove(&peer->sends, operation);
     }
+}
+
+// ---- What arrives ----
+
+// What the peer says it has consumed. Headers may come out of order, so an old one may know less.
+static void note_consumed(struct ucx_peer *peer, const struct ucx_record *news)
+{
+    const uint64_t first = peer->sent.below;
+    if (news->below == first && news->bits == peer->sent.bits)
+        return;
+    for (uint64_t number = first; number < first + UCX_WINDOW; number++) {
+        if (ucx_record_has(&peer->sent, number) || !ucx_record_has(news, number))
+            continue;
+        struct ucx_outgoing *slot = &peer->outgoing[number % UCX_WINDOW];
+        struct ucx_operation *operation = slot->operation;
+        *slot = (struct ucx_outgoing){0};
+        ucx_record_add(&peer->sent, number);
+        if (operation) {
+            operation->acknowledged = true;
+            ucx_operation_look(operation);
+        }
+    }
+    ucx_peer_look(peer);
+}
+
+static void note_wanted(struct ucx_peer *peer, const struct ucx_header *header)
+{
+    struct ucx_outgoing *slot = &peer->outgoing[header->number % UCX_WINDOW];
+    if (!ucx_record_reaches(&peer->sent, header->number) ||
+        ucx_record_has(&peer->sent, header->number))
+        return;
+    slot->wanted = true;
+    slot->wanted_bytes = header->bytes;
+    slot->wanted_signature = header->signature;
+    ucx_peer_look(peer);
+}
+
+static void note_hello(struct ucx_peer *peer)
+{
+    peer->transport->greeted += !peer->greeted;
+    peer->greeted = true;
+    ucx_peer_look(peer);
+}
+
+static void note_ready(struct ucx_peer *peer)
+{
+    peer->transport->ready += !peer->ready;
+    peer->ready = true;
+}
+
+ucs_status_t ucx_receive(void *argument, const void *header_bytes, size_t header_length, void *data,
+                         size_t bytes, const ucp_am_recv_param_t *parameters)
+{
+    struct ls_transport *transport = argument;
+    const struct ucx_shared *shared = transport->shared;
+    struct ucx_header header;
+    if (header_length != sizeof(header) || transport->given_up ||
+        parameters->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)
+        return UCS_OK;
+    memcpy(&header, header_bytes, sizeof(header));
+    if (header.token != shared->tokens[transport->index] || header.source >= shared->world)
+        return UCS_OK; // a stranger
+    struct ucx_peer *peer = ucx_peer_get(transport, header.source);
+    if (!peer) {
+        transport->out_of_memory = true;
+        return UCS_OK;
+    }
+    note_consumed(peer, &(struct ucx_record){header.consumed_below, header.consumed});
+    if (header.kind == UCX_HELLO)
+        note_hello(peer);
+    else if (header.kind == UCX_READY)
+        note_ready(peer);
+    else if (header.kind == UCX_WANT)
+        note_wanted(peer, &header);
+    else if (header.kind == UCX_DATA && ucx_record_reaches(&peer->received, header.number) &&
+             !ucx_record_has(&peer->received, header.number))
+        deliver(peer, &header, data, bytes);
+    return UCS_OK;
+}
+
+void ucx_progress(struct ls_transport *transport)
+{
+    transport->shared->library->ucp_worker_progress(transport->worker);
+    while (transport->attention) {
+        struct ucx_peer *peer = transport->attention;
+        transport->attention = peer->next_attention;
+        peer->attention = false;
+        advance(peer);
+    }
+    ucx_acknowledge_all(transport); // the owner may not come back for a while
+    transport->turn++;
 }
 
 // ---- Ends ----
@@ -354,8 +441,7 @@ int32_t ucx_post(struct ls_transport *transport, struct ls_transfer *transfer)
     transfer->state = LS_TRANSFER_PENDING;
     struct ucx_peer *peer = receives ? operation->source : operation->destination;
     ucx_list_add(receives ? &peer->receives : &peer->sends, operation);
-    ucx_peer_advance(
-        peer); // at once, so that the peer sees it before this endpoint does anything else
+    advance(peer); // at once, so that the peer sees it before this endpoint does anything else
     ucx_acknowledge_all(transport);
     if (operation->status == LS_OK)
         (void)finish(transport, transfer, LS_OK);

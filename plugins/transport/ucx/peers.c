@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers: their windows, the lists of what waits for them, and how they are lost.
+// A peer from its first message to the end of its connection: its window, what is sent to it, and how it is lost.
 #include "plugins/transport/ucx/ucx.h"
+
+#include <sched.h>
+#include <stdio.h>
 
 void ucx_record_add(struct ucx_record *record, uint64_t number)
 {
@@ -80,7 +83,8 @@ static void connection_failed(void *argument, ucp_ep_h endpoint, ucs_status_t st
     ucx_peer_lose(peer);
 }
 
-bool ucx_peer_connect(struct ucx_peer *peer)
+// False: it is lost.
+static bool reach(struct ucx_peer *peer)
 {
     struct ls_transport *transport = peer->transport;
     const struct ucx_shared *shared = transport->shared;
@@ -102,6 +106,100 @@ bool ucx_peer_connect(struct ucx_peer *peer)
     peer->endpoint = NULL;
     connection_failed(peer, NULL, status);
     return false;
+}
+
+// ---- Sending ----
+
+void ucx_operation_look(struct ucx_operation *operation)
+{
+    if (operation->acknowledged && operation->parts == 0 && operation->status == LS_AGAIN)
+        operation->status = LS_OK;
+}
+
+static bool is_greeting(uint32_t kind)
+{
+    return kind == UCX_HELLO || kind == UCX_READY;
+}
+
+// [callback of UCX] It no longer reads the memory of the part.
+static void part_ended(void *request, ucs_status_t status, void *argument)
+{
+    struct ucx_part *part = argument;
+    struct ls_transport *transport = part->peer->transport;
+    transport->acknowledging -= part->header.kind == UCX_ACKNOWLEDGE;
+    transport->greeting -= is_greeting(part->header.kind);
+    if (status)
+        ucx_peer_lose(part->peer);
+    if (part->operation) {
+        part->operation->parts--;
+        transport->lent--;
+        ucx_operation_look(part->operation);
+        ucx_peer_look(part->peer);
+    }
+    ucx_part_release(transport, part);
+    transport->shared->library->ucp_request_free(request);
+}
+
+bool ucx_send(struct ucx_peer *peer, const struct ucx_header *header, const void *data,
+              uint64_t bytes, struct ucx_operation *operation)
+{
+    struct ls_transport *transport = peer->transport;
+    const struct ucx_library *library = transport->shared->library;
+    if (!reach(peer))
+        return false;
+    struct ucx_part *part = ucx_part_take(transport);
+    if (!part) {
+        transport->out_of_memory = true;
+        return false;
+    }
+    part->operation = operation;
+    part->peer = peer;
+    part->header = *header;
+    part->header.token = transport->shared->tokens[peer->index];
+    part->header.source = transport->index;
+    part->header.consumed_below = peer->received.below;
+    part->header.consumed = peer->received.bits;
+    peer->acknowledge = false;
+    const ucp_request_param_t parameters = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .flags = UCP_AM_SEND_FLAG_EAGER,
+        .cb = {.send = part_ended},
+        .user_data = part,
+    };
+    void *request = library->ucp_am_send_nbx(peer->endpoint, UCX_MESSAGE_ID, &part->header,
+                                             sizeof(part->header), data, bytes, &parameters);
+    if (UCS_PTR_IS_PTR(request)) {
+        transport->acknowledging += header->kind == UCX_ACKNOWLEDGE;
+        transport->greeting += is_greeting(header->kind);
+        if (operation) {
+            operation->parts++;
+            transport->lent++;
+        }
+        return true;
+    }
+    ucx_part_release(transport, part);
+    if (UCS_PTR_IS_ERR(request))
+        ucx_peer_lose(peer);
+    return !UCS_PTR_IS_ERR(request);
+}
+
+void ucx_acknowledge_all(struct ls_transport *transport)
+{
+    const struct ucx_header header = {.kind = UCX_ACKNOWLEDGE};
+    for (struct ucx_peer *peer = transport->used; peer; peer = peer->next)
+        if (peer->acknowledge && !ucx_peer_is_lost(peer))
+            (void)ucx_send(peer, &header, NULL, 0, NULL);
+}
+
+// ---- Greetings ----
+
+// UCX insists on it before the worker ends.
+static void drop_flush(struct ucx_peer *peer)
+{
+    if (peer->flushing)
+        peer->transport->shared->library->ucp_request_free(peer->flushing);
+    peer->flushing = NULL;
 }
 
 bool ucx_peer_greet(struct ucx_peer *peer)
@@ -127,18 +225,15 @@ bool ucx_peer_get_ready(struct ucx_peer *peer)
     }
     if (peer->flushing && library->ucp_request_check_status(peer->flushing) == UCS_INPROGRESS)
         return false;
-    ucx_peer_drop_flush(peer);
+    drop_flush(peer);
     peer->told = ucx_send(peer, &ready, NULL, 0, NULL);
     return peer->told;
 }
 
-// UCX insists on it before the worker ends.
-void ucx_peer_drop_flush(struct ucx_peer *peer)
-{
-    if (peer->flushing)
-        peer->transport->shared->library->ucp_request_free(peer->flushing);
-    peer->flushing = NULL;
-}
+// ---- Leaving ----
+
+// An endpoint that leaves waits at most that long for UCX.
+#define PATIENCE_NS UINT64_C(2000000000)
 
 // What is still queued is dropped: to send it, UCX may need the peer, which need not listen any more.
 void ucx_peer_disconnect(struct ucx_peer *peer)
@@ -155,7 +250,7 @@ void ucx_peer_disconnect(struct ucx_peer *peer)
         peer->disconnecting = request;
 }
 
-bool ucx_peer_is_disconnected(struct ucx_peer *peer)
+static bool peer_is_disconnected(struct ucx_peer *peer)
 {
     const struct ucx_library *library = peer->transport->shared->library;
     if (!peer->disconnecting)
@@ -165,4 +260,59 @@ bool ucx_peer_is_disconnected(struct ucx_peer *peer)
     library->ucp_request_free(peer->disconnecting);
     peer->disconnecting = NULL;
     return true;
+}
+
+static bool is_disconnected(const struct ls_transport *transport)
+{
+    bool all = true;
+    for (struct ucx_peer *peer = transport->used; peer; peer = peer->next)
+        all = peer_is_disconnected(peer) && all;
+    return all;
+}
+
+// False: the deadline has passed.
+static bool progress_for(struct ls_transport *transport, uint64_t begin)
+{
+    const struct ucx_shared *shared = transport->shared;
+    const uint64_t patience = shared->deadline_ns < PATIENCE_NS ? shared->deadline_ns : PATIENCE_NS;
+    if (!shared->library->ucp_worker_progress(transport->worker))
+        sched_yield();
+    return shared->host->clock_ns(shared->host) - begin < patience;
+}
+
+bool ucx_disconnect(struct ls_transport *transport, bool gently)
+{
+    const struct ucx_shared *shared = transport->shared;
+    const uint64_t begin = shared->host->clock_ns(shared->host);
+    if (gently)
+        ucx_acknowledge_all(transport);
+    transport->given_up = true; // what arrives from now on is dropped
+    while (gently && transport->acknowledging)
+        gently = progress_for(transport, begin);
+    for (struct ucx_peer *peer = transport->used; peer; peer = peer->next)
+        ucx_peer_disconnect(peer);
+    bool patient = true, all = is_disconnected(transport);
+    while (!all && patient) {
+        patient = progress_for(transport, begin);
+        all = is_disconnected(transport);
+    }
+    for (struct ucx_peer *peer = transport->used; peer; peer = peer->next) {
+        if (peer->disconnecting) // UCX insists on it before the worker ends
+            shared->library->ucp_request_free(peer->disconnecting);
+        drop_flush(peer);
+    }
+    return all;
+}
+
+int32_t ucx_give_up(struct ls_transport *transport)
+{
+    if (transport->given_up)
+        return transport->stuck ? LS_PEER_LOST : LS_ABORTED;
+    transport->stuck = !ucx_disconnect(transport, false);
+    if (!transport->stuck)
+        return LS_ABORTED;
+    return ls_host_fail(transport->shared->host, LS_PEER_LOST,
+                        "endpoint %u: UCX still has connections after an abort; memory that is "
+                        "being sent may be read until the process ends",
+                        transport->index);
 }

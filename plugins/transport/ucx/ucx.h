@@ -183,13 +183,10 @@ static inline bool ucx_peer_is_lost(const struct ucx_peer *peer)
 {
     return atomic_load_explicit(&peer->transport->lost[peer->index], memory_order_relaxed);
 }
-bool ucx_peer_connect(struct ucx_peer *peer); // false: it is lost
 bool ucx_peer_greet(struct ucx_peer *peer); // connects, and says hello; false: it is lost
 // Goes on with the connection of a peer that was greeted; true: nothing is left to do here.
 bool ucx_peer_get_ready(struct ucx_peer *peer);
-void ucx_peer_drop_flush(struct ucx_peer *peer);
 void ucx_peer_disconnect(struct ucx_peer *peer);
-bool ucx_peer_is_disconnected(struct ucx_peer *peer);
 
 // Whether a message is in the window, or before it, and whether it was consumed.
 static inline bool ucx_record_reaches(const struct ucx_record *record, uint64_t number)
@@ -206,6 +203,22 @@ void ucx_record_add(struct ucx_record *record, uint64_t number);
 void ucx_list_add(struct ucx_list *list, struct ucx_operation *operation);
 void ucx_list_remove(struct ucx_list *list, struct ucx_operation *operation); // if it is there
 
+// Gives UCX a message; `data` belongs to `operation`, NULL: there is none. False: no memory, or the
+// peer is lost.
+bool ucx_send(struct ucx_peer *peer, const struct ucx_header *header, const void *data,
+              uint64_t bytes, struct ucx_operation *operation);
+// Its send moved on: it may be complete.
+void ucx_operation_look(struct ucx_operation *operation);
+// Tells all peers what was consumed, where they do not know it.
+void ucx_acknowledge_all(struct ls_transport *transport);
+
+// After an abort, by the owner: cuts all connections; then nobody reads this endpoint's memory.
+// LS_ABORTED, or LS_PEER_LOST when UCX does not let go of it.
+int32_t ucx_give_up(struct ls_transport *transport);
+// Ends all connections; `gently`: after acknowledgements are sent. False: UCX did not end all
+// within the deadline.
+bool ucx_disconnect(struct ls_transport *transport, bool gently);
+
 // ---- ports.c: the ports that UCX opens ----
 
 // Before UCX opens its own. LS_OUT_OF_MEMORY, or LS_FAILED, said.
@@ -215,48 +228,26 @@ int32_t ucx_ports_note(struct ucx_shared *shared);
 void ucx_ports_close(struct ucx_shared *shared, const char *address, uint64_t bytes);
 void ucx_ports_forget(struct ucx_shared *shared);
 
-// ---- wire.c ----
-
-// Gives UCX a message; `data` belongs to `operation`, NULL: there is none. False: no memory, or the
-// peer is lost.
-bool ucx_send(struct ucx_peer *peer, const struct ucx_header *header, const void *data,
-              uint64_t bytes, struct ucx_operation *operation);
-// Tells all peers what was consumed, where they do not know it.
-void ucx_acknowledge_all(struct ls_transport *transport);
-// [callback of UCX]
-ucs_status_t ucx_receive(void *argument, const void *header_bytes, size_t header_length, void *data,
-                         size_t bytes, const ucp_am_recv_param_t *parameters);
-
 // ---- messages.c ----
 
 int32_t ucx_post(struct ls_transport *transport, struct ls_transfer *transfer);
 int32_t ucx_test(struct ls_transport *transport, struct ls_transfer *transfer);
 // Whether ucx_test() would move it on.
 bool ucx_is_ready(const struct ls_transport *transport, const struct ls_transfer *transfer);
-// Moves on all that waits for this peer.
-void ucx_peer_advance(struct ucx_peer *peer);
-// A part of message `header->number`, which is in the window, has arrived.
-void ucx_deliver(struct ucx_peer *peer, const struct ucx_header *header, const void *data,
-                 uint64_t bytes);
-// Its send moved on: it may be complete.
-void ucx_operation_look(struct ucx_operation *operation);
+// Asks UCX for news, and does what follows.
+void ucx_progress(struct ls_transport *transport);
+// [callback of UCX]
+ucs_status_t ucx_receive(void *argument, const void *header_bytes, size_t header_length, void *data,
+                         size_t bytes, const ucp_am_recv_param_t *parameters);
 
 // ---- waiting.c ----
 
 uint32_t ucx_choose_spins(uint32_t ranks_here, uint32_t own_ranks);
-// Asks UCX for news, and does what follows.
-void ucx_progress(struct ls_transport *transport);
 int32_t ucx_wait_any(struct ls_transport *transport, struct ls_transfer *const *transfers,
                      uint64_t count, uint64_t timeout_ns);
 int32_t ucx_arm(struct ls_transport *transport, struct ls_transfer *const *transfers,
                 uint64_t count, int32_t *fd, uint64_t *glance_ns);
 void ucx_abort(struct ls_transport *transport);
-// After an abort, by the owner: cuts all connections; then nobody reads this endpoint's memory.
-// LS_ABORTED, or LS_PEER_LOST when UCX does not let go of it.
-int32_t ucx_give_up(struct ls_transport *transport);
-// Ends all connections; `gently`: after acknowledgements are sent. False: UCX did not end all
-// within the deadline.
-bool ucx_disconnect(struct ls_transport *transport, bool gently);
 
 // ---- memory.c ----
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for news of UCX, and leaving: aborts and the end of all connections.
+// Waiting until a transfer can go on, and aborts, which end a wait.
 #define _GNU_SOURCE
 #include "plugins/transport/ucx/ucx.h"
 
@@ -20,28 +20,10 @@
 // UCX looks whether silent peers live only when it is asked for news, so an armed endpoint asks this often.
 #define GLANCE_NS UINT64_C(100000000)
 
-// An endpoint that leaves waits at most that long for UCX.
-#define PATIENCE_NS UINT64_C(2000000000)
-
 uint32_t ucx_choose_spins(uint32_t ranks_here, uint32_t own_ranks)
 {
     return ls_ranks_have_cores(own_ranks, ranks_here) ? SPINS_OWN_CORE : SPINS_SHARED_CORE;
 }
-
-void ucx_progress(struct ls_transport *transport)
-{
-    transport->shared->library->ucp_worker_progress(transport->worker);
-    while (transport->attention) {
-        struct ucx_peer *peer = transport->attention;
-        transport->attention = peer->next_attention;
-        peer->attention = false;
-        ucx_peer_advance(peer);
-    }
-    ucx_acknowledge_all(transport); // the owner may not come back for a while
-    transport->turn++;
-}
-
-// ---- Waiting ----
 
 static bool any_ready(const struct ls_transport *transport, struct ls_transfer *const *transfers,
                       uint64_t count)
@@ -123,8 +105,6 @@ int32_t ucx_arm(struct ls_transport *transport, struct ls_transfer *const *trans
     return LS_OK;
 }
 
-// ---- Leaving ----
-
 void ucx_abort(struct ls_transport *transport)
 {
     struct ucx_shared *shared = transport->shared;
@@ -133,59 +113,4 @@ void ucx_abort(struct ls_transport *transport)
     for (uint32_t i = 0; i < shared->count; i++)
         if (write(shared->wake_fds[i], &one, sizeof(one)) < 0)
             continue; // it is readable already
-}
-
-static bool is_disconnected(const struct ls_transport *transport)
-{
-    bool all = true;
-    for (struct ucx_peer *peer = transport->used; peer; peer = peer->next)
-        all = ucx_peer_is_disconnected(peer) && all;
-    return all;
-}
-
-// False: the deadline has passed.
-static bool progress_for(struct ls_transport *transport, uint64_t begin)
-{
-    const struct ucx_shared *shared = transport->shared;
-    const uint64_t patience = shared->deadline_ns < PATIENCE_NS ? shared->deadline_ns : PATIENCE_NS;
-    if (!shared->library->ucp_worker_progress(transport->worker))
-        sched_yield();
-    return shared->host->clock_ns(shared->host) - begin < patience;
-}
-
-bool ucx_disconnect(struct ls_transport *transport, bool gently)
-{
-    const struct ucx_shared *shared = transport->shared;
-    const uint64_t begin = shared->host->clock_ns(shared->host);
-    if (gently)
-        ucx_acknowledge_all(transport);
-    transport->given_up = true; // what arrives from now on is dropped
-    while (gently && transport->acknowledging)
-        gently = progress_for(transport, begin);
-    for (struct ucx_peer *peer = transport->used; peer; peer = peer->next)
-        ucx_peer_disconnect(peer);
-    bool patient = true, all = is_disconnected(transport);
-    while (!all && patient) {
-        patient = progress_for(transport, begin);
-        all = is_disconnected(transport);
-    }
-    for (struct ucx_peer *peer = transport->used; peer; peer = peer->next) {
-        if (peer->disconnecting) // UCX insists on it before the worker ends
-            shared->library->ucp_request_free(peer->disconnecting);
-        ucx_peer_drop_flush(peer);
-    }
-    return all;
-}
-
-int32_t ucx_give_up(struct ls_transport *transport)
-{
-    if (transport->given_up)
-        return transport->stuck ? LS_PEER_LOST : LS_ABORTED;
-    transport->stuck = !ucx_disconnect(transport, false);
-    if (!transport->stuck)
-        return LS_ABORTED;
-    return ls_host_fail(transport->shared->host, LS_PEER_LOST,
-                        "endpoint %u: UCX still has connections after an abort; memory that is "
-                        "being sent may be read until the process ends",
-                        transport->index);
 }
