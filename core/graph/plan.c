@@ -184,8 +184,12 @@ static enum ls_status list_totals(struct ls_parameter_plan *plan, const struct l
                    uses[plan->places[place].parameter->id].last_writer < i)
                 place++;
             const uint64_t count = (uint64_t)ls_shape_elements(&tensor->shape, 1);
-            plan->totals[plan->total_count++] = (struct ls_total){
-                .tensor = tensor, .offset = plan->total_bytes, .count = count, .place = place};
+            plan->totals[plan->total_count++] =
+                (struct ls_total){.tensor = tensor,
+                                  .offset = plan->total_bytes,
+                                  .count = count,
+                                  .backward = graph->operations[i].backward,
+                                  .place = place};
             plan->total_bytes += ls_align(count * sizeof(double));
         }
     return LS_OK;

@@ -39,8 +39,8 @@ struct ls_total {
     const struct ls_tensor *tensor; // the graph's
     uint64_t offset; // bytes, a multiple of LS_ALIGNMENT
     uint64_t count; // elements
-    uint32_t
-        place; // the first one whose gradient is complete with it or later; reduced_count: none
+    bool backward; // a backward operation makes it
+    uint32_t place; // the first whose gradient is complete with it or later; reduced_count: none
 };
 
 // Of one device instance. All replicas of a job have plans of equal fingerprints. Places are in the

@@ -2,7 +2,6 @@
 // Opens and closes a replica: device, layouts, buckets, optimizer kernels, flat buffers.
 #include "core/replica/input.h"
 #include "core/replica/programs.h"
-#include "core/replica/record.h"
 #include "core/replica/microbatches.h"
 #include "core/replica/seed.h"
 
@@ -174,7 +173,7 @@ enum ls_status ls_replica_open(const struct ls_replica_options *options, struct 
     if (!status)
         status = check_scale(replica);
     if (!status) {
-        ls_record_init(replica, options->host);
+        ls_recorder_init(replica, options->host);
         status = ls_deferred_init(&replica->deferred, replica->device);
     }
     if (!status)
@@ -282,9 +281,9 @@ struct ls_memory ls_replica_step_record(const struct ls_replica *replica)
     return replica->record;
 }
 
-struct ls_replica_times ls_replica_times(const struct ls_replica *replica)
+uint64_t ls_replica_update_ns(const struct ls_replica *replica)
 {
-    return replica->times;
+    return replica->update_ns;
 }
 
 void ls_replica_bytes(const struct ls_replica *replica, uint64_t *all, uint64_t *activations)

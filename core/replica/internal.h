@@ -4,6 +4,7 @@
 #ifndef LS_REPLICA_INTERNAL_H
 #define LS_REPLICA_INTERNAL_H
 
+#include "core/replica/capture.h"
 #include "core/replica/deferred_results.h"
 #include "core/replica/replica.h"
 #include "core/replica/updater.h"
@@ -13,10 +14,12 @@
 #define LS_TREE_LEVELS 32 // 2^32 blocks
 #define LS_STEP_KINDS 2 // global batches of an epoch have two sizes: all but the last, and the last
 
-// A recording, or what comes before it.
-struct ls_capture {
-    struct ls_recording *recording; // NULL: not yet
-    uint32_t runs; // without it
+// Which pass over the share a program makes; what it puts on the stream depends on it.
+enum {
+    LS_PASS_WHOLE, // the whole share at once; or an evaluation
+    LS_PASS_LAST, // of several blocks
+    LS_PASS_ADDED, // plus k: an earlier block, added to the sums of 1, 2, ... 2^(k-1) blocks
+    LS_PASS_COUNT = LS_PASS_ADDED + LS_TREE_LEVELS,
 };
 
 // One program and where it may be cut.
@@ -34,13 +37,15 @@ struct ls_replica_program {
 
 struct ls_recorder {
     const char *refusal; // why nothing is recorded; NULL: nothing is against it
-    bool within, recording; // what may be recorded runs, and is being recorded
+    bool together; // the step under way is recorded as one, so that nothing within it is by itself
     bool whole; // the last step was one section
-    // Steps that are recorded with their hooks: the size of the global batch, of each kind, and the kind of this step. All
-    // replicas see the same sizes, while their own shares may fall together: a share of 2 is the usual one of this replica in
-    // a batch of 5, and that of another in the last batch only. What they do together they must record together.
+    // Steps that are recorded together: the size of the global batch, of each kind, and the kind of
+    // this step. All replicas see the same sizes, while their own shares may fall together: a share
+    // of 2 is the usual one of this replica in a batch of 5, and that of another in the last batch
+    // only. What they do together they must record together.
     uint64_t kinds[LS_STEP_KINDS];
     uint32_t kind;
+    bool another_kind; // one more than there are: this step runs as it is
     uint32_t replays, parts; // in this step so far; the most in one
 };
 
@@ -48,22 +53,6 @@ struct ls_recorder {
 struct ls_replica_room {
     struct ls_memory memory;
     uint64_t bytes;
-};
-
-// A run through the program of one block, or through none.
-struct ls_pass {
-    struct ls_replica *replica;
-    struct ls_replica_program *entry;
-    const struct ls_replica_hooks *hooks;
-    uint32_t block;
-    bool last; // of the share
-    // The last block of an empty share by whose examples gradients would be divided. The last has a recording of its
-    // own.
-    bool own;
-    bool in_parts; // the forward pass has run, and nothing is recorded
-    struct ls_capture *captures; // one a bucket, and one for what comes after the last
-    uint32_t bucket, from, to; // the section under way: up to where this bucket is complete
-    uint32_t total; // the next one that all replicas add up
 };
 
 // The gradient of the model's first output, which the host gives where the graph has a seed.
@@ -118,7 +107,6 @@ struct ls_replica {
     struct ls_memory failed; // an I32: a loss was not finite
     struct ls_deferred_results deferred; // sums on their way to the host
     struct ls_recorder recorder;
-    struct ls_pass parts; // of a step that runs in parts
     struct ls_seed seed;
     struct ls_capture *update_captures; // one a bucket
     struct ls_capture shadows_capture;
@@ -128,8 +116,15 @@ struct ls_replica {
     uint64_t label_bytes; // of one example
     uint64_t largest_batch;
     struct ls_step_record host_record;
-    struct ls_replica_times times; // in all steps so far
+    uint64_t update_ns; // in all steps so far
     bool timing;
 };
+
+// ---- capture.c ----
+// Whether the device records, and the user has not said that it should not. After the device was opened.
+void ls_recorder_init(struct ls_replica *replica, const struct ls_host *host);
+// A step of training begins; `together`: with what replicas do with each other it is recorded as one.
+void ls_recorder_begin_step(struct ls_replica *replica, uint64_t global_count, bool together);
+void ls_captures_release(struct ls_replica *replica, struct ls_capture *captures, uint32_t count);
 
 #endif

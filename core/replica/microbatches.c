@@ -2,7 +2,6 @@
 // Adds the gradients of the blocks of a share.
 #include "core/replica/microbatches.h"
 #include "core/replica/programs.h"
-#include "core/replica/record.h"
 
 #include "core/base/clock.h"
 #include "core/base/inside.h"
@@ -78,9 +77,7 @@ enum ls_status ls_microbatches_add(struct ls_replica *replica, uint32_t index, u
             status = add(replica, bucket, replica->reduced, replica->accumulated[level]);
     if (!status && !last)
         status = copy(replica, bucket, replica->accumulated[levels], replica->reduced);
-    const uint64_t end = ls_clock_ns();
-    replica->times.compute_ns += end - start;
-    ls_trace_span(&sum_span, start, end, bucket);
+    ls_trace_span(&sum_span, start, ls_clock_ns(), bucket);
     return status;
 }
 

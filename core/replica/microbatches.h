@@ -10,7 +10,7 @@
 // Levels at which sums wait while `microbatches` blocks are added.
 uint32_t ls_microbatches_levels(uint32_t microbatches);
 
-// Which of the passes LS_PASS_... (core/replica/record.h) block `index` is.
+// Which of the passes LS_PASS_... block `index` is.
 uint32_t ls_microbatches_pass(uint32_t index, uint32_t microbatches);
 
 // The bucket's gradients of block `index` are complete. The sums that wait for it are added to

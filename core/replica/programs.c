@@ -2,7 +2,6 @@
 // Makes programs and lets the memory grow that they share.
 #include "core/replica/programs.h"
 #include "core/replica/input.h"
-#include "core/replica/record.h"
 #include "core/replica/microbatches.h"
 #include "core/replica/seed.h"
 
@@ -191,10 +190,10 @@ void ls_replica_forget_recordings(struct ls_replica *replica)
 {
     const uint32_t count = capture_count(replica);
     for (uint32_t i = 0; i < replica->program_count; i++)
-        ls_record_release(replica, replica->programs[i]->captures, count);
-    ls_record_release(replica, replica->empty.captures, count);
-    ls_record_release(replica, replica->update_captures, replica->buckets.count);
-    ls_record_release(replica, &replica->shadows_capture, 1);
+        ls_captures_release(replica, replica->programs[i]->captures, count);
+    ls_captures_release(replica, replica->empty.captures, count);
+    ls_captures_release(replica, replica->update_captures, replica->buckets.count);
+    ls_captures_release(replica, &replica->shadows_capture, 1);
     for (uint32_t i = 0; i < LS_STEP_KINDS; i++)
         replica->recorder.kinds[i] = 0;
 }

@@ -2,7 +2,6 @@
 // Runs steps on one device.
 #include "core/replica/input.h"
 #include "core/replica/programs.h"
-#include "core/replica/record.h"
 #include "core/replica/microbatches.h"
 
 #include "core/base/clock.h"
@@ -27,151 +26,6 @@ static enum ls_status zero_gradients(struct ls_replica *replica, bool own)
                                 statistics, NULL);
     ls_trace_span(&zero_span, start, ls_clock_ns(), 0);
     return status;
-}
-
-// The hook for the buckets that `step` reads first; forward reads the last bucket first. An empty block reads nothing,
-// but every replica makes the same calls in every step.
-static enum ls_status need_parameters(const struct ls_pass *pass, uint32_t step)
-{
-    const struct ls_replica_hooks *hooks = pass->hooks;
-    enum ls_status status = LS_OK;
-    if (!hooks->parameters_needed || pass->block > 0)
-        return LS_OK;
-    for (uint32_t i = pass->replica->buckets.count; !status && i-- > 0;)
-        if (!pass->entry->program || pass->entry->bucket_needs[i] == step)
-            status = hooks->parameters_needed(hooks->context, pass->replica, i);
-    return status;
-}
-
-// An empty share takes part with zeros, up to where others complete the bucket: libraries want the same order of totals
-// and buckets on all replicas.
-static enum ls_status add_up_zeros(struct ls_pass *pass)
-{
-    struct ls_replica *replica = pass->replica;
-    const struct ls_parameter_plan *plan = replica->plan;
-    uint32_t end = UINT32_MAX;
-    enum ls_status status = LS_OK;
-    if (!pass->hooks->add_up || !plan->total_count)
-        return LS_OK;
-    if (pass->bucket < replica->buckets.count) {
-        const struct ls_bucket *bucket = &replica->buckets.list[pass->bucket];
-        end = bucket->first_place + bucket->place_count;
-    }
-    if (pass->bucket == 0 && pass->total == 0)
-        status = ls_device_zero(replica->device, replica->totals, plan->total_bytes, NULL);
-    while (!status && pass->total < plan->total_count && plan->totals[pass->total].place < end)
-        status = pass->hooks->add_up(pass->hooks->context, replica, pass->total++);
-    return status;
-}
-
-// The same up to where others end their forward pass: they wait for the totals that it makes.
-static enum ls_status add_up_forward_zeros(struct ls_pass *pass)
-{
-    struct ls_replica *replica = pass->replica;
-    const struct ls_parameter_plan *plan = replica->plan;
-    enum ls_status status = LS_OK;
-    if (!pass->hooks->add_up || !plan->total_count)
-        return LS_OK;
-    status = ls_device_zero(replica->device, replica->totals, plan->total_bytes, NULL);
-    while (!status && pass->total < plan->total_count) {
-        const int32_t producer = plan->totals[pass->total].tensor->producer;
-        if (producer >= 0 && replica->graph->operations[producer].backward)
-            break;
-        status = pass->hooks->add_up(pass->hooks->context, replica, pass->total++);
-    }
-    return status;
-}
-
-// The end of the steps from `step` on that run in one go: `stride` of them, but no further than to one that makes a total.
-static uint32_t end_of_stride(const struct ls_pass *pass, uint32_t step, uint32_t stride)
-{
-    const uint32_t end = stride < pass->to - step ? step + stride : pass->to;
-    if (!pass->hooks->add_up || pass->total == pass->replica->plan->total_count)
-        return end;
-    const uint32_t next = pass->entry->program->totals[pass->total] + 1;
-    return next < end ? next : end;
-}
-
-// Steps pass->from to pass->to: kernel by kernel once something is under way, so that communication moves on between kernels.
-static enum ls_status run_steps(struct ls_pass *pass, bool under_way)
-{
-    struct ls_replica *replica = pass->replica;
-    const struct ls_replica_hooks *hooks = pass->hooks;
-    const uint32_t stride = under_way || hooks->parameters_needed ? 1 : pass->to - pass->from;
-    enum ls_status status = LS_OK;
-    for (uint32_t step = pass->from, end; !status && step < pass->to; step = end) {
-        end = end_of_stride(pass, step, stride);
-        status = need_parameters(pass, step);
-        if (status)
-            return status;
-        const uint64_t start = ls_clock_ns();
-        status = ls_program_run(pass->entry->program, step, end, replica->timing);
-        replica->times.compute_ns += ls_clock_ns() - start;
-        if (!status && hooks->add_up && pass->total < replica->plan->total_count &&
-            pass->entry->program->totals[pass->total] + 1 == end)
-            status = hooks->add_up(hooks->context, replica, pass->total++);
-        if (!status && under_way && hooks->progress && !replica->recorder.recording)
-            status = hooks->progress(hooks->context, replica);
-    }
-    return status;
-}
-
-// From the end of one bucket to the end of the next. An empty block has zeros.
-static enum ls_status run_section(void *context)
-{
-    struct ls_pass *pass = context;
-    struct ls_replica *replica = pass->replica;
-    enum ls_status status = run_steps(pass, pass->last && pass->bucket > 0);
-    if (status || pass->bucket == replica->buckets.count)
-        return status;
-    if (!pass->entry->program && pass->bucket == 0)
-        status = zero_gradients(replica, pass->own);
-    return status ? status : ls_microbatches_add(replica, pass->block, pass->bucket);
-}
-
-// A replay has no kernels whose times would be added.
-static enum ls_status run_timed(struct ls_replica *replica, const struct ls_section *section)
-{
-    const bool replays = section->capture->recording && !replica->recorder.within;
-    const uint64_t start = ls_clock_ns();
-    const enum ls_status status = ls_record_run(replica, section);
-    if (replays)
-        replica->times.compute_ns += ls_clock_ns() - start;
-    return status;
-}
-
-// All sections of a pass with the hooks between them. A block that is not the last calls no hooks.
-static enum ls_status run_sections(void *context)
-{
-    struct ls_pass *pass = context;
-    struct ls_replica *replica = pass->replica;
-    const struct ls_replica_hooks *hooks = pass->hooks;
-    const uint32_t count = replica->buckets.count;
-    const struct ls_program *program = pass->entry->program;
-    // What cannot be recorded runs without the detour; a section has no hooks of its own.
-    const bool records = !hooks->parameters_needed && !hooks->add_up &&
-                         !replica->recorder.refusal && !pass->in_parts;
-    enum ls_status status = program || pass->in_parts ? LS_OK : need_parameters(pass, 0);
-    pass->from = pass->in_parts && program ? program->forward_count : 0;
-    for (pass->bucket = 0; !status && pass->bucket <= count; pass->bucket++) {
-        const uint32_t end = pass->bucket < count ? pass->entry->bucket_ends[pass->bucket]
-                             : program            ? program->step_count
-                                                  : 0;
-        const struct ls_section section = {
-            .work = run_section, .context = pass, .capture = &pass->captures[pass->bucket]};
-        const bool zeroes = !program && pass->bucket == 0;
-        if (!program)
-            status = add_up_zeros(pass);
-        if (status)
-            break;
-        pass->to = end > pass->from ? end : pass->from;
-        if (pass->to > pass->from || zeroes || (pass->bucket < count && replica->microbatches > 1))
-            status = records ? run_timed(replica, &section) : run_section(pass);
-        if (!status && pass->last && pass->bucket < count)
-            status = hooks->bucket_ready(hooks->context, replica, pass->bucket);
-        pass->from = pass->to;
-    }
-    return !status && pass->last && hooks->end ? hooks->end(hooks->context, replica) : status;
 }
 
 // ---- Shares ----
@@ -205,15 +59,14 @@ enum ls_status ls_replica_count(struct ls_replica *replica)
     return status;
 }
 
-// An empty block counts nothing. The blocks of a step count when it is made, with the last of them.
-static enum ls_status count_block(struct ls_replica *replica, bool last)
+enum ls_status ls_replica_count_block(struct ls_replica *replica, const struct ls_pass *pass)
 {
     const uint32_t slots = replica->graph->count_slots;
-    const bool nothing = !replica->current->program && !replica->counts_whole;
+    const bool nothing = !pass->program && !replica->counts_whole; // of an empty block
     const enum ls_status status = slots == 0 || nothing ? LS_OK : read_counts(replica);
     for (uint32_t i = 0; !status && i < slots; i++) {
         replica->found_before[i] += nothing ? 0 : (double)replica->found[i];
-        if (last)
+        if (pass->last)
             atomic_store_explicit(&replica->counted[i],
                                   atomic_load_explicit(&replica->counted[i], memory_order_relaxed) +
                                       replica->found_before[i],
@@ -260,65 +113,10 @@ void ls_replica_add_counts(const struct ls_replica *replica, double *sums)
         sums[i] += atomic_load_explicit(&replica->counted[i], memory_order_relaxed);
 }
 
-// The pass over a block, whose input is brought to the device.
-static enum ls_status begin_pass(struct ls_replica *replica, const struct ls_replica_batch *block,
-                                 uint32_t index, float stop, const struct ls_replica_hooks *hooks,
-                                 struct ls_pass *out)
-{
-    const double all = (double)block->global_count;
-    struct ls_replica_program *entry =
-        block->count ? ls_programs_find(replica, block->count, LS_PURPOSE_TRAIN) : &replica->empty;
-    if (!entry || !entry->captures) {
-        ls_error("replica", "no program was prepared for a share of %llu examples",
-                 (unsigned long long)block->count);
-        return LS_FAILED;
-    }
-    const bool last = index + 1 == replica->microbatches;
-    const uint32_t which =
-        replica->recorder.kind * LS_PASS_COUNT + ls_microbatches_pass(index, replica->microbatches);
-    const float step_stats[LS_STEP_STATS] = {[LS_STEP_STATS_STOP] = last ? stop : 0};
-    *out = (struct ls_pass){.replica = replica,
-                            .entry = entry,
-                            .hooks = hooks,
-                            .block = index,
-                            .last = last,
-                            .own = last && block->global_count == 0,
-                            .captures = entry->captures + which * (replica->buckets.count + 1)};
-    replica->host_record.example_offset = block->example_offset;
-    replica->host_record.share_weight = all > 0 ? (float)((double)block->count / all) : 0;
-    replica->current = entry;
-    return ls_input_write(replica, entry->program ? entry : NULL, block, step_stats);
-}
+// ---- A step ----
 
-static enum ls_status run_block(struct ls_replica *replica, const struct ls_replica_batch *block,
-                                uint32_t index, float stop, const struct ls_replica_hooks *hooks)
-{
-    const struct ls_replica_program *before = replica->current;
-    struct ls_pass pass;
-    enum ls_status status = begin_pass(replica, block, index, stop, hooks, &pass);
-    if (status)
-        return status;
-    struct ls_replica_program *entry = pass.entry;
-    const struct ls_section whole = {.work = run_sections,
-                                     .context = &pass,
-                                     .capture = pass.captures,
-                                     .hooks = pass.last ? hooks : NULL};
-    const bool cold = replica->timing && before != entry && entry->runs == 0;
-    const bool replays = pass.captures->recording;
-    status = (hooks->capturable || !pass.last) && !hooks->parameters_needed && !hooks->add_up
-                 ? run_timed(replica, &whole)
-                 : run_sections(&pass);
-    if (!status)
-        status = count_block(replica, pass.last);
-    if (!cold && !replays)
-        entry->runs++;
-    for (uint32_t i = 0; cold && entry->program && i < entry->program->step_count; i++)
-        entry->program->steps[i].nanoseconds = 0;
-    return status;
-}
-
-static void begin_step(struct ls_replica *replica, const struct ls_replica_batch *batch,
-                       uint64_t step, double learning_rate, bool together)
+void ls_replica_begin_step(struct ls_replica *replica, const struct ls_replica_batch *batch,
+                           uint64_t step, double learning_rate, bool together)
 {
     struct ls_step_record *record = &replica->host_record;
     const double scale = (double)replica->scale.scale; // 1: none
@@ -333,65 +131,96 @@ static void begin_step(struct ls_replica *replica, const struct ls_replica_batch
     replica->counts_whole = false;
     for (uint32_t i = 0; i < replica->graph->count_slots; i++)
         replica->found_before[i] = 0;
-    ls_record_begin_step(replica, batch->global_count, together);
+    ls_recorder_begin_step(replica, batch->global_count, together);
 }
 
-enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replica_batch *batch,
-                              uint64_t step, double learning_rate, float stop,
-                              const struct ls_replica_hooks *hooks)
+uint32_t ls_replica_block_count(const struct ls_replica *replica)
 {
-    enum ls_status status = LS_OK;
-    begin_step(replica, batch, step, learning_rate, hooks->capturable);
+    return replica->microbatches;
+}
+
+// Block `index` of a share.
+static struct ls_replica_batch cut(const struct ls_replica *replica,
+                                   const struct ls_replica_batch *batch, uint32_t index)
+{
+    struct ls_replica_batch block = *batch;
     uint64_t offset = 0; // in the share
-    for (uint32_t i = 0; !status && i < replica->microbatches; i++) {
-        struct ls_replica_batch block = *batch;
-        if (batch->block_counts) {
-            block.count = batch->block_counts[i];
-            block.example_offset = batch->block_offsets[i];
-        } else {
-            ls_microbatch(batch->count, replica->microbatches, i, &offset, &block.count);
-            block.example_offset += offset;
-        }
-        if (block.count) {
-            for (uint32_t input = 0; input < replica->graph->input_count; input++)
-                block.inputs[input] = (const char *)batch->inputs[input] +
-                                      offset * ls_input_example_bytes(replica, input);
-            block.labels = (const char *)batch->labels + offset * replica->label_bytes;
-            block.weights = batch->weights ? batch->weights + offset : NULL;
-        }
-        offset += block.count;
-        status = run_block(replica, &block, i, stop, hooks);
+    if (batch->block_counts) {
+        for (uint32_t i = 0; i < index; i++)
+            offset += batch->block_counts[i];
+        block.count = batch->block_counts[index];
+        block.example_offset = batch->block_offsets[index];
+    } else {
+        ls_microbatch(batch->count, replica->microbatches, index, &offset, &block.count);
+        block.example_offset += offset;
     }
-    ls_record_end_step(replica, hooks->capturable && replica->microbatches == 1);
-    return status;
+    if (block.count == 0)
+        return block;
+    for (uint32_t i = 0; i < replica->graph->input_count; i++)
+        block.inputs[i] =
+            (const char *)batch->inputs[i] + offset * ls_input_example_bytes(replica, i);
+    block.labels = (const char *)batch->labels + offset * replica->label_bytes;
+    block.weights = batch->weights ? batch->weights + offset : NULL;
+    return block;
 }
 
-// ---- A step in parts ----
-
-enum ls_status ls_replica_forward(struct ls_replica *replica, const struct ls_replica_batch *batch,
-                                  uint64_t step, double learning_rate,
-                                  const struct ls_replica_hooks *hooks)
+enum ls_status ls_replica_begin_block(struct ls_replica *replica,
+                                      const struct ls_replica_batch *batch, uint32_t index,
+                                      bool stop, struct ls_pass *out)
 {
-    struct ls_pass *pass = &replica->parts;
-    begin_step(replica, batch, step, learning_rate, false);
-    enum ls_status status = begin_pass(replica, batch, 0, 0, hooks, pass);
-    if (status)
-        return status;
-    pass->in_parts = true;
-    pass->to = pass->entry->program ? pass->entry->program->forward_count : 0;
-    if (pass->entry->program)
-        return run_steps(pass, false);
-    status = need_parameters(pass, 0);
-    return status ? status : add_up_forward_zeros(pass);
+    const struct ls_replica_batch block = cut(replica, batch, index);
+    const struct ls_recorder *recorder = &replica->recorder;
+    const double all = (double)block.global_count;
+    struct ls_replica_program *entry =
+        block.count ? ls_programs_find(replica, block.count, LS_PURPOSE_TRAIN) : &replica->empty;
+    if (!entry || !entry->captures) {
+        ls_error("replica", "no program was prepared for a share of %llu examples",
+                 (unsigned long long)block.count);
+        return LS_FAILED;
+    }
+    const bool last = index + 1 == replica->microbatches;
+    const uint32_t which =
+        recorder->kind * LS_PASS_COUNT + ls_microbatches_pass(index, replica->microbatches);
+    struct ls_capture *captures = entry->captures + which * (replica->buckets.count + 1);
+    *out = (struct ls_pass){
+        .program = entry->program,
+        .ends = entry->bucket_ends,
+        .needs = entry->bucket_needs,
+        .captures = recorder->another_kind ? NULL : captures,
+        .block = index,
+        .first = index == 0,
+        .last = last,
+        .own = last && block.global_count == 0,
+        .timed = replica->timing,
+        .cold = replica->timing && replica->current != entry && entry->runs == 0,
+        .replays = captures->recording != NULL,
+    };
+    replica->host_record.example_offset = block.example_offset;
+    replica->host_record.share_weight = all > 0 ? (float)((double)block.count / all) : 0;
+    replica->current = entry;
+    const float step_stats[LS_STEP_STATS] = {[LS_STEP_STATS_STOP] = last && stop ? 1 : 0};
+    const enum ls_status status =
+        ls_input_write(replica, entry->program ? entry : NULL, &block, step_stats);
+    return status || entry->program || !replica->plan->total_count
+               ? status
+               : ls_device_zero(replica->device, replica->totals, replica->plan->total_bytes, NULL);
 }
 
-enum ls_status ls_replica_backward(struct ls_replica *replica)
+enum ls_status ls_replica_end_bucket(struct ls_replica *replica, const struct ls_pass *pass,
+                                     uint32_t bucket)
 {
-    struct ls_pass *pass = &replica->parts;
-    const enum ls_status status = run_sections(pass);
-    pass->entry->runs++;
-    ls_record_end_step(replica, false);
-    return status;
+    const enum ls_status status =
+        !pass->program && bucket == 0 ? zero_gradients(replica, pass->own) : LS_OK;
+    return status ? status : ls_microbatches_add(replica, pass->block, bucket);
+}
+
+// The times of the first run are not kept: its caches were cold.
+void ls_replica_end_block(struct ls_replica *replica, const struct ls_pass *pass)
+{
+    if (!pass->cold && !pass->replays)
+        replica->current->runs++;
+    for (uint32_t i = 0; pass->cold && pass->program && i < pass->program->step_count; i++)
+        pass->program->steps[i].nanoseconds = 0;
 }
 
 static enum ls_status launch_shadows(void *context)
@@ -406,11 +235,10 @@ enum ls_status ls_replica_refresh(struct ls_replica *replica)
     if (replica->plan->shadow_count == 0)
         return LS_OK;
     const uint64_t start = ls_clock_ns();
-    const struct ls_section section = {
-        .work = launch_shadows, .context = replica, .capture = &replica->shadows_capture};
-    const enum ls_status status = ls_record_run(replica, &section);
+    const enum ls_status status =
+        ls_capture_run(replica, &replica->shadows_capture, launch_shadows, replica);
     const uint64_t end = ls_clock_ns();
-    replica->times.update_ns += end - start;
+    replica->update_ns += end - start;
     ls_trace_span(&shadows_span, start, end, 0);
     return status;
 }
@@ -530,9 +358,7 @@ static enum ls_status forward(struct ls_replica *replica, const struct ls_replic
     }
     *out = entry;
     const enum ls_status status = ls_input_write(replica, entry, batch, NULL);
-    const struct ls_section section = {
-        .work = run_forward, .context = entry->program, .capture = entry->captures};
-    return status ? status : ls_record_run(replica, &section);
+    return status ? status : ls_capture_run(replica, entry->captures, run_forward, entry->program);
 }
 
 enum ls_status ls_replica_evaluate(struct ls_replica *replica, const struct ls_replica_batch *batch,

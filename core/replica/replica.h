@@ -13,6 +13,7 @@
 #include "core/graph/program.h"
 #include "core/optimizer/optimizer.h"
 #include "core/replica/buckets.h"
+#include "core/replica/capture.h"
 #include "core/replica/updater.h"
 
 #define LS_REPLICA_INPUTS 8 // the most inputs that a model may have
@@ -63,47 +64,12 @@ struct ls_replica_batch {
     const void *inputs[LS_REPLICA_INPUTS]; // in the order of the graph's inputs
     const void *labels;
     const float *weights; // of the examples in the loss; read where the graph has them
-    // By block of ls_replica_run: how many examples it has, and where the first is in the global
-    // batch. NULL: the share is contiguous there, and is cut evenly.
+    // By block of the share: how many examples it has, and where the first is in the global batch.
+    // NULL: the share is contiguous there, and is cut evenly.
     const uint64_t *block_counts, *block_offsets;
 };
 
-// On the replica's thread, in all steps so far.
-struct ls_replica_times {
-    uint64_t compute_ns; // forward and backward kernels
-    uint64_t update_ns; // optimizer and shadows
-};
-
 struct ls_replica;
-
-// Called by ls_replica_run when a bucket's gradients are complete, and between kernels afterwards.
-struct ls_replica_hooks {
-    void *context;
-    enum ls_status (*bucket_ready)(void *context, struct ls_replica *replica, uint32_t bucket);
-    enum ls_status (*progress)(void *context, struct ls_replica *replica);
-    // Optional: before the first kernel of the step that reads parameters of the bucket. With it
-    // nothing is recorded.
-    enum ls_status (*parameters_needed)(void *context, struct ls_replica *replica, uint32_t bucket);
-    // Optional, for several replicas: adds up total `index` of the plan in LS_BUFFER_TOTALS over
-    // all of them. Each calls it for every total in every pass, in their order, an empty share with
-    // zeros, and at its own time between the calls for buckets. What is put on the device's own
-    // stream afterwards sees the sums. With it nothing is recorded.
-    enum ls_status (*add_up)(void *context, struct ls_replica *replica, uint32_t index);
-    // Optional: the last thing that a step does.
-    enum ls_status (*end)(void *context, struct ls_replica *replica);
-    // The hooks only put work on the device's own stream, the same in each step: they may be
-    // recorded with it, and are not called where it is replayed. Else recordings end where hooks
-    // are called.
-    bool capturable;
-    // Optional, for capturable ones: `bucket_ready` and `end` are recorded from now on, or not any
-    // more; all that they have put on the stream was replayed.
-    void (*recording)(void *context, struct ls_replica *replica, bool on);
-    enum ls_status (*replayed)(void *context, struct ls_replica *replica);
-    // Optional, likewise: what now runs has not run before (`fresh`); it was made ready to be
-    // replayed, or could not be. The device takes memory and waits then, and nothing that waits for
-    // another replica may lie on it.
-    enum ls_status (*ready)(void *context, struct ls_replica *replica, bool fresh);
-};
 
 // A replica's life:
 //   ls_replica_open      opens the device, chooses layouts and buckets; nothing is allocated
@@ -123,9 +89,9 @@ void ls_replica_destroy(struct ls_replica *replica);
 // Whether layouts that are chosen for blocks of `batch` examples are those of this replica.
 // Prepares kernels. [replica thread]
 LS_STATUS ls_replica_same_layouts(const struct ls_replica *replica, int64_t batch, bool *out);
-// Nothing is recorded any more, and nothing counts as having run: what hooks have put into
-// recordings may go away, and steps that follow are recorded anew, by all replicas at the same
-// step. [replica thread, or main thread while the replica rests]
+// Nothing is recorded any more, and nothing counts as having run: what replicas have put into
+// recordings together may go away, and steps that follow are recorded anew, by all replicas at the
+// same step. [replica thread, or main thread while the replica rests]
 void ls_replica_forget_recordings(struct ls_replica *replica);
 // Somebody has waited in vain: nothing waits for what this replica has under way any more. Takes
 // NULL. [any thread]
@@ -148,19 +114,55 @@ struct ls_program *ls_replica_training_program(const struct ls_replica *replica,
 void ls_microbatch(uint64_t count, uint32_t microbatches, uint32_t index, uint64_t *offset,
                    uint64_t *size);
 
-// Forward and backward passes over the share, as many as there are microbatches whatever its size:
-// fills the gradients (of the sum of the examples' losses divided by global_count) and the sums in
-// the step_stats; an empty block adds zeros. Blocks are added in a binary tree,
-// ((0 + 1) + (2 + 3)) + ...; `stop` is added to the step's statistics.
-LS_STATUS ls_replica_run(struct ls_replica *replica, const struct ls_replica_batch *batch,
-                         uint64_t step, double learning_rate, float stop,
-                         const struct ls_replica_hooks *hooks);
-// The same in two calls, with one block and without recordings; `hooks` last until the second has
-// returned. The forward pass calls neither bucket_ready nor end, and the backward one all but end.
-LS_STATUS ls_replica_forward(struct ls_replica *replica, const struct ls_replica_batch *batch,
-                             uint64_t step, double learning_rate,
-                             const struct ls_replica_hooks *hooks);
-LS_STATUS ls_replica_backward(struct ls_replica *replica);
+// ---- A step ----
+//
+//   ls_replica_begin_step
+//   for each block of the share
+//       ls_replica_begin_block     its input is brought to the device
+//       for each bucket            of what the program computes: ls_program_run up to its end, then
+//           ls_replica_end_bucket
+//       ls_replica_end_block
+//   ls_replica_end_step            whatever became of it
+//
+// That fills the gradients (of the sum of the examples' losses divided by global_count) and the sums
+// in the step's statistics. There are as many blocks as microbatches, whatever the size of the
+// share; an empty block adds zeros. Blocks are added in a binary tree, ((0 + 1) + (2 + 3)) + ...
+// core/strategy/step.c puts the strategy in between.
+
+// A pass over one block: forward and backward.
+struct ls_pass {
+    struct ls_program *program; // NULL: the block is empty; its gradients and totals are zeros
+    const uint32_t *ends; // by bucket: the program's step after which it is complete, plus one
+    const uint32_t *needs; // by bucket: the first step of the program that reads its parameters
+    // Recordings: by bucket, and of what comes after the last. The first is also that of the pass as
+    // a whole, where it is recorded so. NULL: this step runs as it is.
+    struct ls_capture *captures;
+    uint32_t block;
+    bool first, last; // of the share
+    bool own; // the last one of an empty share by whose examples gradients would be divided
+    bool timed; // kernel by kernel
+    bool cold, replays; // what ls_replica_end_block goes by
+};
+
+// `together`: it is to be recorded with what replicas do with each other, as one.
+void ls_replica_begin_step(struct ls_replica *replica, const struct ls_replica_batch *batch,
+                           uint64_t step, double learning_rate, bool together);
+uint32_t ls_replica_block_count(const struct ls_replica *replica);
+// `stop` is added to the step's statistics with the last block. LS_FAILED, logged: no program was
+// prepared for its size.
+LS_STATUS ls_replica_begin_block(struct ls_replica *replica, const struct ls_replica_batch *batch,
+                                 uint32_t block, bool stop, struct ls_pass *out);
+// What the program does for the bucket is done: its gradients are added to those of the other
+// blocks, or zeroed.
+LS_STATUS ls_replica_end_bucket(struct ls_replica *replica, const struct ls_pass *pass,
+                                uint32_t bucket);
+void ls_replica_end_block(struct ls_replica *replica, const struct ls_pass *pass);
+// `whole`: nothing of it was outside of what may be recorded.
+void ls_replica_end_step(struct ls_replica *replica, bool whole);
+// What metrics have counted in the block; when the step is made, with the last of them, it joins
+// what they counted before.
+LS_STATUS ls_replica_count_block(struct ls_replica *replica, const struct ls_pass *pass);
+
 // Where the graph has no loss but a seed (ls_graph_add_seed) the host gives the gradient of the
 // model's first output between the two calls: it is written to ls_replica_output_gradient, plain,
 // in host memory, with room for the share; then ls_replica_give_loss puts it and LS_SUMS sums of
@@ -171,8 +173,8 @@ LS_STATUS ls_replica_give_loss(struct ls_replica *replica, uint64_t count, const
 // it: device memory, plain.
 LS_STATUS ls_replica_output(const struct ls_replica *replica, uint64_t count,
                             enum ls_purpose purpose, struct ls_memory *out);
-// What metrics have counted in the last pass joins what they counted before. ls_replica_run and
-// ls_replica_evaluate do it themselves.
+// What metrics have counted in the last pass joins what they counted before: where the share is one
+// block, instead of ls_replica_count_block. ls_replica_evaluate does it itself.
 LS_STATUS ls_replica_count(struct ls_replica *replica);
 // Brings what metrics have counted in all blocks of the step under way to LS_BUFFER_COUNTS; what is
 // put in its place is what the step counts. Once bucket 0 is ready.
@@ -244,6 +246,8 @@ LS_STATUS ls_replica_predict(struct ls_replica *replica, const struct ls_replica
 const char *ls_replica_recording(const struct ls_replica *replica, char *text, size_t bytes);
 
 bool ls_replica_replays(const struct ls_replica *replica);
+// Whether nothing is against recordings so far.
+bool ls_replica_may_record(const struct ls_replica *replica);
 
 // Names the first operation of the last run whose output is not finite; empty text: none.
 // [replica thread, or main thread while the replica rests]
@@ -278,7 +282,8 @@ struct ls_memory ls_replica_memory(const struct ls_replica *replica, uint32_t bu
 // caller's. It may move in ls_replica_need.
 struct ls_memory ls_replica_step_record(const struct ls_replica *replica);
 
-struct ls_replica_times ls_replica_times(const struct ls_replica *replica);
+// In the optimizer and in shadows, in all steps so far.
+uint64_t ls_replica_update_ns(const struct ls_replica *replica);
 // Where ranges of its buffers are that begin with float `first`, for an updater of the caller's,
 // which has scratch memory of its own.
 struct ls_updater_memory ls_replica_updater_memory(const struct ls_replica *replica,

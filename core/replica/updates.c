@@ -2,7 +2,6 @@
 // Updates the buckets of a replica. Where the optimizer looks at all gradients together, a bucket is
 // only measured, and the last one updates them all; or none, where a loss scale skips the step.
 #include "core/replica/programs.h"
-#include "core/replica/record.h"
 
 #include "core/base/clock.h"
 #include "core/base/inside.h"
@@ -187,11 +186,10 @@ enum ls_status ls_replica_update(struct ls_replica *replica, uint32_t index)
     if (replica->buckets.list[index].bytes == 0)
         return LS_OK;
     struct update update = {replica, index};
-    const struct ls_section section = {
-        .work = launch_update, .context = &update, .capture = &replica->update_captures[index]};
-    const enum ls_status status = ls_record_run(replica, &section);
+    const enum ls_status status =
+        ls_capture_run(replica, &replica->update_captures[index], launch_update, &update);
     const uint64_t end = ls_clock_ns();
-    replica->times.update_ns += end - start;
+    replica->update_ns += end - start;
     ls_trace_span(&update_span, start, end, index);
     return status;
 }

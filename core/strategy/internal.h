@@ -9,6 +9,8 @@
 
 // What the driver keeps for one replica. Only that replica's thread touches it.
 struct ls_driver_member {
+    struct ls_driver *driver;
+    uint32_t index; // of the replica, in this worker
     struct ls_replica *replica; // NULL until the driver is attached
     struct ls_communicator *communicator; // NULL: no collective
     struct ls_communicator *total_communicator; // NULL: no totals
@@ -31,11 +33,19 @@ struct ls_driver_member {
     // Of the step under way.
     uint64_t step;
     double learning_rate;
-    struct ls_replica_times times_before; // of the replica, in earlier steps
+    struct ls_replica_batch batch; // its share, divided as the strategy says
+    struct ls_pass pass; // over the block under way
+    uint32_t from, to; // of its program, the steps under way
+    uint32_t bucket; // that they complete; bucket_count: none
+    uint32_t total; // the next one that all replicas add up
+    bool in_parts; // of a custom loop
+    bool under_way; // the strategy has begun to reduce
+    bool recording; // what is launched is recorded, and does not run
+    uint64_t compute_ns; // in forward and backward kernels
+    uint64_t update_ns_before; // of the replica, in earlier steps
     uint64_t hook_ns; // in hooks, but for updates
     uint64_t own_update_ns; // in updates of stores and ranges, which the replica knows nothing of
     uint64_t bytes; // that the strategy counted
-    struct ls_replica_hooks hooks; // of a step in parts
     // Of all steps.
     uint64_t all_bytes, all_steps;
     struct ls_strategy_collective *collectives; // on ranges: a list
@@ -146,17 +156,9 @@ LS_STATUS ls_driver_open_communicators(const struct ls_driver *driver,
 LS_STATUS ls_driver_open_totals(struct ls_driver *driver);
 LS_STATUS ls_driver_attach_totals(struct ls_driver *driver);
 LS_STATUS ls_driver_try_totals(struct ls_driver *driver, uint32_t index); // [replica thread]
-LS_STATUS ls_driver_add_up(void *context, struct ls_replica *replica, uint32_t index); // the hook
 uint64_t ls_driver_total_bytes(const struct ls_driver *driver); // that rank 0 sends in a pass
 void ls_driver_close_totals(struct ls_driver *driver);
 
-// ---- deferred_results.c ----
-// Whether sums may be looked at later. After the traits are known.
-bool ls_driver_may_defer(const struct ls_driver *driver);
-// The step's work is on the stream: puts its sums behind it, and fills `out` with those of an
-// earlier step, if one is due.
-LS_STATUS ls_driver_look_back(struct ls_driver *driver, struct ls_driver_member *member,
-                              struct ls_step_result *out);
 // LS_FAILED when the loss of `step` in member->step_stats is not finite.
 LS_STATUS ls_driver_judge(struct ls_driver *driver, struct ls_driver_member *member, uint64_t step);
 

@@ -250,6 +250,8 @@ static enum ls_status create_members(struct ls_driver *driver)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < driver->count; i++) {
         struct ls_driver_member *member = &driver->members[i];
+        member->driver = driver;
+        member->index = i;
         member->reduce = calloc(driver->bucket_count, sizeof(struct ls_collective_plan *));
         member->whole = calloc(driver->bucket_count, sizeof(struct ls_collective_plan *));
         member->broadcast = calloc(driver->world, sizeof(struct ls_collective_plan *));
@@ -449,6 +451,16 @@ enum ls_status ls_driver_placement(struct ls_driver *driver, uint32_t replica, u
 
 // ---- Attaching ----
 
+// Whether sums may be looked at later. The strategy must not look at what it decides on, nor do
+// anything on the host that depends on it.
+static bool may_defer(const struct ls_driver *driver)
+{
+    for (uint32_t i = 0; i < driver->count; i++)
+        if (!ls_replica_may_defer(driver->members[i].replica))
+            return false;
+    return driver->traits.capturable;
+}
+
 enum ls_status ls_driver_attach(struct ls_driver *driver, struct ls_replica *const *replicas)
 {
     enum ls_status status = LS_OK;
@@ -460,7 +472,7 @@ enum ls_status ls_driver_attach(struct ls_driver *driver, struct ls_replica *con
         status = ls_driver_attach_totals(driver);
     if (!status)
         status = ls_driver_attach_stores(driver);
-    driver->defers = !status && ls_driver_may_defer(driver);
+    driver->defers = !status && may_defer(driver);
     driver->capturable = driver->defers && !driver->ops->begin_step &&
                          !driver->ops->parameters_needed && !driver->total_communicators;
     for (uint32_t i = 0; driver->communicators && i < driver->count; i++)

@@ -102,15 +102,6 @@ enum ls_status ls_driver_try_totals(struct ls_driver *driver, uint32_t index)
     return status;
 }
 
-enum ls_status ls_driver_add_up(void *context, struct ls_replica *replica, uint32_t index)
-{
-    const struct ls_driver *driver = context;
-    const uint32_t own = ls_replica_rank(replica) - driver->first_rank;
-    struct ls_collective_plan *plan = driver->members[own].totals[index];
-    const enum ls_status status = ls_collective_start(plan);
-    return status ? status : ls_collective_wait(plan);
-}
-
 uint64_t ls_driver_total_bytes(const struct ls_driver *driver)
 {
     const struct ls_driver_member *first = &driver->members[0];

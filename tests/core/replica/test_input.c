@@ -221,7 +221,7 @@ START_TEST(floats_are_refused_where_bytes_were_to_come)
     struct ls_replica *replica = new_replica(&cuda, true, 1);
     const struct ls_replica_batch batch = draw(source, 1, 6, false);
     harness_capture_messages();
-    ck_assert_int_eq(ls_replica_run(replica, &batch, 1, 0.1, 0, &test_no_hooks), LS_FAILED);
+    ck_assert_int_eq(test_passes(replica, &batch, 1, false), LS_FAILED);
     ck_assert_ptr_nonnull(
         strstr(harness_message(), "examples of input 'input' come as float32; expected bytes"));
     ls_replica_destroy(replica);

@@ -60,7 +60,7 @@ START_TEST(an_empty_share_zeroes_gradients_and_sums)
     ck_assert_float_gt(values[0], 0);
     ck_assert_float_eq(values[2], 6);
     free(values);
-    ck_assert_int_eq(ls_replica_run(replica, &none, 2, 0.1, 1, &test_no_hooks), LS_OK);
+    ck_assert_int_eq(test_passes(replica, &none, 2, true), LS_OK);
     values = test_read_reduced(replica, &count);
     for (size_t i = 0; i < count; i++)
         ck_assert_float_eq(values[i], i == LS_STEP_STATS_STOP ? 1 : 0);
@@ -181,8 +181,8 @@ START_TEST(slices_add_up_to_the_whole_share)
     const struct ls_replica_batch batch = test_batch(graph, 0, 6, 6);
     for (uint64_t step = 1; step <= 2; step++) { // the second: nothing of the first is left
         size_t count;
-        ck_assert_int_eq(ls_replica_run(whole, &batch, step, 0.1, 1, &test_no_hooks), LS_OK);
-        ck_assert_int_eq(ls_replica_run(sliced, &batch, step, 0.1, 1, &test_no_hooks), LS_OK);
+        ck_assert_int_eq(test_passes(whole, &batch, step, true), LS_OK);
+        ck_assert_int_eq(test_passes(sliced, &batch, step, true), LS_OK);
         float *a = test_read_reduced(whole, &count), *b = test_read_reduced(sliced, &count);
         ck_assert_float_eq(b[LS_STEP_STATS_STOP], 1);
         ck_assert_float_eq(b[2], 6);
@@ -212,7 +212,7 @@ START_TEST(every_share_takes_as_many_passes)
         const struct ls_replica_batch batch = test_batch(graph, 0, examples, 6);
         adds = 0;
         added_to = replica->reduced;
-        ck_assert_int_eq(ls_replica_run(replica, &batch, 1, 0.1, 1, &test_no_hooks), LS_OK);
+        ck_assert_int_eq(test_passes(replica, &batch, 1, true), LS_OK);
         ck_assert_uint_eq(adds, 3); // of four blocks
         float *values = test_read_reduced(replica, &count);
         ck_assert_float_eq(values[2], (float)examples);
@@ -305,33 +305,6 @@ START_TEST(slices_cover_a_share_evenly)
 }
 END_TEST
 
-// What a bucket held when it was said to be ready, and in which order.
-struct noted {
-    uint32_t next, progress_calls;
-    float *gradients; // of all buckets, as they were when ready
-    uint32_t fail_at;
-};
-
-static enum ls_status note_bucket(void *context, struct ls_replica *replica, uint32_t index)
-{
-    struct noted *noted = context;
-    const struct ls_bucket *bucket = &replica->buckets.list[index];
-    ck_assert_uint_eq(index, noted->next);
-    noted->next++;
-    memcpy((char *)noted->gradients + bucket->offset,
-           (char *)ls_address(replica->gradients) + bucket->offset, bucket->bytes);
-    return index == noted->fail_at ? LS_PEER_LOST : LS_OK;
-}
-
-static enum ls_status note_progress(void *context, struct ls_replica *replica)
-{
-    struct noted *noted = context;
-    ck_assert_uint_gt(noted->next, 0);
-    ck_assert_ptr_nonnull(replica);
-    noted->progress_calls++;
-    return LS_OK;
-}
-
 static struct ls_replica *replica_of_many_buckets(void)
 {
     struct ls_replica_options options = test_options(&reference, graph, &sgd, sizes);
@@ -342,43 +315,12 @@ static struct ls_replica *replica_of_many_buckets(void)
     return replica;
 }
 
-START_TEST(a_bucket_is_ready_when_its_gradients_are_final)
-{
-    struct ls_replica *replica = replica_of_many_buckets();
-    const struct ls_replica_batch batch = test_batch(graph, 0, 6, 6);
-    struct noted noted = {.gradients = malloc(replica->plan->flat_bytes), .fail_at = UINT32_MAX};
-    const struct ls_replica_hooks hooks = {&noted, note_bucket, note_progress};
-    ck_assert_int_eq(ls_replica_run(replica, &batch, 1, 0.1, 0, &hooks), LS_OK);
-    ck_assert_uint_eq(noted.next, replica->buckets.count);
-    ck_assert_uint_gt(noted.progress_calls, 0);
-    ck_assert_mem_eq(noted.gradients, ls_address(replica->gradients), replica->plan->flat_bytes);
-    free(noted.gradients);
-    ls_replica_destroy(replica);
-}
-END_TEST
-
-START_TEST(a_hook_that_fails_ends_the_step)
-{
-    struct ls_replica *replica = replica_of_many_buckets();
-    const struct ls_replica_batch batches[2] = {test_batch(graph, 0, 6, 6),
-                                                test_batch(graph, 6, 0, 6)};
-    for (int i = 0; i < 2; i++) {
-        struct noted noted = {.gradients = malloc(replica->plan->flat_bytes), .fail_at = 1};
-        const struct ls_replica_hooks hooks = {&noted, note_bucket, note_progress};
-        ck_assert_int_eq(ls_replica_run(replica, &batches[i], 1, 0.1, 0, &hooks), LS_PEER_LOST);
-        ck_assert_uint_eq(noted.next, 2);
-        free(noted.gradients);
-    }
-    ls_replica_destroy(replica);
-}
-END_TEST
-
 START_TEST(a_share_of_a_size_that_was_not_prepared_is_refused)
 {
     struct ls_replica *replica = new_replica();
     const struct ls_replica_batch batch = test_batch(graph, 0, 5, 6);
     double sums[LS_SUMS] = {0};
-    ck_assert_int_eq(ls_replica_run(replica, &batch, 1, 0.1, 0, &test_no_hooks), LS_FAILED);
+    ck_assert_int_eq(test_passes(replica, &batch, 1, false), LS_FAILED);
     ck_assert_ptr_nonnull(strstr(harness_message(), "5 examples"));
     ck_assert_int_eq(ls_replica_evaluate(replica, &batch, sums), LS_FAILED);
     ls_replica_destroy(replica);
@@ -696,8 +638,6 @@ int main(void)
     tcase_add_test(cases, every_share_takes_as_many_passes);
     tcase_add_loop_test(cases, blocks_are_added_in_a_binary_tree, 1, 7);
     tcase_add_loop_test(cases, programs_are_made_when_they_are_needed, 0, 2);
-    tcase_add_test(cases, a_bucket_is_ready_when_its_gradients_are_final);
-    tcase_add_test(cases, a_hook_that_fails_ends_the_step);
     tcase_add_test(cases, a_share_of_a_size_that_was_not_prepared_is_refused);
     tcase_add_test(cases, buckets_do_not_change_what_an_update_does);
     tcase_add_test(cases, memory_elsewhere_gives_the_same_bits);

@@ -37,6 +37,7 @@ static struct {
     uint32_t closed;
     float sum; // that end_step puts in place of replica 0's loss; 0: leaves it
     struct ls_replica **replicas;
+    float *gradients; // of replica 0, of all buckets, as they were when ready; NULL: not noted
 } fake;
 
 static int32_t note(uint32_t replica, int32_t event)
@@ -317,6 +318,49 @@ START_TEST(hooks_that_are_optional_may_be_missing)
     ck_assert_int_eq(ls_group_run(job.group, synchronise, &job), LS_OK);
     ck_assert_int_eq(fake.events[0][0], 100 * READY);
     finish(&job);
+}
+END_TEST
+
+static int32_t note_gradients(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket)
+{
+    const struct ls_replica *own = fake.replicas[replica];
+    const struct ls_bucket *range = &ls_replica_buckets(own)->list[bucket];
+    memcpy((char *)fake.gradients + range->offset,
+           (char *)ls_address(ls_replica_memory(own, LS_BUFFER_GRADIENTS)) + range->offset,
+           range->bytes);
+    return fake_ready(strategy, replica, bucket);
+}
+
+START_TEST(a_bucket_is_ready_when_its_gradients_are_final)
+{
+    struct job job;
+    interface.gradient_ready = note_gradients;
+    start(&job, 1);
+    const uint64_t bytes = ls_replica_plan(job.replicas[0])->flat_bytes;
+    fake.gradients = malloc(bytes);
+    ck_assert_int_eq(run_step(&job), LS_OK);
+    ck_assert_uint_ge(ls_replica_buckets(job.replicas[0])->count, 4);
+    ck_assert_mem_eq(fake.gradients,
+                     ls_address(ls_replica_memory(job.replicas[0], LS_BUFFER_GRADIENTS)), bytes);
+    free(fake.gradients);
+    finish(&job);
+}
+END_TEST
+
+// Also that of an empty share.
+START_TEST(a_hook_that_fails_ends_the_step)
+{
+    for (uint64_t examples = 0; examples <= 6; examples += 6) {
+        struct job job;
+        memset(&fake, 0, sizeof(fake));
+        start(&job, 1);
+        job.batches[0] = test_batch(graph, 0, examples, 6);
+        fake.fail_event = 100 * READY + 1;
+        ck_assert_int_eq(run_step(&job), LS_FAILED);
+        ck_assert_uint_eq(fake.count[0], 3); // it begins, and two buckets are ready
+        ck_assert_int_eq(fake.events[0][2], 100 * READY + 1);
+        finish(&job);
+    }
 }
 END_TEST
 
@@ -621,6 +665,8 @@ int main(void)
     tcase_add_loop_test(cases, hooks_come_in_the_order_of_the_plan, 1, 4);
     tcase_add_test(cases, an_empty_share_calls_the_same_hooks);
     tcase_add_test(cases, hooks_that_are_optional_may_be_missing);
+    tcase_add_test(cases, a_bucket_is_ready_when_its_gradients_are_final);
+    tcase_add_test(cases, a_hook_that_fails_ends_the_step);
     tcase_add_test(cases, a_hook_that_fails_on_one_replica_ends_all);
     tcase_add_loop_test(cases, replicas_make_the_update_of_one, 2, 4);
     tcase_add_test(cases, broadcast_makes_parameters_those_of_the_root);

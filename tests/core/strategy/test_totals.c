@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Totals that replicas add up within a step: synchronized normalization of a batch whose shares are on several replicas, each on a
 // thread of its own, is that of the whole batch on one, with the gradients that finite differences say.
+#include "core/strategy/internal.h" // the communicators of totals say how many were begun
 #include "tests/core/replica/support.h"
+#include "tests/core/strategy/open.h"
 #include "tests/support/suite.h"
 
 #include <pthread.h>
@@ -12,6 +14,7 @@
 #define BATCH 7
 #define INPUTS 3
 #define OUTPUTS 2
+#define DEADLINE_NS UINT64_C(20000000000)
 
 // Sums of float32 in another order.
 #define ROUNDING 5e-6
@@ -35,25 +38,23 @@ static void tear_down(void)
 struct team;
 struct member {
     struct team *team;
+    uint32_t index;
     struct ls_replica *replica;
     struct ls_replica_batch batch;
     enum ls_status status;
     int events[MOST_EVENTS]; // total i: i; bucket i: -1 - i
     uint32_t event_count;
+    uint64_t begun; // totals before this step
+    uint32_t totals; // that were noted in it
 };
 
 struct team {
     const struct ls_graph *graph;
+    struct ls_cluster *cluster;
+    struct ls_driver *driver;
     struct member members[MOST_REPLICAS];
     uint32_t count;
-    pthread_barrier_t barrier;
-    uint32_t fails; // this total does, on every replica
 };
-
-static struct member *member_of(void *context, const struct ls_replica *replica)
-{
-    return &((struct team *)context)->members[ls_replica_rank(replica)];
-}
 
 static void note(struct member *member, int event)
 {
@@ -61,63 +62,135 @@ static void note(struct member *member, int event)
     member->events[member->event_count++] = event;
 }
 
-static double *total_of(const struct member *member, uint32_t index, uint64_t *count)
+static uint64_t begun(const struct member *member)
 {
-    const struct ls_total *total = &ls_replica_plan(member->replica)->totals[index];
-    *count = total->count;
-    return ls_address(
-        ls_memory_at(ls_replica_memory(member->replica, LS_BUFFER_TOTALS), total->offset));
+    const struct ls_driver *driver = member->team->driver;
+    return driver->total_communicators
+               ? ls_communicator_begun(driver->total_communicators[member->index])
+               : 0;
 }
 
-static enum ls_status add_up(void *context, struct ls_replica *replica, uint32_t index)
+static void note_totals(struct member *member)
 {
-    struct team *team = context;
-    struct member *member = member_of(context, replica);
-    double sums[64] = {0};
-    uint64_t count;
-    double *mine = total_of(member, index, &count);
-    note(member, (int)index);
-    if (index == team->fails)
-        return LS_PEER_LOST;
-    for (uint64_t k = 0; member->batch.count == 0 && k < count; k++)
-        ck_assert_double_eq(mine[k], 0);
-    pthread_barrier_wait(&team->barrier);
+    const uint32_t count = ls_replica_plan(member->replica)->total_count; // in each pass
+    while (member->totals < begun(member) - member->begun)
+        note(member, (int)(member->totals++ % count));
+}
+
+// A strategy that notes what is ready, and reduces nothing.
+struct ls_strategy {
+    struct team *team;
+};
+
+static struct team *opening;
+
+static int32_t note_open(const struct ls_strategy_host *host, struct ls_strategy *strategy)
+{
+    (void)host;
+    strategy->team = opening;
+    return LS_OK;
+}
+
+static int32_t note_bucket(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket)
+{
+    note_totals(&strategy->team->members[replica]);
+    note(&strategy->team->members[replica], -1 - (int)bucket);
+    return LS_OK;
+}
+
+static int32_t note_end(struct ls_strategy *strategy, uint32_t replica)
+{
+    (void)strategy, (void)replica;
+    return LS_OK;
+}
+
+static const struct ls_strategy_interface interface = {
+    .struct_size = sizeof(interface),
+    .state_bytes = sizeof(struct ls_strategy),
+    .traits = {.divisor = LS_DIVISOR_GLOBAL, .equality = LS_EQUAL_EVERY_STEP},
+    .open = note_open,
+    .gradient_ready = note_bucket,
+    .end_step = note_end,
+};
+static const struct ls_plugin plugin = {LS_PLUGIN_HEADER(LS_KIND_STRATEGY), .name = "notes",
+                                        .interface = &interface};
+
+static struct ls_driver_plugin opened(const char *name, struct test_host *host)
+{
+    const struct ls_plugin *found = test_plugin_open(name);
+    ck_assert_ptr_nonnull(found);
+    test_host_init(host, found);
+    return (struct ls_driver_plugin){found, &host->host, found->interface, NULL};
+}
+
+static enum ls_status total_plugins(void *context, struct ls_driver_plugin *collective,
+                                    struct ls_driver_plugin *transport)
+{
+    static struct test_host hosts[2];
+    (void)context;
+    *collective = opened("collective-ring", &hosts[0]);
+    *transport = opened("transport-local", &hosts[1]);
+    return LS_OK;
+}
+
+static void open_driver(struct team *team, uint64_t deadline_ns)
+{
+    static struct test_host host;
+    struct ls_replica *replicas[MOST_REPLICAS];
     for (uint32_t i = 0; i < team->count; i++)
-        for (uint64_t k = 0; k < count; k++)
-            sums[k] += total_of(&team->members[i], index, &count)[k];
-    pthread_barrier_wait(&team->barrier);
-    memcpy(mine, sums, count * sizeof(*mine));
-    return LS_OK;
+        replicas[i] = team->members[i].replica;
+    test_host_init(&host, &plugin);
+    const struct ls_driver_options options = {.strategy = {&plugin, &host.host, &interface},
+                                              .optimizer = &sgd,
+                                              .deadline_ns = deadline_ns,
+                                              .total_plugins = total_plugins};
+    opening = team;
+    ck_assert_int_eq(
+        test_driver_open(options, replicas, team->count, &team->cluster, &team->driver), LS_OK);
 }
 
-static enum ls_status note_bucket(void *context, struct ls_replica *replica, uint32_t bucket)
+static void begin(struct member *member)
 {
-    note(member_of(context, replica), -1 - (int)bucket);
-    return LS_OK;
+    member->event_count = member->totals = 0;
+    member->begun = begun(member);
 }
 
 static void *run_member(void *context)
 {
     struct member *member = context;
-    const struct ls_replica_hooks hooks = {
-        .context = member->team, .bucket_ready = note_bucket, .add_up = add_up};
-    member->event_count = 0;
-    member->status = ls_replica_run(member->replica, &member->batch, 1, 0.1, 0, &hooks);
+    struct ls_step_result result;
+    begin(member);
+    member->status =
+        ls_driver_step(member->team->driver, member->index, &member->batch, 1, 0.1, false, &result);
+    note_totals(member);
     return NULL;
 }
 
-static void run(struct team *team)
+static void *initialize_member(void *context)
+{
+    struct member *member = context;
+    member->status = ls_driver_initialize_parameters(member->team->driver, member->index);
+    return NULL;
+}
+
+static void run_each(struct team *team, void *(*function)(void *member))
 {
     pthread_t threads[MOST_REPLICAS];
     for (uint32_t i = 0; i < team->count; i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, run_member, &team->members[i]), 0);
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, function, &team->members[i]), 0);
     for (uint32_t i = 0; i < team->count; i++)
         pthread_join(threads[i], NULL);
 }
 
+static void run(struct team *team)
+{
+    run_each(team, run_member);
+}
+
 // `shares` of a batch of BATCH examples.
 static void start(struct team *team, const struct test_device *device, const struct ls_graph *graph,
-                  const uint64_t *shares, uint32_t count, uint32_t microbatches)
+                  const uint64_t *shares, uint32_t count, uint32_t microbatches,
+                  uint64_t deadline_ns)
 {
     static float examples[BATCH * INPUTS], targets[BATCH * OUTPUTS];
     uint64_t first = 0;
@@ -125,13 +198,13 @@ static void start(struct team *team, const struct test_device *device, const str
         examples[i] = (float)(ls_random_u64(5, (uint64_t)i) >> 40) * 0x1p-23f;
     for (int i = 0; i < BATCH * OUTPUTS; i++)
         targets[i] = (float)(ls_random_u64(6, (uint64_t)i) >> 40) * 0x1p-24f;
-    *team = (struct team){.graph = graph, .count = count, .fails = UINT32_MAX};
-    ck_assert_int_eq(pthread_barrier_init(&team->barrier, NULL, count), 0);
+    *team = (struct team){.graph = graph, .count = count};
     for (uint32_t i = 0; i < count; i++) {
         struct ls_replica_options options = test_options(device, graph, &sgd, sizes);
         options.rank = i;
         options.first_bucket_bytes = options.bucket_bytes = 1; // one for each parameter
         team->members[i] = (struct member){.team = team,
+                                           .index = i,
                                            .replica = test_replica(&options, sizes, microbatches),
                                            .batch = {.count = shares[i],
                                                      .global_count = BATCH,
@@ -141,13 +214,18 @@ static void start(struct team *team, const struct test_device *device, const str
         first += shares[i];
     }
     ck_assert_uint_eq(first, BATCH);
+    open_driver(team, deadline_ns);
+    run_each(team, initialize_member);
+    for (uint32_t i = 0; i < count; i++)
+        ck_assert_int_eq(team->members[i].status, LS_OK);
 }
 
 static void stop(struct team *team)
 {
+    ck_assert(ls_driver_close(team->driver));
+    ls_cluster_close(team->cluster);
     for (uint32_t i = 0; i < team->count; i++)
         ls_replica_destroy(team->members[i].replica);
-    pthread_barrier_destroy(&team->barrier);
 }
 
 // What a strategy makes of it: the sums of statistics and gradients over the replicas; freed by the caller.
@@ -180,7 +258,7 @@ static void check_team(const struct test_device *device, const struct ls_graph *
 {
     struct team team;
     size_t count;
-    start(&team, device, synchronized, teams[which].shares, teams[which].count, 1);
+    start(&team, device, synchronized, teams[which].shares, teams[which].count, 1, DEADLINE_NS);
     run(&team);
     double *found = reduce(&team, &count), largest = 0;
     ck_assert_uint_eq(count, expected_count);
@@ -203,7 +281,7 @@ START_TEST(shares_of_several_replicas_add_up_to_the_batch_on_one)
     const uint64_t whole[] = {BATCH};
     struct team one;
     size_t count;
-    start(&one, device, own, whole, 1, 1);
+    start(&one, device, own, whole, 1, 1, DEADLINE_NS);
     run(&one);
     double *expected = reduce(&one, &count);
     for (size_t i = 0; i < TEAMS; i++)
@@ -273,7 +351,7 @@ START_TEST(gradients_are_differences_of_the_loss_of_the_batch)
         harness_moving(&(struct harness_moving){.momentum = 0.75, .synchronized = true, .uses = 2});
     struct team team;
     uint32_t checked = 0;
-    start(&team, test_device("reference"), graph, (const uint64_t[]){4, 0, 3}, 3, 1);
+    start(&team, test_device("reference"), graph, (const uint64_t[]){4, 0, 3}, 3, 1, DEADLINE_NS);
     for (uint32_t i = 0; i < graph->parameter_count; i++)
         if (graph->parameters[i]->zone == LS_ZONE_TRAINED) {
             check_gradient(&team, i);
@@ -292,7 +370,8 @@ START_TEST(totals_and_buckets_come_in_one_order_on_all_replicas_also_on_empty_on
     struct ls_graph *graph =
         harness_moving(&(struct harness_moving){.momentum = 0.75, .synchronized = true, .uses = 2});
     struct team team;
-    start(&team, test_device("cpu"), graph, (const uint64_t[]){3, 3, 0, 1}, 4, microbatches);
+    start(&team, test_device("cpu"), graph, (const uint64_t[]){3, 3, 0, 1}, 4, microbatches,
+          DEADLINE_NS);
     run(&team);
     const struct member *first = &team.members[0];
     const uint32_t totals = ls_replica_plan(first->replica)->total_count;
@@ -319,18 +398,33 @@ START_TEST(totals_and_buckets_come_in_one_order_on_all_replicas_also_on_empty_on
 }
 END_TEST
 
+static void *run_forward(void *context)
+{
+    struct member *member = context;
+    member->status = ls_driver_forward(member->team->driver, member->index, &member->batch, 1, 0.1);
+    return NULL;
+}
+
+// The other replica does not come to a total: to that of the forward pass, or of the backward one.
 START_TEST(a_total_that_fails_ends_the_step)
 {
     struct ls_graph *graph =
         harness_moving(&(struct harness_moving){.momentum = 0.75, .synchronized = true});
     struct team team;
-    start(&team, test_device("reference"), graph, (const uint64_t[]){7, 0}, 2, 1);
-    team.fails = (uint32_t)_i;
-    run(&team);
-    for (uint32_t i = 0; i < 2; i++) {
-        ck_assert_int_eq(team.members[i].status, LS_PEER_LOST);
-        ck_assert_int_eq(team.members[i].events[team.members[i].event_count - 1], _i);
+    start(&team, test_device("reference"), graph, (const uint64_t[]){7, 0}, 2, 1,
+          UINT64_C(1000000000));
+    struct member *member = &team.members[0];
+    if (_i == 0) {
+        run_member(member);
+    } else {
+        begin(member);
+        run_each(&team, run_forward);
+        ck_assert_int_eq(member->status, LS_OK);
+        member->status = ls_driver_backward(team.driver, 0);
+        note_totals(member);
     }
+    ck_assert_int_eq(member->status, LS_PEER_LOST);
+    ck_assert_int_eq(member->events[member->event_count - 1], _i);
     stop(&team);
     ls_graph_destroy(graph);
 }
@@ -338,7 +432,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("core/replica/totals");
+    Suite *suite = suite_create("core/strategy/totals");
     TCase *tests = tcase_create("totals");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_set_timeout(tests, 30);

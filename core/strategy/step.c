@@ -1,0 +1,629 @@
+// SPDX-License-Identifier: Apache-2.0
+// One training step of one replica, from its batch to the sums that the caller gets:
+//
+//   ls_driver_step
+//     begin                    hook begin_step
+//     for each block           its input is brought to the device
+//       backward               forward and backward pass, bucket by bucket:
+//         run_section          kernels up to the end of the bucket; communication moves on in between
+//         gradient_ready       hook: the strategy begins to reduce the bucket
+//     apply                    hook end_step: the strategy waits for sums and makes the updates
+//     finish                   loss scale, times, and the sums of this step or of an earlier one
+//
+// A custom loop makes the same calls one by one: ls_driver_forward, _backward, _apply. What a device
+// can record is recorded as a whole, or section by section: capture(). [replica thread]
+#include "core/replica/deferred_results.h"
+#include "core/strategy/internal.h"
+
+#include "core/base/clock.h"
+#include "core/base/inside.h"
+#include "core/base/log.h"
+#include "core/base/trace.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static _Thread_local struct ls_driver_member *current;
+
+struct ls_driver_member *ls_driver_current(void)
+{
+    return current;
+}
+
+// ---- Hooks of the strategy ----
+
+static const struct ls_trace_label begin_span = {.category = "strategy", .name = "begin_step"};
+static const struct ls_trace_label needed_span = {
+    .category = "strategy", .name = "parameters_needed", .value = "bucket"};
+static const struct ls_trace_label ready_span = {
+    .category = "strategy", .name = "gradient_ready", .value = "bucket"};
+static const struct ls_trace_label end_span = {.category = "strategy", .name = "end_step"};
+
+static uint64_t update_ns(const struct ls_driver_member *member)
+{
+    return ls_replica_update_ns(member->replica) + member->own_update_ns;
+}
+
+// Updates that a hook makes do not count as its time.
+static uint64_t clock_without_updates(const struct ls_driver_member *member)
+{
+    return ls_clock_ns() - update_ns(member);
+}
+
+static uint64_t enter_hook(const struct ls_driver_member *member,
+                           const struct ls_trace_label *label, uint64_t value)
+{
+    const uint64_t start = clock_without_updates(member);
+    ls_trace_begin(label, value);
+    return start;
+}
+
+// LS_ABORTED and LS_UNSUPPORTED are explained elsewhere: by the rank that failed, or by whatever
+// cannot record the step. Whether one of them did is known when all replicas have left the step.
+static enum ls_status leave_hook(struct ls_driver_member *member, uint64_t start, int32_t status)
+{
+    ls_trace_end();
+    member->hook_ns += clock_without_updates(member) - start;
+    if (status == LS_UNSUPPORTED ||
+        (status == LS_ABORTED && !atomic_load(&member->driver->aborted)))
+        ls_driver_note_silent(member->driver, status);
+    return (enum ls_status)status;
+}
+
+// What kernels read beside the parameters follows them.
+static enum ls_status refresh(struct ls_driver_member *member)
+{
+    if (!member->touched)
+        return LS_OK;
+    member->touched = false;
+    return ls_replica_refresh(member->replica);
+}
+
+// ---- Kernels ----
+
+// The hook for the buckets of which step `at` of the program is the first to read parameters; a
+// forward pass reads the last bucket first. An empty block reads nothing, but every replica makes
+// the same calls in every step.
+static enum ls_status need_parameters(struct ls_driver_member *member, uint32_t at)
+{
+    struct ls_driver *driver = member->driver;
+    const struct ls_pass *pass = &member->pass;
+    enum ls_status status = LS_OK;
+    if (!driver->ops->parameters_needed || !pass->first)
+        return LS_OK;
+    for (uint32_t bucket = driver->bucket_count; !status && bucket-- > 0;) {
+        if (pass->program && pass->needs[bucket] != at)
+            continue;
+        const uint64_t start = enter_hook(member, &needed_span, bucket);
+        status = leave_hook(
+            member, start, driver->ops->parameters_needed(driver->strategy, member->index, bucket));
+        if (!status)
+            status = refresh(member);
+    }
+    return status;
+}
+
+// The next total of the pass becomes the sum over all replicas. What is put on the device's own
+// stream afterwards sees it.
+static enum ls_status add_up(struct ls_driver_member *member)
+{
+    struct ls_collective_plan *plan = member->totals[member->total++];
+    const enum ls_status status = ls_collective_start(plan);
+    return status ? status : ls_collective_wait(plan);
+}
+
+// An empty block takes part in the totals with zeros: in those that others make before they complete
+// bucket `bucket`, or in their forward pass. Libraries want one order of totals and buckets on all
+// replicas.
+static enum ls_status add_up_zeros(struct ls_driver_member *member, bool forward, uint32_t bucket)
+{
+    const struct ls_driver *driver = member->driver;
+    const struct ls_parameter_plan *plan = driver->plan;
+    uint32_t end = UINT32_MAX; // of the bucket, in places
+    enum ls_status status = LS_OK;
+    if (bucket < driver->bucket_count)
+        end = driver->buckets->list[bucket].first_place + driver->buckets->list[bucket].place_count;
+    while (!status && member->totals && member->total < plan->total_count) {
+        const struct ls_total *next = &plan->totals[member->total];
+        if (forward ? next->backward : next->place >= end)
+            break;
+        status = add_up(member);
+    }
+    return status;
+}
+
+// Where the program stops next, on its way from step `at` to the end of the section: kernel by
+// kernel where something is to be done in between, and after a step that makes a total.
+static uint32_t next_stop(const struct ls_driver_member *member, uint32_t at)
+{
+    const struct ls_driver *driver = member->driver;
+    const bool stops = member->under_way || driver->ops->parameters_needed;
+    const uint32_t end = stops ? at + 1 : member->to;
+    if (!member->totals || member->total == driver->plan->total_count)
+        return end;
+    const uint32_t total = member->pass.program->totals[member->total] + 1;
+    return total < end ? total : end;
+}
+
+// Steps member->from to member->to of the program, which complete bucket member->bucket, if there is
+// one. Communication that is under way moves on between kernels.
+static enum ls_status run_section(void *context)
+{
+    struct ls_driver_member *member = context;
+    const struct ls_driver *driver = member->driver;
+    const struct ls_pass *pass = &member->pass;
+    enum ls_status status = LS_OK;
+    for (uint32_t at = member->from, next; !status && at < member->to; at = next) {
+        next = next_stop(member, at);
+        status = need_parameters(member, at);
+        if (status)
+            return status;
+        const uint64_t start = ls_clock_ns();
+        status = ls_program_run(pass->program, at, next, pass->timed);
+        member->compute_ns += ls_clock_ns() - start;
+        if (!status && member->totals && member->total < driver->plan->total_count &&
+            pass->program->totals[member->total] + 1 == next)
+            status = add_up(member);
+        if (!status && member->under_way && member->communicator && !member->recording)
+            status = ls_communicator_progress(member->communicator);
+    }
+    if (status || member->bucket == driver->bucket_count)
+        return status;
+    const uint64_t start = ls_clock_ns();
+    status = ls_replica_end_bucket(member->replica, pass, member->bucket);
+    member->compute_ns += ls_clock_ns() - start;
+    return status;
+}
+
+// ---- Recordings ----
+
+// Runs a part of the step that puts the same work on the device's stream in every step: a section,
+// or all of a pass. The first time it runs as it is, the second time it is recorded, and from then
+// on it is replayed. A whole step has the strategy's collectives in it: all replicas take the same
+// turn in the same step, and the communicator is told what becomes of its starts.
+static enum ls_status capture(struct ls_driver_member *member, struct ls_capture *what,
+                              enum ls_status (*run)(void *member))
+{
+    struct ls_replica *replica = member->replica;
+    struct ls_communicator *communicator =
+        member->driver->capturable && member->pass.last ? member->communicator : NULL;
+    const bool due = ls_capture_is_due(replica, what);
+    bool on = false;
+    enum ls_status status = LS_OK;
+    // Collectives that run for the first time wait for all ranks; nothing else may be under way.
+    if (communicator && what->runs == 0)
+        status = ls_communicator_refresh(communicator);
+    if (due && !status)
+        status = ls_capture_begin(replica, &on);
+    if (on) {
+        if (communicator)
+            ls_communicator_record(communicator, true);
+        member->recording = true;
+        status = run(member);
+        member->recording = false;
+        if (communicator)
+            ls_communicator_record(communicator, false);
+        status = ls_capture_end(replica, what, status);
+    }
+    // A device takes memory for a recording and waits then, so no other rank may run its own yet.
+    if (due && communicator && !status)
+        status = ls_communicator_barrier(communicator);
+    if (status)
+        return status;
+    if (!ls_capture_is_ready(replica, what)) {
+        what->runs++;
+        return run(member);
+    }
+    const uint64_t start = ls_clock_ns();
+    status = ls_capture_replay(replica, what);
+    member->compute_ns += ls_clock_ns() - start;
+    return status || !communicator ? status : ls_communicator_replayed(communicator);
+}
+
+// Whether sections may be recorded: nobody else acts within them.
+static bool records_sections(const struct ls_driver_member *member)
+{
+    return !member->in_parts && !member->driver->ops->parameters_needed && !member->totals &&
+           ls_replica_may_record(member->replica);
+}
+
+// Whether the pass over this block is recorded as one: with the hooks, or a block without hooks.
+static bool records_whole(const struct ls_driver_member *member)
+{
+    return member->pass.captures &&
+           (member->driver->capturable || (!member->pass.last && records_sections(member)));
+}
+
+// ---- The parts of a step ----
+
+static enum ls_status begin(struct ls_driver_member *member, const struct ls_replica_batch *batch,
+                            uint64_t step, double learning_rate, bool in_parts)
+{
+    struct ls_driver *driver = member->driver;
+    enum ls_status status = LS_OK;
+    if (atomic_load(&driver->aborted))
+        return LS_ABORTED;
+    member->update_ns_before = ls_replica_update_ns(member->replica);
+    member->compute_ns = member->hook_ns = member->own_update_ns = member->bytes = 0;
+    member->step = step;
+    member->learning_rate = learning_rate;
+    if (batch->count < member->least_examples || !member->most_examples)
+        member->least_examples = batch->count;
+    if (batch->global_count > member->most_examples)
+        member->most_examples = batch->global_count;
+    member->not_finite = false;
+    member->in_parts = in_parts;
+    member->batch = *batch;
+    if (driver->traits.divisor == LS_DIVISOR_OWN)
+        member->batch.global_count = batch->count;
+    current = member;
+    if (driver->ops->begin_step) {
+        const uint64_t start = enter_hook(member, &begin_span, 0);
+        status =
+            leave_hook(member, start, driver->ops->begin_step(driver->strategy, member->index));
+    }
+    if (!status)
+        status = refresh(member);
+    if (!status)
+        ls_replica_begin_step(member->replica, &member->batch, step, learning_rate,
+                              driver->capturable && !in_parts);
+    return status;
+}
+
+static enum ls_status begin_block(struct ls_driver_member *member, uint32_t block, bool stop)
+{
+    member->total = 0;
+    member->under_way = false;
+    return ls_replica_begin_block(member->replica, &member->batch, block, stop, &member->pass);
+}
+
+// Up to the first backward step of the program.
+static enum ls_status forward(struct ls_driver_member *member)
+{
+    const struct ls_program *program = member->pass.program;
+    member->bucket = member->driver->bucket_count; // none is complete then
+    member->from = 0;
+    member->to = program ? program->forward_count : 0;
+    if (program)
+        return run_section(member);
+    const enum ls_status status = need_parameters(member, 0);
+    return status ? status : add_up_zeros(member, true, member->bucket);
+}
+
+// Makes the gradients of a block, bucket by bucket. The forward pass comes before those of the first
+// one, unless it was made by itself. Blocks but the last one have no hooks.
+static enum ls_status backward(void *context)
+{
+    struct ls_driver_member *member = context;
+    struct ls_driver *driver = member->driver;
+    const struct ls_pass *pass = &member->pass;
+    const struct ls_program *program = pass->program;
+    const bool records = pass->captures && records_sections(member) && !records_whole(member);
+    const uint32_t count = driver->bucket_count;
+    enum ls_status status = program || member->in_parts ? LS_OK : need_parameters(member, 0);
+    member->from = member->in_parts && program ? program->forward_count : 0;
+    for (uint32_t bucket = 0; !status && bucket <= count; bucket++) {
+        const uint32_t end = bucket < count ? pass->ends[bucket]
+                             : program      ? program->step_count
+                                            : 0;
+        member->bucket = bucket;
+        member->to = end > member->from ? end : member->from;
+        const bool empty = member->to == member->from && (program || bucket > 0) &&
+                           (bucket == count || (pass->first && pass->last));
+        if (!program)
+            status = add_up_zeros(member, false, bucket);
+        if (!status && !empty)
+            status = records ? capture(member, &pass->captures[bucket], run_section)
+                             : run_section(member);
+        if (!status && pass->last && bucket < count) {
+            const uint64_t start = enter_hook(member, &ready_span, bucket);
+            status =
+                leave_hook(member, start,
+                           driver->ops->gradient_ready(driver->strategy, member->index, bucket));
+            member->under_way = true;
+        }
+        member->from = member->to;
+    }
+    return status;
+}
+
+// The strategy ends what it has begun, and updates the parameters.
+static enum ls_status apply(struct ls_driver_member *member)
+{
+    struct ls_driver *driver = member->driver;
+    member->late_count = 0;
+    const uint64_t start = enter_hook(member, &end_span, 0);
+    enum ls_status status =
+        leave_hook(member, start, driver->ops->end_step(driver->strategy, member->index));
+    for (uint32_t i = 0; !status && i < member->late_count; i++)
+        status = ls_replica_update(member->replica, member->late[i]);
+    return status ? status : refresh(member);
+}
+
+static enum ls_status backward_and_apply(void *context)
+{
+    const enum ls_status status = backward(context);
+    return status ? status : apply(context);
+}
+
+// ---- Sums that the host looks at later (core/replica/deferred_results.h says how much, and why) ----
+
+static const struct ls_trace_label wait_span = {
+    .category = "device", .name = "wait for the device", .value = "step"};
+
+struct waiting {
+    struct ls_driver_member *member;
+    uint64_t start;
+    bool polled; // the sums were not there at once
+    bool explained; // by the communicator
+};
+
+static enum ls_status poll(void *context)
+{
+    struct waiting *waiting = context;
+    waiting->polled = true;
+    if (atomic_load(&waiting->member->driver->aborted))
+        return LS_ABORTED;
+    const uint64_t waited_ns = ls_clock_ns() - waiting->start;
+    struct ls_communicator *communicator = waiting->member->communicator;
+    struct ls_communicator *totals = waiting->member->total_communicator;
+    enum ls_status status = totals ? ls_communicator_poll(totals, waited_ns) : LS_OK;
+    if (!status && communicator)
+        status = ls_communicator_progress(communicator);
+    if (!status && communicator)
+        status = ls_communicator_poll(communicator, waited_ns);
+    waiting->explained = status != LS_OK;
+    return status;
+}
+
+static void fill(const struct ls_driver_member *member, uint64_t step, struct ls_step_result *out)
+{
+    out->step = step;
+    memcpy(out->sums, member->step_stats, sizeof(out->sums));
+    out->stop = member->step_stats[LS_STEP_STATS_STOP] > 0;
+}
+
+static enum ls_status take(struct ls_driver_member *member, struct ls_step_result *out)
+{
+    struct ls_driver *driver = member->driver;
+    const uint64_t deadline_ns = driver->options.deadline_ns, start = ls_clock_ns();
+    struct waiting waiting = {.member = member, .start = start};
+    uint64_t step = 0;
+    ls_replica_pending_step_stats(member->replica, &step);
+    enum ls_status status = ls_replica_take_step_stats(member->replica, deadline_ns, poll, &waiting,
+                                                       member->step_stats);
+    if (status == LS_PEER_LOST && waiting.polled && !waiting.explained)
+        ls_error("train",
+                 "replica %u: the device is not done with step %" PRIu64
+                 " after %.1f s; it hangs, or --deadline is too short for it",
+                 ls_replica_rank(member->replica), step, (double)deadline_ns * 1e-9);
+    const uint64_t end = ls_clock_ns();
+    if (waiting.polled)
+        ls_trace_span(&wait_span, start, end, step);
+    out->waited_ns = end - start;
+    if (!status)
+        status = ls_driver_judge(driver, member, step);
+    if (!status)
+        fill(member, step, out);
+    return status;
+}
+
+// The step's work is on the stream: puts its sums behind it, and fills `out` with those of an
+// earlier step, if one is due.
+static enum ls_status look_back(struct ls_driver_member *member, struct ls_step_result *out)
+{
+    out->step = 0;
+    out->stop = false;
+    out->waited_ns = 0;
+    if (!member->checked_late) {
+        fill(member, member->step, out);
+        return LS_OK;
+    }
+    const bool first = member->all_steps == 0; // waited for: it is when the run has started
+    const enum ls_status status = ls_replica_put_step_stats(member->replica, member->step);
+    if (status ||
+        (!first && ls_replica_pending_step_stats(member->replica, NULL) <= LS_DEFERRED_STEPS))
+        return status;
+    return take(member, out);
+}
+
+enum ls_status ls_driver_collect(struct ls_driver *driver, uint32_t index,
+                                 struct ls_step_result *out)
+{
+    struct ls_driver_member *member = &driver->members[index];
+    out->step = 0;
+    out->stop = false;
+    if (!member->checked_late || ls_replica_pending_step_stats(member->replica, NULL) == 0)
+        return LS_OK;
+    return take(member, out);
+}
+
+// ---- The end of a step ----
+
+// Where a strategy updates stores, replicas decide what these have done. The gradients of a step in
+// which too many were skipped are as any other's: it ends the run as a loss that is not finite does.
+static enum ls_status settle(struct ls_driver_member *member, struct ls_step_result *out)
+{
+    struct ls_driver *driver = member->driver;
+    if (!ls_optimizer_scales(&driver->optimizer))
+        return LS_OK;
+    if (driver->stores)
+        ls_replica_decide(member->replica,
+                          ls_measures_finite(driver->measures, driver->measure_count));
+    const struct ls_loss_scale_state *scale = ls_replica_scale(member->replica);
+    out->skipped = scale->skipped_in_row > 0;
+    if (scale->skipped_in_row < LS_MOST_SKIPS)
+        return LS_OK;
+    ls_inside_note_reason();
+    member->not_finite = true;
+    atomic_store(&driver->skipped_too_many, true);
+    if (!atomic_exchange(&driver->not_finite, true))
+        atomic_store(&driver->not_finite_step, member->step);
+    return LS_FAILED;
+}
+
+static void note_times(struct ls_driver_member *member, struct ls_step_result *out)
+{
+    struct ls_communication_times communication = {0};
+    if (member->communicator)
+        ls_communicator_times(member->communicator, 1, &communication);
+    else if (member->driver->world > 1 || member->bytes)
+        communication.busy_ns = communication.exposed_ns = member->hook_ns;
+    if (member->total_communicator) {
+        struct ls_communication_times totals;
+        ls_communicator_times(member->total_communicator, 1, &totals);
+        communication.busy_ns += totals.busy_ns;
+        communication.exposed_ns += totals.exposed_ns;
+    }
+    out->compute_ns = member->compute_ns;
+    out->update_ns = update_ns(member) - member->update_ns_before;
+    out->communication_ns = communication.busy_ns;
+    out->exposed_ns = communication.exposed_ns;
+}
+
+// What ended it, where the strategy's own thread did.
+static enum ls_status cause_of(struct ls_driver *driver, enum ls_status status)
+{
+    const int32_t failure = atomic_load(&driver->failure);
+    return status == LS_ABORTED && failure ? (enum ls_status)failure : status;
+}
+
+static enum ls_status finish(struct ls_driver_member *member, enum ls_status status,
+                             struct ls_step_result *out)
+{
+    current = NULL;
+    if (!status)
+        status = settle(member, out);
+    if (!status)
+        status = look_back(member, out);
+    if (status)
+        return cause_of(member->driver, status);
+    note_times(member, out);
+    member->all_bytes += member->bytes;
+    member->all_steps++;
+    return LS_OK;
+}
+
+// ---- A step ----
+
+enum ls_status ls_driver_step(struct ls_driver *driver, uint32_t index,
+                              const struct ls_replica_batch *batch, uint64_t step,
+                              double learning_rate, bool stop, struct ls_step_result *out)
+{
+    struct ls_driver_member *member = &driver->members[index];
+    const struct ls_pass *pass = &member->pass;
+    const uint32_t blocks = ls_replica_block_count(member->replica);
+    enum ls_status status = begin(member, batch, step, learning_rate, false);
+    for (uint32_t block = 0; !status && block < blocks; block++) {
+        status = begin_block(member, block, stop);
+        if (status)
+            break;
+        if (records_whole(member))
+            status = capture(member, pass->captures, pass->last ? backward_and_apply : backward);
+        else {
+            status = backward(member);
+            if (!status && pass->last)
+                status = apply(member);
+        }
+        if (!status)
+            status = ls_replica_count_block(member->replica, pass);
+        ls_replica_end_block(member->replica, pass);
+    }
+    ls_replica_end_step(member->replica, driver->capturable && blocks == 1);
+    return finish(member, status, out);
+}
+
+// The same in the hands of a custom loop: one block, of which nothing is recorded.
+enum ls_status ls_driver_forward(struct ls_driver *driver, uint32_t index,
+                                 const struct ls_replica_batch *batch, uint64_t step,
+                                 double learning_rate)
+{
+    struct ls_driver_member *member = &driver->members[index];
+    enum ls_status status = begin(member, batch, step, learning_rate, true);
+    if (!status)
+        status = begin_block(member, 0, false);
+    if (!status)
+        status = forward(member);
+    current = NULL;
+    return cause_of(driver, status);
+}
+
+enum ls_status ls_driver_backward(struct ls_driver *driver, uint32_t index)
+{
+    struct ls_driver_member *member = &driver->members[index];
+    current = member;
+    const enum ls_status status = backward(member);
+    ls_replica_end_block(member->replica, &member->pass);
+    ls_replica_end_step(member->replica, false);
+    current = NULL;
+    return cause_of(driver, status);
+}
+
+enum ls_status ls_driver_apply(struct ls_driver *driver, uint32_t index, struct ls_step_result *out)
+{
+    struct ls_driver_member *member = &driver->members[index];
+    current = member;
+    return finish(member, apply(member), out);
+}
+
+uint64_t ls_driver_next_update(const struct ls_driver *driver, uint32_t index, uint64_t step)
+{
+    return ls_optimizer_scales(&driver->optimizer)
+               ? ls_replica_scale(driver->members[index].replica)->updates + 1
+               : step;
+}
+
+// ---- Hooks outside of steps ----
+
+static const struct ls_trace_label initialize_span = {.category = "strategy",
+                                                      .name = "initialize_parameters"};
+static const struct ls_trace_label rest_span = {.category = "strategy", .name = "rest"};
+static const struct ls_trace_label synchronise_span = {.category = "strategy",
+                                                       .name = "synchronise"};
+
+static enum ls_status run_outside(struct ls_driver_member *member,
+                                  const struct ls_trace_label *label,
+                                  int32_t (*hook)(struct ls_strategy *strategy, uint32_t replica))
+{
+    struct ls_driver *driver = member->driver;
+    // An interrupted one has left its step, and has what it had then.
+    if (!hook || atomic_load(&driver->failure) == LS_INTERRUPTED)
+        return LS_OK;
+    const uint64_t start = enter_hook(member, label, 0);
+    const enum ls_status status = leave_hook(member, start, hook(driver->strategy, member->index));
+    return status ? cause_of(driver, status) : refresh(member);
+}
+
+// Nothing is reduced by a collective that was not checked.
+static enum ls_status try_collective(struct ls_driver_member *member)
+{
+    struct ls_driver *driver = member->driver;
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && member->communicator && i < driver->bucket_count; i++) {
+        if (member->whole[i])
+            status = ls_collective_known_answer(member->whole[i]);
+        if (!status && member->reduce[i])
+            status = ls_collective_known_answer(member->reduce[i]);
+    }
+    if (!status && member->counts)
+        status = ls_collective_known_answer(member->counts);
+    return status ? status : ls_driver_try_totals(driver, member->index);
+}
+
+enum ls_status ls_driver_initialize_parameters(struct ls_driver *driver, uint32_t index)
+{
+    struct ls_driver_member *member = &driver->members[index];
+    const enum ls_status status = try_collective(member);
+    return status ? status
+                  : run_outside(member, &initialize_span, driver->ops->initialize_parameters);
+}
+
+enum ls_status ls_driver_synchronise(struct ls_driver *driver, uint32_t index)
+{
+    return run_outside(&driver->members[index], &synchronise_span, driver->ops->synchronise);
+}
+
+enum ls_status ls_driver_rest(struct ls_driver *driver, uint32_t index)
+{
+    return run_outside(&driver->members[index], &rest_span, driver->ops->rest);
+}
