@@ -20,11 +20,6 @@ static const struct ls_plugin_option options[] = {
     {NULL, NULL, NULL, NULL},
 };
 
-const struct ls_plugin_option *ls_loss_scale_options(void)
-{
-    return options;
-}
-
 const char *ls_loss_scale_default(bool uses_float16)
 {
     return uses_float16 ? "dynamic" : "none";

@@ -39,8 +39,6 @@ LS_STATUS ls_loss_scale_parse(const char *text, struct ls_loss_scale *out);
 // For a model of which nobody says it: Keras scales the loss of mixed_float16 alone, as bfloat16
 // has the range of float32.
 const char *ls_loss_scale_default(bool uses_float16);
-// Options of "dynamic", for --help; ends with a NULL name.
-const struct ls_plugin_option *ls_loss_scale_options(void);
 
 struct ls_loss_scale_state ls_loss_scale_begin(const struct ls_loss_scale *loss_scale);
 // A step was attempted.

@@ -58,23 +58,19 @@ static const struct ls_plugin_option restarts_options[] = {
     END_OF_OPTIONS,
 };
 
-static const struct ls_rate_schedule_kind schedules[] = {
-    {"exponential_decay", "rate decay_rate^(step / decay_steps)", rate_options},
-    {"inverse_time_decay", "rate / (1 + decay_rate step / decay_steps)", rate_options},
-    {"piecewise_constant_decay", "a list of rates, each up to a step", piecewise_options},
-    {"polynomial_decay", "to end_learning_rate along a polynomial", polynomial_options},
-    {"cosine_decay", "half a cosine, with warm-up (Loshchilov, Hutter 2016)", cosine_options},
-    {"cosine_decay_restarts", "half cosines, again and again", restarts_options},
-    {NULL, NULL, NULL},
+static const struct {
+    const char *name;
+    enum ls_rate_kind kind;
+    const struct ls_plugin_option *options;
+} schedules[] = {
+    {"exponential_decay", LS_RATE_EXPONENTIAL, rate_options},
+    {"inverse_time_decay", LS_RATE_INVERSE_TIME, rate_options},
+    {"piecewise_constant_decay", LS_RATE_PIECEWISE, piecewise_options},
+    {"polynomial_decay", LS_RATE_POLYNOMIAL, polynomial_options},
+    {"cosine_decay", LS_RATE_COSINE, cosine_options},
+    {"cosine_decay_restarts", LS_RATE_RESTARTS, restarts_options},
+    {NULL, LS_RATE_CONSTANT, NULL},
 };
-static const enum ls_rate_kind kinds[] = {LS_RATE_EXPONENTIAL, LS_RATE_INVERSE_TIME,
-                                          LS_RATE_PIECEWISE,   LS_RATE_POLYNOMIAL,
-                                          LS_RATE_COSINE,      LS_RATE_RESTARTS};
-
-const struct ls_rate_schedule_kind *ls_rate_schedules(void)
-{
-    return schedules;
-}
 
 // ---- Reading ----
 
@@ -229,7 +225,7 @@ enum ls_status ls_rate_schedule_parse(const char *text, double rate, struct ls_r
         status = ls_spec_check(SCOPE, &spec, schedules[index].options);
     if (!status) {
         struct reader reader = {&spec, schedules[index].options, LS_OK};
-        schedule.kind = kinds[index];
+        schedule.kind = schedules[index].kind;
         schedule.name = schedules[index].name;
         read_options(&reader, rate, &schedule);
         status = reader.status;

@@ -38,12 +38,4 @@ LS_STATUS ls_rate_schedule_parse(const char *text, double rate, struct ls_rate_s
 // The rate of a step; `step` counts from 0, as Keras's `iterations` do.
 double ls_rate_at(const struct ls_rate_schedule *schedule, uint64_t step);
 
-// Names and options, for --help and messages; ends with a NULL name.
-struct ls_rate_schedule_kind {
-    const char *name;
-    const char *summary;
-    const struct ls_plugin_option *options;
-};
-const struct ls_rate_schedule_kind *ls_rate_schedules(void);
-
 #endif
