@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes .npy files. They come from anywhere, so every number of the header is checked
-// against the size of the file before it is used.
+// Reads .npy files. They come from anywhere, so every number of the header is checked against the size of
+// the file before it is used.
 #include "core/formats/npy.h"
 
 #include "core/base/file_kind.h"
 #include "core/base/log.h"
-#include "core/formats/replacement.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +17,7 @@
 #include <unistd.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error ".npy files are read and written as little-endian ones"
+#error ".npy files are read as little-endian ones"
 #endif
 
 #define SCOPE "npy"
@@ -368,52 +367,4 @@ void ls_npy_close(struct ls_npy_file *file)
 const struct ls_npy *ls_npy_header(const struct ls_npy_file *file)
 {
     return &file->header;
-}
-
-static bool write_bytes(int fd, const void *data, uint64_t bytes)
-{
-    uint64_t done = 0;
-    while (done < bytes) {
-        const ssize_t count = write(fd, (const char *)data + done, (size_t)(bytes - done));
-        if (count < 0 && errno == EINTR)
-            continue;
-        if (count < 0)
-            return false;
-        done += (uint64_t)count;
-    }
-    return true;
-}
-
-enum ls_status ls_npy_write(const char *path, uint32_t ndims, const int64_t *dims,
-                            const float *values)
-{
-    char header[4 * ALIGNMENT + LS_NPY_MAX_DIMS * 24];
-    uint64_t bytes = sizeof(float);
-    if (ndims > LS_NPY_MAX_DIMS) {
-        ls_error(SCOPE, "%s: %" PRIu32 " dimensions; at most %d can be written", path, ndims,
-                 LS_NPY_MAX_DIMS);
-        return LS_FAILED;
-    }
-    memcpy(header, magic, MAGIC_BYTES);
-    size_t used = 10;
-    used += (size_t)sprintf(header + used, "{'descr': '<f4', 'fortran_order': False, 'shape': (");
-    for (uint32_t i = 0; i < ndims; i++) {
-        used += (size_t)sprintf(header + used, "%s%" PRId64, i ? ", " : "", dims[i]);
-        bytes *= (uint64_t)dims[i];
-    }
-    used += (size_t)sprintf(header + used, "%s), }", ndims == 1 ? "," : "");
-    const size_t end = (used + 1 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    memset(header + used, ' ', end - used);
-    header[end - 1] = '\n';
-    memcpy(header + MAGIC_BYTES, "\1\0", 2);
-    header[8] = (char)((end - 10) & 0xff);
-    header[9] = (char)((end - 10) >> 8);
-    struct ls_replacement file = {0};
-    enum ls_status status = ls_replacement_open(SCOPE, path, &file);
-    if (!status && (!write_bytes(file.fd, header, end) || !write_bytes(file.fd, values, bytes)))
-        status = ls_replacement_fail(&file, "write");
-    if (!status)
-        status = ls_replacement_commit(&file);
-    ls_replacement_discard(&file);
-    return status;
 }

@@ -34,7 +34,4 @@ const struct ls_npy *ls_npy_header(const struct ls_npy_file *file);
 // The next `bytes` of the values. LS_BAD_INPUT, logged: the file has shrunk meanwhile.
 LS_STATUS ls_npy_read(struct ls_npy_file *file, void *out, uint64_t bytes);
 
-// Writes float32 values, whole or not at all. LS_FAILED, logged.
-LS_STATUS ls_npy_write(const char *path, uint32_t ndims, const int64_t *dims, const float *values);
-
 #endif
