@@ -174,7 +174,9 @@ static void pin_among(const cpu_set_t *set, int cores, size_t bytes, uint32_t nu
     CPU_FREE(one);
 }
 
-void ls_thread_pin(uint32_t number)
+// Pins the calling thread to the `number`-th of the cores that the process may use, modulo their count;
+// has no effect where the system refuses.
+static void pin(uint32_t number)
 {
     for (int cores = 1024; cores <= 1 << 20; cores *= 4) {
         cpu_set_t *set = CPU_ALLOC(cores);
@@ -199,7 +201,7 @@ void ls_thread_pin_rank(const uint32_t *hosts, uint32_t world, uint32_t rank)
         before += here && i < rank;
     }
     if (count <= ls_core_count())
-        ls_thread_pin(before);
+        pin(before);
 }
 
 // The kernel refuses a mask that is smaller than its own, so larger ones are tried.

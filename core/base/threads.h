@@ -33,13 +33,9 @@ void ls_thread_allow_starts(void);
 // Cores that this process may use: by its affinity mask, and by the quota of its control group.
 uint32_t ls_core_count(void);
 
-// Pins the calling thread to the `number`-th of those cores (modulo their count); has no effect if
-// the system refuses.
-void ls_thread_pin(uint32_t number);
-
-// The same for the thread of `rank`, one of `world`: each rank on a host takes another core, whatever
-// process it is in. `hosts` has the number of each rank's host; NULL: all are on one. Has no effect
-// where a host has more ranks than this process may use cores.
+// Pins the calling thread, that of `rank`, one of `world`, to a core: each rank on a host takes another one,
+// whatever process it is in. `hosts` has the number of each rank's host; NULL: all are on one. Has
+// no effect where a host has more ranks than this process may use cores, or the system refuses.
 void ls_thread_pin_rank(const uint32_t *hosts, uint32_t world, uint32_t rank);
 
 // The calling thread computes when others do not: it has the lowest priority from here on (Linux gives
