@@ -81,8 +81,9 @@ bool ls_compared_has_several_counts(const struct ls_comparison *comparison, size
     return false;
 }
 
-const char *ls_compared_name(const struct ls_comparison *comparison, size_t index, char *text,
-                             size_t bytes)
+// "ring", or "ring with 4 replicas" where the strategy runs with several counts.
+static const char *compared_name(const struct ls_comparison *comparison, size_t index, char *text,
+                                 size_t bytes)
 {
     const struct ls_compared_run *run = &comparison->runs[index];
     if (ls_compared_has_several_counts(comparison, index))
@@ -96,7 +97,7 @@ const char *ls_compared_name(const struct ls_comparison *comparison, size_t inde
 void ls_put_compared_name(FILE *out, const struct ls_comparison *comparison, size_t index)
 {
     char name[256];
-    fputs(ls_compared_name(comparison, index, name, sizeof(name)), out);
+    fputs(compared_name(comparison, index, name, sizeof(name)), out);
 }
 
 void ls_put_compared_names(FILE *out, const struct ls_comparison *comparison, const size_t *indices,

@@ -17,10 +17,6 @@ LS_STATUS ls_verdict(const struct ls_comparison *comparison, struct ls_sentences
 LS_STATUS ls_suggestions(const struct ls_comparison *comparison, struct ls_sentences *out);
 void ls_sentences_finish(struct ls_sentences *sentences); // takes a zeroed one
 
-// "ring", or "ring with 4 replicas" where the strategy runs with several counts. Returns `text`.
-const char *ls_compared_name(const struct ls_comparison *comparison, size_t index, char *text,
-                             size_t bytes);
-
 // The largest part of a step that could be reduced.
 enum ls_limit {
     LS_LIMIT_UNKNOWN,

@@ -195,7 +195,6 @@ void *cuda_output(const struct ls_kernel *kernel, const struct cuda_call *launch
 bool cuda_accumulates(const struct ls_kernel *kernel, uint32_t output);
 // Where output 0 goes, with the epilogue and the addition of the request.
 struct cuda_store cuda_store_of(const struct ls_kernel *kernel, const struct cuda_call *launch);
-bool cuda_store_is_plain(const struct cuda_store *store);
 uint32_t cuda_type_of(
     const struct ls_tensor_desc *desc); // enum cuda_type; float32 for all that is no half
 // The first two inputs, with their types, and where output 0 goes: what most own kernels are told.

@@ -124,11 +124,6 @@ struct cuda_store cuda_store_of(const struct ls_kernel *kernel, const struct cud
     };
 }
 
-bool cuda_store_is_plain(const struct cuda_store *store)
-{
-    return !store->epilogue && !store->add;
-}
-
 void *cuda_state(struct ls_device *device, struct ls_kernel *kernel, size_t bytes)
 {
     kernel->state = calloc(1, bytes);
