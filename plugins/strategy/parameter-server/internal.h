@@ -68,8 +68,6 @@ struct worker {
 int32_t worker_open(struct ls_strategy *strategy, struct worker *worker, uint32_t rank);
 void worker_close(struct worker *worker); // takes a zeroed one
 
-// The replica's buffers, or copies of them where they cannot be reached.
-int32_t worker_find_memory(struct worker *worker);
 int32_t worker_initialize(struct worker *worker);
 int32_t worker_begin(struct worker *worker);
 int32_t worker_push(struct worker *worker, uint32_t bucket);
@@ -175,8 +173,12 @@ struct ls_strategy {
     struct remote *remote; // NULL: servers are threads of this process
 };
 
+// ---- memory.c ----
+
 // Zeroed memory of the host; NULL: there is none. `count` 0 is taken for 1.
 void *strategy_allocate(const struct ls_strategy *strategy, uint64_t count, uint64_t bytes);
 void strategy_release(const struct ls_strategy *strategy, void *memory); // takes NULL
+// Finds the replica's buffers, or makes copies where they cannot be reached.
+int32_t worker_find_memory(struct worker *worker);
 
 #endif

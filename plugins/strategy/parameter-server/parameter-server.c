@@ -60,21 +60,6 @@
 
 #define MOST_DELAY_MS 10000
 
-void *strategy_allocate(const struct ls_strategy *strategy, uint64_t count, uint64_t bytes)
-{
-    const struct ls_host *host = strategy->host->host;
-    const uint64_t all = (count ? count : 1) * bytes;
-    void *memory = host->allocate(host, all, 64);
-    if (memory)
-        memset(memory, 0, all);
-    return memory;
-}
-
-void strategy_release(const struct ls_strategy *strategy, void *memory)
-{
-    strategy->host->host->release(strategy->host->host, memory);
-}
-
 // ---- Options ----
 
 // An integer option from `least` to `most`; stays as it is when the user gave none and it has no default.

@@ -70,6 +70,8 @@ int32_t remote_send(const struct remote *remote, const struct remote_link *link,
 // The connection is of no use any more, but the server may come back.
 bool remote_is_loss(const struct remote *remote, int32_t status);
 int32_t remote_say_silent(struct remote *remote, const struct remote_link *link);
+// Sends the gradients of a bucket's shards that this server has.
+int32_t remote_push_bucket(struct remote *remote, struct remote_link *link, uint32_t bucket);
 
 // Connects until the server welcomes this worker; `again`: and has what this step had pushed. LS_PEER_LOST, said: not within
 // the deadline.
@@ -77,8 +79,5 @@ int32_t remote_reach(struct remote *remote, struct remote_link *link, bool again
                      struct remote_welcome *out);
 // The server was lost in the middle of something. Then it has all pushes of this step again.
 int32_t remote_reach_again(struct remote *remote, struct remote_link *link);
-
-// (remote_worker.c) Sends the gradients of a bucket's shards that this server has.
-int32_t remote_push_bucket(struct remote *remote, struct remote_link *link, uint32_t bucket);
 
 #endif

@@ -244,42 +244,6 @@ int32_t remote_begin(struct remote *remote)
     return delay(remote);
 }
 
-int32_t remote_push_bucket(struct remote *remote, struct remote_link *link, uint32_t bucket)
-{
-    struct worker *worker = remote->worker;
-    const struct remote_push push = {.step = remote->pushed_step,
-                                     .learning_rate = remote->pushed_rate,
-                                     .bucket = bucket,
-                                     .epoch = remote->pushed_epoch};
-    const bool tally = bucket == 0 && remote_keeps_tally(remote, link);
-    uint32_t first = 0, end;
-    while (first < link->shard_count && link->shards[first]->bucket < bucket)
-        first++;
-    for (end = first; end < link->shard_count && link->shards[end]->bucket == bucket;)
-        end++;
-    if (first == end || remote->silent)
-        return LS_OK;
-    struct ls_message_piece *pieces =
-        strategy_allocate(remote->strategy, end - first + 2, sizeof(*pieces));
-    if (!pieces)
-        return LS_OUT_OF_MEMORY;
-    uint32_t used = 0;
-    pieces[used++] = (struct ls_message_piece){&push, sizeof(push)};
-    if (tally)
-        pieces[used++] = (struct ls_message_piece){
-            remote->tally, remote_tally_floats(remote->ops->tally_count) * sizeof(float)};
-    for (uint32_t i = first; i < end; i++) {
-        const struct range range = link->shards[i]->range;
-        pieces[used++] =
-            (struct ls_message_piece){worker->gradients + range.first, range.count * sizeof(float)};
-    }
-    for (uint32_t i = 0; i < used; i++)
-        worker->sent_bytes += pieces[i].bytes;
-    const int32_t status = remote->ops->send(link->channel, REMOTE_PUSH, pieces, used);
-    strategy_release(remote->strategy, pieces);
-    return status;
-}
-
 int32_t remote_push(struct remote *remote, uint32_t bucket)
 {
     const struct ls_strategy_host *host = remote_host(remote);

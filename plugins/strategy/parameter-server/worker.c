@@ -263,23 +263,6 @@ static int32_t ask(struct worker *worker, uint32_t kind)
 
 // ---- The hooks ----
 
-int32_t worker_find_memory(struct worker *worker)
-{
-    struct ls_strategy *strategy = worker->strategy;
-    const struct ls_strategy_host *host = strategy->host;
-    worker->parameters = host->memory->map(host, worker->rank, LS_REPLICA_PARAMETERS);
-    worker->gradients = host->memory->map(host, worker->rank, LS_REPLICA_GRADIENTS);
-    if (!worker->parameters && !worker->parameter_copy)
-        worker->parameter_copy = strategy_allocate(strategy, host->flat_count, sizeof(float));
-    if (!worker->gradients && !worker->gradient_copy)
-        worker->gradient_copy = strategy_allocate(strategy, host->flat_count, sizeof(float));
-    if (!worker->parameters)
-        worker->parameters = worker->parameter_copy;
-    if (!worker->gradients)
-        worker->gradients = worker->gradient_copy;
-    return worker->parameters && worker->gradients ? LS_OK : LS_OUT_OF_MEMORY;
-}
-
 int32_t worker_initialize(struct worker *worker)
 {
     const int32_t status = worker_find_memory(worker);
