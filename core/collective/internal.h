@@ -153,6 +153,22 @@ void ls_messages_name(struct ls_collective_plan *plan);
 void ls_messages_record(struct ls_collective_plan *plan); // the run that begins now
 void ls_messages_forget(struct ls_collective_plan *plan);
 
+// ---- stream_queue.c: runs on a communicator's stream that may not be over ----
+
+// Puts the run of a plan at the end of the list; `over` ends with it. A plan is in the list once.
+void ls_stream_add(struct ls_collective_plan *plan, const struct ls_event *over);
+void ls_stream_remove(struct ls_communicator *communicator, const struct ls_collective_plan *plan);
+// The first run that is not over; NULL: there is none. All runs with lower numbers are over.
+struct ls_collective_plan *ls_stream_find_pending(const struct ls_communicator *communicator);
+// Tells the flight recorder which runs are over.
+void ls_stream_note_over(struct ls_communicator *communicator);
+// Waits, not for long, until nothing is on the communicator's stream.
+void ls_stream_drain(struct ls_communicator *communicator);
+// Between two looks of a wait. For LS_STREAM_BRISK_NS it only yields; then it sleeps a little, and the wait also looks whether others
+// have called the same.
+#define LS_STREAM_BRISK_NS UINT64_C(2000000)
+void ls_stream_pause(uint64_t waited_ns);
+
 // ---- streams.c: runs on a device; each call does nothing where there is none ----
 
 LS_STATUS ls_streams_open(struct ls_communicator_group *group);
@@ -168,10 +184,6 @@ enum ls_status ls_stream_barrier(struct ls_collective_plan *plan);
 enum ls_status ls_stream_part(struct ls_collective_plan *plan);
 // What is put on the device's own stream from now on comes after the last run.
 enum ls_status ls_stream_follow(struct ls_collective_plan *plan);
-// Waits, not for long, until nothing lies on the communicator's stream.
-void ls_stream_drain(struct ls_communicator *communicator);
-// Tells the flight recorder which runs are over.
-void ls_stream_note_over(struct ls_communicator *communicator);
 void ls_stream_forget(struct ls_collective_plan *plan); // it is destroyed
 
 // ---- library.c: collectives that run themselves ----

@@ -151,7 +151,6 @@ void ls_library_close(struct ls_communicator *communicator)
     struct ls_communicator_group *group = communicator->group;
     if (!communicator->library)
         return;
-    ls_communicator_end(communicator);
     if (atomic_load(&group->stuck)) {
         ls_library_abort(group);
         (void)ls_library_poll(communicator);

@@ -140,6 +140,8 @@ static void communicator_close(struct ls_communicator *communicator)
     struct ls_communicator_group *group = communicator->group;
     ls_communicator_forget_calls(communicator);
     ls_endpoint_close(group->interface, communicator->transport);
+    if (communicator->library)
+        ls_communicator_end(communicator);
     ls_library_close(communicator);
     free(communicator->numbers.next_send);
     free(communicator->numbers.next_receive);

@@ -6,13 +6,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 
-#include <sched.h>
 #include <string.h>
-#include <time.h>
-
-#define BRISK_NS UINT64_C(2000000) // a wait looks without a pause for that long, then
-#define PAUSE_NS 50000 // with one, and then also whether the others have called the same
-#define PATIENCE_NS UINT64_C(5000000000) // with a stream that should be empty soon
 
 #define MEETING_NS UINT64_C(1000000000) // with a rank that may have nothing to make ready
 
@@ -81,25 +75,6 @@ enum ls_status ls_stream_begin(struct ls_communicator *communicator)
     return status;
 }
 
-// Each plan is in the list once.
-static void remove_unsynchronized(struct ls_communicator *communicator,
-                                  const struct ls_collective_plan *plan)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < communicator->unsynchronized_count; i++)
-        if (communicator->unsynchronized[i] != plan)
-            communicator->unsynchronized[kept++] = communicator->unsynchronized[i];
-    communicator->unsynchronized_count = kept;
-}
-
-static void add_unsynchronized(struct ls_collective_plan *plan, const struct ls_event *over)
-{
-    struct ls_communicator *communicator = plan->communicator;
-    remove_unsynchronized(communicator, plan);
-    plan->over = over;
-    communicator->unsynchronized[communicator->unsynchronized_count++] = plan;
-}
-
 enum ls_status ls_stream_end(struct ls_collective_plan *plan)
 {
     const struct ls_rank_place *place = plan->communicator->place;
@@ -107,7 +82,7 @@ enum ls_status ls_stream_end(struct ls_collective_plan *plan)
         return LS_OK;
     const enum ls_status status = ls_device_event_record(place->device, plan->done, place->stream);
     if (!status && !plan->communicator->recording)
-        add_unsynchronized(plan, plan->done);
+        ls_stream_add(plan, plan->done);
     return status;
 }
 
@@ -126,39 +101,11 @@ void ls_stream_forget(struct ls_collective_plan *plan)
     if (!place)
         return;
     ls_stream_drain(plan->communicator);
-    remove_unsynchronized(plan->communicator, plan);
+    ls_stream_remove(plan->communicator, plan);
     ls_device_event_close(place->device, plan->done);
 }
 
 // ---- Waiting for the device ----
-
-static void pause_after(uint64_t waited_ns)
-{
-    if (waited_ns < BRISK_NS)
-        sched_yield();
-    else
-        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
-}
-
-void ls_stream_drain(struct ls_communicator *communicator)
-{
-    struct ls_communicator_group *group = communicator->group;
-    const struct ls_rank_place *place = communicator->place;
-    const uint64_t patience = group->deadline_ns < PATIENCE_NS ? group->deadline_ns : PATIENCE_NS;
-    if (!place || atomic_load(&group->stuck) ||
-        ls_device_event_record(place->device, place->drained, place->stream))
-        return;
-    const uint64_t begin = ls_clock_ns();
-    while (ls_device_event_query(place->device, place->drained) == LS_AGAIN) {
-        const uint64_t waited = ls_clock_ns() - begin;
-        if (waited > patience) {
-            atomic_store(&group->stuck, 1);
-            ls_device_abandon(place->device);
-            return;
-        }
-        pause_after(waited);
-    }
-}
 
 // What else may have happened while the device is not done with `plan` (NULL: with something else).
 static enum ls_status look_around(struct ls_communicator *communicator,
@@ -173,7 +120,8 @@ static enum ls_status look_around(struct ls_communicator *communicator,
     const enum ls_status status = ls_library_poll(communicator);
     if (status)
         return ls_communicator_fail(communicator, plan, status);
-    if (waited_ns >= BRISK_NS && ls_communicator_find_mismatch(communicator, plan, &peer, &theirs))
+    if (waited_ns >= LS_STREAM_BRISK_NS &&
+        ls_communicator_find_mismatch(communicator, plan, &peer, &theirs))
         return ls_communicator_fail_mismatch(communicator, plan, peer);
     return waited_ns >= communicator->group->deadline_ns
                ? ls_communicator_fail_deadline(communicator, plan, waited_ns)
@@ -202,7 +150,7 @@ static enum ls_status wait_for_device(struct ls_communicator *communicator,
         const enum ls_status status = look_around(communicator, plan, waited);
         if (status)
             return status;
-        pause_after(waited);
+        ls_stream_pause(waited);
     }
 }
 
@@ -224,7 +172,7 @@ enum ls_status ls_stream_barrier(struct ls_collective_plan *plan)
             const enum ls_status status = look_around(communicator, plan, waited);
             if (status)
                 return status;
-            pause_after(waited);
+            ls_stream_pause(waited);
         }
     return LS_OK;
 }
@@ -237,42 +185,11 @@ enum ls_status ls_stream_part(struct ls_collective_plan *plan)
     return wait_for_device(plan->communicator, plan, ls_clock_ns());
 }
 
-// The first run that is not over; NULL: there is none. Over are those with lower numbers, for the flight recorder.
-static struct ls_collective_plan *find_pending(const struct ls_communicator *communicator)
-{
-    const struct ls_rank_place *place = communicator->place;
-    struct ls_collective_plan *first = NULL;
-    for (uint32_t i = 0; i < communicator->unsynchronized_count; i++) {
-        struct ls_collective_plan *plan = communicator->unsynchronized[i];
-        if ((!first || plan->sequence < first->sequence) &&
-            ls_device_event_query(place->device, plan->over) != LS_OK)
-            first = plan;
-    }
-    return first;
-}
-
-void ls_stream_note_over(struct ls_communicator *communicator)
-{
-    if (!communicator->place)
-        return;
-    const struct ls_collective_plan *pending = find_pending(communicator);
-    uint64_t end = pending ? pending->sequence : communicator->sequence;
-    for (uint32_t i = 0; i < communicator->running_count; i++)
-        if (communicator->running[i]->sequence < end)
-            end = communicator->running[i]->sequence;
-    uint64_t next = communicator->settled;
-    if (end > next + LS_RECORDED_CALLS)
-        next = end - LS_RECORDED_CALLS;
-    for (; next < end; next++)
-        ls_flight_recorder_end(communicator->recorder, next, 0);
-    communicator->settled = next;
-}
-
 enum ls_status ls_communicator_poll(struct ls_communicator *communicator, uint64_t waited_ns)
 {
     if (communicator->status || !communicator->place)
         return communicator->status;
-    return look_around(communicator, find_pending(communicator), waited_ns);
+    return look_around(communicator, ls_stream_find_pending(communicator), waited_ns);
 }
 
 enum ls_status ls_communicator_synchronize(struct ls_communicator *communicator)
@@ -338,7 +255,7 @@ enum ls_status ls_communicator_barrier(struct ls_communicator *communicator)
             const enum ls_status status = look_around(communicator, NULL, waited);
             if (status || waited > MEETING_NS)
                 return status;
-            pause_after(waited);
+            ls_stream_pause(waited);
         }
     return LS_OK;
 }
@@ -348,7 +265,7 @@ static void begin_replayed(struct ls_collective_plan *plan)
     struct ls_communicator *communicator = plan->communicator;
     plan->sequence = communicator->sequence++;
     ls_flight_recorder_begin(communicator->recorder, plan->sequence, &plan->signature);
-    add_unsynchronized(plan, communicator->place->replayed);
+    ls_stream_add(plan, communicator->place->replayed);
 }
 
 enum ls_status ls_communicator_replayed(struct ls_communicator *communicator)
