@@ -62,7 +62,7 @@ struct ls_communicator_group {
     _Atomic uint64_t check_ns; // spent on proofs, and on known answers by rank 0
 };
 
-// A plan of calls without one (calls.c).
+// A plan of calls without one (cached_plans.c).
 struct ls_cached_plan {
     struct ls_collective_plan *plan;
     uint64_t turn; // of the communicator, when it was used last
@@ -146,7 +146,7 @@ enum ls_rank_state ls_ask_state(const struct ls_communicator_group *group, uint3
 bool ls_ask_call(const struct ls_communicator_group *group, uint32_t rank, uint64_t sequence,
                  struct ls_call_signature *out);
 
-// ---- messages.c: messages in a timeline ----
+// ---- message_trace.c: messages in a timeline ----
 
 // Without effect where nothing is recorded, or without memory.
 void ls_messages_name(struct ls_collective_plan *plan);
@@ -204,7 +204,7 @@ enum ls_status ls_library_poll(struct ls_communicator *communicator);
 // What a rank sends in a ring, which the library need not be.
 uint64_t ls_library_bytes(const struct ls_collective_plan *plan);
 
-// ---- calls.c ----
+// ---- cached_plans.c ----
 
 void ls_communicator_forget_calls(struct ls_communicator *communicator);
 
