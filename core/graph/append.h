@@ -20,17 +20,20 @@ LS_STATUS ls_graph_append_operation(struct ls_graph *graph, const struct ls_oper
 LS_STATUS ls_graph_check_shape(const struct ls_graph *graph, const struct ls_tensor *input,
                                const struct ls_shape *shape);
 
-// ---- autocast.c ----
+// What ls_graph_add does once inputs are cast; `converted` is the type of an output that may have any.
+LS_STATUS ls_graph_add_uncast(struct ls_graph *graph, uint32_t op,
+                              const struct ls_op_attributes *attributes,
+                              struct ls_tensor *const *inputs, uint32_t input_count,
+                              const struct ls_shape *output_shape, uint32_t converted,
+                              struct ls_tensor **out);
+
+static inline bool ls_is_floating(const struct ls_tensor *tensor)
+{
+    return tensor->role != LS_ROLE_PARAMETER &&
+           (tensor->dtype == LS_F32 || ls_type_is_half(tensor->dtype));
+}
 
 // The type of the first floating input that is no parameter; LS_F32: there is none.
 uint32_t ls_floating_type(struct ls_tensor *const *inputs, uint32_t count);
-// `x` as another floating type; a cast that is there is used again.
-LS_STATUS ls_graph_cast(struct ls_graph *graph, struct ls_tensor *x, uint32_t dtype,
-                        struct ls_tensor **out);
-// `inputs` in the types that the operation has where the layer computes in graph->compute, and the
-// type that its result is to have.
-LS_STATUS ls_graph_cast_inputs(struct ls_graph *graph, const struct ls_operation_row *row,
-                               struct ls_tensor *const *inputs, uint32_t count,
-                               struct ls_tensor **cast, uint32_t *result);
 
 #endif

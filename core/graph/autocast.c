@@ -50,20 +50,6 @@ const char *ls_graph_precision(const struct ls_graph *graph)
                                : ls_precision_name(LS_PRECISION_FLOAT32);
 }
 
-static bool is_floating(const struct ls_tensor *tensor)
-{
-    return tensor->role != LS_ROLE_PARAMETER &&
-           (tensor->dtype == LS_F32 || ls_type_is_half(tensor->dtype));
-}
-
-uint32_t ls_floating_type(struct ls_tensor *const *inputs, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        if (is_floating(inputs[i]))
-            return inputs[i]->dtype;
-    return LS_F32;
-}
-
 // That of the layer; of an operation without a policy that of its inputs, where they differ float32.
 static uint32_t computed_type(const struct ls_graph *graph, struct ls_tensor *const *inputs,
                               uint32_t count)
@@ -72,13 +58,14 @@ static uint32_t computed_type(const struct ls_graph *graph, struct ls_tensor *co
         return graph->compute;
     const uint32_t type = ls_floating_type(inputs, count);
     for (uint32_t i = 0; i < count; i++)
-        if (is_floating(inputs[i]) && inputs[i]->dtype != type)
+        if (ls_is_floating(inputs[i]) && inputs[i]->dtype != type)
             return LS_F32;
     return type;
 }
 
-enum ls_status ls_graph_cast(struct ls_graph *graph, struct ls_tensor *x, uint32_t dtype,
-                             struct ls_tensor **out)
+// `x` as another floating type; a cast that is there is used again.
+static enum ls_status cast_to(struct ls_graph *graph, struct ls_tensor *x, uint32_t dtype,
+                              struct ls_tensor **out)
 {
     *out = x;
     if (x->dtype == dtype)
@@ -104,9 +91,11 @@ static bool has_halves(const struct ls_operation_row *row)
     return false;
 }
 
-enum ls_status ls_graph_cast_inputs(struct ls_graph *graph, const struct ls_operation_row *row,
-                                    struct ls_tensor *const *inputs, uint32_t count,
-                                    struct ls_tensor **cast, uint32_t *result)
+// `inputs` in the types that the operation has where the layer computes in graph->compute, and the
+// type that its result is to have.
+static enum ls_status cast_inputs(struct ls_graph *graph, const struct ls_operation_row *row,
+                                  struct ls_tensor *const *inputs, uint32_t count,
+                                  struct ls_tensor **cast, uint32_t *result)
 {
     const uint32_t type = computed_type(graph, inputs, count);
     const uint32_t inside = has_halves(row) ? type : LS_F32;
@@ -117,12 +106,38 @@ enum ls_status ls_graph_cast_inputs(struct ls_graph *graph, const struct ls_oper
         const bool any = argument.type == LS_TYPE_INDEX && inputs[i]->dtype == LS_F32;
         enum ls_status status = LS_OK;
         cast[i] = inputs[i];
-        if (is_floating(inputs[i]) && !any)
-            status = ls_graph_cast(graph, inputs[i], inside, &cast[i]);
+        if (ls_is_floating(inputs[i]) && !any)
+            status = cast_to(graph, inputs[i], inside, &cast[i]);
         if (status)
             return status;
     }
     return LS_OK;
+}
+
+enum ls_status ls_graph_add(struct ls_graph *graph, uint32_t op,
+                            const struct ls_op_attributes *attributes,
+                            struct ls_tensor *const *inputs, uint32_t input_count,
+                            const struct ls_shape *output_shape, struct ls_tensor **out)
+{
+    if (!ls_operation_has(op, LS_TRAIT_LAYER))
+        return ls_graph_fail(graph, input_count > 0 ? inputs[0] : NULL,
+                             "operation %u is not one that a layer adds", op);
+    if (graph->compute == LS_COMPUTE_UNCAST || input_count > LS_MAX_ARGUMENTS)
+        return ls_graph_add_uncast(graph, op, attributes, inputs, input_count, output_shape, LS_F32,
+                                   out);
+
+    struct ls_tensor *cast[LS_MAX_ARGUMENTS] = {NULL}, *made = NULL;
+    uint32_t type;
+    enum ls_status status =
+        cast_inputs(graph, ls_operation_row(op), inputs, input_count, cast, &type);
+    if (!status)
+        status = ls_graph_add_uncast(graph, op, attributes, cast, input_count, output_shape, LS_F32,
+                                     &made);
+    if (!status && made->role == LS_ROLE_ACTIVATION)
+        status = cast_to(graph, made, type, &made);
+    if (!status)
+        *out = made;
+    return status;
 }
 
 // ---- The model's outputs ----
@@ -155,8 +170,8 @@ static enum ls_status make_float32(struct ls_graph *graph, struct ls_tensor *hal
     }
     if (operation.op == LS_OP_NONE || !(ls_operation_has(operation.op, LS_TRAIT_PROBABILITIES) ||
                                         ls_operation_has(operation.op, LS_TRAIT_ACTIVATION)))
-        return ls_graph_cast(graph, half, LS_F32, out);
-    enum ls_status status = ls_graph_cast(graph, operation.inputs[0], LS_F32, &x);
+        return cast_to(graph, half, LS_F32, out);
+    enum ls_status status = cast_to(graph, operation.inputs[0], LS_F32, &x);
     return status ? status : again(graph, &operation, x, out);
 }
 

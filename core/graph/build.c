@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The course of building a program: values and nodes from the graph, rewriting, then a step for
-// each node.
+// The course of building a program: values and nodes from the graph, rewriting, a step for each
+// node, tiles, memory, and tables of what the steps need and make.
 #include "core/graph/build.h"
 
 #include "core/base/log.h"
@@ -11,96 +11,7 @@
 #define MAX_BATCH_ELEMENTS \
     (INT64_C(1) << 48) // of one tensor: sizes in bytes stay far from overflow
 
-uint32_t ls_value_same(const struct ls_program_buffers *buffers, uint32_t value)
-{
-    while (buffers->values[value].same_as != value)
-        value = buffers->values[value].same_as;
-    return value;
-}
-
-uint32_t ls_value_memory(const struct ls_program_buffers *buffers, uint32_t value)
-{
-    while (buffers->values[value].memory != value)
-        value = buffers->values[value].memory;
-    return value;
-}
-
-void ls_describe_tensor(const struct ls_tensor *tensor, int64_t batch, struct ls_tensor_desc *out)
-{
-    *out = (struct ls_tensor_desc){.dtype = tensor->dtype, .ndims = tensor->shape.ndims};
-    for (uint32_t i = 0; i < out->ndims; i++)
-        out->dims[i] = tensor->shape.dims[i] == LS_BATCH ? batch : tensor->shape.dims[i];
-    if (out->ndims == 0)
-        out->ndims = 1; // `saved`: so many bytes, not known before its kernel is prepared
-}
-
-struct ls_layout ls_plain_layout(const struct ls_tensor_desc *desc)
-{
-    return (struct ls_layout){.kind = LS_LAYOUT_PLAIN,
-                              .bytes = ls_tensor_elements(desc) * ls_dtype_bytes(desc->dtype)};
-}
-
 // ---- Values ----
-
-static struct ls_value *add_value(struct ls_program_buffers *buffers)
-{
-    const uint32_t count = buffers->value_count;
-
-    if ((count & (count - 1)) == 0) {
-        const size_t capacity = count > 0 ? (size_t)count * 2 : 1;
-        struct ls_value *larger = realloc(buffers->values, capacity * sizeof(*larger));
-        if (!larger)
-            return NULL;
-        buffers->values = larger;
-    }
-    struct ls_value *value = &buffers->values[buffers->value_count++];
-    *value = (struct ls_value){.producer = -1,
-                               .same_as = count,
-                               .memory = count,
-                               .place = LS_NO_VALUE,
-                               .converted_from = LS_NO_VALUE};
-    return value;
-}
-
-static struct ls_tensor *copy_tensor(const struct ls_tensor *like, uint32_t id,
-                                     enum ls_tensor_role role)
-{
-    struct ls_tensor *tensor = malloc(sizeof(*tensor));
-    if (!tensor)
-        return NULL;
-    *tensor = *like;
-    tensor->id = id;
-    tensor->role = role;
-    tensor->producer = -1;
-    tensor->name = strdup(like->name);
-    if (!tensor->name) {
-        free(tensor);
-        return NULL;
-    }
-    return tensor;
-}
-
-enum ls_status ls_build_value(struct ls_build *build, uint32_t like, enum ls_tensor_role role,
-                              const struct ls_layout *layout, uint32_t *out)
-{
-    struct ls_program_buffers *buffers = build->buffers;
-    const uint32_t id = buffers->value_count;
-    struct ls_tensor *tensor = copy_tensor(buffers->values[like].tensor, id, role);
-    if (!tensor)
-        return LS_OUT_OF_MEMORY;
-    struct ls_value *value = add_value(buffers);
-    if (!value) {
-        free(tensor->name);
-        free(tensor);
-        return LS_OUT_OF_MEMORY;
-    }
-    value->tensor = tensor;
-    value->owned = true;
-    value->layout = *layout;
-    value->home = LS_HOME_ARENA;
-    *out = id;
-    return LS_OK;
-}
 
 static enum ls_home home_of(enum ls_tensor_role role)
 {
@@ -211,7 +122,7 @@ static enum ls_status make_values(struct ls_build *build)
     for (uint32_t i = 0; i < places; i++)
         build->of_place[i] = LS_NO_VALUE;
     for (uint32_t i = 0; i < build->graph->tensor_count && !status; i++) {
-        struct ls_value *value = add_value(build->buffers);
+        struct ls_value *value = ls_value_add(build->buffers);
         if (!value)
             return LS_OUT_OF_MEMORY;
         value->tensor = build->graph->tensors[i];
@@ -256,28 +167,6 @@ static enum ls_status make_nodes(struct ls_build *build)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < build->node_count; i++)
         make_node(build, i);
-    return LS_OK;
-}
-
-enum ls_status ls_build_step(struct ls_build *build)
-{
-    struct ls_program *program = build->program;
-    const uint32_t count = program->step_count;
-
-    if ((count & (count - 1)) == 0) {
-        const size_t capacity = count > 0 ? (size_t)count * 2 : 1;
-        struct ls_program_step *steps = realloc(program->steps, capacity * sizeof(*steps));
-        if (!steps)
-            return LS_OUT_OF_MEMORY;
-        program->steps = steps;
-        struct ls_step_plan *plans = realloc(build->buffers->plans, capacity * sizeof(*plans));
-        if (!plans)
-            return LS_OUT_OF_MEMORY;
-        build->buffers->plans = plans;
-    }
-    program->steps[count] = (struct ls_program_step){0};
-    build->buffers->plans[count] = (struct ls_step_plan){0};
-    program->step_count++;
     return LS_OK;
 }
 
@@ -344,5 +233,151 @@ enum ls_status ls_build_program(struct ls_parameter_plan *plan, const struct ls_
         return status;
     }
     *out = build.program;
+    return LS_OK;
+}
+
+// ---- Programs ----
+
+// ---- Creating ----
+
+static void find_ready(struct ls_program *program)
+{
+    for (uint32_t s = 0; s < program->step_count; s++) {
+        const struct ls_program_step *step = &program->steps[s];
+        for (uint32_t i = step->input_count; i < step->input_count + step->output_count; i++) {
+            const struct ls_value *value =
+                &program->buffers->values[program->buffers->plans[s].values[i]];
+            if (value->home == LS_HOME_GRADIENTS)
+                program->ready[value->place] = s;
+        }
+    }
+}
+
+// Steps that are tiled together run with the first of them.
+static void find_needed(struct ls_program *program)
+{
+    for (uint32_t place = 0; place < program->plan->place_count; place++)
+        program->needed[place] = program->step_count;
+    for (uint32_t s = program->step_count; s-- > 0;) {
+        const struct ls_step_plan *plan = &program->buffers->plans[s];
+        for (uint32_t i = 0; i < program->steps[s].input_count; i++) {
+            const struct ls_value *value = &program->buffers->values[plan->values[i]];
+            if (value->home == LS_HOME_PARAMETERS || value->home == LS_HOME_SHADOWS)
+                program->needed[value->place] = plan->tile ? ls_tile_first(program, s) : s;
+        }
+    }
+}
+
+// What is lost here would be waited for in vain by the other replicas.
+static enum ls_status find_totals(struct ls_program *program)
+{
+    const struct ls_program_buffers *buffers = program->buffers;
+    uint32_t next = 0;
+
+    if (program->options.purpose != LS_PURPOSE_TRAIN)
+        return LS_OK;
+    program->totals = calloc((size_t)program->plan->total_count + 1, sizeof(*program->totals));
+    if (!program->totals)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t s = 0; s < program->step_count; s++) {
+        const struct ls_program_step *step = &program->steps[s];
+        for (uint32_t i = step->input_count; i < step->input_count + step->output_count; i++) {
+            const struct ls_value *value = &buffers->values[buffers->plans[s].values[i]];
+            if (value->home == LS_HOME_TOTALS && value->place == next)
+                program->totals[next++] = s;
+        }
+    }
+    if (next == program->plan->total_count)
+        return LS_OK;
+    ls_error(program->graph->name, "statistics %u of %u that all replicas add up are never made",
+             next + 1, program->plan->total_count);
+    return LS_FAILED;
+}
+
+static void fill_launches(struct ls_program *program)
+{
+    for (uint32_t s = 0; s < program->step_count; s++)
+        program->buffers->launches[s] = (struct ls_launch){
+            .struct_size = sizeof(struct ls_launch),
+            .arguments = program->steps[s].memory,
+            .argument_count = program->steps[s].input_count + program->steps[s].output_count};
+}
+
+static void name_slices(struct ls_program *program)
+{
+    for (uint32_t s = 0; s < program->step_count; s++) {
+        struct ls_program_step *step = &program->steps[s];
+        const struct ls_trace_label label = {
+            .category = step->backward ? "backward" : "forward",
+            .name = step->label,
+            .details = {{.name = "implementation", .text = step->implementation},
+                        {.name = "examples", .number = (uint64_t)program->options.batch}},
+        };
+        step->trace = ls_trace_keep(&label);
+    }
+}
+
+static enum ls_status make_tables(struct ls_program *program)
+{
+    struct ls_program_buffers *buffers = program->buffers;
+
+    buffers->launches = calloc((size_t)program->step_count + 1, sizeof(*buffers->launches));
+    program->ready = calloc((size_t)program->plan->place_count + 1, sizeof(*program->ready));
+    program->needed = calloc((size_t)program->plan->place_count + 1, sizeof(*program->needed));
+    if (!buffers->launches || !program->ready || !program->needed)
+        return LS_OUT_OF_MEMORY;
+    enum ls_status status = ls_program_list_slots(program);
+    if (!status)
+        status = find_totals(program);
+    if (status)
+        return status;
+    fill_launches(program);
+    name_slices(program);
+    find_ready(program);
+    find_needed(program);
+    while (program->forward_count < program->step_count &&
+           !program->steps[program->forward_count].backward)
+        program->forward_count++;
+    return LS_OK;
+}
+
+static enum ls_status check_graph(const struct ls_graph *graph,
+                                  const struct ls_program_options *options)
+{
+    const char *reason = NULL;
+
+    if (graph->input_count == 0 || graph->output_count == 0)
+        reason = "has no layers";
+    else if (options->purpose == LS_PURPOSE_TRAIN &&
+             (graph->operation_count == 0 ||
+              !graph->operations[graph->operation_count - 1].backward))
+        reason = "was not differentiated, so it cannot be trained";
+    if (!reason)
+        return LS_OK;
+    ls_error(graph->name, "the model %s", reason);
+    return LS_BAD_INPUT;
+}
+
+enum ls_status ls_program_create(struct ls_parameter_plan *plan, const struct ls_graph *graph,
+                                 const struct ls_program_options *options, struct ls_program **out)
+{
+    struct ls_program *program;
+
+    enum ls_status status = check_graph(graph, options);
+    if (status)
+        return status;
+    status = ls_build_program(plan, graph, options, false, &program);
+    if (status)
+        return status;
+    status = ls_tile_steps(program);
+    if (!status)
+        status = ls_plan_memory(program);
+    if (!status)
+        status = make_tables(program);
+    if (status) {
+        ls_program_destroy(program);
+        return status;
+    }
+    *out = program;
     return LS_OK;
 }

@@ -147,6 +147,9 @@ LS_STATUS ls_build_program(struct ls_parameter_plan *plan, const struct ls_graph
                            const struct ls_program_options *options, bool choosing,
                            struct ls_program **out);
 
+// ---- values.c ----
+
+struct ls_value *ls_value_add(struct ls_program_buffers *buffers); // NULL: no memory
 // A value of the program's own, shaped as `like`.
 LS_STATUS ls_build_value(struct ls_build *build, uint32_t like, enum ls_tensor_role role,
                          const struct ls_layout *layout, uint32_t *out);
@@ -160,6 +163,11 @@ uint32_t ls_value_memory(const struct ls_program_buffers *buffers, uint32_t valu
 // Dimensions with the batch filled in; layout of kind ANY.
 void ls_describe_tensor(const struct ls_tensor *tensor, int64_t batch, struct ls_tensor_desc *out);
 struct ls_layout ls_plain_layout(const struct ls_tensor_desc *desc);
+
+// ---- program.c ----
+
+// Lists the arguments of the steps that change with the batch.
+LS_STATUS ls_program_list_slots(struct ls_program *program);
 
 // ---- rewrite.c ----
 

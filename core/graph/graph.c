@@ -409,6 +409,14 @@ static bool is_activation(const struct ls_tensor *tensor)
            tensor->role == LS_ROLE_LABEL; // of losses and metrics that are composed
 }
 
+uint32_t ls_floating_type(struct ls_tensor *const *inputs, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (ls_is_floating(inputs[i]))
+            return inputs[i]->dtype;
+    return LS_F32;
+}
+
 // Whether number, kinds and types of the inputs are those of the table. An addend is left to
 // fusion.
 static enum ls_status check_inputs(const struct ls_graph *graph, const struct ls_operation_row *row,
@@ -496,12 +504,11 @@ static enum ls_status append_outputs(struct ls_graph *graph, const struct ls_ope
     return LS_OK;
 }
 
-// `converted`: the type of an output that may have any.
-static enum ls_status add_operation(struct ls_graph *graph, uint32_t op,
-                                    const struct ls_op_attributes *attributes,
-                                    struct ls_tensor *const *inputs, uint32_t input_count,
-                                    const struct ls_shape *output_shape, uint32_t converted,
-                                    struct ls_tensor **out)
+enum ls_status ls_graph_add_uncast(struct ls_graph *graph, uint32_t op,
+                                   const struct ls_op_attributes *attributes,
+                                   struct ls_tensor *const *inputs, uint32_t input_count,
+                                   const struct ls_shape *output_shape, uint32_t converted,
+                                   struct ls_tensor **out)
 {
     const struct ls_operation_row *row = ls_operation_row(op);
     struct ls_operation operation = {
@@ -536,37 +543,12 @@ static enum ls_status add_operation(struct ls_graph *graph, uint32_t op,
     return LS_OK;
 }
 
-enum ls_status ls_graph_add(struct ls_graph *graph, uint32_t op,
-                            const struct ls_op_attributes *attributes,
-                            struct ls_tensor *const *inputs, uint32_t input_count,
-                            const struct ls_shape *output_shape, struct ls_tensor **out)
-{
-    if (!ls_operation_has(op, LS_TRAIT_LAYER))
-        return ls_graph_fail(graph, input_count > 0 ? inputs[0] : NULL,
-                             "operation %u is not one that a layer adds", op);
-    if (graph->compute == LS_COMPUTE_UNCAST || input_count > LS_MAX_ARGUMENTS)
-        return add_operation(graph, op, attributes, inputs, input_count, output_shape, LS_F32, out);
-
-    struct ls_tensor *cast[LS_MAX_ARGUMENTS] = {NULL}, *made = NULL;
-    uint32_t type;
-    enum ls_status status =
-        ls_graph_cast_inputs(graph, ls_operation_row(op), inputs, input_count, cast, &type);
-    if (!status)
-        status =
-            add_operation(graph, op, attributes, cast, input_count, output_shape, LS_F32, &made);
-    if (!status && made->role == LS_ROLE_ACTIVATION)
-        status = ls_graph_cast(graph, made, type, &made);
-    if (!status)
-        *out = made;
-    return status;
-}
-
 enum ls_status ls_graph_convert(struct ls_graph *graph, struct ls_tensor *x, uint32_t dtype,
                                 struct ls_tensor **out)
 {
     if (dtype != LS_F32 && dtype != LS_BF16 && dtype != LS_F16)
         return ls_graph_fail(graph, x, "cannot be converted to type %u", dtype);
-    return add_operation(graph, LS_OP_CONVERT, NULL, &x, 1, NULL, dtype, out);
+    return ls_graph_add_uncast(graph, LS_OP_CONVERT, NULL, &x, 1, NULL, dtype, out);
 }
 
 enum ls_status ls_graph_add_seed(struct ls_graph *graph, struct ls_tensor *of,

@@ -4,88 +4,47 @@
 
 #include "core/base/clock.h"
 #include "core/base/inside.h"
-#include "core/base/log.h"
 
 #include <stdlib.h>
 
-// ---- Creating ----
+// ---- Destroying ----
 
-static void find_ready(struct ls_program *program)
+static void destroy_buffers(struct ls_program_buffers *buffers)
 {
+    for (uint32_t i = 0; buffers && i < buffers->value_count; i++) {
+        if (!buffers->values[i].owned)
+            continue;
+        free(buffers->values[i].tensor->name);
+        free(buffers->values[i].tensor);
+    }
+    if (buffers) {
+        free(buffers->values);
+        free(buffers->plans);
+        free(buffers->launches);
+        free(buffers->outputs);
+        free(buffers->given);
+        free(buffers->slots);
+    }
+    free(buffers);
+}
+
+void ls_program_destroy(struct ls_program *program)
+{
+    if (!program)
+        return;
     for (uint32_t s = 0; s < program->step_count; s++) {
-        const struct ls_program_step *step = &program->steps[s];
-        for (uint32_t i = step->input_count; i < step->input_count + step->output_count; i++) {
-            const struct ls_value *value =
-                &program->buffers->values[program->buffers->plans[s].values[i]];
-            if (value->home == LS_HOME_GRADIENTS)
-                program->ready[value->place] = s;
-        }
+        ls_device_release_kernel(program->plan->device, program->steps[s].kernel);
+        ls_tile_destroy(program, program->buffers->plans[s].tile);
     }
+    destroy_buffers(program->buffers);
+    free(program->steps);
+    free(program->ready);
+    free(program->needed);
+    free(program->totals);
+    free(program);
 }
 
-// Steps that are tiled together run with the first of them.
-static void find_needed(struct ls_program *program)
-{
-    for (uint32_t place = 0; place < program->plan->place_count; place++)
-        program->needed[place] = program->step_count;
-    for (uint32_t s = program->step_count; s-- > 0;) {
-        const struct ls_step_plan *plan = &program->buffers->plans[s];
-        for (uint32_t i = 0; i < program->steps[s].input_count; i++) {
-            const struct ls_value *value = &program->buffers->values[plan->values[i]];
-            if (value->home == LS_HOME_PARAMETERS || value->home == LS_HOME_SHADOWS)
-                program->needed[value->place] = plan->tile ? ls_tile_first(program, s) : s;
-        }
-    }
-}
-
-// What is lost here would be waited for in vain by the other replicas.
-static enum ls_status find_totals(struct ls_program *program)
-{
-    const struct ls_program_buffers *buffers = program->buffers;
-    uint32_t next = 0;
-
-    if (program->options.purpose != LS_PURPOSE_TRAIN)
-        return LS_OK;
-    program->totals = calloc((size_t)program->plan->total_count + 1, sizeof(*program->totals));
-    if (!program->totals)
-        return LS_OUT_OF_MEMORY;
-    for (uint32_t s = 0; s < program->step_count; s++) {
-        const struct ls_program_step *step = &program->steps[s];
-        for (uint32_t i = step->input_count; i < step->input_count + step->output_count; i++) {
-            const struct ls_value *value = &buffers->values[buffers->plans[s].values[i]];
-            if (value->home == LS_HOME_TOTALS && value->place == next)
-                program->totals[next++] = s;
-        }
-    }
-    if (next == program->plan->total_count)
-        return LS_OK;
-    ls_error(program->graph->name, "statistics %u of %u that all replicas add up are never made",
-             next + 1, program->plan->total_count);
-    return LS_FAILED;
-}
-
-static void fill_launches(struct ls_program *program)
-{
-    for (uint32_t s = 0; s < program->step_count; s++)
-        program->buffers->launches[s] = (struct ls_launch){
-            .struct_size = sizeof(struct ls_launch),
-            .arguments = program->steps[s].memory,
-            .argument_count = program->steps[s].input_count + program->steps[s].output_count};
-}
-
-static void name_slices(struct ls_program *program)
-{
-    for (uint32_t s = 0; s < program->step_count; s++) {
-        struct ls_program_step *step = &program->steps[s];
-        const struct ls_trace_label label = {
-            .category = step->backward ? "backward" : "forward",
-            .name = step->label,
-            .details = {{.name = "implementation", .text = step->implementation},
-                        {.name = "examples", .number = (uint64_t)program->options.batch}},
-        };
-        step->trace = ls_trace_keep(&label);
-    }
-}
+// ---- Binding ----
 
 static bool argument_used(const struct ls_program *program, uint32_t step, uint32_t argument)
 {
@@ -128,112 +87,19 @@ static void find_slots(struct ls_program *program)
     }
 }
 
-static enum ls_status make_tables(struct ls_program *program)
+enum ls_status ls_program_list_slots(struct ls_program *program)
 {
     struct ls_program_buffers *buffers = program->buffers;
-
     const uint32_t given = program->graph->input_count + 2 + program->graph->seed_count;
+
     find_slots(program);
     buffers->given = calloc(given, sizeof(*buffers->given));
     buffers->slots = calloc((size_t)buffers->slot_count + 1, sizeof(*buffers->slots));
-    buffers->launches = calloc((size_t)program->step_count + 1, sizeof(*buffers->launches));
-    program->ready = calloc((size_t)program->plan->place_count + 1, sizeof(*program->ready));
-    program->needed = calloc((size_t)program->plan->place_count + 1, sizeof(*program->needed));
-    if (!buffers->given || !buffers->slots || !buffers->launches || !program->ready ||
-        !program->needed)
+    if (!buffers->given || !buffers->slots)
         return LS_OUT_OF_MEMORY;
-
-    const enum ls_status status = find_totals(program);
-    if (status)
-        return status;
     find_slots(program);
-    fill_launches(program);
-    name_slices(program);
-    find_ready(program);
-    find_needed(program);
-    while (program->forward_count < program->step_count &&
-           !program->steps[program->forward_count].backward)
-        program->forward_count++;
     return LS_OK;
 }
-
-static enum ls_status check_graph(const struct ls_graph *graph,
-                                  const struct ls_program_options *options)
-{
-    const char *reason = NULL;
-
-    if (graph->input_count == 0 || graph->output_count == 0)
-        reason = "has no layers";
-    else if (options->purpose == LS_PURPOSE_TRAIN &&
-             (graph->operation_count == 0 ||
-              !graph->operations[graph->operation_count - 1].backward))
-        reason = "was not differentiated, so it cannot be trained";
-    if (!reason)
-        return LS_OK;
-    ls_error(graph->name, "the model %s", reason);
-    return LS_BAD_INPUT;
-}
-
-enum ls_status ls_program_create(struct ls_parameter_plan *plan, const struct ls_graph *graph,
-                                 const struct ls_program_options *options, struct ls_program **out)
-{
-    struct ls_program *program;
-
-    enum ls_status status = check_graph(graph, options);
-    if (status)
-        return status;
-    status = ls_build_program(plan, graph, options, false, &program);
-    if (status)
-        return status;
-    status = ls_tile_steps(program);
-    if (!status)
-        status = ls_plan_memory(program);
-    if (!status)
-        status = make_tables(program);
-    if (status) {
-        ls_program_destroy(program);
-        return status;
-    }
-    *out = program;
-    return LS_OK;
-}
-
-static void destroy_buffers(struct ls_program_buffers *buffers)
-{
-    for (uint32_t i = 0; buffers && i < buffers->value_count; i++) {
-        if (!buffers->values[i].owned)
-            continue;
-        free(buffers->values[i].tensor->name);
-        free(buffers->values[i].tensor);
-    }
-    if (buffers) {
-        free(buffers->values);
-        free(buffers->plans);
-        free(buffers->launches);
-        free(buffers->outputs);
-        free(buffers->given);
-        free(buffers->slots);
-    }
-    free(buffers);
-}
-
-void ls_program_destroy(struct ls_program *program)
-{
-    if (!program)
-        return;
-    for (uint32_t s = 0; s < program->step_count; s++) {
-        ls_device_release_kernel(program->plan->device, program->steps[s].kernel);
-        ls_tile_destroy(program, program->buffers->plans[s].tile);
-    }
-    destroy_buffers(program->buffers);
-    free(program->steps);
-    free(program->ready);
-    free(program->needed);
-    free(program->totals);
-    free(program);
-}
-
-// ---- Binding ----
 
 static struct ls_memory memory_of(const struct ls_program *program, uint32_t id)
 {
