@@ -350,26 +350,20 @@ enum ls_status ls_tile_steps(struct ls_program *program)
 
 // ---- Running ----
 
-static enum ls_status launch_tile(struct ls_program *program, uint32_t s, uint32_t number)
+// The kernel of a tile; writes where its arguments are.
+static const struct ls_kernel *place_tile(const struct ls_program *program, uint32_t s,
+                                          uint32_t number, struct ls_memory *memory)
 {
     const struct ls_program_step *step = &program->steps[s];
     const struct ls_tile *tile = program->buffers->plans[s].tile;
-    struct ls_launch launch = program->buffers->launches[s];
-    struct ls_memory memory[LS_MAX_ARGUMENTS];
-    const bool smaller = number + 1 == tile->count && tile->kernels[2];
-    struct ls_kernel *kernel = tile->kernels[0];
 
-    if (number > 0 && tile->kernels[1])
-        kernel = tile->kernels[1];
-    if (smaller)
-        kernel = tile->kernels[2];
     for (uint32_t i = 0; i < argument_count(step); i++)
         memory[i] = ls_memory_is_null(step->memory[i])
                         ? step->memory[i]
                         : ls_memory_at(step->memory[i], number * tile->strides[i]);
-    launch.arguments = memory;
-    ls_inside_about(step->label);
-    return ls_device_launch(program->plan->device, kernel, &launch);
+    if (number + 1 == tile->count && tile->kernels[2]) // it is smaller
+        return tile->kernels[2];
+    return number > 0 && tile->kernels[1] ? tile->kernels[1] : tile->kernels[0];
 }
 
 enum ls_status ls_tile_run(struct ls_program *program, uint32_t first, bool timing)
@@ -379,7 +373,12 @@ enum ls_status ls_tile_run(struct ls_program *program, uint32_t first, bool timi
 
     for (uint32_t number = 0; number < head->count; number++)
         for (uint32_t s = first; s <= head->last; s++) {
-            const enum ls_status status = launch_tile(program, s, number);
+            struct ls_launch launch = program->buffers->launches[s];
+            struct ls_memory memory[LS_MAX_ARGUMENTS];
+            const struct ls_kernel *kernel = place_tile(program, s, number, memory);
+            launch.arguments = memory;
+            ls_inside_about(program->steps[s].label);
+            const enum ls_status status = ls_device_launch(program->plan->device, kernel, &launch);
             if (status)
                 return status;
             if (!timing)
