@@ -219,7 +219,7 @@ uint32_t ls_tile_last(const struct ls_program *program, uint32_t step);
 LS_STATUS ls_tile_run(struct ls_program *program, uint32_t first, bool timing);
 void ls_tile_destroy(struct ls_program *program, struct ls_tile *tile); // takes NULL
 
-// ---- memory.c ----
+// ---- arena.c ----
 
 // Gives every value in the arena its offset.
 LS_STATUS ls_plan_memory(struct ls_program *program);
