@@ -486,3 +486,61 @@ enum ls_status ls_input_write(struct ls_replica *replica, const struct ls_replic
     ls_trace_end();
     return status;
 }
+
+// ---- The gradient of the model's first output, which the host gives where the graph has a seed ----
+
+static uint64_t output_elements(const struct ls_replica *replica)
+{
+    return (uint64_t)ls_shape_elements(&replica->graph->outputs[0]->shape, 1);
+}
+
+void ls_seed_release(struct ls_replica *replica)
+{
+    struct ls_seed *seed = &replica->seed;
+    if (seed->values && !ls_device_in_host_memory(replica->device))
+        free(seed->values);
+    ls_replica_give_memory(replica, seed->memory, seed->bytes);
+    *seed = (struct ls_seed){0};
+}
+
+enum ls_status ls_seed_make_room(struct ls_replica *replica)
+{
+    struct ls_seed *seed = &replica->seed;
+    const uint64_t bytes = replica->largest_batch * output_elements(replica) * sizeof(float);
+    if (replica->graph->seed_count == 0 || bytes <= seed->bytes)
+        return LS_OK;
+    ls_seed_release(replica);
+    seed->memory = ls_replica_take_memory(replica, bytes);
+    if (ls_memory_is_null(seed->memory))
+        return LS_OUT_OF_MEMORY;
+    seed->bytes = bytes;
+    seed->values = ls_device_in_host_memory(replica->device) ? ls_address(seed->memory)
+                                                             : malloc((size_t)bytes);
+    return seed->values ? LS_OK : LS_OUT_OF_MEMORY;
+}
+
+void ls_seed_bind(const struct ls_replica *replica, struct ls_program *program)
+{
+    if (replica->graph->seed_count)
+        ls_program_set_seeds(program, &replica->seed.memory);
+}
+
+float *ls_replica_output_gradient(struct ls_replica *replica)
+{
+    return replica->seed.values;
+}
+
+enum ls_status ls_replica_give_loss(struct ls_replica *replica, uint64_t count, const float *sums)
+{
+    const struct ls_seed *seed = &replica->seed;
+    const uint64_t elements = count * output_elements(replica);
+    const float scale = replica->scale.scale;
+    for (uint64_t i = 0; scale < 1 || scale > 1 ? i < elements : false; i++)
+        seed->values[i] *= scale;
+    enum ls_status status = ls_device_copy(replica->device, replica->reduced, ls_host_memory(sums),
+                                           LS_SUMS * sizeof(float), NULL);
+    if (!status && count && !ls_device_in_host_memory(replica->device))
+        status = ls_device_copy(replica->device, seed->memory, ls_host_memory(seed->values),
+                                elements * sizeof(float), NULL);
+    return status;
+}

@@ -28,4 +28,11 @@ void ls_input_bind(struct ls_replica *replica, struct ls_replica_program *entry)
 LS_STATUS ls_input_write(struct ls_replica *replica, const struct ls_replica_program *entry,
                          const struct ls_replica_batch *batch, const float *step_stats);
 
+// ---- Where the graph has a seed: the gradient of the model's first output, which the host gives ----
+
+// For replica->largest_batch examples; nothing where the graph has a loss. LS_OUT_OF_MEMORY is not logged.
+LS_STATUS ls_seed_make_room(struct ls_replica *replica);
+void ls_seed_bind(const struct ls_replica *replica, struct ls_program *program);
+void ls_seed_release(struct ls_replica *replica);
+
 #endif

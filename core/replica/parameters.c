@@ -17,18 +17,6 @@ static uint32_t find_place(const struct ls_replica *replica, uint32_t index)
     return place;
 }
 
-struct ls_memory ls_replica_memory(const struct ls_replica *replica, uint32_t buffer)
-{
-    switch (buffer) {
-    case LS_BUFFER_PARAMETERS: return replica->parameters;
-    case LS_BUFFER_GRADIENTS: return replica->gradients;
-    case LS_BUFFER_REDUCED: return replica->reduced;
-    case LS_BUFFER_TOTALS: return replica->totals;
-    case LS_BUFFER_COUNTS: return replica->counts;
-    default: return replica->states[buffer - LS_BUFFER_STATE];
-    }
-}
-
 // Frozen parameters have no gradient and no state of the optimizer.
 static bool has(const struct ls_replica *replica, uint32_t buffer, uint32_t place)
 {

@@ -3,7 +3,6 @@
 #include "core/replica/programs.h"
 #include "core/replica/input.h"
 #include "core/replica/microbatches.h"
-#include "core/replica/seed.h"
 
 #include <stdlib.h>
 
@@ -109,26 +108,16 @@ static enum ls_status add_empty(struct ls_replica *replica)
     return empty->captures ? find_bucket_ends(replica, empty) : LS_OUT_OF_MEMORY;
 }
 
-// Nothing that is under way uses the memory: steps and evaluations have ended.
-static enum ls_status grow(struct ls_replica *replica, struct ls_replica_room *room, uint64_t bytes)
-{
-    if (!ls_memory_is_null(room->memory) && bytes <= room->bytes)
-        return LS_OK;
-    ls_replica_give_memory(replica, room->memory, room->bytes);
-    room->memory = ls_replica_take_memory(replica, bytes);
-    room->bytes = bytes;
-    return ls_memory_is_null(room->memory) ? LS_OUT_OF_MEMORY : LS_OK;
-}
-
 static enum ls_status make_room(struct ls_replica *replica)
 {
     const uint64_t flat = LS_STEP_STATS_BYTES + replica->plan->reduced_bytes;
     const struct ls_memory shadows = replica->shadows.memory;
-    enum ls_status status = grow(replica, &replica->shadows, replica->plan->shadow_bytes);
+    enum ls_status status =
+        ls_replica_grow(replica, &replica->shadows, replica->plan->shadow_bytes);
     if (!status)
-        status = grow(replica, &replica->scratch, replica->scratch_bytes);
+        status = ls_replica_grow(replica, &replica->scratch, replica->scratch_bytes);
     if (!status)
-        status = grow(replica, &replica->arena, replica->arena_bytes);
+        status = ls_replica_grow(replica, &replica->arena, replica->arena_bytes);
     for (const uint32_t levels = ls_microbatches_levels(replica->microbatches);
          !status && replica->levels < levels; replica->levels++) {
         struct ls_memory *sums = &replica->accumulated[replica->levels];

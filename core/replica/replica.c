@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs steps on one device.
+// A replica: its life, the blocks of a step, evaluations and predictions.
 #include "core/replica/input.h"
 #include "core/replica/programs.h"
 #include "core/replica/microbatches.h"
@@ -9,10 +9,160 @@
 #include "core/base/log.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct ls_trace_label zero_span = {.category = "backward", .name = "zero gradients"};
-static const struct ls_trace_label shadows_span = {.category = "update", .name = "shadows"};
+
+// ---- Life ----
+
+static enum ls_status open_device(struct ls_replica *replica,
+                                  const struct ls_replica_options *options)
+{
+    const struct ls_device_options device = {.interface = options->ops,
+                                             .host = options->host,
+                                             .index = options->device_index,
+                                             .threads = options->threads,
+                                             .deadline_ns = options->deadline_ns,
+                                             .lack = options->lack};
+    return ls_device_open(&device, &replica->device);
+}
+
+// A device without the operation is waited for in every step.
+static enum ls_status prepare_guard(struct ls_replica *replica)
+{
+    struct ls_tensor_desc arguments[3];
+    const struct ls_kernel_request request = {.struct_size = sizeof(request),
+                                              .op = LS_OP_GUARD,
+                                              .input_count = 1,
+                                              .output_count = 2,
+                                              .arguments = arguments};
+    struct ls_kernel_answer answer = {.layouts = NULL};
+    if (!ls_deferred_offered(&replica->deferred))
+        return LS_OK;
+    for (uint32_t i = 0; i < 3; i++)
+        arguments[i] =
+            (struct ls_tensor_desc){.dtype = i == 0 ? LS_F32 : LS_I32,
+                                    .ndims = 1,
+                                    .dims = {1},
+                                    .layout = {.kind = LS_LAYOUT_PLAIN, .bytes = sizeof(float)}};
+    const enum ls_status status =
+        ls_device_prepare(replica->device, "guard of the loss", &request, &answer);
+    if (status)
+        return status == LS_UNSUPPORTED ? LS_OK : status;
+    replica->guard = answer.kernel;
+    ls_replica_need_scratch(replica, answer.scratch_bytes);
+    return LS_OK;
+}
+
+// The host decides whether a step is skipped: where a device works on meanwhile, it would have to wait
+// for each step, and nothing could be recorded.
+static enum ls_status check_scale(const struct ls_replica *replica)
+{
+    if (!ls_optimizer_scales(&replica->optimizer) || ls_device_blocking(replica->device))
+        return LS_OK;
+    if (ls_device_tell_lack(replica->device, "computes beside the host, which decides by the loss "
+                                             "scale whether a step is skipped"))
+        return LS_UNAVAILABLE;
+    ls_error("--loss-scale",
+             "device %s computes beside the host, which decides whether a step is skipped; use "
+             "--device=cpu, or --loss-scale=none",
+             replica->device_name);
+    return LS_UNAVAILABLE;
+}
+
+enum ls_status ls_replica_open(const struct ls_replica_options *options, struct ls_replica **out)
+{
+    struct ls_replica *replica = calloc(1, sizeof(*replica));
+    if (!replica)
+        return LS_OUT_OF_MEMORY;
+    replica->host = options->host;
+    replica->rank = options->rank;
+    replica->device_name = options->device_name ? options->device_name : "?";
+    replica->graph = options->graph;
+    replica->timing = options->timing;
+    replica->deadline_ns = options->deadline_ns;
+    replica->microbatches = 1;
+    replica->host_record.seed = options->seed;
+    if (options->optimizer)
+        replica->optimizer = *options->optimizer;
+    replica->scale = ls_loss_scale_begin(&replica->optimizer.loss_scale);
+    if (options->graph->label)
+        replica->label_bytes = 4 * (uint64_t)ls_shape_elements(&options->graph->label->shape, 1);
+
+    enum ls_status status = open_device(replica, options);
+    if (!status)
+        status = check_scale(replica);
+    if (!status) {
+        ls_recorder_init(replica, options->host);
+        status = ls_deferred_init(&replica->deferred, replica->device);
+    }
+    if (!status)
+        status = ls_plan_create(options->graph, replica->device, options->plan_batch,
+                                options->plain, &replica->plan);
+    if (!status)
+        status = ls_buckets_create(replica->plan, options->first_bucket_bytes,
+                                   options->bucket_bytes, &replica->buckets);
+    if (!status)
+        status = ls_updates_prepare(replica);
+    if (!status && replica->optimizer.op != LS_OP_NONE)
+        status = prepare_guard(replica);
+    if (!status)
+        status = ls_input_open(replica, options->byte_divisors);
+    if (status) {
+        ls_replica_destroy(replica);
+        return status;
+    }
+    *out = replica;
+    return LS_OK;
+}
+
+void ls_replica_destroy(struct ls_replica *replica)
+{
+    if (!replica)
+        return;
+    ls_replica_forget_recordings(replica);
+    ls_programs_destroy(replica);
+    ls_updates_release(replica);
+    for (uint32_t i = 0; replica->adds && i < replica->buckets.count; i++)
+        ls_device_release_kernel(replica->device, replica->adds[i]);
+    free(replica->adds);
+    free(replica->found);
+    free(replica->found_before);
+    free((void *)replica->counted);
+    free(replica->measured);
+    if (replica->guard)
+        ls_device_release_kernel(replica->device, replica->guard);
+    ls_deferred_finish(&replica->deferred);
+    ls_buckets_finish(&replica->buckets);
+    ls_plan_destroy(replica->plan);
+    if (replica->device) {
+        ls_input_close(replica);
+        ls_seed_release(replica);
+        ls_buffers_release(replica);
+        ls_device_close(replica->device);
+    }
+    free(replica);
+}
+
+enum ls_status ls_replica_same_layouts(const struct ls_replica *replica, int64_t batch, bool *out)
+{
+    struct ls_parameter_plan *plan = NULL;
+    const enum ls_status status =
+        ls_plan_create(replica->graph, replica->device, batch, false, &plan);
+    if (!status)
+        *out = ls_plan_fingerprint(plan) == ls_plan_fingerprint(replica->plan);
+    ls_plan_destroy(plan);
+    return status;
+}
+
+void ls_replica_abandon(struct ls_replica *replica)
+{
+    if (replica)
+        ls_device_abandon(replica->device);
+}
+
+// ---- Blocks and their sums ----
 
 // An empty share has weight 0 in averages over the global batch. One that is averaged with nothing
 // else (`own`) finds the moving statistics as they are, so that they stay.
@@ -223,26 +373,6 @@ void ls_replica_end_block(struct ls_replica *replica, const struct ls_pass *pass
         pass->program->steps[i].nanoseconds = 0;
 }
 
-static enum ls_status launch_shadows(void *context)
-{
-    const struct ls_replica *replica = context;
-    return ls_plan_refresh_shadows(replica->plan, replica->parameters, replica->shadows.memory,
-                                   replica->scratch.memory);
-}
-
-enum ls_status ls_replica_refresh(struct ls_replica *replica)
-{
-    if (replica->plan->shadow_count == 0)
-        return LS_OK;
-    const uint64_t start = ls_clock_ns();
-    const enum ls_status status =
-        ls_capture_run(replica, &replica->shadows_capture, launch_shadows, replica);
-    const uint64_t end = ls_clock_ns();
-    replica->update_ns += end - start;
-    ls_trace_span(&shadows_span, start, end, 0);
-    return status;
-}
-
 enum ls_status ls_replica_read_step_stats(struct ls_replica *replica, float *out)
 {
     return ls_device_copy(replica->device, ls_host_memory(out), replica->reduced,
@@ -389,10 +519,66 @@ enum ls_status ls_replica_predict(struct ls_replica *replica, const struct ls_re
                           NULL);
 }
 
+enum ls_status ls_replica_output(const struct ls_replica *replica, uint64_t count,
+                                 enum ls_purpose purpose, struct ls_memory *out)
+{
+    const struct ls_replica_program *entry = ls_programs_find(replica, count, purpose);
+    if (!entry) {
+        ls_error("replica", "no program was prepared for a share of %llu examples",
+                 (unsigned long long)count);
+        return LS_FAILED;
+    }
+    *out = ls_program_output(entry->program, 0);
+    return LS_OK;
+}
+
 enum ls_status ls_replica_find_not_finite(struct ls_replica *replica, char *text, size_t bytes)
 {
     text[0] = '\0';
     if (!replica->current || !replica->current->program)
         return LS_OK;
     return ls_program_find_not_finite(replica->current->program, text, bytes);
+}
+
+// ---- What it is made of ----
+
+struct ls_virtual_device *ls_replica_device(const struct ls_replica *replica)
+{
+    return replica->device;
+}
+
+const char *ls_replica_device_name(const struct ls_replica *replica)
+{
+    return replica->device_name;
+}
+
+const struct ls_parameter_plan *ls_replica_plan(const struct ls_replica *replica)
+{
+    return replica->plan;
+}
+
+const struct ls_buckets *ls_replica_buckets(const struct ls_replica *replica)
+{
+    return &replica->buckets;
+}
+
+uint32_t ls_replica_rank(const struct ls_replica *replica)
+{
+    return replica->rank;
+}
+
+struct ls_memory ls_replica_step_record(const struct ls_replica *replica)
+{
+    return replica->record;
+}
+
+uint64_t ls_replica_update_ns(const struct ls_replica *replica)
+{
+    return replica->update_ns;
+}
+
+void ls_replica_bytes(const struct ls_replica *replica, uint64_t *all, uint64_t *activations)
+{
+    *all = replica->device_bytes;
+    *activations = replica->arena_bytes;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Updates the buckets of a replica. Where the optimizer looks at all gradients together, a bucket is
 // only measured, and the last one updates them all; or none, where a loss scale skips the step.
+// Shadows follow the parameters.
 #include "core/replica/programs.h"
 
 #include "core/base/clock.h"
@@ -11,6 +12,7 @@
 
 static const struct ls_trace_label update_span = {
     .category = "update", .name = "update", .value = "bucket"};
+static const struct ls_trace_label shadows_span = {.category = "update", .name = "shadows"};
 
 static uint64_t first_of(const struct ls_bucket *bucket)
 {
@@ -191,5 +193,27 @@ enum ls_status ls_replica_update(struct ls_replica *replica, uint32_t index)
     const uint64_t end = ls_clock_ns();
     replica->update_ns += end - start;
     ls_trace_span(&update_span, start, end, index);
+    return status;
+}
+
+// ---- Shadows ----
+
+static enum ls_status launch_shadows(void *context)
+{
+    const struct ls_replica *replica = context;
+    return ls_plan_refresh_shadows(replica->plan, replica->parameters, replica->shadows.memory,
+                                   replica->scratch.memory);
+}
+
+enum ls_status ls_replica_refresh(struct ls_replica *replica)
+{
+    if (replica->plan->shadow_count == 0)
+        return LS_OK;
+    const uint64_t start = ls_clock_ns();
+    const enum ls_status status =
+        ls_capture_run(replica, &replica->shadows_capture, launch_shadows, replica);
+    const uint64_t end = ls_clock_ns();
+    replica->update_ns += end - start;
+    ls_trace_span(&shadows_span, start, end, 0);
     return status;
 }
