@@ -164,14 +164,14 @@ LS_STATUS ls_driver_judge(struct ls_driver *driver, struct ls_driver_member *mem
 
 // ---- The host's tables ----
 
-extern const struct ls_strategy_layout ls_driver_layout; // host.c
+extern const struct ls_strategy_layout ls_driver_layout; // tables.c
 extern const struct ls_strategy_collectives ls_driver_collectives;
 extern const struct ls_strategy_step ls_driver_step_table;
 extern const struct ls_strategy_memory ls_driver_memory;
 extern const struct ls_strategy_stores ls_driver_stores; // stores.c
-extern const struct ls_strategy_threads ls_driver_threads; // threads.c
-extern const struct ls_strategy_endpoints ls_driver_endpoints; // endpoints.c
-extern const struct ls_strategy_report ls_driver_report; // metrics.c
+extern const struct ls_strategy_threads ls_driver_threads; // own_threads.c
+extern const struct ls_strategy_endpoints ls_driver_endpoints; // point_to_point.c
+extern const struct ls_strategy_report ls_driver_report; // report.c
 
 // A plugin may name a replica that does not exist, or not yet. NULL, logged.
 struct ls_driver_member *ls_driver_find_member(const struct ls_strategy_host *table,
