@@ -1,25 +1,343 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a run ends: what failed, what is lost, what is said of it; and what the report asks.
+// A driver's life: it opens a strategy before its replicas have buffers, is attached to them, says how a run ended, and
+// closes it. Its steps are in step.c.
 #include "core/strategy/internal.h"
 
 #include "core/base/inside.h"
 #include "core/base/log.h"
+#include "core/base/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-void ls_driver_note_silent(struct ls_driver *driver, int32_t status)
+// ---- Opening ----
+
+// Flat buffers can be reduced in place only if they have the same layout on all ranks.
+static enum ls_status check_layouts(const struct ls_driver *driver)
 {
-    int32_t none = LS_OK;
-    atomic_compare_exchange_strong(&driver->silent, &none, status);
+    const struct ls_driver_options *options = &driver->options;
+    uint64_t *mine = calloc(driver->count, sizeof(*mine));
+    uint64_t *all = calloc(driver->world, sizeof(*all));
+    enum ls_status status = mine && all ? LS_OK : LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; !status && i < driver->count; i++)
+        mine[i] = ls_plan_fingerprint(options->parts[i].plan);
+    if (!status)
+        status = ls_cluster_gather(options->cluster, mine, sizeof(*mine), all);
+    for (uint32_t i = 1; !status && i < driver->world; i++)
+        if (all[i] != all[0]) {
+            ls_error("strategy", "replicas 0 and %u keep their parameters in different layouts", i);
+            status = LS_FAILED;
+        }
+    free(mine);
+    free(all);
+    return status;
 }
 
-void ls_driver_fail(struct ls_driver *driver, enum ls_status status)
+// A collective works on the gradients where they lie: the transport must reach that memory.
+static enum ls_status check_memory(const struct ls_driver *driver,
+                                   const struct ls_driver_options *options)
 {
-    int32_t none = LS_OK;
-    atomic_compare_exchange_strong(&driver->failure, &none, (int32_t)status);
-    ls_driver_abort(driver);
+    const struct ls_transport_interface *transport = options->transport.interface;
+    const uint32_t kind = ls_device_interface(options->parts[0].device)->memory_kind;
+    if (!driver->ops->needs_collective || driver->world < 2 || !transport ||
+        transport->memory_kinds >> kind & 1)
+        return LS_OK;
+    ls_error("--strategy",
+             "strategy '%s' adds gradients in the device's memory, which transport '%s' cannot "
+             "reach; take transport local, or central-storage or parameter-server, which keep "
+             "variables on the host",
+             options->strategy.plugin->name, options->transport.plugin->name);
+    return LS_UNAVAILABLE;
+}
+
+// Who adds up gradients without a schedule of ours decides itself what travels.
+static enum ls_status check_wire(const struct ls_driver *driver,
+                                 const struct ls_driver_options *options)
+{
+    const struct ls_collective_interface *collective = options->collective.interface;
+    const char *wire = ls_wire_text(options->wire);
+    if (!options->wire || driver->world < 2)
+        return LS_OK;
+    if (!driver->ops->needs_collective) {
+        ls_error("--wire",
+                 "%s: strategy '%s' sends no gradients through a collective; use mirrored, or "
+                 "float32",
+                 wire, options->strategy.plugin->name);
+        return LS_USAGE;
+    }
+    if (!collective->build_schedule) {
+        ls_error("--wire",
+                 "%s: collective '%s' is native and decides itself what it sends; use one that "
+                 "describes its schedule, such as ring, or float32",
+                 wire, options->collective.plugin->name);
+        return LS_USAGE;
+    }
+    if (!ls_device_in_host_memory(options->parts[0].device)) {
+        ls_error("--wire",
+                 "%s: gradients in the memory of device '%s' travel as they are; use float32", wire,
+                 options->parts[0].device_name);
+        return LS_UNAVAILABLE;
+    }
+    return LS_OK;
+}
+
+static enum ls_status check_needs(const struct ls_driver *driver,
+                                  const struct ls_driver_options *options)
+{
+    const uint32_t most = driver->ops->maximum_replicas;
+    if (most && driver->world > most) {
+        ls_error("--replicas",
+                 "strategy '%s' runs at most %u replica%s, not %u; choose another strategy or "
+                 "fewer replicas",
+                 options->strategy.plugin->name, most, most == 1 ? "" : "s", driver->world);
+        return LS_USAGE;
+    }
+    if (driver->ops->needs_collective && !options->collective.plugin) {
+        ls_error("--strategy", "strategy '%s' needs a collective", options->strategy.plugin->name);
+        return LS_USAGE;
+    }
+    if (driver->ops->needs_transport && !options->transport.plugin) {
+        ls_error("--strategy", "strategy '%s' needs a transport", options->strategy.plugin->name);
+        return LS_USAGE;
+    }
+    const enum ls_status status = check_memory(driver, options);
+    return status ? status : check_wire(driver, options);
+}
+
+static enum ls_status create_members(struct ls_driver *driver)
+{
+    driver->members = calloc(driver->count, sizeof(*driver->members));
+    if (!driver->members)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < driver->count; i++) {
+        struct ls_driver_member *member = &driver->members[i];
+        member->driver = driver;
+        member->index = i;
+        member->reduce = calloc(driver->bucket_count, sizeof(struct ls_collective_plan *));
+        member->whole = calloc(driver->bucket_count, sizeof(struct ls_collective_plan *));
+        member->broadcast = calloc(driver->world, sizeof(struct ls_collective_plan *));
+        member->late = calloc(driver->bucket_count + 1, sizeof(*member->late));
+        if (!member->reduce || !member->whole || !member->broadcast || !member->late)
+            return LS_OUT_OF_MEMORY;
+    }
+    return LS_OK;
+}
+
+static uint32_t norms_of(const struct ls_optimizer *optimizer)
+{
+    return (ls_optimizer_measures_variables(optimizer) ? LS_NORM_OF_VARIABLES : 0) |
+           (ls_optimizer_measures_all(optimizer) ? LS_NORM_OF_ALL : 0);
+}
+
+static void make_table(struct ls_driver *driver)
+{
+    driver->table = (struct ls_strategy_host){
+        .struct_size = sizeof(driver->table),
+        .replicas = driver->count,
+        .first_rank = driver->first_rank,
+        .world = driver->world,
+        .bucket_count = driver->bucket_count,
+        .variable_count = driver->plan->reduced_count,
+        .flat_count = driver->plan->reduced_bytes / sizeof(float),
+        .trained_first = driver->plan->statistics_bytes / sizeof(float),
+        .deadline_ns = driver->options.deadline_ns,
+        .context = driver,
+        .host = driver->options.strategy.host,
+        .layout = &ls_driver_layout,
+        .collectives = &ls_driver_collectives,
+        .step = &ls_driver_step_table,
+        .memory = &ls_driver_memory,
+        .stores = &ls_driver_stores,
+        .threads = &ls_driver_threads,
+        .endpoints = &ls_driver_endpoints,
+        .report = &ls_driver_report,
+        .transport = driver->options.transport.interface,
+        .norms = norms_of(&driver->optimizer),
+    };
+}
+
+// The optimizer needs norms that the strategy does not provide for.
+static enum ls_status check_norms(const struct ls_driver *driver)
+{
+    const uint32_t missing = driver->table.norms & ~driver->ops->norms;
+    const struct ls_optimizer *optimizer = &driver->optimizer;
+    if (!missing)
+        return LS_OK;
+    const bool all = (missing & LS_NORM_OF_ALL) != 0;
+    if (all && ls_optimizer_scales(optimizer)) {
+        ls_error("--loss-scale",
+                 "a loss scale looks at all gradients together, which strategy '%s' cannot show; "
+                 "use --strategy=mirrored or --loss-scale=none",
+                 ls_driver_name(driver));
+        return LS_USAGE;
+    }
+    ls_error("--optimizer",
+             "%s%s needs the norm of %s, which strategy '%s' cannot give; %s or "
+             "--strategy=mirrored",
+             optimizer->name,
+             all                                        ? ":global_clipnorm"
+             : optimizer->clipping == LS_CLIP_EACH_NORM ? ":clipnorm"
+                                                        : "",
+             all ? "all gradients together" : "whole variables", ls_driver_name(driver),
+             optimizer->clipping ? "use clipvalue" : "use another optimizer");
+    return LS_USAGE;
+}
+
+static enum ls_status read_traits(struct ls_driver *driver)
+{
+    const struct ls_strategy_interface *ops = driver->ops;
+    struct ls_strategy_traits *traits = &driver->traits;
+    *traits = ops->traits;
+    traits->struct_size = sizeof(*traits);
+    if (ops->find_traits)
+        ops->find_traits(driver->strategy, traits);
+    const bool divides = traits->divisor == LS_DIVISOR_GLOBAL || traits->divisor == LS_DIVISOR_OWN;
+    const bool equals =
+        traits->equality == LS_EQUAL_EVERY_STEP || traits->equality == LS_EQUAL_AT_SYNCHRONISE;
+    if (divides && equals)
+        return LS_OK;
+    ls_error("strategy", "strategy '%s' answers the unknown traits %u and %u",
+             driver->options.strategy.plugin->name, traits->divisor, traits->equality);
+    return LS_FAILED;
+}
+
+// The strategy's memory is the driver's; a strategy that did not open has none.
+static enum ls_status open_strategy(struct ls_driver *driver)
+{
+    struct ls_strategy *strategy = ls_calloc_cacheline(1, driver->ops->state_bytes);
+    driver->state = strategy;
+    if (!strategy)
+        return LS_OUT_OF_MEMORY;
+    const enum ls_status status = (enum ls_status)driver->ops->open(&driver->table, strategy);
+    driver->opened = true;
+    if (status)
+        return status;
+    driver->strategy = strategy;
+    return read_traits(driver);
+}
+
+// All replicas decide together whether a step is skipped.
+static enum ls_status check_scale(const struct ls_driver *driver)
+{
+    if (!ls_optimizer_scales(&driver->optimizer) ||
+        (driver->traits.divisor == LS_DIVISOR_GLOBAL &&
+         driver->traits.equality == LS_EQUAL_EVERY_STEP))
+        return LS_OK;
+    ls_error("--loss-scale",
+             "a loss scale needs replicas that make their steps together, which those of strategy "
+             "'%s' with these options do not; use --strategy=mirrored or --loss-scale=none",
+             ls_driver_name(driver));
+    return LS_USAGE;
+}
+
+enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls_driver **out)
+{
+    struct ls_driver *driver = calloc(1, sizeof(*driver));
+    if (!driver)
+        return LS_OUT_OF_MEMORY;
+    driver->options = *options;
+    if (options->optimizer)
+        driver->optimizer = *options->optimizer;
+    driver->reasons = ls_inside_all_reasons();
+    driver->ops = options->strategy.interface;
+    driver->first_rank = ls_cluster_first_rank(options->cluster);
+    driver->count = ls_cluster_count(options->cluster);
+    driver->world = ls_cluster_world(options->cluster);
+    driver->plan = options->parts[0].plan;
+    driver->buckets = options->parts[0].buckets;
+    driver->bucket_count = driver->buckets->count;
+    pthread_mutex_init(&driver->lock, NULL);
+    enum ls_status status = check_needs(driver, options);
+    if (!status)
+        status = check_layouts(driver);
+    if (!status)
+        status = create_members(driver);
+    if (!status)
+        status = ls_barrier_init(&driver->barrier, ls_driver_name(driver), driver->first_rank,
+                                 driver->count);
+    if (!status && options->collective.plugin)
+        status = ls_driver_open_gradients(driver);
+    if (!status) {
+        make_table(driver);
+        status = check_norms(driver);
+    }
+    if (!status)
+        status = ls_driver_open_channels(driver);
+    if (!status)
+        status = open_strategy(driver);
+    if (!status)
+        status = check_scale(driver);
+    if (!status)
+        status = ls_driver_open_totals(driver);
+    if (status) {
+        ls_driver_close(driver);
+        return status;
+    }
+    driver->options.parts = NULL; // the caller's
+    driver->options.optimizer = NULL;
+    *out = driver;
+    return LS_OK;
+}
+
+// ---- Placement ----
+
+static bool is_within(const struct ls_placed_range *range, const struct ls_placed_range *bucket)
+{
+    return range->count == 0 || (range->first >= bucket->first && range->count <= bucket->count &&
+                                 range->first - bucket->first <= bucket->count - range->count);
+}
+
+enum ls_status ls_driver_placement(struct ls_driver *driver, uint32_t replica, uint32_t bucket,
+                                   struct ls_strategy_placement *out)
+{
+    const struct ls_bucket *range = &driver->buckets->list[bucket];
+    const struct ls_placed_range whole = {range->offset / sizeof(float),
+                                          range->bytes / sizeof(float)};
+    struct ls_strategy_placement placement = {
+        .struct_size = sizeof(placement), .parameters = whole, .gradients = whole, .states = whole};
+    const uint32_t rank = driver->first_rank + replica;
+    if (driver->ops->placement)
+        driver->ops->placement(driver->strategy, rank, bucket, &placement);
+    if (!is_within(&placement.parameters, &whole) || !is_within(&placement.gradients, &whole) ||
+        !is_within(&placement.states, &whole)) {
+        ls_error(ls_driver_name(driver),
+                 "placement of bucket %u on rank %u is not within the bucket: an error of the "
+                 "plugin",
+                 bucket, rank);
+        return LS_FAILED;
+    }
+    *out = placement;
+    return LS_OK;
+}
+
+// ---- Attaching ----
+
+// Whether sums may be looked at later. The strategy must not look at what it decides on, nor do
+// anything on the host that depends on it.
+static bool may_defer(const struct ls_driver *driver)
+{
+    for (uint32_t i = 0; i < driver->count; i++)
+        if (!ls_replica_may_defer(driver->members[i].replica))
+            return false;
+    return driver->traits.capturable;
+}
+
+enum ls_status ls_driver_attach(struct ls_driver *driver, struct ls_replica *const *replicas)
+{
+    for (uint32_t i = 0; i < driver->count; i++)
+        driver->members[i].replica = replicas[i];
+    enum ls_status status = ls_driver_attach_gradients(driver);
+    if (!status)
+        status = ls_driver_attach_totals(driver);
+    if (!status)
+        status = ls_driver_attach_stores(driver);
+    driver->defers = !status && may_defer(driver);
+    driver->capturable = driver->defers && !driver->ops->begin_step &&
+                         !driver->ops->parameters_needed && !driver->total_communicators;
+    for (uint32_t i = 0; driver->communicators && i < driver->count; i++)
+        driver->capturable =
+            driver->capturable && ls_communicator_capturable(driver->communicators[i]);
+    return status;
 }
 
 void ls_driver_end_at_nan(struct ls_driver *driver, bool ends)
@@ -94,29 +412,9 @@ uint64_t ls_driver_explain(struct ls_driver *driver)
     return step;
 }
 
-void ls_driver_abort(struct ls_driver *driver)
-{
-    atomic_store(&driver->aborted, true);
-    ls_barrier_abort(&driver->barrier);
-    ls_driver_abort_endpoints(driver);
-    for (uint32_t i = 0; driver->communicators && i < driver->count; i++)
-        if (driver->communicators[i])
-            ls_communicator_abort(driver->communicators[i]);
-    for (uint32_t i = 0; driver->total_communicators && i < driver->count; i++)
-        if (driver->total_communicators[i])
-            ls_communicator_abort(driver->total_communicators[i]);
-}
-
 bool ls_driver_aborted(const struct ls_driver *driver)
 {
     return atomic_load(&driver->aborted);
-}
-
-bool ls_driver_lost(const struct ls_driver *driver, uint32_t *rank)
-{
-    return (driver->communicators && ls_communicator_lost(driver->communicators[0], rank)) ||
-           (driver->total_communicators &&
-            ls_communicator_lost(driver->total_communicators[0], rank));
 }
 
 bool ls_driver_not_finite(const struct ls_driver *driver)
@@ -170,33 +468,53 @@ bool ls_driver_adds_counts(const struct ls_driver *driver)
     return driver->members[0].counts != NULL;
 }
 
-const char *ls_driver_schedule_check(const struct ls_driver *driver, double *seconds)
-{
-    const struct ls_communicator *first = driver->communicators ? driver->communicators[0] : NULL;
-    if (seconds)
-        *seconds = first ? (double)ls_communicator_check_ns(first) * 1e-9 : 0;
-    return ls_schedule_check_text(first ? ls_communicator_check(first) : LS_CHECK_NONE);
-}
+// ---- Closing ----
 
-uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver)
+static void close_members(struct ls_driver *driver)
 {
-    const struct ls_driver_member *first = &driver->members[0];
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; driver->communicators && i < driver->bucket_count; i++) {
-        if (first->whole[i])
-            bytes += ls_collective_plan_bytes(first->whole[i]);
-        if (first->reduce[i]) // else the driver could not be attached
-            bytes += ls_collective_plan_bytes(first->reduce[i]);
+    for (uint32_t i = 0; driver->members && i < driver->count; i++) {
+        struct ls_driver_member *member = &driver->members[i];
+        for (uint32_t bucket = 0; member->reduce && bucket < driver->bucket_count; bucket++)
+            ls_collective_plan_destroy(member->reduce[bucket]);
+        for (uint32_t bucket = 0; member->whole && bucket < driver->bucket_count; bucket++)
+            ls_collective_plan_destroy(member->whole[bucket]);
+        for (uint32_t root = 0; member->broadcast && root < driver->world; root++)
+            ls_collective_plan_destroy(member->broadcast[root]);
+        ls_collective_plan_destroy(member->counts);
+        ls_driver_close_ranges(member);
+        free(member->reduce);
+        free(member->whole);
+        free(member->broadcast);
+        free(member->late);
     }
-    if (first->counts)
-        bytes += ls_collective_plan_bytes(first->counts);
-    return bytes + (first->all_steps ? first->all_bytes / first->all_steps : 0);
+    free(driver->members);
 }
 
-struct ls_driver_totals ls_driver_totals(const struct ls_driver *driver)
+bool ls_driver_close(struct ls_driver *driver)
 {
-    return (struct ls_driver_totals){.collective = driver->total_collective,
-                                     .transport = driver->total_transport,
-                                     .count = driver->plan->total_count,
-                                     .bytes = ls_driver_total_bytes(driver)};
+    if (!driver)
+        return true;
+    if (driver->strategy && driver->ops->close)
+        driver->ops->close(driver->strategy);
+    ls_driver_close_threads(driver);
+    if (driver->hangs)
+        return false; // the thread may use all of it
+    free(driver->state);
+    ls_driver_close_stores(driver);
+    ls_driver_close_endpoints(driver);
+    ls_driver_close_metrics(driver);
+    ls_driver_close_channels(driver);
+    // A collective may only be closed when no recording has operations of it.
+    ls_driver_end_communicators(driver);
+    for (uint32_t i = 0; driver->capturable && driver->communicators && i < driver->count; i++)
+        ls_replica_forget_recordings(driver->members[i].replica);
+    ls_driver_close_totals(driver);
+    close_members(driver);
+    if (driver->communicators)
+        ls_communicators_close(driver->communicators, driver->count);
+    free(driver->communicators);
+    ls_barrier_finish(&driver->barrier);
+    pthread_mutex_destroy(&driver->lock);
+    free(driver);
+    return true;
 }

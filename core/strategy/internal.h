@@ -136,6 +136,8 @@ static inline const char *ls_driver_name(const struct ls_driver *driver)
     return driver->options.strategy.plugin ? driver->options.strategy.plugin->name : "strategy";
 }
 
+// ---- members.c ----
+
 // An answer of the strategy without a reason: where nobody else gives one by the end,
 // ls_driver_explain says it.
 void ls_driver_note_silent(struct ls_driver *driver, int32_t status);
@@ -144,21 +146,27 @@ void ls_driver_fail(struct ls_driver *driver, enum ls_status status);
 
 // The member whose step this thread runs; NULL: none.
 struct ls_driver_member *ls_driver_current(void);
+void ls_driver_set_current(struct ls_driver_member *member);
+// A plugin may name a replica that does not exist, or not yet. NULL, logged.
+struct ls_driver_member *ls_driver_find_member(const struct ls_strategy_host *table,
+                                               const char *call, uint32_t replica);
+// The same for calls that return nothing: ends the run.
+struct ls_driver_member *ls_driver_need_member(const struct ls_strategy_host *table,
+                                               const char *call, uint32_t replica);
 
-// open.c: communicators of all ranks.
-LS_STATUS ls_driver_open_communicators(const struct ls_driver *driver,
-                                       const struct ls_driver_plugin *collective,
-                                       const struct ls_driver_plugin *transport, const char *name,
-                                       struct ls_communicator ***out);
-
-// ---- totals.c: each does nothing where there are none ----
+// ---- communicators.c: each does nothing where there are none ----
+LS_STATUS ls_driver_open_gradients(struct ls_driver *driver);
+LS_STATUS ls_driver_attach_gradients(struct ls_driver *driver);
 // When the strategy is open. LS_USAGE, logged, where its replicas do not make their steps together.
 LS_STATUS ls_driver_open_totals(struct ls_driver *driver);
 LS_STATUS ls_driver_attach_totals(struct ls_driver *driver);
-LS_STATUS ls_driver_try_totals(struct ls_driver *driver, uint32_t index); // [replica thread]
-uint64_t ls_driver_total_bytes(const struct ls_driver *driver); // that rank 0 sends in a pass
+// Nothing is reduced by a collective that was not checked. [replica thread]
+LS_STATUS ls_driver_try_collectives(const struct ls_driver_member *member);
+// All replicas have left their steps: ends what they had under way together, or aborts it.
+void ls_driver_end_communicators(struct ls_driver *driver);
 void ls_driver_close_totals(struct ls_driver *driver);
 
+// ---- step.c ----
 // LS_FAILED when the loss of `step` in member->step_stats is not finite.
 LS_STATUS ls_driver_judge(struct ls_driver *driver, struct ls_driver_member *member, uint64_t step);
 
@@ -173,42 +181,10 @@ extern const struct ls_strategy_threads ls_driver_threads; // own_threads.c
 extern const struct ls_strategy_endpoints ls_driver_endpoints; // point_to_point.c
 extern const struct ls_strategy_report ls_driver_report; // report.c
 
-// A plugin may name a replica that does not exist, or not yet. NULL, logged.
-struct ls_driver_member *ls_driver_find_member(const struct ls_strategy_host *table,
-                                               const char *call, uint32_t replica);
-// The same for calls that return nothing: ends the run.
-struct ls_driver_member *ls_driver_need_member(const struct ls_strategy_host *table,
-                                               const char *call, uint32_t replica);
-// Whether there is a collective, and `number` is less than `count`; else logged.
-bool ls_driver_may_communicate(const struct ls_driver *driver, const char *what, uint32_t number,
-                               uint32_t count);
-// What metrics have counted in the step is added up beside its sums, over all ranks.
-LS_STATUS ls_driver_start_counts(const struct ls_driver_member *member);
-LS_STATUS ls_driver_wait_for_counts(const struct ls_driver_member *member);
-// The start of a range of a replica's buffer; nowhere, logged: there is no such range.
-struct ls_memory ls_driver_range_of(const struct ls_strategy_host *table, const char *call,
-                                    uint32_t replica, uint32_t memory, uint64_t first,
-                                    uint64_t count);
-
-// ranges.c: collectives, updates and operations on ranges
-int32_t ls_driver_range_prepare(const struct ls_strategy_host *table, uint32_t replica,
-                                const struct ls_strategy_operation *operation,
-                                struct ls_strategy_collective **out);
-int32_t ls_driver_range_start(const struct ls_strategy_host *table, uint32_t replica,
-                              struct ls_strategy_collective *collective);
-int32_t ls_driver_range_wait(const struct ls_strategy_host *table, uint32_t replica,
-                             struct ls_strategy_collective *collective);
-int32_t ls_driver_range_update(const struct ls_strategy_host *table, uint32_t replica,
-                               uint64_t first, uint64_t count);
-int32_t ls_driver_range_run(const struct ls_strategy_host *table, uint32_t replica,
-                            const struct ls_strategy_range_operation *operation);
 void ls_driver_close_ranges(struct ls_driver_member *member);
 
 // Gives stores the values that the replicas begin with, and what updates them.
 LS_STATUS ls_driver_attach_stores(struct ls_driver *driver);
-
-// All replicas have left their steps: ends what they had under way together, or aborts it.
-void ls_driver_end_communicators(struct ls_driver *driver);
 
 // ---- channels.c ----
 // Does nothing where no server is a process. After make_table.
@@ -229,7 +205,5 @@ void ls_driver_close_threads(struct ls_driver *driver);
 void ls_driver_wait_for_threads(struct ls_driver *driver);
 void ls_driver_close_endpoints(struct ls_driver *driver);
 void ls_driver_close_metrics(struct ls_driver *driver);
-
-void ls_driver_abort_endpoints(struct ls_driver *driver);
 
 #endif

@@ -73,17 +73,6 @@ const struct ls_strategy_endpoints ls_driver_endpoints = {
     .close = host_endpoint_close,
 };
 
-void ls_driver_abort_endpoints(struct ls_driver *driver)
-{
-    pthread_mutex_lock(&driver->lock);
-    for (uint32_t i = 0; i < driver->endpoint_count; i++)
-        if (driver->endpoints[i]) {
-            driver->table.transport->abort(driver->endpoints[i]);
-            break; // it ends everything at all of them
-        }
-    pthread_mutex_unlock(&driver->lock);
-}
-
 void ls_driver_close_endpoints(struct ls_driver *driver)
 {
     for (uint32_t i = 0; i < driver->endpoint_count; i++)

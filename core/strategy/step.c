@@ -21,14 +21,8 @@
 #include "core/base/trace.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
-
-static _Thread_local struct ls_driver_member *current;
-
-struct ls_driver_member *ls_driver_current(void)
-{
-    return current;
-}
 
 // ---- Hooks of the strategy ----
 
@@ -256,7 +250,7 @@ static enum ls_status begin(struct ls_driver_member *member, const struct ls_rep
     member->batch = *batch;
     if (driver->traits.divisor == LS_DIVISOR_OWN)
         member->batch.global_count = batch->count;
-    current = member;
+    ls_driver_set_current(member);
     if (driver->ops->begin_step) {
         const uint64_t start = enter_hook(member, &begin_span, 0);
         status =
@@ -344,6 +338,53 @@ static enum ls_status backward_and_apply(void *context)
 {
     const enum ls_status status = backward(context);
     return status ? status : apply(context);
+}
+
+// ---- Whether the sums of a step are possible ----
+
+#define ROUNDING (1 + 1e-3) // of a sum of shares of examples
+
+// Sums that no step can have: what computed, reduced or carried them is wrong. Logged once.
+static enum ls_status refuse_sums(struct ls_driver *driver, uint64_t step, double examples,
+                                  double right)
+{
+    const struct ls_driver_options *options = &driver->options;
+    ls_inside_note_reason();
+    if (atomic_exchange(&driver->wrong_sums, true))
+        return LS_FAILED;
+    ls_error(ls_driver_name(driver),
+             "step %" PRIu64 ": the sums of the step say %g examples, %g of them right, which no "
+             "batch of this run has: an error of device %s, strategy %s%s%s%s%s",
+             step, examples, right, ls_replica_device_name(driver->members[0].replica),
+             ls_driver_name(driver), options->collective.plugin ? ", collective " : "",
+             options->collective.plugin ? options->collective.plugin->name : "",
+             options->transport.plugin ? " or transport " : "",
+             options->transport.plugin ? options->transport.plugin->name : "");
+    return LS_FAILED;
+}
+
+// Why is said by ls_driver_explain, when all replicas have left the step: which of them has the cause in its share is
+// not known here, and the first that fails may wake the others before they look.
+enum ls_status ls_driver_judge(struct ls_driver *driver, struct ls_driver_member *member,
+                               uint64_t step)
+{
+    const double examples = (double)member->step_stats[LS_SUMS_EXAMPLES];
+    const double right = (double)member->step_stats[LS_SUMS_RIGHT];
+    if (isfinite(member->step_stats[LS_SUMS_LOSS])) {
+        const bool possible = examples >= (double)member->least_examples &&
+                              examples <= (double)member->most_examples && right >= 0 &&
+                              right <= examples * ROUNDING;
+        return possible ? LS_OK : refuse_sums(driver, step, examples, right);
+    }
+    if (ls_optimizer_scales(&driver->optimizer) && !driver->ends_at_nan) { // the step is skipped
+        ls_replica_note_overflow(member->replica);
+        return LS_OK;
+    }
+    ls_inside_note_reason();
+    member->not_finite = true;
+    if (!atomic_exchange(&driver->not_finite, true))
+        atomic_store(&driver->not_finite_step, step);
+    return LS_FAILED;
 }
 
 // ---- Sums that the host looks at later (core/replica/deferred_results.h says how much, and why) ----
@@ -491,7 +532,7 @@ static enum ls_status cause_of(struct ls_driver *driver, enum ls_status status)
 static enum ls_status finish(struct ls_driver_member *member, enum ls_status status,
                              struct ls_step_result *out)
 {
-    current = NULL;
+    ls_driver_set_current(NULL);
     if (!status)
         status = settle(member, out);
     if (!status)
@@ -544,25 +585,25 @@ enum ls_status ls_driver_forward(struct ls_driver *driver, uint32_t index,
         status = begin_block(member, 0, false);
     if (!status)
         status = forward(member);
-    current = NULL;
+    ls_driver_set_current(NULL);
     return cause_of(driver, status);
 }
 
 enum ls_status ls_driver_backward(struct ls_driver *driver, uint32_t index)
 {
     struct ls_driver_member *member = &driver->members[index];
-    current = member;
+    ls_driver_set_current(member);
     const enum ls_status status = backward(member);
     ls_replica_end_block(member->replica, &member->pass);
     ls_replica_end_step(member->replica, false);
-    current = NULL;
+    ls_driver_set_current(NULL);
     return cause_of(driver, status);
 }
 
 enum ls_status ls_driver_apply(struct ls_driver *driver, uint32_t index, struct ls_step_result *out)
 {
     struct ls_driver_member *member = &driver->members[index];
-    current = member;
+    ls_driver_set_current(member);
     return finish(member, apply(member), out);
 }
 
@@ -594,26 +635,10 @@ static enum ls_status run_outside(struct ls_driver_member *member,
     return status ? cause_of(driver, status) : refresh(member);
 }
 
-// Nothing is reduced by a collective that was not checked.
-static enum ls_status try_collective(struct ls_driver_member *member)
-{
-    struct ls_driver *driver = member->driver;
-    enum ls_status status = LS_OK;
-    for (uint32_t i = 0; !status && member->communicator && i < driver->bucket_count; i++) {
-        if (member->whole[i])
-            status = ls_collective_known_answer(member->whole[i]);
-        if (!status && member->reduce[i])
-            status = ls_collective_known_answer(member->reduce[i]);
-    }
-    if (!status && member->counts)
-        status = ls_collective_known_answer(member->counts);
-    return status ? status : ls_driver_try_totals(driver, member->index);
-}
-
 enum ls_status ls_driver_initialize_parameters(struct ls_driver *driver, uint32_t index)
 {
     struct ls_driver_member *member = &driver->members[index];
-    const enum ls_status status = try_collective(member);
+    const enum ls_status status = ls_driver_try_collectives(member);
     return status ? status
                   : run_outside(member, &initialize_span, driver->ops->initialize_parameters);
 }
