@@ -2,10 +2,10 @@
 // lockstep plugin new: writes a folder with a small plugin that works, to be changed from there.
 #include "tools/command.h"
 
+#include "core/api/listing.h"
 #include "core/base/log.h"
 #include "core/base/options.h"
 #include "core/loader/loader.h"
-#include "core/run/own_parts.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -94,7 +94,7 @@ static enum ls_status check_free(const char *name, const char *kind)
 {
     struct ls_loader *loader = NULL;
     enum ls_status status = ls_loader_create(NULL, &loader);
-    if (!status && ls_own_part_is_built_in(kind_of(kind), name)) {
+    if (!status && ls_is_built_in(kind_of(kind), name)) {
         ls_error(SCOPE,
                  "Lockstep has a %s %s itself, which would be used; choose another name, "
                  "such as my-%s",

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of lockstep.h that can fail: they work in the C locale, and none fails without a message. Hundreds of functions below may run out of memory
 // and return LS_OUT_OF_MEMORY without logging; every call passes through here, so it is logged here.
+#include "core/api/listing.h"
+#include "core/api/serve.h"
 #include "core/base/caller.h"
 #include "core/base/log.h"
 #include "core/base/plain_locale.h"
+#include "core/base/sizes.h"
+#include "core/model/weights.h"
+#include "core/run/workers.h"
+#include "core/train/callback_plugins.h"
+#include "core/train/checkpoint_file.h"
 #include "core/train/distributed.h"
 #include "core/train/evaluate.h"
 #include "core/train/fit.h"
-#include "core/train/callback_plugins.h"
 #include "core/train/on_batch.h"
-#include "core/train/checkpoint_file.h"
-#include "core/api/listing.h"
-#include "core/api/serve.h"
-#include "core/base/sizes.h"
 #include "core/train/variables.h"
-#include "core/model/weights.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -118,13 +119,31 @@ enum ls_status ls_list_devices(const char *plugin_path, const struct ls_listed_d
     return end(&call, ls_make_device_list(plugin_path, out, count));
 }
 
+static enum ls_status register_plugin(struct ls_run *run, const struct ls_plugin *plugin)
+{
+    if (plugin->kind < LS_KIND_CALLBACK) {
+        const char *kind = ls_kind_text(plugin->kind);
+        ls_error("plugins",
+                 "a %s cannot be registered: the run has chosen its own when it was opened; put a "
+                 "shared object on the plugin path",
+                 kind ? kind : "plugin");
+        return LS_USAGE;
+    }
+    if (plugin->name && ls_is_built_in(plugin->kind, plugin->name)) {
+        ls_error("plugins", "Lockstep has a %s %s itself; give the program's another name",
+                 ls_kind_text(plugin->kind), plugin->name);
+        return LS_USAGE;
+    }
+    return ls_loader_register(run->loader, plugin);
+}
+
 enum ls_status ls_plugin_register(struct ls_run *run, const struct ls_plugin *plugin)
 {
     const enum ls_status given = need("ls_plugin_register", "a run", run, "a plugin", plugin, NULL);
     if (given)
         return given;
     const struct call call = begin("registering a plugin", run);
-    return end(&call, ls_register(run, plugin));
+    return end(&call, register_plugin(run, plugin));
 }
 
 enum ls_status ls_data_open(const char *text, const char *split, struct ls_data **out)
@@ -145,7 +164,7 @@ enum ls_status ls_run_data_open(struct ls_run *run, const char *text, const char
     if (given)
         return given;
     const struct call call = begin("opening the data", run);
-    return end(&call, ls_open_data(run, text, split, out));
+    return end(&call, ls_workers_open_data(run, text, split, out));
 }
 
 enum ls_status ls_data_from_memory(const struct ls_array *inputs, uint32_t input_count,

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists of plugins and devices, each in one block of memory: the structs, and behind them their texts.
+// Lists of plugins and devices, each in one block of memory: the structs, and behind them their
+// texts; and the names that no plugin can take.
 #include "core/api/listing.h"
 
 #include "core/base/log.h"
+#include "core/data/dataset.h"
+#include "core/graph/layer.h"
 #include "core/loader/loader.h"
+#include "core/model/losses.h"
+#include "core/model/metrics.h"
 #include "core/plugin/device.h"
 
 #include <stdlib.h>
@@ -132,6 +137,16 @@ enum ls_status ls_make_device_list(const char *plugin_path, const struct ls_list
     *out = list;
     *count = devices;
     return LS_OK;
+}
+
+bool ls_is_built_in(uint32_t kind, const char *name)
+{
+    bool found = kind == LS_KIND_DATASET && ls_dataset_is_known(name);
+    for (size_t i = 0; kind == LS_KIND_LAYER && ls_layer_kinds[i]; i++)
+        found = found || strcmp(ls_layer_kinds[i]->class_name, name) == 0;
+    for (size_t i = 0; kind == LS_KIND_METRIC && ls_metric_names[i]; i++)
+        found = found || strcmp(ls_metric_names[i], name) == 0;
+    return found || (kind == LS_KIND_LOSS && ls_loss_find(name));
 }
 
 void ls_free_list(const void *list)

@@ -7,10 +7,8 @@
 #include "core/base/plain_locale.h"
 #include "core/base/threads.h"
 #include "core/data/arrays.h"
-#include "core/replica/replica.h"
 #include "core/data/data_host.h"
 #include "core/data/dataset_plugins.h"
-#include "core/run/run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,28 +80,6 @@ static enum ls_status look(struct ls_data *data)
     return status;
 }
 
-// Where the workers meet, which tells the jobs of a host apart. NULL: no memory, so files are read.
-static char *name_job(const struct ls_run *run)
-{
-    const struct ls_worker_place *place = run->served.servers ? &run->served : &run->place;
-    char text[sizeof(place->address) + sizeof(place->job) + 32];
-    snprintf(text, sizeof(text), "%s:%u %s %u", place->address, place->port, place->job,
-             place->restart);
-    return strdup(text);
-}
-
-// Workers on this host, which open the same data when this one does.
-static uint32_t count_host_workers(const struct ls_run *run)
-{
-    const uint32_t *hosts = ls_cluster_hosts(run->cluster);
-    const uint32_t *workers = ls_cluster_rank_workers(run->cluster);
-    const uint32_t own = hosts[ls_cluster_first_rank(run->cluster)];
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < ls_cluster_world(run->cluster); i++)
-        count += hosts[i] == own && (i == 0 || workers[i] != workers[i - 1]);
-    return count > run->served.local_workers ? count : run->served.local_workers;
-}
-
 static enum ls_status split_of(const char *text, enum ls_split *out)
 {
     if (strcmp(text, "train") == 0)
@@ -138,18 +114,18 @@ static struct ls_data *create(const char *text)
     return NULL;
 }
 
-enum ls_status ls_open_data(struct ls_run *run, const char *text, const char *split,
-                            struct ls_data **out)
+enum ls_status ls_open_data(const struct ls_data_sharing *sharing, const char *text,
+                            const char *split, struct ls_data **out)
 {
     struct ls_data *data = create(text);
     if (!data)
         return LS_OUT_OF_MEMORY;
     enum ls_status status = split_of(split, &data->split);
     if (!status)
-        status = ls_dataset_plugin_find(run ? run->loader : NULL, text, &data->plugin);
-    if (run) {
-        data->neighbours = count_host_workers(run);
-        data->job = name_job(run);
+        status = ls_dataset_plugin_find(sharing ? sharing->loader : NULL, text, &data->plugin);
+    if (sharing) {
+        data->neighbours = sharing->processes;
+        data->job = strdup(sharing->job); // NULL: no memory, so files are read
     }
     if (!status)
         status = look(data);
@@ -274,7 +250,7 @@ uint64_t ls_data_count(const struct ls_data *data)
 void ls_data_byte_divisors(const struct ls_data *data, const struct ls_data *other, float *out)
 {
     const struct ls_dataset_info *a = &data->info, *b = other ? &other->info : a;
-    for (uint32_t i = 0; i < LS_REPLICA_INPUTS; i++) {
+    for (uint32_t i = 0; i < LS_MAX_INPUTS; i++) {
         const struct ls_field *one = ls_field_find(a->fields, a->field_count, LS_FIELD_INPUT, i);
         const struct ls_field *two = ls_field_find(b->fields, b->field_count, LS_FIELD_INPUT, i);
         out[i] =
@@ -282,15 +258,6 @@ void ls_data_byte_divisors(const struct ls_data *data, const struct ls_data *oth
                 ? one->divisor
                 : 0;
     }
-}
-
-void ls_data_input_shape(const struct ls_dataset_info *info, struct ls_shape *out)
-{
-    const struct ls_field *input =
-        ls_field_find(info->fields, info->field_count, LS_FIELD_INPUT, 0);
-    *out = (struct ls_shape){.ndims = input ? input->ndims : 0};
-    if (input)
-        memcpy(out->dims, input->dims, sizeof(out->dims));
 }
 
 // ---- From memory, or from a generator ----
@@ -434,8 +401,8 @@ static enum ls_status take_arrays(const struct ls_batch_arrays *arrays, bool bor
                                   struct ls_data **out)
 {
     const uint32_t inputs = arrays->input_count;
-    if (!arrays->inputs || inputs < 1 || inputs > LS_REPLICA_INPUTS) {
-        ls_error("data", "%u inputs; expected 1 to %d", inputs, LS_REPLICA_INPUTS);
+    if (!arrays->inputs || inputs < 1 || inputs > LS_MAX_INPUTS) {
+        ls_error("data", "%u inputs; expected 1 to %d", inputs, LS_MAX_INPUTS);
         return LS_USAGE;
     }
     struct ls_dataset *dataset = create_dataset();

@@ -6,7 +6,6 @@
 #include "core/data/arrays.h"
 #include "core/data/class_names.h"
 #include "core/data/dataset.h"
-#include "core/graph/graph.h"
 #include "core/data/data_host.h"
 #include "lockstep.h"
 
@@ -35,9 +34,17 @@ struct ls_data {
     struct ls_numbered_dataset *numbered; // the same for models that number its classes otherwise
 };
 
-// As ls_data_open and ls_data_from_memory, but may fail without a message (calls.c).
-LS_STATUS ls_open_data(struct ls_run *run, const char *text, const char *split,
-                       struct ls_data **out); // `run` may be NULL
+// The processes of this host that open the same data, and by which plugins it may be read.
+struct ls_data_sharing {
+    const struct ls_loader *loader; // whose search path and registered plugins
+    const char *job; // whose processes they are: the same text in all of them
+    uint32_t processes; // with this one
+};
+
+// As ls_data_open and ls_data_from_memory, but may fail without a message (core/api/calls.c).
+// `sharing` NULL: this process alone, with the plugins of its own path.
+LS_STATUS ls_open_data(const struct ls_data_sharing *sharing, const char *text, const char *split,
+                       struct ls_data **out);
 LS_STATUS ls_copy_data(const struct ls_array *inputs, uint32_t input_count,
                        const struct ls_array *target, const struct ls_array *weights,
                        struct ls_data **out);
@@ -55,12 +62,9 @@ LS_STATUS ls_data_check_labels(const char *scope, const struct ls_field *field, 
 // "float32"; false: no such type.
 bool ls_data_find_dtype(const char *name, struct ls_field_array *out);
 
-// Of each input (LS_REPLICA_INPUTS), by what its 8-bit values are divided; 0: it does not have 8 bits, or not that
+// Of each input (LS_MAX_INPUTS), by what its 8-bit values are divided; 0: it does not have 8 bits, or not that
 // divisor in both. `other` may be NULL.
 void ls_data_byte_divisors(const struct ls_data *data, const struct ls_data *other, float *out);
-
-// The shape of an example of the first input; ndims 0: there is none.
-void ls_data_input_shape(const struct ls_dataset_info *info, struct ls_shape *out);
 
 // Another one who will call ls_data_close: the last call frees it.
 void ls_data_hold(struct ls_data *data);

@@ -21,6 +21,7 @@ enum ls_split {
 };
 
 #define LS_MAX_FIELDS LS_DATASET_FIELDS
+#define LS_MAX_INPUTS (LS_MAX_FIELDS - 2) // beside a target and a weight
 
 // One part of every example. The values of one example are contiguous, in plain layout.
 struct ls_field {

@@ -5,7 +5,6 @@
 
 #include "core/base/dtype.h"
 #include "core/base/log.h"
-#include "core/replica/replica.h"
 #include "core/data/data.h"
 
 #include <inttypes.h>
@@ -123,9 +122,8 @@ static enum ls_status read_description(struct source *source,
             return status;
         counts[theirs->fields[i].role]++;
     }
-    if (counts[LS_FIELD_INPUT] < 1 || counts[LS_FIELD_INPUT] > LS_REPLICA_INPUTS)
-        return refuse(source, "%u inputs; expected 1 to %d", counts[LS_FIELD_INPUT],
-                      LS_REPLICA_INPUTS);
+    if (counts[LS_FIELD_INPUT] < 1 || counts[LS_FIELD_INPUT] > LS_MAX_INPUTS)
+        return refuse(source, "%u inputs; expected 1 to %d", counts[LS_FIELD_INPUT], LS_MAX_INPUTS);
     if (counts[LS_FIELD_TARGET] > 1 || counts[LS_FIELD_WEIGHT] > 1)
         return refuse(source, "%u targets and %u weights; expected at most one of each",
                       counts[LS_FIELD_TARGET], counts[LS_FIELD_WEIGHT]);

@@ -3,7 +3,6 @@
 // many there are.
 #include "core/base/log.h"
 #include "core/base/plain_locale.h"
-#include "core/replica/replica.h"
 #include "core/data/data.h"
 
 #include <inttypes.h>
@@ -198,8 +197,8 @@ static enum ls_status describe(const struct ls_generator *generator, struct ls_d
 {
     enum ls_status status = LS_OK;
     if (!generator->fill || !generator->inputs || generator->input_count < 1 ||
-        generator->input_count > LS_REPLICA_INPUTS) {
-        ls_error(SCOPE, "expected a function that fills, and 1 to %d inputs", LS_REPLICA_INPUTS);
+        generator->input_count > LS_MAX_INPUTS) {
+        ls_error(SCOPE, "expected a function that fills, and 1 to %d inputs", LS_MAX_INPUTS);
         return LS_USAGE;
     }
     if (generator->examples >= UINT32_MAX) {

@@ -88,6 +88,15 @@ enum ls_status ls_compile_fill(const char *source, const json_t *model, struct l
     return LS_OK;
 }
 
+void ls_model_input_shape(const struct ls_dataset_info *info, struct ls_shape *out)
+{
+    const struct ls_field *input =
+        ls_field_find(info->fields, info->field_count, LS_FIELD_INPUT, 0);
+    *out = (struct ls_shape){.ndims = input ? input->ndims : 0};
+    if (input)
+        memcpy(out->dims, input->dims, sizeof(out->dims));
+}
+
 static enum ls_status look_at_data(const struct ls_loader *loader, const char *dataset,
                                    enum ls_split split, struct ls_dataset_info *out)
 {
@@ -131,7 +140,7 @@ enum ls_status ls_model_look(const char *plugin_path, const char *name, const ch
     if (!status)
         status = ls_read_model(path, &model, &weights);
     if (!status) {
-        ls_data_input_shape(&info, &input);
+        ls_model_input_shape(&info, &input);
         status = ls_model_build_with(name, model, input.ndims ? &input : NULL, LS_PRECISION_OF_FILE,
                                      parts, &graph);
     }

@@ -12,6 +12,9 @@
 LS_STATUS ls_compile_fill(const char *source, const json_t *model, struct ls_own_parts *parts,
                           struct ls_compile_options *options, struct ls_compile_config *out);
 
+// The shape of an example of the first input; ndims 0: there is none.
+void ls_model_input_shape(const struct ls_dataset_info *info, struct ls_shape *out);
+
 // For a caller that has other processes train the model: logs all that keeps model `name` from being
 // trained on `dataset`, and fills `options` as above. Reads no examples. `plugin_path` may be NULL.
 LS_STATUS ls_model_look(const char *plugin_path, const char *name, const char *dataset,

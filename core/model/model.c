@@ -112,7 +112,7 @@ enum ls_status ls_open_model(struct ls_run *run, const char *name, const struct 
     if (!status)
         status = create(run, name, &model);
     if (!status && data)
-        ls_data_input_shape(&data->info, &model->input);
+        ls_model_input_shape(&data->info, &model->input);
     if (!status)
         status = ls_read_model(path, &model->json, &weights);
     if (!status)
@@ -150,7 +150,7 @@ enum ls_status ls_open_model_json(struct ls_run *run, const char *name, const ch
     }
     model->json = json;
     if (data)
-        ls_data_input_shape(&data->info, &model->input);
+        ls_model_input_shape(&data->info, &model->input);
     status = build(model, &model->graph);
     if (status) {
         ls_model_close(model);

@@ -4,10 +4,7 @@
 #include "core/run/own_parts.h"
 
 #include "core/base/log.h"
-#include "core/data/dataset.h"
 #include "core/plugin/layer.h"
-#include "core/model/losses.h"
-#include "core/model/metrics.h"
 
 #include <assert.h>
 #include <math.h>
@@ -310,16 +307,6 @@ enum ls_status ls_own_part_open(struct ls_own_parts *face, uint32_t kind,
     parts->composed = own;
     *out = &own->composed;
     return LS_OK;
-}
-
-bool ls_own_part_is_built_in(uint32_t kind, const char *name)
-{
-    bool found = kind == LS_KIND_DATASET && ls_dataset_is_known(name);
-    for (size_t i = 0; kind == LS_KIND_LAYER && ls_layer_kinds[i]; i++)
-        found = found || strcmp(ls_layer_kinds[i]->class_name, name) == 0;
-    for (size_t i = 0; kind == LS_KIND_METRIC && ls_metric_names[i]; i++)
-        found = found || strcmp(ls_metric_names[i], name) == 0;
-    return found || (kind == LS_KIND_LOSS && ls_loss_find(name));
 }
 
 double ls_own_metric_value(const struct ls_composed *composed, const double *sums, double examples)

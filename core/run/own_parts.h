@@ -19,10 +19,6 @@ LS_STATUS ls_own_part_open(struct ls_own_parts *parts, uint32_t kind, const stru
 // Whether `name` is one of these: a file, or found on the search path.
 bool ls_own_part_is(const struct ls_own_parts *parts, uint32_t kind, const char *name);
 
-// Whether Lockstep has a layer, a loss, a metric or a dataset (enum ls_kind) of this name itself,
-// which comes before every plugin.
-bool ls_own_part_is_built_in(uint32_t kind, const char *name);
-
 // The value of a metric, of its sums over so many examples; NaN without any.
 double ls_own_metric_value(const struct ls_composed *composed, const double *sums, double examples);
 bool ls_own_metric_is_upwards(const struct ls_composed *composed);

@@ -615,24 +615,6 @@ void ls_run_close(struct ls_run *run)
     free(run);
 }
 
-enum ls_status ls_register(struct ls_run *run, const struct ls_plugin *plugin)
-{
-    if (plugin && plugin->kind < LS_KIND_CALLBACK) {
-        const char *kind = ls_kind_text(plugin->kind);
-        ls_error("plugins",
-                 "a %s cannot be registered: the run has chosen its own when it was opened; put a "
-                 "shared object on the plugin path",
-                 kind ? kind : "plugin");
-        return LS_USAGE;
-    }
-    if (plugin && plugin->name && ls_own_part_is_built_in(plugin->kind, plugin->name)) {
-        ls_error("plugins", "Lockstep has a %s %s itself; give the program's another name",
-                 ls_kind_text(plugin->kind), plugin->name);
-        return LS_USAGE;
-    }
-    return ls_loader_register(run->loader, plugin);
-}
-
 uint32_t ls_run_replicas(const struct ls_run *run)
 {
     return ls_run_shares(run);

@@ -103,9 +103,6 @@ LS_STATUS ls_run_take_cpu(struct ls_run *run, const char *lacks);
 // Whether buffers are to be where other processes reach them (core/base/segment.h).
 bool ls_run_shares_memory(const struct ls_run *run);
 
-// As ls_plugin_register, but may fail without a message (calls.c).
-LS_STATUS ls_register(struct ls_run *run, const struct ls_plugin *plugin);
-
 // Passes `status` on. An interruption that ended a call is over: the next call runs.
 LS_STATUS ls_run_end_interruption(struct ls_run *run, enum ls_status status);
 

@@ -193,6 +193,33 @@ enum ls_status ls_workers_meet(struct ls_run *run)
     return status ? status : ls_run_follow_workers(run);
 }
 
+// ---- Data ----
+
+// Workers on this host, which open the same data when this one does.
+static uint32_t count_host_workers(const struct ls_run *run)
+{
+    const uint32_t *hosts = ls_cluster_hosts(run->cluster);
+    const uint32_t *workers = ls_cluster_rank_workers(run->cluster);
+    const uint32_t own = hosts[ls_cluster_first_rank(run->cluster)];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < ls_cluster_world(run->cluster); i++)
+        count += hosts[i] == own && (i == 0 || workers[i] != workers[i - 1]);
+    return count > run->served.local_workers ? count : run->served.local_workers;
+}
+
+// Where the workers meet tells the jobs of a host apart.
+enum ls_status ls_workers_open_data(struct ls_run *run, const char *text, const char *split,
+                                    struct ls_data **out)
+{
+    const struct ls_worker_place *place = run->served.servers ? &run->served : &run->place;
+    char job[sizeof(place->address) + sizeof(place->job) + 32];
+    snprintf(job, sizeof(job), "%s:%u %s %u", place->address, place->port, place->job,
+             place->restart);
+    const struct ls_data_sharing sharing = {
+        .loader = run->loader, .job = job, .processes = count_host_workers(run)};
+    return ls_open_data(&sharing, text, split, out);
+}
+
 // ---- Agreeing ----
 
 struct compared {

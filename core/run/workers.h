@@ -19,6 +19,11 @@ LS_STATUS ls_workers_resolve(struct ls_run *run, const struct ls_run_options *op
 LS_STATUS ls_workers_join(struct ls_run *run, const struct ls_run_options *options,
                           uint32_t replicas);
 
+// As ls_run_data_open, but may fail without a message: the workers of a host read the files once.
+// [main thread]
+LS_STATUS ls_workers_open_data(struct ls_run *run, const char *text, const char *split,
+                               struct ls_data **out);
+
 // When the run is closed. Takes one that has not joined. [main thread]
 void ls_workers_leave(struct ls_run *run);
 

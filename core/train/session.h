@@ -20,6 +20,8 @@
 
 #include <stdatomic.h>
 
+_Static_assert(LS_REPLICA_INPUTS == LS_MAX_INPUTS, "a replica takes what data may have");
+
 // What a fit, an evaluation or a prediction is going to run.
 struct ls_session_need {
     uint64_t global_batch;
