@@ -2,6 +2,7 @@
 // Arrays as fields of a dataset.
 #include "core/data/arrays.h"
 
+#include "core/base/dtype.h"
 #include "core/base/log.h"
 
 #include <inttypes.h>
@@ -111,4 +112,16 @@ uint32_t ls_array_classes(const struct ls_field *field, uint64_t count)
         largest = value > largest ? value : largest;
     }
     return (uint32_t)largest + 1;
+}
+
+bool ls_array_find_dtype(const char *name, struct ls_field_array *out)
+{
+    static const uint32_t dtypes[] = {LS_U8, LS_I32, LS_I64, LS_F32, LS_F64};
+    out->boolean = name && strcmp(name, "bool") == 0;
+    if (out->boolean)
+        out->dtype = LS_U8;
+    for (size_t i = 0; name && i < sizeof(dtypes) / sizeof(dtypes[0]); i++)
+        if (strcmp(name, ls_dtype_name(dtypes[i])) == 0)
+            out->dtype = dtypes[i];
+    return out->dtype != 0;
 }

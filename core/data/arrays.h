@@ -18,6 +18,8 @@ struct ls_field_array {
     const int64_t *dims;
 };
 
+// Sets the type of an array by its name ("float32", "bool"); false: no such type.
+bool ls_array_find_dtype(const char *name, struct ls_field_array *out);
 // The field that an array becomes, without its values, and how many examples it has. LS_BAD_INPUT,
 // logged under `scope`: no examples, empty examples, too many dimensions. [any thread]
 LS_STATUS ls_array_describe(const char *scope, const struct ls_field_array *array,

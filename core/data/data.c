@@ -300,18 +300,6 @@ static void close_memory(struct ls_dataset *dataset)
     free(dataset);
 }
 
-bool ls_data_find_dtype(const char *name, struct ls_field_array *out)
-{
-    static const uint32_t dtypes[] = {LS_U8, LS_I32, LS_I64, LS_F32, LS_F64};
-    out->boolean = name && strcmp(name, "bool") == 0;
-    if (out->boolean)
-        out->dtype = LS_U8;
-    for (size_t i = 0; name && i < sizeof(dtypes) / sizeof(dtypes[0]); i++)
-        if (strcmp(name, ls_dtype_name(dtypes[i])) == 0)
-            out->dtype = dtypes[i];
-    return out->dtype != 0;
-}
-
 // Whether a field can have these values where they are. A label would be an address outside of the
 // loss if the program changed it.
 static bool can_borrow(const struct ls_field *field, const struct ls_field_array *from,
@@ -356,7 +344,7 @@ static enum ls_status add_array(const struct ls_array *array, enum ls_field_role
         snprintf(name, sizeof(name), "sample_weight");
         snprintf(source, sizeof(source), "sample_weight");
     }
-    if (!ls_data_find_dtype(array->dtype, &from)) {
+    if (!ls_array_find_dtype(array->dtype, &from)) {
         ls_error("data", "%s: dtype '%s'; expected bool, uint8, int32, int64, float32 or float64",
                  source, array->dtype ? array->dtype : "");
         return LS_BAD_INPUT;

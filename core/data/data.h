@@ -55,13 +55,6 @@ LS_STATUS ls_generate_data(const struct ls_generator *generator, struct ls_data 
 // Data that has a dataset already, which it owns from now on unless this fails. `text` must be
 // another one for other data.
 LS_STATUS ls_data_wrap(const char *text, struct ls_dataset *dataset, struct ls_data **out);
-// LS_BAD_INPUT, logged under `scope`: a label of these examples is no class. It would be an address
-// outside of the loss.
-LS_STATUS ls_data_check_labels(const char *scope, const struct ls_field *field, uint64_t first,
-                               uint64_t count, const void *values);
-// "float32"; false: no such type.
-bool ls_data_find_dtype(const char *name, struct ls_field_array *out);
-
 // Of each input (LS_MAX_INPUTS), by what its 8-bit values are divided; 0: it does not have 8 bits, or not that
 // divisor in both. `other` may be NULL.
 void ls_data_byte_divisors(const struct ls_data *data, const struct ls_data *other, float *out);

@@ -377,12 +377,6 @@ enum ls_status ls_dataset_reads_to_describe(const struct ls_dataset_kind *kind, 
     return LS_OK;
 }
 
-void ls_dataset_close(struct ls_dataset *dataset)
-{
-    if (dataset)
-        dataset->close(dataset);
-}
-
 void ls_dataset_take_description(const struct ls_dataset *dataset, struct ls_dataset_info *out)
 {
     *out = (struct ls_dataset_info){.count = dataset->count,

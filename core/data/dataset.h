@@ -93,6 +93,10 @@ uint64_t ls_field_elements(const struct ls_field *field); // of one example
 // Field `index` of that role among `count` fields; NULL: there are fewer.
 const struct ls_field *ls_field_find(const struct ls_field *fields, uint32_t count,
                                      enum ls_field_role role, uint32_t index);
+// LS_BAD_INPUT, logged under `scope`: a label of these examples is no class. It would be an address
+// outside of the loss.
+LS_STATUS ls_field_check_labels(const char *scope, const struct ls_field *field, uint64_t first,
+                                uint64_t count, const void *values);
 
 struct ls_dataset_kind {
     const char *name;

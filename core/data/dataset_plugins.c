@@ -145,8 +145,8 @@ static enum ls_status load(const struct ls_dataset *dataset, uint64_t epoch, uin
     example_now = UINT64_MAX;
     for (uint32_t i = 0; !status && i < dataset->field_count; i++)
         if (dataset->fields[i].class_count)
-            status = ls_data_check_labels(source->plugin->plugin->name, &dataset->fields[i], first,
-                                          1, fields[i]);
+            status = ls_field_check_labels(source->plugin->plugin->name, &dataset->fields[i], first,
+                                           1, fields[i]);
     return status;
 }
 

@@ -30,22 +30,6 @@ static void generated_close(struct ls_dataset *dataset)
     free(generated);
 }
 
-enum ls_status ls_data_check_labels(const char *scope, const struct ls_field *field, uint64_t first,
-                                    uint64_t count, const void *values)
-{
-    const uint64_t elements = ls_field_elements(field);
-    for (uint64_t i = 0; field->class_count && i < count * elements; i++) {
-        const int64_t label =
-            field->dtype == LS_U8 ? ((const uint8_t *)values)[i] : ((const int32_t *)values)[i];
-        if (label >= 0 && label < field->class_count)
-            continue;
-        ls_error(scope, "example %" PRIu64 " has the label %" PRId64 "; the classes are 0 to %u",
-                 first + i / elements, label, field->class_count - 1);
-        return LS_BAD_INPUT;
-    }
-    return LS_OK;
-}
-
 // What a program may return: any number.
 static enum ls_status status_of(int32_t status)
 {
@@ -81,8 +65,8 @@ static enum ls_status call_generator(struct generated *generated, uint64_t epoch
                  *filled, count, first, generator->examples);
         return LS_BAD_INPUT;
     }
-    return generator->target ? ls_data_check_labels(SCOPE, &generated->dataset.fields[inputs],
-                                                    first, *filled, fields[inputs])
+    return generator->target ? ls_field_check_labels(SCOPE, &generated->dataset.fields[inputs],
+                                                     first, *filled, fields[inputs])
                              : LS_OK;
 }
 
@@ -158,7 +142,7 @@ static enum ls_status add_field(struct ls_dataset *dataset, const struct ls_arra
         snprintf(field->name, sizeof(field->name), "y");
     else
         snprintf(field->name, sizeof(field->name), index ? "x%u" : "x", index + 1);
-    if (!ls_data_find_dtype(array->dtype, &type) || type.boolean ||
+    if (!ls_array_find_dtype(array->dtype, &type) || type.boolean ||
         (type.dtype != LS_U8 && type.dtype != LS_I32 && type.dtype != LS_F32)) {
         ls_error(SCOPE, "%s: dtype '%s'; expected uint8, int32 or float32", field->name,
                  array->dtype ? array->dtype : "");
