@@ -5,7 +5,7 @@
 #include "core/base/log.h"
 #include "core/plugin/plugin.h"
 #include "core/model/model.h"
-#include "core/run/workers.h"
+#include "core/train/agreement.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -132,7 +132,7 @@ enum ls_status run_options_load_weights(const struct arguments *arguments, struc
 {
     const char *weights = arguments_text(arguments, "initial-weights");
     const enum ls_status status = weights ? ls_load_weights(model, weights) : LS_OK;
-    return status ? status : ls_workers_agree_on_weights(model, weights);
+    return status ? status : ls_agree_on_loaded_weights(model, weights);
 }
 
 void run_options_warn_idle(const struct arguments *arguments, const struct ls_run *run)

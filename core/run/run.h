@@ -52,11 +52,9 @@ struct ls_run {
     char (*worker_hosts)[LS_WORKER_HOST_BYTES]; // the name of each worker's machine
     struct ls_cluster_endpoints exchange; // what transports and libraries open by
     pthread_mutex_t watch_lock; // of what follows
-    struct ls_session *watched_sessions; // a list; stopped when a worker is lost
+    struct ls_loss_watch *watches; // a list
     bool peer_lost;
     uint32_t drivers_opened; // since the workers have formed
-    void (*lost)(void *context); // as ls_workers_watch_loss; NULL: none
-    void *lost_context;
     uint32_t least_workers, most_workers; // of an elastic training; 0: not elastic
     enum ls_progress_kind chief_progress; // what the chief prints, whoever that is
     char *strategy_text, *network; // what the strategy was resolved from; NULL: nothing

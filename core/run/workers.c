@@ -3,19 +3,14 @@
 #include "core/run/workers.h"
 
 #include "core/base/clock.h"
-#include "core/base/dtype.h"
-#include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/random.h"
-#include "core/wire/secure.h"
-#include "core/data/stream.h"
-#include "core/plugin/device.h"
 #include "core/data/data.h"
-#include "core/model/model.h"
-#include "core/train/session.h"
+#include "core/plugin/device.h"
+#include "core/strategy/driver.h"
+#include "core/wire/secure.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,10 +69,8 @@ static void on_lost(void *context, const char *text)
     (void)text;
     pthread_mutex_lock(&run->watch_lock);
     run->peer_lost = true;
-    for (struct ls_session *each = run->watched_sessions; each; each = each->next_watched)
-        ls_session_abort(each);
-    if (run->lost)
-        run->lost(run->lost_context);
+    for (struct ls_loss_watch *each = run->watches; each; each = each->next)
+        each->lost(each->context);
     pthread_mutex_unlock(&run->watch_lock);
 }
 
@@ -283,36 +276,6 @@ enum ls_status ls_workers_agree_on_tuning(struct ls_run *run, const struct ls_tu
     return ls_workers_agree(run, &item, 1);
 }
 
-static const char *last_part(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
-enum ls_status ls_workers_agree_on_weights(struct ls_model *model, const char *file)
-{
-    const struct ls_graph *graph = model->graph;
-    struct ls_worker_item item = {.name = "--initial-weights", .value = "(none)"};
-    // The others do not ask a new worker, which is given weights.
-    if (ls_cluster_workers(model->run->cluster) == 1 || !model->run->met)
-        return LS_OK;
-    if (file) {
-        struct ls_hash *hash = ls_hash_create();
-        if (!hash)
-            return LS_OUT_OF_MEMORY;
-        for (uint32_t i = 0; i < graph->parameter_count; i++)
-            ls_hash_add(hash, model->weights[i],
-                        (size_t)ls_shape_elements(&graph->parameters[i]->shape, 1) * sizeof(float));
-        for (uint32_t i = 0; model->class_names && i < model->class_names->count; i++)
-            ls_hash_add(hash, model->class_names->names[i],
-                        strlen(model->class_names->names[i]) + 1);
-        snprintf(item.value, sizeof(item.value), "%.200s (%016llx)", last_part(file),
-                 (unsigned long long)ls_hash_get(hash));
-        ls_hash_destroy(hash);
-    }
-    return ls_workers_agree(model->run, &item, 1);
-}
-
 // What each worker has a folder or a file of its own for.
 static bool is_own_place(const char *option, size_t length)
 {
@@ -380,21 +343,6 @@ enum ls_status ls_workers_agree_on_examples(struct ls_run *run, struct ls_data *
     snprintf(item.value, sizeof(item.value), "%s, whose examples are %016llx", text,
              (unsigned long long)item.key);
     return status ? status : ls_workers_agree(run, &item, 1);
-}
-
-void ls_workers_describe(struct ls_model *model, const struct ls_data *data, uint64_t global_batch,
-                         struct ls_worker_item *items)
-{
-    char *json = json_dumps(model->json, JSON_COMPACT | JSON_SORT_KEYS);
-    memset(items, 0, LS_WORKER_DATA_ITEMS * sizeof(*items));
-    items[0].name = "--model";
-    snprintf(items[0].value, sizeof(items[0].value), "%.120s (%llu parameters, %08x)",
-             last_part(model->source), (unsigned long long)ls_model_parameters(model),
-             json ? (unsigned)ls_random_key_text(1, json) : 0);
-    free(json);
-    ls_workers_describe_data(data, "--dataset", &items[1]);
-    items[2].name = "--batch";
-    snprintf(items[2].value, sizeof(items[2].value), "%llu", (unsigned long long)global_batch);
 }
 
 enum ls_status ls_workers_refuse(struct ls_run *run, uint32_t worker, const char *what)
@@ -529,34 +477,24 @@ enum ls_status ls_workers_share(struct ls_run *run, const struct ls_worker_share
 
 // ---- Losing one ----
 
-void ls_workers_watch(struct ls_run *run, struct ls_session *session)
+void ls_workers_watch(struct ls_run *run, struct ls_loss_watch *watch)
 {
     pthread_mutex_lock(&run->watch_lock);
-    session->next_watched = run->watched_sessions;
-    run->watched_sessions = session;
+    watch->next = run->watches;
+    run->watches = watch;
     if (run->peer_lost)
-        ls_session_abort(session);
+        watch->lost(watch->context);
     pthread_mutex_unlock(&run->watch_lock);
 }
 
-void ls_workers_unwatch(struct ls_run *run, struct ls_session *session)
+void ls_workers_unwatch(struct ls_run *run, const struct ls_loss_watch *watch)
 {
     pthread_mutex_lock(&run->watch_lock);
-    struct ls_session **link = &run->watched_sessions;
-    while (*link && *link != session)
-        link = &(*link)->next_watched;
+    struct ls_loss_watch **link = &run->watches;
+    while (*link && *link != watch)
+        link = &(*link)->next;
     if (*link)
-        *link = session->next_watched;
-    pthread_mutex_unlock(&run->watch_lock);
-}
-
-void ls_workers_watch_loss(struct ls_run *run, void (*lost)(void *context), void *context)
-{
-    pthread_mutex_lock(&run->watch_lock);
-    run->lost = lost;
-    run->lost_context = context;
-    if (lost && run->peer_lost)
-        lost(context);
+        *link = watch->next;
     pthread_mutex_unlock(&run->watch_lock);
 }
 

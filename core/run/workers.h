@@ -9,7 +9,6 @@
 
 struct ls_driver;
 struct ls_data;
-struct ls_session;
 
 // Who this process is among the workers: fills run->place. [main thread]
 LS_STATUS ls_workers_resolve(struct ls_run *run, const struct ls_run_options *options);
@@ -42,10 +41,6 @@ LS_STATUS ls_workers_agree(struct ls_run *run, const struct ls_worker_item *item
 // thread]
 LS_STATUS ls_workers_agree_on_tuning(struct ls_run *run, const struct ls_tuning *tuning);
 
-// That all workers have loaded the same weights, from `file` (NULL: none, on any worker), as the
-// model has them now. [main thread]
-LS_STATUS ls_workers_agree_on_weights(struct ls_model *model, const char *file);
-
 // Forms the next generation of an elastic training; where that fails, the training ends. [main
 // thread]
 LS_STATUS ls_workers_reform(struct ls_run *run, struct ls_cluster_change *change);
@@ -61,12 +56,6 @@ LS_STATUS ls_workers_agree_on_examples(struct ls_run *run, struct ls_data *data,
 // `item` becomes what is known of `data` (NULL: none) before files are read.
 void ls_workers_describe_data(const struct ls_data *data, const char *name,
                               struct ls_worker_item *item);
-
-#define LS_WORKER_DATA_ITEMS 3
-
-// The first LS_WORKER_DATA_ITEMS of `items`: the model, the data and the batch.
-void ls_workers_describe(struct ls_model *model, const struct ls_data *data, uint64_t global_batch,
-                         struct ls_worker_item *items);
 
 // LS_USAGE, logged: "worker 1 has ...". All workers know it, so nobody is told that this one failed.
 LS_STATUS ls_workers_refuse(struct ls_run *run, uint32_t worker, const char *what);
@@ -102,12 +91,17 @@ struct ls_worker_shares {
 // `values` becomes complete on all workers. [main thread]
 LS_STATUS ls_workers_share(struct ls_run *run, const struct ls_worker_shares *shares);
 
-// Sessions whose replicas are stopped when a worker is lost. [main thread]
-void ls_workers_watch(struct ls_run *run, struct ls_session *session);
-void ls_workers_unwatch(struct ls_run *run, struct ls_session *session);
-// `lost` is called when a worker is lost, or at once where one is already; it must not wait. For
-// who has communicators and no session. NULL: nobody is called any more. [main thread]
-void ls_workers_watch_loss(struct ls_run *run, void (*lost)(void *context), void *context);
+// Who has to stop when a worker is lost: sessions, and who has communicators of its own.
+struct ls_loss_watch {
+    void (*lost)(void *context); // must not wait. [any thread]
+    void *context;
+    struct ls_loss_watch *next;
+};
+
+// From now on `watch->lost` is called when a worker is lost; at once where one is already. `watch`
+// stays where it is until it is taken out, which one that is not there may be, too. [main thread]
+void ls_workers_watch(struct ls_run *run, struct ls_loss_watch *watch);
+void ls_workers_unwatch(struct ls_run *run, const struct ls_loss_watch *watch);
 
 // A replica has waited for a peer in vain, or was woken by one: waits until it is known which
 // worker is lost, which is logged then; not for ever. `driver`, which may be NULL, knows which one it

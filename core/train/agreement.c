@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define MOST_ITEMS 40
+#define DATA_ITEMS 3 // the model, the data and the batch
 
 struct agreement {
     struct ls_worker_item items[MOST_ITEMS];
@@ -47,6 +48,30 @@ static void mix(uint64_t *key, double number)
     uint64_t bits;
     memcpy(&bits, &number, sizeof(bits));
     *key = ls_random_key(*key, bits);
+}
+
+// ---- The model and its data ----
+
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+// The first DATA_ITEMS: the model, the data and the batch.
+static void describe(struct ls_model *model, const struct ls_data *data, uint64_t global_batch,
+                     struct ls_worker_item *items)
+{
+    char *json = json_dumps(model->json, JSON_COMPACT | JSON_SORT_KEYS);
+    memset(items, 0, DATA_ITEMS * sizeof(*items));
+    items[0].name = "--model";
+    snprintf(items[0].value, sizeof(items[0].value), "%.120s (%llu parameters, %08x)",
+             last_part(model->source), (unsigned long long)ls_model_parameters(model),
+             json ? (unsigned)ls_random_key_text(1, json) : 0);
+    free(json);
+    ls_workers_describe_data(data, "--dataset", &items[1]);
+    items[2].name = "--batch";
+    snprintf(items[2].value, sizeof(items[2].value), "%llu", (unsigned long long)global_batch);
 }
 
 // ---- What a model is compiled with ----
@@ -212,15 +237,39 @@ static enum ls_status agree_on_weights(struct ls_model *model)
     return status;
 }
 
+enum ls_status ls_agree_on_loaded_weights(struct ls_model *model, const char *file)
+{
+    const struct ls_graph *graph = model->graph;
+    struct ls_worker_item item = {.name = "--initial-weights", .value = "(none)"};
+    // The others do not ask a new worker, which is given weights.
+    if (ls_cluster_workers(model->run->cluster) == 1 || !model->run->met)
+        return LS_OK;
+    if (file) {
+        struct ls_hash *hash = ls_hash_create();
+        if (!hash)
+            return LS_OUT_OF_MEMORY;
+        for (uint32_t i = 0; i < graph->parameter_count; i++)
+            ls_hash_add(hash, model->weights[i],
+                        (size_t)ls_shape_elements(&graph->parameters[i]->shape, 1) * sizeof(float));
+        for (uint32_t i = 0; model->class_names && i < model->class_names->count; i++)
+            ls_hash_add(hash, model->class_names->names[i],
+                        strlen(model->class_names->names[i]) + 1);
+        snprintf(item.value, sizeof(item.value), "%.200s (%016llx)", last_part(file),
+                 (unsigned long long)ls_hash_get(hash));
+        ls_hash_destroy(hash);
+    }
+    return ls_workers_agree(model->run, &item, 1);
+}
+
 // ---- What is done together ----
 
 enum ls_status ls_agree_on_evaluation(struct ls_model *model, const struct ls_data *data,
                                       uint64_t global_batch, bool scores)
 {
-    struct agreement all = {.count = LS_WORKER_DATA_ITEMS};
+    struct agreement all = {.count = DATA_ITEMS};
     if (ls_cluster_workers(model->run->cluster) == 1)
         return LS_OK;
-    ls_workers_describe(model, data, global_batch, all.items);
+    describe(model, data, global_batch, all.items);
     if (scores)
         add_compiled(&all, model, false, false);
     return ls_workers_agree(model->run, all.items, all.count);
@@ -229,10 +278,10 @@ enum ls_status ls_agree_on_evaluation(struct ls_model *model, const struct ls_da
 enum ls_status ls_agree_on_loop(struct ls_model *model, const struct ls_data *data,
                                 uint64_t global_batch, const char *shuffle)
 {
-    struct agreement all = {.count = LS_WORKER_DATA_ITEMS};
+    struct agreement all = {.count = DATA_ITEMS};
     if (ls_cluster_workers(model->run->cluster) == 1)
         return LS_OK;
-    ls_workers_describe(model, data, global_batch, all.items);
+    describe(model, data, global_batch, all.items);
     add_compiled(&all, model, true, true);
     add_place(&all, model);
     add(&all, "shuffle", or_none(shuffle));
@@ -295,11 +344,11 @@ enum ls_status ls_agree_on_fit(struct ls_fit *fit)
 {
     const struct ls_fit_options *options = fit->options;
     const bool together = ls_cluster_generation(fit->run->cluster) == 0; // from the beginning
-    struct agreement all = {.count = LS_WORKER_DATA_ITEMS};
+    struct agreement all = {.count = DATA_ITEMS};
     if (ls_cluster_workers(fit->run->cluster) == 1)
         return LS_OK;
     const uint32_t times = options->accumulate > 1 ? options->accumulate : 1;
-    ls_workers_describe(fit->model, fit->train, fit->global_batch / times, all.items);
+    describe(fit->model, fit->train, fit->global_batch / times, all.items);
     add_count(&all, "--epochs", options->epochs);
     add_count(&all, "--steps", options->steps);
     add_count(&all, "--microbatches", options->microbatches > 1 ? options->microbatches : 1);

@@ -23,4 +23,8 @@ LS_STATUS ls_agree_on_loop(struct ls_model *model, const struct ls_data *data,
 // Also all options of a fit that change what is trained, with the callbacks that are plugins.
 LS_STATUS ls_agree_on_fit(struct ls_fit *fit);
 
+// That all workers have loaded the same weights, from `file` (NULL: none, on any worker), as the
+// model has them now.
+LS_STATUS ls_agree_on_loaded_weights(struct ls_model *model, const char *file);
+
 #endif

@@ -41,8 +41,10 @@ static void wake_all(void *context, enum ls_status status)
         ls_stream_abort(session->input.own[i]);
 }
 
-void ls_session_abort(struct ls_session *session)
+// A worker is lost: whatever the replicas do ends with LS_ABORTED, or did already. [any thread]
+static void abort_session(void *context)
 {
+    struct ls_session *session = context;
     atomic_store(&session->aborted, true);
     if (session->driver)
         ls_driver_abort(session->driver);
@@ -328,8 +330,9 @@ static enum ls_status open_driver(struct ls_session *session)
                  run->strategy.strategy->plugin->name);
         return LS_USAGE;
     }
+    session->watch = (struct ls_loss_watch){.lost = abort_session, .context = session};
     if (!status)
-        ls_workers_watch(session->run, session);
+        ls_workers_watch(session->run, &session->watch);
     if (!status && ls_driver_survives(session->driver))
         ls_group_set_first_error_only(session->group, false);
     return status;
@@ -549,7 +552,7 @@ enum ls_status ls_session_close(struct ls_model *model)
     if (!session)
         return LS_OK;
     model->session = NULL;
-    ls_workers_unwatch(session->run, session);
+    ls_workers_unwatch(session->run, &session->watch);
     ls_model_give_up(model);
     ls_session_forget_data(session);
     const enum ls_status status = close_driver(session);

@@ -13,6 +13,7 @@
 
 #include "core/cluster/cluster.h"
 #include "core/data/stream.h"
+#include "core/run/workers.h"
 #include "core/replica/group.h"
 #include "core/strategy/driver.h"
 #include "core/model/model.h"
@@ -70,7 +71,7 @@ struct ls_session {
     bool broken; // a replica failed: only to be closed
     bool differ; // replicas had different parameters
     atomic_bool aborted; // a worker is lost
-    struct ls_session *next_watched; // of the run (workers.h)
+    struct ls_loss_watch watch;
 };
 
 // The model's session, ready for `need`: kept, made to grow, or opened anew where there is none
@@ -79,9 +80,6 @@ LS_STATUS ls_session_ready(struct ls_model *model, const struct ls_session_need 
 // Closes the model's session; what it had learnt and not brought to the host is lost. LS_PEER_LOST
 // (logged): a thread of the strategy's hangs, and what it may use was not freed.
 LS_STATUS ls_session_close(struct ls_model *model);
-
-// A worker is lost: whatever the replicas do ends with LS_ABORTED, or did already. [any thread]
-void ls_session_abort(struct ls_session *session);
 
 // Runs `function` on all replicas' threads, and waits. `doing` ("training") is named where a
 // replica runs out of memory, or fails without a message.

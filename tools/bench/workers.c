@@ -27,6 +27,7 @@ struct bench_workers {
     uint32_t *hosts; // of each worker
     struct ls_cluster_endpoints endpoints;
     const struct bench_task *task; // whose communicators end when a worker is lost
+    struct ls_loss_watch watch;
     bool ended; // somebody has failed, which all know: nothing is told any more
 };
 
@@ -47,7 +48,10 @@ void bench_workers_watch(struct bench_workers *workers, const struct bench_task 
         return;
     if (task)
         workers->task = task;
-    ls_workers_watch_loss(workers->run, task ? on_lost : NULL, workers);
+    ls_workers_unwatch(workers->run, &workers->watch);
+    workers->watch = (struct ls_loss_watch){.lost = on_lost, .context = workers};
+    if (task)
+        ls_workers_watch(workers->run, &workers->watch);
 }
 
 static enum ls_status open_control(struct bench_workers *workers)
