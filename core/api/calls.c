@@ -7,7 +7,6 @@
 #include "core/base/log.h"
 #include "core/base/plain_locale.h"
 #include "core/base/sizes.h"
-#include "core/model/weights.h"
 #include "core/run/workers.h"
 #include "core/train/callback_plugins.h"
 #include "core/train/checkpoint_file.h"
@@ -16,6 +15,7 @@
 #include "core/train/fit.h"
 #include "core/train/on_batch.h"
 #include "core/train/variables.h"
+#include "core/train/model_calls.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

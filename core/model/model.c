@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models: opening, compiling, and the check that data fits them.
+// Models: opening, what they are compiled to, and the check that data fits them.
 #include "core/model/model.h"
 
 #include "core/base/dtype.h"
 #include "core/base/keras_names.h"
 #include "core/base/log.h"
 #include "core/base/memory.h"
-#include "core/base/plain_locale.h"
 #include "core/data/gather.h"
 #include "core/model/compiled.h"
 #include "core/model/losses.h"
 #include "core/run/resource_files.h"
-#include "core/train/session.h"
 #include "core/model/weights.h"
 
 #include <stdio.h>
@@ -26,14 +24,14 @@ static enum ls_status create(struct ls_run *run, const char *source, struct ls_m
     model->run = run;
     model->source = strdup(source);
     if (!model->source) {
-        ls_model_close(model);
+        ls_model_destroy(model);
         return LS_OUT_OF_MEMORY;
     }
     *out = model;
     return LS_OK;
 }
 
-static enum ls_status build(struct ls_model *model, struct ls_graph **out)
+static enum ls_status build(const struct ls_model *model, struct ls_graph **out)
 {
     return ls_model_build_with(model->source, model->json,
                                model->input.ndims ? &model->input : NULL, model->run->precision,
@@ -50,7 +48,7 @@ enum ls_status ls_create_sequential(struct ls_run *run, const char *name,
     if (!status)
         status = build(model, &model->graph);
     if (status) {
-        ls_model_close(model);
+        ls_model_destroy(model);
         return status;
     }
     *out = model;
@@ -95,7 +93,7 @@ enum ls_status ls_create_model(const char *name, const struct ls_model_ends *end
     model->json = json;
     status = build(model, &model->graph);
     if (status) {
-        ls_model_close(model);
+        ls_model_destroy(model);
         return status;
     }
     *out = model;
@@ -107,6 +105,7 @@ enum ls_status ls_open_model(struct ls_run *run, const char *name, const struct 
 {
     struct ls_model *model = NULL;
     struct ls_safetensors *weights = NULL; // of a file of Keras that has them, too
+    struct ls_found_weights found = {0};
     char *path = NULL;
     enum ls_status status = ls_model_find(name, &path);
     if (!status)
@@ -117,12 +116,16 @@ enum ls_status ls_open_model(struct ls_run *run, const char *name, const struct 
         status = ls_read_model(path, &model->json, &weights);
     if (!status)
         status = build(model, &model->graph);
-    if (!status && weights)
-        status = ls_take_weights(model, path, weights, true);
+    if (!status && weights) {
+        status = ls_weights_match(model, path, weights, true, &found);
+        if (!status)
+            status = ls_weights_take(model, &found);
+    }
+    ls_found_weights_finish(&found);
     ls_safetensors_close(weights);
     free(path);
     if (status) {
-        ls_model_close(model);
+        ls_model_destroy(model);
         return status;
     }
     *out = model;
@@ -153,7 +156,7 @@ enum ls_status ls_open_model_json(struct ls_run *run, const char *name, const ch
         ls_model_input_shape(&data->info, &model->input);
     status = build(model, &model->graph);
     if (status) {
-        ls_model_close(model);
+        ls_model_destroy(model);
         return status;
     }
     *out = model;
@@ -167,12 +170,10 @@ void ls_model_free(const struct ls_model *model, float **buffers)
     free(buffers);
 }
 
-void ls_model_close(struct ls_model *model)
+void ls_model_destroy(struct ls_model *model)
 {
-    LS_PLAIN_LOCALE;
-    if (!model || ls_model_check_idle(model, "ls_model_close"))
+    if (!model)
         return;
-    (void)!ls_session_close(model);
     if (model->run->symbols)
         ls_symbols_forget_model(model->run->symbols, model);
     ls_model_free(model, model->weights);
@@ -240,6 +241,41 @@ enum ls_status ls_model_need_weights(struct ls_model *model)
     return status;
 }
 
+enum ls_status ls_model_need_states(struct ls_model *model, uint32_t index)
+{
+    if (model->states[index])
+        return LS_OK;
+    const struct ls_graph *graph = model->graph;
+    const enum ls_status status = ls_model_allocate(model, &model->states[index]);
+    for (uint32_t i = 0; !status && i < graph->parameter_count; i++)
+        for (int64_t k = 0; k < ls_shape_elements(&graph->parameters[i]->shape, 1); k++)
+            model->states[index][i][k] = model->optimizer.initial[index];
+    return status;
+}
+
+// ---- What replicas are ahead of ----
+
+void ls_model_say_back(const struct ls_model *model, uint64_t steps)
+{
+    if (model->steps_done < steps)
+        ls_warn("train", "model '%s' is what it was after step %llu again, not after step %llu",
+                model->source, (unsigned long long)model->steps_done, (unsigned long long)steps);
+}
+
+// The state of the optimizer that the host has belongs to other weights, once these were taken
+// without it.
+void ls_model_give_up(struct ls_model *model)
+{
+    if (model->states_ahead && !model->ahead)
+        model->refused = LS_REFUSED_STATES;
+    if (model->ahead) {
+        model->steps_done = model->on_host.steps_done;
+        model->scale = model->on_host.scale;
+        model->order = model->on_host.order;
+    }
+    model->ahead = model->states_ahead = false;
+}
+
 // ---- Compiling ----
 
 // What a model without a named loss is trained on, by its last layer.
@@ -259,7 +295,7 @@ static struct ls_loss default_loss(const struct ls_graph *graph)
 
 static enum ls_status parse_options(const struct ls_model *model,
                                     const struct ls_compile_options *options, bool metrics_of_file,
-                                    struct ls_model *out)
+                                    struct ls_compilation *out)
 {
     double scale = 1;
     enum ls_status status =
@@ -364,20 +400,23 @@ enum ls_status ls_model_check_outputs(const struct ls_model *model)
     return LS_BAD_INPUT;
 }
 
-static enum ls_status build_for_training(struct ls_model *model, const struct ls_loss *loss,
-                                         struct ls_metric_set *metrics, struct ls_graph **out)
+// The graph of a compilation whose loss and metrics are known.
+static enum ls_status build_for_training(const struct ls_model *model,
+                                         struct ls_compilation *compilation)
 {
-    enum ls_status status = build(model, out);
+    const struct ls_loss *loss = &compilation->loss;
     struct ls_tensor *seed;
+    enum ls_status status = build(model, &compilation->graph);
+    struct ls_graph *graph = compilation->graph;
+    if (status)
+        return status;
+    graph->keeps_outputs = compilation->keeps_outputs;
+    status = loss->kind == LS_LOSS_NONE ? ls_graph_add_seed(graph, graph->outputs[0], &seed)
+                                        : ls_graph_add_loss(graph, loss);
     if (!status)
-        (*out)->keeps_outputs = model->keeps_outputs;
-    if (!status)
-        status = loss->kind == LS_LOSS_NONE ? ls_graph_add_seed(*out, (*out)->outputs[0], &seed)
-                                            : ls_graph_add_loss(*out, loss);
-    if (!status)
-        status = ls_metric_set_add(metrics, *out);
-    if (!status && ((*out)->parameter_count == 0 || has_trained(*out)))
-        status = ls_graph_differentiate(*out);
+        status = ls_metric_set_add(&compilation->metrics, graph);
+    if (!status && (graph->parameter_count == 0 || has_trained(graph)))
+        status = ls_graph_differentiate(graph);
     return status;
 }
 
@@ -393,33 +432,30 @@ bool ls_model_data_has_weights(const struct ls_data *data)
     return ls_field_find(data->info.fields, data->info.field_count, LS_FIELD_WEIGHT, 0) != NULL;
 }
 
-// Parameters, their states and their places in the order stay: those of the new graph are the same.
-enum ls_status ls_model_need_weighted(struct ls_model *model)
+enum ls_status ls_compilation_weigh(const struct ls_model *model, struct ls_compilation *out)
 {
-    struct ls_loss loss = model->loss;
-    struct ls_metric_set metrics = model->metrics;
-    struct ls_graph *graph = NULL;
-    if (model->loss.weighted || model->loss.kind == LS_LOSS_NONE)
-        return LS_OK;
-    loss.weighted = true;
-    for (uint32_t i = 1; i < metrics.count; i++)
-        if (metrics.list[i].kind == LS_METRIC_OF_STATISTIC) // the weighted loss counts nothing
-            ls_metric_count_right(&metrics.list[i]);
-    enum ls_status status = build_for_training(model, &loss, &metrics, &graph);
-    if (!status)
-        status = ls_model_take(model, LS_TAKE_ALL);
-    if (!status)
-        status = ls_session_close(model);
-    if (status) {
-        ls_graph_destroy(graph);
-        return status;
-    }
+    *out = (struct ls_compilation){
+        .loss = model->loss, .metrics = model->metrics, .keeps_outputs = model->keeps_outputs};
+    out->loss.weighted = true;
+    for (uint32_t i = 1; i < out->metrics.count; i++)
+        if (out->metrics.list[i].kind == LS_METRIC_OF_STATISTIC) // the weighted loss counts nothing
+            ls_metric_count_right(&out->metrics.list[i]);
+    return build_for_training(model, out);
+}
+
+static void take_graph(struct ls_model *model, struct ls_compilation *compilation)
+{
     ls_graph_destroy(model->graph);
-    model->graph = graph;
+    model->graph = compilation->graph;
     model->graph_number++;
-    model->loss = loss;
-    model->metrics = metrics;
-    return LS_OK;
+    model->loss = compilation->loss;
+    model->metrics = compilation->metrics;
+    compilation->graph = NULL;
+}
+
+void ls_model_take_weighted(struct ls_model *model, struct ls_compilation *compilation)
+{
+    take_graph(model, compilation);
 }
 
 // What is excluded from weight decay in vain is a misspelling.
@@ -445,8 +481,9 @@ static void warn_of_exclusions(const struct ls_model *model)
 }
 
 // As in frameworks where a loop computes the loss itself, penalties are a part of it.
-static void warn_of_penalties(const struct ls_model *model, const struct ls_graph *graph)
+static void warn_of_penalties(const struct ls_model *model)
 {
+    const struct ls_graph *graph = model->graph;
     for (uint32_t i = 0; model->loss.kind == LS_LOSS_NONE && i < graph->parameter_count; i++)
         if (graph->parameters[i]->l1 > 0 || graph->parameters[i]->l2 > 0) {
             ls_warn(model->source,
@@ -468,60 +505,58 @@ enum ls_status ls_model_check_has_loss(const struct ls_model *model, const char 
     return LS_USAGE;
 }
 
-enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_options *options)
+enum ls_status ls_compilation_create(const struct ls_model *model,
+                                     const struct ls_compile_options *options,
+                                     struct ls_compilation *out)
 {
     struct ls_compile_options all = options ? *options : (struct ls_compile_options){0};
     struct ls_compile_config file = {0};
-    struct ls_model parsed = {0}; // what the options mean
-    struct ls_graph *graph = NULL;
+    *out = (struct ls_compilation){0};
     enum ls_status status = ls_model_check_outputs(model);
     if (!status)
         status = ls_model_check_training(model->source, model->json, false);
     if (!status)
         status = ls_compile_fill(model->source, model->json, model->run->parts, &all, &file);
     if (!status)
-        status =
-            parse_options(model, &all, file.metrics && !(options && options->metrics), &parsed);
+        status = parse_options(model, &all, file.metrics && !(options && options->metrics), out);
     if (!status && all.learning_rate_schedule) {
-        parsed.schedule = strdup(all.learning_rate_schedule);
-        status = parsed.schedule ? LS_OK : LS_OUT_OF_MEMORY;
+        out->schedule = strdup(all.learning_rate_schedule);
+        status = out->schedule ? LS_OK : LS_OUT_OF_MEMORY;
     }
     ls_compile_config_finish(&file);
-    const bool kept = model->keeps_outputs;
-    model->keeps_outputs = all.keep_outputs;
-    if (!status)
-        status = build_for_training(model, &parsed.loss, &parsed.metrics, &graph);
-    model->keeps_outputs = status ? kept : model->keeps_outputs;
-    if (!status)
-        status = ls_model_take(model, LS_TAKE_WEIGHTS);
-    enum ls_status closed = status ? LS_OK : ls_session_close(model);
-    if (!status && !closed)
-        closed = fit_weights(model, graph);
-    if (status || closed) {
-        ls_graph_destroy(graph);
-        free(parsed.schedule);
-        return status ? status : closed;
-    }
-    // Weights stay: the parameters of the new graph are the same. A new optimizer begins anew.
+    out->keeps_outputs = all.keep_outputs;
+    return status ? status : build_for_training(model, out);
+}
+
+enum ls_status ls_model_take_compilation(struct ls_model *model, struct ls_compilation *compilation)
+{
+    const enum ls_status status = fit_weights(model, compilation->graph);
+    if (status)
+        return status;
     for (uint32_t i = 0; i < LS_OPTIMIZER_STATES; i++) {
         ls_model_free(model, model->states[i]);
         model->states[i] = NULL;
     }
     model->steps_done = model->on_host.steps_done = 0;
     model->refused = NULL;
-    ls_graph_destroy(model->graph);
-    model->graph = graph;
-    model->graph_number++;
-    model->optimizer = parsed.optimizer;
+    take_graph(model, compilation);
+    model->keeps_outputs = compilation->keeps_outputs;
+    model->optimizer = compilation->optimizer;
     free(model->schedule);
-    model->schedule = parsed.schedule;
+    model->schedule = compilation->schedule;
+    compilation->schedule = NULL;
     model->scale = model->on_host.scale = ls_loss_scale_begin(&model->optimizer.loss_scale);
-    model->loss = parsed.loss;
-    model->metrics = parsed.metrics;
     model->compiled = true;
     warn_of_exclusions(model);
-    warn_of_penalties(model, graph);
+    warn_of_penalties(model);
     return LS_OK;
+}
+
+void ls_compilation_finish(struct ls_compilation *compilation)
+{
+    ls_graph_destroy(compilation->graph);
+    free(compilation->schedule);
+    *compilation = (struct ls_compilation){0};
 }
 
 enum ls_status ls_model_check_idle(const struct ls_model *model, const char *call)

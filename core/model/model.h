@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model between its calls: its graph, its weights on the host, and the machinery of the last fit. Private to
-// train/. [main thread]
+// A model between its calls: its graph, its weights on the host, and what the last fit has left.
+// [main thread]
 #ifndef LS_MODEL_MODEL_H
 #define LS_MODEL_MODEL_H
 
@@ -95,7 +95,7 @@ static inline uint64_t ls_model_next_update(const struct ls_model *model)
 #define LS_REFUSED_STATES "the state of its optimizer was lost with a replica"
 
 // As ls_sequential_create, ls_input, ls_model_call, ls_model_create, ls_model_open,
-// ls_model_open_json and ls_compile, but may fail without a message (calls.c).
+// ls_model_open_json, but may fail without a message (core/api/calls.c).
 LS_STATUS ls_create_sequential(struct ls_run *run, const char *name, const struct ls_layer *layers,
                                struct ls_model **out);
 LS_STATUS ls_make_input(struct ls_run *run, const struct ls_layer *input, struct ls_symbol **out);
@@ -107,7 +107,35 @@ LS_STATUS ls_open_model(struct ls_run *run, const char *name, const struct ls_da
                         struct ls_model **out);
 LS_STATUS ls_open_model_json(struct ls_run *run, const char *name, const char *text,
                              const struct ls_data *data, struct ls_model **out);
-LS_STATUS ls_compile_model(struct ls_model *model, const struct ls_compile_options *options);
+void ls_model_destroy(struct ls_model *model); // which has no session; takes NULL
+
+// What a model is compiled to, before it becomes that. Zeroed: nothing.
+struct ls_compilation {
+    struct ls_graph *graph;
+    struct ls_optimizer optimizer;
+    char *schedule; // of the learning rate, as text; NULL: none
+    struct ls_loss loss;
+    struct ls_metric_set metrics;
+    bool keeps_outputs;
+};
+// What `options` (NULL: all by default) and the model's file say. Errors are logged. `out` is to be
+// finished in any case.
+LS_STATUS ls_compilation_create(const struct ls_model *model,
+                                const struct ls_compile_options *options,
+                                struct ls_compilation *out);
+// What the model is, but that each example has a weight in the loss. Likewise.
+LS_STATUS ls_compilation_weigh(const struct ls_model *model, struct ls_compilation *out);
+void ls_compilation_finish(struct ls_compilation *compilation); // takes a zeroed one
+// The model becomes that, and has no session. Its weights stay: the parameters of the new graph are
+// the same. A new optimizer begins anew; after ls_compilation_weigh its states stay, too.
+LS_STATUS ls_model_take_compilation(struct ls_model *model, struct ls_compilation *compilation);
+void ls_model_take_weighted(struct ls_model *model, struct ls_compilation *compilation);
+
+// Memory for values by parameter of the graph, plain layout; NULL: these are left out.
+struct ls_values {
+    float **weights;
+    float **states[LS_OPTIMIZER_STATES];
+};
 
 // First values from the run's seed, unless there are weights already.
 LS_STATUS ls_model_need_weights(struct ls_model *model);
@@ -142,8 +170,6 @@ uint64_t ls_model_parameters(const struct ls_model *model); // elements, without
 struct ls_shares ls_model_division(const struct ls_model *model);
 
 bool ls_model_data_has_weights(const struct ls_data *data); // of examples
-// From here on each example has a weight in the loss, until the model is compiled anew.
-LS_STATUS ls_model_need_weighted(struct ls_model *model);
 
 // Checks that the data can be reshaped into the model's input and has labels that its loss takes.
 // LS_BAD_INPUT, logged.

@@ -10,7 +10,6 @@
 #include "core/model/learned_classes.h"
 #include "core/model/keras_match.h"
 #include "core/model/renaming.h"
-#include "core/train/session.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -282,38 +281,44 @@ static enum ls_status match(const struct ls_model *model, const char *path,
     return LS_OK;
 }
 
-enum ls_status ls_take_weights(struct ls_model *model, const char *path,
-                               const struct ls_safetensors *file, bool keras)
+enum ls_status ls_weights_match(const struct ls_model *model, const char *path,
+                                const struct ls_safetensors *file, bool keras,
+                                struct ls_found_weights *out)
 {
-    const uint32_t count = model->graph->parameter_count;
-    size_t *found = calloc((size_t)count + 1, sizeof(*found));
     bool *known = calloc(ls_safetensors_count(file) + 1, sizeof(*known));
-    struct ls_class_names *names = NULL;
-    enum ls_status status =
-        found && known ? match(model, path, file, keras, found, known) : LS_OUT_OF_MEMORY;
+    *out = (struct ls_found_weights){.path = path, .file = file, .keras = keras};
+    out->tensors = calloc((size_t)model->graph->parameter_count + 1, sizeof(*out->tensors));
+    enum ls_status status = out->tensors && known
+                                ? match(model, path, file, keras, out->tensors, known)
+                                : LS_OUT_OF_MEMORY;
     if (!status)
-        status = ls_class_names_read(path, file, &names);
-    if (!status)
-        status = ls_model_take(model, LS_TAKE_ALL); // the optimizer's state stays
-    if (!status)
-        status = ls_session_close(model);
-    if (!status)
-        status = ls_model_need_weights(model);
+        status = ls_class_names_read(path, file, &out->names);
+    free(known);
+    return status;
+}
+
+enum ls_status ls_weights_take(struct ls_model *model, struct ls_found_weights *found)
+{
+    enum ls_status status = ls_model_need_weights(model);
     model->assigned |= !status;
-    for (uint32_t i = 0; i < count && !status; i++)
-        if (found[i] != LS_NO_TENSOR)
-            memcpy(model->weights[i], ls_safetensors_get(file, found[i])->data,
+    for (uint32_t i = 0; i < model->graph->parameter_count && !status; i++)
+        if (found->tensors[i] != LS_NO_TENSOR)
+            memcpy(model->weights[i], ls_safetensors_get(found->file, found->tensors[i])->data,
                    (size_t)ls_shape_elements(&model->graph->parameters[i]->shape, 1) *
                        sizeof(float));
     if (!status)
-        status = note_skipped(model, path, file, keras);
-    if (status) {
-        ls_class_names_destroy(names);
-    } else {
-        model->nameless = !names;
-        ls_model_set_classes(model, names);
-    }
-    free(found);
-    free(known);
-    return status;
+        status = note_skipped(model, found->path, found->file, found->keras);
+    if (status)
+        return status;
+    model->nameless = !found->names;
+    ls_model_set_classes(model, found->names);
+    found->names = NULL;
+    return LS_OK;
+}
+
+void ls_found_weights_finish(struct ls_found_weights *found)
+{
+    ls_class_names_destroy(found->names);
+    free(found->tensors);
+    *found = (struct ls_found_weights){0};
 }

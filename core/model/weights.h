@@ -10,15 +10,30 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-// As ls_load_weights and ls_save_weights, but may fail without a message (calls.c). Files are
-// read by what they hold, and written by the suffix of their names.
-LS_STATUS ls_read_weights(struct ls_model *model, const char *path);
-LS_STATUS ls_write_weights(struct ls_model *model, const char *path);
+// Opens a file of weights, by what it holds. `keras`: it is one of Keras, as ls_keras_file_read
+// hands it over. Errors are logged.
+LS_STATUS ls_weights_open(const char *path, bool *keras, struct ls_safetensors **out);
 
-// The model's weights become those of an opened file, whose `path` is for messages. `keras`: it is
-// one of Keras, as ls_keras_file_read hands it over.
-LS_STATUS ls_take_weights(struct ls_model *model, const char *path,
-                          const struct ls_safetensors *file, bool keras);
+// What a file has for a model. Zeroed: nothing.
+struct ls_found_weights {
+    const char *path; // for messages
+    const struct ls_safetensors *file;
+    bool keras;
+    size_t *tensors; // of each parameter; LS_NO_TENSOR: none
+    struct ls_class_names *names;
+};
+// Finds the model's parameters in an opened file, which stays open until `out` is finished, whatever
+// the status is. LS_BAD_INPUT, logged: one is missing, or has another shape.
+LS_STATUS ls_weights_match(const struct ls_model *model, const char *path,
+                           const struct ls_safetensors *file, bool keras,
+                           struct ls_found_weights *out);
+// The model's weights become those. It has no session.
+LS_STATUS ls_weights_take(struct ls_model *model, struct ls_found_weights *found);
+void ls_found_weights_finish(struct ls_found_weights *found); // takes a zeroed one
+
+// Writes the weights that the host has, in the format that the suffix of the name says. Errors are
+// logged.
+LS_STATUS ls_weights_write(const struct ls_model *model, const char *path);
 
 // Reads a model: its JSON, and of a file of Keras that holds weights, too, `*weights` (else NULL).
 LS_STATUS ls_read_model(const char *path, json_t **model, struct ls_safetensors **weights);

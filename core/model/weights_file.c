@@ -8,9 +8,9 @@
 #include "core/base/log.h"
 #include "core/formats/keras_file.h"
 #include "core/loader/loader.h"
-#include "core/report/report.h"
 #include "core/model/keras_layout.h"
-#include "core/train/variables.h"
+#include "core/model/model.h"
+#include "core/report/report.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -43,17 +43,13 @@ static enum ls_status open_keras(const char *path, struct ls_safetensors **out)
     return ls_keras_file_read(&program, path, out);
 }
 
-enum ls_status ls_read_weights(struct ls_model *model, const char *path)
+enum ls_status ls_weights_open(const char *path, bool *keras, struct ls_safetensors **out)
 {
-    struct ls_safetensors *file = NULL;
-    const bool keras = ls_keras_file_is(path);
-    enum ls_status status = ls_keras_file_check("weights", path);
-    if (!status)
-        status = keras ? open_keras(path, &file) : ls_safetensors_open(path, &file);
-    if (!status)
-        status = ls_take_weights(model, path, file, keras);
-    ls_safetensors_close(file);
-    return status;
+    const enum ls_status status = ls_keras_file_check("weights", path);
+    *keras = ls_keras_file_is(path);
+    if (status)
+        return status;
+    return *keras ? open_keras(path, out) : ls_safetensors_open(path, out);
 }
 
 // ---- Models ----
@@ -269,18 +265,15 @@ static enum ls_status write_keras(const struct ls_model *model, const char *path
     return status;
 }
 
-enum ls_status ls_write_weights(struct ls_model *model, const char *path)
+enum ls_status ls_weights_write(const struct ls_model *model, const char *path)
 {
-    enum ls_status status = ls_weights_check_path("weights", path);
-    if (!status)
-        status = ls_bring_variables(model);
     char *classes = model->class_names ? ls_class_names_text(model->class_names) : NULL;
-    if (!status && model->class_names && !classes)
-        status = LS_OUT_OF_MEMORY;
+    if (model->class_names && !classes)
+        return LS_OUT_OF_MEMORY;
     const enum format format = format_of(path);
-    if (!status)
-        status = format == SAFETENSORS ? write_names(model, path, classes)
-                                       : write_keras(model, path, format == KERAS, classes);
+    const enum ls_status status = format == SAFETENSORS
+                                      ? write_names(model, path, classes)
+                                      : write_keras(model, path, format == KERAS, classes);
     free(classes);
     return status;
 }

@@ -11,7 +11,6 @@
 #include "core/formats/replacement.h"
 #include "core/model/learned_classes.h"
 #include "core/model/renaming.h"
-#include "core/train/session.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -121,38 +120,32 @@ static void copy_values(const struct ls_graph *graph, float *const *from, float 
                    (size_t)ls_shape_elements(&graph->parameters[i]->shape, 1) * sizeof(float));
 }
 
-static enum ls_status copy_from_replicas(struct ls_session *session, const struct ls_values *to)
-{
-    const enum ls_status status = ls_session_compare(session);
-    return status ? status : ls_session_copy(session, to);
-}
-
-enum ls_status ls_checkpoint_take(struct ls_model *model, struct ls_checkpoint_image *image)
+enum ls_status ls_checkpoint_begin(const struct ls_model *model, struct ls_checkpoint_image *image,
+                                   struct ls_values *to)
 {
     const struct ls_graph *graph = model->graph;
     const uint32_t states = model->optimizer.state_count;
     float **pointers = calloc((size_t)graph->parameter_count * (1 + states) + 1, sizeof(*pointers));
-    struct ls_values to = {.weights = pointers};
+    *to = (struct ls_values){.weights = pointers};
     if (!pointers)
         return LS_OUT_OF_MEMORY;
     for (uint32_t k = 0; k < states; k++)
         if (model->states_ahead || model->states[k])
-            to.states[k] = pointers + (size_t)graph->parameter_count * (1 + k);
+            to->states[k] = pointers + (size_t)graph->parameter_count * (1 + k);
     image->count = 0;
     image->step = model->steps_done;
-    enum ls_status status = add_variables(image, model, &to);
-    if (!status && !model->ahead) { // also those that were set since the last step
-        status = ls_model_need_weights(model);
-        if (!status)
-            copy_values(graph, model->weights, to.weights);
-        to.weights = NULL;
-    }
-    if (!status && model->states_ahead)
-        status = copy_from_replicas(model->session, &to);
-    for (uint32_t k = 0; !status && !model->states_ahead && k < states; k++)
-        copy_values(graph, model->states[k], to.states[k]);
-    free(pointers);
+    const enum ls_status status = add_variables(image, model, to);
+    if (status)
+        free(pointers);
     return status;
+}
+
+void ls_checkpoint_copy(const struct ls_model *model, const struct ls_values *to)
+{
+    if (!model->ahead)
+        copy_values(model->graph, model->weights, to->weights);
+    for (uint32_t k = 0; !model->states_ahead && k < model->optimizer.state_count; k++)
+        copy_values(model->graph, model->states[k], to->states[k]);
 }
 
 void ls_checkpoint_finish(struct ls_checkpoint_image *image)
@@ -521,68 +514,63 @@ static enum ls_status take_values(struct ls_model *model, const char *path,
     return status;
 }
 
-static enum ls_status restore(struct ls_model *model, const char *path,
-                              const struct ls_safetensors *file, const struct ls_renaming *renaming,
-                              const json_t *state)
+enum ls_status ls_checkpoint_match(const struct ls_model *model, const char *path,
+                                   const struct ls_safetensors *file, const json_t *state,
+                                   struct ls_found_checkpoint *out)
 {
     const json_t *optimizer = json_object_get(state, "optimizer");
     const json_t *rate = json_object_get(optimizer, "learning_rate");
-    struct ls_loss_scale_state scale;
-    struct ls_model_order order;
-    uint64_t steps;
     const struct ls_saved_tensor *tensor;
     const json_t *own = json_object_get(state, "fit"); // its steps are some of all
     uint64_t of_fit = 0;
-    if (!ls_checkpoint_count(state, "steps", &steps) || steps > MOST_STEPS ||
-        (json_is_object(own) && (!ls_checkpoint_count(own, "steps", &of_fit) || of_fit > steps)) ||
-        !(json_number_value(rate) >= 0 && isfinite(json_number_value(rate))) ||
-        !json_is_number(rate) || !read_scale(json_object_get(state, "loss_scale"), &scale) ||
-        !ls_checkpoint_read_order(json_object_get(state, "order"), &order)) {
+    *out = (struct ls_found_checkpoint){
+        .path = path, .file = file, .learning_rate = json_number_value(rate)};
+    enum ls_status status = ls_renaming_create(model, path, file, &out->renaming);
+    if (status)
+        return status;
+    if (!ls_checkpoint_count(state, "steps", &out->steps) || out->steps > MOST_STEPS ||
+        (json_is_object(own) &&
+         (!ls_checkpoint_count(own, "steps", &of_fit) || of_fit > out->steps)) ||
+        !(out->learning_rate >= 0 && isfinite(out->learning_rate)) || !json_is_number(rate) ||
+        !read_scale(json_object_get(state, "loss_scale"), &out->scale) ||
+        !ls_checkpoint_read_order(json_object_get(state, "order"), &out->order)) {
         ls_error(SCOPE, "'%s' is damaged: its state is incomplete", path);
         return LS_BAD_INPUT;
     }
-    struct ls_class_names *names = NULL;
-    enum ls_status status = check_optimizer(model, path, optimizer);
+    status = check_optimizer(model, path, optimizer);
     for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
         for (int k = -1; !status && k < (int)model->optimizer.state_count; k++)
             if (!model->graph->parameters[i]->constant)
-                status = find(model, path, file, renaming, i, k, &tensor);
-    if (!status)
-        status = ls_class_names_read(path, file, &names);
-    if (status)
-        return status;
-    ls_model_set_classes(model, names);
-    model->nameless = !names;
-    model->ahead = model->states_ahead = false; // all of it is replaced
-    status = ls_session_close(model);
-    if (!status)
-        status = ls_model_need_weights(model);
+                status = find(model, path, file, out->renaming, i, k, &tensor);
+    return status ? status : ls_class_names_read(path, file, &out->names);
+}
+
+enum ls_status ls_model_take_checkpoint(struct ls_model *model, struct ls_found_checkpoint *found)
+{
+    ls_model_set_classes(model, found->names);
+    model->nameless = !found->names;
+    found->names = NULL;
+    enum ls_status status = ls_model_need_weights(model);
     for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
         if (!model->graph->parameters[i]->constant)
-            status = take_values(model, path, file, renaming, i);
+            status = take_values(model, found->path, found->file, found->renaming, i);
     if (status)
         return status;
     model->assigned = true;
-    model->steps_done = model->on_host.steps_done = steps;
-    model->order = model->on_host.order = order;
-    fit_scale(model, steps, &scale);
-    model->scale = model->on_host.scale = scale;
-    say_rate(model, json_number_value(rate));
-    model->optimizer.learning_rate = json_number_value(rate);
+    model->steps_done = model->on_host.steps_done = found->steps;
+    model->order = model->on_host.order = found->order;
+    fit_scale(model, found->steps, &found->scale);
+    model->scale = model->on_host.scale = found->scale;
+    say_rate(model, found->learning_rate);
+    model->optimizer.learning_rate = found->learning_rate;
     return LS_OK;
 }
 
-// ---- Models ----
-
-enum ls_status ls_checkpoint_restore(struct ls_model *model, const char *path,
-                                     const struct ls_safetensors *file, const json_t *state)
+void ls_found_checkpoint_finish(struct ls_found_checkpoint *found)
 {
-    struct ls_renaming *renaming = NULL;
-    enum ls_status status = ls_renaming_create(model, path, file, &renaming);
-    if (!status)
-        status = restore(model, path, file, renaming, state);
-    ls_renaming_destroy(renaming);
-    return status;
+    ls_renaming_destroy(found->renaming);
+    ls_class_names_destroy(found->names);
+    *found = (struct ls_found_checkpoint){0};
 }
 
 enum ls_status ls_model_check_file_name(const char *path)
@@ -596,37 +584,4 @@ enum ls_status ls_model_check_file_name(const char *path)
              "name must end with",
              path);
     return LS_USAGE;
-}
-
-enum ls_status ls_save_model(struct ls_model *model, const char *path)
-{
-    struct ls_checkpoint_image image = {0};
-    enum ls_status status = ls_model_check_usable(model, SCOPE);
-    if (!status)
-        status = ls_checkpoint_take(model, &image);
-    if (!status)
-        status = ls_checkpoint_describe(model, NULL, &image);
-    if (!status)
-        status = ls_checkpoint_write(&image, path);
-    ls_checkpoint_finish(&image);
-    return status;
-}
-
-enum ls_status ls_load_model(struct ls_model *model, const char *path)
-{
-    struct ls_safetensors *file = NULL;
-    json_t *state = NULL;
-    enum ls_status status = ls_model_check_usable(model, SCOPE);
-    if (!status)
-        status = ls_checkpoint_open(path, &file, &state);
-    if (status == LS_UNSUPPORTED) {
-        ls_error(SCOPE, "'%s' has no optimizer: read it with ls_load_weights", path);
-        return LS_BAD_INPUT;
-    }
-    if (status)
-        return status;
-    status = ls_checkpoint_restore(model, path, file, state);
-    json_decref(state);
-    ls_safetensors_close(file);
-    return status;
 }

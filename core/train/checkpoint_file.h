@@ -10,6 +10,8 @@
 
 #include <jansson.h>
 
+struct ls_renaming;
+
 #define LS_CHECKPOINT_STATE "lockstep_training" // text of the metadata: the state
 #define LS_CHECKPOINT_SUM "lockstep_xxh64" // and the checksum
 
@@ -24,10 +26,13 @@ struct ls_checkpoint_image {
     uint64_t training, generation;
 };
 
-// The model with its optimizer, from the replicas where they are ahead of the host. Memory of an
-// earlier copy is used again. LS_FAILED, logged: replicas differ, or a parameter is not finite.
-// [main thread, while the replicas rest]
-LS_STATUS ls_checkpoint_take(struct ls_model *model, struct ls_checkpoint_image *image);
+// Begins a copy of the model with its optimizer, in which memory of an earlier copy is used again.
+// `to`: where the values belong; the caller frees to->weights. LS_OUT_OF_MEMORY: nothing is to be
+// freed. [main thread]
+LS_STATUS ls_checkpoint_begin(const struct ls_model *model, struct ls_checkpoint_image *image,
+                              struct ls_values *to);
+// Copies there what the replicas are not ahead of.
+void ls_checkpoint_copy(const struct ls_model *model, const struct ls_values *to);
 // Adds a tensor of one dimension, a copy of `values`. LS_OUT_OF_MEMORY.
 LS_STATUS ls_checkpoint_add(struct ls_checkpoint_image *image, const char *name,
                             const float *values, uint64_t count);
@@ -59,16 +64,29 @@ struct ls_checkpoint_head {
 LS_STATUS ls_checkpoint_read_head(const char *path, struct ls_checkpoint_head *out,
                                   char why[static 128]);
 
-// The model becomes that of the checkpoint. LS_BAD_INPUT, logged: it is another model's. LS_USAGE,
-// logged: the model is compiled with another optimizer. [main thread]
-LS_STATUS ls_checkpoint_restore(struct ls_model *model, const char *path,
-                                const struct ls_safetensors *file, const json_t *state);
+// What an opened checkpoint has for a model. Zeroed: nothing.
+struct ls_found_checkpoint {
+    const char *path; // for messages
+    const struct ls_safetensors *file;
+    struct ls_renaming *renaming;
+    struct ls_class_names *names;
+    uint64_t steps;
+    struct ls_model_order order;
+    struct ls_loss_scale_state scale;
+    double learning_rate;
+};
+// Finds the model in an opened checkpoint, which stays open until `out` is finished, whatever the
+// status is. LS_BAD_INPUT, logged: it is another model's. LS_USAGE, logged: the model is compiled
+// with another optimizer. [main thread]
+LS_STATUS ls_checkpoint_match(const struct ls_model *model, const char *path,
+                              const struct ls_safetensors *file, const json_t *state,
+                              struct ls_found_checkpoint *out);
+// The model becomes that of the checkpoint. It has no session. [main thread]
+LS_STATUS ls_model_take_checkpoint(struct ls_model *model, struct ls_found_checkpoint *found);
+void ls_found_checkpoint_finish(struct ls_found_checkpoint *found); // takes a zeroed one
 
 // Whether the name says what ls_model_save writes; checkpoints have names of their own.
 LS_STATUS ls_model_check_file_name(const char *path);
-// As ls_model_save and ls_model_load, but may fail without a message (calls.c).
-LS_STATUS ls_save_model(struct ls_model *model, const char *path);
-LS_STATUS ls_load_model(struct ls_model *model, const char *path);
 
 // Orders and numbers in states.
 json_t *ls_checkpoint_order(const struct ls_model_order *order);

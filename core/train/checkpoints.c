@@ -15,6 +15,7 @@
 #include "core/train/checkpoint_file.h"
 #include "core/train/fit.h"
 #include "core/run/workers.h"
+#include "core/train/model_calls.h"
 
 #include <dirent.h>
 #include <errno.h>

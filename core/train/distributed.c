@@ -9,6 +9,7 @@
 #include "core/model/learned_classes.h"
 #include "core/train/fit.h"
 #include "core/run/workers.h"
+#include "core/train/model_calls.h"
 
 #include <math.h>
 #include <stdlib.h>

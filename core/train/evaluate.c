@@ -10,6 +10,7 @@
 #include "core/train/session.h"
 #include "core/base/sizes.h"
 #include "core/run/workers.h"
+#include "core/train/model_calls.h"
 
 #include <inttypes.h>
 #include <math.h>

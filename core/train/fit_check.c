@@ -4,6 +4,7 @@
 #include "core/base/options.h"
 #include "core/train/fit.h"
 #include "core/train/fit_timeline.h"
+#include "core/train/model_calls.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -191,12 +191,6 @@ LS_STATUS ls_session_check_weights(struct ls_session *session);
 // stores. A ReLU that a library computes behind a convolution makes 0 of NaN, so the loss may not
 // show it.
 LS_STATUS ls_session_check_replica(struct ls_session *session);
-// Memory for values by parameter of the graph, plain layout; NULL: these are left out.
-struct ls_values {
-    float **weights;
-    float **states[LS_OPTIMIZER_STATES];
-};
-
 // Copies parameters and optimizer state of the first replica, or of the stores, there. LS_FAILED
 // (logged) when a parameter is not finite.
 LS_STATUS ls_session_copy(struct ls_session *session, const struct ls_values *to);

@@ -11,18 +11,6 @@
 
 static const struct ls_trace_label hash_span = {.category = "check", .name = "hash parameters"};
 
-enum ls_status ls_model_need_states(struct ls_model *model, uint32_t index)
-{
-    if (model->states[index])
-        return LS_OK;
-    const struct ls_graph *graph = model->graph;
-    const enum ls_status status = ls_model_allocate(model, &model->states[index]);
-    for (uint32_t i = 0; !status && i < graph->parameter_count; i++)
-        for (int64_t k = 0; k < ls_shape_elements(&graph->parameters[i]->shape, 1); k++)
-            model->states[index][i][k] = model->optimizer.initial[index];
-    return status;
-}
-
 static bool has_stores(const struct ls_session *session)
 {
     return session->driver && ls_driver_has_stores(session->driver);
@@ -353,27 +341,6 @@ enum ls_status ls_session_take(struct ls_session *session, enum ls_take what)
     model->ahead = false;
     model->states_ahead = model->states_ahead && !states;
     return LS_OK;
-}
-
-void ls_model_say_back(const struct ls_model *model, uint64_t steps)
-{
-    if (model->steps_done < steps)
-        ls_warn("train", "model '%s' is what it was after step %llu again, not after step %llu",
-                model->source, (unsigned long long)model->steps_done, (unsigned long long)steps);
-}
-
-// The state of the optimizer that the host has belongs to other weights, once these were taken
-// without it.
-void ls_model_give_up(struct ls_model *model)
-{
-    if (model->states_ahead && !model->ahead)
-        model->refused = LS_REFUSED_STATES;
-    if (model->ahead) {
-        model->steps_done = model->on_host.steps_done;
-        model->scale = model->on_host.scale;
-        model->order = model->on_host.order;
-    }
-    model->ahead = model->states_ahead = false;
 }
 
 enum ls_status ls_model_take(struct ls_model *model, enum ls_take what)

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// What replaces a model, or writes it, beside its session: replicas may be ahead of the host.
+#include "core/train/model_calls.h"
+
+#include "core/base/log.h"
+#include "core/base/plain_locale.h"
+#include "core/model/weights.h"
+#include "core/train/session.h"
+#include "core/train/variables.h"
+
+#include <stdlib.h>
+
+void ls_model_close(struct ls_model *model)
+{
+    LS_PLAIN_LOCALE;
+    if (!model || ls_model_check_idle(model, "ls_model_close"))
+        return;
+    (void)!ls_session_close(model);
+    ls_model_destroy(model);
+}
+
+// ---- Compiling ----
+
+enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_options *options)
+{
+    struct ls_compilation compilation;
+    enum ls_status status = ls_compilation_create(model, options, &compilation);
+    if (!status)
+        status = ls_model_take(model, LS_TAKE_WEIGHTS);
+    if (!status)
+        status = ls_session_close(model);
+    if (!status)
+        status = ls_model_take_compilation(model, &compilation);
+    ls_compilation_finish(&compilation);
+    return status;
+}
+
+enum ls_status ls_model_need_weighted(struct ls_model *model)
+{
+    struct ls_compilation compilation;
+    if (model->loss.weighted || model->loss.kind == LS_LOSS_NONE)
+        return LS_OK;
+    enum ls_status status = ls_compilation_weigh(model, &compilation);
+    if (!status)
+        status = ls_model_take(model, LS_TAKE_ALL);
+    if (!status)
+        status = ls_session_close(model);
+    if (!status)
+        ls_model_take_weighted(model, &compilation);
+    ls_compilation_finish(&compilation);
+    return status;
+}
+
+// ---- Weights ----
+
+enum ls_status ls_read_weights(struct ls_model *model, const char *path)
+{
+    struct ls_safetensors *file = NULL;
+    struct ls_found_weights found = {0};
+    bool keras;
+    enum ls_status status = ls_weights_open(path, &keras, &file);
+    if (!status)
+        status = ls_weights_match(model, path, file, keras, &found);
+    if (!status)
+        status = ls_model_take(model, LS_TAKE_ALL); // the optimizer's state stays
+    if (!status)
+        status = ls_session_close(model);
+    if (!status)
+        status = ls_weights_take(model, &found);
+    ls_found_weights_finish(&found);
+    ls_safetensors_close(file);
+    return status;
+}
+
+enum ls_status ls_write_weights(struct ls_model *model, const char *path)
+{
+    enum ls_status status = ls_weights_check_path("weights", path);
+    if (!status)
+        status = ls_bring_variables(model);
+    return status ? status : ls_weights_write(model, path);
+}
+
+// ---- Weights, optimizer, and where the training is ----
+
+enum ls_status ls_checkpoint_take(struct ls_model *model, struct ls_checkpoint_image *image)
+{
+    struct ls_values to;
+    enum ls_status status = ls_checkpoint_begin(model, image, &to);
+    if (status)
+        return status;
+    float **pointers = to.weights;
+    if (!model->ahead) // also those that were set since the last step
+        status = ls_model_need_weights(model);
+    if (!status)
+        ls_checkpoint_copy(model, &to);
+    if (!model->ahead)
+        to.weights = NULL;
+    if (!status && model->states_ahead)
+        status = ls_session_compare(model->session);
+    if (!status && model->states_ahead)
+        status = ls_session_copy(model->session, &to);
+    free(pointers);
+    return status;
+}
+
+enum ls_status ls_checkpoint_restore(struct ls_model *model, const char *path,
+                                     const struct ls_safetensors *file, const json_t *state)
+{
+    struct ls_found_checkpoint found;
+    enum ls_status status = ls_checkpoint_match(model, path, file, state, &found);
+    if (!status) {
+        model->ahead = model->states_ahead = false; // all of it is replaced
+        status = ls_session_close(model);
+    }
+    if (!status)
+        status = ls_model_take_checkpoint(model, &found);
+    ls_found_checkpoint_finish(&found);
+    return status;
+}
+
+enum ls_status ls_save_model(struct ls_model *model, const char *path)
+{
+    struct ls_checkpoint_image image = {0};
+    enum ls_status status = ls_model_check_usable(model, "checkpoint");
+    if (!status)
+        status = ls_checkpoint_take(model, &image);
+    if (!status)
+        status = ls_checkpoint_describe(model, NULL, &image);
+    if (!status)
+        status = ls_checkpoint_write(&image, path);
+    ls_checkpoint_finish(&image);
+    return status;
+}
+
+enum ls_status ls_load_model(struct ls_model *model, const char *path)
+{
+    struct ls_safetensors *file = NULL;
+    json_t *state = NULL;
+    enum ls_status status = ls_model_check_usable(model, "checkpoint");
+    if (!status)
+        status = ls_checkpoint_open(path, &file, &state);
+    if (status == LS_UNSUPPORTED) {
+        ls_error("checkpoint", "'%s' has no optimizer: read it with ls_load_weights", path);
+        return LS_BAD_INPUT;
+    }
+    if (status)
+        return status;
+    status = ls_checkpoint_restore(model, path, file, state);
+    json_decref(state);
+    ls_safetensors_close(file);
+    return status;
+}
