@@ -9,7 +9,7 @@
 #include "core/base/sizes.h"
 #include "core/run/workers.h"
 #include "core/train/callback_plugins.h"
-#include "core/train/checkpoint_file.h"
+#include "core/model/checkpoint_file.h"
 #include "core/train/distributed.h"
 #include "core/train/evaluate.h"
 #include "core/train/fit.h"

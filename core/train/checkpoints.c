@@ -12,7 +12,7 @@
 #include "core/base/random.h"
 #include "core/base/threads.h"
 #include "core/base/trace.h"
-#include "core/train/checkpoint_file.h"
+#include "core/model/checkpoint_file.h"
 #include "core/train/fit.h"
 #include "core/run/workers.h"
 #include "core/train/model_calls.h"

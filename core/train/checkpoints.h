@@ -5,7 +5,7 @@
 #define LS_TRAIN_CHECKPOINTS_H
 
 #include "core/base/status.h"
-#include "core/train/checkpoint_file.h"
+#include "core/model/checkpoint_file.h"
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -5,7 +5,7 @@
 #ifndef LS_TRAIN_MODEL_CALLS_H
 #define LS_TRAIN_MODEL_CALLS_H
 
-#include "core/train/checkpoint_file.h"
+#include "core/model/checkpoint_file.h"
 #include "core/model/model.h"
 
 // As ls_compile, ls_load_weights, ls_save_weights, ls_model_save and ls_model_load.

@@ -5,7 +5,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/collective/communicator.h"
-#include "core/train/checkpoint_file.h"
+#include "core/model/checkpoint_file.h"
 #include "core/data/data.h"
 #include "core/train/fit.h"
 

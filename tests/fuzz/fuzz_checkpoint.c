@@ -5,7 +5,7 @@
 //
 //     fuzz_checkpoint SECONDS SEED
 #include "core/base/log.h"
-#include "core/train/checkpoint_file.h"
+#include "core/model/checkpoint_file.h"
 #include "lockstep.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/fuzz/mutate_json.h"

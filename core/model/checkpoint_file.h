@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints: a safetensors file with the variables under their names, the states of the optimizer
 // ("conv2d/kernel/optimizer_0"), and what else a training needs to go on as a text of its metadata,
-// with a checksum over all of it. Private to train/.
-#ifndef LS_TRAIN_CHECKPOINT_FILE_H
-#define LS_TRAIN_CHECKPOINT_FILE_H
+// with a checksum over all of it.
+#ifndef LS_MODEL_CHECKPOINT_FILE_H
+#define LS_MODEL_CHECKPOINT_FILE_H
 
 #include "core/formats/safetensors.h"
 #include "core/model/model.h"

@@ -3,7 +3,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // memmem
 #endif
-#include "core/train/checkpoint_file.h"
+#include "core/model/checkpoint_file.h"
 
 #include "core/base/hash.h"
 #include "core/base/log.h"
