@@ -7,6 +7,7 @@
 #include "core/base/plain_locale.h"
 #include "core/loader/loader.h"
 #include "core/run/run.h"
+#include "core/train/variables.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -136,9 +137,9 @@ static const struct ls_fit_calls calls = {
     .set_learning_rate = ls_set_learning_rate,
     .variable_count = ls_variable_count,
     .variable_describe = ls_variable_describe,
-    .get_variable = ls_get_variable,
-    .set_variable = ls_set_variable,
-    .get_gradient = ls_get_gradient,
+    .get_variable = ls_read_variable,
+    .set_variable = ls_write_variable,
+    .get_gradient = ls_read_gradient,
     .has_gradients = ls_has_gradients,
 };
 

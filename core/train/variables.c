@@ -62,6 +62,16 @@ enum ls_status ls_variable_describe(const struct ls_model *model, uint32_t index
     return LS_OK;
 }
 
+// LS_USAGE, logged: one is NULL. Callbacks that are plugins call what follows, too.
+static enum ls_status need(const char *call, const struct ls_model *model, const void *values,
+                           const char *what)
+{
+    if (model && values)
+        return LS_OK;
+    ls_error(call, "expected %s, got NULL", model ? what : "a model");
+    return LS_USAGE;
+}
+
 // What the replicas have, during a fit: its session stays open, whatever fails.
 static enum ls_status take_during_fit(struct ls_model *model)
 {
@@ -88,7 +98,9 @@ enum ls_status ls_bring_variables(struct ls_model *model)
 enum ls_status ls_read_variable(struct ls_model *model, uint32_t index, float *out)
 {
     uint32_t place = 0;
-    enum ls_status status = find_place(model, index, &place);
+    enum ls_status status = need("ls_get_variable", model, out, "room for its values");
+    if (!status)
+        status = find_place(model, index, &place);
     if (!status)
         status = ls_bring_variables(model);
     if (!status)
@@ -128,10 +140,13 @@ static enum ls_status read_gradient(void *context, uint32_t index)
 
 enum ls_status ls_read_gradient(struct ls_model *model, uint32_t index, float *out)
 {
-    struct reading reading = {.session = model->session, .out = out};
-    const enum ls_status status = find_place(model, index, &reading.place);
+    struct reading reading = {.out = out};
+    enum ls_status status = need("ls_get_gradient", model, out, "room for its values");
+    if (!status)
+        status = find_place(model, index, &reading.place);
     if (status)
         return status;
+    reading.session = model->session;
     if (model->fitting != LS_FIT_TRAINS || model->stepping || !reading.session ||
         !reading.session->driver) {
         ls_error("gradient", "gradients are there between the steps of a fit: read them in "
@@ -151,7 +166,9 @@ enum ls_status ls_read_gradient(struct ls_model *model, uint32_t index, float *o
 enum ls_status ls_write_variable(struct ls_model *model, uint32_t index, const float *values)
 {
     uint32_t place = 0;
-    enum ls_status status = find_place(model, index, &place);
+    enum ls_status status = need("ls_set_variable", model, values, "values");
+    if (!status)
+        status = find_place(model, index, &place);
     if (!status)
         status = ls_bring_variables(model);
     if (status)
