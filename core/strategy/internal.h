@@ -38,7 +38,7 @@ struct ls_driver_member {
     uint32_t from, to; // of its program, the steps under way
     uint32_t bucket; // that they complete; bucket_count: none
     uint32_t total; // the next one that all replicas add up
-    bool in_parts; // of a custom loop
+    bool forwarded; // the forward pass was made by itself
     bool under_way; // the strategy has begun to reduce
     bool recording; // what is launched is recorded, and does not run
     uint64_t compute_ns; // in forward and backward kernels

@@ -4,7 +4,8 @@
 //   ls_driver_step
 //     begin                    hook begin_step
 //     for each block           its input is brought to the device
-//       backward               forward and backward pass, bucket by bucket:
+//       forward                kernels up to the first backward one
+//       backward               bucket by bucket:
 //         run_section          kernels up to the end of the bucket; communication moves on in between
 //         gradient_ready       hook: the strategy begins to reduce the bucket
 //     apply                    hook end_step: the strategy waits for sums and makes the updates
@@ -214,24 +215,24 @@ static enum ls_status capture(struct ls_driver_member *member, struct ls_capture
     return status || !communicator ? status : ls_communicator_replayed(communicator);
 }
 
-// Whether sections may be recorded: nobody else acts within them.
+// Whether sections may be recorded: nothing but the device acts within them.
 static bool records_sections(const struct ls_driver_member *member)
 {
-    return !member->in_parts && !member->driver->ops->parameters_needed && !member->totals &&
+    return member->pass.captures && !member->driver->ops->parameters_needed && !member->totals &&
            ls_replica_may_record(member->replica);
 }
 
-// Whether the pass over this block is recorded as one: with the hooks, or a block without hooks.
+// Whether the passes over this block are recorded as one: with the hooks, or a block without hooks.
 static bool records_whole(const struct ls_driver_member *member)
 {
-    return member->pass.captures &&
-           (member->driver->capturable || (!member->pass.last && records_sections(member)));
+    return member->driver->capturable ? member->pass.captures != NULL
+                                      : !member->pass.last && records_sections(member);
 }
 
 // ---- The parts of a step ----
 
 static enum ls_status begin(struct ls_driver_member *member, const struct ls_replica_batch *batch,
-                            uint64_t step, double learning_rate, bool in_parts)
+                            uint64_t step, double learning_rate, bool together)
 {
     struct ls_driver *driver = member->driver;
     enum ls_status status = LS_OK;
@@ -246,7 +247,6 @@ static enum ls_status begin(struct ls_driver_member *member, const struct ls_rep
     if (batch->global_count > member->most_examples)
         member->most_examples = batch->global_count;
     member->not_finite = false;
-    member->in_parts = in_parts;
     member->batch = *batch;
     if (driver->traits.divisor == LS_DIVISOR_OWN)
         member->batch.global_count = batch->count;
@@ -259,15 +259,14 @@ static enum ls_status begin(struct ls_driver_member *member, const struct ls_rep
     if (!status)
         status = refresh(member);
     if (!status)
-        ls_replica_begin_step(member->replica, &member->batch, step, learning_rate,
-                              driver->capturable && !in_parts);
+        ls_replica_begin_step(member->replica, &member->batch, step, learning_rate, together);
     return status;
 }
 
 static enum ls_status begin_block(struct ls_driver_member *member, uint32_t block, bool stop)
 {
-    member->total = 0;
-    member->under_way = false;
+    member->from = member->total = 0;
+    member->forwarded = member->under_way = false;
     return ls_replica_begin_block(member->replica, &member->batch, block, stop, &member->pass);
 }
 
@@ -275,27 +274,32 @@ static enum ls_status begin_block(struct ls_driver_member *member, uint32_t bloc
 static enum ls_status forward(struct ls_driver_member *member)
 {
     const struct ls_program *program = member->pass.program;
+    enum ls_status status = LS_OK;
     member->bucket = member->driver->bucket_count; // none is complete then
     member->from = 0;
     member->to = program ? program->forward_count : 0;
-    if (program)
-        return run_section(member);
-    const enum ls_status status = need_parameters(member, 0);
-    return status ? status : add_up_zeros(member, true, member->bucket);
+    member->forwarded = true;
+    member->under_way = false;
+    if (program) {
+        status = run_section(member);
+    } else {
+        status = need_parameters(member, 0);
+        if (!status)
+            status = add_up_zeros(member, true, member->bucket);
+    }
+    member->from = member->to;
+    return status;
 }
 
-// Makes the gradients of a block, bucket by bucket. The forward pass comes before those of the first
-// one, unless it was made by itself. Blocks but the last one have no hooks.
-static enum ls_status backward(void *context)
+// Makes the gradients of a block, bucket by bucket. Where sections are recorded, that of the first
+// bucket has the forward pass in it. Blocks but the last one have no hooks.
+static enum ls_status backward(struct ls_driver_member *member)
 {
-    struct ls_driver_member *member = context;
     struct ls_driver *driver = member->driver;
     const struct ls_pass *pass = &member->pass;
     const struct ls_program *program = pass->program;
-    const bool records = pass->captures && records_sections(member) && !records_whole(member);
     const uint32_t count = driver->bucket_count;
-    enum ls_status status = program || member->in_parts ? LS_OK : need_parameters(member, 0);
-    member->from = member->in_parts && program ? program->forward_count : 0;
+    enum ls_status status = LS_OK;
     for (uint32_t bucket = 0; !status && bucket <= count; bucket++) {
         const uint32_t end = bucket < count ? pass->ends[bucket]
                              : program      ? program->step_count
@@ -307,8 +311,8 @@ static enum ls_status backward(void *context)
         if (!program)
             status = add_up_zeros(member, false, bucket);
         if (!status && !empty)
-            status = records ? capture(member, &pass->captures[bucket], run_section)
-                             : run_section(member);
+            status = member->forwarded ? run_section(member)
+                                       : capture(member, &pass->captures[bucket], run_section);
         if (!status && pass->last && bucket < count) {
             const uint64_t start = enter_hook(member, &ready_span, bucket);
             status =
@@ -334,10 +338,14 @@ static enum ls_status apply(struct ls_driver_member *member)
     return status ? status : refresh(member);
 }
 
-static enum ls_status backward_and_apply(void *context)
+// What is recorded as one: both passes, and with the last block what the strategy does at the end.
+static enum ls_status run_whole(void *context)
 {
-    const enum ls_status status = backward(context);
-    return status ? status : apply(context);
+    struct ls_driver_member *member = context;
+    enum ls_status status = forward(member);
+    if (!status)
+        status = backward(member);
+    return status || !member->pass.last ? status : apply(member);
 }
 
 // ---- Whether the sums of a step are possible ----
@@ -554,15 +562,18 @@ enum ls_status ls_driver_step(struct ls_driver *driver, uint32_t index,
     struct ls_driver_member *member = &driver->members[index];
     const struct ls_pass *pass = &member->pass;
     const uint32_t blocks = ls_replica_block_count(member->replica);
-    enum ls_status status = begin(member, batch, step, learning_rate, false);
+    enum ls_status status = begin(member, batch, step, learning_rate, driver->capturable);
     for (uint32_t block = 0; !status && block < blocks; block++) {
         status = begin_block(member, block, stop);
         if (status)
             break;
-        if (records_whole(member))
-            status = capture(member, pass->captures, pass->last ? backward_and_apply : backward);
-        else {
-            status = backward(member);
+        if (records_whole(member)) {
+            status = capture(member, pass->captures, run_whole);
+        } else {
+            if (!records_sections(member))
+                status = forward(member);
+            if (!status)
+                status = backward(member);
             if (!status && pass->last)
                 status = apply(member);
         }
@@ -580,7 +591,7 @@ enum ls_status ls_driver_forward(struct ls_driver *driver, uint32_t index,
                                  double learning_rate)
 {
     struct ls_driver_member *member = &driver->members[index];
-    enum ls_status status = begin(member, batch, step, learning_rate, true);
+    enum ls_status status = begin(member, batch, step, learning_rate, false);
     if (!status)
         status = begin_block(member, 0, false);
     if (!status)
