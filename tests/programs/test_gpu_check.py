@@ -4,9 +4,11 @@ programs' words. Its checks themselves are those of other tests; here it is abou
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
+import time
 import types
 import unittest
 import unittest.mock
@@ -115,12 +117,78 @@ class Script(ProgramTest):
             self.assertEqual(checks["again"]["status"], status, said)
             self.assertEqual(checks["again"].get("figures", {}).get("passed", 0), len(lines))
 
+    def test_the_time_is_kept_where_the_driver_hangs(self):
+        begin = time.monotonic()
+        code, checks, said = self.check("machine", "--seconds=4", environment=self.fake("nvidia-smi", "sleep 50\n"))
+        self.assertEqual((code, checks["machine"]["status"]), (1, "not run"), said)
+        self.assertLess(time.monotonic() - begin, 40)
+
+    def test_which_card_it_was_is_said_without_nvidia_smi(self):
+        self.check("refusal", environment=self.fake("nvidia-smi", "exit 1\n"))
+        self.assertIn("fake, NOT A GPU", self.document["hardware"]["gpus"][0])
+
+    def test_a_signal_keeps_what_was_done(self):
+        out, begun = self.path("out"), self.path("begun")
+        environment = self.fake("compute-sanitizer", "[ \"$1\" = --help ] || { echo $$ > %s; sleep 100; }\n" % begun)
+        with subprocess.Popen([sys.executable, SCRIPT, "--stage=sanitize", "--kit=" + self.kit, "--out=" + out, "--only=machine,memcheck",
+                               "--double=" + DOUBLE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env=dict(os.environ, **environment)) as process:
+            end = time.monotonic() + 60
+            while not (os.path.exists(begun) and os.path.getsize(begun)) and time.monotonic() < end:
+                time.sleep(0.05)
+            process.send_signal(signal.SIGTERM)
+            said = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, 130, said)
+        self.assertIn("ended; what was done is in", said)
+        with open(os.path.join(out, "sanitize.json")) as file:
+            self.assertEqual([(entry["name"], entry["status"], entry["detail"][:5]) for entry in json.load(file)["checks"]],
+                             [("machine", "passed", "1 x f"), ("memcheck", "not run", "ended")])
+        with open(begun) as file, self.assertRaises(ProcessLookupError):
+            os.kill(int(file.read()), 0)
+
+    def test_what_cannot_be_meant_is_refused_at_once(self):
+        for wrong in ("--seconds=nan", "--seconds=0", "--only=,", "--again=/nowhere", "--stage=all"):
+            self.assertEqual(self.check("machine", wrong)[:2], (2, {}), wrong)
+        with open(self.path("out"), "w"):
+            code, _, said = self.check("machine")
+        self.assertEqual(code, 1)
+        self.assertIn("gpu-check: --out: ", said)
+        self.assertNotIn("Traceback", said)
+
     def test_what_the_double_says_is_no_result(self):
         folder = os.path.join(SOURCE, "docs", "results", "x")
         refused = [sys.executable, SCRIPT, "--double=" + DOUBLE, "--stage=find", "--kit=" + self.kit]
         for more in ([], ["--out=" + folder]):
             self.assertEqual(subprocess.run(refused + more, stderr=subprocess.PIPE, check=False).returncode, 2)
         self.assertFalse(os.path.exists(folder))
+
+
+class Written(ProgramTest):
+    def test_a_full_folder_ends_nothing_and_loses_nothing(self):
+        import runner
+        path = self.path("find.json")
+
+        def names():
+            with open(path) as file:
+                return [entry["name"] for entry in json.load(file, parse_constant=self.fail)["checks"]]
+
+        made = runner.Runner(60, path, {}, [])
+        with open(os.devnull, "w") as nobody, unittest.mock.patch.multiple(sys, stdout=nobody, stderr=nobody):
+            made.check("first", 9, lambda: ("done", {"figure": float("inf")}))
+            self.assertEqual((names(), made.unwritten), (["first"], False))
+            os.mkdir(path + ".part")  # in the way
+            made.check("second", 9, lambda: ("done", {}))
+            self.assertEqual((names(), made.unwritten), (["first"], True))
+            os.rmdir(path + ".part")
+            made.check("third", 9, lambda: ("done", {}))
+            self.assertEqual((names(), made.unwritten), (["first", "second", "third"], False))
+
+    def test_failed_cases_come_before_slow_ones(self):
+        import checks
+        slow = ["passed  a %d: (slow)" % i for i in range(300)]
+        lines = checks.telling_lines("\n".join(slow + ["passed  b: x", "FAILED  c: y", "FAILED  d: z"]))
+        self.assertEqual(lines[:3], ["FAILED  c: y", "FAILED  d: z", slow[0]])
+        self.assertEqual(len(lines), 102)
 
 
 class Parts(unittest.TestCase):

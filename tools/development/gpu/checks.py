@@ -7,7 +7,7 @@ import struct
 import sys
 
 from place import RUN_DEVICE, RUN_ON_DEVICE
-from runner import NotRun, Wrong
+from runner import NotRun, TimeOver, Wrong
 
 LOSS_TOLERANCE = 1e-4  # relative, first ten losses: whatever reduces, against device cpu
 REPLICAS = 4  # virtual ones, on as many GPUs as there are
@@ -17,7 +17,7 @@ BENCH_REPLICAS = (2, REPLICAS)
 COPY_BANDWIDTH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "copy_bandwidth.py")
 REDUCING = ("ring", "hierarchical-copy", "tree", "direct")
 STRATEGIES = ("one-device", *REDUCING)  # central-storage computes on device cpu, which the kit has not
-NOT_OFFERED = "has no operation"  # words of a refusal that is no failure
+SUITE_LINES = 100  # of failed cases, and of slow ones, that are kept
 
 
 class Sizes:
@@ -61,6 +61,13 @@ def judge_recording(report, expected):
     """Steps that cannot be recorded run as before, which is no proof of a recording."""
     if (expected == "on") != report["recording"].startswith("recorded "):
         raise Wrong("recording=%s: %s" % (expected, report["recording"]))
+
+
+def telling_lines(output):
+    """Of the device suite: failed cases first, which check `again` repeats, then slow ones."""
+    lines = output.splitlines()
+    failed = [line for line in lines if line.startswith("FAILED")]
+    return failed[:SUITE_LINES] + [line for line in lines if "(slow)" in line and line not in failed][:SUITE_LINES]
 
 
 def read_json(path):
@@ -110,16 +117,20 @@ class Checks:
         return self.run_suite("", self.sizes.suite_cases, "suite.log")
 
     def run_suite(self, options, cases, log):
-        outcome = self.place.runner.run([self.place.program(RUN_DEVICE), "cuda" + options, cases, "-v"], self.place.suite_environment(),
-                                        output=os.path.join(self.place.out, log))
+        try:
+            outcome = self.place.runner.run([self.place.program(RUN_DEVICE), "cuda" + options, cases, "-v"], self.place.suite_environment(),
+                                            output=os.path.join(self.place.out, log))
+        except TimeOver as error:
+            self.place.runner.partial = {"lines": telling_lines(error.output)}
+            raise
         found = re.search(r"^device-cuda\S*: (\d+) passed, (\d+) failed, (\d+) refused, (\d+) on slow code", outcome.out, re.MULTILINE)
         if outcome.code == 77:
             raise NotRun(outcome.last_line())
         if not found:
-            raise Wrong("the device suite ended with code %d" % outcome.code, output=outcome.output)
+            raise Wrong("the device suite ended with code %d" % outcome.code, {"lines": telling_lines(outcome.out)}, outcome.output)
         passed, failed, refused, slow = (int(text) for text in found.groups())
         figures = {"passed": passed, "failed": failed, "refused": refused, "on_slow_code": slow,
-                   "lines": [line for line in outcome.out.splitlines() if line.startswith("FAILED") or "(slow)" in line][:100]}
+                   "lines": telling_lines(outcome.out)}
         if outcome.code or failed or not passed:
             raise Wrong("%d cases failed, %d passed" % (failed, passed), figures, "\n".join(figures["lines"]))
         return "%d cases, %d refused, %d on slow code" % (passed, refused, slow), figures
@@ -127,7 +138,7 @@ class Checks:
     def losses(self):
         """The first ten as device cpu computed them, whatever reduces, steps replayed as CUDA graphs or not: replicas have the same
         bits, and so have replayed steps and others."""
-        rows, wrong, refused = [], [], []
+        rows, wrong = [], []
         self.place.runner.partial = {"rows": rows}
         for run, strategy, replicas in self.sizes.loss_cases:
             hashes = {}
@@ -139,20 +150,20 @@ class Checks:
                     hashes[recording] = row["parameter_hashes"][0]
                     judge_row(row, recording)
                 except Wrong as error:
-                    (refused if NOT_OFFERED in str(error) else wrong).append("%s: %s" % (name, error))
+                    wrong.append("%s: %s" % (name, error))
             if len(set(hashes.values())) > 1:
                 wrong.append("%s, %s: replayed steps have other bits than those that are not" % (run, strategy))
         if wrong:
-            raise Wrong("; ".join(wrong + refused), {"rows": rows})
-        largest = max((row for row in rows), key=lambda row: row["largest_deviation"], default=None)
-        if not largest:
-            raise NotRun("; ".join(refused))
-        return "%d losses part from device cpu's by %.1e at most (%s, %s); replayed or not, the same bits%s" % (
-            self.sizes.loss_steps, largest["largest_deviation"], largest["run"], largest["strategy"], "".join("; " + text for text in refused)), {
-            "rows": rows}
+            raise Wrong("; ".join(wrong), {"rows": rows})
+        largest = max(rows, key=lambda row: row["largest_deviation"])
+        return "%d losses part from device cpu's by %.1e at most (%s, %s); replayed or not, the same bits" % (
+            self.sizes.loss_steps, largest["largest_deviation"], largest["run"], largest["strategy"]), {"rows": rows}
 
     def ten_losses(self, run, strategy, replicas, recording):
-        recorded = read_json(self.place.carried("cpu", run + ".json"))
+        path = self.place.carried("cpu", run + ".json")
+        if not path:
+            raise Wrong("the kit has no cpu/%s.json" % run)
+        recorded = read_json(path)
         arguments = [word for word in recorded["arguments"] if not word.startswith("--steps=")]
         if recorded["weights"]:
             arguments.append("--initial-weights=" + self.place.carried("reference", recorded["weights"]))

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-from runner import NotRun, say
+from runner import NotRun, end_group, say
 
 LIBRARIES = {  # of a .pc file: package with headers, library
     "jansson": ("libjansson-dev", "jansson"), "zlib": ("zlib1g-dev", "z"), "libxxhash": ("libxxhash-dev", "xxhash"),
@@ -56,6 +56,16 @@ def commit_of(root):
         return commit + "+" * bool(output_of("git", "-C", root, "status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def run_group(command, folder):
+    """The exit code. Compilers end with this program."""
+    with subprocess.Popen(command, cwd=folder, stdout=sys.stderr, start_new_session=True) as process:
+        try:
+            return process.wait()
+        except BaseException:
+            end_group(process)
+            raise
 
 
 def copy_library(prefix, pc_name, package, name):
@@ -133,10 +143,10 @@ def pack(root, folder, gpu_archs, nvidia_root):
     if os.path.exists(folder) and os.listdir(folder) and not os.path.exists(os.path.join(folder, "pack.json")):
         raise NotRun("%s is there and was not made by this script" % folder)
     built = folder + "-build"
-    done = subprocess.run(["sh", "-euc", BUILD, "sh", built, "-Dgpu_archs=" + gpu_archs, "-Dnvidia_root=" + nvidia_root,
-                           "-Dc_link_args=-Wl,-rpath," + ":".join(ORIGINS)], cwd=root, check=False, stdout=sys.stderr)
-    if done.returncode:
-        raise NotRun("packages or build: exit code %d; what they said is above" % done.returncode)
+    code = run_group(["sh", "-euc", BUILD, "sh", built, "-Dgpu_archs=" + gpu_archs, "-Dnvidia_root=" + nvidia_root,
+                      "-Dc_link_args=-Wl,-rpath," + ":".join(ORIGINS)], root)
+    if code:
+        raise NotRun("packages or build: exit code %d; what they said is above" % code)
     part = folder + ".part"
     shutil.rmtree(part, ignore_errors=True)
     os.makedirs(part)

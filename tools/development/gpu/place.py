@@ -10,7 +10,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,6 +22,7 @@ RUN_DEVICE = os.path.join("tests", "support", "run-device", "run-device")
 RUN_ON_DEVICE = os.path.join("tests", "support", "run-device", "run-on-device")
 
 TOOLKIT = ("/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64", "/usr/local/nvidia/lib64")
+ANSWER_SECONDS = 10  # of a question like nvidia-smi's, which hangs where the driver does
 TRAINING_SECONDS, DEADLINE = 30, ["--deadline=20"]  # of one training; a wait that is over earlier says what was waited for
 
 
@@ -31,15 +31,6 @@ def executable(path):
     if not os.access(path, os.X_OK):
         os.chmod(path, 0o755)
     return path
-
-
-def said(*command):
-    """What a command says, or None."""
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 class Place:
@@ -135,6 +126,14 @@ class Place:
 
     # ---- What is here ----
 
+    def said(self, *command):
+        """What a command says, or None."""
+        try:
+            outcome = self.runner.run(command, None, limit=ANSWER_SECONDS)
+        except (OSError, TimeOver):
+            return None
+        return outcome.out.strip() if outcome.code == 0 else None
+
     @property
     def gpus(self):
         """How many there are."""
@@ -142,12 +141,18 @@ class Place:
 
     @functools.lru_cache(maxsize=None)
     def see_devices(self):
-        """Number and names of the devices that Lockstep itself sees."""
+        """Number and names of the devices that Lockstep itself sees, and the seconds that it took the first time."""
         outcome = self.lockstep("plugins", "cuda")
         found = re.search(r"^hardware: +(.*), (\d+) devices?$", outcome.out, re.MULTILINE)
         if outcome.code or not found:
             raise Wrong("lockstep plugins cuda: " + outcome.ending(), output=outcome.output)
-        return int(found[2]), found[1]
+        return int(found[2]), found[1], outcome.seconds
+
+    def seen_names(self):
+        try:
+            return [self.see_devices()[1]]
+        except (OSError, NotRun, TimeOver, Wrong):
+            return []
 
     def machine(self):
         """The binaries start, and Lockstep sees the GPUs; what cuDNN knows of them is kept, plans for them can then be made elsewhere."""
@@ -160,12 +165,11 @@ class Place:
             self.build()
             figures["built"] = True
         for name in (self.program(), self.path("plugins", "cuda-engine.so")):
-            missing = [line.strip() for line in (said("ldd", name) or "").splitlines() if "not found" in line]
+            missing = [line.strip() for line in (self.said("ldd", name) or "").splitlines() if "not found" in line]
             figures["linked"][os.path.basename(name)] = missing or "nothing is missing"
         figures["properties"] = self.save_properties()
-        begin = time.monotonic()
-        number, names = self.see_devices()
-        figures["probe_seconds"] = round(time.monotonic() - begin, 3)
+        number, names, seconds = self.see_devices()
+        figures["probe_seconds"] = round(seconds, 3)
         figures["plugins"] = self.lockstep("plugins").out.strip().splitlines()
         return "%d x %s, seen in %.2f s; cuDNN's properties: %s" % (number, names, figures["probe_seconds"], figures["properties"]), figures
 
@@ -178,16 +182,17 @@ class Place:
         return "saved" if outcome.code == 0 else outcome.ending()
 
     def hardware(self):
-        smi = said("nvidia-smi", "--format=csv,noheader",
-                   "--query-gpu=name,driver_version,memory.total,compute_cap,pci.bus_id")
-        links = said("nvidia-smi", "topo", "-m")
-        return {"gpus": smi.splitlines() if smi else [], "links": links.splitlines() if links else [],
+        """Which card it is; where nvidia-smi does not say it, by its name as Lockstep sees it."""
+        smi = self.said("nvidia-smi", "--format=csv,noheader",
+                        "--query-gpu=name,driver_version,memory.total,compute_cap,pci.bus_id")
+        links = self.said("nvidia-smi", "topo", "-m") if smi else None
+        return {"gpus": smi.splitlines() if smi else self.seen_names(), "links": links.splitlines() if links else [],
                 "processor": processor(), "cores": os.cpu_count(), "kernel": platform.release(),
                 "machine": platform.machine()}
 
     def found(self):
         """What find_cuda.py found, as it prints it."""
-        said_so = said(sys.executable, os.path.join(ROOT, "plugins", "device", "cuda", "find_cuda.py"), self.nvidia_root) or ""
+        said_so = self.said(sys.executable, os.path.join(ROOT, "plugins", "device", "cuda", "find_cuda.py"), self.nvidia_root) or ""
         return dict(line.split("=", 1) for line in said_so.splitlines() if "=" in line)
 
     def runtime_library(self):
@@ -200,9 +205,9 @@ class Place:
     def software(self):
         found = self.found()
         nvcc = found.get("nvcc")
-        version = said(nvcc, "--version") if nvcc else None
+        version = self.said(nvcc, "--version") if nvcc else None
         return {"nvcc": version.splitlines()[-1] if version else None, "found": found,
-                "gcc": (said("gcc", "--version") or "").splitlines()[:1], "python": platform.python_version(),
+                "gcc": (self.said("gcc", "--version") or "").splitlines()[:1], "python": platform.python_version(),
                 "python_packages": python_packages(), "libc": " ".join(platform.libc_ver()), "brought_along": self.pack}
 
 

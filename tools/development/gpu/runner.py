@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the checks of tools/gpu-check one after the other, each under a time limit, and keeps the JSON file up to date."""
 import json
+import math
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ OUTPUT_LINES = 200  # of what a command said, kept where it did not pass
 LOG_BYTES = 4 << 20  # of a log beside the JSON file, the end
 PRINTED_LINES = 25  # of these
 LEAST_SECONDS = 2.0  # with less than that left, nothing is begun
+GRACE_SECONDS = 10.0  # for a process to end that was killed, where that many are left
 HOME = re.compile(r"(?<![\w.])/(?:home|root|work|Users)/(?=[A-Za-z])")
 
 
@@ -69,18 +71,23 @@ def end_group(process):
         pass
 
 
-def said_until_killed(process):
-    """A process that hangs in the driver does not end by SIGKILL either."""
+def said_until_killed(process, left):
+    """A process that hangs in the driver does not end by SIGKILL either, and one that left its group keeps the pipes."""
     try:
-        return process.communicate(timeout=10)
+        return process.communicate(timeout=min(GRACE_SECONDS, max(left, 0.5)))
     except subprocess.TimeoutExpired:
-        return "", "it does not end by SIGKILL: the driver may hang\n"
+        return "", "it does not end by SIGKILL, or something that it started does not: the driver may hang\n"
 
 
 def keep(path, text):
-    if path:
+    """A log that cannot be written fails no check."""
+    if not path:
+        return
+    try:
         with open(path, "a", encoding="utf-8") as file:
             file.write(text[-LOG_BYTES:])
+    except OSError as error:
+        say("gpu-check: a log is not written: %s" % error)
 
 
 class Runner:
@@ -91,6 +98,7 @@ class Runner:
         self.limit_end = self.end
         self.process = None  # the one that runs
         self.partial = {}  # figures of the check that runs, for the case that it does not end
+        self.unwritten = False  # whether the file does not have what was found
         document["checks"] = []
 
     # ---- Commands ----
@@ -115,12 +123,12 @@ class Runner:
             keep(output, out + err)
         except subprocess.TimeoutExpired:
             end_group(process)
-            out, err = said_until_killed(process)
+            out, err = said_until_killed(process, self.end - time.monotonic())
             keep(output, out + err)
             raise TimeOver(left, self.limit_end < self.end, out + err) from None
         except BaseException:
             end_group(process)
-            process.wait()
+            said_until_killed(process, self.end - time.monotonic())
             raise
         end_group(process)
         return Outcome(process.returncode, out, err, time.monotonic() - begin)
@@ -150,8 +158,11 @@ class Runner:
         return HOME.sub("~/", text)
 
     def clean_all(self, value):
+        """JSON has no numbers that are not finite."""
         if isinstance(value, str):
             return self.clean(value)
+        if isinstance(value, float) and not math.isfinite(value):
+            return str(value)
         if isinstance(value, dict):
             return {key: self.clean_all(part) for key, part in value.items()}
         if isinstance(value, (list, tuple)):
@@ -159,11 +170,21 @@ class Runner:
         return value
 
     def write(self):
+        """Anew and whole: who ends meanwhile, or a folder that is full, leaves what was there before."""
         part = self.path + ".part"
-        with open(part, "w", encoding="utf-8") as file:
-            json.dump(self.clean_all(self.document), file, indent=1)
-            file.write("\n")
-        os.replace(part, self.path)
+        try:
+            with open(part, "w", encoding="utf-8") as file:
+                json.dump(self.clean_all(self.document), file, indent=1, allow_nan=False)
+                file.write("\n")
+            os.replace(part, self.path)
+            self.unwritten = False
+        except OSError as error:
+            self.unwritten = True
+            say("gpu-check: results are not written: %s" % error)
+            try:
+                os.unlink(part)
+            except OSError:
+                pass
 
     def put(self, name, status, seconds, detail, figures=None, output=""):
         entry = {"name": name, "status": status, "seconds": round(seconds, 2), "detail": detail}
@@ -196,7 +217,7 @@ class Runner:
         except Exception as error:  # pylint: disable=broad-except  # a report is not as it should be, say
             self.put(name, "failed", time.monotonic() - begin, "%s: %s" % (type(error).__name__, error), self.partial)
         except Ended:
-            self.put(name, "not run", time.monotonic() - begin, "ended by a signal")
+            self.put(name, "not run", time.monotonic() - begin, "ended by a signal", self.partial)
             raise
 
     def counts(self):

@@ -6,7 +6,7 @@ import re
 import shutil
 
 from checks import read_json
-from place import RUN_DEVICE, said
+from place import RUN_DEVICE
 from runner import OUTPUT_LINES, NotRun, TimeOver, Wrong
 
 FOUND_CODE = 86  # compute-sanitizer ends with that when it has found something
@@ -69,7 +69,7 @@ class Sanitizer:
 
     def only_own(self):
         """The option that watches our own kernels alone: those of the libraries are NVIDIA's, and slow to watch."""
-        usage = said(self.tool("compute-sanitizer"), "--help") or ""
+        usage = self.place.said(self.tool("compute-sanitizer"), "--help") or ""
         return [next((name for name in ("--kernel-name", "--kernel-regex", "--filter") if name in usage), "--kernel-name"), "kns=" + OWN_KERNELS]
 
     def memcheck(self):
