@@ -423,6 +423,8 @@ class Double(ProgramTest):
         self.refused_double(FAILED, "--replicas=3", "--strategy=ring", fail=203, devices=2, says=("unspecified launch failure",))
         self.refused_double(PEER_LOST, "--deadline=1", hang=60, says=("the device is not done with step", "after 1.0 s"))
         self.refused_double(USAGE, device="cuda:nothing=1", says=("nothing",))
+        for seconds in ("0", "-1", "99999999999"):
+            self.refused_double(USAGE, device="cuda:deadline=" + seconds, says=("deadline=%s: it is 1 to 1000000 seconds" % seconds,))
 
 
 if __name__ == "__main__":

@@ -309,13 +309,18 @@ static int32_t check_runtime(const struct ls_host *host, const struct cuda_calls
     return LS_OK;
 }
 
-static uint64_t deadline_of(const struct ls_host *host, const struct ls_device_config *config)
+static int32_t read_deadline(const struct ls_host *host, const struct ls_device_config *config,
+                             struct ls_device *device)
 {
+    enum { MOST = 1000000 };
     const char *text = host->option(host, "deadline");
-    const long long seconds = text ? strtoll(text, NULL, 10) : 0;
-    if (seconds <= 0 && LS_HAS(config, deadline_ns) && config->deadline_ns)
-        return config->deadline_ns;
-    return (uint64_t)(seconds > 0 ? seconds : 60) * 1000000000;
+    const long long seconds = text ? strtoll(text, NULL, 10) : 60;
+    if (seconds < 1 || seconds > MOST)
+        return ls_host_fail(host, LS_USAGE, "deadline=%s: it is 1 to %d seconds", text, MOST);
+    device->deadline_ns = !text && LS_HAS(config, deadline_ns) && config->deadline_ns
+                              ? config->deadline_ns
+                              : (uint64_t)seconds * 1000000000;
+    return LS_OK;
 }
 
 // An option that is on or off; `out` stays as it is where nothing is said.
@@ -345,8 +350,9 @@ static int32_t read_options(const struct ls_host *host, const struct ls_device_c
                             struct ls_device *device)
 {
     bool arena = true;
-    device->deadline_ns = deadline_of(host, config);
-    int32_t status = read_switch(host, "tf32", &device->tf32);
+    int32_t status = read_deadline(host, config, device);
+    if (!status)
+        status = read_switch(host, "tf32", &device->tf32);
     if (!status)
         status = read_switch(host, "arena", &arena);
     if (!status)
