@@ -15,8 +15,8 @@
 // - Work that touches memory of another GPU without peer access, and copies from host memory that is not pinned, end the process.
 // - Each allocation lies between zones whose bytes are 0xff (NaN): who has written there ends the process when it is freed, and
 //   under AddressSanitizer who reads there, too.
-// - Fresh memory is full of 0xab, shared memory of 0xff. CUDA_FAKE_THREADS is the order of blocks, and of threads between two barriers:
-//   backward (the default), forward or random:SEED.
+// - Fresh memory and shared memory are full of 0xff (NaN). A grid of kernels.cu has few blocks, which take several turns.
+//   CUDA_FAKE_THREADS is the order of blocks, and of threads between two barriers: backward (the default), forward or random:SEED.
 // CUDA_FAKE_DEVICES (1; 0: none) is the number of GPUs, and CUDA_FAKE_FIRST (0) which of the host's is the first of them: as
 // CUDA_VISIBLE_DEVICES does, it gives processes GPUs of their own.
 // Other variables make it fail: CUDA_FAKE_VERSION (of the driver, 13000),

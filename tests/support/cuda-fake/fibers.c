@@ -215,12 +215,34 @@ static unsigned order_next(struct order *order)
 
 static void choose_next(struct runner *runner)
 {
-    runner->next = -1;
     while (runner->next < 0 && runner->order.left > 0) {
         const unsigned thread = order_next(&runner->order);
         if (runner->threads[thread].state <= READY)
             runner->next = (int)thread;
     }
+}
+
+// Of the warp of a thread that stops: a lane that can go on, -1: there is none.
+static int lane_to_go_on(struct runner *runner, unsigned thread)
+{
+    const unsigned first = thread / DOUBLE_WARP * DOUBLE_WARP, rest = runner->count - first;
+    const unsigned count = rest < DOUBLE_WARP ? rest : DOUBLE_WARP;
+    if (runner->kind == RANDOM)
+        runner->seed += UINT64_C(0x9e3779b97f4a7c15);
+    const unsigned start = runner->kind == RANDOM ? (unsigned)(runner->seed >> 40) : 0;
+    for (unsigned k = 0; k < count; k++) {
+        const unsigned lane = runner->kind == BACKWARD ? count - 1 - k : (start + k) % count;
+        if (runner->threads[first + lane].state == READY)
+            return (int)(first + lane);
+    }
+    return -1;
+}
+
+// A warp comes as far as it can before another one has its turn: so one overtakes another where a barrier between them is missing.
+static void choose_after(struct runner *runner, unsigned thread)
+{
+    runner->next = runner->shows ? lane_to_go_on(runner, thread) : -1;
+    choose_next(runner);
 }
 
 __attribute__((noinline)) static void begin_thread(struct runner *runner, struct fiber *fiber,
@@ -252,7 +274,7 @@ static void enter(void)
         runner->over++;
         if (runner->shows)
             release_warp(runner, fiber->thread);
-        choose_next(runner);
+        choose_after(runner, fiber->thread);
         if (runner->next >= 0 && runner->threads[runner->next].state == NEW) {
             begin_thread(runner, fiber, (unsigned)runner->next);
             continue;
@@ -309,7 +331,7 @@ static void wait_at(struct runner *runner, struct double_place place, enum state
 
 static void go_on_with_others(struct runner *runner)
 {
-    choose_next(runner);
+    choose_after(runner, current);
     side_switch(&runner->threads[current].fiber->side, &runner->side);
 }
 
@@ -411,6 +433,7 @@ static void run_block(struct runner *runner)
     memset(runner->threads, 0, runner->count * sizeof(runner->threads[0]));
     while (runner->over < runner->count) {
         runner->order = order_of(runner, runner->count);
+        runner->next = -1;
         choose_next(runner);
         if (runner->next < 0)
             release_block(runner);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels on the CPU: a grid of blocks, whose threads are fibers of the thread that runs the kernel. What a kernel sees of it is
 // in cuda_runtime.h. A thread runs until it ends or waits; then the next one of the block does, in the order that
-// CUDA_FAKE_THREADS names. Misuse that a GPU answers by hanging or by wrong numbers ends the process with a line.
+// CUDA_FAKE_THREADS names; but a warp comes as far as it can before another one has its turn. Misuse that a GPU answers by hanging or
+// by wrong numbers ends the process with a line.
 #ifndef LS_TESTS_CUDA_FAKE_FIBERS_H
 #define LS_TESTS_CUDA_FAKE_FIBERS_H
 

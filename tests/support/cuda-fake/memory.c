@@ -169,7 +169,7 @@ unsigned cudaMalloc(void **memory, size_t bytes)
     if (block) {
         close_zone(own + block->at - ZONE);
         close_zone(own + block->at + bytes);
-        memset(own + block->at, 0xab, bytes);
+        memset(own + block->at, 0xff, bytes);
         *memory = shown + block->at;
         double_add(&double_live.blocks, 1);
     }
@@ -247,7 +247,7 @@ unsigned cudaHostAlloc(void **memory, size_t bytes, unsigned flags)
         free(part);
         return spoils ? spoils : cudaErrorMemoryAllocation;
     }
-    memset(*memory, 0xab, bytes);
+    memset(*memory, 0xff, bytes);
     pthread_mutex_lock(&lock);
     *part = (struct pinned){*memory, bytes, pinned};
     pinned = part;

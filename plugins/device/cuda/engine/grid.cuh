@@ -11,7 +11,10 @@
 namespace {
 
 constexpr unsigned threads = 256;
-constexpr int64_t most_blocks = 4096; // 132 multiprocessors with 8 blocks each, some times over
+#ifndef CUDA_MOST_BLOCKS
+#define CUDA_MOST_BLOCKS 4096 // fewer in tests, where blocks then have several turns
+#endif
+constexpr int64_t most_blocks = CUDA_MOST_BLOCKS; // 132 multiprocessors with 8 blocks each, some times over
 
 // ---- Blocks ----
 

@@ -58,6 +58,25 @@ __global__ void sum_dynamic(int32_t *out)
     sum_in<true>(shared, out);
 }
 
+template <bool barrier>
+__global__ void exchanges(int32_t *out)
+{
+    __shared__ int32_t found[32];
+    const int32_t first = __shfl_sync(0xffffffff, (int32_t)thread_of_block(), 0);
+    int32_t sum = 0;
+    for (int turn = 1; turn <= 3; turn++) {
+        __syncwarp();
+        if (barrier)
+            __syncthreads();
+        if (threadIdx.x % 32 == 0)
+            found[threadIdx.x / 32] = turn * first;
+        __syncthreads();
+        for (unsigned warp = 0; warp < threads_of_block() / 32; warp++)
+            sum += found[warp];
+    }
+    out[thread_of_block()] = sum;
+}
+
 template <int width>
 __global__ void shuffle(int32_t *out)
 {
@@ -151,7 +170,7 @@ extern "C" unsigned fiber_launch(enum fiber_kernel kernel, const unsigned *block
                                  size_t dynamic, int32_t *out, struct CUstream_st *stream)
 {
     static void (*const kernels[])(int32_t *) = {
-        visit, sum<true>, sum<false>, sum_dynamic, shuffle<32>, shuffle<8>, votes, atomics, unwritten,
+        visit, sum<true>, sum<false>, sum_dynamic, exchanges<true>, exchanges<false>, shuffle<32>, shuffle<8>, votes, atomics, unwritten,
         barrier_after_end, two_barriers, lane_missing, mask_without_itself, unaligned, index_beyond};
     static_assert(sizeof(kernels) / sizeof(kernels[0]) == FIBER_KERNELS, "one for each number");
     void *values[] = {&out};

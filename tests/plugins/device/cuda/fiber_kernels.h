@@ -13,6 +13,8 @@ enum fiber_kernel {
     FIBER_SUM, // per block: sum of the threads' numbers, by shared memory and barriers
     FIBER_SUM_WITHOUT_BARRIER,
     FIBER_SUM_DYNAMIC, // in dynamic shared memory
+    FIBER_EXCHANGES, // per thread: what it was shown by the warps of its block, one time after the other
+    FIBER_EXCHANGES_WITHOUT_BARRIER, // between one time and the next
     FIBER_SHUFFLE, // per thread: what four kinds of shuffles bring, 4 numbers
     FIBER_SHUFFLE_EIGHTS, // in groups of 8 lanes
     FIBER_VOTES, // per thread: any, all, ballot of odd lanes

@@ -104,6 +104,26 @@ START_TEST(a_missing_barrier_gives_other_numbers_in_some_order)
 }
 END_TEST
 
+// How many threads of four warps got other numbers than those of the three turns.
+static int count_mistaken(enum fiber_kernel kernel)
+{
+    const struct launch exchanges = {kernel, {1, 1, 1}, {128, 1, 1}, 0};
+    int32_t out[MOST];
+    int wrong = 0;
+    run(&exchanges, 0, out);
+    for (int i = 0; i < 128; i++)
+        wrong += out[i] != (1 + 2 + 3) * (0 + 32 + 64 + 96);
+    return wrong;
+}
+
+START_TEST(a_warp_overtakes_others_where_a_barrier_is_missing)
+{
+    use_order(orders[_i]);
+    ck_assert_int_eq(count_mistaken(FIBER_EXCHANGES), 0);
+    ck_assert_int_gt(count_mistaken(FIBER_EXCHANGES_WITHOUT_BARRIER), 0);
+}
+END_TEST
+
 // The last warp has 13 lanes: from one that is not there comes -1, all bits of it.
 static int32_t lane_or_nothing(int lane, int by, int group, int lanes, int first)
 {
@@ -271,6 +291,7 @@ int main(void)
     tcase_add_loop_test(tests, each_thread_of_each_block_runs_once, 0, ORDERS);
     tcase_add_loop_test(tests, threads_hand_numbers_over_at_barriers, 0, ORDERS);
     tcase_add_test(tests, a_missing_barrier_gives_other_numbers_in_some_order);
+    tcase_add_loop_test(tests, a_warp_overtakes_others_where_a_barrier_is_missing, 0, ORDERS);
     tcase_add_loop_test(tests, lanes_show_each_other_what_they_have, 0, ORDERS);
     tcase_add_loop_test(tests, lanes_vote, 0, ORDERS);
     tcase_add_loop_test(tests, atomics_lose_nothing, 0, ORDERS);
