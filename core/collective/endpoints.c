@@ -3,7 +3,7 @@
 #include "core/collective/endpoints.h"
 
 #include "core/base/inside.h"
-#include "core/base/memory.h"
+#include "core/base/instance.h"
 #include "core/base/segment.h"
 
 #include <stdbool.h>
@@ -35,7 +35,7 @@ enum ls_status ls_endpoints_open(const struct ls_endpoints_options *options,
     uint32_t *own = calloc(count, sizeof(*own)), *hosts = calloc(world, sizeof(*hosts));
     int32_t status = own && hosts ? LS_OK : LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < count; i++) {
-        out[i] = ls_calloc_cacheline(1, options->transport->state_bytes);
+        out[i] = ls_instance_create(options->transport, options->transport->state_bytes);
         if (!out[i])
             status = LS_OUT_OF_MEMORY;
         if (own)
@@ -63,7 +63,7 @@ enum ls_status ls_endpoints_open(const struct ls_endpoints_options *options,
     if (!status)
         status = options->transport->open(options->host, &config, out);
     for (uint32_t i = 0; status && i < count; i++) {
-        free(out[i]);
+        ls_instance_destroy(out[i]);
         out[i] = NULL;
     }
     free(own);
@@ -76,5 +76,5 @@ void ls_endpoint_close(const struct ls_transport_interface *transport,
 {
     if (endpoint)
         transport->close(endpoint);
-    free(endpoint);
+    ls_instance_destroy(endpoint);
 }

@@ -2,8 +2,8 @@
 // Native collectives: a library is handed whole operations. It puts them on the communicator's stream, or works in host memory.
 #include "core/collective/internal.h"
 
+#include "core/base/instance.h"
 #include "core/base/log.h"
-#include "core/base/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -114,7 +114,7 @@ enum ls_status ls_library_open(const struct ls_communicator_options *options,
     bool complete = members && libraries;
     group->states = calloc(group->count, sizeof(struct ls_collective *));
     for (uint32_t i = 0; group->states && i < group->count; i++) {
-        group->states[i] = ls_calloc_cacheline(1, group->algorithm->state_bytes);
+        group->states[i] = ls_instance_create(group->algorithm, group->algorithm->state_bytes);
         complete = complete && group->states[i];
     }
     const struct ls_collective_config config = {

@@ -2,6 +2,7 @@
 // Opens and closes communicators: what the ranks of a process share, their streams, and the transport or library behind them.
 #include "core/collective/internal.h"
 
+#include "core/base/instance.h"
 #include "core/base/log.h"
 #include "core/base/memory.h"
 #include "core/collective/endpoints.h"
@@ -25,7 +26,7 @@ static void group_destroy(struct ls_communicator_group *group)
     free(group->places);
     free(group->given);
     for (uint32_t i = 0; group->states && i < group->count; i++)
-        free(group->states[i]);
+        ls_instance_destroy(group->states[i]);
     free(group->states);
     free(group->libraries);
     free(group->recorders);

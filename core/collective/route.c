@@ -3,6 +3,7 @@
 // has several, and they know nothing of each other.
 #include "core/collective/route_internal.h"
 
+#include "core/base/instance.h"
 #include "core/base/log.h"
 #include "core/base/memory.h"
 #include "core/plugin/waiting.h"
@@ -213,7 +214,7 @@ static void free_legs(struct ls_transport *const *endpoints, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
         for (int leg = 0; leg < LS_ROUTE_LEGS; leg++) {
-            free(endpoints[i]->legs[leg].endpoint);
+            ls_instance_destroy(endpoints[i]->legs[leg].endpoint);
             endpoints[i]->legs[leg] = (struct ls_route_leg){0};
         }
 }
@@ -222,7 +223,7 @@ static int32_t allocate_leg(struct ls_transport *const *endpoints, uint32_t coun
                             const struct ls_transport_interface *ops, struct ls_transport **list)
 {
     for (uint32_t i = 0; i < count; i++) {
-        list[i] = ls_calloc_cacheline(1, ops->state_bytes);
+        list[i] = ls_instance_create(ops, ops->state_bytes);
         endpoints[i]->legs[leg] = (struct ls_route_leg){.ops = ops, .endpoint = list[i]};
         if (!list[i])
             return LS_OUT_OF_MEMORY;

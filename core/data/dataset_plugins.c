@@ -4,6 +4,7 @@
 #include "core/data/dataset_plugins.h"
 
 #include "core/base/dtype.h"
+#include "core/base/instance.h"
 #include "core/base/log.h"
 #include "core/data/data.h"
 
@@ -13,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIGNMENT 128 // of a plugin's state
 #define MOST_BYTES (INT64_C(1) << 36) // of a field of an example
 
 struct ls_dataset_plugin {
@@ -155,7 +155,7 @@ static void source_close(struct ls_dataset *dataset)
     struct source *source = dataset->storage;
     if (source->opened && source->interface->close)
         source->interface->close(source->state);
-    free(source->state);
+    ls_instance_destroy(source->state);
     free(source);
 }
 
@@ -181,7 +181,6 @@ static enum ls_status open_instance(const struct ls_dataset_plugin *plugin,
 static struct source *create(const struct ls_opened_plugin *opened)
 {
     struct source *source = calloc(1, sizeof(*source));
-    void *state = NULL;
     if (!source)
         return NULL;
     source->plugin = opened;
@@ -190,13 +189,11 @@ static struct source *create(const struct ls_opened_plugin *opened)
     source->host.fail = fail;
     source->dataset =
         (struct ls_dataset){.real = true, .load = load, .storage = source, .close = source_close};
-    if (posix_memalign(&state, ALIGNMENT, source->interface->state_bytes)) {
-        free(source);
-        return NULL;
-    }
-    memset(state, 0, source->interface->state_bytes);
-    source->state = state;
-    return source;
+    source->state = ls_instance_create(source->interface, source->interface->state_bytes);
+    if (source->state)
+        return source;
+    free(source);
+    return NULL;
 }
 
 static enum ls_status open_own(const struct ls_dataset_kind *kind, const struct ls_spec *spec,

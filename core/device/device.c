@@ -2,7 +2,7 @@
 // Opens devices, and passes on what needs no check.
 #include "core/device/device.h"
 
-#include "core/base/memory.h"
+#include "core/base/instance.h"
 #include "core/device/internal.h"
 
 #include <stdarg.h>
@@ -16,12 +16,12 @@ enum ls_status ls_device_open_state(const struct ls_device_interface *interface,
                                     const struct ls_host *host,
                                     const struct ls_device_config *config, struct ls_device **out)
 {
-    struct ls_device *state = ls_calloc_cacheline(1, (size_t)interface->state_bytes);
+    struct ls_device *state = ls_instance_create(interface, interface->state_bytes);
     if (!state)
         return LS_OUT_OF_MEMORY;
     const int32_t status = interface->open(host, config, state);
     if (status) {
-        free(state);
+        ls_instance_destroy(state);
         return (enum ls_status)status;
     }
     *out = state;
@@ -33,7 +33,7 @@ void ls_device_close_state(const struct ls_device_interface *interface, struct l
     if (!state)
         return;
     interface->close(state);
-    free(state);
+    ls_instance_destroy(state);
 }
 
 enum ls_status ls_device_open(const struct ls_device_options *options,

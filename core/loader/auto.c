@@ -94,7 +94,7 @@ static enum ls_status add(struct ls_loader *loader, const struct ls_module *cand
     }
     list->items = more;
     const enum ls_status status =
-        ls_instance_create(loader, candidate, NULL, 0, &more[list->count]);
+        ls_plugin_host_create(loader, candidate, NULL, 0, &more[list->count]);
     list->count += !status;
     return status;
 }

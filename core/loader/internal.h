@@ -44,14 +44,14 @@ struct ls_module {
     struct ls_module *next;
 };
 
-// A module with the options of one user of it.
-struct ls_instance;
+// What a user of a module gets: its options, and the host that answers them.
+struct ls_plugin_host;
 
 struct ls_loader {
     char **directories;
     size_t directory_count;
     struct ls_module *modules;
-    struct ls_instance *instances;
+    struct ls_plugin_host *hosts;
     uint64_t probe_deadline_ns;
     struct ls_file_identity probed; // the file that was last found to run here
 };
@@ -140,13 +140,13 @@ const struct ls_module *ls_auto_module(void);
 // for other modules.
 LS_STATUS ls_auto_check_option(const char *scope, const struct ls_module *module, const char *name);
 
-// ---- host.c ----
+// ---- plugin_host.c ----
 
-LS_STATUS ls_instance_create(struct ls_loader *loader, const struct ls_module *module,
-                             const struct ls_option_value *options, size_t option_count,
-                             const struct ls_opened_plugin **out);
+LS_STATUS ls_plugin_host_create(struct ls_loader *loader, const struct ls_module *module,
+                                const struct ls_option_value *options, size_t option_count,
+                                const struct ls_opened_plugin **out);
 bool ls_host_is_loaders(const struct ls_host *host); // false: another table in its place
-void ls_instances_destroy(struct ls_loader *loader);
+void ls_plugin_hosts_destroy(struct ls_loader *loader);
 
 // For tests: how long a plugin may take until its probe has returned (default 10 s).
 void ls_loader_set_probe_deadline(struct ls_loader *loader, uint64_t nanoseconds);

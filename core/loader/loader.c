@@ -45,7 +45,7 @@ void ls_loader_destroy(struct ls_loader *loader)
 {
     if (!loader)
         return;
-    ls_instances_destroy(loader);
+    ls_plugin_hosts_destroy(loader);
     ls_modules_destroy(loader);
     ls_search_finish(loader);
     free(loader);

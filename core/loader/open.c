@@ -249,9 +249,9 @@ enum ls_status ls_loader_register(struct ls_loader *loader, const struct ls_plug
     return status;
 }
 
-static enum ls_status open_instance(struct ls_loader *loader, const struct ls_module *module,
-                                    const struct ls_option_value *options, size_t option_count,
-                                    const struct ls_opened_plugin **out)
+static enum ls_status open_plugin(struct ls_loader *loader, const struct ls_module *module,
+                                  const struct ls_option_value *options, size_t option_count,
+                                  const struct ls_opened_plugin **out)
 {
     const struct ls_spec spec = {
         .name = (char *)module->plugin->name,
@@ -263,7 +263,7 @@ static enum ls_status open_instance(struct ls_loader *loader, const struct ls_mo
         status = ls_auto_check_option(ls_kind_text(module->plugin->kind), module, options[i].name);
     if (!status)
         status = ls_spec_check(ls_kind_text(module->plugin->kind), &spec, module->plugin->options);
-    return status ? status : ls_instance_create(loader, module, options, option_count, out);
+    return status ? status : ls_plugin_host_create(loader, module, options, option_count, out);
 }
 
 enum ls_status ls_loader_open(struct ls_loader *loader, uint32_t kind, const char *name,
@@ -273,7 +273,7 @@ enum ls_status ls_loader_open(struct ls_loader *loader, uint32_t kind, const cha
     const struct ls_module *module = NULL;
     const enum ls_status status =
         ls_module_open_named(loader, ls_kind_text(kind), kind, name, &module);
-    return status ? status : open_instance(loader, module, options, option_count, out);
+    return status ? status : open_plugin(loader, module, options, option_count, out);
 }
 
 // dlopen() takes a name without a slash for one that it must search.
@@ -301,7 +301,7 @@ enum ls_status ls_loader_open_file(struct ls_loader *loader, const char *path, u
                  ls_kind_text(kind));
         return LS_UNAVAILABLE;
     }
-    return open_instance(loader, module, options, option_count, out);
+    return open_plugin(loader, module, options, option_count, out);
 }
 
 bool ls_is_plugin_file(const char *name)

@@ -430,10 +430,10 @@ static enum ls_status answer(struct ls_loader *loader, const struct resolution *
     const struct ls_opened_plugin *opened[PARTS] = {NULL};
     for (int i = 0; i < PARTS; i++) {
         const struct part *part = &resolution->parts[i];
-        const enum ls_status status = part->module
-                                          ? ls_instance_create(loader, part->module, part->options,
-                                                               part->option_count, &opened[i])
-                                          : LS_OK;
+        const enum ls_status status =
+            part->module ? ls_plugin_host_create(loader, part->module, part->options,
+                                                 part->option_count, &opened[i])
+                         : LS_OK;
         if (status)
             return status;
     }

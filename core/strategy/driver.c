@@ -4,6 +4,7 @@
 #include "core/strategy/internal.h"
 
 #include "core/base/inside.h"
+#include "core/base/instance.h"
 #include "core/base/log.h"
 #include "core/base/memory.h"
 
@@ -204,7 +205,7 @@ static enum ls_status read_traits(struct ls_driver *driver)
 // The strategy's memory is the driver's; a strategy that did not open has none.
 static enum ls_status open_strategy(struct ls_driver *driver)
 {
-    struct ls_strategy *strategy = ls_calloc_cacheline(1, driver->ops->state_bytes);
+    struct ls_strategy *strategy = ls_instance_create(driver->ops, driver->ops->state_bytes);
     driver->state = strategy;
     if (!strategy)
         return LS_OUT_OF_MEMORY;
@@ -499,7 +500,7 @@ bool ls_driver_close(struct ls_driver *driver)
     ls_driver_close_threads(driver);
     if (driver->hangs)
         return false; // the thread may use all of it
-    free(driver->state);
+    ls_instance_destroy(driver->state);
     ls_driver_close_stores(driver);
     ls_driver_close_endpoints(driver);
     ls_driver_close_metrics(driver);

@@ -3,6 +3,7 @@
 #include "core/train/callback_plugins.h"
 
 #include "core/base/inside.h"
+#include "core/base/instance.h"
 #include "core/base/options.h"
 #include "core/base/plain_locale.h"
 #include "core/loader/loader.h"
@@ -152,7 +153,7 @@ enum ls_status ls_open_callback(struct ls_run *run, const char *text, struct ls_
         return status;
     const struct ls_callback_interface *interface = plugin->interface;
     struct opened_callback *opened = calloc(1, sizeof(*opened));
-    struct ls_callback *state = calloc(1, interface->state_bytes);
+    struct ls_callback *state = ls_instance_create(interface, interface->state_bytes);
     if (opened && state && interface->chief_only && !ls_run_is_chief(run)) {
         opened->table.name = opened->theirs.name = plugin->plugin->name;
         opened->theirs.context = state;
@@ -169,7 +170,7 @@ enum ls_status ls_open_callback(struct ls_run *run, const char *text, struct ls_
         status = LS_OUT_OF_MEMORY;
     }
     if (status) {
-        free(state);
+        ls_instance_destroy(state);
         free(opened);
         return status;
     }
@@ -239,6 +240,6 @@ void ls_callback_close(struct ls_callbacks *callbacks)
     pthread_mutex_unlock(&lock);
     if (opened->interface && opened->interface->close)
         opened->interface->close(opened->theirs.context);
-    free(opened->theirs.context);
+    ls_instance_destroy(opened->theirs.context);
     free(opened);
 }

@@ -2,6 +2,7 @@
 // Datasets: whether what is loaded is what was described, the same every time and from any thread.
 #include "tools/conformance/own_parts.h"
 
+#include "core/base/instance.h"
 #include "core/plugin/dataset.h"
 #include "lockstep.h"
 #include "tools/conformance/tally.h"
@@ -31,7 +32,7 @@ static void split_close(const struct suite *suite, struct split *split)
 {
     if (split->state && suite->interface->close)
         suite->interface->close(split->state);
-    free(split->state);
+    ls_instance_destroy(split->state);
 }
 
 static bool is_field_right(struct ls_tally *tally, const struct ls_dataset_field *field,
@@ -61,13 +62,14 @@ static bool is_field_right(struct ls_tally *tally, const struct ls_dataset_field
 static bool split_open(struct suite *suite, const char *name, struct split *split)
 {
     struct ls_tally *tally = &suite->tally;
-    *split = (struct split){.state = calloc(1, suite->interface->state_bytes)};
+    *split = (struct split){
+        .state = ls_instance_create(suite->interface, suite->interface->state_bytes)};
     if (!split->state)
         return ls_tally_blame(tally, "no memory");
     const int32_t status =
         suite->interface->open(suite->plugin->host, name, split->state, &split->about);
     if (status) {
-        free(split->state);
+        ls_instance_destroy(split->state);
         split->state = NULL;
         return ls_tally_blame(tally, "open of '%s': %s: %s", name,
                               ls_status_text((enum ls_status)status), ls_last_error());

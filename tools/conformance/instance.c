@@ -5,6 +5,7 @@
 #include "tools/conformance/strategy/suite.h"
 
 #include "core/base/clock.h"
+#include "core/base/instance.h"
 #include "core/base/status.h"
 #include "core/device/device.h"
 
@@ -274,7 +275,7 @@ static bool open_callback(struct ls_instance_trial *trial, const struct ls_host 
 {
     static const struct ls_fit_calls calls = {.struct_size = sizeof(calls)};
     const struct ls_callback_interface *ops = trial->opened->interface;
-    trial->callback = calloc(1, ops->state_bytes);
+    trial->callback = ls_instance_create(ops, ops->state_bytes);
     struct ls_callbacks table = {.context = trial->callback, .name = trial->opened->plugin->name};
     const int32_t status = trial->callback ? ops->open(host, &calls, trial->callback, &table)
                                            : (int32_t)LS_OUT_OF_MEMORY;
@@ -286,7 +287,7 @@ static bool open_callback(struct ls_instance_trial *trial, const struct ls_host 
         ls_tally_blame(tally, "open changed the context of its table");
     if (!status && ops->close)
         ops->close(trial->callback);
-    free(trial->callback);
+    ls_instance_destroy(trial->callback);
     trial->callback = NULL;
     return false;
 }
@@ -296,7 +297,7 @@ static void close_callback(struct ls_instance_trial *trial)
     const struct ls_callback_interface *ops = trial->opened->interface;
     if (ops->close)
         ops->close(trial->callback);
-    free(trial->callback);
+    ls_instance_destroy(trial->callback);
 }
 
 // ---- Datasets ----
@@ -305,14 +306,14 @@ static bool open_dataset(struct ls_instance_trial *trial, const struct ls_host *
                          struct ls_tally *tally)
 {
     const struct ls_dataset_interface *ops = trial->opened->interface;
-    trial->dataset = calloc(1, ops->state_bytes);
+    trial->dataset = ls_instance_create(ops, ops->state_bytes);
     const int32_t status = trial->dataset
                                ? ops->open(host, "train", trial->dataset, &trial->examples)
                                : (int32_t)LS_OUT_OF_MEMORY;
     if (!status)
         return true;
     ls_tally_blame(tally, "open: %s", ls_status_text((enum ls_status)status));
-    free(trial->dataset);
+    ls_instance_destroy(trial->dataset);
     trial->dataset = NULL;
     return false;
 }
@@ -344,7 +345,7 @@ static void close_dataset(struct ls_instance_trial *trial)
     const struct ls_dataset_interface *ops = trial->opened->interface;
     if (ops->close)
         ops->close(trial->dataset);
-    free(trial->dataset);
+    ls_instance_destroy(trial->dataset);
 }
 
 // ---- Any kind ----

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What callbacks decide on curves of a metric is what Keras decides (tests/data/callbacks).
+#include "core/base/instance.h"
 #include "core/base/log.h"
 #include "core/loader/loader.h"
 #include "core/plugin/callback.h"
@@ -102,7 +103,7 @@ static enum ls_status open_trial(struct trial *trial, const char *text)
     if (status)
         return status;
     trial->interface = plugin->interface;
-    trial->state = calloc(1, trial->interface->state_bytes);
+    trial->state = ls_instance_create(trial->interface, trial->interface->state_bytes);
     ck_assert_ptr_nonnull(trial->state);
     trial->table = (struct ls_callbacks){.context = trial->state, .name = plugin->plugin->name};
     trial->fit.model = (struct ls_model *)&trial->model;
@@ -114,7 +115,7 @@ static void close_trial(struct trial *trial)
 {
     if (trial->interface && trial->interface->close)
         trial->interface->close(trial->state);
-    free(trial->state);
+    ls_instance_destroy(trial->state);
     ls_loader_destroy(trial->loader);
 }
 

@@ -2,7 +2,7 @@
 // The host that the strategy suite offers: whole numbers in place of tensors, and a meeting place of the replicas.
 #include "tools/conformance/strategy/suite.h"
 
-#include "core/base/memory.h"
+#include "core/base/instance.h"
 #include "core/base/random.h"
 
 #include <errno.h>
@@ -303,12 +303,12 @@ static const struct ls_strategy_step step_table = {
 
 int32_t ls_fake_open(struct ls_fake_host *fake, struct ls_strategy **out)
 {
-    struct ls_strategy *strategy = ls_calloc_cacheline(1, fake->strategy->state_bytes);
+    struct ls_strategy *strategy = ls_instance_create(fake->strategy, fake->strategy->state_bytes);
     if (!strategy)
         return LS_OUT_OF_MEMORY;
     const int32_t status = fake->strategy->open(&fake->table, strategy);
     if (status)
-        free(strategy);
+        ls_instance_destroy(strategy);
     else
         *out = strategy;
     return status;
@@ -318,7 +318,7 @@ void ls_fake_close(struct ls_fake_host *fake, struct ls_strategy *strategy)
 {
     if (strategy && fake->strategy->close)
         fake->strategy->close(strategy);
-    free(strategy);
+    ls_instance_destroy(strategy);
 }
 
 void ls_fake_host_init(struct ls_fake_host *fake, struct ls_tally *tally,
