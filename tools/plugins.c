@@ -115,11 +115,11 @@ static const char *scope_name(uint32_t scope)
 }
 
 // A native collective: what, where and between whom.
-static void print_library(const struct ls_collective_interface *ops)
+static void print_library(const struct ls_opened_plugin *opened)
 {
-    char text[128] = "";
-    if (ops->about)
-        ops->about(text, sizeof(text));
+    const struct ls_collective_interface *ops = opened->interface;
+    char text[128];
+    ls_collective_about(opened, text, sizeof(text));
     struct line about;
     printf("%-13s %s\n", "runs:", text[0] ? clean(text, &about) : "itself");
     print_names("memory:", ops->memory_kinds, memory_names);
@@ -140,7 +140,7 @@ static void print_collective(const struct ls_opened_plugin *opened)
     if (ops->maximum_world)
         printf("%-13s %u\n", "most ranks:", ops->maximum_world);
     if (!ops->build_schedule)
-        print_library(ops);
+        print_library(opened);
 }
 
 static void print_transport(const struct ls_opened_plugin *opened)

@@ -30,8 +30,7 @@ const char *ls_wire_text(uint32_t wire);
 
 // Where a rank's buffers lie.
 struct ls_communicator_place {
-    struct ls_virtual_device
-        *device; // stays open until all communicators of the same open are closed
+    struct ls_device *device; // stays open until all communicators of the same open are closed
 };
 
 struct ls_communicator_options {

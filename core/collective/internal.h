@@ -15,7 +15,7 @@
 // A rank's side of a device that computes beside the caller. Lives as long as the group, because streams and events of one rank
 // are waited for by others.
 struct ls_rank_place {
-    struct ls_virtual_device *device; // NULL: host memory
+    struct ls_device *device; // NULL: host memory
     void *stream; // the communicator's
     struct ls_event *begun; // what was on the device's own stream when a run was started
     struct ls_event *replayed; // likewise after a replay

@@ -100,7 +100,7 @@ static struct ls_collective_member member_of(const struct ls_communicator_group 
     return (struct ls_collective_member){.struct_size = sizeof(struct ls_collective_member),
                                          .rank = group->first_rank + index,
                                          .ops = given ? ls_device_interface(given->device) : NULL,
-                                         .device = given ? ls_device_state(given->device) : NULL,
+                                         .device = given ? given->device : NULL,
                                          .stream = group->places[index].stream};
 }
 

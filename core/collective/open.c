@@ -220,7 +220,7 @@ static enum ls_status name_places(const struct ls_communicator_group *group,
     for (uint32_t i = 0; *out && i < group->count; i++)
         (*out)[i] = (struct ls_transport_place){.struct_size = sizeof(**out),
                                                 .ops = ls_device_interface(group->places[i].device),
-                                                .device = ls_device_state(group->places[i].device),
+                                                .device = group->places[i].device,
                                                 .stream = group->places[i].stream};
     return *out ? LS_OK : LS_OUT_OF_MEMORY;
 }

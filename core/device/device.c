@@ -1,254 +1,484 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens devices, and passes on what needs no check.
+// Opens devices; and the guard of each call of a device, which is also what the core calls.
 #include "core/device/device.h"
 
 #include "core/base/instance.h"
-#include "core/device/internal.h"
+#include "core/base/log.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+// More than any machine has, and little enough that sums of such sizes stay numbers.
+#define MOST_BYTES (UINT64_C(1) << 46)
+
 // ---- Life ----
+
+static int32_t device_describe(const struct ls_host *host, struct ls_device_info *out)
+{
+    const struct ls_guarded_call call = ls_guard_enter_host(host, "describe");
+    const struct ls_device_interface *own = call.own;
+    const int32_t status = own->describe(host, out);
+    out->hardware[sizeof(out->hardware) - 1] = '\0';
+    return ls_guard_answer(&call, status, true);
+}
+
+static int32_t device_open(const struct ls_host *host, const struct ls_device_config *config,
+                           struct ls_device *device)
+{
+    ls_instance_claim(device, host);
+    const struct ls_guarded_call call = ls_guard_enter_host(host, "open");
+    const struct ls_device_interface *own = call.own;
+    return ls_guard_opened(&call, own->open(host, config, device));
+}
+
+static void device_close(struct ls_device *device)
+{
+    const struct ls_guarded_call call = ls_guard_enter(device, "close");
+    const struct ls_device_interface *own = call.own;
+    own->close(device);
+    ls_guard_leave(&call);
+}
+
+static void device_abandon(struct ls_device *device)
+{
+    const struct ls_guarded_call call = ls_guard_enter(device, "abandon");
+    const struct ls_device_interface *own = call.own;
+    own->abandon(device);
+    ls_guard_leave(&call);
+}
 
 enum ls_status ls_device_open_state(const struct ls_device_interface *interface,
                                     const struct ls_host *host,
                                     const struct ls_device_config *config, struct ls_device **out)
 {
-    struct ls_device *state = ls_instance_create(interface, interface->state_bytes);
-    if (!state)
-        return LS_OUT_OF_MEMORY;
-    const int32_t status = interface->open(host, config, state);
-    if (status) {
-        ls_instance_destroy(state);
-        return (enum ls_status)status;
-    }
-    *out = state;
-    return LS_OK;
-}
-
-void ls_device_close_state(const struct ls_device_interface *interface, struct ls_device *state)
-{
-    if (!state)
-        return;
-    interface->close(state);
-    ls_instance_destroy(state);
-}
-
-enum ls_status ls_device_open(const struct ls_device_options *options,
-                              struct ls_virtual_device **out)
-{
-    const struct ls_device_config config = {.struct_size = sizeof(config),
-                                            .index = options->index,
-                                            .threads = options->threads,
-                                            .deadline_ns = options->deadline_ns};
-    struct ls_virtual_device *device = calloc(1, sizeof(*device));
+    static const struct ls_known_plugin unknown = {
+        .kind = LS_KIND_DEVICE, .label = "device", .name = "device"};
+    struct ls_device *device = ls_instance_create(interface, interface->state_bytes);
     if (!device)
         return LS_OUT_OF_MEMORY;
-    device->interface = options->interface;
-    device->lack = options->lack;
-    const enum ls_status status =
-        ls_device_open_state(options->interface, options->host, &config, &device->state);
+    ls_instance_of(device)->plugin = &unknown; // until the guard of `open` knows it
+    const int32_t status = interface->open(host, config, device);
     if (status) {
-        free(device);
-        return status;
+        ls_instance_destroy(device);
+        return (enum ls_status)status;
     }
     *out = device;
     return LS_OK;
 }
 
-void ls_device_close(struct ls_virtual_device *device)
+enum ls_status ls_device_open(const struct ls_device_options *options, struct ls_device **out)
+{
+    const struct ls_device_config config = {.struct_size = sizeof(config),
+                                            .index = options->index,
+                                            .threads = options->threads,
+                                            .deadline_ns = options->deadline_ns};
+    const enum ls_status status =
+        ls_device_open_state(options->interface, options->host, &config, out);
+    if (!status)
+        ls_instance_of(*out)->context = options->lack;
+    return status;
+}
+
+void ls_device_close(struct ls_device *device)
 {
     if (!device)
         return;
-    ls_device_close_state(device->interface, device->state);
-    free(device);
+    ls_device_interface(device)->close(device);
+    ls_instance_destroy(device);
 }
 
-void ls_device_abandon(struct ls_virtual_device *device)
+void ls_device_abandon(struct ls_device *device)
 {
-    if (device && device->interface->abandon)
-        device->interface->abandon(device->state);
+    if (device && ls_device_interface(device)->abandon)
+        ls_device_interface(device)->abandon(device);
 }
 
-bool ls_device_tell_lack(const struct ls_virtual_device *device, const char *format, ...)
+bool ls_device_tell_lack(const struct ls_device *device, const char *format, ...)
 {
+    char *lack = ls_instance_of(device)->context;
     va_list list;
-    if (!device->lack)
+    if (!lack)
         return false;
     va_start(list, format);
-    vsnprintf(device->lack, LS_LACK_BYTES, format, list);
+    vsnprintf(lack, LS_LACK_BYTES, format, list);
     va_end(list);
     return true;
 }
 
 // ---- Questions ----
 
-const struct ls_device_interface *ls_device_interface(const struct ls_virtual_device *device)
+const struct ls_device_interface *ls_device_interface(const struct ls_device *device)
 {
-    return device->interface;
+    return ls_instance_of(device)->interface;
 }
 
-struct ls_device *ls_device_state(const struct ls_virtual_device *device)
+bool ls_device_in_host_memory(const struct ls_device *device)
 {
-    return device->state;
+    return ls_device_interface(device)->memory_kind == LS_MEMORY_HOST;
 }
 
-bool ls_device_in_host_memory(const struct ls_virtual_device *device)
+bool ls_device_blocking(const struct ls_device *device)
 {
-    return device->interface->memory_kind == LS_MEMORY_HOST;
+    return ls_device_interface(device)->blocking != 0;
 }
 
-bool ls_device_blocking(const struct ls_virtual_device *device)
+bool ls_device_has_streams(const struct ls_device *device)
 {
-    return device->interface->blocking != 0;
+    return !ls_device_blocking(device) && ls_device_interface(device)->streams;
 }
 
-bool ls_device_has_streams(const struct ls_virtual_device *device)
+bool ls_device_has_staging(const struct ls_device *device)
 {
-    return !device->interface->blocking && device->interface->streams;
+    return ls_device_has_streams(device) && ls_device_interface(device)->staging;
 }
 
-bool ls_device_has_staging(const struct ls_virtual_device *device)
+bool ls_device_can_capture(const struct ls_device *device)
 {
-    return ls_device_has_streams(device) && device->interface->staging;
-}
-
-bool ls_device_can_capture(const struct ls_virtual_device *device)
-{
-    return !device->interface->blocking && device->interface->capture &&
+    return !ls_device_blocking(device) && ls_device_interface(device)->capture &&
            !ls_device_in_host_memory(device);
 }
 
-uint64_t ls_device_tile_bytes(const struct ls_virtual_device *device)
+static uint64_t device_tile_bytes(struct ls_device *device)
 {
-    const struct ls_device_kernels *kernels = device->interface->kernels;
-    return kernels->tile_bytes ? kernels->tile_bytes(device->state) : 0;
+    const struct ls_guarded_call call = ls_guard_enter(device, "tile_bytes");
+    const struct ls_device_interface *own = call.own;
+    const uint64_t bytes = own->kernels->tile_bytes(device);
+    ls_guard_leave(&call);
+    return bytes;
+}
+
+uint64_t ls_device_tile_bytes(struct ls_device *device)
+{
+    return ls_device_interface(device)->kernels->tile_bytes ? device_tile_bytes(device) : 0;
 }
 
 // ---- Memory ----
 
-struct ls_memory ls_device_allocate(struct ls_virtual_device *device, uint64_t bytes)
+static void *judge_memory(const struct ls_guarded_call *call, void *memory)
 {
-    return ls_memory_of(
-        device->interface->memory->allocate(device->state, bytes ? bytes : LS_ALIGNMENT));
+    ls_guard_leave(call);
+    if ((uintptr_t)memory % LS_ALIGNMENT == 0)
+        return memory;
+    ls_error(call->plugin->name, "plugin %s: `%s` returned memory that is not aligned to %d bytes",
+             call->plugin->label, call->name, LS_ALIGNMENT);
+    return NULL;
 }
 
-void ls_device_release(struct ls_virtual_device *device, struct ls_memory memory)
+static struct ls_buffer *device_allocate(struct ls_device *device, uint64_t bytes)
 {
-    device->interface->memory->release(device->state, memory.buffer);
+    const struct ls_guarded_call call = ls_guard_enter(device, "allocate");
+    const struct ls_device_interface *own = call.own;
+    struct ls_buffer *buffer = own->memory->allocate(device, bytes);
+    if (own->memory_kind != LS_MEMORY_OPAQUE)
+        return judge_memory(&call, buffer);
+    ls_guard_leave(&call);
+    return buffer;
 }
 
-enum ls_status ls_device_copy(struct ls_virtual_device *device, struct ls_memory to,
-                              struct ls_memory from, uint64_t bytes, void *stream)
+struct ls_memory ls_device_allocate(struct ls_device *device, uint64_t bytes)
 {
-    return (enum ls_status)device->interface->memory->copy(device->state, to, from, bytes, stream);
+    return ls_memory_of(device_allocate(device, bytes ? bytes : LS_ALIGNMENT));
 }
 
-enum ls_status ls_device_zero(struct ls_virtual_device *device, struct ls_memory memory,
-                              uint64_t bytes, void *stream)
+static void device_release(struct ls_device *device, struct ls_buffer *buffer)
 {
-    return (enum ls_status)device->interface->memory->zero(device->state, memory, bytes, stream);
+    const struct ls_guarded_call call = ls_guard_enter(device, "release");
+    const struct ls_device_interface *own = call.own;
+    own->memory->release(device, buffer);
+    ls_guard_leave(&call);
 }
 
-// ---- Kernels that are there ----
-
-enum ls_status ls_device_launch(struct ls_virtual_device *device, const struct ls_kernel *kernel,
-                                const struct ls_launch *launch)
+void ls_device_release(struct ls_device *device, struct ls_memory memory)
 {
-    return (enum ls_status)device->interface->kernels->launch(device->state, kernel, launch);
+    device_release(device, memory.buffer);
 }
 
-void ls_device_release_kernel(struct ls_virtual_device *device, struct ls_kernel *kernel)
+int32_t ls_device_copy(struct ls_device *device, struct ls_memory to, struct ls_memory from,
+                       uint64_t bytes, void *stream)
 {
-    device->interface->kernels->release(device->state, kernel);
+    const struct ls_guarded_call call = ls_guard_enter(device, "copy");
+    const struct ls_device_interface *own = call.own;
+    return ls_guard_answer(&call, own->memory->copy(device, to, from, bytes, stream), true);
+}
+
+int32_t ls_device_zero(struct ls_device *device, struct ls_memory memory, uint64_t bytes,
+                       void *stream)
+{
+    const struct ls_guarded_call call = ls_guard_enter(device, "zero");
+    const struct ls_device_interface *own = call.own;
+    return ls_guard_answer(&call, own->memory->zero(device, memory, bytes, stream), true);
+}
+
+// ---- Kernels ----
+
+// What is wrong with the answer's numbers; NULL: nothing that can be seen from here.
+static const char *find_wrong_number(uint32_t input_count, uint32_t count,
+                                     const struct ls_kernel_answer *answer, uint64_t *number)
+{
+    *number = answer->scratch_bytes;
+    if (answer->scratch_bytes > MOST_BYTES)
+        return "bytes of scratch";
+    *number = answer->saved_bytes;
+    if (answer->saved_bytes > MOST_BYTES)
+        return "bytes to be saved for backward";
+    for (uint32_t i = 0; i < count; i++) {
+        *number = answer->layouts[i].kind;
+        if (answer->layouts[i].kind > LS_LAYOUT_OWN)
+            return "as the kind of a layout";
+        *number = answer->layouts[i].bytes;
+        if (answer->layouts[i].bytes > MOST_BYTES)
+            return "bytes for an argument";
+    }
+    *number = answer->in_place;
+    return answer->in_place >> input_count ? "as inputs whose place the output may take" : NULL;
+}
+
+// `count`: arguments whose layouts the answer has. A kernel that the core does not take is released.
+static int32_t judge_kernel(const struct ls_guarded_call *call, struct ls_device *device,
+                            int32_t status, uint32_t input_count, uint32_t count,
+                            struct ls_kernel_answer *answer)
+{
+    const struct ls_device_interface *own = call->own;
+    uint64_t number = 0;
+    answer->implementation[sizeof(answer->implementation) - 1] = '\0';
+    status = ls_guard_answer(call, status, true);
+    if (status)
+        return status;
+    const char *wrong = find_wrong_number(input_count, count, answer, &number);
+    if (answer->kernel && !wrong)
+        return LS_OK;
+    if (!answer->kernel) {
+        ls_error(call->plugin->name, "plugin %s: `%s` returned OK, but did not create a kernel",
+                 call->plugin->label, call->name);
+        return LS_FAILED;
+    }
+    ls_error(call->plugin->name, "plugin %s: `%s` returned %" PRIu64 " %s", call->plugin->label,
+             call->name, number, wrong);
+    own->kernels->release(device, answer->kernel);
+    return LS_FAILED;
+}
+
+static int32_t device_prepare(struct ls_device *device, const struct ls_kernel_request *request,
+                              struct ls_kernel_answer *out)
+{
+    const struct ls_guarded_call call = ls_guard_enter(device, "prepare");
+    const struct ls_device_interface *own = call.own;
+    out->kernel = NULL;
+    const int32_t status = own->kernels->prepare(device, request, out);
+    return judge_kernel(&call, device, status, request->input_count,
+                        request->input_count + request->output_count, out);
+}
+
+static int32_t device_prepare_segment(struct ls_device *device,
+                                      const struct ls_segment_request *request,
+                                      struct ls_kernel_answer *out)
+{
+    const struct ls_guarded_call call = ls_guard_enter(device, "prepare_segment");
+    const struct ls_device_interface *own = call.own;
+    out->kernel = NULL;
+    const int32_t status = own->kernels->prepare_segment(device, request, out);
+    return judge_kernel(&call, device, status, 0, 0, out);
+}
+
+int32_t ls_device_launch(struct ls_device *device, const struct ls_kernel *kernel,
+                         const struct ls_launch *launch)
+{
+    const struct ls_guarded_call call = ls_guard_enter(device, "launch");
+    const struct ls_device_interface *own = call.own;
+    return ls_guard_answer(&call, own->kernels->launch(device, kernel, launch), true);
+}
+
+void ls_device_release_kernel(struct ls_device *device, struct ls_kernel *kernel)
+{
+    const struct ls_guarded_call call = ls_guard_enter(device, "release_kernel");
+    const struct ls_device_interface *own = call.own;
+    own->kernels->release(device, kernel);
+    ls_guard_leave(&call);
 }
 
 // ---- Streams and events ----
 
-enum ls_status ls_device_stream_open(struct ls_virtual_device *device, void **out)
+int32_t ls_device_stream_open(struct ls_device *device, void **out)
 {
-    return (enum ls_status)device->interface->streams->open(device->state, out);
+    const struct ls_guarded_call call = ls_guard_enter(device, "stream_open");
+    const struct ls_device_interface *own = call.own;
+    *out = NULL;
+    int32_t status = own->streams->open(device, out);
+    status = ls_guard_made(&call, status, *out != NULL, "a stream");
+    if (status)
+        *out = NULL;
+    return status;
 }
 
-void ls_device_stream_close(struct ls_virtual_device *device, void *stream)
+void ls_device_stream_close(struct ls_device *device, void *stream)
 {
-    device->interface->streams->close(device->state, stream);
+    const struct ls_guarded_call call = ls_guard_enter(device, "stream_close");
+    const struct ls_device_interface *own = call.own;
+    own->streams->close(device, stream);
+    ls_guard_leave(&call);
 }
 
-enum ls_status ls_device_stream_native(struct ls_virtual_device *device, void *stream,
-                                       struct ls_native_stream *out)
+int32_t ls_device_stream_native(struct ls_device *device, void *stream,
+                                struct ls_native_stream *out)
 {
-    return (enum ls_status)device->interface->streams->native(device->state, stream, out);
+    const struct ls_guarded_call call = ls_guard_enter(device, "stream_native");
+    const struct ls_device_interface *own = call.own;
+    const int32_t status = own->streams->native(device, stream, out);
+    out->identity[sizeof(out->identity) - 1] = '\0';
+    return ls_guard_answer(&call, status, true);
 }
 
-enum ls_status ls_device_event_open(struct ls_virtual_device *device, struct ls_event **out)
+int32_t ls_device_event_open(struct ls_device *device, struct ls_event **out)
 {
-    return (enum ls_status)device->interface->streams->event_open(device->state, out);
+    const struct ls_guarded_call call = ls_guard_enter(device, "event_open");
+    const struct ls_device_interface *own = call.own;
+    *out = NULL;
+    int32_t status = own->streams->event_open(device, out);
+    status = ls_guard_made(&call, status, *out != NULL, "an event");
+    if (status)
+        *out = NULL;
+    return status;
 }
 
-void ls_device_event_close(struct ls_virtual_device *device, struct ls_event *event)
+void ls_device_event_close(struct ls_device *device, struct ls_event *event)
 {
-    device->interface->streams->event_close(device->state, event);
+    const struct ls_guarded_call call = ls_guard_enter(device, "event_close");
+    const struct ls_device_interface *own = call.own;
+    own->streams->event_close(device, event);
+    ls_guard_leave(&call);
 }
 
-enum ls_status ls_device_event_record(struct ls_virtual_device *device, struct ls_event *event,
-                                      void *stream)
+int32_t ls_device_event_record(struct ls_device *device, struct ls_event *event, void *stream)
 {
-    return (enum ls_status)device->interface->streams->event_record(device->state, event, stream);
+    const struct ls_guarded_call call = ls_guard_enter(device, "event_record");
+    const struct ls_device_interface *own = call.own;
+    return ls_guard_answer(&call, own->streams->event_record(device, event, stream), true);
 }
 
-enum ls_status ls_device_event_wait(struct ls_virtual_device *device, struct ls_event *event,
-                                    void *stream)
+int32_t ls_device_event_wait(struct ls_device *device, struct ls_event *event, void *stream)
 {
-    return (enum ls_status)device->interface->streams->event_wait(device->state, event, stream);
+    const struct ls_guarded_call call = ls_guard_enter(device, "event_wait");
+    const struct ls_device_interface *own = call.own;
+    return ls_guard_answer(&call, own->streams->event_wait(device, event, stream), true);
 }
 
-enum ls_status ls_device_event_query(const struct ls_virtual_device *device,
-                                     const struct ls_event *event)
+int32_t ls_device_event_query(struct ls_device *device, const struct ls_event *event)
 {
-    return (enum ls_status)device->interface->streams->event_query(device->state, event);
+    const struct ls_guarded_call call = ls_guard_enter(device, "event_query");
+    const struct ls_device_interface *own = call.own;
+    return ls_guard_answer(&call, own->streams->event_query(device, event), false);
 }
 
 // ---- Staging ----
 
-void *ls_device_allocate_host(struct ls_virtual_device *device, uint64_t bytes)
+void *ls_device_allocate_host(struct ls_device *device, uint64_t bytes)
 {
-    return device->interface->staging->allocate(device->state, bytes);
+    const struct ls_guarded_call call = ls_guard_enter(device, "allocate_host");
+    const struct ls_device_interface *own = call.own;
+    return judge_memory(&call, own->staging->allocate(device, bytes));
 }
 
-void ls_device_release_host(struct ls_virtual_device *device, void *memory)
+void ls_device_release_host(struct ls_device *device, void *memory)
 {
-    device->interface->staging->release(device->state, memory);
+    const struct ls_guarded_call call = ls_guard_enter(device, "release_host");
+    const struct ls_device_interface *own = call.own;
+    own->staging->release(device, memory);
+    ls_guard_leave(&call);
 }
 
-enum ls_status ls_device_copy_async(struct ls_virtual_device *device, struct ls_memory to,
-                                    struct ls_memory from, uint64_t bytes, void *stream)
+int32_t ls_device_copy_async(struct ls_device *device, struct ls_memory to, struct ls_memory from,
+                             uint64_t bytes, void *stream)
 {
-    return (enum ls_status)device->interface->staging->copy_async(device->state, to, from, bytes,
-                                                                  stream);
+    const struct ls_guarded_call call = ls_guard_enter(device, "copy_async");
+    const struct ls_device_interface *own = call.own;
+    return ls_guard_answer(&call, own->staging->copy_async(device, to, from, bytes, stream), true);
+}
+
+// ---- Peers: what collectives and transports call ----
+
+static int32_t device_reduce(struct ls_device *device, const struct ls_device_reduction *reduction,
+                             void *stream)
+{
+    const struct ls_guarded_call call = ls_guard_enter(device, "reduce");
+    const struct ls_device_interface *own = call.own;
+    return ls_guard_answer(&call, own->peers->reduce(device, reduction, stream), true);
+}
+
+static int32_t device_can_access_peer(struct ls_device *device, struct ls_device *other)
+{
+    const struct ls_guarded_call call = ls_guard_enter(device, "can_access_peer");
+    const struct ls_device_interface *own = call.own;
+    return ls_guard_answer(&call, own->peers->can_access_peer(device, other), false);
 }
 
 // ---- Capture ----
 
-enum ls_status ls_device_capture_begin(struct ls_virtual_device *device)
+int32_t ls_device_capture_begin(struct ls_device *device)
 {
-    return (enum ls_status)device->interface->capture->begin(device->state);
+    const struct ls_guarded_call call = ls_guard_enter(device, "record_begin");
+    const struct ls_device_interface *own = call.own;
+    return ls_guard_answer(&call, own->capture->begin(device), false);
 }
 
-enum ls_status ls_device_capture_end(struct ls_virtual_device *device, struct ls_recording **out)
+int32_t ls_device_capture_end(struct ls_device *device, struct ls_recording **out)
 {
-    return (enum ls_status)device->interface->capture->end(device->state, out);
+    const struct ls_guarded_call call = ls_guard_enter(device, "record_end");
+    const struct ls_device_interface *own = call.own;
+    *out = NULL;
+    const int32_t status = own->capture->end(device, out);
+    if (status)
+        return ls_guard_answer(&call, status, false);
+    return ls_guard_made(&call, status, *out != NULL, "a recording");
 }
 
-enum ls_status ls_device_replay(struct ls_virtual_device *device,
-                                const struct ls_recording *recording)
+int32_t ls_device_replay(struct ls_device *device, const struct ls_recording *recording)
 {
-    return (enum ls_status)device->interface->capture->replay(device->state, recording);
+    const struct ls_guarded_call call = ls_guard_enter(device, "replay");
+    const struct ls_device_interface *own = call.own;
+    return ls_guard_answer(&call, own->capture->replay(device, recording), true);
 }
 
-void ls_device_release_recording(struct ls_virtual_device *device, struct ls_recording *recording)
+void ls_device_release_recording(struct ls_device *device, struct ls_recording *recording)
 {
-    device->interface->capture->release(device->state, recording);
+    const struct ls_guarded_call call = ls_guard_enter(device, "release_recording");
+    const struct ls_device_interface *own = call.own;
+    own->capture->release(device, recording);
+    ls_guard_leave(&call);
 }
+
+// ---- The table that other plugins are handed ----
+
+const struct ls_device_tables ls_device_guards = {
+    .interface = {.describe = device_describe,
+                  .open = device_open,
+                  .close = device_close,
+                  .abandon = device_abandon},
+    .memory = {.allocate = device_allocate,
+               .release = device_release,
+               .copy = ls_device_copy,
+               .zero = ls_device_zero},
+    .kernels = {.prepare = device_prepare,
+                .launch = ls_device_launch,
+                .release = ls_device_release_kernel,
+                .prepare_segment = device_prepare_segment,
+                .tile_bytes = device_tile_bytes},
+    .streams = {.open = ls_device_stream_open,
+                .close = ls_device_stream_close,
+                .native = ls_device_stream_native,
+                .event_open = ls_device_event_open,
+                .event_close = ls_device_event_close,
+                .event_record = ls_device_event_record,
+                .event_wait = ls_device_event_wait,
+                .event_query = ls_device_event_query},
+    .staging = {.allocate = ls_device_allocate_host,
+                .release = ls_device_release_host,
+                .copy_async = ls_device_copy_async},
+    .peers = {.reduce = device_reduce, .can_access_peer = device_can_access_peer},
+    .capture = {.begin = ls_device_capture_begin,
+                .end = ls_device_capture_end,
+                .replay = ls_device_replay,
+                .release = ls_device_release_recording},
+};

@@ -4,14 +4,13 @@
 
 #include "core/base/inside.h"
 #include "core/base/log.h"
-#include "core/device/internal.h"
 #include "core/operation/operation.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 // A request that makes no sense reaches no device; one that makes sense may still be refused there.
-static enum ls_status ask(struct ls_virtual_device *device, const struct ls_kernel_request *request,
+static enum ls_status ask(struct ls_device *device, const struct ls_kernel_request *request,
                           struct ls_kernel_answer *answer)
 {
     char why[256];
@@ -20,10 +19,10 @@ static enum ls_status ask(struct ls_virtual_device *device, const struct ls_kern
         ls_debug("device", "%s", why);
         return status;
     }
-    return (enum ls_status)device->interface->kernels->prepare(device->state, request, answer);
+    return (enum ls_status)ls_device_interface(device)->kernels->prepare(device, request, answer);
 }
 
-enum ls_status ls_device_prepare(struct ls_virtual_device *device, const char *about,
+enum ls_status ls_device_prepare(struct ls_device *device, const char *about,
                                  const struct ls_kernel_request *request,
                                  struct ls_kernel_answer *out)
 {
@@ -43,7 +42,7 @@ enum ls_status ls_device_prepare(struct ls_virtual_device *device, const char *a
     return status;
 }
 
-enum ls_status ls_device_prepare_range(struct ls_virtual_device *device, const char *about,
+enum ls_status ls_device_prepare_range(struct ls_device *device, const char *about,
                                        const struct ls_range_operation *operation,
                                        struct ls_kernel_answer *out)
 {

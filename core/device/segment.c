@@ -3,14 +3,13 @@
 #include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/device/device.h"
-#include "core/device/internal.h"
 #include "core/operation/operation.h"
 
 #include <stdlib.h>
 
-bool ls_device_takes_segments(const struct ls_virtual_device *device)
+bool ls_device_takes_segments(const struct ls_device *device)
 {
-    const struct ls_device_kernels *kernels = device->interface->kernels;
+    const struct ls_device_kernels *kernels = ls_device_interface(device)->kernels;
     return LS_HAS(kernels, prepare_segment) && kernels->prepare_segment;
 }
 
@@ -77,7 +76,7 @@ static enum ls_status check_segment(const char *about, const struct ls_segment_r
     return status;
 }
 
-enum ls_status ls_device_prepare_segment(struct ls_virtual_device *device, const char *about,
+enum ls_status ls_device_prepare_segment(struct ls_device *device, const char *about,
                                          const struct ls_segment_request *request,
                                          struct ls_kernel_answer *out)
 {
@@ -88,5 +87,6 @@ enum ls_status ls_device_prepare_segment(struct ls_virtual_device *device, const
         return status;
     *out = (struct ls_kernel_answer){.struct_size = sizeof(*out)};
     ls_inside_about(about);
-    return (enum ls_status)device->interface->kernels->prepare_segment(device->state, request, out);
+    return (enum ls_status)ls_device_interface(device)->kernels->prepare_segment(device, request,
+                                                                                 out);
 }

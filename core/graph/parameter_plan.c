@@ -195,8 +195,8 @@ static enum ls_status list_totals(struct ls_parameter_plan *plan, const struct l
     return LS_OK;
 }
 
-enum ls_status ls_plan_create(const struct ls_graph *graph, struct ls_virtual_device *device,
-                              int64_t batch, bool plain, struct ls_parameter_plan **out)
+enum ls_status ls_plan_create(const struct ls_graph *graph, struct ls_device *device, int64_t batch,
+                              bool plain, struct ls_parameter_plan **out)
 {
     if (graph->input_count == 0 || graph->output_count == 0) {
         ls_error(graph->name, "the model has no layers");

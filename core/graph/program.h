@@ -47,7 +47,7 @@ struct ls_total {
 // order of zones (enum ls_zone), and in each in the order in which a pass finishes what is reduced:
 // statistics from the first layer to the last, gradients from the last to the first.
 struct ls_parameter_plan {
-    struct ls_virtual_device *device;
+    struct ls_device *device;
     struct ls_parameter_place *places;
     const struct ls_parameter_place **by_name; // the same, sorted by name
     uint32_t place_count, reduced_count; // the first of them: not those that are frozen
@@ -72,8 +72,8 @@ uint64_t ls_plan_fingerprint(const struct ls_parameter_plan *plan);
 
 // Makes the plan for `graph` on a device: master layouts are those that the forward kernels choose at
 // `batch` (the largest share); `plain` forces the plain layout.
-LS_STATUS ls_plan_create(const struct ls_graph *graph, struct ls_virtual_device *device,
-                         int64_t batch, bool plain, struct ls_parameter_plan **out);
+LS_STATUS ls_plan_create(const struct ls_graph *graph, struct ls_device *device, int64_t batch,
+                         bool plain, struct ls_parameter_plan **out);
 void ls_plan_destroy(struct ls_parameter_plan *plan);
 
 // Converts between host memory in plain layout (elements(shape) floats) and a place in device

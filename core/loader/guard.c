@@ -1,78 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slots for guarded plugins, and the looks at their answers.
+// One table of guards for each kind of plugin, and the plugins that this process has opened. The guards of devices are in
+// core/device/device.c.
 #include "core/loader/guard.h"
 
 #include "core/attributes.h"
-#include "core/base/inside_internal.h"
-#include "core/base/log.h"
-#include "core/base/status.h"
+#include "core/base/instance.h"
 #include "core/loader/internal.h"
 #include "core/loader/loader.h"
+#include "core/plugin/callback.h"
+#include "core/plugin/collective.h"
+#include "core/plugin/dataset.h"
+#include "core/plugin/layer.h"
+#include "core/plugin/loss.h"
+#include "core/plugin/metric.h"
+#include "core/plugin/strategy.h"
+#include "core/plugin/transport.h"
 
-#include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-// More than any machine has, and little enough that sums of such sizes stay numbers.
-#define MOST_BYTES (UINT64_C(1) << 46)
+// ---- Calls that a collective makes several times in a microsecond: entered and left inline ----
 
-static struct ls_guard_slot device_slots[LS_GUARD_DEVICES];
-static struct ls_guard_slot transport_slots[LS_GUARD_TRANSPORTS];
-static struct ls_guard_slot collective_slots[LS_GUARD_COLLECTIVES];
-static struct ls_guard_slot strategy_slots[LS_GUARD_STRATEGIES];
-static struct ls_guard_slot callback_slots[LS_GUARD_CALLBACKS];
-static struct ls_guard_slot layer_slots[LS_GUARD_LAYERS];
-static struct ls_guard_slot loss_slots[LS_GUARD_LOSSES];
-static struct ls_guard_slot metric_slots[LS_GUARD_METRICS];
-static struct ls_guard_slot dataset_slots[LS_GUARD_DATASETS];
-static pthread_mutex_t slots_lock = PTHREAD_MUTEX_INITIALIZER;
-
-// What keeps a transfer from ending is said by the communicator.
-static bool is_said_elsewhere(int32_t status, const struct ls_transfer *transfer)
-{
-    return status != LS_FAILED || (transfer && transfer->state == LS_TRANSFER_MISMATCH);
-}
-
-static bool is_status(int32_t status)
-{
-    return (status >= LS_OK && status <= LS_AGAIN) || status == LS_INTERRUPTED;
-}
-
-// Whether it may pass on that another rank failed.
-static bool has_peers(const char *label)
-{
-    static const char *const alone[] = {"device-", "layer-", "loss-", "metric-", "dataset-"};
-    for (size_t i = 0; i < sizeof(alone) / sizeof(alone[0]); i++)
-        if (strncmp(label, alone[i], strlen(alone[i])) == 0)
-            return false;
-    return true;
-}
-
-// What the caller is told instead of `status`, which is not LS_OK. `reasons`: how many were given before the call.
-LS_COLD static int32_t judge(const struct ls_guard_slot *slot, const char *call, uint32_t reasons,
-                             int32_t status, bool must_explain)
-{
-    if (!is_status(status)) {
-        ls_error(slot->name, "plugin %s: `%s` returned %" PRId32 ", which is not a status",
-                 slot->label, call, status);
-        return LS_FAILED;
-    }
-    if (!must_explain || status == LS_UNSUPPORTED || reasons != ls_inside_reasons())
-        return status;
-    if (status == LS_ABORTED && has_peers(slot->label))
-        return status;
-    if (status == LS_AGAIN || status == LS_INTERRUPTED || status == LS_ABORTED) {
-        ls_error(slot->name, "plugin %s: `%s` returned '%s', which it must not return", slot->label,
-                 call, ls_status_text((enum ls_status)status));
-        return LS_FAILED;
-    }
-    ls_error(slot->name, "plugin %s: `%s` returned '%s' without giving a reason", slot->label, call,
-             ls_status_text((enum ls_status)status));
-    return status;
-}
-
-// Calls that a collective makes several times in a microsecond: entered and left inline.
 struct often {
     const struct ls_inside_site *site, *before;
     uint32_t reasons;
@@ -84,294 +35,504 @@ LS_ALWAYS_INLINE struct often enter_often(const struct ls_inside_site *site)
     return (struct often){site, ls_inside_begin(site), reasons};
 }
 
-LS_ALWAYS_INLINE int32_t answer_often(const struct often often, const struct ls_guard_slot *slot,
-                                      int32_t status, const struct ls_transfer *transfer)
+// The communicator says what keeps a transfer from ending.
+static bool is_said_elsewhere(int32_t status, const struct ls_transfer *transfer)
+{
+    return status != LS_FAILED || (transfer && transfer->state == LS_TRANSFER_MISMATCH);
+}
+
+LS_ALWAYS_INLINE int32_t answer_often(const struct often often,
+                                      const struct ls_known_plugin *plugin, int32_t status,
+                                      const struct ls_transfer *transfer)
 {
     ls_inside_end(often.site, often.before);
     if (status == LS_OK || status == LS_AGAIN)
         return status;
-    return judge(slot, often.site->name, often.reasons, status,
-                 !is_said_elsewhere(status, transfer));
+    return ls_guard_judge(plugin, often.site->name, often.reasons, status,
+                          !is_said_elsewhere(status, transfer));
 }
 
-#define JOIN_AGAIN(name, slot) name##_##slot
-#define JOIN(name, slot) JOIN_AGAIN(name, slot)
+// ---- Transports ----
 
-#define SLOT 0
-#include "core/loader/guard_slot.h"
-#define SLOT 1
-#include "core/loader/guard_slot.h"
-#define SLOT 2
-#include "core/loader/guard_slot.h"
-#define SLOT 3
-#include "core/loader/guard_slot.h"
-#define SLOT 4
-#include "core/loader/guard_slot.h"
-#define SLOT 5
-#include "core/loader/guard_slot.h"
-#define SLOT 6
-#include "core/loader/guard_slot.h"
-#define SLOT 7
-#include "core/loader/guard_slot.h"
-#define SLOT 8
-#include "core/loader/guard_slot.h"
-#define SLOT 9
-#include "core/loader/guard_slot.h"
-#define SLOT 10
-#include "core/loader/guard_slot.h"
-#define SLOT 11
-#include "core/loader/guard_slot.h"
-#define SLOT 12
-#include "core/loader/guard_slot.h"
-#define SLOT 13
-#include "core/loader/guard_slot.h"
-#define SLOT 14
-#include "core/loader/guard_slot.h"
-#define SLOT 15
-#include "core/loader/guard_slot.h"
-#define SLOT 16
-#include "core/loader/guard_slot.h"
-#define SLOT 17
-#include "core/loader/guard_slot.h"
-#define SLOT 18
-#include "core/loader/guard_slot.h"
-#define SLOT 19
-#include "core/loader/guard_slot.h"
-#define SLOT 20
-#include "core/loader/guard_slot.h"
-#define SLOT 21
-#include "core/loader/guard_slot.h"
-#define SLOT 22
-#include "core/loader/guard_slot.h"
-#define SLOT 23
-#include "core/loader/guard_slot.h"
-#define SLOT 24
-#include "core/loader/guard_slot.h"
-#define SLOT 25
-#include "core/loader/guard_slot.h"
-#define SLOT 26
-#include "core/loader/guard_slot.h"
-#define SLOT 27
-#include "core/loader/guard_slot.h"
-#define SLOT 28
-#include "core/loader/guard_slot.h"
-#define SLOT 29
-#include "core/loader/guard_slot.h"
-#define SLOT 30
-#include "core/loader/guard_slot.h"
-#define SLOT 31
-#include "core/loader/guard_slot.h"
+static int32_t transport_open(const struct ls_host *host, const struct ls_transport_config *config,
+                              struct ls_transport *const *endpoints)
+{
+    for (uint32_t i = 0; i < config->count; i++)
+        ls_instance_claim(endpoints[i], host);
+    const struct ls_guarded_call call = ls_guard_enter_host(host, "open");
+    const struct ls_transport_interface *own = call.own;
+    return ls_guard_opened(&call, own->open(host, config, endpoints));
+}
 
-#define SIX(kind)                                                                             \
-    &kind##_guards_0, &kind##_guards_1, &kind##_guards_2, &kind##_guards_3, &kind##_guards_4, \
-        &kind##_guards_5
-#define SIXTEEN(kind)                                                                  \
-    SIX(kind), &kind##_guards_6, &kind##_guards_7, &kind##_guards_8, &kind##_guards_9, \
-        &kind##_guards_10, &kind##_guards_11, &kind##_guards_12, &kind##_guards_13,    \
-        &kind##_guards_14, &kind##_guards_15
-#define THIRTY_TWO(kind)                                                                       \
-    SIXTEEN(kind), &kind##_guards_16, &kind##_guards_17, &kind##_guards_18, &kind##_guards_19, \
-        &kind##_guards_20, &kind##_guards_21, &kind##_guards_22, &kind##_guards_23,            \
-        &kind##_guards_24, &kind##_guards_25, &kind##_guards_26, &kind##_guards_27,            \
-        &kind##_guards_28, &kind##_guards_29, &kind##_guards_30, &kind##_guards_31
+static void transport_close(struct ls_transport *transport)
+{
+    const struct ls_guarded_call call = ls_guard_enter(transport, "close");
+    const struct ls_transport_interface *own = call.own;
+    own->close(transport);
+    ls_guard_leave(&call);
+}
 
-static const void *const device_tables[LS_GUARD_DEVICES] = {SIX(device)};
-static const void *const transport_tables[LS_GUARD_TRANSPORTS] = {SIX(transport)};
-static const void *const collective_tables[LS_GUARD_COLLECTIVES] = {THIRTY_TWO(collective)};
-static const void *const strategy_tables[LS_GUARD_STRATEGIES] = {SIXTEEN(strategy)};
-static const void *const callback_tables[LS_GUARD_CALLBACKS] = {SIXTEEN(callback)};
-static const void *const layer_tables[LS_GUARD_LAYERS] = {SIXTEEN(layer)};
-static const void *const loss_tables[LS_GUARD_LOSSES] = {SIX(loss)};
-static const void *const metric_tables[LS_GUARD_METRICS] = {SIX(metric)};
-static const void *const dataset_tables[LS_GUARD_DATASETS] = {SIX(dataset)};
+static int32_t transport_post(struct ls_transport *transport, struct ls_transfer *transfer)
+{
+    const struct ls_instance *instance = ls_instance_of(transport);
+    const struct ls_transport_interface *own = instance->own;
+    const struct often call = enter_often(&instance->plugin->often[LS_OFTEN_POST]);
+    return answer_often(call, instance->plugin, own->post(transport, transfer), transfer);
+}
 
-// ---- Slots ----
+static int32_t transport_test(struct ls_transport *transport, struct ls_transfer *transfer)
+{
+    const struct ls_instance *instance = ls_instance_of(transport);
+    const struct ls_transport_interface *own = instance->own;
+    const struct often call = enter_often(&instance->plugin->often[LS_OFTEN_TEST]);
+    return answer_often(call, instance->plugin, own->test(transport, transfer), transfer);
+}
 
-static const struct family {
-    struct ls_guard_slot *slots;
-    const void *const *tables; // of guards, for each slot
-    size_t count; // of slots
-    size_t table_bytes;
-} families[] = {
-    [LS_KIND_DEVICE] = {device_slots, device_tables, LS_GUARD_DEVICES,
-                        sizeof(struct ls_device_tables)},
-    [LS_KIND_TRANSPORT] = {transport_slots, transport_tables, LS_GUARD_TRANSPORTS,
-                           sizeof(struct ls_transport_interface)},
-    [LS_KIND_COLLECTIVE] = {collective_slots, collective_tables, LS_GUARD_COLLECTIVES,
-                            sizeof(struct ls_collective_interface)},
-    [LS_KIND_STRATEGY] = {strategy_slots, strategy_tables, LS_GUARD_STRATEGIES,
-                          sizeof(struct ls_strategy_interface)},
-    [LS_KIND_CALLBACK] = {callback_slots, callback_tables, LS_GUARD_CALLBACKS,
-                          sizeof(struct ls_callback_interface)},
-    [LS_KIND_LAYER] = {layer_slots, layer_tables, LS_GUARD_LAYERS,
-                       sizeof(struct ls_layer_interface)},
-    [LS_KIND_LOSS] = {loss_slots, loss_tables, LS_GUARD_LOSSES, sizeof(struct ls_loss_interface)},
-    [LS_KIND_METRIC] = {metric_slots, metric_tables, LS_GUARD_METRICS,
-                        sizeof(struct ls_metric_interface)},
-    [LS_KIND_DATASET] = {dataset_slots, dataset_tables, LS_GUARD_DATASETS,
-                         sizeof(struct ls_dataset_interface)},
+static int32_t transport_wait_any(struct ls_transport *transport,
+                                  struct ls_transfer *const *transfers, uint64_t count,
+                                  uint64_t timeout_ns)
+{
+    const struct ls_instance *instance = ls_instance_of(transport);
+    const struct ls_transport_interface *own = instance->own;
+    const struct often call = enter_often(&instance->plugin->often[LS_OFTEN_WAIT_ANY]);
+    return answer_often(call, instance->plugin,
+                        own->wait_any(transport, transfers, count, timeout_ns), NULL);
+}
+
+static void transport_abort(struct ls_transport *transport)
+{
+    const struct ls_guarded_call call = ls_guard_enter(transport, "abort");
+    const struct ls_transport_interface *own = call.own;
+    own->abort(transport);
+    ls_guard_leave(&call);
+}
+
+static int32_t transport_peer_state(struct ls_transport *transport, uint32_t peer)
+{
+    const struct ls_guarded_call call = ls_guard_enter(transport, "peer_state");
+    const struct ls_transport_interface *own = call.own;
+    return ls_guard_answer(&call, own->peer_state(transport, peer), false);
+}
+
+static int32_t transport_arm(struct ls_transport *transport, struct ls_transfer *const *transfers,
+                             uint64_t count, int32_t *fd, uint64_t *glance_ns)
+{
+    const struct ls_instance *instance = ls_instance_of(transport);
+    const struct ls_transport_interface *own = instance->own;
+    const struct often call = enter_often(&instance->plugin->often[LS_OFTEN_ARM]);
+    return answer_often(call, instance->plugin,
+                        own->arm(transport, transfers, count, fd, glance_ns), NULL);
+}
+
+static const struct ls_transport_interface transport_guards = {
+    .open = transport_open,
+    .close = transport_close,
+    .post = transport_post,
+    .test = transport_test,
+    .wait_any = transport_wait_any,
+    .abort = transport_abort,
+    .peer_state = transport_peer_state,
+    .arm = transport_arm,
 };
 
-// A plugin that is opened again, by another loader too, has the slot that it had: its code is never unloaded, and calls
-// of it may be under way. The number of slots: none is left.
-static size_t find_slot(uint32_t kind, const char *name, const void *theirs, const void *ours)
+// ---- Collectives ----
+
+// A caller that only tries whether a collective can build a schedule for a call gives it a silent host: no reason is
+// expected then.
+static int32_t collective_build_schedule(const struct ls_collective_call *what,
+                                         struct ls_schedule *schedule)
 {
-    const struct family *family = &families[kind];
-    size_t slot = 0;
-    pthread_mutex_lock(&slots_lock);
-    while (slot < family->count && family->slots[slot].theirs &&
-           family->slots[slot].theirs != theirs)
-        slot++;
-    if (slot < family->count && !family->slots[slot].theirs) {
-        struct ls_guard_slot *free_slot = &family->slots[slot];
-        snprintf(free_slot->label, sizeof(free_slot->label), "%s-%s", ls_kind_text(kind), name);
-        free_slot->name = free_slot->label + strlen(ls_kind_text(kind)) + 1;
-        memcpy(&free_slot->ops, ours, family->table_bytes);
-        if (kind == LS_KIND_DEVICE)
-            ls_device_tables_link(&free_slot->ops.device);
-        free_slot->theirs = theirs;
-    }
-    pthread_mutex_unlock(&slots_lock);
-    return slot;
+    const struct ls_guarded_call call = ls_guard_enter_host(what->host, "build_schedule");
+    const struct ls_collective_interface *own = call.own;
+    return ls_guard_answer(&call, own->build_schedule(what, schedule),
+                           ls_host_is_loaders(what->host));
 }
 
-const char *ls_loader_opened_name(size_t index)
+static int32_t collective_open(const struct ls_host *host,
+                               const struct ls_collective_config *config,
+                               struct ls_collective *const *collectives)
 {
-    for (size_t kind = 0; kind < sizeof(families) / sizeof(families[0]); kind++)
-        for (size_t slot = 0; slot < families[kind].count; slot++)
-            if (families[kind].slots[slot].theirs && index-- == 0)
-                return families[kind].slots[slot].label;
-    return NULL;
+    for (uint32_t i = 0; i < config->count; i++)
+        ls_instance_claim(collectives[i], host);
+    const struct ls_guarded_call call = ls_guard_enter_host(host, "open");
+    const struct ls_collective_interface *own = call.own;
+    return ls_guard_opened(&call, own->open(host, config, collectives));
 }
+
+static void collective_close(struct ls_collective *collective)
+{
+    const struct ls_guarded_call call = ls_guard_enter(collective, "close");
+    const struct ls_collective_interface *own = call.own;
+    own->close(collective);
+    ls_guard_leave(&call);
+}
+
+static int32_t collective_run(struct ls_collective *collective, const struct ls_collective_run *run)
+{
+    const struct ls_guarded_call call = ls_guard_enter(collective, "run");
+    const struct ls_collective_interface *own = call.own;
+    return ls_guard_answer(&call, own->run(collective, run), false);
+}
+
+static int32_t collective_done(struct ls_collective *collective, uint64_t *ended)
+{
+    const struct ls_guarded_call call = ls_guard_enter(collective, "done");
+    const struct ls_collective_interface *own = call.own;
+    return ls_guard_answer(&call, own->done(collective, ended), false);
+}
+
+static int32_t collective_poll(struct ls_collective *collective)
+{
+    const struct ls_guarded_call call = ls_guard_enter(collective, "poll");
+    const struct ls_collective_interface *own = call.own;
+    return ls_guard_answer(&call, own->poll(collective), false);
+}
+
+static void collective_abort(struct ls_collective *collective)
+{
+    const struct ls_guarded_call call = ls_guard_enter(collective, "abort");
+    const struct ls_collective_interface *own = call.own;
+    own->abort(collective);
+    ls_guard_leave(&call);
+}
+
+static const struct ls_collective_interface collective_guards = {
+    .build_schedule = collective_build_schedule,
+    .open = collective_open,
+    .close = collective_close,
+    .run = collective_run,
+    .done = collective_done,
+    .poll = collective_poll,
+    .abort = collective_abort,
+};
+
+// ---- Strategies ----
+
+static int32_t strategy_open(const struct ls_strategy_host *host, struct ls_strategy *strategy)
+{
+    ls_instance_claim(strategy, host->host);
+    const struct ls_guarded_call call = ls_guard_enter_host(host->host, "open");
+    const struct ls_strategy_interface *own = call.own;
+    return ls_guard_opened(&call, own->open(host, strategy));
+}
+
+static void strategy_close(struct ls_strategy *strategy)
+{
+    const struct ls_guarded_call call = ls_guard_enter(strategy, "close");
+    const struct ls_strategy_interface *own = call.own;
+    own->close(strategy);
+    ls_guard_leave(&call);
+}
+
+static int32_t strategy_initialize_parameters(struct ls_strategy *strategy, uint32_t replica)
+{
+    const struct ls_guarded_call call = ls_guard_enter(strategy, "initialize_parameters");
+    const struct ls_strategy_interface *own = call.own;
+    return ls_guard_answer(&call, own->initialize_parameters(strategy, replica), true);
+}
+
+static int32_t strategy_begin_step(struct ls_strategy *strategy, uint32_t replica)
+{
+    const struct ls_guarded_call call = ls_guard_enter(strategy, "begin_step");
+    const struct ls_strategy_interface *own = call.own;
+    return ls_guard_answer(&call, own->begin_step(strategy, replica), true);
+}
+
+static int32_t strategy_parameters_needed(struct ls_strategy *strategy, uint32_t replica,
+                                          uint32_t bucket)
+{
+    const struct ls_guarded_call call = ls_guard_enter(strategy, "parameters_needed");
+    const struct ls_strategy_interface *own = call.own;
+    return ls_guard_answer(&call, own->parameters_needed(strategy, replica, bucket), true);
+}
+
+static int32_t strategy_gradient_ready(struct ls_strategy *strategy, uint32_t replica,
+                                       uint32_t bucket)
+{
+    const struct ls_guarded_call call = ls_guard_enter(strategy, "gradient_ready");
+    const struct ls_strategy_interface *own = call.own;
+    return ls_guard_answer(&call, own->gradient_ready(strategy, replica, bucket), true);
+}
+
+static int32_t strategy_end_step(struct ls_strategy *strategy, uint32_t replica)
+{
+    const struct ls_guarded_call call = ls_guard_enter(strategy, "end_step");
+    const struct ls_strategy_interface *own = call.own;
+    return ls_guard_answer(&call, own->end_step(strategy, replica), true);
+}
+
+static int32_t strategy_synchronise(struct ls_strategy *strategy, uint32_t replica)
+{
+    const struct ls_guarded_call call = ls_guard_enter(strategy, "synchronise");
+    const struct ls_strategy_interface *own = call.own;
+    return ls_guard_answer(&call, own->synchronise(strategy, replica), true);
+}
+
+static void strategy_find_traits(struct ls_strategy *strategy, struct ls_strategy_traits *out)
+{
+    const struct ls_guarded_call call = ls_guard_enter(strategy, "find_traits");
+    const struct ls_strategy_interface *own = call.own;
+    own->find_traits(strategy, out);
+    ls_guard_leave(&call);
+}
+
+static int32_t strategy_lost(struct ls_strategy *strategy, uint32_t replica)
+{
+    const struct ls_guarded_call call = ls_guard_enter(strategy, "lost");
+    const struct ls_strategy_interface *own = call.own;
+    return ls_guard_answer(&call, own->lost(strategy, replica), true);
+}
+
+static void strategy_report_metrics(struct ls_strategy *strategy)
+{
+    const struct ls_guarded_call call = ls_guard_enter(strategy, "report_metrics");
+    const struct ls_strategy_interface *own = call.own;
+    own->report_metrics(strategy);
+    ls_guard_leave(&call);
+}
+
+static int32_t strategy_rest(struct ls_strategy *strategy, uint32_t replica)
+{
+    const struct ls_guarded_call call = ls_guard_enter(strategy, "rest");
+    const struct ls_strategy_interface *own = call.own;
+    return ls_guard_answer(&call, own->rest(strategy, replica), true);
+}
+
+static void strategy_placement(struct ls_strategy *strategy, uint32_t rank, uint32_t bucket,
+                               struct ls_strategy_placement *out)
+{
+    const struct ls_guarded_call call = ls_guard_enter(strategy, "placement");
+    const struct ls_strategy_interface *own = call.own;
+    own->placement(strategy, rank, bucket, out);
+    ls_guard_leave(&call);
+}
+
+static const struct ls_strategy_interface strategy_guards = {
+    .open = strategy_open,
+    .close = strategy_close,
+    .initialize_parameters = strategy_initialize_parameters,
+    .begin_step = strategy_begin_step,
+    .parameters_needed = strategy_parameters_needed,
+    .gradient_ready = strategy_gradient_ready,
+    .end_step = strategy_end_step,
+    .synchronise = strategy_synchronise,
+    .find_traits = strategy_find_traits,
+    .lost = strategy_lost,
+    .report_metrics = strategy_report_metrics,
+    .rest = strategy_rest,
+    .placement = strategy_placement,
+};
+
+// ---- Callbacks: opening and closing; core/train enters the record for the moments of a fit ----
+
+static int32_t callback_open(const struct ls_host *host, const struct ls_fit_calls *calls,
+                             struct ls_callback *callback, struct ls_callbacks *out)
+{
+    ls_instance_claim(callback, host);
+    const struct ls_guarded_call call = ls_guard_enter_host(host, "open");
+    const struct ls_callback_interface *own = call.own;
+    return ls_guard_opened(&call, own->open(host, calls, callback, out));
+}
+
+static void callback_close(struct ls_callback *callback)
+{
+    const struct ls_guarded_call call = ls_guard_enter(callback, "close");
+    const struct ls_callback_interface *own = call.own;
+    own->close(callback);
+    ls_guard_leave(&call);
+}
+
+static const struct ls_callback_interface callback_guards = {
+    .open = callback_open,
+    .close = callback_close,
+};
+
+// ---- Layers, losses, metrics, datasets ----
+
+static int32_t layer_build(const struct ls_host *host, const struct ls_composer *composer,
+                           struct ls_tensor *const *inputs, uint32_t input_count,
+                           struct ls_tensor **outputs)
+{
+    const struct ls_guarded_call call = ls_guard_enter_host(host, "build");
+    const struct ls_layer_interface *own = call.own;
+    return ls_guard_opened(&call, own->build(host, composer, inputs, input_count, outputs));
+}
+
+static const struct ls_layer_interface layer_guards = {.build = layer_build};
+
+static int32_t loss_build(const struct ls_host *host, const struct ls_composer *composer,
+                          struct ls_tensor *predictions, struct ls_tensor *targets,
+                          struct ls_tensor **values)
+{
+    const struct ls_guarded_call call = ls_guard_enter_host(host, "build");
+    const struct ls_loss_interface *own = call.own;
+    return ls_guard_opened(&call, own->build(host, composer, predictions, targets, values));
+}
+
+static int32_t loss_target_shape(const struct ls_host *host, uint32_t *ndims,
+                                 int64_t dims[LS_MAX_DIMS])
+{
+    const struct ls_guarded_call call = ls_guard_enter_host(host, "target_shape");
+    const struct ls_loss_interface *own = call.own;
+    return ls_guard_opened(&call, own->target_shape(host, ndims, dims));
+}
+
+static const struct ls_loss_interface loss_guards = {
+    .build = loss_build,
+    .target_shape = loss_target_shape,
+};
+
+static int32_t metric_build(const struct ls_host *host, const struct ls_composer *composer,
+                            struct ls_tensor *predictions, struct ls_tensor *targets,
+                            struct ls_tensor **values)
+{
+    const struct ls_guarded_call call = ls_guard_enter_host(host, "build");
+    const struct ls_metric_interface *own = call.own;
+    return ls_guard_opened(&call, own->build(host, composer, predictions, targets, values));
+}
+
+static double metric_result(const struct ls_host *host, const double *sums, double examples)
+{
+    const struct ls_guarded_call call = ls_guard_enter_host(host, "result");
+    const struct ls_metric_interface *own = call.own;
+    const double value = own->result(host, sums, examples);
+    ls_guard_leave(&call);
+    return value;
+}
+
+static const struct ls_metric_interface metric_guards = {
+    .build = metric_build,
+    .result = metric_result,
+};
+
+static int32_t dataset_open(const struct ls_host *host, const char *split,
+                            struct ls_dataset_state *state, struct ls_dataset_description *out)
+{
+    ls_instance_claim(state, host);
+    const struct ls_guarded_call call = ls_guard_enter_host(host, "open");
+    const struct ls_dataset_interface *own = call.own;
+    return ls_guard_opened(&call, own->open(host, split, state, out));
+}
+
+static int32_t dataset_load(struct ls_dataset_state *state, uint64_t example, void *const *fields)
+{
+    const struct ls_guarded_call call = ls_guard_enter(state, "load");
+    const struct ls_dataset_interface *own = call.own;
+    return ls_guard_opened(&call, own->load(state, example, fields));
+}
+
+static void dataset_close(struct ls_dataset_state *state)
+{
+    const struct ls_guarded_call call = ls_guard_enter(state, "close");
+    const struct ls_dataset_interface *own = call.own;
+    own->close(state);
+    ls_guard_leave(&call);
+}
+
+static const struct ls_dataset_interface dataset_guards = {
+    .open = dataset_open,
+    .load = dataset_load,
+    .close = dataset_close,
+};
+
+// ---- The tables ----
+
+static const struct guards {
+    const void *table;
+    size_t bytes;
+} guards_of[LS_KINDS + 1] = {
+    [LS_KIND_DEVICE] = {&ls_device_guards, sizeof(ls_device_guards)},
+    [LS_KIND_TRANSPORT] = {&transport_guards, sizeof(transport_guards)},
+    [LS_KIND_COLLECTIVE] = {&collective_guards, sizeof(collective_guards)},
+    [LS_KIND_STRATEGY] = {&strategy_guards, sizeof(strategy_guards)},
+    [LS_KIND_CALLBACK] = {&callback_guards, sizeof(callback_guards)},
+    [LS_KIND_LAYER] = {&layer_guards, sizeof(layer_guards)},
+    [LS_KIND_LOSS] = {&loss_guards, sizeof(loss_guards)},
+    [LS_KIND_METRIC] = {&metric_guards, sizeof(metric_guards)},
+    [LS_KIND_DATASET] = {&dataset_guards, sizeof(dataset_guards)},
+};
 
 // Callers ask the table which functions a plugin has: where it has none, ours has none. Members that are not functions
 // are 0 in the table of guards, and stay as they are.
-void ls_guard_table(uint32_t kind, const char *name, const void *theirs, void *interface)
+void ls_guard_table(uint32_t kind, void *interface)
 {
-    const struct family *family = &families[kind];
-    const size_t slot = find_slot(kind, name, theirs, interface);
-    if (slot == family->count) {
-        ls_warn("plugins",
-                "%s-%s is not guarded: this process has opened more than %zu plugins of this kind; "
-                "messages cannot name it after a crash, a hang or a wrong answer",
-                ls_kind_text(kind), name, family->count);
-        return;
-    }
-    const char *guards = family->tables[slot];
+    const struct guards *guards = &guards_of[kind];
     void (*function)(void), (*own)(void);
-    for (size_t at = 0; at + sizeof(function) <= family->table_bytes; at += sizeof(function)) {
-        memcpy(&function, guards + at, sizeof(function));
+    for (size_t at = 0; at + sizeof(function) <= guards->bytes; at += sizeof(function)) {
+        memcpy(&function, (const char *)guards->table + at, sizeof(function));
         memcpy(&own, (const char *)interface + at, sizeof(own));
         if (function && own)
             memcpy((char *)interface + at, &function, sizeof(function));
     }
 }
 
-// ---- Calls ----
+// ---- The plugins that are known ----
 
-struct ls_guarded ls_guard_enter(const struct ls_guard_slot *slot, const char *call)
+struct known {
+    struct ls_known_plugin plugin;
+    struct known *_Atomic next; // of its kind, in the order in which they were opened
+};
+
+static struct known *_Atomic known[LS_KINDS + 1];
+static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct known *create_known(uint32_t kind, const char *name, const void *own)
 {
-    const uint32_t reasons = ls_inside_reasons();
-    return (struct ls_guarded){slot, call, ls_inside_enter(slot->label, call), reasons};
+    static const char *const often[LS_OFTEN_CALLS] = {
+        [LS_OFTEN_POST] = "post",
+        [LS_OFTEN_TEST] = "test",
+        [LS_OFTEN_WAIT_ANY] = "wait_any",
+        [LS_OFTEN_ARM] = "arm",
+    };
+    struct known *one = calloc(1, sizeof(*one));
+    if (!one)
+        return NULL;
+    struct ls_known_plugin *plugin = &one->plugin;
+    snprintf(plugin->label, sizeof(plugin->label), "%s-%s", ls_kind_text(kind), name);
+    plugin->kind = kind;
+    plugin->name = plugin->label + strlen(ls_kind_text(kind)) + 1;
+    plugin->own = own;
+    for (int i = 0; i < LS_OFTEN_CALLS; i++)
+        plugin->often[i] = (struct ls_inside_site){plugin->label, often[i]};
+    return one;
 }
 
-void ls_guard_leave(const struct ls_guarded *call)
+const struct ls_known_plugin *ls_plugin_know(uint32_t kind, const char *name, const void *own)
 {
-    ls_inside_leave(call->before);
-}
-
-int32_t ls_guard_answer(const struct ls_guarded *call, int32_t status, bool must_explain)
-{
-    ls_inside_leave(call->before);
-    return status == LS_OK ? LS_OK
-                           : judge(call->slot, call->call, call->reasons, status, must_explain);
-}
-
-// There is no other way to ask for what cannot be opened, so this is a failure, and needs a line.
-static void say_unsupported(const struct ls_guarded *call, int32_t status)
-{
-    if (status == LS_UNSUPPORTED)
-        ls_error(call->slot->name,
-                 "plugin %s: `%s` returned 'not supported'; --verbose may say more",
-                 call->slot->label, call->call);
-}
-
-int32_t ls_guard_made(const struct ls_guarded *call, int32_t status, bool made, const char *what)
-{
-    status = ls_guard_answer(call, status, true);
-    if (status == LS_OK && !made) {
-        ls_error(call->slot->name, "plugin %s: `%s` returned OK, but did not create %s",
-                 call->slot->label, call->call, what);
-        return LS_FAILED;
+    pthread_mutex_lock(&known_lock);
+    struct known *_Atomic *place = &known[kind];
+    struct known *one = atomic_load(place);
+    while (one && one->plugin.own != own) {
+        place = &one->next;
+        one = atomic_load(place);
     }
-    say_unsupported(call, status);
-    return status;
-}
-
-int32_t ls_guard_opened(const struct ls_guarded *call, int32_t status)
-{
-    status = ls_guard_answer(call, status, true);
-    say_unsupported(call, status);
-    return status;
-}
-
-// What is wrong with the answer's numbers; NULL: nothing that can be seen from here.
-static const char *find_wrong_number(const struct ls_kernel_request *request,
-                                     const struct ls_kernel_answer *answer, uint64_t *number)
-{
-    const uint32_t count = request->input_count + request->output_count;
-    *number = answer->scratch_bytes;
-    if (answer->scratch_bytes > MOST_BYTES)
-        return "bytes of scratch";
-    *number = answer->saved_bytes;
-    if (answer->saved_bytes > MOST_BYTES)
-        return "bytes to be saved for backward";
-    for (uint32_t i = 0; i < count; i++) {
-        *number = answer->layouts[i].kind;
-        if (answer->layouts[i].kind > LS_LAYOUT_OWN)
-            return "as the kind of a layout";
-        *number = answer->layouts[i].bytes;
-        if (answer->layouts[i].bytes > MOST_BYTES)
-            return "bytes for an argument";
+    if (!one) {
+        one = create_known(kind, name, own);
+        atomic_store(place, one);
     }
-    *number = answer->in_place;
-    return answer->in_place >> request->input_count ? "as inputs whose place the output may take"
-                                                    : NULL;
+    pthread_mutex_unlock(&known_lock);
+    return one ? &one->plugin : NULL;
 }
 
-int32_t ls_guard_kernel(const struct ls_guarded *call, int32_t status,
-                        const struct ls_kernel_request *request, struct ls_kernel_answer *answer)
+const char *ls_loader_opened_name(size_t index)
 {
-    uint64_t number = 0;
-    answer->implementation[sizeof(answer->implementation) - 1] = '\0';
-    status = ls_guard_answer(call, status, true);
-    if (status)
-        return status;
-    const char *wrong = find_wrong_number(request, answer, &number);
-    if (answer->kernel && !wrong)
-        return LS_OK;
-    if (!answer->kernel)
-        ls_error(call->slot->name, "plugin %s: `%s` returned OK, but did not create a kernel",
-                 call->slot->label, call->call);
-    else
-        ls_error(call->slot->name, "plugin %s: `%s` returned %" PRIu64 " %s", call->slot->label,
-                 call->call, number, wrong);
-    return LS_FAILED;
-}
-
-int32_t ls_guard_segment(const struct ls_guarded *call, int32_t status,
-                         struct ls_kernel_answer *answer)
-{
-    const struct ls_kernel_request nothing = {0};
-    return ls_guard_kernel(call, status, &nothing, answer);
-}
-
-void *ls_guard_memory(const struct ls_guarded *call, void *memory)
-{
-    ls_inside_leave(call->before);
-    if ((uintptr_t)memory % LS_ALIGNMENT == 0)
-        return memory;
-    ls_error(call->slot->name, "plugin %s: `%s` returned memory that is not aligned to %d bytes",
-             call->slot->label, call->call, LS_ALIGNMENT);
+    for (size_t kind = 0; kind <= LS_KINDS; kind++)
+        for (const struct known *one = atomic_load(&known[kind]); one;
+             one = atomic_load(&one->next))
+            if (index-- == 0)
+                return one->plugin.label;
     return NULL;
+}
+
+// `about` has neither a state nor a host, by which a guard could find the plugin.
+void ls_collective_about(const struct ls_opened_plugin *opened, char *text, uint64_t bytes)
+{
+    const struct ls_collective_interface *collective = opened->interface;
+    text[0] = '\0';
+    if (!collective->about)
+        return;
+    const struct ls_guarded_call call = ls_guard_enter_host(opened->host, "about");
+    collective->about(text, bytes);
+    text[bytes - 1] = '\0';
+    ls_guard_leave(&call);
 }

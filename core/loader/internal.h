@@ -4,6 +4,7 @@
 #define LS_LOADER_INTERNAL_H
 
 #include "core/attributes.h"
+#include "core/base/instance.h"
 #include "core/loader/loader.h"
 
 #include <stdbool.h>
@@ -36,6 +37,7 @@ struct ls_module {
     struct ls_plugin descriptor; // the plugin's in our size, with `interface` below
     const struct ls_plugin *plugin; // &descriptor
     const struct ls_plugin *theirs;
+    const struct ls_known_plugin *known; // NULL: `auto`
     char *file;
     // A copy of the plugin's table in our size, filled with zeros if the plugin's table is shorter.
     void *interface;

@@ -103,9 +103,12 @@ const char *ls_loader_default_device(struct ls_loader *loader);
 bool ls_find_installed(const char *from_program, const char *from_library, const char *in_build,
                        char *path);
 
-// The index-th plugin that this process opened, as "device-cpu"; NULL: no more. Only the first
-// dozen are kept. It only reads memory, so a signal handler may call it.
+// The index-th plugin that this process opened, as "device-cpu"; NULL: no more. It only reads
+// memory, so a signal handler may call it.
 const char *ls_loader_opened_name(size_t index);
+
+// What a collective says about itself ("NCCL 2.18"), or "". `bytes`: at least 1.
+void ls_collective_about(const struct ls_opened_plugin *opened, char *text, uint64_t bytes);
 
 const char *ls_kind_text(uint32_t kind); // "device", ...; NULL for another number
 

@@ -114,13 +114,14 @@ static enum ls_status add_module(struct ls_loader *loader, const char *scope, co
            plugin->struct_size < sizeof(*plugin) ? plugin->struct_size : sizeof(*plugin));
     module->file = strdup(path);
     module->interface = copy_interface(plugin);
+    module->known = ls_plugin_know(plugin->kind, plugin->name, plugin->interface);
     if (module->interface)
-        ls_guard_table(plugin->kind, plugin->name, plugin->interface, module->interface);
+        ls_guard_table(plugin->kind, module->interface);
     module->descriptor.interface = module->interface;
     module->plugin = &module->descriptor;
     module->theirs = plugin;
     module->identity = *identity;
-    if (!module->file || !module->interface) {
+    if (!module->file || !module->interface || !module->known) {
         module_destroy(module);
         return out_of_memory(scope);
     }

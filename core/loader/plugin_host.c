@@ -10,6 +10,7 @@
 #include <string.h>
 
 struct ls_plugin_host {
+    struct ls_host_context context; // first: of the host
     struct ls_opened_plugin opened;
     struct ls_host host;
     const struct ls_plugin *plugin;
@@ -122,6 +123,7 @@ static bool write_text(struct ls_plugin_host *own)
 
 static void fill_tables(struct ls_plugin_host *own, const struct ls_module *module)
 {
+    own->context = (struct ls_host_context){LS_HOST_MAGIC, module->known};
     own->host = (struct ls_host){
         .struct_size = sizeof(own->host),
         .abi_minor = LS_PLUGIN_ABI_MINOR,

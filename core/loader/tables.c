@@ -136,6 +136,15 @@ static const void *small_table_of(const struct ls_device_interface *device,
     return table;
 }
 
+static void link_tables(struct ls_device_tables *tables)
+{
+    for (size_t i = 0; i < SMALL_TABLES; i++) {
+        char *copy = (char *)tables + small_tables[i].copy;
+        const void *pointer = table_bytes(copy) ? copy : NULL;
+        memcpy((char *)&tables->interface + small_tables[i].pointer, &pointer, sizeof(pointer));
+    }
+}
+
 void ls_device_tables_copy(const struct ls_device_interface *theirs, struct ls_device_tables *out)
 {
     const uint32_t bytes = theirs->struct_size;
@@ -153,16 +162,7 @@ void ls_device_tables_copy(const struct ls_device_interface *theirs, struct ls_d
         memcpy((char *)out + small->copy, table, kept);
         memcpy((char *)out + small->copy, &kept, sizeof(kept));
     }
-    ls_device_tables_link(out);
-}
-
-void ls_device_tables_link(struct ls_device_tables *tables)
-{
-    for (size_t i = 0; i < SMALL_TABLES; i++) {
-        char *copy = (char *)tables + small_tables[i].copy;
-        const void *pointer = table_bytes(copy) ? copy : NULL;
-        memcpy((char *)&tables->interface + small_tables[i].pointer, &pointer, sizeof(pointer));
-    }
+    link_tables(out);
 }
 
 static const struct required_call transport_calls[] = {

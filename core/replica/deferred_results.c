@@ -13,7 +13,7 @@
         200000) // a step takes from tens of microseconds on: sleeping earlier would be seen in it
 #define SLEEP_NS 20000
 
-enum ls_status ls_deferred_init(struct ls_deferred_results *late, struct ls_virtual_device *device)
+enum ls_status ls_deferred_init(struct ls_deferred_results *late, struct ls_device *device)
 {
     *late = (struct ls_deferred_results){.device = device};
     if (!ls_device_has_staging(device))

@@ -17,7 +17,7 @@
 #define LS_DEFERRED_STEPS 2
 
 struct ls_deferred_results {
-    struct ls_virtual_device *device;
+    struct ls_device *device;
     char *slots; // pinned; NULL: the device has none of this
     struct ls_event *events[LS_DEFERRED_STEPS + 1];
     uint64_t steps[LS_DEFERRED_STEPS + 1]; // whose sums they are
@@ -25,7 +25,7 @@ struct ls_deferred_results {
 };
 
 // Does nothing on a device that computes on the calling thread, or has no events or host memory for it.
-LS_STATUS ls_deferred_init(struct ls_deferred_results *late, struct ls_virtual_device *device);
+LS_STATUS ls_deferred_init(struct ls_deferred_results *late, struct ls_device *device);
 // Takes a zeroed one. Nothing of it may be under way: the device is closed next, which waits for its stream.
 void ls_deferred_finish(struct ls_deferred_results *late);
 

@@ -411,7 +411,7 @@ static uint64_t fill_set(const struct ls_replica *replica, const struct set *set
 
 static enum ls_status upload(struct ls_replica *replica, const struct set *set, uint64_t bytes)
 {
-    struct ls_virtual_device *device = replica->device;
+    struct ls_device *device = replica->device;
     void *stream = replica->input->stream;
     enum ls_status status = ls_device_event_wait(device, set->read, stream);
     if (!status)

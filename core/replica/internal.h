@@ -64,7 +64,7 @@ struct ls_seed {
 
 struct ls_replica {
     const struct ls_host *host;
-    struct ls_virtual_device *device;
+    struct ls_device *device;
     const char *device_name;
     uint32_t rank;
     const struct ls_graph *graph;

@@ -351,9 +351,9 @@ enum ls_status ls_replica_begin_block(struct ls_replica *replica,
     const float step_stats[LS_STEP_STATS] = {[LS_STEP_STATS_STOP] = last && stop ? 1 : 0};
     const enum ls_status status =
         ls_input_write(replica, entry->program ? entry : NULL, &block, step_stats);
-    return status || entry->program || !replica->plan->total_count
-               ? status
-               : ls_device_zero(replica->device, replica->totals, replica->plan->total_bytes, NULL);
+    if (status || entry->program || !replica->plan->total_count)
+        return status;
+    return ls_device_zero(replica->device, replica->totals, replica->plan->total_bytes, NULL);
 }
 
 enum ls_status ls_replica_end_bucket(struct ls_replica *replica, const struct ls_pass *pass,
@@ -542,7 +542,7 @@ enum ls_status ls_replica_find_not_finite(struct ls_replica *replica, char *text
 
 // ---- What it is made of ----
 
-struct ls_virtual_device *ls_replica_device(const struct ls_replica *replica)
+struct ls_device *ls_replica_device(const struct ls_replica *replica)
 {
     return replica->device;
 }

@@ -256,7 +256,7 @@ LS_STATUS ls_replica_find_not_finite(struct ls_replica *replica, char *text, siz
 // ---- What it is made of ----
 
 // Borrowed until the replica is destroyed; the same from ls_replica_open on. [any thread]
-struct ls_virtual_device *ls_replica_device(const struct ls_replica *replica);
+struct ls_device *ls_replica_device(const struct ls_replica *replica);
 const char *ls_replica_device_name(const struct ls_replica *replica); // "?": not known
 const struct ls_parameter_plan *ls_replica_plan(const struct ls_replica *replica);
 const struct ls_buckets *ls_replica_buckets(const struct ls_replica *replica);

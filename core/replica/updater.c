@@ -28,7 +28,7 @@ struct step {
 };
 
 struct ls_updater {
-    struct ls_virtual_device *device;
+    struct ls_device *device;
     struct ls_own_optimizer own; // of the steps without a kernel
     struct step *steps;
     uint32_t count, room;

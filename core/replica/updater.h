@@ -12,7 +12,7 @@
 struct ls_updater;
 
 struct ls_updater_options {
-    struct ls_virtual_device *device;
+    struct ls_device *device;
     const char *about; // in messages of the device: "update"
     const struct ls_parameter_plan *plan;
     const struct ls_optimizer *optimizer;

@@ -658,11 +658,9 @@ enum ls_status ls_run_end_interruption(struct ls_run *run, enum ls_status status
 void ls_run_library(const struct ls_run *run, char text[static 64])
 {
     const struct ls_opened_plugin *collective = run->strategy.collective;
-    const struct ls_collective_interface *ops =
-        collective && !ls_is_auto(collective) ? collective->interface : NULL;
     memset(text, 0, 64);
-    if (ops && ops->about)
-        ops->about(text, 64);
+    if (collective && !ls_is_auto(collective))
+        ls_collective_about(collective, text, 64);
 }
 
 const char *ls_run_algorithm(const struct ls_run *run, uint64_t bytes)

@@ -6,7 +6,6 @@
 #include "core/base/inside.h"
 #include "core/base/instance.h"
 #include "core/base/log.h"
-#include "core/base/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>

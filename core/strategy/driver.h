@@ -24,7 +24,7 @@ struct ls_driver_plugin {
 
 // What a replica is before it has buffers. All of it is borrowed.
 struct ls_driver_part {
-    struct ls_virtual_device *device;
+    struct ls_device *device;
     const char *device_name;
     const struct ls_parameter_plan *plan; // the layout of the flat buffers
     const struct ls_buckets *buckets; // the same on all replicas

@@ -17,7 +17,7 @@ static const struct ls_trace_label update_span = {
 
 // A device instance that updates the store, by one thread or by as many as a replica has.
 struct lane {
-    struct ls_virtual_device *device;
+    struct ls_device *device;
     struct ls_updater *updater; // NULL: nothing is updated
     struct ls_memory scratch;
 };

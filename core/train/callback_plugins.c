@@ -19,9 +19,9 @@ struct opened_callback {
     struct ls_callbacks table; // what ls_fit calls; the first member, so that it leads here
     struct ls_callbacks theirs; // what that calls
     const struct ls_callback_interface *interface;
+    struct ls_callback *state;
     const struct ls_opened_plugin *plugin; // NULL: only the chief has it
     struct opened_callback *next; // of all that are open
-    char label[96]; // "callback-early_stopping", after a crash or a hang
 };
 
 // Tables are copied, and a program fills in tables of its own.
@@ -34,9 +34,12 @@ struct entered {
     locale_t locale;
 };
 
-static struct entered enter(const char *plugin, const char *name)
+static struct entered enter(const struct opened_callback *opened, const char *name)
 {
-    return (struct entered){ls_inside_enter(plugin, name), ls_locale_enter_plain()};
+    return (struct entered){
+        ls_inside_enter(ls_instance_of(opened->state)->plugin->label, name),
+        ls_locale_enter_plain(),
+    };
 }
 
 static void leave(struct entered before)
@@ -50,7 +53,7 @@ static void leave(struct entered before)
     static enum ls_status on_##moment(void *context, const struct ls_fit_state *state)           \
     {                                                                                            \
         const struct opened_callback *opened = context;                                          \
-        const struct entered before = enter(opened->label, "on_" #moment);                       \
+        const struct entered before = enter(opened, "on_" #moment);                              \
         const enum ls_status status = opened->theirs.on_##moment(opened->theirs.context, state); \
         leave(before);                                                                           \
         return status;                                                                           \
@@ -76,7 +79,7 @@ static enum ls_status on_segment_begin(void *context, const struct ls_fit_state 
                                        uint64_t *steps)
 {
     const struct opened_callback *opened = context;
-    const struct entered before = enter(opened->label, "on_segment_begin");
+    const struct entered before = enter(opened, "on_segment_begin");
     const enum ls_status status =
         opened->theirs.on_segment_begin(opened->theirs.context, state, steps);
     leave(before);
@@ -86,7 +89,7 @@ static enum ls_status on_segment_begin(void *context, const struct ls_fit_state 
 static enum ls_status save_state(void *context, struct ls_callback_state *out)
 {
     const struct opened_callback *opened = context;
-    const struct entered before = enter(opened->label, "save_state");
+    const struct entered before = enter(opened, "save_state");
     const enum ls_status status = opened->theirs.save_state(opened->theirs.context, out);
     leave(before);
     return status;
@@ -95,7 +98,7 @@ static enum ls_status save_state(void *context, struct ls_callback_state *out)
 static enum ls_status load_state(void *context, const struct ls_callback_state *state)
 {
     const struct opened_callback *opened = context;
-    const struct entered before = enter(opened->label, "load_state");
+    const struct entered before = enter(opened, "load_state");
     const enum ls_status status = opened->theirs.load_state(opened->theirs.context, state);
     leave(before);
     return status;
@@ -154,6 +157,8 @@ enum ls_status ls_open_callback(struct ls_run *run, const char *text, struct ls_
     const struct ls_callback_interface *interface = plugin->interface;
     struct opened_callback *opened = calloc(1, sizeof(*opened));
     struct ls_callback *state = ls_instance_create(interface, interface->state_bytes);
+    if (opened)
+        opened->state = state;
     if (opened && state && interface->chief_only && !ls_run_is_chief(run)) {
         opened->table.name = opened->theirs.name = plugin->plugin->name;
         opened->theirs.context = state;
@@ -164,7 +169,6 @@ enum ls_status ls_open_callback(struct ls_run *run, const char *text, struct ls_
         opened->interface = interface;
         opened->plugin = interface->chief_only ? NULL : plugin;
         opened->theirs = (struct ls_callbacks){.context = state, .name = plugin->plugin->name};
-        snprintf(opened->label, sizeof(opened->label), "callback-%s", plugin->plugin->name);
         status = interface->open(plugin->host, &calls, state, &opened->theirs);
     } else {
         status = LS_OUT_OF_MEMORY;
@@ -239,7 +243,7 @@ void ls_callback_close(struct ls_callbacks *callbacks)
         *link = opened->next;
     pthread_mutex_unlock(&lock);
     if (opened->interface && opened->interface->close)
-        opened->interface->close(opened->theirs.context);
-    ls_instance_destroy(opened->theirs.context);
+        opened->interface->close(opened->state);
+    ls_instance_destroy(opened->state);
     free(opened);
 }

@@ -8,7 +8,6 @@
 #include "core/base/json_size.h"
 #include "core/base/log.h"
 #include "core/device/device.h"
-#include "core/device/internal.h"
 #include "core/graph/layer.h"
 #include "core/graph/program.h"
 #include "core/model/model.h"
@@ -229,8 +228,7 @@ static bool is_sound(const char *what, enum ls_status status)
     return sound;
 }
 
-static bool is_compiled(struct ls_virtual_device *device, struct ls_graph *graph,
-                        enum ls_purpose purpose)
+static bool is_compiled(struct ls_device *device, struct ls_graph *graph, enum ls_purpose purpose)
 {
     const struct ls_program_options options = {.batch = 2, .purpose = purpose};
     struct ls_parameter_plan *plan = NULL;
@@ -262,7 +260,7 @@ static bool is_config_read(const json_t *json)
 }
 
 // False: something is wrong.
-static bool check(struct ls_virtual_device *device, unsigned long results[2])
+static bool check(struct ls_device *device, unsigned long results[2])
 {
     static const struct ls_shape example = {.ndims = 3, .dims = {28, 28, 1}};
     struct ls_model model = {.source = "model.json"};
@@ -293,21 +291,20 @@ static bool check(struct ls_virtual_device *device, unsigned long results[2])
     return good;
 }
 
-static bool open_device(struct test_host *host, struct ls_virtual_device *device)
+static bool open_device(struct test_host *host, struct ls_device **device)
 {
     const struct ls_plugin *plugin = test_plugin_open("device-reference");
     if (!plugin)
         return false;
     const struct ls_device_config config = {.struct_size = sizeof(config), .threads = 1};
     test_host_init(host, plugin);
-    device->interface = (const struct ls_device_interface *)plugin->interface;
-    return ls_device_open_state(device->interface, &host->host, &config, &device->state) == LS_OK;
+    return ls_device_open_state(plugin->interface, &host->host, &config, device) == LS_OK;
 }
 
 int main(int argc, char **argv)
 {
     static struct test_host host;
-    struct ls_virtual_device device;
+    struct ls_device *device;
     unsigned long results[2] = {0};
     double slowest = 0; // of processor time
     uint64_t slowest_seed = 0;
@@ -335,7 +332,7 @@ int main(int argc, char **argv)
             continue;
         alarm(MOST_SECONDS);
         const clock_t begin = clock();
-        good = check(&device, results);
+        good = check(device, results);
         const double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
         alarm(0);
         if (seconds > slowest) {
@@ -348,7 +345,7 @@ int main(int argc, char **argv)
     }
     while (model_count > 0)
         json_decref(models[--model_count]);
-    ls_device_close_state(device.interface, device.state);
+    ls_device_close(device);
     fclose(nowhere);
     printf("%lu read, %lu refused; at most %.1f s for one, seed %llu\n", results[0], results[1],
            slowest, (unsigned long long)slowest_seed);

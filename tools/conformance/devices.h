@@ -15,7 +15,7 @@ struct ls_conformance_devices {
     const struct ls_device_interface *ops; // NULL: buffers are host memory
     const struct ls_host *host;
     uint32_t physical; // 0: not asked yet
-    struct ls_virtual_device *opened[LS_CONFORMANCE_DEVICES];
+    struct ls_device *opened[LS_CONFORMANCE_DEVICES];
 };
 
 // The first `count` are open afterwards. [main thread]
@@ -24,7 +24,7 @@ void ls_conformance_devices_close(struct ls_conformance_devices *devices);
 
 // Memory of a device beside its image in host memory. Both ways wait for the stream.
 struct ls_conformance_image {
-    struct ls_virtual_device *device; // NULL: there is only the image
+    struct ls_device *device; // NULL: there is only the image
     struct ls_memory memory;
     void *image;
     uint64_t bytes;

@@ -397,7 +397,7 @@ void ls_instance_close(struct ls_instance_trial *trial)
         return;
     const void *interface = trial->opened->interface;
     switch (trial->opened->plugin->kind) {
-    case LS_KIND_DEVICE: ls_device_close_state(interface, trial->device); break;
+    case LS_KIND_DEVICE: ls_device_close(trial->device); break;
     case LS_KIND_TRANSPORT:
         for (int i = 0; i < 2; i++)
             ls_endpoint_close(interface, trial->endpoints[i]);

@@ -3,7 +3,8 @@
 // and say what they were asked. The host thread of the test is that of every rank, for nothing waits but settle; unless the
 // devices were refreshed.
 #include "core/collective/internal.h" // deadlines that change
-#include "core/device/internal.h"
+#include "core/device/device.h"
+#include "core/base/instance.h"
 #include "core/base/log.h"
 #include "tests/core/collective/support.h"
 
@@ -188,7 +189,10 @@ static const struct ls_collective_interface library = {
 
 // ---- A job of three ranks ----
 
-static struct ls_device devices[RANKS];
+static struct {
+    struct ls_instance instance; // what the core has in front of a device's state
+    struct ls_device device;
+} opened[RANKS];
 static struct ls_communicator *communicators[RANKS];
 static struct ls_collective_plan *plans[RANKS];
 static struct test_host host;
@@ -202,18 +206,25 @@ static void hear(void *context, uint32_t level, const char *line)
         snprintf(said + strlen(said), sizeof(said) - strlen(said), "%s\n", line);
 }
 
+static void init_instance(uint32_t rank, const struct ls_device_interface *ops)
+{
+    static const struct ls_known_plugin plugin = {
+        .kind = LS_KIND_DEVICE, .label = "device-fake", .name = "fake"};
+    opened[rank].instance = (struct ls_instance){
+        .magic = LS_INSTANCE_MAGIC, .plugin = &plugin, .own = ops, .interface = ops};
+}
+
 // Unproven: a library that computes nothing has no known answer.
 static enum ls_status open_job(const struct ls_device_interface *ops)
 {
     static const struct ls_plugin plugin = {LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE), .name = "fake",
                                             .version = "1", .interface = &library};
-    static struct ls_virtual_device faces[RANKS];
     struct ls_communicator_place places[RANKS];
     for (uint32_t i = 0; i < RANKS; i++)
-        faces[i] = (struct ls_virtual_device){.interface = ops, .state = &devices[i]};
+        init_instance(i, ops);
     test_host_init(&host, &plugin);
     for (uint32_t i = 0; i < RANKS; i++)
-        places[i] = (struct ls_communicator_place){.device = &faces[i]};
+        places[i] = (struct ls_communicator_place){.device = &opened[i].device};
     said[0] = '\0';
     ls_log_set_writer(hear, NULL);
     return ls_communicators_open(&(struct ls_communicator_options){.collective = &plugin,
@@ -229,7 +240,7 @@ static enum ls_status open_job(const struct ls_device_interface *ops)
 static void setup(void)
 {
     for (uint32_t i = 0; i < RANKS; i++)
-        devices[i] = (struct ls_device){.index = i};
+        opened[i].device = (struct ls_device){.index = i};
     ck_assert_int_eq(open_job(&device_ops), LS_OK);
     for (uint32_t i = 0; i < RANKS; i++)
         ck_assert_int_eq(ls_collective_plan_create(communicators[i], LS_ALL_REDUCE,
@@ -384,7 +395,7 @@ START_TEST(a_device_that_hangs_is_named_after_the_deadline)
     for (uint32_t i = 0; i < RANKS; i++)
         ck_assert_int_eq(run_once(i), LS_OK);
     ck_assert_int_eq(ls_communicator_synchronize(communicators[0]), LS_OK);
-    devices[1].hangs = true;
+    opened[1].device.hangs = true;
     ck_assert_int_eq(ls_communicator_poll(communicators[1], DEADLINE_NS / 2), LS_OK);
     ck_assert_int_eq(ls_communicator_synchronize(communicators[1]), LS_PEER_LOST);
     expect_waited("rank 1 waited ", " s for its device in call 0, all-reduce (mean) of 1000 "
@@ -405,7 +416,7 @@ START_TEST(a_rank_that_does_not_come_is_named)
     setup();
     for (uint32_t i = 0; i < RANKS - 1; i++) {
         ck_assert_int_eq(run_once(i), LS_OK);
-        devices[i].hangs = true; // as it does until the last one comes
+        opened[i].device.hangs = true; // as it does until the last one comes
     }
     ck_assert_int_eq(ls_communicator_poll(communicators[0], DEADLINE_NS), LS_PEER_LOST);
     expect_waited("rank 0 waited ", " s for rank 2 in call 0");
@@ -425,7 +436,7 @@ START_TEST(a_call_that_differs_is_named_with_both_sides)
                      LS_OK);
     ck_assert_int_eq(run_once(0), LS_OK);
     ck_assert_int_eq(ls_collective_start(other), LS_OK);
-    devices[0].hangs = true;
+    opened[0].device.hangs = true;
     ck_assert_int_eq(ls_communicator_poll(communicators[0], DEADLINE_NS / 2), LS_FAILED);
     ck_assert_ptr_nonnull(strstr(said, "bucket 3, rank 2 calls all-reduce (mean) of 999"));
     ls_collective_plan_destroy(other);
@@ -439,7 +450,7 @@ START_TEST(what_the_library_reports_ends_the_wait)
     for (uint32_t i = 0; i < RANKS; i++)
         ck_assert_int_eq(run_once(i), LS_OK);
     ranks[2]->poll = LS_PEER_LOST;
-    devices[2].hangs = true;
+    opened[2].device.hangs = true;
     ck_assert_int_eq(ls_communicator_synchronize(communicators[2]), LS_PEER_LOST);
     ck_assert_int_eq(ls_communicator_synchronize(communicators[0]), LS_ABORTED);
     ck_assert_uint_ge(ranks[0]->aborts, 1);
@@ -461,7 +472,7 @@ START_TEST(replays_are_runs_and_recordings_are_not)
             ck_assert_int_eq(ls_communicator_replayed(communicators[i]), LS_OK);
         ck_assert_uint_eq(ranks[i]->runs, 2);
         ck_assert_int_eq(ls_communicator_synchronize(communicators[i]), LS_OK);
-        devices[i].hangs = true;
+        opened[i].device.hangs = true;
     }
     ck_assert_int_eq(ls_communicator_replayed(communicators[0]), LS_OK);
     ck_assert_int_eq(ls_communicator_poll(communicators[0], DEADLINE_NS), LS_PEER_LOST);
@@ -474,7 +485,7 @@ START_TEST(where_it_cannot_work_it_is_refused_before_anything_is_opened)
 {
     struct ls_device_interface foreign = device_ops;
     for (uint32_t i = 0; i < RANKS; i++)
-        devices[i] = (struct ls_device){.index = i % 2};
+        opened[i].device = (struct ls_device){.index = i % 2};
     ck_assert_int_eq(open_job(&device_ops), LS_UNAVAILABLE);
     ck_assert_ptr_nonnull(strstr(said, "rank 0 and rank 2 are both on GPU 0; use "
                                        "hierarchical-copy, or one replica a GPU"));
@@ -489,7 +500,7 @@ END_TEST
 
 static void *run_rank(void *context)
 {
-    const uint32_t rank = (uint32_t)((struct ls_device *)context - devices);
+    const uint32_t rank = *(const uint32_t *)context;
     ck_assert_int_eq(ls_communicator_refresh(communicators[rank]), LS_OK);
     nanosleep(&(struct timespec){.tv_nsec = rank * 3000000L}, NULL);
     atomic_fetch_add(&arrived, 1);
@@ -505,11 +516,12 @@ static void *run_rank(void *context)
 START_TEST(what_is_new_on_a_device_waits_for_all_ranks)
 {
     pthread_t threads[RANKS];
+    uint32_t numbers[RANKS] = {0, 1, 2};
     setup();
     needed = RANKS;
     set_deadline(PATIENT_NS);
     for (uint32_t i = 0; i < RANKS; i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, run_rank, &devices[i]), 0);
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, run_rank, &numbers[i]), 0);
     for (uint32_t i = 0; i < RANKS; i++)
         pthread_join(threads[i], NULL);
     needed = 0;
@@ -536,13 +548,12 @@ START_TEST(a_process_opens_its_own_ranks)
 {
     static const struct ls_plugin plugin = {LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE), .name = "fake",
                                             .version = "1", .interface = &library};
-    static struct ls_virtual_device faces[RANKS];
     struct ls_communicator_place places[RANKS];
     struct ls_communicator_options processes[2];
     for (uint32_t i = 0; i < RANKS; i++) {
-        devices[i] = (struct ls_device){.index = i};
-        faces[i] = (struct ls_virtual_device){.interface = &device_ops, .state = &devices[i]};
-        places[i] = (struct ls_communicator_place){.device = &faces[i]};
+        opened[i].device = (struct ls_device){.index = i};
+        init_instance(i, &device_ops);
+        places[i] = (struct ls_communicator_place){.device = &opened[i].device};
     }
     test_host_init(&host, &plugin);
     for (uint32_t i = 0; i < 2; i++) {
@@ -562,7 +573,7 @@ START_TEST(a_process_opens_its_own_ranks)
     }
     for (uint32_t i = 0; i < RANKS; i++) {
         ck_assert_uint_eq(communicators[i]->rank, i);
-        ck_assert_ptr_eq(communicators[i]->place->device, &faces[i]);
+        ck_assert_ptr_eq(communicators[i]->place->device, &opened[i].device);
         ck_assert_int_eq(ls_collective_plan_create(communicators[i], LS_ALL_REDUCE,
                                                    ls_host_memory(data[i]), COUNT, LS_F32, LS_SUM,
                                                    0, "bucket 0", &plans[i]),

@@ -123,7 +123,7 @@ static int32_t fake_launch(struct ls_device *device, const struct ls_kernel *ker
 
 // ---- The device under test ----
 
-static struct ls_virtual_device *device;
+static struct ls_device *device;
 
 static void hear(void *context, uint32_t level, const char *line)
 {

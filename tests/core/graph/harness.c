@@ -2,8 +2,7 @@
 // Small graphs, and programs with their memory, for the tests of core/graph.
 #include "tests/core/graph/harness.h"
 
-#include "core/device/internal.h"
-
+#include "core/base/instance.h"
 #include "core/base/log.h"
 #include "core/base/random.h"
 #include "tests/support/plugin.h"
@@ -39,20 +38,18 @@ bool harness_open_threads(const char *name, uint32_t threads, struct harness_dev
 
 void harness_close(struct harness_device *device)
 {
-    ls_device_close_state(device->ops, device->device);
+    ls_device_close(harness_face(*device)); // by its own table, whichever it was called by
 }
 
-struct ls_virtual_device *harness_face(struct harness_device device)
+struct ls_device *harness_face(struct harness_device device)
 {
-    static struct ls_virtual_device faces[4096]; // of one test
-    for (size_t i = 0; i < sizeof(faces) / sizeof(faces[0]); i++) {
-        if (!faces[i].interface)
-            faces[i] = (struct ls_virtual_device){.interface = device.ops, .state = device.device};
-        if (faces[i].interface == device.ops && faces[i].state == device.device)
-            return &faces[i];
-    }
-    ck_abort_msg("a test has too many devices");
-    return NULL;
+    static const struct ls_known_plugin mock = {
+        .kind = LS_KIND_DEVICE, .label = "device-mock", .name = "mock"};
+    struct ls_instance *instance = ls_instance_of(device.device);
+    if (!instance->plugin)
+        instance->plugin = &mock;
+    instance->own = instance->interface = device.ops;
+    return device.device;
 }
 
 static uint64_t tile_room;

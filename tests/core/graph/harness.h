@@ -18,8 +18,8 @@ bool harness_open(const char *name, struct harness_device *out);
 // As above, with so many threads and not one.
 bool harness_open_threads(const char *name, uint32_t threads, struct harness_device *out);
 void harness_close(struct harness_device *device);
-// The face over it; the same one for the same device.
-struct ls_virtual_device *harness_face(struct harness_device device);
+// The device itself, which the core calls by this table from now on.
+struct ls_device *harness_face(struct harness_device device);
 // The same device, which asks for tiles of so many bytes. One such device at a time.
 struct harness_device harness_with_tiles(struct harness_device device, uint64_t bytes);
 

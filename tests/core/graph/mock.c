@@ -3,6 +3,8 @@
 // and turns the outputs back.
 #include "tests/core/graph/mock.h"
 
+#include "core/base/instance.h"
+
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -285,7 +287,7 @@ static const struct ls_device_kernels kernels = {
 
 struct harness_device mock_open(struct harness_device inner, const struct mock_policy *policy)
 {
-    struct ls_device *device = calloc(1, sizeof(*device));
+    struct ls_device *device = ls_instance_create(NULL, sizeof(*device));
     ck_assert_ptr_nonnull(device);
     *device = (struct ls_device){
         .ops = {.struct_size = sizeof(struct ls_device_interface),
@@ -303,5 +305,5 @@ struct harness_device mock_open(struct harness_device inner, const struct mock_p
 
 void mock_close(struct harness_device *mock)
 {
-    free(mock->device);
+    ls_instance_destroy(mock->device);
 }

@@ -2,6 +2,8 @@
 // Guards: who gets them, and that a plugin keeps the functions that it has, and no more.
 #include "core/loader/guard.h"
 
+#include "core/plugin/collective.h"
+#include "core/plugin/strategy.h"
 #include "tests/core/loader/support.h"
 #include "tests/support/suite.h"
 
@@ -12,50 +14,83 @@ static int32_t build_schedule(const struct ls_collective_call *call, struct ls_s
     return LS_OK;
 }
 
+enum { PLUGINS = 200 };
+
 // A table for each plugin: its address is what tells one from another.
-static struct ls_collective_interface theirs[LS_GUARD_COLLECTIVES + 1];
+static struct ls_collective_interface theirs[PLUGINS];
 
 static void setup(void)
 {
-    for (size_t i = 0; i <= LS_GUARD_COLLECTIVES; i++)
+    for (size_t i = 0; i < PLUGINS; i++)
         theirs[i].build_schedule = build_schedule;
     make_folder(); // keeps messages
 }
 
-static struct ls_collective_interface guarded(size_t plugin)
+struct guarded {
+    struct ls_host_context context; // first: of the host
+    struct ls_host host;
+    struct ls_collective_interface ours;
+};
+
+static struct guarded guarded(size_t plugin)
 {
-    struct ls_collective_interface ours = theirs[plugin];
+    struct guarded out = {.ours = theirs[plugin]};
     char name[32];
     snprintf(name, sizeof(name), "test-%zu", plugin);
-    ls_guard_table(LS_KIND_COLLECTIVE, name, &theirs[plugin], &ours);
-    return ours;
+    out.context = (struct ls_host_context){
+        LS_HOST_MAGIC, ls_plugin_know(LS_KIND_COLLECTIVE, name, &theirs[plugin])};
+    ls_guard_table(LS_KIND_COLLECTIVE, &out.ours);
+    return out;
 }
 
 START_TEST(a_plugin_without_a_function_has_no_guard_for_it)
 {
-    const struct ls_collective_interface ours = guarded(0);
+    const struct ls_collective_interface ours = guarded(0).ours;
     ck_assert(ours.build_schedule && ours.build_schedule != build_schedule);
     ck_assert(!ours.open && !ours.run && !ours.poll && !ours.about);
-    ck_assert_int_eq(ours.build_schedule(NULL, NULL), LS_OK);
 }
 END_TEST
 
-START_TEST(a_plugin_that_is_opened_again_has_the_guards_that_it_had)
+START_TEST(a_plugin_that_is_opened_again_is_the_one_that_it_was)
 {
-    const struct ls_collective_interface first = guarded(0), other = guarded(1);
-    ck_assert(first.build_schedule != other.build_schedule);
-    ck_assert(guarded(0).build_schedule == first.build_schedule);
-    ck_assert(guarded(1).build_schedule == other.build_schedule);
+    const struct guarded first = guarded(0), other = guarded(1);
+    ck_assert_ptr_ne(first.context.plugin, other.context.plugin);
+    ck_assert_ptr_eq(guarded(0).context.plugin, first.context.plugin);
+    ck_assert_ptr_eq(guarded(1).context.plugin, other.context.plugin);
+    ck_assert_str_eq(ls_loader_opened_name(0), "collective-test-0");
+    ck_assert_str_eq(ls_loader_opened_name(1), "collective-test-1");
+    ck_assert_ptr_null(ls_loader_opened_name(2));
 }
 END_TEST
 
-START_TEST(a_plugin_beyond_the_guards_is_called_as_it_is_with_a_warning)
+static int32_t fail_with_a_number(const struct ls_collective_call *call,
+                                  struct ls_schedule *schedule)
 {
-    for (size_t i = 0; i < LS_GUARD_COLLECTIVES; i++)
-        ck_assert(guarded(i).build_schedule != build_schedule);
-    ck_assert_str_eq(last_message, "");
-    ck_assert(guarded(LS_GUARD_COLLECTIVES).build_schedule == build_schedule);
-    ck_assert_message("warning: plugins: collective-test-32 is not guarded");
+    (void)call;
+    (void)schedule;
+    return 1000;
+}
+
+START_TEST(any_number_of_plugins_of_a_kind_is_guarded)
+{
+    static struct guarded all[PLUGINS];
+    for (size_t i = 0; i < PLUGINS; i++) {
+        theirs[i].build_schedule = i % 3 ? build_schedule : fail_with_a_number;
+        all[i] = guarded(i);
+        all[i].host.context = &all[i].context;
+    }
+    for (size_t i = 0; i < PLUGINS; i++) {
+        const struct ls_collective_call call = {.host = &all[i].host};
+        char message[128];
+        snprintf(message, sizeof(message),
+                 "test-%zu: plugin collective-test-%zu: `build_schedule` returned 1000", i, i);
+        last_message[0] = '\0';
+        ck_assert_int_eq(all[i].ours.build_schedule(&call, NULL), i % 3 ? LS_OK : LS_FAILED);
+        if (i % 3)
+            ck_assert_str_eq(last_message, "");
+        else
+            ck_assert_message(message);
+    }
 }
 END_TEST
 
@@ -68,11 +103,9 @@ static int32_t place(struct ls_strategy *strategy, uint32_t replica)
 
 START_TEST(collectives_take_no_guards_from_strategies)
 {
-    static const struct ls_strategy_interface strategy = {.initialize_parameters = place};
-    struct ls_strategy_interface ours = strategy;
-    for (size_t i = 0; i < LS_GUARD_COLLECTIVES; i++)
-        (void)guarded(i);
-    ls_guard_table(LS_KIND_STRATEGY, "test", &strategy, &ours);
+    struct ls_strategy_interface ours = {.initialize_parameters = place};
+    (void)guarded(0);
+    ls_guard_table(LS_KIND_STRATEGY, &ours);
     ck_assert(ours.initialize_parameters && ours.initialize_parameters != place);
 }
 END_TEST
@@ -82,8 +115,8 @@ int main(void)
     TCase *tests = tcase_create("guard");
     tcase_add_checked_fixture(tests, setup, remove_folder);
     tcase_add_test(tests, a_plugin_without_a_function_has_no_guard_for_it);
-    tcase_add_test(tests, a_plugin_that_is_opened_again_has_the_guards_that_it_had);
-    tcase_add_test(tests, a_plugin_beyond_the_guards_is_called_as_it_is_with_a_warning);
+    tcase_add_test(tests, a_plugin_that_is_opened_again_is_the_one_that_it_was);
+    tcase_add_test(tests, any_number_of_plugins_of_a_kind_is_guarded);
     tcase_add_test(tests, collectives_take_no_guards_from_strategies);
     Suite *suite = suite_create("core/loader/guard");
     suite_add_tcase(suite, tests);

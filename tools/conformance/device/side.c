@@ -14,40 +14,40 @@
 
 static void side_log(const struct ls_host *host, uint32_t level, const char *message)
 {
-    const struct ls_device_side *side = host->context;
+    const struct ls_device_side *side = (const struct ls_device_side *)host;
     side->outer->log(side->outer, level, message);
 }
 
 // A refusal is an answer here, not yet a failure: the text is kept and nothing is logged.
 static int32_t side_fail(const struct ls_host *host, int32_t status, const char *message)
 {
-    struct ls_device_side *side = host->context;
+    struct ls_device_side *side = (struct ls_device_side *)(uintptr_t)host;
     snprintf(side->message, sizeof(side->message), "%s", message);
     return status;
 }
 
 static void *side_allocate(const struct ls_host *host, uint64_t bytes, uint64_t alignment)
 {
-    struct ls_device_side *side = host->context;
+    struct ls_device_side *side = (struct ls_device_side *)(uintptr_t)host;
     side->allocations++;
     return side->outer->allocate(side->outer, bytes, alignment);
 }
 
 static void side_release(const struct ls_host *host, void *memory)
 {
-    const struct ls_device_side *side = host->context;
+    const struct ls_device_side *side = (const struct ls_device_side *)host;
     side->outer->release(side->outer, memory);
 }
 
 static uint64_t side_clock(const struct ls_host *host)
 {
-    const struct ls_device_side *side = host->context;
+    const struct ls_device_side *side = (const struct ls_device_side *)host;
     return side->outer->clock_ns(side->outer);
 }
 
 static const char *side_option(const struct ls_host *host, const char *name)
 {
-    const struct ls_device_side *side = host->context;
+    const struct ls_device_side *side = (const struct ls_device_side *)host;
     return side->outer->option(side->outer, name);
 }
 
@@ -65,7 +65,7 @@ int32_t ls_device_side_open_at(struct ls_device_side *side,
     *side = (struct ls_device_side){
         .host = {.struct_size = sizeof(struct ls_host),
                  .abi_minor = LS_PLUGIN_ABI_MINOR,
-                 .context = side,
+                 .context = outer->context,
                  .log = side_log,
                  .fail = side_fail,
                  .allocate = side_allocate,
@@ -83,7 +83,7 @@ int32_t ls_device_side_open_at(struct ls_device_side *side,
 void ls_device_side_close(struct ls_device_side *side)
 {
     if (side->interface)
-        ls_device_close_state(side->interface, side->device);
+        ls_device_close(side->device);
     side->device = NULL;
 }
 

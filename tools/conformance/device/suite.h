@@ -38,7 +38,8 @@ static inline struct ls_kernel_request ls_device_kernel_request(
 // ---- Sides: side.c ----
 
 struct ls_device_side {
-    struct ls_host host; // the suite's own, in front of `outer`: it keeps messages and counts
+    struct ls_host
+        host; // first: the suite's own, in front of `outer`: it keeps messages and counts
     const struct ls_host *outer;
     const struct ls_device_interface *interface;
     struct ls_device *device;

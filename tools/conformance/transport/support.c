@@ -292,10 +292,9 @@ static bool open_sides(struct ls_transport_trial *trial, uint32_t *count)
     struct ls_endpoints_options options = options_of(trial, own, hosts);
     int32_t status = (int32_t)ls_conformance_devices_need(&suite->devices, trial->world);
     for (uint32_t i = 0; suite->devices.ops && i < trial->world; i++)
-        places[i] = (struct ls_transport_place){
-            .struct_size = sizeof(places[i]),
-            .ops = suite->devices.ops,
-            .device = suite->devices.opened[i] ? ls_device_state(suite->devices.opened[i]) : NULL};
+        places[i] = (struct ls_transport_place){.struct_size = sizeof(places[i]),
+                                                .ops = suite->devices.ops,
+                                                .device = suite->devices.opened[i]};
     options.places = suite->devices.ops ? places : NULL;
     if (!status)
         status = (int32_t)ls_endpoints_open(&options, endpoints);

@@ -137,7 +137,7 @@ void job_finish(struct job *job)
         free(job->ranks[i].collective);
     for (uint32_t i = 0; i < job->world; i++) {
         job_ops->streams->close(job->ranks[i].device, job->ranks[i].stream);
-        ls_device_close_state(job_ops, job->ranks[i].device);
+        ls_device_close(job->ranks[i].device);
     }
     nccl_fake_count(&counts);
     double_count(&cuda);

@@ -172,7 +172,7 @@ static void run_at(struct operation *o, uint32_t threads, int place)
                      LS_OK);
     d->memory->release(device, scratch);
     d->kernels->release(device, answer.kernel);
-    ls_device_close_state(d, device);
+    ls_device_close(device);
 }
 
 static void run(struct operation *o, uint32_t threads)
@@ -432,7 +432,7 @@ static void check_refused(struct operation *o, const char *why)
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
     ck_assert_int_eq(test_prepare(d, device, &o->request, &answer), LS_UNSUPPORTED);
     ck_assert_msg(strstr(test_refusal, why) != NULL, "the message is: %s", test_refusal);
-    ls_device_close_state(d, device);
+    ls_device_close(device);
     finish(o);
 }
 

@@ -64,7 +64,7 @@ START_TEST(the_first_engine_that_keeps_bits_precision_and_nan_is_taken)
     assert_by(device, LS_F32, 1, "cuDNN engine 9 + bias + relu");
     assert_by(device, LS_BF16, 0, "cuDNN engine 7");
     assert_by(device, LS_F16, 1, "cuDNN engine 8 + bias + relu");
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -74,7 +74,7 @@ START_TEST(with_tf32_engines_that_use_it_are_first)
     assert_by(device, LS_F32, 0, "cuDNN engine 8");
     assert_by(device, LS_F32, 1, "cuDNN engine 8 + bias + relu");
     assert_by(device, LS_BF16, 0, "cuDNN engine 7");
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -88,7 +88,7 @@ START_TEST(without_a_fused_engine_bias_and_relu_are_a_pass)
     ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_OK);
     ck_assert_ptr_null(strstr(answer.implementation, "relu"));
     ops->kernels->release(device, answer.kernel);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -98,7 +98,7 @@ START_TEST(calls_of_version_7_are_taken_where_they_are_asked_for)
     struct ls_device *device = opened("convolutions=version-7");
     assert_by(device, LS_F32, 0, "cuDNN algorithm 5");
     assert_by(device, LS_F16, 1, "cuDNN algorithm 3 + bias + relu");
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
     ck_assert(test_host_set(&host, "convolutions=on"));
     ck_assert_int_eq(ls_device_open_state(ops, &host.host, &config, &device), LS_USAGE);
     ck_assert_str_eq(host.message, "convolutions=on: it is plans or version-7");
@@ -115,7 +115,7 @@ START_TEST(a_plan_is_made_once_and_goes_with_the_device)
     assert_by(device, LS_F32, 1, "cuDNN engine 9");
     double_count(&second);
     ck_assert_uint_eq(first.descriptors, second.descriptors);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
     double_count(&second);
     ck_assert_uint_eq(second.descriptors, 0);
 }
@@ -133,9 +133,9 @@ START_TEST(the_fastest_is_taken_by_all_replicas_where_plans_are_timed)
     assert_by(other, LS_F32, 0, "cuDNN engine 9");
     assert_by(other, LS_F16, 0, "cuDNN engine ");
     assert_by(untimed, LS_F32, 0, "cuDNN engine 7");
-    ls_device_close_state(ops, device);
-    ls_device_close_state(ops, other);
-    ls_device_close_state(ops, untimed);
+    ls_device_close(device);
+    ls_device_close(other);
+    ls_device_close(untimed);
 }
 END_TEST
 
@@ -175,7 +175,7 @@ START_TEST(a_nan_comes_out_of_a_convolution_with_relu)
         struct ls_device *device = opened(options[i]);
         ck_assert_float_eq(last_of_fused(device, 1), 0);
         ck_assert_msg(isnan(last_of_fused(device, NAN)), "%s", options[i]);
-        ls_device_close_state(ops, device);
+        ls_device_close(device);
     }
 }
 END_TEST

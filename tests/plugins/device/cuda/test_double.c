@@ -67,7 +67,7 @@ START_TEST(copies_of_any_size_come_back)
         free(values);
         free(back);
     }
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -92,7 +92,7 @@ START_TEST(the_source_of_a_copy_may_change_at_once)
         ck_assert_uint_eq(back[BYTES - 1], (unsigned char)i);
     }
     ops->memory->release(device, (void *)memory);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
     free(values);
     free(back);
 }
@@ -108,7 +108,7 @@ START_TEST(host_memory_is_copied_to_host_memory_and_nothing_is_copied_as_nothing
     ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(NULL), ls_host_memory(NULL), 0, NULL),
                      LS_OK);
     ck_assert_int_eq(ops->memory->zero(device, ls_host_memory(NULL), 0, NULL), LS_OK);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -119,7 +119,7 @@ START_TEST(a_stream_of_somebody_else_is_refused)
     ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(to), ls_host_memory(from), 4, from),
                      LS_UNSUPPORTED);
     assert_says("the stream is not one of this device");
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -179,7 +179,7 @@ START_TEST(a_copy_to_the_host_waits_for_the_kernels_before_it)
     for (int i = 0; i < COUNT; i++)
         ck_assert_float_eq(sum[i], TIMES);
     addition_finish(device, &a);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -206,7 +206,7 @@ START_TEST(several_devices_share_a_gpu)
     ck_assert_str_eq(out, "abc");
     ops->memory->release(devices[0], memory);
     for (int i = 0; i < 4; i++)
-        ls_device_close_state(ops, devices[i]);
+        ls_device_close(devices[i]);
 }
 END_TEST
 
@@ -226,8 +226,8 @@ START_TEST(each_gpu_has_its_own_memory)
         LS_UNSUPPORTED);
     assert_says("whether memory of GPU 1 is reached");
     ops->memory->release(second, memory);
-    ls_device_close_state(ops, second);
-    ls_device_close_state(ops, first);
+    ls_device_close(second);
+    ls_device_close(first);
     struct ls_device_info info = {.struct_size = sizeof(info)};
     ck_assert_int_eq(ops->describe(&host.host, &info), LS_OK);
     ck_assert_uint_eq(info.physical_count, 2);
@@ -275,7 +275,7 @@ START_TEST(closing_gives_everything_back)
     ops->kernels->release(device, answer.kernel);
     request.arguments[2].dims[1] = 7; // refused after descriptors were thinkable
     ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_UNSUPPORTED);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
     assert_nothing_left();
 }
 END_TEST
@@ -308,7 +308,7 @@ START_TEST(memory_that_is_not_there_is_null)
     some = (void *)ops->memory->allocate(device, 900000); // what was given back is there again
     ck_assert_ptr_nonnull(some);
     ops->memory->release(device, some);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -330,7 +330,7 @@ START_TEST(without_an_arena_each_buffer_is_an_allocation)
     ops->memory->release(device, one);
     ck_assert_uint_eq(blocks_in_use(), before + 1);
     ops->memory->release(device, other);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
     ck_assert_int_eq(test_host_set(&host, "arena=small"), 1);
     ck_assert_int_eq(open_device(0, &device), LS_USAGE);
     assert_says("arena=small: it is on or off");
@@ -366,7 +366,7 @@ START_TEST(what_is_read_behind_a_buffer_is_no_number)
     ck_assert_float_nan(values[COUNT - 1]);
     ops->memory->release(device, whole);
     addition_finish(device, &a);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 #endif
@@ -392,7 +392,7 @@ START_TEST(a_kernel_that_fails_is_told_by_the_next_wait_and_once)
                      LS_FAILED);
     ck_assert_str_eq(host.message, "");
     addition_finish(device, &a);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -420,8 +420,8 @@ START_TEST(after_an_error_that_stays_nothing_else_is_said)
     ck_assert_str_eq(host.message, "");
     addition_finish(device, &a);
     ops->streams->event_close(other, event);
-    ls_device_close_state(ops, other);
-    ls_device_close_state(ops, device);
+    ls_device_close(other);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -436,7 +436,7 @@ START_TEST(a_convolution_takes_a_twentieth_of_the_memory_as_workspace)
     ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_OK);
     ck_assert_int_eq(answer.slow != 0, _i == 0);
     ops->kernels->release(device, answer.kernel);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -463,7 +463,7 @@ START_TEST(work_that_never_ends_meets_the_deadline)
     struct double_counts before, after;
     double_count(&before);
     addition_finish(device, &a);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
     double_count(&after);
     ck_assert_uint_eq(before.blocks, after.blocks);
 }
@@ -482,7 +482,7 @@ START_TEST(types_that_do_not_go_together_are_refused)
         ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_UNSUPPORTED);
         ck_assert_ptr_nonnull(strstr(test_refusal, "is not of the type that it has here"));
     }
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -526,7 +526,7 @@ static float product(const char *tf32, uint32_t op, float x, float w)
     for (int i = 0; i < 3; i++)
         ops->memory->release(device, arguments[i]);
     ops->memory->release(device, scratch);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
     return y;
 }
 

@@ -463,7 +463,7 @@ static void open_device(void)
 
 static void close_device(void)
 {
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 
 int main(void)

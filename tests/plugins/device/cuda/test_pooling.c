@@ -104,7 +104,7 @@ START_TEST(cudnn_pools_what_it_can_and_own_kernels_the_rest)
     struct ls_device *device = opened();
     for (size_t i = 0; i < POOLINGS; i++)
         assert_done_by(device, &poolings[i], poolings[i].by);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -114,7 +114,7 @@ START_TEST(own_kernels_pool_types_that_cudnn_does_not_know)
     struct ls_device *device = opened();
     for (size_t i = 0; i < POOLINGS; i++)
         assert_done_by(device, &poolings[i], poolings[i].dtype ? "own" : poolings[i].by);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -143,7 +143,7 @@ START_TEST(a_relu_behind_max_pooling_reads_y_instead_of_x)
     ck_assert_uint_eq(inputs_of_backward(device, LS_RELU6, false), 1 | 4 | 8);
     ck_assert_uint_eq(inputs_of_backward(device, LS_TANH, false), 1 | 8 | 16);
     ck_assert_uint_eq(inputs_of_backward(device, LS_RELU, true), 1 | 8 | 16);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -215,7 +215,7 @@ static void run_twice(uint32_t op, const float *in, float *out)
     ops->kernels->release(device, answer.kernel);
     for (int i = 0; i < 2; i++)
         ops->memory->release(device, arguments[i]);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 
 static void assert_means(void)

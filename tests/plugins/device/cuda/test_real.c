@@ -27,7 +27,7 @@ int main(void)
     test_host_init(&host, plugin);
     const int32_t status = ls_device_open_state(ops, &host.host, &config, &device);
     printf("open: %d %s\n", status, status ? host.message : "");
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
     if (strstr(host.message, "missing library") || strstr(host.message, "another version"))
         return 1; // they were here when this was built
     if (probed == LS_UNAVAILABLE)

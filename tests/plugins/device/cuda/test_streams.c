@@ -70,9 +70,9 @@ START_TEST(a_gpu_that_cannot_be_reached_is_named)
     ck_assert_int_eq(ops->peers->can_access_peer(first, second), LS_UNSUPPORTED);
     assert_says("GPU 0 cannot read memory of GPU 1");
     ck_assert_int_eq(ops->peers->can_access_peer(first, third), LS_OK); // the same GPU
-    ls_device_close_state(ops, first);
-    ls_device_close_state(ops, second);
-    ls_device_close_state(ops, third);
+    ls_device_close(first);
+    ls_device_close(second);
+    ls_device_close(third);
 }
 END_TEST
 
@@ -83,9 +83,9 @@ START_TEST(peer_access_is_opened_once_for_all)
     ck_assert_int_eq(ops->peers->can_access_peer(first, second), LS_OK);
     ck_assert_int_eq(ops->peers->can_access_peer(first, second), LS_OK);
     ck_assert_int_eq(ops->peers->can_access_peer(third, second), LS_OK);
-    ls_device_close_state(ops, first);
-    ls_device_close_state(ops, second);
-    ls_device_close_state(ops, third);
+    ls_device_close(first);
+    ls_device_close(second);
+    ls_device_close(third);
 }
 END_TEST
 
@@ -109,7 +109,7 @@ START_TEST(a_later_copy_wants_memory_of_the_device)
         ops->staging->copy_async(device, ls_host_memory(memory), ls_host_memory(bytes), 64, NULL),
         LS_UNSUPPORTED);
     assert_says("of the table of staging");
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -188,7 +188,7 @@ START_TEST(events_keep_the_order_of_two_threads_with_a_gpu_each)
     for (int i = 0; i < 2; i++) {
         ops->streams->event_close(partners[i].device, partners[i].ready);
         ops->streams->event_close(partners[i].device, partners[i].taken);
-        ls_device_close_state(ops, partners[i].device);
+        ls_device_close(partners[i].device);
     }
     pthread_barrier_destroy(&both);
 }
@@ -212,7 +212,7 @@ START_TEST(an_event_tells_that_work_has_failed)
     assert_says("unspecified launch failure");
     ops->streams->event_close(device, event);
     ops->streams->close(device, stream);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -244,7 +244,7 @@ START_TEST(who_waits_for_work_that_never_ends_meets_the_deadline)
     double_count(&before);
     ops->streams->close(device, stream);
     ops->memory->release(device, memory);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
     double_count(&after);
     ck_assert_uint_eq(before.blocks, after.blocks);
     ck_assert_uint_eq(before.streams, after.streams);
@@ -268,7 +268,7 @@ START_TEST(events_and_streams_are_closed_while_others_wait_for_them)
         ops->streams->close(device, second);
     }
     ops->memory->release(device, memory);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -298,7 +298,7 @@ START_TEST(a_stream_that_does_not_come_back_spoils_a_recording)
     ck_assert_int_eq(ops->capture->end(device, NULL), LS_FAILED);
     assert_says("nothing is recorded");
     ops->streams->event_close(device, event);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -319,13 +319,13 @@ START_TEST(an_event_of_outside_spoils_a_recording)
     ck_assert_int_eq(ops->streams->event_query(device, event), LS_FAILED);
     assert_says("last recorded in a capturing stream");
     ops->streams->event_close(device, event);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
 static void *close_device(void *device)
 {
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
     return NULL;
 }
 
@@ -362,7 +362,7 @@ START_TEST(another_thread_that_waits_for_the_gpu_spoils_a_recording)
     ck_assert_int_eq(ops->capture->end(device, &recording), LS_UNSUPPORTED);
     assert_says("cannot be recorded");
     ops->memory->release(device, memory);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -471,7 +471,7 @@ START_TEST(a_device_is_closed_while_it_records)
     void *memory = (void *)ops->memory->allocate(device, 64);
     ck_assert_int_eq(ops->capture->begin(device), LS_OK);
     ck_assert_int_eq(run_kernel(device, memory, memory, NULL), LS_OK);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
     struct double_counts counts;
     double_count(&counts);
     ck_assert_uint_eq(counts.graphs + counts.streams + counts.blocks + counts.pinned, 0);
@@ -516,7 +516,7 @@ START_TEST(a_run_holds_as_much_of_a_gpu_after_a_hundred_rounds_as_after_one)
     ask_use(device);
     ck_assert_uint_le(reserved, first);
     ops->memory->release(device, all);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -530,7 +530,7 @@ START_TEST(what_is_larger_than_a_chunk_gets_one_of_its_own)
     ck_assert_uint_eq(reserved, (2 << 20) + 50000128);
     ops->memory->release(device, small);
     ops->memory->release(device, large);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -547,7 +547,7 @@ START_TEST(empty_chunks_are_used_before_memory_is_said_to_be_out)
     ck_assert_uint_eq(reserved, 15000064);
     ck_assert_ptr_null((void *)ops->memory->allocate(device, 9000000));
     ops->memory->release(device, memory);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -567,7 +567,7 @@ START_TEST(closing_gives_everything_back)
     ops->streams->event_close(device, event);
     ops->staging->release(device, pinned);
     ops->memory->release(device, memory);
-    ls_device_close_state(ops, device);
+    ls_device_close(device);
     struct double_counts counts;
     double_count(&counts);
     ck_assert_uint_eq(counts.blocks + counts.pinned + counts.streams + counts.events, 0);

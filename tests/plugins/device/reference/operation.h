@@ -100,7 +100,7 @@ static inline int32_t operation_try(struct operation *operation)
         d->memory->release(device, scratch);
         d->kernels->release(device, answer.kernel);
     }
-    ls_device_close_state(d, device);
+    ls_device_close(device);
     return status;
 }
 
