@@ -18,6 +18,7 @@ struct ls_caller {
 static struct ls_caller everybody = {.users = 1}; // where there is no memory
 static _Thread_local struct ls_caller *mine;
 static _Thread_local bool ending;
+_Thread_local LS_INITIAL_EXEC uint32_t ls_thread_reason_count;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char last_of_all[1024];
@@ -93,6 +94,7 @@ void ls_caller_note_error(const char *line)
 
 void ls_caller_note_reason(void)
 {
+    ls_thread_reason_count++;
     atomic_fetch_add_explicit(&ls_caller_mine()->reasons, 1, memory_order_relaxed);
 }
 

@@ -193,22 +193,6 @@ void ls_inside_set_replica(uint32_t rank)
     atomic_store(&ls_inside_mine()->replica, (int64_t)rank);
 }
 
-void ls_inside_note_reason(void)
-{
-    ls_inside_own.reasons++;
-    ls_caller_note_reason();
-}
-
-uint32_t ls_inside_reasons(void)
-{
-    return ls_inside_own.reasons;
-}
-
-uint32_t ls_inside_all_reasons(void)
-{
-    return ls_caller_reasons();
-}
-
 // ---- Reading ----
 
 struct ls_inside_call ls_inside_read(struct ls_inside *record)

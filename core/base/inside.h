@@ -36,12 +36,6 @@ void ls_inside_about(const char *text);
 // monitors.
 void ls_inside_set_replica(uint32_t rank);
 
-// Counts a reason, logged or about to be logged, why a call on this thread fails; ls_error does
-// this. A plugin that fails without increasing the count has given no reason.
-void ls_inside_note_reason(void);
-uint32_t ls_inside_reasons(void);
-uint32_t ls_inside_all_reasons(void); // of all threads of this caller (core/base/caller.h)
-
 // The record of a thread, as read from any thread.
 struct ls_inside_view {
     struct ls_inside_call call; // the current call, else the last one that returned

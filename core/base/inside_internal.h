@@ -25,7 +25,6 @@ struct ls_inside {
     _Atomic uint32_t outer_moves; // of those, not from within another plugin's call nor of a site
     _Atomic int64_t replica; // -1: none
     const char *next_about;
-    uint32_t reasons;
     bool listed; // also where that failed, so that it is tried once
     bool in_list;
     const struct ls_caller *caller; // whom the thread works for; set when it is listed

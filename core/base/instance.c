@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/base/caller.h"
 #include "core/base/instance.h"
 
 #include "core/base/log.h"
@@ -44,7 +45,7 @@ void ls_instance_claim(void *state, const struct ls_host *host)
 static struct ls_guarded_call enter(const struct ls_known_plugin *plugin, const void *own,
                                     const char *name)
 {
-    const uint32_t reasons = ls_inside_reasons();
+    const uint32_t reasons = ls_thread_reasons();
     return (struct ls_guarded_call){plugin, own, name, ls_inside_enter(plugin->label, name),
                                     reasons};
 }
@@ -86,7 +87,7 @@ int32_t ls_guard_judge(const struct ls_known_plugin *plugin, const char *name, u
                  plugin->label, name, status);
         return LS_FAILED;
     }
-    if (!must_explain || status == LS_UNSUPPORTED || reasons != ls_inside_reasons())
+    if (!must_explain || status == LS_UNSUPPORTED || reasons != ls_thread_reasons())
         return status;
     if (status == LS_ABORTED && has_peers(plugin->kind))
         return status;

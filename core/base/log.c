@@ -4,7 +4,6 @@
 #include "core/base/log.h"
 
 #include "core/base/caller.h"
-#include "core/base/inside.h"
 #include "core/base/plain_locale.h"
 #include "core/plugin/plugin.h"
 
@@ -165,7 +164,7 @@ static void log_list(uint32_t level, const char *scope, const char *format, va_l
         return;
     LS_PLAIN_LOCALE;
     if (level == LS_LOG_ERROR)
-        ls_inside_note_reason();
+        ls_caller_note_reason();
     char small[1024];
     va_list again;
     va_copy(again, list);

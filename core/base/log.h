@@ -33,7 +33,7 @@ void ls_log_note_line(const char *line);
 
 // The number of errors written on behalf of this thread's caller (core/base/caller.h). Who passes on a
 // failure compares the numbers to find out whether the cause was logged; for those of this thread
-// alone see ls_inside_reasons().
+// alone see ls_thread_reasons().
 uint64_t ls_log_errors(void);
 void ls_log_note_error(void); // counts one that a child process wrote
 

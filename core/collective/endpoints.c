@@ -2,7 +2,7 @@
 // Opens and closes endpoints.
 #include "core/collective/endpoints.h"
 
-#include "core/base/inside.h"
+#include "core/base/caller.h"
 #include "core/base/instance.h"
 #include "core/base/segment.h"
 
@@ -24,7 +24,7 @@ static int32_t exchange_with_others(void *context, const void *own, uint64_t byt
     const struct ls_exchange *exchange = context;
     const int32_t status = exchange->call(exchange->context, own, bytes, all);
     if (status)
-        ls_inside_note_reason();
+        ls_caller_note_reason();
     return status;
 }
 

@@ -2,6 +2,7 @@
 // Turns what goes wrong into one message that names everybody concerned, and ends the communicator.
 #include "core/collective/internal.h"
 
+#include "core/base/caller.h"
 #include "core/base/inside.h"
 #include "core/base/log.h"
 
@@ -226,7 +227,7 @@ enum ls_status ls_communicator_fail(struct ls_communicator *communicator,
     const bool elsewhere =
         status == LS_PEER_LOST && communicator->group->count < communicator->group->world;
     if (elsewhere) // the cluster names the process, maybe later: no plugin needs to say why
-        ls_inside_note_reason();
+        ls_caller_note_reason();
     if (status == LS_ABORTED || !is_first_to_fail(communicator))
         return ls_communicator_give_up(communicator, status);
     if (elsewhere)

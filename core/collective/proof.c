@@ -5,7 +5,7 @@
 #include "core/collective/internal.h"
 
 #include "core/base/clock.h"
-#include "core/base/inside.h"
+#include "core/base/caller.h"
 #include "core/base/log.h"
 #include "core/collective/tuner.h"
 #include "core/schedule/verify.h"
@@ -153,7 +153,7 @@ static enum ls_status take(struct ls_communicator_group *group,
     if (!proof)
         return LS_OUT_OF_MEMORY;
     if (proof->status) {
-        ls_inside_note_reason(); // maybe on the thread of another rank
+        ls_caller_note_reason(); // maybe on the thread of another rank
         return proof->status;
     }
     *check = proof->schedules ? LS_CHECK_VERIFIED : LS_CHECK_MISSING;

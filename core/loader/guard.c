@@ -4,6 +4,7 @@
 #include "core/loader/guard.h"
 
 #include "core/attributes.h"
+#include "core/base/caller.h"
 #include "core/base/instance.h"
 #include "core/loader/internal.h"
 #include "core/loader/loader.h"
@@ -31,7 +32,7 @@ struct often {
 
 LS_ALWAYS_INLINE struct often enter_often(const struct ls_inside_site *site)
 {
-    const uint32_t reasons = ls_inside_own.reasons;
+    const uint32_t reasons = ls_thread_reasons();
     return (struct often){site, ls_inside_begin(site), reasons};
 }
 

@@ -3,7 +3,7 @@
 // closes it. Its steps are in step.c.
 #include "core/strategy/internal.h"
 
-#include "core/base/inside.h"
+#include "core/base/caller.h"
 #include "core/base/instance.h"
 #include "core/base/log.h"
 
@@ -238,7 +238,7 @@ enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls
     driver->options = *options;
     if (options->optimizer)
         driver->optimizer = *options->optimizer;
-    driver->reasons = ls_inside_all_reasons();
+    driver->reasons = ls_caller_reasons();
     driver->ops = options->strategy.interface;
     driver->first_rank = ls_cluster_first_rank(options->cluster);
     driver->count = ls_cluster_count(options->cluster);
@@ -381,7 +381,7 @@ uint64_t ls_driver_explain(struct ls_driver *driver)
 {
     const int32_t silent = atomic_load(&driver->silent);
     const bool elsewhere = silent == LS_ABORTED && driver->count < driver->world; // its reason is
-    if (silent && !elsewhere && driver->reasons == ls_inside_all_reasons())
+    if (silent && !elsewhere && driver->reasons == ls_caller_reasons())
         ls_error(ls_driver_name(driver),
                  "a call of strategy %s answered '%s', and no reason was given",
                  ls_driver_name(driver), ls_status_text((enum ls_status)silent));

@@ -2,6 +2,7 @@
 // Threads of a strategy's own: servers, for example.
 #include "core/strategy/internal.h"
 
+#include "core/base/caller.h"
 #include "core/base/clock.h"
 #include "core/base/inside.h"
 #include "core/base/log.h"
@@ -34,11 +35,11 @@ static void *thread_main(void *argument)
     struct ls_driver *driver = thread->driver;
     ls_trace_move(1 + driver->count, driver->options.strategy.plugin->name, NULL);
     const struct ls_inside_call before = ls_inside_enter(thread->plugin, thread->name);
-    const uint32_t reasons = ls_inside_reasons();
+    const uint32_t reasons = ls_thread_reasons();
     thread->status = thread->run(thread->context);
     ls_inside_leave(before);
     if (thread->status && thread->status != LS_ABORTED) {
-        if (reasons == ls_inside_reasons())
+        if (reasons == ls_thread_reasons())
             ls_driver_note_silent(driver, thread->status);
         ls_driver_fail(driver, (enum ls_status)thread->status);
     }

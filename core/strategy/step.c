@@ -16,8 +16,8 @@
 #include "core/replica/deferred_results.h"
 #include "core/strategy/internal.h"
 
+#include "core/base/caller.h"
 #include "core/base/clock.h"
-#include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
 
@@ -357,7 +357,7 @@ static enum ls_status refuse_sums(struct ls_driver *driver, uint64_t step, doubl
                                   double right)
 {
     const struct ls_driver_options *options = &driver->options;
-    ls_inside_note_reason();
+    ls_caller_note_reason();
     if (atomic_exchange(&driver->wrong_sums, true))
         return LS_FAILED;
     ls_error(ls_driver_name(driver),
@@ -388,7 +388,7 @@ enum ls_status ls_driver_judge(struct ls_driver *driver, struct ls_driver_member
         ls_replica_note_overflow(member->replica);
         return LS_OK;
     }
-    ls_inside_note_reason();
+    ls_caller_note_reason();
     member->not_finite = true;
     if (!atomic_exchange(&driver->not_finite, true))
         atomic_store(&driver->not_finite_step, step);
@@ -503,7 +503,7 @@ static enum ls_status settle(struct ls_driver_member *member, struct ls_step_res
     out->skipped = scale->skipped_in_row > 0;
     if (scale->skipped_in_row < LS_MOST_SKIPS)
         return LS_OK;
-    ls_inside_note_reason();
+    ls_caller_note_reason();
     member->not_finite = true;
     atomic_store(&driver->skipped_too_many, true);
     if (!atomic_exchange(&driver->not_finite, true))

@@ -2,7 +2,7 @@
 // Opens a session, makes it ready for what comes next, and closes it.
 #include "core/train/session.h"
 
-#include "core/base/inside.h"
+#include "core/base/caller.h"
 #include "core/base/log.h"
 #include "core/base/memory.h"
 #include "core/base/segment.h"
@@ -76,9 +76,9 @@ struct work {
 static enum ls_status work(void *context, uint32_t index)
 {
     const struct work *work = context;
-    const uint32_t reasons = ls_inside_reasons();
+    const uint32_t reasons = ls_thread_reasons();
     const enum ls_status status = work->function(work->context, index);
-    if (status == LS_OUT_OF_MEMORY && ls_inside_reasons() == reasons)
+    if (status == LS_OUT_OF_MEMORY && ls_thread_reasons() == reasons)
         ls_error("train", "out of memory while %s; smaller batches and fewer replicas need less",
                  work->doing);
     return status;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which call of which plugin a thread is in is known to itself and to others, and a call that does
 // not return is found.
+#include "core/base/caller.h"
 #include "core/base/inside_internal.h"
 
 #include "core/base/clock.h"
@@ -134,12 +135,12 @@ END_TEST
 
 START_TEST(an_error_that_is_logged_is_a_reason)
 {
-    const uint32_t own = ls_inside_reasons(), all = ls_inside_all_reasons();
+    const uint32_t own = ls_thread_reasons(), all = ls_caller_reasons();
     ls_warn("test", "a warning is none");
-    ck_assert_uint_eq(ls_inside_reasons(), own);
+    ck_assert_uint_eq(ls_thread_reasons(), own);
     ls_error("test", "an error is one");
-    ck_assert_uint_eq(ls_inside_reasons(), own + 1);
-    ck_assert_uint_eq(ls_inside_all_reasons(), all + 1);
+    ck_assert_uint_eq(ls_thread_reasons(), own + 1);
+    ck_assert_uint_eq(ls_caller_reasons(), all + 1);
 }
 END_TEST
 

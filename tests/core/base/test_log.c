@@ -76,7 +76,7 @@ static void *fail_twice(void *argument)
     (void)argument;
     ls_error("there", "one");
     ls_error("there", "two");
-    return (void *)(uintptr_t)ls_inside_reasons();
+    return (void *)(uintptr_t)ls_thread_reasons();
 }
 
 START_TEST(errors_are_counted_and_the_last_one_is_known)
@@ -94,14 +94,14 @@ START_TEST(errors_are_counted_and_the_last_one_is_known)
     ls_error("x", "kept");
     ls_log_keep(NULL);
     ck_assert_uint_eq(ls_log_errors(), 0); // not written yet
-    ck_assert_uint_eq(ls_inside_reasons(), 1);
+    ck_assert_uint_eq(ls_thread_reasons(), 1);
     ck_assert_int_eq(ls_thread_start(&thread, "fails", fail_twice, NULL), LS_OK);
     pthread_join(thread, &others);
     ck_assert_uint_eq((uintptr_t)others, 2);
     ck_assert_uint_eq(ls_log_errors(), 2);
     ls_log_write_kept(&kept);
     ck_assert_uint_eq(ls_log_errors(), 3);
-    ck_assert_uint_eq(ls_inside_reasons(), 1);
+    ck_assert_uint_eq(ls_thread_reasons(), 1);
     ls_caller_last_error(text, sizeof(text));
     ck_assert_str_eq(text, "lockstep: error: x: kept");
     ls_caller_last_error(text, 9);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a communicator says and does beside moving data: refusals, failures with their words, counts, times,
 // the flight recorder.
-#include "core/base/inside.h"
+#include "core/base/caller.h"
 #include "core/base/log.h"
 #include "core/collective/internal.h" // what it knows of other ranks is tested
 #include "core/collective/recorder.h"
@@ -215,7 +215,7 @@ START_TEST(a_lost_process_is_a_reason_and_no_line)
         ck_assert_int_eq(ls_collective_plan_create(lost_one, LS_ALL_REDUCE, ls_host_memory(data), 3,
                                                    LS_F32, LS_SUM, 0, NULL, &plan),
                          LS_OK);
-        const uint32_t reasons = ls_inside_reasons();
+        const uint32_t reasons = ls_thread_reasons();
         const uint64_t errors = ls_log_errors();
         uint32_t lost;
         ck_assert(!ls_communicator_lost(lost_one, &lost));
@@ -224,7 +224,7 @@ START_TEST(a_lost_process_is_a_reason_and_no_line)
         // Who aborts has said why, so that nobody is asked.
         ck_assert_int_eq(ls_communicator_lost(lost_one, &lost), !watched);
         ck_assert(watched || lost == 1);
-        ck_assert_uint_gt(ls_inside_reasons(), reasons);
+        ck_assert_uint_gt(ls_thread_reasons(), reasons);
         ck_assert_uint_eq(ls_log_errors(), errors);
         ls_collective_plan_destroy(plan);
         ls_communicators_close(&lost_one, 1);
