@@ -21,9 +21,6 @@ struct ls_reason {
     char text[512];
 };
 
-// Writes the reason and returns false.
-LS_PRINTF(2, 3) bool ls_refuse(struct ls_reason *reason, const char *format, ...);
-
 // The identity of a file; a file that was replaced has another one.
 struct ls_file_identity {
     dev_t device;
@@ -58,17 +55,29 @@ struct ls_loader {
     struct ls_file_identity probed; // the file that was last found to run here
 };
 
+// ---- kinds.c ----
+
+// Writes the reason and returns false.
+LS_PRINTF(2, 3) bool ls_refuse(struct ls_reason *reason, const char *format, ...);
+
+bool ls_name_is_valid(const char *name); // letters, digits, '-' and '_'; not a path
+
+// Splits a path `.../<kind>-<name>.so`; `name` has room for LS_LONGEST_NAME + 1.
+bool ls_file_name_split(const char *path, uint32_t *kind, char *name);
+
 // ---- search.c: where plugins are ----
 
 LS_STATUS ls_search_init(struct ls_loader *loader, const char *plugin_path);
 LS_STATUS ls_search_copy(struct ls_loader *loader, const struct ls_loader *from);
 void ls_search_finish(struct ls_loader *loader);
 
-bool ls_name_is_valid(const char *name); // letters, digits, '-' and '_'; not a path
-
 // The path of plugin `name` of `kind`, even if that file is not usable; NULL: there is none. Freed
 // by the caller.
 char *ls_search_find(const struct ls_loader *loader, uint32_t kind, const char *name);
+
+// The module of a plugin that the program has registered; NULL: none.
+const struct ls_module *ls_module_registered(const struct ls_loader *loader, uint32_t kind,
+                                             const char *name);
 
 // A file with the name of a plugin.
 struct ls_found {
@@ -81,17 +90,13 @@ struct ls_found {
 LS_STATUS ls_search_all(const struct ls_loader *loader, struct ls_found **out, size_t *count);
 void ls_found_destroy(struct ls_found *found, size_t count);
 
-// Splits a path `.../<kind>-<name>.so`; `name` has room for LS_LONGEST_NAME + 1.
-bool ls_file_name_split(const char *path, uint32_t *kind, char *name);
-
 // ---- elsewhere.c: names of other frameworks, and plugins that this build lacks ----
 
 extern const struct ls_hint ls_elsewhere[]; // `kinds`: as for ls_loader_report_unknown
 
-// ---- file.c, elf.c: whether a file may be opened at all ----
+// ---- file.c: whether a file may be opened at all ----
 
 bool ls_file_check(const char *path, struct ls_file_identity *identity, struct ls_reason *reason);
-bool ls_elf_check(int fd, uint64_t file_bytes, struct ls_reason *reason);
 
 // ---- tables.c: whether the descriptor and the tables are valid ----
 
@@ -128,9 +133,6 @@ LS_STATUS ls_module_open_named(struct ls_loader *loader, const char *scope, uint
 // The plugin of this very file if the process has opened it, else NULL. [any thread]
 const struct ls_plugin *ls_plugin_loaded(const struct ls_file_identity *identity);
 void ls_modules_destroy(struct ls_loader *loader);
-// That of a plugin that the program has registered; NULL: none.
-const struct ls_module *ls_module_registered(const struct ls_loader *loader, uint32_t kind,
-                                             const char *name);
 
 // ---- auto.c: the collective without a file ----
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A loader's life, and the names of the kinds.
+// A loader's life.
 #include "core/loader/internal.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #define PROBE_DEADLINE_NS UINT64_C(10000000000)
@@ -54,29 +52,4 @@ void ls_loader_destroy(struct ls_loader *loader)
 void ls_loader_set_probe_deadline(struct ls_loader *loader, uint64_t nanoseconds)
 {
     loader->probe_deadline_ns = nanoseconds;
-}
-
-const char *ls_kind_text(uint32_t kind)
-{
-    switch (kind) {
-    case LS_KIND_DEVICE: return "device";
-    case LS_KIND_TRANSPORT: return "transport";
-    case LS_KIND_COLLECTIVE: return "collective";
-    case LS_KIND_STRATEGY: return "strategy";
-    case LS_KIND_CALLBACK: return "callback";
-    case LS_KIND_LAYER: return "layer";
-    case LS_KIND_LOSS: return "loss";
-    case LS_KIND_METRIC: return "metric";
-    case LS_KIND_DATASET: return "dataset";
-    default: return NULL;
-    }
-}
-
-bool ls_refuse(struct ls_reason *reason, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    vsnprintf(reason->text, sizeof(reason->text), format, list);
-    va_end(list);
-    return false;
 }

@@ -213,16 +213,6 @@ enum ls_status ls_module_open_named(struct ls_loader *loader, const char *scope,
     return status;
 }
 
-const struct ls_module *ls_module_registered(const struct ls_loader *loader, uint32_t kind,
-                                             const char *name)
-{
-    const struct ls_module *module = loader->modules;
-    while (module && !(module->registered && module->plugin->kind == kind &&
-                       strcmp(module->plugin->name, name) == 0))
-        module = module->next;
-    return module;
-}
-
 enum ls_status ls_loader_register(struct ls_loader *loader, const struct ls_plugin *plugin)
 {
     const struct ls_file_identity none = {0};

@@ -194,37 +194,6 @@ void ls_search_finish(struct ls_loader *loader)
 
 // ---- Names ----
 
-bool ls_name_is_valid(const char *name)
-{
-    const size_t length = strlen(name);
-    return length > 0 && length <= LS_LONGEST_NAME &&
-           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") ==
-               length;
-}
-
-bool ls_file_name_split(const char *path, uint32_t *kind, char *name)
-{
-    const char *slash = strrchr(path, '/');
-    const char *file = slash ? slash + 1 : path;
-    const size_t length = strlen(file);
-    if (length < 4 || strcmp(file + length - 3, ".so"))
-        return false;
-    for (uint32_t i = 1; i <= LS_KINDS; i++) {
-        const char *text = ls_kind_text(i);
-        const size_t prefix = strlen(text) + 1;
-        if (length <= prefix + 3 || strncmp(file, text, prefix - 1) || file[prefix - 1] != '-')
-            continue;
-        const size_t name_length = length - prefix - 3;
-        if (name_length > LS_LONGEST_NAME)
-            return false;
-        memcpy(name, file + prefix, name_length);
-        name[name_length] = '\0';
-        *kind = i;
-        return ls_name_is_valid(name);
-    }
-    return false;
-}
-
 static char *join(const char *directory, const char *file)
 {
     const size_t bytes = strlen(directory) + strlen(file) + 2;
@@ -250,6 +219,16 @@ char *ls_search_find(const struct ls_loader *loader, uint32_t kind, const char *
         free(path);
     }
     return NULL;
+}
+
+const struct ls_module *ls_module_registered(const struct ls_loader *loader, uint32_t kind,
+                                             const char *name)
+{
+    const struct ls_module *module = loader->modules;
+    while (module && !(module->registered && module->plugin->kind == kind &&
+                       strcmp(module->plugin->name, name) == 0))
+        module = module->next;
+    return module;
 }
 
 bool ls_loader_has(const struct ls_loader *loader, uint32_t kind, const char *name)
