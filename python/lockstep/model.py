@@ -117,7 +117,7 @@ class Model:
     """A model with who trains it.
 
     `model`: a built-in name ("cnn"), a file of Keras model JSON, a .keras or .h5 file, the JSON itself, or a keras.Model, whose weights
-    are taken. `options` are further fields of struct ls_run_options (docs/reference/lockstep.md).
+    are taken. `options` are further fields of struct ls_run_options (lockstep.h).
 
     One thread uses a model at a time; several models may be used by several threads."""
 

@@ -173,6 +173,7 @@ class Debian(Package):
         self.install(root)
         self.command_works([os.path.join(root, "usr/bin/lockstep")])
         self.program_works(root)
+        self.assertTrue(os.path.exists(os.path.join(root, "usr/share/doc/lockstep-dev/reference/lockstep.md")))
 
     def test_depends_names_the_packages_of_all_libraries(self):
         depends = self.call("dpkg-deb", "--field", self.packages[0], "Depends").stdout

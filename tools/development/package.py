@@ -180,6 +180,8 @@ def make_deb(build, out):
             target = os.path.join(development, "usr", path)
             os.makedirs(os.path.dirname(target), exist_ok=True)
             os.rename(os.path.join(run_time, "usr", path), target)
+        run(sys.executable, os.path.join(SOURCE, "tools", "development", "reference.py"), "--write",
+            os.path.join(development, "usr", "share", "doc", "lockstep-dev", "reference"))
         write(os.path.join(run_time, "usr", "share", "man", "man1", "lockstep.1.gz"), packed(manual(tree)))
         # NVIDIA's libraries are where the loader of programs does not look.
         if any(os.path.basename(path) == ENGINE for path in tree.binaries):
@@ -194,7 +196,7 @@ def make_deb(build, out):
             description, tree, out,
             [("shlibs", f"liblockstep 0 lockstep (>= {tree.version})\n"), ("triggers", "activate-noawait ldconfig\n")])]
         description = (f"{SUMMARY} - headers\n This package has what programs and plugins are compiled with: headers,\n"
-                       " and files for pkg-config and CMake.")
+                       " reference pages made from them, and files for pkg-config and CMake.")
         made.append(finish_package(development, "lockstep-dev", [("Depends", f"lockstep (= {tree.version})"), ("Section", "libdevel")],
                                    description, tree, out))
     return made
