@@ -82,7 +82,7 @@ static const struct ls_step_record *record_of(const struct ls_launch *launch)
     return (const struct ls_step_record *)ls_address(launch->record);
 }
 
-// ---- Operations; arguments as core/plugin/device.h lists them ----
+// ---- Operations; arguments as core/plugin/operations.h lists them ----
 
 static uint64_t elements(const struct ls_kernel_request *request, uint32_t argument)
 {

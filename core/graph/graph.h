@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model as operations on tensors, written forward only; ls_graph_differentiate() appends the
-// backward operations. Shapes are in the plain layout (see core/plugin/device.h); the first
+// backward operations. Shapes are in the plain layout (see core/plugin/operations.h); the first
 // dimension of everything that has one example per row is LS_BATCH until a program binds it. [main
 // thread]
 #ifndef LS_GRAPH_GRAPH_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of operations: one row an operation, with everything that the core needs to know of it.
-// What each one computes is said in core/plugin/device.h. Nothing else in the core asks which
+// What each one computes is said in core/plugin/operations.h. Nothing else in the core asks which
 // operation it has: it asks the row. [any thread]
 #ifndef LS_OPERATION_OPERATION_H
 #define LS_OPERATION_OPERATION_H
@@ -166,7 +166,7 @@ const char *ls_operation_label(uint32_t op, const struct ls_op_attributes *attri
 bool ls_type_is_half(uint32_t dtype); // LS_BF16 or LS_F16
 
 // Whether a device can be asked for this kernel: number, types and shapes of its arguments,
-// attributes, epilogue and which outputs are added to are as the table and core/plugin/device.h
+// attributes, epilogue and which outputs are added to are as the table and core/plugin/operations.h
 // say. LS_UNSUPPORTED with the reason in `why` ("conv2d: ..."); nothing is logged. A device may
 // refuse more than this.
 LS_STATUS ls_operation_check(const struct ls_kernel_request *request, char *why, size_t bytes);

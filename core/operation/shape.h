@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes of tensors, in the plain layout (see core/plugin/device.h). [any thread]
+// Shapes of tensors, in the plain layout (see core/plugin/operations.h). [any thread]
 #ifndef LS_OPERATION_SHAPE_H
 #define LS_OPERATION_SHAPE_H
 

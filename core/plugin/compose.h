@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What layers, losses and metrics of one's own are composed of: the operations of
-// core/plugin/device.h on tensors of the model's graph. Gradients follow from the operations, and
+// core/plugin/operations.h on tensors of the model's graph. Gradients follow from the operations, and
 // so do mixed precision, fusion and every device that has the operations.
 //
 // A `build` function composes once, when a model is made, with the table that it is given:

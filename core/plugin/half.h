@@ -20,7 +20,7 @@ static inline uint32_t ls_dtype_is_half(uint32_t dtype)
 // ---- Which type ----
 
 // The type that argument `index` has in a request of this operation whose first argument is as it is there; 0: there is none such.
-// The rule in words is in device.h, "Half types".
+// The rule in words is in operations.h, "Half types".
 static inline uint32_t ls_argument_dtype(const struct ls_kernel_request *request, uint32_t index)
 {
     const uint32_t first = request->arguments[0].dtype, own = request->arguments[index].dtype;

@@ -40,6 +40,9 @@
 
 #include "core/plugin/collective.h"
 #include "core/plugin/plugin.h"
+#include "core/plugin/servers.h"
+#include "core/plugin/sharding.h"
+#include "core/plugin/stores.h"
 #include "core/plugin/transport.h"
 
 #ifdef __cplusplus
@@ -48,11 +51,7 @@ extern "C" {
 
 struct ls_strategy; // each plugin's own: `state_bytes` of zeroed memory
 struct ls_strategy_host; // what the host offers, below
-struct ls_store; // the host's: variables that are kept on the host
 struct ls_strategy_thread; // the host's
-struct ls_strategy_collective; // the host's: a collective on a range
-struct ls_strategy_channel; // the host's: a connection to a server process
-struct ls_server_host; // what the host offers a server process, below
 
 // Buffers of a replica, in floats.
 enum ls_replica_memory {
@@ -69,11 +68,6 @@ enum { LS_SUMS_LOSS = 0, LS_SUMS_RIGHT = 1, LS_SUMS_EXAMPLES = 2, LS_SUMS_STOP =
 
 // What a replica waited for.
 enum ls_strategy_wait { LS_WAITED_FOR_REPLICAS = 1, LS_WAITED_FOR_SERVERS = 2 };
-
-// `count` floats from float `first` of a buffer.
-struct ls_placed_range {
-    uint64_t first, count; // in floats
-};
 
 // Norms that an optimizer may need (clipping, LAMB); bits.
 enum ls_strategy_norms {
@@ -103,15 +97,6 @@ struct ls_strategy_layout {
     // The range of a variable, in floats.
     void (*variable_range)(const struct ls_strategy_host *host, uint32_t variable, uint64_t *first,
                            uint64_t *count);
-};
-
-// A collective on a range, for `prepare`. Reductions are sums.
-struct ls_strategy_operation {
-    uint32_t struct_size;
-    uint32_t operation; // enum ls_collective_operation. Rank r's part is ls_part(range, r, world)
-    uint32_t memory; // enum ls_replica_memory
-    uint32_t root; // a rank; of broadcast and reduce, else 0
-    uint64_t first, count; // the range, in floats
 };
 
 // Sums and copies over all ranks; for plugins with needs_collective. Every rank makes the same
@@ -169,16 +154,6 @@ struct ls_strategy_step {
                             uint64_t count);
 };
 
-// An element-wise operation on a range of a buffer, in place: y = op(x).
-struct ls_strategy_range_operation {
-    uint32_t struct_size;
-    uint32_t op; // enum ls_op, with one input and one output
-    struct ls_op_attributes attributes; // of the operation
-    uint32_t memory; // LS_REPLICA_PARAMETERS or LS_REPLICA_GRADIENTS
-    uint32_t reserved;
-    uint64_t first, count; // the range, in floats
-};
-
 // The flat buffers of replicas: LS_REPLICA_PARAMETERS and LS_REPLICA_GRADIENTS.
 struct ls_strategy_memory {
     uint32_t struct_size;
@@ -202,33 +177,6 @@ struct ls_strategy_memory {
                    const struct ls_strategy_range_operation *operation);
 };
 
-// Ranges of variables that are kept on the host with their optimizer state. They begin with the
-// parameters that replica 0 begins with. `open` is called in the strategy's open only, with `first`
-// a multiple of 16 floats, as all variables begin at one; the values are there from
-// initialize_parameters on. All must be closed before the strategy's close returns, but not
-// earlier: when the run ends, the host takes the optimizer's state from them. [one thread at a time
-// for a store, which may change]
-struct ls_strategy_stores {
-    uint32_t struct_size;
-    uint32_t reserved;
-    // A store of `count` floats from float `first` of the flat buffer.
-    int32_t (*open)(const struct ls_strategy_host *host, uint64_t first, uint64_t count,
-                    struct ls_store **out);
-    void (*close)(const struct ls_strategy_host *host, struct ls_store *store); // takes NULL
-    // The parameters of the store.
-    float *(*values)(const struct ls_strategy_host *host, struct ls_store *store);
-    // One step of the optimizer. `gradient` has `count` floats and need not be aligned to
-    // LS_ALIGNMENT. `step` is its number, as step->current says it, and larger than the last; 0:
-    // the one after the last of this store, or the first after those that the model had before.
-    int32_t (*update)(const struct ls_strategy_host *host, struct ls_store *store,
-                      const float *gradient, uint64_t step, double learning_rate);
-    // Only where host->norms has LS_NORM_OF_ALL: what `update` is going to be given. In each step
-    // all stores are measured before any is updated; a measure that another thread makes must have
-    // returned.
-    int32_t (*measure)(const struct ls_strategy_host *host, struct ls_store *store,
-                       const float *gradient);
-};
-
 // Threads of the strategy's own, and the barrier between replicas.
 struct ls_strategy_threads {
     uint32_t struct_size;
@@ -245,19 +193,6 @@ struct ls_strategy_threads {
     int32_t (*join)(const struct ls_strategy_host *host, struct ls_strategy_thread *thread);
 };
 
-// Point to point: endpoints of the run's transport (host->transport), for plugins with
-// needs_transport.
-struct ls_strategy_endpoints {
-    uint32_t struct_size;
-    uint32_t reserved;
-    // endpoints[0 .. world - 1] are those of the ranks, `servers` more follow. Once, in the
-    // strategy's open. The host closes them after the strategy.
-    int32_t (*open)(const struct ls_strategy_host *host, uint32_t servers,
-                    struct ls_transport **endpoints);
-    // Closes one that is lost, so that its peers see it.
-    void (*close)(const struct ls_strategy_host *host, uint32_t endpoint);
-};
-
 // For the report and the timeline.
 struct ls_strategy_report {
     uint32_t struct_size;
@@ -272,53 +207,6 @@ struct ls_strategy_report {
     // `count` numbers (`list` 1). Only in report_metrics. [main thread]
     void (*metric)(const struct ls_strategy_host *host, const char *name, const double *values,
                    uint64_t count, uint32_t list);
-};
-
-// A piece of a message.
-struct ls_message_piece {
-    const void *data; // where it lies
-    uint64_t bytes; // of it
-};
-
-// Channels to the servers of a job that are processes of their own (`serve`, below). A message has
-// a kind and so many bytes; those of a channel arrive in their order. The job's secret protects
-// them. All calls but `close` return LS_PEER_LOST when the connection is closed, LS_AGAIN when
-// nothing moved for the deadline, LS_BAD_INPUT where the server is none; none of these is logged,
-// and the channel can then only be closed. A server that is started again is reached by another
-// `connect`. [one thread at a time for a channel]
-struct ls_strategy_channels {
-    uint32_t struct_size;
-    uint32_t servers; // server processes; 0: the job has none, and nothing below may be called
-    uint32_t worker, workers; // number of this process, and how many there are
-    // Tries until the server answers; LS_PEER_LOST (which the host says) after the deadline.
-    int32_t (*connect)(const struct ls_strategy_host *host, uint32_t server,
-                       struct ls_strategy_channel **out);
-    void (*close)(struct ls_strategy_channel *channel); // takes NULL
-    // Sends a message; its bytes are the pieces, one after the other.
-    int32_t (*send)(struct ls_strategy_channel *channel, uint32_t kind,
-                    const struct ls_message_piece *pieces, uint32_t count);
-    // The head of the next message. Its bytes are to be read next, by one `read` or several.
-    int32_t (*receive)(struct ls_strategy_channel *channel, uint32_t *kind, uint64_t *bytes);
-    // The next bytes of the message; the last have come when this returns.
-    int32_t (*read)(struct ls_strategy_channel *channel, void *memory, uint64_t bytes);
-    // What a server must know of the variables and the optimizer, for its host's `learn`. Writes
-    // at most `room` bytes, and the size that it has to `bytes`. LS_USAGE (said): the optimizer is
-    // a function of this program. Not before initialize_parameters.
-    int32_t (*describe)(const struct ls_strategy_host *host, void *out, uint64_t room,
-                        uint64_t *bytes);
-    // This worker had made so many steps of the training before it was started again; it goes on
-    // with the next one. Only in initialize_parameters.
-    void (*go_on)(const struct ls_strategy_host *host, uint64_t steps);
-    // What the report needs of the steps of all workers: so many sums of each step. A worker's go to
-    // a server with its push, and are added up there for the epoch, because no worker asks another
-    // one, which may be lost.
-    uint32_t tally_count, reserved;
-    // The epoch under way, as the number of its first step in the training, and (`out` may be NULL)
-    // what the replica's step adds to its sums. From when bucket 0 is ready until end_step.
-    int32_t (*read_tally)(const struct ls_strategy_host *host, uint64_t *epoch, float *out);
-    // What the sums of the epoch have come to over all workers. In `synchronise`, with which each
-    // epoch ends on all workers.
-    void (*give_tally)(const struct ls_strategy_host *host, uint64_t epoch, const double *sums);
 };
 
 // What the host offers a strategy.
@@ -349,66 +237,6 @@ struct ls_strategy_host {
     const struct ls_strategy_channels *channels; // NULL: no server is a process of its own
 };
 
-// ---- A server process ----
-//
-// It has no model, no data and no replicas: what it keeps it was sent by workers.
-
-// What may happen in a server process.
-enum ls_server_event_kind {
-    LS_SERVER_OPENED = 1, // somebody who knows the job's secret has connected
-    LS_SERVER_MESSAGE = 2, // of `peer`
-    LS_SERVER_CLOSED = 3, // `peer` is nobody any more
-};
-
-// What has happened.
-struct ls_server_event {
-    uint32_t struct_size;
-    uint32_t kind; // enum ls_server_event_kind
-    uint32_t peer; // a number of the host's
-    uint32_t message; // the kind of a message
-    const void *data; // of a message, aligned to 64 bytes; borrowed until the next event
-    uint64_t bytes; // of a message
-};
-
-// What the host offers a server process. [the thread of `serve`]
-struct ls_server_host {
-    uint32_t struct_size;
-    uint32_t server, servers, workers; // number of this process, and how many there are
-    uint64_t deadline_ns; // the longest that anything may wait for a worker
-    uint64_t learnt_floats; // of the flat buffer that `learn` was told of; 0 before
-    void *context; // the host's own
-    const struct ls_host *host; // log, fail, options, ...
-    const char *job; // a name that no other job on this machine has at this time
-    const char *folder; // that lasts as long as the job and is removed then; NULL: there is none
-
-    // What happened next, within `timeout_ns`. LS_AGAIN: nothing; LS_INTERRUPTED, once: the user
-    // ends this process, and mostly the workers, too: it may serve them for some seconds.
-    int32_t (*next)(const struct ls_server_host *host, uint64_t timeout_ns,
-                    struct ls_server_event *out);
-    // Takes a copy. While a peer does not take what it was sent, nothing is heard of it.
-    void (*send)(const struct ls_server_host *host, uint32_t peer, uint32_t kind,
-                 const struct ls_message_piece *pieces, uint32_t count);
-    // Messages of this peer may have so many bytes; at first 65536. A longer one closes it.
-    void (*allow)(const struct ls_server_host *host, uint32_t peer, uint64_t bytes);
-    void (*drop)(const struct ls_server_host *host, uint32_t peer); // without an event
-
-    // Variables and optimizer, as `describe` of a worker's host wrote them. Once. LS_BAD_INPUT
-    // (said): it makes no sense.
-    int32_t (*learn)(const struct ls_server_host *host, const void *description, uint64_t bytes);
-    // A store of `count` floats from float `first` of the flat buffer, as that of a worker, but in
-    // memory of the caller, which `place` names: `bytes` of it, aligned to 64. First come the
-    // values, then the state of the optimizer. `fill` makes them those of a store without a step.
-    int32_t (*open)(const struct ls_server_host *host, uint64_t first, uint64_t count,
-                    struct ls_store **out, uint64_t *bytes);
-    // From now on the store is in `memory`.
-    void (*place)(const struct ls_server_host *host, struct ls_store *store, void *memory);
-    // As said above `open`; `values` has `count` floats.
-    void (*fill)(const struct ls_server_host *host, struct ls_store *store, const float *values);
-    // One step of the optimizer: the `step`th of this store, from 1.
-    int32_t (*update)(const struct ls_server_host *host, struct ls_store *store,
-                      const float *gradient, uint64_t step, double learning_rate);
-};
-
 // ---- The plugin's table ----
 
 enum ls_strategy_divisor {
@@ -435,15 +263,6 @@ struct ls_strategy_traits {
     // parameters_needed are NULL. A step may then be recorded once and replayed without calling
     // them, where the collective is capturable, too; and the host need not wait for the sums.
     uint32_t capturable;
-};
-
-// What a rank holds of a bucket, in floats of the flat buffers. The host fills it with the whole
-// bucket before it asks.
-struct ls_strategy_placement {
-    uint32_t struct_size;
-    uint32_t reserved;
-    struct ls_placed_range parameters, gradients; // what the rank holds of each
-    struct ls_placed_range states; // of the optimizer; count 0: none
 };
 
 // The table of a strategy plugin.

@@ -33,7 +33,7 @@ INPUTS, OUTPUTS = 1000, 2000  # seeds of the numbers; a variable has its index
 
 
 def mix(a, b):
-    """ls_mix64 of core/plugin/device.h."""
+    """ls_mix64 of core/plugin/operations.h."""
     with numpy.errstate(over="ignore"):
         z = numpy.uint64(a) + numpy.uint64(0x9E3779B97F4A7C15) * (b.astype(numpy.uint64) + numpy.uint64(1))
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):

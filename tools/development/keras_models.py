@@ -40,7 +40,7 @@ INPUTS = 1000  # the seed of the first input
 # ---- The formula ----
 
 def mix(a, b):
-    """ls_mix64 of core/plugin/device.h."""
+    """ls_mix64 of core/plugin/operations.h."""
     import numpy
 
     with numpy.errstate(over="ignore"):

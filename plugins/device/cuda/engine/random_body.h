@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which elements a dropout keeps: as ls_mix64(), ls_dropout_key() and ls_dropout_keep() of core/plugin/device.h, which is no CUDA C++.
+// Which elements a dropout keeps: as ls_mix64(), ls_dropout_key() and ls_dropout_keep() of core/plugin/operations.h, which is no CUDA C++.
 #ifndef LS_DEVICE_CUDA_RANDOM_BODY_H
 #define LS_DEVICE_CUDA_RANDOM_BODY_H
 

@@ -1,0 +1,550 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operations that a device runs: arguments, arithmetic, types and attributes, and the step record.
+// core/plugin/device.h includes this header and says how a kernel for one is made.
+//
+// Shapes are in the plain layout: activations B H W C (or B N), convolution kernels KH KW C F,
+// dense kernels K N, vectors N. B examples, H rows, W columns, C channels, F filters, N units.
+#ifndef LS_PLUGIN_OPERATIONS_H
+#define LS_PLUGIN_OPERATIONS_H
+
+#include "core/plugin/plugin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LS_MAX_DIMS 6 // the most dimensions of a tensor
+
+// ---- Operations ----
+// Arguments are listed as inputs -> outputs; [x] is optional. "sums" is F32 x 4: sum of the losses
+// of the examples, number predicted right, number of examples, 0. `saved` is U8 of the size that
+// `prepare` answers in `saved_bytes` for the forward operation (its dims are not read; 0 bytes:
+// nothing to keep); its content is the device's own.
+enum ls_op {
+    LS_OP_NONE = 0, // no operation
+    // x (B,H,W,C), w (KH,KW,C/groups,F), [b (F)] -> y (B,OH,OW,F)
+    LS_OP_CONV2D = 1,
+    // dy, w -> dx
+    LS_OP_CONV2D_BACKWARD_DATA = 2,
+    // x, dy -> dw, [db]
+    LS_OP_CONV2D_BACKWARD_WEIGHTS = 3,
+    // x, seen in plain order as (M,K), times w (K,N) plus [b (N)] -> y, seen as (M,N). M is
+    // elements(y) / N. A dense layer on (B,H,W,C) with K = H W C is the flatten before it, too.
+    LS_OP_DENSE = 4,
+    // dy, w -> dx
+    LS_OP_DENSE_BACKWARD_DATA = 5,
+    // x, dy -> dw, [db]
+    LS_OP_DENSE_BACKWARD_WEIGHTS = 6,
+    // x -> y, [saved]. The largest of each window; padding never wins. Left out without backward.
+    LS_OP_MAX_POOL2D = 7,
+    // dy, x, y, saved -> dx. Each gradient goes to the first largest element of its window, in row
+    // order.
+    LS_OP_MAX_POOL2D_BACKWARD = 8,
+    // x -> y. Mean over the elements of the window that are not padding.
+    LS_OP_AVERAGE_POOL2D = 9,
+    // dy -> dx
+    LS_OP_AVERAGE_POOL2D_BACKWARD = 10,
+    // x -> y, element-wise
+    LS_OP_ACTIVATION = 11,
+    // dy, y -> dx; the derivative is expressed through the output y
+    LS_OP_ACTIVATION_BACKWARD = 12,
+    // x -> y, over the last dimension
+    LS_OP_SOFTMAX = 13,
+    // dy, y -> dx
+    LS_OP_SOFTMAX_BACKWARD = 14,
+    // x -> y: an element is kept with probability 1 - rate and then divided by it, else 0. Which
+    // ones is ls_dropout_keep() of the step record, so the backward operation is this one, on dy.
+    // Elements along a dimension i with axes[i] 1 (never the first) share one draw: `element` is
+    // the index within the example as if that dimension were 1.
+    LS_OP_DROPOUT = 15,
+    // x -> y of as many elements, in plain order
+    LS_OP_RESHAPE = 16,
+    // a, b -> y, element-wise sum
+    LS_OP_ADD = 17,
+    // x -> y: the same tensor in another layout, of another floating type, or both
+    LS_OP_CONVERT = 18,
+    // predictions (B,...,C), labels I32 (B,...) -> sums, saved (F32, as predictions, plain)
+    // attribute from_logits: softmax first; else predictions are probabilities: clipped to
+    // [epsilon, 1 - epsilon] and normalised, as Keras does (backend TensorFlow). Loss of an
+    // example: mean over its positions. Right: the share of an example's positions whose largest
+    // prediction (the first of equals) is the label. A label outside of the classes makes loss and
+    // gradient NaN. In a program without backward `saved` is left out.
+    LS_OP_SPARSE_CROSS_ENTROPY = 19,
+    // predictions, labels, saved -> dpredictions, times record->gradient_scale
+    LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD = 20,
+    // predictions (B,...), targets F32 of the same shape -> sums; loss of an example: mean over its
+    // elements
+    LS_OP_MEAN_SQUARED_ERROR = 21,
+    // predictions, targets -> dpredictions, times record->gradient_scale
+    LS_OP_MEAN_SQUARED_ERROR_BACKWARD = 22,
+    // Flat (N) F32: gradient -> parameter, [velocity]; outputs are read and written.
+    // Keras: without momentum w -= lr g; else v = m v - lr g, w += v, or with nesterov
+    // w += m v - lr g.
+    LS_OP_SGD_UPDATE = 23,
+    // Flat (N) F32: gradient -> parameter, first moment, second moment.
+    // Keras: m += (g - m)(1 - b1), v += (g^2 - v)(1 - b2), w -= m alpha / (sqrt(v) + epsilon),
+    // alpha = lr sqrt(1 - b2^t) / (1 - b1^t)
+    LS_OP_ADAM_UPDATE = 24,
+    // Flat (N) F32 -> F64 x 2: sum of squares of the finite elements, number of the others. The
+    // order of additions does not depend on the number of threads.
+    LS_OP_MEASURE = 25,
+    // x U8 -> y F32 of the same shape, plain: x / divisor, rounded once (images that are sent as
+    // bytes). A device without it gets float32 examples.
+    LS_OP_FROM_BYTES = 26,
+    // Flat (N) F32: x -> flag I32 (1), skip I32 (1), both read and written: 1 where an element of x
+    // is not finite or flag was 1, else left as they are. x is the loss, skip that of the record:
+    // where the host learns of a loss only some steps later, no update follows one that is not
+    // finite. A device without it is waited for in every step.
+    LS_OP_GUARD = 27,
+    // Batch normalization, over the last dimension C, of n = elements(x) / C values a channel
+    // (Ioffe and Szegedy 2015, algorithm 1, with the population variance, as Keras): x, gamma (C),
+    // beta (C), [addend as x] -> y as x, mean (C), variance (C). mean = sum(x) / n, variance =
+    // sum((x - mean)^2) / n, h = (x - mean) / sqrt(variance + epsilon), y = gamma h + beta [+
+    // addend]. The values of this replica's share only. An addend comes only to a device that
+    // declares the pattern {operation, LS_OP_ADD}. Mean and variance are never added to: a device
+    // may refuse that. Epsilon is at least 0.
+    LS_OP_BATCH_NORMALIZATION = 28,
+    // x, gamma, mean, variance, dy -> dx, dgamma (C), dbeta (C); mean and variance as the forward
+    // operation made them. dgamma = sum(dy h), dbeta = sum(dy), dx = gamma / sqrt(variance +
+    // epsilon) (dy - dbeta / n - h dgamma / n), where dgamma and dbeta are those of this share,
+    // also if they are added to. The gradient of addend is dy. It has no epilogue.
+    LS_OP_BATCH_NORMALIZATION_BACKWARD = 29,
+    // x, gamma, beta, mean (C), variance (C), [addend as x] -> y: the same with mean and variance
+    // given (moving ones).
+    LS_OP_BATCH_NORMALIZATION_INFERENCE = 30,
+    // a, b -> y as a, element-wise: the larger one; NaN where one is NaN
+    LS_OP_MAXIMUM = 31,
+    // dy, a, b -> da, db: dy goes to da where a >= b, else to db; the other gets 0
+    LS_OP_MAXIMUM_BACKWARD = 32,
+    // mean (C), variance (C) -> as many: each times the attribute factor times
+    // record->share_weight. What a step contributes to moving statistics: where the optimizer has
+    // gradients, LS_OP_AVERAGE_UPDATE has this.
+    LS_OP_BATCH_STATISTICS = 33,
+    // Flat (N) F32: gradient -> parameter: w = m w + (1 - m) g with the attribute momentum m.
+    LS_OP_AVERAGE_UPDATE = 34,
+    // dy, gamma (C), variance (C) -> dx = dy gamma / sqrt(variance + epsilon), through
+    // LS_OP_BATCH_NORMALIZATION_INFERENCE. The gradient of addend is dy. It has no epilogue.
+    LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA = 35,
+    // x, mean (C), variance (C), dy -> dgamma = sum(dy h), dbeta = sum(dy)
+    LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS = 36,
+
+    // From here to LS_OP_PENALTY_BACKWARD all floating tensors are F32.
+
+    // Each example is normalized by itself: x (B,...,C), [gamma], [beta] -> y as x, [saved]. With
+    // attribute groups 0, over the last dimension: n = C (Ba, Kiros, Hinton 2016). With groups G,
+    // over all positions of an example and C / G neighbouring channels (Wu, He 2018). mean =
+    // sum(x) / n, variance = sum((x - mean)^2) / n, h = (x - mean) / sqrt(variance + epsilon), y =
+    // gamma h + beta. gamma and beta have C elements, one a channel, in any shape; a missing gamma
+    // is 1, a missing beta 0. A single vector is gamma, or with attribute only_beta 1 it is beta.
+    LS_OP_LAYER_NORMALIZATION = 37,
+    // dy, x, saved, [gamma] -> dx, [dgamma], [dbeta]: dgamma = sum(dy h) and dbeta = sum(dy) over
+    // all positions of all examples; with g = gamma dy, dx = (g - mean(g) - h mean(g h)) /
+    // sqrt(variance + epsilon), where the means are those over the n values. Inputs and outputs are
+    // there as in the forward operation; with only_beta 1 the vector is beta and its gradient.
+    LS_OP_LAYER_NORMALIZATION_BACKWARD = 38,
+    // ids (B,...), I32 or F32 of which the integer part counts, table (V,N) -> y (B,...,N): rows of
+    // the table. The row of an id below 0 or not below V, or NaN, is NaN, so that the loss is.
+    LS_OP_GATHER_ROWS = 39,
+    // ids, dy -> dtable: to each row of the table the sum of the dy of its id, added in the order of
+    // the positions; ids outside of the table add nothing.
+    LS_OP_GATHER_ROWS_BACKWARD = 40,
+    // q (B,T,H,D), k (B,S,H,D), v (B,S,H,E) -> y (B,T,H,E), [saved]. For each example and head, p =
+    // softmax(q k^T / sqrt(D)) over S, y = p v. With attribute causal 1 position t sees the keys
+    // s <= t only. With rate above 0 an element of p is kept with probability 1 - rate and then
+    // divided by it, else 0, after the softmax: ls_dropout_keep() of element (h T + t) S + s.
+    LS_OP_ATTENTION = 41,
+    // dy, q, k, v, saved -> dq, dk, dv
+    LS_OP_ATTENTION_BACKWARD = 42,
+    // a (...,M,K), b (...,K,N) -> y (...,M,N): a product for each index of the leading dimensions,
+    // which are the same
+    LS_OP_MATMUL = 43,
+    // dy, b -> da
+    LS_OP_MATMUL_BACKWARD_LEFT = 44,
+    // a, dy -> db
+    LS_OP_MATMUL_BACKWARD_RIGHT = 45,
+    // x (B,H,W,C), w (KH,KW,F,C), [b (F)] -> y (B,OH,OW,F): what LS_OP_CONV2D_BACKWARD_DATA makes of
+    // dy = x for a convolution of y with w, of these strides, padding and dilation and one group,
+    // plus the bias. OH and OW are any for which that convolution has H rows and W columns.
+    LS_OP_CONV2D_TRANSPOSE = 46,
+    // dy, w -> dx
+    LS_OP_CONV2D_TRANSPOSE_BACKWARD_DATA = 47,
+    // x, dy -> dw, [db]
+    LS_OP_CONV2D_TRANSPOSE_BACKWARD_WEIGHTS = 48,
+    // x (B,...), alpha -> y as x: x where x > 0, else alpha x. alpha has the dimensions of an
+    // example, each as there or 1: then one value is shared along it.
+    LS_OP_PRELU = 49,
+    // dy, x, alpha -> dx, dalpha: dx is dy where x > 0, alpha dy where x < 0, else 0;
+    // dalpha is the sum of x dy over all x < 0 that share the value
+    LS_OP_PRELU_BACKWARD = 50,
+    // x (B,...), of which only B counts, w -> sums: B (l1 sum(|w|) + l2 sum(w^2)), 0, 0, 0; w may lie
+    // in any layout. What a regularized variable adds to the losses of B examples: it is asked for
+    // with sums added to. The order of additions does not depend on the number of threads.
+    LS_OP_PENALTY = 51,
+    // x, w -> dw = (l1 sign(w) + 2 l2 w) times B record->gradient_scale; the sign of 0 is 0
+    LS_OP_PENALTY_BACKWARD = 52,
+    // x -> y, element-wise: a function of x (enum ls_function) whose derivative its output does not
+    // say
+    LS_OP_FUNCTION = 53,
+    // dy, x -> dx
+    LS_OP_FUNCTION_BACKWARD = 54,
+    // a, b -> y, element by element (enum ls_pair_function), shapes as numpy broadcasts them: from
+    // the last dimension on, one that is 1 or that is missing is repeated. A batch dimension is the
+    // first of y.
+    LS_OP_PAIR = 55,
+    // dy, a, b -> da, summed over where a was repeated. The order of additions does not depend on
+    // the number of threads.
+    LS_OP_PAIR_BACKWARD_FIRST = 56,
+    // dy, a, b -> db, likewise
+    LS_OP_PAIR_BACKWARD_SECOND = 57,
+    // x -> y: over every dimension i with axes[i] 1 (enum ls_reduce), which is 1 in y; never the
+    // first. The order of additions does not depend on the number of threads.
+    LS_OP_REDUCE = 58,
+    // dy, x, y -> dx. Of a largest element: equal ones share the gradient.
+    LS_OP_REDUCE_BACKWARD = 59,
+    // a, b, [c, ...] -> y: one behind the other along the dimension i with axes[i] 1, which is not
+    // the first
+    LS_OP_CONCATENATE = 60,
+    // dy -> da, db, [dc, ...]
+    LS_OP_CONCATENATE_BACKWARD = 61,
+    // x -> y: the part of x that begins at element axes[i] of each dimension i; all examples
+    LS_OP_SLICE = 62,
+    // dy -> dx, which is 0 elsewhere
+    LS_OP_SLICE_BACKWARD = 63,
+    // x -> y: x begins at element axes[i] of each dimension i of y, which is 0 elsewhere; no
+    // examples are added
+    LS_OP_PAD = 64,
+    // dy -> dx
+    LS_OP_PAD_BACKWARD = 65,
+    // x -> y: dimension i of y is dimension axes[i] of x; the first stays the first
+    LS_OP_TRANSPOSE = 66,
+    // dy -> dx
+    LS_OP_TRANSPOSE_BACKWARD = 67,
+    // x (B,H,W,C) -> y (B, strides[0] H, strides[1] W, C); enum ls_upsample. Row o of y lies at
+    // (o + 1/2) / strides[0] - 1/2 of x, columns likewise.
+    LS_OP_UPSAMPLE2D = 68,
+    // dy -> dx
+    LS_OP_UPSAMPLE2D_BACKWARD = 69,
+    // x -> y = x + rate * z, with z of a normal distribution: ls_noise_bits() of element and example
+    // gives 64 bits; u = (the upper 32 + 1) / 2^32, v = the lower 32 / 2^32, z = sqrt(-2 log(u))
+    // cos(2 pi v) (Box and Muller 1958). The gradient of x is that of y.
+    LS_OP_NOISE = 70,
+
+    // Batch normalization with the statistics of all replicas, in F32. The host adds a tensor of
+    // 2 C + 1 F64 over all replicas between the operation that makes it and the next.
+
+    // x (B,...,C) -> moments F64 (2 C + 1): for each channel the sum of x, for each the sum of x^2,
+    // and n = elements(x) / C. The order of additions does not depend on the number of threads.
+    LS_OP_BATCH_MOMENTS = 71,
+    // x, gamma (C), beta (C), moments, [addend as x] -> y as x, mean (C), variance (C): y as
+    // LS_OP_BATCH_NORMALIZATION has it, with mean = sum / n and variance = sum of squares / n -
+    // mean^2, 0 at least, computed in float64. Mean and variance are never added to.
+    LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED = 72,
+    // x, mean, variance, dy -> dgamma (C), dbeta (C), sums F64 (2 C + 1): dgamma = sum(dy h) and
+    // dbeta = sum(dy) of this share; sums are the same of each channel, dy h first, then n; what
+    // they were added to is no part of them.
+    LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_SUMS = 73,
+    // x, gamma, mean, variance, dy, sums -> dx = gamma / sqrt(variance + epsilon) (dy - sum(dy) / n
+    // - h sum(dy h) / n). The gradient of addend is dy. It has no epilogue.
+    LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA = 74,
+
+    // What follows is F32. Flat (N): gradient -> parameter, up to three states, all read and written:
+    // the optimizer that `function` (enum ls_update) says, which first takes the weight decay:
+    // w -= w weight_decay lr.
+    LS_OP_UPDATE = 75,
+    // Flat (N): x, [measures F64 (2 K)] -> y, which may lie where x lies. `function` (enum ls_clip)
+    // by value: between -threshold and threshold; by norm: x threshold / max(norm, threshold), where
+    // norm^2 is the sum of measures[2 k], and norm is NaN where a measures[2 k + 1] is not 0.
+    LS_OP_CLIP = 76,
+    // Flat (N): gradient -> direction, parameter, first moment, second moment; direction may lie
+    // where the gradient lies. Weight decay as above, the moments as LS_OP_ADAM_UPDATE has them,
+    // then direction = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon).
+    LS_OP_LAMB_DIRECTION = 77,
+    // Flat (N): direction, measures F64 (4) -> parameter: w -= r lr direction, r = sqrt(measures[0] /
+    // measures[2]): norm of the parameter by that of the direction; 1 where one of them is 0.
+    LS_OP_LAMB_UPDATE = 78,
+    // Flat (N): parameter -> average, parameter: a = m a + (1 - m) w with the attribute momentum m,
+    // but a = w at the first update. With `count` c above 0, w = a after every c-th update.
+    LS_OP_EMA_UPDATE = 79,
+    // predictions (B,...,C), targets, [weights (B)] -> sums: the loss that `function` says (enum
+    // ls_loss_function) of each position (C values), the mean of it over the positions of an
+    // example, times the weight of the example. Nothing counts as right. Targets are F32 as
+    // predictions; of LS_LOSS_SPARSE labels, I32 (B,...).
+    LS_OP_LOSS = 80,
+    // predictions, targets, [weights] -> dpredictions, times record->gradient_scale
+    LS_OP_LOSS_BACKWARD = 81,
+    // predictions (B,...,C), targets -> counts: what `function` says (enum ls_metric_function).
+    // Targets are F32 as predictions, or labels I32 (B,...), then of C classes, or of one
+    // element if C is 1.
+    LS_OP_METRIC = 82,
+    // Flat (N) F32: gradient -> y, which may lie where the gradient lies: gradient /
+    // record->loss_scale. A device without it trains with no loss scale.
+    LS_OP_UNSCALE = 83,
+    LS_OP_COUNT = 84, // grows with the operations: a plugin compares numbers, not this
+};
+
+// Half types: tensors are F32 where an operation says no other type. From LS_OP_CONV2D to
+// LS_OP_MEAN_SQUARED_ERROR_BACKWARD, in batch normalization, and from LS_OP_FUNCTION to LS_OP_NOISE,
+// a request may have BF16 or F16 instead: one type for all tensors of it, but
+// - LS_OP_CONVERT, where x and y each have any of the three: the casts of mixed precision;
+// - dw and db, which may both be F32 beside halves: gradients that are added up over several
+// passes;
+// - the vectors of batch normalization (gamma, beta, mean, variance and their gradients), which
+// stay F32;
+// - sums, `saved` of the losses and the targets of the squared error, which stay F32 (and labels,
+// I32). The optimizers, their states and parameters, LS_OP_MEASURE and LS_OP_GUARD are F32 only:
+// masters of which halves are made. Products and sums (also means, softmax, losses, bias gradients)
+// are computed in float32 or wider; a result is rounded once, to nearest, ties to even, when it is
+// stored. Before a bias, an addend, an epilogue or the addition into an output it may be rounded,
+// too, as if that were an operation of its own. What only moves or chooses elements is exact. A
+// device without a half type refuses it (LS_UNSUPPORTED) in LS_OP_CONVERT from F32 first of all:
+// whoever asks for that need not ask further. ls_argument_dtype() in core/plugin/half.h is this
+// rule as code.
+
+// Element-wise functions; they travel as uint32_t.
+enum ls_activation {
+    LS_LINEAR = 0, // x
+    LS_RELU = 1, // max(x, 0)
+    LS_LEAKY_RELU = 2, // x if x > 0, else activation_alpha x; activation_alpha > 0
+    LS_ELU = 3, // x if x > 0, else activation_alpha (exp(x) - 1)
+    LS_SIGMOID = 4, // 1 / (1 + exp(-x))
+    LS_TANH = 5, // tanh(x)
+    LS_SOFTPLUS = 6, // log(1 + exp(x))
+    LS_EXPONENTIAL = 7, // exp(x)
+    LS_RELU6 = 8, // min(max(x, 0), 6)
+    LS_SOFTSIGN = 9, // x / (1 + |x|)
+    LS_SELU = 10, // LS_SELU_SCALE x if x > 0, else LS_SELU_SCALE LS_SELU_ALPHA (exp(x) - 1)
+    LS_HARD_SIGMOID = 11, // min(max(x + 3, 0), 6) / 6
+    LS_ACTIVATION_COUNT = 12, // grows: a device refuses the numbers that it does not know
+};
+
+// Of self-normalizing networks (Klambauer et al. 2017), as Keras has them.
+#define LS_SELU_ALPHA 1.6732632423543772848170429916717
+#define LS_SELU_SCALE 1.0507009873554804934193349852946 // likewise
+
+// Functions of LS_OP_FUNCTION: `function` of the attributes.
+enum ls_function {
+    LS_SCALE = 0, // factor x + offset
+    LS_GELU = 1, // x (1 + erf(x / sqrt(2))) / 2
+    LS_GELU_TANH = 2, // x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
+    LS_SILU = 3, // x / (1 + exp(-x)), also called swish
+    LS_HARD_SILU = 4, // x min(max(x + 3, 0), 6) / 6
+    LS_MISH = 5, // x tanh(log(1 + exp(x)))
+    LS_LOG_SIGMOID = 6, // -log(1 + exp(-x))
+    LS_SQUARE = 7, // x^2
+    LS_SQUARE_ROOT = 8, // max(sqrt(x), offset); the derivative is 0 where offset is not smaller
+    LS_LOGARITHM = 9, // log(x): NaN below 0
+    LS_FUNCTION_COUNT = 10, // grows: a device refuses the numbers that it does not know
+};
+
+// Functions of LS_OP_PAIR: `function` of the attributes.
+enum ls_pair_function {
+    LS_PAIR_ADD = 0, // a + b
+    LS_PAIR_SUBTRACT = 1, // a - b
+    LS_PAIR_MULTIPLY = 2, // a b
+    LS_PAIR_DIVIDE = 3, // a / b
+    LS_PAIR_MAXIMUM = 4, // NaN where one is NaN; the gradient goes to a where a >= b, else to b
+    LS_PAIR_MINIMUM = 5, // likewise, a <= b
+    LS_PAIR_COUNT = 6, // grows: a device refuses the numbers that it does not know
+};
+
+// Functions of LS_OP_REDUCE: `function` of the attributes.
+enum ls_reduce {
+    LS_REDUCE_TO_SUM = 0, // sum of the elements
+    LS_REDUCE_TO_MEAN = 1, // the sum divided by their number
+    LS_REDUCE_TO_MAXIMUM = 2, // NaN where one is NaN
+    LS_REDUCE_COUNT = 3, // grows: a device refuses the numbers that it does not know
+};
+
+// Functions of LS_OP_UPSAMPLE2D: `function` of the attributes.
+enum ls_upsample {
+    LS_UPSAMPLE_NEAREST = 0, // each element strides[0] x strides[1] times
+    LS_UPSAMPLE_BILINEAR = 1, // between the two nearest rows and columns; the border goes on
+    LS_UPSAMPLE_COUNT = 2, // grows: a device refuses the numbers that it does not know
+};
+
+// Functions of LS_OP_UPDATE: `function` of the attributes. g gradient, w parameter, t the update of
+// the record, states in their order. Arithmetic as keras.optimizers has it.
+enum ls_update {
+    LS_UPDATE_SGD = 0, // as LS_OP_SGD_UPDATE; [velocity]
+    LS_UPDATE_ADAM = 1, // as LS_OP_ADAM_UPDATE; m, v
+    LS_UPDATE_AMSGRAD = 2, // the same with the largest v so far; m, v, largest
+    // v = beta2 v + (1 - beta2) g^2; s = lr g / sqrt(v + epsilon); without momentum w -= s, else
+    // m = momentum m + s, w -= m; v, [m]
+    LS_UPDATE_RMSPROP = 3,
+    // the same with a = beta2 a + (1 - beta2) g and s = lr g / sqrt(v - a^2 + epsilon); v, a, [m]
+    LS_UPDATE_RMSPROP_CENTERED = 4,
+    LS_UPDATE_ADAGRAD = 5, // v += g^2, w -= lr g / sqrt(v + epsilon); v
+    // v = beta2 v + (1 - beta2) g^2, s = g sqrt(d + epsilon) / sqrt(v + epsilon), d = beta2 d +
+    // (1 - beta2) s^2, w -= lr s; v, d
+    LS_UPDATE_ADADELTA = 6,
+    // m += (g - m)(1 - beta1), u = max(beta2 u, |g|), w -= lr m / ((1 - beta1^t) (u + epsilon)); m, u
+    LS_UPDATE_ADAMAX = 7,
+    // u_i = beta1 (1 - 0.96^i / 2), p_t = u_1 u_2 ... u_t; m and v as Adam; h = u_(t+1) m /
+    // (1 - p_(t+1)) + (1 - u_t) g / (1 - p_t); w -= lr h / (sqrt(v / (1 - beta2^t)) + epsilon); m, v
+    LS_UPDATE_NADAM = 8,
+    LS_UPDATE_COUNT = 9, // grows: a device refuses the numbers that it does not know
+};
+
+// Functions of LS_OP_LOSS, of predictions p and targets t of one position; as keras.losses has them,
+// backend TensorFlow. Smoothing s: t becomes t (1 - s) + s / C, in the binary one t (1 - s) + s / 2.
+enum ls_loss_function {
+    LS_LOSS_SPARSE = 0, // as LS_OP_SPARSE_CROSS_ENTROPY
+    // sum of -t log(q); from_logits: q = softmax(p), else q = p / sum(p), clipped to [epsilon, 1 -
+    // epsilon]
+    LS_LOSS_CATEGORICAL = 1,
+    // mean of -t log(q) - (1 - t) log(1 - q); from_logits: q = sigmoid(p), else p clipped likewise
+    LS_LOSS_BINARY = 2,
+    LS_LOSS_SQUARED = 3, // mean of (p - t)^2
+    LS_LOSS_ABSOLUTE = 4, // mean of |p - t|; the derivative is 0 where they are equal
+    LS_LOSS_PERCENTAGE = 5, // mean of 100 |p - t| / max(|t|, epsilon)
+    LS_LOSS_LOGARITHMIC = 6, // mean of (log(1 + max(p, epsilon)) - log(1 + max(t, epsilon)))^2
+    // mean of e^2 / 2 where |e| <= threshold, else threshold |e| - threshold^2 / 2; e = p - t
+    LS_LOSS_HUBER = 7,
+    LS_LOSS_LOG_COSH = 8, // mean of log(cosh(p - t))
+    LS_LOSS_DIVERGENCE = 9, // sum of t log(t / p), both clipped to [epsilon, 1]
+    LS_LOSS_POISSON = 10, // mean of p - t log(p + epsilon)
+    LS_LOSS_HINGE = 11, // mean of max(1 - t p, 0), t = 0 standing for -1
+    LS_LOSS_SQUARED_HINGE = 12, // mean of its square
+    // max(largest (1 - t) p - sum of t p + 1, 0); the first of the largest has the gradient
+    LS_LOSS_CATEGORICAL_HINGE = 13,
+    LS_LOSS_COSINE = 14, // -(t . p) / (|t| |p|), norms at least epsilon
+    LS_LOSS_VALUES = 15, // mean of p, which is a loss already; targets do not count
+    LS_LOSS_FUNCTION_COUNT = 16, // grows: a device refuses the numbers that it does not know
+};
+
+// Functions of LS_OP_METRIC, and their counts.
+enum ls_metric_function {
+    // elements with (p > threshold) == t, elements
+    LS_METRIC_BINARY = 0,
+    // positions whose largest p is where the largest t is (the first of equal ones), positions
+    LS_METRIC_CATEGORICAL = 1,
+    // positions where fewer than `count` classes have a larger p than the right one, positions
+    LS_METRIC_TOP = 2,
+    // elements with p > threshold and t, p > threshold and not t, t only, neither
+    LS_METRIC_CONFUSION = 3,
+    // of the elements with t, then of those without: how many have p in each of `count` buckets:
+    // number ceil(p (count - 1)) - 1, but at least 0
+    LS_METRIC_BUCKETS = 4,
+    LS_METRIC_FUNCTION_COUNT = 5, // grows: a device refuses the numbers that it does not know
+};
+
+// Functions of LS_OP_CLIP.
+enum ls_clip { LS_CLIP_VALUE = 0, LS_CLIP_NORM = 1, LS_CLIP_COUNT = 2 };
+
+#define LS_CONCATENATE_INPUTS 8 // at most
+
+// Everything an operation is told beside its arguments; what it does not use is zero.
+struct ls_op_attributes {
+    int32_t kernel[2]; // pooling window: rows, columns (a convolution has it in w)
+    int32_t strides[2]; // rows, columns
+    int32_t padding[4]; // zeros (pooling: nothing) added at top, bottom, left, right
+    int32_t dilation[2]; // 1: none
+    int32_t groups; // 1: none; layer normalization: 0 or more
+    uint32_t activation; // enum ls_activation
+    float activation_alpha; // of the activation, where it has one
+
+    // A fused element-wise operation on the first output: LS_OP_ACTIVATION, or
+    // LS_OP_ACTIVATION_BACKWARD with its y as one more input after the others: the tensor that the
+    // first output is the gradient of (for LS_OP_MAX_POOL2D_BACKWARD that is its x). LS_OP_NONE:
+    // none.
+    uint32_t epilogue;
+    uint32_t epilogue_activation; // enum ls_activation, of the epilogue
+    float epilogue_alpha; // activation_alpha of the epilogue
+
+    float rate; // dropout, attention; noise: the standard deviation
+    uint32_t key; // dropout, attention, noise: number of the layer
+    uint32_t from_logits; // losses: 0 or 1
+    float epsilon; // cross-entropy from probabilities, optimizers, normalization
+    float momentum; // SGD, RMSprop, LS_OP_AVERAGE_UPDATE, LS_OP_EMA_UPDATE
+    uint32_t nesterov; // SGD: 0 or 1
+    float beta1, beta2; // optimizers
+    float divisor; // LS_OP_FROM_BYTES
+    float factor; // LS_OP_BATCH_STATISTICS, LS_OP_FUNCTION
+    float offset; // LS_OP_FUNCTION
+    uint32_t only_beta; // layer normalization: 0 or 1
+    uint32_t causal; // attention: 0 or 1
+    float l1, l2; // LS_OP_PENALTY
+    uint32_t function; // of operations that choose one: LS_OP_FUNCTION, LS_OP_PAIR, ...
+    // Something of each dimension: LS_OP_REDUCE: 1: over this one; LS_OP_CONCATENATE: 1: along this
+    // one; LS_OP_SLICE, LS_OP_PAD: where the part begins; LS_OP_TRANSPOSE: which one it was;
+    // LS_OP_DROPOUT: 1: one draw for all along this one.
+    int32_t axes[LS_MAX_DIMS];
+    float weight_decay; // LS_OP_UPDATE, LS_OP_LAMB_DIRECTION
+    float threshold; // LS_OP_CLIP, LS_OP_LOSS, LS_OP_METRIC
+    uint32_t count; // LS_OP_EMA_UPDATE, LS_OP_METRIC
+    float smoothing; // LS_OP_LOSS
+    uint32_t reserved[3];
+};
+
+// What changes from step to step. It lies in device memory, so that a recorded step can be
+// replayed.
+struct ls_step_record {
+    uint64_t step; // attempted steps, from 1: what dropout draws from
+    uint64_t seed; // of the run
+    uint64_t example_offset; // position in the global batch of this replica's first example
+    float learning_rate; // of this step
+    float gradient_scale; // 1 / examples of the global batch, times the loss scale
+    uint32_t skip; // 1: updates leave everything as it is
+    // Examples of this pass / those that gradients are divided by: of the global batch, or of the
+    // replica's share (LS_DIVISOR_OWN). The weights of a step add up to 1.
+    float share_weight;
+    uint64_t update; // updates of the optimizer, from 1 (Adam's t); a skipped step does not count
+    float loss_scale; // that gradient_scale has as a factor; 1: none
+    uint32_t reserved[5];
+};
+
+// ---- Shared arithmetic, so that every device draws the same numbers ----
+
+// 64 well-mixed bits of two words (splitmix64's finaliser, Steele, Lea, Flood 2014, applied twice).
+static inline uint64_t ls_mix64(uint64_t a, uint64_t b)
+{
+    uint64_t z = a + UINT64_C(0x9e3779b97f4a7c15) * (b + 1);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+// The key of one example in one layer and step; elements are then drawn with ls_dropout_keep() or
+// ls_noise_bits().
+static inline uint64_t ls_dropout_key(const struct ls_step_record *record, uint32_t layer,
+                                      uint64_t example)
+{
+    return ls_mix64(ls_mix64(ls_mix64(record->seed, record->step), layer),
+                    record->example_offset + example);
+}
+
+// Whether element `element` (index within the example, plain layout) is kept: 1 or 0. 32-bit
+// arithmetic (a finaliser of the xorshift-multiply family, as in MurmurHash3), so that a compiler
+// vectorises it.
+static inline uint32_t ls_dropout_keep(uint64_t key, uint32_t element, float rate)
+{
+    uint32_t z = element * UINT32_C(0x9e3779b9) + (uint32_t)key;
+    z = (z ^ (z >> 16)) * UINT32_C(0x85ebca6b);
+    z = (z ^ (z >> 13) ^ (uint32_t)(key >> 32)) * UINT32_C(0xc2b2ae35);
+    z ^= z >> 16;
+    return (float)(z >> 8) * 0x1p-24f >= rate;
+}
+
+// What the noise of element `element` (index within the example, plain layout) is drawn from.
+static inline uint64_t ls_noise_bits(uint64_t key, uint64_t element)
+{
+    return ls_mix64(key, element);
+}
+
+// The product of beta1 (1 - 0.96^i / 2) for i = 1 .. t, of LS_UPDATE_NADAM. It ends where one minus
+// the product is 1 in every type.
+static inline double ls_nadam_product(double beta1, uint64_t t)
+{
+    double product = 1, power = 1;
+    for (uint64_t i = 0; i < t && product > 1e-20; i++) {
+        power *= 0.96;
+        product *= beta1 * (1 - 0.5 * power);
+    }
+    return product;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranges of the flat buffers, for strategies whose ranks hold parts of them: what a rank holds, and
+// collectives and operations on a range. core/plugin/strategy.h includes this header.
+#ifndef LS_PLUGIN_SHARDING_H
+#define LS_PLUGIN_SHARDING_H
+
+#include "core/plugin/operations.h"
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ls_strategy_collective; // the host's: a collective on a range
+
+// `count` floats from float `first` of a buffer.
+struct ls_placed_range {
+    uint64_t first, count; // in floats
+};
+
+// What a rank holds of a bucket, in floats of the flat buffers. The host fills it with the whole
+// bucket before it asks.
+struct ls_strategy_placement {
+    uint32_t struct_size;
+    uint32_t reserved;
+    struct ls_placed_range parameters, gradients; // what the rank holds of each
+    struct ls_placed_range states; // of the optimizer; count 0: none
+};
+
+// A collective on a range, for `prepare`. Reductions are sums.
+struct ls_strategy_operation {
+    uint32_t struct_size;
+    uint32_t operation; // enum ls_collective_operation. Rank r's part is ls_part(range, r, world)
+    uint32_t memory; // enum ls_replica_memory
+    uint32_t root; // a rank; of broadcast and reduce, else 0
+    uint64_t first, count; // the range, in floats
+};
+
+// An element-wise operation on a range of a buffer, in place: y = op(x).
+struct ls_strategy_range_operation {
+    uint32_t struct_size;
+    uint32_t op; // enum ls_op, with one input and one output
+    struct ls_op_attributes attributes; // of the operation
+    uint32_t memory; // LS_REPLICA_PARAMETERS or LS_REPLICA_GRADIENTS
+    uint32_t reserved;
+    uint64_t first, count; // the range, in floats
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
