@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Servers of a strategy: endpoints and channels that lead to them, and the processes that they may be.
-// core/plugin/strategy.h includes this header.
+// Servers of a strategy. They are threads of the workers, which are reached through endpoints of
+// the transport, or processes of their own, which are reached through channels and run the
+// strategy's `serve`. core/plugin/strategy.h includes this header.
 #ifndef LS_PLUGIN_SERVERS_H
 #define LS_PLUGIN_SERVERS_H
 
@@ -18,85 +19,86 @@ struct ls_transport; // core/plugin/transport.h
 struct ls_strategy_channel; // the host's: a connection to a server process
 struct ls_server_host; // what the host offers a server process, below
 
-// Point to point: endpoints of the run's transport (host->transport), for plugins with
-// needs_transport.
+// Endpoints of the run's transport (host->transport), for plugins with needs_transport.
 struct ls_strategy_endpoints {
     uint32_t struct_size;
     uint32_t reserved;
-    // endpoints[0 .. world - 1] are those of the ranks, `servers` more follow. Once, in the
+    // endpoints[0 .. world - 1] are those of the ranks; `servers` more follow. Called once, in the
     // strategy's open. The host closes them after the strategy.
     int32_t (*open)(const struct ls_strategy_host *host, uint32_t servers,
                     struct ls_transport **endpoints);
-    // Closes one that is lost, so that its peers see it.
+    // Closes the endpoint of a lost replica or server, so that its peers notice.
     void (*close)(const struct ls_strategy_host *host, uint32_t endpoint);
 };
 
 // A piece of a message.
 struct ls_message_piece {
-    const void *data; // where it lies
-    uint64_t bytes; // of it
+    const void *data; // address of the piece
+    uint64_t bytes; // its size
 };
 
-// Channels to the servers of a job that are processes of their own (`serve`, below). A message has
-// a kind and so many bytes; those of a channel arrive in their order. The job's secret protects
-// them. All calls but `close` return LS_PEER_LOST when the connection is closed, LS_AGAIN when
-// nothing moved for the deadline, LS_BAD_INPUT where the server is none; none of these is logged,
-// and the channel can then only be closed. A server that is started again is reached by another
-// `connect`. [one thread at a time for a channel]
+// Channels to server processes. A message has a kind and a number of bytes; the messages of a
+// channel arrive in the order in which they were sent. The job's secret protects them. All calls
+// but `close` return LS_PEER_LOST if the connection is closed, LS_AGAIN if nothing has moved for
+// the deadline, and LS_BAD_INPUT if the peer does not behave as a server; the host logs none of
+// these, and the channel can then only be closed. A server that was started again is reached by
+// another `connect`. [one thread at a time for a channel]
 struct ls_strategy_channels {
     uint32_t struct_size;
     uint32_t servers; // server processes; 0: the job has none, and nothing below may be called
     uint32_t worker, workers; // number of this process, and how many there are
-    // Tries until the server answers; LS_PEER_LOST (which the host says) after the deadline.
+    // Tries until the server answers. LS_PEER_LOST (which the host logs) after the deadline.
     int32_t (*connect)(const struct ls_strategy_host *host, uint32_t server,
                        struct ls_strategy_channel **out);
     void (*close)(struct ls_strategy_channel *channel); // takes NULL
     // Sends a message; its bytes are the pieces, one after the other.
     int32_t (*send)(struct ls_strategy_channel *channel, uint32_t kind,
                     const struct ls_message_piece *pieces, uint32_t count);
-    // The head of the next message. Its bytes are to be read next, by one `read` or several.
+    // Receives kind and size of the next message. `read` then receives its bytes, all at once or in
+    // several calls.
     int32_t (*receive)(struct ls_strategy_channel *channel, uint32_t *kind, uint64_t *bytes);
-    // The next bytes of the message; the last have come when this returns.
+    // Receives the next `bytes` bytes of the message.
     int32_t (*read)(struct ls_strategy_channel *channel, void *memory, uint64_t bytes);
-    // What a server must know of the variables and the optimizer, for its host's `learn`. Writes
-    // at most `room` bytes, and the size that it has to `bytes`. LS_USAGE (said): the optimizer is
-    // a function of this program. Not before initialize_parameters.
+    // Writes what a server must know of the variables and the optimizer, for `learn` of its host:
+    // at most `room` bytes to `out`, and the whole size to `bytes`. LS_USAGE (logged): the
+    // optimizer is a function of this program. Not before initialize_parameters.
     int32_t (*describe)(const struct ls_strategy_host *host, void *out, uint64_t room,
                         uint64_t *bytes);
-    // This worker had made so many steps of the training before it was started again; it goes on
-    // with the next one. Only in initialize_parameters.
+    // This worker was started again after `steps` steps of the training; it goes on with the next
+    // one. Only in initialize_parameters.
     void (*go_on)(const struct ls_strategy_host *host, uint64_t steps);
-    // What the report needs of the steps of all workers: so many sums of each step. A worker's go to
-    // a server with its push, and are added up there for the epoch, because no worker asks another
-    // one, which may be lost.
+    // How many sums of each step the report needs from all workers. A worker sends them to a server
+    // with its push, and the server adds them up for the epoch: workers do not ask each other,
+    // because any of them may be lost.
     uint32_t tally_count, reserved;
-    // The epoch under way, as the number of its first step in the training, and (`out` may be NULL)
-    // what the replica's step adds to its sums. From when bucket 0 is ready until end_step.
+    // The epoch under way, as the number of its first step in the training, and what the replica's
+    // step adds to its sums (`out` may be NULL). Between bucket 0 being ready and the end of
+    // end_step.
     int32_t (*read_tally)(const struct ls_strategy_host *host, uint64_t *epoch, float *out);
-    // What the sums of the epoch have come to over all workers. In `synchronise`, with which each
-    // epoch ends on all workers.
+    // The sums of the epoch over all workers. In `synchronise`, which ends each epoch on all
+    // workers.
     void (*give_tally)(const struct ls_strategy_host *host, uint64_t epoch, const double *sums);
 };
 
 // ---- A server process ----
 //
-// It has no model, no data and no replicas: what it keeps it was sent by workers.
+// It has no model, no data and no replicas: workers send it all that it keeps.
 
 // What may happen in a server process.
 enum ls_server_event_kind {
-    LS_SERVER_OPENED = 1, // somebody who knows the job's secret has connected
-    LS_SERVER_MESSAGE = 2, // of `peer`
-    LS_SERVER_CLOSED = 3, // `peer` is nobody any more
+    LS_SERVER_OPENED = 1, // `peer`, which knows the job's secret, has connected
+    LS_SERVER_MESSAGE = 2, // `peer` has sent a message
+    LS_SERVER_CLOSED = 3, // `peer` is gone, and its number means nothing any more
 };
 
 // What has happened.
 struct ls_server_event {
     uint32_t struct_size;
     uint32_t kind; // enum ls_server_event_kind
-    uint32_t peer; // a number of the host's
-    uint32_t message; // the kind of a message
-    const void *data; // of a message, aligned to 64 bytes; borrowed until the next event
-    uint64_t bytes; // of a message
+    uint32_t peer; // a number that the host has given
+    uint32_t message; // the kind of the message
+    const void *data; // the message, aligned to 64 bytes; borrowed until the next event
+    uint64_t bytes; // its size
 };
 
 // What the host offers a server process. [the thread of `serve`]
@@ -108,28 +110,31 @@ struct ls_server_host {
     void *context; // the host's own
     const struct ls_host *host; // log, fail, options, ...
     const char *job; // a name that no other job on this machine has at this time
-    const char *folder; // that lasts as long as the job and is removed then; NULL: there is none
+    const char *folder; // one that is removed when the job ends; NULL: there is none
 
-    // What happened next, within `timeout_ns`. LS_AGAIN: nothing; LS_INTERRUPTED, once: the user
-    // ends this process, and mostly the workers, too: it may serve them for some seconds.
+    // What happened next, within `timeout_ns`. LS_AGAIN: nothing. LS_INTERRUPTED, once: the user
+    // ends this process, and probably the workers, too; it may serve them for some seconds.
     int32_t (*next)(const struct ls_server_host *host, uint64_t timeout_ns,
                     struct ls_server_event *out);
-    // Takes a copy. While a peer does not take what it was sent, nothing is heard of it.
+    // Sends a copy of the pieces. As long as a peer has not received all that was sent to it, its
+    // own messages wait.
     void (*send)(const struct ls_server_host *host, uint32_t peer, uint32_t kind,
                  const struct ls_message_piece *pieces, uint32_t count);
-    // Messages of this peer may have so many bytes; at first 65536. A longer one closes it.
+    // Allows this peer messages of up to `bytes` bytes; at first 65536. A longer one closes the
+    // connection.
     void (*allow)(const struct ls_server_host *host, uint32_t peer, uint64_t bytes);
     void (*drop)(const struct ls_server_host *host, uint32_t peer); // without an event
 
-    // Variables and optimizer, as `describe` of a worker's host wrote them. Once. LS_BAD_INPUT
-    // (said): it makes no sense.
+    // Takes variables and optimizer, as `describe` of a worker's host wrote them. Called once.
+    // LS_BAD_INPUT (logged): the description makes no sense.
     int32_t (*learn)(const struct ls_server_host *host, const void *description, uint64_t bytes);
-    // A store of `count` floats from float `first` of the flat buffer, as that of a worker, but in
-    // memory of the caller, which `place` names: `bytes` of it, aligned to 64. First come the
-    // values, then the state of the optimizer. `fill` makes them those of a store without a step.
+    // Opens a store of `count` floats from float `first` of the flat buffer. It is like a worker's,
+    // but its memory is the caller's: `bytes` bytes, aligned to 64, which `place` names. They hold
+    // the values, then the state of the optimizer. `fill` makes them those of a store that has made
+    // no step.
     int32_t (*open)(const struct ls_server_host *host, uint64_t first, uint64_t count,
                     struct ls_store **out, uint64_t *bytes);
-    // From now on the store is in `memory`.
+    // From now on the store uses `memory`.
     void (*place)(const struct ls_server_host *host, struct ls_store *store, void *memory);
     // As said above `open`; `values` has `count` floats.
     void (*fill)(const struct ls_server_host *host, struct ls_store *store, const float *values);

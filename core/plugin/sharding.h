@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranges of the flat buffers, for strategies whose ranks hold parts of them: what a rank holds, and
 // collectives and operations on a range. core/plugin/strategy.h includes this header.
+//
+// Such a strategy says in `placement` what each rank holds. It prepares its collectives in
+// initialize_parameters. In each step `parameters_needed` gathers the parameters of a bucket before
+// forward reads them, `gradient_ready` reduces its gradients to the rank that holds them, and
+// end_step calls step->update_range for the ranges that this rank holds.
 #ifndef LS_PLUGIN_SHARDING_H
 #define LS_PLUGIN_SHARDING_H
 
@@ -28,7 +33,7 @@ struct ls_strategy_placement {
     struct ls_placed_range states; // of the optimizer; count 0: none
 };
 
-// A collective on a range, for `prepare`. Reductions are sums.
+// A collective on a range, for collectives->prepare. Reductions are sums.
 struct ls_strategy_operation {
     uint32_t struct_size;
     uint32_t operation; // enum ls_collective_operation. Rank r's part is ls_part(range, r, world)
@@ -37,7 +42,7 @@ struct ls_strategy_operation {
     uint64_t first, count; // the range, in floats
 };
 
-// An element-wise operation on a range of a buffer, in place: y = op(x).
+// An element-wise operation on a range of a buffer, in place, for memory->run: y = op(x).
 struct ls_strategy_range_operation {
     uint32_t struct_size;
     uint32_t op; // enum ls_op, with one input and one output

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a strategy plugin implements: where variables are kept and how gradients become an update.
-// There is one instance in each worker (process).
+// What a strategy plugin implements: where variables are kept, and how gradients become an update.
+// Each worker (process) has one instance of the strategy.
 //
 // Words. A *rank* is a replica of the whole job, 0 .. world - 1. A *replica* is one of this worker,
 // 0 .. replicas - 1; hooks and host calls name replicas. Replica i is rank first_rank + i.
 //
-// The parameters of a model are one flat buffer of floats on each replica, in the order in which
-// backward finishes their gradients (last layer first); gradients and optimizer states are buffers
+// On each replica the parameters of the model are one flat buffer of floats, in the order in which
+// backward finishes their gradients (last layer first). Gradients and optimizer states are buffers
 // of the same shape. The buffer is cut into buckets, which are contiguous ranges. The sums of the
 // step (loss, correct predictions, examples) travel with the gradients of bucket 0.
 //
-// Not all of it is trained by gradients. The moving statistics of normalization come first: what a
-// replica has found in its share, times its part of the batch, is where their gradient would be,
-// and an update averages them. So a strategy treats them as the rest: the host knows which
-// operation updates which part of a range. Only what looks at gradients as such, as clipping does,
-// begins at `trained_first` of the host. Frozen parameters are behind the buffer: no bucket has
-// them, all replicas begin with the same ones, and broadcast_parameters sends them, too.
+// The buffer begins with parameters that gradients do not train: the moving statistics of
+// normalization. In place of their gradient it holds what the replica has measured on its share,
+// times its part of the batch, and an update averages that. A strategy need not distinguish them,
+// because the host knows which operation updates which part of a range. Only a strategy that looks
+// at gradients as such, as clipping does, begins at the host's `trained_first`. Frozen parameters
+// are behind the buffer and in no bucket; they are equal on all replicas from the start, and
+// broadcast_parameters sends them, too.
 //
 // The life of an instance:
 //   open                    [main thread] ranks and layout are known, replicas have no buffers yet
@@ -30,11 +31,14 @@
 //   synchronise             [replica thread] optional; between steps and at the end
 //   report_metrics          [main thread] optional; after the last step
 //   close                   [main thread] then the host frees the instance's memory
-// Hooks of one replica never run at the same time; those of different replicas do.
+// Hooks of one replica never run at the same time; hooks of different replicas do.
 //
-// A hook passes on what a call of the host answered. The smallest strategy needs three of the
-// host's tables: `collectives` and `step`, and `layout` where it looks at ranges;
-// plugins/strategy/mirrored is one.
+// When a call of the host fails, the hook returns the same status. The smallest strategy needs two
+// or three of the host's tables: `collectives` and `step`, and `layout` if it uses ranges;
+// plugins/strategy/mirrored is one. Larger ones find more in headers of their own:
+//   stores.h     variables on the host, with their optimizer state
+//   servers.h    endpoints, channels, and servers that are processes of their own
+//   sharding.h   replicas that hold parts of the buffers: placement, and collectives on ranges
 #ifndef LS_PLUGIN_STRATEGY_H
 #define LS_PLUGIN_STRATEGY_H
 
@@ -55,13 +59,13 @@ struct ls_strategy_thread; // the host's
 
 // Buffers of a replica, in floats.
 enum ls_replica_memory {
-    LS_REPLICA_PARAMETERS = 1, // flat
-    LS_REPLICA_GRADIENTS = 2, // flat
-    LS_REPLICA_SUMS = 3, // LS_STRATEGY_SUMS floats, all of them; only for collectives->prepare
+    LS_REPLICA_PARAMETERS = 1, // the flat buffer of parameters
+    LS_REPLICA_GRADIENTS = 2, // the flat buffer of gradients
+    LS_REPLICA_SUMS = 3, // the LS_STRATEGY_SUMS floats, as a whole; only for collectives->prepare
 };
 
-// The sums of a step, in floats: losses of the examples, correct predictions, examples, 0, how many
-// ranks ask to stop after this step; the rest is zero.
+// The sums of a step, in floats: losses of the examples, correct predictions, examples, 0, number
+// of ranks that ask to stop after this step; the rest is zero.
 #define LS_STRATEGY_SUMS 16
 // Where they are among these.
 enum { LS_SUMS_LOSS = 0, LS_SUMS_RIGHT = 1, LS_SUMS_EXAMPLES = 2, LS_SUMS_STOP = 4 };
@@ -71,20 +75,21 @@ enum ls_strategy_wait { LS_WAITED_FOR_REPLICAS = 1, LS_WAITED_FOR_SERVERS = 2 };
 
 // Norms that an optimizer may need (clipping, LAMB); bits.
 enum ls_strategy_norms {
-    // Of the gradient of a variable: what update_range and stores are given are whole variables.
+    // Norms of the gradients of single variables: update_range and stores get whole variables.
     LS_NORM_OF_VARIABLES = 1,
-    // Of all gradients together: `update` is called for each bucket once a step, in their order,
-    // and that of the last bucket makes all updates; stores are measured first. So it is with a
-    // loss scale: then the last update, and those of stores, change nothing where gradients are not
-    // finite; and check_step and check_step_on accept a loss that is not.
+    // The norm of all gradients together: `update` is called for each bucket once a step, in their
+    // order, and the call for the last bucket makes all updates; stores are measured before they
+    // are updated. A loss scale needs the same order: the last update, and those of stores, then
+    // change nothing if gradients are not finite, and check_step and check_step_on accept a loss
+    // that is not finite.
     LS_NORM_OF_ALL = 2,
 };
 
 // ---- The host's tables ----
 //
-// Every call that blocks has the run's deadline, and returns LS_ABORTED after an abort. Where a
-// call names a replica, it is made on the thread of that replica, from a hook, unless its comment
-// says otherwise.
+// Every call that blocks waits for the run's deadline at most, and returns LS_ABORTED after an
+// abort. A call that names a replica is made on the thread of that replica, from a hook, unless its
+// comment says otherwise.
 
 // Where buckets and variables are in the flat buffers. Variables are numbered in the order of the
 // buffer and may have padding between them. [any thread]
@@ -104,26 +109,25 @@ struct ls_strategy_layout {
 struct ls_strategy_collectives {
     uint32_t struct_size;
     uint32_t reserved;
-    // Sums the gradients of the bucket over all ranks; those of bucket 0 with the sums of the step.
-    // `start` returns at once, `wait` when this replica's buffer holds the result.
+    // Begins to sum the gradients of the bucket over all ranks; with bucket 0, the sums of the
+    // step, too. Returns at once.
     int32_t (*all_reduce_start)(const struct ls_strategy_host *host, uint32_t replica,
                                 uint32_t bucket);
-    // Waits for what all_reduce_start has begun.
+    // Returns when this replica's buffer holds the result of all_reduce_start.
     int32_t (*all_reduce_wait)(const struct ls_strategy_host *host, uint32_t replica,
                                uint32_t bucket);
     // Copies the parameters of rank `root` to every rank, frozen ones too. Blocks.
     int32_t (*broadcast_parameters)(const struct ls_strategy_host *host, uint32_t replica,
                                     uint32_t root);
-    // A collective on any range, in place: reduce-scatter, all-gather and all others. `prepare`
-    // makes and checks it, once, in initialize_parameters, with no other under way; the host keeps
-    // it until `close`. `start` returns at once, `wait` when the result is there.
+    // Makes and checks a collective on any range (sharding.h), in place. Each is prepared once, in
+    // initialize_parameters, while no other is under way; the host keeps it until `close`.
     int32_t (*prepare)(const struct ls_strategy_host *host, uint32_t replica,
                        const struct ls_strategy_operation *operation,
                        struct ls_strategy_collective **out);
-    // Begins a prepared collective.
+    // Begins a prepared collective. Returns at once.
     int32_t (*start)(const struct ls_strategy_host *host, uint32_t replica,
                      struct ls_strategy_collective *collective);
-    // Waits for it.
+    // Returns when this replica's buffer holds its result.
     int32_t (*wait)(const struct ls_strategy_host *host, uint32_t replica,
                     struct ls_strategy_collective *collective);
 };
@@ -138,18 +142,19 @@ struct ls_strategy_step {
                     double *learning_rate);
     // This replica's own sums, LS_STRATEGY_SUMS floats; complete when bucket 0 is ready.
     int32_t (*read_sums)(const struct ls_strategy_host *host, uint32_t replica, float *out);
-    // Checks the sums of the step, which must be final: after the sum of bucket 0 (or of
-    // LS_REPLICA_SUMS). LS_FAILED (the host says why) when the loss is not finite: then nothing may
-    // be updated. For a `capturable` strategy this only puts work on the device's stream: the
-    // device then skips the updates itself, and the host looks at the sums later.
+    // Checks the sums of the step. They must be final: bucket 0 (or LS_REPLICA_SUMS) is reduced.
+    // LS_FAILED (the host logs why) if the loss is not finite: nothing may be updated then. For a
+    // `capturable` strategy this only puts work on the device's stream: the device skips the
+    // updates by itself, and the host reads the sums later.
     int32_t (*check_step)(const struct ls_strategy_host *host, uint32_t replica);
-    // The same with sums that no collective made: of the global batch, or of the replica's own
-    // share for LS_DIVISOR_OWN.
+    // The same with sums that no collective made: those of the global batch, or with
+    // LS_DIVISOR_OWN those of the replica's share.
     int32_t (*check_step_on)(const struct ls_strategy_host *host, uint32_t replica,
                              const float *sums);
-    // Runs the optimizer on the bucket's range of this replica's parameters,
+    // Runs the optimizer on the bucket's range of this replica's parameters.
     int32_t (*update)(const struct ls_strategy_host *host, uint32_t replica, uint32_t bucket);
-    // or on any range of floats that the replica holds with its optimizer state.
+    // Runs it on any range, in floats, that the replica holds with its optimizer state
+    // (sharding.h).
     int32_t (*update_range)(const struct ls_strategy_host *host, uint32_t replica, uint64_t first,
                             uint64_t count);
 };
@@ -158,21 +163,22 @@ struct ls_strategy_step {
 struct ls_strategy_memory {
     uint32_t struct_size;
     uint32_t reserved;
-    // The buffer as host memory; NULL where the device has memory of its own: then `read` and
-    // `write`. Others may read the gradients of a replica from the moment when it says that they
-    // are ready until its next begin_step has returned; parameters are the replica's own. [any
-    // thread]
+    // The buffer as host memory; NULL if the device has memory of its own: use `read` and `write`
+    // then. Other threads may read the gradients of a replica from the moment when it says that
+    // they are ready until its next begin_step has returned; parameters are for the replica alone.
+    // [any thread]
     float *(*map)(const struct ls_strategy_host *host, uint32_t replica, uint32_t memory);
-    // Copies a range to and from host memory.
+    // Copies a range from the buffer to host memory.
     int32_t (*read)(const struct ls_strategy_host *host, uint32_t replica, uint32_t memory,
                     uint64_t first, uint64_t count, float *out);
-    // The other way.
+    // Copies a range from host memory to the buffer.
     int32_t (*write)(const struct ls_strategy_host *host, uint32_t replica, uint32_t memory,
                      uint64_t first, uint64_t count, const float *in);
-    // To be called after parameters were changed through `map`; all other calls say so themselves.
+    // To be called after parameters were changed through `map`; after all other calls the host
+    // knows.
     void (*changed)(const struct ls_strategy_host *host, uint32_t replica);
-    // Runs an operation of the device on a range (compression, clipping). LS_UNSUPPORTED: the
-    // device does not offer it on such a range.
+    // Runs an operation of the device (compression, clipping) on a range (sharding.h).
+    // LS_UNSUPPORTED: the device does not offer it on such a range.
     int32_t (*run)(const struct ls_strategy_host *host, uint32_t replica,
                    const struct ls_strategy_range_operation *operation);
 };
@@ -181,15 +187,17 @@ struct ls_strategy_memory {
 struct ls_strategy_threads {
     uint32_t struct_size;
     uint32_t reserved;
-    // Waits until all replicas of this worker have called it; what they wrote before, all see
-    // afterwards. LS_PEER_LOST after the deadline. A lost replica is not waited for.
+    // Waits until all replicas of this worker have called it. What a replica wrote before the
+    // barrier, all replicas see behind it. LS_PEER_LOST after the deadline. Lost replicas are not
+    // waited for.
     int32_t (*barrier)(const struct ls_strategy_host *host, uint32_t replica);
-    // When `run` returns anything but LS_OK (which it logs) or LS_ABORTED, the run ends. All
-    // threads must be joined before the strategy's close returns. `join` returns what `run`
-    // returned, or LS_PEER_LOST for a thread that has not ended after the deadline. [main thread]
+    // Starts a thread that calls `run`. When `run` returns anything but LS_OK or LS_ABORTED, the
+    // host logs it and the run ends. All threads must be joined before the strategy's close
+    // returns. [main thread]
     int32_t (*start)(const struct ls_strategy_host *host, const char *name,
                      int32_t (*run)(void *context), void *context, struct ls_strategy_thread **out);
-    // Waits for the end of a thread, as said above `start`.
+    // Waits for the end of the thread, and returns what `run` returned. LS_PEER_LOST: it has not
+    // ended within the deadline. [main thread]
     int32_t (*join)(const struct ls_strategy_host *host, struct ls_strategy_thread *thread);
 };
 
@@ -197,14 +205,14 @@ struct ls_strategy_threads {
 struct ls_strategy_report {
     uint32_t struct_size;
     uint32_t reserved;
-    // Bytes that this replica has sent in the step under way.
+    // Adds bytes that this replica has sent in the step under way.
     void (*count_bytes)(const struct ls_strategy_host *host, uint32_t replica, uint64_t bytes);
-    // This replica has waited from `since_ns` (of host->clock_ns) until now, for what: enum
-    // ls_strategy_wait. The barrier and all waits of collectives say so themselves.
+    // This replica has waited from `since_ns` (of host->clock_ns) until now; `whom` says for what
+    // (enum ls_strategy_wait). The barrier and the waits of collectives call it themselves.
     void (*waited)(const struct ls_strategy_host *host, uint32_t replica, uint32_t whom,
                    uint64_t since_ns);
-    // A value for the report under `name` ("staleness.lead.histogram"): one number, or a list of
-    // `count` numbers (`list` 1). Only in report_metrics. [main thread]
+    // A value for the report under `name` ("staleness.lead.histogram"): one number, or with `list`
+    // 1 a list of `count` numbers. Only in report_metrics. [main thread]
     void (*metric)(const struct ls_strategy_host *host, const char *name, const double *values,
                    uint64_t count, uint32_t list);
 };
@@ -255,13 +263,13 @@ struct ls_strategy_traits {
     uint32_t struct_size;
     uint32_t divisor; // enum ls_strategy_divisor
     uint32_t equality; // enum ls_replica_equality
-    // 1: `lost` may be called. Only for LS_DIVISOR_OWN: in a step of all replicas none can be
-    // missing.
+    // 1: `lost` may be called. Only with LS_DIVISOR_OWN: a step that all replicas make together
+    // cannot do without one of them.
     uint32_t survives;
     // 1: in every step the hooks make the same calls of the host, and only those that put work on a
     // device's stream (all_reduce_start, all_reduce_wait, check_step, update); begin_step and
-    // parameters_needed are NULL. A step may then be recorded once and replayed without calling
-    // them, where the collective is capturable, too; and the host need not wait for the sums.
+    // parameters_needed are NULL. The host may then record a step once and replay it without
+    // calling them, if the collective is capturable, too; and it need not wait for the sums.
     uint32_t capturable;
 };
 
@@ -271,62 +279,63 @@ struct ls_strategy_interface {
     uint32_t maximum_replicas; // of the whole job; 0: any number
     uint64_t state_bytes; // of struct ls_strategy
     struct ls_strategy_traits traits; // its struct_size, too
-    uint32_t needs_collective; // 1: calls all_reduce or broadcast, so a collective must be chosen
+    uint32_t needs_collective; // 1: uses `collectives`, so a collective must be chosen
     uint32_t needs_transport; // 1: calls endpoints->open, so a transport must be chosen
-    // enum ls_strategy_norms: for which the strategy does what is said there. A run whose optimizer
-    // needs others is refused by name; `open` may refuse (LS_USAGE) what its options rule out.
+    // enum ls_strategy_norms: those whose rules the strategy follows. A run whose optimizer needs
+    // others is refused by name; `open` may refuse (LS_USAGE) what its options rule out.
     uint32_t norms;
 
-    // `strategy` is zeroed. When it fails, `close` is not called.
+    // Fills in `strategy`, which is zeroed. When it fails, `close` is not called.
     int32_t (*open)(const struct ls_strategy_host *host, struct ls_strategy *strategy);
     // Optional. Releases what the strategy has taken; never its own memory.
     void (*close)(struct ls_strategy *strategy);
-    // Optional: changes the traits above, where they depend on the instance's options.
+    // Optional. Changes the traits above if they depend on the instance's options.
     void (*find_traits)(struct ls_strategy *strategy, struct ls_strategy_traits *traits);
-    // Optional: which ranges of `bucket` rank `rank` holds, from ranks and layout alone. NULL:
-    // everything.
+    // Optional. Says which ranges of `bucket` rank `rank` holds (sharding.h), from ranks and layout
+    // alone. NULL: every rank holds everything.
     void (*placement)(struct ls_strategy *strategy, uint32_t rank, uint32_t bucket,
                       struct ls_strategy_placement *out);
 
-    // Makes the first parameters the same everywhere.
+    // Makes the first parameters equal on all ranks.
     int32_t (*initialize_parameters)(struct ls_strategy *strategy, uint32_t replica);
-    // Optional: makes parameters current before forward. NULL: they always are.
+    // Optional. Makes parameters current before forward. NULL: they always are.
     int32_t (*begin_step)(struct ls_strategy *strategy, uint32_t replica);
-    // Optional: forward is about to read parameters of the bucket for the first time in this step;
-    // last bucket first, as a rule. It may have been called for buckets that follow when forward
-    // reads this one.
+    // Optional. Forward is about to read parameters of the bucket for the first time in this step;
+    // usually the last bucket comes first. The host may call it for the buckets that follow before
+    // forward reads this one.
     int32_t (*parameters_needed)(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket);
-    // The bucket's gradients of this replica are complete; in the order of the buckets, while
-    // backward of earlier layers still runs. Must not wait for other replicas.
+    // The gradients of this replica in the bucket are complete. Called in the order of the buckets,
+    // while backward of earlier layers still runs; must not wait for other replicas.
     int32_t (*gradient_ready)(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket);
-    // All buckets were ready: ends with the parameters updated.
+    // All buckets were ready. Returns when the parameters are updated.
     int32_t (*end_step)(struct ls_strategy *strategy, uint32_t replica);
-    // Optional: before evaluation, checkpoint and the end, when all replicas have ended their
-    // steps. Called for all of them but the lost ones. NULL: nothing to do.
+    // Optional. Called before evaluation, checkpoints and the end, for all replicas but lost ones,
+    // when all of them have ended their steps. NULL: nothing to do.
     int32_t (*synchronise)(struct ls_strategy *strategy, uint32_t replica);
 
-    // Optional: a step of `replica` failed, and it makes no more of them; the others go on and
-    // train its examples. Takes back what the replica has under way; no hook is called for it any
-    // more, and barriers do not wait for it already. Not called after LS_PEER_LOST: then another is
-    // late or lost, and the run ends. NULL: the failure of a replica ends the run. [replica thread]
+    // Optional. A step of `replica` failed: it makes no more steps, and the other replicas go on
+    // and train its examples. Takes back what the replica has under way. No hook is called for the
+    // replica any more, and barriers already do not wait for it. Not called after LS_PEER_LOST,
+    // which means that another replica is late or lost, and ends the run. NULL: the failure of a
+    // replica ends the run. [replica thread]
     int32_t (*lost)(struct ls_strategy *strategy, uint32_t replica);
-    // Optional: the replica has no examples to train for now, or the user ends the run, while
-    // others may be in a step: they must not wait for its next one. The replica goes on with
-    // begin_step when one of them is lost, or with synchronise. Only for LS_DIVISOR_OWN, where
-    // replicas may have made unequally many steps. NULL: no replica ever waits for another's next
-    // step. [replica thread]
+    // Optional. The replica makes no step for now, because it has no examples left or the user ends
+    // the run, while others may be in one: they must not wait for its next step. It goes on with
+    // begin_step if another replica is lost, else with synchronise. Only with LS_DIVISOR_OWN, where
+    // replicas may make different numbers of steps. NULL: no replica ever waits for the next step
+    // of another. [replica thread]
     int32_t (*rest)(struct ls_strategy *strategy, uint32_t replica);
-    // Optional: calls report->metric.
+    // Optional. Calls report->metric.
     void (*report_metrics)(struct ls_strategy *strategy);
 
-    // 1: all replicas are in one process, as those of a strategy that passes values through memory
-    // of its own or through the host's stores, barrier or threads. A training of several workers is
-    // refused by name. 0: the ranks may be spread over workers, as collectives and endpoints are.
+    // 1: all replicas must be in one process, because the strategy passes values through memory of
+    // its own, or through the host's stores, barrier or threads; a training of several workers is
+    // refused by name. 0: the ranks may be spread over workers, as collectives and endpoints allow.
     uint32_t all_here;
     uint32_t reserved; // 0
-    // Optional: all that a server process of this strategy does, until the training is over; no
-    // other hook is called in it. LS_PEER_LOST: no worker was there for the deadline. NULL: servers
-    // that are processes are refused. [main thread]
+    // Optional. All that a server process of this strategy does (servers.h), until the training is
+    // over; no other hook is called there. LS_PEER_LOST: no worker was there for the deadline.
+    // NULL: servers that are processes are refused. [main thread]
     int32_t (*serve)(const struct ls_server_host *host);
 };
 
