@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device plugin implements: memory, and operations in two steps. `prepare` is told an
-// operation, the shapes and the layouts, and answers a kernel with what it needs; `launch` runs it,
-// every step. The host plans and owns all memory that a kernel uses.
+// What a device plugin implements: memory, and operations in two steps. `prepare` gets an operation
+// with shapes and layouts, and returns a kernel and what the kernel needs; `launch` runs the
+// kernel, in every step. The host plans and owns all memory that a kernel uses.
 //
 // Shapes are in the plain layout: activations B H W C (or B N), convolution kernels KH KW C F,
-// dense kernels K N, vectors N. B examples, H rows, W columns, C channels, F filters, N units.
-// A device may keep a tensor in a layout of its own; it says so in `prepare`.
+// dense kernels K N, vectors N. B examples, H rows, W columns, C channels, F filters, N units. A
+// device may keep a tensor in a layout of its own, which `prepare` then returns.
 //
-// The calls are split into small tables, to be implemented one after the other:
+// The calls are in small tables, to be implemented one after the other:
 //   1. struct ls_device_interface  what the device is; describe, open, close
 //   2. struct ls_device_memory     allocate, release, copy, zero
 //   3. struct ls_device_kernels    prepare, launch, release
-// A device that computes on the calling thread (`blocking` 1) is complete with these three. One
-// that computes beside the caller adds, in this order, as much as it has:
+// A device that computes on the calling thread (`blocking` 1) needs only these three. One that
+// computes beside the caller adds, in this order, as many as it supports:
 //   4. struct ls_device_streams    streams and events: input and collectives beside the computation
 //   5. struct ls_device_staging    pinned host memory, and copies that nobody waits for
 //   6. struct ls_device_peers      reductions and the memory of other devices, for collectives
 //   7. struct ls_device_capture    a step that is captured once and then replayed as a whole
-// The pointer to a table that a device does not have is NULL. All calls of a table that a device
-// has are required, unless a call says "Optional".
+// A pointer to a table that the device does not have is NULL. In a table that it has, all calls are
+// required but those whose comment says "Optional".
 //
 // The life of a device, as the host runs it:
 //   describe                          [main thread] before anything is opened
@@ -29,10 +29,10 @@
 //     each step:  copy or copy_async (examples, step record); launch, ...; copy (sums)
 //     release of kernels, then release of memory
 //   close                             the host frees the state afterwards
-// From `open` to `close` all calls come from one thread at a time, but for those that say
-// [any thread]. The host checks every request before the device sees it: the number of arguments,
-// their types and shapes and the attributes follow the description of the operation below. So a
-// device only refuses (LS_UNSUPPORTED) what it cannot do.
+// From `open` to `close` all calls come from one thread at a time, except those that say [any
+// thread]. The host checks every request before the device sees it: the number, types and shapes of
+// the arguments and the attributes are as core/plugin/operations.h describes them for the
+// operation. So a device refuses (LS_UNSUPPORTED) only what it cannot do.
 #ifndef LS_PLUGIN_DEVICE_H
 #define LS_PLUGIN_DEVICE_H
 
@@ -47,18 +47,18 @@ extern "C" {
 
 // ---- Memory ----
 
-// What `allocate` answers: each plugin's own. Of a device whose memory_kind is LS_MEMORY_HOST or
-// LS_MEMORY_CUDA the handle is the base address itself, aligned to LS_ALIGNMENT.
+// What `allocate` returns; each plugin has its own. If the memory_kind of the device is
+// LS_MEMORY_HOST or LS_MEMORY_CUDA, the handle is the base address itself, aligned to LS_ALIGNMENT.
 struct ls_buffer;
 
-// A place in memory: `offset` bytes from the start of `buffer`. With `buffer` NULL it is a place in
-// host memory, and `offset` is its address; both NULL and 0: nowhere.
+// A place in memory: `offset` bytes from the start of `buffer`. If `buffer` is NULL, it is a place
+// in host memory and `offset` is its address; NULL and 0 mean nowhere.
 struct ls_memory {
     struct ls_buffer *buffer; // NULL: host memory
     uint64_t offset; // in bytes
 };
 
-// The place `bytes` behind this one.
+// The place `bytes` bytes behind this one.
 static inline struct ls_memory ls_memory_at(struct ls_memory memory, uint64_t bytes)
 {
     memory.offset += bytes;
@@ -105,10 +105,10 @@ enum ls_layout_kind {
     LS_LAYOUT_OWN = 2, // the device's own, described by `words`
 };
 
-// How a tensor lies in memory. Two layouts are the same when they are equal byte by byte (unused
-// words are zero), also between two instances of the device and between processes. Padding of an
-// own layout is zero, and every kernel keeps it zero: it writes the padding of an output too, whose
-// memory may hold anything before.
+// How a tensor is stored. Two layouts are the same if they are equal byte by byte (unused words are
+// zero), also between two instances of the device and between processes. The padding of a layout of
+// the device's own is zero, and every kernel keeps it zero: it writes the padding of its outputs,
+// too, because their memory may hold anything before.
 struct ls_layout {
     uint32_t kind; // enum ls_layout_kind
     uint32_t reserved;
@@ -121,7 +121,7 @@ struct ls_tensor_desc {
     uint32_t dtype; // enum ls_dtype
     uint32_t ndims; // dimensions
     int64_t dims[LS_MAX_DIMS]; // their sizes, outermost first
-    struct ls_layout layout; // how the elements lie in memory
+    struct ls_layout layout; // how the elements are stored
 };
 
 // ---- Kernels ----
@@ -129,7 +129,7 @@ struct ls_tensor_desc {
 struct ls_device; // each plugin's own
 struct ls_kernel; // each plugin's own; immutable once prepared
 
-// What `prepare` is asked for: one operation on tensors of known types and shapes.
+// The request to `prepare`: one operation on tensors of known types and shapes.
 struct ls_kernel_request {
     uint32_t struct_size;
     uint32_t op; // enum ls_op
@@ -139,12 +139,12 @@ struct ls_kernel_request {
     // Inputs, then outputs. A layout of kind ANY is for the device to choose; any other is fixed.
     // The array is the caller's and lives until `prepare` returns.
     const struct ls_tensor_desc *arguments;
-    const struct ls_kernel *forward; // for a backward operation: the kernel of its forward; or NULL
+    const struct ls_kernel *forward; // of a backward operation: its forward kernel; or NULL
     uint32_t accumulate; // bit i: output i is added to, not overwritten
     uint32_t reserved;
 };
 
-// What `prepare` answers.
+// The answer of `prepare`.
 struct ls_kernel_answer {
     uint32_t struct_size;
     uint32_t used_inputs; // bit i: the kernel reads input i
@@ -152,7 +152,7 @@ struct ls_kernel_answer {
     struct ls_layout *layouts; // of every argument, fixed ones repeated; the caller's array, zeroed
     uint64_t scratch_bytes; // while it runs
     uint64_t saved_bytes; // size of the output `saved`
-    uint32_t in_place; // bit i: output 0 may lie where input i lies, unless it is added to
+    uint32_t in_place; // bit i: output 0 may have the memory of input i, unless it is added to
     uint32_t slow; // 1: the library offers only its slow reference code for this
     char implementation[64]; // for --verbose
 };
@@ -168,10 +168,10 @@ struct ls_launch {
 };
 
 // Producer and consumer that the device can run as one kernel: the producer with the consumer as
-// its epilogue. The host fuses where the producer's first output is used by the consumer alone.
-// LS_OP_ADD is a consumer of LS_OP_BATCH_NORMALIZATION, LS_OP_BATCH_NORMALIZATION_INFERENCE and
-// LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED only, and no epilogue: its other term becomes the addend,
-// and an activation after that may be fused, too.
+// its epilogue. The host fuses them if only the consumer uses the producer's first output.
+// LS_OP_ADD is a consumer only of LS_OP_BATCH_NORMALIZATION, LS_OP_BATCH_NORMALIZATION_INFERENCE
+// and LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED, and it is no epilogue: its other term becomes the
+// addend, and an activation after it may be fused, too.
 struct ls_fusion_pattern {
     uint32_t producer; // enum ls_op
     uint32_t consumer; // LS_OP_ACTIVATION, LS_OP_ACTIVATION_BACKWARD or LS_OP_ADD
@@ -181,8 +181,8 @@ struct ls_fusion_pattern {
 
 // ---- Segments ----
 
-// A value that flows through a segment. One that the host sees is an argument of the launch: it has
-// memory that the host owns. All others live inside of the segment only.
+// A value that flows through a segment. A value that the host sees is an argument of the launch, in
+// memory of the host's. All others exist only inside the segment.
 struct ls_segment_value {
     struct ls_tensor_desc desc; // with its layout, never of kind ANY
     uint32_t argument; // index among the arguments of the launch, or LS_SEGMENT_INSIDE
@@ -196,8 +196,9 @@ struct ls_segment_kernel {
     const uint32_t *values; // of each argument of the request: index of a value
 };
 
-// A list of kernels in the order in which they would be launched. Launching what is made of it has
-// to leave the same bits in the arguments as these launches, and may do so in any way.
+// A list of kernels in the order in which they would be launched. A launch of the kernel that is
+// made of them must leave the same bits in the arguments as these launches, and may compute them in
+// any way.
 struct ls_segment_request {
     uint32_t struct_size;
     uint32_t kernel_count; // of `kernels`
@@ -214,7 +215,7 @@ struct ls_recording; // each plugin's own
 
 enum ls_stream_family { LS_STREAM_NONE = 0, LS_STREAM_CUDA = 1 }; // CUDA: native is a cudaStream_t
 
-// A stream as libraries of its family know it, and where it is.
+// A stream as the libraries of its family know it, and its device.
 struct ls_native_stream {
     uint32_t struct_size;
     uint32_t family; // enum ls_stream_family
@@ -233,7 +234,7 @@ struct ls_device_reduction {
     uint32_t reserved;
     struct ls_memory to; // what is reduced into
     struct ls_memory from; // the other operand
-    struct ls_memory also; // nowhere, or gets the result, too; may be `from`
+    struct ls_memory also; // gets a copy of the result; nowhere: nothing does; may be `from`
     uint64_t count; // elements
     uint64_t divisor; // 0: reduce
 };
@@ -242,8 +243,8 @@ struct ls_device_reduction {
 
 #define LS_RECORDING_OPTION "recording" // an option of a device that records: "on" or "off"
 
-// The memory that `allocate` answers: of the host, of a GPU that CUDA knows, or of a device that
-// gives out handles instead of addresses.
+// The memory that `allocate` returns: of the host, of a GPU that CUDA knows, or of a device that
+// has handles instead of addresses.
 enum ls_memory_kind { LS_MEMORY_HOST = 1, LS_MEMORY_CUDA = 2, LS_MEMORY_OPAQUE = 3 };
 
 // Which device is opened, and how.
@@ -255,14 +256,15 @@ struct ls_device_config {
     uint64_t deadline_ns; // of the run: the longest wait for the device; 0: the plugin's own choice
 };
 
-// What `describe` answers.
+// The answer of `describe`.
 struct ls_device_info {
     uint32_t struct_size;
     uint32_t physical_count; // devices on this machine
     char hardware[128]; // "Intel Xeon ... (AVX-512)"
 };
 
-// Everywhere below, `stream` is NULL for the device's own stream, else one of the table of streams.
+// In all tables below, `stream` is NULL for the device's own stream, else a stream that `open` of
+// the table of streams has made.
 
 // Recipe: `allocate` when all programs are known; `copy` and `zero` before the first step and
 // between steps; `release` when no launch that reads the buffer is under way.
@@ -272,8 +274,8 @@ struct ls_device_memory {
     // Zeroed memory; NULL when there is none. `bytes` is at least 1.
     struct ls_buffer *(*allocate)(struct ls_device *device, uint64_t bytes);
     void (*release)(struct ls_device *device, struct ls_buffer *buffer); // takes NULL
-    // Between any two of device and host memory. A copy from host memory has read its source, and
-    // one to host memory is complete, when the call returns.
+    // Copies within the device, or between it and host memory. When the call returns, a copy from
+    // host memory has read its source, and a copy to host memory is complete.
     int32_t (*copy)(struct ls_device *device, struct ls_memory to, struct ls_memory from,
                     uint64_t bytes, void *stream);
     // Sets bytes to zero.
@@ -281,16 +283,16 @@ struct ls_device_memory {
                     void *stream);
 };
 
-// Recipe: `prepare` for each operation of each program, after `open` and outside of captures;
-// `launch` of a kernel any number of times, with other memory each time if the host likes;
-// `release` once. An element-wise operation that was prepared for N elements may be launched on any
-// N elements of a larger buffer: that is how the host runs an operation on a range.
+// Recipe: `prepare` for each operation of each program, after `open` and outside captures; `launch`
+// of a kernel any number of times, each time perhaps with other memory; `release` once. An
+// element-wise operation that was prepared for N elements may be launched on any N elements of a
+// larger buffer: this is how the host runs an operation on a range.
 struct ls_device_kernels {
     uint32_t struct_size;
     uint32_t reserved;
-    // Answers how the operation will run. LS_UNSUPPORTED (with host->fail) when it cannot be done
-    // with the fixed layouts or attributes of the request. The caller sets `out->struct_size` and
-    // `out->layouts`, and zeroes the rest.
+    // Prepares a kernel for the operation. LS_UNSUPPORTED (with host->fail): the device cannot run
+    // it with the fixed layouts or the attributes of the request. The caller sets
+    // `out->struct_size` and `out->layouts`, and zeroes the rest.
     int32_t (*prepare)(struct ls_device *device, const struct ls_kernel_request *request,
                        struct ls_kernel_answer *out);
     // Runs a kernel, or puts it on the stream of the launch.
@@ -298,96 +300,97 @@ struct ls_device_kernels {
                       const struct ls_launch *launch);
     void (*release)(struct ls_device *device, struct ls_kernel *kernel); // takes NULL
 
-    // Optional. Makes one kernel of a whole segment of a program, which `launch` runs and `release`
-    // takes. The answer has the kernel, scratch_bytes and the implementation; its `layouts` are
-    // NULL. LS_UNSUPPORTED: the host launches the kernels one by one, so it prepared each of them
+    // Optional. Makes one kernel of a whole segment of a program, for `launch` and `release` as any
+    // other. The answer has the kernel, scratch_bytes and the implementation; its `layouts` are
+    // NULL. LS_UNSUPPORTED: the host launches the kernels one by one; it has prepared each of them
     // before.
     int32_t (*prepare_segment)(struct ls_device *device, const struct ls_segment_request *request,
                                struct ls_kernel_answer *out);
 
-    // Optional. A part of the fast memory (cache) of the device's cores, in bytes. What is larger
-    // and lies between two neighbouring operations, the host may have computed a few examples at a
-    // time. A device with this call stores the examples of every activation, its gradient, and
-    // `saved` of pooling one after the other in equal parts, in its own layouts too, whose words do
-    // not depend on the number of examples; what its kernels make and save of an example does not
-    // depend on its place in the batch; and arguments of a launch may begin at any multiple of the
-    // size of their elements, not of LS_ALIGNMENT.
+    // Optional. Returns how many bytes fit into a part of the fast memory (cache) of the device's
+    // cores. If a tensor between two neighbouring operations is larger, the host may compute it a
+    // few examples at a time. A device with this call promises: the examples of every activation,
+    // of its gradient, and of `saved` of pooling are stored one after the other in equal parts, in
+    // its own layouts too, and the words of these do not depend on the number of examples; what its
+    // kernels make and save of an example does not depend on its place in the batch; and arguments
+    // of a launch may begin at any multiple of their element size instead of LS_ALIGNMENT.
     uint64_t (*tile_bytes)(struct ls_device *device);
 };
 
-// Streams and events. Work on one stream runs in the order in which it was put there; streams run
-// side by side, but for events. A stream belongs to the thread that owns the device. An event may
-// be waited for by streams of every device of this plugin in the process, and asked about by any
-// thread; it means the work that was on the stream when it was recorded last, and may be recorded
-// again as soon as those who wait for it have called `event_wait`. One that was never recorded is
-// over. Recipe: `open` and `event_open` before the first step; each step `event_record` on one
-// stream and `event_wait` on another; `event_query` while the host waits; `event_close`, then
-// `close`.
+// Streams and events. Work on one stream runs in the order in which it was put there; different
+// streams run side by side, as far as events do not order them. A stream belongs to the thread that
+// owns the device. An event stands for the work that was on the stream when it was last recorded.
+// Streams of every device of this plugin in the process may wait for it, and any thread may query
+// it. It may be recorded again as soon as every waiting side has called `event_wait`. An event that
+// was never recorded is over. Recipe: `open` and `event_open` before the first step; each step
+// `event_record` on one stream and `event_wait` on another; `event_query` while the host waits;
+// `event_close`, then `close`.
 struct ls_device_streams {
     uint32_t struct_size;
     uint32_t reserved;
     // A new stream.
     int32_t (*open)(struct ls_device *device, void **out);
     void (*close)(struct ls_device *device, void *stream); // takes NULL; waits for its work
-    // Also makes the physical device that of the calling thread, where libraries of the family go
-    // by that (CUDA).
+    // Describes the stream. Also makes its physical device the current one of the calling thread,
+    // if libraries of the family go by that (CUDA).
     int32_t (*native)(struct ls_device *device, void *stream, struct ls_native_stream *out);
     // A new event.
     int32_t (*event_open)(struct ls_device *device, struct ls_event **out);
     void (*event_close)(struct ls_device *device, struct ls_event *event); // takes NULL
-    // The event is over when the work that is on `stream` now is.
+    // Records the event: it is over when all work that is on `stream` now is done.
     int32_t (*event_record)(struct ls_device *device, struct ls_event *event, void *stream);
-    // What is put on `stream` from now on runs after the event. Returns at once.
+    // Makes work that is put on `stream` from now on run after the event. Returns at once.
     int32_t (*event_wait)(struct ls_device *device, struct ls_event *event, void *stream);
     // LS_OK: over; LS_AGAIN: not yet; else the work failed. [any thread]
     int32_t (*event_query)(struct ls_device *device, const struct ls_event *event);
 };
 
-// Host memory that a stream reads and writes by itself, and copies that are only put on a stream.
-// Recipe: `allocate` before the first step; each step the host fills it, `copy_async`, and an event
-// that says when it may be filled again; `release` when no copy is under way.
+// Pinned host memory, which a stream reads and writes by itself, and copies that are only put on a
+// stream. Recipe: `allocate` before the first step; in each step the host fills the memory, calls
+// `copy_async` and records an event, after which it may fill the memory again; `release` when no
+// copy is under way.
 struct ls_device_staging {
     uint32_t struct_size;
     uint32_t reserved;
     void *(*allocate)(struct ls_device *device, uint64_t bytes); // aligned, zeroed; NULL: none left
     void (*release)(struct ls_device *device, void *memory); // takes NULL
-    // One side is memory of `allocate` above, the other one is memory of the device. The bytes must
-    // stay as they are until the copy is done.
+    // Puts a copy on the stream. One side is memory of `allocate` above, the other is memory of the
+    // device. The caller leaves the bytes as they are until the copy is done.
     int32_t (*copy_async)(struct ls_device *device, struct ls_memory to, struct ls_memory from,
                           uint64_t bytes, void *stream);
 };
 
-// What collectives need of devices that exchange data with each other.
-// Recipe: `can_access_peer` for each pair of devices when communicators are opened; then `reduce`,
-// and `copy` of the memory table, with memory of the peer as `from` or `also`.
+// What collectives need on devices that exchange data with each other. Recipe: `can_access_peer`
+// for each pair of devices when communicators are opened; then `reduce`, and `copy` of the memory
+// table, with memory of the peer as `from` or `also`.
 struct ls_device_peers {
     uint32_t struct_size;
     uint32_t reserved;
     // Puts the reduction on the stream.
     int32_t (*reduce)(struct ls_device *device, const struct ls_device_reduction *call,
                       void *stream);
-    // Whether this device can read and write memory of `other` (and makes it possible);
-    // LS_UNSUPPORTED through host->fail.
+    // Makes memory of `other` readable and writable for this device. LS_UNSUPPORTED (with
+    // host->fail): it cannot be.
     int32_t (*can_access_peer)(struct ls_device *device, struct ls_device *other);
 };
 
-// A step that is captured once and replayed. What is put on the device's own stream between begin
-// and end, and on streams that wait for events of it and are waited for again before the end, is
-// kept instead of run; `replay` puts all of it on the own stream again, with the same memory.
-// Copies from and to host memory (`copy`), allocation, release, waits and `prepare` cannot be
-// captured. An event recorded in between orders the streams of the recording and means nothing
-// outside (asking about it fails) until it is recorded again; one recorded before cannot be waited
-// for in it. Recipe: a step runs once as it is; `begin`, the same calls again, `end`; then `replay`
-// each step, and `release` before the memory that it uses. After a failure `end` must be called all
-// the same; it then returns the failure and no recording. LS_UNSUPPORTED: what was put there cannot
-// be captured, and the host does without; so it does where the device's option LS_RECORDING_OPTION
-// is "off".
+// A step that is captured once and then replayed. Between `begin` and `end`, work that is put on
+// the device's own stream is kept instead of run; so is work on streams that wait for events of it
+// and that the own stream waits for again before `end`. `replay` puts all of it on the own stream
+// again, with the same memory. Copies from and to host memory (`copy`), allocation, release, waits
+// and `prepare` cannot be captured. An event that is recorded in between orders the streams of the
+// recording; outside it means nothing (a query fails) until it is recorded again. An event that was
+// recorded before cannot be waited for inside. Recipe: a step runs once as it is; `begin`, the same
+// calls again, `end`; then `replay` in each step; `release` before the memory that the recording
+// uses. After a failure `end` must be called all the same; it then returns the failure and no
+// recording. LS_UNSUPPORTED: the work cannot be captured, and the host does without recordings, as
+// it does if the device's option LS_RECORDING_OPTION is "off".
 struct ls_device_capture {
     uint32_t struct_size;
     uint32_t reserved;
     // Begins a recording.
     int32_t (*begin)(struct ls_device *device);
-    // Ends the recording and answers it.
+    // Ends the recording and returns it.
     int32_t (*end)(struct ls_device *device, struct ls_recording **out);
     // Puts the recorded work on the own stream again.
     int32_t (*replay)(struct ls_device *device, const struct ls_recording *recording);
@@ -406,18 +409,18 @@ struct ls_device_interface {
     // [main thread]
     int32_t (*describe)(const struct ls_host *host, struct ls_device_info *out);
 
-    // A virtual device; several may share a physical one. `device` is zeroed memory of
-    // `state_bytes` bytes, aligned to LS_ALIGNMENT, which the host frees after `close`, or after a
-    // failure of `open`, which leaves nothing behind that `close` would have to release. [any
+    // Opens a virtual device; several may share a physical one. `device` is zeroed memory of
+    // `state_bytes` bytes, aligned to LS_ALIGNMENT. The host frees it after `close`, or after a
+    // failed `open`, which must leave nothing behind that `close` would have to release. [any
     // thread]
     int32_t (*open)(const struct ls_host *host, const struct ls_device_config *config,
                     struct ls_device *device);
-    // When kernels, buffers, streams and events are released.
+    // Closes the device, after its kernels, buffers, streams and events were released.
     void (*close)(struct ls_device *device);
 
-    // Optional. What is under way on the device may never end, and somebody has said so: no call
-    // waits for it from here on (LS_PEER_LOST, without a message), and memory that it may still
-    // touch is not freed. [any thread]
+    // Optional. Tells the device that its work under way may never end, which the host has already
+    // logged. From now on no call waits for that work (LS_PEER_LOST, without a message), and memory
+    // that it may still touch is not freed. [any thread]
     void (*abandon)(struct ls_device *device);
 
     const struct ls_device_memory *memory; // buffers, and copies between them
@@ -428,7 +431,7 @@ struct ls_device_interface {
     const struct ls_device_capture *capture; // NULL: none
 };
 
-// How many elements a tensor has, without padding.
+// The number of elements of a tensor, without padding.
 static inline uint64_t ls_tensor_elements(const struct ls_tensor_desc *desc)
 {
     uint64_t count = 1;
