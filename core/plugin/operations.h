@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations that a device runs: arguments, arithmetic, types and attributes, and the step record.
-// core/plugin/device.h includes this header and says how a kernel for one is made.
+// The operations that a device runs: arguments, arithmetic, types and attributes, and the step
+// record. core/plugin/device.h includes this header, and says how an operation becomes a kernel.
 //
 // Shapes are in the plain layout: activations B H W C (or B N), convolution kernels KH KW C F,
 // dense kernels K N, vectors N. B examples, H rows, W columns, C channels, F filters, N units.
@@ -17,9 +17,9 @@ extern "C" {
 
 // ---- Operations ----
 // Arguments are listed as inputs -> outputs; [x] is optional. "sums" is F32 x 4: sum of the losses
-// of the examples, number predicted right, number of examples, 0. `saved` is U8 of the size that
-// `prepare` answers in `saved_bytes` for the forward operation (its dims are not read; 0 bytes:
-// nothing to keep); its content is the device's own.
+// of the examples, number of right predictions, number of examples, 0. `saved` is U8 of the size
+// that `prepare` returns in `saved_bytes` for the forward operation (its dims are not read; 0
+// bytes: nothing to keep); its content is the device's own.
 enum ls_op {
     LS_OP_NONE = 0, // no operation
     // x (B,H,W,C), w (KH,KW,C/groups,F), [b (F)] -> y (B,OH,OW,F)
@@ -29,13 +29,14 @@ enum ls_op {
     // x, dy -> dw, [db]
     LS_OP_CONV2D_BACKWARD_WEIGHTS = 3,
     // x, seen in plain order as (M,K), times w (K,N) plus [b (N)] -> y, seen as (M,N). M is
-    // elements(y) / N. A dense layer on (B,H,W,C) with K = H W C is the flatten before it, too.
+    // elements(y) / N. A dense layer on (B,H,W,C) with K = H W C includes the flatten before it.
     LS_OP_DENSE = 4,
     // dy, w -> dx
     LS_OP_DENSE_BACKWARD_DATA = 5,
     // x, dy -> dw, [db]
     LS_OP_DENSE_BACKWARD_WEIGHTS = 6,
-    // x -> y, [saved]. The largest of each window; padding never wins. Left out without backward.
+    // x -> y, [saved]. The largest element of each window; padding is never the largest. Without
+    // backward there is no `saved`.
     LS_OP_MAX_POOL2D = 7,
     // dy, x, y, saved -> dx. Each gradient goes to the first largest element of its window, in row
     // order.
@@ -52,10 +53,10 @@ enum ls_op {
     LS_OP_SOFTMAX = 13,
     // dy, y -> dx
     LS_OP_SOFTMAX_BACKWARD = 14,
-    // x -> y: an element is kept with probability 1 - rate and then divided by it, else 0. Which
-    // ones is ls_dropout_keep() of the step record, so the backward operation is this one, on dy.
-    // Elements along a dimension i with axes[i] 1 (never the first) share one draw: `element` is
-    // the index within the example as if that dimension were 1.
+    // x -> y: an element is kept with probability 1 - rate and then divided by it, else 0.
+    // ls_dropout_keep() of the step record says which are kept, so the backward operation is this
+    // one, on dy. Elements along a dimension i with axes[i] 1 (never the first) share one draw:
+    // `element` is the index within the example as if that dimension were 1.
     LS_OP_DROPOUT = 15,
     // x -> y of as many elements, in plain order
     LS_OP_RESHAPE = 16,
@@ -67,8 +68,8 @@ enum ls_op {
     // attribute from_logits: softmax first; else predictions are probabilities: clipped to
     // [epsilon, 1 - epsilon] and normalised, as Keras does (backend TensorFlow). Loss of an
     // example: mean over its positions. Right: the share of an example's positions whose largest
-    // prediction (the first of equals) is the label. A label outside of the classes makes loss and
-    // gradient NaN. In a program without backward `saved` is left out.
+    // prediction (the first of equals) is the label. A label that is no class makes loss and
+    // gradient NaN. In a program without backward there is no `saved`.
     LS_OP_SPARSE_CROSS_ENTROPY = 19,
     // predictions, labels, saved -> dpredictions, times record->gradient_scale
     LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD = 20,
@@ -89,36 +90,36 @@ enum ls_op {
     // order of additions does not depend on the number of threads.
     LS_OP_MEASURE = 25,
     // x U8 -> y F32 of the same shape, plain: x / divisor, rounded once (images that are sent as
-    // bytes). A device without it gets float32 examples.
+    // bytes). If the device lacks it, the host sends float32 examples.
     LS_OP_FROM_BYTES = 26,
-    // Flat (N) F32: x -> flag I32 (1), skip I32 (1), both read and written: 1 where an element of x
-    // is not finite or flag was 1, else left as they are. x is the loss, skip that of the record:
-    // where the host learns of a loss only some steps later, no update follows one that is not
-    // finite. A device without it is waited for in every step.
+    // Flat (N) F32: x -> flag I32 (1), skip I32 (1), both read and written: 1 if an element of x is
+    // not finite or flag was 1, else left as they are. x is the loss, and skip is that of the
+    // record: so no update follows a loss that is not finite, although the host learns of it only
+    // some steps later. If the device lacks it, the host waits for the device in every step.
     LS_OP_GUARD = 27,
     // Batch normalization, over the last dimension C, of n = elements(x) / C values a channel
     // (Ioffe and Szegedy 2015, algorithm 1, with the population variance, as Keras): x, gamma (C),
     // beta (C), [addend as x] -> y as x, mean (C), variance (C). mean = sum(x) / n, variance =
     // sum((x - mean)^2) / n, h = (x - mean) / sqrt(variance + epsilon), y = gamma h + beta [+
-    // addend]. The values of this replica's share only. An addend comes only to a device that
-    // declares the pattern {operation, LS_OP_ADD}. Mean and variance are never added to: a device
-    // may refuse that. Epsilon is at least 0.
+    // addend]. The values are those of this replica's share only. Only a device that declares the
+    // pattern {operation, LS_OP_ADD} gets an addend. The host never adds to mean and variance, so a
+    // device may refuse that. Epsilon is at least 0.
     LS_OP_BATCH_NORMALIZATION = 28,
     // x, gamma, mean, variance, dy -> dx, dgamma (C), dbeta (C); mean and variance as the forward
     // operation made them. dgamma = sum(dy h), dbeta = sum(dy), dx = gamma / sqrt(variance +
     // epsilon) (dy - dbeta / n - h dgamma / n), where dgamma and dbeta are those of this share,
-    // also if they are added to. The gradient of addend is dy. It has no epilogue.
+    // even if the outputs are added to. The gradient of addend is dy. It has no epilogue.
     LS_OP_BATCH_NORMALIZATION_BACKWARD = 29,
-    // x, gamma, beta, mean (C), variance (C), [addend as x] -> y: the same with mean and variance
-    // given (moving ones).
+    // x, gamma, beta, mean (C), variance (C), [addend as x] -> y: the same, but mean and variance
+    // are given (the moving ones).
     LS_OP_BATCH_NORMALIZATION_INFERENCE = 30,
     // a, b -> y as a, element-wise: the larger one; NaN where one is NaN
     LS_OP_MAXIMUM = 31,
     // dy, a, b -> da, db: dy goes to da where a >= b, else to db; the other gets 0
     LS_OP_MAXIMUM_BACKWARD = 32,
     // mean (C), variance (C) -> as many: each times the attribute factor times
-    // record->share_weight. What a step contributes to moving statistics: where the optimizer has
-    // gradients, LS_OP_AVERAGE_UPDATE has this.
+    // record->share_weight: what a step contributes to moving statistics. LS_OP_AVERAGE_UPDATE
+    // takes it in place of a gradient.
     LS_OP_BATCH_STATISTICS = 33,
     // Flat (N) F32: gradient -> parameter: w = m w + (1 - m) g with the attribute momentum m.
     LS_OP_AVERAGE_UPDATE = 34,
@@ -139,14 +140,15 @@ enum ls_op {
     LS_OP_LAYER_NORMALIZATION = 37,
     // dy, x, saved, [gamma] -> dx, [dgamma], [dbeta]: dgamma = sum(dy h) and dbeta = sum(dy) over
     // all positions of all examples; with g = gamma dy, dx = (g - mean(g) - h mean(g h)) /
-    // sqrt(variance + epsilon), where the means are those over the n values. Inputs and outputs are
-    // there as in the forward operation; with only_beta 1 the vector is beta and its gradient.
+    // sqrt(variance + epsilon), where the means are those over the n values. gamma and beta are
+    // present as in the forward operation; with only_beta 1 the vector is beta, and the output is
+    // its gradient.
     LS_OP_LAYER_NORMALIZATION_BACKWARD = 38,
-    // ids (B,...), I32 or F32 of which the integer part counts, table (V,N) -> y (B,...,N): rows of
-    // the table. The row of an id below 0 or not below V, or NaN, is NaN, so that the loss is.
+    // ids (B,...), I32, or F32 cut to its integer part, table (V,N) -> y (B,...,N): rows of the
+    // table. For an id below 0, not below V, or NaN, the row is NaN, so that the loss is NaN, too.
     LS_OP_GATHER_ROWS = 39,
-    // ids, dy -> dtable: to each row of the table the sum of the dy of its id, added in the order of
-    // the positions; ids outside of the table add nothing.
+    // ids, dy -> dtable: each row is the sum of the dy of its id, added in the order of the
+    // positions; ids outside the table add nothing.
     LS_OP_GATHER_ROWS_BACKWARD = 40,
     // q (B,T,H,D), k (B,S,H,D), v (B,S,H,E) -> y (B,T,H,E), [saved]. For each example and head, p =
     // softmax(q k^T / sqrt(D)) over S, y = p v. With attribute causal 1 position t sees the keys
@@ -162,33 +164,34 @@ enum ls_op {
     LS_OP_MATMUL_BACKWARD_LEFT = 44,
     // a, dy -> db
     LS_OP_MATMUL_BACKWARD_RIGHT = 45,
-    // x (B,H,W,C), w (KH,KW,F,C), [b (F)] -> y (B,OH,OW,F): what LS_OP_CONV2D_BACKWARD_DATA makes of
-    // dy = x for a convolution of y with w, of these strides, padding and dilation and one group,
-    // plus the bias. OH and OW are any for which that convolution has H rows and W columns.
+    // x (B,H,W,C), w (KH,KW,F,C), [b (F)] -> y (B,OH,OW,F): what LS_OP_CONV2D_BACKWARD_DATA
+    // computes from dy = x for a convolution of y with w with these strides, padding and dilation
+    // and one group, plus the bias. OH and OW are any sizes for which that convolution has H rows
+    // and W columns.
     LS_OP_CONV2D_TRANSPOSE = 46,
     // dy, w -> dx
     LS_OP_CONV2D_TRANSPOSE_BACKWARD_DATA = 47,
     // x, dy -> dw, [db]
     LS_OP_CONV2D_TRANSPOSE_BACKWARD_WEIGHTS = 48,
     // x (B,...), alpha -> y as x: x where x > 0, else alpha x. alpha has the dimensions of an
-    // example, each as there or 1: then one value is shared along it.
+    // example, each of the same size or 1; 1 means that one value is shared along it.
     LS_OP_PRELU = 49,
     // dy, x, alpha -> dx, dalpha: dx is dy where x > 0, alpha dy where x < 0, else 0;
     // dalpha is the sum of x dy over all x < 0 that share the value
     LS_OP_PRELU_BACKWARD = 50,
-    // x (B,...), of which only B counts, w -> sums: B (l1 sum(|w|) + l2 sum(w^2)), 0, 0, 0; w may lie
-    // in any layout. What a regularized variable adds to the losses of B examples: it is asked for
-    // with sums added to. The order of additions does not depend on the number of threads.
+    // x (B,...), of which only B counts, w -> sums: B (l1 sum(|w|) + l2 sum(w^2)), 0, 0, 0; w may
+    // have any layout. This is what a regularized variable adds to the losses of B examples:
+    // requests ask to add to sums. The order of additions does not depend on the number of threads.
     LS_OP_PENALTY = 51,
     // x, w -> dw = (l1 sign(w) + 2 l2 w) times B record->gradient_scale; the sign of 0 is 0
     LS_OP_PENALTY_BACKWARD = 52,
-    // x -> y, element-wise: a function of x (enum ls_function) whose derivative its output does not
-    // say
+    // x -> y, element-wise: a function of x (enum ls_function) whose derivative cannot be computed
+    // from its output
     LS_OP_FUNCTION = 53,
     // dy, x -> dx
     LS_OP_FUNCTION_BACKWARD = 54,
-    // a, b -> y, element by element (enum ls_pair_function), shapes as numpy broadcasts them: from
-    // the last dimension on, one that is 1 or that is missing is repeated. A batch dimension is the
+    // a, b -> y, element by element (enum ls_pair_function), shapes broadcast as in numpy: counted
+    // from the last one, a dimension that is 1 or missing is repeated. A batch dimension is the
     // first of y.
     LS_OP_PAIR = 55,
     // dy, a, b -> da, summed over where a was repeated. The order of additions does not depend on
@@ -196,12 +199,12 @@ enum ls_op {
     LS_OP_PAIR_BACKWARD_FIRST = 56,
     // dy, a, b -> db, likewise
     LS_OP_PAIR_BACKWARD_SECOND = 57,
-    // x -> y: over every dimension i with axes[i] 1 (enum ls_reduce), which is 1 in y; never the
-    // first. The order of additions does not depend on the number of threads.
+    // x -> y: reduces every dimension i with axes[i] 1 (enum ls_reduce), which has size 1 in y;
+    // never the first. The order of additions does not depend on the number of threads.
     LS_OP_REDUCE = 58,
-    // dy, x, y -> dx. Of a largest element: equal ones share the gradient.
+    // dy, x, y -> dx. For a maximum, equal largest elements share the gradient.
     LS_OP_REDUCE_BACKWARD = 59,
-    // a, b, [c, ...] -> y: one behind the other along the dimension i with axes[i] 1, which is not
+    // a, b, [c, ...] -> y: one after the other along the dimension i with axes[i] 1, which is not
     // the first
     LS_OP_CONCATENATE = 60,
     // dy -> da, db, [dc, ...]
@@ -210,8 +213,8 @@ enum ls_op {
     LS_OP_SLICE = 62,
     // dy -> dx, which is 0 elsewhere
     LS_OP_SLICE_BACKWARD = 63,
-    // x -> y: x begins at element axes[i] of each dimension i of y, which is 0 elsewhere; no
-    // examples are added
+    // x -> y: x begins at element axes[i] of each dimension i of y, which is 0 elsewhere; it gets
+    // no more examples
     LS_OP_PAD = 64,
     // dy -> dx
     LS_OP_PAD_BACKWARD = 65,
@@ -219,88 +222,92 @@ enum ls_op {
     LS_OP_TRANSPOSE = 66,
     // dy -> dx
     LS_OP_TRANSPOSE_BACKWARD = 67,
-    // x (B,H,W,C) -> y (B, strides[0] H, strides[1] W, C); enum ls_upsample. Row o of y lies at
-    // (o + 1/2) / strides[0] - 1/2 of x, columns likewise.
+    // x (B,H,W,C) -> y (B, strides[0] H, strides[1] W, C); enum ls_upsample. Row o of y is at (o +
+    // 1/2) / strides[0] - 1/2 of x, columns likewise.
     LS_OP_UPSAMPLE2D = 68,
     // dy -> dx
     LS_OP_UPSAMPLE2D_BACKWARD = 69,
-    // x -> y = x + rate * z, with z of a normal distribution: ls_noise_bits() of element and example
-    // gives 64 bits; u = (the upper 32 + 1) / 2^32, v = the lower 32 / 2^32, z = sqrt(-2 log(u))
-    // cos(2 pi v) (Box and Muller 1958). The gradient of x is that of y.
+    // x -> y = x + rate * z, with z drawn from the normal distribution: ls_noise_bits() of element
+    // and example gives 64 bits; u = (the upper 32 + 1) / 2^32, v = the lower 32 / 2^32, z =
+    // sqrt(-2 log(u)) cos(2 pi v) (Box and Muller 1958). The gradient of x is that of y.
     LS_OP_NOISE = 70,
 
-    // Batch normalization with the statistics of all replicas, in F32. The host adds a tensor of
-    // 2 C + 1 F64 over all replicas between the operation that makes it and the next.
+    // Batch normalization with the statistics of all replicas, in F32. Between the operation that
+    // makes a tensor of 2 C + 1 F64 and the one that reads it, the host sums that tensor over all
+    // replicas.
 
     // x (B,...,C) -> moments F64 (2 C + 1): for each channel the sum of x, for each the sum of x^2,
     // and n = elements(x) / C. The order of additions does not depend on the number of threads.
     LS_OP_BATCH_MOMENTS = 71,
-    // x, gamma (C), beta (C), moments, [addend as x] -> y as x, mean (C), variance (C): y as
-    // LS_OP_BATCH_NORMALIZATION has it, with mean = sum / n and variance = sum of squares / n -
-    // mean^2, 0 at least, computed in float64. Mean and variance are never added to.
+    // x, gamma (C), beta (C), moments, [addend as x] -> y as x, mean (C), variance (C): y as in
+    // LS_OP_BATCH_NORMALIZATION, with mean = sum / n and variance = sum of squares / n - mean^2, at
+    // least 0, computed in float64. Mean and variance are never added to.
     LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED = 72,
     // x, mean, variance, dy -> dgamma (C), dbeta (C), sums F64 (2 C + 1): dgamma = sum(dy h) and
-    // dbeta = sum(dy) of this share; sums are the same of each channel, dy h first, then n; what
-    // they were added to is no part of them.
+    // dbeta = sum(dy) of this share; sums has sum(dy h) of each channel, then sum(dy) of each, then
+    // n, without what dgamma and dbeta held before if they are added to.
     LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_SUMS = 73,
     // x, gamma, mean, variance, dy, sums -> dx = gamma / sqrt(variance + epsilon) (dy - sum(dy) / n
     // - h sum(dy h) / n). The gradient of addend is dy. It has no epilogue.
     LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA = 74,
 
-    // What follows is F32. Flat (N): gradient -> parameter, up to three states, all read and written:
-    // the optimizer that `function` (enum ls_update) says, which first takes the weight decay:
-    // w -= w weight_decay lr.
+    // All that follows is F32. Flat (N): gradient -> parameter, up to three states, all read and
+    // written: one update of the optimizer `function` (enum ls_update), after the weight decay: w
+    // -= w weight_decay lr.
     LS_OP_UPDATE = 75,
-    // Flat (N): x, [measures F64 (2 K)] -> y, which may lie where x lies. `function` (enum ls_clip)
-    // by value: between -threshold and threshold; by norm: x threshold / max(norm, threshold), where
-    // norm^2 is the sum of measures[2 k], and norm is NaN where a measures[2 k + 1] is not 0.
+    // Flat (N): x, [measures F64 (2 K)] -> y, which may be in the memory of x. `function` (enum
+    // ls_clip): by value: between -threshold and threshold; by norm: x threshold / max(norm,
+    // threshold), where norm^2 is the sum of measures[2 k], and norm is NaN where a measures[2 k +
+    // 1] is not 0.
     LS_OP_CLIP = 76,
-    // Flat (N): gradient -> direction, parameter, first moment, second moment; direction may lie
-    // where the gradient lies. Weight decay as above, the moments as LS_OP_ADAM_UPDATE has them,
-    // then direction = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon).
+    // Flat (N): gradient -> direction, parameter, first moment, second moment; direction may be in
+    // the memory of the gradient. Weight decay as above, moments as in LS_OP_ADAM_UPDATE, then
+    // direction = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon).
     LS_OP_LAMB_DIRECTION = 77,
-    // Flat (N): direction, measures F64 (4) -> parameter: w -= r lr direction, r = sqrt(measures[0] /
-    // measures[2]): norm of the parameter by that of the direction; 1 where one of them is 0.
+    // Flat (N): direction, measures F64 (4) -> parameter: w -= r lr direction, r = sqrt(measures[0]
+    // / measures[2]): the norm of the parameter divided by that of the direction; 1 if one of them
+    // is 0.
     LS_OP_LAMB_UPDATE = 78,
-    // Flat (N): parameter -> average, parameter: a = m a + (1 - m) w with the attribute momentum m,
-    // but a = w at the first update. With `count` c above 0, w = a after every c-th update.
+    // Flat (N): parameter -> average, parameter: a = m a + (1 - m) w with the attribute momentum m;
+    // at the first update a = w. With `count` c above 0, w = a after every c-th update.
     LS_OP_EMA_UPDATE = 79,
-    // predictions (B,...,C), targets, [weights (B)] -> sums: the loss that `function` says (enum
-    // ls_loss_function) of each position (C values), the mean of it over the positions of an
-    // example, times the weight of the example. Nothing counts as right. Targets are F32 as
-    // predictions; of LS_LOSS_SPARSE labels, I32 (B,...).
+    // predictions (B,...,C), targets, [weights (B)] -> sums: the loss `function` (enum
+    // ls_loss_function) of each position (C values), its mean over the positions of an example,
+    // times the weight of the example. No prediction counts as right. Targets are F32 in the shape
+    // of predictions; for LS_LOSS_SPARSE they are labels, I32 (B,...).
     LS_OP_LOSS = 80,
     // predictions, targets, [weights] -> dpredictions, times record->gradient_scale
     LS_OP_LOSS_BACKWARD = 81,
-    // predictions (B,...,C), targets -> counts: what `function` says (enum ls_metric_function).
-    // Targets are F32 as predictions, or labels I32 (B,...), then of C classes, or of one
-    // element if C is 1.
+    // predictions (B,...,C), targets -> the counts of `function` (enum ls_metric_function). Targets
+    // are F32 in the shape of predictions, or labels I32 (B,...): one of C classes, or the value of
+    // the one element if C is 1.
     LS_OP_METRIC = 82,
-    // Flat (N) F32: gradient -> y, which may lie where the gradient lies: gradient /
-    // record->loss_scale. A device without it trains with no loss scale.
+    // Flat (N) F32: gradient -> y, which may be in the memory of the gradient: gradient /
+    // record->loss_scale. A device without it cannot train with a loss scale.
     LS_OP_UNSCALE = 83,
-    LS_OP_COUNT = 84, // grows with the operations: a plugin compares numbers, not this
+    LS_OP_COUNT = 84, // grows with the operations: plugins compare with the numbers above
 };
 
-// Half types: tensors are F32 where an operation says no other type. From LS_OP_CONV2D to
-// LS_OP_MEAN_SQUARED_ERROR_BACKWARD, in batch normalization, and from LS_OP_FUNCTION to LS_OP_NOISE,
-// a request may have BF16 or F16 instead: one type for all tensors of it, but
+// Half types: tensors are F32 if an operation says no other type. From LS_OP_CONV2D to
+// LS_OP_MEAN_SQUARED_ERROR_BACKWARD, in batch normalization, and from LS_OP_FUNCTION to
+// LS_OP_NOISE, a request may have BF16 or F16 instead: one type for all of its tensors, except
 // - LS_OP_CONVERT, where x and y each have any of the three: the casts of mixed precision;
 // - dw and db, which may both be F32 beside halves: gradients that are added up over several
-// passes;
+//   passes;
 // - the vectors of batch normalization (gamma, beta, mean, variance and their gradients), which
-// stay F32;
+//   stay F32;
 // - sums, `saved` of the losses and the targets of the squared error, which stay F32 (and labels,
-// I32). The optimizers, their states and parameters, LS_OP_MEASURE and LS_OP_GUARD are F32 only:
-// masters of which halves are made. Products and sums (also means, softmax, losses, bias gradients)
-// are computed in float32 or wider; a result is rounded once, to nearest, ties to even, when it is
-// stored. Before a bias, an addend, an epilogue or the addition into an output it may be rounded,
-// too, as if that were an operation of its own. What only moves or chooses elements is exact. A
-// device without a half type refuses it (LS_UNSUPPORTED) in LS_OP_CONVERT from F32 first of all:
-// whoever asks for that need not ask further. ls_argument_dtype() in core/plugin/half.h is this
-// rule as code.
+//   I32).
+// The optimizers, their states and parameters, LS_OP_MEASURE and LS_OP_GUARD are F32 only: these
+// are the masters from which halves are made. Products and sums (also means, softmax, losses, bias
+// gradients) are computed in float32 or wider, and a result is rounded once, to nearest, ties to
+// even, when it is stored. It may also be rounded before a bias, an addend, an epilogue or the
+// addition into an output, as if that were an operation of its own. What only moves or chooses
+// elements is exact. A device without a half type refuses (LS_UNSUPPORTED) LS_OP_CONVERT from F32
+// to it, so the host asks for that first, and for nothing else if it is refused.
+// ls_argument_dtype() in core/plugin/half.h is this rule as code.
 
-// Element-wise functions; they travel as uint32_t.
+// Activations, element by element; they travel as uint32_t.
 enum ls_activation {
     LS_LINEAR = 0, // x
     LS_RELU = 1, // max(x, 0)
@@ -362,8 +369,8 @@ enum ls_upsample {
     LS_UPSAMPLE_COUNT = 2, // grows: a device refuses the numbers that it does not know
 };
 
-// Functions of LS_OP_UPDATE: `function` of the attributes. g gradient, w parameter, t the update of
-// the record, states in their order. Arithmetic as keras.optimizers has it.
+// Functions of LS_OP_UPDATE: `function` of the attributes. g is the gradient, w the parameter, t
+// `update` of the record; states in their order. Arithmetic as in keras.optimizers.
 enum ls_update {
     LS_UPDATE_SGD = 0, // as LS_OP_SGD_UPDATE; [velocity]
     LS_UPDATE_ADAM = 1, // as LS_OP_ADAM_UPDATE; m, v
@@ -377,16 +384,18 @@ enum ls_update {
     // v = beta2 v + (1 - beta2) g^2, s = g sqrt(d + epsilon) / sqrt(v + epsilon), d = beta2 d +
     // (1 - beta2) s^2, w -= lr s; v, d
     LS_UPDATE_ADADELTA = 6,
-    // m += (g - m)(1 - beta1), u = max(beta2 u, |g|), w -= lr m / ((1 - beta1^t) (u + epsilon)); m, u
+    // m += (g - m)(1 - beta1), u = max(beta2 u, |g|), w -= lr m / ((1 - beta1^t) (u + epsilon)); m,
+    // u
     LS_UPDATE_ADAMAX = 7,
-    // u_i = beta1 (1 - 0.96^i / 2), p_t = u_1 u_2 ... u_t; m and v as Adam; h = u_(t+1) m /
-    // (1 - p_(t+1)) + (1 - u_t) g / (1 - p_t); w -= lr h / (sqrt(v / (1 - beta2^t)) + epsilon); m, v
+    // u_i = beta1 (1 - 0.96^i / 2), p_t = u_1 u_2 ... u_t; m and v as Adam; h = u_(t+1) m / (1 -
+    // p_(t+1)) + (1 - u_t) g / (1 - p_t); w -= lr h / (sqrt(v / (1 - beta2^t)) + epsilon); m, v
     LS_UPDATE_NADAM = 8,
     LS_UPDATE_COUNT = 9, // grows: a device refuses the numbers that it does not know
 };
 
-// Functions of LS_OP_LOSS, of predictions p and targets t of one position; as keras.losses has them,
-// backend TensorFlow. Smoothing s: t becomes t (1 - s) + s / C, in the binary one t (1 - s) + s / 2.
+// Functions of LS_OP_LOSS, of predictions p and targets t of one position, as in keras.losses with
+// backend TensorFlow. Smoothing s: t becomes t (1 - s) + s / C, in the binary one t (1 - s) + s /
+// 2.
 enum ls_loss_function {
     LS_LOSS_SPARSE = 0, // as LS_OP_SPARSE_CROSS_ENTROPY
     // sum of -t log(q); from_logits: q = softmax(p), else q = p / sum(p), clipped to [epsilon, 1 -
@@ -422,8 +431,8 @@ enum ls_metric_function {
     LS_METRIC_TOP = 2,
     // elements with p > threshold and t, p > threshold and not t, t only, neither
     LS_METRIC_CONFUSION = 3,
-    // of the elements with t, then of those without: how many have p in each of `count` buckets:
-    // number ceil(p (count - 1)) - 1, but at least 0
+    // of the elements with t, then of those without: how many have p in each of `count` buckets;
+    // the bucket of p is max(ceil(p (count - 1)) - 1, 0)
     LS_METRIC_BUCKETS = 4,
     LS_METRIC_FUNCTION_COUNT = 5, // grows: a device refuses the numbers that it does not know
 };
@@ -433,7 +442,7 @@ enum ls_clip { LS_CLIP_VALUE = 0, LS_CLIP_NORM = 1, LS_CLIP_COUNT = 2 };
 
 #define LS_CONCATENATE_INPUTS 8 // at most
 
-// Everything an operation is told beside its arguments; what it does not use is zero.
+// What an operation is told beside its arguments; fields that it does not use are zero.
 struct ls_op_attributes {
     int32_t kernel[2]; // pooling window: rows, columns (a convolution has it in w)
     int32_t strides[2]; // rows, columns
@@ -444,9 +453,8 @@ struct ls_op_attributes {
     float activation_alpha; // of the activation, where it has one
 
     // A fused element-wise operation on the first output: LS_OP_ACTIVATION, or
-    // LS_OP_ACTIVATION_BACKWARD with its y as one more input after the others: the tensor that the
-    // first output is the gradient of (for LS_OP_MAX_POOL2D_BACKWARD that is its x). LS_OP_NONE:
-    // none.
+    // LS_OP_ACTIVATION_BACKWARD, whose y is then one more input after the others: the tensor whose
+    // gradient the first output is (x of LS_OP_MAX_POOL2D_BACKWARD). LS_OP_NONE: none.
     uint32_t epilogue;
     uint32_t epilogue_activation; // enum ls_activation, of the epilogue
     float epilogue_alpha; // activation_alpha of the epilogue
@@ -465,9 +473,9 @@ struct ls_op_attributes {
     uint32_t causal; // attention: 0 or 1
     float l1, l2; // LS_OP_PENALTY
     uint32_t function; // of operations that choose one: LS_OP_FUNCTION, LS_OP_PAIR, ...
-    // Something of each dimension: LS_OP_REDUCE: 1: over this one; LS_OP_CONCATENATE: 1: along this
-    // one; LS_OP_SLICE, LS_OP_PAD: where the part begins; LS_OP_TRANSPOSE: which one it was;
-    // LS_OP_DROPOUT: 1: one draw for all along this one.
+    // One number for each dimension. LS_OP_REDUCE: 1 if it is reduced; LS_OP_CONCATENATE: 1 for the
+    // one to concatenate along; LS_OP_SLICE, LS_OP_PAD: where the part begins; LS_OP_TRANSPOSE:
+    // which dimension of x it is; LS_OP_DROPOUT: 1 if all elements along it share one draw.
     int32_t axes[LS_MAX_DIMS];
     float weight_decay; // LS_OP_UPDATE, LS_OP_LAMB_DIRECTION
     float threshold; // LS_OP_CLIP, LS_OP_LOSS, LS_OP_METRIC
@@ -476,8 +484,7 @@ struct ls_op_attributes {
     uint32_t reserved[3];
 };
 
-// What changes from step to step. It lies in device memory, so that a recorded step can be
-// replayed.
+// What changes from step to step. It is in device memory, so that a recorded step can be replayed.
 struct ls_step_record {
     uint64_t step; // attempted steps, from 1: what dropout draws from
     uint64_t seed; // of the run
@@ -485,11 +492,11 @@ struct ls_step_record {
     float learning_rate; // of this step
     float gradient_scale; // 1 / examples of the global batch, times the loss scale
     uint32_t skip; // 1: updates leave everything as it is
-    // Examples of this pass / those that gradients are divided by: of the global batch, or of the
-    // replica's share (LS_DIVISOR_OWN). The weights of a step add up to 1.
+    // Examples of this pass, divided by those of the global batch, or with LS_DIVISOR_OWN of the
+    // replica's share. The weights of a step add up to 1.
     float share_weight;
     uint64_t update; // updates of the optimizer, from 1 (Adam's t); a skipped step does not count
-    float loss_scale; // that gradient_scale has as a factor; 1: none
+    float loss_scale; // a factor of gradient_scale; 1: none
     uint32_t reserved[5];
 };
 
@@ -504,8 +511,7 @@ static inline uint64_t ls_mix64(uint64_t a, uint64_t b)
     return z ^ (z >> 31);
 }
 
-// The key of one example in one layer and step; elements are then drawn with ls_dropout_keep() or
-// ls_noise_bits().
+// The key of one example in one layer and step, for ls_dropout_keep() and ls_noise_bits().
 static inline uint64_t ls_dropout_key(const struct ls_step_record *record, uint32_t layer,
                                       uint64_t example)
 {
@@ -513,9 +519,9 @@ static inline uint64_t ls_dropout_key(const struct ls_step_record *record, uint3
                     record->example_offset + example);
 }
 
-// Whether element `element` (index within the example, plain layout) is kept: 1 or 0. 32-bit
-// arithmetic (a finaliser of the xorshift-multiply family, as in MurmurHash3), so that a compiler
-// vectorises it.
+// Whether dropout keeps element `element` (index within the example, plain layout): 1 or 0. The
+// arithmetic is 32-bit (a finaliser of the xorshift-multiply family, as in MurmurHash3), so that
+// compilers can vectorise it.
 static inline uint32_t ls_dropout_keep(uint64_t key, uint32_t element, float rate)
 {
     uint32_t z = element * UINT32_C(0x9e3779b9) + (uint32_t)key;
@@ -525,14 +531,14 @@ static inline uint32_t ls_dropout_keep(uint64_t key, uint32_t element, float rat
     return (float)(z >> 8) * 0x1p-24f >= rate;
 }
 
-// What the noise of element `element` (index within the example, plain layout) is drawn from.
+// The random bits for the noise of element `element` (index within the example, plain layout).
 static inline uint64_t ls_noise_bits(uint64_t key, uint64_t element)
 {
     return ls_mix64(key, element);
 }
 
-// The product of beta1 (1 - 0.96^i / 2) for i = 1 .. t, of LS_UPDATE_NADAM. It ends where one minus
-// the product is 1 in every type.
+// The product of beta1 (1 - 0.96^i / 2) for i = 1 .. t, of LS_UPDATE_NADAM. It ends early when one
+// minus the product is 1 in every type.
 static inline double ls_nadam_product(double beta1, uint64_t t)
 {
     double product = 1, power = 1;
