@@ -64,8 +64,8 @@ struct ls_layer {
 
     int64_t pool_size, pool_columns; // pooling: rows and columns, as kernel_size
 
-    int64_t
-        border[4]; // ZeroPadding2D, Cropping2D: rows above, below, columns left, right; 1D: steps
+    // ZeroPadding2D, Cropping2D: rows above, below, columns left, right; 1D: steps
+    int64_t border[4];
     int64_t size, size_columns; // UpSampling2D, UpSampling1D
     const char *interpolation; // UpSampling2D: "nearest" (default), "bilinear"
 

@@ -44,8 +44,8 @@ struct ls_metrics {
 // What is known of an epoch when its steps are done.
 struct ls_epoch {
     uint64_t epoch; // from 1 in each fit
-    uint64_t steps,
-        examples; // of this fit; fewer than the data has where it began or ended within the epoch
+    // Of this fit; fewer than the data has if the fit began or ended within the epoch.
+    uint64_t steps, examples;
     double seconds; // without validation
     double learning_rate; // of the last of these steps
     // "loss" and the metrics are means over the examples, while the weights changed; "val_loss" and
@@ -203,8 +203,8 @@ struct ls_fit_calls {
     double (*metric_value)(const struct ls_metrics *metrics, const char *name);
     void (*stop_training)(struct ls_model *model); // ls_stop_training
     double (*learning_rate)(const struct ls_model *model); // ls_learning_rate
-    enum ls_status (*set_learning_rate)(struct ls_model *model,
-                                        double rate); // ls_set_learning_rate
+    // ls_set_learning_rate
+    enum ls_status (*set_learning_rate)(struct ls_model *model, double rate);
     uint32_t (*variable_count)(const struct ls_model *model); // ls_variable_count
     // ls_variable_describe
     enum ls_status (*variable_describe)(const struct ls_model *model, uint32_t index,

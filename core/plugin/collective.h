@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a collective plugin implements, in one of two ways.
+// What a collective plugin implements. There are two ways.
 //
-// One that *describes* its algorithm has one pure function: for each rank it writes, round by
+// A plugin that *describes* its algorithm has one pure function. For each rank it writes, round by
 // round, which ranges are sent, received, reduced and copied. The host runs that schedule over any
-// transport and any memory; because it is data, it can also be verified, simulated and drawn. It
-// has no instances.
+// transport and any memory; because the schedule is data, the host can also verify, simulate and
+// draw it. Such a plugin has no instances.
 //
-// A *native* one (a library's) is handed whole operations instead. The life of a rank:
+// A *native* plugin (one that wraps a library) gets whole operations instead. The life of a rank:
 //   open    [main thread] all ranks of this process at once
 //   run     [thread of the rank] begins an operation; all ranks make the same calls, in order
 //   done    [thread of the rank] host memory only: how many of them have ended
@@ -16,14 +16,15 @@
 //           after the last of them is closed
 //
 // What a schedule means:
-// - A round sees memory as the round before left it: its steps run at the same time. Therefore no
-//   element may be written by one step and read or written by another of the same round, with one
-//   exception: several reductions into one range apply in the order written.
+// - The steps of a round run at the same time, and see memory as the round before left it.
+//   Therefore no step may write an element that another step of the same round reads or writes,
+//   with one exception: several reductions into one range are applied in the order in which they
+//   are written.
 // - The n-th message that a rank sends to a peer is the n-th that the peer receives from it; both
-//   must have the same count. A send ends only when it is received.
+//   sides must name the same count. A send ends only when the peer has received it.
 // - Steps of count 0 are dropped, on both sides.
-// - The host runs later rounds early, and in segments, where the ranges allow it; the values do not
-//   depend on it.
+// - The host may run later rounds early, and in segments, if the ranges allow it; this does not
+//   change the values.
 #ifndef LS_PLUGIN_COLLECTIVE_H
 #define LS_PLUGIN_COLLECTIVE_H
 
@@ -34,8 +35,8 @@
 extern "C" {
 #endif
 
-// `count` is that of the whole buffer, which every rank has in full; rank r's part of it is
-// ls_chunk(call, r). What lies outside the result afterwards is undefined.
+// Every rank has the whole buffer of `count` elements; rank r's part of it is ls_chunk(call, r).
+// Afterwards everything but the result is undefined.
 enum ls_collective_operation {
     LS_ALL_REDUCE = 1, // every rank: the reduction of all
     LS_REDUCE_SCATTER = 2, // rank r: its part of the reduction
@@ -44,8 +45,8 @@ enum ls_collective_operation {
     LS_REDUCE = 5, // `root`: the reduction of all
 };
 
-// What is to be described. All values but `rank` are equal on all ranks; so must be what follows
-// from them.
+// The operation to describe. All values but `rank` are equal on all ranks, and what the plugin
+// derives from them must be equal, too.
 struct ls_collective_call {
     uint32_t struct_size;
     uint32_t operation; // enum ls_collective_operation
@@ -54,9 +55,9 @@ struct ls_collective_call {
     uint32_t root; // of broadcast and reduce; else 0
     uint32_t element_bytes; // size of an element
     uint64_t count; // elements, may be 0
-    // The host of each rank, `world` numbers; hosts are numbered from 0 in the order in which ranks
-    // first name them. NULL: unknown. What cannot be done with ranks spread like that is
-    // LS_UNSUPPORTED.
+    // The host of each rank, `world` numbers; hosts are numbered from 0 in the order in which they
+    // first appear. NULL: unknown. LS_UNSUPPORTED: the algorithm does not work with ranks spread
+    // like that.
     const uint32_t *hosts;
     const struct ls_host *host; // for options and messages
 };
@@ -64,7 +65,7 @@ struct ls_collective_call {
 // Where a range is.
 enum ls_range_buffer {
     LS_BUFFER_DATA = 0, // input when the call begins, output when it has ended
-    LS_BUFFER_SCRATCH = 1, // what ls_scratch() asked for; undefined at first
+    LS_BUFFER_SCRATCH = 1, // the memory that ls_scratch() asks for; undefined at first
 };
 
 // `count` elements from element `offset` of a buffer.
@@ -93,18 +94,18 @@ struct ls_step {
     struct ls_range from; // of reduce and copy; as long as `range`
 };
 
-// The schedule of one rank while it is written: a table of the host. The first failure is kept:
-// later calls return it and do nothing, and the host reports it, so a plugin may ignore what they
-// return.
+// The schedule of one rank while it is being written: a table of the host. After a failure all
+// later calls return it and do nothing, and the host reports it. So a plugin may ignore what the
+// calls return.
 struct ls_schedule {
     uint32_t struct_size;
     uint32_t reserved;
     void *context; // the host's own
     // Appends a step to the round under way.
     int32_t (*add)(struct ls_schedule *schedule, const struct ls_step *step);
-    // The next step belongs to the next round.
+    // Ends the round: the next step belongs to the next one.
     int32_t (*end_round)(struct ls_schedule *schedule);
-    // This rank needs `count` elements of scratch.
+    // Asks for `count` elements of scratch for this rank.
     int32_t (*scratch)(struct ls_schedule *schedule, uint64_t count);
 };
 
@@ -118,32 +119,31 @@ struct ls_collective_member {
     uint32_t rank; // 0 .. world - 1
     const struct ls_device_interface *ops; // in the size of the host's headers
     struct ls_device *device; // whose memory holds the buffers; NULL: host memory
-    void *stream; // of `device`: all operations are put there, in order. NULL: host memory
+    void *stream; // of `device`, for all operations, in order. NULL: host memory
 };
 
-// What a native collective is opened with.
+// What `open` of a native collective gets.
 struct ls_collective_config {
     uint32_t struct_size;
     uint32_t world; // ranks of the whole job
     uint32_t count; // of this process
     uint32_t reserved;
     const struct ls_collective_member *members; // of this process
-    const uint32_t
-        *hosts; // the host of each rank, `world` numbers, as in struct ls_collective_call
+    const uint32_t *hosts; // the host of each rank, as in struct ls_collective_call
     uint64_t deadline_ns; // the longest that `open` may wait for the others
-    // Out of band: every process gives `bytes` for each of its ranks (in the order of `members`)
-    // and gets those of all ranks, in the order of the ranks. Blocks; LS_PEER_LOST after the
-    // deadline. Only in `open`.
+    // For `exchange` and `check`.
     void *context;
-    // As said above `context`.
+    // Exchanges bytes with the other processes, out of band: each process gives `bytes` bytes for
+    // each of its ranks (in the order of `members`), and gets those of all ranks, in their order.
+    // Only in `open`. Blocks; LS_PEER_LOST after the deadline.
     int32_t (*exchange)(void *context, const void *own, uint64_t bytes, void *all);
-    // LS_OK, or that waiting for the others is in vain: a process is lost (LS_PEER_LOST), which the
-    // host says, or this one has given up. For waits in `open` and `close`, which `abort` does not
-    // end. NULL: there is one process. [any thread]
+    // LS_OK; or an error if waiting for the others is in vain: a process is lost (LS_PEER_LOST),
+    // which the host logs, or this one has given up. For waits in `open` and `close`, which `abort`
+    // does not end. NULL: there is one process. [any thread]
     int32_t (*check)(void *context);
 };
 
-// As struct ls_collective_call says it; in place.
+// One operation of a native collective, as in struct ls_collective_call; in place.
 struct ls_collective_run {
     uint32_t struct_size;
     uint32_t operation; // enum ls_collective_operation
@@ -155,8 +155,7 @@ struct ls_collective_run {
     uint64_t count; // elements of the whole buffer, may be 0
 };
 
-// The table of a collective plugin. It has `build_schedule`, or the functions of a native
-// collective.
+// The table of a collective plugin: `build_schedule`, or the functions of a native collective.
 struct ls_collective_interface {
     uint32_t struct_size;
     uint32_t operations; // bit i: enum ls_collective_operation i; all-reduce is required
@@ -167,39 +166,42 @@ struct ls_collective_interface {
     uint32_t reserved[2];
 
     // Writes what `call->rank` does, round by round, into `schedule`. Pure: the same call and
-    // options give the same schedule; no state, no input or output. Options that do not fit the
-    // call are LS_USAGE through call->host->fail. NULL: it is native. [any thread]
+    // options give the same schedule; it has no state and does no input or output. LS_USAGE (with
+    // call->host->fail): the options do not fit the call. NULL: the collective is native. [any
+    // thread]
     int32_t (*build_schedule)(const struct ls_collective_call *call, struct ls_schedule *schedule);
 
-    // All of what follows is for native collectives, else 0 and NULL.
-    uint32_t memory_kinds; // bit i: enum ls_memory_kind i, that buffers may be in
-    uint32_t stream_families; // bit i: enum ls_stream_family i, that it puts work on
+    // All that follows is for native collectives, else 0 and NULL.
+    uint32_t memory_kinds; // bit i: buffers may be in memory of enum ls_memory_kind i
+    uint32_t stream_families; // bit i: it puts work on streams of enum ls_stream_family i
     uint32_t scope; // enum ls_transport_scope: the widest it serves
     uint32_t one_rank_a_device; // 1: no two ranks may be on one physical device
     uint32_t capturable; // 1: `run` only puts work on the stream, so that a device may record it
     uint32_t reserved2; // zero
     uint64_t state_bytes; // of struct ls_collective
 
-    // collectives[i], zeroed, is to be members[i]. When it fails, nothing is left open.
+    // Opens all ranks of this process; collectives[i], which is zeroed, becomes that of members[i].
+    // A failed call leaves nothing open.
     int32_t (*open)(const struct ls_host *host, const struct ls_collective_config *config,
                     struct ls_collective *const *collectives);
-    // Nothing of it is under way on a stream any more, and recordings that have operations of it
-    // are released; or it was aborted. What all ranks of a process must do together is done in the
-    // last of the closes.
+    // Closes a rank. Before, all of its work on streams has ended, and recordings with operations
+    // of it were released; or it was aborted. What all ranks of a process must do together, the
+    // last close does.
     void (*close)(struct ls_collective *collective);
-    // Puts one operation on the stream and returns. In host memory: begins it, where there is
-    // `done`; else the result is there when it returns.
+    // Puts one operation on the stream and returns. In host memory: with `done`, begins the
+    // operation; without, returns when the result is there.
     int32_t (*run)(struct ls_collective *collective, const struct ls_collective_run *run);
-    // Optional, for host memory: moves on without waiting, and writes how many of the operations
-    // that this rank was given since `open` have ended, in their order. LS_OK, or why no more will
-    // end. With it operations overlap with what the rank computes meanwhile.
+    // Optional, for host memory. Makes progress without waiting, and writes how many operations of
+    // this rank have ended since `open`; they end in order. LS_OK, or the reason why no more will
+    // end. With this call operations overlap with what the rank computes meanwhile.
     int32_t (*done)(struct ls_collective *collective, uint64_t *ended);
-    // LS_OK; or why what is under way will not end: LS_PEER_LOST, LS_FAILED (through host->fail),
-    // LS_ABORTED. Cheap, because it is asked often while somebody waits.
+    // LS_OK; or the reason why the work under way will not end: LS_PEER_LOST, LS_FAILED (with
+    // host->fail), LS_ABORTED. Cheap, because the host calls it often while it waits.
     int32_t (*poll)(struct ls_collective *collective);
-    // What is under way ends soon, with undefined results; `run` and `poll` then return LS_ABORTED.
+    // Makes the work under way end soon, with undefined results; `run` and `poll` then return
+    // LS_ABORTED.
     void (*abort)(struct ls_collective *collective);
-    // What runs, for the report: "NCCL 2.28.9". NUL-terminated. [any thread]
+    // Writes what runs, for the report: "NCCL 2.28.9". NUL-terminated. [any thread]
     void (*about)(char *text, uint64_t bytes);
 };
 
@@ -208,8 +210,8 @@ struct ls_collective_interface {
 // Chunks begin at multiples of this many elements, so that ranks do not share cache lines.
 #define LS_CHUNK_ALIGNMENT 64
 
-// Part `index` of `parts` of a range of the data buffer: as even as whole multiples of
-// LS_CHUNK_ALIGNMENT allow. Parts may be empty.
+// Part `index` of `parts` of a range of the data buffer. The parts are as equal as whole multiples
+// of LS_CHUNK_ALIGNMENT allow; some may be empty.
 static inline struct ls_range ls_part(struct ls_range range, uint64_t index, uint64_t parts)
 {
     const uint64_t unit = LS_CHUNK_ALIGNMENT;
@@ -244,14 +246,14 @@ static inline struct ls_range ls_data_range(uint64_t offset, uint64_t count)
     return range;
 }
 
-// The same of the scratch buffer.
+// The same for the scratch buffer.
 static inline struct ls_range ls_scratch_range(uint64_t offset, uint64_t count)
 {
     struct ls_range range = {LS_BUFFER_SCRATCH, 0, offset, count};
     return range;
 }
 
-// Chunk `index` (taken modulo the world) of the data buffer: rank `index`'s part.
+// Chunk `index` (modulo the world) of the data buffer: the part of rank `index`.
 static inline struct ls_range ls_chunk(const struct ls_collective_call *call, uint64_t index)
 {
     return ls_part(ls_data_range(0, call->count), index % call->world, call->world);

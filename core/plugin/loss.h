@@ -16,8 +16,8 @@ extern "C" {
 // What targets a loss or a metric compares predictions with; they travel as uint32_t.
 enum ls_targets {
     LS_TARGETS_NUMBERS = 0, // F32, as target_shape says
-    LS_TARGETS_CLASSES =
-        1, // I32, a class for each position: the shape of predictions without the last
+    // I32, a class for each position: the shape of predictions without the last dimension
+    LS_TARGETS_CLASSES = 1,
 };
 
 // The table of a loss plugin.

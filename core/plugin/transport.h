@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a transport plugin implements: it moves ranges of memory between endpoints, and reduces what
-// arrives.
+// What a transport plugin implements. A transport moves ranges of memory between endpoints, and
+// reduces what arrives.
 //
 // The life of an endpoint:
 //   open        [main thread] all endpoints of this process at once; the only call that may
@@ -13,14 +13,14 @@
 //               endpoints of the same open may still be in use. The host then frees the
 //               endpoint's memory; what endpoints of one open share lives until all are closed
 //
-// Messages: each ordered pair of endpoints numbers its messages 0, 1, 2, ...; both sides name the
-// number when they post, in any order, and every number is used once on each side. A window of
-// numbers may be under way at a time; one beyond it waits for older ones of its pair to be
-// consumed.
+// Messages: each ordered pair of endpoints numbers its messages 0, 1, 2, ... Both sides name the
+// number when they post; they may post in any order, and use every number once. Only a window of
+// numbers is under way at a time; a message beyond it waits until older ones of its pair are
+// received.
 //
 // A transfer is complete on an endpoint when its result is there *and no peer will touch its memory
-// any more*. Once a call has returned LS_ABORTED, no peer touches any memory of this endpoint. A
-// peer that does not leave it within the deadline makes the call end with LS_PEER_LOST (through
+// any more*. After a call has returned LS_ABORTED, no peer touches any memory of this endpoint. If
+// a peer does not leave the memory within the deadline, the call returns LS_PEER_LOST (with
 // host->fail) instead.
 #ifndef LS_PLUGIN_TRANSPORT_H
 #define LS_PLUGIN_TRANSPORT_H
@@ -38,8 +38,8 @@ enum ls_transfer_kind {
     LS_TRANSFER_SEND = 1, // memory -> destination
     LS_TRANSFER_RECEIVE = 2, // source -> memory
     LS_TRANSFER_RECEIVE_REDUCE = 3, // memory = memory (+) what comes from source
-    // The same, and then memory -> destination, in one pass where the destination has posted where
-    // it wants the result; else as a send that follows.
+    // The same, and then memory -> destination: in one pass if the destination has posted the
+    // memory for the result, else as a send that follows.
     LS_TRANSFER_RECEIVE_REDUCE_SEND = 4,
     LS_TRANSFER_REDUCE = 5, // memory = memory (+) from, without a peer
     LS_TRANSFER_COPY = 6, // memory = from, without a peer
@@ -49,15 +49,16 @@ enum ls_transfer_kind {
 // How far a transfer is.
 enum ls_transfer_state {
     LS_TRANSFER_PENDING = 0, // nothing is done yet
-    LS_TRANSFER_REDUCED =
-        1, // RECEIVE_REDUCE_SEND: memory holds the result, source is served; not yet sent
+    // RECEIVE_REDUCE_SEND: `memory` holds the result, and the source may go on; it is not sent yet.
+    LS_TRANSFER_REDUCED = 1,
     LS_TRANSFER_COMPLETE = 2, // done
     LS_TRANSFER_MISMATCH = 3, // the peer's signature or size differs; `test` returned LS_FAILED
 };
 
 #define LS_TRANSFER_AT_ONCE UINT64_MAX // for `after`: memory may be written at any time
 
-// A posted operation. The caller owns the struct and leaves it alone until it is complete.
+// A posted operation. The caller owns the struct, and does not touch it until the transfer is
+// complete.
 struct ls_transfer {
     uint32_t struct_size;
     uint32_t kind; // enum ls_transfer_kind
@@ -67,9 +68,9 @@ struct ls_transfer {
     uint64_t send_number; // of the message this endpoint -> destination
 
     // RECEIVE only: LS_TRANSFER_AT_ONCE, or the number of a message this endpoint -> source that is
-    // sent from the same memory and may not have been read yet: memory is written only after that.
-    // A source that reads that message and writes this one in one pass, element by element, may do
-    // so.
+    // sent from the same memory and that the source may not have read yet. The memory is written
+    // only after the source has read that message; the source may read the one and write the other
+    // in one pass, element by element.
     uint64_t after;
 
     uint64_t signature; // must be equal on both sides of a message
@@ -90,10 +91,10 @@ enum ls_transport_scope {
     LS_SCOPE_NETWORK = 3, // machines
 };
 
-// Where the ranges of an endpoint are, when that is not host memory. All that a transfer does is
-// put on `stream`, or waits there for what a peer put on its own: complete then means that
-// everything is on the streams, so that the owner can put more on `stream` at once, as if the
-// transfer were over. The host never waits for the device itself.
+// Where the ranges of an endpoint are, if not in host memory. All work of a transfer is put on
+// `stream`, or waits there for what a peer has put on its own. A transfer is complete when all of
+// its work is on the streams: the owner can put more work on `stream` at once, as if the transfer
+// were over. The host itself never waits for the device.
 struct ls_transport_place {
     uint32_t struct_size;
     uint32_t reserved;
@@ -102,8 +103,8 @@ struct ls_transport_place {
     void *stream; // of `device`
 };
 
-// Memory of this process that other processes may map: a file that is sealed against being cut off
-// (F_SEAL_SHRINK), of which this process has mapped all.
+// Memory of this process that other processes may map: a file that is sealed against shrinking
+// (F_SEAL_SHRINK), and that this process has mapped as a whole.
 struct ls_transport_segment {
     uint32_t struct_size;
     int32_t fd; // stays open until all endpoints are closed
@@ -111,7 +112,7 @@ struct ls_transport_segment {
     uint64_t bytes; // of the file
 };
 
-// What endpoints are opened with.
+// What `open` gets.
 struct ls_transport_config {
     uint32_t struct_size;
     uint32_t world; // endpoints of the whole job
@@ -119,22 +120,23 @@ struct ls_transport_config {
     uint32_t reserved;
     const uint32_t *own; // numbers of the `count` endpoints of this process, ascending
     const uint32_t *hosts; // number of the host of each of the `world` endpoints
-    // The same in all processes, and no other open of this job has it: communicator and generation,
-    // "gradients.0".
+    // Communicator and generation, "gradients.0": the same in all processes, and different in all
+    // opens of this job.
     const char *name;
-    // Of the `count` endpoints; NULL: all have host memory. Devices and streams stay open until all
-    // endpoints are closed.
+    // The places of the `count` endpoints; NULL: all have host memory. Devices and streams stay
+    // open until all endpoints are closed.
     const struct ls_transport_place *places;
     // The longest that open, close and a call that ends with LS_ABORTED may wait for a peer; not 0.
     uint64_t deadline_ns;
-    // Out of band: every process gives `bytes` for each of its endpoints (in the order of `own`)
-    // and gets those of all endpoints, in the order of their numbers. Only in `open`; blocks;
-    // LS_PEER_LOST after the deadline; why it fails has been said.
+    // For `exchange`.
     void *context;
-    // As said above `context`.
+    // Exchanges bytes with the other processes, out of band: each process gives `bytes` bytes for
+    // each of its endpoints (in the order of `own`), and gets those of all endpoints, in the order
+    // of their numbers. Only in `open`. Blocks; LS_PEER_LOST after the deadline. When it fails, the
+    // host has logged why.
     int32_t (*exchange)(void *context, const void *own, uint64_t bytes, void *all);
-    // Where ranges are that peers on this host may touch themselves; others must be copied for
-    // them. NULL: all ranges are such others.
+    // Memory that peers on this host may read and write themselves; ranges elsewhere must be copied
+    // for them. NULL: all ranges are elsewhere.
     const struct ls_transport_segment *segment;
 };
 
@@ -146,45 +148,44 @@ struct ls_transport_interface {
     uint32_t reserved;
     uint64_t state_bytes; // of struct ls_transport
 
-    // endpoints[i], zeroed, is to be endpoint config->own[i]. LS_UNSUPPORTED: it cannot connect
-    // endpoints that are spread over processes and hosts like that. When it fails, no endpoint is
-    // closed.
+    // Opens all endpoints of this process; endpoints[i], which is zeroed, becomes endpoint
+    // config->own[i]. LS_UNSUPPORTED: the transport cannot connect endpoints that are spread over
+    // processes and hosts like that. After a failed call no endpoint is closed.
     int32_t (*open)(const struct ls_host *host, const struct ls_transport_config *config,
                     struct ls_transport *const *endpoints);
-    // What is under way with this endpoint ends at its peers with LS_PEER_LOST, or LS_ABORTED; a
-    // transport that answers LS_PEER_LOST lets the others go on.
+    // Closes an endpoint. At its peers, transfers with it end with LS_PEER_LOST or LS_ABORTED; if
+    // it is LS_PEER_LOST, the peers can go on with each other.
     void (*close)(struct ls_transport *transport);
 
-    // Begins a transfer; it may be complete at once (state). [owner of the endpoint]
+    // Begins a transfer, which may be complete at once (`state`). [owner of the endpoint]
     int32_t (*post)(struct ls_transport *transport, struct ls_transfer *transfer);
 
-    // Moves the transfer on as far as that goes without waiting: LS_OK when it is complete,
-    // LS_AGAIN when not (look at state), LS_ABORTED, LS_PEER_LOST, LS_FAILED. [owner of the
-    // endpoint]
+    // Moves the transfer on as far as possible without waiting. LS_OK: it is complete; LS_AGAIN: it
+    // is not (see `state`); LS_ABORTED, LS_PEER_LOST, LS_FAILED. [owner of the endpoint]
     int32_t (*test)(struct ls_transport *transport, struct ls_transfer *transfer);
 
-    // Waits until `test` can move at least one of the transfers: LS_OK; LS_AGAIN after
-    // `timeout_ns`; LS_ABORTED. Spins briefly, then sleeps; with a timeout of 0 it only looks once.
+    // Waits until `test` can move at least one of the transfers. LS_OK; LS_AGAIN after
+    // `timeout_ns`; LS_ABORTED. Spins briefly, then sleeps; with a timeout of 0 it checks once.
     // [owner of the endpoint]
     int32_t (*wait_any)(struct ls_transport *transport, struct ls_transfer *const *transfers,
                         uint64_t count, uint64_t timeout_ns);
 
-    // Everything under way at all endpoints of this process, and everything posted later, ends with
-    // LS_ABORTED; in other processes what concerns these endpoints, with that or LS_PEER_LOST. [any
-    // thread]
+    // Aborts all endpoints of this process: all their transfers, also those that are posted later,
+    // end with LS_ABORTED. Transfers of other processes with these endpoints end with LS_ABORTED or
+    // LS_PEER_LOST. [any thread]
     void (*abort)(struct ls_transport *transport);
 
-    // LS_OK; LS_ABORTED; LS_PEER_LOST when the endpoint was closed or its process has died. [any
-    // thread]
+    // The state of a peer: LS_OK; LS_ABORTED; LS_PEER_LOST if the endpoint was closed or its
+    // process has died. [any thread]
     int32_t (*peer_state)(struct ls_transport *transport, uint32_t peer);
 
-    // Optional, for owners that wait for other things, too. LS_OK: from now on, until the next call
-    // for this endpoint, the file descriptor turns readable as soon as `test` may move one of the
-    // transfers, or the endpoint was aborted; it may do so for nothing. LS_AGAIN: `test` may move
-    // one at once. LS_ABORTED, LS_PEER_LOST as of wait_any. The descriptor stays the transport's:
-    // the owner polls it and does nothing else with it. Some news do not show there, so the owner
-    // calls wait_any or arm again after `glance_ns` at the latest. NULL: the owner can only call
-    // wait_any again and again. [owner of the endpoint]
+    // Optional, for owners that wait for other things, too. LS_OK: until the next call for this
+    // endpoint, the file descriptor becomes readable as soon as `test` may move one of the
+    // transfers, or the endpoint is aborted; it may become readable for nothing. LS_AGAIN: `test`
+    // may move one at once. LS_ABORTED and LS_PEER_LOST as in wait_any. The descriptor belongs to
+    // the transport; the owner only polls it. Some events do not make it readable, so the owner
+    // calls wait_any or arm again after `glance_ns` at the latest. NULL: the owner calls wait_any
+    // again and again. [owner of the endpoint]
     int32_t (*arm)(struct ls_transport *transport, struct ls_transfer *const *transfers,
                    uint64_t count, int32_t *fd, uint64_t *glance_ns);
 };
