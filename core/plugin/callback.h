@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Callbacks: what ls_fit tells while it trains, and what a callback plugin implements.
+// Callbacks: the functions that ls_fit calls while it trains, and what a callback plugin
+// implements.
 //
 // A callback plugin (kind `callback`, lockstep train --callback=NAME) fills in a table of functions
-// when it is opened, and ls_fit calls them, as it calls those that a program writes itself. It
-// reaches the model through the calls that it is given, which are those of lockstep.h: so it need
-// not be linked with the library.
+// when it is opened, and ls_fit calls them in the same way as those of a program. The plugin gets
+// the calls of lockstep.h that it needs to reach the model as a table, so it is not linked with the
+// library.
 //
 // The life of a callback:
 //   open        [main thread] before the first fit; reads its options
@@ -28,20 +29,20 @@ struct ls_model; // what is trained; a program closes it
 
 // One value with its name.
 struct ls_metric {
-    const char *name; // as Keras has it: "accuracy"; lasts as long as the process
+    const char *name; // as in Keras: "accuracy"; lasts as long as the process
     double value; // NaN where nothing was counted
-    uint32_t upwards; // 1: more is better, as of accuracies; 0: less is, as of losses
+    uint32_t upwards; // 1: more is better, as for accuracies; 0: less is, as for losses
     uint32_t reserved;
 };
 
-// In the order in which they are shown: "loss", the metrics that ls_compile was given, and after a
-// validation the same of its data: "val_loss", "val_accuracy".
+// Metrics in the order in which they are printed: "loss", the metrics that ls_compile was given,
+// and after a validation the same of its data: "val_loss", "val_accuracy".
 struct ls_metrics {
-    uint32_t count; // of entries of `list` that are used
+    uint32_t count; // number of entries of `list` in use
     struct ls_metric list[LS_METRICS]; // the values
 };
 
-// What is known of an epoch when its steps are done.
+// What is known about an epoch when its steps are done.
 struct ls_epoch {
     uint64_t epoch; // from 1 in each fit
     // Of this fit; fewer than the data has if the fit began or ended within the epoch.
@@ -56,36 +57,36 @@ struct ls_epoch {
 
 // ---- Callbacks ----
 
-// How far a fit is. Borrowed for the call; counts are of this fit.
+// How far a fit is. Borrowed for the call; counts are those of this fit.
 struct ls_fit_state {
     struct ls_model *model; // that is trained
-    uint64_t epochs, steps; // that the fit will do, unless it ends early
-    // Of the epoch under way when it is complete; in on_train_begin, of a pass over all the data.
+    uint64_t epochs, steps; // how many the fit will do, unless it ends early
+    // Steps of the whole epoch under way; in on_train_begin, of a pass over all the data.
     uint64_t epoch_steps;
     uint32_t asynchronous; // 1: the replicas of this strategy do not wait for each other
     uint64_t steps_done; // until now
     // The epoch under way: its number, its steps and examples so far, and its metrics, which are
     // means over these examples (NaN before the first step). `seconds` and `learning_rate` are set
-    // when its steps are done.
+    // when all its steps are done.
     struct ls_epoch epoch;
     // The last step alone.
     uint64_t step_examples;
     struct ls_metrics step_metrics; // means over these examples; the loss as a float32
     enum ls_status status; // in on_train_end: what ls_fit is about to return
     // In the functions of a batch: its number, from 1, in this fit, validation, evaluation or
-    // prediction; and how many there are in all.
+    // prediction; and the number of batches there.
     uint64_t batch, batches;
 };
 
-// The state of a callback, of whatever form it likes.
+// The state of a callback, in a form of its own.
 struct ls_callback_state {
     const void *data; // aligned for any type
     uint64_t bytes; // 0: none
 };
 
-// Functions that ls_fit calls, under Keras's names for moments that Keras has, too. NULL: not
-// called. Where several tables are given, each moment reaches all of them, in the order of the
-// array, even if one of them fails.
+// Functions that ls_fit calls; they have Keras's names if Keras has them. NULL: not called. If
+// there are several tables, ls_fit calls the function of all of them, in the order of the array,
+// even if one of them fails.
 //
 //     static enum ls_status stop_when_good(void *context, const struct ls_fit_state *state)
 //     {
@@ -99,7 +100,7 @@ struct ls_callback_state {
 //
 // A function returns LS_OK to go on. LS_INTERRUPTED ends the fit as ls_run_interrupt does. Any
 // other status ends the fit with that status; the model keeps the steps that were done until then.
-// To end the training as planned call ls_stop_training.
+// To end the training early without an error, call ls_stop_training.
 //
 // A function may call ls_stop_training, ls_run_interrupt, ls_learning_rate and ls_variable_describe
 // and, on the main thread, ls_set_learning_rate, ls_get_variable and ls_set_variable; on_train_end
@@ -110,71 +111,73 @@ struct ls_callbacks {
     void *context; // the first argument of each function
     // Named in messages, and in the report where it ended the training; NULL: "callbacks[0]".
     const char *name;
-    // 1: a loss that is not finite ends the training as ls_stop_training does, instead of making it
-    // fail: that of a step with the weights from before it, that of a validation with those that it
-    // was computed with.
+    // 1: a loss that is not finite ends the training as ls_stop_training does, instead of as a
+    // failure. After a step the model then has the weights from before that step; after a
+    // validation, those that were validated.
     uint32_t terminate_on_nan;
     uint32_t reserved;
 
-    // Everything is prepared, and nothing is trained yet. [main thread]
+    // After everything is prepared and before the first step. [main thread]
     enum ls_status (*on_train_begin)(void *context, const struct ls_fit_state *state);
-    // Once after on_train_begin, also when the training failed. Weights, losses and epochs are
-    // already what ls_fit leaves behind: if this function fails, so does ls_fit, but they stay.
-    // [main thread]
+    // Once after on_train_begin, also if the training failed. Weights, losses and epochs are
+    // already those that ls_fit leaves behind: if this function fails, ls_fit fails, too, but they
+    // stay. [main thread]
     enum ls_status (*on_train_end)(void *context, const struct ls_fit_state *state);
 
-    // There is no on_epoch_end if a step of the epoch fails, or if it ends before its first step.
-    // [main thread]
+    // Before the first step of an epoch. on_epoch_end does not follow if a step of the epoch fails,
+    // or if the epoch ends before its first step. [main thread]
     enum ls_status (*on_epoch_begin)(void *context, const struct ls_fit_state *state);
     // After the validation of the epoch, if there is one. [main thread]
     enum ls_status (*on_epoch_end)(void *context, const struct ls_fit_state *state);
 
     // A segment is a number of consecutive steps that the replicas do on their own; before and
-    // after it they are idle. It is as long as the epoch, or ends at the next check of the replicas
+    // after it they are idle. It ends with the epoch, at the next check of the replicas
     // (check_replicas), or earlier: on_segment_begin may lower `steps`, the length of the segment;
-    // 0 ends the training as ls_stop_training does. Both may wait: their time counts in no epoch.
-    // on_segment_end is called if the segment began, also when a step failed. [main thread]
+    // 0 ends the training as ls_stop_training does. Both functions may wait: their time counts in
+    // no epoch. on_segment_end is called whenever the segment began, even if a step failed. [main
+    // thread]
     enum ls_status (*on_segment_begin)(void *context, const struct ls_fit_state *state,
                                        uint64_t *steps);
     // Likewise, after the segment. [main thread]
     enum ls_status (*on_segment_end)(void *context, const struct ls_fit_state *state);
 
-    // All replicas have done a step. They may be in later ones: a device that computes beside its
-    // host thread is up to two steps ahead. [a replica thread, one call at a time]
+    // After all replicas have done a step. They may already be in later ones: a device that
+    // computes beside its host thread is up to two steps ahead. [a replica thread, one call at a
+    // time]
     enum ls_status (*on_train_batch_end)(void *context, const struct ls_fit_state *state);
 
-    // What a checkpoint keeps of the callback, and gives back after on_train_begin where a training
-    // goes on from it. `out` is borrowed until the next call; what load_state is given, for the
-    // call. A callback that had ended the training calls ls_stop_training in load_state, or it is
-    // trained on. [main thread]
+    // Returns the state that a checkpoint keeps of the callback; `out` is borrowed until the next
+    // call. When a training goes on from the checkpoint, load_state gets it back after
+    // on_train_begin. [main thread]
     enum ls_status (*save_state)(void *context, struct ls_callback_state *out);
-    // Gives back what save_state had given, as the file has it: like any other file it may be
-    // damaged, or a stranger's, so check sizes, counts and places. [main thread]
+    // Takes the state that save_state returned, as it is in the file; borrowed for the call. As any
+    // other file it may be damaged or forged, so check sizes, counts and offsets. A callback that
+    // had ended the training calls ls_stop_training here again, or the training goes on. [main
+    // thread]
     enum ls_status (*load_state)(void *context, const struct ls_callback_state *state);
 
-    // Around the validation of an epoch, or an ls_evaluate. In on_test_end state->epoch.metrics has
-    // its results ("val_loss"; of an ls_evaluate "loss"); there is none if it failed or was
-    // interrupted. [main thread]
+    // Before the validation of an epoch, or before an ls_evaluate. [main thread]
     enum ls_status (*on_test_begin)(void *context, const struct ls_fit_state *state);
-    // Likewise, after the validation. [main thread]
+    // After it, unless it failed or was interrupted. state->epoch.metrics has the results
+    // ("val_loss"; of an ls_evaluate "loss"). [main thread]
     enum ls_status (*on_test_end)(void *context, const struct ls_fit_state *state);
 
-    // The first replica begins a step: others may be before or after it. Its numbers are those of
-    // the steps that are done. [a replica thread, one call at a time]
+    // When the first replica begins a step; the other replicas may be in earlier or later ones.
+    // `state` is that of the steps that are done. [a replica thread, one call at a time]
     enum ls_status (*on_train_batch_begin)(void *context, const struct ls_fit_state *state);
-    // The first replica begins its share of a batch of a validation or evaluation, or has done it.
-    // Others may be in other batches, and a device that computes beside its host thread, too.
-    // Metrics are known in on_test_end. [a replica thread, one call at a time]
+    // When the first replica begins its share of a batch of a validation or evaluation. The other
+    // replicas, and a device that computes beside its host thread, may be in other batches. Metrics
+    // are known in on_test_end. [a replica thread, one call at a time]
     enum ls_status (*on_test_batch_begin)(void *context, const struct ls_fit_state *state);
-    // Likewise, after the share. [a replica thread, one call at a time]
+    // When the first replica has done its share. [a replica thread, one call at a time]
     enum ls_status (*on_test_batch_end)(void *context, const struct ls_fit_state *state);
     // Before the first batch of ls_predict or ls_predict_to_file. [main thread]
     enum ls_status (*on_predict_begin)(void *context, const struct ls_fit_state *state);
-    // After the last one; not if it failed. [main thread]
+    // After the last batch, unless the prediction failed. [main thread]
     enum ls_status (*on_predict_end)(void *context, const struct ls_fit_state *state);
-    // As on_test_batch_begin, of a prediction. [a replica thread, one call at a time]
+    // As on_test_batch_begin, for a prediction. [a replica thread, one call at a time]
     enum ls_status (*on_predict_batch_begin)(void *context, const struct ls_fit_state *state);
-    // As on_test_batch_end, of a prediction. [a replica thread, one call at a time]
+    // As on_test_batch_end, for a prediction. [a replica thread, one call at a time]
     enum ls_status (*on_predict_batch_end)(void *context, const struct ls_fit_state *state);
 };
 
@@ -182,7 +185,7 @@ struct ls_callbacks {
 
 #define LS_VARIABLE_DIMS 6 // the most dimensions of a variable
 
-// A weight of a model, in the shape and order of elements that Keras gives it.
+// A weight of a model, with the shape and the order of elements that it has in Keras.
 struct ls_variable {
     const char *name; // as in a file of weights, "conv2d/kernel"; lasts until ls_compile
     uint32_t ndims; // dimensions
@@ -221,16 +224,16 @@ struct ls_fit_calls {
 // The table of a callback plugin.
 struct ls_callback_interface {
     uint32_t struct_size;
-    // 1: of several workers only the chief opens it, as a callback that writes files. It must not
-    // change what is trained. 0: all open it, and all must do the same.
+    // 1: only the chief of several workers opens it, for callbacks such as those that write files;
+    // it must not change what is trained. 0: all workers open it, and all must do the same.
     uint32_t chief_only;
     uint64_t state_bytes; // of one opened callback
 
-    // Fills in the functions of `out`, which is zeroed but for `context` (the callback's state) and
-    // `name`. `calls` lasts as long as the callback. Fails with host->fail.
+    // Fills in the functions of `out`, which is zeroed except for `context` (the callback's state)
+    // and `name`. `calls` lasts as long as the callback. Errors go to host->fail.
     int32_t (*open)(const struct ls_host *host, const struct ls_fit_calls *calls,
                     struct ls_callback *callback, struct ls_callbacks *out);
-    // NULL: there is nothing to close. Not called after an open that failed.
+    // Optional. Closes the callback. Not called after a failed open.
     void (*close)(struct ls_callback *callback);
 };
 

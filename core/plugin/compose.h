@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What layers, losses and metrics of one's own are composed of: the operations of
-// core/plugin/operations.h on tensors of the model's graph. Gradients follow from the operations, and
-// so do mixed precision, fusion and every device that has the operations.
+// What layers, losses and metrics of your own are composed of: the operations of
+// core/plugin/operations.h on tensors of the model's graph. Gradients, mixed precision and fusion
+// follow from the operations, and every device that has the operations can run the model.
 //
-// A `build` function composes once, when a model is made, with the table that it is given:
+// A `build` function runs once, when a model is made, and composes with the table that it gets:
 //
 //     struct ls_tensor *scores = ls_compose_dense(composer, x, kernel, NULL);
 //     struct ls_tensor *gate = composer->function(composer, "sigmoid", scores);
 //     outputs[0] = ls_compose_multiply(composer, x, gate);
 //     return LS_OK;
 //
-// A call that fails says why and returns NULL, and a call that is given NULL returns NULL: so a
-// build function need not look at each result. It returns LS_OK all the same; the host knows.
+// A call that fails logs why and returns NULL, and a call that gets NULL returns NULL. So a build
+// function need not check each result. It may return LS_OK all the same; the host knows.
 #ifndef LS_PLUGIN_COMPOSE_H
 #define LS_PLUGIN_COMPOSE_H
 
@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-// The first dimension of everything that has a row for each example, until a program binds it.
+// The first dimension of every tensor that has a row for each example; its size is not known yet.
 #define LS_BATCH INT64_C(-1)
 
 struct ls_tensor; // a tensor of the graph, or a weight; the host's own
@@ -32,53 +32,54 @@ struct ls_weight {
     uint32_t ndims; // at least 1
     uint32_t frozen; // 1: gradients do not change it
     int64_t dims[LS_MAX_DIMS]; // `ndims` of them, each at least 1
-    // As Keras has them: "glorot_uniform", "constant:value=0.1"; the value of an option may be
-    // passed on. NULL: "glorot_uniform".
+    // As in Keras: "glorot_uniform", "constant:value=0.1", or the value of an option. NULL:
+    // "glorot_uniform".
     const char *initializer;
 };
 
-// [main thread], while the build function runs that it was given to.
+// The calls that a build function gets, valid until it returns. [main thread]
 struct ls_composer {
     uint32_t struct_size;
-    // 0: this call of a layer acts as in predictions (training=False), also when the model is
-    // trained. Otherwise dropout and noise act in training only, by themselves.
+    // 0: this call of the layer acts as in predictions (training=False), even when the model is
+    // trained. 1: dropout and noise act in training, and in predictions they do nothing by
+    // themselves.
     uint32_t training;
     void *context; // the host's own
 
-    // Fills `dims`, the first of which is LS_BATCH unless x is a weight or a constant; returns how
-    // many there are, 0 for NULL.
+    // Fills in `dims`, the first of which is LS_BATCH unless x is a weight or a constant. Returns
+    // the number of dimensions; 0 for NULL.
     uint32_t (*shape)(const struct ls_composer *composer, const struct ls_tensor *x,
                       int64_t dims[LS_MAX_DIMS]);
 
-    // A variable of the layer; layers only. A layer that is called several times gets the same ones
-    // each time, so it must ask for the same ones in the same order.
+    // A variable of the layer; layers only. A layer that is called several times gets the same
+    // variables each time, so it must ask for the same ones in the same order.
     struct ls_tensor *(*weight)(const struct ls_composer *composer, const struct ls_weight *weight);
 
-    // Numbers that stay as they are and are not in files of weights; they are copied.
+    // A tensor of numbers that never change, and that are not in files of weights. They are copied.
     struct ls_tensor *(*constant)(const struct ls_composer *composer, uint32_t ndims,
                                   const int64_t *dims, const float *values);
 
-    // Any operation of enum ls_op that layers use: not those of losses, metrics and optimizers, and
-    // no backward ones. `attributes` may be NULL, and so may optional inputs at the end. `ndims`
-    // and `dims`, the shape of the result, are for operations that can make several, such as
-    // LS_OP_RESHAPE, else 0 and NULL. The result is the operation's first output.
+    // Adds an operation of enum ls_op, and returns its first output. Operations of losses, metrics
+    // and optimizers and backward operations are refused. `attributes` may be NULL, and so may
+    // optional inputs at the end. `ndims` and `dims` are the shape of the result for operations
+    // that do not determine it, such as LS_OP_RESHAPE; else 0 and NULL.
     struct ls_tensor *(*operation)(const struct ls_composer *composer, uint32_t op,
                                    const struct ls_op_attributes *attributes,
                                    struct ls_tensor *const *inputs, uint32_t input_count,
                                    uint32_t ndims, const int64_t *dims);
 
-    // A function of each element, or softmax over the last dimension: each activation of Keras by
-    // its name ("relu", "gelu", "linear"), and "square", "sqrt", "log", "exp", "abs", "negative".
+    // A function of each element, or softmax over the last dimension, by name: all activations of
+    // Keras ("relu", "gelu", "linear"), and "square", "sqrt", "log", "exp", "abs", "negative".
     struct ls_tensor *(*function)(const struct ls_composer *composer, const char *name,
                                   struct ls_tensor *x);
 
-    // Of whole numbers (B,...), int32 or float32: (B,...,classes), 1 where the number is the class,
-    // else 0.
+    // x has whole numbers (B,...), int32 or float32. The result, (B,...,classes), is 1 where the
+    // number is the class, else 0.
     struct ls_tensor *(*one_hot)(const struct ls_composer *composer, struct ls_tensor *x,
                                  int64_t classes);
 
-    // Refuses what was asked for: a line that names the layer, or the loss or metric, then
-    // `message`. Returns the status for build to return.
+    // Refuses the layer, loss or metric: logs a line with its name and `message`. Returns the
+    // status that build then returns.
     int32_t (*fail)(const struct ls_composer *composer, const char *message);
 };
 
@@ -139,8 +140,8 @@ static inline struct ls_tensor *ls_compose_scale(const struct ls_composer *compo
     return composer->operation(composer, LS_OP_FUNCTION, &attributes, &x, 1, 0, NULL);
 }
 
-// Over each dimension i of which bit i of `dimensions` is set (enum ls_reduce); they stay, as 1.
-// The first, the batch, cannot be reduced.
+// Reduces (enum ls_reduce) each dimension i whose bit i is set in `dimensions`; it stays, with size
+// 1. The first one, the batch, cannot be reduced.
 static inline struct ls_tensor *ls_compose_reduce(const struct ls_composer *composer,
                                                   uint32_t function, struct ls_tensor *x,
                                                   uint32_t dimensions)
@@ -162,7 +163,7 @@ static inline uint32_t ls_compose_last(const struct ls_composer *composer,
     return ndims ? 1u << (ndims - 1) : 0;
 }
 
-// The bits of all dimensions but the batch.
+// The bits of all dimensions except the batch, for ls_compose_reduce.
 static inline uint32_t ls_compose_all(const struct ls_composer *composer, const struct ls_tensor *x)
 {
     int64_t dims[LS_MAX_DIMS];
@@ -170,7 +171,7 @@ static inline uint32_t ls_compose_all(const struct ls_composer *composer, const 
     return ndims ? (1u << ndims) - 2 : 0;
 }
 
-// How many elements the last dimension has; 0 for NULL.
+// The size of the last dimension; 0 for NULL.
 static inline int64_t ls_compose_channels(const struct ls_composer *composer,
                                           const struct ls_tensor *x)
 {
@@ -199,7 +200,7 @@ static inline struct ls_tensor *ls_compose_dense(const struct ls_composer *compo
     return composer->operation(composer, LS_OP_DENSE, NULL, inputs, bias ? 3 : 2, 0, NULL);
 }
 
-// Drops elements at this rate while the model is trained; x where composer->training is 0.
+// Drops elements at this rate while the model is trained; returns x if composer->training is 0.
 static inline struct ls_tensor *ls_compose_dropout(const struct ls_composer *composer,
                                                    struct ls_tensor *x, double rate)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a dataset plugin implements: it says what its examples are, and loads them one by one.
+// What a dataset plugin implements. It describes its examples, and loads them one by one.
 //
-// --dataset=NAME[:option=value,...] finds dataset-NAME.so, and takes a path, too. Options that all
-// datasets have (limit, skip, validation_split, repeat, cache, random_flip, ...) are the host's:
-// the plugin does not have options of these names.
+// --dataset=NAME[:option=value,...] finds dataset-NAME.so; NAME may also be a path. The host
+// handles the options that all datasets have (limit, skip, validation_split, repeat, cache,
+// random_flip, ...), so the plugin has no options of these names.
 //
 // The life of a source, of which there may be several at a time:
 //   open    [any thread] reads as little as it needs to describe the split
@@ -20,14 +20,14 @@ extern "C" {
 
 #define LS_DATASET_FIELDS 10 // at most
 
-// What a part of the examples is for; they travel as uint32_t.
+// What a field of the examples is for; they travel as uint32_t.
 enum ls_field_role {
-    LS_FIELD_INPUT, // read by the model: the first by its first input, and so on
+    LS_FIELD_INPUT, // read by the model: the first field by its first input, and so on
     LS_FIELD_TARGET, // what the loss compares the output with: classes or numbers
     LS_FIELD_WEIGHT, // how much the example counts in the loss
 };
 
-// One part of every example.
+// A field: one part of every example.
 struct ls_dataset_field {
     const char *name; // "x", for messages: at most 31 bytes; lives as long as the source
     uint32_t role; // enum ls_field_role; at most one target and one weight (a single F32)
@@ -43,7 +43,7 @@ struct ls_dataset_field {
 // What a split has.
 struct ls_dataset_description {
     uint64_t examples; // 1 to 4,294,967,294
-    // Another number when the examples become others: cache=FILE goes by it. 0: not known, and
+    // A number that changes when the examples change; cache=FILE depends on it. 0: not known, and
     // cache=FILE is refused.
     uint64_t identity;
     uint32_t field_count; // 1 to LS_DATASET_FIELDS, at least one of them an input
@@ -56,7 +56,7 @@ struct ls_dataset_state; // of an opened split, each plugin's own: `state_bytes`
 // The table of a dataset plugin.
 struct ls_dataset_interface {
     uint32_t struct_size;
-    // 1: there are no test examples of its own: validation_split= divides the only ones.
+    // 1: there are no separate test examples; validation_split= divides the only ones.
     uint32_t one_split;
     uint64_t state_bytes; // of an opened split
 
@@ -64,11 +64,12 @@ struct ls_dataset_interface {
     int32_t (*open)(const struct ls_host *host, const char *split, struct ls_dataset_state *state,
                     struct ls_dataset_description *out);
 
-    // Writes example `example` (from 0), as stored, to fields[0], fields[1], ..., in the order of
-    // the description and in plain order. The same example every time. Fails with host->fail.
+    // Writes example number `example` (from 0), as stored, to fields[0], fields[1], ..., in the
+    // order of the description; elements are in plain order. The same number always gives the same
+    // example. Errors go to host->fail.
     int32_t (*load)(struct ls_dataset_state *state, uint64_t example, void *const *fields);
 
-    void (*close)(struct ls_dataset_state *state); // NULL: there is nothing to close
+    void (*close)(struct ls_dataset_state *state); // optional
 };
 
 #ifdef __cplusplus

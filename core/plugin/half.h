@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The half types of operations: which arguments may have them, and how a float32 becomes one. Since ABI 1.2.
+// The half types of operations: which arguments may have them, and how they are converted to and
+// from float32.
 #ifndef LS_PLUGIN_HALF_H
 #define LS_PLUGIN_HALF_H
 
@@ -19,8 +20,8 @@ static inline uint32_t ls_dtype_is_half(uint32_t dtype)
 
 // ---- Which type ----
 
-// The type that argument `index` has in a request of this operation whose first argument is as it is there; 0: there is none such.
-// The rule in words is in operations.h, "Half types".
+// The type that argument `index` must have in a request of this operation, given its first
+// argument; 0: no type fits. core/plugin/operations.h, "Half types", has the rule in words.
 static inline uint32_t ls_argument_dtype(const struct ls_kernel_request *request, uint32_t index)
 {
     const uint32_t first = request->arguments[0].dtype, own = request->arguments[index].dtype;
@@ -94,7 +95,8 @@ static inline float ls_half_get(uint32_t dtype, uint16_t half)
     uint32_t bits = magnitude << 16; // bfloat16 is the upper half of a float32
     float value;
     if (dtype == LS_F16) {
-        // Five bits of exponent with bias 15, ten of mantissa; the largest exponent is infinity and NaN.
+        // Five bits of exponent with bias 15, ten of mantissa; the largest exponent is infinity and
+        // NaN.
         const uint32_t exponent = magnitude >> 10, mantissa = magnitude & 0x3ff;
         value = (float)mantissa * 0x1p-24f; // where the exponent is 0
         memcpy(&bits, &value, sizeof(bits));
@@ -106,7 +108,7 @@ static inline float ls_half_get(uint32_t dtype, uint16_t half)
     return value;
 }
 
-// The half nearest to `value`, ties to even; beyond the largest it is infinity. A NaN stays one.
+// The half nearest to `value`, ties to even; infinity beyond the largest half. A NaN stays a NaN.
 static inline uint16_t ls_half_of(uint32_t dtype, float value)
 {
     const uint32_t dropped = dtype == LS_F16 ? 13 : 16; // bits of the mantissa that a half lacks
@@ -119,7 +121,8 @@ static inline uint16_t ls_half_of(uint32_t dtype, float value)
     if (magnitude <= UINT32_C(0x7f800000)) {
         half = 0;
         if (dtype == LS_F16 && magnitude < UINT32_C(0x38800000)) {
-            // Below 2^-14: a number of 2^-24. Adding 2^-1 rounds to one, as the last bit of that sum is 2^-24.
+            // Below 2^-14: a number of 2^-24. Adding 2^-1 rounds to one, as the last bit of that
+            // sum is 2^-24.
             float shifted;
             memcpy(&shifted, &magnitude, sizeof(shifted));
             shifted += 0.5f;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For callbacks that watch a metric: its value at the end of an epoch, and whether that is better
-// than another one. Options and arithmetic are those of Keras's MonitorCallback.
+// For callbacks that watch a metric: its value at the end of an epoch, and whether one value is
+// better than another. Options and arithmetic are those of Keras's MonitorCallback.
 #ifndef LS_PLUGIN_MONITOR_H
 #define LS_PLUGIN_MONITOR_H
 
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-// Entries of a table of options: monitor, min_delta (its default as text), mode.
+// Entries of a table of options: monitor, min_delta (with its default as text), mode.
 #define LS_MONITOR_OPTIONS(min_delta)                                                         \
     {"monitor", "text", "val_loss", "the metric to watch, as it is printed after an epoch"},  \
         {"min_delta", "number", min_delta, "the least change that counts as an improvement"}, \
@@ -26,7 +26,7 @@ struct ls_monitor {
     bool by_metric, upwards; // more is better
     bool has_best; // `best` has a value
     double best; // the best value so far
-    bool warned; // a metric that the training lacks was mentioned
+    bool warned; // the warning that the training lacks this metric was logged
 };
 
 // Reads the options. `monitor` is zeroed.
@@ -39,8 +39,8 @@ static inline void ls_monitor_open(struct ls_monitor *monitor, const struct ls_h
     monitor->upwards = strcmp(mode, "max") == 0;
 }
 
-// The value after this epoch; false, with one warning, where the training has no such metric. An
-// epoch that was interrupted has no validation, which is no reason to warn.
+// The value after this epoch. False, with one warning, if the training has no such metric. An
+// interrupted epoch has no validation, which is no reason to warn.
 static inline bool ls_monitor_read(struct ls_monitor *monitor, const struct ls_host *host,
                                    const struct ls_fit_state *state, double *out)
 {
@@ -71,14 +71,14 @@ static inline bool ls_monitor_read(struct ls_monitor *monitor, const struct ls_h
     return false;
 }
 
-// Keras compares in float32.
+// Whether `value` is better than `than`. As in Keras, compares in float32.
 static inline bool ls_monitor_is_better(const struct ls_monitor *monitor, double value, double than)
 {
     return monitor->upwards ? (float)(value - monitor->min_delta) > (float)than
                             : (float)(value + monitor->min_delta) < (float)than;
 }
 
-// Takes the value as the best one if it is.
+// Keeps the value if it is the best so far, and returns whether it is.
 static inline bool ls_monitor_improves(struct ls_monitor *monitor, double value)
 {
     if (monitor->has_best && !ls_monitor_is_better(monitor, value, monitor->best))

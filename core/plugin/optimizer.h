@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An optimizer of the program's own: a function that updates ranges of variables. ls_fit and custom
-// loops call it wherever the strategy makes its updates, on the replicas or where variables live on
-// the host.
+// loops call it wherever the strategy updates variables: on the replicas, or in host memory.
 #ifndef LS_PLUGIN_OPTIMIZER_H
 #define LS_PLUGIN_OPTIMIZER_H
 
@@ -13,11 +12,11 @@
 extern "C" {
 #endif
 
-#define LS_OWN_STATES 3 // the most buffers of state that it may have
+#define LS_OWN_STATES 3 // the most state buffers that it may have
 
-// A variable, or where the strategy cuts variables, a part of one: `count` floats of each buffer.
-// Elements are in the device's order, the same in all buffers. Nobody else uses the range during
-// the call.
+// A variable, or a part of one if the strategy cuts variables: `count` floats of each buffer.
+// Elements are in the device's order, which is the same in all buffers. Nothing else uses the range
+// during the call.
 struct ls_update_range {
     const char *variable; // "conv2d/kernel"
     uint64_t first, count; // where the part begins in the variable, in floats
@@ -31,7 +30,7 @@ struct ls_update_range {
     float reserved;
 };
 
-// What ls_compile_options may have instead of the name of an optimizer.
+// An optimizer for ls_compile_options, instead of a name.
 struct ls_own_optimizer {
     // In messages, reports and checkpoints; lasts until ls_model_close or another ls_compile. NULL:
     // "own".
@@ -39,10 +38,10 @@ struct ls_own_optimizer {
     uint32_t state_count; // at most LS_OWN_STATES
     float initial[LS_OWN_STATES]; // what each state begins with
     double learning_rate; // 0: 0.001
-    // Updates the range. Replicas must stay equal, bit for bit, so the result may depend on the
+    // Updates the range. Replicas must stay equal, bit for bit, so the result must depend on the
     // range alone. Under strategies that keep all variables on every replica it is called for each
     // replica; calls for different ranges and different replicas run at the same time. A status
-    // other than LS_OK ends the training with it. [thread of a replica or of the strategy]
+    // other than LS_OK ends the training with that status. [thread of a replica or of the strategy]
     enum ls_status (*update)(void *context, const struct ls_update_range *range);
     void *context; // the first argument of `update`
 };

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every plugin has in common: the one exported function, the descriptor it returns, its
-// options, and the services that the host offers to all kinds.
+// What all plugins have in common: the one exported function, the descriptor that it returns, the
+// options of a plugin, and the services that the host offers to every kind.
 //
-// Rules of the boundary: fixed-width integers, pointers and NUL-terminated UTF-8 text only. Every
-// table begins with its own size in bytes; a reader compares sizes with >= and never reads past the
-// size it was given. A minor version only appends to tables; the major version must match. Plugins
-// install no signal handlers, print nothing, change neither environment nor floating-point mode,
-// and never exit. One exception: variables of a library that cannot be told in any other way, and
-// that the plugin alone opens; they are set in `open`, on the main thread, before the library reads
-// them, and never over a value that the user has given.
+// Rules of the boundary: only fixed-width integers, pointers and NUL-terminated UTF-8 text cross
+// it. Every table begins with its own size in bytes; a reader compares sizes with >= and never
+// reads beyond the size that a table states. A minor version only appends to tables; the major
+// version must match. Plugins install no signal handlers, print nothing, change neither the
+// environment nor the floating-point mode, and never exit. There is one exception: if a library
+// that only the plugin opens can be configured in no other way, the plugin may set the environment
+// variables of that library. It does so in `open`, on the main thread, before the library reads
+// them, and never overrides a value of the user's.
 //
-// This is version 1.0. It may still change until the first release of Lockstep.
+// This is version 1.0. It may still change before the first release of Lockstep.
 //
-// The life of a plugin: the file is loaded, lockstep_plugin() is called, the descriptor and the
-// table of its kind are checked; `probe` runs in a child process. Then instances are opened with
-// the table's `open` and closed with its `close`, each with options of its own; there may be
+// The life of a plugin: the host loads the file, calls lockstep_plugin(), checks the descriptor and
+// the table of its kind, and runs `probe` in a child process. Then it opens instances with the
+// table's `open` and closes them with its `close`, each with options of its own; there may be
 // several at a time. The plugin stays loaded until the process ends.
 //
-// Private state: the table of a kind says how large an instance is (`state_bytes`). The host
-// allocates that much zeroed memory, aligned to 128 bytes, hands it to `open` to be filled, and
-// frees it after `close`. So `close` gives back only what the plugin has taken beside it. When
-// `open` fails, `close` is not called.
+// Private state: the table of the kind says how large an instance is (`state_bytes`). The host
+// allocates that many bytes of zeroed memory, aligned to 128 bytes, passes it to `open`, which
+// fills it in, and frees it after `close`. So `close` releases only what the plugin has allocated
+// itself. If `open` fails, `close` is not called.
 #ifndef LS_PLUGIN_PLUGIN_H
 #define LS_PLUGIN_PLUGIN_H
 
@@ -44,7 +45,7 @@ extern "C" {
 
 // The kinds of plugin; they travel as uint32_t.
 enum ls_kind {
-    // What each does is in the header of its name:
+    // Described in the header of the same name:
     LS_KIND_DEVICE = 1,
     LS_KIND_TRANSPORT = 2,
     LS_KIND_COLLECTIVE = 3,
@@ -68,7 +69,7 @@ enum ls_dtype {
     LS_U8 = 7,
 };
 
-// How values of several ranks become one; they travel as uint32_t.
+// How values of several ranks are combined; they travel as uint32_t.
 enum ls_reduction {
     // Element by element:
     LS_SUM = 1,
@@ -86,33 +87,35 @@ struct ls_plugin_option {
     const char *help; // one line
 };
 
-// Services of the host, the same for every kind. Valid as long as the instance that got it.
+// Services of the host, the same for every kind. Valid as long as the instance that got them.
 struct ls_host {
     uint32_t struct_size;
     uint32_t abi_minor; // of the host
     void *context; // the host's own
 
-    // Writes one line to the log, scope is the plugin's name. On the thread of a replica the line names
-    // its rank, but for LS_LOG_INFO, which is about the whole training. [any thread]
+    // Writes one line to the log, with the plugin's name. On the thread of a replica the line also
+    // names its rank, unless the level is LS_LOG_INFO, whose lines are about the whole training.
+    // [any thread]
     void (*log)(const struct ls_host *host, uint32_t level, const char *message);
 
-    // Records why the running call fails and returns `status` for it to pass on; the host puts the
-    // plugin's name before it. The text is one line: what, where, and what to do. [any thread]
+    // Records why the running call fails, and returns `status`, which the call then returns; the
+    // host adds the plugin's name. The message is one line: what, where, and what to do. [any
+    // thread]
     int32_t (*fail)(const struct ls_host *host, int32_t status, const char *message);
 
-    // Memory of the host, aligned to `alignment` (a power of two); NULL when there is none. [any
-    // thread]
+    // Allocates memory of the host, aligned to `alignment` (a power of two). NULL: out of memory.
+    // [any thread]
     void *(*allocate)(const struct ls_host *host, uint64_t bytes, uint64_t alignment);
     void (*release)(const struct ls_host *host, void *memory); // takes NULL
 
     uint64_t (*clock_ns)(const struct ls_host *host); // monotonic [any thread]
 
-    // The value of a declared option as text (already checked against its type), its default when
-    // the user gave none; NULL when neither exists. Borrowed. [any thread]
+    // The value of a declared option as text, already checked against its type; its default if the
+    // user gave none; NULL if there is no default either. Borrowed. [any thread]
     const char *(*option)(const struct ls_host *host, const char *name);
 };
 
-// What lockstep_plugin() returns: who the plugin is, and the table of its kind.
+// What lockstep_plugin() returns: the plugin's identity, and the table of its kind.
 struct ls_plugin {
     uint64_t magic; // LS_PLUGIN_MAGIC
     uint32_t abi_major; // LS_PLUGIN_ABI_MAJOR of its headers
@@ -125,10 +128,10 @@ struct ls_plugin {
     const char *summary; // one line
     const struct ls_plugin_option *options; // NULL: none
 
-    // Optional. LS_OK when it can run on this machine; else writes the reason ("no CUDA driver on
-    // this machine") into `reason` (`bytes` long, NUL included) and returns LS_UNAVAILABLE. Cheap;
-    // called in a child process, so nothing may rely on what it leaves behind. NULL: always
-    // available. [main thread]
+    // Optional. LS_OK if the plugin can run on this machine; else writes the reason ("no CUDA
+    // driver on this machine") into `reason` (`bytes` long, NUL included) and returns
+    // LS_UNAVAILABLE. Cheap. It is called in a child process, so the plugin must not rely on what
+    // it leaves behind. NULL: always available. [main thread]
     int32_t (*probe)(char *reason, uint64_t bytes);
 
     const void *interface; // the table of its kind
@@ -145,13 +148,14 @@ typedef const struct ls_plugin *(*ls_plugin_entry)(void);
 #ifdef __cplusplus
 #define LS_EXPORT extern "C" __attribute__((visibility("default")))
 #else
-// In front of lockstep_plugin(): makes it visible, and C in C++.
+// For the definition of lockstep_plugin(): makes it visible, with C linkage in C++.
 #define LS_EXPORT __attribute__((visibility("default")))
 #endif
 
-LS_EXPORT const struct ls_plugin *lockstep_plugin(void); // a plugin defines it, nobody else
+// Defined by the plugin.
+LS_EXPORT const struct ls_plugin *lockstep_plugin(void);
 
-// True when a table that says it has `size` bytes reaches to the end of `member`.
+// True if the table is large enough, by its own struct_size, to have `member`.
 #define LS_HAS(table, member) \
     ((table)->struct_size >= offsetof(__typeof__(*(table)), member) + sizeof((table)->member))
 
@@ -168,14 +172,14 @@ __attribute__((format(printf, 3, 4))) static inline int32_t ls_host_fail(const s
     return host->fail(host, status, text);
 }
 
-// The value of an option with a default, of type "number" or "integer"; 0 without a default.
+// The value of an option of type "number" or "integer"; 0 if it has neither value nor default.
 static inline double ls_host_number(const struct ls_host *host, const char *name)
 {
     const char *text = host->option(host, name);
     return text ? strtod(text, NULL) : 0;
 }
 
-// The value of an option with a default, of type "boolean": 1 or 0; 0 without a default.
+// The value of an option of type "boolean", 1 or 0; 0 if it has neither value nor default.
 static inline int ls_host_is_on(const struct ls_host *host, const char *name)
 {
     const char *text = host->option(host, name);
