@@ -9,27 +9,28 @@
 //     const struct ls_layer dense = LS_DENSE(10);
 //     ls_layer_call(&dense, &x, 1, &y);
 //
-// A field that is omitted or zero has Keras's default, with these exceptions: the rate of Dropout
-// and SpatialDropout2D, LeakyReLU's negative_slope, ELU's alpha, GaussianNoise's stddev,
-// Rescaling's scale and the sizes of the ZeroPadding and Cropping layers are the first arguments of
-// their macros and are used as given, even if they are zero. In other fields LS_ZERO says zero:
+// A field that is omitted or zero has Keras's default. Exceptions are the rate of Dropout and
+// SpatialDropout2D, LeakyReLU's negative_slope, ELU's alpha, GaussianNoise's stddev, Rescaling's
+// scale and the sizes of the ZeroPadding and Cropping layers: they are the first arguments of their
+// macros, and are used as given, even if they are zero. In all other fields LS_ZERO stands for
+// zero:
 //
 //     LS_BATCH_NORMALIZATION(.momentum = LS_ZERO)
 //
-// An option that a layer does not have
-// is an error when the model is created. Options without a field of their own go into `options`,
-// and any layer of docs/models.md can be made with it:
+// An option that a layer does not have is an error when the model is created. Options that have no
+// field here go into `options`, and any layer of docs/models.md can be made that way:
 //
 //     LS_LAYER("LayerNormalization", .options = "{\"axis\": [1, 2]}")
 //
-// and so are layers of one's own (docs/own-parts.md).
+// Layers of your own are made in the same way (docs/own-parts.md).
 #ifndef LS_LAYERS_H
 #define LS_LAYERS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-// Zero, in a field of options in which 0 stands for a default: a number that no such field takes.
+// Zero, for fields of options in which 0 stands for a default: a number that no such field can
+// have.
 #define LS_ZERO (UINT64_C(1) << 63)
 
 // A layer with its options. The macros below fill it in.
@@ -52,7 +53,7 @@ struct ls_layer {
     int64_t units; // Dense
     int64_t n; // RepeatVector
 
-    // Convolutions. One number sets rows and columns; *_columns overrides it for the columns.
+    // Convolutions. One number is for rows and columns; *_columns overrides it for the columns.
     int64_t filters;
     int64_t kernel_size, kernel_columns; // rows and columns
     int64_t strides, strides_columns; // also pooling, where 0 means pool_size
@@ -82,7 +83,7 @@ struct ls_layer {
     // MultiHeadAttention, which is called on query, value and, if it is another tensor, key.
     int64_t num_heads, key_dim, value_dim;
     double dropout; // of the attention scores
-    bool causal; // Keras's use_causal_mask=True, of all its calls
+    bool causal; // Keras's use_causal_mask=True, in all of its calls
 
     double rate; // Dropout, SpatialDropout2D
     double stddev; // GaussianNoise
@@ -99,8 +100,8 @@ struct ls_layer {
     const char *gamma_initializer, *beta_initializer; // as kernel_initializer
 };
 
-// The comment behind each macro names its positional arguments, which precede the named ones. The
-// macros that take sizes take nothing else; with a name or a dtype such a layer is
+// The comment behind each macro names its positional arguments, which come before the named ones.
+// The macros that take sizes take nothing else; with a name or a dtype, write such a layer as
 //
 //     LS_LAYER("InputLayer", .shape = {128}, .dtype = "int32", .name = "tokens")
 //
@@ -159,7 +160,7 @@ struct ls_layer {
     {.class_name = "GroupNormalization", .groups = __VA_ARGS__} // groups
 #define LS_EMBEDDING(...) \
     {.class_name = "Embedding", .input_dim = __VA_ARGS__} // input_dim, output_dim
-// On several symbols, in functional models; the comments say what is computed.
+// For several symbols, in functional models; the comments say what is computed.
 #define LS_MULTI_HEAD_ATTENTION(...) \
     {.class_name = "MultiHeadAttention", .num_heads = __VA_ARGS__} // num_heads, key_dim
 #define LS_ADD(...) {.class_name = "Add", __VA_ARGS__} // of all inputs
@@ -169,7 +170,7 @@ struct ls_layer {
 #define LS_MAXIMUM(...) {.class_name = "Maximum", __VA_ARGS__} // of all inputs
 #define LS_MINIMUM(...) {.class_name = "Minimum", __VA_ARGS__} // of all inputs
 #define LS_CONCATENATE(...) {.class_name = "Concatenate", __VA_ARGS__} // along the last axis
-#define LS_END {.class_name = 0} // behind the last layer of an array
+#define LS_END {.class_name = 0} // after the last layer of an array
 // clang-format on
 
 #endif
