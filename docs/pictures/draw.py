@@ -9,12 +9,13 @@ import pathlib
 import sys
 
 sys.dont_write_bytecode = True
+import house  # noqa: E402
 import networks  # noqa: E402
 import places  # noqa: E402
 import schedules  # noqa: E402
 
 folder = pathlib.Path(__file__).resolve().parent
-drawn = {f"{name}.svg": picture.svg() for module in (places, schedules, networks) for name, picture in module.pictures()}
+drawn = {f"{name}.svg": picture.svg() for module in (places, schedules, networks, house) for name, picture in module.pictures()}
 if sys.argv[1:] == ["--check"]:
     there = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.svg")}
     wrong = [name for name in sorted(drawn.keys() | there.keys()) if drawn.get(name) != there.get(name)]
