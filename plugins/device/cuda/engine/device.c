@@ -115,24 +115,31 @@ bool cuda_dnn_refuses(unsigned error)
            error / 1000 == CUDNN_STATUS_BAD_PARAM / 1000;
 }
 
+// A library that meets the failure of an earlier kernel only says that it could not launch; the
+// runtime knows what failed.
+static int32_t check_library(struct ls_device *device, const char *library, const char *text,
+                             bool refuses, const char *what)
+{
+    const unsigned earlier = refuses ? cudaSuccess : device->calls->cudaGetLastError();
+    device->refused = refuses ? text : NULL;
+    if (earlier)
+        return cuda_check(device, earlier, what);
+    return ls_host_fail(device->host, library_status(device), "GPU %u: %s: %s answers %s",
+                        device->index, what, library, text);
+}
+
 int32_t cuda_check_blas(struct ls_device *device, unsigned error, const char *what)
 {
-    if (!error)
-        return LS_OK;
-    const char *text = device->calls->cublasLtGetStatusString(error);
-    device->refused = refuses_blas(error) ? text : NULL;
-    return ls_host_fail(device->host, library_status(device), "GPU %u: %s: cuBLASLt answers %s",
-                        device->index, what, text);
+    return error ? check_library(device, "cuBLASLt", device->calls->cublasLtGetStatusString(error),
+                                 refuses_blas(error), what)
+                 : LS_OK;
 }
 
 int32_t cuda_check_dnn(struct ls_device *device, unsigned error, const char *what)
 {
-    if (!error)
-        return LS_OK;
-    const char *text = device->calls->cudnnGetErrorString(error);
-    device->refused = cuda_dnn_refuses(error) ? text : NULL;
-    return ls_host_fail(device->host, library_status(device), "GPU %u: %s: cuDNN answers %s",
-                        device->index, what, text);
+    return error ? check_library(device, "cuDNN", device->calls->cudnnGetErrorString(error),
+                                 cuda_dnn_refuses(error), what)
+                 : LS_OK;
 }
 
 int32_t cuda_unsupported(struct ls_device *device, const struct ls_kernel *kernel, const char *why)

@@ -8,6 +8,7 @@
 #include "tests/support/suite.h"
 
 #include <check.h>
+#include <sched.h>
 #include <signal.h>
 
 static const struct ls_plugin *plugin;
@@ -396,6 +397,34 @@ START_TEST(a_kernel_that_fails_is_told_by_the_next_wait_and_once)
 }
 END_TEST
 
+unsigned cudaGetLastError(void); // of the fake: what failed for good
+
+// A library that meets the failure first only says that it could not launch.
+START_TEST(a_kernel_that_fails_is_told_by_the_next_library_call)
+{
+    const struct ls_tensor_desc one = {.dtype = LS_F32, .ndims = 2, .dims = {1, 1}};
+    const struct test_request request = {
+        .op = LS_OP_DENSE, .input_count = 2, .output_count = 1, .arguments = {one, one, one}};
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    struct addition a;
+    setenv("CUDA_FAKE_FAIL", "0", 1);
+    setenv("CUDA_FAKE_STREAMS", "thread", 1);
+    struct ls_device *device = opened();
+    addition_prepare(device, 1, &a);
+    ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_OK);
+    void *scratch = (void *)ops->memory->allocate(device, answer.scratch_bytes);
+    ck_assert_int_eq(addition_launch(device, &a), LS_OK);
+    while (!cudaGetLastError())
+        sched_yield();
+    ck_assert_int_eq(test_launch(ops, device, answer.kernel, a.arguments, 3, scratch), LS_FAILED);
+    assert_says("unspecified launch failure");
+    ops->memory->release(device, scratch);
+    ops->kernels->release(device, answer.kernel);
+    addition_finish(device, &a);
+    ls_device_close(device);
+}
+END_TEST
+
 // Of the same GPU nothing else is said then, in whatever words.
 START_TEST(after_an_error_that_stays_nothing_else_is_said)
 {
@@ -624,6 +653,7 @@ int main(void)
     tcase_add_test(tests, what_is_read_behind_a_buffer_is_no_number);
 #endif
     tcase_add_test(tests, a_kernel_that_fails_is_told_by_the_next_wait_and_once);
+    tcase_add_test(tests, a_kernel_that_fails_is_told_by_the_next_library_call);
     tcase_add_loop_test(tests, after_an_error_that_stays_nothing_else_is_said, 0, 4);
     tcase_add_loop_test(tests, a_convolution_takes_a_twentieth_of_the_memory_as_workspace, 0, 2);
     tcase_add_test(tests, work_that_never_ends_meets_the_deadline);
