@@ -100,7 +100,7 @@ void ls_member_lose_chief(struct ls_member *member, const char *why)
 void ls_member_send(struct ls_member *member)
 {
     // A full queue: worker 0 does not read, so its silence ends this.
-    if (ls_connection_send(&member->connection, &member->frame) == LS_OK &&
+    if (ls_connection_send(&member->connection, member->frame.data, member->frame.bytes) == LS_OK &&
         ls_connection_flush(&member->connection) == LS_AGAIN)
         wake_thread(member);
 }

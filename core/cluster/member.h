@@ -5,8 +5,8 @@
 #define LS_CLUSTER_MEMBER_H
 
 #include "core/cluster/cluster.h"
-#include "core/wire/connection.h"
 #include "core/cluster/store.h"
+#include "core/wire/connection.h"
 
 struct ls_member;
 

@@ -7,6 +7,7 @@
 #include "core/cluster/liveness.h"
 #include "core/cluster/member.h"
 #include "core/cluster/store.h"
+#include "core/wire/frame.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -323,8 +323,8 @@ bool ls_member_read(struct ls_member *member)
 {
     for (;;) {
         size_t bytes;
-        const enum ls_status status =
-            ls_connection_receive(&member->connection, member->plain, &bytes);
+        const enum ls_status status = ls_connection_receive(&member->connection, member->plain,
+                                                            sizeof(member->plain), &bytes);
         if (status == LS_AGAIN)
             return true;
         if (!status && take_frame(member, bytes)) {

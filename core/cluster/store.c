@@ -87,7 +87,7 @@ static void free_gone(struct ls_store *store)
 void ls_peer_send(struct ls_store *store, struct ls_peer *peer)
 {
     // A peer whose queue is full does not read: its silence, or its closed connection, ends it.
-    if (ls_connection_send(&peer->connection, &store->frame) == LS_OK)
+    if (ls_connection_send(&peer->connection, store->frame.data, store->frame.bytes) == LS_OK)
         flush_peer(store, peer);
 }
 
@@ -189,7 +189,7 @@ static void read_peer(struct ls_store *store, struct ls_peer *peer)
     for (int i = 0; i < FRAMES && peer->stage <= LS_PEER_WAITING; i++) {
         size_t bytes;
         const enum ls_status status =
-            ls_connection_receive(&peer->connection, store->plain, &bytes);
+            ls_connection_receive(&peer->connection, store->plain, sizeof(store->plain), &bytes);
         if (status == LS_AGAIN)
             return;
         if (!status && take_frame(store, peer, bytes)) {

@@ -12,8 +12,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define LABEL ((size_t)4)
-#define SEALED_MOST (LABEL + LS_CHANNEL_CHUNK + LS_SECURE_SEAL)
 #define SENT_AT_ONCE ((size_t)1 << 20) // of a message, by an end that waits
 #define SLICE_MS 100 // after which a waiting end asks whether it shall stop
 
@@ -46,8 +44,9 @@ static void keep_alive(int fd)
 void ls_channel_adopt(struct ls_channel *channel, struct ls_connection *connection, bool sealed)
 {
     memset(channel, 0, sizeof(*channel));
-    channel->sealed = sealed;
     channel->connection = *connection;
+    channel->connection.sealed = sealed;
+    channel->connection.most_waiting = LS_QUEUE_UNBOUNDED;
     sodium_memzero(connection, sizeof(*connection));
     keep_alive(channel->connection.fd);
 }
@@ -55,9 +54,7 @@ void ls_channel_adopt(struct ls_channel *channel, struct ls_connection *connecti
 void ls_channel_finish(struct ls_channel *channel)
 {
     ls_connection_finish(&channel->connection);
-    free(channel->sealed_in);
     free(channel->plain);
-    free(channel->out);
     memset(channel, 0, sizeof(*channel));
     channel->connection.fd = -1;
 }
@@ -86,49 +83,19 @@ bool ls_channel_get_head(const uint8_t head[LS_CHANNEL_HEAD], uint32_t *kind, ui
 
 // ---- Sending ----
 
-static enum ls_status make_room(struct ls_channel *channel, size_t bytes)
-{
-    if (channel->out_first == channel->out_bytes)
-        channel->out_first = channel->out_bytes = 0;
-    if (bytes > SIZE_MAX / 4 - channel->out_bytes)
-        return LS_OUT_OF_MEMORY;
-    if (channel->out_bytes + bytes <= channel->out_room)
-        return LS_OK;
-    size_t room = channel->out_room ? channel->out_room : (size_t)1 << 16;
-    while (room < channel->out_bytes + bytes)
-        room *= 2;
-    uint8_t *out = realloc(channel->out, room);
-    if (!out)
-        return LS_OUT_OF_MEMORY;
-    channel->out = out;
-    channel->out_room = room;
-    return LS_OK;
-}
-
+// Sealed in chunks; a reader opens one at a time.
 static enum ls_status queue_bytes(struct ls_channel *channel, const uint8_t *data, size_t bytes)
 {
-    const size_t chunks = bytes / LS_CHANNEL_CHUNK + 1;
-    const size_t room = channel->sealed ? bytes + chunks * (LABEL + LS_SECURE_SEAL) : bytes;
-    const enum ls_status status = make_room(channel, room);
-    if (status || !bytes)
-        return status;
-    if (!channel->sealed) {
-        memcpy(channel->out + channel->out_bytes, data, bytes);
-        channel->out_bytes += bytes;
-        return LS_OK;
-    }
-    while (bytes) {
-        const size_t part = bytes < LS_CHANNEL_CHUNK ? bytes : LS_CHANNEL_CHUNK;
-        const size_t sealed = part + LS_SECURE_SEAL;
-        uint8_t *at = channel->out + channel->out_bytes;
-        for (size_t i = 0; i < LABEL; i++)
-            at[i] = (uint8_t)(sealed >> 8 * i);
-        ls_secure_seal(&channel->connection.secure, at, data, part, at + LABEL);
-        channel->out_bytes += LABEL + sealed;
+    struct ls_connection *connection = &channel->connection;
+    const size_t most = connection->sealed ? LS_CHANNEL_CHUNK : bytes;
+    enum ls_status status = LS_OK;
+    while (!status && bytes) {
+        const size_t part = bytes < most ? bytes : most;
+        status = ls_connection_send(connection, data, part);
         data += part;
         bytes -= part;
     }
-    return LS_OK;
+    return status;
 }
 
 static enum ls_status queue_head(struct ls_channel *channel, uint32_t kind,
@@ -151,93 +118,29 @@ enum ls_status ls_channel_queue(struct ls_channel *channel, uint32_t kind,
     return status;
 }
 
-enum ls_status ls_channel_flush(struct ls_channel *channel)
-{
-    while (channel->out_first < channel->out_bytes) {
-        const ssize_t sent = send(channel->connection.fd, channel->out + channel->out_first,
-                                  channel->out_bytes - channel->out_first, MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR)
-            continue;
-        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return LS_AGAIN;
-        if (sent < 0)
-            return LS_PEER_LOST;
-        channel->out_first += (size_t)sent;
-    }
-    channel->out_first = channel->out_bytes = 0;
-    return LS_OK;
-}
-
-bool ls_channel_is_waiting(const struct ls_channel *channel)
-{
-    return channel->out_first < channel->out_bytes;
-}
-
 // ---- Receiving ----
-
-static enum ls_status receive(int fd, void *memory, size_t bytes, size_t *taken)
-{
-    for (;;) {
-        const ssize_t got = recv(fd, memory, bytes, 0);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return LS_AGAIN;
-        if (got <= 0)
-            return LS_PEER_LOST;
-        *taken = (size_t)got;
-        return LS_OK;
-    }
-}
-
-// Reads until the sealed chunk has `bytes` bytes.
-static enum ls_status fill_chunk(struct ls_channel *channel, size_t bytes)
-{
-    while (channel->in_bytes < bytes) {
-        size_t got = 0;
-        const enum ls_status status =
-            receive(channel->connection.fd, channel->sealed_in + channel->in_bytes,
-                    bytes - channel->in_bytes, &got);
-        if (status)
-            return status;
-        channel->in_bytes += got;
-    }
-    return LS_OK;
-}
 
 static enum ls_status open_chunk(struct ls_channel *channel)
 {
-    if (!channel->sealed_in)
-        channel->sealed_in = malloc(SEALED_MOST);
+    size_t bytes;
     if (!channel->plain)
         channel->plain = malloc(LS_CHANNEL_CHUNK);
-    if (!channel->sealed_in || !channel->plain)
+    if (!channel->plain)
         return LS_OUT_OF_MEMORY;
-    enum ls_status status = fill_chunk(channel, LABEL);
+    const enum ls_status status =
+        ls_connection_receive(&channel->connection, channel->plain, LS_CHANNEL_CHUNK, &bytes);
     if (status)
         return status;
-    size_t sealed = 0;
-    for (size_t i = 0; i < LABEL; i++)
-        sealed |= (size_t)channel->sealed_in[i] << 8 * i;
-    if (sealed <= LS_SECURE_SEAL || sealed > LS_CHANNEL_CHUNK + LS_SECURE_SEAL)
-        return LS_BAD_INPUT;
-    status = fill_chunk(channel, LABEL + sealed);
-    if (status)
-        return status;
-    channel->in_bytes = 0;
-    if (!ls_secure_open(&channel->connection.secure, channel->sealed_in, channel->sealed_in + LABEL,
-                        sealed, channel->plain))
-        return LS_BAD_INPUT;
     channel->plain_at = 0;
-    channel->plain_end = sealed - LS_SECURE_SEAL;
-    return LS_OK;
+    channel->plain_end = bytes;
+    return bytes ? LS_OK : LS_BAD_INPUT;
 }
 
 enum ls_status ls_channel_take(struct ls_channel *channel, void *memory, size_t bytes,
                                size_t *taken)
 {
-    if (!channel->sealed)
-        return receive(channel->connection.fd, memory, bytes, taken);
+    if (!channel->connection.sealed)
+        return ls_connection_take(&channel->connection, memory, bytes, taken);
     if (channel->plain_at == channel->plain_end) {
         const enum ls_status status = open_chunk(channel);
         if (status)
@@ -272,15 +175,20 @@ static enum ls_status wait_for(const struct ls_channel *channel, short event, ui
     }
 }
 
+static size_t waiting_bytes(const struct ls_channel *channel)
+{
+    return channel->connection.out_bytes - channel->connection.out_first;
+}
+
 static enum ls_status flush_all(struct ls_channel *channel, const struct ls_channel_wait *wait)
 {
-    size_t left = channel->out_bytes - channel->out_first;
+    size_t left = waiting_bytes(channel);
     uint64_t since = ls_clock_ns();
     for (;;) {
-        enum ls_status status = ls_channel_flush(channel);
+        enum ls_status status = ls_connection_flush(&channel->connection);
         if (status != LS_AGAIN)
             return status;
-        const size_t now = channel->out_bytes - channel->out_first;
+        const size_t now = waiting_bytes(channel);
         if (now != left)
             since = ls_clock_ns();
         left = now;
@@ -301,7 +209,7 @@ enum ls_status ls_channel_send(struct ls_channel *channel, uint32_t kind,
             const size_t part = left < SENT_AT_ONCE ? left : SENT_AT_ONCE;
             status = queue_bytes(channel, (const uint8_t *)pieces[i].data + at, part);
             at += part;
-            if (!status && channel->out_bytes >= SENT_AT_ONCE)
+            if (!status && waiting_bytes(channel) >= SENT_AT_ONCE)
                 status = flush_all(channel, wait);
         }
     return status ? status : flush_all(channel, wait);

@@ -20,12 +20,9 @@ struct ls_channel_piece {
 };
 
 struct ls_channel {
-    struct ls_connection connection; // its handshake, and its socket
-    bool sealed;
-    uint8_t *sealed_in, *plain; // one chunk; NULL: not sealed, or nothing has come yet
-    size_t in_bytes, plain_at, plain_end;
-    uint8_t *out; // what the socket has not taken yet: out[out_first .. out_bytes - 1]
-    size_t out_first, out_bytes, out_room;
+    struct ls_connection connection;
+    uint8_t *plain; // the chunk that was opened last; NULL: none
+    size_t plain_at, plain_end; // what of it is still to be taken
 };
 
 // The key of channels, which is not that of the store. LS_USAGE, logged: as ls_secure_key.
@@ -35,13 +32,10 @@ LS_STATUS ls_channel_key(const char *secret, uint8_t key[LS_SECURE_KEY]);
 void ls_channel_adopt(struct ls_channel *channel, struct ls_connection *connection, bool sealed);
 void ls_channel_finish(struct ls_channel *channel); // takes one that has been finished
 
-// Queues a message, of which `count` pieces are given. LS_OUT_OF_MEMORY.
+// Queues a message, of which `count` pieces are given; ls_connection_flush sends it.
+// LS_OUT_OF_MEMORY.
 LS_STATUS ls_channel_queue(struct ls_channel *channel, uint32_t kind,
                            const struct ls_channel_piece *pieces, uint32_t count);
-// Gives the socket as much of the queue as it takes: LS_OK: all; LS_AGAIN; LS_PEER_LOST.
-LS_STATUS ls_channel_flush(struct ls_channel *channel);
-bool ls_channel_is_waiting(const struct ls_channel *channel); // something is queued
-
 // Takes up to `bytes` bytes that have come; at least one with LS_OK. LS_AGAIN: none are here.
 // LS_PEER_LOST: closed; LS_BAD_INPUT: not what the peer sealed.
 LS_STATUS ls_channel_take(struct ls_channel *channel, void *memory, size_t bytes, size_t *taken);

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #define LS_FRAME_MOST ((size_t)65536) // bytes of a frame on the wire
-#define LS_FRAME_OVERHEAD ((size_t)21) // its length, and the seal (core/wire/secure.h)
+#define LS_FRAME_OVERHEAD ((size_t)21) // its length, and the seal (core/wire/connection.h)
 #define LS_FRAME_PLAIN (LS_FRAME_MOST - LS_FRAME_OVERHEAD)
 
 // Every frame begins with its kind (8 bits) and the generation of the cluster (32 bits).

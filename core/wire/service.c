@@ -91,8 +91,8 @@ static bool flush_some(struct ls_service *service)
     for (uint32_t i = 0; i < service->count; i++) {
         struct peer *peer = &service->peers[i];
         const bool speaks = peer->stage == STAGE_OPEN || peer->stage == STAGE_LEAVING;
-        if (speaks && ls_channel_is_waiting(&peer->channel))
-            waits |= ls_channel_flush(&peer->channel) == LS_AGAIN;
+        if (speaks && ls_connection_is_waiting(&peer->channel.connection))
+            waits |= ls_connection_flush(&peer->channel.connection) == LS_AGAIN;
     }
     return waits;
 }
@@ -152,8 +152,8 @@ static void end_leaving(struct ls_service *service, uint64_t now)
 {
     for (uint32_t i = 0; i < service->count; i++) {
         struct peer *peer = &service->peers[i];
-        if (peer->stage == STAGE_LEAVING &&
-            (!ls_channel_is_waiting(&peer->channel) || now - peer->since_ns > LEAVING_NS))
+        if (peer->stage == STAGE_LEAVING && (!ls_connection_is_waiting(&peer->channel.connection) ||
+                                             now - peer->since_ns > LEAVING_NS))
             end_peer(peer);
     }
 }
@@ -235,7 +235,7 @@ static bool serve(struct ls_service *service, uint32_t index, struct ls_service_
     }
     if (peer->stage != STAGE_OPEN && peer->stage != STAGE_LEAVING)
         return false;
-    const enum ls_status flushed = ls_channel_flush(&peer->channel);
+    const enum ls_status flushed = ls_connection_flush(&peer->channel.connection);
     if (peer->stage == STAGE_LEAVING)
         return false;
     if (flushed == LS_AGAIN)
@@ -279,7 +279,7 @@ static void await_peers(struct ls_service *service, uint64_t timeout_ns)
         const struct peer *peer = &service->peers[i];
         if (peer->stage == STAGE_FREE)
             continue;
-        const short event = ls_channel_is_waiting(&peer->channel) ? POLLOUT : POLLIN;
+        const short event = ls_connection_is_waiting(&peer->channel.connection) ? POLLOUT : POLLIN;
         service->polled[count++] =
             (struct pollfd){.fd = peer->channel.connection.fd, .events = event};
     }
@@ -312,7 +312,7 @@ void ls_service_send(struct ls_service *service, uint32_t index, uint32_t kind,
         return;
     enum ls_status status = ls_channel_queue(&peer->channel, kind, pieces, count);
     if (!status)
-        status = ls_channel_flush(&peer->channel);
+        status = ls_connection_flush(&peer->channel.connection);
     if (status && status != LS_AGAIN)
         lose(service, peer, status == LS_PEER_LOST ? NULL : "there is no memory for the answer");
 }
@@ -328,7 +328,7 @@ void ls_service_drop(struct ls_service *service, uint32_t index)
     struct peer *peer = &service->peers[index];
     if (index >= service->count || (peer->stage != STAGE_OPEN && peer->stage != STAGE_LOST))
         return;
-    if (peer->stage == STAGE_LOST || ls_channel_flush(&peer->channel) != LS_AGAIN) {
+    if (peer->stage == STAGE_LOST || ls_connection_flush(&peer->channel.connection) != LS_AGAIN) {
         end_peer(peer);
         return;
     }

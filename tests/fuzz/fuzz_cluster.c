@@ -8,8 +8,8 @@
 #endif
 #include "core/base/log.h"
 #include "core/cluster/member.h"
-#include "core/wire/reach.h"
 #include "core/cluster/store_internal.h"
+#include "core/wire/reach.h"
 #include "tests/fuzz/mutate.h"
 
 #include <arpa/inet.h>
@@ -318,7 +318,7 @@ static void send_answer(uint64_t *state, struct ls_connection *store, uint8_t ki
         frame.bytes = bytes;
         free(data);
     }
-    if (!ls_connection_send(store, &frame))
+    if (!ls_connection_send(store, frame.data, frame.bytes))
         (void)!ls_connection_flush(store); // it may have closed the connection: refused
 }
 
@@ -417,7 +417,7 @@ static void be_a_stranger(uint64_t *state, uint16_t port, const uint8_t *key)
         memcpy(frame.data, join, bytes);
         frame.bytes = bytes;
         free(join);
-        if (ls_connection_send(&connection, &frame))
+        if (ls_connection_send(&connection, frame.data, frame.bytes))
             exit(2);
         if (fuzz_below(state, 4) == 0)
             fuzz_mutate(state, connection.out, connection.out_bytes);

@@ -490,8 +490,8 @@ static void be_a_stranger(uint64_t *state, struct ls_service *service, uint16_t 
     if (ls_channel_queue(&channel, 1, &piece, 1) || ls_channel_queue(&channel, 1, &piece, 1))
         exit(2);
     if (fuzz_below(state, 2))
-        fuzz_mutate(state, channel.out, channel.out_bytes);
-    (void)!ls_channel_flush(&channel);
+        fuzz_mutate(state, channel.connection.out, channel.connection.out_bytes);
+    (void)!ls_connection_flush(&channel.connection);
     serve_some(service, 4);
     ls_channel_finish(&channel);
     serve_some(service, 2);

@@ -2,6 +2,7 @@
 // Workers that are killed, stopped, cut off or end: what the others learn, and when.
 #include "core/cluster/liveness.h"
 #include "core/cluster/member.h"
+#include "core/wire/frame.h"
 #include "tests/core/cluster/processes.h"
 
 #include <pthread.h>
@@ -319,7 +320,7 @@ static struct ls_member *open_member(const struct ls_cluster_options *options,
 
 static void send_from_store(struct ls_connection *store, const struct ls_frame *frame)
 {
-    ck_assert_int_eq(ls_connection_send(store, frame), LS_OK);
+    ck_assert_int_eq(ls_connection_send(store, frame->data, frame->bytes), LS_OK);
     ck_assert_int_eq(ls_connection_flush(store), LS_OK);
 }
 

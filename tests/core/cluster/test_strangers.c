@@ -3,9 +3,9 @@
 //
 //     test_cluster_strangers            in every run
 //     test_cluster_strangers long       10,000 connections
-#include "core/wire/connection.h"
-#include "core/wire/reach.h"
 #include "core/cluster/store.h"
+#include "core/wire/frame.h"
+#include "core/wire/reach.h"
 #include "tests/core/cluster/processes.h"
 
 #include <errno.h>
@@ -197,7 +197,7 @@ START_TEST(oversized_unsealed_and_malformed_messages_are_dropped)
         default:
             ls_frame_begin(&frame, turn == 3 ? LS_FRAME_JOIN : LS_FRAME_BLOCK, 0);
             ls_frame_put_u64(&frame, UINT64_MAX);
-            ck_assert_int_eq(ls_connection_send(&connection, &frame), LS_OK);
+            ck_assert_int_eq(ls_connection_send(&connection, frame.data, frame.bytes), LS_OK);
             ck_assert_int_eq(ls_connection_flush(&connection), LS_OK);
         }
         ck_assert_uint_eq(read_to_end(connection.fd, answer, sizeof(answer)), 0);

@@ -181,8 +181,8 @@ static void *send_damaged(void *context)
         return NULL;
     const struct ls_channel_piece piece = {"0123456789", 10};
     ck_assert_int_eq(ls_channel_queue(&channel, 1, &piece, 1), LS_OK);
-    channel.out[channel.out_bytes - 3] ^= 1;
-    (void)!ls_channel_flush(&channel);
+    channel.connection.out[channel.connection.out_bytes - 3] ^= 1;
+    (void)!ls_connection_flush(&channel.connection);
     uint32_t kind;
     uint64_t bytes;
     pair->status = ls_channel_receive(&channel, &kind, &bytes, &patient);
