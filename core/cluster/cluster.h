@@ -124,14 +124,6 @@ int32_t ls_cluster_exchange(void *endpoints, const void *own, uint64_t bytes, vo
 // ls_cluster_check for these. [any thread]
 int32_t ls_cluster_exchange_check(void *endpoints);
 
-// Values under keys, kept by the store until it closes: for what workers need in no common order.
-// Keys have at most 255 letters, values 60 KiB, and there is room for 16 MiB in 4096 of them. `get`
-// waits until somebody has set the key. [any thread]
-LS_STATUS ls_cluster_set(struct ls_cluster *cluster, const char *key, const void *data,
-                         size_t bytes);
-LS_STATUS ls_cluster_get(struct ls_cluster *cluster, const char *key, void *data, size_t room,
-                         size_t *bytes);
-
 // Of workers that are apart: some of them, `count` with these numbers, give `bytes` bytes each and
 // get those of all, in the order of `members`, which is the same on all of them. `key` names the
 // meeting, in messages too, and no other one of the same name is under way. Several threads may
@@ -209,8 +201,8 @@ struct ls_cluster_change {
 };
 
 // Forms the next generation: ls_cluster_worker, _workers, _first_rank, _world, _hosts and
-// _rank_workers are others then (what was borrowed from them is gone), values under keys are
-// forgotten, and sequences of calls begin anew. The lowest survivor is worker 0. If the last
+// _rank_workers are others then (what was borrowed from them is gone), and sequences of calls begin
+// anew. The lowest survivor is worker 0. If the last
 // worker 0 is lost, that worker opens a store at a port that it has kept for this, which the others
 // know.
 //

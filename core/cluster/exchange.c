@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What workers tell each other: blocks of all in rounds, and values under keys.
+// What workers tell each other: blocks of all, in rounds.
 #include "core/cluster/cluster_internal.h"
 
 #include "core/base/clock.h"
@@ -233,23 +233,4 @@ void ls_cluster_tell(struct ls_cluster *cluster, const char *key, const uint32_t
 {
     if (cluster->member && !cluster->serves)
         ls_member_tell(cluster->member, key, members, count, text);
-}
-
-static enum ls_status refuse_alone(void)
-{
-    ls_error("cluster", "values under keys are for several workers, and this one is alone");
-    return LS_UNSUPPORTED;
-}
-
-enum ls_status ls_cluster_set(struct ls_cluster *cluster, const char *key, const void *data,
-                              size_t bytes)
-{
-    return cluster->member ? ls_member_set(cluster->member, key, data, bytes) : refuse_alone();
-}
-
-enum ls_status ls_cluster_get(struct ls_cluster *cluster, const char *key, void *data, size_t room,
-                              size_t *bytes)
-{
-    return cluster->member ? ls_member_get(cluster->member, key, data, room, bytes)
-                           : refuse_alone();
 }

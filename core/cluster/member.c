@@ -243,11 +243,9 @@ static void destroy(struct ls_member *member)
     if (member->wake >= 0)
         close(member->wake);
     pthread_mutex_destroy(&member->lock);
-    pthread_mutex_destroy(&member->get_lock);
     pthread_cond_destroy(&member->changed);
     ls_welcome_finish(&member->welcome);
     free(member->result);
-    free(member->value);
     free(member);
 }
 
@@ -269,7 +267,6 @@ static struct ls_member *create(struct ls_connection *connection,
     }
     take_connection(member, connection);
     pthread_mutex_init(&member->lock, NULL);
-    pthread_mutex_init(&member->get_lock, NULL);
     ls_condition_init(&member->changed);
     member->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     member->workers = place->workers;

@@ -63,9 +63,6 @@ LS_STATUS ls_member_exchange(struct ls_member *member, enum ls_operation operati
                              size_t *result_bytes);
 
 // [any thread]
-LS_STATUS ls_member_set(struct ls_member *member, const char *key, const void *data, size_t bytes);
-LS_STATUS ls_member_get(struct ls_member *member, const char *key, void *data, size_t room,
-                        size_t *bytes);
 // As ls_cluster_meet, with at most ls_store_meeting_part() bytes.
 LS_STATUS ls_member_meet(struct ls_member *member, const struct ls_meeting *meeting,
                          const void *own, size_t bytes, char *all);

@@ -174,7 +174,7 @@ bool ls_member_stood(struct ls_member *member)
     return stood;
 }
 
-// ---- Exchanges and values ----
+// ---- Exchanges ----
 
 enum ls_status ls_member_exchange(struct ls_member *member, enum ls_operation operation,
                                   uint32_t root, uint64_t bytes, const void *data, size_t part,
@@ -202,73 +202,6 @@ enum ls_status ls_member_exchange(struct ls_member *member, enum ls_operation op
     *result = member->result;
     *result_bytes = member->result_total;
     return LS_OK;
-}
-
-enum ls_status ls_member_set(struct ls_member *member, const char *key, const void *data,
-                             size_t bytes)
-{
-    if (!*key || strlen(key) >= LS_KEY_BYTES || bytes > LS_VALUE_MOST) {
-        ls_error("cluster",
-                 "set of '%.64s' with %zu bytes: expected a key of 1 to %d letters and at "
-                 "most %zu bytes",
-                 key, bytes, LS_KEY_BYTES - 1, LS_VALUE_MOST);
-        return LS_USAGE;
-    }
-    pthread_mutex_lock(&member->lock);
-    const enum ls_status status = member->phase == LS_MEMBER_FAILED ? member->status : LS_OK;
-    if (!status) {
-        ls_frame_begin(&member->frame, LS_FRAME_SET, member->generation);
-        ls_frame_put_text(&member->frame, key);
-        ls_frame_put_bytes(&member->frame, data, bytes);
-        ls_member_send(member);
-    }
-    pthread_mutex_unlock(&member->lock);
-    return status;
-}
-
-enum ls_status ls_member_get(struct ls_member *member, const char *key, void *data, size_t room,
-                             size_t *bytes)
-{
-    if (!*key || strlen(key) >= LS_KEY_BYTES) {
-        ls_error("cluster", "get of '%.64s': expected a key of 1 to %d letters", key,
-                 LS_KEY_BYTES - 1);
-        return LS_USAGE;
-    }
-    pthread_mutex_lock(&member->get_lock);
-    pthread_mutex_lock(&member->lock);
-    if (!member->value)
-        member->value = malloc(LS_FRAME_PLAIN);
-    enum ls_status status = member->value ? LS_OK : LS_OUT_OF_MEMORY;
-    if (!status) {
-        member->wants_value = true;
-        member->value_sequence++;
-        ls_frame_begin(&member->frame, LS_FRAME_GET, member->generation);
-        ls_frame_put_u64(&member->frame, member->value_sequence);
-        ls_frame_put_text(&member->frame, key);
-        if (member->phase == LS_MEMBER_FORMED)
-            ls_member_send(member);
-        status = wait_while(member, &member->wants_value, member->deadline_ns);
-        member->wants_value = false;
-    }
-    if (!status && member->value_bytes > room)
-        status = LS_USAGE;
-    if (!status) {
-        memcpy(data, member->value, member->value_bytes);
-        *bytes = member->value_bytes;
-    }
-    const size_t needed = member->value_bytes;
-    const bool ended = status == LS_PEER_LOST && member->phase == LS_MEMBER_ENDED;
-    pthread_mutex_unlock(&member->lock);
-    pthread_mutex_unlock(&member->get_lock);
-    if (status == LS_USAGE)
-        ls_error("cluster", "'%s' has %zu bytes, but there is room for %zu", key, needed, room);
-    else if (status == LS_AGAIN)
-        ls_error("cluster", "nobody has set '%s' within %.1f s", key,
-                 (double)member->deadline_ns * 1e-9);
-    else if (ended)
-        ls_error("cluster", "nobody has set '%s', and worker 0 (%s) has ended", key,
-                 member->chief_host);
-    return status == LS_AGAIN ? LS_PEER_LOST : status;
 }
 
 static void begin_meeting(struct ls_member *member, const struct ls_meeting *meeting,

@@ -71,12 +71,6 @@ struct ls_member {
     uint64_t sequence;
     uint8_t *result;
     size_t result_room, result_bytes, result_total;
-    // The value that is waited for.
-    pthread_mutex_t get_lock; // one at a time
-    bool wants_value;
-    uint64_t value_sequence;
-    uint8_t *value; // LS_FRAME_PLAIN bytes, once one was asked for
-    size_t value_bytes;
     struct ls_meet_call *meetings; // that are waited for
     uint64_t meeting_sequence;
     struct ls_frame frame; // to send; under the lock

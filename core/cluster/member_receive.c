@@ -128,23 +128,6 @@ static bool take_result(struct ls_member *member, struct ls_frame_reader *reader
     return good || late;
 }
 
-// An answer to a call that has given up waiting is dropped.
-static bool take_value(struct ls_member *member, struct ls_frame_reader *reader)
-{
-    const uint64_t sequence = ls_frame_get_u64(reader);
-    if (reader->wrong)
-        return false;
-    pthread_mutex_lock(&member->lock);
-    if (member->wants_value && sequence == member->value_sequence) {
-        memcpy(member->value, reader->at, reader->left);
-        member->value_bytes = reader->left;
-        member->wants_value = false;
-        pthread_cond_broadcast(&member->changed);
-    }
-    pthread_mutex_unlock(&member->lock);
-    return true;
-}
-
 static bool take_beat(struct ls_member *member, struct ls_frame_reader *reader)
 {
     struct ls_spot chief;
@@ -306,7 +289,6 @@ static bool take_frame(struct ls_member *member, size_t bytes)
         return false;
     switch (kind) {
     case LS_FRAME_RESULT: return take_result(member, &reader);
-    case LS_FRAME_VALUE: return take_value(member, &reader);
     case LS_FRAME_BEAT: return take_beat(member, &reader);
     case LS_FRAME_REFUSED:
     case LS_FRAME_LOST: return take_failure(member, kind, &reader);

@@ -339,7 +339,6 @@ static void destroy(struct ls_store *store)
         if (store->member[i].probe >= 0)
             close(store->member[i].probe);
     }
-    ls_store_finish_values(store);
     ls_store_finish_meetings(store);
     ls_door_close(store->door);
     if (store->epoll >= 0)

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The store of a cluster: one thread of worker 0 that all members (workers, then servers) are
 // connected to. It gathers who takes part, compares what must be equal, collects a block of each
-// worker and sends all of them to all, keeps values under keys, and watches who is alive. It never
-// waits for one member: all sockets are non-blocking, all queues bounded. Strangers are turned away
-// and counted.
+// worker and sends all of them to all, and watches who is alive. It never waits for one member: all
+// sockets are non-blocking, all queues bounded. Strangers are turned away and counted.
 #ifndef LS_CLUSTER_STORE_H
 #define LS_CLUSTER_STORE_H
 
@@ -16,10 +15,7 @@
 
 #define LS_MOST_MEMBERS 4096
 #define LS_MOST_ELASTIC 512 // workers whose addresses fit in one message
-#define LS_KEY_BYTES 256
-#define LS_VALUE_MOST ((size_t)60 << 10) // bytes of one value
-#define LS_VALUES_MOST ((size_t)16 << 20) // bytes of all values
-#define LS_MOST_VALUES 4096
+#define LS_KEY_BYTES 256 // of the name of a meeting, with its final zero
 
 struct ls_store;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of the store: store.c (thread, connections), store_join.c (who takes part),
-// store_serve.c (exchanges, values, liveness), store_meet.c (exchanges of some workers),
+// store_serve.c (exchanges, liveness), store_meet.c (exchanges of some workers),
 // store_reform.c (the next generation of an elastic cluster). All of it belongs to the store's
 // thread.
 #ifndef LS_CLUSTER_STORE_INTERNAL_H
@@ -64,9 +64,6 @@ struct ls_store_member {
     uint64_t unreachable_ns; // own clock, since when; 0: it is not
     bool has_block;
     size_t block_bytes; // in `blocks` of the store
-    bool wants_value; // waits for `key`
-    uint64_t value_sequence;
-    char key[LS_KEY_BYTES];
 };
 
 enum ls_store_phase {
@@ -74,12 +71,6 @@ enum ls_store_phase {
     LS_STORE_FORMED,
     LS_STORE_REFUSED, // everybody was told why the training does not begin
     LS_STORE_LOST, // a member is lost; everybody was told. An elastic cluster forms anew then
-};
-
-struct ls_store_value {
-    char key[LS_KEY_BYTES];
-    uint8_t *data;
-    size_t bytes;
 };
 
 struct ls_store {
@@ -120,8 +111,6 @@ struct ls_store {
     uint8_t *blocks; // workers x part
     uint8_t *result; // what is sent to all
 
-    struct ls_store_value *values;
-    size_t value_count, value_bytes;
     struct ls_store_meeting *meetings; // under way
     size_t meeting_bytes; // of all
 
@@ -165,7 +154,6 @@ void ls_store_lose(struct ls_store *store, uint32_t member, const char *why);
 // Ends the generation. `member`: of whom the text speaks, or LS_NO_MEMBER.
 void ls_store_tell_lost(struct ls_store *store, enum ls_status status, uint32_t member,
                         const char *text);
-void ls_store_finish_values(struct ls_store *store);
 void ls_store_name_member(const struct ls_store *store, uint32_t number, char *out, size_t bytes);
 
 // store_meet.c. False: the frame makes no sense.

@@ -177,7 +177,7 @@ static void put_entry(struct ls_store_member *entry, const struct ls_store_membe
     entry->peer = peer;
     entry->former = former;
     entry->unreachable_ns = 0;
-    entry->ready = entry->has_block = entry->wants_value = entry->probed = false;
+    entry->ready = entry->has_block = entry->probed = false;
     entry->doubtful = false;
     if (entry->probe >= 0)
         close(entry->probe);
@@ -235,7 +235,6 @@ static void form(struct ls_store *store, uint32_t survivors, uint32_t joiners)
     store->reforming = false;
     store->clock.stood_ns = 0;
     store->generation++;
-    ls_store_finish_values(store);
     ls_info("cluster", "%u workers go on: %u lost, %u new", workers, before - survivors, joiners);
     ls_store_welcome(store);
 }

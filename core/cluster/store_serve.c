@@ -176,99 +176,6 @@ static bool take_block(struct ls_store *store, uint32_t number, struct ls_frame_
     return true;
 }
 
-// ---- Values ----
-
-static struct ls_store_value *find_value(struct ls_store *store, const char *key)
-{
-    for (size_t i = 0; i < store->value_count; i++)
-        if (strcmp(store->values[i].key, key) == 0)
-            return &store->values[i];
-    return NULL;
-}
-
-static void send_value(struct ls_store *store, struct ls_store_member *member,
-                       const struct ls_store_value *value)
-{
-    ls_frame_begin(&store->frame, LS_FRAME_VALUE, store->generation);
-    ls_frame_put_u64(&store->frame, member->value_sequence);
-    ls_frame_put_bytes(&store->frame, value->data, value->bytes);
-    member->wants_value = false;
-    ls_peer_send(store, member->peer);
-}
-
-static enum ls_status keep_value(struct ls_store *store, const char *key, const uint8_t *data,
-                                 size_t bytes, struct ls_store_value **out)
-{
-    struct ls_store_value *value = find_value(store, key);
-    const size_t before = value ? value->bytes : 0;
-    if (store->value_bytes - before + bytes > LS_VALUES_MOST ||
-        (!value && store->value_count == LS_MOST_VALUES))
-        return LS_FAILED;
-    uint8_t *copy = malloc(bytes + 1);
-    if (!copy)
-        return LS_OUT_OF_MEMORY;
-    memcpy(copy, data, bytes);
-    if (!value) {
-        struct ls_store_value *values =
-            realloc(store->values, (store->value_count + 1) * sizeof(*values));
-        if (!values) {
-            free(copy);
-            return LS_OUT_OF_MEMORY;
-        }
-        store->values = values;
-        value = &values[store->value_count++];
-        memset(value, 0, sizeof(*value));
-        snprintf(value->key, sizeof(value->key), "%s", key);
-    }
-    free(value->data);
-    value->data = copy;
-    value->bytes = bytes;
-    store->value_bytes += bytes - before;
-    *out = value;
-    return LS_OK;
-}
-
-static bool set_value(struct ls_store *store, uint32_t number, struct ls_frame_reader *reader)
-{
-    char key[LS_KEY_BYTES];
-    struct ls_store_value *value;
-    ls_frame_get_text(reader, key, sizeof(key));
-    if (reader->wrong || !key[0])
-        return false;
-    if (keep_value(store, key, reader->at, reader->left, &value)) {
-        ls_store_lose(store, number, "worker 0 has no room for the values that it sets");
-        return true;
-    }
-    for (uint32_t i = 0; i < store->members; i++)
-        if (store->member[i].wants_value && store->member[i].peer &&
-            strcmp(store->member[i].key, key) == 0)
-            send_value(store, &store->member[i], value);
-    return true;
-}
-
-static bool get_value(struct ls_store *store, uint32_t number, struct ls_frame_reader *reader)
-{
-    struct ls_store_member *member = &store->member[number];
-    member->value_sequence = ls_frame_get_u64(reader);
-    ls_frame_get_text(reader, member->key, sizeof(member->key));
-    if (reader->wrong || !member->key[0])
-        return false;
-    const struct ls_store_value *value = find_value(store, member->key);
-    member->wants_value = true;
-    if (value)
-        send_value(store, member, value);
-    return true;
-}
-
-void ls_store_finish_values(struct ls_store *store)
-{
-    for (size_t i = 0; i < store->value_count; i++)
-        free(store->values[i].data);
-    free(store->values);
-    store->values = NULL;
-    store->value_count = store->value_bytes = 0;
-}
-
 // ---- Frames of members ----
 
 static bool take_beat(struct ls_store_member *member, struct ls_frame_reader *reader)
@@ -315,8 +222,6 @@ bool ls_store_serve(struct ls_store *store, struct ls_peer *peer, uint8_t kind, 
     case LS_FRAME_BEAT: return take_beat(&store->member[number], reader);
     case LS_FRAME_REFORM: return ls_store_take_reform(store, number, reader);
     case LS_FRAME_BLOCK: return take_block(store, number, reader);
-    case LS_FRAME_SET: return set_value(store, number, reader);
-    case LS_FRAME_GET: return get_value(store, number, reader);
     case LS_FRAME_GIVE_UP: return take_reason(store, number, reader);
     case LS_FRAME_MEET: return ls_store_meet(store, number, reader);
     case LS_FRAME_TELL: return ls_store_pass_on(store, number, reader);

@@ -24,8 +24,7 @@ enum ls_frame_kind {
     // Of a worker: sequence 64, operation 8, root 32, bytes 64 (both the same on all workers), and
     // its part of the data up to the end of the frame.
     LS_FRAME_BLOCK = 3,
-    LS_FRAME_SET = 4, // of a worker: text key, data
-    LS_FRAME_GET = 5, // of a worker: sequence 64, text key
+    // 4, 5 and 11 were values under keys: no kind has these numbers again.
     LS_FRAME_GIVE_UP = 6, // of a worker: text
     LS_FRAME_GOODBYE = 7, // both ways: an orderly end
     // Of the store: number of the member 32, workers 32, survivors 32, name of the machine of
@@ -36,7 +35,6 @@ enum ls_frame_kind {
     // Of the store: sequence 64, total 32, offset 32, bytes; the total is a size (32) for each
     // worker and then the parts one after the other.
     LS_FRAME_RESULT = 10,
-    LS_FRAME_VALUE = 11, // of the store: sequence 64, data
     LS_FRAME_LOST = 12, // of the store: status 32, member 32, text
     LS_FRAME_REFORM = 13, // of a worker, which waits for a new generation: deadline 64
     LS_FRAME_WAIT = 14, // of the store: the worker comes in when the others form anew

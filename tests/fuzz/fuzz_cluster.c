@@ -93,7 +93,6 @@ static void put_join(uint64_t *state)
 
 static void put_request(uint64_t *state, const struct ls_store *store, uint8_t kind)
 {
-    static const char *const keys[] = {"a", "address of server 0", "nccl id"};
     ls_frame_begin(&frame, (enum ls_frame_kind)kind, 0);
     switch (kind) {
     case LS_FRAME_BEAT:
@@ -106,11 +105,6 @@ static void put_request(uint64_t *state, const struct ls_store *store, uint8_t k
         ls_frame_put_u32(&frame, 0);
         ls_frame_put_u64(&frame, 8);
         put_filling(state, store->part + 1);
-        break;
-    case LS_FRAME_GET: ls_frame_put_u64(&frame, 1); // fall through
-    case LS_FRAME_SET:
-        ls_frame_put_text(&frame, keys[fuzz_below(state, 3)]);
-        put_filling(state, kind == LS_FRAME_SET ? 2000 : 1);
         break;
     case LS_FRAME_REFORM: ls_frame_put_u64(&frame, SECOND); break;
     case LS_FRAME_GIVE_UP: ls_frame_put_text(&frame, "no memory"); break;
@@ -133,7 +127,6 @@ static struct ls_peer *make_peer(const uint8_t *key)
 static const char *what_is_wrong(const struct ls_store *store)
 {
     uint32_t here = 0, blocks = 0, members = 0;
-    size_t bytes = 0;
     for (uint32_t i = 0; i < store->members; i++) {
         const struct ls_store_member *member = &store->member[i];
         here += member->peer != NULL;
@@ -149,13 +142,9 @@ static const char *what_is_wrong(const struct ls_store *store)
             peer->stage != LS_PEER_LEAVING)
             return "a new worker is none";
     }
-    for (size_t i = 0; i < store->value_count; i++)
-        bytes += store->values[i].bytes;
     return here != members                                 ? "members are not those that joined"
            : !store->most_workers && here != store->joined ? "members are miscounted"
            : blocks != store->blocks_here && !store->most_workers ? "blocks are not those that came"
-           : bytes != store->value_bytes ? "values are not those that were set"
-           : bytes > LS_VALUES_MOST      ? "there are too many values"
            : store->most_workers && store->members > store->most_workers
                ? "there are more workers than the most"
            : store->frame.full ? "a message did not fit"
@@ -210,7 +199,6 @@ static void free_store(struct ls_store *store, struct ls_peer **peers)
     }
     for (uint32_t i = 0; i < store->members; i++)
         free(store->member[i].agreement);
-    ls_store_finish_values(store);
     free(store->member);
     free(store->blocks);
     free(store->result);
@@ -219,10 +207,10 @@ static void free_store(struct ls_store *store, struct ls_peer **peers)
 
 static void send_damaged(uint64_t *state, struct ls_store *store, struct ls_peer *peer)
 {
-    uint8_t kind = (uint8_t)(LS_FRAME_BEAT + fuzz_below(state, 7));
+    static const uint8_t kinds[] = {LS_FRAME_BEAT, LS_FRAME_BLOCK, LS_FRAME_GIVE_UP,
+                                    LS_FRAME_GOODBYE, LS_FRAME_REFORM};
+    uint8_t kind = kinds[fuzz_below(state, sizeof(kinds))];
     size_t bytes;
-    if (kind == LS_FRAME_GOODBYE + 1)
-        kind = LS_FRAME_REFORM;
     if (peer->stage == LS_PEER_OPEN)
         put_join(state);
     else

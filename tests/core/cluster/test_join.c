@@ -233,93 +233,6 @@ START_TEST(nobody_passes_a_barrier_before_all_have_come)
 }
 END_TEST
 
-static void set_and_get(struct process *process)
-{
-    struct ls_cluster *cluster = process_join(process);
-    if (!cluster)
-        return;
-    char text[64] = "";
-    size_t bytes = 0;
-    if (process->index == 0) {
-        process->status = ls_cluster_get(cluster, "address of 1", text, sizeof(text), &bytes);
-        process->numbers[0] = bytes == 5 && memcmp(text, "there", 5) == 0;
-        process->numbers[1] = ls_cluster_get(cluster, "address of 1", text, 3, &bytes);
-        process->numbers[2] = ls_cluster_set(cluster, "", text, 1);
-    } else {
-        nap_ms(200);
-        process->status = ls_cluster_set(cluster, "address of 1", "there", 5);
-        process->numbers[0] = 1;
-    }
-    if (ls_cluster_barrier(cluster))
-        process->numbers[0] = 0;
-    ls_cluster_close(cluster);
-}
-
-START_TEST(a_value_is_waited_for_until_somebody_sets_it)
-{
-    struct job *job = job_create(2);
-    job_run(job, 2, set_and_get);
-    for (uint32_t i = 0; i < 2; i++) {
-        ck_assert_int_eq(job->process[i].status, LS_OK);
-        ck_assert_uint_eq(job->process[i].numbers[0], 1);
-    }
-    ck_assert_int_eq(job->process[0].numbers[1], LS_USAGE);
-    assert_log_has(&job->process[0], "'address of 1' has 5 bytes, but there is room for 3");
-    ck_assert_int_eq(job->process[0].numbers[2], LS_USAGE);
-    job_destroy(job);
-}
-END_TEST
-
-static void get_what_nobody_sets(struct process *process)
-{
-    struct ls_cluster *cluster = process_join(process);
-    if (!cluster)
-        return;
-    char text[8];
-    size_t bytes;
-    process->status = ls_cluster_get(cluster, "nothing", text, sizeof(text), &bytes);
-    process->state = 1;
-    wait_for_state(&process->job->process[1].state, 1); // with worker 0 the wait of others ends
-    ls_cluster_close(cluster);
-}
-
-START_TEST(a_value_that_nobody_sets_ends_the_wait_at_the_deadline)
-{
-    struct job *job = job_create(2);
-    for (uint32_t i = 0; i < 2; i++)
-        job->process[i].options.deadline_ns = SECOND / 2;
-    job_run(job, 2, get_what_nobody_sets);
-    for (uint32_t i = 0; i < 2; i++) {
-        ck_assert_int_eq(job->process[i].status, LS_PEER_LOST);
-        assert_log_has(&job->process[i], "nobody has set 'nothing' within 0.5 s");
-    }
-    job_destroy(job);
-}
-END_TEST
-
-static void get_from_a_worker_0_that_ends(struct process *process)
-{
-    struct ls_cluster *cluster = process_join(process);
-    if (!cluster)
-        return;
-    char text[8];
-    size_t bytes;
-    if (process->index == 1)
-        process->status = ls_cluster_get(cluster, "nothing", text, sizeof(text), &bytes);
-    ls_cluster_close(cluster);
-}
-
-START_TEST(who_waits_for_a_value_is_told_that_worker_0_has_ended)
-{
-    struct job *job = job_create(2);
-    job_run(job, 2, get_from_a_worker_0_that_ends);
-    ck_assert_int_eq(job->process[1].status, LS_PEER_LOST);
-    assert_log_has(&job->process[1], "nobody has set 'nothing', and worker 0 (");
-    assert_log_empty(&job->process[0]);
-    job_destroy(job);
-}
-END_TEST
-
 static void call_something_else(struct process *process)
 {
     struct ls_cluster *cluster = process_join(process);
@@ -608,9 +521,6 @@ int main(int argc, char **argv)
     sides_add(&sides, workers_tell_each_other_numbers, 2, 4);
     sides_add(&sides, workers_tell_each_other_numbers, 8, 9);
     sides_add(&sides, nobody_passes_a_barrier_before_all_have_come, 0, 1);
-    sides_add(&sides, a_value_is_waited_for_until_somebody_sets_it, 0, 1);
-    sides_add(&sides, a_value_that_nobody_sets_ends_the_wait_at_the_deadline, 0, 1);
-    sides_add(&sides, who_waits_for_a_value_is_told_that_worker_0_has_ended, 0, 1);
     sides_add(&sides, different_calls_are_refused_on_every_worker, 0, 1);
     sides_add(&sides, a_worker_that_does_not_come_is_named_on_all_others, 0, 1);
     sides_add(&sides, worker_0_that_does_not_come_is_named, 0, 1);
