@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store's thread: connections come, speak and go.
+// The store's thread: connections come, speak and go; exchanges of all workers, and who is alive.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // eventfd
 #endif
@@ -30,89 +30,217 @@ uint64_t ls_store_strangers(const struct ls_store *store)
     return ls_door_all_strangers(store->door);
 }
 
-size_t ls_store_part(uint32_t workers)
+// ---- Exchanges ----
+
+static const char *operation_name(uint8_t operation)
 {
-    const size_t most = LS_FRAME_PLAIN - 64, whole = (size_t)256 << 10;
-    const size_t part = whole / workers;
-    return part > most ? most : part < 64 ? 64 : part;
+    static const char *const names[] = {"?", "gather", "broadcast", "barrier"};
+    return operation < sizeof(names) / sizeof(names[0]) ? names[operation] : names[0];
 }
 
-// ---- Connections ----
-
-static void watch(struct ls_store *store, int operation, int fd, uint32_t events, void *what)
+// Workers that ended in order contribute no more.
+static void check_left(struct ls_store *store)
 {
-    struct epoll_event event = {.events = events, .data = {.ptr = what}};
-    (void)epoll_ctl(store->epoll, operation, fd, &event);
-}
-
-static void flush_peer(struct ls_store *store, struct ls_peer *peer)
-{
-    const enum ls_status status = ls_connection_flush(&peer->connection);
-    const bool waits = status == LS_AGAIN; // a lost connection shows itself by an event
-    if (waits != peer->watched_for_writing)
-        watch(store, EPOLL_CTL_MOD, peer->connection.fd, waits ? EPOLLIN | EPOLLOUT : EPOLLIN,
-              peer);
-    peer->watched_for_writing = waits;
-}
-
-// Ends the connection; the struct stays until the events at hand are done, because one may name it.
-void ls_peer_end(struct ls_store *store, struct ls_peer *peer)
-{
-    if (peer->stage == LS_PEER_GONE)
-        return;
-    if (peer->joiner)
-        free(peer->joiner->agreement);
-    free(peer->joiner);
-    peer->joiner = NULL;
-    // The kernel takes a closed descriptor out of epoll, but not where a child of this process has
-    // it, too.
-    watch(store, EPOLL_CTL_DEL, peer->connection.fd, 0, NULL);
-    ls_connection_finish(&peer->connection);
-    peer->stage = LS_PEER_GONE;
-}
-
-static void free_gone(struct ls_store *store)
-{
-    for (struct ls_peer **at = &store->peers; *at;) {
-        struct ls_peer *peer = *at;
-        if (peer->stage != LS_PEER_GONE) {
-            at = &peer->next;
+    for (uint32_t i = 0; store->blocks_here && i < store->workers; i++) {
+        if (!store->member[i].left || store->member[i].has_block)
             continue;
-        }
-        *at = peer->next;
-        free(peer);
+        char name[LS_NAME_BYTES + 32], waits[LS_NAME_BYTES + 32], text[LS_TEXT_BYTES];
+        ls_store_name_member(store, i, name, sizeof(name));
+        ls_store_name_member(store, store->first_member, waits, sizeof(waits));
+        snprintf(text, sizeof(text), "%s has ended, but %s waits for it (%s)", name, waits,
+                 operation_name(store->operation));
+        ls_store_tell_lost(store, LS_PEER_LOST, i, text);
+        return;
     }
 }
 
-void ls_peer_send(struct ls_store *store, struct ls_peer *peer)
+static void send_result(struct ls_store *store)
 {
-    // A peer whose queue is full does not read: its silence, or its closed connection, ends it.
-    if (ls_connection_send(&peer->connection, store->frame.data, store->frame.bytes) == LS_OK)
-        flush_peer(store, peer);
+    size_t total = 4 * (size_t)store->workers;
+    for (uint32_t i = 0; i < store->workers; i++) {
+        struct ls_store_member *member = &store->member[i];
+        for (size_t byte = 0; byte < 4; byte++)
+            store->result[4 * (size_t)i + byte] = (uint8_t)(member->block_bytes >> 8 * byte);
+        memcpy(store->result + total, store->blocks + i * store->part, member->block_bytes);
+        total += member->block_bytes;
+        member->has_block = false;
+    }
+    store->blocks_here = 0;
+    const size_t most = LS_FRAME_PLAIN - 64;
+    for (size_t offset = 0; offset < total; offset += most) {
+        const size_t bytes = total - offset < most ? total - offset : most;
+        ls_frame_begin(&store->frame, LS_FRAME_RESULT, store->generation);
+        ls_frame_put_u64(&store->frame, store->sequence);
+        ls_frame_put_u32(&store->frame, (uint32_t)total);
+        ls_frame_put_u32(&store->frame, (uint32_t)offset);
+        ls_frame_put_bytes(&store->frame, store->result + offset, bytes);
+        for (uint32_t i = 0; i < store->workers; i++)
+            if (store->member[i].peer)
+                ls_peer_send(store, store->member[i].peer);
+    }
+    store->sequence++;
 }
 
-void ls_peer_dismiss(struct ls_store *store, struct ls_peer *peer)
+static void tell_mismatch(struct ls_store *store, uint32_t number, uint8_t operation, uint32_t root,
+                          uint64_t bytes)
 {
-    ls_peer_send(store, peer);
-    if (peer->stage == LS_PEER_MEMBER)
-        store->member[peer->member].peer = NULL;
-    peer->stage = LS_PEER_LEAVING;
-    peer->since_ns = store->clock.now_ns;
+    char names[2][LS_NAME_BYTES + 32], text[LS_TEXT_BYTES];
+    ls_store_name_member(store, store->first_member, names[0], sizeof(names[0]));
+    ls_store_name_member(store, number, names[1], sizeof(names[1]));
+    snprintf(text, sizeof(text),
+             "%s calls %s (%llu bytes, worker %u), but %s calls %s (%llu bytes, worker %u): "
+             "expected the same calls in the same order on all workers",
+             names[0], operation_name(store->operation), (unsigned long long)store->operation_bytes,
+             store->root, names[1], operation_name(operation), (unsigned long long)bytes, root);
+    ls_store_tell_lost(store, LS_FAILED, number, text);
 }
 
-void ls_store_tell_all(struct ls_store *store)
+static bool take_block(struct ls_store *store, uint32_t number, struct ls_frame_reader *reader)
 {
-    for (uint32_t i = 0; i < store->members; i++)
-        if (store->member[i].peer)
-            ls_peer_send(store, store->member[i].peer);
+    const uint64_t sequence = ls_frame_get_u64(reader);
+    const uint8_t operation = ls_frame_get_u8(reader);
+    const uint32_t root = ls_frame_get_u32(reader);
+    const uint64_t bytes = ls_frame_get_u64(reader);
+    struct ls_store_member *member = &store->member[number];
+    if (reader->wrong || number >= store->workers || reader->left > store->part)
+        return false;
+    if (store->phase != LS_STORE_FORMED)
+        return true; // it crossed the message that tells why not
+    if (sequence != store->sequence || member->has_block)
+        return false;
+    if (!store->blocks_here) {
+        store->operation = operation;
+        store->root = root;
+        store->operation_bytes = bytes;
+        store->first_member = number;
+        store->exchange_since_ns = store->clock.now_ns;
+    } else if (operation != store->operation || root != store->root ||
+               bytes != store->operation_bytes) {
+        tell_mismatch(store, number, operation, root, bytes);
+        return true;
+    }
+    memcpy(store->blocks + number * store->part, reader->at, reader->left);
+    member->block_bytes = reader->left;
+    member->has_block = true;
+    if (++store->blocks_here == store->workers)
+        send_result(store);
+    else
+        check_left(store);
+    return true;
 }
 
-void ls_store_tell_waiting(struct ls_store *store)
+// ---- Frames of members ----
+
+static bool take_beat(struct ls_store_member *member, struct ls_frame_reader *reader)
 {
-    for (struct ls_peer *peer = store->peers; peer; peer = peer->next)
-        if (peer->stage == LS_PEER_WAITING)
-            ls_peer_send(store, peer);
+    struct ls_spot spot;
+    spot.step = ls_frame_get_u64(reader);
+    ls_frame_get_text(reader, spot.where, sizeof(spot.where));
+    if (!reader->wrong)
+        member->spot = spot;
+    return !reader->wrong;
 }
+
+static bool take_reason(struct ls_store *store, uint32_t number, struct ls_frame_reader *reader)
+{
+    char text[LS_TEXT_BYTES / 2];
+    ls_frame_get_text(reader, text, sizeof(text));
+    if (reader->wrong)
+        return false;
+    store->member[number].dead = true; // it does not go on elsewhere
+    ls_store_lose(store, number, text);
+    return true;
+}
+
+// Nobody waits for it in vain.
+static void tell_left(struct ls_store *store, uint32_t number)
+{
+    char name[LS_NAME_BYTES + 32], text[LS_TEXT_BYTES];
+    ls_store_name_member(store, number, name, sizeof(name));
+    snprintf(text, sizeof(text), "%s has left the job", name);
+    ls_frame_begin(&store->frame, LS_FRAME_LEFT, store->generation);
+    ls_frame_put_u32(&store->frame, number);
+    ls_frame_put_text(&store->frame, text);
+    ls_store_tell_all(store);
+    ls_store_end_meetings(store, number, text);
+}
+
+bool ls_store_serve(struct ls_store *store, struct ls_peer *peer, uint8_t kind, bool late,
+                    struct ls_frame_reader *reader)
+{
+    const uint32_t number = peer->member;
+    if (late && kind != LS_FRAME_BEAT && kind != LS_FRAME_GIVE_UP && kind != LS_FRAME_GOODBYE)
+        return true; // nobody waits for it any more
+    switch (kind) {
+    case LS_FRAME_BEAT: return take_beat(&store->member[number], reader);
+    case LS_FRAME_REFORM: return ls_store_take_reform(store, number, reader);
+    case LS_FRAME_BLOCK: return take_block(store, number, reader);
+    case LS_FRAME_GIVE_UP: return take_reason(store, number, reader);
+    case LS_FRAME_MEET: return ls_store_meet(store, number, reader);
+    case LS_FRAME_TELL: return ls_store_pass_on(store, number, reader);
+    case LS_FRAME_GOODBYE:
+        store->member[number].left = true;
+        if (store->apart)
+            tell_left(store, number);
+        if (store->phase == LS_STORE_FORMED)
+            check_left(store);
+        return true;
+    default: return false;
+    }
+}
+
+// ---- Liveness ----
+
+static void send_beats(struct ls_store *store)
+{
+    const struct ls_spot *spot = &store->member[0].spot;
+    ls_frame_begin(&store->frame, LS_FRAME_BEAT, store->generation);
+    ls_frame_put_u64(&store->frame, spot->step);
+    ls_frame_put_text(&store->frame, spot->where);
+    ls_store_tell_all(store);
+    ls_store_tell_waiting(store);
+}
+
+// An exchange whose deadline has passed: the first worker that did not come is lost.
+static void watch_exchange(struct ls_store *store)
+{
+    char first[LS_NAME_BYTES + 32], why[LS_TEXT_BYTES / 2];
+    const uint64_t waited = store->clock.now_ns - store->exchange_since_ns;
+    if (!store->blocks_here || waited <= store->deadline_ns)
+        return;
+    ls_store_name_member(store, store->first_member, first, sizeof(first));
+    snprintf(why, sizeof(why), "it did not come to the %s that %s began %.1f s ago",
+             operation_name(store->operation), first, (double)waited * 1e-9);
+    for (uint32_t i = 0; i < store->workers; i++)
+        if (!store->member[i].has_block) {
+            ls_store_lose(store, i, why);
+            return;
+        }
+}
+
+void ls_store_watch_members(struct ls_store *store, bool all_read)
+{
+    const uint64_t now = store->clock.now_ns;
+    if (now >= store->beat_at_ns) {
+        store->beat_at_ns = now + store->beat_ns;
+        send_beats(store);
+    }
+    for (uint32_t i = 0; i < store->members && all_read; i++) {
+        const struct ls_store_member *member = &store->member[i];
+        if (!member->peer || member->peer->own || member->left ||
+            now - member->peer->since_ns <= store->silence_ns)
+            continue;
+        char why[96];
+        snprintf(why, sizeof(why), "it was silent for %.1f s, so it is stopped or cut off",
+                 (double)(now - member->peer->since_ns) * 1e-9);
+        ls_store_lose(store, i, why);
+    }
+    if (store->phase == LS_STORE_FORMED && all_read)
+        watch_exchange(store);
+    ls_store_watch_meetings(store);
+}
+
+// ---- Connections ----
 
 // The connection of a member is over.
 static void end_member(struct ls_store *store, struct ls_peer *peer, const char *why)
@@ -129,30 +257,11 @@ static void end_member(struct ls_store *store, struct ls_peer *peer, const char 
 
 // ---- Those that have come in ----
 
-static enum ls_status add_peer(struct ls_store *store, struct ls_connection *connection, bool own)
-{
-    struct ls_peer *peer = calloc(1, sizeof(*peer));
-    if (!peer) {
-        ls_connection_finish(connection);
-        return LS_OUT_OF_MEMORY;
-    }
-    peer->connection = *connection;
-    sodium_memzero(connection, sizeof(*connection));
-    peer->stage = LS_PEER_OPEN;
-    peer->own = own;
-    peer->since_ns = store->clock.now_ns;
-    peer->member = LS_NO_MEMBER;
-    peer->next = store->peers;
-    store->peers = peer;
-    watch(store, EPOLL_CTL_ADD, peer->connection.fd, EPOLLIN, peer);
-    return LS_OK;
-}
-
 static void let_in(struct ls_store *store)
 {
     struct ls_connection connection;
     while (ls_door_next(store->door, &connection) == LS_OK)
-        (void)!add_peer(store, &connection, false);
+        (void)!ls_peer_add(store, &connection, false);
 }
 
 // Who knew the secret and did not become a member.
@@ -233,7 +342,7 @@ static void take_event(struct ls_store *store, const struct epoll_event *event)
         let_in(store);
     } else if (peer->stage != LS_PEER_GONE) {
         if (event->events & EPOLLOUT)
-            flush_peer(store, peer);
+            ls_peer_flush(store, peer);
         if (event->events & ~(uint32_t)EPOLLOUT) {
             if (peer->stage == LS_PEER_LEAVING)
                 end_leaving(store, peer);
@@ -313,7 +422,7 @@ static void *run(void *argument)
         }
         ls_store_watch_reform(store);
         ls_store_count_waiting(store);
-        free_gone(store);
+        ls_store_free_gone(store);
         if (!end_ns && atomic_load(&store->stopping)) {
             end_ns = ls_clock_ns() + FAREWELL_NS;
             ls_frame_begin(&store->frame, LS_FRAME_GOODBYE, store->generation);
@@ -333,7 +442,7 @@ static void destroy(struct ls_store *store)
         return;
     for (struct ls_peer *peer = store->peers; peer; peer = peer->next)
         ls_peer_end(store, peer);
-    free_gone(store);
+    ls_store_free_gone(store);
     for (uint32_t i = 0; store->member && i < store->members; i++) {
         free(store->member[i].agreement);
         if (store->member[i].probe >= 0)
@@ -412,10 +521,10 @@ enum ls_status ls_store_open(const struct ls_store_options *options, struct ls_s
         ls_connection_finish(options->own);
     } else {
         ls_own_clock_look(&store->clock, 0);
-        watch(store, EPOLL_CTL_ADD, ls_door_fd(store->door), EPOLLIN, &store->door);
-        watch(store, EPOLL_CTL_ADD, store->wake, EPOLLIN, &store->wake);
+        ls_store_watch(store, EPOLL_CTL_ADD, ls_door_fd(store->door), EPOLLIN, &store->door);
+        ls_store_watch(store, EPOLL_CTL_ADD, store->wake, EPOLLIN, &store->wake);
         status = ls_door_listen(store->door, options->listener);
-        const enum ls_status added = add_peer(store, options->own, true);
+        const enum ls_status added = ls_peer_add(store, options->own, true);
         status = status ? status : added;
     }
     if (!status)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of the store: store.c (thread, connections), store_join.c (who takes part),
-// store_serve.c (exchanges, liveness), store_meet.c (exchanges of some workers),
-// store_reform.c (the next generation of an elastic cluster). All of it belongs to the store's
-// thread.
+// The parts of the store, from its ground: store_peers.c (connections), store_meet.c (exchanges of
+// some workers), store_members.c (who takes part), store_reform.c (the next generation of an elastic
+// cluster), store.c (its thread, exchanges of all). All of it belongs to the store's thread.
 #ifndef LS_CLUSTER_STORE_INTERNAL_H
 #define LS_CLUSTER_STORE_INTERNAL_H
 
@@ -118,17 +117,25 @@ struct ls_store {
     uint8_t plain[LS_FRAME_PLAIN]; // that arrived
 };
 
-// store.c
+// store_peers.c
+// epoll_ctl; `what` comes with the events.
+void ls_store_watch(struct ls_store *store, int operation, int fd, uint32_t events, void *what);
+// Takes the connection, also where it fails; `own`: of the worker of this process.
+LS_STATUS ls_peer_add(struct ls_store *store, struct ls_connection *connection, bool own);
+void ls_peer_flush(struct ls_store *store, struct ls_peer *peer);
 void ls_peer_send(struct ls_store *store,
                   struct ls_peer *peer); // store->frame; a failure shows later
 // The peer is told store->frame, and its connection ends when it has heard it. A member's entry no
 // longer has it.
 void ls_peer_dismiss(struct ls_store *store, struct ls_peer *peer);
+// Ends the connection; the struct stays until the events at hand are done, because one may name it.
 void ls_peer_end(struct ls_store *store, struct ls_peer *peer);
+void ls_store_free_gone(struct ls_store *store); // those that have ended; after all events
 void ls_store_tell_all(struct ls_store *store); // store->frame, to all members
 void ls_store_tell_waiting(struct ls_store *store); // the same to new workers that wait
+void ls_store_name_member(const struct ls_store *store, uint32_t number, char *out, size_t bytes);
 
-// store_join.c
+// store_members.c
 // `generation`: of the frame.
 bool ls_store_join(struct ls_store *store, struct ls_peer *peer, uint32_t generation,
                    struct ls_frame_reader *reader);
@@ -138,6 +145,10 @@ void ls_store_refuse(struct ls_store *store, enum ls_status status, const char *
 void ls_store_welcome(struct ls_store *store); // tells all members who takes part
 // Whether a new worker differs from those that train; then it is told so.
 bool ls_store_differs(struct ls_store *store, struct ls_peer *peer);
+void ls_store_lose(struct ls_store *store, uint32_t member, const char *why);
+// Ends the generation. `member`: of whom the text speaks, or LS_NO_MEMBER.
+void ls_store_tell_lost(struct ls_store *store, enum ls_status status, uint32_t member,
+                        const char *text);
 
 // store_reform.c
 bool ls_store_take_reform(struct ls_store *store, uint32_t member, struct ls_frame_reader *reader);
@@ -145,16 +156,11 @@ bool ls_store_take_reform(struct ls_store *store, uint32_t member, struct ls_fra
 void ls_store_watch_reform(struct ls_store *store);
 void ls_store_count_waiting(struct ls_store *store);
 
-// store_serve.c. False: the frame makes no sense. `late`: it is of an earlier generation.
+// store.c. False: the frame makes no sense. `late`: it is of an earlier generation.
 bool ls_store_serve(struct ls_store *store, struct ls_peer *peer, uint8_t kind, bool late,
                     struct ls_frame_reader *reader);
 // At each tick. `all_read`: nothing that arrived is still unread.
 void ls_store_watch_members(struct ls_store *store, bool all_read);
-void ls_store_lose(struct ls_store *store, uint32_t member, const char *why);
-// Ends the generation. `member`: of whom the text speaks, or LS_NO_MEMBER.
-void ls_store_tell_lost(struct ls_store *store, enum ls_status status, uint32_t member,
-                        const char *text);
-void ls_store_name_member(const struct ls_store *store, uint32_t number, char *out, size_t bytes);
 
 // store_meet.c. False: the frame makes no sense.
 bool ls_store_meet(struct ls_store *store, uint32_t number, struct ls_frame_reader *reader);

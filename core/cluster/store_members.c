@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rendezvous: who takes part, what must be equal, and until when the store waits for whom.
+// Members of the store: who takes part, what must be equal, until when the store waits for whom, and
+// who is lost.
 #include "core/cluster/store_internal.h"
 
 #include "core/base/log.h"
@@ -489,4 +490,67 @@ void ls_store_leave_early(struct ls_store *store, uint32_t number)
 {
     store->member[number].peer = NULL;
     store->joined--;
+}
+
+// ---- Lost members ----
+
+void ls_store_tell_lost(struct ls_store *store, enum ls_status status, uint32_t number,
+                        const char *text)
+{
+    store->phase = LS_STORE_LOST;
+    ls_frame_begin(&store->frame, LS_FRAME_LOST, store->generation);
+    ls_frame_put_u32(&store->frame, (uint32_t)status);
+    ls_frame_put_u32(&store->frame, number);
+    ls_frame_put_text(&store->frame, text);
+    ls_store_tell_all(store);
+}
+
+// The connection is given up, but a worker that was only stopped reads on it why.
+static void strike_off(struct ls_store *store, uint32_t number, const char *text)
+{
+    struct ls_store_member *member = &store->member[number];
+    member->gone = true;
+    member->doubtful = ls_own_clock_stood(&store->clock);
+    if (!member->peer || member->peer->own)
+        return;
+    ls_frame_begin(&store->frame, LS_FRAME_LOST, store->generation);
+    ls_frame_put_u32(&store->frame, LS_PEER_LOST);
+    ls_frame_put_u32(&store->frame, number);
+    ls_frame_put_text(&store->frame, text);
+    ls_peer_dismiss(store, member->peer);
+}
+
+// The others go on without it, but for what they do together with it.
+static void lose_one(struct ls_store *store, uint32_t number, const char *text)
+{
+    strike_off(store, number, text);
+    ls_frame_begin(&store->frame, LS_FRAME_LOST, store->generation);
+    ls_frame_put_u32(&store->frame, LS_PEER_LOST);
+    ls_frame_put_u32(&store->frame, number);
+    ls_frame_put_text(&store->frame, text);
+    ls_store_tell_all(store);
+    ls_store_end_meetings(store, number, text);
+}
+
+// The first one ends the training, or the generation of an elastic one; who falls after it falls
+// because of it, or is missing in the next generation. Where workers are apart, nothing ends.
+void ls_store_lose(struct ls_store *store, uint32_t number, const char *why)
+{
+    char name[LS_NAME_BYTES + 32], text[LS_TEXT_BYTES];
+    const bool first = store->phase == LS_STORE_FORMED;
+    const bool again = store->phase == LS_STORE_LOST && store->most_workers;
+    if ((!first && !again) || store->member[number].gone || atomic_load(&store->stopping))
+        return;
+    ls_store_name_member(store, number, name, sizeof(name));
+    ls_lost_sentence(name, &store->member[number].spot, why, text, sizeof(text));
+    if (store->apart) {
+        lose_one(store, number, text);
+        return;
+    }
+    if (store->most_workers)
+        strike_off(store, number, text);
+    if (first)
+        ls_store_tell_lost(store, LS_PEER_LOST, number, text);
+    else
+        ls_warn("cluster", "%s", text);
 }
