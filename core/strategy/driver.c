@@ -247,6 +247,15 @@ enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls
     driver->buckets = options->parts[0].buckets;
     driver->bucket_count = driver->buckets->count;
     pthread_mutex_init(&driver->lock, NULL);
+    driver->stores = (struct ls_stores){.strategy = ls_driver_name(driver),
+                                        .plan = driver->plan,
+                                        .optimizer = &driver->optimizer,
+                                        .seed = options->seed,
+                                        .steps_before = options->steps_before,
+                                        .threads = options->threads,
+                                        .find_device = options->store_device,
+                                        .context = options->context};
+    ls_stores_init(&driver->stores);
     enum ls_status status = check_needs(driver, options);
     if (!status)
         status = check_layouts(driver);
@@ -500,7 +509,7 @@ bool ls_driver_close(struct ls_driver *driver)
     if (driver->hangs)
         return false; // the thread may use all of it
     ls_instance_destroy(driver->state);
-    ls_driver_close_stores(driver);
+    ls_stores_finish(&driver->stores);
     ls_driver_close_endpoints(driver);
     ls_driver_close_metrics(driver);
     ls_driver_close_channels(driver);

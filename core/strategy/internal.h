@@ -4,6 +4,7 @@
 #define LS_STRATEGY_INTERNAL_H
 
 #include "core/strategy/driver.h"
+#include "core/strategy/stores.h"
 
 #include <pthread.h>
 
@@ -105,11 +106,8 @@ struct ls_driver {
     bool hangs; // a thread of the strategy's was given up
     struct ls_barrier barrier;
 
+    struct ls_stores stores;
     pthread_mutex_t lock; // of what follows
-    struct ls_store *stores; // a list
-    double *measures; // of all stores' gradients; NULL: the optimizer needs none
-    uint64_t measure_count; // pairs of doubles
-    struct ls_driver_plugin store_device; // NULL until it is needed
     struct ls_strategy_thread *threads; // a list
     struct ls_transport **endpoints; // NULL: none were opened
     uint32_t endpoint_count;
@@ -191,15 +189,7 @@ LS_STATUS ls_driver_attach_stores(struct ls_driver *driver);
 LS_STATUS ls_driver_open_channels(struct ls_driver *driver);
 void ls_driver_close_channels(struct ls_driver *driver);
 
-// ---- stores.c: stores in memory of a server process ----
-LS_STATUS ls_driver_open_placed(struct ls_driver *driver, uint64_t first, uint64_t count,
-                                struct ls_store **out, uint64_t *bytes);
-void ls_driver_place_store(struct ls_store *store, void *memory);
-void ls_driver_fill_placed(const struct ls_driver *driver, struct ls_store *store,
-                           const float *values);
-
 // What the strategy left behind when it was closed.
-void ls_driver_close_stores(struct ls_driver *driver);
 void ls_driver_close_threads(struct ls_driver *driver);
 // After an abort: until all threads of the strategy's have ended, as far as they do.
 void ls_driver_wait_for_threads(struct ls_driver *driver);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host of a server process: what its strategy hears and says goes over core/wire/service.h,
-// and its stores are those of a driver that has no replicas.
+// The host of a server process: what its strategy hears and says goes over core/wire/service.h, and
+// it has stores, but neither replicas nor a driver.
 #include "core/strategy/server.h"
 
 #include "core/base/log.h"
 #include "core/wire/service.h"
 #include "core/wire/sockets.h"
 #include "core/strategy/description.h"
-#include "core/strategy/internal.h"
+#include "core/strategy/stores.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ struct server {
     struct ls_server_host table;
     const struct ls_server_options *options;
     struct ls_service *service;
-    struct ls_driver driver; // of stores alone
+    struct ls_stores stores;
     struct ls_description description; // zeroed: nothing was learnt yet
     char job[256];
     bool told; // the strategy, of the interruption
@@ -93,18 +93,14 @@ static void host_drop(const struct ls_server_host *host, uint32_t peer)
 static int32_t host_learn(const struct ls_server_host *host, const void *data, uint64_t bytes)
 {
     struct server *server = server_of(host);
-    struct ls_driver *driver = &server->driver;
-    ls_driver_close_stores(driver);
-    driver->measures = NULL;
+    ls_stores_clear(&server->stores);
     ls_description_finish(&server->description);
     server->table.learnt_floats = 0;
     const enum ls_status status = ls_description_read(data, bytes, &server->description);
     if (status)
         return (int32_t)status;
-    driver->plan = &server->description.plan;
-    driver->optimizer = server->description.optimizer;
-    driver->options.seed = server->description.seed;
-    server->table.learnt_floats = driver->plan->reduced_bytes / sizeof(float);
+    server->stores.seed = server->description.seed;
+    server->table.learnt_floats = server->description.plan.reduced_bytes / sizeof(float);
     return LS_OK;
 }
 
@@ -114,29 +110,29 @@ static int32_t host_open(const struct ls_server_host *host, uint64_t first, uint
     struct server *server = server_of(host);
     const uint64_t all = host->learnt_floats;
     if (first > all || count > all - first || !count || first % (LS_ALIGNMENT / sizeof(float))) {
-        ls_error(ls_driver_name(&server->driver), "a store that is not within the variables");
+        ls_error(server->stores.strategy, "a store that is not within the variables");
         return LS_BAD_INPUT;
     }
-    return (int32_t)ls_driver_open_placed(&server->driver, first, count, out, bytes);
+    return (int32_t)ls_stores_open_placed(&server->stores, first, count, out, bytes);
 }
 
 static void host_place(const struct ls_server_host *host, struct ls_store *store, void *memory)
 {
     (void)host;
-    ls_driver_place_store(store, memory);
+    ls_store_place(store, memory);
 }
 
 static void host_fill(const struct ls_server_host *host, struct ls_store *store,
                       const float *values)
 {
-    ls_driver_fill_placed(&server_of(host)->driver, store, values);
+    ls_stores_fill_placed(&server_of(host)->stores, store, values);
 }
 
 static int32_t host_update(const struct ls_server_host *host, struct ls_store *store,
                            const float *gradient, uint64_t step, double learning_rate)
 {
-    struct ls_driver *driver = &server_of(host)->driver;
-    return ls_driver_stores.update(&driver->table, store, gradient, step, learning_rate);
+    const struct ls_store_step of_store = {.step = step, .learning_rate = learning_rate};
+    return (int32_t)ls_stores_update(&server_of(host)->stores, store, gradient, &of_store);
 }
 
 // ---- Opening ----
@@ -204,12 +200,13 @@ enum ls_status ls_server_run(const struct ls_server_options *options)
         return LS_OUT_OF_MEMORY;
     }
     server->options = options;
-    server->driver.options = (struct ls_driver_options){.strategy = options->strategy,
-                                                        .store_device = options->store_device,
-                                                        .context = options->context,
-                                                        .threads = 1};
-    server->driver.table.context = &server->driver;
-    pthread_mutex_init(&server->driver.lock, NULL);
+    server->stores = (struct ls_stores){.strategy = options->strategy.plugin->name,
+                                        .plan = &server->description.plan,
+                                        .optimizer = &server->description.optimizer,
+                                        .threads = 1,
+                                        .find_device = options->store_device,
+                                        .context = options->context};
+    ls_stores_init(&server->stores);
     name_job(server);
     server->table = (struct ls_server_host){
         .struct_size = sizeof(server->table),
@@ -234,9 +231,8 @@ enum ls_status ls_server_run(const struct ls_server_options *options)
     if (!status)
         status = (enum ls_status)strategy->serve(&server->table);
     ls_service_close(server->service);
-    ls_driver_close_stores(&server->driver);
+    ls_stores_finish(&server->stores);
     ls_description_finish(&server->description);
-    pthread_mutex_destroy(&server->driver.lock);
     free(server);
     return status;
 }

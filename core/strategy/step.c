@@ -496,9 +496,8 @@ static enum ls_status settle(struct ls_driver_member *member, struct ls_step_res
     struct ls_driver *driver = member->driver;
     if (!ls_optimizer_scales(&driver->optimizer))
         return LS_OK;
-    if (driver->stores)
-        ls_replica_decide(member->replica,
-                          ls_measures_finite(driver->measures, driver->measure_count));
+    if (driver->stores.first)
+        ls_replica_decide(member->replica, ls_stores_finite(&driver->stores));
     const struct ls_loss_scale_state *scale = ls_replica_scale(member->replica);
     out->skipped = scale->skipped_in_row > 0;
     if (scale->skipped_in_row < LS_MOST_SKIPS)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stores: ranges of the flat buffers kept on the host, each with the state of its optimizer, whose arithmetic is the
-// operation of a device that computes in host memory.
-#include "core/strategy/internal.h"
+// Stores, and the table by which a strategy reaches those of its driver.
+#include "core/strategy/stores.h"
 
 #include "core/base/clock.h"
 #include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
+#include "core/strategy/internal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ struct lane {
 enum { ALONE, REPLICA, LANES };
 
 struct ls_store {
-    struct ls_store *next; // of the driver
+    struct ls_store *next;
     uint64_t first, count;
     float *values;
     float *states[LS_OPTIMIZER_STATES];
@@ -34,7 +34,7 @@ struct ls_store {
     bool placed; // values and states are memory of a server process
     float *aligned; // a gradient that is not, or that is changed; NULL until one comes
     float *measured; // the gradient of this step that was measured, as that has left it; NULL: none
-    uint64_t first_measure; // of the driver's
+    uint64_t first_measure; // of all stores'
     double own[4]; // measures of one variable
     struct ls_step_record record;
     struct lane lanes[LANES];
@@ -45,49 +45,47 @@ static uint64_t padded_bytes(uint64_t count)
     return (count * sizeof(float) + LS_ALIGNMENT) / LS_ALIGNMENT * LS_ALIGNMENT;
 }
 
-static const struct ls_device_interface *device_ops(const struct ls_driver *driver)
-{
-    return driver->store_device.interface;
-}
-
 // ---- The device ----
 
-static enum ls_status need_device(struct ls_driver *driver)
+static const struct ls_device_interface *device_ops(const struct ls_stores *stores)
 {
-    const struct ls_driver_options *options = &driver->options;
-    enum ls_status status = LS_OK;
-    if (driver->store_device.interface)
+    return stores->device.interface;
+}
+
+static enum ls_status need_device(struct ls_stores *stores)
+{
+    if (stores->device.interface)
         return LS_OK;
-    if (!options->store_device) {
+    if (!stores->find_device) {
         ls_error("strategy", "there is no device for variables on the host");
         return LS_UNAVAILABLE;
     }
-    status = options->store_device(options->context, &driver->store_device);
-    if (!status && device_ops(driver)->memory_kind != LS_MEMORY_HOST) {
-        driver->store_device = (struct ls_driver_plugin){0};
+    enum ls_status status = stores->find_device(stores->context, &stores->device);
+    if (!status && device_ops(stores)->memory_kind != LS_MEMORY_HOST) {
+        stores->device = (struct ls_driver_plugin){0};
         ls_error("strategy", "the device for variables on the host computes in memory of its own");
         status = LS_UNAVAILABLE;
     }
     return status;
 }
 
-static enum ls_status prepare_lane(struct ls_driver *driver, const struct ls_store *store,
+static enum ls_status prepare_lane(struct ls_stores *stores, const struct ls_store *store,
                                    struct lane *lane)
 {
     const struct ls_updater_options options = {.device = lane->device,
                                                .about = "update on the host",
-                                               .plan = driver->plan,
-                                               .optimizer = &driver->optimizer,
+                                               .plan = stores->plan,
+                                               .optimizer = stores->optimizer,
                                                .first = store->first,
                                                .end = store->first + store->count,
                                                .first_measure = store->first_measure,
-                                               .measures = driver->measure_count};
+                                               .measures = stores->measure_count};
     const char *missing = NULL;
-    if (ls_updater_cuts_variables(driver->plan, &driver->optimizer, options.first, options.end)) {
-        ls_error(ls_driver_name(driver),
+    if (ls_updater_cuts_variables(stores->plan, stores->optimizer, options.first, options.end)) {
+        ls_error(stores->strategy,
                  "a store of %" PRIu64 " values from %" PRIu64
                  " is not of whole variables, as optimizer %s needs them: an error of the plugin",
-                 store->count, store->first, driver->optimizer.name);
+                 store->count, store->first, stores->optimizer->name);
         return LS_FAILED;
     }
     const enum ls_status status = ls_updater_create(&options, &missing, &lane->updater);
@@ -101,16 +99,16 @@ static enum ls_status prepare_lane(struct ls_driver *driver, const struct ls_sto
     return scratch && ls_memory_is_null(lane->scratch) ? LS_OUT_OF_MEMORY : status;
 }
 
-static enum ls_status open_lane(struct ls_driver *driver, struct ls_store *store, int index,
+static enum ls_status open_lane(struct ls_stores *stores, struct ls_store *store, int index,
                                 uint32_t threads)
 {
     const struct ls_device_options options = {
-        .interface = device_ops(driver), .host = driver->store_device.host, .threads = threads};
+        .interface = device_ops(stores), .host = stores->device.host, .threads = threads};
     struct lane *lane = &store->lanes[index];
     const enum ls_status status = ls_device_open(&options, &lane->device);
-    if (status || !store->count || driver->optimizer.op == LS_OP_NONE)
+    if (status || !store->count || stores->optimizer->op == LS_OP_NONE)
         return status;
-    return prepare_lane(driver, store, lane);
+    return prepare_lane(stores, store, lane);
 }
 
 static void close_lane(struct lane *lane)
@@ -144,57 +142,287 @@ static float *allocate_buffer(const struct ls_store *store)
     return buffer;
 }
 
-static enum ls_status attach_store(struct ls_driver *driver, struct ls_store *store)
+static enum ls_status attach_store(struct ls_stores *stores, struct ls_store *store)
 {
-    const uint32_t threads = driver->options.threads;
-    store->state_count = driver->optimizer.state_count;
-    store->record.seed = driver->options.seed;
-    store->steps = driver->options.steps_before;
+    const uint32_t threads = stores->threads;
+    store->state_count = stores->optimizer->state_count;
+    store->record.seed = stores->seed;
+    store->steps = stores->steps_before;
     for (uint32_t i = 0; i < store->state_count && !store->placed; i++)
         if (!store->states[i] && !(store->states[i] = allocate_buffer(store)))
             return LS_OUT_OF_MEMORY;
-    enum ls_status status = open_lane(driver, store, ALONE, 1);
+    enum ls_status status = open_lane(stores, store, ALONE, 1);
     if (!status && threads > 1)
-        status = open_lane(driver, store, REPLICA, threads);
+        status = open_lane(stores, store, REPLICA, threads);
     return status;
 }
 
 // Where in the measures each store has its own.
-static enum ls_status count_measures(struct ls_driver *driver)
+static enum ls_status count_measures(struct ls_stores *stores)
 {
-    if (!ls_optimizer_measures_all(&driver->optimizer) || !driver->stores)
+    if (!ls_optimizer_measures_all(stores->optimizer) || !stores->first)
         return LS_OK;
-    driver->measure_count = 0;
-    for (struct ls_store *store = driver->stores; store; store = store->next) {
-        store->first_measure = driver->measure_count;
-        driver->measure_count +=
-            ls_updater_count_measures(driver->plan, store->first, store->first + store->count);
+    stores->measure_count = 0;
+    for (struct ls_store *store = stores->first; store; store = store->next) {
+        store->first_measure = stores->measure_count;
+        stores->measure_count +=
+            ls_updater_count_measures(stores->plan, store->first, store->first + store->count);
     }
-    driver->measures = calloc(2 * driver->measure_count + 1, sizeof(*driver->measures));
-    return driver->measures ? LS_OK : LS_OUT_OF_MEMORY;
+    stores->measures = calloc(2 * stores->measure_count + 1, sizeof(*stores->measures));
+    return stores->measures ? LS_OK : LS_OUT_OF_MEMORY;
 }
 
-enum ls_status ls_driver_attach_stores(struct ls_driver *driver)
+enum ls_status ls_stores_attach(struct ls_stores *stores)
 {
-    const struct ls_replica *replica = driver->members[0].replica;
-    enum ls_status status = count_measures(driver);
-    for (struct ls_store *store = driver->stores; !status && store; store = store->next)
-        status = attach_store(driver, store);
-    if (!status)
-        status = ls_driver_fill_stores(driver, 0, LS_BUFFER_PARAMETERS, LS_BUFFER_PARAMETERS);
-    for (uint32_t i = 0; !status && i < driver->optimizer.state_count; i++)
-        if (!ls_memory_is_null(ls_replica_memory(replica, LS_BUFFER_STATE + i)))
-            status = ls_driver_fill_stores(driver, 0, LS_BUFFER_STATE + i, LS_BUFFER_STATE + i);
+    enum ls_status status = count_measures(stores);
+    for (struct ls_store *store = stores->first; !status && store; store = store->next)
+        status = attach_store(stores, store);
     return status;
 }
 
-static void add_store(struct ls_driver *driver, struct ls_store *store)
+static void add_store(struct ls_stores *stores, struct ls_store *store)
 {
-    pthread_mutex_lock(&driver->lock);
-    store->next = driver->stores;
-    driver->stores = store;
-    pthread_mutex_unlock(&driver->lock);
+    pthread_mutex_lock(&stores->lock);
+    store->next = stores->first;
+    stores->first = store;
+    pthread_mutex_unlock(&stores->lock);
 }
+
+enum ls_status ls_stores_open(struct ls_stores *stores, uint64_t first, uint64_t count,
+                              struct ls_store **out)
+{
+    const enum ls_status status = need_device(stores);
+    if (status)
+        return status;
+    struct ls_store *store = calloc(1, sizeof(*store));
+    if (!store)
+        return LS_OUT_OF_MEMORY;
+    store->first = first;
+    store->count = count;
+    store->values = allocate_buffer(store);
+    if (!store->values) {
+        store_destroy(store);
+        return LS_OUT_OF_MEMORY;
+    }
+    add_store(stores, store);
+    *out = store;
+    return LS_OK;
+}
+
+void ls_stores_close(struct ls_stores *stores, struct ls_store *store)
+{
+    if (!store)
+        return;
+    pthread_mutex_lock(&stores->lock);
+    struct ls_store **place = &stores->first;
+    while (*place && *place != store)
+        place = &(*place)->next;
+    if (*place)
+        *place = store->next;
+    pthread_mutex_unlock(&stores->lock);
+    store_destroy(store);
+}
+
+void ls_stores_init(struct ls_stores *stores)
+{
+    pthread_mutex_init(&stores->lock, NULL);
+}
+
+void ls_stores_clear(struct ls_stores *stores)
+{
+    while (stores->first)
+        ls_stores_close(stores, stores->first);
+    free(stores->measures);
+    stores->measures = NULL;
+}
+
+void ls_stores_finish(struct ls_stores *stores)
+{
+    ls_stores_clear(stores);
+    pthread_mutex_destroy(&stores->lock);
+}
+
+// ---- In memory of a server process ----
+
+enum ls_status ls_stores_open_placed(struct ls_stores *stores, uint64_t first, uint64_t count,
+                                     struct ls_store **out, uint64_t *bytes)
+{
+    enum ls_status status = need_device(stores);
+    if (status)
+        return status;
+    struct ls_store *store = calloc(1, sizeof(*store));
+    if (!store)
+        return LS_OUT_OF_MEMORY;
+    store->first = first;
+    store->count = count;
+    store->placed = true;
+    status = attach_store(stores, store);
+    if (status) {
+        store_destroy(store);
+        return status;
+    }
+    add_store(stores, store);
+    *out = store;
+    *bytes = (1 + store->state_count) * padded_bytes(count);
+    return LS_OK;
+}
+
+void ls_store_place(struct ls_store *store, void *memory)
+{
+    float *at = memory;
+    const uint64_t floats = padded_bytes(store->count) / sizeof(float);
+    store->values = at;
+    for (uint32_t i = 0; i < store->state_count; i++)
+        store->states[i] = at + (i + 1) * floats;
+}
+
+void ls_stores_fill_placed(const struct ls_stores *stores, struct ls_store *store,
+                           const float *values)
+{
+    const uint64_t floats = padded_bytes(store->count) / sizeof(float);
+    memset(store->values, 0, (1 + store->state_count) * padded_bytes(store->count));
+    memcpy(store->values, values, store->count * sizeof(float));
+    for (uint32_t i = 0; i < store->state_count; i++)
+        for (uint64_t k = 0; k < floats; k++)
+            store->states[i][k] = stores->optimizer->initial[i];
+}
+
+// ---- Use ----
+
+float *ls_store_values(struct ls_store *store)
+{
+    return store->values;
+}
+
+// The gradient as it is, or a copy: clipping, LAMB and loss scales change it, and it is the strategy's.
+static float *take_gradient(struct ls_store *store, const struct ls_optimizer *optimizer,
+                            const float *gradient)
+{
+    const bool changes = optimizer->clipping || optimizer->op == LS_OP_LAMB_DIRECTION ||
+                         ls_optimizer_scales(optimizer);
+    if (!changes && (uintptr_t)gradient % LS_ALIGNMENT == 0)
+        return (float *)(uintptr_t)gradient;
+    if (!store->aligned)
+        store->aligned = aligned_alloc(LS_ALIGNMENT, padded_bytes(store->count));
+    if (store->aligned)
+        memcpy(store->aligned, gradient, store->count * sizeof(float));
+    return store->aligned;
+}
+
+static struct ls_updater_memory memory_of(const struct ls_stores *stores, struct ls_store *store,
+                                          const struct lane *lane, float *gradient)
+{
+    struct ls_updater_memory memory = {.gradients = ls_host_memory(gradient),
+                                       .parameters = ls_host_memory(store->values),
+                                       .measures = ls_host_memory(stores->measures),
+                                       .own = ls_host_memory(store->own),
+                                       .scratch = lane->scratch,
+                                       .record = ls_host_memory(&store->record)};
+    for (uint32_t i = 0; i < store->state_count; i++)
+        memory.states[i] = ls_host_memory(store->states[i]);
+    return memory;
+}
+
+static const struct lane *lane_of(const struct ls_store *store, const struct ls_store_step *step)
+{
+    const bool many = step->on_replica && store->lanes[REPLICA].device;
+    return &store->lanes[many ? REPLICA : ALONE];
+}
+
+static void write_scale(struct ls_store *store, const struct ls_store_step *step)
+{
+    if (!step->scale)
+        return;
+    store->record.loss_scale = step->scale->scale;
+    store->record.update = step->scale->updates + 1;
+}
+
+enum ls_status ls_stores_measure(struct ls_stores *stores, struct ls_store *store,
+                                 const float *gradient, const struct ls_store_step *step)
+{
+    const struct lane *lane = lane_of(store, step);
+    if (!lane->updater)
+        return LS_OK;
+    float *own = take_gradient(store, stores->optimizer, gradient);
+    if (!own)
+        return LS_OUT_OF_MEMORY;
+    const struct ls_updater_memory memory = memory_of(stores, store, lane, own);
+    store->measured = own;
+    write_scale(store, step);
+    ls_inside_about("measure of gradients on the host");
+    return ls_updater_measure(lane->updater, &memory);
+}
+
+enum ls_status ls_stores_update(struct ls_stores *stores, struct ls_store *store,
+                                const float *gradient, const struct ls_store_step *step)
+{
+    const uint64_t start = ls_clock_ns();
+    const struct lane *lane = lane_of(store, step);
+    if (!lane->updater)
+        return LS_OK;
+    float *own = store->measured;
+    store->measured = NULL;
+    store->steps = step->step ? step->step : store->steps + 1;
+    store->record.step = store->record.update = store->steps;
+    store->record.learning_rate = (float)step->learning_rate;
+    write_scale(store, step);
+    if (!own)
+        own = take_gradient(store, stores->optimizer, gradient);
+    if (!own)
+        return LS_OUT_OF_MEMORY;
+    const struct ls_updater_memory memory = memory_of(stores, store, lane, own);
+    ls_inside_about("update on the host");
+    const enum ls_status status = ls_updater_run(lane->updater, &memory);
+    ls_trace_span(&update_span, start, ls_clock_ns(), store->count);
+    return status;
+}
+
+void ls_store_skip(struct ls_store *store)
+{
+    store->measured = NULL;
+}
+
+bool ls_stores_finite(const struct ls_stores *stores)
+{
+    return ls_measures_finite(stores->measures, stores->measure_count);
+}
+
+uint64_t ls_stores_steps(const struct ls_stores *stores)
+{
+    uint64_t most = 0;
+    for (const struct ls_store *store = stores->first; store; store = store->next)
+        most = store->steps > most ? store->steps : most;
+    return most;
+}
+
+static float *buffer_of(struct ls_store *store, uint32_t buffer)
+{
+    return buffer == LS_BUFFER_PARAMETERS ? store->values : store->states[buffer - LS_BUFFER_STATE];
+}
+
+enum ls_status ls_stores_fill(struct ls_stores *stores, uint32_t buffer, struct ls_device *device,
+                              struct ls_memory flat)
+{
+    enum ls_status status = LS_OK;
+    for (struct ls_store *store = stores->first; !status && store; store = store->next)
+        status = ls_device_copy(device, ls_host_memory(buffer_of(store, buffer)),
+                                ls_memory_at(flat, store->first * sizeof(float)),
+                                store->count * sizeof(float), NULL);
+    return status;
+}
+
+enum ls_status ls_stores_read(struct ls_stores *stores, uint32_t buffer, struct ls_device *device,
+                              struct ls_memory flat)
+{
+    enum ls_status status = LS_OK;
+    for (struct ls_store *store = stores->first; !status && store; store = store->next)
+        status = ls_device_copy(device, ls_memory_at(flat, store->first * sizeof(float)),
+                                ls_host_memory(buffer_of(store, buffer)),
+                                store->count * sizeof(float), NULL);
+    return status;
+}
+
+// ---- Those of a driver ----
 
 static int32_t host_store_open(const struct ls_strategy_host *table, uint64_t first, uint64_t count,
                                struct ls_store **out)
@@ -214,132 +442,26 @@ static int32_t host_store_open(const struct ls_strategy_host *table, uint64_t fi
                  first, LS_ALIGNMENT / sizeof(float));
         return LS_FAILED;
     }
-    enum ls_status status = need_device(driver);
-    if (status)
-        return (int32_t)status;
-    struct ls_store *store = calloc(1, sizeof(*store));
-    if (!store)
-        return LS_OUT_OF_MEMORY;
-    store->first = first;
-    store->count = count;
-    store->values = allocate_buffer(store);
-    if (!store->values) {
-        store_destroy(store);
-        return LS_OUT_OF_MEMORY;
-    }
-    add_store(driver, store);
-    *out = store;
-    return LS_OK;
+    return (int32_t)ls_stores_open(&driver->stores, first, count, out);
 }
 
 static void host_store_close(const struct ls_strategy_host *table, struct ls_store *store)
 {
-    struct ls_driver *driver = ls_driver_of(table);
-    if (!store)
-        return;
-    pthread_mutex_lock(&driver->lock);
-    struct ls_store **place = &driver->stores;
-    while (*place && *place != store)
-        place = &(*place)->next;
-    if (*place)
-        *place = store->next;
-    pthread_mutex_unlock(&driver->lock);
-    store_destroy(store);
+    ls_stores_close(&ls_driver_of(table)->stores, store);
 }
-
-void ls_driver_close_stores(struct ls_driver *driver)
-{
-    while (driver->stores)
-        host_store_close(&driver->table, driver->stores);
-    free(driver->measures);
-}
-
-// ---- In memory of a server process ----
-
-enum ls_status ls_driver_open_placed(struct ls_driver *driver, uint64_t first, uint64_t count,
-                                     struct ls_store **out, uint64_t *bytes)
-{
-    enum ls_status status = need_device(driver);
-    if (status)
-        return status;
-    struct ls_store *store = calloc(1, sizeof(*store));
-    if (!store)
-        return LS_OUT_OF_MEMORY;
-    store->first = first;
-    store->count = count;
-    store->placed = true;
-    status = attach_store(driver, store);
-    if (status) {
-        store_destroy(store);
-        return status;
-    }
-    add_store(driver, store);
-    *out = store;
-    *bytes = (1 + store->state_count) * padded_bytes(count);
-    return LS_OK;
-}
-
-void ls_driver_place_store(struct ls_store *store, void *memory)
-{
-    float *at = memory;
-    const uint64_t floats = padded_bytes(store->count) / sizeof(float);
-    store->values = at;
-    for (uint32_t i = 0; i < store->state_count; i++)
-        store->states[i] = at + (i + 1) * floats;
-}
-
-void ls_driver_fill_placed(const struct ls_driver *driver, struct ls_store *store,
-                           const float *values)
-{
-    const uint64_t floats = padded_bytes(store->count) / sizeof(float);
-    memset(store->values, 0, (1 + store->state_count) * padded_bytes(store->count));
-    memcpy(store->values, values, store->count * sizeof(float));
-    for (uint32_t i = 0; i < store->state_count; i++)
-        for (uint64_t k = 0; k < floats; k++)
-            store->states[i][k] = driver->optimizer.initial[i];
-}
-
-// ---- Use ----
 
 static float *host_store_values(const struct ls_strategy_host *table, struct ls_store *store)
 {
     (void)table;
-    return store->values;
+    return ls_store_values(store);
 }
 
-// The gradient as it is, or a copy: clipping, LAMB and loss scales change it, and it is the strategy's.
-static float *take_gradient(struct ls_store *store, const struct ls_optimizer *optimizer,
-                            const float *gradient)
+static struct ls_store_step step_of(const struct ls_driver *driver)
 {
-    const bool changes = optimizer->clipping || optimizer->op == LS_OP_LAMB_DIRECTION ||
-                         ls_optimizer_scales(optimizer);
-    if (!changes && (uintptr_t)gradient % LS_ALIGNMENT == 0)
-        return (float *)(uintptr_t)gradient;
-    if (!store->aligned)
-        store->aligned = aligned_alloc(LS_ALIGNMENT, padded_bytes(store->count));
-    if (store->aligned)
-        memcpy(store->aligned, gradient, store->count * sizeof(float));
-    return store->aligned;
-}
-
-static struct ls_updater_memory memory_of(const struct ls_driver *driver, struct ls_store *store,
-                                          const struct lane *lane, float *gradient)
-{
-    struct ls_updater_memory memory = {.gradients = ls_host_memory(gradient),
-                                       .parameters = ls_host_memory(store->values),
-                                       .measures = ls_host_memory(driver->measures),
-                                       .own = ls_host_memory(store->own),
-                                       .scratch = lane->scratch,
-                                       .record = ls_host_memory(&store->record)};
-    for (uint32_t i = 0; i < store->state_count; i++)
-        memory.states[i] = ls_host_memory(store->states[i]);
-    return memory;
-}
-
-static const struct lane *lane_of(const struct ls_store *store)
-{
-    const bool many = ls_driver_current() && store->lanes[REPLICA].device;
-    return &store->lanes[many ? REPLICA : ALONE];
+    const bool scales = ls_optimizer_scales(&driver->optimizer);
+    return (struct ls_store_step){.scale =
+                                      scales ? ls_replica_scale(driver->members[0].replica) : NULL,
+                                  .on_replica = ls_driver_current() != NULL};
 }
 
 // What the replicas are going to decide. They are all in the step, between its gradients and its end.
@@ -347,63 +469,33 @@ static bool skips(const struct ls_driver *driver)
 {
     return ls_optimizer_scales(&driver->optimizer) &&
            (ls_replica_has_overflow(driver->members[0].replica) ||
-            !ls_measures_finite(driver->measures, driver->measure_count));
-}
-
-static void write_scale(const struct ls_driver *driver, struct ls_store *store)
-{
-    if (!ls_optimizer_scales(&driver->optimizer))
-        return;
-    const struct ls_loss_scale_state *scale = ls_replica_scale(driver->members[0].replica);
-    store->record.loss_scale = scale->scale;
-    store->record.update = scale->updates + 1;
+            !ls_stores_finite(&driver->stores));
 }
 
 static int32_t host_store_measure(const struct ls_strategy_host *table, struct ls_store *store,
                                   const float *gradient)
 {
-    const struct ls_driver *driver = ls_driver_of(table);
-    const struct lane *lane = lane_of(store);
-    if (!lane->updater)
-        return LS_OK;
-    float *own = take_gradient(store, &driver->optimizer, gradient);
-    if (!own)
-        return LS_OUT_OF_MEMORY;
-    const struct ls_updater_memory memory = memory_of(driver, store, lane, own);
-    store->measured = own;
-    write_scale(driver, store);
-    ls_inside_about("measure of gradients on the host");
-    return ls_updater_measure(lane->updater, &memory);
+    struct ls_driver *driver = ls_driver_of(table);
+    const struct ls_store_step step = step_of(driver);
+    return (int32_t)ls_stores_measure(&driver->stores, store, gradient, &step);
 }
 
 static int32_t host_store_update(const struct ls_strategy_host *table, struct ls_store *store,
                                  const float *gradient, uint64_t step, double learning_rate)
 {
-    const struct ls_driver *driver = ls_driver_of(table);
+    struct ls_driver *driver = ls_driver_of(table);
     struct ls_driver_member *member = ls_driver_current();
+    struct ls_store_step of_store = step_of(driver);
     const uint64_t start = ls_clock_ns();
-    const struct lane *lane = lane_of(store);
-    if (!lane->updater)
+    if (skips(driver)) {
+        ls_store_skip(store);
         return LS_OK;
-    float *own = store->measured;
-    store->measured = NULL;
-    if (skips(driver))
-        return LS_OK;
-    store->steps = step ? step : store->steps + 1;
-    store->record.step = store->record.update = store->steps;
-    store->record.learning_rate = (float)learning_rate;
-    write_scale(driver, store);
-    if (!own)
-        own = take_gradient(store, &driver->optimizer, gradient);
-    if (!own)
-        return LS_OUT_OF_MEMORY;
-    const struct ls_updater_memory memory = memory_of(driver, store, lane, own);
-    ls_inside_about("update on the host");
-    const enum ls_status status = ls_updater_run(lane->updater, &memory);
-    const uint64_t end = ls_clock_ns();
+    }
+    of_store.step = step;
+    of_store.learning_rate = learning_rate;
+    const enum ls_status status = ls_stores_update(&driver->stores, store, gradient, &of_store);
     if (member)
-        member->own_update_ns += end - start;
-    ls_trace_span(&update_span, start, end, store->count);
+        member->own_update_ns += ls_clock_ns() - start;
     return (int32_t)status;
 }
 
@@ -418,44 +510,38 @@ const struct ls_strategy_stores ls_driver_stores = {
 
 uint64_t ls_driver_store_steps(const struct ls_driver *driver)
 {
-    uint64_t most = 0;
-    for (const struct ls_store *store = driver->stores; store; store = store->next)
-        most = store->steps > most ? store->steps : most;
-    return most;
+    return ls_stores_steps(&driver->stores);
 }
 
 bool ls_driver_has_stores(const struct ls_driver *driver)
 {
-    return driver->stores;
-}
-
-static float *buffer_of(struct ls_store *store, uint32_t buffer)
-{
-    return buffer == LS_BUFFER_PARAMETERS ? store->values : store->states[buffer - LS_BUFFER_STATE];
+    return driver->stores.first;
 }
 
 enum ls_status ls_driver_fill_stores(struct ls_driver *driver, uint32_t index, uint32_t buffer,
                                      uint32_t flat)
 {
     const struct ls_replica *replica = driver->members[index].replica;
-    const struct ls_memory memory = ls_replica_memory(replica, flat);
-    enum ls_status status = LS_OK;
-    for (struct ls_store *store = driver->stores; !status && store; store = store->next)
-        status = ls_device_copy(
-            ls_replica_device(replica), ls_host_memory(buffer_of(store, buffer)),
-            ls_memory_at(memory, store->first * sizeof(float)), store->count * sizeof(float), NULL);
-    return status;
+    return ls_stores_fill(&driver->stores, buffer, ls_replica_device(replica),
+                          ls_replica_memory(replica, flat));
 }
 
 enum ls_status ls_driver_read_stores(struct ls_driver *driver, uint32_t index, uint32_t buffer,
                                      uint32_t flat)
 {
     const struct ls_replica *replica = driver->members[index].replica;
-    const struct ls_memory memory = ls_replica_memory(replica, flat);
-    enum ls_status status = LS_OK;
-    for (struct ls_store *store = driver->stores; !status && store; store = store->next)
-        status = ls_device_copy(
-            ls_replica_device(replica), ls_memory_at(memory, store->first * sizeof(float)),
-            ls_host_memory(buffer_of(store, buffer)), store->count * sizeof(float), NULL);
+    return ls_stores_read(&driver->stores, buffer, ls_replica_device(replica),
+                          ls_replica_memory(replica, flat));
+}
+
+enum ls_status ls_driver_attach_stores(struct ls_driver *driver)
+{
+    const struct ls_replica *replica = driver->members[0].replica;
+    enum ls_status status = ls_stores_attach(&driver->stores);
+    if (!status)
+        status = ls_driver_fill_stores(driver, 0, LS_BUFFER_PARAMETERS, LS_BUFFER_PARAMETERS);
+    for (uint32_t i = 0; !status && i < driver->optimizer.state_count; i++)
+        if (!ls_memory_is_null(ls_replica_memory(replica, LS_BUFFER_STATE + i)))
+            status = ls_driver_fill_stores(driver, 0, LS_BUFFER_STATE + i, LS_BUFFER_STATE + i);
     return status;
 }

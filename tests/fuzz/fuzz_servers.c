@@ -6,7 +6,7 @@
 #include "core/base/log.h"
 #include "core/wire/service.h"
 #include "core/strategy/description.h"
-#include "core/strategy/internal.h"
+#include "core/strategy/stores.h"
 #include "plugins/strategy/parameter-server/remote_server.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/support/plugin.h"
@@ -159,7 +159,7 @@ static struct message make_message(uint64_t *state, uint32_t kind, uint64_t step
 static struct {
     struct ls_server_host table;
     struct test_host host;
-    struct ls_driver driver;
+    struct ls_stores stores;
     struct ls_description description;
     uint64_t state, seed;
     uint32_t left; // messages
@@ -275,15 +275,12 @@ static void host_drop(const struct ls_server_host *host, uint32_t peer)
 static int32_t host_learn(const struct ls_server_host *host, const void *data, uint64_t bytes)
 {
     (void)host;
-    ls_driver_close_stores(&life.driver);
-    life.driver.measures = NULL;
+    ls_stores_clear(&life.stores);
     ls_description_finish(&life.description);
     life.table.learnt_floats = 0;
     if (ls_description_read(data, bytes, &life.description))
         return LS_BAD_INPUT;
-    life.driver.plan = &life.description.plan;
-    life.driver.optimizer = life.description.optimizer;
-    life.table.learnt_floats = life.driver.plan->reduced_bytes / sizeof(float);
+    life.table.learnt_floats = life.description.plan.reduced_bytes / sizeof(float);
     return LS_OK;
 }
 
@@ -293,27 +290,28 @@ static int32_t host_open(const struct ls_server_host *host, uint64_t first, uint
     const uint64_t all = host->learnt_floats;
     if (first > all || count > all - first || !count || first % 16)
         return LS_BAD_INPUT;
-    return (int32_t)ls_driver_open_placed(&life.driver, first, count, out, bytes);
+    return (int32_t)ls_stores_open_placed(&life.stores, first, count, out, bytes);
 }
 
 static void host_place(const struct ls_server_host *host, struct ls_store *store, void *memory)
 {
     (void)host;
-    ls_driver_place_store(store, memory);
+    ls_store_place(store, memory);
 }
 
 static void host_fill(const struct ls_server_host *host, struct ls_store *store,
                       const float *values)
 {
     (void)host;
-    ls_driver_fill_placed(&life.driver, store, values);
+    ls_stores_fill_placed(&life.stores, store, values);
 }
 
 static int32_t host_update(const struct ls_server_host *host, struct ls_store *store,
                            const float *gradient, uint64_t step, double learning_rate)
 {
     (void)host;
-    return ls_driver_stores.update(&life.driver.table, store, gradient, step, learning_rate);
+    const struct ls_store_step of_store = {.step = step, .learning_rate = learning_rate};
+    return (int32_t)ls_stores_update(&life.stores, store, gradient, &of_store);
 }
 
 static struct test_host device_host;
@@ -345,9 +343,12 @@ static int fuzz_server(double end_at, uint64_t seed)
     snprintf(life.folder, sizeof(life.folder), "/tmp/lockstep-fuzz-XXXXXX");
     if (!mkdtemp(life.folder))
         return 2;
-    life.driver.options = (struct ls_driver_options){.store_device = store_device, .threads = 1};
-    life.driver.table.context = &life.driver;
-    pthread_mutex_init(&life.driver.lock, NULL);
+    life.stores = (struct ls_stores){.strategy = "parameter-server",
+                                     .plan = &life.description.plan,
+                                     .optimizer = &life.description.optimizer,
+                                     .threads = 1,
+                                     .find_device = store_device};
+    ls_stores_init(&life.stores);
     int status = 0;
     for (; !status && fuzz_clock() < end_at; seed++) {
         life.state = life.seed = seed;
@@ -372,8 +373,7 @@ static int fuzz_server(double end_at, uint64_t seed)
         const int32_t served = strategy->serve(&life.table);
         if (served && served != LS_INTERRUPTED && served != LS_PEER_LOST)
             status = fail(seed, life.host.message);
-        ls_driver_close_stores(&life.driver);
-        life.driver.measures = NULL;
+        ls_stores_clear(&life.stores);
         ls_description_finish(&life.description);
         if (seed % 4 == 0) { // else the next one goes on with the file
             char command[128];
