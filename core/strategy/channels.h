@@ -4,8 +4,8 @@
 #ifndef LS_STRATEGY_CHANNELS_H
 #define LS_STRATEGY_CHANNELS_H
 
-#include "core/wire/channel.h"
 #include "core/place/resolve.h"
+#include "core/wire/channel.h"
 
 struct ls_channels_options {
     const struct ls_worker_place *place; // of a worker

@@ -4,10 +4,10 @@
 #include "core/strategy/server.h"
 
 #include "core/base/log.h"
-#include "core/wire/service.h"
-#include "core/wire/sockets.h"
 #include "core/strategy/description.h"
 #include "core/strategy/stores.h"
+#include "core/wire/service.h"
+#include "core/wire/sockets.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,9 +4,9 @@
 //
 //     fuzz_servers server|description|strangers SECONDS SEED
 #include "core/base/log.h"
-#include "core/wire/service.h"
 #include "core/strategy/description.h"
 #include "core/strategy/stores.h"
+#include "core/wire/service.h"
 #include "plugins/strategy/parameter-server/remote_server.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/support/plugin.h"
