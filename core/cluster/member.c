@@ -9,8 +9,8 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
+#include "core/cluster/frames.h"
 #include "core/cluster/liveness.h"
-#include "core/wire/frame.h"
 #include "core/wire/sockets.h"
 
 #include <poll.h>

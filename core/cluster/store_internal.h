@@ -5,11 +5,11 @@
 #ifndef LS_CLUSTER_STORE_INTERNAL_H
 #define LS_CLUSTER_STORE_INTERNAL_H
 
+#include "core/cluster/frames.h"
 #include "core/cluster/liveness.h"
 #include "core/cluster/store.h"
 #include "core/wire/connection.h"
 #include "core/wire/door.h"
-#include "core/wire/frame.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

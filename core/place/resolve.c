@@ -29,26 +29,6 @@ const char *const *ls_resolver_names(void)
     return names;
 }
 
-// ---- The environment ----
-
-extern char **environ;
-
-struct ls_environment ls_environment_of_process(void)
-{
-    return (struct ls_environment){NULL};
-}
-
-const char *ls_environment_get(const struct ls_environment *environment, const char *name)
-{
-    const size_t length = strlen(name);
-    const char *const *variable =
-        environment->variables ? environment->variables : (const char *const *)environ;
-    for (; variable && *variable; variable++)
-        if (strncmp(*variable, name, length) == 0 && (*variable)[length] == '=')
-            return *variable + length + 1;
-    return NULL;
-}
-
 // ---- Resolving ----
 
 static void alone(struct ls_worker_place *out)
@@ -236,31 +216,4 @@ enum ls_status ls_worker_place_meet(struct ls_worker_place *place, uint16_t port
              "LOCKSTEP_ADDRESS=host:port, a free port of the host of rank 0",
              problem);
     return LS_PEER_LOST;
-}
-
-enum ls_status ls_worker_place_server(const struct ls_worker_place *place, uint32_t number,
-                                      char address[LS_HOST_BYTES], uint16_t *port)
-{
-    uint32_t count = 0;
-    bool found = false;
-    for (const char *at = place->server_addresses; *at; count++) {
-        char one[LS_HOST_BYTES + 8];
-        const size_t length = strcspn(at, ",");
-        snprintf(one, sizeof(one), "%.*s", length < sizeof(one) ? (int)length : 0, at);
-        if (count == number)
-            found = ls_host_port_parse(one, address, port);
-        at += length + (at[length] == ',');
-    }
-    if (found && count == place->servers)
-        return LS_OK;
-    if (count)
-        ls_error("cluster",
-                 "%s gives the addresses of %u servers, '%.200s': expected host:port of all %u",
-                 place->resolver, count, place->server_addresses, place->servers);
-    else
-        ls_error("cluster",
-                 "%s does not say where the %u servers are: set LOCKSTEP_SERVER_ADDRESSES="
-                 "host:port,... for all workers and servers, or start them with lockstep launch",
-                 place->resolver, place->servers);
-    return LS_USAGE;
 }

@@ -4,11 +4,11 @@
 
 #include <string.h>
 
-void ls_frame_begin(struct ls_frame *frame, enum ls_frame_kind kind, uint32_t generation)
+void ls_frame_begin(struct ls_frame *frame, uint8_t kind, uint32_t generation)
 {
     frame->bytes = 0;
     frame->full = false;
-    ls_frame_put_u8(frame, (uint8_t)kind);
+    ls_frame_put_u8(frame, kind);
     ls_frame_put_u32(frame, generation);
 }
 

@@ -93,7 +93,7 @@ static void put_join(uint64_t *state)
 
 static void put_request(uint64_t *state, const struct ls_store *store, uint8_t kind)
 {
-    ls_frame_begin(&frame, (enum ls_frame_kind)kind, 0);
+    ls_frame_begin(&frame, kind, 0);
     switch (kind) {
     case LS_FRAME_BEAT:
         ls_frame_put_u64(&frame, fuzz_random(state));
@@ -263,7 +263,7 @@ static int fuzz_serve(double end_at, uint64_t seed)
 
 static void put_answer(uint64_t *state, uint8_t kind)
 {
-    ls_frame_begin(&frame, (enum ls_frame_kind)kind, 0);
+    ls_frame_begin(&frame, kind, 0);
     switch (kind) {
     case LS_FRAME_WELCOME:
         ls_frame_put_u32(&frame, 1);

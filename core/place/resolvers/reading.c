@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What resolvers read variables with: numbers, addresses, and the sentences about wrong ones.
+// What resolvers read with: variables, numbers, addresses of workers and servers, and the sentences
+// about wrong ones.
 #include "core/place/resolvers/resolver.h"
+
+#include "core/base/log.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -10,6 +13,26 @@
 #include <strings.h>
 
 #define MOST_SHOWN 100 // letters of a value
+
+// ---- The environment ----
+
+extern char **environ;
+
+struct ls_environment ls_environment_of_process(void)
+{
+    return (struct ls_environment){NULL};
+}
+
+const char *ls_environment_get(const struct ls_environment *environment, const char *name)
+{
+    const size_t length = strlen(name);
+    const char *const *variable =
+        environment->variables ? environment->variables : (const char *const *)environ;
+    for (; variable && *variable; variable++)
+        if (strncmp(*variable, name, length) == 0 && (*variable)[length] == '=')
+            return *variable + length + 1;
+    return NULL;
+}
 
 // ---- Texts ----
 
@@ -234,4 +257,33 @@ void ls_resolving_host(struct ls_resolving *resolving, const char *name, const c
 enum ls_resolver_answer ls_resolving_end(const struct ls_resolving *resolving)
 {
     return resolving->problem[0] ? LS_RESOLVER_WRONG : LS_RESOLVER_TAKEN;
+}
+
+// ---- Servers ----
+
+enum ls_status ls_worker_place_server(const struct ls_worker_place *place, uint32_t number,
+                                      char address[LS_HOST_BYTES], uint16_t *port)
+{
+    uint32_t count = 0;
+    bool found = false;
+    for (const char *at = place->server_addresses; *at; count++) {
+        char one[LS_HOST_BYTES + 8];
+        const size_t length = strcspn(at, ",");
+        snprintf(one, sizeof(one), "%.*s", length < sizeof(one) ? (int)length : 0, at);
+        if (count == number)
+            found = ls_host_port_parse(one, address, port);
+        at += length + (at[length] == ',');
+    }
+    if (found && count == place->servers)
+        return LS_OK;
+    if (count)
+        ls_error("cluster",
+                 "%s gives the addresses of %u servers, '%.200s': expected host:port of all %u",
+                 place->resolver, count, place->server_addresses, place->servers);
+    else
+        ls_error("cluster",
+                 "%s does not say where the %u servers are: set LOCKSTEP_SERVER_ADDRESSES="
+                 "host:port,... for all workers and servers, or start them with lockstep launch",
+                 place->resolver, place->servers);
+    return LS_USAGE;
 }

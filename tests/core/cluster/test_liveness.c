@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workers that are killed, stopped, cut off or end: what the others learn, and when.
+#include "core/cluster/frames.h"
 #include "core/cluster/liveness.h"
 #include "core/cluster/member.h"
-#include "core/wire/frame.h"
 #include "tests/core/cluster/processes.h"
 
 #include <pthread.h>

@@ -3,8 +3,8 @@
 //
 //     test_cluster_strangers            in every run
 //     test_cluster_strangers long       10,000 connections
+#include "core/cluster/frames.h"
 #include "core/cluster/store.h"
-#include "core/wire/frame.h"
 #include "core/wire/reach.h"
 #include "tests/core/cluster/processes.h"
 

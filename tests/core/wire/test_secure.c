@@ -222,11 +222,13 @@ END_TEST
 
 // ---- Frames ----
 
+#define KIND 3
+
 START_TEST(what_is_written_to_a_frame_is_read_from_it)
 {
     static struct ls_frame frame;
     char text[16];
-    ls_frame_begin(&frame, LS_FRAME_BLOCK, 7);
+    ls_frame_begin(&frame, KIND, 7);
     ls_frame_put_u16(&frame, 0xfedc);
     ls_frame_put_u64(&frame, UINT64_C(0x0123456789abcdef));
     ls_frame_put_text(&frame, "bucket 0");
@@ -234,7 +236,7 @@ START_TEST(what_is_written_to_a_frame_is_read_from_it)
     ck_assert(!frame.full);
     ck_assert_uint_eq(frame.data[5], 0xdc); // little-endian
     struct ls_frame_reader reader = {.at = frame.data, .left = frame.bytes};
-    ck_assert_uint_eq(ls_frame_get_u8(&reader), LS_FRAME_BLOCK);
+    ck_assert_uint_eq(ls_frame_get_u8(&reader), KIND);
     ck_assert_uint_eq(ls_frame_get_u32(&reader), 7);
     ck_assert_uint_eq(ls_frame_get_u16(&reader), 0xfedc);
     ck_assert_uint_eq(ls_frame_get_u64(&reader), UINT64_C(0x0123456789abcdef));
@@ -252,7 +254,7 @@ START_TEST(texts_that_do_not_fit_or_have_zeros_are_wrong)
 {
     static struct ls_frame frame;
     char text[8];
-    ls_frame_begin(&frame, LS_FRAME_BEAT, 0);
+    ls_frame_begin(&frame, KIND, 0);
     ls_frame_put_text(&frame, "too long for it");
     struct ls_frame_reader reader = {.at = frame.data + 5, .left = frame.bytes - 5};
     ls_frame_get_text(&reader, text, sizeof(text));
@@ -272,7 +274,7 @@ START_TEST(a_frame_takes_what_fits_and_says_when_not)
 {
     static struct ls_frame frame;
     static uint8_t data[LS_FRAME_PLAIN];
-    ls_frame_begin(&frame, LS_FRAME_BLOCK, 0);
+    ls_frame_begin(&frame, KIND, 0);
     ls_frame_put_bytes(&frame, data, LS_FRAME_PLAIN - 5);
     ck_assert(!frame.full);
     ck_assert_uint_eq(frame.bytes, LS_FRAME_PLAIN);
