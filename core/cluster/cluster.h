@@ -39,7 +39,7 @@ struct ls_cluster_options {
     uint64_t deadline_ns; // of each later wait (worker 0's counts); 0: LS_CLUSTER_DEADLINE_NS
     uint64_t silence_ns; // after which a silent worker is lost; 0: LS_SILENCE_NS; at least 1 s
     // NULL: none, which is refused where other machines reach worker 0, unless `insecure`.
-    // core/wire/secure.h finds it (ls_secret_find).
+    // core/wire/secret.h finds it (ls_secret_find).
     const char *secret;
     bool insecure;
     const struct ls_agreement *agreement;

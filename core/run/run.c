@@ -9,7 +9,7 @@
 #include "core/base/plain_locale.h"
 #include "core/base/threads.h"
 #include "core/base/watchdog.h"
-#include "core/wire/secure.h"
+#include "core/wire/secret.h"
 #include "core/collective/communicator.h"
 #include "core/collective/route.h"
 #include "core/data/stream.h"

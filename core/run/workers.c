@@ -8,7 +8,7 @@
 #include "core/data/data.h"
 #include "core/plugin/device.h"
 #include "core/strategy/driver.h"
-#include "core/wire/secure.h"
+#include "core/wire/secret.h"
 
 #include <inttypes.h>
 #include <stdio.h>

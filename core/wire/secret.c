@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The secret of a job: where it comes from, and the key that is made of it.
-#include "core/wire/secure.h"
+// Secrets that are found, drawn and missed, and keys.
+#include "core/wire/secret.h"
 
 #include "core/base/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sodium.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

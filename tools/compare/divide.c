@@ -7,7 +7,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
-#include "core/wire/secure.h"
+#include "core/wire/secret.h"
 #include "tools/compare/orders.h"
 #include "tools/interrupt.h"
 #include "tools/last_words.h"

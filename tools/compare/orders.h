@@ -6,7 +6,7 @@
 #ifndef LS_TOOLS_COMPARE_ORDERS_H
 #define LS_TOOLS_COMPARE_ORDERS_H
 
-#include "core/wire/secure.h"
+#include "core/wire/secret.h"
 
 #include <stdbool.h>
 #include <stddef.h>

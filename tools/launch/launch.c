@@ -4,7 +4,7 @@
 #include "tools/command.h"
 
 #include "core/base/log.h"
-#include "core/wire/secure.h"
+#include "core/wire/secret.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #ifndef LS_TOOLS_LAUNCH_PROCESS_H
 #define LS_TOOLS_LAUNCH_PROCESS_H
 
-#include "core/wire/secure.h"
+#include "core/wire/secret.h"
 #include "tools/launch/guard.h"
 #include "tools/launch/output.h"
 

@@ -10,7 +10,7 @@
 // 2 where no place is found, 5 where somebody did not come or was lost. Needs no secret.
 #include "core/base/clock.h"
 #include "core/cluster/cluster.h"
-#include "core/wire/secure.h"
+#include "core/wire/secret.h"
 
 #include <stdio.h>
 #include <stdlib.h>
