@@ -224,7 +224,8 @@ static bool open_strategy(struct ls_instance_trial *trial, struct ls_loader *loa
         return ls_tally_blame(tally, "no memory for a host");
     }
     ls_tally_init(&trial->unheard, NULL, NULL, NULL, NULL);
-    ls_fake_host_init(trial->fake, &trial->unheard, strategy, host, &with, 1, 2, 1);
+    const struct ls_fake_model model = ls_fake_small_model(2);
+    ls_fake_host_init(trial->fake, &trial->unheard, strategy, host, &with, 1, &model, 1);
     trial->fake->lenient = true;
     const int32_t status = ls_fake_open(trial->fake, &trial->strategy);
     if (status)

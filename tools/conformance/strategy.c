@@ -163,7 +163,7 @@ static void judge_stores(struct ls_fake_host *fake)
                            store->first, store->updates, LS_FAKE_STEPS);
     }
     for (uint64_t i = 0; fake->store_count && i < fake->table.flat_count; i++)
-        if (!ls_fake_is_padding(i) && !is_kept(fake, i)) {
+        if (!ls_fake_is_padding(&fake->model, i) && !is_kept(fake, i)) {
             ls_tally_blame(fake->tally, "float %" PRIu64 " of %" PRIu64 " is in no store", i,
                            fake->table.flat_count);
             return;
@@ -214,7 +214,7 @@ static void judge_replica(struct ls_fake_host *fake, uint32_t replica, uint32_t 
 {
     const struct ls_fake_replica *own = &fake->replica[replica];
     for (uint64_t i = 0; i < fake->table.flat_count; i++) {
-        const uint32_t bucket = (uint32_t)(i / LS_FAKE_FLOATS);
+        const uint32_t bucket = (uint32_t)(i / fake->bucket_floats);
         if (differ(own->parameters[i], fake->replica[first].parameters[i])) {
             ls_tally_blame(fake->tally, "bucket %u of replica %u differs from that of replica %u",
                            bucket, replica, first);
@@ -253,8 +253,9 @@ static bool serves(const struct suite *suite, uint32_t replicas)
 static void init_host(struct suite *suite, struct ls_fake_host *fake, uint32_t replicas,
                       uint32_t buckets)
 {
+    const struct ls_fake_model model = ls_fake_small_model(buckets);
     ls_fake_host_init(fake, &suite->tally, suite->options->strategy, suite->options->host,
-                      &suite->options->transport, replicas, buckets, suite->options->seed);
+                      &suite->options->transport, replicas, &model, suite->options->seed);
 }
 
 struct steps {

@@ -17,25 +17,55 @@ static struct ls_fake_host *fake_of(const struct ls_strategy_host *host)
     return host->context;
 }
 
-// Of the second variable's place in a bucket, and what follows each of them.
-bool ls_fake_is_padding(uint64_t index)
+// ---- The model ----
+
+struct ls_fake_model ls_fake_small_model(uint32_t buckets)
 {
-    const uint64_t place = index % LS_FAKE_FLOATS;
-    return place == 31 || place >= 45;
+    return (struct ls_fake_model){.variables = 2 * buckets, .per_bucket = 2, .sizes = {31, 13}};
+}
+
+static uint64_t with_padding(uint64_t floats)
+{
+    return (floats + 15) / 16 * 16;
+}
+
+// `variable` may be the number of variables: what begins there is the end.
+struct ls_placed_range ls_fake_variable(const struct ls_fake_model *model, uint32_t variable)
+{
+    const uint64_t first = with_padding(model->sizes[0]),
+                   both = first + with_padding(model->sizes[1]);
+    return (struct ls_placed_range){variable / 2 * both + variable % 2 * first,
+                                    model->sizes[variable % 2]};
+}
+
+struct ls_placed_range ls_fake_bucket(const struct ls_fake_model *model, uint32_t bucket)
+{
+    const uint32_t end = (bucket + 1) * model->per_bucket;
+    const uint64_t first = ls_fake_variable(model, bucket * model->per_bucket).first;
+    const uint64_t after =
+        ls_fake_variable(model, end < model->variables ? end : model->variables).first;
+    return (struct ls_placed_range){first, after - first};
+}
+
+bool ls_fake_is_padding(const struct ls_fake_model *model, uint64_t index)
+{
+    const struct ls_placed_range second = ls_fake_variable(model, 1);
+    const uint64_t place = index % ls_fake_variable(model, 2).first;
+    return place < second.first ? place >= model->sizes[0] : place >= second.first + second.count;
 }
 
 float ls_fake_gradient(const struct ls_fake_host *fake, uint32_t replica, uint32_t step,
                        uint64_t index)
 {
     const uint64_t key = ls_random_key(fake->seed, 1 + step);
-    if (ls_fake_is_padding(index))
+    if (ls_fake_is_padding(&fake->model, index))
         return 0;
     return (float)((int64_t)(ls_random_u64(key, replica * 1000 + index) % 1000) - 500);
 }
 
 float ls_fake_first_parameter(const struct ls_fake_host *fake, uint32_t replica, uint64_t index)
 {
-    if (ls_fake_is_padding(index))
+    if (ls_fake_is_padding(&fake->model, index))
         return 0;
     return (float)(ls_random_u64(ls_random_key(fake->seed, 0), replica * 1000 + index) % 100000);
 }
@@ -91,11 +121,6 @@ struct timespec ls_fake_deadline(void)
     return end;
 }
 
-static float *range_of(float *flat, uint32_t bucket)
-{
-    return flat + (size_t)bucket * LS_FAKE_FLOATS;
-}
-
 // ---- Collectives ----
 
 static int32_t all_reduce_start(const struct ls_strategy_host *host, uint32_t replica,
@@ -124,8 +149,9 @@ static int32_t all_reduce_start(const struct ls_strategy_host *host, uint32_t re
                                number, bucket, replica, fake->replica[i].order[number], i);
         own->order[own->started++] = bucket;
         part->started = true;
-        for (uint32_t i = 0; i < LS_FAKE_FLOATS; i++)
-            fake->sums[number][i] += range_of(own->gradients, bucket)[i];
+        const struct ls_placed_range range = ls_fake_bucket(&fake->model, bucket);
+        for (uint64_t i = 0; i < range.count; i++)
+            fake->sums[number][i] += own->gradients[range.first + i];
         fake->arrived[number]++;
         pthread_cond_broadcast(&fake->changed);
     }
@@ -182,8 +208,8 @@ static int32_t all_reduce_wait(const struct ls_strategy_host *host, uint32_t rep
         const uint32_t number = number_of(own, bucket);
         status = number < LS_FAKE_CALLS ? wait_for_all(fake, replica, bucket, number) : LS_FAILED;
         if (!status) {
-            memcpy(range_of(own->gradients, bucket), fake->sums[number],
-                   sizeof(fake->sums[number]));
+            const struct ls_placed_range range = ls_fake_bucket(&fake->model, bucket);
+            memcpy(own->gradients + range.first, fake->sums[number], range.count * sizeof(float));
             part->waited = true;
         }
     }
@@ -220,7 +246,7 @@ static int32_t broadcast_parameters(const struct ls_strategy_host *host, uint32_
     }
     if (!status)
         memcpy(own->parameters, fake->roots, sizeof(fake->roots));
-    own->touched = true;
+    own->changes++;
     pthread_mutex_unlock(&fake->lock);
     return status;
 }
@@ -272,9 +298,10 @@ static int32_t update(const struct ls_strategy_host *host, uint32_t replica, uin
         ls_tally_blame(fake->tally, "replica %u updates bucket %u before its sum is there", replica,
                        bucket);
     part->updates++;
-    for (uint32_t i = 0; i < LS_FAKE_FLOATS; i++)
-        range_of(own->parameters, bucket)[i] -= range_of(own->gradients, bucket)[i];
-    own->touched = true;
+    const struct ls_placed_range range = ls_fake_bucket(&fake->model, bucket);
+    for (uint64_t i = range.first; i < range.first + range.count; i++)
+        own->parameters[i] -= own->gradients[i];
+    own->changes++;
     pthread_mutex_unlock(&fake->lock);
     return status;
 }
@@ -324,8 +351,9 @@ void ls_fake_close(struct ls_fake_host *fake, struct ls_strategy *strategy)
 void ls_fake_host_init(struct ls_fake_host *fake, struct ls_tally *tally,
                        const struct ls_strategy_interface *strategy, const struct ls_host *host,
                        const struct ls_fake_transport *transport, uint32_t replicas,
-                       uint32_t buckets, uint64_t seed)
+                       const struct ls_fake_model *model, uint64_t seed)
 {
+    const uint32_t buckets = (model->variables + model->per_bucket - 1) / model->per_bucket;
     memset(fake, 0, sizeof(*fake));
     fake->tally = tally;
     fake->strategy = strategy;
@@ -335,6 +363,10 @@ void ls_fake_host_init(struct ls_fake_host *fake, struct ls_tally *tally,
     fake->seed = seed;
     fake->replicas = replicas;
     fake->buckets = buckets;
+    fake->model = *model;
+    fake->bucket_floats = ls_fake_bucket(model, 0).count;
+    fake->first_step = LS_FAKE_FIRST_STEP;
+    fake->threads_allowed = LS_FAKE_THREADS;
     pthread_mutex_init(&fake->lock, NULL);
     pthread_cond_init(&fake->changed, NULL);
     fake->table = (struct ls_strategy_host){
@@ -342,8 +374,8 @@ void ls_fake_host_init(struct ls_fake_host *fake, struct ls_tally *tally,
         .replicas = replicas,
         .world = replicas,
         .bucket_count = buckets,
-        .variable_count = 2 * buckets,
-        .flat_count = (uint64_t)buckets * LS_FAKE_FLOATS,
+        .variable_count = model->variables,
+        .flat_count = ls_fake_variable(model, model->variables).first,
         .deadline_ns = DEADLINE_SECONDS * UINT64_C(1000000000),
         .context = fake,
         .host = host,
@@ -358,6 +390,8 @@ void ls_fake_host_init(struct ls_fake_host *fake, struct ls_tally *tally,
         .transport = transport->interface,
     };
     for (uint32_t i = 0; i < replicas; i++)
+        ls_fake_own_sums(i, fake->replica[i].own_sums);
+    for (uint32_t i = 0; i < replicas; i++)
         for (uint64_t k = 0; k < fake->table.flat_count; k++)
             fake->replica[i].seen[k] = fake->replica[i].parameters[k] =
                 ls_fake_first_parameter(fake, i, k);
@@ -369,6 +403,9 @@ void ls_fake_host_finish(struct ls_fake_host *fake)
     for (uint32_t i = 0; i < LS_FAKE_STORES; i++)
         if (fake->stores[i].fake)
             ls_tally_blame(fake->tally, "close leaves a store open");
+    for (uint32_t i = 0; i < LS_FAKE_STORES; i++)
+        free(fake->stores[i].values);
+    ls_fake_release_ranges(fake);
     pthread_cond_destroy(&fake->changed);
     pthread_mutex_destroy(&fake->lock);
 }
@@ -394,14 +431,14 @@ void ls_fake_begin(struct ls_fake_host *fake, uint32_t replica, uint32_t step)
     struct ls_fake_replica *own = &fake->replica[replica];
     own->checks = 0;
     own->sums_waited = false;
-    ls_fake_own_sums(replica, own->sums);
+    memcpy(own->sums, own->own_sums, sizeof(own->sums));
     own->step = step;
     for (uint32_t i = 0; i < fake->buckets; i++)
         own->buckets[i] = (struct ls_fake_bucket){0};
     pthread_mutex_unlock(&fake->lock);
 }
 
-// Without the lock: who still reads them, though he may not, is seen by ThreadSanitizer.
+// Without the lock: ThreadSanitizer sees a thread that still reads them, though it may not.
 void ls_fake_compute(struct ls_fake_host *fake, uint32_t replica)
 {
     struct ls_fake_replica *own = &fake->replica[replica];
@@ -413,12 +450,13 @@ void ls_fake_compute(struct ls_fake_host *fake, uint32_t replica)
 static void judge_touch(struct ls_fake_host *fake, uint32_t replica)
 {
     struct ls_fake_replica *own = &fake->replica[replica];
-    if (!own->touched && memcmp(own->seen, own->parameters, sizeof(own->seen)) != 0)
+    const size_t bytes = fake->table.flat_count * sizeof(float);
+    if (own->changes == own->judged && memcmp(own->seen, own->parameters, bytes) != 0)
         ls_tally_blame(fake->tally,
                        "replica %u: a hook changed parameters through map and did not call changed",
                        replica);
-    memcpy(own->seen, own->parameters, sizeof(own->seen));
-    own->touched = false;
+    memcpy(own->seen, own->parameters, bytes);
+    own->judged = own->changes;
 }
 
 void ls_fake_enter(struct ls_fake_host *fake, uint32_t replica, enum ls_fake_hook hook)

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static struct ls_fake_host *fake_of(const struct ls_strategy_host *host)
@@ -20,17 +21,22 @@ static void bucket_range(const struct ls_strategy_host *host, uint32_t bucket, u
                          uint64_t *count)
 {
     const bool good = ls_fake_known(fake_of(host), 0, bucket, "bucket_range");
-    *first = good ? (uint64_t)bucket * LS_FAKE_FLOATS : 0;
-    *count = good ? LS_FAKE_FLOATS : 0;
+    const struct ls_placed_range range =
+        good ? ls_fake_bucket(&fake_of(host)->model, bucket) : (struct ls_placed_range){0};
+    *first = range.first;
+    *count = range.count;
 }
 
 static void variable_range(const struct ls_strategy_host *host, uint32_t variable, uint64_t *first,
                            uint64_t *count)
 {
-    const bool good = ls_fake_known(fake_of(host), 0, variable / 2, "variable_range");
-    const bool second = variable % 2;
-    *first = good ? (uint64_t)(variable / 2) * LS_FAKE_FLOATS + (second ? 32 : 0) : 0;
-    *count = !good ? 0 : second ? 13 : 31;
+    const struct ls_fake_model *model = &fake_of(host)->model;
+    const bool good =
+        ls_fake_known(fake_of(host), 0, variable / model->per_bucket, "variable_range");
+    const struct ls_placed_range range =
+        good ? ls_fake_variable(model, variable) : (struct ls_placed_range){0};
+    *first = range.first;
+    *count = range.count;
 }
 
 static float *buffer_of(struct ls_fake_host *fake, uint32_t replica, uint32_t memory)
@@ -65,10 +71,10 @@ static bool fits(struct ls_fake_host *fake, uint64_t first, uint64_t count, cons
 static void judge_ready(struct ls_fake_host *fake, uint32_t replica, uint64_t first, uint64_t count)
 {
     for (uint64_t i = first; i < first + count; i++)
-        if (!fake->replica[replica].buckets[i / LS_FAKE_FLOATS].ready) {
+        if (!fake->replica[replica].buckets[i / fake->bucket_floats].ready) {
             ls_tally_blame(fake->tally,
                            "bucket %" PRIu64 " of replica %u is read before it is ready",
-                           i / LS_FAKE_FLOATS, replica);
+                           i / fake->bucket_floats, replica);
             return;
         }
 }
@@ -105,7 +111,7 @@ static int32_t write_range(const struct ls_strategy_host *host, uint32_t replica
     const int32_t status = ls_fake_failure(fake, LS_FAKE_WRITE, replica);
     if (!status)
         memcpy(buffer + first, in, count * sizeof(float));
-    fake->replica[replica].touched |= memory == LS_REPLICA_PARAMETERS;
+    fake->replica[replica].changes += memory == LS_REPLICA_PARAMETERS;
     pthread_mutex_unlock(&fake->lock);
     return status;
 }
@@ -116,7 +122,7 @@ static void say_changed(const struct ls_strategy_host *host, uint32_t replica)
     if (!is_replica(fake, replica, "changed"))
         return;
     pthread_mutex_lock(&fake->lock);
-    fake->replica[replica].touched = true;
+    fake->replica[replica].changes++;
     pthread_mutex_unlock(&fake->lock);
 }
 
@@ -142,7 +148,7 @@ int32_t ls_fake_read_sums(const struct ls_strategy_host *host, uint32_t replica,
     if (!fake->replica[replica].buckets[0].ready)
         ls_tally_blame(fake->tally, "the sums of replica %u are read before bucket 0 is ready",
                        replica);
-    ls_fake_own_sums(replica, out);
+    memcpy(out, fake->replica[replica].own_sums, sizeof(fake->replica[replica].own_sums));
     pthread_mutex_unlock(&fake->lock);
     return status;
 }
@@ -151,12 +157,9 @@ static void judge_sums(struct ls_fake_host *fake, uint32_t replica, const float 
 {
     const bool global = fake->traits.divisor == LS_DIVISOR_GLOBAL;
     float wanted[LS_STRATEGY_SUMS] = {0};
-    for (uint32_t i = 0; i < fake->replicas; i++) {
-        float own[LS_STRATEGY_SUMS];
-        ls_fake_own_sums(i, own);
+    for (uint32_t i = 0; i < fake->replicas; i++)
         for (uint32_t k = 0; (global || i == replica) && k < LS_STRATEGY_SUMS; k++)
-            wanted[k] += own[k];
-    }
+            wanted[k] += fake->replica[i].own_sums[k];
     for (uint32_t i = 0; i < LS_STRATEGY_SUMS; i++)
         if (sums[i] < wanted[i] || sums[i] > wanted[i]) {
             ls_tally_blame(fake->tally, "replica %u checks %g as sum number %u; that of %s is %g",
@@ -173,9 +176,12 @@ int32_t ls_fake_check_step_on(const struct ls_strategy_host *host, uint32_t repl
     if (!is_replica(fake, replica, "check_step_on"))
         return ls_fake_refusal(fake);
     pthread_mutex_lock(&fake->lock);
-    const int32_t status = ls_fake_failure(fake, LS_FAKE_CHECK_STEP_ON, replica);
+    int32_t status = ls_fake_failure(fake, LS_FAKE_CHECK_STEP_ON, replica);
     ls_fake_checked(fake, replica);
+    memcpy(fake->replica[replica].checked, sums, LS_STRATEGY_SUMS * sizeof(float));
     judge_sums(fake, replica, sums);
+    if (!status && !isfinite(sums[LS_SUMS_LOSS]))
+        status = LS_FAILED;
     pthread_mutex_unlock(&fake->lock);
     return status;
 }
@@ -185,7 +191,7 @@ void ls_fake_current(const struct ls_strategy_host *host, uint32_t replica, uint
 {
     struct ls_fake_host *fake = fake_of(host);
     const bool good = is_replica(fake, replica, "current");
-    *number = LS_FAKE_FIRST_STEP + (good ? fake->replica[replica].step : 0);
+    *number = fake->first_step + (good ? fake->replica[replica].step : 0);
     *learning_rate = LS_FAKE_RATE;
 }
 
@@ -214,17 +220,21 @@ static int32_t store_open(const struct ls_strategy_host *host, uint64_t first, u
     for (uint32_t i = 0; !store && i < LS_FAKE_STORES; i++)
         if (!fake->stores[i].fake)
             store = &fake->stores[i];
-    if (store) {
+    float *values = store ? aligned_alloc(64, (count + 16) / 16 * 64) : NULL;
+    if (values) {
         judge_overlap(fake, first, count);
-        *store = (struct ls_store){
-            .fake = fake, .first = first, .count = count, .steps = LS_FAKE_FIRST_STEP - 1};
+        *store = (struct ls_store){.fake = fake,
+                                   .first = first,
+                                   .count = count,
+                                   .steps = fake->first_step - 1,
+                                   .values = values};
         for (uint64_t i = 0; i < count; i++)
-            store->values[i] = ls_fake_first_parameter(fake, 0, first + i);
+            values[i] = ls_fake_first_parameter(fake, 0, first + i);
         fake->store_count++;
         *out = store;
     }
     pthread_mutex_unlock(&fake->lock);
-    return store ? LS_OK : LS_OUT_OF_MEMORY;
+    return values ? LS_OK : LS_OUT_OF_MEMORY;
 }
 
 static void store_close(const struct ls_strategy_host *host, struct ls_store *store)
@@ -233,6 +243,8 @@ static void store_close(const struct ls_strategy_host *host, struct ls_store *st
     if (!store)
         return;
     pthread_mutex_lock(&fake->lock);
+    free(store->values);
+    store->values = NULL;
     store->fake = NULL;
     pthread_mutex_unlock(&fake->lock);
 }

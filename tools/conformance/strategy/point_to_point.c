@@ -78,6 +78,8 @@ static void waited(const struct ls_strategy_host *host, uint32_t replica, uint32
                        replica);
     if (whom != LS_WAITED_FOR_REPLICAS && whom != LS_WAITED_FOR_SERVERS)
         ls_tally_blame(fake->tally, "replica %u waited for somebody unknown, %u", replica, whom);
+    else
+        fake->replica[replica].waits[whom]++;
     if (since_ns == 0 || since_ns > host->host->clock_ns(host->host))
         ls_tally_blame(fake->tally, "replica %u waited since a time that is none", replica);
     pthread_mutex_unlock(&fake->lock);
@@ -127,7 +129,7 @@ static int32_t thread_start(const struct ls_strategy_host *host, const char *nam
 {
     struct ls_fake_host *fake = fake_of(host);
     struct ls_strategy_thread *thread = NULL;
-    for (uint32_t i = 0; !thread && i < LS_FAKE_THREADS; i++)
+    for (uint32_t i = 0; !thread && i < fake->threads_allowed; i++)
         if (!fake->threads[i].fake)
             thread = &fake->threads[i];
     if (!thread)
@@ -215,8 +217,8 @@ void ls_fake_finish_peers(struct ls_fake_host *fake)
 
 static void count_bytes(const struct ls_strategy_host *host, uint32_t replica, uint64_t bytes)
 {
-    (void)bytes;
-    ls_fake_known(fake_of(host), replica, 0, "count_bytes");
+    if (ls_fake_known(fake_of(host), replica, 0, "count_bytes"))
+        fake_of(host)->replica[replica].bytes += bytes;
 }
 
 static void metric(const struct ls_strategy_host *host, const char *name, const double *values,

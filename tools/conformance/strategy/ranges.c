@@ -3,6 +3,7 @@
 #include "tools/conformance/strategy/suite.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 static struct ls_fake_host *fake_of(const struct ls_strategy_host *host)
@@ -32,6 +33,23 @@ static bool equal(const struct ls_strategy_operation *a, const struct ls_strateg
            a->first == b->first && a->count == b->count;
 }
 
+static bool take_memory(struct ls_strategy_collective *range, uint32_t replica, uint64_t count)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        range->values[i][replica] = calloc(count + 1, sizeof(float));
+        if (!range->values[i][replica])
+            return false;
+    }
+    return true;
+}
+
+void ls_fake_release_ranges(struct ls_fake_host *fake)
+{
+    for (uint32_t i = 0; i < LS_FAKE_RANGES; i++)
+        for (uint32_t k = 0; k < 2 * LS_FAKE_REPLICAS; k++)
+            free(fake->ranges[i].values[k % 2][k / 2]);
+}
+
 // The n-th that one replica prepares is the n-th of all.
 int32_t ls_fake_prepare(const struct ls_strategy_host *host, uint32_t replica,
                         const struct ls_strategy_operation *operation,
@@ -47,7 +65,8 @@ int32_t ls_fake_prepare(const struct ls_strategy_host *host, uint32_t replica,
     pthread_mutex_lock(&fake->lock);
     struct ls_fake_replica *own = &fake->replica[replica];
     const uint32_t number = own->prepared;
-    const bool room = number < LS_FAKE_RANGES;
+    const bool room =
+        number < LS_FAKE_RANGES && take_memory(&fake->ranges[number], replica, operation->count);
     if (own->hook != LS_FAKE_INITIALIZE && !fake->lenient)
         ls_tally_blame(fake->tally, "prepare outside of initialize_parameters");
     if (room) {
@@ -139,7 +158,7 @@ int32_t ls_fake_range_wait(const struct ls_strategy_host *host, uint32_t replica
                     find_range(fake, replica, of->memory, of->first, of->count, "wait"));
         range->waited[replica]++;
         own->sums_waited |= of->memory == LS_REPLICA_SUMS;
-        own->touched |= of->memory == LS_REPLICA_PARAMETERS;
+        own->changes += of->memory == LS_REPLICA_PARAMETERS;
     }
     pthread_mutex_unlock(&fake->lock);
     return status;
@@ -160,7 +179,8 @@ int32_t ls_fake_update_range(const struct ls_strategy_host *host, uint32_t repli
         ls_tally_blame(fake->tally, "replica %u updates a range before check_step", replica);
     for (uint64_t i = 0; gradients && i < count; i++)
         own->parameters[first + i] -= gradients[i];
-    own->touched = own->ranged = true;
+    own->changes++;
+    own->ranged = true;
     pthread_mutex_unlock(&fake->lock);
     return gradients ? LS_OK : LS_FAILED;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the strategy suite share; nobody else includes it but tools/conformance/instance.
+// The one fake of a strategy's host: small numbers in place of tensors, replicas that meet in memory, and a judge of
+// every call. The strategy suite runs on it, tools/conformance/instance and tests of single strategies, too.
 #ifndef LS_TOOLS_CONFORMANCE_STRATEGY_SUITE_H
 #define LS_TOOLS_CONFORMANCE_STRATEGY_SUITE_H
 
@@ -12,12 +13,11 @@
 #define LS_FAKE_BUCKETS 7
 #define LS_FAKE_STEPS 3
 #define LS_FAKE_CALLS 256 // all-reduces of one replica that are remembered
-#define LS_FAKE_STORES 64
+#define LS_FAKE_STORES 1024
 #define LS_FAKE_RANGES 32 // collectives on ranges
 #define LS_FAKE_THREADS 16
-// Floats of a bucket: two variables with padding, which is zero.
-#define LS_FAKE_FLOATS 48
-#define LS_FAKE_FLAT (LS_FAKE_BUCKETS * LS_FAKE_FLOATS)
+#define LS_FAKE_FLOATS 48 // most of a bucket that is all-reduced
+#define LS_FAKE_FLAT 11264 // most of a model
 #define LS_FAKE_RATE \
     0.5 // what `current` answers as learning rate; stores subtract the gradient, whatever it is
 
@@ -43,6 +43,13 @@ enum ls_fake_call {
 // Which hook a replica is in.
 enum ls_fake_hook { LS_FAKE_OUTSIDE, LS_FAKE_INITIALIZE, LS_FAKE_READY, LS_FAKE_STEP };
 
+// Variables of these sizes in turn. Each begins at a multiple of 16 floats; the padding between them is zero.
+struct ls_fake_model {
+    uint32_t variables;
+    uint32_t per_bucket; // even where the sizes differ
+    uint64_t sizes[2];
+};
+
 struct ls_fake_bucket {
     bool ready, started, waited;
     uint32_t updates; // in this step
@@ -52,7 +59,8 @@ struct ls_fake_replica {
     _Alignas(64) float parameters[LS_FAKE_FLAT];
     _Alignas(64) float gradients[LS_FAKE_FLAT]; // its own; of a bucket that was waited for: the sum
     float seen[LS_FAKE_FLAT]; // parameters when the last hook ended
-    bool touched; // said that it changed them
+    uint32_t changes,
+        judged; // how often the strategy said that it changed them; and until the last hook
     struct ls_fake_bucket buckets[LS_FAKE_BUCKETS];
     uint32_t order[LS_FAKE_CALLS]; // buckets, as they were started
     uint32_t started; // of `order`
@@ -64,7 +72,11 @@ struct ls_fake_replica {
     uint32_t updates_after_failure;
     bool gone; // lost
     bool came; // to the barrier
+    float own_sums[LS_STRATEGY_SUMS]; // of each of its steps, unless a test changes them
     float sums[LS_STRATEGY_SUMS]; // its own, or what a collective made of them
+    float checked[LS_STRATEGY_SUMS]; // by check_step_on, last
+    uint64_t bytes; // that it said it has sent
+    uint32_t waits[LS_WAITED_FOR_SERVERS + 1]; // by whom it waited for
     bool sums_waited; // in this step
     bool ranged; // updates ranges instead of buckets
     uint32_t prepared; // collectives on ranges
@@ -75,7 +87,7 @@ struct ls_strategy_collective {
     struct ls_strategy_operation operation;
     bool prepared;
     uint32_t started[LS_FAKE_REPLICAS], waited[LS_FAKE_REPLICAS]; // runs
-    float values[2][LS_FAKE_REPLICAS][LS_FAKE_FLAT]; // that each gave, of the last two runs
+    float *values[2][LS_FAKE_REPLICAS]; // that each gave, of the last two runs
 };
 
 struct ls_fake_host;
@@ -86,7 +98,7 @@ struct ls_store {
     uint32_t updates;
     uint64_t steps; // that the state of its optimizer has had
     uint32_t busy; // calls on it now
-    _Alignas(64) float values[LS_FAKE_FLAT];
+    float *values;
 };
 
 struct ls_strategy_thread {
@@ -106,6 +118,10 @@ struct ls_fake_host {
     struct ls_fake_transport transport;
     uint64_t seed;
     uint32_t replicas, buckets;
+    struct ls_fake_model model;
+    uint64_t bucket_floats; // of each but the last
+    uint64_t first_step; // the number of step 0
+    uint32_t threads_allowed;
     bool lenient; // what is wrong is left to others to say: calls do nothing
     bool own_memory; // of the devices: `map` answers NULL
     pthread_mutex_t lock; // of all below
@@ -133,11 +149,13 @@ struct ls_fake_host {
     uint32_t failures_elsewhere; // on threads of the strategy's
 };
 
+// The model of the suite.
+struct ls_fake_model ls_fake_small_model(uint32_t buckets);
 // `transport` may be zeroed: then a strategy cannot open endpoints.
 void ls_fake_host_init(struct ls_fake_host *fake, struct ls_tally *tally,
                        const struct ls_strategy_interface *strategy, const struct ls_host *host,
                        const struct ls_fake_transport *transport, uint32_t replicas,
-                       uint32_t buckets, uint64_t seed);
+                       const struct ls_fake_model *model, uint64_t seed);
 // Blames what the strategy has left open.
 void ls_fake_host_finish(struct ls_fake_host *fake);
 
@@ -164,7 +182,9 @@ void ls_fake_abort(struct ls_fake_host *fake);
 float ls_fake_gradient(const struct ls_fake_host *fake, uint32_t replica, uint32_t step,
                        uint64_t index);
 float ls_fake_first_parameter(const struct ls_fake_host *fake, uint32_t replica, uint64_t index);
-bool ls_fake_is_padding(uint64_t index);
+bool ls_fake_is_padding(const struct ls_fake_model *model, uint64_t index);
+struct ls_placed_range ls_fake_variable(const struct ls_fake_model *model, uint32_t variable);
+struct ls_placed_range ls_fake_bucket(const struct ls_fake_model *model, uint32_t bucket);
 
 // ---- Private to the fake host ----
 
@@ -186,6 +206,7 @@ int32_t ls_fake_range_wait(const struct ls_strategy_host *host, uint32_t replica
 int32_t ls_fake_update_range(const struct ls_strategy_host *host, uint32_t replica, uint64_t first,
                              uint64_t count);
 void ls_fake_own_sums(uint32_t replica, float out[LS_STRATEGY_SUMS]); // memory.c
+void ls_fake_release_ranges(struct ls_fake_host *fake); // ranges.c
 // Of the step table.
 int32_t ls_fake_read_sums(const struct ls_strategy_host *host, uint32_t replica, float *out);
 int32_t ls_fake_check_step_on(const struct ls_strategy_host *host, uint32_t replica,

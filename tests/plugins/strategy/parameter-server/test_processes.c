@@ -153,7 +153,7 @@ static int32_t describe(const struct ls_strategy_host *host, void *out, uint64_t
 static void go_on(const struct ls_strategy_host *host, uint64_t steps)
 {
     (void)host;
-    fake.replicas[0].step = steps;
+    fake.steps[0] = steps;
 }
 
 // Of step `step` of worker `worker`: an even number, another one than that of the steps around it.
@@ -171,7 +171,7 @@ static int32_t read_tally(const struct ls_strategy_host *host, uint64_t *epoch, 
     if (!out)
         return LS_OK;
     memset(out, 0, own.tally_count * sizeof(*out));
-    out[LS_SUMS_LOSS] = gradient_of(own.worker, fake.replicas[0].step);
+    out[LS_SUMS_LOSS] = gradient_of(own.worker, fake.steps[0]);
     out[LS_SUMS_EXAMPLES] = 1;
     return LS_OK;
 }
@@ -203,8 +203,8 @@ static void open_channels(const struct ls_worker_place *place)
     own.read_tally = read_tally;
     own.give_tally = give_tally;
     ck_assert_uint_eq(own.tally_count, LS_SUMS);
-    fake.table.channels = &own;
-    fake.table.deadline_ns = job.deadline_ns;
+    fake.core.table.channels = &own;
+    fake.core.table.deadline_ns = job.deadline_ns;
 }
 
 // What all values have lost when all steps are made.
@@ -220,11 +220,11 @@ static float sum_of_all(void)
 static void check_values(uint32_t worker)
 {
     const float less = sum_of_all();
-    for (uint64_t i = 0; i < fake.table.flat_count; i++) {
-        const float expected = fake_is_padding(&fake, i) ? 0.0f : (float)i - less;
-        if (fake.replicas[0].parameters[i] == expected || common->wrong[worker])
+    for (uint64_t i = 0; i < fake.core.table.flat_count; i++) {
+        const float expected = ls_fake_is_padding(&fake.core.model, i) ? 0.0f : (float)i - less;
+        if (fake.core.replica[0].parameters[i] == expected || common->wrong[worker])
             continue;
-        common->seen[worker] = fake.replicas[0].parameters[i];
+        common->seen[worker] = fake.core.replica[0].parameters[i];
         common->expected[worker] = expected;
         common->wrong[worker] = 1;
     }
@@ -237,14 +237,15 @@ static _Noreturn void be_worker(uint32_t number)
     fake_option(&fake, "shard_bytes", "256");
     fake_option(&fake, "mode", job.mode);
     open_channels(&place);
-    for (uint64_t i = 0; i < fake.table.flat_count; i++)
-        fake.replicas[0].parameters[i] = fake_is_padding(&fake, i) ? 0.0f : (float)i;
+    for (uint64_t i = 0; i < fake.core.table.flat_count; i++)
+        fake.core.replica[0].parameters[i] =
+            ls_fake_is_padding(&fake.core.model, i) ? 0.0f : (float)i;
     int32_t status = fake_open(&fake);
     if (!status)
         status = fake.ops->initialize_parameters(fake.strategy, 0);
-    while (!status && fake.replicas[0].step < job.steps) {
-        status = fake_step(&fake, 0, gradient_of(number, fake.replicas[0].step + 1), 1, 1);
-        common->steps[number] = fake.replicas[0].step;
+    while (!status && fake.steps[0] < job.steps) {
+        status = fake_step(&fake, 0, gradient_of(number, fake.steps[0] + 1), 1, 1);
+        common->steps[number] = fake.steps[0];
     }
     if (!status)
         status = fake.ops->synchronise(fake.strategy, 0);
