@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of other ranks' calls, for messages about a failure. Ranks of this process answer with their flight recorders,
-// those of another process, if who opened the communicator can ask them, with how many calls they have begun.
+// What is known of other ranks' calls, for messages about a failure. Ranks of this process answer
+// with their flight recorders, those of another process, if the opener of the communicator can ask
+// them, with how many calls they have begun.
 #include "core/collective/internal.h"
 
 #include <stdlib.h>

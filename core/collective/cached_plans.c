@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations on buffers that are given with each call. Behind each is a plan, which is kept and given another buffer when
-// the same operation on as many elements comes again.
+// Operations on buffers that are given with each call. Behind each is a plan, which is kept and
+// given another buffer when the same operation on as many elements comes again.
 #include "core/collective/internal.h"
 
 #include "core/base/log.h"
@@ -28,7 +28,8 @@ static struct ls_cached_plan *find_plan(struct ls_communicator *communicator,
     return NULL;
 }
 
-// Room for one more: at the end, or that of the plan that was used longest ago. NULL: all are in use.
+// Room for one more: at the end, or that of the plan that was used longest ago. NULL: all are in
+// use.
 static struct ls_cached_plan *find_room(struct ls_communicator *communicator)
 {
     struct ls_cached_plan *oldest = NULL;

@@ -261,7 +261,7 @@ enum ls_status ls_collective_wait_until(struct ls_collective_plan *plan, uint64_
 
 void ls_communicator_abort(struct ls_communicator *communicator)
 {
-    atomic_store(&communicator->group->failed, 1); // who aborts has said why
+    atomic_store(&communicator->group->failed, 1); // the caller has said why
     if (communicator->transport)
         communicator->group->interface->abort(communicator->transport);
     ls_library_abort(communicator->group);

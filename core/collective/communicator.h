@@ -28,7 +28,7 @@ struct ls_collective_plan;
 // "bfloat16"; "float32" for 0.
 const char *ls_wire_text(uint32_t wire);
 
-// Where a rank's buffers lie.
+// Where a rank's buffers are.
 struct ls_communicator_place {
     struct ls_device *device; // stays open until all communicators of the same open are closed
 };
@@ -167,8 +167,8 @@ LS_STATUS ls_collective_wait_until(struct ls_collective_plan *plan, uint64_t end
 void ls_communicator_set_deadline(struct ls_communicator *communicator, uint64_t deadline_ns);
 // LS_OK, or LS_ABORTED once a run has failed on this rank. [replica thread]
 LS_STATUS ls_communicator_status(const struct ls_communicator *communicator);
-// The rank to which the transport had lost its connection when a rank of this process failed; false:
-// it knew of none. [any thread]
+// The rank to which the transport had lost its connection when a rank of this process failed;
+// false: it knew of none. [any thread]
 bool ls_communicator_lost(const struct ls_communicator *communicator, uint32_t *rank);
 // Whether it failed because a deadline had passed.
 bool ls_communicator_is_late(const struct ls_communicator *communicator);
@@ -178,14 +178,14 @@ bool ls_communicator_is_late(const struct ls_communicator *communicator);
 // ls_collective_wait does. To be called before the host waits for what a run has made, as a step's
 // sums: the device's own wait would name nobody. In host memory it has nothing to do.
 LS_STATUS ls_communicator_synchronize(struct ls_communicator *communicator);
-// One look of such a wait, for who waits for the device in another way and has done so for
-// `waited_ns` (for sums of an earlier step, say): fails in the same cases, the deadline's only when
-// a run is not over. Never waits.
+// One look of such a wait, for a caller that waits for the device in another way and has done so
+// for `waited_ns` (for sums of an earlier step, say): fails in the same cases, the deadline's only
+// when a run is not over. Never waits.
 LS_STATUS ls_communicator_poll(struct ls_communicator *communicator, uint64_t waited_ns);
 
 // Before what it works on goes away, recordings too: nothing of it is under way on the device
 // afterwards (but on one that hangs). Waits where all is well; after an abort ends what is left.
-// [replica thread, or who closes when that is gone]
+// [replica thread, or the thread that closes when that is gone]
 void ls_communicator_end(struct ls_communicator *communicator);
 
 // Recorded steps. Whether start and wait only put work on streams, so that a device may record
@@ -202,7 +202,7 @@ LS_STATUS ls_communicator_refresh(struct ls_communicator *communicator);
 // it, and waits for other GPUs on which the replay of another rank may already wait for this one.
 LS_STATUS ls_communicator_barrier(struct ls_communicator *communicator);
 // After each replay (all recordings have the same starts): every plan in it has begun one more run,
-// in the order of the starts, which is over when all is that now lies on the device's own stream.
+// in the order of the starts, which is over when all that is on the device's own stream now is.
 // Sequence numbers, flight recorder and settle know it.
 LS_STATUS ls_communicator_replayed(struct ls_communicator *communicator);
 

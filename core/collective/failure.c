@@ -14,8 +14,8 @@ const char *ls_call_text(const struct ls_call_signature *signature, char text[st
     return ls_call_signature_text(signature, text, 160);
 }
 
-// Waits until no peer touches memory of this rank any more. Only a peer that stays is worth an error: why the
-// communicator ends has been said.
+// Waits until no peer touches memory of this rank any more. Only a peer that stays is worth an
+// error: why the communicator ends has been said.
 static void leave_transport(const struct ls_communicator *communicator)
 {
     char *error = NULL;
@@ -143,8 +143,8 @@ enum ls_status ls_communicator_fail_overflow(struct ls_communicator *communicato
     return fail_first(communicator, LS_FAILED);
 }
 
-// The rank that keeps the plan from ending: one that has not made the call, which is where all waits
-// lead, else a peer of a pending transfer.
+// The rank that keeps the plan from ending: one that has not made the call, which is where all
+// waits lead, else a peer of a pending transfer.
 static uint32_t find_culprit(struct ls_communicator *communicator,
                              const struct ls_collective_plan *plan, enum ls_rank_state *state)
 {
@@ -232,7 +232,8 @@ enum ls_status ls_communicator_fail(struct ls_communicator *communicator,
         return ls_communicator_give_up(communicator, status);
     if (elsewhere)
         note_lost(communicator);
-    if (communicator->library || elsewhere) // which has said why; or the cluster names who is lost
+    // A library has said why; of a lost process the cluster says it.
+    if (communicator->library || elsewhere)
         ls_info(communicator->group->name, "rank %u was in call %" PRIu64 ", %s",
                 communicator->rank, plan->sequence, ls_call_text(&plan->signature, text));
     else

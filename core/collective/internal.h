@@ -12,8 +12,8 @@
 
 #include <pthread.h>
 
-// A rank's side of a device that computes beside the caller. Lives as long as the group, because streams and events of one rank
-// are waited for by others.
+// A rank's side of a device that computes beside the caller. Lives as long as the group, because
+// streams and events of one rank are waited for by others.
 struct ls_rank_place {
     struct ls_device *device; // NULL: host memory
     void *stream; // the communicator's
@@ -51,7 +51,7 @@ struct ls_communicator_group {
     void *ask_context;
     uint64_t *answers; // of each rank: calls begun; UINT64_MAX: not known. NULL: nobody was asked
     _Atomic uint32_t open;
-    _Atomic uint32_t stuck; // a device does not end what lies on a stream, also after an abort
+    _Atomic uint32_t stuck; // a device does not end what is on a stream, also after an abort
     struct ls_flight_recorder *recorders; // of each rank of this process; others ask (ask.c)
     bool unproven; // as struct ls_communicator_options says
     _Atomic uint32_t checks; // bit i: enum ls_schedule_check i, of some plan
@@ -100,7 +100,8 @@ struct ls_communicator {
     uint32_t cached_count, known_count;
     uint64_t turn;
     struct ls_call_signature *known; // calls whose known answer was right
-    // Of runs under way, and of the messages sent and received; NULL: none yet, or nothing is recorded.
+    // Of runs under way, and of the messages sent and received; NULL: none yet, or nothing is
+    // recorded.
     struct ls_trace_track *track, *sends, *receives;
 };
 
@@ -164,8 +165,8 @@ struct ls_collective_plan *ls_stream_find_pending(const struct ls_communicator *
 void ls_stream_note_over(struct ls_communicator *communicator);
 // Waits, not for long, until nothing is on the communicator's stream.
 void ls_stream_drain(struct ls_communicator *communicator);
-// Between two looks of a wait. For LS_STREAM_BRISK_NS it only yields; then it sleeps a little, and the wait also looks whether others
-// have called the same.
+// Between two looks of a wait. For LS_STREAM_BRISK_NS it only yields; then it sleeps a little, and
+// the wait also looks whether others have called the same.
 #define LS_STREAM_BRISK_NS UINT64_C(2000000)
 void ls_stream_pause(uint64_t waited_ns);
 
@@ -175,11 +176,12 @@ LS_STATUS ls_streams_open(struct ls_communicator_group *group);
 void ls_streams_close(struct ls_communicator_group *group);
 // What is put on the communicator's stream from now on comes after what is on the device's own.
 enum ls_status ls_stream_begin(struct ls_communicator *communicator);
-// All of the run lies on the communicator's stream.
+// All of the run is on the communicator's stream.
 enum ls_status ls_stream_end(struct ls_collective_plan *plan);
-// The first run, after a refresh, of a plan whose collective is native, before and after: the host puts nothing else on any device of this
-// process meanwhile. What runs for the first time is loaded by CUDA's driver, which then waits for a device under locks that
-// others need; a kernel of a library, which waits for its peers on other devices, must not be among what it waits for.
+// The first run, after a refresh, of a plan whose collective is native, before and after: the host
+// puts nothing else on any device of this process meanwhile. What runs for the first time is loaded
+// by CUDA's driver, which then waits for a device under locks that others need; a kernel of a
+// library, which waits for its peers on other devices, must not be among what it waits for.
 enum ls_status ls_stream_barrier(struct ls_collective_plan *plan);
 enum ls_status ls_stream_part(struct ls_collective_plan *plan);
 // What is put on the device's own stream from now on comes after the last run.
@@ -229,7 +231,8 @@ void ls_proofs_destroy(struct ls_communicator_group *group);
 // Ends everything on all ranks. Returns `status`, once no peer touches this rank's memory.
 enum ls_status ls_communicator_give_up(struct ls_communicator *communicator, enum ls_status status);
 
-// Each says what happened, unless another rank already has, and gives up; returns how the call ends.
+// Each says what happened, unless another rank already has, and gives up; returns how the call
+// ends.
 enum ls_status ls_communicator_fail(struct ls_communicator *communicator,
                                     const struct ls_collective_plan *plan, enum ls_status status);
 enum ls_status ls_communicator_fail_mismatch(struct ls_communicator *communicator,
@@ -238,7 +241,8 @@ enum ls_status ls_communicator_fail_deadline(struct ls_communicator *communicato
                                              const struct ls_collective_plan *plan,
                                              uint64_t waited_ns);
 
-// The plan's known answer is another one: `wrong` elements on this rank, the first of which is `first`.
+// The plan's known answer is another one: `wrong` elements on this rank, the first of which is
+// `first`.
 enum ls_status ls_communicator_fail_answer(struct ls_communicator *communicator,
                                            const struct ls_collective_plan *plan, uint64_t wrong,
                                            uint64_t first);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Native collectives: a library is handed whole operations. It puts them on the communicator's stream, or works in host memory.
+// Native collectives: a library is handed whole operations. It puts them on the communicator's
+// stream, or works in host memory.
 #include "core/collective/internal.h"
 
 #include "core/base/instance.h"

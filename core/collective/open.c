@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens and closes communicators: what the ranks of a process share, their streams, and the transport or library behind them.
+// Opens and closes communicators: what the ranks of a process share, their streams, and the
+// transport or library behind them.
 #include "core/collective/internal.h"
 
 #include "core/base/instance.h"
@@ -58,7 +59,8 @@ static enum ls_status allocate_ranks(struct ls_communicator_group *group,
     return LS_OK;
 }
 
-// Options that do not fit the world are refused here, once, and not by every rank that makes a plan.
+// Options that do not fit the world are refused here, once, and not by every rank that makes a
+// plan.
 static enum ls_status try_collective(struct ls_communicator_group *group)
 {
     const struct ls_collective_call call = {

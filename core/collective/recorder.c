@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flight recorder. An entry is written while its sequence is 0 and read between two looks at it.
+// The flight recorder. An entry is written while its sequence is 0 and read between two looks at
+// it.
 #include "core/collective/recorder.h"
 
 #include "core/base/dtype.h"

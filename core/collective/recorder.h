@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last calls of every rank of a communicator: a rank writes its own, and any may read those of the
-// others, to find who has not come and who called something else. [any thread]
+// The last calls of every rank of a communicator: a rank writes its own, and any may read those of
+// the others, to find the rank that has not come, or has called something else. [any thread]
 #ifndef LS_COLLECTIVE_RECORDER_H
 #define LS_COLLECTIVE_RECORDER_H
 

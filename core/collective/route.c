@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What route.h makes. The far transport has all endpoints of the job; there is a near one for each host that has several, and they
-// know nothing of each other. A transfer is handed on to one of the two; one that is received and reduced from here and sent on
-// there is handed on twice.
+// What route.h makes. The far transport has all endpoints of the job; there is a near one for each
+// host that has several, and they know nothing of each other. A transfer is handed on to one of the
+// two; one that is received and reduced from here and sent on there is handed on twice.
 #define _GNU_SOURCE // ppoll
 #include "core/collective/route.h"
 
 #include "core/base/clock.h"
 #include "core/base/instance.h"
 #include "core/base/log.h"
+#include "core/base/memory.h"
 #include "core/plugin/waiting.h"
 
 #include <poll.h>
@@ -27,11 +28,11 @@
 #define SPINS_SHARED_CORE 20
 
 #define BLOCK_ITEMS 64
-// A leg for which no transfer waits is asked for news only so often while others are waited for: it may have to tell its peers
-// something.
+// A leg for which no transfer waits is asked for news only so often while others are waited for: it
+// may have to tell its peers something.
 #define IDLE_TURNS 16
 // A transport that cannot be armed is asked this often.
-#define UNARMED_GLANCE_NS UINT64_C(200000)
+#define UNARMED_POLL_NS UINT64_C(200000)
 
 enum { NEAR, FAR, LEGS };
 
@@ -169,8 +170,8 @@ static void route_abort(struct ls_transport *transport)
             transport->legs[i].ops->abort(transport->legs[i].endpoint);
 }
 
-// After an abort, which may have reached this process over one leg only: no peer touches memory of this endpoint any more, on
-// any leg.
+// After an abort, which may have reached this process over one leg only: no peer touches memory of
+// this endpoint any more, on any leg.
 static int32_t leave(struct ls_transport *transport)
 {
     if (transport->left)
@@ -310,18 +311,18 @@ static int32_t sort_pending(struct ls_transport *transport, struct ls_transfer *
     return LS_AGAIN;
 }
 
-static int32_t look_at(const struct route_leg *leg)
+static int32_t poll_leg(const struct route_leg *leg)
 {
     return leg->ops->wait_any(leg->endpoint, leg->pending, leg->pending_count, 0);
 }
 
-static int32_t look(struct ls_transport *transport)
+static int32_t poll_legs(struct ls_transport *transport)
 {
     const bool idle_too = transport->turn++ % IDLE_TURNS == 0;
     for (int i = 0; i < LEGS; i++) {
         const struct route_leg *leg = &transport->legs[i];
         const int32_t status =
-            leg->endpoint && (leg->pending_count || idle_too) ? look_at(leg) : LS_AGAIN;
+            leg->endpoint && (leg->pending_count || idle_too) ? poll_leg(leg) : LS_AGAIN;
         if (status != LS_AGAIN)
             return status;
     }
@@ -335,19 +336,18 @@ static int32_t sleep_once(struct ls_transport *transport, uint64_t timeout_ns)
     nfds_t count = 0;
     for (int i = 0; i < LEGS; i++) {
         const struct route_leg *leg = &transport->legs[i];
-        uint64_t glance_ns = UNARMED_GLANCE_NS;
+        uint64_t poll_ns = UNARMED_POLL_NS;
         int32_t fd = -1, status = LS_OK;
         if (!leg->endpoint)
             continue;
         if (leg->ops->arm)
-            status =
-                leg->ops->arm(leg->endpoint, leg->pending, leg->pending_count, &fd, &glance_ns);
+            status = leg->ops->arm(leg->endpoint, leg->pending, leg->pending_count, &fd, &poll_ns);
         if (status) // LS_AGAIN: it may have some already
             return status;
         if (fd >= 0)
             fds[count++] = (struct pollfd){.fd = fd, .events = POLLIN};
-        if (timeout_ns > glance_ns)
-            timeout_ns = glance_ns;
+        if (timeout_ns > poll_ns)
+            timeout_ns = poll_ns;
     }
     const struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / UINT64_C(1000000000)),
                                      .tv_nsec = (long)(timeout_ns % UINT64_C(1000000000))};
@@ -363,17 +363,17 @@ static int32_t route_wait_any(struct ls_transport *transport, struct ls_transfer
     const uint32_t spins = transport->shared->spins;
     int32_t status = sort_pending(transport, transfers, count);
     if (status == LS_AGAIN)
-        status = look(transport);
+        status = poll_legs(transport);
     for (uint32_t i = 0; status == LS_AGAIN && timeout_ns && i < spins; i++) {
         if (spins == SPINS_SHARED_CORE)
             sched_yield();
-        status = look(transport);
+        status = poll_legs(transport);
     }
     const uint64_t begin_ns = status == LS_AGAIN && timeout_ns ? ls_clock_ns() : 0;
     for (uint64_t waited = 0; status == LS_AGAIN && waited < timeout_ns;) {
         status = sleep_once(transport, timeout_ns - waited);
         if (status == LS_AGAIN)
-            status = look(transport);
+            status = poll_legs(transport);
         waited = ls_clock_ns() - begin_ns;
     }
     return status == LS_ABORTED ? leave(transport) : status;
@@ -398,8 +398,9 @@ enum ls_route_choice ls_route_choose(const uint32_t *hosts, uint32_t world, uint
 
 // ---- Opening the near transport ----
 
-// Near transports of different hosts are opened at the same time, and need not make equally many exchanges. So each of their
-// exchanges is one or more rounds of cards, in which all processes of the job take part until every near transport is open.
+// Near transports of different hosts are opened at the same time, and need not make equally many
+// exchanges. So each of their exchanges is one or more rounds of cards, in which all processes of
+// the job take part until every near transport is open.
 enum card_state { CARD_OPENING, CARD_OPEN, CARD_FAILED };
 #define CARD_BYTES 1024
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runs on a communicator's stream of which nobody knows yet that they are over: a list, and waiting until the stream is empty.
+// The runs on a communicator's stream of which nobody knows yet that they are over: a list, and
+// waiting until the stream is empty.
 #include "core/collective/internal.h"
 
 #include "core/base/clock.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs on a device that computes beside the caller: events between its own stream and the communicator's, and the one place
-// where a host waits for it.
+// Runs on a device that computes beside the caller: events between its own stream and the
+// communicator's, and the one place where a host waits for it.
 #include "core/collective/internal.h"
 
 #include "core/base/clock.h"
@@ -108,7 +108,7 @@ void ls_stream_forget(struct ls_collective_plan *plan)
 // ---- Waiting for the device ----
 
 // What else may have happened while the device is not done with `plan` (NULL: with something else).
-static enum ls_status look_around(struct ls_communicator *communicator,
+static enum ls_status poll_others(struct ls_communicator *communicator,
                                   const struct ls_collective_plan *plan, uint64_t waited_ns)
 {
     uint32_t peer;
@@ -147,7 +147,7 @@ static enum ls_status wait_for_device(struct ls_communicator *communicator,
         if (over != LS_AGAIN)
             return ls_communicator_fail(communicator, plan, over);
         const uint64_t waited = ls_clock_ns() - begin;
-        const enum ls_status status = look_around(communicator, plan, waited);
+        const enum ls_status status = poll_others(communicator, plan, waited);
         if (status)
             return status;
         ls_stream_pause(waited);
@@ -169,7 +169,7 @@ enum ls_status ls_stream_barrier(struct ls_collective_plan *plan)
     for (uint32_t i = 0; i < group->count && is_first_of_library(plan); i++)
         while (ls_ask_state(group, group->first_rank + i, plan->sequence) == LS_RANK_ABSENT) {
             const uint64_t waited = ls_clock_ns() - begin;
-            const enum ls_status status = look_around(communicator, plan, waited);
+            const enum ls_status status = poll_others(communicator, plan, waited);
             if (status)
                 return status;
             ls_stream_pause(waited);
@@ -189,7 +189,7 @@ enum ls_status ls_communicator_poll(struct ls_communicator *communicator, uint64
 {
     if (communicator->status || !communicator->place)
         return communicator->status;
-    return look_around(communicator, ls_stream_find_pending(communicator), waited_ns);
+    return poll_others(communicator, ls_stream_find_pending(communicator), waited_ns);
 }
 
 enum ls_status ls_communicator_synchronize(struct ls_communicator *communicator)
@@ -241,7 +241,8 @@ enum ls_status ls_communicator_refresh(struct ls_communicator *communicator)
     return communicator->library ? ls_communicator_synchronize(communicator) : communicator->status;
 }
 
-// Who does not come has recorded nothing: that is no failure, and what could go wrong has a deadline of its own.
+// A rank that does not come has recorded nothing: that is no failure, and what could go wrong has a
+// deadline of its own.
 enum ls_status ls_communicator_barrier(struct ls_communicator *communicator)
 {
     const struct ls_communicator_group *group = communicator->group;
@@ -252,7 +253,7 @@ enum ls_status ls_communicator_barrier(struct ls_communicator *communicator)
     for (uint32_t i = 0; i < group->count; i++)
         while (atomic_load(&group->places[i].meetings) < number) {
             const uint64_t waited = ls_clock_ns() - begin;
-            const enum ls_status status = look_around(communicator, NULL, waited);
+            const enum ls_status status = poll_others(communicator, NULL, waited);
             if (status || waited > MEETING_NS)
                 return status;
             ls_stream_pause(waited);

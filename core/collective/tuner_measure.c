@@ -20,7 +20,7 @@
 #define ITERATIONS_MOST 1000
 #define ROUNDS_MOST 32
 #define ROUNDS_LEAST 5 // fewer say nothing about noise
-#define ROUNDS_HOPELESS 4 // who was slower in all of so many is given up
+#define ROUNDS_HOPELESS 4 // a candidate that was slower in all of so many is given up
 #define WARM_UPS 3
 #define HOPELESS 4 // times the baseline: given up after the first call
 #define CONTROL_WORDS 2
@@ -266,7 +266,7 @@ static bool is_always_slower(const double *samples, const double *than, uint32_t
     return true;
 }
 
-// True while more rounds can change the choice: who was slower than the baseline, or than the
+// True while more rounds can change the choice: a candidate that was slower than the baseline, or than the
 // fastest, in all rounds so far is not timed any further.
 static bool summarise(const struct measurement *measurement, uint32_t rounds,
                       struct ls_tuner_time *times)

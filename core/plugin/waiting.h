@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a thread waits until another one has changed something, on Linux. It first spins, because a thread on a core of its own is
-// soon done; then it yields, because the other thread may need this very core; then it sleeps. Inline, because plugins link
-// nothing; the core waits by the same functions.
+// How a thread waits until another one has changed something, on Linux. It first spins, because a
+// thread on a core of its own is soon done; then it yields, because the other thread may need this
+// very core; then it sleeps. Inline, because plugins link nothing; the core waits by the same
+// functions.
 #ifndef LS_PLUGIN_WAITING_H
 #define LS_PLUGIN_WAITING_H
 
@@ -31,8 +32,9 @@ static inline uint32_t ls_spins(uint32_t threads, uint32_t cores)
     return threads <= cores ? LS_SPINS_OWN_CORE : LS_SPINS_SHARED_CORE;
 }
 
-// 1: each rank of this host can have a core. A process that may use only some of the cores answers for its own ranks, because other
-// processes are usually bound to the other cores. 0 also where the system does not say.
+// 1: each rank of this host can have a core. A process that may use only some of the cores answers
+// for its own ranks, because other processes are usually bound to the other cores. 0 also where the
+// system does not say.
 static inline uint32_t ls_ranks_have_cores(uint32_t own_ranks, uint32_t ranks_of_host)
 {
     unsigned long mask[1024] = {0};
@@ -54,8 +56,9 @@ static inline void ls_relax(void)
 #endif
 }
 
-// The pause between two looks at what a thread waits for; `turn` counts them from 0. The first `spins` pauses spin, the next `yields`
-// yield. 0: there was none, because the thread has looked often enough and should sleep.
+// The pause between two looks at what a thread waits for; `turn` counts them from 0. The first
+// `spins` pauses spin, the next `yields` yield. 0: there was none, because the thread has looked
+// often enough and should sleep.
 static inline uint32_t ls_pause(uint32_t turn, uint32_t spins, uint32_t yields)
 {
     if (turn < spins)
@@ -84,7 +87,8 @@ static inline void ls_futex_wait(int operation, const void *word, uint32_t seen,
     syscall(SYS_futex, word, operation, seen, &timeout, NULL, 0);
 }
 
-// Returns when the 32 bits at `word` are not `seen`, when the thread is woken there, or after `timeout_ns`; may wake early.
+// Returns when the 32 bits at `word` are not `seen`, when the thread is woken there, or after
+// `timeout_ns`; may wake early.
 static inline void ls_wait_word(const void *word, uint32_t seen, uint64_t timeout_ns)
 {
     ls_futex_wait(FUTEX_WAIT_PRIVATE, word, seen, timeout_ns);

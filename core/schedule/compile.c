@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts steps into segments, finds what each must wait for, and fuses receive-and-reduce with the send of
-// its result. Dependencies come from cells: the buffer is cut wherever a segment begins or ends, and each
-// cell remembers who wrote it last and who has read it since.
+// Cuts steps into segments, finds what each must wait for, and fuses receive-and-reduce with the
+// send of its result. Dependencies come from cells: the buffer is cut wherever a segment begins or
+// ends, and each cell remembers the step that wrote it last and those that have read it since.
 #include "core/schedule/compile.h"
 
 #include "core/base/log.h"
@@ -341,7 +341,8 @@ static enum ls_status refuse(const struct compiler *compiler, uint32_t operation
     return LS_FAILED;
 }
 
-// Whether two operations are of different steps of one round. What is rounded for a round was so before it.
+// Whether two operations are of different steps of one round. What is rounded for a round was so
+// before it.
 static bool at_once(const struct compiler *compiler, uint32_t one, uint32_t other)
 {
     const struct ls_compiled_operation *operations = compiler->out->operations;
@@ -425,10 +426,10 @@ static bool sends_back(const struct ls_compiled_operation *send,
            same_range(&send->range, &receive->range);
 }
 
-// A receive that waits for a send of the very same memory to the same peer may be posted before the send
-// is complete, on the condition that the peer writes only what it has read: then a peer that reduces the
-// message and sends back the result does both in one pass. The edge becomes that condition; of several such
-// sends, that of the newest.
+// A receive that waits for a send of the very same memory to the same peer may be posted before the
+// send is complete, on the condition that the peer writes only what it has read: then a peer that
+// reduces the message and sends back the result does both in one pass. The edge becomes that
+// condition; of several such sends, that of the newest.
 static void relax_receive(struct compiler *compiler, uint32_t operation, uint32_t first_edge)
 {
     const struct ls_compiled_operation *operations = compiler->out->operations;
@@ -450,8 +451,8 @@ static void relax_receive(struct compiler *compiler, uint32_t operation, uint32_
     compiler->edge_count = kept;
 }
 
-// A send whose only dependency is a receive-and-reduce of the very same range is done by it. Both stay in the
-// list, because what waits for the reduction must not wait for the send.
+// A send whose only dependency is a receive-and-reduce of the very same range is done by it. Both
+// stay in the list, because what waits for the reduction must not wait for the send.
 static void fuse_send(struct compiler *compiler, uint32_t operation, uint32_t first_edge)
 {
     struct ls_compiled_operation *operations = compiler->out->operations;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A drawn schedule becomes a graph of transfers: steps are cut into segments, and each segment waits only for
-// what touched its range before. So a later round begins as soon as its data is there. [any thread]
+// A drawn schedule becomes a graph of transfers: steps are cut into segments, and each segment
+// waits only for what touched its range before. So a later round begins as soon as its data is
+// there. [any thread]
 #ifndef LS_SCHEDULE_COMPILE_H
 #define LS_SCHEDULE_COMPILE_H
 
@@ -9,14 +10,15 @@
 
 #include <stdbool.h>
 
-// Segments are about this long: small enough that two of them stay in a core's second-level cache and that rounds
-// overlap, large enough that the cost of a message (a few hundred nanoseconds) does not show.
+// Segments are about this long: small enough that two of them stay in a core's second-level cache
+// and that rounds overlap, large enough that the cost of a message (a few hundred nanoseconds) does
+// not show.
 #define LS_SEGMENT_BYTES (UINT64_C(256) << 10)
 // In memory of devices: a segment costs launches and events, about 20 us a rank on an H200
 // (docs/results), in which the card itself moves as much as this.
 #define LS_SEGMENT_BYTES_ON_DEVICE (UINT64_C(8) << 20)
-// Longer steps are cut into this many, larger ones: that overlaps enough, and what two ranks have under way
-// then fits the window of a transport.
+// Longer steps are cut into this many, larger ones: that overlaps enough, and what two ranks have
+// under way then fits the window of a transport.
 #define LS_SEGMENTS UINT64_C(16)
 #define LS_SEGMENTS_IF_ASKED UINT64_C(1024) // where the caller chose the length
 
@@ -46,8 +48,9 @@ struct ls_compiled_operation {
     uint64_t send_number;
     uint64_t after; // LS_TRANSFER_AT_ONCE or a number like send_number, of a message to `source`
 
-    // RECEIVE_REDUCE_SEND: the send that it does, which stays in the list for what depends on it, but is not
-    // posted. What depends on this operation itself may run once it is reduced. Else LS_NO_OPERATION.
+    // RECEIVE_REDUCE_SEND: the send that it does, which stays in the list for what depends on it,
+    // but is not posted. What depends on this operation itself may run once it is reduced. Else
+    // LS_NO_OPERATION.
     uint32_t fused_send;
 
     uint32_t waits_for; // operations that must be complete before; a fused send: not used
@@ -89,8 +92,8 @@ struct ls_compile_options {
     struct ls_range rounded; // halves: the result that several ranks have, rounded in the end
 };
 
-// A round in which one step writes what another reads or writes, other than reductions in the order written, is
-// LS_FAILED, logged with rank, round and range.
+// A round in which one step writes what another reads or writes, other than reductions in the order
+// written, is LS_FAILED, logged with rank, round and range.
 LS_STATUS ls_compile_schedule(const struct ls_drawn_schedule *schedule,
                               const struct ls_compile_options *options,
                               struct ls_compiled_schedule *out);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops are compiled for each type. What core/plugin/half.h says with branches is said with selections here, so that the
-// compiler vectorises it; a test compares both for all halves.
+// The loops are compiled for each type. What core/plugin/half.h says with branches is said with
+// selections here, so that the compiler vectorises it; a test compares both for all halves.
 #include "core/schedule/halves.h"
 
 #include "core/plugin/half.h"

@@ -184,8 +184,8 @@ static int32_t scratch(struct ls_schedule *schedule, uint64_t count)
 
 // ---- What the host describes itself ----
 
-// Binomial tree: in the round of bit b, ranks below 2^b (counted from the root) have the data and send it to
-// the rank 2^b further on.
+// Binomial tree: in the round of bit b, ranks below 2^b (counted from the root) have the data and
+// send it to the rank 2^b further on.
 static void describe_broadcast(const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
     const uint64_t world = call->world, place = (call->rank + world - call->root) % world;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The schedule of one rank as data: the steps that a collective described, round by round. [any thread]
+// The schedule of one rank as data: the steps that a collective described, round by round. [any
+// thread]
 #ifndef LS_SCHEDULE_H
 #define LS_SCHEDULE_H
 
@@ -22,10 +23,10 @@ struct ls_drawn_schedule {
     uint64_t scratch_count; // elements
 };
 
-// Lets `collective` (named `name`) describe the call. An operation that it does not offer is taken from
-// the host's own: reduce and reduce-scatter run its all-reduce; broadcast is a binomial tree; all-gather sends
-// each part to every rank. Steps that name a peer outside the world, or a range outside its buffer, are
-// LS_FAILED, logged with rank, round and range.
+// Lets `collective` (named `name`) describe the call. An operation that it does not offer is taken
+// from the host's own: reduce and reduce-scatter run its all-reduce; broadcast is a binomial tree;
+// all-gather sends each part to every rank. Steps that name a peer outside the world, or a range
+// outside its buffer, are LS_FAILED, logged with rank, round and range.
 LS_STATUS ls_schedule_draw(const struct ls_collective_interface *collective, const char *name,
                            const struct ls_collective_call *call, struct ls_drawn_schedule *out);
 void ls_drawn_schedule_finish(struct ls_drawn_schedule *schedule); // takes a zeroed one
@@ -34,8 +35,8 @@ void ls_drawn_schedule_finish(struct ls_drawn_schedule *schedule); // takes a ze
 int32_t ls_schedule_build(const struct ls_collective_interface *collective,
                           const struct ls_collective_call *call, struct ls_schedule *schedule);
 
-// How long the schedule of a rank is: nothing is checked or kept, and no more than `most` calls are heard. Returns what build_schedule
-// does; `silent`: what it says through its host is not logged.
+// How long the schedule of a rank is: nothing is checked or kept, and no more than `most` calls are
+// heard. Returns what build_schedule does; `silent`: what it says through its host is not logged.
 struct ls_schedule_size {
     uint64_t steps; // that have elements
     uint64_t rounds;
@@ -51,9 +52,11 @@ const char *ls_step_kind_text(uint32_t kind); // "receive-and-reduce"; NULL like
 // "chunk" of a message: "elements 0 to 63 of the data buffer". Returns `text`.
 const char *ls_range_text(const struct ls_range *range, char *text, size_t bytes);
 
-// The host of each rank where so many neighbours share one; NULL, too: 0 share one, which is unknown. For free().
+// The host of each rank where so many neighbours share one; NULL, too: 0 share one, which is
+// unknown. For free().
 LS_STATUS ls_uniform_hosts(uint32_t world, uint32_t ranks_per_host, uint32_t **out);
-// The opposite: how many neighbours share each host (the last may have fewer); 0: unknown, or unequally many.
+// The opposite: how many neighbours share each host (the last may have fewer); 0: unknown, or
+// unequally many.
 uint32_t ls_ranks_per_host(const uint32_t *hosts, uint32_t world);
 
 #endif

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proves what a schedule promises, without running it: every send is matched, nothing deadlocks although a send
-// ends only when it is received and a rank enters a round only when all of its steps before are done, no element
-// is written and read in one round, nothing undefined is read, and the result has each rank's contribution exactly
-// once, added in the same order at every rank. docs/verify.md says what follows from that, and what does not.
+// Proves what a schedule promises, without running it: every send is matched, nothing deadlocks
+// although a send ends only when it is received and a rank enters a round only when all of its
+// steps before are done, no element is written and read in one round, nothing undefined is read,
+// and the result has each rank's contribution exactly once, added in the same order at every rank.
+// docs/verify.md says what follows from that, and what does not.
 //
-// Elements are followed as symbols, in the largest intervals that the schedule treats alike; so the cost depends
-// on the number of steps, hardly on the number of elements. [any thread]
+// Elements are followed as symbols, in the largest intervals that the schedule treats alike; so the
+// cost depends on the number of steps, hardly on the number of elements. [any thread]
 #ifndef LS_SCHEDULE_VERIFY_H
 #define LS_SCHEDULE_VERIFY_H
 
@@ -16,8 +17,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-// Steps and rounds of all ranks together, and as many intervals and expressions, at about 100 bytes each: what is
-// larger is refused.
+// Steps and rounds of all ranks together, and as many intervals and expressions, at about 100 bytes
+// each: what is larger is refused.
 #define LS_VERIFY_STEPS (UINT64_C(1) << 23)
 #define LS_VERIFY_WORLD (UINT32_C(1) << 16)
 #define LS_VERIFY_COUNT (UINT64_C(1) << 36) // elements
@@ -52,7 +53,8 @@ struct ls_verify_case {
     bool halves; // an all-reduce whose messages are of 16 bits (core/schedule/compile.h)
     uint64_t most_steps; // and 512 times as much work on intervals; 0: LS_VERIFY_STEPS
 
-    // Optional: the rank whose build_schedule is running, UINT32_MAX while none is; for who watches from outside.
+    // Optional: the rank whose build_schedule is running, UINT32_MAX while none is; for a watcher
+    // outside.
     volatile uint32_t *describing;
 };
 
@@ -76,13 +78,14 @@ struct ls_verification {
     bool same_order; // of additions, at every rank
 };
 
-// Errors: LS_OUT_OF_MEMORY; LS_USAGE for a case that is none (logged). A broken schedule is a verdict, not an error,
-// and not logged.
+// Errors: LS_OUT_OF_MEMORY; LS_USAGE for a case that is none (logged). A broken schedule is a
+// verdict, not an error, and not logged.
 LS_STATUS ls_verify_schedule(const struct ls_collective_interface *collective,
                              const struct ls_host *host, const struct ls_verify_case *verified,
                              struct ls_verification *out);
 
-// The same, and the schedules that were verified, so that what runs is what was proven; NULL unless the verdict is HOLDS.
+// The same, and the schedules that were verified, so that what runs is what was proven; NULL unless
+// the verdict is HOLDS.
 struct ls_verified_schedules;
 LS_STATUS ls_verify_and_keep(const struct ls_collective_interface *collective,
                              const struct ls_host *host, const struct ls_verify_case *verified,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The barrier of the replicas of a worker. The last one to arrive raises a number that the others watch: first
-// spinning, then asleep.
+// The barrier of the replicas of a worker. The last one to arrive raises a number that the others
+// watch: first spinning, then asleep.
 #include "core/strategy/internal.h"
 
 #include "core/base/clock.h"

@@ -49,7 +49,8 @@ static void mix_range(uint64_t *hash, const struct ls_range *range)
 
 // ---- The table that a plugin writes into ----
 
-// A plugin may ignore what the calls return, and then never end: after very many of them it is left behind.
+// A plugin may ignore what the calls return, and then never end: after very many of them it is left
+// behind.
 static int32_t failing(struct drawing *drawing)
 {
     if (++drawing->failed_calls == FAILED_CALLS_MOST)

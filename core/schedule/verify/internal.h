@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of the verifier share: all ranks' steps in one array, and the first refusal. A part returns LS_OK to
-// go on, LS_FAILED when it has refused the schedule, LS_OUT_OF_MEMORY.
+// What the parts of the verifier share: all ranks' steps in one array, and the first refusal. A
+// part returns LS_OK to go on, LS_FAILED when it has refused the schedule, LS_OUT_OF_MEMORY.
 #ifndef LS_SCHEDULE_VERIFY_INTERNAL_H
 #define LS_SCHEDULE_VERIFY_INTERNAL_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Links both sides of every message: the n-th that a rank sends to a peer is the n-th that the peer receives from
-// it. Where they do not fit, the mismatch of the earliest round is named.
+// Links both sides of every message: the n-th that a rank sends to a peer is the n-th that the peer
+// receives from it. Where they do not fit, the mismatch of the earliest round is named.
 #include "core/schedule/verify/internal.h"
 
 #include <inttypes.h>
@@ -43,7 +43,8 @@ static void sort_by(const struct message *messages, uint32_t count, bool by_to, 
         sorted[places[by_to ? messages[i].to : messages[i].from]++] = messages[i];
 }
 
-// Lists one side's messages by receiver, of these by sender, of these in the order written. `spare` is as long.
+// Lists one side's messages by receiver, of these by sender, of these in the order written. `spare`
+// is as long.
 static uint32_t list(const struct ls_verifier *verifier, bool sends, uint32_t *places,
                      struct message *messages, struct message *spare)
 {
@@ -80,8 +81,8 @@ static bool same_count(const struct ls_verifier *verifier, const struct message 
     return verifier->steps[a->step].count == verifier->steps[b->step].count;
 }
 
-// The first message of which one side knows nothing. Usually both sides are in the same round, so where they
-// part, the earlier one is alone.
+// The first message of which one side knows nothing. Usually both sides are in the same round, so
+// where they part, the earlier one is alone.
 static struct mismatch find_lonely(const struct ls_verifier *verifier, const struct pair *pair)
 {
     uint32_t i = 0;

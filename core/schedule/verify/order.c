@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets the ranks go through their rounds as strictly as they may be run: a message moves when both ranks are in
-// its rounds, a rank goes on when all of its round is done. A rank that stops for ever is in a deadlock.
+// Lets the ranks go through their rounds as strictly as they may be run: a message moves when both
+// ranks are in its rounds, a rank goes on when all of its round is done. A rank that stops for ever
+// is in a deadlock.
 //
-// The executor is laxer: a step waits only for steps of this rank that the ranges order before it, all of which
-// the strict model orders before it, too. So what gets through here gets through there, whatever overtakes what.
+// The executor is laxer: a step waits only for steps of this rank that the ranges order before it,
+// all of which the strict model orders before it, too. So what gets through here gets through
+// there, whatever overtakes what.
 #include "core/schedule/verify/symbols.h"
 
 #include <stdio.h>
@@ -68,7 +70,8 @@ static enum ls_status finish_step(struct walk *walk, uint32_t rank, struct ls_ve
     return --walk->places[rank].remaining == 0 ? enter_round(walk, rank) : LS_OK;
 }
 
-// Does a step if it can be done; then `next` is a step of rank `*next_rank` that waited for it, or LS_NO_STEP.
+// Does a step if it can be done; then `next` is a step of rank `*next_rank` that waited for it, or
+// LS_NO_STEP.
 static enum ls_status try_step(struct walk *walk, uint32_t rank, uint32_t index, uint32_t *next,
                                uint32_t *next_rank)
 {
@@ -141,7 +144,8 @@ static const struct ls_verified_step *blocked_step(const struct walk *walk, uint
     return any;
 }
 
-// Follows who waits for whom from `rank` until somebody comes twice: a rank of the circle.
+// Follows from each rank to the one that it waits for, from `rank` on, until one comes twice: a
+// rank of the circle.
 static uint32_t find_circle(const struct walk *walk, uint32_t rank)
 {
     for (uint32_t i = 0; i < walk->verifier->verified->world; i++)

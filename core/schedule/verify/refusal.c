@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How each part of the proof refuses a schedule: the verdict, the place, and the sentence that says why.
+// How each part of the proof refuses a schedule: the verdict, the place, and the sentence that says
+// why.
 #include "core/schedule/verify/internal.h"
 
 #include <inttypes.h>

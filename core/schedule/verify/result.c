@@ -19,8 +19,8 @@ struct check {
 
 // ---- Sums ----
 
-// Counts the contributions of a sum, giving up when there are more than ranks: then one is there twice. False:
-// so it is, or it is mixed.
+// Counts the contributions of a sum, giving up when there are more than ranks: then one is there
+// twice. False: so it is, or it is mixed.
 static bool count_contributions(struct check *check, uint32_t symbol)
 {
     const uint32_t world = check->symbols->world;
@@ -39,7 +39,8 @@ static bool count_contributions(struct check *check, uint32_t symbol)
             check->stack[depth++] = expression->right;
             continue;
         }
-        // `world` reductions have more than `world` contributions. The stack holds at most one each.
+        // `world` reductions have more than `world` contributions. The stack holds at most one
+        // each.
         if (expression->mixed || ++reductions == world)
             return false;
         check->stack[depth++] = expression->left;

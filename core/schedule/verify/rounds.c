@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks into each round of each rank: no element that one step writes may be read or written by another, except
-// by reductions, which are chained in the order written. Also counts messages and bytes.
+// Looks into each round of each rank: no element that one step writes may be read or written by
+// another, except by reductions, which are chained in the order written. Also counts messages and
+// bytes.
 #include "core/schedule/verify/internal.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves symbols between buffers, cutting intervals where a step begins or ends and joining equal neighbours.
+// Moves symbols between buffers, cutting intervals where a step begins or ends and joining equal
+// neighbours.
 #include "core/schedule/verify/symbols.h"
 
 #include <inttypes.h>
@@ -9,7 +10,8 @@
 #define BUFFERS 2
 #define SMALLEST_TABLE 256
 
-// A described step takes so much work, in intervals that are read, written or moved, before it counts as too much.
+// A described step takes so much work, in intervals that are read, written or moved, before it
+// counts as too much.
 #define WORK_A_STEP UINT64_C(512)
 
 // ---- Intervals ----

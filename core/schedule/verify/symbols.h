@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The buffers of all ranks as symbols. A buffer is a list of intervals; each says which expression stands in it,
-// and from where: element x holds the expression of element x + shift of what the ranks had. Expressions are
-// hash-consed, so that equal ones have equal numbers; a (+) b and b (+) a are equal.
+// The buffers of all ranks as symbols. A buffer is a list of intervals; each says which expression
+// stands in it, and from where: element x holds the expression of element x + shift of what the
+// ranks had. Expressions are hash-consed, so that equal ones have equal numbers; a (+) b and b (+)
+// a are equal.
 #ifndef LS_SCHEDULE_VERIFY_SYMBOLS_H
 #define LS_SCHEDULE_VERIFY_SYMBOLS_H
 

@@ -10,8 +10,8 @@
 
 // ---- What is known to be least ----
 
-// With m messages sent, or received, by a rank in one round, what one rank knows reaches at most m + 1 times as
-// many ranks after it.
+// With m messages sent, or received, by a rank in one round, what one rank knows reaches at most m
+// + 1 times as many ranks after it.
 static uint32_t least_rounds(uint32_t world, uint32_t messages_at_once)
 {
     uint32_t rounds = 0;

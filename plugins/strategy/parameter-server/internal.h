@@ -18,11 +18,11 @@ struct settings {
     uint64_t delay_ns;
 };
 
-// How often those who wait look whether the other side is still there.
+// How often a side that waits looks whether the other one is still there.
 #define POLL_NS UINT64_C(50000000)
 
-// A server answers whom it has let wait for the deadline; the worker itself waits a little longer,
-// so that it hears why.
+// A server answers a worker that has waited for the deadline; the worker itself waits a little
+// longer, so that it hears why.
 static inline uint64_t worker_patience_ns(const struct ls_strategy_host *host)
 {
     return host->deadline_ns + host->deadline_ns / 8 + 2 * POLL_NS;
@@ -34,7 +34,7 @@ static inline uint64_t worker_patience_ns(const struct ls_strategy_host *host)
 struct link {
     struct channel channel;
     uint32_t shard_count;
-    const struct shard **shards; // of this server, as they lie
+    const struct shard **shards; // of this server, in their order
     uint64_t *versions; // that the replica has
     struct answer *answer;
     struct ls_transfer answering;
@@ -129,7 +129,7 @@ struct server {
     struct ls_transfer **waiting;
     struct pace pace;
     struct statistics statistics, statistics_sent;
-    uint64_t glanced_ns;
+    uint64_t polled_ns;
 
     // sync: the step under way
     uint32_t sums_heard, done_count;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// parameter-server: variables are cut into shards that lie on servers, with their optimizer state. Workers (replicas)
+// parameter-server: variables are cut into shards that are on servers, with their optimizer state. Workers (replicas)
 // pull values, compute, and push gradients; a server applies the optimizer to its shards. Servers and workers are
 // threads of one process, and speak over the transport only; or where the job has servers of their own, processes, which
 // may die and come back (remote.h).
@@ -18,7 +18,7 @@
 //   durability=      memory: until the machine fails (default); disk: each update is written out before it counts
 //   delay_replica=R, delay_ms=N   for tests and experiments: replica R sleeps in each step, as if it computed longer
 //
-// Files: shards.c which shard lies where; wire.h messages; pace.c who is how far; worker.c and server.c the two sides.
+// Files: shards.c which shard is where; wire.h messages; memory.c memory; pace.c how far each worker is; worker.c and server.c the two sides.
 // For processes: remote.h messages; remote_worker.c, remote_server.c and remote_shards.c the two sides; shard_file.c.
 //
 // Messages. A worker numbers its requests to a server one after another; the server hears them in that order, and the
@@ -43,10 +43,10 @@
 // the order of the ranks, and makes one update with the last, unless the loss of all is not finite. end_step asks PULL;
 // the answer comes when all shards are done, with the sums over all workers.
 //
-// Who waits for whom. Workers wait for servers (an answer). Servers wait for any worker, never for a certain one: an
+// What waits for what. Workers wait for servers (an answer). Servers wait for any worker, never for a certain one: an
 // update of a shard whose values are on the way to a worker is put off until they have arrived, and what else goes on
 // goes on. So the only waits that depend on other workers are the pull of bounded (the slowest), that of sync (all) and
-// the meeting (all). A server tells whom it has let wait for the deadline who is late.
+// the meeting (all). A server tells a worker that has waited for the deadline which one is late.
 //
 // A worker whose device or transport fails (async, bounded) leaves: by LEAVE where the transport still works, else the
 // servers see within 50 ms that its endpoint is closed. What it pushed before stays. Under sync a lost worker ends the

@@ -76,7 +76,7 @@ struct remote_shard {
     uint32_t bucket, reserved;
 };
 
-// The shards of this server follow, as they lie, then the description.
+// The shards of this server follow, in their order, then the description.
 struct remote_setup {
     uint64_t job;
     struct remote_agreed agreed;

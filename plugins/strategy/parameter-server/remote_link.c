@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a worker connects with a server that is a process, tells it what to keep, and comes back when it was lost.
+// How a worker connects with a server that is a process, tells it what to keep, and comes back when
+// it was lost.
 #include "plugins/strategy/parameter-server/remote_link.h"
 
 #include <time.h>

@@ -11,7 +11,7 @@
 // A worker's side of one server.
 struct remote_link {
     struct ls_strategy_channel *channel; // NULL: not connected
-    const struct shard **shards; // of this server, as they lie
+    const struct shard **shards; // of this server, in their order
     uint32_t shard_count;
     uint64_t *versions; // that this connection has brought
     uint64_t *news; // those of an answer
@@ -29,8 +29,8 @@ struct remote {
     uint64_t description_bytes;
     uint64_t job; // 0: not known yet
     uint64_t acknowledged; // steps that all servers have applied
-    // What a server may not have yet: so many buckets of a step. The next step has a number already when it asks for
-    // values, and these are not its gradients.
+    // What a server may not have yet: so many buckets of a step. The next step has a number already
+    // when it asks for values, and these are not its gradients.
     uint32_t pushed;
     uint64_t pushed_step, pushed_epoch;
     float *tally; // sums of that step
@@ -73,8 +73,8 @@ int32_t remote_say_silent(struct remote *remote, const struct remote_link *link)
 // Sends the gradients of a bucket's shards that this server has.
 int32_t remote_push_bucket(struct remote *remote, struct remote_link *link, uint32_t bucket);
 
-// Connects until the server welcomes this worker; `again`: and has what this step had pushed. LS_PEER_LOST, said: not within
-// the deadline.
+// Connects until the server welcomes this worker; `again`: and has what this step had pushed.
+// LS_PEER_LOST, said: not within the deadline.
 int32_t remote_reach(struct remote *remote, struct remote_link *link, bool again,
                      struct remote_welcome *out);
 // The server was lost in the middle of something. Then it has all pushes of this step again.

@@ -22,7 +22,7 @@ void remote_release(const struct remote_server *server, void *memory)
 
 // ---- The setup ----
 
-// The shards lie one behind the other, and those of a bucket are neighbours.
+// The shards are one behind the other, and those of a bucket are neighbours.
 static bool are_shards(const struct remote_shard *shards, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {

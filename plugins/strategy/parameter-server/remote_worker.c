@@ -290,7 +290,7 @@ int32_t remote_end(struct remote *remote)
 int32_t remote_rest(struct remote *remote)
 {
     const struct remote_request request = {.step = remote->worker->step};
-    for (uint32_t i = 0; i < remote->ops->servers; i++) // who is lost waits for nobody either
+    for (uint32_t i = 0; i < remote->ops->servers; i++) // a lost server waits for nobody either
         (void)remote_send(remote, &remote->links[i], REMOTE_REST, &request, sizeof(request));
     remote->rests = true;
     return LS_OK;

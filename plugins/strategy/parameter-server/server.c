@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server: keeps its shards and their optimizer state, hears each worker's requests one after another, and answers.
-// One thread, which never waits for one worker alone: what a worker's request needs before it can go on (a value that
-// another still reads, its turn, the slowest worker) is looked at again whenever anything has moved. [its thread]
+// A server: keeps its shards and their optimizer state, hears each worker's requests one after
+// another, and answers. One thread, which never waits for one worker alone: what a worker's request
+// needs before it can go on (a value that another still reads, its turn, the slowest worker) is
+// looked at again whenever anything has moved. [its thread]
 #include "plugins/strategy/parameter-server/internal.h"
 
 #include <math.h>
@@ -32,8 +33,8 @@ static int32_t await_request(struct peer *peer)
                            sizeof(peer->request), LS_U8, 0);
 }
 
-// Adds the sums of all workers in the order of their ranks, as soon as all are known: before the last gradient of any
-// shard, because bucket 0 comes first.
+// Adds the sums of all workers in the order of their ranks, as soon as all are known: before the
+// last gradient of any shard, because bucket 0 comes first.
 static void hear_sums(struct server *server, struct peer *peer)
 {
     const uint32_t world = host_of(server)->world;
@@ -131,8 +132,9 @@ static int32_t update_all(struct server *server, const struct request *request)
     return status;
 }
 
-// The last gradient of a shard is added: sync makes one update of it, unless the step is to be dropped; or where the
-// optimizer needs the norm of all gradients, it makes all updates when all shards are measured.
+// The last gradient of a shard is added: sync makes one update of it, unless the step is to be
+// dropped; or where the optimizer needs the norm of all gradients, it makes all updates when all
+// shards are measured.
 static int32_t finish_shard(struct server *server, struct held *held, const struct request *request)
 {
     const struct ls_strategy_host *host = host_of(server);
@@ -171,8 +173,9 @@ static int32_t receive_gradient(struct server *server, struct peer *peer, struct
                            LS_F32, is_sync(server) && held->turn > 0);
 }
 
-// LS_AGAIN: it has to wait. Gradients of sync are added in the order of the ranks, so that the sum does not depend on
-// who is first; others are applied as they come, unless a worker still reads the values.
+// LS_AGAIN: it has to wait. Gradients of sync are added in the order of the ranks, so that the sum
+// does not depend on who is first; others are applied as they come, unless a worker still reads the
+// values.
 static int32_t serve_push(struct server *server, uint32_t rank)
 {
     struct peer *peer = &server->peers[rank];
@@ -274,7 +277,8 @@ static int32_t serve_wait(struct server *server, uint32_t rank)
     return status ? status : send_values(server, peer);
 }
 
-// LS_AGAIN: nothing was taken since. Later sends are tested too, because more than a window of them may be under way.
+// LS_AGAIN: nothing was taken since. Later sends are tested too, because more than a window of them
+// may be under way.
 static int32_t serve_sends(struct server *server, struct peer *peer)
 {
     bool moved = false;
@@ -373,11 +377,12 @@ static uint32_t late_one(const struct server *server)
     return PACE_NOBODY;
 }
 
-// Looks after the workers: who is lost is taken out, who has waited for the deadline is told why.
-static int32_t glance(struct server *server)
+// Polls the workers: takes out those that are lost, and tells those that have waited for the
+// deadline why.
+static int32_t poll_workers(struct server *server)
 {
     const uint64_t now = now_ns(server);
-    server->glanced_ns = now;
+    server->polled_ns = now;
     for (uint32_t rank = 0; rank < host_of(server)->world; rank++) {
         struct peer *peer = &server->peers[rank];
         if (peer->state == PEER_GONE)
@@ -415,7 +420,7 @@ static int32_t wait_for_workers(struct server *server)
     const int32_t status = ops->wait_any(server->endpoint, server->waiting, count, POLL_NS);
     if (status && status != LS_AGAIN)
         return status;
-    return now_ns(server) - server->glanced_ns >= POLL_NS ? glance(server) : LS_OK;
+    return now_ns(server) - server->polled_ns >= POLL_NS ? poll_workers(server) : LS_OK;
 }
 
 int32_t server_run(void *context)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker's side: asks all servers at once, receives values straight into the replica's parameters, and posts its
-// gradients where they lie. Only the answers to its requests make it wait. [replica thread, but where said]
+// gradients where they are. Only the answers to its requests make it wait. [replica thread, but where said]
 #include "plugins/strategy/parameter-server/internal.h"
 
 #include <string.h>
@@ -154,7 +154,7 @@ static int32_t say_silent(const struct worker *worker, uint64_t waited_ns)
                         (unsigned long long)worker->step, (double)waited_ns * 1e-9, server);
 }
 
-static int32_t look_after_servers(const struct worker *worker)
+static int32_t poll_servers(const struct worker *worker)
 {
     for (uint32_t i = 0; i < server_count(worker); i++) {
         const struct channel *channel = &worker->links[i].channel;
@@ -189,7 +189,7 @@ static int32_t wait_for_links(struct worker *worker, uint64_t *since_ns)
         int32_t status =
             host_of(worker)->transport->wait_any(worker->endpoint, worker->waiting, count, POLL_NS);
         if (status == LS_AGAIN)
-            status = look_after_servers(worker);
+            status = poll_servers(worker);
         if (status)
             return status;
         const uint64_t waited = host->clock_ns(host) - begin;

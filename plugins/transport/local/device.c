@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges in memory of devices: hosts only shake hands, everything else is put on the streams of the endpoints, which wait for
-// each other's events.
+// Ranges in memory of devices: hosts only shake hands, everything else is put on the streams of the
+// endpoints, which wait for each other's events.
 #include "plugins/transport/local/local.h"
 
 #include <sched.h>
@@ -163,7 +163,8 @@ int32_t local_device_alone(struct ls_transport *transport, const struct ls_trans
 
 // ---- Leaving ----
 
-// A stream that is stuck is waited for once, not by everybody: it does not end for the next one either.
+// A stream that is stuck is waited for once, not by everybody: it does not end for the next one
+// either.
 void local_device_leave(struct ls_transport *transport, uint32_t peer)
 {
     struct local_shared *shared = transport->shared;

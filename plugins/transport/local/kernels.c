@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops behind kernels.h. Compiled several times with LOCAL_KERNELS naming the table; the compiler
-// vectorises them. Nothing here may depend on the instruction set but speed: every variant gives the same bits.
+// The loops behind kernels.h. Compiled several times with LOCAL_KERNELS naming the table; the
+// compiler vectorises them. Nothing here may depend on the instruction set but speed: every variant
+// gives the same bits.
 #include "plugins/transport/local/kernels.h"
 
 #include <string.h>
@@ -59,8 +60,8 @@ static inline uint16_t to_bf16(float value)
 
 #define SAME(value) (value)
 
-// Integers wrap around, so sums and products are done unsigned. A NaN on either side is the minimum and
-// the maximum.
+// Integers wrap around, so sums and products are done unsigned. A NaN on either side is the minimum
+// and the maximum.
 #define SUM(a, b) ((a) + (b))
 #define PRODUCT(a, b) ((a) * (b))
 #define MIN(a, b) ((b) < (a) || (b) != (b) ? (b) : (a))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transport between threads of one process. Nothing is staged: the receiver reads, and reduces, straight
-// from the sender's memory; and a receive-reduce-and-send writes its result straight to where the next
-// receiver wants it, in the same pass. The meeting place is described in mailbox.h.
+// Transport between threads of one process. Nothing is staged: the receiver reads, and reduces,
+// straight from the sender's memory; and a receive-reduce-and-send writes its result straight to
+// where the next receiver wants it, in the same pass. The meeting place is described in mailbox.h.
 #include "plugins/transport/local/local.h"
 #include "plugins/transport/local/kernels.h"
 

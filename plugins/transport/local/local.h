@@ -29,13 +29,13 @@ void local_wake(struct ls_transport *transport, uint32_t peer);
 void local_wake_all(struct local_shared *shared);
 void local_abort(struct ls_transport *transport);
 
-// Returns LS_ABORTED when no peer touches memory of this endpoint any more, so that it may be freed; LS_PEER_LOST when
-// one still does after the deadline.
+// Returns LS_ABORTED when no peer touches memory of this endpoint any more, so that it may be
+// freed; LS_PEER_LOST when one still does after the deadline.
 int32_t local_leave(struct ls_transport *transport);
 // Whether a peer of the transfer has left for good.
 bool local_peer_left(const struct ls_transport *transport, const struct ls_transfer *transfer);
-// A pass over memory of others stands between these two, so that local_leave() can wait for its end. False: after an
-// abort, or when a peer has left.
+// A pass over memory of others stands between these two, so that local_leave() can wait for its
+// end. False: after an abort, or when a peer has left.
 bool local_pass_begin(struct ls_transport *transport, const struct ls_transfer *transfer);
 void local_pass_end(struct ls_transport *transport);
 
@@ -63,7 +63,7 @@ int32_t local_device_open_events(struct ls_transport *transport, struct local_pa
 void local_device_close_events(const struct local_shared *shared, uint32_t source,
                                uint32_t destination, struct local_pair *pair);
 
-// Before a message is offered: its memory is what all that lies on the stream has made of it.
+// Before a message is offered: the peer reads its memory after all that is on the stream.
 int32_t local_device_offer(struct ls_transport *transport, struct local_slot *slot);
 // The stream comes after the peer's reading of message `number`, which was consumed.
 int32_t local_device_follow(struct ls_transport *transport, struct local_slot *slot,

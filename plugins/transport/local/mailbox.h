@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where two endpoints of one process meet: for each ordered pair a window of slots, message n in slot
-// n % LOCAL_WINDOW. The sender writes one half of a slot, the receiver the other, each on cache lines of
-// its own, and each publishes its half by storing n + 1 into the counter at its head.
+// Where two endpoints of one process meet: for each ordered pair a window of slots, message n in
+// slot n % LOCAL_WINDOW. The sender writes one half of a slot, the receiver the other, each on
+// cache lines of its own, and each publishes its half by storing n + 1 into the counter at its
+// head.
 //
 //   offered   (sender)    memory to be read ("pull"), or: already written where the receiver wanted it
 //   wanted    (receiver)  memory that the sender may write, once it has read message `after` of the other way
 //   consumed  (receiver)  message n has arrived: its memory is the sender's again, the slot is free for n + window
 //
-// Where ranges lie in memory of devices, "to be read" and "arrived" are points on a stream: an offer comes with an event of
-// the sender's stream (`ready`), which the receiver's stream waits for before it reads; what is consumed comes with an event of
-// the receiver's (`done`), which the sender's waits for before it does anything else. Then nothing is written ahead, so that
-// `wanted` is not used. An event is recorded anew only when the other side's stream has been told to wait for it.
+// Where ranges are in memory of devices, "to be read" and "arrived" are points on a stream: an
+// offer comes with an event of the sender's stream (`ready`), which the receiver's stream waits for
+// before it reads; what is consumed comes with an event of the receiver's (`done`), which the
+// sender's waits for before it does anything else. Then nothing is written ahead, so that `wanted`
+// is not used. An event is recorded anew only when the other side's stream has been told to wait
+// for it.
 //
-// All counters are sequentially consistent: a side that publishes then looks whether the other sleeps, and
-// a side that goes to sleep says so and then looks at the counters once more.
+// All counters are sequentially consistent: a side that publishes then looks whether the other
+// sleeps, and a side that goes to sleep says so and then looks at the counters once more.
 #ifndef LS_LOCAL_MAILBOX_H
 #define LS_LOCAL_MAILBOX_H
 
@@ -47,7 +50,8 @@ struct local_slot {
 
 struct local_pair {
     bool source_opened, destination_opened; // each side's own: it has made its events
-    // 1 + the slot whose `done` was recorded last: after it, nothing on the receiver's stream reads the sender's memory.
+    // 1 + the slot whose `done` was recorded last: after it, nothing on the receiver's stream reads
+    // the sender's memory.
     _Atomic uint32_t last_done;
     struct local_slot slots[LOCAL_WINDOW];
 };

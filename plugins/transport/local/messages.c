@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transfer from post to its end: what its two sides write into their slot, and what each looks for in it.
+// A transfer from post to its end: what its two sides write into their slot, and what each looks
+// for in it.
 #include "plugins/transport/local/kernels.h"
 #include "plugins/transport/local/local.h"
 
@@ -44,8 +45,8 @@ static void consume(struct ls_transport *transport, const struct ls_transfer *tr
     local_wake(transport, transfer->source);
 }
 
-// The same without the fence that waking needs, which costs as much as a message: where the source is
-// told of something else right after, or waits for nothing but a free slot (see WINDOW_GLANCE_NS).
+// The same without the fence that waking needs, which costs as much as a message: where the source
+// is told of something else right after, or waits for nothing but a free slot (see WINDOW_POLL_NS).
 static void consume_quietly(const struct ls_transfer *transfer)
 {
     atomic_store_explicit(&RECEIVE_SLOT(transfer)->consumed, transfer->receive_number + 1,
@@ -59,10 +60,10 @@ static bool offer_fits(const struct ls_transfer *transfer)
            slot->source_signature == transfer->signature;
 }
 
-// Whether the result of a receive-reduce-and-send may be written straight to the destination while the
-// message that is reduced is read. The last line is the rule of `after`: the destination still lets us
-// read the very memory that it wants written, and the pass does so element by element.
-// Not on devices, where a second stream would have to wait for the writing.
+// Whether the result of a receive-reduce-and-send may be written straight to the destination while
+// the message that is reduced is read. The last line is the rule of `after`: the destination still
+// lets us read the very memory that it wants written, and the pass does so element by element. Not
+// on devices, where a second stream would have to wait for the writing.
 static bool may_push(const struct ls_transport *transport, const struct ls_transfer *transfer)
 {
     struct local_slot *slot = SEND_SLOT(transfer);
@@ -305,8 +306,8 @@ static struct local_pair *find_pair(struct local_shared *shared, uint32_t source
     return pair; // the peer was first
 }
 
-// The meeting place of two endpoints, set up where this is its first use, with what `transport` needs of it; NULL: no memory, or
-// no events.
+// The meeting place of two endpoints, set up where this is its first use, with what `transport`
+// needs of it; NULL: no memory, or no events.
 static struct local_pair *pair_get(struct ls_transport *transport, uint32_t source,
                                    uint32_t destination)
 {

@@ -7,9 +7,9 @@
 // Between spinning and sleeping; a yield costs little where the peer needs this very core.
 #define YIELDS 500
 
-// A sleeper looks this often by itself, because the end of a pushed message, which frees a slot of the window, wakes
-// nobody. Only what is a whole window ahead of its peer ever waits for that.
-#define WINDOW_GLANCE_NS UINT64_C(1000000)
+// A sleeper looks this often by itself, because the end of a pushed message, which frees a slot of
+// the window, wakes nobody. Only what is a whole window ahead of its peer ever waits for that.
+#define WINDOW_POLL_NS UINT64_C(1000000)
 
 uint32_t local_choose_spins(uint32_t world)
 {
@@ -39,8 +39,8 @@ static void sleep_once(struct ls_transport *transport, struct ls_transfer *const
                        uint64_t count, uint64_t timeout_ns)
 {
     struct local_endpoint *own = &transport->shared->endpoints[transport->index];
-    if (timeout_ns > WINDOW_GLANCE_NS && any_waits_for_window(transfers, count))
-        timeout_ns = WINDOW_GLANCE_NS;
+    if (timeout_ns > WINDOW_POLL_NS && any_waits_for_window(transfers, count))
+        timeout_ns = WINDOW_POLL_NS;
     const uint32_t seen = atomic_load(&own->wakes);
     atomic_store(&own->sleeping, 1);
     if (!any_ready(transport, transfers, count))

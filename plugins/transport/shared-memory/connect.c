@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the processes of a host find each other: each tells the others the name of a socket and a token (through `exchange`),
-// and every two of them hand each other their arena and segment over a connection, which stays: when it ends, or the process
-// that was at its other end does, that process is lost.
+// How the processes of a host find each other: each tells the others the name of a socket and a
+// token (through `exchange`), and every two of them hand each other their arena and segment over a
+// connection, which stays: when it ends, or the process that was at its other end does, that
+// process is lost.
 //
-// The sockets are in the abstract name space, so no file is left behind. Who connects must be a process of the same user and
-// know the token; anybody else is turned away.
+// The sockets are in the abstract name space, so no file is left behind. A process that connects
+// must be of the same user and know the token; any other one is turned away.
 #define _GNU_SOURCE
 #include "plugins/transport/shared-memory/shared_memory.h"
 
@@ -28,7 +29,7 @@
 #define SO_PEERPIDFD 77
 #endif
 
-#define LIFE_GLANCE_NS UINT64_C(200000000) // who is waited for is looked at this often
+#define LIFE_POLL_NS UINT64_C(200000000) // between two looks at the processes that are waited for
 #define STRANGER_MS 1000 // a connection that says nothing for so long is a stranger's
 #define MILLISECOND UINT64_C(1000000)
 #define MOST_NS UINT64_C(86400000000000) // that an open may take, whatever the deadline
@@ -39,7 +40,7 @@
 
 // What goes over a connection, once each way, with the descriptors of arena and segment.
 struct hello {
-    unsigned char to[SHM_TOKEN_BYTES]; // of who is meant
+    unsigned char to[SHM_TOKEN_BYTES]; // of the process that is meant
     unsigned char from[SHM_TOKEN_BYTES];
 };
 
@@ -258,8 +259,8 @@ static void close_fds(const int fds[2])
             close(fds[i]);
 }
 
-// A message with its descriptors, -1 where there is none. LS_AGAIN: none that could be a peer's came. LS_UNAVAILABLE: a peer's did,
-// but this process has no descriptors for what came with it.
+// A message with its descriptors, -1 where there is none. LS_AGAIN: none that could be a peer's
+// came. LS_UNAVAILABLE: a peer's did, but this process has no descriptors for what came with it.
 static int32_t receive_hello(const struct meeting *meeting, int fd, uint64_t end_ns,
                              struct hello *hello, int fds[2])
 {
@@ -297,7 +298,8 @@ static int32_t receive_hello(const struct meeting *meeting, int fd, uint64_t end
     return fail(meeting, "a descriptor for the memory of another process");
 }
 
-// A mapping of the whole file; NULL: it is smaller than was said, could become so, or there is no room.
+// A mapping of the whole file; NULL: it is smaller than was said, could become so, or there is no
+// room.
 static char *map(int fd, uint64_t bytes)
 {
     struct stat file;
@@ -323,7 +325,8 @@ static void keep(struct shm_process *process, int fd, const int fds[2])
     close_fds(fds);
 }
 
-// connect() and sendmsg() wait no longer than the deadline, for a peer whose queue strangers have filled.
+// connect() and sendmsg() wait no longer than the deadline, for a peer whose queue strangers have
+// filled.
 static bool limit_waits(const struct meeting *meeting, int fd)
 {
     const int left = left_ms(meeting, meeting->end_ns) + 1; // 0 would be for ever
@@ -410,7 +413,7 @@ static int32_t await_later(struct meeting *meeting)
     uint32_t waiting = shared->process_count - shared->self - 1;
     int32_t status = LS_OK;
     while (!status && waiting) {
-        const uint64_t now = now_ns(meeting), next_ns = now + LIFE_GLANCE_NS;
+        const uint64_t now = now_ns(meeting), next_ns = now + LIFE_POLL_NS;
         const bool over = now >= meeting->end_ns;
         if (!over && await_input(meeting, shared->listener, next_ns))
             status = accept_one(meeting, &waiting);
@@ -439,8 +442,8 @@ static int32_t await_answer(struct meeting *meeting, struct shm_process *process
     return lost(meeting, process, false);
 }
 
-// This process connects to those before it, and those after it connect to this one. First all say hello, so that nobody waits for
-// an answer that cannot come.
+// This process connects to those before it, and those after it connect to this one. First all say
+// hello, so that nobody waits for an answer that cannot come.
 static int32_t connect_all(struct meeting *meeting)
 {
     struct shm_shared *shared = meeting->shared;
@@ -466,7 +469,8 @@ static int32_t map_own(const struct meeting *meeting)
     return LS_OK;
 }
 
-// Tells the others how this process fared, and learns it of them. Segments are used by all, or by none.
+// Tells the others how this process fared, and learns it of them. Segments are used by all, or by
+// none.
 static int32_t agree(const struct meeting *meeting, int32_t status)
 {
     struct shm_shared *shared = meeting->shared;

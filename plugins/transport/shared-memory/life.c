@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How endpoints end each other's sleep, how they find out that a process has died, and how one leaves while others may still use
-// its memory.
+// How endpoints end each other's sleep, how they find out that a process has died, and how one
+// leaves while others may still use its memory.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -16,7 +16,7 @@
 #include <sys/un.h>
 
 // An endpoint that leaves looks after so many yields whether the processes of its peers live.
-#define LIFE_GLANCE_YIELDS 64
+#define LIFE_POLL_YIELDS 64
 
 // ---- Waking ----
 
@@ -25,7 +25,8 @@ int shm_waker_open(void)
     return socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-// When the socket is full, it is readable. When no datagram can be sent at all, the sleeper finds out by its next glance.
+// When the socket is full, it is readable. When no datagram can be sent at all, the sleeper finds
+// out when it polls next.
 static void wake_armed(const struct shm_shared *shared, const struct shm_endpoint *sleeper)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -59,7 +60,7 @@ void shm_wake_all(const struct shm_shared *shared)
 
 // ---- Who lives ----
 
-void shm_look(struct shm_shared *shared)
+void shm_poll_life(struct shm_shared *shared)
 {
     bool died = false;
     for (uint32_t i = 0; i < shared->process_count; i++) {
@@ -78,12 +79,12 @@ void shm_look(struct shm_shared *shared)
             shm_wake(shared, i);
 }
 
-void shm_look_sometimes(struct shm_shared *shared, uint64_t now_ns)
+void shm_poll_life_sometimes(struct shm_shared *shared, uint64_t now_ns)
 {
-    if (now_ns - atomic_load(&shared->looked_ns) < SHM_LIFE_GLANCE_NS)
+    if (now_ns - atomic_load(&shared->polled_ns) < SHM_LIFE_POLL_NS)
         return;
-    atomic_store(&shared->looked_ns, now_ns);
-    shm_look(shared);
+    atomic_store(&shared->polled_ns, now_ns);
+    shm_poll_life(shared);
 }
 
 bool shm_is_gone(const struct shm_shared *shared, uint32_t endpoint)
@@ -107,7 +108,8 @@ bool shm_peer_left(const struct ls_transport *transport, const struct ls_transfe
 
 // ---- Leaving ----
 
-// Says in all processes that this is over. Whoever aborts may die before the last of them hears of it.
+// Says in all processes that this is over. Whoever aborts may die before the last of them hears of
+// it.
 static void tell_abort(struct shm_shared *shared)
 {
     for (uint32_t i = 0; i < shared->process_count; i++)
@@ -178,8 +180,8 @@ int32_t shm_leave(struct ls_transport *transport)
             if (atomic_load(&shared->hung[i]) ||
                 shared->host->clock_ns(shared->host) - begin > shared->patience_ns)
                 return give_up(transport, i);
-            if (++yields % LIFE_GLANCE_YIELDS == 0)
-                shm_look(shared);
+            if (++yields % LIFE_POLL_YIELDS == 0)
+                shm_poll_life(shared);
             sched_yield();
         }
     return LS_ABORTED;

@@ -178,7 +178,7 @@ static void consume(struct ls_transport *transport, const struct ls_transfer *tr
 
 // The same without the fence that waking needs, which costs as much as a message: where the source
 // is told of something else right after, or waits for nothing but a free slot (see
-// WINDOW_GLANCE_NS).
+// WINDOW_POLL_NS).
 static void consume_quietly(const struct ls_transfer *transfer)
 {
     atomic_store_explicit(&SHM_RECEIVE_SLOT(transfer)->consumed, transfer->receive_number + 1,

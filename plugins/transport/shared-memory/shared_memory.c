@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transport between processes of one host, and the threads of each. What lies in a segment that processes share is read, reduced
-// and written where it is, as transport `local` does between threads; other memory is copied into pieces of shared memory, out
-// of which the receiver reduces. Nothing has a name in a file system: when all processes have ended, nothing is left, however they
+// Transport between processes of one host, and the threads of each. What is in a segment that
+// processes share is read, reduced and written where it is, as transport `local` does between
+// threads; other memory is copied into pieces of shared memory, out of which the receiver reduces.
+// Nothing has a name in a file system: when all processes have ended, nothing is left, however they
 // ended. The memory in which they meet is described in arena.h.
 #include "plugins/transport/shared-memory/shared_memory.h"
 
@@ -9,8 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-// An endpoint that leaves waits at most that long for peers that use its memory. A pass takes milliseconds, so who does not end
-// one is stopped. That is found by its silence, and all of it must not take 5 s.
+// An endpoint that leaves waits at most that long for peers that use its memory. A pass takes
+// milliseconds, so a process that does not end one is stopped. That is found by its silence, and
+// all of it must not take 5 s.
 #define PATIENCE_NS UINT64_C(1500000000)
 
 static int32_t shm_peer_state(struct ls_transport *transport, uint32_t peer)
@@ -20,7 +22,7 @@ static int32_t shm_peer_state(struct ls_transport *transport, uint32_t peer)
         return LS_ABORTED;
     if (peer >= shared->world)
         return LS_PEER_LOST;
-    shm_look(shared);
+    shm_poll_life(shared);
     return shm_is_gone(shared, peer) ? LS_PEER_LOST : LS_OK;
 }
 
@@ -185,7 +187,8 @@ static void shm_close(struct ls_transport *transport)
     (void)shm_leave(transport);
     shared->host->release(shared->host, transport->free);
     shm_disarm(transport);
-    // A thread that hangs may come back: what it looks at then stays. Other processes have mappings of their own.
+    // A thread that hangs may come back: what it looks at then stays. Other processes have mappings
+    // of their own.
     if (atomic_fetch_sub(&shared->open, 1) == 1 && !atomic_load(&shared->hangs))
         shared_destroy(shared);
 }

@@ -19,7 +19,7 @@
 struct shm_card {
     uint32_t form; // of arenas, equal in all processes; 0: this one has none
     uint32_t name_bytes;
-    unsigned char token[SHM_TOKEN_BYTES]; // known to who was told by `exchange`, and to nobody else
+    unsigned char token[SHM_TOKEN_BYTES]; // known only to processes that were told by `exchange`
     char name[SHM_NAME_BYTES]; // of its socket
     uint64_t arena_bytes;
     uint64_t segment_bytes; // of its segment; 0: none
@@ -54,7 +54,7 @@ struct shm_shared {
     struct shm_header *header; // of this process
     int arena_fd, listener;
     int waker; // socket from which armed endpoints are woken
-    _Atomic uint64_t looked_ns; // when it was looked last whether processes have died
+    _Atomic uint64_t polled_ns; // when it was looked last whether processes have died
     _Atomic uint32_t *hung; // of each endpoint: it did not leave memory of others in `patience_ns`
     _Atomic uint32_t hangs; // such an endpoint is in this process
     _Atomic uint32_t open;
@@ -142,11 +142,12 @@ int shm_waker_open(void); // -1: the kernel has none
 void shm_wake(const struct shm_shared *shared, uint32_t endpoint);
 void shm_wake_all(const struct shm_shared *shared);
 
-// Looks whether processes have died, which wake nobody; wakes the endpoints of this one when any has. [any thread]
-void shm_look(struct shm_shared *shared);
-// The same, unless that was done less than SHM_LIFE_GLANCE_NS ago.
-#define SHM_LIFE_GLANCE_NS UINT64_C(20000000)
-void shm_look_sometimes(struct shm_shared *shared, uint64_t now_ns);
+// Looks whether processes have died, which wake nobody; wakes the endpoints of this one when any
+// has. [any thread]
+void shm_poll_life(struct shm_shared *shared);
+// The same, unless that was done less than SHM_LIFE_POLL_NS ago.
+#define SHM_LIFE_POLL_NS UINT64_C(20000000)
+void shm_poll_life_sometimes(struct shm_shared *shared, uint64_t now_ns);
 bool shm_is_gone(const struct shm_shared *shared, uint32_t endpoint);
 // Whether a peer of the transfer has left for good.
 bool shm_peer_left(const struct ls_transport *transport, const struct ls_transfer *transfer);
@@ -169,7 +170,7 @@ int32_t shm_wait_any(struct ls_transport *transport, struct ls_transfer *const *
                      uint64_t count, uint64_t timeout_ns);
 // Instead, by a file descriptor.
 int32_t shm_arm(struct ls_transport *transport, struct ls_transfer *const *transfers,
-                uint64_t count, int32_t *fd, uint64_t *glance_ns);
+                uint64_t count, int32_t *fd, uint64_t *poll_ns);
 void shm_disarm(struct ls_transport *transport); // it is closed
 
 #endif

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an endpoint waits until a transfer can go on: by itself, or armed, together with other things.
+// How an endpoint waits until a transfer can go on: by itself, or armed, together with other
+// things.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -15,13 +16,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-// Between spinning and sleeping. Where other programs need the cores, a yield takes as long as their turns, and a thread that
-// sleeps is given a core sooner than one that yields.
+// Between spinning and sleeping. Where other programs need the cores, a yield takes as long as
+// their turns, and a thread that sleeps is given a core sooner than one that yields.
 #define YIELD_NS UINT64_C(100000)
 
-// A sleeper looks this often by itself, because the end of a pushed message, which frees a slot of the window, wakes
-// nobody. Only what is a whole window ahead of its peer ever waits for that.
-#define WINDOW_GLANCE_NS UINT64_C(1000000)
+// A sleeper looks this often by itself, because the end of a pushed message, which frees a slot of
+// the window, wakes nobody. Only what is a whole window ahead of its peer ever waits for that.
+#define WINDOW_POLL_NS UINT64_C(1000000)
 
 // The cores of all processes together: each may be bound to one of its own.
 uint32_t shm_choose_spins(const struct shm_shared *shared)
@@ -58,18 +59,18 @@ static bool any_waits_for_window(struct ls_transfer *const *transfers, uint64_t 
 }
 
 // How long a wait for these transfers may sleep at a time.
-static uint64_t glance_for(struct ls_transfer *const *transfers, uint64_t count)
+static uint64_t poll_ns_for(struct ls_transfer *const *transfers, uint64_t count)
 {
-    return any_waits_for_window(transfers, count) ? WINDOW_GLANCE_NS : SHM_LIFE_GLANCE_NS;
+    return any_waits_for_window(transfers, count) ? WINDOW_POLL_NS : SHM_LIFE_POLL_NS;
 }
 
 static void sleep_once(struct ls_transport *transport, struct ls_transfer *const *transfers,
                        uint64_t count, uint64_t timeout_ns)
 {
     struct shm_endpoint *own = transport->own;
-    const uint64_t glance_ns = glance_for(transfers, count);
-    if (timeout_ns > glance_ns)
-        timeout_ns = glance_ns;
+    const uint64_t poll_ns = poll_ns_for(transfers, count);
+    if (timeout_ns > poll_ns)
+        timeout_ns = poll_ns;
     const uint32_t seen = atomic_load(&own->wakes);
     atomic_store(&own->sleeping, SHM_SLEEPING);
     if (!any_ready(transport, transfers, count))
@@ -91,7 +92,7 @@ int32_t shm_wait_any(struct ls_transport *transport, struct ls_transfer *const *
         if (waited < YIELD_NS) {
             sched_yield();
         } else {
-            shm_look_sometimes(shared, begin + waited);
+            shm_poll_life_sometimes(shared, begin + waited);
             sleep_once(transport, transfers, count, timeout_ns - waited);
         }
         ready = any_ready(transport, transfers, count);
@@ -104,8 +105,9 @@ int32_t shm_wait_any(struct ls_transport *transport, struct ls_transfer *const *
 
 // ---- Waiting for other things, too ----
 
-// A futex cannot be polled, so an endpoint that is armed is woken by a datagram, sent to the abstract socket whose name is in the
-// arena. Anybody on this host may send one: the endpoint then looks in vain, and sleeps again.
+// A futex cannot be polled, so an endpoint that is armed is woken by a datagram, sent to the
+// abstract socket whose name is in the arena. Anybody on this host may send one: the endpoint then
+// looks in vain, and sleeps again.
 
 // The first time an endpoint is armed; bound without a name, its socket gets one from the kernel.
 static int32_t open_socket(struct ls_transport *transport)
@@ -131,19 +133,19 @@ static int32_t open_socket(struct ls_transport *transport)
 }
 
 int32_t shm_arm(struct ls_transport *transport, struct ls_transfer *const *transfers,
-                uint64_t count, int32_t *fd, uint64_t *glance_ns)
+                uint64_t count, int32_t *fd, uint64_t *poll_ns)
 {
     struct shm_shared *shared = transport->shared;
     char news;
     const int32_t status = transport->socket < 0 ? open_socket(transport) : LS_OK;
     if (status)
         return status;
-    shm_look_sometimes(shared, shared->host->clock_ns(shared->host));
+    shm_poll_life_sometimes(shared, shared->host->clock_ns(shared->host));
     while (recv(transport->socket, &news, sizeof(news), 0) >= 0)
         ; // of earlier waits
     atomic_store(&transport->own->sleeping, SHM_ARMED);
     *fd = transport->socket;
-    *glance_ns = glance_for(transfers, count);
+    *poll_ns = poll_ns_for(transfers, count);
     if (!any_ready(transport, transfers, count))
         return LS_OK;
     atomic_store(&transport->own->sleeping, SHM_AWAKE);

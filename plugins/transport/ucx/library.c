@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads UCX. Two habits of UCX do not suit a guest in a process: it takes over handlers of signals as soon as it is loaded (those
-// of crashes unless its variable UCX_ERROR_SIGNALS is empty, and SIGHUP), and it prints its messages on standard output.
+// Loads UCX. Two habits of UCX do not suit a guest in a process: it takes over handlers of signals
+// as soon as it is loaded (those of crashes unless its variable UCX_ERROR_SIGNALS is empty, and
+// SIGHUP), and it prints its messages on standard output.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // NSIG
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations, parts and early data are taken from lists of free ones, which grow by blocks and are given back when the
-// endpoint is closed. So UCX may come back with a part whose operation was given up.
+// Operations, parts and early data are taken from lists of free ones, which grow by blocks and are
+// given back when the endpoint is closed. So UCX may come back with a part whose operation was
+// given up.
 #include "plugins/transport/ucx/ucx.h"
 
 #define BLOCK_BYTES (UINT64_C(16) << 10)

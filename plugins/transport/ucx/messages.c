@@ -16,7 +16,8 @@ static bool passes_on(const struct ls_transfer *transfer)
 
 #define BLOCK_BYTES 4096
 
-// What arrives over TCP is seldom aligned to its elements, so it is reduced by way of a small block that is.
+// What arrives over TCP is seldom aligned to its elements, so it is reduced by way of a small block
+// that is.
 static void reduce(const struct local_kernels *kernels, const struct ls_transfer *transfer,
                    char *memory, const char *data, uint64_t bytes)
 {
@@ -151,7 +152,8 @@ static bool begin_receive(struct ucx_peer *peer, struct ucx_operation *operation
 
 // ---- Sending ----
 
-// What of the message is in its memory. Parts that came out of order are not sent on before all are there.
+// What of the message is in its memory. Parts that came out of order are not sent on before all are
+// there.
 static uint64_t available(const struct ucx_operation *operation)
 {
     if (!operation->source || operation->receive_ended)
@@ -330,7 +332,8 @@ static bool has_lost_peer(const struct ucx_operation *operation)
            (destination && !operation->acknowledged && ucx_peer_is_lost(destination));
 }
 
-// What the operation ends with, when that is known; LS_AGAIN: not yet. UCX may still read the memory of a failed one.
+// What the operation ends with, when that is known; LS_AGAIN: not yet. UCX may still read the
+// memory of a failed one.
 static int32_t result_of(const struct ucx_operation *operation)
 {
     if (operation->parts && operation->status != LS_OK)
@@ -386,7 +389,7 @@ int32_t ucx_test(struct ls_transport *transport, struct ls_transfer *transfer)
         return transfer->state == LS_TRANSFER_MISMATCH ? LS_FAILED : LS_OK;
     if (atomic_load_explicit(&shared->aborted, memory_order_relaxed))
         return ucx_give_up(transport);
-    // Who tests many transfers in turn asks UCX for news once a turn.
+    // A caller that tests many transfers in turn asks UCX for news once a turn.
     if (operation->status == LS_AGAIN && operation->turn == transport->turn)
         ucx_progress(transport);
     operation->turn = transport->turn;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer from its first message to the end of its connection: its window, what is sent to it, and how it is lost.
+// A peer from its first message to the end of its connection: its window, what is sent to it, and
+// how it is lost.
 #include "plugins/transport/ucx/ucx.h"
 
 #include <sched.h>
@@ -235,7 +236,8 @@ bool ucx_peer_get_ready(struct ucx_peer *peer)
 // An endpoint that leaves waits at most that long for UCX.
 #define PATIENCE_NS UINT64_C(2000000000)
 
-// What is still queued is dropped: to send it, UCX may need the peer, which need not listen any more.
+// What is still queued is dropped: to send it, UCX may need the peer, which need not listen any
+// more.
 void ucx_peer_disconnect(struct ucx_peer *peer)
 {
     static const ucp_request_param_t parameters = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,

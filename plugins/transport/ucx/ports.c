@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// UCX listens at TCP ports as long as a worker lives, and asserts that what comes there is well-formed: eight bytes that everybody
-// can know and some noise end the process. All connections are made when an open ends, so the ports are closed then. UCX has no
-// call for that, and does not expect its sockets to change, so they stay as they are, with a filter that drops all that comes.
+// UCX listens at TCP ports as long as a worker lives, and asserts that what comes there is
+// well-formed: eight bytes that everybody can know and some noise end the process. All connections
+// are made when an open ends, so the ports are closed then. UCX has no call for that, and does not
+// expect its sockets to change, so they stay as they are, with a filter that drops all that comes.
 #define _GNU_SOURCE
 #include "plugins/transport/ucx/ucx.h"
 

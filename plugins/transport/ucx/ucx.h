@@ -39,7 +39,7 @@ enum ucx_message {
 };
 
 struct ucx_header {
-    uint64_t token; // of the receiving endpoint: who does not know it is a stranger
+    uint64_t token; // of the receiving endpoint: a process that does not know it is a stranger
     uint32_t kind; // enum ucx_message
     uint32_t source; // endpoint that sends
     uint64_t consumed_below; // messages destination -> source: all below this were consumed,
@@ -246,7 +246,7 @@ uint32_t ucx_choose_spins(uint32_t ranks_here, uint32_t own_ranks);
 int32_t ucx_wait_any(struct ls_transport *transport, struct ls_transfer *const *transfers,
                      uint64_t count, uint64_t timeout_ns);
 int32_t ucx_arm(struct ls_transport *transport, struct ls_transfer *const *transfers,
-                uint64_t count, int32_t *fd, uint64_t *glance_ns);
+                uint64_t count, int32_t *fd, uint64_t *poll_ns);
 void ucx_abort(struct ls_transport *transport);
 
 // ---- memory.c ----

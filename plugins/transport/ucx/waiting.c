@@ -11,14 +11,15 @@
 #include <time.h>
 #include <unistd.h>
 
-// A wait first asks UCX again and again, for about 0.5 ms where each rank of this host can have a core: to be woken by a socket
-// costs ten times as much as a small message. Where cores are shared, it yields between, a few times. Then it sleeps until a
-// socket has something to read.
+// A wait first asks UCX again and again, for about 0.5 ms where each rank of this host can have a
+// core: to be woken by a socket costs ten times as much as a small message. Where cores are shared,
+// it yields between, a few times. Then it sleeps until a socket has something to read.
 #define SPINS_OWN_CORE 1000
 #define SPINS_SHARED_CORE 4
 
-// UCX looks whether silent peers live only when it is asked for news, so an armed endpoint asks this often.
-#define GLANCE_NS UINT64_C(100000000)
+// UCX looks whether silent peers live only when it is asked for news, so an armed endpoint asks
+// this often.
+#define POLL_NS UINT64_C(100000000)
 
 uint32_t ucx_choose_spins(uint32_t ranks_here, uint32_t own_ranks)
 {
@@ -87,7 +88,7 @@ int32_t ucx_wait_any(struct ls_transport *transport, struct ls_transfer *const *
 }
 
 int32_t ucx_arm(struct ls_transport *transport, struct ls_transfer *const *transfers,
-                uint64_t count, int32_t *fd, uint64_t *glance_ns)
+                uint64_t count, int32_t *fd, uint64_t *poll_ns)
 {
     struct ucx_shared *shared = transport->shared;
     ucx_progress(transport);
@@ -101,7 +102,7 @@ int32_t ucx_arm(struct ls_transport *transport, struct ls_transfer *const *trans
     if (ready || shared->library->ucp_worker_arm(transport->worker) != UCS_OK)
         return LS_AGAIN;
     *fd = transport->armed_fd;
-    *glance_ns = GLANCE_NS;
+    *poll_ns = POLL_NS;
     return LS_OK;
 }
 

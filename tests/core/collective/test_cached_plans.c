@@ -183,5 +183,5 @@ static void add(TCase *test_case)
 
 int main(void)
 {
-    return test_main("core/collective/calls", add, 1);
+    return test_main("core/collective/cached_plans", add, 1);
 }

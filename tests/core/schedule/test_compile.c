@@ -196,5 +196,5 @@ static void add_tests(TCase *test_case)
 
 int main(void)
 {
-    return test_main("core/collective/compile", add_tests, 0);
+    return test_main("core/schedule/compile", add_tests, 0);
 }

@@ -311,5 +311,5 @@ static void add_tests(TCase *tests)
 
 int main(void)
 {
-    return test_main("core/collective/halves", add_tests, 1);
+    return test_main("core/schedule/halves", add_tests, 1);
 }

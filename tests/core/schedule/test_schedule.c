@@ -220,5 +220,5 @@ static void add_tests(TCase *test_case)
 
 int main(void)
 {
-    return test_main("core/collective/schedule", add_tests, 0);
+    return test_main("core/schedule/schedule", add_tests, 0);
 }
