@@ -88,7 +88,7 @@ LS_STATUS ls_verifier_draw(struct ls_verifier *verifier,
 LS_STATUS ls_verifier_match(struct ls_verifier *verifier);
 // Looks into each round of each rank for conflicts; chains reductions into one range. (rounds.c)
 LS_STATUS ls_verifier_check_rounds(struct ls_verifier *verifier);
-// Lets the ranks go through their rounds, and symbols through their buffers. (order.c)
+// Lets the ranks go through their rounds, and symbols through their buffers. (deadlock.c)
 LS_STATUS ls_verifier_run(struct ls_verifier *verifier);
 // Compares what the buffers have in the end with what the operation promises. (result.c)
 LS_STATUS ls_verifier_check_result(struct ls_verifier *verifier, bool deterministic);
