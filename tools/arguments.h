@@ -56,6 +56,7 @@ struct arguments {
     } more[ARGUMENTS_MAX];
     size_t more_count;
     bool help;
+    const char *const *commands; // names of all subcommands of `lockstep`, for one that starts them
 };
 
 // Options of other programs, with their names here. docs/strategies.md has the same table, and a

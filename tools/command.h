@@ -35,8 +35,4 @@ extern const struct command plugin_command;
 extern const struct command plugin_new_command;
 extern const struct command plugin_check_command;
 
-bool command_exists(const char *name); // a subcommand of `lockstep`
-const char *command_nearest(
-    const char *word); // what somebody who typed this may have meant; NULL: nothing
-
 #endif

@@ -32,22 +32,6 @@ static const struct command *const commands[] = {
     NULL,
 };
 
-bool command_exists(const char *name)
-{
-    size_t i = 0;
-    while (commands[i] && strcmp(commands[i]->name, name) != 0)
-        i++;
-    return commands[i] != NULL;
-}
-
-const char *command_nearest(const char *word)
-{
-    const char *names[MOST_COMMANDS + 1] = {NULL};
-    for (size_t i = 0; commands[i] && i < MOST_COMMANDS; i++)
-        names[i] = commands[i]->name;
-    return ls_nearest(word, names);
-}
-
 static void print_commands(FILE *out)
 {
     fputs("Lockstep trains one model on many devices. A strategy, chosen by name, keeps the "
@@ -196,6 +180,10 @@ static int run_command(int argc, char **argv)
     }
     if (output_files_check(&arguments))
         return 2;
+    const char *names[MOST_COMMANDS + 1] = {NULL};
+    for (size_t i = 0; commands[i] && i < MOST_COMMANDS; i++)
+        names[i] = commands[i]->name;
+    arguments.commands = names;
     // The reader of standard output may stop (`| head`) while files are still to be written. Commands that only print
     // lists end then.
     if (command != &plugins_command && command != &summary_command)

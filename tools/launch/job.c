@@ -755,6 +755,7 @@ enum ls_status launch_run(const struct launch_options *options, int *code)
         .guard = {.pipe_end = -1},
         .place = {.guard = &job.guard,
                   .words = options->words,
+                  .commands = options->commands,
                   .own = options->own,
                   .elastic = options->elastic,
                   .workers = options->workers,

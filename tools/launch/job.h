@@ -23,6 +23,7 @@ struct launch_options {
     uint64_t timeout_ns; // of the whole launch; 0: none
     char *const
         *words; // the command: the program first, or a subcommand of this program; ends with NULL
+    const char *const *commands; // names of all subcommands of this program
     bool own; // it is a subcommand of this program
     bool elastic; // it has --elastic=MIN:MAX, whose MIN is least_workers
 };

@@ -131,6 +131,13 @@ static enum ls_status read_counts(const struct arguments *arguments, struct laun
     return status;
 }
 
+static bool is_command(const char *const *commands, const char *word)
+{
+    while (*commands && strcmp(*commands, word) != 0)
+        commands++;
+    return *commands != NULL;
+}
+
 // Options that only train has, and that stand before the --, are refused as unknown; so is a
 // command that is not there.
 static enum ls_status read_command(const struct arguments *arguments, struct launch_options *out)
@@ -141,7 +148,8 @@ static enum ls_status read_command(const struct arguments *arguments, struct lau
                  "launch needs a command, such as lockstep launch -n 4 -- train --model=cnn");
         return LS_USAGE;
     }
-    out->own = command_exists(out->words[0]);
+    out->commands = arguments->commands;
+    out->own = is_command(out->commands, out->words[0]);
     if (strcmp(out->words[0], "launch") == 0) {
         ls_error("usage", "launch cannot launch itself: give -n the number of all workers");
         return LS_USAGE;

@@ -5,10 +5,9 @@
 #endif
 #include "tools/launch/process.h"
 
-#include "tools/command.h"
-
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/base/options.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -233,7 +232,8 @@ static enum ls_status start(struct launch_process *process, const struct launch_
     if (got == sizeof(error)) {
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
             ;
-        const char *meant = strchr(place->words[0], '/') ? NULL : command_nearest(place->words[0]);
+        const char *meant =
+            strchr(place->words[0], '/') ? NULL : ls_nearest(place->words[0], place->commands);
         ls_error("launch", "cannot start '%s': %s%s%s%s", place->words[0], strerror(error),
                  meant ? "; did you mean '" : "", meant ? meant : "", meant ? "'?" : "");
         return LS_BAD_INPUT;

@@ -18,6 +18,7 @@ struct launch_place {
     const struct launch_guard *guard; // is told of each group before its program begins
     char *const
         *words; // the command: the program first, or a subcommand of this program; ends with NULL
+    const char *const *commands; // names of all subcommands of this program
     bool own; // it is a subcommand of this program
     bool elastic; // workers may come later
     uint32_t workers, servers;
