@@ -7,7 +7,7 @@
 #include "core/formats/safetensors.h"
 #include "tools/compare/figures.h"
 #include "tools/compare/race.h"
-#include "tools/compare/workers.h"
+#include "tools/compare/crew.h"
 
 #include <math.h>
 #include <stdlib.h>

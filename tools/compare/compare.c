@@ -132,7 +132,7 @@ static uint32_t threads_of(const struct comparing *comparing, uint32_t replicas,
     if (comparing->setting.run.threads)
         return comparing->setting.run.threads;
     // Of the workers on one host, as for train; a run of worker 0 alone has the host for itself.
-    const struct compare_workers *workers = comparing->race.workers;
+    const struct compare_crew *workers = comparing->race.workers;
     const uint32_t crowd = workers && (together || comparing->count_count > 1) ? workers->crowd : 1;
     const uint32_t parts = crowd * (comparing->count_count > 1 ? comparing->largest : replicas);
     const uint32_t threads = ls_core_count() / parts;
@@ -529,14 +529,14 @@ static enum ls_status compare_together(const struct arguments *arguments,
 {
     struct ls_agreement agreement[COMPARING_AGREEMENTS];
     char dataset[COMPARING_NAME];
-    struct compare_workers workers = {.strategies = &comparing->strategies};
-    const struct compare_workers_options options = {
+    struct compare_crew workers = {.strategies = &comparing->strategies};
+    const struct compare_crew_options options = {
         .place = &comparing->place,
         .run = &comparing->setting.run,
         .agreement = agreement,
         .agreements = comparing_agreement(arguments, dataset, agreement)};
     bool passed_on = true;
-    enum ls_status status = compare_workers_divide(&options, &workers, &passed_on);
+    enum ls_status status = compare_crew_divide(&options, &workers, &passed_on);
     if (status || passed_on)
         return status;
     comparing->race.workers = &workers;

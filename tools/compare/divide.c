@@ -3,7 +3,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // SOCK_CLOEXEC
 #endif
-#include "tools/compare/workers.h"
+#include "tools/compare/crew.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
@@ -35,7 +35,7 @@ struct pulse {
 };
 
 struct member {
-    const struct compare_workers_options *options;
+    const struct compare_crew_options *options;
     struct ls_cluster *cluster;
     pid_t child; // 0: reaped
     int child_status;
@@ -201,7 +201,7 @@ static enum ls_status relay(struct member *member, enum ls_status *ended)
 
 static enum ls_status join(struct member *member)
 {
-    const struct compare_workers_options *options = member->options;
+    const struct compare_crew_options *options = member->options;
     char *secret = NULL;
     enum ls_status status =
         ls_secret_find(getenv("LOCKSTEP_SECRET"), getenv("LOCKSTEP_SECRET_FILE"), &secret);
@@ -231,7 +231,7 @@ static enum ls_status introduce(struct member *member)
     const struct ls_cluster *cluster = member->cluster;
     const struct ls_worker_place *place = member->options->place;
     const uint32_t *hosts = ls_cluster_hosts(cluster); // a worker has one rank here
-    struct compare_workers workers = {.worker = ls_cluster_worker(cluster),
+    struct compare_crew workers = {.worker = ls_cluster_worker(cluster),
                                       .count = ls_cluster_workers(cluster),
                                       .local_worker = place->local_worker,
                                       .local_workers = place->local_workers};
@@ -252,7 +252,7 @@ static enum ls_status introduce(struct member *member)
 // ---- Both processes ----
 
 // The child: worker 0 of the comparison, or one that follows.
-static enum ls_status begin_child(pid_t parent, int line, struct compare_workers *out)
+static enum ls_status begin_child(pid_t parent, int line, struct compare_crew *out)
 {
     const struct compare_list *strategies = out->strategies;
     last_words_take();
@@ -304,8 +304,8 @@ static enum ls_status take_part(struct member *member)
     return status ? status : ended;
 }
 
-enum ls_status compare_workers_divide(const struct compare_workers_options *options,
-                                      struct compare_workers *out, bool *passed_on)
+enum ls_status compare_crew_divide(const struct compare_crew_options *options,
+                                      struct compare_crew *out, bool *passed_on)
 {
     struct member member = {.options = options};
     const pid_t parent = getpid();

@@ -10,7 +10,7 @@
 #include <string.h>
 
 struct follower {
-    struct compare_workers *workers;
+    struct compare_crew *workers;
     struct compare_setting *setting;
     struct compare_race race; // without a folder: worker 0 keeps the results
     struct ls_data *data; // of timed processes
@@ -28,7 +28,7 @@ static struct ls_data *timed_data(struct follower *follower)
 
 static enum ls_status start(struct follower *follower, const struct compare_order *order)
 {
-    struct compare_workers *workers = follower->workers;
+    struct compare_crew *workers = follower->workers;
     if (order->strategy >= workers->strategies->count)
         return LS_FAILED;
     const struct compare_entry entry = {.strategy = workers->strategies->items[order->strategy],
@@ -96,7 +96,7 @@ static void end(struct follower *follower, const struct compare_order *order,
     compare_race_remove(&follower->race, index);
 }
 
-void compare_follow(struct compare_workers *workers, struct compare_setting *setting)
+void compare_follow(struct compare_crew *workers, struct compare_setting *setting)
 {
     struct follower follower = {.workers = workers,
                                 .setting = setting,

@@ -3,10 +3,10 @@
 #ifndef LS_TOOLS_COMPARE_FOLLOW_H
 #define LS_TOOLS_COMPARE_FOLLOW_H
 
-#include "tools/compare/workers.h"
+#include "tools/compare/crew.h"
 
 // Until there is nobody any more who gives orders; whoever has joined knows why. `setting` is
 // changed as worker 0 finds out more.
-void compare_follow(struct compare_workers *workers, struct compare_setting *setting);
+void compare_follow(struct compare_crew *workers, struct compare_setting *setting);
 
 #endif

@@ -5,7 +5,7 @@
 #include "core/base/child.h"
 #include "core/base/log.h"
 #include "tools/compare/runner.h"
-#include "tools/compare/workers.h"
+#include "tools/compare/crew.h"
 #include "tools/interrupt.h"
 
 #include <errno.h>
@@ -169,7 +169,7 @@ enum ls_status compare_race_prepare(struct compare_race *race, struct compare_ru
     const bool many = runner->entry.workers > 1;
     enum ls_status status = LS_OK;
     if (many)
-        status = compare_workers_start(race->workers, race->setting, &runner->entry,
+        status = compare_crew_start(race->workers, race->setting, &runner->entry,
                                        &runner->number, &meeting);
     if (!status)
         status = compare_runner_start(race, runner, NULL, many ? &meeting : NULL);

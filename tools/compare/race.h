@@ -24,7 +24,7 @@ struct compare_speed {
     bool failed; // at least one of the processes
 };
 
-struct compare_workers;
+struct compare_crew;
 
 struct compare_runner {
     struct compare_entry entry;
@@ -48,7 +48,7 @@ struct compare_runner {
 
 struct compare_race {
     const struct compare_setting *setting;
-    struct compare_workers *workers; // of a comparison over several; NULL: this process is alone
+    struct compare_crew *workers; // of a comparison over several; NULL: this process is alone
     struct compare_runner *runners;
     size_t count;
     char *folder; // private, removed at the end

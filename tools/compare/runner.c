@@ -9,7 +9,7 @@
 #include "core/base/child.h"
 #include "core/base/clock.h"
 #include "core/base/log.h"
-#include "tools/compare/workers.h"
+#include "tools/compare/crew.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -100,7 +100,7 @@ void compare_runner_forget(struct compare_race *race, struct compare_runner *run
             ;
     }
     if (runner->number)
-        (void)!compare_workers_end(race->workers, runner->number, 0, NULL);
+        (void)!compare_crew_end(race->workers, runner->number, 0, NULL);
     close_ends(runner);
     close_end(&runner->messages);
     ls_child_memory_destroy(runner->shared, sizeof(*runner->shared));
@@ -138,7 +138,7 @@ enum ls_status compare_runner_start(struct compare_race *race, struct compare_ru
         for (size_t i = 0; i < race->count; i++)
             close_ends(&race->runners[i]);
         if (race->workers)
-            compare_workers_leave(race->workers);
+            compare_crew_leave(race->workers);
         close(words[1]);
         close(answers[0]);
         const struct compare_place place = {.folder = runner->folder,
@@ -219,7 +219,7 @@ static void end_others(struct compare_race *race, struct compare_runner *runner)
     const uint32_t number = runner->number;
     runner->number = 0;
     if (!number ||
-        compare_workers_end(race->workers, number, runner->ready ? TOGETHER_NS : EARLY_NS,
+        compare_crew_end(race->workers, number, runner->ready ? TOGETHER_NS : EARLY_NS,
                             &other) ||
         other.worker == 0)
         return;
@@ -277,7 +277,7 @@ static bool waits_in_vain(const struct compare_race *race, const struct compare_
     looks->last = now;
     if (looks->ended)
         return now - looks->ended > EARLY_NS;
-    if (compare_workers_any_ended(race->workers, runner->number) && !compare_race_lost())
+    if (compare_crew_any_ended(race->workers, runner->number) && !compare_race_lost())
         looks->ended = now;
     return false;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What worker 0 asks of the others while it compares.
-#include "tools/compare/workers.h"
+#include "tools/compare/crew.h"
 
 #include "core/base/log.h"
 #include "core/wire/sockets.h"
@@ -42,7 +42,7 @@ bool compare_line_receive(int line, void *data, size_t bytes)
     return true;
 }
 
-void compare_workers_leave(struct compare_workers *workers)
+void compare_crew_leave(struct compare_crew *workers)
 {
     close(workers->line);
 }
@@ -51,7 +51,7 @@ void compare_workers_leave(struct compare_workers *workers)
 
 // `answers` has one for each worker; that of worker 0 is empty. Where the parent is gone all is
 // over, as when a worker is lost; the kernel says so a little later.
-static enum ls_status give(const struct compare_workers *workers, const struct compare_order *order,
+static enum ls_status give(const struct compare_crew *workers, const struct compare_order *order,
                            struct compare_answer *answers)
 {
     if (!compare_race_lost() && compare_line_send(workers->line, order, sizeof(*order)) &&
@@ -62,7 +62,7 @@ static enum ls_status give(const struct compare_workers *workers, const struct c
     return LS_PEER_LOST;
 }
 
-static uint32_t find_strategy(const struct compare_workers *workers, const char *strategy)
+static uint32_t find_strategy(const struct compare_crew *workers, const char *strategy)
 {
     uint32_t index = 0;
     while (index < workers->strategies->count &&
@@ -71,7 +71,7 @@ static uint32_t find_strategy(const struct compare_workers *workers, const char 
     return index;
 }
 
-static enum ls_status order_start(const struct compare_workers *workers,
+static enum ls_status order_start(const struct compare_crew *workers,
                                   const struct compare_order *order, const char *strategy)
 {
     struct compare_answer *answers = calloc(workers->count, sizeof(*answers));
@@ -87,7 +87,7 @@ static enum ls_status order_start(const struct compare_workers *workers,
     return status;
 }
 
-enum ls_status compare_workers_start(struct compare_workers *workers,
+enum ls_status compare_crew_start(struct compare_crew *workers,
                                      const struct compare_setting *setting,
                                      const struct compare_entry *entry, uint32_t *number,
                                      struct compare_meeting *meeting)
@@ -123,7 +123,7 @@ enum ls_status compare_workers_start(struct compare_workers *workers,
     return status;
 }
 
-bool compare_workers_any_ended(const struct compare_workers *workers, uint32_t number)
+bool compare_crew_any_ended(const struct compare_crew *workers, uint32_t number)
 {
     const struct compare_order order = {.kind = COMPARE_LOOK, .run = number};
     struct compare_answer *answers = calloc(workers->count, sizeof(*answers));
@@ -141,7 +141,7 @@ static bool is_cause(const struct compare_answer *answer)
            (answer->code && answer->code != LS_PEER_LOST && answer->code != LS_INTERRUPTED);
 }
 
-enum ls_status compare_workers_end(struct compare_workers *workers, uint32_t number,
+enum ls_status compare_crew_end(struct compare_crew *workers, uint32_t number,
                                    uint64_t patience_ns, struct compare_other *other)
 {
     const struct compare_order order = {

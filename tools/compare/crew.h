@@ -4,15 +4,15 @@
 // runs, because who forks should have one thread, and the cluster has several. The child of worker
 // 0 is the one that compares: it tells the others which process to start and when to end it. All
 // others follow (tools/compare/follow.h). The processes of a run then are workers of their own.
-#ifndef LS_TOOLS_COMPARE_WORKERS_H
-#define LS_TOOLS_COMPARE_WORKERS_H
+#ifndef LS_TOOLS_COMPARE_CREW_H
+#define LS_TOOLS_COMPARE_CREW_H
 
 #include "core/cluster/cluster.h"
 #include "tools/compare/list.h"
 #include "tools/compare/race.h"
 
 // Who takes part, as the child knows it.
-struct compare_workers {
+struct compare_crew {
     uint32_t worker, count; // number of this one; of all
     uint32_t local_worker, local_workers; // on this host; local_workers 0: not known
     uint32_t hosts; // of all workers
@@ -23,7 +23,7 @@ struct compare_workers {
     uint32_t runs; // that were started so far
 };
 
-struct compare_workers_options {
+struct compare_crew_options {
     const struct ls_worker_place *place; // one of several workers
     const struct ls_run_options *run; // deadlines, secret or not, and whether there is progress
     const struct ls_agreement *agreement;
@@ -32,8 +32,8 @@ struct compare_workers_options {
 
 // Divides this process in two. `passed_on`: this is the one that has joined, the comparison is
 // over, and the status that of worker 0. Else `out` is filled. [main thread, the only one]
-LS_STATUS compare_workers_divide(const struct compare_workers_options *options,
-                                 struct compare_workers *out, bool *passed_on);
+LS_STATUS compare_crew_divide(const struct compare_crew_options *options,
+                                 struct compare_crew *out, bool *passed_on);
 
 // ---- For worker 0 ----
 
@@ -48,18 +48,18 @@ struct compare_other {
 // All others start their process of a run. `number` is how they know it from now on, and `meeting`
 // where this worker's own meets them. LS_FAILED, logged; LS_PEER_LOST: a worker is lost, or wants
 // no more.
-LS_STATUS compare_workers_start(struct compare_workers *workers,
+LS_STATUS compare_crew_start(struct compare_crew *workers,
                                 const struct compare_setting *setting,
                                 const struct compare_entry *entry, uint32_t *number,
                                 struct compare_meeting *meeting);
 // Whether the process of another worker has ended, or nobody knows any more.
-bool compare_workers_any_ended(const struct compare_workers *workers, uint32_t number);
+bool compare_crew_any_ended(const struct compare_crew *workers, uint32_t number);
 // All others wait until their process has ended; after `patience_ns` they end it. Does nothing on
 // them. `other` may be NULL.
-LS_STATUS compare_workers_end(struct compare_workers *workers, uint32_t number,
+LS_STATUS compare_crew_end(struct compare_crew *workers, uint32_t number,
                               uint64_t patience_ns, struct compare_other *other);
 
 // In a child that is no part of this.
-void compare_workers_leave(struct compare_workers *workers);
+void compare_crew_leave(struct compare_crew *workers);
 
 #endif
