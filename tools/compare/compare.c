@@ -3,6 +3,7 @@
 #include "tools/command.h"
 #include "tools/compare/collect.h"
 #include "tools/compare/comparing.h"
+#include "tools/compare/crew.h"
 #include "tools/compare/follow.h"
 #include "tools/compare/speed.h"
 #include "tools/run_options.h"
@@ -493,7 +494,7 @@ static enum ls_status look_at_validation(struct comparing *comparing)
 // Of a process alone, or of worker 0, where all workers train each run.
 static enum ls_status compare(const struct arguments *arguments, struct comparing *comparing)
 {
-    compare_race_catch();
+    compare_catch();
     enum ls_status status = compare_race_init(&comparing->race, &comparing->setting);
     comparing->race.quiet = !comparing->setting.run.progress;
     comparing->race.deadline_ns =
@@ -506,7 +507,7 @@ static enum ls_status compare(const struct arguments *arguments, struct comparin
         status = look_at_validation(comparing);
     if (!status)
         status = prepare_all(comparing);
-    if (status == LS_INTERRUPTED && !compare_race_lost())
+    if (status == LS_INTERRUPTED && !compare_lost())
         ls_error("compare", "interrupted before the first step");
     if (status)
         return status;
@@ -518,7 +519,7 @@ static enum ls_status compare(const struct arguments *arguments, struct comparin
     enum ls_status ran = compare_race_run(&comparing->race);
     if (!ran && comparing->speed_steps)
         ran = compare_speed_run(&comparing->race, comparing->speed_steps);
-    if (compare_race_lost() || (ran && ran != LS_INTERRUPTED))
+    if (compare_lost() || (ran && ran != LS_INTERRUPTED))
         return ran ? ran : LS_INTERRUPTED;
     return show_result(arguments, comparing, ran);
 }
@@ -545,7 +546,7 @@ static enum ls_status compare_together(const struct arguments *arguments,
     else
         status = compare(arguments, comparing);
     compare_race_finish(&comparing->race); // while there are others to hear of it
-    if (!compare_race_lost())
+    if (!compare_lost())
         return status;
     ls_log_note_error(); // the process that has joined says who is lost
     return LS_PEER_LOST;

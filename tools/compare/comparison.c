@@ -3,9 +3,9 @@
 #include "tools/compare/comparison.h"
 
 #include "core/report/json_values.h"
-#include "tools/compare/verdict.h"
 #include "core/plugin/device.h"
 #include "core/report/whole_file.h"
+#include "tools/compare/sentences.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -35,23 +35,6 @@ void ls_comparison_finish(struct ls_comparison *comparison)
 double ls_rounding_of(uint32_t dtype)
 {
     return ldexp(1, dtype == LS_BF16 ? -8 : dtype == LS_F16 ? -11 : -23);
-}
-
-const char *ls_twin_text(const struct ls_comparison *comparison, char text[static LS_TWIN_BYTES])
-{
-    static const char *const twins[] = {
-        [LS_BASIS_HALVES] = "one device, each batch in two halves",
-        [LS_BASIS_SHARES] = "one device, the same shares",
-        [LS_BASIS_WHOLE] = "one device, the initial weights off by their last bits",
-        [LS_BASIS_MIXED] = "not measured"};
-    const uint32_t dtype = comparison->nudge_dtype;
-    snprintf(text, LS_TWIN_BYTES, "%s%s%s", twins[comparison->basis],
-             dtype ? ", the learning rate off by a " : "",
-             dtype == LS_BF16  ? "rounding to bfloat16"
-             : dtype == LS_F16 ? "rounding to float16"
-             : dtype           ? "last bit"
-                               : "");
-    return text;
 }
 
 // ---- Values ----

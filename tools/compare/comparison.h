@@ -126,10 +126,6 @@ struct ls_comparison {
         rounding_spread_parameters;
 };
 
-// What the second run of the reference is: "one device, each batch in two halves". Returns `text`.
-#define LS_TWIN_BYTES 160
-const char *ls_twin_text(const struct ls_comparison *comparison, char text[static LS_TWIN_BYTES]);
-
 void ls_comparison_finish(struct ls_comparison *comparison); // takes a zeroed one
 
 // Compares the speeds of all finished runs, in two families of comparisons: the runs that the user

@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 #include "core/wire/sockets.h"
 #include "tools/compare/orders.h"
+#include "tools/interrupt.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -14,6 +15,51 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define LOST_SECONDS 10 // for the end after a worker is lost
+
+// ---- Interruptions ----
+
+static volatile sig_atomic_t interruptions;
+
+static void on_interrupt(int number)
+{
+    if (interruptions < 2 && !interrupt_is_echo(number))
+        interruptions++;
+}
+
+static volatile sig_atomic_t lost;
+
+static void on_loss(int number)
+{
+    (void)number;
+    lost = 1;
+    interruptions = 2;
+    alarm(LOST_SECONDS);
+}
+
+bool compare_lost(void)
+{
+    return lost;
+}
+
+void compare_catch(void)
+{
+    struct sigaction action = {.sa_handler = on_interrupt}, before;
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
+    action.sa_handler = on_loss;
+    sigaction(SIGUSR1, &action, NULL);
+    signal(SIGPIPE, SIG_IGN); // a child that is gone is noticed when its answers end
+}
+
+int compare_interrupted(void)
+{
+    return interruptions;
+}
+
 // ---- Lines ----
 
 bool compare_line_send(int line, const void *data, size_t bytes)
@@ -21,7 +67,7 @@ bool compare_line_send(int line, const void *data, size_t bytes)
     const char *at = data;
     while (bytes) {
         const ssize_t sent = send(line, at, bytes, MSG_NOSIGNAL);
-        if ((sent < 0 && errno != EINTR) || compare_race_lost())
+        if ((sent < 0 && errno != EINTR) || compare_lost())
             return false;
         at += sent > 0 ? sent : 0;
         bytes -= sent > 0 ? (size_t)sent : 0;
@@ -34,7 +80,7 @@ bool compare_line_receive(int line, void *data, size_t bytes)
     char *at = data;
     while (bytes) {
         const ssize_t got = recv(line, at, bytes, 0);
-        if (got == 0 || (got < 0 && errno != EINTR) || compare_race_lost())
+        if (got == 0 || (got < 0 && errno != EINTR) || compare_lost())
             return false;
         at += got > 0 ? got : 0;
         bytes -= got > 0 ? (size_t)got : 0;
@@ -54,10 +100,10 @@ void compare_crew_leave(struct compare_crew *workers)
 static enum ls_status give(const struct compare_crew *workers, const struct compare_order *order,
                            struct compare_answer *answers)
 {
-    if (!compare_race_lost() && compare_line_send(workers->line, order, sizeof(*order)) &&
+    if (!compare_lost() && compare_line_send(workers->line, order, sizeof(*order)) &&
         compare_line_receive(workers->line, answers, workers->count * sizeof(*answers)))
         return LS_OK;
-    if (!compare_race_lost())
+    if (!compare_lost())
         raise(SIGUSR1);
     return LS_PEER_LOST;
 }
@@ -88,9 +134,9 @@ static enum ls_status order_start(const struct compare_crew *workers,
 }
 
 enum ls_status compare_crew_start(struct compare_crew *workers,
-                                     const struct compare_setting *setting,
-                                     const struct compare_entry *entry, uint32_t *number,
-                                     struct compare_meeting *meeting)
+                                  const struct compare_setting *setting,
+                                  const struct compare_entry *entry, uint32_t *number,
+                                  struct compare_meeting *meeting)
 {
     struct compare_order order = {.kind = COMPARE_START,
                                   .run = ++workers->runs,
@@ -141,8 +187,8 @@ static bool is_cause(const struct compare_answer *answer)
            (answer->code && answer->code != LS_PEER_LOST && answer->code != LS_INTERRUPTED);
 }
 
-enum ls_status compare_crew_end(struct compare_crew *workers, uint32_t number,
-                                   uint64_t patience_ns, struct compare_other *other)
+enum ls_status compare_crew_end(struct compare_crew *workers, uint32_t number, uint64_t patience_ns,
+                                struct compare_other *other)
 {
     const struct compare_order order = {
         .kind = COMPARE_END, .run = number, .patience_ns = patience_ns};

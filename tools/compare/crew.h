@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A comparison over several workers. On each of them the process that the launcher has started
 // joins the others and then only passes on what is said. A child of it starts the processes of the
-// runs, because who forks should have one thread, and the cluster has several. The child of worker
+// runs, because a process that forks should have one thread, and the cluster has several. The child of worker
 // 0 is the one that compares: it tells the others which process to start and when to end it. All
 // others follow (tools/compare/follow.h). The processes of a run then are workers of their own.
 #ifndef LS_TOOLS_COMPARE_CREW_H
@@ -30,10 +30,17 @@ struct compare_crew_options {
     uint32_t agreements;
 };
 
+// From now on Ctrl-C, SIGTERM and SIGHUP (the terminal was closed) only count interruptions.
+// SIGUSR1 means that a worker is lost: it counts as two of them, and a process that does not end
+// within seconds is ended.
+void compare_catch(void);
+int compare_interrupted(void); // 0, 1, or more: how often
+bool compare_lost(void);
+
 // Divides this process in two. `passed_on`: this is the one that has joined, the comparison is
 // over, and the status that of worker 0. Else `out` is filled. [main thread, the only one]
-LS_STATUS compare_crew_divide(const struct compare_crew_options *options,
-                                 struct compare_crew *out, bool *passed_on);
+LS_STATUS compare_crew_divide(const struct compare_crew_options *options, struct compare_crew *out,
+                              bool *passed_on);
 
 // ---- For worker 0 ----
 
@@ -48,16 +55,15 @@ struct compare_other {
 // All others start their process of a run. `number` is how they know it from now on, and `meeting`
 // where this worker's own meets them. LS_FAILED, logged; LS_PEER_LOST: a worker is lost, or wants
 // no more.
-LS_STATUS compare_crew_start(struct compare_crew *workers,
-                                const struct compare_setting *setting,
-                                const struct compare_entry *entry, uint32_t *number,
-                                struct compare_meeting *meeting);
+LS_STATUS compare_crew_start(struct compare_crew *workers, const struct compare_setting *setting,
+                             const struct compare_entry *entry, uint32_t *number,
+                             struct compare_meeting *meeting);
 // Whether the process of another worker has ended, or nobody knows any more.
 bool compare_crew_any_ended(const struct compare_crew *workers, uint32_t number);
 // All others wait until their process has ended; after `patience_ns` they end it. Does nothing on
 // them. `other` may be NULL.
-LS_STATUS compare_crew_end(struct compare_crew *workers, uint32_t number,
-                              uint64_t patience_ns, struct compare_other *other);
+LS_STATUS compare_crew_end(struct compare_crew *workers, uint32_t number, uint64_t patience_ns,
+                           struct compare_other *other);
 
 // In a child that is no part of this.
 void compare_crew_leave(struct compare_crew *workers);

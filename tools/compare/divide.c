@@ -232,9 +232,9 @@ static enum ls_status introduce(struct member *member)
     const struct ls_worker_place *place = member->options->place;
     const uint32_t *hosts = ls_cluster_hosts(cluster); // a worker has one rank here
     struct compare_crew workers = {.worker = ls_cluster_worker(cluster),
-                                      .count = ls_cluster_workers(cluster),
-                                      .local_worker = place->local_worker,
-                                      .local_workers = place->local_workers};
+                                   .count = ls_cluster_workers(cluster),
+                                   .local_worker = place->local_worker,
+                                   .local_workers = place->local_workers};
     for (uint32_t i = 0; i < workers.count; i++) {
         uint32_t crowd = 0;
         for (uint32_t k = 0; k < workers.count; k++)
@@ -256,7 +256,7 @@ static enum ls_status begin_child(pid_t parent, int line, struct compare_crew *o
 {
     const struct compare_list *strategies = out->strategies;
     last_words_take();
-    compare_race_catch();
+    compare_catch();
     prctl(PR_SET_PDEATHSIG, SIGUSR1); // as when a worker is lost
     if (getppid() != parent)
         raise(SIGUSR1);
@@ -305,7 +305,7 @@ static enum ls_status take_part(struct member *member)
 }
 
 enum ls_status compare_crew_divide(const struct compare_crew_options *options,
-                                      struct compare_crew *out, bool *passed_on)
+                                   struct compare_crew *out, bool *passed_on)
 {
     struct member member = {.options = options};
     const pid_t parent = getpid();

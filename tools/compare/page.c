@@ -5,22 +5,10 @@
 #include "tools/compare/page_parts.h"
 #include "core/report/whole_file.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 // ---- The runs ----
-
-bool ls_page_has_shares(const struct ls_page *page)
-{
-    return isfinite(ls_page_number(page->comparison, "rounding_spread_first_two"));
-}
-
-const char *ls_page_twin(const struct ls_page *page)
-{
-    const char *text = ls_page_string(page->comparison, "rounding_spread_of");
-    return text ? text : "computed in another way";
-}
 
 // A colour a strategy; runs of one strategy with other replica counts differ in their dashes.
 static void choose_line(struct ls_page *page, size_t index)

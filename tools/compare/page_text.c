@@ -31,6 +31,17 @@ const char *ls_page_string(const json_t *object, const char *key)
     return json_string_value(json_object_get(object, key));
 }
 
+bool ls_page_has_shares(const struct ls_page *page)
+{
+    return isfinite(ls_page_number(page->comparison, "rounding_spread_first_two"));
+}
+
+const char *ls_page_twin(const struct ls_page *page)
+{
+    const char *text = ls_page_string(page->comparison, "rounding_spread_of");
+    return text ? text : "computed in another way";
+}
+
 double ls_page_step_seconds(const struct ls_page_run *run, const char *key)
 {
     return ls_page_number(json_object_get(run->json, "step_seconds"), key);

@@ -6,7 +6,6 @@
 #include "core/base/log.h"
 #include "tools/compare/runner.h"
 #include "tools/compare/crew.h"
-#include "tools/interrupt.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -20,50 +19,6 @@
 #define LINE_MOST 192 // bytes
 #define ROUNDS 20 // where the user does not say how long they are
 #define ROUND_STEPS_MOST 100
-#define LOST_SECONDS 10 // for the end after a worker is lost
-
-// ---- Interruptions ----
-
-static volatile sig_atomic_t interruptions;
-
-static void on_interrupt(int number)
-{
-    if (interruptions < 2 && !interrupt_is_echo(number))
-        interruptions++;
-}
-
-static volatile sig_atomic_t lost;
-
-static void on_loss(int number)
-{
-    (void)number;
-    lost = 1;
-    interruptions = 2;
-    alarm(LOST_SECONDS);
-}
-
-bool compare_race_lost(void)
-{
-    return lost;
-}
-
-void compare_race_catch(void)
-{
-    struct sigaction action = {.sa_handler = on_interrupt}, before;
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-            sigaction(numbers[i], &action, NULL);
-    action.sa_handler = on_loss;
-    sigaction(SIGUSR1, &action, NULL);
-    signal(SIGPIPE, SIG_IGN); // a child that is gone is noticed when its answers end
-}
-
-int compare_race_interrupted(void)
-{
-    return interruptions;
-}
 
 // ---- Folders ----
 
@@ -169,8 +124,8 @@ enum ls_status compare_race_prepare(struct compare_race *race, struct compare_ru
     const bool many = runner->entry.workers > 1;
     enum ls_status status = LS_OK;
     if (many)
-        status = compare_crew_start(race->workers, race->setting, &runner->entry,
-                                       &runner->number, &meeting);
+        status = compare_crew_start(race->workers, race->setting, &runner->entry, &runner->number,
+                                    &meeting);
     if (!status)
         status = compare_runner_start(race, runner, NULL, many ? &meeting : NULL);
     if (meeting.listener >= 0)

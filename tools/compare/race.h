@@ -62,13 +62,6 @@ struct compare_race {
     size_t warning_count;
 };
 
-// From now on Ctrl-C, SIGTERM and SIGHUP (the terminal was closed) only count interruptions.
-// SIGUSR1 is that a worker is lost: it counts as two of them, and whoever does not end within
-// seconds is ended.
-void compare_race_catch(void);
-int compare_race_interrupted(void); // 0, 1, or more: how often
-bool compare_race_lost(void);
-
 // Creates the private folder.
 LS_STATUS compare_race_init(struct compare_race *race, const struct compare_setting *setting);
 // Ends all remaining processes and removes the folder. Takes a zeroed race.

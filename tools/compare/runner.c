@@ -219,8 +219,7 @@ static void end_others(struct compare_race *race, struct compare_runner *runner)
     const uint32_t number = runner->number;
     runner->number = 0;
     if (!number ||
-        compare_crew_end(race->workers, number, runner->ready ? TOGETHER_NS : EARLY_NS,
-                            &other) ||
+        compare_crew_end(race->workers, number, runner->ready ? TOGETHER_NS : EARLY_NS, &other) ||
         other.worker == 0)
         return;
     const bool ended = runner->end == COMPARE_ENDED;
@@ -277,7 +276,7 @@ static bool waits_in_vain(const struct compare_race *race, const struct compare_
     looks->last = now;
     if (looks->ended)
         return now - looks->ended > EARLY_NS;
-    if (compare_crew_any_ended(race->workers, runner->number) && !compare_race_lost())
+    if (compare_crew_any_ended(race->workers, runner->number) && !compare_lost())
         looks->ended = now;
     return false;
 }
@@ -288,7 +287,7 @@ enum compare_event compare_runner_wait(struct compare_race *race, struct compare
     uint64_t beat = atomic_load(&runner->shared->beat), since = ls_clock_ns();
     struct looks looks = {.last = since};
     for (;;) {
-        if (compare_race_interrupted() >= enough)
+        if (compare_interrupted() >= enough)
             return COMPARE_EVENT_INTERRUPTED;
         struct pollfd ready = {.fd = runner->answers, .events = POLLIN};
         if (poll(&ready, 1, POLL_MS) > 0) {
@@ -339,7 +338,7 @@ void compare_runner_await_end(struct compare_race *race, struct compare_runner *
         if (poll(&closed, 1, POLL_MS) > 0)
             break;
         const uint64_t waited = ls_clock_ns() - begin;
-        if (!compare_race_lost() && waited <= patience_ns)
+        if (!compare_lost() && waited <= patience_ns)
             continue;
         runner->end = COMPARE_HUNG;
         runner->waited_ns = waited;

@@ -2,6 +2,8 @@
 // Sentences, and which runs they speak of.
 #include "tools/compare/sentences.h"
 
+#include "core/plugin/device.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,6 +109,23 @@ void ls_put_compared_names(FILE *out, const struct ls_comparison *comparison, co
         fputs(i == 0 ? "" : i + 1 == count ? " and " : ", ", out);
         ls_put_compared_name(out, comparison, indices[i]);
     }
+}
+
+const char *ls_twin_text(const struct ls_comparison *comparison, char text[static LS_TWIN_BYTES])
+{
+    static const char *const twins[] = {
+        [LS_BASIS_HALVES] = "one device, each batch in two halves",
+        [LS_BASIS_SHARES] = "one device, the same shares",
+        [LS_BASIS_WHOLE] = "one device, the initial weights off by their last bits",
+        [LS_BASIS_MIXED] = "not measured"};
+    const uint32_t dtype = comparison->nudge_dtype;
+    snprintf(text, LS_TWIN_BYTES, "%s%s%s", twins[comparison->basis],
+             dtype ? ", the learning rate off by a " : "",
+             dtype == LS_BF16  ? "rounding to bfloat16"
+             : dtype == LS_F16 ? "rounding to float16"
+             : dtype           ? "last bit"
+                               : "");
+    return text;
 }
 
 bool ls_compared_pick(const struct ls_comparison *comparison,

@@ -36,6 +36,9 @@ bool ls_compared_pick(const struct ls_comparison *comparison,
 #define LS_GROUPED_BYTES 48
 const char *ls_grouped(double value, char text[static LS_GROUPED_BYTES]);
 
+// What the second run of the reference is: "one device, each batch in two halves". Returns `text`.
+#define LS_TWIN_BYTES 160
+const char *ls_twin_text(const struct ls_comparison *comparison, char text[static LS_TWIN_BYTES]);
 void ls_put_compared_name(FILE *out, const struct ls_comparison *comparison, size_t index);
 // "a", "a and b", "a, b and c".
 void ls_put_compared_names(FILE *out, const struct ls_comparison *comparison, const size_t *indices,

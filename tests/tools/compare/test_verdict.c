@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is said of a comparison, on made-up figures.
 #include "core/plugin/device.h"
-#include "tools/compare/verdict.h"
+#include "tools/compare/sentences.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
