@@ -85,19 +85,25 @@ cpu_prepare cpu_convolution_transpose, cpu_convolution_transpose_backward_data,
 cpu_prepare cpu_prelu, cpu_prelu_backward, cpu_penalty, cpu_penalty_backward;
 cpu_prepare cpu_halves; // any operation with halves among its arguments
 
-// ---- device ----
+// ---- prepare.c ----
 
+// Each logs and returns its status.
 int32_t cpu_fail_dnnl(struct ls_device *device, const char *what, dnnl_status_t status);
-void *cpu_state(struct ls_device *device, uint64_t bytes); // zeroed; NULL: failed
 int32_t cpu_out_of_memory(struct ls_device *device);
 // LS_UNSUPPORTED with "cpu: <op>: <why>".
 int32_t cpu_unsupported(struct ls_device *device, const struct ls_kernel_request *request,
                         const char *why);
+void *cpu_state(struct ls_device *device, uint64_t bytes); // zeroed; NULL: failed
 void cpu_implementation(struct ls_device *device, struct ls_kernel_answer *answer,
                         const char *what);
 // Layouts ANY become plain; LS_UNSUPPORTED where another one is fixed.
 int32_t cpu_all_plain(struct ls_device *device, const struct ls_kernel_request *request,
                       struct ls_kernel *kernel);
+// Gives all arguments in `mask` the first fixed layout among them; LS_UNSUPPORTED: they have different ones.
+int32_t cpu_same_layout(struct ls_device *device, const struct ls_kernel_request *request,
+                        struct ls_kernel *kernel, uint32_t mask);
+
+// ---- cpu.c ----
 
 // The three calls of the plugin, for a kernel that is part of another one.
 int32_t cpu_kernel_prepare(struct ls_device *device, const struct ls_kernel_request *request,
@@ -121,9 +127,6 @@ bool cpu_worth_threads(const struct ls_device *device, double work);
 // The kernel's epilogue on its first output, `bytes` long as it lies in memory.
 void cpu_epilogue_run(struct ls_device *device, const struct ls_kernel *kernel,
                       const struct cpu_call *launch, void *output);
-// Gives all arguments in `mask` the first fixed layout among them; LS_UNSUPPORTED: they lie in different ones.
-int32_t cpu_same_layout(struct ls_device *device, const struct ls_kernel_request *request,
-                        struct ls_kernel *kernel, uint32_t mask);
 void cpu_add_into(struct ls_device *device, const float *from, float *into, uint64_t count);
 // True when a function keeps 0 as it is, so that padding stays zero.
 bool cpu_activation_keeps_zero(uint32_t activation);

@@ -4,8 +4,6 @@
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 
-#include <string.h>
-
 bool cpu_activation_keeps_zero(uint32_t activation)
 {
     return activation != LS_SIGMOID && activation != LS_SOFTPLUS && activation != LS_EXPONENTIAL &&
@@ -92,33 +90,6 @@ void cpu_epilogue_run(struct ls_device *device, const struct ls_kernel *kernel,
 }
 
 // ---- operations ----
-
-int32_t cpu_same_layout(struct ls_device *device, const struct ls_kernel_request *request,
-                        struct ls_kernel *kernel, uint32_t mask)
-{
-    struct ls_layout chosen;
-    uint32_t first = 0;
-    while (!(mask >> first & 1))
-        first++;
-    memset(&chosen, 0, sizeof(chosen));
-    for (uint32_t i = 0; i < CPU_MAX_ARGUMENTS && chosen.kind == LS_LAYOUT_ANY; i++)
-        if (mask >> i & 1)
-            chosen = kernel->arguments[i].layout;
-    if (chosen.kind == LS_LAYOUT_ANY)
-        cpu_layout_plain(&kernel->arguments[first], &chosen);
-    for (uint32_t i = 0; i < CPU_MAX_ARGUMENTS; i++) {
-        struct ls_tensor_desc *desc = &kernel->arguments[i];
-        if (!(mask >> i & 1))
-            continue;
-        if (desc->dtype != LS_F32)
-            return cpu_unsupported(device, request, "only float32");
-        if (desc->layout.kind == LS_LAYOUT_ANY)
-            desc->layout = chosen;
-        if (memcmp(&desc->layout, &chosen, sizeof(chosen)) != 0)
-            return cpu_unsupported(device, request, "the arguments lie in different layouts");
-    }
-    return LS_OK;
-}
 
 static int32_t run_activation(struct ls_device *device, struct ls_kernel *kernel,
                               const struct cpu_call *launch)
