@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations: by name as an option of a layer, as a serialized object, and as an operation.
+// Activations: by name as an option of a layer, as a serialized object, as an operation, and as the layers
+// Activation, ReLU, Softmax, LeakyReLU and ELU.
 #include "layers/kinds.h"
 
 #include "core/base/keras_names.h"
 
+#include <float.h>
 #include <string.h>
 
 const char *const ls_activation_names[] = {
@@ -35,15 +37,89 @@ static const struct ls_layer_activation functions[] = {
     {.needs_input = true, .function = LS_LOG_SIGMOID},
 };
 
+// ---- What the layers say ----
+
+// Activation: an element-wise function, or softmax, by name.
+static struct ls_layer_activation read_activation(struct ls_config *config)
+{
+    if (!json_object_get(config->object, "activation"))
+        ls_config_fail(config, "activation", "expected the name of an activation, got nothing");
+    return ls_config_activation(config, "activation");
+}
+
+// ReLU: max(x, 0); with negative_slope a leaky one, with max_value 6 a bounded one.
+static struct ls_layer_activation read_relu(struct ls_config *config)
+{
+    const bool bounded = json_object_get(config->object, "max_value") &&
+                         !json_is_null(json_object_get(config->object, "max_value"));
+    const double bound = bounded ? ls_config_number(config, "max_value", 0, FLT_MAX, 0) : 0;
+    const double slope = ls_config_number(config, "negative_slope", 0, FLT_MAX, 0);
+    const double threshold = ls_config_number(config, "threshold", 0, FLT_MAX, 0);
+
+    if (threshold != 0)
+        ls_config_fail(config, "threshold", "only 0 is supported, got %g", threshold);
+    if (!config->status && bounded && bound != 6)
+        ls_config_fail(config, "max_value", "only null and 6 are supported, got %g", bound);
+    if (bounded && slope != 0)
+        ls_config_fail(config, "negative_slope", "must be 0 together with max_value, got %g",
+                       slope);
+    if (bounded)
+        return (struct ls_layer_activation){.function = LS_RELU6};
+    if ((float)slope > 0)
+        return (struct ls_layer_activation){.function = LS_LEAKY_RELU, .alpha = (float)slope};
+    return (struct ls_layer_activation){.function = LS_RELU};
+}
+
+// Softmax over the last dimension.
+static struct ls_layer_activation read_softmax(struct ls_config *config)
+{
+    const json_t *axis = json_object_get(config->object, "axis");
+    char text[64];
+
+    if (json_is_array(axis) && json_array_size(axis) == 1)
+        axis = json_array_get(axis, 0);
+    if (axis && !(json_is_integer(axis) && json_integer_value(axis) == -1))
+        ls_config_fail(config, "axis", "only -1, the last one, is supported, got %s",
+                       ls_json_text(axis, text, sizeof(text)));
+    return (struct ls_layer_activation){.softmax = true};
+}
+
+// LeakyReLU: x above 0, negative_slope times x below. Keras 2 calls the slope alpha.
+static struct ls_layer_activation read_leaky_relu(struct ls_config *config)
+{
+    const double alpha = ls_config_number(config, "alpha", 0, FLT_MAX, 0.3);
+    const double slope = ls_config_number(config, "negative_slope", 0, FLT_MAX, alpha);
+
+    if (json_object_get(config->object, "alpha") &&
+        json_object_get(config->object, "negative_slope"))
+        ls_config_fail(config, "alpha", "is the old name of negative_slope; give only one of them");
+    if ((float)slope > 0)
+        return (struct ls_layer_activation){.function = LS_LEAKY_RELU, .alpha = (float)slope};
+    return (struct ls_layer_activation){.function = LS_RELU};
+}
+
+// ELU: x above 0, alpha (exp(x) - 1) below.
+static struct ls_layer_activation read_elu(struct ls_config *config)
+{
+    // The derivative is expressed through the output, which a negative alpha would make ambiguous.
+    const double alpha = ls_config_number(config, "alpha", 0, FLT_MAX, 1);
+
+    if ((float)alpha > 0)
+        return (struct ls_layer_activation){.function = LS_ELU, .alpha = (float)alpha};
+    return (struct ls_layer_activation){.function = LS_RELU};
+}
+
+// ---- As an option of another layer ----
+
 static const struct {
     const struct ls_layer_kind *kind;
     struct ls_layer_activation (*read)(struct ls_config *config);
 } layers[] = {
-    {&ls_layer_activation, ls_read_activation},
-    {&ls_layer_relu, ls_read_relu},
-    {&ls_layer_softmax, ls_read_softmax},
-    {&ls_layer_leaky_relu, ls_read_leaky_relu},
-    {&ls_layer_elu, ls_read_elu},
+    {&ls_layer_activation, read_activation},
+    {&ls_layer_relu, read_relu},
+    {&ls_layer_softmax, read_softmax},
+    {&ls_layer_leaky_relu, read_leaky_relu},
+    {&ls_layer_elu, read_elu},
 };
 
 static void refuse_name(struct ls_config *config, const char *key, const char *name)
@@ -127,9 +203,11 @@ enum ls_status ls_activation_add(struct ls_graph *graph,
     return LS_OK;
 }
 
-enum ls_status ls_build_activation(struct ls_graph *graph, const struct ls_layer_call *call,
-                                   struct ls_layer_activation (*read)(struct ls_config *config),
-                                   struct ls_tensor **outputs)
+// ---- The layers ----
+
+static enum ls_status build_layer(struct ls_graph *graph, const struct ls_layer_call *call,
+                                  struct ls_layer_activation (*read)(struct ls_config *config),
+                                  struct ls_tensor **outputs)
 {
     struct ls_config c = {.graph = graph, .object = call->config};
     struct ls_tensor *input = ls_call_input(call);
@@ -138,3 +216,78 @@ enum ls_status ls_build_activation(struct ls_graph *graph, const struct ls_layer
         return c.status;
     return ls_activation_add(graph, &activation, input, outputs);
 }
+
+static const char *const activation_keys[] = {"activation", NULL};
+
+static enum ls_status build_activation(struct ls_graph *graph, const struct ls_layer_call *call,
+                                       struct ls_tensor **outputs)
+{
+    return build_layer(graph, call, read_activation, outputs);
+}
+
+const struct ls_layer_kind ls_layer_activation = {
+    .class_name = "Activation",
+    .summary = "an activation function by name",
+    .keys = activation_keys,
+    .build = build_activation,
+};
+
+static const char *const relu_keys[] = {"max_value", "negative_slope", "threshold", NULL};
+
+static enum ls_status build_relu(struct ls_graph *graph, const struct ls_layer_call *call,
+                                 struct ls_tensor **outputs)
+{
+    return build_layer(graph, call, read_relu, outputs);
+}
+
+const struct ls_layer_kind ls_layer_relu = {
+    .class_name = "ReLU",
+    .summary = "rectified linear unit: max(x, 0)",
+    .keys = relu_keys,
+    .build = build_relu,
+};
+
+static const char *const softmax_keys[] = {"axis", NULL};
+
+static enum ls_status build_softmax(struct ls_graph *graph, const struct ls_layer_call *call,
+                                    struct ls_tensor **outputs)
+{
+    return build_layer(graph, call, read_softmax, outputs);
+}
+
+const struct ls_layer_kind ls_layer_softmax = {
+    .class_name = "Softmax",
+    .summary = "probabilities over the last dimension",
+    .keys = softmax_keys,
+    .build = build_softmax,
+};
+
+static const char *const leaky_relu_keys[] = {"negative_slope", "alpha", NULL};
+
+static enum ls_status build_leaky_relu(struct ls_graph *graph, const struct ls_layer_call *call,
+                                       struct ls_tensor **outputs)
+{
+    return build_layer(graph, call, read_leaky_relu, outputs);
+}
+
+const struct ls_layer_kind ls_layer_leaky_relu = {
+    .class_name = "LeakyReLU",
+    .summary = "x above 0, a fraction of it below",
+    .keys = leaky_relu_keys,
+    .build = build_leaky_relu,
+};
+
+static const char *const elu_keys[] = {"alpha", NULL};
+
+static enum ls_status build_elu(struct ls_graph *graph, const struct ls_layer_call *call,
+                                struct ls_tensor **outputs)
+{
+    return build_layer(graph, call, read_elu, outputs);
+}
+
+const struct ls_layer_kind ls_layer_elu = {
+    .class_name = "ELU",
+    .summary = "x above 0, alpha (exp(x) - 1) below",
+    .keys = elu_keys,
+    .build = build_elu,
+};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of this folder share: one struct ls_layer_kind each, and the activations that are layers.
+// What the files of this folder share: the kinds of layers, and operations that several of them add.
 #ifndef LS_LAYERS_KINDS_H
 #define LS_LAYERS_KINDS_H
 
@@ -27,18 +27,6 @@ extern const struct ls_layer_kind ls_layer_max_pooling1d, ls_layer_average_pooli
 // Operations of Keras 3 that a functional model has among its layers: keras.ops.add and others. Ends
 // with one that has no class name.
 extern const struct ls_layer_kind ls_node_kinds[];
-
-// The activation that the configuration of such a layer stands for; also for one given as an object.
-struct ls_layer_activation ls_read_activation(struct ls_config *config);
-struct ls_layer_activation ls_read_relu(struct ls_config *config);
-struct ls_layer_activation ls_read_softmax(struct ls_config *config);
-struct ls_layer_activation ls_read_leaky_relu(struct ls_config *config);
-struct ls_layer_activation ls_read_elu(struct ls_config *config);
-
-// Reads with `read` and adds the operation.
-LS_STATUS ls_build_activation(struct ls_graph *graph, const struct ls_layer_call *call,
-                              struct ls_layer_activation (*read)(struct ls_config *config),
-                              struct ls_tensor **outputs);
 
 // a (function) b, enum ls_pair_function, with numpy's broadcasting; either may be a parameter.
 LS_STATUS ls_add_pair(struct ls_graph *graph, uint32_t function, struct ls_tensor *a,
