@@ -6,7 +6,7 @@
 
 #include "core/base/status.h"
 #include "core/optimizer/loss_scale.h"
-#include "core/optimizer/schedule.h"
+#include "core/optimizer/rate_schedule.h"
 #include "core/plugin/device.h"
 #include "core/plugin/optimizer.h"
 

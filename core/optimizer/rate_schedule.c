@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Learning-rate schedules: what they are called, what they are told, what they answer.
-#include "core/optimizer/schedule.h"
+#include "core/optimizer/rate_schedule.h"
 
 #include "core/base/log.h"
 #include "core/base/options.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Learning rates that change from step to step, by their Keras names and with Keras's arithmetic:
 // "cosine_decay:initial_learning_rate=0.1,decay_steps=1000". [any thread]
-#ifndef LS_OPTIMIZER_SCHEDULE_H
-#define LS_OPTIMIZER_SCHEDULE_H
+#ifndef LS_OPTIMIZER_RATE_SCHEDULE_H
+#define LS_OPTIMIZER_RATE_SCHEDULE_H
 
 #include "core/base/status.h"
 #include "core/plugin/plugin.h"
