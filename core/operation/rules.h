@@ -3,35 +3,7 @@
 #ifndef LS_OPERATION_RULES_H
 #define LS_OPERATION_RULES_H
 
-#include "core/attributes.h"
 #include "core/operation/operation.h"
-
-#include <stdarg.h>
-#include <stdio.h>
-
-// ---- What rules share ----
-
-LS_PRINTF(2, 3)
-static inline bool refuse(struct ls_shape_call *call, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    vsnprintf(call->why, sizeof(call->why), format, list);
-    va_end(list);
-    return false;
-}
-
-static inline bool is_vector(const struct ls_shape *shape, int64_t elements)
-{
-    return shape->ndims == 1 && shape->dims[0] == elements;
-}
-
-static inline int64_t last_dim(const struct ls_shape *shape)
-{
-    return shape->dims[shape->ndims - 1];
-}
-
-// ---- The rules ----
 
 bool ls_shapes_of_conv2d(struct ls_shape_call *call);
 bool ls_shapes_of_dense(struct ls_shape_call *call);
