@@ -6,7 +6,7 @@
 
 #include "tools/bench/lanes.h"
 #include "tools/bench/network.h"
-#include "tools/bench/workers.h"
+#include "tools/bench/ranks.h"
 #include "tools/report/rows.h"
 #include "tools/size_list.h"
 

@@ -3,7 +3,7 @@
 // calls a batch has and when it is enough. Whoever fails still comes to the next barrier, where all leave. Over workers
 // the first rank of each meets those of the others in every barrier, and all hear what the ranks of all have done.
 #include "tools/bench/lanes.h"
-#include "tools/bench/workers.h"
+#include "tools/bench/ranks.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"

@@ -2,7 +2,7 @@
 // The words of all workers are one array, of which each fills in its part: its sum is what all say. So
 // they travel as what is timed does, over the same transport, and arrive at all workers at about the
 // same time.
-#include "tools/bench/workers.h"
+#include "tools/bench/ranks.h"
 
 #include "core/base/log.h"
 #include "core/base/segment.h"

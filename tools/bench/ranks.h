@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A benchmark over several workers: they join as for a training, agree on what they time, and hear
 // in each barrier what the ranks of all have done.
-#ifndef LS_TOOLS_BENCH_WORKERS_H
-#define LS_TOOLS_BENCH_WORKERS_H
+#ifndef LS_TOOLS_BENCH_RANKS_H
+#define LS_TOOLS_BENCH_RANKS_H
 
 #include "core/run/run.h"
 #include "core/run/workers.h"
