@@ -50,8 +50,9 @@ enum ls_status ls_model_json_fail(const struct ls_model_json *model, const char 
     return LS_BAD_INPUT;
 }
 
-enum ls_status ls_model_json_keys(const struct ls_model_json *model, const char *where,
-                                  const json_t *object, const char *const *keys)
+// `where` says which object it is, e.g. "layer 3"; `keys` ends with NULL.
+static enum ls_status check_keys(const struct ls_model_json *model, const char *where,
+                                 const json_t *object, const char *const *keys)
 {
     const char *key;
     json_t *value;
@@ -254,7 +255,7 @@ static enum ls_status read_layer(const struct ls_model_json *model, size_t index
     if (!model->functional && index > 0 && strcmp(layer->class_name, "InputLayer") == 0)
         return ls_model_json_fail(model, "%s: an InputLayer must be the first layer", where);
     enum ls_status status =
-        ls_model_json_keys(model, where, object, is_model ? inner_model_keys : layer_keys);
+        check_keys(model, where, object, is_model ? inner_model_keys : layer_keys);
     if (status)
         return status;
     return read_name(model, where, layer);
@@ -363,8 +364,7 @@ static enum ls_status check_class(struct ls_model_json *model)
             model, "class_name: expected Keras's \"Sequential\" or \"Functional\", got %s",
             ls_json_text(class_name, text, sizeof(text)));
     model->functional = strcmp(name, "Sequential") != 0;
-    return model->depth > 0 ? LS_OK
-                            : ls_model_json_keys(model, "the model", model->object, model_keys);
+    return model->depth > 0 ? LS_OK : check_keys(model, "the model", model->object, model_keys);
 }
 
 enum ls_status ls_model_json_read(struct ls_model_json *model)
@@ -381,8 +381,8 @@ enum ls_status ls_model_json_read(struct ls_model_json *model)
     if (!json_is_object(config))
         return ls_model_json_fail(model, "config: expected an object, got %s",
                                   ls_json_text(config, text, sizeof(text)));
-    status = ls_model_json_keys(model, "config", config,
-                                model->functional ? functional_keys : sequential_keys);
+    status =
+        check_keys(model, "config", config, model->functional ? functional_keys : sequential_keys);
     if (status)
         return status;
     const json_t *name = json_object_get(config, "name");

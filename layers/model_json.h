@@ -72,9 +72,6 @@ void ls_model_json_finish(struct ls_model_json *model);
 // Logs "<source>: [model 'a/b': ]<message>". Returns LS_BAD_INPUT.
 LS_PRINTF(2, 3)
 LS_STATUS ls_model_json_fail(const struct ls_model_json *model, const char *format, ...);
-// `where` says which object it is, e.g. "layer 3"; `keys` ends with NULL.
-LS_STATUS ls_model_json_keys(const struct ls_model_json *model, const char *where,
-                             const json_t *object, const char *const *keys);
 // "outer/inner/dense" of a layer of this model. LS_BAD_INPUT, logged: too long.
 LS_STATUS ls_model_json_path(const struct ls_model_json *model, const char *name,
                              char out[LS_LONGEST_PATH + 1]);

@@ -15,11 +15,6 @@ LS_STATUS ls_graph_append_tensor(struct ls_graph *graph, enum ls_tensor_role rol
                                  struct ls_tensor **out);
 LS_STATUS ls_graph_append_operation(struct ls_graph *graph, const struct ls_operation *operation);
 
-// LS_BAD_INPUT, logged, when a dimension or the number of elements (batch counted as one) is below
-// one or beyond the bounds.
-LS_STATUS ls_graph_check_shape(const struct ls_graph *graph, const struct ls_tensor *input,
-                               const struct ls_shape *shape);
-
 // What ls_graph_add does once inputs are cast; `converted` is the type of an output that may have any.
 LS_STATUS ls_graph_add_uncast(struct ls_graph *graph, uint32_t op,
                               const struct ls_op_attributes *attributes,

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-const char *ls_precision_name(enum ls_precision precision)
+static const char *precision_name(enum ls_precision precision)
 {
     switch (precision) {
     case LS_PRECISION_MIXED_BFLOAT16: return "mixed_bfloat16";
@@ -20,7 +20,7 @@ const char *ls_precision_name(enum ls_precision precision)
 enum ls_precision ls_precision_find(const char *name)
 {
     for (enum ls_precision i = LS_PRECISION_FLOAT32; i <= LS_PRECISION_MIXED_FLOAT16; i++)
-        if (strcmp(name, ls_precision_name(i)) == 0)
+        if (strcmp(name, precision_name(i)) == 0)
             return i;
     return LS_PRECISION_OF_FILE;
 }
@@ -45,9 +45,9 @@ const char *ls_graph_precision(const struct ls_graph *graph)
     const bool bfloat16 = ls_graph_computes_in(graph, LS_BF16);
     const bool float16 = ls_graph_computes_in(graph, LS_F16);
     return bfloat16 && float16 ? "mixed_bfloat16 and mixed_float16"
-           : bfloat16          ? ls_precision_name(LS_PRECISION_MIXED_BFLOAT16)
-           : float16           ? ls_precision_name(LS_PRECISION_MIXED_FLOAT16)
-                               : ls_precision_name(LS_PRECISION_FLOAT32);
+           : bfloat16          ? precision_name(LS_PRECISION_MIXED_BFLOAT16)
+           : float16           ? precision_name(LS_PRECISION_MIXED_FLOAT16)
+                               : precision_name(LS_PRECISION_FLOAT32);
 }
 
 // That of the layer; of an operation without a policy that of its inputs, where they differ float32.

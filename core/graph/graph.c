@@ -188,8 +188,10 @@ enum ls_status ls_graph_fail(const struct ls_graph *graph, const struct ls_tenso
     return LS_BAD_INPUT;
 }
 
-enum ls_status ls_graph_check_shape(const struct ls_graph *graph, const struct ls_tensor *input,
-                                    const struct ls_shape *shape)
+// LS_BAD_INPUT, logged, when a dimension or the number of elements (batch counted as one) is below
+// one or beyond the bounds.
+static enum ls_status check_shape(const struct ls_graph *graph, const struct ls_tensor *input,
+                                  const struct ls_shape *shape)
 {
     char text[128];
     int64_t elements = 1;
@@ -270,7 +272,7 @@ enum ls_status ls_graph_typed_input(struct ls_graph *graph, uint32_t dtype,
     for (uint32_t i = 1; i < shape.ndims; i++)
         if (shape.dims[i] == LS_BATCH)
             shape.dims[i] = 0; // only the first may be open; the check names this one
-    enum ls_status status = ls_graph_check_shape(graph, NULL, &shape);
+    enum ls_status status = check_shape(graph, NULL, &shape);
     if (status)
         return status;
     status = make_room(&graph->inputs, graph->input_count, sizeof(*graph->inputs));
@@ -333,7 +335,7 @@ static enum ls_status add_parameter(struct ls_graph *graph, const char *name,
             return ls_graph_fail(graph, NULL, "two variables are called '%s'", full_name);
     if (shape->ndims > 0 && shape->dims[0] == LS_BATCH)
         return ls_graph_fail(graph, NULL, "variable '%s' must not depend on the batch size", name);
-    enum ls_status status = ls_graph_check_shape(graph, NULL, shape);
+    enum ls_status status = check_shape(graph, NULL, shape);
     if (status)
         return status;
 
@@ -525,14 +527,14 @@ enum ls_status ls_graph_add_uncast(struct ls_graph *graph, uint32_t op,
         call.inputs[i] = inputs[i]->shape;
     }
     if (output_shape) {
-        status = ls_graph_check_shape(graph, inputs[0], output_shape);
+        status = check_shape(graph, inputs[0], output_shape);
         if (status)
             return status;
         call.asked = *output_shape;
     }
     if (!ls_operation_shapes(row, &call))
         return ls_graph_fail(graph, inputs[0], "%s", call.why);
-    status = ls_graph_check_shape(graph, inputs[0], &call.outputs[0]);
+    status = check_shape(graph, inputs[0], &call.outputs[0]);
     if (!status)
         status = append_outputs(graph, row, call.outputs, converted, &operation);
     if (!status)

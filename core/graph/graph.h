@@ -251,7 +251,6 @@ enum ls_precision {
     LS_PRECISION_MIXED_BFLOAT16,
     LS_PRECISION_MIXED_FLOAT16,
 };
-const char *ls_precision_name(enum ls_precision precision); // "mixed_bfloat16"
 enum ls_precision ls_precision_find(const char *name); // LS_PRECISION_OF_FILE: no such policy
 uint32_t ls_precision_dtype(enum ls_precision precision); // that layers compute in
 

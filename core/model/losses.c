@@ -47,12 +47,12 @@ static const struct ls_plugin_option huber_options[] = {
 #define ENTRY(name, function, options) {name, function, options},
 #define NAME(name, function, options) name,
 
-const struct ls_loss_name ls_losses[] = {LOSSES(ENTRY){NULL, 0, NULL}};
+static const struct ls_loss_name losses[] = {LOSSES(ENTRY){NULL, 0, NULL}};
 const char *const ls_loss_names[] = {LOSSES(NAME) NULL};
 
 const struct ls_loss_name *ls_loss_find(const char *name)
 {
-    for (const struct ls_loss_name *loss = ls_losses; loss->name; loss++)
+    for (const struct ls_loss_name *loss = losses; loss->name; loss++)
         if (strcmp(loss->name, name) == 0)
             return loss;
     return NULL;
@@ -153,7 +153,7 @@ void ls_loss_text(const struct ls_loss *loss, char *text, size_t bytes)
     const uint32_t function = sparse                                     ? LS_LOSS_SPARSE
                               : loss->kind == LS_LOSS_MEAN_SQUARED_ERROR ? LS_LOSS_SQUARED
                                                                          : loss->function;
-    const struct ls_loss_name *entry = ls_losses;
+    const struct ls_loss_name *entry = losses;
     while (entry->name && entry->function != function)
         entry++;
     snprintf(text, bytes, "%s",

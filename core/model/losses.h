@@ -14,7 +14,6 @@ struct ls_loss_name {
     uint32_t function; // enum ls_loss_function
     const struct ls_plugin_option *options; // NULL: none
 };
-extern const struct ls_loss_name ls_losses[];
 
 // The entry of that name ("huber"); NULL: none.
 const struct ls_loss_name *ls_loss_find(const char *name);
