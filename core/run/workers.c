@@ -182,8 +182,7 @@ enum ls_status ls_workers_reform(struct ls_run *run, struct ls_cluster_change *c
 
 enum ls_status ls_workers_meet(struct ls_run *run)
 {
-    const enum ls_status status = exchange_hosts(run);
-    return status ? status : ls_run_follow_workers(run);
+    return exchange_hosts(run);
 }
 
 // ---- Data ----

@@ -166,6 +166,8 @@ enum ls_status ls_elastic_go_on(struct ls_fit *fit)
     struct ls_run *run = fit->run;
     uint32_t from = 0;
     enum ls_status status = fit->joined ? LS_OK : ls_workers_meet(run);
+    if (!status && !fit->joined)
+        status = ls_run_follow_workers(run);
     // The global batch stays that of the first workers: without --batch, a new worker would compute
     // another one from the number of replicas that there are now.
     if (!status)
