@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens a session, makes it ready for what comes next, and closes it.
+// A session from its opening to its end: its threads, the programs, input and parameters of its
+// replicas, and what becomes of it when one fails. Passes that do not train are in
+// session_evaluate.c.
 #include "core/train/session.h"
 
 #include "core/base/caller.h"
@@ -8,12 +10,16 @@
 #include "core/base/segment.h"
 #include "core/base/trace.h"
 #include "core/base/watchdog.h"
-
-#include "core/run/workers.h"
+#include "core/model/learned_classes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const struct ls_trace_label prepare_span = {.category = "start", .name = "prepare"};
+static const struct ls_trace_label hash_span = {.category = "check", .name = "hash parameters"};
+
+// ---- The threads of the replicas ----
 
 // A replica failed: nobody may wait for it.
 static void wake_all(void *context, enum ls_status status)
@@ -22,7 +28,7 @@ static void wake_all(void *context, enum ls_status status)
     if (status == LS_PEER_LOST)
         session->hung = true;
     // An interrupted evaluation ends its own stream alone: the communicators are needed
-    // afterwards. Who is aborted follows another, which has done this already.
+    // afterwards. A replica that was aborted follows another one, which has done this already.
     // A loss that is not finite is found by all workers in the same step, and needs no abort, which
     // could reach another one before that.
     const bool alone = ls_cluster_workers(session->cluster) == 1;
@@ -31,7 +37,7 @@ static void wake_all(void *context, enum ls_status status)
         return; // the workers meet, and take another device (agree_on_lack)
     if (session->driver && status != LS_INTERRUPTED && status != LS_ABORTED && (alone || !found))
         ls_driver_abort(session->driver);
-    // Who has lost a peer says nothing: the peer is to be named by all, and not this worker.
+    // A worker that has lost a peer says nothing: all are to name the peer, and not this worker.
     if (status != LS_INTERRUPTED && status != LS_ABORTED && status != LS_PEER_LOST && !found)
         ls_workers_give_up(session->run);
     struct ls_stream *stream = session->stream;
@@ -115,6 +121,758 @@ uint32_t ls_session_share(const struct ls_session *session, uint32_t index)
     return ls_run_first_share(session->run) + index;
 }
 
+// ---- Programs ----
+
+// Sizes of blocks, each once.
+struct sizes {
+    uint64_t *list;
+    uint32_t count;
+    enum ls_status status;
+};
+
+static void add_size(struct sizes *sizes, uint64_t size)
+{
+    for (uint32_t i = 0; i < sizes->count; i++)
+        if (sizes->list[i] == size)
+            return;
+    uint64_t *grown = realloc(sizes->list, (sizes->count + 1) * sizeof(*grown));
+    if (!grown) {
+        sizes->status = LS_OUT_OF_MEMORY;
+        return;
+    }
+    sizes->list = grown;
+    sizes->list[sizes->count++] = size;
+}
+
+// What a batch is divided into, and which of that is a replica's.
+struct division {
+    struct ls_shares shares;
+    uint32_t first;
+};
+
+// Of the blocks of a replica in the batches of an epoch of `examples`: they have two sizes, all but
+// the last and the last.
+static void add_sizes(const struct ls_session *session, uint64_t examples,
+                      const struct division *division, uint32_t index, uint32_t microbatches,
+                      struct sizes *sizes)
+{
+    const uint64_t batch = session->need.global_batch;
+    const uint64_t batches[] = {examples < batch ? examples : batch, examples % batch};
+    for (int i = 0; i < 2; i++) {
+        for (uint32_t block = 0; block < microbatches && block < batches[i]; block++) {
+            uint64_t offset, size;
+            ls_share_block(&division->shares, batches[i], microbatches, division->first + index,
+                           block, &offset, &size);
+            add_size(sizes, size);
+        }
+    }
+}
+
+// Whether a replica may have to compute the shares of another.
+static bool may_stand_in(const struct ls_session *session)
+{
+    const struct ls_strategy_interface *strategy = session->run->strategy.strategy->interface;
+    return strategy->lost && session->need.microbatches == 1;
+}
+
+static void find_sizes(const struct ls_session *session, uint64_t examples, bool trains,
+                       uint32_t index, uint32_t microbatches, struct sizes *sizes)
+{
+    const struct division division = {.shares = trains ? ls_model_division(session->model)
+                                                       : ls_run_division(session->run, false),
+                                      .first = trains ? ls_run_first_share(session->run)
+                                                      : ls_cluster_first_rank(session->cluster)};
+    if (examples == 0)
+        return;
+    add_sizes(session, examples, &division, index, microbatches, sizes);
+    for (uint32_t i = 0; may_stand_in(session) && i < session->count; i++)
+        add_sizes(session, examples, &division, i, microbatches, sizes);
+}
+
+struct preparing {
+    struct ls_session *session;
+    atomic_bool changed;
+};
+
+// [replica thread]
+static enum ls_status prepare_replica(void *context, uint32_t index)
+{
+    struct preparing *preparing = context;
+    struct ls_session *session = preparing->session;
+    const struct ls_session_need *need = &session->need;
+    struct sizes training = {0}, evaluation = {0}, prediction = {0};
+    bool changed = false;
+    find_sizes(session, need->training_examples, true, index, need->microbatches, &training);
+    if (need->position)
+        find_sizes(session, need->training_examples - need->position, true, index,
+                   need->microbatches, &training);
+    find_sizes(session, need->evaluation_examples, false, index, 1, &evaluation);
+    find_sizes(session, need->prediction_examples, false, index, 1, &prediction);
+    const struct ls_replica_need replica = {
+        .sizes = {[LS_PURPOSE_TRAIN] = {training.list, training.count},
+                  [LS_PURPOSE_EVALUATE] = {evaluation.list, evaluation.count},
+                  [LS_PURPOSE_PREDICT] = {prediction.list, prediction.count}},
+        .microbatches = need->microbatches};
+    enum ls_status status = training.status     ? training.status
+                            : evaluation.status ? evaluation.status
+                                                : prediction.status;
+    ls_trace_begin(&prepare_span, 0);
+    if (!status)
+        status = ls_replica_need(session->replicas[index], &replica, &changed);
+    ls_trace_end();
+    if (changed)
+        preparing->changed = true;
+    free(training.list);
+    free(evaluation.list);
+    free(prediction.list);
+    return status;
+}
+
+// [replica thread]
+static enum ls_status forget_recordings(void *context, uint32_t index)
+{
+    ls_replica_forget_recordings(((struct ls_session *)context)->replicas[index]);
+    return LS_OK;
+}
+
+// Of the batches of an epoch that begins at `position`, the last one.
+static uint64_t last_batch(const struct ls_session_need *need)
+{
+    return (need->training_examples - need->position) % need->global_batch;
+}
+
+static bool same_training(const struct ls_session_need *a, const struct ls_session_need *b)
+{
+    return a->global_batch == b->global_batch && a->training_examples == b->training_examples &&
+           last_batch(a) == last_batch(b) && a->microbatches == b->microbatches;
+}
+
+static bool same_evaluation(const struct ls_session_need *a, const struct ls_session_need *b)
+{
+    return a->global_batch == b->global_batch && a->evaluation_examples == b->evaluation_examples;
+}
+
+static bool same_prediction(const struct ls_session_need *a, const struct ls_session_need *b)
+{
+    return a->global_batch == b->global_batch && a->prediction_examples == b->prediction_examples;
+}
+
+// Makes the programs that are not there. What replicas record together they begin to record at the
+// same step: all forget what they have when one has something new, or when the batches have other
+// sizes.
+static enum ls_status make_programs(struct ls_session *session)
+{
+    struct ls_session_need *need = &session->need;
+    const bool trains = need->training_examples && !same_training(need, &session->trained);
+    const bool evaluates = need->evaluation_examples && !same_evaluation(need, &session->evaluated);
+    const bool predicts = need->prediction_examples && !same_prediction(need, &session->predicted);
+    struct preparing preparing = {.session = session};
+    if (!trains && !evaluates && !predicts)
+        return LS_OK;
+    // Should memory run out, or a device fail, nothing is lost: host memory stays readable.
+    enum ls_status status =
+        ls_session_in_host_memory(session) ? LS_OK : ls_model_take(session->model, LS_TAKE_ALL);
+    if (!status)
+        status = ls_session_run(session, "preparing the replicas", prepare_replica, &preparing);
+    if (!status && (trains || preparing.changed))
+        status = ls_session_run(session, "preparing the replicas", forget_recordings, session);
+    if (!status && trains)
+        session->trained = *need;
+    if (!status && evaluates)
+        session->evaluated = *need;
+    if (!status && predicts)
+        session->predicted = *need;
+    return status;
+}
+
+// The size of the largest block, by which layouts are chosen.
+static uint64_t layout_batch(const struct ls_session *session, const struct ls_session_need *need)
+{
+    const uint64_t examples = need->training_examples     ? need->training_examples
+                              : need->evaluation_examples ? need->evaluation_examples
+                                                          : need->prediction_examples;
+    const uint64_t batch = examples < need->global_batch ? examples : need->global_batch;
+    const uint32_t microbatches = need->training_examples ? need->microbatches : 1;
+    const struct ls_shares shares = need->training_examples ? ls_model_division(session->model)
+                                                            : ls_run_division(session->run, false);
+    return ls_largest_block(&shares, batch, microbatches);
+}
+
+// A session that is opened for this batch has the layouts of this one.
+static enum ls_status note_layouts(struct ls_session *session, uint64_t batch)
+{
+    uint64_t *grown = realloc(session->same_layouts, (session->same_count + 1) * sizeof(*grown));
+    if (!grown)
+        return LS_OUT_OF_MEMORY;
+    session->same_layouts = grown;
+    session->same_layouts[session->same_count++] = batch;
+    return LS_OK;
+}
+
+struct layouts {
+    struct ls_replica *first;
+    uint64_t batch;
+    bool same;
+};
+
+// [replica thread]
+static enum ls_status compare_layouts(void *context, uint32_t index)
+{
+    struct layouts *layouts = context;
+    if (index)
+        return LS_OK;
+    return ls_replica_same_layouts(layouts->first, (int64_t)layouts->batch, &layouts->same);
+}
+
+// Whether a session that was opened for this need would keep parameters in the layouts that this
+// one has. Other layouts mean other kernels, and other bits than those of the same call in a new
+// process.
+static enum ls_status has_layouts(struct ls_session *session, const struct ls_session_need *need,
+                                  bool *out)
+{
+    const uint64_t batch = layout_batch(session, need);
+    struct layouts layouts = {session->replicas[0], batch, false};
+    *out = true;
+    for (size_t i = 0; i < session->same_count; i++)
+        if (session->same_layouts[i] == batch)
+            return LS_OK;
+    enum ls_status status = ls_session_run(session, "choosing layouts", compare_layouts, &layouts);
+    if (!status && layouts.same)
+        status = note_layouts(session, batch);
+    *out = layouts.same;
+    return status;
+}
+
+// ---- Input ----
+
+// All replicas of a session are on the same kind of device and take the same inputs as bytes.
+static uint32_t input_dtype(const struct ls_session *session, uint32_t replica, uint32_t input,
+                            const struct ls_field *field)
+{
+    const bool bytes = ls_replica_takes_bytes(session->replicas[replica]) >> input & 1;
+    return bytes && field->dtype == LS_U8 && field->divisor == session->need.byte_divisors[input]
+               ? LS_U8
+               : session->model->graph->inputs[input]->dtype;
+}
+
+// What the fields are delivered as, and which are not: optional inputs that the model does not
+// have, and targets where nothing is compared with them.
+static void choose_fields(const struct ls_session *session, uint32_t replica,
+                          const struct ls_dataset *dataset, struct ls_stream_options *out)
+{
+    const struct ls_graph *graph = session->model->graph;
+    uint32_t inputs = 0;
+    for (uint32_t i = 0; i < dataset->field_count; i++) {
+        const struct ls_field *field = &dataset->fields[i];
+        switch (field->role) {
+        case LS_FIELD_INPUT:
+            if (inputs < graph->input_count)
+                out->dtypes[i] = input_dtype(session, replica, inputs++, field);
+            else
+                out->left_out |= 1u << i;
+            break;
+        case LS_FIELD_TARGET:
+            // Where the program computes the loss it gets them as they are.
+            if (session->need.prediction_examples ||
+                (!graph->label && session->model->loss.kind != LS_LOSS_NONE))
+                out->left_out |= 1u << i;
+            else
+                out->dtypes[i] = graph->label ? graph->label->dtype : 0;
+            break;
+        case LS_FIELD_WEIGHT:
+            out->dtypes[i] = LS_F32;
+            if (!graph->weights || session->need.prediction_examples)
+                out->left_out |= 1u << i;
+            break;
+        }
+    }
+}
+
+enum ls_status ls_session_open_stream(const struct ls_session *session,
+                                      const struct ls_dataset *dataset,
+                                      const struct ls_stream_options *order, uint32_t microbatches,
+                                      uint32_t first, uint32_t count, struct ls_stream **out)
+{
+    struct ls_stream_options options = *order;
+    options.global_batch = session->need.global_batch;
+    options.first_rank =
+        order->shares.world ? ls_session_share(session, first) : ls_session_rank(session, first);
+    if (!order->shares.world)
+        options.shares = ls_run_division(session->run, false);
+    options.rank_count = count;
+    options.blocks = microbatches;
+    options.seed = session->run->seed;
+    options.patience_ns = session->run->deadline_ns;
+    choose_fields(session, first, dataset, &options);
+    return ls_stream_open(dataset, &options, out);
+}
+
+static void close_streams(struct ls_session *session)
+{
+    struct ls_session_input *input = &session->input;
+    session->stream = NULL;
+    ls_stream_close(input->all);
+    for (uint32_t i = 0; input->own && i < session->count; i++)
+        ls_stream_close(input->own[i]);
+    free(input->own);
+    input->all = NULL;
+    input->own = NULL;
+}
+
+static void forget_data(struct ls_session *session)
+{
+    close_streams(session);
+    ls_data_close(session->input.data);
+    session->input = (struct ls_session_input){0};
+}
+
+void ls_session_note_order(struct ls_session *session, const struct ls_model_order *order)
+{
+    if (order)
+        session->input.order = *order;
+    else
+        close_streams(session);
+}
+
+// Whether the next example of the streams is the one that `order` begins with.
+static bool goes_on(const struct ls_session *session, const struct ls_data *data,
+                    enum ls_shuffle shuffle, uint64_t shuffle_buffer,
+                    const struct ls_model_order *order)
+{
+    const struct ls_session_input *input = &session->input;
+    return (input->all || input->own) && input->data == data && input->shuffle == shuffle &&
+           input->shuffle_buffer == shuffle_buffer &&
+           input->global_batch == session->need.global_batch &&
+           input->microbatches == session->need.microbatches && input->order.key == order->key &&
+           input->order.epochs == order->epochs && input->order.position == order->position;
+}
+
+enum ls_status ls_session_set_data(struct ls_session *session, struct ls_data *data,
+                                   enum ls_shuffle shuffle, uint64_t shuffle_buffer,
+                                   const struct ls_model_order *order)
+{
+    struct ls_session_input *input = &session->input;
+    const struct ls_stream_options options = {
+        .shuffle = shuffle,
+        .shuffle_buffer = shuffle_buffer,
+        .shares = ls_model_division(session->model),
+        .epochs_before = order->epochs,
+        .first_example = order->position,
+        .augment = true,
+    };
+    const struct ls_dataset *dataset = NULL;
+    if (goes_on(session, data, shuffle, shuffle_buffer, order)) {
+        session->stream = input->all;
+        return LS_OK;
+    }
+    close_streams(session);
+    if (input->data != data) {
+        forget_data(session);
+        ls_data_hold(data);
+        input->data = data;
+    }
+    enum ls_status status = ls_model_wait_data(session->model, data, true, &dataset);
+    if (status)
+        return status;
+    input->shuffle = shuffle;
+    input->shuffle_buffer = shuffle_buffer;
+    input->global_batch = session->need.global_batch;
+    input->microbatches = session->need.microbatches;
+    input->order = *order;
+    if (!ls_driver_asynchronous(session->driver)) {
+        status = ls_session_open_stream(session, dataset, &options, input->microbatches, 0,
+                                        session->count, &input->all);
+        session->stream = input->all;
+        return status;
+    }
+    // One stream couples its readers: none is further ahead of the slowest than the stream has
+    // room.
+    input->own = calloc(session->count, sizeof(struct ls_stream *));
+    status = input->own ? LS_OK : LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; !status && i < session->count; i++)
+        status = ls_session_open_stream(session, dataset, &options, input->microbatches, i, 1,
+                                        &input->own[i]);
+    return status;
+}
+
+enum ls_status ls_session_next(struct ls_session *session, uint32_t index,
+                               struct ls_replica_batch *out, uint64_t *waited_ns)
+{
+    struct ls_batch batch;
+    struct ls_stream *stream = session->stream;
+    const uint32_t rank =
+        stream ? ls_session_rank(session, index) : ls_session_share(session, index);
+    if (atomic_load(&session->aborted))
+        return LS_ABORTED;
+    if (!stream)
+        stream = session->input.own[index];
+    const enum ls_status status = ls_stream_next(stream, rank, &batch, waited_ns);
+    if (status)
+        return status;
+    *out = (struct ls_replica_batch){.count = batch.count,
+                                     .global_count = batch.global_count,
+                                     .example_offset = batch.example_offset,
+                                     .block_counts = batch.block_counts,
+                                     .block_offsets = batch.block_offsets};
+    for (uint32_t i = 0, inputs = 0; i < batch.dataset->field_count; i++) {
+        switch (batch.dataset->fields[i].role) {
+        case LS_FIELD_INPUT:
+            if (!batch.fields[i])
+                break;
+            out->bytes |= (uint32_t)(batch.dtypes[i] == LS_U8) << inputs;
+            out->inputs[inputs++] = batch.fields[i];
+            break;
+        case LS_FIELD_TARGET: out->labels = batch.fields[i]; break;
+        case LS_FIELD_WEIGHT: out->weights = batch.fields[i]; break;
+        }
+    }
+    return ls_weighting_apply(&session->weighting, index, session->model->graph, out);
+}
+
+// ---- Parameters: to the replicas ----
+
+static bool has_stores(const struct ls_session *session)
+{
+    return session->driver && ls_driver_has_stores(session->driver);
+}
+
+// One parameter, or all that the host has.
+struct giving {
+    struct ls_session *session;
+    uint32_t parameter;
+    const float *values; // NULL: all
+};
+
+// [replica thread]
+static enum ls_status give_parameters(void *context, uint32_t index)
+{
+    const struct giving *giving = context;
+    const struct ls_model *model = giving->session->model;
+    struct ls_replica *replica = giving->session->replicas[index];
+    enum ls_status status = LS_OK;
+    if (giving->values)
+        return ls_replica_set_buffer(replica, LS_BUFFER_PARAMETERS, giving->parameter,
+                                     giving->values);
+    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
+        status = ls_replica_set_buffer(replica, LS_BUFFER_PARAMETERS, i, model->weights[i]);
+    return status;
+}
+
+// First values are made for the replicas alone, and one parameter after the other: a copy of all on
+// the host would be needed by nobody.
+static enum ls_status give_first_weights(struct ls_session *session)
+{
+    const struct ls_graph *graph = session->model->graph;
+    int64_t largest = 0;
+    for (uint32_t i = 0; i < graph->parameter_count; i++) {
+        const int64_t count = ls_shape_elements(&graph->parameters[i]->shape, 1);
+        largest = count > largest ? count : largest;
+    }
+    float *values = ls_malloc_aligned((size_t)largest * sizeof(*values));
+    enum ls_status status = values ? LS_OK : LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; !status && i < graph->parameter_count; i++) {
+        struct giving giving = {session, i, values};
+        ls_initialize(graph->parameters[i], session->run->seed, values);
+        status = ls_session_run(session, "preparing the replicas", give_parameters, &giving);
+    }
+    free(values);
+    return status;
+}
+
+// [replica thread]
+static enum ls_status give_states(void *context, uint32_t index)
+{
+    const struct ls_session *session = context;
+    const struct ls_model *model = session->model;
+    struct ls_replica *replica = session->replicas[index];
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
+        for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++)
+            if (model->states[k] && !model->states_ahead &&
+                !ls_memory_is_null(ls_replica_memory(replica, LS_BUFFER_STATE + k)))
+                status =
+                    ls_replica_set_buffer(replica, LS_BUFFER_STATE + k, i, model->states[k][i]);
+    ls_replica_set_scale(replica, &model->scale);
+    return status ? status : ls_replica_refresh(replica);
+}
+
+// What stores keep goes through the gradients of the first replica, which nobody needs between
+// steps. [replica thread]
+static enum ls_status fill_stores(void *context, uint32_t index)
+{
+    const struct ls_session *session = context;
+    const struct ls_model *model = session->model;
+    struct ls_replica *replica = session->replicas[index];
+    enum ls_status status = LS_OK;
+    if (index)
+        return LS_OK;
+    status =
+        ls_driver_fill_stores(session->driver, index, LS_BUFFER_PARAMETERS, LS_BUFFER_PARAMETERS);
+    for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++) {
+        if (!model->states[k] || model->states_ahead)
+            continue;
+        for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
+            status = ls_replica_set_buffer(replica, LS_BUFFER_GRADIENTS, i, model->states[k][i]);
+        if (!status)
+            status = ls_driver_fill_stores(session->driver, index, LS_BUFFER_STATE + k,
+                                           LS_BUFFER_GRADIENTS);
+    }
+    return status;
+}
+
+// Copies the model's parameters and, where it has it, optimizer state to the replicas and stores.
+static enum ls_status give_weights(struct ls_session *session)
+{
+    struct ls_model *model = session->model;
+    for (uint32_t k = 0; k < model->optimizer.state_count; k++) {
+        const enum ls_status needed =
+            model->optimizer.initial[k] > 0 ? ls_model_need_states(model, k) : LS_OK;
+        if (needed)
+            return needed;
+    }
+    struct giving all = {.session = session};
+    enum ls_status status =
+        model->weights ? ls_session_run(session, "preparing the replicas", give_parameters, &all)
+                       : give_first_weights(session);
+    if (!status)
+        status = ls_session_run(session, "preparing the replicas", give_states, session);
+    if (!status && has_stores(session))
+        status = ls_session_run(session, "preparing the replicas", fill_stores, session);
+    if (!status)
+        model->assigned = false;
+    return status;
+}
+
+enum ls_status ls_session_give_assigned(struct ls_session *session)
+{
+    return session->model->assigned ? give_weights(session) : LS_OK;
+}
+
+// ---- Parameters: whether replicas agree ----
+
+struct hashing {
+    struct ls_session *session;
+    uint64_t *own; // by index
+};
+
+// [replica thread]
+static enum ls_status hash_replica(void *context, uint32_t index)
+{
+    const struct hashing *hashing = context;
+    const struct ls_session *session = hashing->session;
+    enum ls_status status = LS_OK;
+    hashing->own[index] = 0;
+    if (ls_session_is_lost(session, index))
+        return LS_OK;
+    if (session->driver)
+        status = ls_driver_synchronise(session->driver, index);
+    ls_trace_begin(&hash_span, 0);
+    if (!status)
+        status = ls_replica_hash(session->replicas[index], &hashing->own[index]);
+    ls_trace_end();
+    return status;
+}
+
+// `hashes`: of `count` ranks from `rank` on; 0: lost.
+static enum ls_status compare(struct ls_session *session, const uint64_t *hashes, uint32_t rank,
+                              uint32_t count)
+{
+    uint32_t first = 0;
+    while (first + 1 < count && !hashes[first])
+        first++;
+    for (uint32_t i = first + 1; i < count; i++)
+        if (hashes[i] && hashes[i] != hashes[first]) {
+            ls_error("train",
+                     "replicas %u and %u have different parameters: hashes %016llx and %016llx; "
+                     "the %s does not give all ranks the same bits",
+                     rank + first, rank + i, (unsigned long long)hashes[first],
+                     (unsigned long long)hashes[i],
+                     session->run->strategy.collective ? "collective" : "strategy");
+            session->broken = session->differ = true;
+            return LS_FAILED;
+        }
+    return LS_OK;
+}
+
+enum ls_status ls_session_hashes(struct ls_session *session, uint64_t *out)
+{
+    struct hashing hashing = {session, calloc(session->count, sizeof(*hashing.own))};
+    enum ls_status status = hashing.own ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status)
+        status = ls_session_run(session, "comparing the replicas", hash_replica, &hashing);
+    if (!status)
+        status = ls_cluster_gather(session->cluster, hashing.own, sizeof(*out), out);
+    free(hashing.own);
+    return status ? status : compare(session, out, 0, ls_cluster_world(session->cluster));
+}
+
+enum ls_status ls_session_compare(struct ls_session *session)
+{
+    struct hashing hashing = {session, calloc(session->count, sizeof(*hashing.own))};
+    enum ls_status status = hashing.own ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status)
+        status = ls_session_run(session, "comparing the replicas", hash_replica, &hashing);
+    if (!status)
+        status = compare(session, hashing.own, ls_session_rank(session, 0), session->count);
+    free(hashing.own);
+    return status;
+}
+
+// ---- Parameters: to the host ----
+
+// The last update is followed by no loss that would show what it ruined.
+static enum ls_status say_not_finite(const struct ls_tensor *parameter, enum ls_status status)
+{
+    if (status == LS_FAILED)
+        ls_error("train",
+                 "after the last step '%s' is not finite; try a smaller learning rate, or check "
+                 "the data",
+                 parameter->name);
+    return status;
+}
+
+// Of the first replica that is left. [replica thread]
+static enum ls_status check_replica(void *context, uint32_t index)
+{
+    struct ls_session *session = context;
+    const struct ls_graph *graph = session->model->graph;
+    enum ls_status status = LS_OK;
+    if (index != ls_session_first(session))
+        return LS_OK;
+    for (uint32_t i = 0; !status && i < graph->parameter_count; i++)
+        status = say_not_finite(graph->parameters[i],
+                                ls_replica_check_parameter(session->replicas[index], i));
+    return status;
+}
+
+enum ls_status ls_session_check_replica(struct ls_session *session)
+{
+    return ls_session_run(session, "looking at the weights", check_replica, session);
+}
+
+// The same, of what stores have where there are any. [replica thread]
+static enum ls_status check_weights(void *context, uint32_t index)
+{
+    struct ls_session *session = context;
+    enum ls_status status = LS_OK;
+    if (index == ls_session_first(session) && has_stores(session))
+        status = ls_driver_read_stores(session->driver, index, LS_BUFFER_PARAMETERS,
+                                       LS_BUFFER_PARAMETERS);
+    return status ? status : check_replica(session, index);
+}
+
+enum ls_status ls_session_check_weights(struct ls_session *session)
+{
+    const enum ls_status status = ls_session_synchronise(session);
+    return status ? status
+                  : ls_session_run(session, "looking at the weights", check_weights, session);
+}
+
+struct copying {
+    struct ls_session *session;
+    const struct ls_values *to;
+};
+
+// [replica thread]
+static enum ls_status copy_weights(struct ls_session *session, uint32_t index, float **to)
+{
+    const struct ls_graph *graph = session->model->graph;
+    enum ls_status status = LS_OK;
+    if (has_stores(session))
+        status = ls_driver_read_stores(session->driver, index, LS_BUFFER_PARAMETERS,
+                                       LS_BUFFER_PARAMETERS);
+    for (uint32_t i = 0; !status && i < graph->parameter_count; i++) {
+        const size_t count = (size_t)ls_shape_elements(&graph->parameters[i]->shape, 1);
+        if (!to[i])
+            continue;
+        status = ls_replica_get_buffer(session->replicas[index], LS_BUFFER_PARAMETERS, i, to[i]);
+        if (!status)
+            status = say_not_finite(graph->parameters[i], ls_values_check_finite(to[i], count));
+    }
+    return status;
+}
+
+// Of the stores by the gradients. [replica thread]
+static enum ls_status copy_state(struct ls_session *session, uint32_t index, uint32_t state,
+                                 float **to)
+{
+    const bool stores = has_stores(session);
+    const uint32_t buffer = stores ? LS_BUFFER_GRADIENTS : LS_BUFFER_STATE + state;
+    enum ls_status status = LS_OK;
+    if (stores)
+        status = ls_driver_read_stores(session->driver, index, LS_BUFFER_STATE + state, buffer);
+    for (uint32_t i = 0; !status && i < session->model->graph->parameter_count; i++)
+        if (to[i])
+            status = ls_replica_get_buffer(session->replicas[index], buffer, i, to[i]);
+    return status;
+}
+
+// Of the first replica that is left. [replica thread]
+static enum ls_status copy(void *context, uint32_t index)
+{
+    const struct copying *copying = context;
+    struct ls_session *session = copying->session;
+    enum ls_status status = LS_OK;
+    if (index != ls_session_first(session))
+        return LS_OK;
+    if (copying->to->weights)
+        status = copy_weights(session, index, copying->to->weights);
+    for (uint32_t k = 0; !status && k < session->model->optimizer.state_count; k++)
+        if (copying->to->states[k])
+            status = copy_state(session, index, k, copying->to->states[k]);
+    return status;
+}
+
+enum ls_status ls_session_copy(struct ls_session *session, const struct ls_values *to)
+{
+    struct copying copying = {session, to};
+    const enum ls_status status = ls_session_synchronise(session);
+    return status ? status : ls_session_run(session, "taking the weights back", copy, &copying);
+}
+
+enum ls_status ls_session_take(struct ls_session *session, enum ls_take what)
+{
+    struct ls_model *model = session->model;
+    const bool states = what == LS_TAKE_ALL && model->states_ahead;
+    struct ls_values to = {0};
+    float **first = NULL; // the first weights that the host has
+    // Before anything on the host is overwritten.
+    enum ls_status status = model->ahead ? ls_session_check_weights(session) : LS_OK;
+    if (!status && model->ahead && !model->weights)
+        status = ls_model_allocate(model, &first);
+    if (model->ahead)
+        to.weights = first ? first : model->weights;
+    for (uint32_t k = 0; !status && states && k < model->optimizer.state_count; k++) {
+        status = ls_model_need_states(model, k);
+        to.states[k] = model->states[k];
+    }
+    if (!status)
+        status = ls_session_copy(session, &to);
+    if (status) {
+        ls_model_free(model, first);
+        return status;
+    }
+    if (first)
+        model->weights = first;
+    model->on_host.steps_done = model->steps_done;
+    model->on_host.scale = model->scale;
+    model->on_host.order = model->order;
+    model->ahead = false;
+    model->states_ahead = model->states_ahead && !states;
+    return LS_OK;
+}
+
+enum ls_status ls_model_take(struct ls_model *model, enum ls_take what)
+{
+    if (!model->ahead && (what == LS_TAKE_WEIGHTS || !model->states_ahead))
+        return LS_OK;
+    const uint64_t steps = model->steps_done;
+    const enum ls_status status = ls_session_take(model->session, what);
+    const enum ls_status closed = status ? ls_session_close(model) : LS_OK;
+    ls_model_say_back(model, steps);
+    return closed ? closed : status;
+}
+
 // ---- Opening ----
 
 // Each rank is a process of its own in a timeline.
@@ -150,7 +908,7 @@ static enum ls_status open_replica(void *context, uint32_t index)
         .graph = session->model->graph,
         .optimizer = optimizer_of(session),
         .seed = run->seed,
-        .plan_batch = (int64_t)ls_session_layout_batch(session, &session->need),
+        .plan_batch = (int64_t)layout_batch(session, &session->need),
         .first_bucket_bytes = LS_FIRST_BUCKET_BYTES,
         .bucket_bytes = LS_BUCKET_BYTES,
         .timing = run->verbose,
@@ -397,9 +1155,9 @@ static enum ls_status open_strategy(struct ls_session *session)
     return agree_on_lack(session, status);
 }
 
-static enum ls_status make_programs(struct ls_session *session)
+static enum ls_status make_programs_of_all(struct ls_session *session)
 {
-    return agree_on_lack(session, ls_session_make_programs(session));
+    return agree_on_lack(session, make_programs(session));
 }
 
 // In the order that session.h says. The strategy is opened when devices and layouts are known, and
@@ -420,17 +1178,17 @@ static enum ls_status open_session(struct ls_session *session)
         status = agree_on_lack(
             session, ls_session_run(session, "opening the replicas", open_replica, session));
     if (!status)
-        status = ls_session_note_layouts(session, ls_session_layout_batch(session, &session->need));
+        status = note_layouts(session, layout_batch(session, &session->need));
     if (!status && trains)
         status = open_strategy(session);
     if (!status)
         status = allocate_replicas(session);
     if (!status)
-        status = make_programs(session);
+        status = make_programs_of_all(session);
     if (!status && trains)
         status = ls_driver_attach(session->driver, session->replicas);
     if (!status)
-        status = ls_session_give_weights(session);
+        status = give_weights(session);
     if (!status && trains)
         status =
             ls_session_run(session, "making the parameters equal", initialize_parameters, session);
@@ -449,7 +1207,7 @@ static enum ls_status suits(struct ls_session *session, const struct ls_session_
         (bytes && memcmp(need->byte_divisors, session->need.byte_divisors,
                          sizeof(need->byte_divisors)) != 0))
         return LS_OK;
-    return agree_on_lack(session, ls_session_has_layouts(session, need, out));
+    return agree_on_lack(session, has_layouts(session, need, out));
 }
 
 static enum ls_status make_ready(struct ls_model *model, const struct ls_session_need *need)
@@ -463,7 +1221,7 @@ static enum ls_status make_ready(struct ls_model *model, const struct ls_session
         enum ls_status status = suits(model->session, &requested, &fits);
         if (!status && fits) {
             model->session->need = requested;
-            status = make_programs(model->session);
+            status = make_programs_of_all(model->session);
             return status ? status : ls_session_give_assigned(model->session);
         }
         if (!status)
@@ -554,7 +1312,7 @@ enum ls_status ls_session_close(struct ls_model *model)
     model->session = NULL;
     ls_workers_unwatch(session->run, &session->watch);
     ls_model_give_up(model);
-    ls_session_forget_data(session);
+    forget_data(session);
     const enum ls_status status = close_driver(session);
     if (status)
         return status;

@@ -2,7 +2,7 @@
 // A session: what trains and evaluates a model. It owns, in the order in which they are opened: the
 // replica threads, the driver (communicators, strategy, placement), the replicas with their buffers
 // and programs, and the input streams. It belongs to a model and is kept from one fit or evaluation
-// to the next, until ls_compile, ls_load_weights, ls_model_close or a failure. Private to train/.
+// to the next, until ls_compile, ls_load_weights, ls_model_close or a failure.
 // [main thread]
 //
 // A replica has two numbers: its local index among those of this worker, and its rank among all.
@@ -86,23 +86,6 @@ LS_STATUS ls_session_close(struct ls_model *model);
 LS_STATUS ls_session_run(struct ls_session *session, const char *doing,
                          enum ls_status (*function)(void *context, uint32_t index), void *context);
 
-// ---- Programs of the replicas (session_programs.c) ----
-
-// Makes the programs that are not there. What replicas record together they begin to record at the
-// same step: all forget what they have when one has something new, or when the batches have other
-// sizes.
-LS_STATUS ls_session_make_programs(struct ls_session *session);
-// The size of the largest block, by which layouts are chosen.
-uint64_t ls_session_layout_batch(const struct ls_session *session,
-                                 const struct ls_session_need *need);
-// A session that is opened for this batch has the layouts of this one.
-LS_STATUS ls_session_note_layouts(struct ls_session *session, uint64_t batch);
-// Whether a session that was opened for this need would keep parameters in the layouts that this
-// one has. Other layouts mean other kernels, and other bits than those of the same call in a new
-// process.
-LS_STATUS ls_session_has_layouts(struct ls_session *session, const struct ls_session_need *need,
-                                 bool *out);
-
 // ---- Data and steps ----
 
 // The training data, in `order` from the model's place in it. Streams that are there already go on.
@@ -111,7 +94,6 @@ LS_STATUS ls_session_set_data(struct ls_session *session, struct ls_data *data,
                               const struct ls_model_order *order);
 // Where the streams go on, once a fit has ended. NULL: nobody knows, they are closed.
 void ls_session_note_order(struct ls_session *session, const struct ls_model_order *order);
-void ls_session_forget_data(struct ls_session *session);
 // A stream of `dataset` for `count` replicas from `first` on, in batches of the session, shares in
 // `microbatches` blocks. `order`: shuffle, epoch and first example, and in training how many shares
 // a batch has (0: as many as there are ranks); the rest is filled in. Fields come in the types that
@@ -174,9 +156,8 @@ LS_STATUS ls_session_hashes(struct ls_session *session, uint64_t *out);
 // applied before.
 LS_STATUS ls_session_compare(struct ls_session *session);
 
-// Copies the model's parameters and, where it has it, optimizer state to the replicas and stores.
-LS_STATUS ls_session_give_weights(struct ls_session *session);
-// The same where variables were set on the host since. [main thread, while the replicas rest]
+// Copies the model's parameters and, where it has it, optimizer state to the replicas and stores,
+// where variables were set on the host since. [main thread, while the replicas rest]
 LS_STATUS ls_session_give_assigned(struct ls_session *session);
 // Whether the replicas compute in host memory, which stays readable when a device fails.
 bool ls_session_in_host_memory(const struct ls_session *session);
