@@ -369,23 +369,10 @@ void ls_comm_close(struct ls_comm *comm)
         destroy(ranks);
 }
 
-enum ls_status ls_comm_check_process(const struct ls_comm *comm, const char *call)
-{
-    return ls_fork_check(comm->forks, call, "communicator");
-}
-
 void ls_comm_abort(struct ls_comm *comm)
 {
     if (!ls_comm_check_process(comm, "ls_comm_abort"))
         ls_comm_abort_because(comm, "it was aborted");
-}
-
-void ls_comm_abort_because(struct ls_comm *comm, const char *why)
-{
-    if (!atomic_exchange(&comm->aborted, true) && comm->ranks->job)
-        ls_job_tell(comm->ranks->job, comm, why);
-    ls_communicator_abort(comm->communicator);
-    ls_comm_messages_abort(comm->messages);
 }
 
 // ---- What it is ----

@@ -86,17 +86,8 @@ struct ls_comm_request {
     uint64_t tag;
 };
 
-// ---- comm.c ----
-
-// As ls_comm_abort; the other processes hear why.
-void ls_comm_abort_because(struct ls_comm *comm, const char *why);
-// LS_USAGE, said, in a forked child: the communicator is its parent's.
-LS_STATUS ls_comm_check_process(const struct ls_comm *comm, const char *call);
-
 // ---- work.c ----
 
-// Runs it, and returns when it is over.
-LS_STATUS ls_comm_run(struct ls_comm *comm, const struct ls_comm_request *request);
 LS_STATUS ls_comm_start(struct ls_comm *comm, const struct ls_comm_request *request,
                         struct ls_comm_work **out);
 void ls_comm_works_init(struct ls_comm *comm);
@@ -108,7 +99,6 @@ void ls_comm_unref(struct ls_comm *comm);
 
 // The endpoints of messages, between all ranks. [who opens]
 LS_STATUS ls_comm_messages_open(struct ls_comm *comm);
-void ls_comm_messages_abort(struct ls_comm_messages *messages); // takes NULL. [any thread]
 void ls_comm_messages_stop(
     struct ls_comm_messages *messages); // takes NULL: ends all works, and the thread
 void ls_comm_messages_close(struct ls_comm_messages *messages); // likewise, after that
@@ -140,6 +130,10 @@ void ls_job_ask(void *comm, uint64_t *begun);
 // Tells the other members why this process has ended it: a line of the log.
 void ls_job_tell(struct ls_job *job, const struct ls_comm *comm, const char *line);
 
+// As ls_comm_abort; the other processes hear why. [any thread]
+void ls_comm_abort_because(struct ls_comm *comm, const char *why);
+// LS_USAGE, said, in a forked child: the communicator is its parent's.
+LS_STATUS ls_comm_check_process(const struct ls_comm *comm, const char *call);
 // LS_USAGE, said, in a forked child: the job is its parent's.
 LS_STATUS ls_job_check_process(const struct ls_job *job, const char *call);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs: the processes of a program that communicate without a model. A job is a cluster of
 // processes that are apart, with the communicators that end when one of their members is lost.
-#include "core/comm/comm.h"
+#include "core/comm/messages.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
@@ -73,6 +73,41 @@ enum ls_status ls_job_check_process(const struct ls_job *job, const char *call)
     return ls_fork_check(job->forks, call, "job");
 }
 
+enum ls_status ls_comm_check_process(const struct ls_comm *comm, const char *call)
+{
+    return ls_fork_check(comm->forks, call, "communicator");
+}
+
+// ---- Aborting a communicator ----
+
+void ls_comm_messages_wake(const struct ls_comm_messages *messages)
+{
+    const uint64_t one = 1;
+    (void)!write(messages->wake, &one, sizeof(one));
+}
+
+static void abort_messages(struct ls_comm_messages *messages)
+{
+    atomic_store(&messages->aborted, true);
+    if (messages->endpoint)
+        messages->interface->abort(messages->endpoint);
+    ls_comm_messages_wake(messages);
+}
+
+static void abort_one(struct ls_comm *comm)
+{
+    ls_communicator_abort(comm->communicator);
+    if (comm->messages)
+        abort_messages(comm->messages);
+}
+
+void ls_comm_abort_because(struct ls_comm *comm, const char *why)
+{
+    if (!atomic_exchange(&comm->aborted, true) && comm->ranks->job)
+        ls_job_tell(comm->ranks->job, comm, why);
+    abort_one(comm);
+}
+
 // ---- Lost processes ----
 
 static bool has_member(const struct ls_comm_ranks *ranks, uint32_t process)
@@ -81,12 +116,6 @@ static bool has_member(const struct ls_comm_ranks *ranks, uint32_t process)
         if (ranks->members[i] == process)
             return true;
     return false;
-}
-
-static void abort_one(struct ls_comm *comm)
-{
-    ls_communicator_abort(comm->communicator);
-    ls_comm_messages_abort(comm->messages);
 }
 
 // [the thread that finds out]

@@ -70,22 +70,6 @@ enum ls_status ls_comm_messages_open(struct ls_comm *comm)
     return LS_UNAVAILABLE;
 }
 
-static void wake(const struct ls_comm_messages *messages)
-{
-    const uint64_t one = 1;
-    (void)!write(messages->wake, &one, sizeof(one));
-}
-
-void ls_comm_messages_abort(struct ls_comm_messages *messages)
-{
-    if (!messages)
-        return;
-    atomic_store(&messages->aborted, true);
-    if (messages->endpoint)
-        messages->interface->abort(messages->endpoint);
-    wake(messages);
-}
-
 void ls_comm_messages_stop(struct ls_comm_messages *messages)
 {
     if (!messages)
@@ -97,7 +81,7 @@ void ls_comm_messages_stop(struct ls_comm_messages *messages)
     if (busy) {
         ls_comm_abort_because(messages->comm, "it was closed while messages were under way");
     }
-    wake(messages);
+    ls_comm_messages_wake(messages);
     pthread_mutex_lock(&messages->lock);
     pthread_cond_broadcast(&messages->changed);
     while (messages->driven || messages->waiters) // whose works have all ended, or do so now
@@ -376,7 +360,7 @@ enum ls_status ls_comm_messages_start(struct ls_comm *comm, const struct ls_comm
         pthread_mutex_unlock(&messages->lock);
     }
     if (!mine || !ls_work_is_over(work))
-        wake(messages);
+        ls_comm_messages_wake(messages);
     *out = work;
     return LS_OK;
 }

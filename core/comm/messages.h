@@ -96,7 +96,11 @@ struct ls_sizes {
     uint64_t sent, expected;
 };
 
-// All of these are for who drives.
+// ---- job.c ----
+
+void ls_comm_messages_wake(const struct ls_comm_messages *messages);
+
+// All that follows is for the thread that drives.
 
 // ---- matching.c ----
 

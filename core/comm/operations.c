@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operations of communicators without a model: what each is asked, which runs at once or as a
 // work.
+#include "core/base/clock.h"
 #include "core/base/dtype.h"
 #include "core/base/log.h"
-#include "core/data/dataset.h"
-#include "core/comm/comm.h"
+#include "core/base/plain_locale.h"
+#include "core/comm/work.h"
 
+#include <math.h>
 #include <string.h>
+
+#define LONGEST_WAIT_SECONDS 1e9
 
 static enum ls_status find_dtype(const char *call, const char *name, uint32_t *out)
 {
@@ -133,7 +137,47 @@ static const struct ls_comm_request *barrier_request(void)
     return &request;
 }
 
+// ---- Waiting for a work ----
+
+enum ls_status ls_comm_work_wait(struct ls_comm_work *work, double seconds)
+{
+    LS_PLAIN_LOCALE;
+    if (ls_work_is_over(work))
+        return ls_work_tell(work);
+    const enum ls_status status = ls_comm_check_process(work->comm, "ls_comm_work_wait");
+    if (status)
+        return status;
+    if (seconds > 0) {
+        const uint64_t end_ns =
+            ls_clock_ns() + (uint64_t)(fmin(seconds, LONGEST_WAIT_SECONDS) * 1e9);
+        if (work->request.kind >= LS_COMM_SEND)
+            ls_comm_messages_drive(work, end_ns);
+        else
+            ls_work_drive(work, end_ns);
+        if (!ls_work_is_over(work))
+            ls_work_sleep(work, end_ns);
+    }
+    return ls_work_is_over(work) ? ls_work_tell(work) : LS_AGAIN;
+}
+
 // ---- Calls that return when it is over ----
+
+static enum ls_status run(struct ls_comm *comm, const struct ls_comm_request *request)
+{
+    LS_PLAIN_LOCALE;
+    struct ls_comm_work *work;
+    enum ls_status status = ls_comm_check_process(comm, request->name);
+    if (status || ls_work_run(comm, request, &status))
+        return status;
+    status = ls_comm_start(comm, request, &work);
+    if (status)
+        return status;
+    do
+        status = ls_comm_work_wait(work, LONGEST_WAIT_SECONDS);
+    while (status == LS_AGAIN);
+    ls_comm_work_free(work);
+    return status;
+}
 
 enum ls_status ls_comm_all_reduce(struct ls_comm *comm, void *buffer, uint64_t count,
                                   const char *dtype, const char *reduction)
@@ -141,7 +185,7 @@ enum ls_status ls_comm_all_reduce(struct ls_comm *comm, void *buffer, uint64_t c
     struct ls_comm_request request;
     const enum ls_status status =
         ask_all_reduce("ls_comm_all_reduce", buffer, count, dtype, reduction, &request);
-    return status ? status : ls_comm_run(comm, &request);
+    return status ? status : run(comm, &request);
 }
 
 enum ls_status ls_comm_reduce(struct ls_comm *comm, void *buffer, uint64_t count, const char *dtype,
@@ -150,7 +194,7 @@ enum ls_status ls_comm_reduce(struct ls_comm *comm, void *buffer, uint64_t count
     struct ls_comm_request request;
     const enum ls_status status =
         ask_reduce("ls_comm_reduce", buffer, count, dtype, reduction, root, &request);
-    return status ? status : ls_comm_run(comm, &request);
+    return status ? status : run(comm, &request);
 }
 
 enum ls_status ls_comm_broadcast(struct ls_comm *comm, void *buffer, uint64_t count,
@@ -159,7 +203,7 @@ enum ls_status ls_comm_broadcast(struct ls_comm *comm, void *buffer, uint64_t co
     struct ls_comm_request request;
     const enum ls_status status =
         ask_broadcast("ls_comm_broadcast", buffer, count, dtype, root, &request);
-    return status ? status : ls_comm_run(comm, &request);
+    return status ? status : run(comm, &request);
 }
 
 enum ls_status ls_comm_all_gather(struct ls_comm *comm, const void *mine, uint64_t count,
@@ -168,7 +212,7 @@ enum ls_status ls_comm_all_gather(struct ls_comm *comm, const void *mine, uint64
     struct ls_comm_request request;
     const enum ls_status status =
         ask_all_gather(comm, "ls_comm_all_gather", mine, count, dtype, all, &request);
-    return status ? status : ls_comm_run(comm, &request);
+    return status ? status : run(comm, &request);
 }
 
 enum ls_status ls_comm_reduce_scatter(struct ls_comm *comm, const void *all, uint64_t count,
@@ -177,12 +221,12 @@ enum ls_status ls_comm_reduce_scatter(struct ls_comm *comm, const void *all, uin
     struct ls_comm_request request;
     const enum ls_status status = ask_reduce_scatter(comm, "ls_comm_reduce_scatter", all, count,
                                                      dtype, reduction, mine, &request);
-    return status ? status : ls_comm_run(comm, &request);
+    return status ? status : run(comm, &request);
 }
 
 enum ls_status ls_comm_barrier(struct ls_comm *comm)
 {
-    return ls_comm_run(comm, barrier_request());
+    return run(comm, barrier_request());
 }
 
 // ---- Calls that begin a work ----

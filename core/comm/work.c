@@ -11,7 +11,6 @@
 #include "core/comm/work.h"
 #include "core/plugin/waiting.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +21,6 @@
 #define SPINS 200 // of a wait, while another thread drives
 // For the news that a process is lost, or why it has ended the communicator: both are sent at once.
 #define VERDICT_NS UINT64_C(1000000000)
-#define LONGEST_WAIT_SECONDS 1e9
 #define TEXT_BYTES 1024
 
 bool ls_work_is_over(const struct ls_comm_work *work)
@@ -412,7 +410,7 @@ enum ls_status ls_comm_start(struct ls_comm *comm, const struct ls_comm_request 
 }
 
 // The failure is told once, and is the last error of every thread that asks.
-static enum ls_status tell(struct ls_comm_work *work)
+enum ls_status ls_work_tell(struct ls_comm_work *work)
 {
     const enum ls_status status = work->status;
     if (!status || !work->line)
@@ -437,30 +435,13 @@ void ls_work_sleep(struct ls_comm_work *work, uint64_t end_ns)
     atomic_fetch_sub(&work->sleepers, 1);
 }
 
-enum ls_status ls_comm_work_wait(struct ls_comm_work *work, double seconds)
+void ls_work_drive(struct ls_comm_work *work, uint64_t end_ns)
 {
-    LS_PLAIN_LOCALE;
-    if (ls_work_is_over(work))
-        return tell(work);
-    const enum ls_status status = ls_comm_check_process(work->comm, "ls_comm_work_wait");
-    if (status)
-        return status;
-    if (seconds > 0) {
-        const uint64_t end_ns =
-            ls_clock_ns() + (uint64_t)(fmin(seconds, LONGEST_WAIT_SECONDS) * 1e9);
-        struct ls_comm *comm = work->comm;
-        if (work->request.kind >= LS_COMM_SEND) {
-            ls_comm_messages_drive(work, end_ns);
-        } else {
-            pthread_mutex_lock(&comm->lock);
-            if (!ls_work_is_over(work))
-                (void)drive(comm, work, end_ns);
-            pthread_mutex_unlock(&comm->lock);
-        }
-        if (!ls_work_is_over(work))
-            ls_work_sleep(work, end_ns);
-    }
-    return ls_work_is_over(work) ? tell(work) : LS_AGAIN;
+    struct ls_comm *comm = work->comm;
+    pthread_mutex_lock(&comm->lock);
+    if (!ls_work_is_over(work))
+        (void)drive(comm, work, end_ns);
+    pthread_mutex_unlock(&comm->lock);
 }
 
 uint32_t ls_comm_work_source(const struct ls_comm_work *work)
@@ -474,28 +455,8 @@ void ls_comm_work_free(struct ls_comm_work *work)
         unref(work);
 }
 
-// ---- Calls that return when it is over ----
-
-static enum ls_status run_as_work(struct ls_comm *comm, const struct ls_comm_request *request)
+bool ls_work_run(struct ls_comm *comm, const struct ls_comm_request *request, enum ls_status *out)
 {
-    struct ls_comm_work *work;
-    enum ls_status status = ls_comm_start(comm, request, &work);
-    if (status)
-        return status;
-    do
-        status = ls_comm_work_wait(work, LONGEST_WAIT_SECONDS);
-    while (status == LS_AGAIN);
-    ls_comm_work_free(work);
-    return status;
-}
-
-// Where nothing else is under way the caller drives the communicator, and no work is made.
-enum ls_status ls_comm_run(struct ls_comm *comm, const struct ls_comm_request *request)
-{
-    LS_PLAIN_LOCALE;
-    enum ls_status status = ls_comm_check_process(comm, request->name);
-    if (status)
-        return status;
     pthread_mutex_lock(&comm->lock);
     const bool idle = !comm->first && !comm->driven, keeps = comm->ranks->job != NULL;
     const bool over = comm->failed && keeps;
@@ -504,12 +465,12 @@ enum ls_status ls_comm_run(struct ls_comm *comm, const struct ls_comm_request *r
     if (over)
         ls_log_note_line(comm->why); // which stays
     if (over)
-        return comm->failed;
-    if (!idle)
-        return run_as_work(comm, request);
+        *out = comm->failed;
+    if (over || !idle)
+        return over;
     struct ls_comm_work work = {0};
     work_init(comm, request, &work);
-    status = move(comm, &work, UINT64_MAX, keeps);
+    const enum ls_status status = move(comm, &work, UINT64_MAX, keeps);
     pthread_mutex_lock(&comm->lock);
     if (work.ends_all) {
         fail_all(comm, status, work.line);
@@ -521,7 +482,8 @@ enum ls_status ls_comm_run(struct ls_comm *comm, const struct ls_comm_request *r
         pthread_cond_broadcast(&comm->changed);
     pthread_mutex_unlock(&comm->lock);
     ls_log_write_kept(&work.line);
-    return status;
+    *out = status;
+    return true;
 }
 
 // ---- The communicator's side ----

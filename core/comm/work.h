@@ -35,6 +35,14 @@ void ls_work_discard(struct ls_comm_work *work); // that could not be started
 bool ls_work_is_over(const struct ls_comm_work *work);
 // From then on others may free it.
 void ls_work_end(struct ls_comm_work *work, enum ls_status status);
+// How a work that is over has ended; says why, once.
+LS_STATUS ls_work_tell(struct ls_comm_work *work);
+// Moves the communicator's works, where nobody else does, until this one is over or the time has
+// come.
+void ls_work_drive(struct ls_comm_work *work, uint64_t end_ns);
+// Where nothing else is under way the caller drives the communicator, and no work is made: `*out` is
+// how the operation has ended. False: works are under way.
+bool ls_work_run(struct ls_comm *comm, const struct ls_comm_request *request, enum ls_status *out);
 // Until it is over, or the time has come.
 void ls_work_sleep(struct ls_comm_work *work, uint64_t end_ns);
 // Another process is to blame for a failure, whoever noticed it first: says so, in place of `line`,
