@@ -32,33 +32,6 @@ static uint64_t most(uint64_t a, uint64_t b)
 
 // ---- Before ----
 
-static uint64_t order_key(const struct ls_data *data, enum ls_shuffle shuffle, uint64_t buffer)
-{
-    uint64_t key = ls_random_key_text(data->split, data->text);
-    key = ls_random_key(key, ls_data_count(data));
-    key = ls_random_key(key, shuffle);
-    return ls_random_key(key, buffer);
-}
-
-uint64_t ls_fit_order_key(const struct ls_fit *fit)
-{
-    return order_key(fit->train, fit->shuffle, fit->shuffle_buffer);
-}
-
-struct ls_model_order ls_model_continue_order(const struct ls_model *model,
-                                              const struct ls_data *data, enum ls_shuffle shuffle,
-                                              uint64_t buffer)
-{
-    struct ls_model_order order = model->order;
-    const uint64_t key = order_key(data, shuffle, buffer);
-    if (order.position && (order.key != key || order.position >= ls_data_count(data))) {
-        order.epochs++;
-        order.position = 0;
-    }
-    order.key = key;
-    return order;
-}
-
 static void plan_steps(struct ls_fit *fit)
 {
     const uint64_t examples = ls_data_count(fit->train);
@@ -173,19 +146,6 @@ static enum ls_status prepare(struct ls_fit *fit)
         status = ls_workers_agree_on_examples(fit->run, fit->options->validation,
                                               "the validation of --dataset");
     return status;
-}
-
-struct ls_model_order ls_fit_order(const struct ls_fit *fit)
-{
-    struct ls_model_order order = fit->order;
-    if (fit->steps < fit->first_steps) {
-        order.position += fit->steps * fit->global_batch;
-        return order;
-    }
-    const uint64_t more = fit->steps - fit->first_steps;
-    order.epochs += 1 + more / fit->epoch_steps;
-    order.position = more % fit->epoch_steps * fit->global_batch;
-    return order;
 }
 
 // The session is of no use for another fit: its threads were recorded, or it was interrupted within a step.
@@ -499,38 +459,6 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
     if (status && fit.learns_classes && !fit.steps) // nothing was learnt of them
         ls_model_set_classes(model, NULL);
     return status;
-}
-
-enum ls_status ls_set_learning_rate(struct ls_model *model, double rate)
-{
-    if (!model->compiled) {
-        ls_error("learning rate", "model '%s' is not compiled: call ls_compile first",
-                 model->source);
-        return LS_USAGE;
-    }
-    if (model->stepping) {
-        ls_error("learning rate", "replicas are in their steps; set it in on_epoch_begin, "
-                                  "on_segment_begin or on_epoch_end, not in on_train_batch_end");
-        return LS_USAGE;
-    }
-    if (model->optimizer.schedule.kind != LS_RATE_CONSTANT) {
-        ls_error(
-            "learning rate",
-            "model '%s' was compiled with the schedule %s, which decides it; compile it without "
-            "one to set the rate",
-            model->source, model->optimizer.schedule.name);
-        return LS_USAGE;
-    }
-    const enum ls_status status = ls_learning_rate_check(rate);
-    if (!status)
-        model->optimizer.learning_rate = rate;
-    return status;
-}
-
-double ls_learning_rate(const struct ls_model *model)
-{
-    return model->compiled ? ls_optimizer_rate(&model->optimizer, ls_model_next_update(model))
-                           : NAN;
 }
 
 uint32_t ls_model_takes_classes(const struct ls_model *model)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One fit while it runs. Private to train/. [main thread]
+// One fit while it runs. [main thread]
 #ifndef LS_TRAIN_FIT_H
 #define LS_TRAIN_FIT_H
 
@@ -115,6 +115,14 @@ LS_STATUS ls_fit_begin_training(struct ls_fit *fit);
 // Whether the training is to end now or after the step under way: by ls_stop_training,
 // ls_run_interrupt or a failed on_train_batch_end. [any thread]
 bool ls_fit_wants_stop(const struct ls_fit *fit);
+
+// Whether no other worker takes part, and none may join: an elastic training is never alone.
+bool ls_fit_is_alone(const struct ls_fit *fit);
+
+// The replicas of all workers rest: what they have counted in this segment joins what was counted
+// before, which all workers have alike, and a checkpoint has. Whoever evaluates now clears the
+// counts of the replicas.
+LS_STATUS ls_fit_settle_counts(struct ls_fit *fit);
 
 // Counts a step of all replicas and calls on_train_batch_end, which may end the training. [replica
 // thread, one at a time]

@@ -21,33 +21,16 @@ static const struct ls_trace_label input_span = {.category = "input", .name = "i
 static const struct ls_trace_label validation_span = {
     .category = "validation", .name = "validation", .value = "epoch"};
 
-uint64_t ls_fit_epoch_end(const struct ls_fit *fit, uint64_t number)
-{
-    const uint64_t first = fit->options->initial_epoch + 1;
-    return number >= first ? fit->first_steps + (number - first) * fit->epoch_steps : 0;
-}
-
-bool ls_fit_wants_stop(const struct ls_fit *fit)
-{
-    return atomic_load(&fit->run->interrupted) || atomic_load(&fit->model->stop_training) ||
-           atomic_load(&fit->failed);
-}
-
-// Not so who is left of an elastic training: others may still join.
-static bool is_alone(const struct ls_fit *fit)
-{
-    return ls_cluster_workers(fit->run->cluster) == 1 && !fit->run->most_workers;
-}
-
 static bool is_ended(const struct ls_fit *fit)
 {
-    return is_alone(fit) ? atomic_load(&fit->model->stop_training) : fit->all_stop;
+    return ls_fit_is_alone(fit) ? atomic_load(&fit->model->stop_training) : fit->all_stop;
 }
 
 // Where a rank has asked for the end and it was not for ls_stop_training, it was for an interruption.
 static bool is_interrupted(const struct ls_fit *fit)
 {
-    const bool known = is_alone(fit) ? atomic_load(&fit->run->interrupted) : fit->all_interrupted;
+    const bool known =
+        ls_fit_is_alone(fit) ? atomic_load(&fit->run->interrupted) : fit->all_interrupted;
     return known || (fit->stopped && !is_ended(fit));
 }
 
@@ -61,7 +44,7 @@ static enum ls_status compare_workers(struct ls_fit *fit)
                                   .reforms = ls_cluster_waiting(fit->run->cluster) > 0,
                                   .learning_rate = fit->model->optimizer.learning_rate,
                                   .set_key = fit->model->set_key};
-    if (is_alone(fit))
+    if (ls_fit_is_alone(fit))
         return LS_OK;
     const enum ls_status status = ls_workers_combine(fit->run, &word);
     if (status)
@@ -79,96 +62,6 @@ static enum ls_status compare_workers(struct ls_fit *fit)
 }
 
 // ---- Steps ----
-
-// Adds what the metrics have counted in this segment on the replicas of this worker, or of all where the driver adds that up.
-// Others may be within a step while one of them asks.
-static void add_segment_counts(const struct ls_fit *fit, double *counts)
-{
-    if (ls_driver_adds_counts(fit->session->driver))
-        ls_replica_add_counts(fit->session->replicas[0], counts);
-    else if (!fit->async_steps) // these count complete steps, in counts_before
-        ls_session_add_counts(fit->session, counts);
-}
-
-// The replicas of all workers rest: what they have counted in this segment joins what was counted before, which all workers
-// have alike, and a checkpoint has. Whoever evaluates now clears the counts of the replicas.
-static enum ls_status settle_counts(struct ls_fit *fit)
-{
-    const uint32_t slots = fit->model->graph->count_slots;
-    const bool added = is_alone(fit) || ls_driver_adds_counts(fit->session->driver);
-    memset(fit->counts, 0, slots * sizeof(*fit->counts));
-    add_segment_counts(fit, fit->counts);
-    const enum ls_status status = added ? LS_OK : ls_workers_add(fit->run, fit->counts, slots);
-    for (uint32_t i = 0; i < slots; i++)
-        fit->counts[i] = fit->counts_before[i] += fit->counts[i];
-    fit->state.epoch.metrics.count = 0;
-    ls_metrics_append(&fit->state.epoch.metrics, &fit->model->metrics, fit->epoch_statistics,
-                      fit->counts, false);
-    return status;
-}
-
-// The first of them; how many there were is said at the end.
-static void say_skipped(const struct ls_fit *fit, uint64_t step)
-{
-    const float scale = ls_replica_scale(fit->session->replicas[0])->scale;
-    const bool dynamic = fit->model->optimizer.loss_scale.kind == LS_DYNAMIC_SCALE;
-    ls_info("train",
-            "step %" PRIu64 " is skipped, as its gradients are not finite; the loss scale %s %g",
-            step, dynamic ? "is now" : "stays", (double)scale);
-}
-
-// An answer other than LS_OK ends the training after this step, as that of on_train_batch_end does.
-static void take_answer(struct ls_fit *fit, enum ls_status status)
-{
-    int32_t none = LS_OK;
-    if (status == LS_INTERRUPTED)
-        ls_run_interrupt(fit->run);
-    else if (status)
-        atomic_compare_exchange_strong(&fit->failed, &none, (int32_t)status);
-}
-
-void ls_fit_begin_step(struct ls_fit *fit, uint64_t step)
-{
-    fit->state.batch = step;
-    take_answer(fit, ls_clients_call(&fit->clients, LS_ON_TRAIN_BATCH_BEGIN, &fit->state));
-}
-
-void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
-{
-    struct ls_fit_state *state = &fit->state;
-    const uint32_t slots = fit->model->graph->count_slots;
-    double statistics[LS_STATISTICS];
-    for (uint32_t i = 0; i < LS_STATISTICS; i++)
-        statistics[i] = (double)result->sums[i];
-    // A loss that is not finite would be all that is left of the epoch's.
-    for (uint32_t i = 0; i < LS_STATISTICS && isfinite(statistics[LS_SUMS_LOSS]); i++)
-        fit->epoch_statistics[i] += statistics[i];
-    if (result->skipped && fit->skipped_steps++ == 0)
-        say_skipped(fit, result->step);
-    if (isnan(fit->startup_seconds))
-        fit->startup_seconds = (double)ls_clock_since_start_ns() * 1e-9;
-    fit->steps++;
-    fit->stopped = fit->stopped || result->stop;
-    state->steps_done = fit->steps;
-    state->step_examples = (uint64_t)statistics[LS_SUMS_EXAMPLES];
-    // Of one replica the counts are those of this step; others may be in the next one.
-    for (uint32_t i = 0; i < slots; i++)
-        fit->step_counts[i] = -fit->counts[i];
-    memcpy(fit->counts, fit->counts_before, slots * sizeof(*fit->counts));
-    add_segment_counts(fit, fit->counts);
-    for (uint32_t i = 0; i < slots; i++)
-        fit->step_counts[i] += fit->counts[i];
-    ls_metrics_of_step(&state->step_metrics, &fit->model->metrics, statistics, fit->step_counts);
-    state->epoch.steps++;
-    fit->epoch_examples += state->step_examples;
-    state->epoch.examples = fit->epoch_examples;
-    state->epoch.metrics.count = 0;
-    ls_metrics_append(&state->epoch.metrics, &fit->model->metrics, fit->epoch_statistics,
-                      fit->counts, false);
-    // This step is done, and stays; the next one tells the other ranks that it is the last.
-    state->batch = fit->steps;
-    take_answer(fit, ls_clients_call(&fit->clients, LS_ON_TRAIN_BATCH_END, state));
-}
 
 // As in Keras, schedules count updates: a step that a loss scale skips is none.
 static double rate_of(const struct ls_fit *fit, uint32_t index, uint64_t step)
@@ -267,7 +160,7 @@ static enum ls_status run_segment(struct ls_fit *fit)
     fit->waited_ns += waited;
     if (fit->segment == 0)
         ls_stop_training(fit->model);
-    if (status == LS_INTERRUPTED && is_alone(fit))
+    if (status == LS_INTERRUPTED && ls_fit_is_alone(fit))
         fit->stopped = true;
     else if (status == LS_INTERRUPTED)
         ls_run_interrupt(fit->run);
@@ -276,7 +169,7 @@ static enum ls_status run_segment(struct ls_fit *fit)
     const enum ls_status compared = compare_workers(fit);
     if (compared)
         return compared;
-    if (fit->stopped || is_ended(fit) || (!is_alone(fit) && fit->all_interrupted))
+    if (fit->stopped || is_ended(fit) || (!ls_fit_is_alone(fit) && fit->all_interrupted))
         return LS_OK;
     status = LS_OK;
     const bool first = isnan(fit->startup_seconds);
@@ -291,7 +184,7 @@ static enum ls_status run_segment(struct ls_fit *fit)
     status = ls_session_run(fit->session, "training", run_replica_segment, fit);
     fit->model->stepping = false;
     if (!status)
-        status = settle_counts(fit);
+        status = ls_fit_settle_counts(fit);
     fit->model->steps_done += fit->steps - before;
     fit->model->order = ls_fit_order(fit);
     if (ls_optimizer_scales(&fit->model->optimizer))
@@ -306,7 +199,7 @@ static enum ls_status run_segment(struct ls_fit *fit)
     const uint64_t end = ls_clock_ns();
     const enum ls_status ended = ls_clients_call(&fit->clients, LS_ON_SEGMENT_END, &fit->state);
     fit->waited_ns += ls_clock_ns() - end;
-    if (ended == LS_INTERRUPTED && is_alone(fit))
+    if (ended == LS_INTERRUPTED && ls_fit_is_alone(fit))
         fit->stopped = true;
     else if (ended == LS_INTERRUPTED)
         ls_run_interrupt(fit->run);
@@ -432,12 +325,6 @@ static enum ls_status take_tally(struct ls_fit *fit)
     return LS_OK;
 }
 
-double ls_fit_epoch_seconds(const struct ls_fit *fit)
-{
-    return fit->seconds_before +
-           (double)(ls_clock_ns() - fit->epoch_begun_ns - fit->waited_ns) * 1e-9;
-}
-
 static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
 {
     struct ls_epoch *epoch = &fit->state.epoch;
@@ -503,7 +390,7 @@ enum ls_status ls_fit_run_epochs(struct ls_fit *fit)
         fit->in_epoch = false;
         if (!status && fit->session->broken) // and a callback took no notice
             status = LS_FAILED;
-        if (!status || (status == LS_INTERRUPTED && !is_alone(fit)))
+        if (!status || (status == LS_INTERRUPTED && !ls_fit_is_alone(fit)))
             status = compare_after_epoch(fit, status);
         ls_trace_end();
         if (status)
@@ -545,14 +432,4 @@ enum ls_status ls_fit_begin_training(struct ls_fit *fit)
     state->asynchronous = ls_driver_asynchronous(fit->session->driver);
     const enum ls_status status = ls_clients_call(&fit->clients, LS_ON_TRAIN_BEGIN, state);
     return status ? status : ls_checkpoints_begin(fit);
-}
-
-void ls_stop_training(struct ls_model *model)
-{
-    atomic_store(&model->stop_training, true);
-}
-
-uint32_t ls_training_is_stopped(const struct ls_model *model)
-{
-    return atomic_load(&model->stop_training);
 }
