@@ -348,7 +348,7 @@ enum ls_status ls_agree_on_fit(struct ls_fit *fit)
     if (ls_cluster_workers(fit->run->cluster) == 1)
         return LS_OK;
     const uint32_t times = options->accumulate > 1 ? options->accumulate : 1;
-    describe(fit->model, fit->train, fit->global_batch / times, all.items);
+    describe(fit->model, fit->train, fit->plan.global_batch / times, all.items);
     add_count(&all, "--epochs", options->epochs);
     add_count(&all, "--steps", options->steps);
     add_count(&all, "--microbatches", options->microbatches > 1 ? options->microbatches : 1);

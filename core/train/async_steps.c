@@ -44,7 +44,7 @@ struct ls_async_steps {
     pthread_mutex_t lock; // of all below, and of what a fit notes of its steps
     pthread_cond_t changed;
     struct share *shares; // one a replica
-    struct slot *slots; // a ring: of step `fit->steps + 1` and those after it
+    struct slot *slots; // a ring: of step `fit->done.steps + 1` and those after it
     double *counts; // what metrics counted in the step of each slot
     uint64_t slot_count;
     bool stopping; // the user has asked for it: nobody begins another share
@@ -71,7 +71,7 @@ enum ls_status ls_async_steps_create(struct ls_fit *fit, struct ls_async_steps *
     if (!steps)
         return LS_OUT_OF_MEMORY;
     steps->fit = fit;
-    steps->steps_before = fit->model->steps_done - fit->steps;
+    steps->steps_before = fit->model->steps_done - fit->done.steps;
     steps->count = fit->session->count;
     pthread_mutex_init(&steps->lock, NULL);
     ls_condition_init(&steps->changed);
@@ -84,7 +84,7 @@ enum ls_status ls_async_steps_create(struct ls_fit *fit, struct ls_async_steps *
         return LS_OUT_OF_MEMORY;
     }
     for (uint32_t i = 0; i < steps->count; i++)
-        steps->shares[i].done = fit->steps; // of a training that goes on
+        steps->shares[i].done = fit->done.steps; // of a training that goes on
     *out = steps;
     return LS_OK;
 }
@@ -116,7 +116,7 @@ static double *counts_of(const struct ls_async_steps *steps, uint64_t step)
 // A replica may be far ahead of the slowest.
 static enum ls_status need_slots(struct ls_async_steps *steps, uint64_t step)
 {
-    const uint64_t first = steps->fit->steps + 1;
+    const uint64_t first = steps->fit->done.steps + 1;
     uint64_t count = steps->slot_count;
     while (step - first >= count)
         count *= 2;
@@ -147,12 +147,12 @@ static enum ls_status need_slots(struct ls_async_steps *steps, uint64_t step)
 static void note_complete_steps(struct ls_async_steps *steps)
 {
     for (;;) {
-        struct slot *slot = slot_of(steps, steps->fit->steps + 1);
-        double *counts = counts_of(steps, steps->fit->steps + 1);
+        struct slot *slot = slot_of(steps, steps->fit->done.steps + 1);
+        double *counts = counts_of(steps, steps->fit->done.steps + 1);
         if (slot->shares < steps->count)
             break;
         for (uint32_t i = 0; i < metric_slots(steps); i++) {
-            steps->fit->counts_before[i] += counts[i];
+            steps->fit->done.counts_before[i] += counts[i];
             counts[i] = 0;
         }
         for (int i = 0; i < LS_SUMS; i++)
@@ -229,7 +229,7 @@ static enum ls_status fail_deadline(struct ls_async_steps *steps, uint32_t index
 static bool stops(struct ls_async_steps *steps)
 {
     steps->stopping = steps->stopping || ls_fit_wants_stop(steps->fit);
-    steps->fit->stopped = steps->fit->stopped || steps->stopping;
+    steps->fit->done.stopped = steps->fit->done.stopped || steps->stopping;
     return steps->stopping;
 }
 
@@ -326,7 +326,7 @@ enum ls_status ls_async_steps_run(struct ls_async_steps *steps, uint32_t index)
     if (ls_driver_is_lost(driver, index))
         return LS_OK;
     // Its own share is its own alone as long as it is not lost.
-    const uint64_t last = steps->shares[index].done + steps->fit->segment;
+    const uint64_t last = steps->shares[index].done + steps->fit->done.segment;
     for (bool resting = false;;) {
         struct turn turn;
         pthread_mutex_lock(&steps->lock);

@@ -44,7 +44,7 @@ static bool expand_key(const struct ls_fit *fit, const char *key, const char *fo
         return false;
     if (counts && format[digits] == '\0' && !strchr(format, '.')) {
         snprintf(conversion, sizeof(conversion), "%%%s" PRIu64, format);
-        const uint64_t value = strcmp(key, "step") == 0 ? fit->steps : fit->state.epoch.epoch;
+        const uint64_t value = strcmp(key, "step") == 0 ? fit->done.steps : fit->state.epoch.epoch;
         snprintf(out, bytes, conversion, value);
         return true;
     }

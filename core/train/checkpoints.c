@@ -322,15 +322,15 @@ static enum ls_status resume_callback(struct ls_fit *fit, uint32_t index,
 enum ls_status ls_checkpoints_begin(struct ls_fit *fit)
 {
     struct ls_checkpoints *all = fit->checkpoints;
-    const json_t *saved = json_object_get(fit->resumed, "callbacks");
+    const json_t *saved = json_object_get(fit->resumed.state, "callbacks");
     enum ls_status status = LS_OK;
-    for (uint32_t i = 0; fit->from && !status && i < fit->clients.table_count; i++) {
+    for (uint32_t i = 0; fit->resumed.file && !status && i < fit->clients.table_count; i++) {
         const struct ls_callbacks *table = &fit->clients.tables[i];
         const size_t place = ls_fit_find_callback(fit, i);
         char tensor_name[32], name[64];
         uint64_t bytes = 0;
         snprintf(tensor_name, sizeof(tensor_name), CALLBACK, (unsigned)place);
-        const struct ls_saved_tensor *tensor = ls_safetensors_find(fit->from, tensor_name);
+        const struct ls_saved_tensor *tensor = ls_safetensors_find(fit->resumed.file, tensor_name);
         if (!table->load_state)
             continue;
         if (place == json_array_size(saved)) {
@@ -346,32 +346,32 @@ enum ls_status ls_checkpoints_begin(struct ls_fit *fit)
             status = resume_callback(fit, i, tensor, bytes);
         }
     }
-    ls_safetensors_close(fit->from);
-    fit->from = NULL;
+    ls_safetensors_close(fit->resumed.file);
+    fit->resumed.file = NULL;
     if (!all)
         return status;
     all->last_ns = all->begun_ns = ls_clock_ns();
-    all->begun_steps = fit->steps;
+    all->begun_steps = fit->done.steps;
     return status;
 }
 
 static enum ls_status take_losses(struct ls_fit *fit, const struct ls_safetensors *file)
 {
     const struct ls_saved_tensor *losses = ls_safetensors_find(file, LOSSES);
-    free(fit->losses_before);
-    fit->losses_before = NULL;
-    fit->losses_before_count = 0;
+    free(fit->resumed.losses);
+    fit->resumed.losses = NULL;
+    fit->resumed.loss_count = 0;
     if (!losses)
         return LS_OK;
-    if (losses->ndims != 1 || (uint64_t)losses->dims[0] > fit->steps) {
+    if (losses->ndims != 1 || (uint64_t)losses->dims[0] > fit->done.steps) {
         ls_error(SCOPE, "the checkpoint is damaged: it has more losses than steps");
         return LS_BAD_INPUT;
     }
-    fit->losses_before = malloc(((size_t)losses->dims[0] + 1) * sizeof(float));
-    if (!fit->losses_before)
+    fit->resumed.losses = malloc(((size_t)losses->dims[0] + 1) * sizeof(float));
+    if (!fit->resumed.losses)
         return LS_OUT_OF_MEMORY;
-    fit->losses_before_count = (size_t)losses->dims[0];
-    memcpy(fit->losses_before, losses->data, fit->losses_before_count * sizeof(float));
+    fit->resumed.loss_count = (size_t)losses->dims[0];
+    memcpy(fit->resumed.losses, losses->data, fit->resumed.loss_count * sizeof(float));
     return LS_OK;
 }
 
@@ -384,9 +384,9 @@ enum ls_status ls_checkpoints_go_on_from(struct ls_fit *fit, const char *path,
         ls_error(SCOPE, "'%s' is a saved model, not a checkpoint of a training", path);
         return LS_BAD_INPUT;
     }
-    json_decref(fit->resumed);
-    fit->resumed = json_incref((json_t *)(uintptr_t)saved);
-    fit->from = file;
+    json_decref(fit->resumed.state);
+    fit->resumed.state = json_incref((json_t *)(uintptr_t)saved);
+    fit->resumed.file = file;
     enum ls_status status = ls_fit_resume_steps(fit); // before the model is another one
     if (!status)
         status = ls_checkpoint_restore(fit->model, path, file, state);
@@ -512,10 +512,10 @@ enum ls_status ls_checkpoints_agree(struct ls_fit *fit)
                                           "same --checkpoint-dir)"};
     if (!all)
         return LS_OK;
-    snprintf(item.value, sizeof(item.value), "step %" PRIu64, fit->steps);
+    snprintf(item.value, sizeof(item.value), "step %" PRIu64, fit->done.steps);
     if (all->generation)
         snprintf(item.value, sizeof(item.value), "step %" PRIu64 " of generation %" PRIu64,
-                 fit->steps, all->generation);
+                 fit->done.steps, all->generation);
     const enum ls_status status = ls_workers_agree(fit->run, &item, 1);
     if (!status && !all->training)
         draw_training(all);
@@ -663,15 +663,15 @@ enum ls_status ls_checkpoints_take(struct ls_fit *fit, bool ended,
 {
     const struct ls_checkpoints *all = fit->checkpoints;
     const bool has_begun =
-        fit->hashes || !fit->resumed; // else all that is known is what it goes on from
+        fit->hashes || !fit->resumed.state; // else all that is known is what it goes on from
     enum ls_status status = ls_checkpoint_take(fit->model, image);
     if (!status)
         status =
-            ls_checkpoint_add(image, LOSSES, has_begun ? fit->history.losses : fit->losses_before,
-                              has_begun ? fit->history.loss_count : fit->losses_before_count);
+            ls_checkpoint_add(image, LOSSES, has_begun ? fit->history.losses : fit->resumed.losses,
+                              has_begun ? fit->history.loss_count : fit->resumed.loss_count);
     json_t *own = status      ? NULL
                   : has_begun ? ls_fit_save_state(fit, ended)
-                              : json_deep_copy(fit->resumed);
+                              : json_deep_copy(fit->resumed.state);
     if (!status && !own)
         status = LS_OUT_OF_MEMORY;
     if (status)
@@ -701,7 +701,7 @@ static enum ls_status write_one(struct ls_fit *fit, bool ended)
         return LS_OUT_OF_MEMORY;
     ls_cluster_say(fit->run->cluster, fit->model->steps_done, "a checkpoint");
     all->last_ns = ls_clock_ns();
-    all->written_step = fit->steps;
+    all->written_step = fit->done.steps;
     if (!may_replace(all, path)) {
         ls_warn(SCOPE, "'%s' is not of this training, and is not replaced; the training goes on",
                 path);
@@ -736,11 +736,11 @@ uint64_t ls_checkpoints_most_steps(const struct ls_fit *fit)
     if (!all)
         return UINT64_MAX;
     const struct ls_checkpoint_options *options = all->options;
-    uint64_t most = options->steps ? options->steps - fit->steps % options->steps : UINT64_MAX;
+    uint64_t most = options->steps ? options->steps - fit->done.steps % options->steps : UINT64_MAX;
     if (!(options->seconds > 0) || all->reads_only) // the chief has the clock
         return most;
     // As many as are likely to be done when it is time; at first one, to see how long it takes.
-    const uint64_t now = ls_clock_ns(), done = fit->steps - all->begun_steps;
+    const uint64_t now = ls_clock_ns(), done = fit->done.steps - all->begun_steps;
     const double left = options->seconds - (double)(now - all->last_ns) * 1e-9;
     const double step = done ? (double)(now - all->begun_ns) * 1e-9 / (double)done : INFINITY;
     const double steps = left > step ? left / step : 1;
@@ -750,10 +750,10 @@ uint64_t ls_checkpoints_most_steps(const struct ls_fit *fit)
 enum ls_status ls_checkpoints_after_segment(struct ls_fit *fit)
 {
     struct ls_checkpoints *all = fit->checkpoints;
-    if (!all || all->written_step == fit->steps)
+    if (!all || all->written_step == fit->done.steps)
         return LS_OK;
     const struct ls_checkpoint_options *options = all->options;
-    const bool steps = options->steps && fit->steps && fit->steps % options->steps == 0;
+    const bool steps = options->steps && fit->done.steps && fit->done.steps % options->steps == 0;
     const bool seconds =
         options->seconds > 0 && (double)(ls_clock_ns() - all->last_ns) * 1e-9 >= options->seconds;
     return steps || seconds ? write_one(fit, false) : LS_OK;
@@ -792,7 +792,8 @@ enum ls_status ls_checkpoints_after_epoch(struct ls_fit *fit)
 static enum ls_status write_rest(struct ls_fit *fit, bool ended)
 {
     const struct ls_checkpoints *all = fit->checkpoints;
-    if (all->options->best || all->written_step == fit->steps || fit->steps == fit->resumed_steps)
+    if (all->options->best || all->written_step == fit->done.steps ||
+        fit->done.steps == fit->resumed.steps)
         return LS_OK;
     return write_one(fit, ended);
 }
@@ -807,7 +808,7 @@ enum ls_status ls_checkpoints_at_end(struct ls_fit *fit)
     struct ls_checkpoints *all = fit->checkpoints;
     if (!all)
         return LS_OK;
-    const enum ls_status status = write_rest(fit, fit->epoch_ended);
+    const enum ls_status status = write_rest(fit, fit->done.epoch_ended);
     const enum ls_status written = settle(all);
     return status ? status : written;
 }
@@ -815,9 +816,9 @@ enum ls_status ls_checkpoints_at_end(struct ls_fit *fit)
 void ls_checkpoints_close(struct ls_fit *fit)
 {
     struct ls_checkpoints *all = fit->checkpoints;
-    json_decref(fit->resumed);
-    free(fit->losses_before);
-    ls_safetensors_close(fit->from);
+    json_decref(fit->resumed.state);
+    free(fit->resumed.losses);
+    ls_safetensors_close(fit->resumed.file);
     if (!all)
         return;
     (void)!settle(all);

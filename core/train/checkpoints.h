@@ -16,7 +16,7 @@ struct ls_fit;
 struct ls_checkpoints;
 
 // Looks at the folder. With `resume` the model becomes that of the newest good checkpoint, and
-// fit->resumed its state. LS_USAGE, logged: options that make no sense; a folder that holds
+// fit->resumed.state its state. LS_USAGE, logged: options that make no sense; a folder that holds
 // checkpoints, without `resume`.
 LS_STATUS ls_checkpoints_open(struct ls_fit *fit);
 // Waits for what is being written. Takes a fit without checkpoints.
@@ -69,7 +69,7 @@ bool ls_checkpoint_is_name(const char *name, const char *file);
 // Where the fit is; `ended`: the epoch under way has had its validation and its callbacks. NULL: no
 // memory.
 json_t *ls_fit_save_state(struct ls_fit *fit, bool ended);
-// The steps, the order and the first epoch of fit->resumed, before the fit is planned.
+// The steps, the order and the first epoch of fit->resumed.state, before the fit is planned.
 // LS_BAD_INPUT, LS_USAGE, logged: it is damaged; the training has another batch, seed or data.
 LS_STATUS ls_fit_resume_steps(struct ls_fit *fit);
 // Where the checkpoint has this callback: the first one of its name, or the second one, as it is in

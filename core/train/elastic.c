@@ -89,7 +89,7 @@ static enum ls_status find_furthest(struct ls_fit *fit, uint32_t *out)
 {
     const uint32_t workers = ls_cluster_workers(fit->run->cluster);
     const struct progress mine = {
-        .steps = fit->steps, .has = !fit->joined, .epoch_ended = fit->epoch_ended};
+        .steps = fit->done.steps, .has = !fit->joined, .epoch_ended = fit->done.epoch_ended};
     struct progress *all = calloc(workers, sizeof(*all));
     if (!all)
         return LS_OUT_OF_MEMORY;
@@ -114,7 +114,7 @@ static enum ls_status write_state(struct ls_fit *fit, int fd, uint64_t *bytes)
 {
     struct ls_checkpoint_image image = {0};
     struct stat about;
-    enum ls_status status = ls_checkpoints_take(fit, fit->epoch_ended, &image);
+    enum ls_status status = ls_checkpoints_take(fit, fit->done.epoch_ended, &image);
     if (!status)
         status = ls_checkpoint_write_to(&image, fd, "the state of the training", false);
     ls_checkpoint_finish(&image);
@@ -171,8 +171,8 @@ enum ls_status ls_elastic_go_on(struct ls_fit *fit)
     // The global batch stays that of the first workers: without --batch, a new worker would compute
     // another one from the number of replicas that there are now.
     if (!status)
-        status =
-            ls_cluster_broadcast(run->cluster, &fit->global_batch, sizeof(fit->global_batch), 0);
+        status = ls_cluster_broadcast(run->cluster, &fit->plan.global_batch,
+                                      sizeof(fit->plan.global_batch), 0);
     if (!status)
         status = ls_agree_on_fit(fit);
     if (status == LS_USAGE && !fit->joined) // the new worker leaves, and the others go on
@@ -191,7 +191,7 @@ enum ls_status ls_elastic_go_on(struct ls_fit *fit)
     if (fd >= 0)
         close(fd);
     if (!status)
-        ls_info(SCOPE, "going on after step %" PRIu64, fit->steps);
+        ls_info(SCOPE, "going on after step %" PRIu64, fit->done.steps);
     run->met = true;
     fit->joined = fit->joined && status;
     return status;

@@ -35,25 +35,27 @@ static uint64_t most(uint64_t a, uint64_t b)
 static void plan_steps(struct ls_fit *fit)
 {
     const uint64_t examples = ls_data_count(fit->train);
-    if (!fit->resumed)
-        fit->order =
-            ls_model_continue_order(fit->model, fit->train, fit->shuffle, fit->shuffle_buffer);
-    fit->resumed_steps = fit->steps;
-    fit->epoch_steps = ls_stream_steps(examples, fit->global_batch);
-    fit->first_steps = ls_stream_steps(examples - fit->order.position, fit->global_batch);
+    if (!fit->resumed.state)
+        fit->plan.order = ls_model_continue_order(fit->model, fit->train, fit->plan.shuffle,
+                                                  fit->plan.shuffle_buffer);
+    fit->resumed.steps = fit->done.steps;
+    fit->plan.epoch_steps = ls_stream_steps(examples, fit->plan.global_batch);
+    fit->plan.first_steps =
+        ls_stream_steps(examples - fit->plan.order.position, fit->plan.global_batch);
     const uint64_t epochs = fit->options->epochs, steps = fit->options->steps;
     if (epochs == LS_ZERO || steps == LS_ZERO) {
-        fit->last_step = fit->epochs = 0;
+        fit->plan.last_step = fit->plan.epochs = 0;
         return;
     }
     const uint64_t first = fit->options->initial_epoch;
-    fit->last_step = steps ? steps : UINT64_MAX;
-    fit->epochs = epochs ? epochs : first + 1;
-    if (!epochs && steps > fit->first_steps) // as many as they take
-        fit->epochs += ls_stream_steps(steps - fit->first_steps, fit->epoch_steps);
-    fit->epochs = least(fit->epochs, (UINT64_MAX - 1) / fit->epoch_steps); // "for ever"
-    if (fit->epochs <= first)
-        fit->last_step = fit->epochs = 0;
+    fit->plan.last_step = steps ? steps : UINT64_MAX;
+    fit->plan.epochs = epochs ? epochs : first + 1;
+    if (!epochs && steps > fit->plan.first_steps) // as many as they take
+        fit->plan.epochs += ls_stream_steps(steps - fit->plan.first_steps, fit->plan.epoch_steps);
+    fit->plan.epochs =
+        least(fit->plan.epochs, (UINT64_MAX - 1) / fit->plan.epoch_steps); // "for ever"
+    if (fit->plan.epochs <= first)
+        fit->plan.last_step = fit->plan.epochs = 0;
 }
 
 // So short that a loop of such fits would wait for its weights to come to the host more than for its
@@ -69,17 +71,17 @@ static void go_on_with_servers(struct ls_fit *fit)
 {
     struct ls_model *model = fit->model;
     const uint64_t gone = ls_driver_steps_gone(fit->session->driver);
-    if (gone <= model->steps_done + fit->steps)
+    if (gone <= model->steps_done + fit->done.steps)
         return;
-    const uint64_t more = gone - model->steps_done - fit->steps;
-    fit->steps += more;
+    const uint64_t more = gone - model->steps_done - fit->done.steps;
+    fit->done.steps += more;
     model->steps_done += more;
-    fit->resumed_steps = fit->state.steps_done = fit->steps;
-    while (ls_fit_epoch_end(fit, fit->first_epoch) <= fit->steps)
-        fit->first_epoch++;
-    fit->in_epoch = fit->steps > ls_fit_epoch_end(fit, fit->first_epoch - 1);
-    if (fit->in_epoch)
-        fit->state.epoch = (struct ls_epoch){.epoch = fit->first_epoch};
+    fit->resumed.steps = fit->state.steps_done = fit->done.steps;
+    while (ls_fit_epoch_end(fit, fit->resumed.first_epoch) <= fit->done.steps)
+        fit->resumed.first_epoch++;
+    fit->resumed.in_epoch = fit->done.steps > ls_fit_epoch_end(fit, fit->resumed.first_epoch - 1);
+    if (fit->resumed.in_epoch)
+        fit->state.epoch = (struct ls_epoch){.epoch = fit->resumed.first_epoch};
 }
 
 static enum ls_status prepare(struct ls_fit *fit)
@@ -87,22 +89,22 @@ static enum ls_status prepare(struct ls_fit *fit)
     struct ls_model *model = fit->model;
     const struct ls_dataset *dataset = NULL;
     struct ls_session_need need = {
-        .global_batch = fit->global_batch,
+        .global_batch = fit->plan.global_batch,
         .training_examples = ls_data_count(fit->train),
         .position = ls_fit_order(fit).position,
-        .microbatches = fit->microbatches,
+        .microbatches = fit->plan.microbatches,
         .evaluation_examples =
             fit->options->validation ? ls_data_count(fit->options->validation) : 0,
     };
     ls_data_byte_divisors(fit->train, fit->options->validation, need.byte_divisors);
     enum ls_status status = ls_history_init(&fit->history);
     const uint32_t slots = model->graph->count_slots;
-    fit->counts = calloc(slots + 1, sizeof(*fit->counts));
-    fit->step_counts = calloc(slots + 1, sizeof(*fit->step_counts));
-    fit->counts_before = calloc(slots + 1, sizeof(*fit->counts_before));
-    if (!status && (!fit->counts || !fit->step_counts || !fit->counts_before))
+    fit->done.counts = calloc(slots + 1, sizeof(*fit->done.counts));
+    fit->done.step_counts = calloc(slots + 1, sizeof(*fit->done.step_counts));
+    fit->done.counts_before = calloc(slots + 1, sizeof(*fit->done.counts_before));
+    if (!status && (!fit->done.counts || !fit->done.step_counts || !fit->done.counts_before))
         status = LS_OUT_OF_MEMORY;
-    if (!status && fit->resumed)
+    if (!status && fit->resumed.state)
         status = ls_fit_resume_history(fit);
     if (!status)
         status = ls_session_ready(model, &need);
@@ -132,8 +134,8 @@ static enum ls_status prepare(struct ls_fit *fit)
     fit->learns_classes = !model->class_names;
     status = ls_model_learn_classes(model, fit->train);
     if (!status)
-        status = ls_session_set_data(fit->session, fit->train, fit->shuffle, fit->shuffle_buffer,
-                                     &order);
+        status = ls_session_set_data(fit->session, fit->train, fit->plan.shuffle,
+                                     fit->plan.shuffle_buffer, &order);
     // What is wrong with the other split is said before the work, not after the first epoch.
     if (!status && fit->options->validation)
         status = ls_model_wait_data(model, fit->options->validation, true, &dataset);
@@ -161,7 +163,7 @@ static enum ls_status conclude_whole(struct ls_fit *fit, enum ls_status status)
 {
     struct ls_model *model = fit->model;
     // Replicas that do not wait for each other have taken as many batches unless they were stopped.
-    const bool alike = !fit->async_steps || (!status && !fit->stopped);
+    const bool alike = !fit->async_steps || (!status && !fit->done.stopped);
     const enum ls_status different = ls_session_hashes(fit->session, fit->hashes);
     if (different)
         return different;
@@ -169,7 +171,7 @@ static enum ls_status conclude_whole(struct ls_fit *fit, enum ls_status status)
     model->order = ls_fit_order(fit);
     ls_session_note_order(fit->session, alike ? &model->order : NULL);
     const bool left = ls_driver_aborted(fit->session->driver); // the servers have the states
-    if (!ends_with_fit(fit) && was_short(model, fit->steps - fit->resumed_steps))
+    if (!ends_with_fit(fit) && was_short(model, fit->done.steps - fit->resumed.steps))
         return LS_OK;
     return !ends_with_fit(fit) && ls_session_in_host_memory(fit->session)
                ? ls_session_check_weights(fit->session)
@@ -182,7 +184,7 @@ static enum ls_status conclude_broken(struct ls_fit *fit, bool *not_finite)
 {
     struct ls_model *model = fit->model;
     struct ls_session *session = fit->session;
-    const uint64_t before = model->steps_done - fit->steps;
+    const uint64_t before = model->steps_done - fit->done.steps;
     const uint64_t failed = ls_session_explain(session);
     *not_finite = fit->together = failed;
     if (!*not_finite)
@@ -190,8 +192,8 @@ static enum ls_status conclude_broken(struct ls_fit *fit, bool *not_finite)
     if (ls_optimizer_scales(&model->optimizer))
         model->scale = *ls_replica_scale_before(session->replicas[0]);
     if (!fit->async_steps) // the sums of the last of them may not have been seen
-        fit->steps = failed - 1 - before;
-    model->steps_done = most(before + fit->steps, ls_driver_store_steps(session->driver));
+        fit->done.steps = failed - 1 - before;
+    model->steps_done = most(before + fit->done.steps, ls_driver_store_steps(session->driver));
     model->order = ls_fit_order(fit);
     return ls_session_take(session, LS_TAKE_ALL);
 }
@@ -213,7 +215,7 @@ static enum ls_status conclude_failure(struct ls_fit *fit, bool *terminated)
     }
     free(error); // what it says is not an error here
     ls_warn(name, "the loss of step %llu is not finite: the training ends with the step before",
-            (unsigned long long)fit->steps + 1);
+            (unsigned long long)fit->done.steps + 1);
     fit->status = "stopped";
     snprintf(fit->clients.stopped_by, sizeof(fit->clients.stopped_by), "%s", name);
     return status;
@@ -226,7 +228,7 @@ static enum ls_status take_averages(struct ls_fit *fit)
     struct ls_model *model = fit->model;
     const enum ls_status status = ls_model_take(model, LS_TAKE_ALL);
     float **averages = model->states[model->optimizer.own_states];
-    if (status || !averages || fit->steps == 0 || ls_model_next_update(model) == 1)
+    if (status || !averages || fit->done.steps == 0 || ls_model_next_update(model) == 1)
         return status;
     for (uint32_t i = 0; i < model->graph->parameter_count; i++) {
         const struct ls_tensor *parameter = model->graph->parameters[i];
@@ -241,11 +243,11 @@ static enum ls_status take_averages(struct ls_fit *fit)
 // The first of them was named.
 static void say_skipped(const struct ls_fit *fit)
 {
-    if (fit->skipped_steps > 1)
+    if (fit->done.skipped_steps > 1)
         ls_info("train",
                 "%" PRIu64 " of %" PRIu64 " steps were skipped, as their gradients were not "
                 "finite; the loss scale is %g",
-                fit->skipped_steps, fit->steps, (double)fit->model->scale.scale);
+                fit->done.skipped_steps, fit->done.steps, (double)fit->model->scale.scale);
 }
 
 static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
@@ -253,13 +255,13 @@ static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
     struct ls_model *model = fit->model;
     bool whole = status == LS_OK || status == LS_INTERRUPTED;
     enum ls_status after = LS_OK;
-    if (fit->hashes && !fit->session->broken && (whole || fit->steps))
+    if (fit->hashes && !fit->session->broken && (whole || fit->done.steps))
         after = conclude_whole(fit, status);
     if (whole && !after && fit->hashes && !fit->session->broken)
         after = ls_checkpoints_at_end(fit);
     if (!status && !after && fit->hashes && !fit->session->broken && fit->model->optimizer.averages)
         after = take_averages(fit);
-    if (status == LS_INTERRUPTED && fit->steps && model->optimizer.averages)
+    if (status == LS_INTERRUPTED && fit->done.steps && model->optimizer.averages)
         ls_info("train", "the weights are those of the last step and not their averages, as the "
                          "training was interrupted");
     if (fit->session && fit->session->broken) {
@@ -270,7 +272,7 @@ static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
             status = LS_OK;
         }
         after = after ? after : saved;
-        fit->steps_reached = model->steps_done;
+        fit->done.steps_reached = model->steps_done;
         ls_model_give_up(model);
     }
     if (whole)
@@ -292,17 +294,17 @@ static void forget_steps(struct ls_fit *fit)
 {
     ls_history_finish(&fit->history);
     free(fit->hashes);
-    free(fit->counts);
-    free(fit->step_counts);
-    free(fit->counts_before);
+    free(fit->done.counts);
+    free(fit->done.step_counts);
+    free(fit->done.counts_before);
     fit->hashes = NULL;
-    fit->counts = fit->step_counts = fit->counts_before = NULL;
-    memset(fit->epoch_statistics, 0, sizeof(fit->epoch_statistics));
+    fit->done.counts = fit->done.step_counts = fit->done.counts_before = NULL;
+    memset(fit->done.epoch_statistics, 0, sizeof(fit->done.epoch_statistics));
     fit->session = NULL;
-    fit->stopped = fit->epoch_ended = fit->in_epoch = fit->reforms = false;
-    fit->first_epoch = fit->options->initial_epoch + 1;
-    fit->seconds_before = 0;
-    fit->epoch_examples = 0;
+    fit->done.stopped = fit->done.epoch_ended = fit->resumed.in_epoch = fit->reforms = false;
+    fit->resumed.first_epoch = fit->options->initial_epoch + 1;
+    fit->resumed.seconds = 0;
+    fit->done.epoch_examples = 0;
 }
 
 // The session is kept, unless it is of no use any more, or its threads were recorded.
@@ -310,19 +312,19 @@ static enum ls_status finish(struct ls_fit *fit)
 {
     enum ls_status status = LS_OK;
     fit->model->fitting = LS_FIT_NONE;
-    ls_progress_finish(&fit->progress);
+    ls_progress_finish(&fit->bar);
     if (fit->session)
         ls_weighting_clear(&fit->session->weighting);
     if (fit->session && (fit->session->broken || ends_with_fit(fit)))
         status = ls_session_close(fit->model);
-    if (fit->model->steps_done < fit->steps_before)
-        ls_model_say_back(fit->model, fit->steps_reached);
+    if (fit->model->steps_done < fit->done.steps_before)
+        ls_model_say_back(fit->model, fit->done.steps_reached);
     ls_async_steps_destroy(fit->async_steps);
     ls_history_finish(&fit->history);
     free(fit->hashes);
-    free(fit->counts);
-    free(fit->step_counts);
-    free(fit->counts_before);
+    free(fit->done.counts);
+    free(fit->done.step_counts);
+    free(fit->done.counts_before);
     return status;
 }
 
@@ -343,7 +345,7 @@ static enum ls_status train(struct ls_fit *fit)
     if (fit->begun)
         status = ls_checkpoints_begin(fit);
     else {
-        fit->steps_before = fit->steps_reached =
+        fit->done.steps_before = fit->done.steps_reached =
             fit->model->steps_done; // preparing may have taken some back
         ls_fit_say_notes(fit);
         fit->begun = true;
@@ -355,9 +357,9 @@ static enum ls_status train(struct ls_fit *fit)
 // This worker may be the chief now, which prints.
 static void print_anew(struct ls_fit *fit)
 {
-    ls_progress_finish(&fit->progress);
-    ls_progress_init(&fit->progress, stdout, fit->run->progress, fit->options->log_every);
-    fit->clients.list[0].callbacks = ls_progress_callbacks(&fit->progress);
+    ls_progress_finish(&fit->bar);
+    ls_progress_init(&fit->bar, stdout, fit->run->progress, fit->options->log_every);
+    fit->clients.list[0].callbacks = ls_progress_callbacks(&fit->bar);
 }
 
 // At its end the others go on without a worker 0 that is stopped now, or know that it writes the
@@ -382,10 +384,10 @@ static enum ls_status train_on(struct ls_fit *fit)
         status = ls_elastic_go_on(fit);
         if (status)
             continue; // somebody else was lost meanwhile, or it ends here
-        const uint64_t resumed_steps = fit->resumed_steps; // from a disk
+        const uint64_t resumed_steps = fit->resumed.steps; // from a disk
         forget_steps(fit);
         plan_steps(fit);
-        fit->resumed_steps = resumed_steps;
+        fit->resumed.steps = resumed_steps;
         print_anew(fit);
         status = train_and_confirm(fit);
     }
@@ -399,10 +401,10 @@ static enum ls_status run_fit(struct ls_fit *fit)
 {
     struct ls_model *model = fit->model;
     model->fitting = LS_FIT_TRAINS;
-    ls_progress_init(&fit->progress, stdout, model->run->progress, fit->options->log_every);
+    ls_progress_init(&fit->bar, stdout, model->run->progress, fit->options->log_every);
     ls_fit_open_clients(fit);
     enum ls_status status = ls_fit_begin_timeline(fit);
-    fit->steps_before = fit->steps_reached = model->steps_done;
+    fit->done.steps_before = fit->done.steps_reached = model->steps_done;
     if (!status)
         status = train_on(fit);
     status = ls_run_end_interruption(model->run, status);
@@ -434,8 +436,8 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
                          .run = model->run,
                          .options = options,
                          .train = train,
-                         .first_epoch = options->initial_epoch + 1,
-                         .startup_seconds = NAN,
+                         .resumed.first_epoch = options->initial_epoch + 1,
+                         .done.startup_seconds = NAN,
                          .status = "done"};
     enum ls_status status = ls_fit_check(&fit);
     fit.joined = !status && ls_elastic_is_new(&fit);
@@ -456,7 +458,7 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
     if (status && status != LS_INTERRUPTED && !fit.together)
         ls_workers_give_up(fit.run);
     ls_checkpoints_close(&fit);
-    if (status && fit.learns_classes && !fit.steps) // nothing was learnt of them
+    if (status && fit.learns_classes && !fit.done.steps) // nothing was learnt of them
         ls_model_set_classes(model, NULL);
     return status;
 }

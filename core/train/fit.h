@@ -11,22 +11,8 @@
 
 struct ls_async_steps;
 
-struct ls_fit {
-    struct ls_model *model;
-    struct ls_run *run;
-    const struct ls_fit_options *options;
-    struct ls_data *train;
-    struct ls_session *session; // the model's
-    struct ls_history history;
-    struct ls_progress progress;
-    struct ls_clients clients; // whom the loop tells what it does
-    struct ls_fit_state state; // what it tells them
-    double epoch_statistics[LS_STATISTICS]; // of the steps of the epoch under way
-    uint64_t epoch_examples; // of these steps
-    // What metrics counted in this epoch, in the last step, and in the epoch before the segment under
-    // way; where replicas do not wait for each other, in the steps that are complete.
-    double *counts, *step_counts, *counts_before;
-    uint64_t waited_ns; // for clients between the segments of the epoch under way
+// What was asked for and agreed on, and what follows from it before the first step.
+struct ls_fit_plan {
     enum ls_shuffle shuffle;
     uint64_t shuffle_buffer;
     uint64_t global_batch; // of a step, accumulated batches and all
@@ -35,40 +21,68 @@ struct ls_fit {
     uint64_t epochs, epoch_steps;
     uint64_t first_steps; // of the first epoch: the rest of one, where an earlier fit began it
     uint64_t last_step; // stop after it; UINT64_MAX: no limit
-    uint64_t steps; // done, in earlier processes too where the fit goes on from a checkpoint
+};
+
+// What was done, and whether it is to end (fit_progress.c).
+struct ls_fit_progress {
+    uint64_t steps; // in earlier processes too where the fit goes on from a checkpoint
     uint64_t skipped_steps; // of those: by a loss scale
     uint64_t steps_before; // of the model
     uint64_t steps_reached; // of the model, by the steps that a failure may take back
     uint64_t segment; // steps that replicas run before they come back
     uint64_t segment_first; // the first of them, from 1 in each fit
+    double epoch_statistics[LS_STATISTICS]; // of the steps of the epoch under way
+    uint64_t epoch_examples; // of these steps
+    // What metrics counted in this epoch, in the last step, and in the epoch before the segment under
+    // way; where replicas do not wait for each other, in the steps that are complete.
+    double *counts, *step_counts, *counts_before;
+    uint64_t epoch_begun_ns; // when this process began the epoch under way
+    uint64_t waited_ns; // for clients between the segments of the epoch under way
+    bool epoch_ended; // it has had its validation and its callbacks
+    double startup_seconds; // NaN until the first step is done
     bool stopped; // the last step was the last: a rank has asked for that
-    // What all workers know of each other since they last compared: with several, nobody may act on
-    // what only one of them knows.
+    // What all workers know of each other since they last compared: with several, no worker may act
+    // on what it alone knows.
     bool all_stop, all_interrupted;
-    bool together; // the failure is the same on all workers
+    _Atomic int32_t failed; // what on_train_batch_end returned, if not LS_OK or LS_INTERRUPTED
+};
+
+// What a checkpoint brought that the fit goes on from; zeros where it begins.
+struct ls_fit_resumed {
+    json_t *state; // of the fit; NULL: there is none
+    struct ls_safetensors *file; // until the fit begins
+    uint64_t steps;
+    uint64_t first_epoch; // the first that this process trains
+    bool in_epoch; // that epoch has begun before, and these are what was counted in it
+    double seconds;
+    float *losses;
+    size_t loss_count;
+};
+
+struct ls_fit {
+    struct ls_model *model;
+    struct ls_run *run;
+    const struct ls_fit_options *options;
+    struct ls_data *train;
+    struct ls_session *session; // the model's
+    struct ls_fit_plan plan;
+    struct ls_fit_progress done;
+    struct ls_fit_resumed resumed;
+    struct ls_clients clients; // whom the loop tells what it does
+    struct ls_fit_state state; // what it tells them
+    struct ls_history history; // these are clients
+    struct ls_progress bar;
+    struct ls_trace *trace; // for the timeline; NULL: none is wanted
+    struct ls_checkpoints *checkpoints; // NULL: none are written
+    struct ls_async_steps *async_steps; // of replicas that do not wait for each other; else NULL
+    uint64_t *hashes;
+    const char *status; // for the report
     bool learns_classes; // the model did not know the names of its classes before
+    bool together; // the failure is the same on all workers
     // Of an elastic training.
     bool joined; // this worker has come while the others were training
     bool begun; // callbacks were told that the training begins
     bool reforms; // new workers wait: the training stops to take them in
-    _Atomic int32_t failed; // what on_train_batch_end returned, if not LS_OK or LS_INTERRUPTED
-    struct ls_checkpoints *checkpoints; // NULL: none are written
-    // Of a checkpoint that the fit goes on from; zeros where it begins.
-    json_t *resumed; // its state; NULL: there is none
-    struct ls_safetensors *from; // its file, until the fit begins
-    uint64_t resumed_steps;
-    uint64_t first_epoch; // the first that this process trains
-    bool in_epoch; // that epoch has begun before, and these are what was counted in it
-    double seconds_before;
-    float *losses_before;
-    size_t losses_before_count;
-    uint64_t epoch_begun_ns; // when this process began the epoch under way
-    bool epoch_ended; // and whether it has had its validation and its callbacks
-    double startup_seconds; // NaN until the first step is done
-    struct ls_async_steps *async_steps; // of replicas that do not wait for each other; else NULL
-    uint64_t *hashes;
-    const char *status; // for the report
-    struct ls_trace *trace; // for the timeline; NULL: none is wanted
 };
 
 // As ls_fit, but may fail without a message (calls.c).

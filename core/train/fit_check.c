@@ -55,8 +55,8 @@ static enum ls_status read_batch(struct ls_fit *fit)
                  MOST_BLOCKS);
         return LS_USAGE;
     }
-    fit->microbatches = (uint32_t)blocks;
-    fit->global_batch = batch * times;
+    fit->plan.microbatches = (uint32_t)blocks;
+    fit->plan.global_batch = batch * times;
     return LS_OK;
 }
 
@@ -64,18 +64,18 @@ static enum ls_status read_batch(struct ls_fit *fit)
 static void warn_of_empty_blocks(const struct ls_fit *fit)
 {
     const struct ls_shares shares = ls_model_division(fit->model);
-    const uint64_t share =
-        ls_largest_share(&shares, fit->global_batch, shares.blocks_first ? fit->microbatches : 1);
+    const uint64_t share = ls_largest_share(&shares, fit->plan.global_batch,
+                                            shares.blocks_first ? fit->plan.microbatches : 1);
     const struct ls_session *session = fit->model->session;
-    const bool said = session && session->need.microbatches == fit->microbatches &&
-                      session->need.global_batch == fit->global_batch;
-    if (fit->microbatches <= share || said)
+    const bool said = session && session->need.microbatches == fit->plan.microbatches &&
+                      session->need.global_batch == fit->plan.global_batch;
+    if (fit->plan.microbatches <= share || said)
         return;
     ls_warn(fit->options->accumulate > 1 ? "--accumulate" : "--microbatches",
             "%u parts of at most %llu example%s a replica: %llu of them are empty and only cost "
             "time; use at most %llu, or a larger batch",
-            fit->microbatches, (unsigned long long)share, share == 1 ? "" : "s",
-            (unsigned long long)(fit->microbatches - share), (unsigned long long)share);
+            fit->plan.microbatches, (unsigned long long)share, share == 1 ? "" : "s",
+            (unsigned long long)(fit->plan.microbatches - share), (unsigned long long)share);
 }
 
 // Replicas whose weights are too small for the batch: they only wait for the others.
@@ -83,14 +83,14 @@ static void warn_of_empty_shares(const struct ls_fit *fit)
 {
     const struct ls_shares shares = ls_model_division(fit->model);
     const struct ls_session *session = fit->model->session;
-    const uint64_t batch = least(fit->global_batch, ls_data_count(fit->train));
+    const uint64_t batch = least(fit->plan.global_batch, ls_data_count(fit->train));
     uint32_t empty = 0;
     for (uint32_t rank = 0; shares.group_count && rank < shares.world; rank++) {
         uint64_t offset, size;
-        ls_share(&shares, batch, fit->microbatches, rank, &offset, &size);
+        ls_share(&shares, batch, fit->plan.microbatches, rank, &offset, &size);
         empty += size == 0;
     }
-    if (empty && !(session && session->need.global_batch == fit->global_batch))
+    if (empty && !(session && session->need.global_batch == fit->plan.global_batch))
         ls_warn("--share",
                 "%u of the %u replicas get%s none of the %llu examples of a batch; use a larger "
                 "batch, or weights that differ less",
@@ -163,7 +163,8 @@ enum ls_status ls_fit_check(struct ls_fit *fit)
     if (!status)
         status = ls_fit_check_timeline(fit);
     if (!status)
-        status = ls_shuffle_parse(fit->options->shuffle, &fit->shuffle, &fit->shuffle_buffer);
+        status =
+            ls_shuffle_parse(fit->options->shuffle, &fit->plan.shuffle, &fit->plan.shuffle_buffer);
     const struct ls_fit_options *options = fit->options;
     if (!status && options->initial_epoch && options->checkpoints && options->checkpoints->resume) {
         ls_error("initial_epoch", "a training that goes on from a checkpoint counts its epochs "
@@ -215,11 +216,12 @@ static void warn_of_lone_examples(const struct ls_fit *fit)
     struct ls_model *model = fit->model;
     const uint64_t examples = ls_data_count(fit->train);
     const struct ls_shares shares = ls_model_division(fit->model);
-    const uint64_t blocks = (uint64_t)shares.world * fit->microbatches;
-    const uint64_t batches[] = {least(examples, fit->global_batch), examples % fit->global_batch};
+    const uint64_t blocks = (uint64_t)shares.world * fit->plan.microbatches;
+    const uint64_t batches[] = {least(examples, fit->plan.global_batch),
+                                examples % fit->plan.global_batch};
     const char *layer = model->told_of_lone ? NULL : first_lone_layer(model->graph);
     for (int i = 0; layer && i < 2; i++) {
-        const uint64_t lone = count_lone_blocks(&shares, batches[i], fit->microbatches);
+        const uint64_t lone = count_lone_blocks(&shares, batches[i], fit->plan.microbatches);
         if (!lone)
             continue;
         ls_warn(

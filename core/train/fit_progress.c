@@ -18,13 +18,13 @@
 uint64_t ls_fit_epoch_end(const struct ls_fit *fit, uint64_t number)
 {
     const uint64_t first = fit->options->initial_epoch + 1;
-    return number >= first ? fit->first_steps + (number - first) * fit->epoch_steps : 0;
+    return number >= first ? fit->plan.first_steps + (number - first) * fit->plan.epoch_steps : 0;
 }
 
 double ls_fit_epoch_seconds(const struct ls_fit *fit)
 {
-    return fit->seconds_before +
-           (double)(ls_clock_ns() - fit->epoch_begun_ns - fit->waited_ns) * 1e-9;
+    return fit->resumed.seconds +
+           (double)(ls_clock_ns() - fit->done.epoch_begun_ns - fit->done.waited_ns) * 1e-9;
 }
 
 static uint64_t order_key(const struct ls_data *data, enum ls_shuffle shuffle, uint64_t buffer)
@@ -37,7 +37,7 @@ static uint64_t order_key(const struct ls_data *data, enum ls_shuffle shuffle, u
 
 uint64_t ls_fit_order_key(const struct ls_fit *fit)
 {
-    return order_key(fit->train, fit->shuffle, fit->shuffle_buffer);
+    return order_key(fit->train, fit->plan.shuffle, fit->plan.shuffle_buffer);
 }
 
 struct ls_model_order ls_model_continue_order(const struct ls_model *model,
@@ -56,14 +56,14 @@ struct ls_model_order ls_model_continue_order(const struct ls_model *model,
 
 struct ls_model_order ls_fit_order(const struct ls_fit *fit)
 {
-    struct ls_model_order order = fit->order;
-    if (fit->steps < fit->first_steps) {
-        order.position += fit->steps * fit->global_batch;
+    struct ls_model_order order = fit->plan.order;
+    if (fit->done.steps < fit->plan.first_steps) {
+        order.position += fit->done.steps * fit->plan.global_batch;
         return order;
     }
-    const uint64_t more = fit->steps - fit->first_steps;
-    order.epochs += 1 + more / fit->epoch_steps;
-    order.position = more % fit->epoch_steps * fit->global_batch;
+    const uint64_t more = fit->done.steps - fit->plan.first_steps;
+    order.epochs += 1 + more / fit->plan.epoch_steps;
+    order.position = more % fit->plan.epoch_steps * fit->plan.global_batch;
     return order;
 }
 
@@ -77,7 +77,7 @@ bool ls_fit_is_alone(const struct ls_fit *fit)
 bool ls_fit_wants_stop(const struct ls_fit *fit)
 {
     return atomic_load(&fit->run->interrupted) || atomic_load(&fit->model->stop_training) ||
-           atomic_load(&fit->failed);
+           atomic_load(&fit->done.failed);
 }
 
 void ls_stop_training(struct ls_model *model)
@@ -106,14 +106,14 @@ enum ls_status ls_fit_settle_counts(struct ls_fit *fit)
 {
     const uint32_t slots = fit->model->graph->count_slots;
     const bool added = ls_fit_is_alone(fit) || ls_driver_adds_counts(fit->session->driver);
-    memset(fit->counts, 0, slots * sizeof(*fit->counts));
-    add_segment_counts(fit, fit->counts);
-    const enum ls_status status = added ? LS_OK : ls_workers_add(fit->run, fit->counts, slots);
+    memset(fit->done.counts, 0, slots * sizeof(*fit->done.counts));
+    add_segment_counts(fit, fit->done.counts);
+    const enum ls_status status = added ? LS_OK : ls_workers_add(fit->run, fit->done.counts, slots);
     for (uint32_t i = 0; i < slots; i++)
-        fit->counts[i] = fit->counts_before[i] += fit->counts[i];
+        fit->done.counts[i] = fit->done.counts_before[i] += fit->done.counts[i];
     fit->state.epoch.metrics.count = 0;
-    ls_metrics_append(&fit->state.epoch.metrics, &fit->model->metrics, fit->epoch_statistics,
-                      fit->counts, false);
+    ls_metrics_append(&fit->state.epoch.metrics, &fit->model->metrics, fit->done.epoch_statistics,
+                      fit->done.counts, false);
     return status;
 }
 
@@ -134,7 +134,7 @@ static void take_answer(struct ls_fit *fit, enum ls_status status)
     if (status == LS_INTERRUPTED)
         ls_run_interrupt(fit->run);
     else if (status)
-        atomic_compare_exchange_strong(&fit->failed, &none, (int32_t)status);
+        atomic_compare_exchange_strong(&fit->done.failed, &none, (int32_t)status);
 }
 
 void ls_fit_begin_step(struct ls_fit *fit, uint64_t step)
@@ -152,31 +152,32 @@ void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
         statistics[i] = (double)result->sums[i];
     // A loss that is not finite would be all that is left of the epoch's.
     for (uint32_t i = 0; i < LS_STATISTICS && isfinite(statistics[LS_SUMS_LOSS]); i++)
-        fit->epoch_statistics[i] += statistics[i];
-    if (result->skipped && fit->skipped_steps++ == 0)
+        fit->done.epoch_statistics[i] += statistics[i];
+    if (result->skipped && fit->done.skipped_steps++ == 0)
         say_skipped(fit, result->step);
-    if (isnan(fit->startup_seconds))
-        fit->startup_seconds = (double)ls_clock_since_start_ns() * 1e-9;
-    fit->steps++;
-    fit->stopped = fit->stopped || result->stop;
-    state->steps_done = fit->steps;
+    if (isnan(fit->done.startup_seconds))
+        fit->done.startup_seconds = (double)ls_clock_since_start_ns() * 1e-9;
+    fit->done.steps++;
+    fit->done.stopped = fit->done.stopped || result->stop;
+    state->steps_done = fit->done.steps;
     state->step_examples = (uint64_t)statistics[LS_SUMS_EXAMPLES];
     // Of one replica the counts are those of this step; others may be in the next one.
     for (uint32_t i = 0; i < slots; i++)
-        fit->step_counts[i] = -fit->counts[i];
-    memcpy(fit->counts, fit->counts_before, slots * sizeof(*fit->counts));
-    add_segment_counts(fit, fit->counts);
+        fit->done.step_counts[i] = -fit->done.counts[i];
+    memcpy(fit->done.counts, fit->done.counts_before, slots * sizeof(*fit->done.counts));
+    add_segment_counts(fit, fit->done.counts);
     for (uint32_t i = 0; i < slots; i++)
-        fit->step_counts[i] += fit->counts[i];
-    ls_metrics_of_step(&state->step_metrics, &fit->model->metrics, statistics, fit->step_counts);
+        fit->done.step_counts[i] += fit->done.counts[i];
+    ls_metrics_of_step(&state->step_metrics, &fit->model->metrics, statistics,
+                       fit->done.step_counts);
     state->epoch.steps++;
-    fit->epoch_examples += state->step_examples;
-    state->epoch.examples = fit->epoch_examples;
+    fit->done.epoch_examples += state->step_examples;
+    state->epoch.examples = fit->done.epoch_examples;
     state->epoch.metrics.count = 0;
-    ls_metrics_append(&state->epoch.metrics, &fit->model->metrics, fit->epoch_statistics,
-                      fit->counts, false);
+    ls_metrics_append(&state->epoch.metrics, &fit->model->metrics, fit->done.epoch_statistics,
+                      fit->done.counts, false);
     // This step is done, and stays; the next one tells the other ranks that it is the last.
-    state->batch = fit->steps;
+    state->batch = fit->done.steps;
     take_answer(fit, ls_clients_call(&fit->clients, LS_ON_TRAIN_BATCH_END, state));
 }
 

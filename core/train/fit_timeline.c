@@ -56,7 +56,7 @@ static enum ls_status write_timeline(const struct ls_fit *fit)
         .device = plugin_name(run->device),
         .hardware = run->hardware,
         .replicas = ls_cluster_world(run->cluster),
-        .global_batch = fit->global_batch,
+        .global_batch = fit->plan.global_batch,
     };
     return ls_timeline_write(fit->options->timeline, &timeline, fit->trace);
 }

@@ -23,21 +23,21 @@ static const struct ls_trace_label validation_span = {
 
 static bool is_ended(const struct ls_fit *fit)
 {
-    return ls_fit_is_alone(fit) ? atomic_load(&fit->model->stop_training) : fit->all_stop;
+    return ls_fit_is_alone(fit) ? atomic_load(&fit->model->stop_training) : fit->done.all_stop;
 }
 
 // Where a rank has asked for the end and it was not for ls_stop_training, it was for an interruption.
 static bool is_interrupted(const struct ls_fit *fit)
 {
     const bool known =
-        ls_fit_is_alone(fit) ? atomic_load(&fit->run->interrupted) : fit->all_interrupted;
-    return known || (fit->stopped && !is_ended(fit));
+        ls_fit_is_alone(fit) ? atomic_load(&fit->run->interrupted) : fit->done.all_interrupted;
+    return known || (fit->done.stopped && !is_ended(fit));
 }
 
 // All workers go on, or end, for the same reasons, and with segments of the same length.
 static enum ls_status compare_workers(struct ls_fit *fit)
 {
-    struct ls_worker_word word = {.most_steps = fit->segment,
+    struct ls_worker_word word = {.most_steps = fit->done.segment,
                                   .stops = atomic_load(&fit->model->stop_training),
                                   .interrupted = atomic_load(&fit->run->interrupted),
                                   .signal = atomic_load(&fit->run->interrupted_by),
@@ -50,9 +50,9 @@ static enum ls_status compare_workers(struct ls_fit *fit)
     if (status)
         return status;
     fit->model->set_key = 0;
-    fit->segment = word.most_steps;
-    fit->all_stop = word.stops;
-    fit->all_interrupted = word.interrupted;
+    fit->done.segment = word.most_steps;
+    fit->done.all_stop = word.stops;
+    fit->done.all_interrupted = word.interrupted;
     if (word.signal) // else one may have arrived here in the meantime
         atomic_store(&fit->run->interrupted_by, word.signal);
     if (word.stops)
@@ -76,7 +76,7 @@ static enum ls_status run_step(struct ls_fit *fit, uint32_t index, uint64_t step
     if (index == 0)
         ls_cluster_say(fit->run->cluster, step, "forward");
     if (index == 0)
-        ls_fit_begin_step(fit, fit->segment_first + step - fit->model->steps_done - 1);
+        ls_fit_begin_step(fit, fit->done.segment_first + step - fit->model->steps_done - 1);
     const uint64_t start = ls_clock_ns();
     uint64_t waited = 0;
     struct ls_replica_batch batch;
@@ -116,8 +116,8 @@ static enum ls_status collect_deferred(struct ls_fit *fit, uint32_t index)
 // [replica thread]
 static enum ls_status run_segment_steps(struct ls_fit *fit, uint32_t index)
 {
-    const uint64_t count = fit->segment, first = fit->model->steps_done + 1;
-    const uint64_t first_of_fit = fit->segment_first;
+    const uint64_t count = fit->done.segment, first = fit->model->steps_done + 1;
+    const uint64_t first_of_fit = fit->done.segment_first;
     enum ls_status status = LS_OK;
     bool stopped = false;
     uint64_t done = 0;
@@ -150,18 +150,19 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-// The steps of `fit->segment`, or as many of them as the clients let be done. What the clients take before and after is
+// The steps of `fit->done.segment`, or as many of them as the clients let be done. What the clients take before and after is
 // nobody's training.
 static enum ls_status run_segment(struct ls_fit *fit)
 {
     const uint64_t start = ls_clock_ns();
-    enum ls_status status = ls_clients_begin_segment(&fit->clients, &fit->state, &fit->segment);
+    enum ls_status status =
+        ls_clients_begin_segment(&fit->clients, &fit->state, &fit->done.segment);
     const uint64_t waited = ls_clock_ns() - start;
-    fit->waited_ns += waited;
-    if (fit->segment == 0)
+    fit->done.waited_ns += waited;
+    if (fit->done.segment == 0)
         ls_stop_training(fit->model);
     if (status == LS_INTERRUPTED && ls_fit_is_alone(fit))
-        fit->stopped = true;
+        fit->done.stopped = true;
     else if (status == LS_INTERRUPTED)
         ls_run_interrupt(fit->run);
     else if (status)
@@ -169,11 +170,11 @@ static enum ls_status run_segment(struct ls_fit *fit)
     const enum ls_status compared = compare_workers(fit);
     if (compared)
         return compared;
-    if (fit->stopped || is_ended(fit) || (!ls_fit_is_alone(fit) && fit->all_interrupted))
+    if (fit->done.stopped || is_ended(fit) || (!ls_fit_is_alone(fit) && fit->done.all_interrupted))
         return LS_OK;
     status = LS_OK;
-    const bool first = isnan(fit->startup_seconds);
-    const uint64_t before = fit->steps;
+    const bool first = isnan(fit->done.startup_seconds);
+    const uint64_t before = fit->done.steps;
     if (!status)
         status = ls_session_give_assigned(fit->session);
     if (status)
@@ -185,7 +186,7 @@ static enum ls_status run_segment(struct ls_fit *fit)
     fit->model->stepping = false;
     if (!status)
         status = ls_fit_settle_counts(fit);
-    fit->model->steps_done += fit->steps - before;
+    fit->model->steps_done += fit->done.steps - before;
     fit->model->order = ls_fit_order(fit);
     if (ls_optimizer_scales(&fit->model->optimizer))
         fit->model->scale = *ls_replica_scale(fit->session->replicas[0]);
@@ -193,14 +194,14 @@ static enum ls_status run_segment(struct ls_fit *fit)
     fit->state.epoch.learning_rate =
         ls_optimizer_rate(&fit->model->optimizer, next > 1 ? next - 1 : 1);
     if (!status)
-        status = (enum ls_status)atomic_load(&fit->failed);
+        status = (enum ls_status)atomic_load(&fit->done.failed);
     if (first)
-        fit->startup_seconds -= (double)waited * 1e-9;
+        fit->done.startup_seconds -= (double)waited * 1e-9;
     const uint64_t end = ls_clock_ns();
     const enum ls_status ended = ls_clients_call(&fit->clients, LS_ON_SEGMENT_END, &fit->state);
-    fit->waited_ns += ls_clock_ns() - end;
+    fit->done.waited_ns += ls_clock_ns() - end;
     if (ended == LS_INTERRUPTED && ls_fit_is_alone(fit))
-        fit->stopped = true;
+        fit->done.stopped = true;
     else if (ended == LS_INTERRUPTED)
         ls_run_interrupt(fit->run);
     status = status || ended == LS_INTERRUPTED ? status : ended;
@@ -210,16 +211,17 @@ static enum ls_status run_segment(struct ls_fit *fit)
 // Steps up to the end of the epoch, the limit, or the next check of the replicas.
 static enum ls_status run_steps(struct ls_fit *fit)
 {
-    const uint64_t end = least(ls_fit_epoch_end(fit, fit->state.epoch.epoch), fit->last_step);
-    while (fit->steps < end && !fit->stopped && !is_ended(fit) && !fit->all_interrupted) {
+    const uint64_t end = least(ls_fit_epoch_end(fit, fit->state.epoch.epoch), fit->plan.last_step);
+    while (fit->done.steps < end && !fit->done.stopped && !is_ended(fit) &&
+           !fit->done.all_interrupted) {
         const uint64_t check = fit->options->check_replicas;
-        fit->segment = end - fit->steps;
+        fit->done.segment = end - fit->done.steps;
         if (check)
-            fit->segment = least(fit->segment, check - fit->steps % check);
-        fit->segment = least(fit->segment, ls_checkpoints_most_steps(fit));
-        fit->segment_first = fit->steps + 1;
+            fit->done.segment = least(fit->done.segment, check - fit->done.steps % check);
+        fit->done.segment = least(fit->done.segment, ls_checkpoints_most_steps(fit));
+        fit->done.segment_first = fit->done.steps + 1;
         enum ls_status status = run_segment(fit);
-        if (!status && check && fit->steps % check == 0)
+        if (!status && check && fit->done.steps % check == 0)
             status = ls_session_hashes(fit->session, fit->hashes);
         if (!status)
             status = ls_checkpoints_after_segment(fit);
@@ -282,24 +284,26 @@ static enum ls_status validate(struct ls_fit *fit)
 static void begin_epoch(struct ls_fit *fit, uint64_t number)
 {
     struct ls_fit_state *state = &fit->state;
-    fit->waited_ns = 0;
-    fit->epoch_ended = false;
-    const bool goes_on = fit->in_epoch && number == fit->first_epoch;
+    fit->done.waited_ns = 0;
+    fit->done.epoch_ended = false;
+    const bool goes_on = fit->resumed.in_epoch && number == fit->resumed.first_epoch;
     if (!goes_on) {
-        memset(fit->epoch_statistics, 0, sizeof(fit->epoch_statistics));
-        memset(fit->counts_before, 0, fit->model->graph->count_slots * sizeof(*fit->counts_before));
-        fit->epoch_examples = 0;
-        fit->seconds_before = 0;
+        memset(fit->done.epoch_statistics, 0, sizeof(fit->done.epoch_statistics));
+        memset(fit->done.counts_before, 0,
+               fit->model->graph->count_slots * sizeof(*fit->done.counts_before));
+        fit->done.epoch_examples = 0;
+        fit->resumed.seconds = 0;
         state->epoch = (struct ls_epoch){.epoch = number};
     }
-    memcpy(fit->counts, fit->counts_before, fit->model->graph->count_slots * sizeof(*fit->counts));
+    memcpy(fit->done.counts, fit->done.counts_before,
+           fit->model->graph->count_slots * sizeof(*fit->done.counts));
     state->epoch.metrics.count = 0;
-    ls_metrics_append(&state->epoch.metrics, &fit->model->metrics, fit->epoch_statistics,
-                      goes_on ? fit->counts : NULL, false);
-    ls_driver_begin_epoch(fit->session->driver, fit->model->steps_done - fit->steps +
+    ls_metrics_append(&state->epoch.metrics, &fit->model->metrics, fit->done.epoch_statistics,
+                      goes_on ? fit->done.counts : NULL, false);
+    ls_driver_begin_epoch(fit->session->driver, fit->model->steps_done - fit->done.steps +
                                                     ls_fit_epoch_end(fit, number - 1) + 1);
     state->epoch_steps = ls_fit_epoch_end(fit, number) - ls_fit_epoch_end(fit, number - 1);
-    fit->epoch_begun_ns = ls_clock_ns();
+    fit->done.epoch_begun_ns = ls_clock_ns();
 }
 
 // With servers that are processes every worker trains for itself, and the servers add up what all have done in the epoch,
@@ -316,12 +320,12 @@ static enum ls_status take_tally(struct ls_fit *fit)
     const double *tally = ls_driver_tally(fit->session->driver);
     if (status || !tally || !(tally[LS_SUMS_EXAMPLES] > 0))
         return status;
-    memcpy(fit->epoch_statistics, tally, sizeof(fit->epoch_statistics));
-    memcpy(fit->counts, tally + LS_STATISTICS, slots * sizeof(*fit->counts));
-    fit->epoch_examples = epoch->examples = (uint64_t)tally[LS_SUMS_EXAMPLES];
+    memcpy(fit->done.epoch_statistics, tally, sizeof(fit->done.epoch_statistics));
+    memcpy(fit->done.counts, tally + LS_STATISTICS, slots * sizeof(*fit->done.counts));
+    fit->done.epoch_examples = epoch->examples = (uint64_t)tally[LS_SUMS_EXAMPLES];
     epoch->metrics.count = 0;
-    ls_metrics_append(&epoch->metrics, &fit->model->metrics, fit->epoch_statistics, fit->counts,
-                      false);
+    ls_metrics_append(&epoch->metrics, &fit->model->metrics, fit->done.epoch_statistics,
+                      fit->done.counts, false);
     return LS_OK;
 }
 
@@ -330,15 +334,15 @@ static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
     struct ls_epoch *epoch = &fit->state.epoch;
     begin_epoch(fit, number);
     enum ls_status status = ls_clients_call(&fit->clients, LS_ON_EPOCH_BEGIN, &fit->state);
-    fit->epoch_begun_ns = ls_clock_ns();
+    fit->done.epoch_begun_ns = ls_clock_ns();
     if (!status)
         status = run_steps(fit);
     if (!status && epoch->steps)
         status = take_tally(fit);
-    const bool whole = fit->steps >= ls_fit_epoch_end(fit, number);
+    const bool whole = fit->done.steps >= ls_fit_epoch_end(fit, number);
     if (!status && !whole)
         status = ls_checkpoints_within_epoch(fit);
-    if (!status && whole && number < fit->epochs && fit->steps < fit->last_step)
+    if (!status && whole && number < fit->plan.epochs && fit->done.steps < fit->plan.last_step)
         status = ls_session_check_replica(fit->session); // the end of the fit looks by itself
     if (status || epoch->steps == 0)
         return status;
@@ -357,8 +361,8 @@ static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
         written = ls_checkpoints_within_epoch(fit);
     const enum ls_status ended = ls_clients_call(&fit->clients, LS_ON_EPOCH_END, &fit->state);
     status = written ? written : status ? status : ended;
-    fit->epoch_ended = complete && (!ended || ended == LS_INTERRUPTED);
-    if (fit->epoch_ended)
+    fit->done.epoch_ended = complete && (!ended || ended == LS_INTERRUPTED);
+    if (fit->done.epoch_ended)
         written = ls_checkpoints_after_epoch(fit);
     return written ? written : status;
 }
@@ -376,18 +380,20 @@ enum ls_status ls_fit_run_epochs(struct ls_fit *fit)
     const enum ls_status compared = compare_workers(fit); // a callback may have ended it already
     if (compared)
         return compared;
-    if (fit->resumed && atomic_load(&fit->model->stop_training) && fit->clients.stopped_by[0])
+    if (fit->resumed.state && atomic_load(&fit->model->stop_training) && fit->clients.stopped_by[0])
         ls_info("train", "the training is complete: %s ended it after %llu steps",
-                fit->clients.stopped_by, (unsigned long long)fit->steps);
-    else if (fit->resumed_steps && fit->steps >= fit->state.steps)
+                fit->clients.stopped_by, (unsigned long long)fit->done.steps);
+    else if (fit->resumed.steps && fit->done.steps >= fit->state.steps)
         ls_info("train", "the training is complete: the %s all of its %llu steps",
-                fit->resumed ? "checkpoint has" : "servers have", (unsigned long long)fit->steps);
-    for (uint64_t epoch = fit->first_epoch;
-         epoch <= fit->epochs && (fit->steps < fit->last_step || fit->in_epoch) && !is_ended(fit);
+                fit->resumed.state ? "checkpoint has" : "servers have",
+                (unsigned long long)fit->done.steps);
+    for (uint64_t epoch = fit->resumed.first_epoch;
+         epoch <= fit->plan.epochs &&
+         (fit->done.steps < fit->plan.last_step || fit->resumed.in_epoch) && !is_ended(fit);
          epoch++) {
         ls_trace_begin(&epoch_span, epoch);
         enum ls_status status = run_epoch(fit, epoch);
-        fit->in_epoch = false;
+        fit->resumed.in_epoch = false;
         if (!status && fit->session->broken) // and a callback took no notice
             status = LS_FAILED;
         if (!status || (status == LS_INTERRUPTED && !ls_fit_is_alone(fit)))
@@ -398,12 +404,12 @@ enum ls_status ls_fit_run_epochs(struct ls_fit *fit)
         if (is_interrupted(fit))
             return LS_INTERRUPTED;
     }
-    if (fit->steps < ls_fit_epoch_end(fit, fit->epochs))
+    if (fit->done.steps < ls_fit_epoch_end(fit, fit->plan.epochs))
         fit->status = "stopped";
-    if (fit->clients.stopped_by[0] && fit->steps > fit->resumed_steps &&
-        fit->state.epoch.epoch < fit->epochs)
+    if (fit->clients.stopped_by[0] && fit->done.steps > fit->resumed.steps &&
+        fit->state.epoch.epoch < fit->plan.epochs)
         ls_info("train", "%s ended the training in epoch %llu of %llu", fit->clients.stopped_by,
-                (unsigned long long)fit->state.epoch.epoch, (unsigned long long)fit->epochs);
+                (unsigned long long)fit->state.epoch.epoch, (unsigned long long)fit->plan.epochs);
     return LS_OK;
 }
 
@@ -411,7 +417,7 @@ enum ls_status ls_fit_run_epochs(struct ls_fit *fit)
 
 void ls_fit_open_clients(struct ls_fit *fit)
 {
-    const struct ls_client progress = {.callbacks = ls_progress_callbacks(&fit->progress)};
+    const struct ls_client progress = {.callbacks = ls_progress_callbacks(&fit->bar)};
     fit->state.model = fit->model;
     // What is printed comes first; the history gives losses and epochs away at the end.
     fit->clients =
@@ -426,9 +432,10 @@ enum ls_status ls_fit_begin_training(struct ls_fit *fit)
 {
     struct ls_fit_state *state = &fit->state;
     atomic_store(&fit->model->stop_training, false);
-    state->epochs = fit->epochs;
-    state->steps = state->batches = least(ls_fit_epoch_end(fit, fit->epochs), fit->last_step);
-    state->epoch_steps = fit->epoch_steps;
+    state->epochs = fit->plan.epochs;
+    state->steps = state->batches =
+        least(ls_fit_epoch_end(fit, fit->plan.epochs), fit->plan.last_step);
+    state->epoch_steps = fit->plan.epoch_steps;
     state->asynchronous = ls_driver_asynchronous(fit->session->driver);
     const enum ls_status status = ls_clients_call(&fit->clients, LS_ON_TRAIN_BEGIN, state);
     return status ? status : ls_checkpoints_begin(fit);

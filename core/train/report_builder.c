@@ -124,7 +124,7 @@ static bool make_lists(const struct ls_fit *fit, struct lists *out)
     }
     list_optimizer(&fit->model->optimizer, out);
     const uint64_t examples = ls_data_count(fit->train);
-    const uint64_t batch = fit->global_batch < examples ? fit->global_batch : examples;
+    const uint64_t batch = fit->plan.global_batch < examples ? fit->plan.global_batch : examples;
     const struct ls_shares shares = ls_model_division(fit->model);
     for (uint32_t i = 0; i < world; i++) {
         uint64_t offset;
@@ -221,11 +221,11 @@ static void describe_setting(const struct ls_fit *fit, struct lists *lists,
     report->loss = lists->loss;
     report->shuffle = fit->options->shuffle ? fit->options->shuffle : "on";
     report->accumulate = fit->options->accumulate ? fit->options->accumulate : 1;
-    report->microbatches = fit->microbatches;
+    report->microbatches = fit->plan.microbatches;
     report->model = model->source;
     report->dataset = fit->train->name;
     report->parameters = ls_model_parameters(model);
-    report->global_batch = fit->global_batch;
+    report->global_batch = fit->plan.global_batch;
 }
 
 static void describe_result(const struct ls_fit *fit, struct lists *lists, struct ls_report *report)
@@ -233,13 +233,13 @@ static void describe_result(const struct ls_fit *fit, struct lists *lists, struc
     const struct ls_history *history = &fit->history;
     const struct ls_replica *replica = fit->session->replicas[0];
     report->status = fit->status;
-    report->resumed_from_step = fit->resumed_steps;
+    report->resumed_from_step = fit->resumed.steps;
     report->stopped_by = fit->clients.stopped_by[0] ? fit->clients.stopped_by : NULL;
-    report->steps = fit->steps;
+    report->steps = fit->done.steps;
     report->scales_loss = ls_optimizer_scales(&fit->model->optimizer);
     report->loss_scale = (double)fit->model->scale.scale;
-    report->skipped_steps = fit->skipped_steps;
-    report->startup_seconds = fit->startup_seconds;
+    report->skipped_steps = fit->done.skipped_steps;
+    report->startup_seconds = fit->done.startup_seconds;
     report->epochs = history->epochs;
     report->epoch_count = history->epoch_count;
     report->losses = history->losses;

@@ -65,8 +65,8 @@ static json_t *under_way(const struct ls_fit *fit)
     if (!json)
         return NULL;
     json_object_set_new(json, "seconds", number(ls_fit_epoch_seconds(fit)));
-    json_object_set_new(json, "sums", numbers(fit->epoch_statistics, LS_STATISTICS));
-    json_object_set_new(json, "counts", numbers(fit->counts, fit->model->graph->count_slots));
+    json_object_set_new(json, "sums", numbers(fit->done.epoch_statistics, LS_STATISTICS));
+    json_object_set_new(json, "counts", numbers(fit->done.counts, fit->model->graph->count_slots));
     return json;
 }
 
@@ -107,13 +107,13 @@ json_t *ls_fit_save_state(struct ls_fit *fit, bool ended)
     for (size_t i = 0; i < fit->history.epoch_count; i++)
         if (ended || fit->history.epochs[i].epoch != number)
             json_array_append_new(epochs, epoch_json(&fit->history.epochs[i]));
-    return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "steps",
-                     (json_int_t)fit->steps, "skipped_steps", (json_int_t)fit->skipped_steps,
-                     "global_batch", (json_int_t)fit->global_batch, "seed",
-                     (json_int_t)fit->run->seed, "order", ls_checkpoint_order(&fit->order), "data",
-                     data_json(fit), "epochs", epochs, "epoch",
-                     ended || fit->state.epoch.steps == 0 ? json_null() : under_way(fit), "tuning",
-                     ls_tuning_save(&fit->run->tuning, tuning_setting(fit, setting)));
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "steps", (json_int_t)fit->done.steps,
+        "skipped_steps", (json_int_t)fit->done.skipped_steps, "global_batch",
+        (json_int_t)fit->plan.global_batch, "seed", (json_int_t)fit->run->seed, "order",
+        ls_checkpoint_order(&fit->plan.order), "data", data_json(fit), "epochs", epochs, "epoch",
+        ended || fit->state.epoch.steps == 0 ? json_null() : under_way(fit), "tuning",
+        ls_tuning_save(&fit->run->tuning, tuning_setting(fit, setting)));
 }
 
 // ---- Reading ----
@@ -149,7 +149,7 @@ static enum ls_status check_number(const struct ls_fit *fit, const char *option,
 // A checkpoint without "data" is an older one, which knows it by the user's text.
 static enum ls_status check_data(const struct ls_fit *fit, uint64_t order_key)
 {
-    const json_t *saved = json_object_get(fit->resumed, "data");
+    const json_t *saved = json_object_get(fit->resumed.state, "data");
     const char *contents = json_string_value(json_object_get(saved, "contents"));
     const char *shuffle = json_string_value(json_object_get(saved, "shuffle"));
     char theirs[128], ours[512];
@@ -195,26 +195,27 @@ static enum ls_status check_metrics(const struct ls_fit *fit, const json_t *epoc
 
 enum ls_status ls_fit_resume_steps(struct ls_fit *fit)
 {
-    const json_t *saved = fit->resumed;
+    const json_t *saved = fit->resumed.state;
     struct ls_model_order order;
     uint64_t batch, seed;
-    if (!ls_checkpoint_count(saved, "steps", &fit->steps) ||
-        !ls_checkpoint_count(saved, "skipped_steps", &fit->skipped_steps) ||
+    if (!ls_checkpoint_count(saved, "steps", &fit->done.steps) ||
+        !ls_checkpoint_count(saved, "skipped_steps", &fit->done.skipped_steps) ||
         !ls_checkpoint_count(saved, "global_batch", &batch) ||
         !ls_checkpoint_count(saved, "seed", &seed) ||
         !ls_checkpoint_read_order(json_object_get(saved, "order"), &order))
         return damaged("how far the training was is incomplete");
-    enum ls_status status = check_number(fit, "--batch", batch, fit->global_batch);
+    enum ls_status status = check_number(fit, "--batch", batch, fit->plan.global_batch);
     if (!status)
         status = check_number(fit, "--seed", seed, fit->run->seed);
     if (!status)
         status = check_data(fit, order.key);
-    if (!status && (order.position >= ls_data_count(fit->train) || fit->skipped_steps > fit->steps))
+    if (!status &&
+        (order.position >= ls_data_count(fit->train) || fit->done.skipped_steps > fit->done.steps))
         status = damaged("how far the training was makes no sense");
     order.key = ls_fit_order_key(fit); // the text may be another one
     if (!status)
         status = check_metrics(fit, json_object_get(saved, "epoch"));
-    fit->order = order;
+    fit->plan.order = order;
     char setting[160];
     if (!status)
         status =
@@ -246,7 +247,7 @@ static const char *name_or_none(const char *name)
 size_t ls_fit_find_callback(const struct ls_fit *fit, uint32_t index)
 {
     const struct ls_callbacks *tables = fit->clients.tables;
-    const json_t *saved = json_object_get(fit->resumed, "callbacks");
+    const json_t *saved = json_object_get(fit->resumed.state, "callbacks");
     const char *name = name_or_none(tables[index].name);
     size_t before = 0, at = 0;
     for (uint32_t i = 0; i < index; i++)
@@ -287,25 +288,26 @@ static enum ls_status resume_epoch(struct ls_fit *fit, const json_t *json)
 {
     struct ls_epoch epoch;
     if (!read_epoch(fit, json, &epoch) ||
-        !read_numbers(json_object_get(json, "sums"), fit->epoch_statistics, LS_STATISTICS) ||
-        !read_numbers(json_object_get(json, "counts"), fit->counts_before,
+        !read_numbers(json_object_get(json, "sums"), fit->done.epoch_statistics, LS_STATISTICS) ||
+        !read_numbers(json_object_get(json, "counts"), fit->done.counts_before,
                       fit->model->graph->count_slots))
         return damaged("the epoch under way is incomplete");
     // A worker that is lost before the first step goes on from here once more.
-    memcpy(fit->counts, fit->counts_before, fit->model->graph->count_slots * sizeof(*fit->counts));
-    fit->epoch_begun_ns = ls_clock_ns();
-    fit->first_epoch = epoch.epoch;
-    fit->seconds_before = epoch.seconds;
-    fit->epoch_examples = epoch.examples;
+    memcpy(fit->done.counts, fit->done.counts_before,
+           fit->model->graph->count_slots * sizeof(*fit->done.counts));
+    fit->done.epoch_begun_ns = ls_clock_ns();
+    fit->resumed.first_epoch = epoch.epoch;
+    fit->resumed.seconds = epoch.seconds;
+    fit->done.epoch_examples = epoch.examples;
     fit->state.epoch = epoch;
-    fit->in_epoch = true;
+    fit->resumed.in_epoch = true;
     return LS_OK;
 }
 
 enum ls_status ls_fit_resume_history(struct ls_fit *fit)
 {
-    const json_t *epochs = json_object_get(fit->resumed, "epochs");
-    const json_t *under_way = json_object_get(fit->resumed, "epoch");
+    const json_t *epochs = json_object_get(fit->resumed.state, "epochs");
+    const json_t *under_way = json_object_get(fit->resumed.state, "epoch");
     for (size_t i = 0; i < json_array_size(epochs); i++) {
         struct ls_epoch epoch;
         if (!read_epoch(fit, json_array_get(epochs, i), &epoch))
@@ -313,10 +315,10 @@ enum ls_status ls_fit_resume_history(struct ls_fit *fit)
         const enum ls_status status = ls_history_add_epoch(&fit->history, &epoch);
         if (status)
             return status;
-        fit->first_epoch = epoch.epoch + 1;
+        fit->resumed.first_epoch = epoch.epoch + 1;
     }
-    fit->state.steps_done = fit->steps;
-    for (size_t i = 0; i < fit->losses_before_count; i++)
-        ls_history_add_loss(&fit->history, (double)fit->losses_before[i]);
+    fit->state.steps_done = fit->done.steps;
+    for (size_t i = 0; i < fit->resumed.loss_count; i++)
+        ls_history_add_loss(&fit->history, (double)fit->resumed.losses[i]);
     return json_is_object(under_way) ? resume_epoch(fit, under_way) : LS_OK;
 }

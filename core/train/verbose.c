@@ -9,7 +9,7 @@ static const struct ls_program *main_program(const struct ls_fit *fit, uint64_t 
     const uint64_t examples = ls_data_count(fit->train);
     const struct ls_shares shares = ls_model_division(fit->model);
     uint64_t offset, size;
-    ls_share_block(&shares, examples < fit->global_batch ? examples : fit->global_batch,
+    ls_share_block(&shares, examples < fit->plan.global_batch ? examples : fit->plan.global_batch,
                    session->need.microbatches, ls_session_share(session, 0), 0, &offset, &size);
     return ls_replica_training_program(session->replicas[0], size, runs);
 }
@@ -43,7 +43,7 @@ static void print_setting(const struct ls_fit *fit, FILE *out)
     if (run->served.servers)
         fprintf(out, ", worker %u of %u with %u server%s", run->served.number, run->served.workers,
                 run->served.servers, run->served.servers == 1 ? "" : "s");
-    fprintf(out, ", %llu examples a step", (unsigned long long)fit->global_batch);
+    fprintf(out, ", %llu examples a step", (unsigned long long)fit->plan.global_batch);
     for (uint32_t i = 0; i < run->share_group_count; i++)
         fprintf(out, "%s%u", i ? "," : " in shares of ", run->share_groups[i].weight);
     fputc('\n', out);
