@@ -137,8 +137,8 @@ enum ls_status run_options_load_weights(const struct arguments *arguments, struc
 
 void run_options_warn_idle(const struct arguments *arguments, const struct ls_run *run)
 {
-    const bool alone = run->place.workers == 1 && run->most_workers <= 1;
-    if (!ls_run_is_chief(run) || !alone || run->served.servers) // it waits for servers, too
+    const bool alone = run->workers.place.workers == 1 && run->most_workers <= 1;
+    if (!ls_run_is_chief(run) || !alone || run->workers.served.servers) // it waits for servers, too
         return;
     arguments_warn_idle(arguments, ARGUMENT_IDLE_ALONE, 0, "with one worker");
     if (ls_run_replicas(run) == 1)

@@ -47,7 +47,7 @@ static enum ls_status explain(const struct call *call, enum ls_status status)
     if (status == LS_OK || status == LS_INTERRUPTED || ls_log_errors() != call->errors)
         return status;
     // A worker that was lost before this call began was named when it was.
-    if (status == LS_PEER_LOST && call->run && ls_cluster_check(call->run->cluster, NULL))
+    if (status == LS_PEER_LOST && call->run && ls_cluster_check(call->run->workers.cluster, NULL))
         return status;
     if (status == LS_OUT_OF_MEMORY)
         ls_error(call->name,

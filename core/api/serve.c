@@ -29,14 +29,14 @@ enum ls_status ls_serve(struct ls_run *run)
         return LS_USAGE;
     }
     const struct ls_server_options options = {.strategy = driver_plugin(run->strategy.strategy),
-                                              .place = &run->served,
-                                              .secret = run->secret,
-                                              .insecure = run->channels.insecure,
+                                              .place = &run->workers.served,
+                                              .secret = run->workers.secret,
+                                              .insecure = run->workers.channels.insecure,
                                               .deadline_ns = run->deadline_ns,
                                               .store_device = store_device,
                                               .context = run,
                                               .interrupted = &run->interrupted};
     const enum ls_status status = ls_server_run(&options);
-    run->served.listen_fd = -1; // closed
+    ls_workers_note_served(run);
     return status;
 }

@@ -308,8 +308,8 @@ static enum ls_status parse_options(const struct ls_model *model,
         status = LS_USAGE;
     }
     if (!status && options->lr_scaling)
-        status = ls_learning_rate_scale(options->lr_scaling, ls_cluster_world(model->run->cluster),
-                                        &scale);
+        status = ls_learning_rate_scale(options->lr_scaling,
+                                        ls_cluster_world(model->run->workers.cluster), &scale);
     if (!status && options->loss)
         status = ls_loss_parse(options->loss, model->run->parts, &out->loss);
     else if (!status)

@@ -189,9 +189,10 @@ static enum ls_status read_share(struct ls_run *run, const char *text)
 static enum ls_status assign_shares(struct ls_run *run)
 {
     struct ls_share_group *groups = run->share_groups;
-    const uint32_t workers = ls_cluster_workers(run->cluster), count = run->share_group_count;
-    const uint32_t world = ls_cluster_world(run->cluster);
-    const uint32_t *owners = ls_cluster_rank_workers(run->cluster);
+    const uint32_t workers = ls_cluster_workers(run->workers.cluster),
+                   count = run->share_group_count;
+    const uint32_t world = ls_cluster_world(run->workers.cluster);
+    const uint32_t *owners = ls_cluster_rank_workers(run->workers.cluster);
     const uint32_t takers = workers > 1 ? workers : world;
     if (!count)
         return LS_OK;
@@ -275,7 +276,8 @@ static enum ls_status read_options(struct ls_run *run, const struct ls_run_optio
 static void share_devices(struct ls_run *run, const char *chosen)
 {
     const struct ls_device_interface *device = run->device->interface;
-    const struct ls_worker_place *place = run->served.servers ? &run->served : &run->place;
+    const struct ls_worker_place *place =
+        run->workers.served.servers ? &run->workers.served : &run->workers.place;
     uint64_t first = 0, count = 1;
     if (chosen || device->memory_kind == LS_MEMORY_HOST || place->workers == 1 ||
         place->local_workers < 2)
@@ -297,10 +299,10 @@ static void share_devices(struct ls_run *run, const char *chosen)
 // The replicas of all workers on this host.
 static uint32_t count_neighbours(const struct ls_run *run)
 {
-    const uint32_t *hosts = ls_cluster_hosts(run->cluster);
-    const uint32_t own = hosts[ls_cluster_first_rank(run->cluster)];
+    const uint32_t *hosts = ls_cluster_hosts(run->workers.cluster);
+    const uint32_t own = hosts[ls_cluster_first_rank(run->workers.cluster)];
     uint32_t count = 0;
-    for (uint32_t i = 0; i < ls_cluster_world(run->cluster); i++)
+    for (uint32_t i = 0; i < ls_cluster_world(run->workers.cluster); i++)
         count += hosts[i] == own;
     return count;
 }
@@ -325,7 +327,8 @@ static enum ls_status open_cluster(struct ls_run *run, const struct ls_run_optio
         status = assign_shares(run);
     if (status)
         return status;
-    const uint32_t others = run->served.local_workers > 1 ? run->served.local_workers : 1;
+    const uint32_t others =
+        run->workers.served.local_workers > 1 ? run->workers.served.local_workers : 1;
     if (run->threads == 0)
         run->threads = ls_core_count() / (count_neighbours(run) * others);
     if (run->threads == 0)
@@ -346,13 +349,14 @@ static enum ls_status open_tuning(struct ls_run *run)
     const enum ls_status status = ls_tuning_open(
         run->loader, run->strategy.collective, run->strategy.transport->plugin->name,
         device->memory_kind == LS_MEMORY_HOST ? LS_TUNING_HOST : run->device->plugin->name,
-        ls_cluster_world(run->cluster), ls_cluster_hosts(run->cluster), &run->tuning);
+        ls_cluster_world(run->workers.cluster), ls_cluster_hosts(run->workers.cluster),
+        &run->tuning);
     return status ? status : ls_workers_agree_on_tuning(run, &run->tuning);
 }
 
 static enum ls_status open_strategy(struct ls_run *run, const char *transport)
 {
-    const bool many = run->place.workers > 1;
+    const bool many = run->workers.place.workers > 1;
     const struct ls_device_interface *device = run->device ? run->device->interface : NULL;
     const struct ls_strategy_setting setting = {
         .strategy = many ? "multi-worker-mirrored" : NULL,
@@ -361,14 +365,14 @@ static enum ls_status open_strategy(struct ls_run *run, const char *transport)
                                                                         : "ring",
         .transport = transport,
         .network = run->insecure ? "insecure" : run->network,
-        .workers = run->place.workers,
+        .workers = run->workers.place.workers,
     };
     const char *text = run->strategy_text;
     if (!text)
-        text = run->served.servers                   ? "parameter-server"
-               : many                                ? "multi-worker-mirrored"
-               : ls_cluster_world(run->cluster) == 1 ? "one-device"
-                                                     : "mirrored";
+        text = run->workers.served.servers                   ? "parameter-server"
+               : many                                        ? "multi-worker-mirrored"
+               : ls_cluster_world(run->workers.cluster) == 1 ? "one-device"
+                                                             : "mirrored";
     return ls_loader_resolve_strategy(run->loader, text, &setting, &run->strategy);
 }
 
@@ -385,9 +389,9 @@ static enum ls_status mix_transports(struct ls_run *run)
 // Which workers share a host is known when they have met; until then they are taken to do.
 static enum ls_status correct_transport(struct ls_run *run)
 {
-    const enum ls_route_choice choice =
-        ls_route_choose(ls_cluster_hosts(run->cluster), ls_cluster_world(run->cluster),
-                        ls_cluster_count(run->cluster));
+    const enum ls_route_choice choice = ls_route_choose(ls_cluster_hosts(run->workers.cluster),
+                                                        ls_cluster_world(run->workers.cluster),
+                                                        ls_cluster_count(run->workers.cluster));
     const enum ls_route_choice needed = choice < LS_ROUTE_HOST ? LS_ROUTE_HOST : choice;
     if (!run->strategy.transport || run->strategy.transport_named || needed == run->route_choice)
         return LS_OK;
@@ -429,7 +433,7 @@ static void find_lack(const struct ls_run *run, const struct ls_run_options *opt
         strategy->transport ? strategy->transport->interface : NULL;
     const struct ls_collective_interface *collective =
         strategy->collective && !ls_is_auto(strategy->collective) ? strategy->collective->interface : NULL;
-    const bool several = run->place.workers > 1 || count_replicas(run, options) > 1;
+    const bool several = run->workers.place.workers > 1 || count_replicas(run, options) > 1;
     const bool adds = several && ops && ops->needs_collective; // gradients, in the device's memory
     const char *blind = NULL;
     if (adds && transport && !(transport->memory_kinds >> device->memory_kind & 1))
@@ -451,15 +455,15 @@ static void find_lack(const struct ls_run *run, const struct ls_run_options *opt
 // What the strategy is made of may depend on the device.
 static enum ls_status open_strategy_anew(struct ls_run *run)
 {
-    const bool many = run->place.workers > 1;
+    const bool many = run->workers.place.workers > 1;
     ls_tuning_close(&run->tuning);
     ls_mixed_transport_close(&run->mixed);
     ls_resolved_strategy_finish(&run->strategy);
     run->route_choice = LS_ROUTE_HOST;
     enum ls_status status = open_strategy(run, many ? LS_NEAR_TRANSPORT : NULL);
-    if (!status && many && run->cluster)
+    if (!status && many && run->workers.cluster)
         status = correct_transport(run);
-    if (!status && run->cluster && ls_is_auto(run->strategy.collective))
+    if (!status && run->workers.cluster && ls_is_auto(run->strategy.collective))
         status = open_tuning(run);
     return status;
 }
@@ -475,11 +479,13 @@ static enum ls_status compare_hardware(struct ls_run *run)
 
 enum ls_status ls_run_take_cpu(struct ls_run *run, const char *lacks)
 {
-    const struct ls_worker_place *place = run->served.servers ? &run->served : &run->place;
+    const struct ls_worker_place *place =
+        run->workers.served.servers ? &run->workers.served : &run->workers.place;
     char replicas[24] = ""; // as many as there are already
-    if (run->cluster && ls_cluster_count(run->cluster) > 1)
-        snprintf(replicas, sizeof(replicas), " --replicas=%u", ls_cluster_count(run->cluster));
-    if (run->cluster ? ls_run_is_chief(run) : place->number == 0)
+    if (run->workers.cluster && ls_cluster_count(run->workers.cluster) > 1)
+        snprintf(replicas, sizeof(replicas), " --replicas=%u",
+                 ls_cluster_count(run->workers.cluster));
+    if (run->workers.cluster ? ls_run_is_chief(run) : place->number == 0)
         ls_warn("--device", CPU ", because %s %s; --device=" CPU "%s chooses it without this line",
                 run->device->plugin->name, lacks, replicas);
     run->by_default = false;
@@ -488,7 +494,7 @@ enum ls_status ls_run_take_cpu(struct ls_run *run, const char *lacks)
     enum ls_status status = open_device(run, CPU);
     if (!status && run->strategy.strategy)
         status = open_strategy_anew(run);
-    return status || !run->cluster ? status : compare_hardware(run);
+    return status || !run->workers.cluster ? status : compare_hardware(run);
 }
 
 // Among workers the strategy is made for the device. Its library may be missing.
@@ -514,10 +520,10 @@ static enum ls_status open_workers_strategy(struct ls_run *run)
 static enum ls_status open_plugins(struct ls_run *run, const struct ls_run_options *options)
 {
     enum ls_status status = ls_workers_resolve(run, options);
-    const bool many = run->place.workers > 1;
+    const bool many = run->workers.place.workers > 1;
     if (!status && ls_run_is_server(run)) { // which has neither a device of its own nor replicas
         status = open_strategy(run, NULL);
-        return status ? status : ls_cluster_open_alone(1, &run->cluster);
+        return status ? status : ls_workers_stay_alone(run);
     }
     if (!status && options->strategy && !many)
         status = open_strategy(run, NULL);
@@ -555,8 +561,7 @@ enum ls_status ls_open_run(const struct ls_run_options *options, struct ls_run *
         return LS_OUT_OF_MEMORY;
     if (!options)
         options = &defaults;
-    pthread_mutex_init(&run->watch_lock, NULL);
-    run->place.workers = 1;
+    ls_workers_init(run);
     run->route_choice = LS_ROUTE_HOST;
     enum ls_status status = read_options(run, options);
     if (!status && run->stuck) {
@@ -576,7 +581,7 @@ enum ls_status ls_open_run(const struct ls_run_options *options, struct ls_run *
     }
     if (!ls_run_is_chief(run))
         run->verbose = false;
-    if (run->place.workers > 1 || run->served.servers)
+    if (run->workers.place.workers > 1 || run->workers.served.servers)
         follow_chief(run);
     *out = run;
     return LS_OK;
@@ -585,7 +590,7 @@ enum ls_status ls_open_run(const struct ls_run_options *options, struct ls_run *
 bool ls_run_shares_memory(const struct ls_run *run)
 {
     const struct ls_opened_plugin *transport = run->strategy.transport;
-    return ls_cluster_workers(run->cluster) > 1 && transport &&
+    return ls_cluster_workers(run->workers.cluster) > 1 && transport &&
            (run->mixed.route ||
             ((const struct ls_transport_interface *)transport->interface)->scope == LS_SCOPE_HOST);
 }
@@ -603,13 +608,8 @@ void ls_run_close(struct ls_run *run)
     ls_loader_destroy(run->loader);
     ls_workers_leave(run);
     free(run->share_groups);
-    free(run->worker_hosts);
     free(run->strategy_text);
     free(run->network);
-    if (run->served.servers && run->served.listen_fd >= 0)
-        close(run->served.listen_fd);
-    ls_secret_free(run->secret);
-    pthread_mutex_destroy(&run->watch_lock);
     if (run->watched)
         ls_watchdog_stop();
     free(run);
@@ -622,14 +622,14 @@ uint32_t ls_run_replicas(const struct ls_run *run)
 
 uint32_t ls_run_is_server(const struct ls_run *run)
 {
-    return run->served.role == LS_ROLE_SERVER;
+    return run->workers.served.role == LS_ROLE_SERVER;
 }
 
 uint32_t ls_run_is_chief(const struct ls_run *run)
 {
-    if (run->served.servers)
-        return run->served.role == LS_ROLE_WORKER && run->served.number == 0;
-    return !run->unformed && ls_cluster_first_rank(run->cluster) == 0;
+    if (run->workers.served.servers)
+        return run->workers.served.role == LS_ROLE_WORKER && run->workers.served.number == 0;
+    return !run->workers.unformed && ls_cluster_first_rank(run->workers.cluster) == 0;
 }
 
 void ls_run_interrupt(struct ls_run *run)
@@ -666,7 +666,7 @@ void ls_run_library(const struct ls_run *run, char text[static 64])
 const char *ls_run_algorithm(const struct ls_run *run, uint64_t bytes)
 {
     if (run->tuning.tuner)
-        return ls_tuning_name(&run->tuning, LS_ALL_REDUCE, ls_cluster_world(run->cluster),
+        return ls_tuning_name(&run->tuning, LS_ALL_REDUCE, ls_cluster_world(run->workers.cluster),
                               bytes / sizeof(float), sizeof(float));
     return run->strategy.collective ? run->strategy.collective->plugin->name : NULL;
 }
@@ -680,20 +680,22 @@ uint64_t ls_run_global_batch(const struct ls_run *run, uint64_t batch, uint64_t 
 
 uint32_t ls_run_shares(const struct ls_run *run)
 {
-    return ls_cluster_world(run->cluster) * (run->served.servers ? run->served.workers : 1);
+    return ls_cluster_world(run->workers.cluster) *
+           (run->workers.served.servers ? run->workers.served.workers : 1);
 }
 
 uint32_t ls_run_first_share(const struct ls_run *run)
 {
-    return run->served.servers ? run->served.number * ls_cluster_count(run->cluster)
-                               : ls_cluster_first_rank(run->cluster);
+    return run->workers.served.servers
+               ? run->workers.served.number * ls_cluster_count(run->workers.cluster)
+               : ls_cluster_first_rank(run->workers.cluster);
 }
 
 struct ls_shares ls_run_division(const struct ls_run *run, bool trains)
 {
-    if (trains && run->served.servers)
+    if (trains && run->workers.served.servers)
         return (struct ls_shares){.world = ls_run_shares(run)};
-    return (struct ls_shares){.world = ls_cluster_world(run->cluster),
+    return (struct ls_shares){.world = ls_cluster_world(run->workers.cluster),
                               .group_count = run->share_group_count,
                               .groups = run->share_groups};
 }

@@ -3,23 +3,20 @@
 #ifndef LS_RUN_RUN_H
 #define LS_RUN_RUN_H
 
-#include "core/cluster/cluster.h"
-#include "core/data/stream.h"
 #include "core/comm/mixed_transport.h"
+#include "core/data/stream.h"
 #include "core/graph/graph.h"
 #include "core/report/progress.h"
-#include "core/strategy/channels.h"
 #include "core/run/tuning.h"
+#include "core/run/workers.h"
 #include "lockstep.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
 #define LS_DEFAULT_REPLICA_BATCH 64
 #define LS_DEFAULT_DEADLINE_SECONDS 60
 #define LS_CHOSEN_DEVICES 64 // at most
-#define LS_WORKER_HOST_BYTES 65
 
 struct ls_run {
     struct ls_loader *loader;
@@ -38,32 +35,16 @@ struct ls_run {
     uint32_t devices; // physical ones
     uint32_t chosen[LS_CHOSEN_DEVICES]; // numbers of those that the replicas take in turn
     uint32_t chosen_count;
-    struct ls_worker_place place; // of this process among the workers
-    // Where the job has servers that are processes of their own (`servers` above 0): the place of
-    // this process among them and the workers. Each worker then trains for itself, with what the
-    // servers have: `place` and the cluster are those of a process alone.
-    struct ls_worker_place served;
-    struct ls_channels_options channels; // to the servers
-    char *secret; // of the job; NULL: none, or not needed
-    struct ls_cluster *cluster; // who takes part; sessions borrow it
+    struct ls_workers workers; // that take part; sessions borrow their cluster
     // Of --share: a weight for each worker, or for each replica of a process alone; NULL: none
     struct ls_share_group *share_groups;
     uint32_t share_group_count; // 0: all replicas take as much
-    char (*worker_hosts)[LS_WORKER_HOST_BYTES]; // the name of each worker's machine
-    struct ls_cluster_endpoints exchange; // what transports and libraries open by
-    pthread_mutex_t watch_lock; // of what follows
-    struct ls_loss_watch *watches; // a list
-    bool peer_lost;
     uint32_t drivers_opened; // since the workers have formed
     uint32_t least_workers, most_workers; // of an elastic training; 0: not elastic
     enum ls_progress_kind chief_progress; // what the chief prints, whoever that is
     char *strategy_text, *network; // what the strategy was resolved from; NULL: nothing
     bool insecure;
-    bool joined; // of several workers
-    bool met; // the workers have compared where they are since this one came
     enum ls_route_choice route_choice; // of the transport
-    bool unformed; // interrupted while it waited for others, which may have gone on without it
-    atomic_bool gave_up; // this worker has told the others that it failed
     uint32_t threads;
     uint64_t seed;
     uint32_t wire; // LS_BF16 or LS_F16; 0: float32

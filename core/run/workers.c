@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several workers: how a run joins them, what they agree on, and what happens when one is lost.
-#include "core/run/workers.h"
+#include "core/run/run.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
@@ -20,15 +20,21 @@
 #define SCOPE "cluster"
 #define VERDICT_NS UINT64_C(1000000000) // for the news to arrive
 
+void ls_workers_init(struct ls_run *run)
+{
+    pthread_mutex_init(&run->workers.watch_lock, NULL);
+    run->workers.place.workers = 1;
+}
+
 // ---- Joining ----
 
 // Workers with servers of their own do not join: each trains with what the servers have, and may come
 // and go.
 static enum ls_status train_with_servers(struct ls_run *run, const struct ls_run_options *options)
 {
-    run->served = run->place;
-    run->place =
-        (struct ls_worker_place){.resolver = run->served.resolver, .workers = 1, .listen_fd = -1};
+    run->workers.served = run->workers.place;
+    run->workers.place = (struct ls_worker_place){
+        .resolver = run->workers.served.resolver, .workers = 1, .listen_fd = -1};
     if (options->elastic) {
         ls_error("--elastic",
                  "'%s': workers with server processes come and go as they are; leave it out",
@@ -42,12 +48,12 @@ static enum ls_status train_with_servers(struct ls_run *run, const struct ls_run
                  options->share);
         return LS_USAGE;
     }
-    const enum ls_status status =
-        ls_secret_find(getenv("LOCKSTEP_SECRET"), getenv("LOCKSTEP_SECRET_FILE"), &run->secret);
-    run->channels = (struct ls_channels_options){.place = &run->served,
-                                                 .secret = run->secret,
-                                                 .insecure = options->insecure,
-                                                 .interrupted = &run->interrupted};
+    const enum ls_status status = ls_secret_find(
+        getenv("LOCKSTEP_SECRET"), getenv("LOCKSTEP_SECRET_FILE"), &run->workers.secret);
+    run->workers.channels = (struct ls_channels_options){.place = &run->workers.served,
+                                                         .secret = run->workers.secret,
+                                                         .insecure = options->insecure,
+                                                         .interrupted = &run->interrupted};
     return status;
 }
 
@@ -55,10 +61,10 @@ enum ls_status ls_workers_resolve(struct ls_run *run, const struct ls_run_option
 {
     const struct ls_environment environment = ls_environment_of_process();
     const enum ls_status status = ls_worker_place_resolve(
-        options->cluster ? options->cluster : "auto", &environment, &run->place);
-    if (!status && *run->place.ignored)
-        ls_warn(SCOPE, "%s: incomplete, and not used", run->place.ignored);
-    return status || !run->place.servers ? status : train_with_servers(run, options);
+        options->cluster ? options->cluster : "auto", &environment, &run->workers.place);
+    if (!status && *run->workers.place.ignored)
+        ls_warn(SCOPE, "%s: incomplete, and not used", run->workers.place.ignored);
+    return status || !run->workers.place.servers ? status : train_with_servers(run, options);
 }
 
 // A worker is lost: replicas that wait for it, or for those that do, must not.
@@ -67,11 +73,11 @@ static void on_lost(void *context, const char *text)
 {
     struct ls_run *run = context;
     (void)text;
-    pthread_mutex_lock(&run->watch_lock);
-    run->peer_lost = true;
-    for (struct ls_loss_watch *each = run->watches; each; each = each->next)
+    pthread_mutex_lock(&run->workers.watch_lock);
+    run->workers.peer_lost = true;
+    for (struct ls_loss_watch *each = run->workers.watches; each; each = each->next)
         each->lost(each->context);
-    pthread_mutex_unlock(&run->watch_lock);
+    pthread_mutex_unlock(&run->workers.watch_lock);
 }
 
 static const char *or_default(const char *text)
@@ -83,24 +89,40 @@ static const char *or_default(const char *text)
 static enum ls_status exchange_hosts(struct ls_run *run)
 {
     char name[LS_WORKER_HOST_BYTES] = "";
-    free(run->worker_hosts);
-    run->worker_hosts = calloc(ls_cluster_workers(run->cluster), sizeof(name));
-    if (!run->worker_hosts)
+    free(run->workers.hosts);
+    run->workers.hosts = calloc(ls_cluster_workers(run->workers.cluster), sizeof(name));
+    if (!run->workers.hosts)
         return LS_OUT_OF_MEMORY;
     if (gethostname(name, sizeof(name) - 1))
         snprintf(name, sizeof(name), "unknown");
-    return ls_cluster_gather_workers(run->cluster, name, sizeof(name), run->worker_hosts);
+    return ls_cluster_gather_workers(run->workers.cluster, name, sizeof(name), run->workers.hosts);
 }
 
 static atomic_bool joined; // whether a run of this process has
 
+enum ls_status ls_workers_stay_alone(struct ls_run *run)
+{
+    return ls_cluster_open_alone(1, &run->workers.cluster);
+}
+
+void ls_workers_note_served(struct ls_run *run)
+{
+    run->workers.served.listen_fd = -1;
+}
+
 void ls_workers_leave(struct ls_run *run)
 {
-    ls_cluster_close(run->cluster);
-    run->cluster = NULL;
-    if (run->joined)
+    struct ls_workers *workers = &run->workers;
+    ls_cluster_close(workers->cluster);
+    workers->cluster = NULL;
+    if (workers->joined)
         atomic_store(&joined, false);
-    run->joined = false;
+    workers->joined = false;
+    free(workers->hosts);
+    if (workers->served.servers && workers->served.listen_fd >= 0)
+        close(workers->served.listen_fd);
+    ls_secret_free(workers->secret);
+    pthread_mutex_destroy(&workers->watch_lock);
 }
 
 enum ls_status ls_workers_join(struct ls_run *run, const struct ls_run_options *options,
@@ -125,7 +147,7 @@ enum ls_status ls_workers_join(struct ls_run *run, const struct ls_run_options *
         {"--elastic", options->elastic ? options->elastic : "(none)"},
     };
     struct ls_cluster_options join = {
-        .place = &run->place,
+        .place = &run->workers.place,
         .count = replicas,
         .join_deadline_ns = (uint64_t)(options->join_seconds * 1e9),
         .deadline_ns = run->deadline_ns,
@@ -141,41 +163,41 @@ enum ls_status ls_workers_join(struct ls_run *run, const struct ls_run_options *
     };
     // A launcher gives a process one place, for one run at a time.
     enum ls_status status = LS_OK;
-    if (run->place.workers > 1 && atomic_exchange(&joined, true)) {
+    if (run->workers.place.workers > 1 && atomic_exchange(&joined, true)) {
         ls_error(SCOPE,
                  "another run of this process has joined the workers; close it first, or open "
                  "this one with cluster \"none\"");
         return LS_USAGE;
     }
-    run->joined = run->place.workers > 1;
-    if (run->joined)
+    run->workers.joined = run->workers.place.workers > 1;
+    if (run->workers.joined)
         status = ls_secret_find(getenv("LOCKSTEP_SECRET"), getenv("LOCKSTEP_SECRET_FILE"), &secret);
     join.secret = secret;
     if (!status)
-        status = ls_cluster_join(&join, &run->cluster);
+        status = ls_cluster_join(&join, &run->workers.cluster);
     ls_secret_free(secret);
     if (status)
         return status;
-    run->met = ls_cluster_generation(run->cluster) == 0;
+    run->workers.met = ls_cluster_generation(run->workers.cluster) == 0;
     status = exchange_hosts(run);
     if (status)
         return status;
-    run->exchange = (struct ls_cluster_endpoints){.cluster = run->cluster,
-                                                  .world = ls_cluster_world(run->cluster)};
-    if (ls_cluster_workers(run->cluster) > 1 && ls_cluster_worker(run->cluster) == 0 &&
-        run->progress)
-        ls_info(SCOPE, "%s", ls_cluster_about(run->cluster));
+    run->workers.exchange = (struct ls_cluster_endpoints){
+        .cluster = run->workers.cluster, .world = ls_cluster_world(run->workers.cluster)};
+    if (ls_cluster_workers(run->workers.cluster) > 1 &&
+        ls_cluster_worker(run->workers.cluster) == 0 && run->progress)
+        ls_info(SCOPE, "%s", ls_cluster_about(run->workers.cluster));
     return LS_OK;
 }
 
 enum ls_status ls_workers_reform(struct ls_run *run, struct ls_cluster_change *change)
 {
-    enum ls_status status = ls_cluster_reform(run->cluster, 0, change);
-    run->unformed = status == LS_INTERRUPTED;
-    pthread_mutex_lock(&run->watch_lock);
-    run->peer_lost = ls_cluster_check(run->cluster, NULL) != LS_OK;
-    pthread_mutex_unlock(&run->watch_lock);
-    run->exchange.world = ls_cluster_world(run->cluster);
+    enum ls_status status = ls_cluster_reform(run->workers.cluster, 0, change);
+    run->workers.unformed = status == LS_INTERRUPTED;
+    pthread_mutex_lock(&run->workers.watch_lock);
+    run->workers.peer_lost = ls_cluster_check(run->workers.cluster, NULL) != LS_OK;
+    pthread_mutex_unlock(&run->workers.watch_lock);
+    run->workers.exchange.world = ls_cluster_world(run->workers.cluster);
     run->drivers_opened = 0;
     return status;
 }
@@ -185,25 +207,31 @@ enum ls_status ls_workers_meet(struct ls_run *run)
     return exchange_hosts(run);
 }
 
+void ls_workers_note_met(struct ls_run *run)
+{
+    run->workers.met = true;
+}
+
 // ---- Data ----
 
 // Workers on this host, which open the same data when this one does.
 static uint32_t count_host_workers(const struct ls_run *run)
 {
-    const uint32_t *hosts = ls_cluster_hosts(run->cluster);
-    const uint32_t *workers = ls_cluster_rank_workers(run->cluster);
-    const uint32_t own = hosts[ls_cluster_first_rank(run->cluster)];
+    const uint32_t *hosts = ls_cluster_hosts(run->workers.cluster);
+    const uint32_t *workers = ls_cluster_rank_workers(run->workers.cluster);
+    const uint32_t own = hosts[ls_cluster_first_rank(run->workers.cluster)];
     uint32_t count = 0;
-    for (uint32_t i = 0; i < ls_cluster_world(run->cluster); i++)
+    for (uint32_t i = 0; i < ls_cluster_world(run->workers.cluster); i++)
         count += hosts[i] == own && (i == 0 || workers[i] != workers[i - 1]);
-    return count > run->served.local_workers ? count : run->served.local_workers;
+    return count > run->workers.served.local_workers ? count : run->workers.served.local_workers;
 }
 
 // Where the workers meet tells the jobs of a host apart.
 enum ls_status ls_workers_open_data(struct ls_run *run, const char *text, const char *split,
                                     struct ls_data **out)
 {
-    const struct ls_worker_place *place = run->served.servers ? &run->served : &run->place;
+    const struct ls_worker_place *place =
+        run->workers.served.servers ? &run->workers.served : &run->workers.place;
     char job[sizeof(place->address) + sizeof(place->job) + 32];
     snprintf(job, sizeof(job), "%s:%u %s %u", place->address, place->port, place->job,
              place->restart);
@@ -227,12 +255,13 @@ static bool is_same(const struct compared *one, const struct compared *other)
 
 static enum ls_status compare_item(struct ls_run *run, const struct ls_worker_item *item)
 {
-    const uint32_t workers = ls_cluster_workers(run->cluster);
+    const uint32_t workers = ls_cluster_workers(run->workers.cluster);
     struct compared mine = {.key = item->key}, *all = malloc(workers * sizeof(*all));
     if (!all)
         return LS_OUT_OF_MEMORY;
     memcpy(mine.value, item->value, sizeof(mine.value));
-    enum ls_status status = ls_cluster_gather_workers(run->cluster, &mine, sizeof(mine), all);
+    enum ls_status status =
+        ls_cluster_gather_workers(run->workers.cluster, &mine, sizeof(mine), all);
     for (uint32_t i = 1; !status && i < workers; i++)
         if (!is_same(&all[0], &all[i])) {
             ls_error(SCOPE, "worker %u has %s %.239s, but worker 0 has %.239s", i, item->name,
@@ -246,7 +275,7 @@ static enum ls_status compare_item(struct ls_run *run, const struct ls_worker_it
 enum ls_status ls_workers_agree(struct ls_run *run, const struct ls_worker_item *items,
                                 uint32_t count)
 {
-    const uint32_t workers = ls_cluster_workers(run->cluster);
+    const uint32_t workers = ls_cluster_workers(run->workers.cluster);
     if (workers == 1)
         return LS_OK;
     uint64_t mine = 0, *all = malloc(workers * sizeof(*all));
@@ -255,15 +284,16 @@ enum ls_status ls_workers_agree(struct ls_run *run, const struct ls_worker_item 
     for (uint32_t i = 0; i < count; i++)
         mine = items[i].key ? ls_random_key(mine, items[i].key)
                             : ls_random_key_text(mine, items[i].value);
-    enum ls_status status = ls_cluster_gather_workers(run->cluster, &mine, sizeof(mine), all);
+    enum ls_status status =
+        ls_cluster_gather_workers(run->workers.cluster, &mine, sizeof(mine), all);
     bool same = true;
     for (uint32_t i = 1; !status && i < workers; i++)
         same = same && all[i] == all[0];
     free(all);
     for (uint32_t i = 0; !status && !same && i < count; i++)
         status = compare_item(run, &items[i]);
-    if (status == LS_USAGE && ls_cluster_generation(run->cluster) == 0)
-        atomic_store(&run->gave_up, true); // all workers know why, and end with it
+    if (status == LS_USAGE && ls_cluster_generation(run->workers.cluster) == 0)
+        atomic_store(&run->workers.gave_up, true); // all workers know why, and end with it
     return status;
 }
 
@@ -334,8 +364,8 @@ enum ls_status ls_workers_agree_on_examples(struct ls_run *run, struct ls_data *
     struct ls_worker_item item = {.name = option};
     char text[161];
     // The others do not ask a new worker: it compares its data with the state that it is given.
-    if (ls_cluster_workers(run->cluster) == 1 || ls_cluster_generation(run->cluster) ||
-        is_memory(data))
+    if (ls_cluster_workers(run->workers.cluster) == 1 ||
+        ls_cluster_generation(run->workers.cluster) || is_memory(data))
         return LS_OK;
     const enum ls_status status = ls_data_contents(data, &item.key);
     describe_data(data, text, sizeof(text));
@@ -347,7 +377,7 @@ enum ls_status ls_workers_agree_on_examples(struct ls_run *run, struct ls_data *
 enum ls_status ls_workers_refuse(struct ls_run *run, uint32_t worker, const char *what)
 {
     ls_error(SCOPE, "worker %u has %s", worker, what);
-    atomic_store(&run->gave_up, true);
+    atomic_store(&run->workers.gave_up, true);
     return LS_USAGE;
 }
 
@@ -375,11 +405,12 @@ static enum ls_status compare_settings(struct ls_run *run, const struct ls_worke
 
 enum ls_status ls_workers_combine(struct ls_run *run, struct ls_worker_word *word)
 {
-    const uint32_t workers = ls_cluster_workers(run->cluster);
+    const uint32_t workers = ls_cluster_workers(run->workers.cluster);
     struct ls_worker_word *all = calloc(workers, sizeof(*all));
     if (!all)
         return LS_OUT_OF_MEMORY;
-    enum ls_status status = ls_cluster_gather_workers(run->cluster, word, sizeof(*word), all);
+    enum ls_status status =
+        ls_cluster_gather_workers(run->workers.cluster, word, sizeof(*word), all);
     for (uint32_t i = 0; !status && i < workers; i++) {
         if (all[i].most_steps < word->most_steps)
             word->most_steps = all[i].most_steps;
@@ -397,14 +428,14 @@ enum ls_status ls_workers_combine(struct ls_run *run, struct ls_worker_word *wor
 
 enum ls_status ls_workers_add(struct ls_run *run, double *values, uint64_t count)
 {
-    const uint32_t workers = ls_cluster_workers(run->cluster);
+    const uint32_t workers = ls_cluster_workers(run->workers.cluster);
     if (workers == 1 || count == 0)
         return LS_OK;
     double *all = malloc(workers * count * sizeof(*all));
     if (!all)
         return LS_OUT_OF_MEMORY;
     const enum ls_status status =
-        ls_cluster_gather_workers(run->cluster, values, count * sizeof(*values), all);
+        ls_cluster_gather_workers(run->workers.cluster, values, count * sizeof(*values), all);
     for (uint64_t i = 0; !status && i < count; i++) {
         values[i] = 0;
         for (uint32_t k = 0; k < workers; k++)
@@ -450,8 +481,8 @@ static void walk(struct blocks *blocks)
 
 enum ls_status ls_workers_share(struct ls_run *run, const struct ls_worker_shares *shares)
 {
-    const uint32_t workers = ls_cluster_workers(run->cluster);
-    const uint32_t *owners = ls_cluster_rank_workers(run->cluster);
+    const uint32_t workers = ls_cluster_workers(run->workers.cluster);
+    const uint32_t *owners = ls_cluster_rank_workers(run->workers.cluster);
     if (workers == 1)
         return LS_OK;
     float *block = malloc(shares->count * shares->elements * sizeof(*block) + 1);
@@ -462,10 +493,11 @@ enum ls_status ls_workers_share(struct ls_run *run, const struct ls_worker_share
         struct blocks blocks = {.shares = shares, .first = rank, .block = block};
         for (; rank < shares->division.world && owners[rank] == worker; rank++)
             blocks.ranks++;
-        const bool own = worker == ls_cluster_worker(run->cluster);
+        const bool own = worker == ls_cluster_worker(run->workers.cluster);
         blocks.what = own ? TAKE : COUNT;
         walk(&blocks);
-        status = ls_cluster_broadcast(run->cluster, block, blocks.used * sizeof(*block), worker);
+        status =
+            ls_cluster_broadcast(run->workers.cluster, block, blocks.used * sizeof(*block), worker);
         blocks.what = GIVE;
         if (!status && !own)
             walk(&blocks);
@@ -478,23 +510,23 @@ enum ls_status ls_workers_share(struct ls_run *run, const struct ls_worker_share
 
 void ls_workers_watch(struct ls_run *run, struct ls_loss_watch *watch)
 {
-    pthread_mutex_lock(&run->watch_lock);
-    watch->next = run->watches;
-    run->watches = watch;
-    if (run->peer_lost)
+    pthread_mutex_lock(&run->workers.watch_lock);
+    watch->next = run->workers.watches;
+    run->workers.watches = watch;
+    if (run->workers.peer_lost)
         watch->lost(watch->context);
-    pthread_mutex_unlock(&run->watch_lock);
+    pthread_mutex_unlock(&run->workers.watch_lock);
 }
 
 void ls_workers_unwatch(struct ls_run *run, const struct ls_loss_watch *watch)
 {
-    pthread_mutex_lock(&run->watch_lock);
-    struct ls_loss_watch **link = &run->watches;
+    pthread_mutex_lock(&run->workers.watch_lock);
+    struct ls_loss_watch **link = &run->workers.watches;
     while (*link && *link != watch)
         link = &(*link)->next;
     if (*link)
         *link = watch->next;
-    pthread_mutex_unlock(&run->watch_lock);
+    pthread_mutex_unlock(&run->workers.watch_lock);
 }
 
 // Who was only woken waits a little longer, so that it hears the reason of who knows one.
@@ -506,27 +538,28 @@ enum ls_status ls_workers_await_verdict(struct ls_run *run, const struct ls_driv
     uint32_t rank;
     const bool known = driver && ls_driver_lost(driver, &rank);
     const uint64_t end = ls_clock_ns() + silence + (known ? 1 : 2) * VERDICT_NS;
-    if (ls_cluster_workers(run->cluster) == 1)
+    if (ls_cluster_workers(run->workers.cluster) == 1)
         return status;
-    while (!ls_cluster_check(run->cluster, NULL) && ls_clock_ns() < end)
+    while (!ls_cluster_check(run->workers.cluster, NULL) && ls_clock_ns() < end)
         nanosleep(&pause, NULL);
     char who[32] = "another worker";
-    if (known || ls_cluster_workers(run->cluster) == 2)
+    if (known || ls_cluster_workers(run->workers.cluster) == 2)
         snprintf(who, sizeof(who), "worker %u",
-                 known ? ls_cluster_rank_workers(run->cluster)[rank]
-                       : 1 - ls_cluster_worker(run->cluster));
+                 known ? ls_cluster_rank_workers(run->workers.cluster)[rank]
+                       : 1 - ls_cluster_worker(run->workers.cluster));
     const char *what = "does not go on, although worker 0 hears of it";
     if (known)
         what = "cannot be reached from this worker, although both reach the store of worker 0";
     else if (status == LS_ABORTED)
         what = "has left the step, and has not said why";
-    if (!ls_cluster_check(run->cluster, NULL))
+    if (!ls_cluster_check(run->workers.cluster, NULL))
         ls_error(SCOPE, "%s %s", who, what);
     return LS_PEER_LOST;
 }
 
 void ls_workers_give_up(struct ls_run *run)
 {
-    if (ls_cluster_workers(run->cluster) > 1 && !atomic_exchange(&run->gave_up, true))
-        ls_cluster_give_up(run->cluster, "it failed, with the reason that it has logged");
+    if (ls_cluster_workers(run->workers.cluster) > 1 &&
+        !atomic_exchange(&run->workers.gave_up, true))
+        ls_cluster_give_up(run->workers.cluster, "it failed, with the reason that it has logged");
 }

@@ -5,15 +5,54 @@
 #ifndef LS_RUN_WORKERS_H
 #define LS_RUN_WORKERS_H
 
-#include "core/run/run.h"
+#include "core/cluster/cluster.h"
+#include "core/strategy/channels.h"
+#include "lockstep.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 
 struct ls_driver;
 struct ls_data;
+struct ls_run;
+struct ls_tuning;
 
-// Who this process is among the workers: fills run->place. [main thread]
+// What has to stop when a worker is lost: a session, or communicators without one.
+struct ls_loss_watch {
+    void (*lost)(void *context); // must not wait. [any thread]
+    void *context;
+    struct ls_loss_watch *next;
+};
+
+#define LS_WORKER_HOST_BYTES 65
+
+// The workers of a run, which workers.c alone writes.
+struct ls_workers {
+    struct ls_worker_place place; // of this process among them
+    // Where the job has servers that are processes of their own (`servers` above 0): the place of
+    // this process among them and the workers. Each worker then trains for itself, with what the
+    // servers have: `place` and the cluster are those of a process alone.
+    struct ls_worker_place served;
+    struct ls_channels_options channels; // to the servers
+    char *secret; // of the job; NULL: none, or not needed
+    struct ls_cluster *cluster;
+    struct ls_cluster_endpoints exchange; // what transports and libraries open by
+    char (*hosts)[LS_WORKER_HOST_BYTES]; // the name of each worker's machine
+    bool joined; // several of them
+    bool met; // they have compared where they are since this one came
+    bool unformed; // interrupted while it waited for others, which may have gone on without it
+    atomic_bool gave_up; // this worker has told the others that it failed
+    pthread_mutex_t watch_lock; // of what follows
+    struct ls_loss_watch *watches; // a list
+    bool peer_lost;
+};
+
+void ls_workers_init(struct ls_run *run); // a process alone
+// Finds which of the workers this process is: fills run->workers.place. [main thread]
 LS_STATUS ls_workers_resolve(struct ls_run *run, const struct ls_run_options *options);
 
-// Brings the workers together, each with `replicas` of its own: sets run->cluster. They must agree
+// Brings the workers together, each with `replicas` of its own: sets run->workers.cluster. They must agree
 // on what `options` say of the run. [main thread]
 LS_STATUS ls_workers_join(struct ls_run *run, const struct ls_run_options *options,
                           uint32_t replicas);
@@ -23,7 +62,12 @@ LS_STATUS ls_workers_join(struct ls_run *run, const struct ls_run_options *optio
 LS_STATUS ls_workers_open_data(struct ls_run *run, const char *text, const char *split,
                                struct ls_data **out);
 
-// When the run is closed. Takes one that has not joined. [main thread]
+// A server process, which has no replicas, joins nobody. [main thread]
+LS_STATUS ls_workers_stay_alone(struct ls_run *run);
+// It has served, and its listening socket is closed. [main thread]
+void ls_workers_note_served(struct ls_run *run);
+
+// When the run is closed. Takes workers that have not joined. [main thread]
 void ls_workers_leave(struct ls_run *run);
 
 // What all workers must have alike.
@@ -47,6 +91,8 @@ LS_STATUS ls_workers_reform(struct ls_run *run, struct ls_cluster_change *change
 // The first call of the survivors in it: what a new worker has done in ls_workers_join. [main
 // thread]
 LS_STATUS ls_workers_meet(struct ls_run *run);
+// They have compared where they are. [main thread]
+void ls_workers_note_met(struct ls_run *run);
 
 // That the examples of `data` are the same on all workers, by ls_data_contents, however each of them
 // calls the files; waits for these. Nothing once workers have come or gone. [main thread]
@@ -90,13 +136,6 @@ struct ls_worker_shares {
 
 // `values` becomes complete on all workers. [main thread]
 LS_STATUS ls_workers_share(struct ls_run *run, const struct ls_worker_shares *shares);
-
-// Who has to stop when a worker is lost: sessions, and who has communicators of its own.
-struct ls_loss_watch {
-    void (*lost)(void *context); // must not wait. [any thread]
-    void *context;
-    struct ls_loss_watch *next;
-};
 
 // From now on `watch->lost` is called when a worker is lost; at once where one is already. `watch`
 // stays where it is until it is taken out, which one that is not there may be, too. [main thread]

@@ -220,7 +220,7 @@ static bool differ(const struct weights *one, const struct weights *other)
 // A worker whose replicas are ahead of the host has what all have trained.
 static enum ls_status agree_on_weights(struct ls_model *model)
 {
-    struct ls_cluster *cluster = model->run->cluster;
+    struct ls_cluster *cluster = model->run->workers.cluster;
     const uint32_t workers = ls_cluster_workers(cluster);
     struct weights mine, *all = calloc(workers, sizeof(*all));
     enum ls_status status = all ? hash_weights(model, &mine) : LS_OUT_OF_MEMORY;
@@ -242,7 +242,7 @@ enum ls_status ls_agree_on_loaded_weights(struct ls_model *model, const char *fi
     const struct ls_graph *graph = model->graph;
     struct ls_worker_item item = {.name = "--initial-weights", .value = "(none)"};
     // The others do not ask a new worker, which is given weights.
-    if (ls_cluster_workers(model->run->cluster) == 1 || !model->run->met)
+    if (ls_cluster_workers(model->run->workers.cluster) == 1 || !model->run->workers.met)
         return LS_OK;
     if (file) {
         struct ls_hash *hash = ls_hash_create();
@@ -267,7 +267,7 @@ enum ls_status ls_agree_on_evaluation(struct ls_model *model, const struct ls_da
                                       uint64_t global_batch, bool scores)
 {
     struct agreement all = {.count = DATA_ITEMS};
-    if (ls_cluster_workers(model->run->cluster) == 1)
+    if (ls_cluster_workers(model->run->workers.cluster) == 1)
         return LS_OK;
     describe(model, data, global_batch, all.items);
     if (scores)
@@ -279,7 +279,7 @@ enum ls_status ls_agree_on_loop(struct ls_model *model, const struct ls_data *da
                                 uint64_t global_batch, const char *shuffle)
 {
     struct agreement all = {.count = DATA_ITEMS};
-    if (ls_cluster_workers(model->run->cluster) == 1)
+    if (ls_cluster_workers(model->run->workers.cluster) == 1)
         return LS_OK;
     describe(model, data, global_batch, all.items);
     add_compiled(&all, model, true, true);
@@ -343,9 +343,10 @@ static enum ls_status add_callbacks(struct agreement *all, const struct ls_fit_o
 enum ls_status ls_agree_on_fit(struct ls_fit *fit)
 {
     const struct ls_fit_options *options = fit->options;
-    const bool together = ls_cluster_generation(fit->run->cluster) == 0; // from the beginning
+    const bool together =
+        ls_cluster_generation(fit->run->workers.cluster) == 0; // from the beginning
     struct agreement all = {.count = DATA_ITEMS};
-    if (ls_cluster_workers(fit->run->cluster) == 1)
+    if (ls_cluster_workers(fit->run->workers.cluster) == 1)
         return LS_OK;
     const uint32_t times = options->accumulate > 1 ? options->accumulate : 1;
     describe(fit->model, fit->train, fit->plan.global_batch / times, all.items);

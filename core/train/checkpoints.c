@@ -395,7 +395,7 @@ enum ls_status ls_checkpoints_go_on_from(struct ls_fit *fit, const char *path,
     const json_t *best = json_object_get(saved, "best");
     if (all) {
         // The numbers of the cluster's generations begin anew with each process.
-        const uint64_t own = ls_cluster_generation(fit->run->cluster);
+        const uint64_t own = ls_cluster_generation(fit->run->workers.cluster);
         const char *training = json_string_value(json_object_get(state, "training"));
         uint64_t generation = 0;
         (void)!ls_checkpoint_count(state, "generation", &generation);
@@ -519,9 +519,9 @@ enum ls_status ls_checkpoints_agree(struct ls_fit *fit)
     const enum ls_status status = ls_workers_agree(fit->run, &item, 1);
     if (!status && !all->training)
         draw_training(all);
-    return status
-               ? status
-               : ls_cluster_broadcast(fit->run->cluster, &all->training, sizeof(all->training), 0);
+    return status ? status
+                  : ls_cluster_broadcast(fit->run->workers.cluster, &all->training,
+                                         sizeof(all->training), 0);
 }
 
 enum ls_status ls_checkpoints_follow_chief(struct ls_fit *fit)
@@ -655,7 +655,7 @@ static json_t *callbacks_json(const struct ls_fit *fit, struct ls_checkpoint_ima
 static uint64_t generation_of(const struct ls_fit *fit)
 {
     return (fit->checkpoints ? fit->checkpoints->generation : 0) +
-           ls_cluster_generation(fit->run->cluster);
+           ls_cluster_generation(fit->run->workers.cluster);
 }
 
 enum ls_status ls_checkpoints_take(struct ls_fit *fit, bool ended,
@@ -699,7 +699,7 @@ static enum ls_status write_one(struct ls_fit *fit, bool ended)
     if (!ls_checkpoint_name(fit, all->name, generation_of(fit), name, sizeof(name)) ||
         asprintf(&path, "%s/%s", all->options->folder, name) < 0)
         return LS_OUT_OF_MEMORY;
-    ls_cluster_say(fit->run->cluster, fit->model->steps_done, "a checkpoint");
+    ls_cluster_say(fit->run->workers.cluster, fit->model->steps_done, "a checkpoint");
     all->last_ns = ls_clock_ns();
     all->written_step = fit->done.steps;
     if (!may_replace(all, path)) {

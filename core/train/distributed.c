@@ -138,7 +138,7 @@ enum ls_status ls_open_distributed(struct ls_model *model, struct ls_data *data,
                                   : options->shuffle ? options->shuffle
                                   : evaluates        ? "off"
                                                      : "on");
-    dataset->count = ls_cluster_count(model->run->cluster);
+    dataset->count = ls_cluster_count(model->run->workers.cluster);
     dataset->contexts = calloc(dataset->count, sizeof(*dataset->contexts));
     if (!status)
         status = dataset->contexts ? make_ready(dataset) : LS_OUT_OF_MEMORY;
@@ -464,7 +464,7 @@ enum ls_status ls_strategy_gather(struct ls_run *run, const double *values, uint
     const enum ls_status given = need_values("ls_strategy_gather", run, values, count, out);
     if (given)
         return given;
-    return ls_cluster_gather(run->cluster, values, count * sizeof(*values), out);
+    return ls_cluster_gather(run->workers.cluster, values, count * sizeof(*values), out);
 }
 
 enum ls_status ls_strategy_reduce(struct ls_run *run, const char *reduction, const double *values,
@@ -474,7 +474,7 @@ enum ls_status ls_strategy_reduce(struct ls_run *run, const char *reduction, con
     const enum ls_status given = need_values("ls_strategy_reduce", run, values, count, out);
     if (given)
         return given;
-    const uint32_t world = ls_cluster_world(run->cluster);
+    const uint32_t world = ls_cluster_world(run->workers.cluster);
     const bool mean = reduction && strcmp(reduction, "mean") == 0;
     if (!mean && (!reduction || strcmp(reduction, "sum") != 0)) {
         ls_error("ls_strategy_reduce", "'%s': expected sum or mean", reduction ? reduction : "");
@@ -564,7 +564,7 @@ static enum ls_status write_others(void *context, uint32_t index)
 
 enum ls_status ls_broadcast_model(struct ls_model *model, uint32_t root)
 {
-    const uint32_t world = ls_cluster_world(model->run->cluster);
+    const uint32_t world = ls_cluster_world(model->run->workers.cluster);
     if (root >= world) {
         ls_error("ls_broadcast_variables", "there is no rank %u: the run has %u", root, world);
         return LS_USAGE;
@@ -572,7 +572,7 @@ enum ls_status ls_broadcast_model(struct ls_model *model, uint32_t root)
     // Replicas that are not there yet begin with the same values.
     if (!model->session)
         return LS_OK;
-    const struct ls_cluster *cluster = model->run->cluster;
+    const struct ls_cluster *cluster = model->run->workers.cluster;
     struct broadcast broadcast = {.session = model->session,
                                   .worker = ls_cluster_rank_workers(cluster)[root],
                                   .root = root - ls_cluster_first_rank(cluster)};
@@ -604,7 +604,7 @@ enum ls_status ls_compare_replicas(struct ls_model *model)
     if (!model->session) // they begin with the same values
         return LS_OK;
     enum ls_status status = ls_session_give_assigned(model->session);
-    uint64_t *hashes = calloc(ls_cluster_world(model->run->cluster), sizeof(*hashes));
+    uint64_t *hashes = calloc(ls_cluster_world(model->run->workers.cluster), sizeof(*hashes));
     if (!status)
         status = hashes ? ls_session_hashes(model->session, hashes) : LS_OUT_OF_MEMORY;
     free(hashes);

@@ -21,16 +21,16 @@
 
 bool ls_elastic_is_new(const struct ls_fit *fit)
 {
-    return !fit->run->met;
+    return !fit->run->workers.met;
 }
 
 bool ls_elastic_may_go_on(const struct ls_fit *fit, enum ls_status status)
 {
     struct ls_run *run = fit->run;
-    if (!run->most_workers || run->gave_up || fit->together)
+    if (!run->most_workers || run->workers.gave_up || fit->together)
         return false;
     return fit->reforms ||
-           (status == LS_PEER_LOST && ls_cluster_check(run->cluster, NULL) == LS_PEER_LOST);
+           (status == LS_PEER_LOST && ls_cluster_check(run->workers.cluster, NULL) == LS_PEER_LOST);
 }
 
 // A replica that was in a step has nothing of it: its updates would have been the last of it.
@@ -65,9 +65,10 @@ enum ls_status ls_elastic_leave(struct ls_fit *fit)
         return status;
     fit->reforms = false;
     ls_info(SCOPE, "%u worker%s (%u lost, %u new), %u replicas, after %.2f s",
-            ls_cluster_workers(fit->run->cluster),
-            ls_cluster_workers(fit->run->cluster) == 1 ? "" : "s", change.lost, change.joined,
-            ls_cluster_world(fit->run->cluster), (double)(ls_clock_ns() - start) * 1e-9);
+            ls_cluster_workers(fit->run->workers.cluster),
+            ls_cluster_workers(fit->run->workers.cluster) == 1 ? "" : "s", change.lost,
+            change.joined, ls_cluster_world(fit->run->workers.cluster),
+            (double)(ls_clock_ns() - start) * 1e-9);
     return LS_OK;
 }
 
@@ -87,14 +88,14 @@ static bool is_further(const struct progress *one, const struct progress *other)
 
 static enum ls_status find_furthest(struct ls_fit *fit, uint32_t *out)
 {
-    const uint32_t workers = ls_cluster_workers(fit->run->cluster);
+    const uint32_t workers = ls_cluster_workers(fit->run->workers.cluster);
     const struct progress mine = {
         .steps = fit->done.steps, .has = !fit->joined, .epoch_ended = fit->done.epoch_ended};
     struct progress *all = calloc(workers, sizeof(*all));
     if (!all)
         return LS_OUT_OF_MEMORY;
     const enum ls_status status =
-        ls_cluster_gather_workers(fit->run->cluster, &mine, sizeof(mine), all);
+        ls_cluster_gather_workers(fit->run->workers.cluster, &mine, sizeof(mine), all);
     *out = 0;
     for (uint32_t i = 1; !status && i < workers; i++)
         if (is_further(&all[i], &all[*out]))
@@ -127,7 +128,7 @@ static enum ls_status write_state(struct ls_fit *fit, int fd, uint64_t *bytes)
 // The file becomes that of worker `from` on all.
 static enum ls_status share_state(struct ls_fit *fit, uint32_t from, int fd)
 {
-    struct ls_cluster *cluster = fit->run->cluster;
+    struct ls_cluster *cluster = fit->run->workers.cluster;
     const bool own = ls_cluster_worker(cluster) == from;
     uint64_t bytes = 0;
     enum ls_status status = own ? write_state(fit, fd, &bytes) : LS_OK;
@@ -171,7 +172,7 @@ enum ls_status ls_elastic_go_on(struct ls_fit *fit)
     // The global batch stays that of the first workers: without --batch, a new worker would compute
     // another one from the number of replicas that there are now.
     if (!status)
-        status = ls_cluster_broadcast(run->cluster, &fit->plan.global_batch,
+        status = ls_cluster_broadcast(run->workers.cluster, &fit->plan.global_batch,
                                       sizeof(fit->plan.global_batch), 0);
     if (!status)
         status = ls_agree_on_fit(fit);
@@ -192,7 +193,7 @@ enum ls_status ls_elastic_go_on(struct ls_fit *fit)
         close(fd);
     if (!status)
         ls_info(SCOPE, "going on after step %" PRIu64, fit->done.steps);
-    run->met = true;
+    ls_workers_note_met(run);
     fit->joined = fit->joined && status;
     return status;
 }

@@ -24,7 +24,7 @@ static enum ls_status conclude(struct ls_model *model, enum ls_status status)
     model->fitting = LS_FIT_NONE;
     if (!status)
         status = ls_workers_combine(model->run, &word);
-    if (!status && ls_cluster_workers(model->run->cluster) > 1 && word.interrupted) {
+    if (!status && ls_cluster_workers(model->run->workers.cluster) > 1 && word.interrupted) {
         atomic_store(&model->run->interrupted_by, word.signal);
         status = LS_INTERRUPTED;
     }

@@ -369,7 +369,7 @@ static enum ls_status train_and_confirm(struct ls_fit *fit)
     const enum ls_status status = train(fit);
     if (status && status != LS_INTERRUPTED)
         return status;
-    const enum ls_status confirmed = ls_cluster_confirm(fit->run->cluster);
+    const enum ls_status confirmed = ls_cluster_confirm(fit->run->workers.cluster);
     return confirmed ? confirmed : status;
 }
 
@@ -427,7 +427,7 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
     if (!options)
         options = &defaults;
     // Workers that train for themselves each would validate the same values.
-    if (model->run->served.servers && !ls_run_is_chief(model->run)) {
+    if (model->run->workers.served.servers && !ls_run_is_chief(model->run)) {
         without = *options;
         without.validation = NULL;
         options = &without;

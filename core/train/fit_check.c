@@ -101,7 +101,7 @@ enum ls_status ls_model_check_training_data(struct ls_model *model, const struct
                                             bool one_batch)
 {
     const uint64_t examples = ls_data_count(data);
-    const uint32_t world = ls_cluster_world(model->run->cluster);
+    const uint32_t world = ls_cluster_world(model->run->workers.cluster);
     if (world > examples && !one_batch) {
         ls_error("--replicas",
                  "%u replicas, but '%s' has only %llu example%s; use at most that many", world,
@@ -122,10 +122,11 @@ static enum ls_status check_servers(const struct ls_fit *fit)
         ls_error("fit",
                  "this process is server %u of the job, which trains nothing; call "
                  "ls_run_serve",
-                 run->served.number);
+                 run->workers.served.number);
         return LS_USAGE;
     }
-    if (run->served.servers && run->served.workers > 1 && ls_graph_has_totals(fit->model->graph)) {
+    if (run->workers.served.servers && run->workers.served.workers > 1 &&
+        ls_graph_has_totals(fit->model->graph)) {
         ls_error("--strategy",
                  "a layer of '%s' normalizes by the statistics of all replicas (synchronized), but "
                  "workers with server processes make steps of their own; leave --servers out and "
@@ -133,7 +134,7 @@ static enum ls_status check_servers(const struct ls_fit *fit)
                  fit->model->source);
         return LS_USAGE;
     }
-    if (run->served.servers && fit->options->checkpoints) {
+    if (run->workers.served.servers && fit->options->checkpoints) {
         ls_error(
             "--checkpoint-dir",
             "with server processes the state of the optimizer is on the servers, each of which "

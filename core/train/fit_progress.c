@@ -71,7 +71,7 @@ struct ls_model_order ls_fit_order(const struct ls_fit *fit)
 
 bool ls_fit_is_alone(const struct ls_fit *fit)
 {
-    return ls_cluster_workers(fit->run->cluster) == 1 && !fit->run->most_workers;
+    return ls_cluster_workers(fit->run->workers.cluster) == 1 && !fit->run->most_workers;
 }
 
 bool ls_fit_wants_stop(const struct ls_fit *fit)

@@ -35,7 +35,8 @@ enum ls_status ls_fit_begin_timeline(struct ls_fit *fit)
         return LS_OK;
     const struct ls_trace_options options = {.first_step = fit->options->timeline_first,
                                              .last_step = fit->options->timeline_last,
-                                             .steppers = ls_cluster_count(fit->run->cluster)};
+                                             .steppers =
+                                                 ls_cluster_count(fit->run->workers.cluster)};
     return ls_trace_create(&options, &fit->trace);
 }
 
@@ -55,7 +56,7 @@ static enum ls_status write_timeline(const struct ls_fit *fit)
         .transport = plugin_name(run->strategy.transport),
         .device = plugin_name(run->device),
         .hardware = run->hardware,
-        .replicas = ls_cluster_world(run->cluster),
+        .replicas = ls_cluster_world(run->workers.cluster),
         .global_batch = fit->plan.global_batch,
     };
     return ls_timeline_write(fit->options->timeline, &timeline, fit->trace);

@@ -41,7 +41,7 @@ static enum ls_status compare_workers(struct ls_fit *fit)
                                   .stops = atomic_load(&fit->model->stop_training),
                                   .interrupted = atomic_load(&fit->run->interrupted),
                                   .signal = atomic_load(&fit->run->interrupted_by),
-                                  .reforms = ls_cluster_waiting(fit->run->cluster) > 0,
+                                  .reforms = ls_cluster_waiting(fit->run->workers.cluster) > 0,
                                   .learning_rate = fit->model->optimizer.learning_rate,
                                   .set_key = fit->model->set_key};
     if (ls_fit_is_alone(fit))
@@ -74,7 +74,7 @@ static double rate_of(const struct ls_fit *fit, uint32_t index, uint64_t step)
 static enum ls_status run_step(struct ls_fit *fit, uint32_t index, uint64_t step, bool *stopped)
 {
     if (index == 0)
-        ls_cluster_say(fit->run->cluster, step, "forward");
+        ls_cluster_say(fit->run->workers.cluster, step, "forward");
     if (index == 0)
         ls_fit_begin_step(fit, fit->done.segment_first + step - fit->model->steps_done - 1);
     const uint64_t start = ls_clock_ns();
@@ -82,7 +82,7 @@ static enum ls_status run_step(struct ls_fit *fit, uint32_t index, uint64_t step
     struct ls_replica_batch batch;
     struct ls_step_result result = {0};
     const bool stop =
-        index == 0 && (ls_fit_wants_stop(fit) || ls_cluster_waiting(fit->run->cluster) > 0);
+        index == 0 && (ls_fit_wants_stop(fit) || ls_cluster_waiting(fit->run->workers.cluster) > 0);
     ls_trace_begin(&input_span, 0);
     enum ls_status status = ls_session_next(fit->session, index, &batch, &waited);
     ls_trace_end();
@@ -248,7 +248,7 @@ static enum ls_status validate(struct ls_fit *fit)
     const struct ls_dataset *dataset = NULL;
     struct ls_scores scores;
     enum ls_status status = ls_clients_call(&fit->clients, LS_ON_TEST_BEGIN, &fit->state);
-    ls_cluster_say(fit->run->cluster, fit->model->steps_done, "validation");
+    ls_cluster_say(fit->run->workers.cluster, fit->model->steps_done, "validation");
     if (!status)
         status = ls_model_wait_data(fit->model, fit->options->validation, true, &dataset);
     if (!status)
@@ -312,9 +312,9 @@ static enum ls_status take_tally(struct ls_fit *fit)
 {
     const uint32_t slots = fit->model->graph->count_slots;
     struct ls_epoch *epoch = &fit->state.epoch;
-    if (!fit->run->served.servers)
+    if (!fit->run->workers.served.servers)
         return LS_OK;
-    ls_cluster_say(fit->run->cluster, fit->model->steps_done, "the end of an epoch");
+    ls_cluster_say(fit->run->workers.cluster, fit->model->steps_done, "the end of an epoch");
     fit->session->unsynchronized = true;
     const enum ls_status status = ls_session_synchronise(fit->session);
     const double *tally = ls_driver_tally(fit->session->driver);
@@ -346,7 +346,7 @@ static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
         status = ls_session_check_replica(fit->session); // the end of the fit looks by itself
     if (status || epoch->steps == 0)
         return status;
-    ls_cluster_say(fit->run->cluster, fit->model->steps_done, "the end of an epoch");
+    ls_cluster_say(fit->run->workers.cluster, fit->model->steps_done, "the end of an epoch");
     epoch->seconds = ls_fit_epoch_seconds(fit);
     // Weights of classes are those of training.
     float *class_weights = fit->session->weighting.classes;

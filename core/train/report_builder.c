@@ -96,7 +96,8 @@ static bool list_dataset(const struct ls_fit *fit, struct lists *out)
 
 static uint32_t count_workers(const struct ls_run *run)
 {
-    return run->served.servers ? run->served.workers : ls_cluster_workers(run->cluster);
+    return run->workers.served.servers ? run->workers.served.workers
+                                       : ls_cluster_workers(run->workers.cluster);
 }
 
 static bool make_lists(const struct ls_fit *fit, struct lists *out)
@@ -168,13 +169,13 @@ static void describe_vocabulary(const struct ls_fit *fit, struct ls_report *repo
 // All have the same status but after a failure, of which nobody tells the others.
 static void list_workers(const struct ls_fit *fit, struct ls_report_worker *out)
 {
-    const struct ls_cluster *cluster = fit->run->cluster;
+    const struct ls_cluster *cluster = fit->run->workers.cluster;
     const uint32_t *owners = ls_cluster_rank_workers(cluster);
     const bool failed = strcmp(fit->status, "failed") == 0;
-    const struct ls_worker_place *served = &fit->run->served;
+    const struct ls_worker_place *served = &fit->run->workers.served;
     for (uint32_t i = 0; served->servers && i < served->workers; i++) {
         const bool own = i == served->number; // nobody asks the others, who come and go
-        out[i] = (struct ls_report_worker){.host = own ? fit->run->worker_hosts[0] : "unknown",
+        out[i] = (struct ls_report_worker){.host = own ? fit->run->workers.hosts[0] : "unknown",
                                            .first_rank = i * ls_cluster_count(cluster),
                                            .replicas = ls_cluster_count(cluster),
                                            .status = own ? fit->status : "unknown"};
@@ -186,7 +187,7 @@ static void list_workers(const struct ls_fit *fit, struct ls_report_worker *out)
         out[owners[i]].replicas++;
     }
     for (uint32_t i = 0; i < ls_cluster_workers(cluster); i++) {
-        out[i].host = fit->run->worker_hosts[i];
+        out[i].host = fit->run->workers.hosts[i];
         out[i].status = failed && i != ls_cluster_worker(cluster) ? "unknown" : fit->status;
     }
 }
@@ -200,7 +201,7 @@ static void describe_setting(const struct ls_fit *fit, struct lists *lists,
     report->strategy = plugin_name(run->strategy.strategy);
     report->collective = plugin_name(run->strategy.collective);
     report->transport = plugin_name(run->strategy.transport);
-    if (run->strategy.collective && ls_cluster_world(run->cluster) > 1)
+    if (run->strategy.collective && ls_cluster_world(run->workers.cluster) > 1)
         report->wire = ls_wire_text(run->wire);
     report->device = plugin_name(run->device);
     report->hardware = run->hardware;

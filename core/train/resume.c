@@ -79,7 +79,7 @@ static const char *shuffle_text(const struct ls_fit *fit)
 static const char *tuning_setting(const struct ls_fit *fit, char text[static 160])
 {
     const struct ls_run *run = fit->run;
-    snprintf(text, 160, "%u ranks over %s on %s as %s", ls_cluster_world(run->cluster),
+    snprintf(text, 160, "%u ranks over %s on %s as %s", ls_cluster_world(run->workers.cluster),
              run->strategy.transport ? run->strategy.transport->plugin->name : "none",
              run->device->plugin->name, run->wire ? ls_wire_text(run->wire) : "float32");
     return text;
@@ -218,9 +218,9 @@ enum ls_status ls_fit_resume_steps(struct ls_fit *fit)
     fit->plan.order = order;
     char setting[160];
     if (!status)
-        status =
-            ls_tuning_resume(&fit->run->tuning, json_object_get(saved, "tuning"),
-                             tuning_setting(fit, setting), ls_cluster_world(fit->run->cluster));
+        status = ls_tuning_resume(&fit->run->tuning, json_object_get(saved, "tuning"),
+                                  tuning_setting(fit, setting),
+                                  ls_cluster_world(fit->run->workers.cluster));
     return status;
 }
 

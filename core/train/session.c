@@ -1060,14 +1060,14 @@ static enum ls_status open_driver(struct ls_session *session)
         .deadline_ns = run->deadline_ns,
         .cluster = session->cluster,
         .number = ++session->run->drivers_opened,
-        .exchange = &session->run->exchange,
+        .exchange = &session->run->workers.exchange,
         .parts = parts,
         .threads = run->threads,
         .whole_steps = run->most_workers,
         .optimizer = optimizer_of(session),
         .seed = run->seed,
         .steps_before = session->model->steps_done,
-        .channels = run->served.servers ? &run->channels : NULL,
+        .channels = run->workers.served.servers ? &run->workers.channels : NULL,
         .agreement = agreement,
         .store_device = store_device,
         .total_plugins = total_plugins,
@@ -1234,7 +1234,7 @@ static enum ls_status make_ready(struct ls_model *model, const struct ls_session
     if (!session)
         return LS_OUT_OF_MEMORY;
     enum ls_status status =
-        ls_weighting_init(&session->weighting, ls_cluster_count(model->run->cluster));
+        ls_weighting_init(&session->weighting, ls_cluster_count(model->run->workers.cluster));
     if (status) {
         free(session);
         return status;
@@ -1243,7 +1243,7 @@ static enum ls_status make_ready(struct ls_model *model, const struct ls_session
     session->number = atomic_fetch_add(&sessions, 1) + 1;
     session->model = model;
     session->run = model->run;
-    session->cluster = model->run->cluster;
+    session->cluster = model->run->workers.cluster;
     session->need = requested;
     model->session = session;
     session->run->session_count++;

@@ -66,7 +66,7 @@ uint32_t ls_context_local_rank(const struct ls_replica_context *replica)
 
 uint32_t ls_context_world(const struct ls_replica_context *replica)
 {
-    return ls_cluster_world(replica->dataset->model->run->cluster);
+    return ls_cluster_world(replica->dataset->model->run->workers.cluster);
 }
 
 uint32_t ls_context_is_chief(const struct ls_replica_context *replica)

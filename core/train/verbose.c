@@ -19,13 +19,14 @@ static void print_setting(const struct ls_fit *fit, FILE *out)
 {
     const struct ls_run *run = fit->run;
     const struct ls_resolved_strategy *strategy = &run->strategy;
-    const uint32_t world = ls_cluster_world(run->cluster), own = ls_cluster_count(run->cluster);
+    const uint32_t world = ls_cluster_world(run->workers.cluster),
+                   own = ls_cluster_count(run->workers.cluster);
     fprintf(out, "%s on %s: %u replica%s of %u thread%s on %s (%s)", fit->model->source,
             fit->train->name, world, world == 1 ? "" : "s", run->threads,
             run->threads == 1 ? "" : "s", run->device->plugin->name, run->hardware);
     if (run->devices > 1)
         fprintf(out, ", %son %u of its %u devices",
-                ls_cluster_workers(run->cluster) > 1 ? "worker 0 " : "",
+                ls_cluster_workers(run->workers.cluster) > 1 ? "worker 0 " : "",
                 own < run->chosen_count ? own : run->chosen_count, run->devices);
     for (uint32_t i = 0; run->chosen_count < run->devices && i < run->chosen_count; i++)
         fprintf(out, "%s%u", i ? "," : " (", run->chosen[i]);
@@ -40,9 +41,10 @@ static void print_setting(const struct ls_fit *fit, FILE *out)
     const struct ls_driver_totals totals = ls_driver_totals(fit->session->driver);
     if (totals.collective && !strategy->collective)
         fprintf(out, " (statistics: %s over %s)", totals.collective, totals.transport);
-    if (run->served.servers)
-        fprintf(out, ", worker %u of %u with %u server%s", run->served.number, run->served.workers,
-                run->served.servers, run->served.servers == 1 ? "" : "s");
+    if (run->workers.served.servers)
+        fprintf(out, ", worker %u of %u with %u server%s", run->workers.served.number,
+                run->workers.served.workers, run->workers.served.servers,
+                run->workers.served.servers == 1 ? "" : "s");
     fprintf(out, ", %llu examples a step", (unsigned long long)fit->plan.global_batch);
     for (uint32_t i = 0; i < run->share_group_count; i++)
         fprintf(out, "%s%u", i ? "," : " in shares of ", run->share_groups[i].weight);

@@ -272,7 +272,7 @@ static struct ls_exchange exchange_of(const struct bench *bench)
     if (!bench->workers)
         return (struct ls_exchange){0};
     return (struct ls_exchange){.call = ls_cluster_exchange,
-                                .context = &bench_workers_run(bench->workers)->exchange};
+                                .context = &bench_workers_run(bench->workers)->workers.exchange};
 }
 
 // `all`: it was not named, but is one of all there are.

@@ -43,7 +43,8 @@ static bool reduces(const struct ls_known_call *call)
 
 static uint32_t count_workers(const struct bench *bench)
 {
-    return bench->workers ? ls_cluster_workers(bench_workers_run(bench->workers)->cluster) : 1;
+    return bench->workers ? ls_cluster_workers(bench_workers_run(bench->workers)->workers.cluster)
+                          : 1;
 }
 
 void bench_print_heading(const struct bench *bench)

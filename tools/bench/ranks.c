@@ -63,7 +63,7 @@ static enum ls_status open_control(struct bench_workers *workers)
     if (status)
         return status;
     workers->endpoints = (struct ls_cluster_endpoints){
-        .cluster = run->cluster, .world = workers->count, .workers = workers->numbers};
+        .cluster = run->workers.cluster, .world = workers->count, .workers = workers->numbers};
     status = ls_communicators_open(
         &(struct ls_communicator_options){
             .collective = collective->plugin,
@@ -89,7 +89,7 @@ static enum ls_status open_control(struct bench_workers *workers)
 
 static enum ls_status list_workers(struct bench_workers *workers)
 {
-    const struct ls_cluster *cluster = workers->run->cluster;
+    const struct ls_cluster *cluster = workers->run->workers.cluster;
     const uint32_t *owners = ls_cluster_rank_workers(cluster), *hosts = ls_cluster_hosts(cluster);
     const size_t bytes = workers->count * sizeof(*workers->words);
     workers->numbers = calloc(workers->count, sizeof(*workers->numbers));
@@ -120,8 +120,8 @@ enum ls_status bench_workers_open(const struct ls_run_options *options, const ch
     run.progress = 1;
     enum ls_status status = ls_open_run(&run, &workers->run);
     if (!status) {
-        workers->count = ls_cluster_workers(workers->run->cluster);
-        workers->worker = ls_cluster_worker(workers->run->cluster);
+        workers->count = ls_cluster_workers(workers->run->workers.cluster);
+        workers->worker = ls_cluster_worker(workers->run->workers.cluster);
         if (ls_run_shares_memory(workers->run))
             (void)!ls_segment_open(); // without it the transport copies
         status = list_workers(workers);
@@ -157,7 +157,7 @@ struct ls_run *bench_workers_run(const struct bench_workers *workers)
 
 void bench_workers_divide(struct bench_workers *workers, struct bench_task *task)
 {
-    const struct ls_cluster *cluster = workers->run->cluster;
+    const struct ls_cluster *cluster = workers->run->workers.cluster;
     task->workers = workers;
     task->call.world = ls_cluster_world(cluster);
     task->first_rank = ls_cluster_first_rank(cluster);
@@ -233,7 +233,7 @@ enum ls_status bench_workers_conclude(struct bench_workers *workers, enum ls_sta
     if (status && !together)
         ls_workers_give_up(run);
     else if (!told)
-        told = ls_cluster_gather_workers(run->cluster, &mine, sizeof(mine), all);
+        told = ls_cluster_gather_workers(run->workers.cluster, &mine, sizeof(mine), all);
     for (uint32_t i = 0; together && !told && !is_cause((int)status) && i < workers->count; i++)
         if (is_cause(all[i])) {
             if (!workers->ended) // else it has been said

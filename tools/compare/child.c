@@ -157,7 +157,7 @@ static enum ls_status wait_for_turn(struct life *life)
         if (first)
             turn = read_word(life, patience);
         if (!alone)
-            status = ls_cluster_broadcast(run->cluster, &turn, sizeof(turn), 0);
+            status = ls_cluster_broadcast(run->workers.cluster, &turn, sizeof(turn), 0);
     }
     life->allowed = status ? 0 : turn.steps;
     life->ended = life->allowed == 0;
