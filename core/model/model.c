@@ -119,6 +119,8 @@ enum ls_status ls_open_model(struct ls_run *run, const char *name, const struct 
     if (!status && weights) {
         status = ls_weights_match(model, path, weights, true, &found);
         if (!status)
+            status = ls_model_need_weights(model);
+        if (!status)
             status = ls_weights_take(model, &found);
     }
     ls_found_weights_finish(&found);

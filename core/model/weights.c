@@ -299,15 +299,13 @@ enum ls_status ls_weights_match(const struct ls_model *model, const char *path,
 
 enum ls_status ls_weights_take(struct ls_model *model, struct ls_found_weights *found)
 {
-    enum ls_status status = ls_model_need_weights(model);
-    model->assigned |= !status;
-    for (uint32_t i = 0; i < model->graph->parameter_count && !status; i++)
+    model->assigned = true;
+    for (uint32_t i = 0; i < model->graph->parameter_count; i++)
         if (found->tensors[i] != LS_NO_TENSOR)
             memcpy(model->weights[i], ls_safetensors_get(found->file, found->tensors[i])->data,
                    (size_t)ls_shape_elements(&model->graph->parameters[i]->shape, 1) *
                        sizeof(float));
-    if (!status)
-        status = note_skipped(model, found->path, found->file, found->keras);
+    const enum ls_status status = note_skipped(model, found->path, found->file, found->keras);
     if (status)
         return status;
     model->nameless = !found->names;

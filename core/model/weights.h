@@ -27,7 +27,7 @@ struct ls_found_weights {
 LS_STATUS ls_weights_match(const struct ls_model *model, const char *path,
                            const struct ls_safetensors *file, bool keras,
                            struct ls_found_weights *out);
-// The model's weights become those. It has no session.
+// The model's weights, which are there (ls_model_need_weights), become those. It has no session.
 LS_STATUS ls_weights_take(struct ls_model *model, struct ls_found_weights *found);
 void ls_found_weights_finish(struct ls_found_weights *found); // takes a zeroed one
 

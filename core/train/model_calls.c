@@ -66,6 +66,8 @@ enum ls_status ls_read_weights(struct ls_model *model, const char *path)
     if (!status)
         status = ls_session_close(model);
     if (!status)
+        status = ls_model_need_weights(model);
+    if (!status)
         status = ls_weights_take(model, &found);
     ls_found_weights_finish(&found);
     ls_safetensors_close(file);
