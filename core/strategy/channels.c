@@ -70,8 +70,8 @@ static int32_t host_connect(const struct ls_strategy_host *host, uint32_t server
     struct ls_strategy_channel *channel = calloc(1, sizeof(*channel));
     if (!channel)
         return LS_OUT_OF_MEMORY;
-    channel->wait = (struct ls_channel_wait){
-        .patience_ns = driver->options.deadline_ns, .stopped = is_aborted, .context = driver};
+    channel->wait = (struct ls_channel_wait){.patience_ns = driver->options.deadline_ns,
+                                             .stop = {is_aborted, driver}};
     const struct ls_reach reach = {
         .name = name,
         .address = channels->servers[server].address,
@@ -79,7 +79,7 @@ static int32_t host_connect(const struct ls_strategy_host *host, uint32_t server
         .key = channels->key,
         .open_to_all = !channels->sealed && !channels->insecure,
         .patience_ns = channel->wait.patience_ns,
-        .stop = {is_aborted, driver},
+        .stop = channel->wait.stop,
         .own = "worker",
         .all = "workers and servers",
         .expected = "the same LOCKSTEP_SECRET or LOCKSTEP_SECRET_FILE for all workers and servers"};

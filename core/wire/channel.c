@@ -13,7 +13,6 @@
 #include <sys/socket.h>
 
 #define SENT_AT_ONCE ((size_t)1 << 20) // of a message, by an end that waits
-#define SLICE_MS 100 // after which a waiting end asks whether it shall stop
 
 enum ls_status ls_channel_key(const char *secret, uint8_t key[LS_SECURE_KEY])
 {
@@ -155,24 +154,13 @@ enum ls_status ls_channel_take(struct ls_channel *channel, void *memory, size_t 
 
 // ---- An end that waits ----
 
-static bool is_stopped(const struct ls_channel_wait *wait)
-{
-    return wait->stopped && wait->stopped(wait->context);
-}
-
 // LS_OK: something may move; LS_AGAIN: nothing did since `since_ns`, for too long.
 static enum ls_status wait_for(const struct ls_channel *channel, short event, uint64_t since_ns,
                                const struct ls_channel_wait *wait)
 {
-    for (;;) {
-        struct pollfd poll_fd = {.fd = channel->connection.fd, .events = event};
-        if (poll(&poll_fd, 1, SLICE_MS) > 0)
-            return LS_OK;
-        if (is_stopped(wait))
-            return LS_ABORTED;
-        if (ls_clock_ns() - since_ns > wait->patience_ns)
-            return LS_AGAIN;
-    }
+    const uint64_t left = UINT64_MAX - since_ns;
+    const uint64_t end = since_ns + (wait->patience_ns < left ? wait->patience_ns : left);
+    return ls_socket_wait(channel->connection.fd, event, end, &wait->stop);
 }
 
 static size_t waiting_bytes(const struct ls_channel *channel)

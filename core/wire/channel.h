@@ -48,8 +48,7 @@ bool ls_channel_get_head(const uint8_t head[LS_CHANNEL_HEAD], uint32_t *kind, ui
 
 struct ls_channel_wait {
     uint64_t patience_ns; // in which something must move
-    bool (*stopped)(void *context); // asked several times a second; NULL: never
-    void *context;
+    struct ls_stop stop;
 };
 
 // Connects as ls_reach does.
