@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cluster of a worker: how it comes into it, what the workers tell each other, and how those that
-// are left form anew.
+// The cluster of a worker: how it comes into it, what the workers tell each other, and how those
+// that are left form anew.
 #include "core/cluster/cluster.h"
 
 #include "core/base/clock.h"
@@ -193,8 +193,8 @@ static enum ls_status elastic_create(const struct ls_cluster_options *options, c
     return LS_OK;
 }
 
-// `like` says on which of this machine's addresses the reserve listens: where others reach its store,
-// for worker 0.
+// `like` says on which of this machine's addresses the reserve listens: where others reach its
+// store, for worker 0.
 static enum ls_status elastic_listen(struct ls_elastic *elastic, int like)
 {
     if (elastic->reserve >= 0)
@@ -713,7 +713,8 @@ enum ls_status ls_cluster_confirm(struct ls_cluster *cluster)
     enum ls_status status = ls_cluster_barrier(cluster);
     if (!status)
         status = ls_cluster_check(cluster, NULL);
-    // What the others had sent was here, even if they have left since; that they have is known soon.
+    // What the others had sent was here, even if they have left since; that they have is known
+    // soon.
     if (!status && ls_clock_boot_ns() - begun > ls_stand_ns(silence_ns)) {
         nanosleep(&wait, NULL);
         status = ls_cluster_check(cluster, NULL);

@@ -68,7 +68,7 @@ struct ls_cluster_options {
 
 // Brings all workers (and servers) of the job together: worker 0 opens a store where `place` says
 // (or at a port of its own, which PMIx tells the others), the others connect to it, all prove that
-// they know the secret, and all must agree. Says every second for whom it waits, after the first 5
+// they know the secret, and all must agree. Says every second what it waits for, after the first 5
 // s. A place of one worker and no servers is a cluster alone.
 //
 // LS_PEER_LOST: somebody did not come, or was lost before all were there. LS_USAGE: a difference
@@ -82,7 +82,7 @@ LS_STATUS ls_cluster_join(const struct ls_cluster_options *options, struct ls_cl
 #define LS_ABOUT_BYTES 1536
 const char *ls_cluster_about(const struct ls_cluster *cluster);
 
-// The numeric address of the store, for who opens more sockets beside it: on worker 0 the one that
+// The numeric address of the store, for sockets that are opened beside it: on worker 0 the one that
 // it listens at ("0.0.0.0"), on all others the one where they have reached it. "": alone. Borrowed.
 const char *ls_cluster_store_host(const struct ls_cluster *cluster);
 
@@ -128,8 +128,8 @@ int32_t ls_cluster_exchange_check(void *endpoints);
 // get those of all, in the order of `members`, which is the same on all of them. `key` names the
 // meeting, in messages too, and no other one of the same name is under way. Several threads may
 // meet others at the same time. LS_PEER_LOST, logged: a member is lost, has left, or has not come
-// within `deadline_ns`. LS_FAILED, logged: members disagree about who meets, or how many bytes.
-// [any thread]
+// within `deadline_ns`. LS_FAILED, logged: members disagree about which of them meet, or how many
+// bytes. [any thread]
 struct ls_meeting {
     const char *key;
     const uint32_t *members;
@@ -156,9 +156,9 @@ void ls_cluster_say(struct ls_cluster *cluster, uint64_t step, const char *where
 // thread]
 LS_STATUS ls_cluster_check(struct ls_cluster *cluster, const char **text);
 
-// That this is still the generation of all: returns when every worker has come to the same call, and
-// this one has not been stopped meanwhile for so long that the others may have lost it, or has heard
-// from them since. LS_PEER_LOST otherwise, as from any call. [main thread]
+// That this is still the generation of all: returns when every worker has come to the same call,
+// and this one has not been stopped meanwhile for so long that the others may have lost it, or has
+// heard from them since. LS_PEER_LOST otherwise, as from any call. [main thread]
 LS_STATUS ls_cluster_confirm(struct ls_cluster *cluster);
 
 // This worker cannot go on, for the reason that it has logged: the others lose it at once, with
@@ -207,9 +207,9 @@ struct ls_cluster_change {
 // know.
 //
 // Waits for all workers that are not known to be lost, and where fewer than `least_workers` would
-// be left, for new ones: at most `deadline_ns` (0: LS_REFORM_DEADLINE_NS). Who has not come by then
-// is lost. Where worker 0 is lost, the same time again for each worker that should take its place
-// and does not answer.
+// be left, for new ones: at most `deadline_ns` (0: LS_REFORM_DEADLINE_NS). A worker that has not
+// come by then is lost. Where worker 0 is lost, the same time again for each worker that should
+// take its place and does not answer.
 //
 // LS_INTERRUPTED: this process ends; the others lose it when its cluster is closed. LS_PEER_LOST,
 // logged: fewer than `least_workers` are left; this worker was given up by the

@@ -38,10 +38,10 @@ enum ls_frame_kind {
     LS_FRAME_MET = 16,
     LS_FRAME_LEFT = 17, // of the store: member 32, text; it has ended in order
     LS_FRAME_TELL = 18, // of a worker: texts key and news, members 32, the number 32 of each
-    LS_FRAME_TOLD = 19, // of the store, to those: who tells it 32, texts key and news
+    LS_FRAME_TOLD = 19, // of the store, to those: the worker that tells it 32, texts key and news
 };
 
-// Who asks to join.
+// What asks to join.
 enum ls_join_kind {
     LS_JOIN_FIRST, // one of those that begin the training
     LS_JOIN_LATER, // a new worker for a training that has begun

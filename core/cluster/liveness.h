@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether other workers are alive: every worker tells the store twice a second where it is, the
-// store tells every worker where worker 0 is, and who misses six of these beats is lost. A closed
-// connection is a lost worker at once.
+// store tells every worker where worker 0 is, and one that misses six of these beats is lost. A
+// closed connection is a lost worker at once.
 #ifndef LS_CLUSTER_LIVENESS_H
 #define LS_CLUSTER_LIVENESS_H
 
@@ -57,8 +57,9 @@ struct ls_own_clock {
 // Looks at the clock: how much it went on. The first look begins it.
 uint64_t ls_own_clock_look(struct ls_own_clock *clock, uint64_t most_ns);
 
-// Whether this thread has just not run for longer than `stand_ns`, or not long ago (3 times that, of
-// its own time). Then the others may have taken this process for lost, and have gone on without it.
+// Whether this thread has just not run for longer than `stand_ns`, or not long ago (3 times that,
+// of its own time). Then the others may have taken this process for lost, and have gone on without
+// it.
 bool ls_own_clock_stood(const struct ls_own_clock *clock);
 
 // "worker 2 (hostb)", "server 0 (hostb)"; in a cluster of processes that work apart "process 2

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member of the cluster, which is connected to the store: its thread, what the store says, and the
-// calls that wait for it.
+// A member of the cluster, which is connected to the store: its thread, what the store says, and
+// the calls that wait for it.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // eventfd
 #endif
@@ -71,8 +71,8 @@ struct ls_member {
     _Atomic uint32_t phase; // enum ls_member_phase; changes under the lock
     bool formed; // all were there once, whatever came after
     bool claimed; // somebody is reporting the failure
-    bool chief_lost; // the connection, or who was at its other end
-    bool stood; // and this process was stopped then, so that it may be who was lost
+    bool chief_lost; // the connection, or worker 0 itself
+    bool stood; // and this process was stopped then, so that it may be the lost one
     bool cast_out; // the others go on without this worker
     bool reforming; // the main thread waits for a new generation
     bool joins; // a training that has begun takes this worker in when it forms anew
@@ -108,8 +108,8 @@ static void wake_thread(struct ls_member *member)
     (void)!write(member->wake, &one, sizeof(one));
 }
 
-// The sentence of the store says what the lost worker was at; here follows what this one was at, and
-// so what the other has missed: "; this worker was in step 118, bucket 0".
+// The sentence of the store says what the lost worker was at; here follows what this one was at,
+// and so what the other has missed: "; this worker was in step 118, bucket 0".
 static void add_own_spot(struct ls_member *member, const char *text, char *out, size_t bytes)
 {
     struct ls_spot spot = {.step = LS_NO_STEP};
@@ -476,8 +476,8 @@ static struct ls_meet_call *find_meeting(const struct ls_member *member, uint64_
     return call;
 }
 
-// A part of what all members of a meeting gave, or why it has failed. Whoever waited for it may
-// have given up.
+// A part of what all members of a meeting gave, or why it has failed. The call that waited for it
+// may have given up.
 static bool take_met(struct ls_member *member, struct ls_frame_reader *reader)
 {
     const uint64_t sequence = ls_frame_get_u64(reader);

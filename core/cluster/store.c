@@ -22,8 +22,7 @@
 #define FRAMES 16 // read from one peer at once
 #define FAREWELL_NS UINT64_C(1000000000)
 #define LISTEN_NS UINT64_C(500000000)
-#define JOIN_NS \
-    UINT64_C(10000000000) // until who knows the secret has said what it wants, or heard it
+#define JOIN_NS UINT64_C(10000000000) // for a peer to say what it wants, or to hear the answer
 
 uint64_t ls_store_strangers(const struct ls_store *store)
 {
@@ -264,7 +263,7 @@ static void let_in(struct ls_store *store)
         (void)!ls_peer_add(store, &connection, false);
 }
 
-// Who knew the secret and did not become a member.
+// A peer that knew the secret and did not become a member.
 static void turn_away(struct ls_store *store, struct ls_peer *peer, enum ls_stranger_reason reason)
 {
     ls_door_count(store->door, &peer->connection, reason);
@@ -321,7 +320,7 @@ static void read_peer(struct ls_store *store, struct ls_peer *peer)
     }
 }
 
-// Whoever was told why it may not join: nothing it says counts any more.
+// A peer that was told why it may not join: nothing that it says counts any more.
 static void end_leaving(struct ls_store *store, struct ls_peer *peer)
 {
     if (ls_connection_read(&peer->connection, LS_SECURE_PROOF) != LS_AGAIN) {
@@ -460,7 +459,7 @@ static void destroy(struct ls_store *store)
     free(store);
 }
 
-// A store that takes over knows whom it waits for, and begins with the next generation.
+// A store that takes over knows which workers it waits for, and begins with the next generation.
 static void take_over(struct ls_store *store, const struct ls_store_options *options)
 {
     for (uint32_t i = 0; i < store->members; i++) {

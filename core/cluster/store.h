@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The store of a cluster: one thread of worker 0 that all members (workers, then servers) are
-// connected to. It gathers who takes part, compares what must be equal, collects a block of each
-// worker and sends all of them to all, and watches who is alive. It never waits for one member: all
-// sockets are non-blocking, all queues bounded. Strangers are turned away and counted.
+// connected to. It finds out which processes take part, compares what must be equal, collects a
+// block of each worker and sends all of them to all, and watches which of them are alive. It never
+// waits for one member: all sockets are non-blocking, all queues bounded. Strangers are turned away
+// and counted.
 #ifndef LS_CLUSTER_STORE_H
 #define LS_CLUSTER_STORE_H
 

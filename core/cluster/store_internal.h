@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of the store, from its ground: store_peers.c (connections), store_meet.c (exchanges of
-// some workers), store_members.c (who takes part), store_reform.c (the next generation of an elastic
-// cluster), store.c (its thread, exchanges of all). All of it belongs to the store's thread.
+// some workers), store_members.c (who takes part), store_reform.c (the next generation of an
+// elastic cluster), store.c (its thread, exchanges of all). All of it belongs to the store's
+// thread.
 #ifndef LS_CLUSTER_STORE_INTERNAL_H
 #define LS_CLUSTER_STORE_INTERNAL_H
 
@@ -38,7 +39,7 @@ struct ls_peer {
     struct ls_peer *next;
 };
 
-// Who has a number.
+// A process that has a number.
 struct ls_store_member {
     struct ls_peer *peer; // NULL: not there, or gone
     bool left; // after a goodbye
@@ -48,7 +49,7 @@ struct ls_store_member {
     uint8_t *agreement; // as it arrived: names and values
     size_t agreement_bytes;
     struct ls_spot spot;
-    // Elastic. Nobody is struck off before the next generation, in which numbers are others.
+    // Elastic. No worker is struck off before the next generation, in which numbers are others.
     struct ls_reserve reserve;
     uint32_t former; // its number in the last generation, or LS_NO_WORKER
     bool gone; // lost, whether it knows or not
@@ -91,11 +92,11 @@ struct ls_store {
     enum ls_status refusal_status;
     uint32_t joined;
     uint32_t least_workers, most_workers; // most_workers 0: not elastic
-    bool apart; // a loss concerns only those who meet the lost worker
+    bool apart; // a loss concerns only the workers that meet the lost one
     uint32_t generation, survivors; // survivors: of the last generation
     bool reforming; // somebody waits for the next generation
     uint64_t reform_since_ns, reform_deadline_ns, arrivals;
-    _Atomic uint32_t waiting; // new workers for whom there is room
+    _Atomic uint32_t waiting; // new workers for which there is room
 
     struct ls_peer *peers; // all connections
 
@@ -104,7 +105,7 @@ struct ls_store {
     uint64_t sequence;
     uint32_t blocks_here;
     uint8_t operation;
-    uint32_t root, first_member; // first_member: who began it
+    uint32_t root, first_member; // first_member: the worker that began it
     uint64_t operation_bytes, exchange_since_ns;
     size_t part; // room of a block
     uint8_t *blocks; // workers x part
@@ -142,11 +143,11 @@ bool ls_store_join(struct ls_store *store, struct ls_peer *peer, uint32_t genera
 void ls_store_leave_early(struct ls_store *store, uint32_t member); // before the training began
 void ls_store_watch_joining(struct ls_store *store); // at each tick: deadline, progress
 void ls_store_refuse(struct ls_store *store, enum ls_status status, const char *text);
-void ls_store_welcome(struct ls_store *store); // tells all members who takes part
+void ls_store_welcome(struct ls_store *store); // tells all members which workers take part
 // Whether a new worker differs from those that train; then it is told so.
 bool ls_store_differs(struct ls_store *store, struct ls_peer *peer);
 void ls_store_lose(struct ls_store *store, uint32_t member, const char *why);
-// Ends the generation. `member`: of whom the text speaks, or LS_NO_MEMBER.
+// Ends the generation. `member`: that the text is about, or LS_NO_MEMBER.
 void ls_store_tell_lost(struct ls_store *store, enum ls_status status, uint32_t member,
                         const char *text);
 

@@ -15,7 +15,7 @@
 struct ls_store_meeting {
     char key[LS_KEY_BYTES];
     uint32_t count, here; // members; those that have come
-    uint32_t first; // place of who came first
+    uint32_t first; // place of the member that came first
     uint32_t bytes; // of a block
     uint32_t *members;
     uint64_t *sequences; // of each member's call; 0: it has not come

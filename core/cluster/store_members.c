@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members of the store: who takes part, what must be equal, until when the store waits for whom, and
-// who is lost.
+// Members of the store: which processes take part, what must be equal, how long the store waits for
+// them, and which of them are lost.
 #include "core/cluster/store_internal.h"
 
 #include "core/base/log.h"
@@ -321,7 +321,7 @@ void ls_store_watch_joining(struct ls_store *store)
 
 // ---- One worker ----
 
-// Why this one may not join at all, whoever the others are. "": it may.
+// Why this one may not join at all, whatever the others are. "": it may.
 static void find_objection(const struct ls_store *store, const struct request *request, char *out,
                            size_t bytes)
 {
@@ -532,8 +532,9 @@ static void lose_one(struct ls_store *store, uint32_t number, const char *text)
     ls_store_end_meetings(store, number, text);
 }
 
-// The first one ends the training, or the generation of an elastic one; who falls after it falls
-// because of it, or is missing in the next generation. Where workers are apart, nothing ends.
+// The first one ends the training, or the generation of an elastic one; a worker that is lost after
+// it is lost because of it, or is missing in the next generation. Where workers are apart, nothing
+// ends.
 void ls_store_lose(struct ls_store *store, uint32_t number, const char *why)
 {
     char name[LS_NAME_BYTES + 32], text[LS_TEXT_BYTES];

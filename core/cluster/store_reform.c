@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The next generation of an elastic cluster: the workers that are left, and the new ones that wait.
 //
-// Only one part of the workers may go on. A worker that is stopped or cut off may live, and may be
-// with others that look for a store, too; so those who are here must be more than half of all that
-// are not certainly dead, or half of them with the lowest. Whose machine says that nobody listens
-// any more at the port that each worker keeps is dead. This does not hold for who
-// was itself stopped when it lost them: they may have gone on without it, and have ended.
+// Only one part of the workers may go on. A worker that is stopped or cut off may be alive, and may
+// be with others that look for a store, too. So the workers that are here must be more than half of
+// all that are not certainly dead, or half of them with the lowest. A worker is dead if its machine
+// says that nobody listens any more at the port that the worker keeps. That does not count for a
+// process that was itself stopped when it lost them: they may have gone on without it, and have
+// ended.
 #include "core/cluster/store_internal.h"
 
 #include "core/base/log.h"
@@ -19,7 +20,8 @@
 
 #define SAY_AFTER_NS UINT64_C(5000000000)
 #define SAY_EVERY_NS UINT64_C(1000000000)
-#define CERTAIN_NS UINT64_C(1000000000) // after which who still listens is taken to be alive
+#define CERTAIN_NS \
+    UINT64_C(1000000000) // after which a worker that still listens is taken to be alive
 #define PROBE_NS UINT64_C(1000000000) // for an answer
 #define PROBE_AGAIN_NS UINT64_C(200000000)
 
@@ -74,7 +76,7 @@ uint32_t ls_store_waiting(const struct ls_store *store)
     return atomic_load(&store->waiting);
 }
 
-// ---- Who is dead ----
+// ---- Which workers are dead ----
 
 // Moves the probe of a worker's reserve on.
 static void probe(struct ls_store *store, struct ls_store_member *member)
@@ -304,7 +306,7 @@ static void call_others(struct ls_store *store)
     }
 }
 
-// Whoever has not come in time.
+// The workers that have not come in time.
 static void lose_missing(struct ls_store *store)
 {
     char why[96];

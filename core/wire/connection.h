@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A connection that never waits: what the socket does not take yet stays in a queue. After the
-// handshake, what is sent is sealed, frame by frame: the length of the sealed bytes (32 bits, little
-// endian), and those. Where a job has no secret, a connection may also carry bytes as they are.
-// Sending and receiving may happen on two threads; each of them is for one thread at a time.
+// handshake, what is sent is sealed, frame by frame: the length of the sealed bytes (32 bits,
+// little endian), and those. Where a job has no secret, a connection may also carry bytes as they
+// are. Sending and receiving may happen on two threads; each of them is for one thread at a time.
 #ifndef LS_WIRE_CONNECTION_H
 #define LS_WIRE_CONNECTION_H
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a process lets in who knows the secret of its job: the store of worker 0, and a server
-// process. A door listens, accepts, shakes hands, and hands out each connection that has proved
-// itself. All others are strangers. They stand in queues of a bounded length, whose oldest makes
-// room for the next one, and are dropped and counted; none of them costs more than two hashes and
-// some system calls. Connections that were handed out are none of the door's business, so no number
-// of strangers pushes out a worker that has come in. It never waits. [one thread, but for the
-// counts]
+// Lets into a process only peers that know the secret of its job: the store of worker 0 has a door,
+// and so has a server process. A door listens, accepts, shakes hands, and hands out each connection
+// that has proved itself. All others are strangers. They stand in queues of a bounded length, whose
+// oldest makes room for the next one, and are dropped and counted; none of them costs more than two
+// hashes and some system calls. Connections that were handed out are none of the door's business,
+// so no number of strangers pushes out a worker that has come in. It never waits. [one thread, but
+// for the counts]
 #ifndef LS_WIRE_DOOR_H
 #define LS_WIRE_DOOR_H
 
@@ -17,7 +17,7 @@
 struct ls_door;
 
 enum ls_stranger_reason {
-    LS_STRANGER_SILENT, // closed before it had said who it is
+    LS_STRANGER_SILENT, // closed before it had said what it is
     LS_STRANGER_GREETING, // said something else than a worker does
     LS_STRANGER_SECRET, // does not know the secret (a replay does not either)
     LS_STRANGER_SLOW, // was not ready within LS_STRANGER_NS

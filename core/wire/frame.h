@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small frames of numbers, texts and bytes, little-endian: what workers and the store of worker 0 say
-// to each other (core/cluster/frames.h), and what a server is told of variables. A reader never reads
-// past its frame; once something did not fit, everything after it reads as zero and `wrong` is set, so
-// that a function checks once, at its end. [any thread]
+// Small frames of numbers, texts and bytes, little-endian: what workers and the store of worker 0
+// say to each other (core/cluster/frames.h), and what a server is told of variables. A reader never
+// reads past its frame; once something did not fit, everything after it reads as zero and `wrong`
+// is set, so that a function checks once, at its end. [any thread]
 #ifndef LS_WIRE_FRAME_H
 #define LS_WIRE_FRAME_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who knows the job's secret, and nobody else, talks to the store: a handshake in which both sides
+// Only processes that know the secret of the job talk to its store: a handshake in which both sides
 // prove that they know it, then sealed frames (libsodium).
 //
 //     worker -> store   greeting   "LSTORE1\n" and the worker's nonce
@@ -10,7 +10,7 @@
 // All keys are keyed BLAKE2b hashes of a label and both nonces, with a key made from the secret:
 // one for each proof and one for each direction's stream (XChaCha20-Poly1305, crypto_secretstream).
 // So a recorded conversation is worth nothing later, and a frame that was altered, repeated or left
-// out does not open. The worker proves first: a stranger who connects gets a nonce and nothing
+// out does not open. The worker proves first: a stranger that connects gets a nonce and nothing
 // else.
 #ifndef LS_WIRE_SECURE_H
 #define LS_WIRE_SECURE_H

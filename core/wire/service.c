@@ -45,7 +45,7 @@ struct ls_service {
     struct peer *peers;
     struct pollfd *polled; // the door, and one a peer
     uint32_t count; // places for peers: open and leaving ones
-    uint32_t cursor; // whose turn it is
+    uint32_t cursor; // the peer that is next
     struct ls_door *door;
     uint64_t door_ns; // when it was looked at
     uint32_t warned;
@@ -270,7 +270,8 @@ static bool serve_all(struct ls_service *service, struct ls_service_event *out)
     return false;
 }
 
-// Waits for a peer that has something to say or takes what waits for it, or for somebody at the door.
+// Waits until a peer has something to say, or takes what waits for it, or until somebody is at the
+// door.
 static void await_peers(struct ls_service *service, uint64_t timeout_ns)
 {
     nfds_t count = 0;

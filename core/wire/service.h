@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A parameter server's end of its channels: it accepts connections, lets in whoever proves to know
-// the secret of the job, and hands out one message after the other. It never waits for one peer
-// alone. A peer that does not read is not listened to, so nothing grows without bounds. Strangers
-// are dropped and counted. [one thread]
+// A parameter server's end of its channels: it accepts connections, lets in peers that prove that
+// they know the secret of the job, and hands out one message after the other. It never waits for
+// one peer alone. A peer that does not read is not listened to, so nothing grows without bounds.
+// Strangers are dropped and counted. [one thread]
 #ifndef LS_WIRE_SERVICE_H
 #define LS_WIRE_SERVICE_H
 

@@ -222,7 +222,7 @@ static enum ls_status take_inherited(int fd, int *out)
     }
     fcntl(fd, F_SETFL, flags | O_NONBLOCK);
     fcntl(fd, F_SETFD, FD_CLOEXEC);
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)); // for who takes over
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)); // for a store that takes over
     *out = fd;
     return LS_OK;
 }
@@ -258,7 +258,8 @@ enum ls_status ls_socket_accept(int listener, int *out)
                    ? LS_FAILED
                    : LS_AGAIN; // none, or one that is gone already
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    // For who takes over: one that came before the listener had this option does not have it.
+    // For a store that takes over: one that came before the listener had this option does not have
+    // it.
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     *out = fd;
     return LS_OK;

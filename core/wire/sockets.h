@@ -18,9 +18,9 @@ struct ls_listening {
     int inherited; // a socket that listens already, which is taken then; -1: none
 };
 
-// A socket that listens there, non-blocking: the inherited one, else a new one at the address, or on
-// all interfaces where that is not an address of this machine (the name of a service). Waits some
-// seconds for an earlier job that still holds the port. Errors are logged.
+// A socket that listens there, non-blocking: the inherited one, else a new one at the address, or
+// on all interfaces where that is not an address of this machine (the name of a service). Waits
+// some seconds for an earlier job that still holds the port. Errors are logged.
 LS_STATUS ls_socket_listen(const struct ls_listening *where, int *out);
 
 // A socket that listens at any port of the address that `like` has on this machine.
