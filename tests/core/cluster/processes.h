@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers that are real processes: forked by a test, joined by a cluster on this machine. What they
-// find lies in memory that they share with the test, which asserts it; what they log, too.
+// Workers that are real processes: a test forks them, and a cluster on this machine joins them.
 #ifndef LS_TESTS_CLUSTER_PROCESSES_H
 #define LS_TESTS_CLUSTER_PROCESSES_H
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/cluster/cluster.h"
-#include "tests/support/suite.h"
+#include "tests/support/crew.h"
 
 #include <arpa/inet.h>
-#include <check.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -20,31 +18,24 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MOST_PROCESSES 10
-#define SECOND UINT64_C(1000000000)
-#define MILLISECOND UINT64_C(1000000)
 #define LONGEST_S 50 // of a process; it is killed then
 
 // One process of a job.
 struct process {
-    uint32_t index; // among the processes of the job
+    struct crew_process own;
     struct job *job;
     struct ls_worker_place place;
     struct ls_cluster_options options; // the test may change both before it forks
     struct ls_agreement agreement[4];
     // What it found.
-    _Atomic int state; // for the test: how far it is
     enum ls_status joined, status;
     uint64_t numbers[16];
     uint64_t took_ns;
     _Atomic uint32_t lost_calls;
     char lost_text[1024];
-    char log[8192];
-    pid_t pid;
-    int exit_status;
 };
 
 struct job {
@@ -110,37 +101,15 @@ static inline int sides_run(struct sides *sides)
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-static inline void nap_ms(long milliseconds)
-{
-    nanosleep(
-        &(struct timespec){.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000},
-        NULL);
-}
-
-static inline int job_listen(uint16_t *port)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof(at);
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    ck_assert_int_ge(fd, 0);
-    ck_assert_int_eq(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
-    ck_assert_int_eq(listen(fd, SOMAXCONN), 0);
-    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
-    *port = ntohs(at.sin_port);
-    return fd;
-}
-
 // A job of `count` workers that nothing is wrong with, each with one rank. Deadlines are short.
 static inline struct job *job_create(uint32_t count)
 {
-    struct job *job =
-        mmap(NULL, sizeof(*job), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ck_assert_ptr_ne(job, MAP_FAILED);
+    struct job *job = crew_memory(sizeof(*job));
     job->count = count;
-    job->listener = job_listen(&job->port);
+    job->listener = crew_listen(&job->port);
     for (uint32_t i = 0; i < MOST_PROCESSES; i++) {
         struct process *process = &job->process[i];
-        process->index = i;
+        process->own.index = i;
         process->job = job;
         process->place = (struct ls_worker_place){.resolver = "launch",
                                                   .role = LS_ROLE_WORKER,
@@ -169,27 +138,11 @@ static inline void job_destroy(struct job *job)
     munmap(job, sizeof(*job));
 }
 
-static inline void process_note_line(void *context, uint32_t level, const char *line)
-{
-    struct process *process = context;
-    const size_t length = strlen(process->log);
-    (void)level;
-    snprintf(process->log + length, sizeof(process->log) - length, "%s\n", line);
-}
-
 static inline void process_note_lost(void *context, const char *text)
 {
     struct process *process = context;
     snprintf(process->lost_text, sizeof(process->lost_text), "%s", text);
     process->lost_calls++;
-}
-
-// Waits until a process (or the test, by `go`) has come to a state.
-static inline void wait_for_state(const _Atomic int *state, int value)
-{
-    const uint64_t end = ls_clock_ns() + 20 * SECOND;
-    while (*state < value && ls_clock_ns() < end)
-        nap_ms(1);
 }
 
 static inline struct ls_cluster *process_join(struct process *process)
@@ -204,15 +157,9 @@ static inline struct ls_cluster *process_join(struct process *process)
 static inline void job_start_one(struct job *job, uint32_t index, void (*work)(struct process *))
 {
     struct process *process = &job->process[index];
-    process->exit_status = -1;
-    const pid_t pid = fork();
-    ck_assert_int_ge(pid, 0);
-    if (pid) {
-        process->pid = pid; // by the test alone: the child shares this memory
+    if (!crew_fork(&process->own, LONGEST_S))
         return;
-    }
-    alarm(LONGEST_S);
-    ls_log_set_writer(process_note_line, process);
+    ls_log_set_writer(crew_note_line, &process->own);
     process->options.lost = process_note_lost;
     process->options.context = process;
     if (index)
@@ -228,20 +175,13 @@ static inline void job_start(struct job *job, uint32_t processes, void (*work)(s
         job_start_one(job, i, work);
 }
 
-static inline void job_wait_one(struct job *job, uint32_t index)
-{
-    struct process *process = &job->process[index];
-    if (process->exit_status < 0)
-        ck_assert_int_eq(waitpid(process->pid, &process->exit_status, 0), process->pid);
-}
-
 // Waits for all; each must have ended by itself.
 static inline void job_wait(struct job *job, uint32_t processes)
 {
     for (uint32_t i = 0; i < processes; i++) {
-        job_wait_one(job, i);
-        ck_assert_msg(job->process[i].exit_status == 0, "process %u: status %d, log: %s", i,
-                      job->process[i].exit_status, job->process[i].log);
+        crew_wait(&job->process[i].own);
+        ck_assert_msg(job->process[i].own.exit_status == 0, "process %u: status %d, log: %s", i,
+                      job->process[i].own.exit_status, job->process[i].own.log);
     }
 }
 
@@ -282,7 +222,7 @@ static inline void relay_run(const struct job *job, int listener)
 // A process between worker `index` and worker 0; it ends with their connection, or is killed.
 static inline pid_t job_start_relay(struct job *job, uint32_t index)
 {
-    const int listener = job_listen(&job->relay_port);
+    const int listener = crew_listen(&job->relay_port);
     const pid_t pid = fork();
     ck_assert_int_ge(pid, 0);
     if (pid == 0) {
@@ -298,13 +238,14 @@ static inline pid_t job_start_relay(struct job *job, uint32_t index)
 
 static inline void assert_log_has(const struct process *process, const char *text)
 {
-    ck_assert_msg(strstr(process->log, text) != NULL, "process %u: '%s' is not in its log:\n%s",
-                  process->index, text, process->log);
+    ck_assert_msg(strstr(process->own.log, text) != NULL, "process %u: '%s' is not in its log:\n%s",
+                  process->own.index, text, process->own.log);
 }
 
 static inline void assert_log_empty(const struct process *process)
 {
-    ck_assert_msg(process->log[0] == '\0', "process %u logged:\n%s", process->index, process->log);
+    ck_assert_msg(process->own.log[0] == '\0', "process %u logged:\n%s", process->own.index,
+                  process->own.log);
 }
 
 #endif

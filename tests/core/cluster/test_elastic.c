@@ -86,7 +86,7 @@ static void train(struct process *process)
     note(process, cluster);
     enum ls_status status =
         ls_cluster_generation(cluster) ? take_over_state(cluster, &step) : LS_OK;
-    process->state = 1;
+    process->own.state = 1;
     while (!status && !ends) {
         struct message mine = {.step = step}, all[MOST_PROCESSES];
         ls_cluster_say(cluster, step, "all-reduce");
@@ -131,7 +131,7 @@ static struct job *begin_elastic_job(uint32_t count, uint32_t least, uint32_t mo
         snprintf(job->process[i].place.job, sizeof(job->process[i].place.job), "%s", name);
     job_start(job, count, train);
     for (uint32_t i = 0; i < count; i++)
-        wait_for_state(&job->process[i].state, 1);
+        crew_await(&job->process[i].own.state, 1);
     close(job->listener); // worker 0 has it alone, so it ends with worker 0
     job->listener = -1;
     return job;
@@ -144,7 +144,7 @@ static struct job *begin_elastic(uint32_t count, uint32_t least, uint32_t most)
 
 static void kill_one(struct job *job, uint32_t index, int number)
 {
-    ck_assert_int_eq(kill(job->process[index].pid, number), 0);
+    ck_assert_int_eq(kill(job->process[index].own.pid, number), 0);
 }
 
 static uint64_t read_number(const struct process *process, int which)
@@ -159,12 +159,12 @@ static void wait_for_generation(const struct process *process, uint64_t generati
     while (read_number(process, GENERATION) < generation && ls_clock_ns() < end)
         nap_ms(1);
     ck_assert_msg(read_number(process, GENERATION) >= generation, "process %u: generation %d: %s",
-                  process->index, (int)read_number(process, GENERATION), process->log);
+                  process->own.index, (int)read_number(process, GENERATION), process->own.log);
     const uint64_t steps = read_number(process, STEPS);
     while (read_number(process, STEPS) < steps + 3 && ls_clock_ns() < end)
         nap_ms(1);
     ck_assert_msg(read_number(process, STEPS) >= steps + 3, "process %u stands still: %s",
-                  process->index, process->log);
+                  process->own.index, process->own.log);
 }
 
 // The processes of `indices` (ended by -1) have trained to the end, as workers 0, 1, ... in this
@@ -174,27 +174,27 @@ static void end_with(struct job *job, const int *indices)
     uint64_t count = 0, steps = 0;
     job->go = END;
     for (const int *index = indices; *index >= 0; index++, count++) {
-        job_wait_one(job, (uint32_t)*index);
+        crew_wait(&job->process[(uint32_t)*index].own);
         if (count == 0)
             steps = job->process[*index].numbers[STEPS];
     }
     for (uint64_t i = 0; i < count; i++) {
         const struct process *process = &job->process[indices[i]];
-        ck_assert_msg(process->exit_status == 0 && process->status == LS_OK,
-                      "process %u: exit status %d, status %d: %s", process->index,
-                      process->exit_status, (int)process->status, process->log);
+        ck_assert_msg(process->own.exit_status == 0 && process->status == LS_OK,
+                      "process %u: exit status %d, status %d: %s", process->own.index,
+                      process->own.exit_status, (int)process->status, process->own.log);
         ck_assert_uint_eq(process->numbers[WRONG], 0);
         ck_assert_uint_eq(process->numbers[WORKERS], count);
         ck_assert_uint_eq(process->numbers[WORKER], i);
         ck_assert_uint_eq(process->numbers[STEPS], steps);
-        ck_assert_ptr_null(strstr(process->log, "error: "));
+        ck_assert_ptr_null(strstr(process->own.log, "error: "));
     }
 }
 
 static void reap(struct job *job, uint32_t index)
 {
-    job_wait_one(job, index);
-    ck_assert(WIFSIGNALED(job->process[index].exit_status));
+    crew_wait(&job->process[index].own);
+    ck_assert(WIFSIGNALED(job->process[index].own.exit_status));
 }
 
 // ---- Losses ----
@@ -290,7 +290,7 @@ static void give_up_soon(struct process *process)
     struct message mine = {0}, all[MOST_PROCESSES];
     if (!cluster || ls_cluster_gather_workers(cluster, &mine, sizeof(mine), all))
         return;
-    process->state = 1;
+    process->own.state = 1;
     ls_cluster_give_up(cluster, "its data cannot be read");
     ls_cluster_close(cluster);
 }
@@ -305,7 +305,7 @@ START_TEST(a_worker_that_gives_up_is_left_behind)
             wait_for_generation(&job->process[i], 1);
     end_with(job, _i ? (const int[]){0, 2, -1} : (const int[]){1, 2, -1});
     assert_log_has(&job->process[2], "its data cannot be read");
-    job_wait_one(job, (uint32_t)_i);
+    crew_wait(&job->process[(uint32_t)_i].own);
     job_destroy(job);
 }
 END_TEST
@@ -318,7 +318,7 @@ static void one_forms_anew(struct process *process)
     if (!cluster)
         return;
     for (int i = 0; i < 10000 && !process->lost_calls; i++) {
-        if ((int)process->index == process->job->victim)
+        if ((int)process->own.index == process->job->victim)
             break;
         nap_ms(1);
     }
@@ -356,8 +356,8 @@ START_TEST(a_stopped_worker_is_left_behind_and_learns_it)
         if (i != _i)
             wait_for_generation(&job->process[i], 1);
     kill_one(job, (uint32_t)_i, SIGCONT);
-    job_wait_one(job, (uint32_t)_i);
-    ck_assert_int_eq(job->process[_i].exit_status, 0);
+    crew_wait(&job->process[(uint32_t)_i].own);
+    ck_assert_int_eq(job->process[_i].own.exit_status, 0);
     ck_assert_int_eq(job->process[_i].status, LS_PEER_LOST);
     assert_log_has(&job->process[_i], _i ? "the others go on without this worker"
                                          : "only 1 of 3 workers is left here, and the others are "
@@ -376,11 +376,11 @@ START_TEST(a_worker_that_is_cut_off_is_left_behind_and_ends)
         job->process[i].options.deadline_ns = 2 * SECOND; // a quarter of it for forming anew
     job_start(job, 3, train);
     for (uint32_t i = 0; i < 3; i++)
-        wait_for_state(&job->process[i].state, 1);
+        crew_await(&job->process[i].own.state, 1);
     job->cut = 1;
     for (uint32_t i = 0; i < 2; i++)
         wait_for_generation(&job->process[i], 1);
-    job_wait_one(job, 2);
+    crew_wait(&job->process[2].own);
     ck_assert_int_eq(job->process[2].status, LS_PEER_LOST);
     assert_log_has(&job->process[2], "worker 1 did not answer at ");
     assert_log_has(&job->process[2], "only 1 of 3 workers is left here, and the others are perhaps "
@@ -402,10 +402,10 @@ START_TEST(fewer_than_the_least_end_with_an_error)
         job->process[i].options.deadline_ns = 4 * SECOND; // a quarter of it for forming anew
     job_start(job, 3, train);
     for (uint32_t i = 0; i < 3; i++)
-        wait_for_state(&job->process[i].state, 1);
+        crew_await(&job->process[i].own.state, 1);
     kill_one(job, (uint32_t)_i, SIGKILL);
     for (uint32_t i = 0; i < 3; i++) {
-        job_wait_one(job, i);
+        crew_wait(&job->process[i].own);
         if ((int)i == _i)
             continue;
         ck_assert_int_eq(job->process[i].status, LS_PEER_LOST);
@@ -510,7 +510,7 @@ START_TEST(there_is_no_room_for_more_than_the_most)
     struct job *job = begin_elastic(2, 1, 2);
     job->process[2].options.join_deadline_ns = SECOND / 2;
     job_start_one(job, 2, train);
-    job_wait_one(job, 2);
+    crew_wait(&job->process[2].own);
     ck_assert_int_eq(job->process[2].joined, LS_PEER_LOST);
     assert_log_has(&job->process[2], "did not take this worker in within");
     end_with(job, (const int[]){0, 1, -1});
@@ -524,7 +524,7 @@ START_TEST(a_new_worker_that_differs_is_refused_alone)
     struct job *job = begin_elastic(2, 1, 4);
     job->process[2].agreement[0].value = "mlp";
     job_start_one(job, 2, train);
-    job_wait_one(job, 2);
+    crew_wait(&job->process[2].own);
     ck_assert_int_eq(job->process[2].joined, LS_USAGE);
     assert_log_has(&job->process[2], "the new worker (");
     assert_log_has(&job->process[2], ") has --model mlp, but worker 0 (");
@@ -539,12 +539,12 @@ START_TEST(a_training_that_is_not_elastic_takes_nobody_in)
     struct job *job = create_elastic(2, 0, 0);
     job_start(job, 2, train);
     for (uint32_t i = 0; i < 2; i++)
-        wait_for_state(&job->process[i].state, 1);
+        crew_await(&job->process[i].own.state, 1);
     job->process[2].options.least_workers = job->process[2].options.most_workers = 1;
     job_start_one(job, 2, train);
     job_start_one(job, 3, train);
     for (uint32_t i = 2; i < 4; i++) {
-        job_wait_one(job, i);
+        crew_wait(&job->process[i].own);
         ck_assert_int_eq(job->process[i].joined, LS_USAGE);
     }
     assert_log_has(&job->process[2], "worker 0 takes in no new workers");
@@ -559,7 +559,7 @@ START_TEST(numbers_that_make_no_sense_are_refused)
     static const uint32_t wrong[][2] = {{0, 2}, {3, 2}, {3, 4}, {1, 1}};
     struct job *job = create_elastic(2, wrong[_i][0], wrong[_i][1]);
     job_start_one(job, 0, train);
-    job_wait_one(job, 0);
+    crew_wait(&job->process[0].own);
     ck_assert_int_eq(job->process[0].joined, LS_USAGE);
     assert_log_has(&job->process[0], _i < 2 ? "expected MIN:MAX, 1 <= MIN <= MAX"
                                             : "but the training begins with 2 workers");

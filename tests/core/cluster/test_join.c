@@ -67,7 +67,7 @@ END_TEST
 
 static void join_late(struct process *process)
 {
-    if (process->index == 3)
+    if (process->own.index == 3)
         nap_ms(600);
     tell_what_it_sees(process);
 }
@@ -212,12 +212,12 @@ static void wait_at_barrier(struct process *process)
     struct ls_cluster *cluster = process_join(process);
     if (!cluster)
         return;
-    if (process->index == 2) {
+    if (process->own.index == 2) {
         nap_ms(300);
-        process->job->process[2].state = 1;
+        process->job->process[2].own.state = 1;
     }
     process->status = ls_cluster_barrier(cluster);
-    process->numbers[0] = (uint64_t)process->job->process[2].state;
+    process->numbers[0] = (uint64_t)process->job->process[2].own.state;
     ls_cluster_close(cluster);
 }
 
@@ -239,7 +239,7 @@ static void call_something_else(struct process *process)
     if (!cluster)
         return;
     uint64_t number = 1, all[4];
-    if (process->index == 1)
+    if (process->own.index == 1)
         process->status = ls_cluster_broadcast(cluster, &number, sizeof(number), 1);
     else
         process->status = ls_cluster_gather(cluster, &number, sizeof(number), all);
@@ -288,7 +288,7 @@ START_TEST(worker_0_that_does_not_come_is_named)
     close(job->listener);
     job->process[1].options.join_deadline_ns = SECOND / 2;
     job_start_one(job, 1, tell_what_it_sees);
-    job_wait_one(job, 1);
+    crew_wait(&job->process[1].own);
     ck_assert_int_eq(job->process[1].joined, LS_PEER_LOST);
     snprintf(text, sizeof(text),
              "worker 0 did not answer at 127.0.0.1:%u within 0.5 s: Connection refused", job->port);
@@ -302,7 +302,7 @@ START_TEST(something_else_at_the_address_is_told_from_worker_0)
     struct job *job = job_create(2); // nobody accepts what the listener takes
     job->process[1].options.join_deadline_ns = SECOND / 2;
     job_start_one(job, 1, tell_what_it_sees);
-    job_wait_one(job, 1);
+    crew_wait(&job->process[1].own);
     ck_assert_int_eq(job->process[1].joined, LS_PEER_LOST);
     assert_log_has(&job->process[1], "it takes connections but does not answer as worker 0 does");
     job_destroy(job);
@@ -318,7 +318,7 @@ START_TEST(a_second_worker_of_the_same_number_is_refused_by_name)
     job_start_one(job, 1, tell_what_it_sees);
     nap_ms(300);
     job_start_one(job, 3, tell_what_it_sees); // number 1, too
-    job_wait_one(job, 3);
+    crew_wait(&job->process[3].own);
     job_start_one(job, 2, tell_what_it_sees);
     job_wait(job, 4);
     for (uint32_t i = 0; i < 3; i++)
@@ -326,10 +326,10 @@ START_TEST(a_second_worker_of_the_same_number_is_refused_by_name)
     ck_assert_int_eq(job->process[3].joined, LS_USAGE);
     char text[64];
     snprintf(text, sizeof(text), "worker 1 is already here, process %d on ",
-             (int)job->process[1].pid);
+             (int)job->process[1].own.pid);
     assert_log_has(&job->process[3], text);
     assert_log_has(&job->process[0], text);
-    snprintf(text, sizeof(text), "process %d on ", (int)job->process[3].pid);
+    snprintf(text, sizeof(text), "process %d on ", (int)job->process[3].own.pid);
     assert_log_has(&job->process[3], text);
     job_destroy(job);
 }
@@ -340,8 +340,8 @@ static void stay_a_while(struct process *process)
     struct ls_cluster *cluster = process_join(process);
     if (!cluster)
         return;
-    process->state = 1;
-    wait_for_state(&process->job->go, 1);
+    process->own.state = 1;
+    crew_await(&process->job->go, 1);
     process->status = ls_cluster_barrier(cluster);
     ls_cluster_close(cluster);
 }
@@ -352,9 +352,9 @@ START_TEST(a_worker_that_comes_after_the_beginning_is_refused_and_disturbs_nobod
     job->process[2].place.number = 1;
     job_start(job, 2, stay_a_while);
     for (uint32_t i = 0; i < 2; i++)
-        wait_for_state(&job->process[i].state, 1);
+        crew_await(&job->process[i].own.state, 1);
     job_start_one(job, 2, tell_what_it_sees);
-    job_wait_one(job, 2);
+    crew_wait(&job->process[2].own);
     job->go = 1;
     job_wait(job, 3);
     ck_assert_int_eq(job->process[2].joined, LS_USAGE);
@@ -431,10 +431,10 @@ START_TEST(worker_0_that_dies_before_the_beginning_is_named)
     struct job *job = job_create(3);
     job_start(job, 2, tell_what_it_sees);
     nap_ms(300);
-    kill(job->process[0].pid, SIGKILL);
-    job_wait_one(job, 0);
-    job_wait_one(job, 1);
-    ck_assert_int_eq(job->process[1].exit_status, 0);
+    kill(job->process[0].own.pid, SIGKILL);
+    crew_wait(&job->process[0].own);
+    crew_wait(&job->process[1].own);
+    ck_assert_int_eq(job->process[1].own.exit_status, 0);
     ck_assert_int_eq(job->process[1].joined, LS_PEER_LOST);
     assert_log_has(&job->process[1],
                    "was lost before all workers were there: its connection closed");
@@ -499,7 +499,7 @@ START_TEST(a_short_secret_is_refused)
     struct job *job = job_create(2);
     job->process[0].options.secret = "secret";
     job_start_one(job, 0, tell_what_it_sees);
-    job_wait_one(job, 0);
+    crew_wait(&job->process[0].own);
     ck_assert_int_eq(job->process[0].joined, LS_USAGE);
     assert_log_has(&job->process[0], "has 6 letters: expected 16 to 4096");
     job_destroy(job);

@@ -16,8 +16,8 @@ static void wait_for_a_victim(struct process *process)
         return;
     ls_cluster_say(cluster, 117, "bucket 0");
     nap_ms(1200); // two beats take that along, to the store and from there
-    process->state = 1;
-    if ((int)process->index == process->job->victim) {
+    process->own.state = 1;
+    if ((int)process->own.index == process->job->victim) {
         while (ls_cluster_check(cluster, NULL) == LS_OK)
             nap_ms(5);
         process->status = ls_cluster_barrier(cluster);
@@ -27,7 +27,7 @@ static void wait_for_a_victim(struct process *process)
     process->numbers[0] = ls_clock_ns();
     const char *text = "";
     process->numbers[1] = (uint64_t)ls_cluster_check(cluster, &text);
-    process->numbers[2] = strstr(process->log, text) != NULL && *text;
+    process->numbers[2] = strstr(process->own.log, text) != NULL && *text;
     ls_cluster_close(cluster);
     process->numbers[3] = ls_clock_ns();
 }
@@ -50,18 +50,19 @@ static void assert_lost(const struct job *job, uint32_t victim, uint64_t since_n
         ck_assert_uint_eq(process->numbers[2], 1);
         ck_assert_uint_lt(process->numbers[3] - process->numbers[0], 3 * SECOND); // closing
         ck_assert_uint_eq(process->lost_calls, 1);
-        ck_assert_ptr_nonnull(strstr(process->log, process->lost_text));
+        ck_assert_ptr_nonnull(strstr(process->own.log, process->lost_text));
         assert_log_has(process, text);
         assert_log_has(process, ") lost in step 117, bucket 0: ");
         assert_log_has(process, why);
-        ck_assert_ptr_eq(strchr(process->log, '\n') + 1, process->log + strlen(process->log));
+        ck_assert_ptr_eq(strchr(process->own.log, '\n') + 1,
+                         process->own.log + strlen(process->own.log));
     }
 }
 
 static void wait_for_all(struct job *job)
 {
     for (uint32_t i = 0; i < job->count; i++)
-        wait_for_state(&job->process[i].state, 1);
+        crew_await(&job->process[i].own.state, 1);
     nap_ms(50);
 }
 
@@ -83,14 +84,14 @@ static void start_two(struct job *jobs[2], uint64_t silence_ns)
 static void signal_victim(struct job *job, int number)
 {
     job->begin_ns = ls_clock_ns();
-    ck_assert_int_eq(kill(job->process[job->victim].pid, number), 0);
+    ck_assert_int_eq(kill(job->process[job->victim].own.pid, number), 0);
 }
 
 static void wait_for_others(struct job *job)
 {
     for (uint32_t i = 0; i < job->count; i++)
         if ((int)i != job->victim)
-            job_wait_one(job, i);
+            crew_wait(&job->process[i].own);
 }
 
 START_TEST(a_killed_worker_is_lost_at_once)
@@ -100,7 +101,7 @@ START_TEST(a_killed_worker_is_lost_at_once)
     for (uint32_t victim = 0; victim < 2; victim++) {
         signal_victim(jobs[victim], SIGKILL);
         wait_for_others(jobs[victim]);
-        job_wait_one(jobs[victim], victim);
+        crew_wait(&jobs[victim]->process[victim].own);
         assert_lost(jobs[victim], victim, jobs[victim]->begin_ns, 2 * SECOND,
                     "its connection closed");
         job_destroy(jobs[victim]);
@@ -118,9 +119,9 @@ START_TEST(a_stopped_worker_is_lost_after_its_silence_and_learns_it)
         struct job *job = jobs[victim];
         wait_for_others(job);
         assert_lost(job, victim, job->begin_ns, 4 * SECOND, "so it is stopped or cut off");
-        kill(job->process[victim].pid, SIGCONT);
-        job_wait_one(job, victim);
-        ck_assert_int_eq(job->process[victim].exit_status, 0);
+        kill(job->process[victim].own.pid, SIGCONT);
+        crew_wait(&job->process[victim].own);
+        ck_assert_int_eq(job->process[victim].own.exit_status, 0);
         ck_assert_int_eq(job->process[victim].status, LS_PEER_LOST);
         job_destroy(job);
     }
@@ -157,8 +158,8 @@ static void take_turns(struct process *process)
     struct ls_cluster *cluster = process_join(process);
     if (!cluster)
         return;
-    process->state = 1;
-    wait_for_state(&process->job->go, 1);
+    process->own.state = 1;
+    crew_await(&process->job->go, 1);
     process->status = ls_cluster_barrier(cluster);
     ls_cluster_close(cluster);
 }
@@ -170,12 +171,12 @@ START_TEST(a_job_that_was_stopped_as_a_whole_goes_on)
         job->process[i].options.silence_ns = 3 * SECOND / 2;
     job_start(job, 3, take_turns);
     for (uint32_t i = 0; i < 3; i++)
-        wait_for_state(&job->process[i].state, 1);
+        crew_await(&job->process[i].own.state, 1);
     for (uint32_t i = 0; i < 3; i++)
-        kill(job->process[i].pid, SIGSTOP);
+        kill(job->process[i].own.pid, SIGSTOP);
     nap_ms(1900);
     for (uint32_t i = 0; i < 3; i++)
-        kill(job->process[i].pid, SIGCONT);
+        kill(job->process[i].own.pid, SIGCONT);
     nap_ms(300);
     job->go = 1;
     job_wait(job, 3);
@@ -193,7 +194,7 @@ static void end_at_different_times(struct process *process)
     if (!cluster)
         return;
     process->status = ls_cluster_barrier(cluster);
-    nap_ms(process->index == (uint32_t)process->job->victim ? 0 : 700);
+    nap_ms(process->own.index == (uint32_t)process->job->victim ? 0 : 700);
     process->numbers[1] = (uint64_t)ls_cluster_check(cluster, NULL);
     ls_cluster_close(cluster);
 }
@@ -218,8 +219,8 @@ static void end_too_early(struct process *process)
     struct ls_cluster *cluster = process_join(process);
     if (!cluster)
         return;
-    if ((int)process->index != process->job->victim) {
-        nap_ms(process->index == 1 ? 0 : 300);
+    if ((int)process->own.index != process->job->victim) {
+        nap_ms(process->own.index == 1 ? 0 : 300);
         process->status = ls_cluster_barrier(cluster);
     }
     ls_cluster_close(cluster);
@@ -248,7 +249,7 @@ static void one_gives_up(struct process *process)
     struct ls_cluster *cluster = process_join(process);
     if (!cluster)
         return;
-    if (process->index == 1) {
+    if (process->own.index == 1) {
         ls_cluster_say(cluster, LS_NO_STEP, "reading data");
         nap_ms(500);
         ls_cluster_give_up(cluster, "mnist: file is too short");
@@ -279,7 +280,7 @@ static void one_does_not_come(struct process *process)
     if (!cluster)
         return;
     ls_cluster_say(cluster, 3, "forward");
-    if (process->index == 2) {
+    if (process->own.index == 2) {
         while (ls_cluster_check(cluster, NULL) == LS_OK)
             nap_ms(5);
         process->status = ls_cluster_check(cluster, NULL);
@@ -342,7 +343,7 @@ START_TEST(who_is_lost_right_after_the_beginning_is_lost_by_the_next_call)
     struct ls_member *member = open_member(&options, &store);
     const uint8_t *result;
     size_t bytes;
-    ls_log_set_writer(process_note_line, &process);
+    ls_log_set_writer(crew_note_line, &process.own);
     ls_frame_begin(&frame, LS_FRAME_WELCOME, 0);
     for (uint32_t i = 1; i <= 3; i++)
         ls_frame_put_u32(&frame, i == 3 ? 0 : i); // number, workers, survivors

@@ -20,9 +20,9 @@ static void keep_training(struct process *process)
     struct ls_cluster *cluster = process_join(process);
     if (!cluster)
         return;
-    process->state = 1;
+    process->own.state = 1;
     for (bool goes_on = true; goes_on && !process->status;) {
-        uint64_t mine = process->index ? 0 : !process->job->go, all[2];
+        uint64_t mine = process->own.index ? 0 : !process->job->go, all[2];
         process->status = ls_cluster_gather(cluster, &mine, sizeof(mine), all);
         goes_on = all[0];
         process->numbers[0]++;
@@ -37,7 +37,7 @@ static struct job *begin_training(void)
     struct job *job = job_create(2);
     job_start(job, 2, keep_training);
     for (uint32_t i = 0; i < 2; i++)
-        wait_for_state(&job->process[i].state, 1);
+        crew_await(&job->process[i].own.state, 1);
     return job;
 }
 
@@ -224,7 +224,7 @@ static void crowd(struct job *job, int count)
             fds[i - 900] = -1;
         }
         if (i + 1 == count || i == 2000) // the kernel keeps some thousands that nobody has accepted
-            job->process[2].state = 1;
+            job->process[2].own.state = 1;
     }
     while (!job->cut)
         nap_ms(1);
@@ -241,10 +241,10 @@ START_TEST(a_crowd_of_strangers_keeps_no_worker_out)
         crowd(job, _i);
         _exit(0);
     }
-    wait_for_state(&job->process[2].state, 1);
+    crew_await(&job->process[2].own.state, 1);
     job_start(job, 2, keep_training);
     for (uint32_t i = 0; i < 2; i++)
-        wait_for_state(&job->process[i].state, 1);
+        crew_await(&job->process[i].own.state, 1);
     int status = -1;
     job->cut = 1;
     ck_assert_int_eq(waitpid(strangers, &status, 0), strangers);

@@ -1,41 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of jobs: processes forked by a test, each of which does the same work with another
-// rank. What they find lies in memory that they share with the test.
+// For tests of jobs: processes that a test forks, each of which does the same work with another rank.
 #ifndef LS_TESTS_TRAIN_PROCESSES_H
 #define LS_TESTS_TRAIN_PROCESSES_H
 
 #include "core/base/clock.h"
 #include "lockstep.h"
+#include "tests/support/crew.h"
 
-#include <arpa/inet.h>
-#include <check.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 // Of the communicators of a test; NULL: as hosts have it.
 static const char *crew_transport;
 
 #define MOST_PROCESSES 4
-#define SECOND UINT64_C(1000000000)
 #define LONGEST_S 100 // of a process; it is killed then
 
 struct crew {
     uint32_t size;
     char address[64];
     int listener;
-    _Atomic int states[MOST_PROCESSES]; // for the test: how far each is
-    pid_t pids[MOST_PROCESSES];
-    int exits[MOST_PROCESSES];
-    char logs[MOST_PROCESSES][8192]; // errors and warnings
+    struct crew_process processes[MOST_PROCESSES]; // their logs: errors and warnings
 };
 
 // What a process has: its rank, and the job that it is in.
@@ -52,27 +42,13 @@ struct hand {
             return __LINE__; \
     } while (0)
 
-static inline void nap_ms(long milliseconds)
-{
-    nanosleep(
-        &(struct timespec){.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000},
-        NULL);
-}
-
 static inline struct crew *crew_create(uint32_t size)
 {
-    struct crew *crew =
-        mmap(NULL, sizeof(*crew), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof(at);
-    ck_assert_ptr_ne(crew, MAP_FAILED);
+    struct crew *crew = crew_memory(sizeof(*crew));
+    uint16_t port;
     crew->size = size;
-    crew->listener = socket(AF_INET, SOCK_STREAM, 0);
-    ck_assert_int_gt(crew->listener, 0);
-    ck_assert_int_eq(bind(crew->listener, (struct sockaddr *)&at, sizeof(at)), 0);
-    ck_assert_int_eq(listen(crew->listener, SOMAXCONN), 0);
-    ck_assert_int_eq(getsockname(crew->listener, (struct sockaddr *)&at, &bytes), 0);
-    snprintf(crew->address, sizeof(crew->address), "127.0.0.1:%u", ntohs(at.sin_port));
+    crew->listener = crew_listen(&port);
+    snprintf(crew->address, sizeof(crew->address), "127.0.0.1:%u", port);
     return crew;
 }
 
@@ -93,33 +69,26 @@ static inline struct ls_job_options crew_options(const struct crew *crew, uint32
                                    .lost_after_seconds = 1};
 }
 
-static inline void crew_note_line(void *context, uint32_t level, const char *line)
+static inline void crew_note_warning(void *process, uint32_t level, const char *line)
 {
-    char *log = context;
-    const size_t length = strlen(log);
     if (level <= LS_LOG_WARN)
-        snprintf(log + length, sizeof(((struct crew *)0)->logs[0]) - length, "%s\n", line);
+        crew_note_line(process, level, line);
 }
 
 static inline void crew_start_one(struct crew *crew, uint32_t rank, int (*work)(struct hand *))
 {
-    crew->exits[rank] = -1;
-    const pid_t pid = fork();
-    ck_assert_int_ge(pid, 0);
-    if (pid) {
-        crew->pids[rank] = pid;
-        return;
-    }
+    struct crew_process *process = &crew->processes[rank];
     struct hand hand = {.rank = rank, .size = crew->size, .crew = crew};
-    alarm(LONGEST_S);
-    ls_set_log(crew_note_line, crew->logs[rank]);
+    if (!crew_fork(process, LONGEST_S))
+        return;
+    ls_set_log(crew_note_warning, process);
     if (rank)
         close(crew->listener);
     const int line = work(&hand);
     char text[64];
     snprintf(text, sizeof(text), "ended in line %d", line);
     if (line)
-        crew_note_line(crew->logs[rank], 0, text);
+        crew_note_line(process, 0, text);
     _exit(line ? 1 : 0);
 }
 
@@ -140,26 +109,18 @@ static inline void crew_start(struct crew *crew, int (*work)(struct hand *))
 
 static inline void crew_await_state(struct crew *crew, uint32_t rank, int state)
 {
-    const uint64_t end = ls_clock_ns() + 60 * SECOND;
-    while (crew->states[rank] < state && ls_clock_ns() < end)
-        nap_ms(1);
-    ck_assert_int_ge(crew->states[rank], state);
-}
-
-static inline int crew_wait_one(struct crew *crew, uint32_t rank)
-{
-    if (crew->exits[rank] < 0)
-        ck_assert_int_eq(waitpid(crew->pids[rank], &crew->exits[rank], 0), crew->pids[rank]);
-    return crew->exits[rank];
+    crew_await(&crew->processes[rank].state, state);
+    ck_assert_int_ge(crew->processes[rank].state, state);
 }
 
 // All but `but` end by themselves, and well.
-static inline void crew_wait(struct crew *crew, uint32_t but)
+static inline void crew_wait_all(struct crew *crew, uint32_t but)
 {
     for (uint32_t i = 0; i < crew->size; i++)
         if (i != but)
-            ck_assert_msg(crew_wait_one(crew, i) == 0, "process %u of %u: status %x, log:\n%s", i,
-                          crew->size, (unsigned)crew->exits[i], crew->logs[i]);
+            ck_assert_msg(crew_wait(&crew->processes[i]) == 0,
+                          "process %u of %u: status %x, log:\n%s", i, crew->size,
+                          (unsigned)crew->processes[i].exit_status, crew->processes[i].log);
 }
 
 #define NOBODY UINT32_MAX
@@ -168,7 +129,7 @@ static inline void crew_run(uint32_t size, int (*work)(struct hand *))
 {
     struct crew *crew = crew_create(size);
     crew_start(crew, work);
-    crew_wait(crew, NOBODY);
+    crew_wait_all(crew, NOBODY);
     crew_destroy(crew);
 }
 

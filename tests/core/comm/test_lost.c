@@ -37,8 +37,7 @@ static int open_comm(struct hand *hand, const char *name, const uint32_t *member
 // Until another process has come to a state, but not for ever.
 static void await(const struct hand *hand, uint32_t rank, int state)
 {
-    for (int i = 0; i < 4000 && hand->crew->states[rank] < state; i++)
-        nap_ms(5);
+    crew_await(&hand->crew->processes[rank].state, state);
 }
 
 // ---- Lost processes ----
@@ -65,13 +64,13 @@ static int outlive(struct hand *hand)
         return line;
     NEED(!ls_comm_barrier(all));
     if (hand->rank == victim) {
-        hand->crew->states[victim] = 1;
+        hand->crew->processes[victim].state = 1;
         for (;;)
             pause();
     }
     NEED(!ls_comm_start_all_reduce(all, values, MANY, "float32", "sum", &works[0]));
     NEED(!ls_comm_start_barrier(all, &works[1]));
-    hand->crew->states[hand->rank] = 1;
+    hand->crew->processes[hand->rank].state = 1;
     snprintf(name, sizeof(name), "process %u (", victim);
     for (int i = 0; i < 2; i++) {
         NEED(end(works[i]) == LS_PEER_LOST);
@@ -110,10 +109,10 @@ static void lose(int signal, uint32_t who, uint64_t most_ns)
     for (uint32_t i = 0; i < 3; i++)
         crew_await_state(crew, i, 1);
     const uint64_t begin = ls_clock_ns();
-    kill(crew->pids[who], signal);
-    crew_wait(crew, who);
+    kill(crew->processes[who].pid, signal);
+    crew_wait_all(crew, who);
     ck_assert_uint_lt(ls_clock_ns() - begin, most_ns);
-    kill(crew->pids[who], SIGKILL);
+    kill(crew->processes[who].pid, SIGKILL);
     crew_destroy(crew);
 }
 
@@ -139,7 +138,7 @@ static int give_up(struct hand *hand)
     if (line)
         return line;
     NEED(!ls_comm_barrier(comm));
-    hand->crew->states[hand->rank] = 1; // it is over here
+    hand->crew->processes[hand->rank].state = 1; // it is over here
     if (hand->rank == 1) {
         await(hand, 0, 1);
         await(hand, 2, 1);
@@ -168,7 +167,7 @@ static int lose_early(struct hand *hand)
     const int line = join_job(hand);
     if (line)
         return line;
-    hand->crew->states[hand->rank] = 1;
+    hand->crew->processes[hand->rank].state = 1;
     if (hand->rank == 1)
         for (;;)
             pause();
@@ -186,9 +185,9 @@ START_TEST(a_process_that_is_lost_while_others_wait_for_it_to_open)
     for (uint32_t i = 0; i < 3; i++)
         crew_await_state(crew, i, 1);
     nap_ms(100);
-    kill(crew->pids[1], SIGKILL);
-    crew_wait(crew, 1);
-    crew_wait_one(crew, 1);
+    kill(crew->processes[1].pid, SIGKILL);
+    crew_wait_all(crew, 1);
+    crew_wait(&crew->processes[1]);
     crew_destroy(crew);
 }
 END_TEST
@@ -230,7 +229,7 @@ static int come_late(struct hand *hand)
     NEED(!hand->rank || says("has ended it: all: rank 0 "));
     NEED(says("or raise deadline_seconds") && !says("--deadline"));
     NEED(ls_clock_ns() - begin < 5 * SECOND);
-    hand->crew->states[hand->rank] = 1;
+    hand->crew->processes[hand->rank].state = 1;
     ls_comm_close(comm);
     ls_job_close(hand->job);
     return 0;
@@ -256,7 +255,7 @@ static int never_open(struct hand *hand)
                 &(struct ls_comm_options){.job = hand->job, .name = "all", .deadline_seconds = 0.5},
                 &comm) == LS_PEER_LOST);
         NEED(says("process 1 (") && says("has not come within"));
-        hand->crew->states[0] = 1;
+        hand->crew->processes[0].state = 1;
     }
     ls_job_close(hand->job);
     return 0;
@@ -315,7 +314,7 @@ static int call_differently(struct hand *hand)
         ls_comm_all_reduce(comm, values, hand->rank ? 64 : 32, "float32", "sum");
     NEED(status == LS_FAILED || status == LS_ABORTED);
     NEED(says("differs: rank "));
-    hand->crew->states[hand->rank] = status == LS_FAILED ? 2 : 1;
+    hand->crew->processes[hand->rank].state = status == LS_FAILED ? 2 : 1;
     ls_comm_close(comm);
     ls_job_close(hand->job);
     return 0;
@@ -325,8 +324,8 @@ START_TEST(different_calls_fail)
 {
     struct crew *crew = crew_create(2);
     crew_start(crew, call_differently);
-    crew_wait(crew, NOBODY);
-    ck_assert(crew->states[0] == 2 || crew->states[1] == 2);
+    crew_wait_all(crew, NOBODY);
+    ck_assert(crew->processes[0].state == 2 || crew->processes[1].state == 2);
     crew_destroy(crew);
 }
 END_TEST
@@ -375,8 +374,8 @@ END_TEST
 START_TEST(jobs_that_make_no_sense_are_refused)
 {
     struct ls_job *job = NULL;
-    static char log[sizeof(((struct crew *)0)->logs[0])];
-    ls_set_log(crew_note_line, log);
+    static struct crew_process test;
+    ls_set_log(crew_note_warning, &test);
     ck_assert_int_eq(ls_job_open(&(struct ls_job_options){.size = 0}, &job), LS_USAGE);
     ck_assert_int_eq(ls_job_open(&(struct ls_job_options){.rank = 2, .size = 2}, &job), LS_USAGE);
     ck_assert_int_eq(ls_job_open(&(struct ls_job_options){.size = 2}, &job), LS_USAGE);
@@ -432,7 +431,7 @@ static int close_early(struct hand *hand)
     if (line)
         return line;
     NEED(!ls_comm_barrier(comm));
-    hand->crew->states[hand->rank] = 1; // it is over here
+    hand->crew->processes[hand->rank].state = 1; // it is over here
     for (uint32_t i = 0; i < 3; i++)
         await(hand, i, 1);
     if (hand->rank) {
@@ -479,14 +478,14 @@ static int abort_it(struct hand *hand)
         return line;
     NEED(!ls_comm_barrier(comm));
     if (hand->rank)
-        hand->crew->states[1] = 1; // it is over here
+        hand->crew->processes[1].state = 1; // it is over here
     await(hand, 1, 1);
     if (hand->rank == 0) {
         NEED(!pthread_create(&thread, NULL, abort_soon, comm));
         NEED(ls_comm_barrier(comm) == LS_ABORTED);
         NEED(says("was aborted"));
         pthread_join(thread, NULL);
-        hand->crew->states[0] = 1;
+        hand->crew->processes[0].state = 1;
     } else {
         await(hand, 0, 1);
         NEED(ls_comm_barrier(comm) == LS_ABORTED);
@@ -517,10 +516,10 @@ static int leave_in_order(struct hand *hand)
         await(hand, 1, 1);
         await(hand, 2, 1);
         ls_job_close(hand->job);
-        hand->crew->states[0] = 1;
+        hand->crew->processes[0].state = 1;
         return 0;
     }
-    hand->crew->states[hand->rank] = 1;
+    hand->crew->processes[hand->rank].state = 1;
     await(hand, 0, 1);
     NEED(!ls_comm_barrier(pair));
     NEED(ls_comm_open(

@@ -337,8 +337,7 @@ static int wait_in_vain(struct hand *hand)
     NEED(!ls_comm_barrier(comm));
     if (hand->rank == 1)
         NEED(!send_now(comm, &value, 4, 0, 2));
-    for (int i = 0; i < 4000 && hand->crew->states[0] == 0; i++)
-        nap_ms(5);
+    crew_await(&hand->crew->processes[0].state, 1);
     ls_comm_close(comm);
     ls_job_close(hand->job);
     return 0;
@@ -348,9 +347,9 @@ START_TEST(a_message_that_does_not_come_is_named)
 {
     struct crew *crew = crew_create(3);
     crew_start(crew, wait_in_vain);
-    ck_assert_msg(crew_wait_one(crew, 0) == 0, "%s", crew->logs[0]);
-    crew->states[0] = 1;
-    crew_wait(crew, NOBODY);
+    ck_assert_msg(crew_wait(&crew->processes[0]) == 0, "%s", crew->processes[0].log);
+    crew->processes[0].state = 1;
+    crew_wait_all(crew, NOBODY);
     crew_destroy(crew);
 }
 END_TEST
@@ -367,14 +366,14 @@ static int lose_one(struct hand *hand)
     NEED(!ls_comm_barrier(comm));
     if (hand->rank == 2) {
         NEED(!ls_comm_start_receive(comm, &value, 4, 0, 3, &works[0]));
-        hand->crew->states[2] = 1;
+        hand->crew->processes[2].state = 1;
         for (;;)
             pause();
     }
     NEED(!ls_comm_start_receive(comm, &value, 4, 2, 1, &works[0]));
     NEED(!ls_comm_start_receive(comm, &value, 4, LS_ANY_RANK, 1, &works[1]));
     NEED(!ls_comm_start_receive(comm, &value, 4, 1 - hand->rank, 1, &works[2]));
-    hand->crew->states[hand->rank] = 1;
+    hand->crew->processes[hand->rank].state = 1;
     for (int i = 0; i < 3; i++) {
         NEED(end(works[i]) == LS_PEER_LOST);
         NEED(says("process 2 ("));
@@ -392,10 +391,10 @@ START_TEST(messages_of_a_lost_process_end)
     for (uint32_t i = 0; i < 3; i++)
         crew_await_state(crew, i, 1);
     const uint64_t begin = ls_clock_ns();
-    kill(crew->pids[2], _i ? SIGSTOP : SIGKILL);
-    crew_wait(crew, 2);
+    kill(crew->processes[2].pid, _i ? SIGSTOP : SIGKILL);
+    crew_wait_all(crew, 2);
     ck_assert_uint_lt(ls_clock_ns() - begin, (_i ? 8 : 3) * SECOND);
-    kill(crew->pids[2], SIGKILL);
+    kill(crew->processes[2].pid, SIGKILL);
     crew_destroy(crew);
 }
 END_TEST
@@ -443,11 +442,10 @@ static int outlast_one(struct hand *hand)
         return opened;
     NEED(data && !ls_comm_barrier(comm));
     if (hand->rank == 1) {
-        for (int i = 0; i < 4000 && hand->crew->states[0] == 0; i++)
-            nap_ms(5);
+        crew_await(&hand->crew->processes[0].state, 1);
         ls_comm_close(comm);
-        for (int i = 0; i < 4000 && hand->crew->states[0] == 1; i++)
-            nap_ms(5); // who leaves the job, too, has another message
+        crew_await(&hand->crew->processes[0].state,
+                   2); // who leaves the job, too, has another message
         ls_job_close(hand->job);
         free(data);
         return 0;
@@ -456,13 +454,13 @@ static int outlast_one(struct hand *hand)
         NEED(!(i % 2
                    ? ls_comm_start_receive(comm, data + i * HUGE_BYTES, HUGE_BYTES, 1, i, &works[i])
                    : ls_comm_start_send(comm, data + i * HUGE_BYTES, HUGE_BYTES, 1, i, &works[i])));
-    hand->crew->states[hand->rank] = 1;
+    hand->crew->processes[hand->rank].state = 1;
     for (uint32_t i = 0; i < 6 && hand->rank == 0; i++) {
         NEED(end(works[i]) == LS_PEER_LOST);
         NEED(says("rank 1, tag") && says("it has closed the communicator"));
     }
     free(data); // nobody has it any more
-    hand->crew->states[hand->rank] = 2;
+    hand->crew->processes[hand->rank].state = 2;
     if (hand->rank == 0)
         NEED(send_now(comm, &value, 4, 1, 9) == LS_PEER_LOST);
     for (value = 0; value < 20; value++) {

@@ -36,7 +36,7 @@ static void open_pair(struct pair *pair, const char *text, uint32_t most)
 {
     memset(pair, 0, sizeof(*pair));
     struct ls_service_options options = {
-        .listener = job_listen(&pair->port), .sealed = text != NULL, .most_peers = most};
+        .listener = crew_listen(&pair->port), .sealed = text != NULL, .most_peers = most};
     ck_assert_int_eq(fcntl(options.listener, F_SETFL, O_NONBLOCK), 0);
     ck_assert_int_eq(ls_channel_key(text, pair->key), LS_OK);
     memcpy(options.key, pair->key, sizeof(pair->key));
@@ -456,7 +456,7 @@ START_TEST(nobody_there_is_said_after_the_patience)
     struct ls_channel channel;
     uint8_t key[LS_SECURE_KEY];
     uint16_t port;
-    close(job_listen(&port));
+    close(crew_listen(&port));
     ck_assert_int_eq(ls_channel_key(NULL, key), LS_OK);
     const struct ls_reach target = {.name = "server 7",
                                     .address = "127.0.0.1",

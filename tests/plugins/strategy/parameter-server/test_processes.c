@@ -9,16 +9,10 @@
 #include "core/strategy/server.h"
 #include "core/strategy/description.h"
 #include "tests/plugins/strategy/parameter-server/host.h"
-#include "tests/support/suite.h"
+#include "tests/support/crew.h"
 
-#include <arpa/inet.h>
-#include <check.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define WORKERS 3
@@ -26,7 +20,6 @@
 #define VARIABLES 5
 #define SIZE 125 // with its gap a multiple of a line
 #define STRIDE 128
-#define SECOND UINT64_C(1000000000)
 
 static const char secret[] = "a secret of this very job";
 static bool is_long;
@@ -71,13 +64,6 @@ static enum ls_status make_plan(void)
                                       .reduced_count = VARIABLES,
                                       .reduced_bytes = VARIABLES * STRIDE * sizeof(float)};
     return ls_optimizer_parse("sgd:learning_rate=0.5", &optimizer);
-}
-
-static void nap_ms(long milliseconds)
-{
-    nanosleep(
-        &(struct timespec){.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000},
-        NULL);
 }
 
 static struct ls_worker_place place_of(enum ls_worker_role role, uint32_t number)
@@ -292,14 +278,10 @@ static void begin_job(uint64_t steps, const char *mode)
     snprintf(job.folder, sizeof(job.folder), "/tmp/lockstep-test-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(job.folder));
     for (uint32_t i = 0; i < SERVERS; i++) {
-        struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-        socklen_t bytes = sizeof(at);
-        job.listeners[i] = socket(AF_INET, SOCK_STREAM, 0);
-        ck_assert_int_eq(bind(job.listeners[i], (struct sockaddr *)&at, sizeof(at)), 0);
-        ck_assert_int_eq(listen(job.listeners[i], SOMAXCONN), 0);
-        ck_assert_int_eq(getsockname(job.listeners[i], (struct sockaddr *)&at, &bytes), 0);
+        uint16_t port;
+        job.listeners[i] = crew_listen(&port);
         length += (size_t)snprintf(job.addresses + length, sizeof(job.addresses) - length,
-                                   "%s127.0.0.1:%u", i ? "," : "", ntohs(at.sin_port));
+                                   "%s127.0.0.1:%u", i ? "," : "", port);
     }
     for (uint32_t i = 0; i < SERVERS; i++)
         start_server(i);
@@ -449,8 +431,8 @@ int main(int argc, char **argv)
     is_long = argc > 1 && strcmp(argv[1], "long") == 0;
     if (!fake_plugins_open() || !test_plugin_open("device-cpu"))
         return TEST_SKIPPED;
-    common = mmap(NULL, sizeof(*common), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (common == MAP_FAILED || make_plan())
+    common = crew_memory(sizeof(*common));
+    if (make_plan())
         return EXIT_FAILURE;
     Suite *suite = suite_create("processes");
     TCase *cases = tcase_create("processes");
