@@ -157,6 +157,7 @@ void ls_inside_leave(struct ls_inside_call before)
     struct ls_inside *record = &ls_inside_own;
     ls_inside_set(&record->last_plugin, ls_inside_get(&record->plugin));
     ls_inside_set(&record->last_name, ls_inside_get(&record->name));
+    atomic_store_explicit(&record->last_site, NULL, memory_order_relaxed);
     ls_inside_set(&record->plugin, before.plugin);
     ls_inside_set(&record->name, before.name);
     ls_inside_set(&record->about, before.about);
@@ -215,6 +216,15 @@ struct ls_inside_call ls_inside_read(struct ls_inside *record)
     return call;
 }
 
+static struct ls_inside_site read_last(struct ls_inside *record)
+{
+    const struct ls_inside_site *site =
+        atomic_load_explicit(&record->last_site, memory_order_relaxed);
+    return site ? *site
+                : (struct ls_inside_site){ls_inside_get(&record->last_plugin),
+                                          ls_inside_get(&record->last_name)};
+}
+
 static bool view(struct ls_inside *record, struct ls_inside_view *out)
 {
     *out = (struct ls_inside_view){
@@ -223,9 +233,10 @@ static bool view(struct ls_inside *record, struct ls_inside_view *out)
         .replica = atomic_load_explicit(&record->replica, memory_order_relaxed),
     };
     out->under_way = out->call.plugin != NULL;
-    if (!out->under_way)
-        out->call = (struct ls_inside_call){.plugin = ls_inside_get(&record->last_plugin),
-                                            .name = ls_inside_get(&record->last_name)};
+    if (!out->under_way) {
+        const struct ls_inside_site last = read_last(record);
+        out->call = (struct ls_inside_call){.plugin = last.plugin, .name = last.name};
+    }
     return out->call.plugin != NULL;
 }
 
@@ -262,7 +273,7 @@ bool ls_inside_of_replica(uint32_t rank, struct ls_inside_call *out)
 
 const char *ls_inside_last_plugin(void)
 {
-    const char *plugin = ls_inside_get(&ls_inside_own.last_plugin);
+    const char *plugin = read_last(&ls_inside_own).plugin;
     return plugin ? plugin : "device";
 }
 

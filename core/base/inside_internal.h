@@ -21,6 +21,7 @@ struct ls_inside {
     _Atomic(const struct ls_inside_site *) site; // the call under way instead of these; NULL: these
     _Atomic(const char *) outer_plugin, outer_name; // the outermost call under way
     _Atomic(const char *) last_plugin, last_name; // the last that has returned
+    _Atomic(const struct ls_inside_site *) last_site; // the last instead of these; NULL: these
     _Atomic uint32_t moves; // calls begun and ended
     _Atomic uint32_t outer_moves; // of those, not from within another plugin's call nor of a site
     _Atomic int64_t replica; // -1: none
@@ -79,8 +80,7 @@ LS_ALWAYS_INLINE void ls_inside_end(const struct ls_inside_site *site,
                                     const struct ls_inside_site *before)
 {
     struct ls_inside *record = &ls_inside_own;
-    ls_inside_set(&record->last_plugin, site->plugin);
-    ls_inside_set(&record->last_name, site->name);
+    atomic_store_explicit(&record->last_site, site, memory_order_relaxed);
     atomic_store_explicit(&record->site, before, memory_order_relaxed);
     ls_inside_count(&record->moves);
 }

@@ -42,14 +42,13 @@ static bool is_said_elsewhere(int32_t status, const struct ls_transfer *transfer
     return status != LS_FAILED || (transfer && transfer->state == LS_TRANSFER_MISMATCH);
 }
 
-LS_ALWAYS_INLINE int32_t answer_often(const struct often often,
-                                      const struct ls_known_plugin *plugin, int32_t status,
-                                      const struct ls_transfer *transfer)
+LS_ALWAYS_INLINE int32_t answer_often(const struct often often, const struct ls_instance *instance,
+                                      int32_t status, const struct ls_transfer *transfer)
 {
     ls_inside_end(often.site, often.before);
     if (status == LS_OK || status == LS_AGAIN)
         return status;
-    return ls_guard_judge(plugin, often.site->name, often.reasons, status,
+    return ls_guard_judge(instance->plugin, often.site->name, often.reasons, status,
                           !is_said_elsewhere(status, transfer));
 }
 
@@ -75,29 +74,29 @@ static void transport_close(struct ls_transport *transport)
 
 static int32_t transport_post(struct ls_transport *transport, struct ls_transfer *transfer)
 {
-    const struct ls_instance *instance = ls_instance_of(transport);
+    const struct ls_instance *instance = ls_instance_in_front(transport);
     const struct ls_transport_interface *own = instance->own;
     const struct often call = enter_often(&instance->plugin->often[LS_OFTEN_POST]);
-    return answer_often(call, instance->plugin, own->post(transport, transfer), transfer);
+    return answer_often(call, instance, own->post(transport, transfer), transfer);
 }
 
 static int32_t transport_test(struct ls_transport *transport, struct ls_transfer *transfer)
 {
-    const struct ls_instance *instance = ls_instance_of(transport);
+    const struct ls_instance *instance = ls_instance_in_front(transport);
     const struct ls_transport_interface *own = instance->own;
     const struct often call = enter_often(&instance->plugin->often[LS_OFTEN_TEST]);
-    return answer_often(call, instance->plugin, own->test(transport, transfer), transfer);
+    return answer_often(call, instance, own->test(transport, transfer), transfer);
 }
 
 static int32_t transport_wait_any(struct ls_transport *transport,
                                   struct ls_transfer *const *transfers, uint64_t count,
                                   uint64_t timeout_ns)
 {
-    const struct ls_instance *instance = ls_instance_of(transport);
+    const struct ls_instance *instance = ls_instance_in_front(transport);
     const struct ls_transport_interface *own = instance->own;
     const struct often call = enter_often(&instance->plugin->often[LS_OFTEN_WAIT_ANY]);
-    return answer_often(call, instance->plugin,
-                        own->wait_any(transport, transfers, count, timeout_ns), NULL);
+    return answer_often(call, instance, own->wait_any(transport, transfers, count, timeout_ns),
+                        NULL);
 }
 
 static void transport_abort(struct ls_transport *transport)
@@ -118,11 +117,10 @@ static int32_t transport_peer_state(struct ls_transport *transport, uint32_t pee
 static int32_t transport_arm(struct ls_transport *transport, struct ls_transfer *const *transfers,
                              uint64_t count, int32_t *fd, uint64_t *glance_ns)
 {
-    const struct ls_instance *instance = ls_instance_of(transport);
+    const struct ls_instance *instance = ls_instance_in_front(transport);
     const struct ls_transport_interface *own = instance->own;
     const struct often call = enter_often(&instance->plugin->often[LS_OFTEN_ARM]);
-    return answer_often(call, instance->plugin,
-                        own->arm(transport, transfers, count, fd, glance_ns), NULL);
+    return answer_often(call, instance, own->arm(transport, transfers, count, fd, glance_ns), NULL);
 }
 
 static const struct ls_transport_interface transport_guards = {
