@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 // Waits for a peer end first, with a message that says more; on a busy machine they end late.
 #define SLACK_NS UINT64_C(600000000)
@@ -24,6 +25,9 @@
 // A look that comes so much later than it should: the process was stopped (Ctrl-Z, a debugger), not
 // only delayed.
 #define STOPPED_NS UINT64_C(500000000)
+// How often the expectations are looked at, and how long the thread sleeps where nothing is to be looked at.
+#define LOOK_NS UINT64_C(1000000000)
+#define IDLE_NS UINT64_C(3600000000000)
 
 // What is watched for one caller: its replicas, and the thread that has called ls_watchdog_start
 // first.
@@ -40,10 +44,13 @@ struct watch {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of starts and stops
 static pthread_t thread;
 static bool running; // the thread
-static _Atomic uint32_t over; // waited on
+static atomic_bool over;
+static atomic_bool idle; // the thread sleeps until it is woken
+static uint32_t changes; // a word that the thread waits on
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER; // taken before ls_inside_lock
 static struct watch *list;
+static struct ls_expectation *expectations;
 
 struct finding {
     struct ls_inside_call call;
@@ -167,31 +174,106 @@ static void look_at_all(bool stopped)
     } while (hangs);
 }
 
-static uint64_t shortest_deadline(void)
+// ---- Expectations ----
+
+static void look_at(struct ls_expectation *expectation, uint64_t now)
 {
-    uint64_t shortest = UINT64_MAX;
-    pthread_mutex_lock(&list_lock);
-    for (const struct watch *watch = list; watch; watch = watch->next)
-        shortest = watch->deadline < shortest ? watch->deadline : shortest;
-    pthread_mutex_unlock(&list_lock);
-    return shortest;
+    const uint64_t began = atomic_load(&expectation->began_ns);
+    if (began && now > began && now - began >= expectation->deadline_ns) {
+        ls_error(
+            expectation->scope,
+            "collective %s: build_schedule for rank %u of %u has not returned after %.3g s; the "
+            "plugin hangs, and the program ends",
+            expectation->name, atomic_load(&expectation->rank), expectation->world,
+            (double)expectation->deadline_ns * 1e-9);
+        _exit(ls_status_exit_code(expectation->status));
+    }
+    if (!expectation->tick || now < atomic_load(&expectation->next_tick_ns))
+        return;
+    atomic_store(&expectation->next_tick_ns, now + LOOK_NS);
+    expectation->tick(expectation->context);
 }
 
+static void look_at_expectations(void)
+{
+    const uint64_t now = ls_clock_ns();
+    pthread_mutex_lock(&list_lock);
+    for (struct ls_expectation *one = expectations; one; one = one->next)
+        if (atomic_load(&one->entered))
+            look_at(one, now);
+    pthread_mutex_unlock(&list_lock);
+}
+
+static _Thread_local struct ls_expectation *expected; // of this thread
+
+struct ls_expected ls_watchdog_expect(uint32_t rank)
+{
+    struct ls_expected before = {.inside = ls_inside_now(), .expectation = expected};
+    if (!before.expectation)
+        return before;
+    before.began_ns = atomic_load(&before.expectation->began_ns);
+    before.rank = atomic_load(&before.expectation->rank);
+    atomic_store(&before.expectation->rank, rank);
+    atomic_store(&before.expectation->began_ns, ls_clock_ns());
+    return before;
+}
+
+void ls_watchdog_returned(const struct ls_expected *call)
+{
+    ls_inside_return(call->inside);
+    if (!call->expectation)
+        return;
+    atomic_store(&call->expectation->rank, call->rank);
+    atomic_store(&call->expectation->began_ns, call->began_ns ? ls_clock_ns() : 0);
+}
+
+// ---- The thread ----
+
+static void wake(void)
+{
+    __atomic_fetch_add(&changes, 1, __ATOMIC_RELEASE);
+    ls_wake_word(&changes);
+}
+
+static uint64_t shorter(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t find_pause(void)
+{
+    uint64_t pause = IDLE_NS;
+    pthread_mutex_lock(&list_lock);
+    for (const struct watch *watch = list; watch; watch = watch->next)
+        pause = shorter(pause, shorter(watch->deadline / 16, LONGEST_PAUSE_NS));
+    if (pause < SHORTEST_PAUSE_NS)
+        pause = SHORTEST_PAUSE_NS;
+    for (struct ls_expectation *one = expectations; one; one = one->next)
+        if (atomic_load(&one->entered))
+            pause = shorter(pause, shorter(one->deadline_ns, LOOK_NS));
+    pthread_mutex_unlock(&list_lock);
+    return pause;
+}
+
+// A thread that enters an expectation either is seen by find_pause, or sees `idle` and wakes this thread.
 static void *watch_calls(void *argument)
 {
     (void)argument;
-    while (!atomic_load(&over)) {
-        uint64_t pause = shortest_deadline() / 16;
-        pause = pause > LONGEST_PAUSE_NS    ? LONGEST_PAUSE_NS
-                : pause < SHORTEST_PAUSE_NS ? SHORTEST_PAUSE_NS
-                                            : pause;
+    for (;;) {
+        const uint32_t seen = __atomic_load_n(&changes, __ATOMIC_ACQUIRE);
+        if (atomic_load(&over))
+            return NULL;
+        atomic_store(&idle, true);
+        const uint64_t pause = find_pause();
+        atomic_store(&idle, pause == IDLE_NS);
         const uint64_t begin = ls_clock_ns();
-        ls_wait_word((const uint32_t *)&over, 0, pause);
+        ls_wait_word(&changes, seen, pause);
         const bool stopped = ls_clock_ns() - begin > pause + STOPPED_NS;
-        if (!atomic_load(&over))
-            look_at_all(stopped);
+        if (atomic_load(&over) || pause == IDLE_NS)
+            continue;
+        look_at_expectations();
+        look_at_all(stopped);
     }
-    return NULL;
 }
 
 // Under `lock`.
@@ -229,11 +311,26 @@ static enum ls_status start_thread(void)
 {
     if (running)
         return LS_OK;
-    atomic_store(&over, 0);
+    atomic_store(&over, false);
     atomic_store(&ls_inside_lost_thread, tell_lost);
     const enum ls_status status = ls_thread_start(&thread, "watchdog", watch_calls, NULL);
     running = !status;
     return status;
+}
+
+// Under `lock`: ends the thread where nothing is left to be watched.
+static void stop_thread(void)
+{
+    pthread_mutex_lock(&list_lock);
+    const bool last = !list && !expectations;
+    pthread_mutex_unlock(&list_lock);
+    if (!last || !running)
+        return;
+    atomic_store(&over, true);
+    wake();
+    pthread_join(thread, NULL);
+    running = false;
+    atomic_store(&ls_inside_lost_thread, NULL);
 }
 
 static void remove_watch(struct watch *watch)
@@ -243,15 +340,8 @@ static void remove_watch(struct watch *watch)
     while (*place != watch)
         place = &(*place)->next;
     *place = watch->next;
-    const bool last = !list;
     pthread_mutex_unlock(&list_lock);
-    if (last && running) {
-        atomic_store(&over, 1);
-        ls_wake_word((const uint32_t *)&over);
-        pthread_join(thread, NULL);
-        running = false;
-        atomic_store(&ls_inside_lost_thread, NULL);
-    }
+    stop_thread();
     destroy(watch);
 }
 
@@ -289,6 +379,7 @@ enum ls_status ls_watchdog_start(uint64_t deadline_ns, void (*stuck)(uint32_t ra
         watch->deadline = deadline_ns > watch->deadline ? deadline_ns : watch->deadline;
         pthread_mutex_unlock(&list_lock);
         status = start_thread();
+        wake(); // it may sleep for long
     }
     if (watch && status && --watch->users == 0)
         remove_watch(watch);
@@ -303,4 +394,56 @@ void ls_watchdog_stop(void)
     if (watch && --watch->users == 0)
         remove_watch(watch);
     pthread_mutex_unlock(&lock);
+}
+
+enum ls_status ls_expectation_start(struct ls_expectation *expectation)
+{
+    pthread_once(&fork_once, watch_forks);
+    pthread_mutex_lock(&lock);
+    const enum ls_status status = start_thread();
+    if (!status) {
+        pthread_mutex_lock(&list_lock);
+        expectation->next = expectations;
+        expectations = expectation;
+        pthread_mutex_unlock(&list_lock);
+    }
+    expectation->started = !status;
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+void ls_expectation_stop(struct ls_expectation *expectation)
+{
+    if (!expectation->started)
+        return;
+    expectation->started = false;
+    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&list_lock);
+    struct ls_expectation **place = &expectations;
+    while (*place != expectation)
+        place = &(*place)->next;
+    *place = expectation->next;
+    pthread_mutex_unlock(&list_lock);
+    stop_thread();
+    pthread_mutex_unlock(&lock);
+}
+
+void ls_expectation_enter(struct ls_expectation *expectation)
+{
+    if (!expectation->started)
+        return;
+    expected = expectation;
+    if (expectation->tick)
+        atomic_store(&expectation->next_tick_ns, ls_clock_ns() + LOOK_NS);
+    atomic_store(&expectation->entered, true);
+    if (atomic_load(&idle))
+        wake();
+}
+
+void ls_expectation_leave(struct ls_expectation *expectation)
+{
+    if (!expectation->started)
+        return;
+    expected = NULL;
+    atomic_store(&expectation->entered, false);
 }

@@ -19,7 +19,7 @@ static void group_destroy(struct ls_communicator_group *group)
         return;
     ls_streams_close(group);
     ls_proofs_destroy(group);
-    ls_describe_watch_stop(&group->watch);
+    ls_expectation_stop(&group->expectation);
     pthread_mutex_destroy(&group->lock);
     pthread_mutex_destroy(&group->proof_lock);
     pthread_mutex_destroy(&group->failure_lock);
@@ -77,12 +77,12 @@ static enum ls_status try_collective(struct ls_communicator_group *group)
     if (ls_collective_is_native(group->algorithm))
         return LS_OK;
     if (!group->unproven)
-        status = ls_describe_watch_start(&group->watch);
+        status = ls_expectation_start(&group->expectation);
     if (status)
         return status;
-    ls_describe_watch_enter(&group->watch);
+    ls_expectation_enter(&group->expectation);
     status = ls_schedule_measure(group->algorithm, &call, TRIED_CALLS_MOST, false, &size);
-    ls_describe_watch_leave(&group->watch);
+    ls_expectation_leave(&group->expectation);
     if (status == LS_UNSUPPORTED) // an answer, which is said here
         ls_error(group->name,
                  "collective %s does not serve these %u ranks on their hosts (--verbose says why); "
@@ -116,11 +116,11 @@ static enum ls_status group_create(const struct ls_communicator_options *options
     pthread_mutex_init(&group->lock, NULL);
     pthread_mutex_init(&group->proof_lock, NULL);
     pthread_mutex_init(&group->failure_lock, NULL);
-    group->watch = (struct ls_describe_watch){.scope = group->name,
-                                              .name = group->collective->name,
-                                              .world = group->world,
-                                              .deadline_ns = group->deadline_ns,
-                                              .status = LS_PEER_LOST};
+    group->expectation = (struct ls_expectation){.scope = group->name,
+                                                 .name = group->collective->name,
+                                                 .world = group->world,
+                                                 .deadline_ns = group->deadline_ns,
+                                                 .status = LS_PEER_LOST};
     const bool named = group->name && (group->collective_text || !options->collective_text);
     enum ls_status status = named ? allocate_ranks(group, options) : LS_OUT_OF_MEMORY;
     if (!status)

@@ -8,7 +8,7 @@
 #include "core/schedule/compile.h"
 #include "core/collective/executor.h"
 #include "core/collective/recorder.h"
-#include "core/schedule/watch.h"
+#include "core/base/watchdog.h"
 
 #include <pthread.h>
 
@@ -55,7 +55,7 @@ struct ls_communicator_group {
     struct ls_flight_recorder *recorders; // of each rank of this process; others ask (ask.c)
     bool unproven; // as struct ls_communicator_options says
     _Atomic uint32_t checks; // bit i: enum ls_schedule_check i, of some plan
-    struct ls_describe_watch watch; // not started where nothing is described or checked
+    struct ls_expectation expectation; // not started where nothing is described or checked
     pthread_mutex_t proof_lock; // of what follows
     struct ls_proof *proofs; // a list
     uint64_t proven_steps; // so far

@@ -78,10 +78,10 @@ static enum ls_status prove(struct ls_communicator_group *group,
     if (group->proven_steps == PROVEN_STEPS || call->world > LS_VERIFY_WORLD ||
         call->count > LS_VERIFY_COUNT)
         return LS_OK;
-    ls_describe_watch_enter(&group->watch);
+    ls_expectation_enter(&group->expectation);
     const enum ls_status status =
         ls_verify_and_keep(group->algorithm, call->host, &verified, &found, &proof->schedules);
-    ls_describe_watch_leave(&group->watch);
+    ls_expectation_leave(&group->expectation);
     if (status)
         return status;
     switch (found.verdict) {
@@ -137,10 +137,10 @@ static struct ls_proof *find_or_prove(struct ls_communicator_group *group,
 static enum ls_status describe(struct ls_communicator_group *group,
                                const struct ls_collective_call *call, struct ls_drawn_schedule *out)
 {
-    ls_describe_watch_enter(&group->watch);
+    ls_expectation_enter(&group->expectation);
     const enum ls_status status =
         ls_schedule_draw(group->algorithm, group->collective->name, call, out);
-    ls_describe_watch_leave(&group->watch);
+    ls_expectation_leave(&group->expectation);
     return status;
 }
 

@@ -4,7 +4,7 @@
 
 #include "core/base/log.h"
 
-#include "core/schedule/watch.h"
+#include "core/base/watchdog.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -241,10 +241,10 @@ enum ls_status ls_schedule_draw(const struct ls_collective_interface *collective
         .end_round = end_round,
         .scratch = scratch,
     };
-    const struct ls_describe_note note = ls_describe_note_begin(call->rank);
+    const struct ls_expected expected = ls_watchdog_expect(call->rank);
     if (!setjmp(drawing.out_of_build))
         drawing.answer = ls_schedule_build(collective, call, &schedule);
-    ls_describe_note_end(&note);
+    ls_watchdog_returned(&expected);
     const enum ls_status status = drawing.status ? drawing.status : (enum ls_status)drawing.answer;
     if (status) {
         ls_drawn_schedule_finish(&drawn);
@@ -332,10 +332,10 @@ enum ls_status ls_schedule_measure(const struct ls_collective_interface *collect
         measuring.host.log = log_nothing;
         asked.host = &measuring.host;
     }
-    const struct ls_describe_note note = ls_describe_note_begin(call->rank);
+    const struct ls_expected expected = ls_watchdog_expect(call->rank);
     if (!setjmp(measuring.out_of_build))
         measuring.answer = ls_schedule_build(collective, &asked, &schedule);
-    ls_describe_note_end(&note);
+    ls_watchdog_returned(&expected);
     *out = measuring.size;
     return (enum ls_status)measuring.answer;
 }

@@ -4,7 +4,7 @@
 #include "tools/simulate/internal.h"
 
 #include "core/base/log.h"
-#include "core/schedule/watch.h"
+#include "core/base/watchdog.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -255,13 +255,13 @@ enum ls_status ls_drawing_draw(struct ls_drawing *drawing, uint32_t rank)
         .scratch = scratch,
     };
     begin(drawing, rank);
-    const struct ls_describe_note note = ls_describe_note_begin(rank);
+    const struct ls_expected expected = ls_watchdog_expect(rank);
     if (!setjmp(drawing->out_of_build)) {
         const int32_t answer =
             ls_schedule_build(drawing->options->collective, &drawing->call, &schedule);
         drawing->status = (enum ls_status)answer;
     }
-    ls_describe_note_end(&note);
+    ls_watchdog_returned(&expected);
     if (drawing->status)
         return drawing->status;
     if (drawing->step_count &&

@@ -9,7 +9,7 @@
 #include "core/base/options.h"
 #include "core/schedule/schedule.h"
 #include "tools/simulate/simulation.h"
-#include "core/schedule/watch.h"
+#include "core/base/watchdog.h"
 #include "core/loader/loader.h"
 #include "tools/report/chart.h"
 #include "core/report/report.h"
@@ -284,7 +284,7 @@ static enum ls_status open_collectives(const struct arguments *arguments, struct
 
 // What is said of one cell of the table while it is simulated.
 struct watch {
-    struct ls_describe_watch describes;
+    struct ls_expectation expectation;
     struct ls_simulation_progress progress;
     uint32_t ticks;
 };
@@ -301,14 +301,14 @@ static void say_progress(void *context)
         return;
     if (steps)
         ls_info("simulate", "%s, %u ranks: %.1f of %.1f million steps followed",
-                watch->describes.name, watch->describes.world, (double)done * 1e-6,
+                watch->expectation.name, watch->expectation.world, (double)done * 1e-6,
                 (double)steps * 1e-6);
     else if (described)
-        ls_info("simulate", "%s, %u ranks: %llu of them described", watch->describes.name,
-                watch->describes.world, (unsigned long long)described);
+        ls_info("simulate", "%s, %u ranks: %llu of them described", watch->expectation.name,
+                watch->expectation.world, (unsigned long long)described);
     else
-        ls_info("simulate", "%s, %u ranks: being verified", watch->describes.name,
-                watch->describes.world);
+        ls_info("simulate", "%s, %u ranks: being verified", watch->expectation.name,
+                watch->expectation.world);
 }
 
 // Once for each world of each collective.
@@ -351,21 +351,21 @@ static enum ls_status simulate_watched(struct settings *settings, size_t c, size
                                        struct ls_simulation *simulation, uint32_t *verified_world,
                                        struct ls_simulation_result *out)
 {
-    struct watch watch = {.describes = {.scope = "simulate",
-                                        .name = simulation->name,
-                                        .world = simulation->world,
-                                        .deadline_ns = settings->deadline_ns,
-                                        .status = LS_FAILED,
-                                        .tick = say_progress,
-                                        .context = &watch}};
-    enum ls_status status = ls_describe_watch_start(&watch.describes);
+    struct watch watch = {.expectation = {.scope = "simulate",
+                                          .name = simulation->name,
+                                          .world = simulation->world,
+                                          .deadline_ns = settings->deadline_ns,
+                                          .status = LS_FAILED,
+                                          .tick = say_progress,
+                                          .context = &watch}};
+    enum ls_status status = ls_expectation_start(&watch.expectation);
     if (status)
         return status;
-    ls_describe_watch_enter(&watch.describes);
+    ls_expectation_enter(&watch.expectation);
     simulation->progress = &watch.progress;
     status = check_and_simulate(settings, c, w, simulation, verified_world, out);
-    ls_describe_watch_leave(&watch.describes);
-    ls_describe_watch_stop(&watch.describes);
+    ls_expectation_leave(&watch.expectation);
+    ls_expectation_stop(&watch.expectation);
     return status;
 }
 

@@ -3,7 +3,7 @@
 #include "core/schedule/verify/internal.h"
 
 #include "core/schedule/schedule.h"
-#include "core/schedule/watch.h"
+#include "core/base/watchdog.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -257,10 +257,10 @@ static int32_t build_schedule(struct drawing *drawing,
     if (verified->describing)
         *verified->describing = rank;
     drawing->failed_calls = 0;
-    const struct ls_describe_note note = ls_describe_note_begin(rank);
+    const struct ls_expected expected = ls_watchdog_expect(rank);
     if (!setjmp(drawing->out_of_build))
         drawing->answer = ls_schedule_build(collective, &call, &schedule);
-    ls_describe_note_end(&note);
+    ls_watchdog_returned(&expected);
     if (verified->describing)
         *verified->describing = UINT32_MAX;
     return drawing->answer;

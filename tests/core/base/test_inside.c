@@ -432,6 +432,64 @@ START_TEST(a_forked_child_has_threads_and_a_watchdog_of_its_own)
 }
 END_TEST
 
+// ---- Calls that must return by themselves ----
+
+// The first call returns in time, the second one does not. Between start and the calls the watchdog sleeps.
+static int describe(void)
+{
+    struct ls_expectation expectation = {.scope = "test",
+                                         .name = "slow",
+                                         .world = 8,
+                                         .deadline_ns = DEADLINE_NS,
+                                         .status = LS_PEER_LOST};
+    alarm(40);
+    if (ls_expectation_start(&expectation))
+        return 100;
+    const struct ls_expected nothing = ls_watchdog_expect(1);
+    sleep_ns(4 * DEADLINE_NS);
+    ls_watchdog_returned(&nothing);
+    ls_expectation_enter(&expectation);
+    const struct ls_expected first = ls_watchdog_expect(2);
+    ls_watchdog_returned(&first);
+    sleep_ns(4 * DEADLINE_NS);
+    (void)ls_watchdog_expect(3);
+    sleep_ns(MOST_NS);
+    return 101;
+}
+
+START_TEST(a_call_that_is_expected_to_return_ends_the_process)
+{
+    int status = -1;
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(describe());
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), ls_status_exit_code(LS_PEER_LOST));
+}
+END_TEST
+
+START_TEST(an_expectation_that_is_met_ends_with_the_watchdog)
+{
+    struct ls_expectation expectation = {.scope = "test", .name = "quick", .deadline_ns = MOST_NS};
+    for (int i = 0; i < 50; i++) {
+        ck_assert_int_eq(ls_expectation_start(&expectation), LS_OK);
+        for (uint32_t rank = 0; rank < 20; rank++) {
+            ls_expectation_enter(&expectation);
+            const struct ls_expected outer = ls_watchdog_expect(rank);
+            const struct ls_expected inner = ls_watchdog_expect(rank + 1);
+            ls_watchdog_returned(&inner);
+            ck_assert(atomic_load(&expectation.rank) == rank);
+            ls_watchdog_returned(&outer);
+            ck_assert_uint_eq(atomic_load(&expectation.began_ns), 0);
+            ls_expectation_leave(&expectation);
+        }
+        ls_expectation_stop(&expectation);
+        ls_expectation_stop(&expectation);
+    }
+}
+END_TEST
+
 int main(void)
 {
     TCase *tests = tcase_create("inside");
@@ -450,6 +508,8 @@ int main(void)
     tcase_add_test(tests, the_time_that_a_process_was_stopped_does_not_count);
     tcase_add_test(tests, a_plugin_that_ends_the_thread_is_named);
     tcase_add_test(tests, a_forked_child_has_threads_and_a_watchdog_of_its_own);
+    tcase_add_test(tests, a_call_that_is_expected_to_return_ends_the_process);
+    tcase_add_test(tests, an_expectation_that_is_met_ends_with_the_watchdog);
     Suite *suite = suite_create("core/base/inside");
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);
