@@ -4,7 +4,7 @@
 
 #include "core/base/caller.h"
 #include "core/base/instance.h"
-#include "core/base/segment.h"
+#include "core/base/shared_memory.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

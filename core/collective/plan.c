@@ -5,7 +5,7 @@
 #include "core/base/dtype.h"
 #include "core/base/log.h"
 #include "core/base/memory.h"
-#include "core/base/segment.h"
+#include "core/base/shared_memory.h"
 #include "core/collective/tuner.h"
 #include "core/plugin/device.h"
 

@@ -9,7 +9,7 @@
 
 #include "core/base/log.h"
 #include "core/base/memory.h"
-#include "core/base/segment.h"
+#include "core/base/shared_memory.h"
 #include "core/base/threads.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 // job.
 #include "core/base/log.h"
 #include "core/base/plain_locale.h"
-#include "core/base/segment.h"
+#include "core/base/shared_memory.h"
 #include "core/base/threads.h"
 #include "core/comm/comm.h"
 #include "core/base/sizes.h"

@@ -6,7 +6,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/plain_locale.h"
-#include "core/base/segment.h"
+#include "core/base/shared_memory.h"
 #include "core/base/threads.h"
 #include "core/cluster/cluster.h"
 #include "core/base/sizes.h"

@@ -4,7 +4,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
-#include "core/base/segment.h"
+#include "core/base/shared_memory.h"
 
 #include <stdlib.h>
 #include <string.h>

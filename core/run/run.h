@@ -79,7 +79,7 @@ LS_STATUS ls_run_follow_workers(struct ls_run *run);
 // No session is open. All workers call this. [main thread]
 LS_STATUS ls_run_take_cpu(struct ls_run *run, const char *lacks);
 
-// Whether buffers are to be where other processes reach them (core/base/segment.h).
+// Whether buffers are to be where other processes reach them (core/base/shared_memory.h).
 bool ls_run_shares_memory(const struct ls_run *run);
 
 // Passes `status` on. An interruption that ended a call is over: the next call runs.

@@ -7,7 +7,7 @@
 #include "core/base/caller.h"
 #include "core/base/log.h"
 #include "core/base/memory.h"
-#include "core/base/segment.h"
+#include "core/base/shared_memory.h"
 #include "core/base/trace.h"
 #include "core/base/watchdog.h"
 #include "core/model/learned_classes.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/memory.h"
 
-#include "core/base/segment.h"
+#include "core/base/shared_memory.h"
 #include "core/plugin/collective.h"
 
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include "tools/bench/ranks.h"
 
 #include "core/base/log.h"
-#include "core/base/segment.h"
+#include "core/base/shared_memory.h"
 #include "core/plugin/collective.h"
 
 #include <stdatomic.h>

@@ -3,7 +3,7 @@
 
 #include "core/base/child.h"
 #include "core/base/clock.h"
-#include "core/base/segment.h"
+#include "core/base/shared_memory.h"
 #include "core/plugin/device.h"
 
 #include <sched.h>

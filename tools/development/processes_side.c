@@ -7,7 +7,7 @@
 #include "tools/development/processes.h"
 #include "tools/development/side.h"
 
-#include "core/base/segment.h"
+#include "core/base/shared_memory.h"
 
 #include <sched.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "core/base/clock.h"
 #include "core/base/memory.h"
 #include "core/base/random.h"
-#include "core/base/segment.h"
+#include "core/base/shared_memory.h"
 #include "core/base/threads.h"
 #include "core/collective/communicator.h"
 #include "core/plugin/device.h"

@@ -5,7 +5,7 @@
 // gets all ranks there; one that serves several processes gets them in forked ones. Of two transports the first serves processes of
 // one host, and the second those of two, which are only said to be two. -long: a buffer of 64 MiB, too.
 #include "core/base/dtype.h"
-#include "core/base/segment.h"
+#include "core/base/shared_memory.h"
 #include "core/base/threads.h"
 #include "core/collective/communicator.h"
 #include "core/collective/known_values.h"

@@ -4,7 +4,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/random.h"
-#include "core/base/segment.h"
+#include "core/base/shared_memory.h"
 #include "core/base/threads.h"
 #include "core/collective/endpoints.h"
 

@@ -6,7 +6,7 @@
 #endif
 #include "core/base/clock.h"
 #include "core/base/random.h"
-#include "core/base/segment.h"
+#include "core/base/shared_memory.h"
 #include "core/plugin/device.h"
 #include "plugins/transport/shared-memory/shared_memory.h"
 #include "tests/support/suite.h"

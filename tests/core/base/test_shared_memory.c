@@ -4,7 +4,7 @@
 #define _GNU_SOURCE // F_GET_SEALS
 #endif
 #include "core/base/random.h"
-#include "core/base/segment.h"
+#include "core/base/shared_memory.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -170,7 +170,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("core/base/segment");
+    Suite *suite = suite_create("core/base/shared_memory");
     TCase *test_case = tcase_create("all");
     tcase_add_test(test_case, memory_is_ordinary_until_the_segment_is_opened);
     tcase_add_test(test_case, what_is_written_is_in_the_file_which_cannot_be_cut_off);

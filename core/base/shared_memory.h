@@ -5,8 +5,8 @@
 // ls_transport_segment), so that they touch it where it is. What was allocated before stays where
 // it is, and is copied for peers. A process that is forked afterwards shares what is in the segment
 // with its parent, and gets ordinary memory from here.
-#ifndef LS_BASE_SEGMENT_H
-#define LS_BASE_SEGMENT_H
+#ifndef LS_BASE_SHARED_MEMORY_H
+#define LS_BASE_SHARED_MEMORY_H
 
 #include "core/base/status.h"
 

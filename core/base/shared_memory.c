@@ -8,7 +8,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // memfd_create, fallocate
 #endif
-#include "core/base/segment.h"
+#include "core/base/shared_memory.h"
 
 #include "core/base/log.h"
 
