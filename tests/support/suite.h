@@ -18,9 +18,30 @@ static inline void test_mark_point(const char *file, int line)
 }
 #define _mark_point(file, line) test_mark_point(file, line)
 
-// Runs `suite` and frees it; what `main` returns.
+// The tests of this program that register themselves; NULL: none does. `main` may give them a fixture or a time.
+static TCase *test_registered;
+
+static inline void test_register(const TTest *test)
+{
+    if (!test_registered)
+        test_registered = tcase_create("registered");
+    tcase_add_test(test_registered, test);
+}
+
+// A test that test_suite_run() finds without being told of it: TEST(sums_are_exact) { ... }
+#define TEST(name)                                                 \
+    static const TTest *name;                                      \
+    __attribute__((constructor)) static void name##_register(void) \
+    {                                                              \
+        test_register(name);                                       \
+    }                                                              \
+    START_TEST(name)
+
+// Runs `suite` and the tests that registered themselves, and frees it; what `main` returns.
 static inline int test_suite_run(Suite *suite)
 {
+    if (test_registered)
+        suite_add_tcase(suite, test_registered);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
     const int failed = srunner_ntests_failed(runner);

@@ -6,7 +6,7 @@
 #include <check.h>
 #include <time.h>
 
-START_TEST(the_clock_never_goes_back)
+TEST(the_clock_never_goes_back)
 {
     uint64_t before = ls_clock_ns();
     ck_assert_uint_gt(before, 0);
@@ -16,9 +16,8 @@ START_TEST(the_clock_never_goes_back)
         before = now;
     }
 }
-END_TEST
 
-START_TEST(age_grows_with_the_clock)
+TEST(age_grows_with_the_clock)
 {
     const uint64_t age = ls_clock_since_start_ns(), clock = ls_clock_ns();
     const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
@@ -27,21 +26,13 @@ START_TEST(age_grows_with_the_clock)
     ck_assert_uint_ge(later, age + 19 * 1000 * 1000);
     ck_assert_uint_le(later - age, ls_clock_ns() - clock + 1000 * 1000 * 1000);
 }
-END_TEST
 
-START_TEST(a_new_process_is_less_than_an_hour_old)
+TEST(a_new_process_is_less_than_an_hour_old)
 {
     ck_assert_uint_lt(ls_clock_since_start_ns(), UINT64_C(3600) * 1000 * 1000 * 1000);
 }
-END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("clock");
-    TCase *tests = tcase_create("clock");
-    tcase_add_test(tests, the_clock_never_goes_back);
-    tcase_add_test(tests, age_grows_with_the_clock);
-    tcase_add_test(tests, a_new_process_is_less_than_an_hour_old);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run(suite_create("clock"));
 }

@@ -20,7 +20,7 @@ static uint64_t hash_of(const char *text, size_t piece)
 }
 
 // Published values of XXH64.
-START_TEST(known_texts_have_their_known_hashes)
+TEST(known_texts_have_their_known_hashes)
 {
     ck_assert_uint_eq(hash_of("", 1), UINT64_C(0xef46db3751d8e999));
     ck_assert_uint_eq(hash_of("a", 1), UINT64_C(0xd24ec4f1a98c6e5b));
@@ -28,17 +28,15 @@ START_TEST(known_texts_have_their_known_hashes)
     ck_assert_uint_eq(hash_of("Nobody inspects the spammish repetition", 64),
                       UINT64_C(0xfbcea83c8a378bf1));
 }
-END_TEST
 
-START_TEST(pieces_do_not_matter)
+TEST(pieces_do_not_matter)
 {
     const char *text = "Nobody inspects the spammish repetition";
     for (size_t piece = 1; piece < 40; piece++)
         ck_assert_uint_eq(hash_of(text, piece), UINT64_C(0xfbcea83c8a378bf1));
 }
-END_TEST
 
-START_TEST(nothing_may_be_added_and_destroyed)
+TEST(nothing_may_be_added_and_destroyed)
 {
     struct ls_hash *hash = ls_hash_create();
     ck_assert_ptr_nonnull(hash);
@@ -47,15 +45,8 @@ START_TEST(nothing_may_be_added_and_destroyed)
     ls_hash_destroy(hash);
     ls_hash_destroy(NULL);
 }
-END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("hash");
-    TCase *tests = tcase_create("hash");
-    tcase_add_test(tests, known_texts_have_their_known_hashes);
-    tcase_add_test(tests, pieces_do_not_matter);
-    tcase_add_test(tests, nothing_may_be_added_and_destroyed);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run(suite_create("hash"));
 }

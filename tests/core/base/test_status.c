@@ -5,7 +5,7 @@
 
 #include <check.h>
 
-START_TEST(exit_codes_are_those_of_the_contract)
+TEST(exit_codes_are_those_of_the_contract)
 {
     ck_assert_int_eq(ls_status_exit_code(LS_OK), 0);
     ck_assert_int_eq(ls_status_exit_code(LS_FAILED), 1);
@@ -18,16 +18,14 @@ START_TEST(exit_codes_are_those_of_the_contract)
     ck_assert_int_eq(ls_status_exit_code(LS_UNSUPPORTED), 1);
     ck_assert_int_eq(ls_status_exit_code(LS_INTERRUPTED), 130);
 }
-END_TEST
 
-START_TEST(a_status_that_a_plugin_made_up_has_a_text_and_fails)
+TEST(a_status_that_a_plugin_made_up_has_a_text_and_fails)
 {
     ck_assert_str_eq(ls_status_text((enum ls_status)77), "unknown status");
     ck_assert_int_eq(ls_status_exit_code((enum ls_status)77), 1);
 }
-END_TEST
 
-START_TEST(texts_differ)
+TEST(texts_differ)
 {
     const enum ls_status all[] = {LS_OK,          LS_FAILED,    LS_USAGE,         LS_BAD_INPUT,
                                   LS_UNAVAILABLE, LS_PEER_LOST, LS_OUT_OF_MEMORY, LS_ABORTED,
@@ -36,15 +34,8 @@ START_TEST(texts_differ)
         for (size_t j = 0; j < i; j++)
             ck_assert_str_ne(ls_status_text(all[i]), ls_status_text(all[j]));
 }
-END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("status");
-    TCase *tests = tcase_create("status");
-    tcase_add_test(tests, exit_codes_are_those_of_the_contract);
-    tcase_add_test(tests, a_status_that_a_plugin_made_up_has_a_text_and_fails);
-    tcase_add_test(tests, texts_differ);
-    suite_add_tcase(suite, tests);
-    return test_suite_run(suite);
+    return test_suite_run(suite_create("status"));
 }
