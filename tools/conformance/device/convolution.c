@@ -115,9 +115,11 @@ static int64_t window_count(int64_t size, int64_t kernel, int32_t stride, int32_
     return (size + edges[0] + edges[1] - (kernel - 1) * dilation - 1) / stride + 1;
 }
 
-static void start(struct ls_device_case *c, const struct shape *s, uint32_t op, const char *op_name,
-                  const char *more)
+static struct ls_device_linear linear_of(const struct shape *s)
 {
+    const struct ls_op_attributes a = attributes_of(s);
+    const int64_t oh = window_count(s->h, s->kh, s->stride[0], s->dilation, &a.padding[0]);
+    const int64_t ow = window_count(s->w, s->kw, s->stride[1], s->dilation, &a.padding[2]);
     char stride[32], dilation[32] = "", groups[32] = "", edges[64];
     snprintf(stride, sizeof(stride), s->stride[0] == s->stride[1] ? "s%d" : "s%dx%d", s->stride[0],
              s->stride[1]);
@@ -127,117 +129,26 @@ static void start(struct ls_device_case *c, const struct shape *s, uint32_t op, 
         snprintf(groups, sizeof(groups), " groups %d", s->groups);
     snprintf(edges, sizeof(edges), "pad %d,%d,%d,%d", s->edge[0], s->edge[1], s->edge[2],
              s->edge[3]);
-    ls_device_case_start(c, op, "%s B=%lld %lldx%lldx%lld -> %lld %lldx%lld %s %s%s%s%s", op_name,
-                         (long long)s->b, (long long)s->h, (long long)s->w, (long long)s->c,
-                         (long long)s->f, (long long)s->kh, (long long)s->kw, stride,
-                         s->padding == 's'   ? "same"
-                         : s->padding == 'v' ? "valid"
-                                             : edges,
-                         dilation, groups, more);
-    c->request.attributes = attributes_of(s);
-}
-
-struct tensors {
-    struct ls_tensor_desc x, w, b, y;
-};
-
-static struct tensors tensors_of(const struct shape *s)
-{
-    const struct ls_op_attributes a = attributes_of(s);
-    const int64_t oh = window_count(s->h, s->kh, s->stride[0], s->dilation, &a.padding[0]);
-    const int64_t ow = window_count(s->w, s->kw, s->stride[1], s->dilation, &a.padding[2]);
-    return (struct tensors){
+    struct ls_device_linear linear = {
+        .name = "conv2d",
+        .forward = LS_OP_CONV2D,
+        .backward_data = LS_OP_CONV2D_BACKWARD_DATA,
+        .backward_weights = LS_OP_CONV2D_BACKWARD_WEIGHTS,
+        .attributes = a,
         .x = LS_DEVICE_DESC(LS_F32, s->b, s->h, s->w, s->c),
         .w = LS_DEVICE_DESC(LS_F32, s->kh, s->kw, s->c / s->groups, s->f),
         .b = LS_DEVICE_DESC(LS_F32, s->f),
         .y = LS_DEVICE_DESC(LS_F32, s->b, oh, ow, s->f),
     };
-}
-
-// The forward kernel as a hint for a backward case.
-static void add_forward(struct ls_device_case *c, const struct tensors *t)
-{
-    c->has_forward = true;
-    c->forward = (struct ls_device_request){
-        .op = LS_OP_CONV2D,
-        .attributes = c->request.attributes,
-        .input_count = 2,
-        .output_count = 1,
-        .arguments = {t->x, t->w, t->y},
-    };
-    c->forward.attributes.epilogue = LS_OP_NONE;
-    c->forward_roles[0] = LS_DEVICE_ACTIVATION;
-    c->forward_roles[1] = LS_DEVICE_WEIGHTS;
-    c->forward_roles[2] = LS_DEVICE_ACTIVATION;
-}
-
-static void forward(struct ls_device_suite *suite, const struct shape *s, size_t number,
-                    const struct ls_device_epilogue *epilogue)
-{
-    const struct tensors t = tensors_of(s);
-    const bool bias = number % 3 != 2, accumulate = !epilogue && number % 8 == 3;
-    struct ls_device_case c;
-
-    start(&c, s, LS_OP_CONV2D, "conv2d",
-          bias         ? accumulate ? " bias added" : " bias"
-          : accumulate ? " added"
-                       : "");
-    ls_device_case_draw(&c, ls_device_case_input(&c, LS_DEVICE_ACTIVATION, t.x), LS_DEVICE_UNIFORM);
-    ls_device_case_draw(&c, ls_device_case_input(&c, LS_DEVICE_WEIGHTS, t.w), LS_DEVICE_UNIFORM);
-    if (bias)
-        ls_device_case_draw(&c, ls_device_case_input(&c, LS_DEVICE_WEIGHTS, t.b),
-                            LS_DEVICE_UNIFORM);
-    c.magnitude_inputs = bias ? 7 : 3;
-    ls_device_case_epilogue(&c, epilogue, t.y);
-    ls_device_case_output(&c, LS_DEVICE_ACTIVATION, t.y, LS_DEVICE_SUM);
-    if (accumulate)
-        ls_device_case_accumulate(&c, 0);
-    ls_device_case_run(suite, &c);
-}
-
-static void backward_data(struct ls_device_suite *suite, const struct shape *s, size_t number,
-                          const struct ls_device_epilogue *epilogue)
-{
-    const struct tensors t = tensors_of(s);
-    const bool accumulate = !epilogue && number % 4 == 1;
-    struct ls_device_case c;
-
-    start(&c, s, LS_OP_CONV2D_BACKWARD_DATA, "conv2d_backward_data", accumulate ? " added" : "");
-    ls_device_case_draw(&c, ls_device_case_input(&c, LS_DEVICE_ACTIVATION, t.y), LS_DEVICE_UNIFORM);
-    ls_device_case_draw(&c, ls_device_case_input(&c, LS_DEVICE_WEIGHTS, t.w), LS_DEVICE_UNIFORM);
-    c.magnitude_inputs = 3;
-    ls_device_case_epilogue(&c, epilogue, t.x);
-    ls_device_case_output(&c, LS_DEVICE_ACTIVATION, t.x, LS_DEVICE_SUM);
-    if (accumulate)
-        ls_device_case_accumulate(&c, 0);
-    add_forward(&c, &t);
-    ls_device_case_run(suite, &c);
-}
-
-static void backward_weights(struct ls_device_suite *suite, const struct shape *s, size_t number,
-                             const struct ls_device_epilogue *epilogue)
-{
-    const struct tensors t = tensors_of(s);
-    const bool bias = number % 3 != 1, accumulate = !epilogue && number % 4 == 2;
-    struct ls_device_case c;
-
-    start(&c, s, LS_OP_CONV2D_BACKWARD_WEIGHTS, "conv2d_backward_weights",
-          bias         ? accumulate ? " bias added" : " bias"
-          : accumulate ? " added"
-                       : "");
-    ls_device_case_draw(&c, ls_device_case_input(&c, LS_DEVICE_ACTIVATION, t.x), LS_DEVICE_UNIFORM);
-    ls_device_case_draw(&c, ls_device_case_input(&c, LS_DEVICE_ACTIVATION, t.y), LS_DEVICE_UNIFORM);
-    c.magnitude_inputs = 3;
-    ls_device_case_epilogue(&c, epilogue, t.w);
-    const uint32_t dw = ls_device_case_output(&c, LS_DEVICE_WEIGHTS, t.w, LS_DEVICE_SUM);
-    if (bias)
-        ls_device_case_output(&c, LS_DEVICE_WEIGHTS, t.b, LS_DEVICE_SUM);
-    for (uint32_t i = 0; accumulate && i < c.request.output_count; i++)
-        ls_device_case_accumulate(&c, i);
-    add_forward(&c, &t);
-    c.from_forward[0] = 1; // x lies as forward reads it
-    c.from_forward[dw] = 2; // dw in the layout of w, so that the update runs on both as they are
-    ls_device_case_run(suite, &c);
+    snprintf(linear.shape, sizeof(linear.shape),
+             "B=%lld %lldx%lldx%lld -> %lld %lldx%lld %s %s%s%s", (long long)s->b, (long long)s->h,
+             (long long)s->w, (long long)s->c, (long long)s->f, (long long)s->kh, (long long)s->kw,
+             stride,
+             s->padding == 's'   ? "same"
+             : s->padding == 'v' ? "valid"
+                                 : edges,
+             dilation, groups);
+    return linear;
 }
 
 // ---- Shapes at random ----
@@ -276,11 +187,11 @@ static struct shape draw_shape(uint64_t *state)
 }
 
 // A group's channels and filters must come out even.
-static bool is_usable(const struct shape *s)
+static bool is_usable(const struct shape *s, const struct ls_device_linear *linear)
 {
-    const struct tensors t = tensors_of(s);
     return s->c % s->groups == 0 && s->f % s->groups == 0 &&
-           (int64_t)(ls_tensor_elements(&t.y) * ls_tensor_elements(&t.w)) / s->f <= MOST_PRODUCTS;
+           (int64_t)(ls_tensor_elements(&linear->y) * ls_tensor_elements(&linear->w)) / s->f <=
+               MOST_PRODUCTS;
 }
 
 static void random_cases(struct ls_device_suite *suite, uint32_t op)
@@ -289,15 +200,9 @@ static void random_cases(struct ls_device_suite *suite, uint32_t op)
 
     for (size_t i = 0; i < RANDOM_COUNT;) {
         const struct shape s = draw_shape(&state);
-        if (!is_usable(&s))
-            continue;
-        if (op == LS_OP_CONV2D)
-            forward(suite, &s, i, NULL);
-        else if (op == LS_OP_CONV2D_BACKWARD_DATA)
-            backward_data(suite, &s, i, NULL);
-        else
-            backward_weights(suite, &s, i, NULL);
-        i++;
+        const struct ls_device_linear linear = linear_of(&s);
+        if (is_usable(&s, &linear))
+            ls_device_linear_case(suite, &linear, op, i++, NULL);
     }
 }
 
@@ -307,12 +212,8 @@ void ls_device_convolution_cases(struct ls_device_suite *suite, uint32_t op,
     for (size_t i = 0; i < SHAPE_COUNT; i++) {
         if (epilogue && i % 5 != 1) // a few shapes are enough to see that it is applied, and where
             continue;
-        if (op == LS_OP_CONV2D)
-            forward(suite, &shapes[i], i, epilogue);
-        else if (op == LS_OP_CONV2D_BACKWARD_DATA)
-            backward_data(suite, &shapes[i], i, epilogue);
-        else
-            backward_weights(suite, &shapes[i], i, epilogue);
+        const struct ls_device_linear linear = linear_of(&shapes[i]);
+        ls_device_linear_case(suite, &linear, op, i, epilogue);
     }
     if (!epilogue)
         random_cases(suite, op);

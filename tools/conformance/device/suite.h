@@ -327,6 +327,20 @@ struct ls_device_epilogue {
 void ls_device_case_epilogue(struct ls_device_case *c, const struct ls_device_epilogue *epilogue,
                              struct ls_tensor_desc output);
 
+// A layer that is linear in its data and in its weights: linear.c.
+struct ls_device_linear {
+    const char *name; // of the operation
+    char shape[128]; // as the names of cases say it
+    uint32_t forward, backward_data, backward_weights; // operations
+    struct ls_op_attributes attributes;
+    struct ls_tensor_desc x, w, b, y;
+    bool data_as_forward; // backward to the data reads w, and leaves dx, in the layouts of forward
+};
+
+// The case of `op`. `number` says which of bias and accumulation it has.
+void ls_device_linear_case(struct ls_device_suite *suite, const struct ls_device_linear *linear,
+                           uint32_t op, size_t number, const struct ls_device_epilogue *epilogue);
+
 void ls_device_memory_cases(struct ls_device_suite *suite);
 void ls_device_convolution_cases(struct ls_device_suite *suite, uint32_t op,
                                  const struct ls_device_epilogue *epilogue);
