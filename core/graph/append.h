@@ -15,7 +15,8 @@ LS_STATUS ls_graph_append_tensor(struct ls_graph *graph, enum ls_tensor_role rol
                                  struct ls_tensor **out);
 LS_STATUS ls_graph_append_operation(struct ls_graph *graph, const struct ls_operation *operation);
 
-// What ls_graph_add does once inputs are cast; `converted` is the type of an output that may have any.
+// What ls_graph_add does once inputs are cast; `converted` is the type of an output that may have
+// any.
 LS_STATUS ls_graph_add_uncast(struct ls_graph *graph, uint32_t op,
                               const struct ls_op_attributes *attributes,
                               struct ls_tensor *const *inputs, uint32_t input_count,

@@ -50,7 +50,8 @@ const char *ls_graph_precision(const struct ls_graph *graph)
                                : precision_name(LS_PRECISION_FLOAT32);
 }
 
-// That of the layer; of an operation without a policy that of its inputs, where they differ float32.
+// That of the layer; of an operation without a policy that of its inputs, where they differ
+// float32.
 static uint32_t computed_type(const struct ls_graph *graph, struct ls_tensor *const *inputs,
                               uint32_t count)
 {

@@ -9,7 +9,7 @@
 
 #define LS_NO_VALUE UINT32_MAX
 
-// The memory that a value lies in.
+// The memory that a value is in.
 enum ls_home {
     LS_HOME_NONE,
     LS_HOME_ARENA,
@@ -31,7 +31,7 @@ struct ls_value {
     bool owned; // the program's own tensor: a conversion, a shadow
     int32_t producer; // node that makes it, -1: none
     uint32_t same_as; // the value that stands for it since an identity was removed; itself: none
-    uint32_t memory; // the value in whose memory it lies; itself: its own
+    uint32_t memory; // the value in whose memory it is; itself: its own
     struct ls_layout layout; // kind 0: not known yet
     enum ls_home home;
     uint64_t offset; // bytes from the start of its home
@@ -171,7 +171,7 @@ LS_STATUS ls_program_list_slots(struct ls_program *program);
 
 // ---- rewrite.c ----
 
-// Removes identities, reads through reshapes, drops what nobody needs and fuses what the device
+// Removes identities, reads through reshapes, drops what is not needed and fuses what the device
 // can.
 void ls_rewrite(struct ls_build *build);
 // Takes the last fusion back.

@@ -52,7 +52,7 @@ static bool argument_used(const struct ls_program *program, uint32_t step, uint3
            (program->buffers->plans[step].used_inputs >> argument & 1) != 0;
 }
 
-// Which of the given tensors lies in the memory of this value; UINT32_MAX: none does.
+// Which of the given tensors is in the memory of this value; UINT32_MAX: none does.
 static uint32_t given_of(const struct ls_program *program, uint32_t value)
 {
     const struct ls_program_buffers *buffers = program->buffers;

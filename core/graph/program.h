@@ -14,7 +14,7 @@
 
 #define LS_SUMS 4 // floats: loss, right, examples, 0
 
-// Where one parameter lies in the flat buffers.
+// Where one parameter is in the flat buffers.
 struct ls_parameter_place {
     const struct ls_tensor *parameter;
     struct ls_layout layout; // master layout
@@ -70,15 +70,15 @@ uint32_t ls_plan_find(const struct ls_parameter_plan *plan, const char *name);
 // they are.
 uint64_t ls_plan_fingerprint(const struct ls_parameter_plan *plan);
 
-// Makes the plan for `graph` on a device: master layouts are those that the forward kernels choose at
-// `batch` (the largest share); `plain` forces the plain layout.
+// Makes the plan for `graph` on a device: master layouts are those that the forward kernels choose
+// at `batch` (the largest share); `plain` forces the plain layout.
 LS_STATUS ls_plan_create(const struct ls_graph *graph, struct ls_device *device, int64_t batch,
                          bool plain, struct ls_parameter_plan **out);
 void ls_plan_destroy(struct ls_parameter_plan *plan);
 
 // Converts between host memory in plain layout (elements(shape) floats) and a place in device
-// memory (`flat` is the start of a flat buffer). A device in host memory reads and writes `from` and `to`
-// themselves where they are aligned to LS_ALIGNMENT (ls_malloc_aligned).
+// memory (`flat` is the start of a flat buffer). A device in host memory reads and writes `from`
+// and `to` themselves where they are aligned to LS_ALIGNMENT (ls_malloc_aligned).
 LS_STATUS ls_plan_import(struct ls_parameter_plan *plan, uint32_t place, const float *from,
                          struct ls_memory flat);
 LS_STATUS ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, struct ls_memory flat,
@@ -135,8 +135,8 @@ struct ls_program {
     uint32_t *ready;
     // Likewise: index of the first step that reads it, or its shadow; step_count: none.
     uint32_t *needed;
-    // For each total of the plan: index of the step that makes it. Increases. NULL: the program does
-    // not train.
+    // For each total of the plan: index of the step that makes it. Increases. NULL: the program
+    // does not train.
     uint32_t *totals;
     // The values and memory that the steps use; private to core/graph (build.h).
     struct ls_program_buffers *buffers;

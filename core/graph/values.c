@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values and steps of a program that is being built: what each of its parts adds, asks and describes.
+// Values and steps of a program that is being built: what each of its parts adds, asks and
+// describes.
 #include "core/graph/build.h"
 
 #include <stdlib.h>

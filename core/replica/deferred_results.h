@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of a step that the host looks at some steps later, so that it never waits for a number: the device's stream
-// writes them into a ring of host memory, each followed by an event. Only for devices that compute beside the caller.
-// [replica thread]
+// Sums of a step that the host looks at some steps later, so that it never waits for a number: the
+// device's stream writes them into a ring of host memory, each followed by an event. Only for
+// devices that compute beside the caller. [replica thread]
 #ifndef LS_REPLICA_DEFERRED_RESULTS_H
 #define LS_REPLICA_DEFERRED_RESULTS_H
 
@@ -11,9 +11,10 @@
 
 #include <stdbool.h>
 
-// How many steps later. With 1 the device would have nothing left to do whenever the host is late by more than the rest of
-// one step; with 2 it has a whole step in hand, however short its steps are. More would only add to what is done in vain
-// before the host hears of a stop or of a loss that is not finite.
+// How many steps later. With 1 the device would have nothing left to do whenever the host is late
+// by more than the rest of one step; with 2 it has a whole step in hand, however short its steps
+// are. More would only add to what is done in vain before the host hears of a stop or of a loss
+// that is not finite.
 #define LS_DEFERRED_STEPS 2
 
 struct ls_deferred_results {
@@ -24,9 +25,11 @@ struct ls_deferred_results {
     uint64_t put, taken; // slots, so far
 };
 
-// Does nothing on a device that computes on the calling thread, or has no events or host memory for it.
+// Does nothing on a device that computes on the calling thread, or has no events or host memory for
+// it.
 LS_STATUS ls_deferred_init(struct ls_deferred_results *late, struct ls_device *device);
-// Takes a zeroed one. Nothing of it may be under way: the device is closed next, which waits for its stream.
+// Takes a zeroed one. Nothing of it may be under way: the device is closed next, which waits for
+// its stream.
 void ls_deferred_finish(struct ls_deferred_results *late);
 
 static inline bool ls_deferred_offered(const struct ls_deferred_results *late)
@@ -39,7 +42,8 @@ static inline uint64_t ls_deferred_pending(const struct ls_deferred_results *lat
     return late->put - late->taken;
 }
 
-// Puts LS_STEP_STATS floats of the device's memory behind what is on its stream. At most LS_DEFERRED_STEPS + 1 are pending.
+// Puts LS_STEP_STATS floats of the device's memory behind what is on its stream. At most
+// LS_DEFERRED_STEPS + 1 are pending.
 LS_STATUS ls_deferred_put(struct ls_deferred_results *late, struct ls_memory from, uint64_t step);
 
 // The step of the oldest.
@@ -48,8 +52,9 @@ static inline uint64_t ls_deferred_next(const struct ls_deferred_results *late)
     return late->steps[late->taken % (LS_DEFERRED_STEPS + 1)];
 }
 
-// Waits for the oldest. `poll` is called while nothing comes, and ends it with any status but LS_OK; NULL: none.
-// LS_PEER_LOST after the deadline; the caller says so. Then nobody waits for the device any more.
+// Waits for the oldest. `poll` is called while nothing comes, and ends it with any status but
+// LS_OK; NULL: none. LS_PEER_LOST after the deadline; the caller says so. Then nobody waits for the
+// device any more.
 LS_STATUS ls_deferred_wait(const struct ls_deferred_results *late, uint64_t deadline_ns,
                            enum ls_status (*poll)(void *context), void *context);
 

@@ -14,8 +14,8 @@ static const struct ls_trace_label copy_span = {.category = "input", .name = "co
 // While one is read, one is under way and one is written.
 #define SETS 3
 
-// Room for one batch on its way: the step_stats, then what is at `fixed` below up to the inputs, then these as they
-// come.
+// Room for one batch on its way: the step_stats, then what is at `fixed` below up to the inputs,
+// then these as they come.
 struct set {
     char *host; // pinned
     struct ls_memory device;
@@ -36,8 +36,8 @@ struct ls_input {
     struct input_field fields[LS_REPLICA_INPUTS];
     uint32_t count;
     uint64_t room; // examples that there is memory for
-    // What programs read: step record, labels, inputs that are used as they come, inputs that come as bytes, as float32.
-    // Nowhere on a device that reads host memory.
+    // What programs read: step record, labels, inputs that are used as they come, inputs that come
+    // as bytes, as float32. Nowhere on a device that reads host memory.
     struct ls_memory fixed;
     uint64_t weights_at, labels_at, inputs_at, converted_at, fixed_bytes; // bytes from there
     struct ls_memory bytes; // inputs that come as bytes, where the device has no streams for them
@@ -208,7 +208,8 @@ static void close_sets(struct ls_replica *replica)
     input->stream = NULL;
 }
 
-// Inputs that are used as they come are first, and at the same place in a set: one copy brings them with the record.
+// Inputs that are used as they come are first, and at the same place in a set: one copy brings them
+// with the record.
 static void plan_room(struct ls_replica *replica)
 {
     struct ls_input *input = replica->input;
@@ -487,7 +488,7 @@ enum ls_status ls_input_write(struct ls_replica *replica, const struct ls_replic
     return status;
 }
 
-// ---- The gradient of the model's first output, which the host gives where the graph has a seed ----
+// ---- The gradient of the model's first output, which the host gives where there is a seed ----
 
 static uint64_t output_elements(const struct ls_replica *replica)
 {

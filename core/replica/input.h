@@ -1,36 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of a step's input to a device: the inputs of the model, labels, the step record and the first values of the step's statistics. Programs read
-// all of it at the same addresses in each step, so that a recorded step finds them. Private to replica/. [replica thread]
+// The way of a step's input to a device: the inputs of the model, labels, the step record and the
+// first values of the step's statistics. Programs read all of it at the same addresses in each
+// step, so that a recorded step finds them. Private to replica/. [replica thread]
 //
-// Three ways: a device that computes in host memory reads batches as they lie; others get copies on their own stream; a
-// device with streams of its own gets them on another one, beside what it computes, from pinned memory.
+// Three ways: a device that computes in host memory reads batches where they are; others get copies on
+// their own stream; a device with streams of its own gets them on another one, beside what it
+// computes, from pinned memory.
 #ifndef LS_REPLICA_INPUT_H
 #define LS_REPLICA_INPUT_H
 
 #include "core/replica/internal.h"
 
-// Decides which inputs come as bytes: a device without the operation gets float32. LS_BAD_INPUT (logged): more
-// than LS_REPLICA_INPUTS.
+// Decides which inputs come as bytes: a device without the operation gets float32. LS_BAD_INPUT
+// (logged): more than LS_REPLICA_INPUTS.
 LS_STATUS ls_input_open(struct ls_replica *replica, const float *byte_divisors);
 void ls_input_close(struct ls_replica *replica);
 // Of one example of an input, as it comes.
 uint64_t ls_input_example_bytes(const struct ls_replica *replica, uint32_t input);
 // For a program that was made: its kernels that make float32 of bytes.
 LS_STATUS ls_input_prepare(struct ls_replica *replica, struct ls_replica_program *entry);
-// Memory for batches of replica->largest_batch, and replica->record. LS_OUT_OF_MEMORY is not logged.
+// Memory for batches of replica->largest_batch, and replica->record. LS_OUT_OF_MEMORY is not
+// logged.
 LS_STATUS ls_input_make_room(struct ls_replica *replica);
 // After the memory moved: where a program reads.
 void ls_input_bind(struct ls_replica *replica, struct ls_replica_program *entry);
 
-// Brings replica->host_record and the batch to where `entry` reads them, and the step's statistics (LS_STEP_STATS; NULL: not wanted) to
-// the start of replica->reduced. All of it lies there for what is put on the device's own stream from now on; the caller's
-// memory may be changed at once. `entry` is NULL for an empty batch.
+// Brings replica->host_record and the batch to where `entry` reads them, and the step's statistics
+// (LS_STEP_STATS; NULL: not wanted) to the start of replica->reduced. All of it is there for what
+// is put on the device's own stream from now on; the caller's memory may be changed at once.
+// `entry` is NULL for an empty batch.
 LS_STATUS ls_input_write(struct ls_replica *replica, const struct ls_replica_program *entry,
                          const struct ls_replica_batch *batch, const float *step_stats);
 
-// ---- Where the graph has a seed: the gradient of the model's first output, which the host gives ----
+// ---- The gradient of the model's first output, which the host gives where there is a seed ----
 
-// For replica->largest_batch examples; nothing where the graph has a loss. LS_OUT_OF_MEMORY is not logged.
+// For replica->largest_batch examples; nothing where the graph has a loss. LS_OUT_OF_MEMORY is not
+// logged.
 LS_STATUS ls_seed_make_room(struct ls_replica *replica);
 void ls_seed_bind(const struct ls_replica *replica, struct ls_program *program);
 void ls_seed_release(struct ls_replica *replica);

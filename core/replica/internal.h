@@ -121,9 +121,11 @@ struct ls_replica {
 };
 
 // ---- capture.c ----
-// Whether the device records, and the user has not said that it should not. After the device was opened.
+// Whether the device records, and the user has not said that it should not. After the device was
+// opened.
 void ls_recorder_init(struct ls_replica *replica, const struct ls_host *host);
-// A step of training begins; `together`: with what replicas do with each other it is recorded as one.
+// A step of training begins; `together`: with what replicas do with each other it is recorded as
+// one.
 void ls_recorder_begin_step(struct ls_replica *replica, uint64_t global_count, bool together);
 void ls_captures_release(struct ls_replica *replica, struct ls_capture *captures, uint32_t count);
 

@@ -54,8 +54,8 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const struct named *)a)->name, ((const struct named *)b)->name);
 }
 
-// Looks at a parameter in plain layout. Its copy is where activations are, which nobody needs between
-// steps: a large one of its own would be the peak of what the process needs.
+// Looks at a parameter in plain layout. Its copy is where activations are, which nobody needs
+// between steps: a large one of its own would be the peak of what the process needs.
 static enum ls_status look_at(struct ls_replica *replica, uint32_t index,
                               enum ls_status (*look)(void *context, const float *values,
                                                      size_t count),

@@ -167,7 +167,7 @@ enum ls_status ls_replica_need(struct ls_replica *replica, const struct ls_repli
     ls_replica_forget_recordings(replica);
     for (uint32_t i = 0; i < replica->plan->shadow_count; i++)
         ls_replica_need_scratch(replica, replica->plan->shadows[i].scratch_bytes);
-    // The device may still compute what nobody waited for; a copy to the host waits for it.
+    // The device may still compute what no call has waited for; a copy to the host waits for it.
     char scrap[LS_ALIGNMENT];
     if (!ls_device_blocking(replica->device))
         status = ls_device_copy(replica->device, ls_host_memory(scrap), replica->reduced,

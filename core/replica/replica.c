@@ -55,8 +55,8 @@ static enum ls_status prepare_guard(struct ls_replica *replica)
     return LS_OK;
 }
 
-// The host decides whether a step is skipped: where a device works on meanwhile, it would have to wait
-// for each step, and nothing could be recorded.
+// The host decides whether a step is skipped: where a device works on meanwhile, it would have to
+// wait for each step, and nothing could be recorded.
 static enum ls_status check_scale(const struct ls_replica *replica)
 {
     if (!ls_optimizer_scales(&replica->optimizer) || ls_device_blocking(replica->device))

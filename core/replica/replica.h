@@ -124,8 +124,8 @@ void ls_microbatch(uint64_t count, uint32_t microbatches, uint32_t index, uint64
 //       ls_replica_end_block
 //   ls_replica_end_step            whatever became of it
 //
-// That fills the gradients (of the sum of the examples' losses divided by global_count) and the sums
-// in the step's statistics. There are as many blocks as microbatches, whatever the size of the
+// That fills the gradients (of the sum of the examples' losses divided by global_count) and the
+// sums in the step's statistics. There are as many blocks as microbatches, whatever the size of the
 // share; an empty block adds zeros. Blocks are added in a binary tree, ((0 + 1) + (2 + 3)) + ...
 // core/strategy/step.c puts the strategy in between.
 
@@ -134,8 +134,8 @@ struct ls_pass {
     struct ls_program *program; // NULL: the block is empty; its gradients and totals are zeros
     const uint32_t *ends; // by bucket: the program's step after which it is complete, plus one
     const uint32_t *needs; // by bucket: the first step of the program that reads its parameters
-    // Recordings: by bucket, and of what comes after the last. The first is also that of the pass as
-    // a whole, where it is recorded so. NULL: this step runs as it is.
+    // Recordings: by bucket, and of what comes after the last. The first is also that of the pass
+    // as a whole, where it is recorded so. NULL: this step runs as it is.
     struct ls_capture *captures;
     uint32_t block;
     bool first, last; // of the share
@@ -186,7 +186,7 @@ uint32_t ls_replica_count_slots(const struct ls_replica *replica);
 LS_STATUS ls_replica_update(struct ls_replica *replica, uint32_t bucket);
 
 // Loss scales, where the optimizer has one. A step is decided once: by ls_replica_update of the
-// last bucket, or by who updates elsewhere. It is skipped where gradients are not finite, or the
+// last bucket, or by a caller that updates elsewhere. It is skipped where gradients are not finite, or the
 // loss is not, as ls_replica_note_overflow says before the decision.
 void ls_replica_set_scale(struct ls_replica *replica, const struct ls_loss_scale_state *state);
 // While steps run, others than the replica's thread may look between its gradients and the

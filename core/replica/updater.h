@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What updates a range of the flat buffers: the kernels of clipping, weight decay, the optimizer and the
-// average of weights, in the order in which they run. A range is cut into runs of places that one
-// kernel can update: the same operation with the same coefficients. Moving statistics are averages,
-// whatever the optimizer does beside them. [one thread at a time]
+// What updates a range of the flat buffers: the kernels of clipping, weight decay, the optimizer
+// and the average of weights, in the order in which they run. A range is cut into runs of places
+// that one kernel can update: the same operation with the same coefficients. Moving statistics are
+// averages, whatever the optimizer does beside them. [one thread at a time]
 #ifndef LS_REPLICA_UPDATER_H
 #define LS_REPLICA_UPDATER_H
 

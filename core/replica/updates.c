@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Updates the buckets of a replica. Where the optimizer looks at all gradients together, a bucket is
-// only measured, and the last one updates them all; or none, where a loss scale skips the step.
+// Updates the buckets of a replica. Where the optimizer looks at all gradients together, a bucket
+// is only measured, and the last one updates them all; or none, where a loss scale skips the step.
 // Shadows follow the parameters.
 #include "core/replica/programs.h"
 

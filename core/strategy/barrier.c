@@ -44,7 +44,7 @@ static void wake(struct ls_barrier *barrier)
     ls_wake_word(&barrier->generation);
 }
 
-// With the lock held: ends the barrier when nobody is missing.
+// With the lock held: ends the barrier when no replica is missing.
 static bool end_if_complete(struct ls_barrier *barrier)
 {
     if (!barrier->came_count || barrier->came_count + barrier->gone_count < barrier->count)
@@ -56,7 +56,7 @@ static bool end_if_complete(struct ls_barrier *barrier)
     return true;
 }
 
-// Names who has not come, once for all who wait.
+// Names the replicas that have not come, once for all that wait.
 static enum ls_status say_who_is_missing(struct ls_barrier *barrier, uint32_t replica,
                                          uint32_t seen, uint64_t waited_ns)
 {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communicators of a driver, and the plans on them. Those of gradients have a plan for each bucket. Totals are sums that
-// all replicas add up in the middle of a step (core/graph/program.h), as the statistics of a synchronized batch normalization.
-// They have communicators of their own, so that they never wait behind the gradients of a bucket, and exist under strategies
-// that reduce nothing with a collective, too.
+// The communicators of a driver, and the plans on them. Those of gradients have a plan for each
+// bucket. Totals are sums that all replicas add up in the middle of a step (core/graph/program.h),
+// as the statistics of a synchronized batch normalization. They have communicators of their own, so
+// that they never wait behind the gradients of a bucket, and exist under strategies that reduce
+// nothing with a collective, too.
 #include "core/strategy/internal.h"
 
 #include "core/base/log.h"
@@ -57,7 +58,8 @@ static enum ls_status open_communicators(const struct ls_driver *driver,
 
 // ---- Gradients ----
 
-// What a bucket is reduced as, in floats of LS_BUFFER_REDUCED. With a wire, its first `whole` floats travel as they are.
+// What a bucket is reduced as, in floats of LS_BUFFER_REDUCED. With a wire, its first `whole`
+// floats travel as they are.
 static void bucket_parts(const struct ls_driver *driver, uint32_t bucket, uint64_t *first,
                          uint64_t *whole, uint64_t *count)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver's life: it opens a strategy before its replicas have buffers, is attached to them, says how a run ended, and
-// closes it. Its steps are in step.c.
+// A driver's life: it opens a strategy before its replicas have buffers, is attached to them, says
+// how a run ended, and closes it. Its steps are in step.c.
 #include "core/strategy/internal.h"
 
 #include "core/base/caller.h"
@@ -33,7 +33,7 @@ static enum ls_status check_layouts(const struct ls_driver *driver)
     return status;
 }
 
-// A collective works on the gradients where they lie: the transport must reach that memory.
+// A collective works on the gradients where they are: the transport must reach that memory.
 static enum ls_status check_memory(const struct ls_driver *driver,
                                    const struct ls_driver_options *options)
 {
@@ -356,7 +356,8 @@ void ls_driver_end_at_nan(struct ls_driver *driver, bool ends)
 
 // ---- Ends ----
 
-// Where the host looked later, the replica has the parameters of that step, but the examples of another.
+// Where the host looked later, the replica has the parameters of that step, but the examples of
+// another.
 static void say_nothing_found(const struct ls_driver *driver, unsigned long long step,
                               unsigned long long looked)
 {
@@ -397,7 +398,8 @@ uint64_t ls_driver_explain(struct ls_driver *driver)
     if (!atomic_exchange(&driver->not_finite, false))
         return 0;
     ls_driver_wait_for_threads(driver);
-    // One replica may be steps ahead of another that has left: nothing on its device ends before that is aborted.
+    // One replica may be steps ahead of another that has left: nothing on its device ends before
+    // that is aborted.
     ls_driver_end_communicators(driver);
     const unsigned long long step = atomic_load(&driver->not_finite_step);
     char text[128] = "", whose[32] = "";

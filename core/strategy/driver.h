@@ -53,8 +53,8 @@ struct ls_driver_options {
     const struct ls_driver_part *parts; // one a replica of this worker; read while opening only
     uint32_t threads; // of a replica
     // Steps are made as a whole, because workers may be lost: updates wait until the strategy has
-    // ended the step, so that a replica whose step failed has all parameters as they were before it,
-    // and what metrics count is added up with the sums of the step.
+    // ended the step, so that a replica whose step failed has all parameters as they were before
+    // it, and what metrics count is added up with the sums of the step.
     bool whole_steps;
     const struct ls_optimizer *optimizer; // of all replicas; read while opening only. NULL: none
     uint64_t seed; // of the training, for optimizers that draw random numbers
@@ -119,8 +119,8 @@ LS_STATUS ls_driver_read_stores(struct ls_driver *driver, uint32_t replica, uint
 // it; 0: none. After ls_driver_initialize_parameters.
 uint64_t ls_driver_steps_gone(const struct ls_driver *driver);
 
-// Whether each replica counts what metrics have counted on all replicas of all workers: the counts of
-// a step then travel with its sums, so that whoever has made the step has them, whoever is lost.
+// Whether each replica counts what metrics have counted on all replicas of all workers: the counts
+// of a step then travel with its sums, so that whoever has made the step has them, whoever is lost.
 bool ls_driver_adds_counts(const struct ls_driver *driver);
 
 // Where servers add up what the report needs of the steps of all workers: an epoch begins, whose

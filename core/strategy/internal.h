@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of core/strategy share; nobody else includes it.
+// What the files of core/strategy share; no other folder includes it.
 #ifndef LS_STRATEGY_INTERNAL_H
 #define LS_STRATEGY_INTERNAL_H
 
@@ -136,7 +136,7 @@ static inline const char *ls_driver_name(const struct ls_driver *driver)
 
 // ---- members.c ----
 
-// An answer of the strategy without a reason: where nobody else gives one by the end,
+// An answer of the strategy without a reason: where no other reason is given by the end,
 // ls_driver_explain says it.
 void ls_driver_note_silent(struct ls_driver *driver, int32_t status);
 // What a replica did wrong in a call that answers nothing ends the run all the same.

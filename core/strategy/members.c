@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The replicas of a driver, which its calls find here, and how one that fails ends what all of them do.
+// The replicas of a driver, which its calls find here, and how one that fails ends what all of them
+// do.
 #include "core/strategy/internal.h"
 
 #include "core/base/log.h"

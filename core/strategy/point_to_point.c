@@ -63,7 +63,8 @@ static void host_endpoint_close(const struct ls_strategy_host *table, uint32_t e
     struct ls_transport *closed = driver->endpoints[endpoint];
     driver->endpoints[endpoint] = NULL;
     pthread_mutex_unlock(&driver->lock);
-    // Without the lock, because closing may wait for a peer, and an abort, which ends that wait, takes the lock.
+    // Without the lock, because closing may wait for a peer, and an abort, which ends that wait,
+    // takes the lock.
     ls_endpoint_close(table->transport, closed);
 }
 

@@ -6,13 +6,13 @@
 //     for each block           its input is brought to the device
 //       forward                kernels up to the first backward one
 //       backward               bucket by bucket:
-//         run_section          kernels up to the end of the bucket; communication moves on in between
+//         run_section          kernels up to the end of the bucket; communication moves on between
 //         gradient_ready       hook: the strategy begins to reduce the bucket
 //     apply                    hook end_step: the strategy waits for sums and makes the updates
 //     finish                   loss scale, times, and the sums of this step or of an earlier one
 //
-// A custom loop makes the same calls one by one: ls_driver_forward, _backward, _apply. What a device
-// can record is recorded as a whole, or section by section: capture(). [replica thread]
+// A custom loop makes the same calls one by one: ls_driver_forward, _backward, _apply. What a
+// device can record is recorded as a whole, or section by section: capture(). [replica thread]
 #include "core/replica/deferred_results.h"
 #include "core/strategy/internal.h"
 
@@ -107,9 +107,9 @@ static enum ls_status add_up(struct ls_driver_member *member)
     return status ? status : ls_collective_wait(plan);
 }
 
-// An empty block takes part in the totals with zeros: in those that others make before they complete
-// bucket `bucket`, or in their forward pass. Libraries want one order of totals and buckets on all
-// replicas.
+// An empty block takes part in the totals with zeros: in those that others make before they
+// complete bucket `bucket`, or in their forward pass. Libraries want one order of totals and
+// buckets on all replicas.
 static enum ls_status add_up_zeros(struct ls_driver_member *member, bool forward, uint32_t bucket)
 {
     const struct ls_driver *driver = member->driver;
@@ -140,8 +140,8 @@ static uint32_t next_stop(const struct ls_driver_member *member, uint32_t at)
     return total < end ? total : end;
 }
 
-// Steps member->from to member->to of the program, which complete bucket member->bucket, if there is
-// one. Communication that is under way moves on between kernels.
+// Steps member->from to member->to of the program, which complete bucket member->bucket, if there
+// is one. Communication that is under way moves on between kernels.
 static enum ls_status run_section(void *context)
 {
     struct ls_driver_member *member = context;
@@ -371,8 +371,9 @@ static enum ls_status refuse_sums(struct ls_driver *driver, uint64_t step, doubl
     return LS_FAILED;
 }
 
-// Why is said by ls_driver_explain, when all replicas have left the step: which of them has the cause in its share is
-// not known here, and the first that fails may wake the others before they look.
+// Why is said by ls_driver_explain, when all replicas have left the step: which of them has the
+// cause in its share is not known here, and the first that fails may wake the others before they
+// look.
 enum ls_status ls_driver_judge(struct ls_driver *driver, struct ls_driver_member *member,
                                uint64_t step)
 {
@@ -395,7 +396,7 @@ enum ls_status ls_driver_judge(struct ls_driver *driver, struct ls_driver_member
     return LS_FAILED;
 }
 
-// ---- Sums that the host looks at later (core/replica/deferred_results.h says how much, and why) ----
+// ---- Sums that the host reads later (core/replica/deferred_results.h: how much, and why) ----
 
 static const struct ls_trace_label wait_span = {
     .category = "device", .name = "wait for the device", .value = "step"};
@@ -490,7 +491,8 @@ enum ls_status ls_driver_collect(struct ls_driver *driver, uint32_t index,
 // ---- The end of a step ----
 
 // Where a strategy updates stores, replicas decide what these have done. The gradients of a step in
-// which too many were skipped are as any other's: it ends the run as a loss that is not finite does.
+// which too many were skipped are as any other's: it ends the run as a loss that is not finite
+// does.
 static enum ls_status settle(struct ls_driver_member *member, struct ls_step_result *out)
 {
     struct ls_driver *driver = member->driver;

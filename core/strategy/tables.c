@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's tables for a replica: layout, collectives, the step, memory; of whole buckets and of ranges.
+// The host's tables for a replica: layout, collectives, the step, memory; of whole buckets and of
+// ranges.
 #include "core/strategy/internal.h"
 
 #include "core/base/clock.h"
@@ -313,7 +314,8 @@ static const struct ls_trace_label run_span = {
 
 // ---- Ranges: collectives ----
 
-// A kernel for a number of floats; prepared when it is first needed and kept until the driver is closed.
+// A kernel for a number of floats; prepared when it is first needed and kept until the driver is
+// closed.
 struct ls_range_kernel {
     struct ls_range_kernel *next; // of the member
     uint32_t op;
@@ -345,7 +347,8 @@ static struct ls_memory sums_of(const struct ls_strategy_host *table, uint32_t r
                   : (struct ls_memory){NULL, 0};
 }
 
-// Sums of gradients may be rounded, but not a range that begins with moving statistics, as it is cut among the ranks as a whole.
+// Sums of gradients may be rounded, but not a range that begins with moving statistics, as it is
+// cut among the ranks as a whole.
 static uint32_t wire_of(const struct ls_driver *driver,
                         const struct ls_strategy_operation *operation)
 {
