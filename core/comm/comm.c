@@ -59,7 +59,7 @@ static enum ls_status open_far(const struct ls_comm_ranks *ranks,
     return ls_loader_open_text(ranks->loader, SCOPE, LS_KIND_TRANSPORT, text, out);
 }
 
-// As a training does: by who shares a host.
+// By which processes share a host, as a training does.
 static enum ls_status choose_transport(struct ls_comm_ranks *ranks)
 {
     const enum ls_route_choice choice =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communicators without a model: comm.c (opening and closing), operations.c (the public
-// operations), work.c (who moves them, and when they are over), messages.c (messages
+// operations), work.c (which thread moves them, and when they are over), messages.c (messages
 // between two ranks).
 #ifndef LS_COMM_COMM_H
 #define LS_COMM_COMM_H
@@ -47,7 +47,8 @@ struct ls_comm {
     uint64_t *answers; // likewise, of each rank: how many calls it has begun; NULL: nobody is asked
     atomic_uint users; // the program, and each work that was not freed
 
-    // Works. Who sets `driven` moves the communicator and the first work, until it clears that.
+    // Works. The thread that sets `driven` moves the communicator and the first work, until it
+    // clears it.
     pthread_mutex_t lock; // of what follows
     pthread_cond_t changed;
     struct ls_comm_work *first, *last; // not over, in the order in which they were started
@@ -97,7 +98,7 @@ void ls_comm_unref(struct ls_comm *comm);
 
 // ---- messages.c ----
 
-// The endpoints of messages, between all ranks. [who opens]
+// The endpoints of messages, between all ranks. [the thread that opens]
 LS_STATUS ls_comm_messages_open(struct ls_comm *comm);
 void ls_comm_messages_stop(
     struct ls_comm_messages *messages); // takes NULL: ends all works, and the thread

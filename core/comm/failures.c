@@ -3,7 +3,7 @@
 //
 // The memory of a message, and its transfer, belong to the transport until `test` says that the
 // transfer is over, or the endpoint was aborted; what an abort leaves to it, until the endpoint is
-// closed. So a lost peer ends each transfer with it by itself, and after an abort flights stay in
+// closed. So a lost peer ends each transfer with it by itself, and after an abort transfers stay in
 // the list without their works.
 #include "core/comm/messages.h"
 
@@ -111,22 +111,23 @@ void ls_pair_lose(struct ls_comm_messages *messages, uint32_t peer)
     }
 }
 
-static struct ls_comm_work *work_of(const struct ls_flight *flight)
+static struct ls_comm_work *work_of(const struct ls_message_transfer *transfer)
 {
-    if (flight->work || !flight->stray)
-        return flight->work;
-    return flight->stray->claimed;
+    if (transfer->work || !transfer->unexpected)
+        return transfer->work;
+    return transfer->unexpected->claimed;
 }
 
-void ls_flight_lose(struct ls_comm_messages *messages, struct ls_flight *flight)
+void ls_message_lose_transfer(struct ls_comm_messages *messages,
+                              struct ls_message_transfer *transfer)
 {
-    struct ls_comm_work *work = work_of(flight);
-    const uint32_t peer = flight->peer;
-    if (flight->kind == LS_FLIGHT_NEXT)
+    struct ls_comm_work *work = work_of(transfer);
+    const uint32_t peer = transfer->peer;
+    if (transfer->kind == LS_MESSAGE_NEXT)
         messages->pairs[peer].listens = false;
-    if (flight->stray)
-        ls_stray_drop(messages, flight->stray);
-    free(flight);
+    if (transfer->unexpected)
+        ls_unexpected_drop(messages, transfer->unexpected);
+    free(transfer);
     if (work)
         ls_message_fail(messages, work, peer, LS_PEER_LOST);
     ls_pair_lose(messages, peer);
@@ -179,15 +180,16 @@ void ls_comm_messages_fail_all(struct ls_comm_messages *messages, enum ls_status
 {
     if (!messages->failed)
         begin_to_fail(messages, status);
-    for (uint32_t i = 0; i < messages->flight_count; i++) {
-        struct ls_comm_work *work = messages->flights[i]->work;
-        messages->flights[i]->work = NULL;
+    for (uint32_t i = 0; i < messages->transfer_count; i++) {
+        struct ls_comm_work *work = messages->transfers[i]->work;
+        messages->transfers[i]->work = NULL;
         if (work)
             ls_message_end_with_all(messages, work);
     }
-    for (struct ls_stray *stray = messages->strays; stray; stray = stray->next) {
-        struct ls_comm_work *work = stray->claimed;
-        stray->claimed = NULL;
+    for (struct ls_unexpected *unexpected = messages->unexpected; unexpected;
+         unexpected = unexpected->next) {
+        struct ls_comm_work *work = unexpected->claimed;
+        unexpected->claimed = NULL;
         if (work)
             ls_message_end_with_all(messages, work);
     }
@@ -200,10 +202,10 @@ void ls_comm_messages_fail_all(struct ls_comm_messages *messages, enum ls_status
 
 void ls_comm_messages_forget(struct ls_comm_messages *messages)
 {
-    while (messages->flight_count)
-        free(ls_flight_take(messages, messages->flight_count - 1));
-    while (messages->strays)
-        ls_stray_drop(messages, messages->strays);
+    while (messages->transfer_count)
+        free(ls_message_take_transfer(messages, messages->transfer_count - 1));
+    while (messages->unexpected)
+        ls_unexpected_drop(messages, messages->unexpected);
 }
 
 // ---- Deadlines ----
@@ -232,11 +234,11 @@ static void tell_late(const struct ls_comm_messages *messages, struct ls_comm_wo
 void ls_comm_messages_watch_deadlines(struct ls_comm_messages *messages)
 {
     const uint64_t now = ls_clock_ns();
-    if (now - messages->looked_ns < LOOK_NS)
+    if (now - messages->polled_ns < LOOK_NS)
         return;
-    messages->looked_ns = now;
-    for (uint32_t i = 0; i < messages->flight_count; i++) {
-        struct ls_comm_work *work = work_of(messages->flights[i]);
+    messages->polled_ns = now;
+    for (uint32_t i = 0; i < messages->transfer_count; i++) {
+        struct ls_comm_work *work = work_of(messages->transfers[i]);
         if (!work || !is_late(work, now))
             continue;
         tell_late(messages, work, now, " to its end");

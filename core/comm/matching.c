@@ -39,29 +39,30 @@ static struct ls_comm_work *take_receive(struct ls_comm_messages *messages, uint
 static enum ls_status refuse(struct ls_comm_messages *messages, uint32_t peer,
                              const struct ls_header *header, uint64_t expected, uint64_t number)
 {
-    struct ls_stray *stray = ls_stray_add(messages, peer, header->tag, header->bytes);
-    struct ls_flight *flight;
+    struct ls_unexpected *unexpected =
+        ls_unexpected_add(messages, peer, header->tag, header->bytes);
+    struct ls_message_transfer *transfer;
     const struct ls_header refusal = {
         .kind = LS_HEADER_REFUSAL, .tag = header->tag, .bytes = expected, .serial = header->serial};
-    if (!stray)
+    if (!unexpected)
         return LS_OUT_OF_MEMORY;
-    stray->refused = true;
+    unexpected->refused = true;
     const enum ls_status status =
-        ls_flight_send_header(messages, peer, &refusal, LS_FLIGHT_REFUSAL, &flight);
+        ls_message_send_header(messages, peer, &refusal, LS_MESSAGE_REFUSAL, &transfer);
     if (status)
         return status;
-    flight->stray = stray;
-    flight->number = number;
+    transfer->unexpected = unexpected;
+    transfer->number = number;
     return LS_OK;
 }
 
 static enum ls_status take_payload(struct ls_comm_messages *messages, uint32_t peer,
                                    uint64_t number, struct ls_comm_work *work,
-                                   struct ls_stray *stray)
+                                   struct ls_unexpected *unexpected)
 {
-    const enum ls_status status = ls_flight_receive(messages, peer, number, work, stray);
-    if (status && stray)
-        ls_stray_drop(messages, stray);
+    const enum ls_status status = ls_message_receive(messages, peer, number, work, unexpected);
+    if (status && unexpected)
+        ls_unexpected_drop(messages, unexpected);
     if (status && work)
         ls_message_fail(messages, work, peer, status);
     return status;
@@ -71,11 +72,12 @@ static enum ls_status take_payload(struct ls_comm_messages *messages, uint32_t p
 static enum ls_status keep(struct ls_comm_messages *messages, uint32_t peer,
                            const struct ls_header *header, uint64_t number)
 {
-    struct ls_stray *stray = ls_stray_add(messages, peer, header->tag, header->bytes);
-    if (!stray)
+    struct ls_unexpected *unexpected =
+        ls_unexpected_add(messages, peer, header->tag, header->bytes);
+    if (!unexpected)
         return LS_OUT_OF_MEMORY;
-    stray->here = header->bytes == 0;
-    return stray->here ? LS_OK : take_payload(messages, peer, number, NULL, stray);
+    unexpected->here = header->bytes == 0;
+    return unexpected->here ? LS_OK : take_payload(messages, peer, number, NULL, unexpected);
 }
 
 static enum ls_status take_message(struct ls_comm_messages *messages, uint32_t peer,
@@ -100,25 +102,26 @@ static enum ls_status take_message(struct ls_comm_messages *messages, uint32_t p
 static void take_refusal(struct ls_comm_messages *messages, uint32_t peer,
                          const struct ls_header *header)
 {
-    for (uint32_t i = 0; i < messages->flight_count; i++) {
-        struct ls_comm_work *work = messages->flights[i]->work;
-        if (messages->flights[i]->kind != LS_FLIGHT_PAYLOAD || messages->flights[i]->peer != peer ||
-            work->serial != header->serial)
+    for (uint32_t i = 0; i < messages->transfer_count; i++) {
+        struct ls_comm_work *work = messages->transfers[i]->work;
+        if (messages->transfers[i]->kind != LS_MESSAGE_PAYLOAD ||
+            messages->transfers[i]->peer != peer || work->serial != header->serial)
             continue;
         work->refused = true;
         work->other_bytes = header->bytes;
     }
 }
 
-static enum ls_status take_header(struct ls_comm_messages *messages, const struct ls_flight *flight)
+static enum ls_status take_header(struct ls_comm_messages *messages,
+                                  const struct ls_message_transfer *transfer)
 {
     enum ls_status status = LS_OK;
-    messages->pairs[flight->peer].listens = false;
-    if (flight->header.kind == LS_HEADER_MESSAGE)
-        status = take_message(messages, flight->peer, &flight->header);
+    messages->pairs[transfer->peer].listens = false;
+    if (transfer->header.kind == LS_HEADER_MESSAGE)
+        status = take_message(messages, transfer->peer, &transfer->header);
     else
-        take_refusal(messages, flight->peer, &flight->header);
-    return status ? status : ls_flight_listen(messages, flight->peer);
+        take_refusal(messages, transfer->peer, &transfer->header);
+    return status ? status : ls_message_listen(messages, transfer->peer);
 }
 
 static void end_send(struct ls_comm_messages *messages, struct ls_comm_work *work)
@@ -130,36 +133,37 @@ static void end_send(struct ls_comm_messages *messages, struct ls_comm_work *wor
         ls_message_end(messages, work, LS_OK);
 }
 
-static void hand_over(struct ls_comm_messages *messages, struct ls_stray *stray)
+static void hand_over(struct ls_comm_messages *messages, struct ls_unexpected *unexpected)
 {
-    struct ls_comm_work *work = stray->claimed;
-    if (stray->bytes)
-        memcpy(work->request.mine, stray->data, stray->bytes);
-    ls_stray_drop(messages, stray);
+    struct ls_comm_work *work = unexpected->claimed;
+    if (unexpected->bytes)
+        memcpy(work->request.mine, unexpected->data, unexpected->bytes);
+    ls_unexpected_drop(messages, unexpected);
     ls_message_end(messages, work, LS_OK);
 }
 
 // A transfer is complete.
-static enum ls_status land(struct ls_comm_messages *messages, const struct ls_flight *flight)
+static enum ls_status land(struct ls_comm_messages *messages,
+                           const struct ls_message_transfer *transfer)
 {
-    struct ls_stray *stray = flight->stray;
-    switch (flight->kind) {
-    case LS_FLIGHT_NEXT: return take_header(messages, flight);
-    case LS_FLIGHT_REFUSAL:
-        return take_payload(messages, flight->peer, flight->number, NULL, stray);
-    case LS_FLIGHT_COMING:
-        if (flight->work)
-            ls_message_end(messages, flight->work, LS_OK);
-        else if (stray->refused)
-            ls_stray_drop(messages, stray);
-        else if (stray->claimed)
-            hand_over(messages, stray);
+    struct ls_unexpected *unexpected = transfer->unexpected;
+    switch (transfer->kind) {
+    case LS_MESSAGE_NEXT: return take_header(messages, transfer);
+    case LS_MESSAGE_REFUSAL:
+        return take_payload(messages, transfer->peer, transfer->number, NULL, unexpected);
+    case LS_MESSAGE_COMING:
+        if (transfer->work)
+            ls_message_end(messages, transfer->work, LS_OK);
+        else if (unexpected->refused)
+            ls_unexpected_drop(messages, unexpected);
+        else if (unexpected->claimed)
+            hand_over(messages, unexpected);
         else
-            stray->here = true;
+            unexpected->here = true;
         return LS_OK;
     default:
-        if (flight->work)
-            end_send(messages, flight->work);
+        if (transfer->work)
+            end_send(messages, transfer->work);
         return LS_OK;
     }
 }
@@ -168,28 +172,28 @@ static enum ls_status land(struct ls_comm_messages *messages, const struct ls_fl
 
 static void begin_receive(struct ls_comm_messages *messages, struct ls_comm_work *work)
 {
-    struct ls_stray *stray = messages->strays;
+    struct ls_unexpected *unexpected = messages->unexpected;
     struct ls_comm_work **link = &messages->receives;
-    while (stray &&
-           (stray->refused || stray->claimed || !fits(&work->request, stray->source, stray->tag)))
-        stray = stray->next;
-    if (!stray) {
+    while (unexpected && (unexpected->refused || unexpected->claimed ||
+                          !fits(&work->request, unexpected->source, unexpected->tag)))
+        unexpected = unexpected->next;
+    if (!unexpected) {
         while (*link)
             link = &(*link)->next;
         *link = work;
         return;
     }
-    work->source = stray->source;
-    if (stray->bytes == work->request.count) {
-        stray->claimed = work;
-        if (stray->here)
-            hand_over(messages, stray);
+    work->source = unexpected->source;
+    if (unexpected->bytes == work->request.count) {
+        unexpected->claimed = work;
+        if (unexpected->here)
+            hand_over(messages, unexpected);
         return;
     }
-    const uint64_t sent = stray->bytes;
-    stray->refused = true; // too late for its sender to hear
-    if (stray->here)
-        ls_stray_drop(messages, stray);
+    const uint64_t sent = unexpected->bytes;
+    unexpected->refused = true; // too late for its sender to hear
+    if (unexpected->here)
+        ls_unexpected_drop(messages, unexpected);
     fail_size(messages, work, work->source, messages->comm->rank, sent, work->request.count);
 }
 
@@ -200,12 +204,13 @@ static enum ls_status send_to_self(struct ls_comm_messages *messages, struct ls_
     const uint32_t own = messages->comm->rank;
     struct ls_comm_work *receive = take_receive(messages, own, request->tag);
     if (!receive) {
-        struct ls_stray *stray = ls_stray_add(messages, own, request->tag, request->count);
-        if (!stray)
+        struct ls_unexpected *unexpected =
+            ls_unexpected_add(messages, own, request->tag, request->count);
+        if (!unexpected)
             return LS_OUT_OF_MEMORY;
         if (request->count)
-            memcpy(stray->data, request->mine, request->count);
-        stray->here = true;
+            memcpy(unexpected->data, request->mine, request->count);
+        unexpected->here = true;
         ls_message_end(messages, work, LS_OK);
         return LS_OK;
     }
@@ -227,7 +232,7 @@ static void listen_to_all(struct ls_comm_messages *messages)
     const uint32_t own = messages->comm->rank;
     for (uint32_t i = 0; !messages->failed && i < messages->comm->ranks->world; i++)
         if (i != own)
-            ls_comm_messages_note(messages, i, ls_flight_listen(messages, i));
+            ls_comm_messages_note(messages, i, ls_message_listen(messages, i));
     messages->pairs[own].listens = true;
 }
 
@@ -237,7 +242,7 @@ static void begin_send(struct ls_comm_messages *messages, struct ls_comm_work *w
     enum ls_status status = LS_PEER_LOST;
     if (!messages->pairs[peer].gone)
         status = peer == messages->comm->rank ? send_to_self(messages, work)
-                                              : ls_flight_send(messages, work);
+                                              : ls_message_send(messages, work);
     if (status) // the transport does not have its memory
         ls_message_fail(messages, work, peer, status);
     ls_comm_messages_note(messages, peer, status);
@@ -269,7 +274,7 @@ void ls_comm_messages_begin(struct ls_comm_messages *messages, struct ls_comm_wo
 // What happens to a transfer that is no longer under way. The list may be another one afterwards.
 static void finish(struct ls_comm_messages *messages, uint32_t index, enum ls_status status)
 {
-    const uint32_t peer = messages->flights[index]->peer;
+    const uint32_t peer = messages->transfers[index]->peer;
     const bool aborted = atomic_load(&messages->comm->aborted); // others hear that and leave first
     const bool lost = // else a peer does not let go of memory after an abort
         status == LS_PEER_LOST && !aborted &&
@@ -278,25 +283,25 @@ static void finish(struct ls_comm_messages *messages, uint32_t index, enum ls_st
         ls_comm_messages_fail_all(messages, aborted ? LS_ABORTED : status);
         return;
     }
-    struct ls_flight *flight = ls_flight_take(messages, index);
+    struct ls_message_transfer *transfer = ls_message_take_transfer(messages, index);
     if (lost) {
-        ls_flight_lose(messages, flight);
+        ls_message_lose_transfer(messages, transfer);
         return;
     }
-    status = land(messages, flight);
-    free(flight);
+    status = land(messages, transfer);
+    free(transfer);
     ls_comm_messages_note(messages, peer, status);
 }
 
 bool ls_comm_messages_test(struct ls_comm_messages *messages)
 {
     bool moved = false;
-    for (uint32_t i = 0; i < messages->flight_count && !messages->failed;) {
-        struct ls_transfer *transfer = &messages->flights[i]->transfer;
+    for (uint32_t i = 0; i < messages->transfer_count && !messages->failed;) {
+        struct ls_transfer *posted = &messages->transfers[i]->posted;
         const enum ls_status status =
-            transfer->state == LS_TRANSFER_COMPLETE
+            posted->state == LS_TRANSFER_COMPLETE
                 ? LS_OK
-                : (enum ls_status)messages->interface->test(messages->endpoint, transfer);
+                : (enum ls_status)messages->interface->test(messages->endpoint, posted);
         if (status == LS_AGAIN) {
             i++;
             continue;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages between two ranks, over endpoints of their own. A message is a header and, unless it is
 // empty, its payload. What comes is matched with the receives that wait, by source and tag, in
-// order; what nobody waits for is kept until somebody does. One thread at a time moves them: who
-// waits for one, or the thread of the messages.
+// order; what nobody waits for is kept until somebody does. One thread at a time moves them: one
+// that waits for a message, or the thread of the messages.
 //
-//   messages.c   who moves messages, and when
+//   messages.c   which thread moves messages, and when
 //   matching.c   what is done with what has come
 //   transfers.c  what the transport has
 //   failures.c   lost peers, deadlines, and the end of all
@@ -26,8 +26,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define SPIN_NS UINT64_C(50000) // before who moves messages sleeps
-#define GLANCE_NS \
+#define SPIN_NS UINT64_C(50000) // before the thread that moves messages sleeps
+#define POLL_NS \
     UINT64_C(20000000) // of deadlines, and of transports without a descriptor: a twentieth
 
 // ---- Opening and closing ----
@@ -103,7 +103,7 @@ void ls_comm_messages_close(struct ls_comm_messages *messages)
     pthread_mutex_destroy(&messages->lock);
     pthread_cond_destroy(&messages->changed);
     free(messages->pairs);
-    free(messages->flights);
+    free(messages->transfers);
     free(messages->waiting);
     free(messages->why);
     free(messages);
@@ -148,42 +148,42 @@ static bool turn(struct ls_comm_messages *messages)
 
 static uint32_t list_transfers(struct ls_comm_messages *messages)
 {
-    if (messages->waiting_room < messages->flight_count) {
+    if (messages->waiting_room < messages->transfer_count) {
         struct ls_transfer **waiting =
-            realloc(messages->waiting, messages->flight_count * sizeof(*waiting));
+            realloc(messages->waiting, messages->transfer_count * sizeof(*waiting));
         if (!waiting)
-            return 0; // then only what was started wakes, and a glance
+            return 0; // then only what was started wakes, and a poll
         messages->waiting = waiting;
-        messages->waiting_room = messages->flight_count;
+        messages->waiting_room = messages->transfer_count;
     }
-    for (uint32_t i = 0; i < messages->flight_count; i++)
-        messages->waiting[i] = &messages->flights[i]->transfer;
-    return messages->flight_count;
+    for (uint32_t i = 0; i < messages->transfer_count; i++)
+        messages->waiting[i] = &messages->transfers[i]->posted;
+    return messages->transfer_count;
 }
 
 // Readies a sleep of the owner, or of the thread when it is nobody's. False: there is something to
 // move.
-static bool arm(struct ls_comm_messages *messages, int32_t *fd, uint64_t *glance_ns)
+static bool arm(struct ls_comm_messages *messages, int32_t *fd, uint64_t *poll_ns)
 {
     const uint32_t count = list_transfers(messages);
     *fd = -1;
-    *glance_ns = GLANCE_NS;
+    *poll_ns = POLL_NS;
     if (!messages->endpoint || messages->failed || !count)
         return true;
     if (!LS_HAS(messages->interface, arm) || !messages->interface->arm) {
-        *glance_ns = GLANCE_NS / 20;
+        *poll_ns = POLL_NS / 20;
         return messages->interface->wait_any(messages->endpoint, messages->waiting, count, 0) ==
                LS_AGAIN;
     }
-    return messages->interface->arm(messages->endpoint, messages->waiting, count, fd, glance_ns) ==
+    return messages->interface->arm(messages->endpoint, messages->waiting, count, fd, poll_ns) ==
            LS_OK;
 }
 
 // Until the descriptor or what was started wakes, or the time has come.
-static void doze(struct ls_comm_messages *messages, int32_t fd, uint64_t glance_ns, uint64_t end_ns)
+static void doze(struct ls_comm_messages *messages, int32_t fd, uint64_t poll_ns, uint64_t end_ns)
 {
     const uint64_t now = ls_clock_ns(), left = end_ns > now ? end_ns - now : 0;
-    const uint64_t longest = glance_ns < GLANCE_NS ? glance_ns : GLANCE_NS;
+    const uint64_t longest = poll_ns < POLL_NS ? poll_ns : POLL_NS;
     const uint64_t timeout_ns = left < longest ? left : longest;
     struct pollfd fds[2] = {{.fd = messages->wake, .events = POLLIN}, {.fd = fd, .events = POLLIN}};
     const struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / UINT64_C(1000000000)),
@@ -220,7 +220,7 @@ static void move_eagerly(struct ls_comm_messages *messages, const struct ls_comm
     ls_comm_messages_watch_deadlines(messages);
 }
 
-// ---- Who moves ----
+// ---- Which thread moves ----
 
 // The lock is held.
 static bool take(struct ls_comm_messages *messages)
@@ -236,7 +236,7 @@ static void leave(struct ls_comm_messages *messages)
     pthread_cond_broadcast(&messages->changed);
 }
 
-// The thread dozes while nobody owns the endpoint, so that who comes to wait need not ask it.
+// The thread dozes while nobody owns the endpoint, so that one that comes to wait need not ask it.
 static void *move_messages(void *argument)
 {
     struct ls_comm_messages *messages = argument;
@@ -247,16 +247,16 @@ static void *move_messages(void *argument)
             continue;
         }
         int32_t fd;
-        uint64_t glance_ns;
+        uint64_t poll_ns;
         pthread_mutex_unlock(&messages->lock);
         move_eagerly(messages, NULL, 0);
-        const bool sleeps = arm(messages, &fd, &glance_ns);
+        const bool sleeps = arm(messages, &fd, &poll_ns);
         pthread_mutex_lock(&messages->lock);
         leave(messages);
         if (!sleeps || messages->closing)
             continue;
         pthread_mutex_unlock(&messages->lock);
-        doze(messages, fd, glance_ns, UINT64_MAX);
+        doze(messages, fd, poll_ns, UINT64_MAX);
         pthread_mutex_lock(&messages->lock);
     }
     pthread_mutex_unlock(&messages->lock);
@@ -277,11 +277,11 @@ void ls_comm_messages_drive(struct ls_comm_work *work, uint64_t end_ns)
             continue;
         }
         int32_t fd;
-        uint64_t glance_ns;
+        uint64_t poll_ns;
         pthread_mutex_unlock(&messages->lock);
         move_eagerly(messages, work, SPIN_NS);
-        if (!ls_work_is_over(work) && arm(messages, &fd, &glance_ns))
-            doze(messages, fd, glance_ns, end_ns);
+        if (!ls_work_is_over(work) && arm(messages, &fd, &poll_ns))
+            doze(messages, fd, poll_ns, end_ns);
         pthread_mutex_lock(&messages->lock);
         leave(messages);
     }

@@ -21,34 +21,34 @@ struct ls_header {
 };
 
 // A payload that no receive has waited for, or that none will have.
-struct ls_stray {
+struct ls_unexpected {
     uint32_t source;
     uint64_t tag, bytes;
     char *data;
     bool here; // all of it
     bool refused; // nobody will have it
     struct ls_comm_work *claimed; // a receive that takes it when it is here
-    struct ls_stray *next;
+    struct ls_unexpected *next;
 };
 
-enum ls_flight_kind {
-    LS_FLIGHT_HEADER, // that is sent
-    LS_FLIGHT_PAYLOAD, // likewise; `work`
-    LS_FLIGHT_REFUSAL, // likewise; afterwards the payload is taken into `stray`
-    LS_FLIGHT_NEXT, // the next header of a peer
-    LS_FLIGHT_COMING, // a payload; into `work` or `stray`
+enum ls_message_transfer_kind {
+    LS_MESSAGE_HEADER, // that is sent
+    LS_MESSAGE_PAYLOAD, // likewise; `work`
+    LS_MESSAGE_REFUSAL, // likewise; afterwards the payload is taken into `unexpected`
+    LS_MESSAGE_NEXT, // the next header of a peer
+    LS_MESSAGE_COMING, // a payload; into `work` or `unexpected`
 };
 
-// A transfer that the transport has: it may use `transfer`, and the memory there, until `test` says
+// A transfer that the transport has: it may use `posted`, and the memory there, until `test` says
 // that it is over, or the endpoint is closed.
-struct ls_flight {
-    struct ls_transfer transfer;
-    enum ls_flight_kind kind;
+struct ls_message_transfer {
+    struct ls_transfer posted;
+    enum ls_message_transfer_kind kind;
     uint32_t peer;
     struct ls_header header;
     struct ls_comm_work *work;
-    struct ls_stray *stray;
-    uint64_t number; // of LS_FLIGHT_REFUSAL: of the payload
+    struct ls_unexpected *unexpected;
+    uint64_t number; // of LS_MESSAGE_REFUSAL: of the payload
 };
 
 // What this rank knows of another one.
@@ -76,16 +76,16 @@ struct ls_comm_messages {
     bool driven, closing, threaded;
     pthread_t thread;
 
-    // Of who has set `driven`.
+    // Of the thread that has set `driven`.
     _Atomic uint64_t taken; // of `started`; written by the driver
     struct ls_pair *pairs; // of each rank
-    struct ls_flight **flights;
-    uint32_t flight_count, flight_room;
+    struct ls_message_transfer **transfers;
+    uint32_t transfer_count, transfer_room;
     struct ls_transfer **waiting; // room for a list of transfers
     uint32_t waiting_room;
     struct ls_comm_work *receives; // that wait for a message, in order
-    struct ls_stray *strays; // in the order in which they came
-    uint64_t looked_ns; // at deadlines
+    struct ls_unexpected *unexpected; // in the order in which they came
+    uint64_t polled_ns; // at deadlines
     enum ls_status failed; // LS_OK, or how every work ends
     char *why; // the line of the log
 };
@@ -111,20 +111,21 @@ bool ls_comm_messages_test(struct ls_comm_messages *messages);
 // ---- transfers.c: when one of these fails, the transport does not have the memory ----
 
 // The last of the list; NULL: no memory.
-struct ls_stray *ls_stray_add(struct ls_comm_messages *messages, uint32_t source, uint64_t tag,
-                              uint64_t bytes);
-void ls_stray_drop(struct ls_comm_messages *messages, struct ls_stray *stray);
-LS_STATUS ls_flight_send_header(struct ls_comm_messages *messages, uint32_t peer,
-                                const struct ls_header *header, enum ls_flight_kind kind,
-                                struct ls_flight **out);
-LS_STATUS ls_flight_send(struct ls_comm_messages *messages, struct ls_comm_work *work);
+struct ls_unexpected *ls_unexpected_add(struct ls_comm_messages *messages, uint32_t source,
+                                        uint64_t tag, uint64_t bytes);
+void ls_unexpected_drop(struct ls_comm_messages *messages, struct ls_unexpected *unexpected);
+LS_STATUS ls_message_send_header(struct ls_comm_messages *messages, uint32_t peer,
+                                 const struct ls_header *header, enum ls_message_transfer_kind kind,
+                                 struct ls_message_transfer **out);
+LS_STATUS ls_message_send(struct ls_comm_messages *messages, struct ls_comm_work *work);
 // For the next header of a peer.
-LS_STATUS ls_flight_listen(struct ls_comm_messages *messages, uint32_t peer);
-// A payload, into the memory of the work, or of the stray.
-LS_STATUS ls_flight_receive(struct ls_comm_messages *messages, uint32_t peer, uint64_t number,
-                            struct ls_comm_work *work, struct ls_stray *stray);
+LS_STATUS ls_message_listen(struct ls_comm_messages *messages, uint32_t peer);
+// A payload, into the memory of the work, or of the unexpected payload.
+LS_STATUS ls_message_receive(struct ls_comm_messages *messages, uint32_t peer, uint64_t number,
+                             struct ls_comm_work *work, struct ls_unexpected *unexpected);
 // Out of the list; the caller frees it. Its transfer is over.
-struct ls_flight *ls_flight_take(struct ls_comm_messages *messages, uint32_t index);
+struct ls_message_transfer *ls_message_take_transfer(struct ls_comm_messages *messages,
+                                                     uint32_t index);
 
 // ---- failures.c ----
 
@@ -141,7 +142,8 @@ void ls_message_fail_size(struct ls_comm_messages *messages, struct ls_comm_work
 // when nothing more can come.
 void ls_pair_lose(struct ls_comm_messages *messages, uint32_t peer);
 // A transfer that is over, and out of the list, because its peer is lost. Frees it.
-void ls_flight_lose(struct ls_comm_messages *messages, struct ls_flight *flight);
+void ls_message_lose_transfer(struct ls_comm_messages *messages,
+                              struct ls_message_transfer *transfer);
 // What follows when something with a peer has ended like that; LS_OK: nothing.
 void ls_comm_messages_note(struct ls_comm_messages *messages, uint32_t peer, enum ls_status status);
 // Ends works whose deadline has passed.

@@ -8,74 +8,76 @@
 
 #define SIGNATURE UINT64_C(0x6d65737361676531) // of all transfers: sizes are in headers
 
-// ---- Strays ----
+// ---- Unexpected payloads ----
 
-struct ls_stray *ls_stray_add(struct ls_comm_messages *messages, uint32_t source, uint64_t tag,
-                              uint64_t bytes)
+struct ls_unexpected *ls_unexpected_add(struct ls_comm_messages *messages, uint32_t source,
+                                        uint64_t tag, uint64_t bytes)
 {
-    struct ls_stray *stray = calloc(1, sizeof(*stray)), **link = &messages->strays;
-    if (!stray)
+    struct ls_unexpected *unexpected = calloc(1, sizeof(*unexpected)),
+                         **link = &messages->unexpected;
+    if (!unexpected)
         return NULL;
-    stray->source = source;
-    stray->tag = tag;
-    stray->bytes = bytes;
-    stray->data = malloc(bytes + 1);
-    if (!stray->data) {
-        free(stray);
+    unexpected->source = source;
+    unexpected->tag = tag;
+    unexpected->bytes = bytes;
+    unexpected->data = malloc(bytes + 1);
+    if (!unexpected->data) {
+        free(unexpected);
         return NULL;
     }
     while (*link)
         link = &(*link)->next;
-    *link = stray;
-    return stray;
+    *link = unexpected;
+    return unexpected;
 }
 
-void ls_stray_drop(struct ls_comm_messages *messages, struct ls_stray *stray)
+void ls_unexpected_drop(struct ls_comm_messages *messages, struct ls_unexpected *unexpected)
 {
-    struct ls_stray **link = &messages->strays;
-    while (*link != stray)
+    struct ls_unexpected **link = &messages->unexpected;
+    while (*link != unexpected)
         link = &(*link)->next;
-    *link = stray->next;
-    free(stray->data);
-    free(stray);
+    *link = unexpected->next;
+    free(unexpected->data);
+    free(unexpected);
 }
 
-// ---- Flights ----
+// ---- Transfers ----
 
-static struct ls_flight *new_flight(enum ls_flight_kind kind, uint32_t peer)
+static struct ls_message_transfer *new_transfer(enum ls_message_transfer_kind kind, uint32_t peer)
 {
-    struct ls_flight *flight = calloc(1, sizeof(*flight));
-    if (!flight)
+    struct ls_message_transfer *transfer = calloc(1, sizeof(*transfer));
+    if (!transfer)
         return NULL;
-    flight->kind = kind;
-    flight->peer = peer;
-    return flight;
+    transfer->kind = kind;
+    transfer->peer = peer;
+    return transfer;
 }
 
 static enum ls_status make_room(struct ls_comm_messages *messages)
 {
-    if (messages->flight_count < messages->flight_room)
+    if (messages->transfer_count < messages->transfer_room)
         return LS_OK;
-    const uint32_t room = 2 * messages->flight_room + 16;
-    struct ls_flight **flights = realloc(messages->flights, room * sizeof(*flights));
-    if (!flights)
+    const uint32_t room = 2 * messages->transfer_room + 16;
+    struct ls_message_transfer **transfers =
+        realloc(messages->transfers, room * sizeof(*transfers));
+    if (!transfers)
         return LS_OUT_OF_MEMORY;
-    messages->flights = flights;
-    messages->flight_room = room;
+    messages->transfers = transfers;
+    messages->transfer_room = room;
     return LS_OK;
 }
 
-// Takes the flight. Only what the transport has is in the list.
-static enum ls_status post(struct ls_comm_messages *messages, struct ls_flight *flight,
+// Takes the transfer. Only what the transport has is in the list.
+static enum ls_status post(struct ls_comm_messages *messages, struct ls_message_transfer *transfer,
                            void *memory, uint64_t bytes, uint64_t number)
 {
-    const bool sends = flight->kind <= LS_FLIGHT_REFUSAL;
+    const bool sends = transfer->kind <= LS_MESSAGE_REFUSAL;
     const uint32_t own = messages->comm->rank;
-    flight->transfer = (struct ls_transfer){
-        .struct_size = sizeof(flight->transfer),
+    transfer->posted = (struct ls_transfer){
+        .struct_size = sizeof(transfer->posted),
         .kind = sends ? LS_TRANSFER_SEND : LS_TRANSFER_RECEIVE,
-        .source = sends ? own : flight->peer,
-        .destination = sends ? flight->peer : own,
+        .source = sends ? own : transfer->peer,
+        .destination = sends ? transfer->peer : own,
         .receive_number = number,
         .send_number = number,
         .after = LS_TRANSFER_AT_ONCE,
@@ -87,83 +89,85 @@ static enum ls_status post(struct ls_comm_messages *messages, struct ls_flight *
     };
     enum ls_status status = make_room(messages);
     if (!status)
-        status = (enum ls_status)messages->interface->post(messages->endpoint, &flight->transfer);
+        status = (enum ls_status)messages->interface->post(messages->endpoint, &transfer->posted);
     if (status)
-        free(flight);
+        free(transfer);
     else
-        messages->flights[messages->flight_count++] = flight;
+        messages->transfers[messages->transfer_count++] = transfer;
     return status;
 }
 
-enum ls_status ls_flight_send_header(struct ls_comm_messages *messages, uint32_t peer,
-                                     const struct ls_header *header, enum ls_flight_kind kind,
-                                     struct ls_flight **out)
+enum ls_status ls_message_send_header(struct ls_comm_messages *messages, uint32_t peer,
+                                      const struct ls_header *header,
+                                      enum ls_message_transfer_kind kind,
+                                      struct ls_message_transfer **out)
 {
-    struct ls_flight *flight = new_flight(kind, peer);
-    if (!flight)
+    struct ls_message_transfer *transfer = new_transfer(kind, peer);
+    if (!transfer)
         return LS_OUT_OF_MEMORY;
-    flight->header = *header;
-    const enum ls_status status = post(messages, flight, &flight->header, sizeof(flight->header),
-                                       messages->pairs[peer].next_send++);
+    transfer->header = *header;
+    const enum ls_status status = post(messages, transfer, &transfer->header,
+                                       sizeof(transfer->header), messages->pairs[peer].next_send++);
     if (!status)
-        *out = flight;
+        *out = transfer;
     return status;
 }
 
-enum ls_status ls_flight_send(struct ls_comm_messages *messages, struct ls_comm_work *work)
+enum ls_status ls_message_send(struct ls_comm_messages *messages, struct ls_comm_work *work)
 {
     const struct ls_comm_request *request = &work->request;
     struct ls_pair *pair = &messages->pairs[request->peer];
-    struct ls_flight *flight;
+    struct ls_message_transfer *transfer;
     work->serial = pair->serial++;
     const struct ls_header header = {.kind = LS_HEADER_MESSAGE,
                                      .tag = request->tag,
                                      .bytes = request->count,
                                      .serial = work->serial};
     const enum ls_status status =
-        ls_flight_send_header(messages, request->peer, &header, LS_FLIGHT_HEADER, &flight);
+        ls_message_send_header(messages, request->peer, &header, LS_MESSAGE_HEADER, &transfer);
     if (status)
         return status;
     if (!request->count) {
-        flight->work = work; // over when the header was taken
+        transfer->work = work; // over when the header was taken
         return LS_OK;
     }
-    flight = new_flight(LS_FLIGHT_PAYLOAD, request->peer);
-    if (!flight)
+    transfer = new_transfer(LS_MESSAGE_PAYLOAD, request->peer);
+    if (!transfer)
         return LS_OUT_OF_MEMORY;
-    flight->work = work;
-    return post(messages, flight, request->mine, request->count, pair->next_send++);
+    transfer->work = work;
+    return post(messages, transfer, request->mine, request->count, pair->next_send++);
 }
 
-enum ls_status ls_flight_listen(struct ls_comm_messages *messages, uint32_t peer)
+enum ls_status ls_message_listen(struct ls_comm_messages *messages, uint32_t peer)
 {
     struct ls_pair *pair = &messages->pairs[peer];
-    struct ls_flight *flight = new_flight(LS_FLIGHT_NEXT, peer);
-    if (!flight)
+    struct ls_message_transfer *transfer = new_transfer(LS_MESSAGE_NEXT, peer);
+    if (!transfer)
         return LS_OUT_OF_MEMORY;
     const enum ls_status status =
-        post(messages, flight, &flight->header, sizeof(flight->header), pair->next_receive++);
+        post(messages, transfer, &transfer->header, sizeof(transfer->header), pair->next_receive++);
     pair->listens = !status;
     return status;
 }
 
-enum ls_status ls_flight_receive(struct ls_comm_messages *messages, uint32_t peer, uint64_t number,
-                                 struct ls_comm_work *work, struct ls_stray *stray)
+enum ls_status ls_message_receive(struct ls_comm_messages *messages, uint32_t peer, uint64_t number,
+                                  struct ls_comm_work *work, struct ls_unexpected *unexpected)
 {
-    struct ls_flight *flight = new_flight(LS_FLIGHT_COMING, peer);
-    if (!flight)
+    struct ls_message_transfer *transfer = new_transfer(LS_MESSAGE_COMING, peer);
+    if (!transfer)
         return LS_OUT_OF_MEMORY;
-    flight->work = work;
-    flight->stray = stray;
-    return post(messages, flight, work ? work->request.mine : stray->data,
-                work ? work->request.count : stray->bytes, number);
+    transfer->work = work;
+    transfer->unexpected = unexpected;
+    return post(messages, transfer, work ? work->request.mine : unexpected->data,
+                work ? work->request.count : unexpected->bytes, number);
 }
 
-struct ls_flight *ls_flight_take(struct ls_comm_messages *messages, uint32_t index)
+struct ls_message_transfer *ls_message_take_transfer(struct ls_comm_messages *messages,
+                                                     uint32_t index)
 {
-    struct ls_flight *flight = messages->flights[index];
-    messages->flight_count--;
-    memmove(messages->flights + index, messages->flights + index + 1,
-            (messages->flight_count - index) * sizeof(*messages->flights));
-    return flight;
+    struct ls_message_transfer *transfer = messages->transfers[index];
+    messages->transfer_count--;
+    memmove(messages->transfers + index, messages->transfers + index + 1,
+            (messages->transfer_count - index) * sizeof(*messages->transfers));
+    return transfer;
 }

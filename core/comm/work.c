@@ -172,7 +172,7 @@ static bool is_same_call(const struct ls_communicator_call *a, const struct ls_c
            a->reduction == b->reduction && a->root == b->root && a->count == b->count;
 }
 
-// Why a collective is wrong is said once, but who calls it again must be told, too.
+// Why a collective is wrong is said once, but a caller that tries it again must be told, too.
 static void remember_refusal(struct ls_comm *comm, const struct ls_comm_work *work,
                              const char *line)
 {
@@ -183,7 +183,7 @@ static void remember_refusal(struct ls_comm *comm, const struct ls_comm_work *wo
     comm->refused = work->request.call;
 }
 
-// Who fails first has said why; the others only say that they end. Errors are kept in `line`, or
+// The rank that fails first has said why; the others only say that they end. Errors are kept in `line`, or
 // written.
 static enum ls_status explain(struct ls_comm *comm, const struct ls_comm_work *work,
                               enum ls_status status, uint64_t errors, char **line)
@@ -213,7 +213,7 @@ static enum ls_status explain(struct ls_comm *comm, const struct ls_comm_work *w
 }
 
 // Moves the work until a time of the clock; LS_AGAIN: it is not over. Threads of one process log
-// when they fail, so that the cause comes first; else the error is kept for who waits.
+// when they fail, so that the cause comes first; else the error is kept for the thread that waits.
 static enum ls_status move(struct ls_comm *comm, struct ls_comm_work *work, uint64_t end_ns,
                            bool keeps)
 {

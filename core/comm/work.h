@@ -12,7 +12,7 @@ struct ls_comm_work {
     uint64_t deadline_ns;
     int32_t here; // of a barrier
     uint64_t begun_ns; // of a message
-    uint32_t source; // of a receive: who sent
+    uint32_t source; // of a receive: the sender
     uint64_t serial; // of a send, among those to its peer
     bool refused; // the receiver expects `other_bytes`
     uint64_t other_bytes;
@@ -29,7 +29,7 @@ struct ls_comm_work {
     struct ls_comm_work *next;
 };
 
-// NULL, logged: there is no memory. Its end is ls_work_end, by who moves it.
+// NULL, logged: there is no memory. The thread that moves it ends it (ls_work_end).
 struct ls_comm_work *ls_work_create(struct ls_comm *comm, const struct ls_comm_request *request);
 void ls_work_discard(struct ls_comm_work *work); // that could not be started
 bool ls_work_is_over(const struct ls_comm_work *work);
@@ -45,7 +45,7 @@ void ls_work_drive(struct ls_comm_work *work, uint64_t end_ns);
 bool ls_work_run(struct ls_comm *comm, const struct ls_comm_request *request, enum ls_status *out);
 // Until it is over, or the time has come.
 void ls_work_sleep(struct ls_comm_work *work, uint64_t end_ns);
-// Another process is to blame for a failure, whoever noticed it first: says so, in place of `line`,
+// Another process is to blame for a failure, whichever rank noticed it first: says so, in place of `line`,
 // and returns how the work ends; LS_OK: nothing is known of that. `waits`: for a moment, as the
 // news may be on its way.
 enum ls_status ls_work_blame_process(const struct ls_comm *comm, const struct ls_comm_work *work,

@@ -254,7 +254,7 @@ START_TEST(receives_of_a_lost_peer_end_when_the_transport_has_let_go)
 END_TEST
 
 // Nobody waits for it, or somebody has come since.
-START_TEST(strays_of_a_lost_peer_stay_until_the_transport_has_let_go)
+START_TEST(unexpected_payloads_of_a_lost_peer_stay_until_the_transport_has_let_go)
 {
     static char one[BYTES];
     struct ls_comm_work *claims = NULL;
@@ -293,7 +293,8 @@ START_TEST(transfers_stay_until_the_endpoint_is_closed)
     ls_comm_messages_fail_all(comm->messages, LS_ABORTED); // which changes nothing
     expect(begin(LS_COMM_SEND, one, BYTES, 2, 1), LS_ABORTED);
     look();
-    ck_assert_uint_eq(transport->count, 5); // two of the send, two headers to come, the stray
+    ck_assert_uint_eq(transport->count,
+                      5); // two of the send, two headers to come, the unexpected payload
 }
 END_TEST
 
@@ -346,7 +347,7 @@ START_TEST(a_message_that_cannot_be_received_ends)
 END_TEST
 
 // It is not kept for a receive that would wait for ever.
-START_TEST(a_stray_that_cannot_be_received_is_dropped)
+START_TEST(an_unexpected_payload_that_cannot_be_received_is_dropped)
 {
     static char one[BYTES];
     struct ls_comm_work *other = begin(LS_COMM_RECEIVE, one, BYTES, 1, 2);
@@ -359,17 +360,17 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("core/comm/flights");
-    TCase *cases = tcase_create("comm_flights");
+    Suite *suite = suite_create("core/comm/transfers");
+    TCase *cases = tcase_create("transfers");
     tcase_add_checked_fixture(cases, set_up, clean_up);
     tcase_add_test(cases, sends_to_a_lost_peer_end_when_the_transport_has_let_go);
     tcase_add_test(cases, receives_of_a_lost_peer_end_when_the_transport_has_let_go);
-    tcase_add_test(cases, strays_of_a_lost_peer_stay_until_the_transport_has_let_go);
+    tcase_add_test(cases, unexpected_payloads_of_a_lost_peer_stay_until_the_transport_has_let_go);
     tcase_add_loop_test(cases, transfers_stay_until_the_endpoint_is_closed, 0, 2);
     tcase_add_loop_test(cases, an_abort_that_leaves_memory_to_the_transport_ends_all, 0, 2);
     tcase_add_loop_test(cases, a_message_that_cannot_be_sent_ends, 0, 2);
     tcase_add_loop_test(cases, a_message_that_cannot_be_received_ends, 0, 2);
-    tcase_add_loop_test(cases, a_stray_that_cannot_be_received_is_dropped, 0, 2);
+    tcase_add_loop_test(cases, an_unexpected_payload_that_cannot_be_received_is_dropped, 0, 2);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);
 }
