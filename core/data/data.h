@@ -59,7 +59,7 @@ LS_STATUS ls_data_wrap(const char *text, struct ls_dataset *dataset, struct ls_d
 // divisor in both. `other` may be NULL.
 void ls_data_byte_divisors(const struct ls_data *data, const struct ls_data *other, float *out);
 
-// Another one who will call ls_data_close: the last call frees it.
+// One more user, which will call ls_data_close: the last call frees it.
 void ls_data_hold(struct ls_data *data);
 
 // Waits for the files. The dataset is owned by `data`. Each caller logs why the files cannot be

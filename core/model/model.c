@@ -769,7 +769,7 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
         say_no_classes(model, data, target);
         return LS_BAD_INPUT;
     }
-    // Who composes a loss knows what it makes of a class.
+    // A composed loss knows what it makes of a class.
     // Where the model knows its classes, their names decide (ls_model_wait_data).
     if (label->dtype == LS_I32 && !model->loss.composed && (uint64_t)units < target->class_count &&
         !(model->class_names && target->by_name)) {

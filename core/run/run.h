@@ -41,7 +41,7 @@ struct ls_run {
     uint32_t share_group_count; // 0: all replicas take as much
     uint32_t drivers_opened; // since the workers have formed
     uint32_t least_workers, most_workers; // of an elastic training; 0: not elastic
-    enum ls_progress_kind chief_progress; // what the chief prints, whoever that is
+    enum ls_progress_kind chief_progress; // what the chief prints, whichever worker that is
     char *strategy_text, *network; // what the strategy was resolved from; NULL: nothing
     bool insecure;
     enum ls_route_choice route_choice; // of the transport
@@ -71,7 +71,7 @@ void ls_run_interrupt_by(struct ls_run *run, uint32_t signal);
 // The last signal that interrupted this worker or another one; 0: none. [main thread]
 uint32_t ls_run_interrupted_by(const struct ls_run *run);
 
-// The workers are others now: who prints, and which transport connects them. [main thread]
+// The workers are others now: sets which of them prints, and which transport connects them. [main thread]
 LS_STATUS ls_run_follow_workers(struct ls_run *run);
 
 // The cpu takes the place of a device that nobody named, because that one `lacks` something ("has no

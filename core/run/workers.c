@@ -529,7 +529,7 @@ void ls_workers_unwatch(struct ls_run *run, const struct ls_loss_watch *watch)
     pthread_mutex_unlock(&run->workers.watch_lock);
 }
 
-// Who was only woken waits a little longer, so that it hears the reason of who knows one.
+// A worker that was only woken waits a little longer, to hear the reason of one that knows it.
 enum ls_status ls_workers_await_verdict(struct ls_run *run, const struct ls_driver *driver,
                                         enum ls_status status)
 {

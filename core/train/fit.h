@@ -134,7 +134,7 @@ bool ls_fit_wants_stop(const struct ls_fit *fit);
 bool ls_fit_is_alone(const struct ls_fit *fit);
 
 // The replicas of all workers rest: what they have counted in this segment joins what was counted
-// before, which all workers have alike, and a checkpoint has. Whoever evaluates now clears the
+// before, which all workers have alike, and a checkpoint has. An evaluation that follows clears the
 // counts of the replicas.
 LS_STATUS ls_fit_settle_counts(struct ls_fit *fit);
 

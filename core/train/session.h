@@ -111,7 +111,7 @@ void ls_session_add_counts(const struct ls_session *session, double *sums);
 // [main thread, while the replicas rest]
 void ls_session_clear_counts(struct ls_session *session);
 
-// Who hears of each batch of an evaluation or prediction: `state->batch` is set for it.
+// The clients that hear of each batch of an evaluation or prediction: `state->batch` is set for it.
 struct ls_batch_clients {
     struct ls_clients *clients;
     struct ls_fit_state *state;
@@ -145,7 +145,7 @@ uint32_t ls_session_share(const struct ls_session *session, uint32_t index);
 // The index of the first replica that was not lost.
 uint32_t ls_session_first(const struct ls_session *session);
 bool ls_session_is_lost(const struct ls_session *session, uint32_t index);
-// One line: a replica failed, and who does its work. `doing`: "step 12".
+// One line: a replica failed, and which ones do its work. `doing`: "step 12".
 void ls_session_say_lost(const struct ls_session *session, uint32_t index, const char *doing);
 
 // Hashes of the parameters of all ranks; LS_FAILED (logged, names ranks and hashes) when they
@@ -162,7 +162,7 @@ LS_STATUS ls_session_give_assigned(struct ls_session *session);
 // Whether the replicas compute in host memory, which stays readable when a device fails.
 bool ls_session_in_host_memory(const struct ls_session *session);
 
-// What comes to the host. The weights alone are enough for who reads them between fits; the state
+// What comes to the host. The weights alone are enough to be read between fits; the state
 // of the optimizer comes, too, before replicas make another step and before the session is closed.
 enum ls_take { LS_TAKE_WEIGHTS, LS_TAKE_ALL };
 
