@@ -10,10 +10,10 @@
 #include "core/run/workers.h"
 #include "core/train/callback_plugins.h"
 #include "core/model/checkpoint_file.h"
-#include "core/train/distributed.h"
+#include "core/loops/distributed.h"
 #include "core/train/evaluate.h"
 #include "core/train/fit.h"
-#include "core/train/on_batch.h"
+#include "core/loops/on_batch.h"
 #include "core/train/variables.h"
 #include "core/train/model_calls.h"
 

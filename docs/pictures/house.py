@@ -5,7 +5,7 @@ from picture import Picture
 # From the top; a room may use the rooms below it. (rooms of a row: name, what it has, width in columns of 12)
 ROWS = (
     (("api", "the calls of lockstep.h", 12),),
-    (("train", "sessions, fit, evaluation, callbacks, checkpoints, custom loops", 12),),
+    (("loops", "custom loops", 3), ("train", "sessions, fit, evaluation, callbacks, checkpoints", 9)),
     (("model", "files, metrics, weights", 4), ("run", "plugins, workers", 3), ("comm", "without a model", 3), ("report", "JSON, bar", 2)),
     (("strategy", "the step; stores, servers", 6), ("data", "examples to batches", 6)),
     (("replica", "memory and passes", 4), ("collective", "plans, executor, auto", 4), ("cluster", "workers, the store", 4)),

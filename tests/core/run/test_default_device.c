@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run for which nobody named a device, where `cuda` can run: on the fake of CUDA, which is NOT A GPU.
-#include "tests/core/train/loops.h"
+#include "tests/core/loops/loops.h"
 
 static char warning[1024]; // the last one about the device
 static unsigned warnings;

@@ -5,7 +5,7 @@
 
 #include "tests/core/train/fixture.h"
 
-#include "core/train/distributed.h"
+#include "core/loops/distributed.h"
 
 struct setting {
     const char *strategy;

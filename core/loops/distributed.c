@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shares batches out among the replicas and runs step functions on them.
-#include "core/train/distributed.h"
+#include "core/loops/distributed.h"
 
 #include "core/base/log.h"
 #include "core/base/plain_locale.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Custom training loops: data whose batches are shared out among the replicas of a model, and step
-// functions that run on each replica's thread. Private to train/. [main thread, but where said]
-#ifndef LS_TRAIN_DISTRIBUTED_H
-#define LS_TRAIN_DISTRIBUTED_H
+// functions that run on each replica's thread. [main thread, but where said]
+#ifndef LS_LOOPS_DISTRIBUTED_H
+#define LS_LOOPS_DISTRIBUTED_H
 
 #include "core/train/session.h"
 

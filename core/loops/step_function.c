@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a step function calls: the parts of a step, in their order, on the thread of its replica.
-#include "core/train/distributed.h"
+#include "core/loops/distributed.h"
 
 #include "core/base/dtype.h"
 #include "core/base/log.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Custom training loops: the bits of ls_fit, and what is wrong with a step function.
-#include "tests/core/train/loops.h"
+#include "tests/core/loops/loops.h"
 
 #include <time.h>
 
@@ -439,7 +439,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("core/train/loops");
+    Suite *suite = suite_create("core/loops/loops");
     TCase *tests = tcase_create("loops");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_set_timeout(tests, 120);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One batch from the program's memory: a step, an evaluation or a prediction of it.
-#include "core/train/on_batch.h"
+#include "core/loops/on_batch.h"
 
-#include "core/train/distributed.h"
+#include "core/loops/distributed.h"
 #include "core/train/evaluate.h"
 
 // [replica thread]

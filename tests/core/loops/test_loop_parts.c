@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Custom loops: a loss and an optimizer of the program's own, batches from memory, and steps with more to them.
-#include "tests/core/train/loops.h"
+#include "tests/core/loops/loops.h"
 
 #include <time.h>
 
@@ -565,7 +565,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("core/train/loop_parts");
+    Suite *suite = suite_create("core/loops/loop_parts");
     TCase *tests = tcase_create("loop_parts");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_set_timeout(tests, 120);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ls_train_on_batch and its relatives, which may fail without a message here (calls.c). Private to
-// train/. [main thread]
-#ifndef LS_TRAIN_ON_BATCH_H
-#define LS_TRAIN_ON_BATCH_H
+// ls_train_on_batch and its relatives, which may fail without a message here (core/api/calls.c).
+// [main thread]
+#ifndef LS_LOOPS_ON_BATCH_H
+#define LS_LOOPS_ON_BATCH_H
 
 #include "core/model/model.h"
 
