@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a thread waits until another one has changed something, on Linux. It first spins, because a
 // thread on a core of its own is soon done; then it yields, because the other thread may need this
-// very core; then it sleeps. Inline, because plugins link nothing; the core waits by the same
-// functions.
+// very core; then it sleeps. The functions are inline, because plugins link nothing; the core uses
+// the same ones.
 #ifndef LS_PLUGIN_WAITING_H
 #define LS_PLUGIN_WAITING_H
 
@@ -26,15 +26,15 @@ long syscall(long number, ...); // unistd.h hides it from programs that ask for 
 #define LS_SPINS_OWN_CORE 4000 // about 100 us, for threads that can have a core each
 #define LS_SPINS_SHARED_CORE 20 // for threads that share cores
 
-// How often each of so many threads should spin on so many cores.
+// How often each of `threads` threads should spin on `cores` cores.
 static inline uint32_t ls_spins(uint32_t threads, uint32_t cores)
 {
     return threads <= cores ? LS_SPINS_OWN_CORE : LS_SPINS_SHARED_CORE;
 }
 
-// 1: each rank of this host can have a core. A process that may use only some of the cores answers
-// for its own ranks, because other processes are usually bound to the other cores. 0 also where the
-// system does not say.
+// 1: each rank of this host can have a core of its own; 0: it cannot, or the system does not say.
+// If the process may use only some of the cores, only its own ranks count, because other processes
+// are usually bound to the other cores.
 static inline uint32_t ls_ranks_have_cores(uint32_t own_ranks, uint32_t ranks_of_host)
 {
     unsigned long mask[1024] = {0};
@@ -46,7 +46,7 @@ static inline uint32_t ls_ranks_have_cores(uint32_t own_ranks, uint32_t ranks_of
     return online > 0 && (allowed < online ? own_ranks : ranks_of_host) <= (uint32_t)allowed;
 }
 
-// Tells the core that a loop only waits.
+// Tells the processor that a loop only waits.
 static inline void ls_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -56,9 +56,9 @@ static inline void ls_relax(void)
 #endif
 }
 
-// The pause between two looks at what a thread waits for; `turn` counts them from 0. The first
-// `spins` pauses spin, the next `yields` yield. 0: there was none, because the thread has looked
-// often enough and should sleep.
+// Pauses between two polls; `turn` counts the polls from 0. The first `spins` pauses spin, the next
+// `yields` ones yield. 0: it did not pause, because the thread has polled often enough and should
+// sleep.
 static inline uint32_t ls_pause(uint32_t turn, uint32_t spins, uint32_t yields)
 {
     if (turn < spins)
@@ -87,8 +87,8 @@ static inline void ls_futex_wait(int operation, const void *word, uint32_t seen,
     syscall(SYS_futex, word, operation, seen, &timeout, NULL, 0);
 }
 
-// Returns when the 32 bits at `word` are not `seen`, when the thread is woken there, or after
-// `timeout_ns`; may wake early.
+// Returns when the 32 bits at `word` are not `seen`, when the thread is woken, or after
+// `timeout_ns`; may return early.
 static inline void ls_wait_word(const void *word, uint32_t seen, uint64_t timeout_ns)
 {
     ls_futex_wait(FUTEX_WAIT_PRIVATE, word, seen, timeout_ns);
@@ -100,13 +100,13 @@ static inline void ls_wake_word(const void *word)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-// As ls_wait_word(), in memory that several processes map.
+// As ls_wait_word(), for memory that several processes map.
 static inline void ls_wait_shared_word(const void *word, uint32_t seen, uint64_t timeout_ns)
 {
     ls_futex_wait(FUTEX_WAIT, word, seen, timeout_ns);
 }
 
-// As ls_wake_word(), in memory that several processes map.
+// As ls_wake_word(), for memory that several processes map.
 static inline void ls_wake_shared_word(const void *word)
 {
     syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
