@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Made from the public headers by tools/development/python_bindings.py; change the headers, not this file.
+# Made from the public headers by lab/pages/python_bindings.py; change the headers, not this file.
 """What lockstep.h declares, for ctypes. Structs that the header only names are c_void_p."""
 from ctypes import CFUNCTYPE, POINTER, Structure, c_bool, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any, Dict, List, Tuple

@@ -20,7 +20,7 @@ GROWS = ("_COUNT",)
 
 
 def reader_of(root):
-    path = root / "tools" / "development" / "reference.py"
+    path = root / "lab" / "pages" / "reference.py"
     spec = importlib.util.spec_from_file_location("reference", path)
     reference = importlib.util.module_from_spec(spec)
     sys.dont_write_bytecode = True

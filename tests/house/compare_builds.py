@@ -13,7 +13,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else pathlib.Path.cwd()
-sys.path.insert(0, str(ROOT / "tools" / "development"))
+sys.path.insert(0, str(ROOT / "lab" / "bench"))
 import compare_builds  # noqa: E402
 
 ONLY = "mlp/tree/3/adam"
@@ -50,7 +50,7 @@ class CompareBuilds(unittest.TestCase):
         return {**self.report, **values}
 
     def compare(self, old, new, *more):
-        done = subprocess.run([sys.executable, ROOT / "tools/development/compare_builds.py", old, new, "--bits",
+        done = subprocess.run([sys.executable, ROOT / "lab/bench/compare_builds.py", old, new, "--bits",
                                *(more or ["--only=" + ONLY])], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               timeout=60)
         return done.returncode, done.stdout

@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else pathlib.Path.cwd()
-sys.path.insert(0, str(ROOT / "tools" / "development"))
+sys.path.insert(0, str(ROOT / "lab" / "pages"))
 import house_figures as figures  # noqa: E402
 
 TREE = {

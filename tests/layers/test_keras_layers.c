@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small models against real Keras: outputs and gradients that tools/development/keras_layers.py
+// Small models against real Keras: outputs and gradients that lab/fixtures/keras_layers.py
 // wrote down in tests/layers/keras, one file a list. Variables and examples are made by the formula
 // that the script has, too.
 #include "tests/core/graph/harness.h"

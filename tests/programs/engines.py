@@ -23,7 +23,7 @@ import time
 import slurm
 from support import LOCKSTEP
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "development"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lab", "faults"))
 import namespaces  # noqa: E402
 
 SECONDS = 120

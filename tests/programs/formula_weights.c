@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes weights of a model that come from a formula, for test_keras_models.py: Keras got the same
-// ones from tools/development/keras_models.py. Files of them would be hundreds of megabytes.
+// ones from lab/fixtures/keras_models.py. Files of them would be hundreds of megabytes.
 //
 //     formula_weights MODEL.json OUT.safetensors GAIN
 //

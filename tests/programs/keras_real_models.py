@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The models of keras.applications against Keras itself, as tools/development/keras_applications.py compares them: weights through a
+"""The models of keras.applications against Keras itself, as lab/fixtures/keras_applications.py compares them: weights through a
 .weights.h5 file that Keras wrote, predictions, losses, and what a step did to each variable.
 
 Needs Python with Keras, TensorFlow and JAX (keras_python.py says where it is looked for); without it, everything is skipped.
@@ -12,7 +12,7 @@ import sys
 from keras_python import keras_python
 from support import KERAS_FILES, LOCKSTEP, ProgramTest, main
 
-SCRIPT = os.path.join(os.environ["LOCKSTEP_SOURCE"], "tools", "development", "keras_applications.py")
+SCRIPT = os.path.join(os.environ["LOCKSTEP_SOURCE"], "lab", "fixtures", "keras_applications.py")
 MODELS = ("ResNet50", "ResNet50V2", "VGG16", "MobileNet", "MobileNetV2", "MobileNetV3Small", "DenseNet121", "Xception", "InceptionV3",
           "InceptionResNetV2", "EfficientNetB0", "EfficientNetV2B0", "NASNetMobile", "ConvNeXtTiny")
 MINUTES = 30  # for one model

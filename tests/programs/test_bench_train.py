@@ -138,7 +138,7 @@ class Documented(ProgramTest):
         os.mkdir(self.path("tools"))
         os.symlink(LOCKSTEP, self.path("tools/lockstep"))
         subprocess.run(["gcc", "-std=c11", "-O1", "-pthread", "-D_POSIX_C_SOURCE=200809L", "-I", os.path.join(TOOLS, ".."), "-o",
-                        self.path("bounds"), os.path.join(TOOLS, "development", "bounds.c")], check=True)
+                        self.path("bounds"), os.path.join(os.path.dirname(TOOLS), "lab", "bench", "bounds.c")], check=True)
         self.run_line("bench-collectives")
 
     def test_a_model_of_ones_own(self):

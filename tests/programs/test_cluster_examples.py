@@ -255,7 +255,7 @@ class Image(ProgramTest):
             sections = re.findall(r"^\[(.+)\]$", file.read(), re.M)
         (named,) = re.findall(r"packages_of ([a-z -]+)\)", text)
         self.assertLessEqual(set(named.split()), set(sections))
-        options = subprocess.run([sys.executable, os.path.join(SOURCE, "tools", "development", "package.py"), "deb", "--help"],
+        options = subprocess.run([sys.executable, os.path.join(SOURCE, "packaging", "package.py"), "deb", "--help"],
                                  stdout=subprocess.PIPE, text=True).stdout
         for option in re.findall(r"tools/package deb (.+?) ?\\?$", text, re.M)[0].split():
             self.assertIn(option.split("=")[0], options)

@@ -19,8 +19,8 @@ SOURCE = os.environ["LOCKSTEP_SOURCE"]
 BUILD = os.environ["LOCKSTEP_BUILD"]
 DOUBLE = os.environ["LOCKSTEP_CUDA_FAKE"] + ":" + os.environ["LOCKSTEP_NCCL_FAKE"]
 SCRIPT = os.path.join(SOURCE, "tools", "gpu-check")
-PKG_CONFIG = os.path.join(SOURCE, "tools", "development", "gpu", "pkg-config")
-sys.path[:0] = [os.path.join(SOURCE, "tools", "development", "gpu"), os.path.join(SOURCE, "tools", "development")]
+PKG_CONFIG = os.path.join(SOURCE, "lab", "gpu", "pkg-config")
+sys.path[:0] = [os.path.join(SOURCE, "lab", "gpu"), os.path.join(SOURCE, "lab", "bench")]
 
 
 class Script(ProgramTest):
@@ -398,7 +398,7 @@ class Speed(ProgramTest):
     def bench(self, *arguments, limit=32):
         """Rows by case."""
         path = self.path("rows.json")
-        done = subprocess.run([sys.executable, os.path.join(SOURCE, "tools", "development", "bench_train.py"), "--device=cuda", "--json=" + path,
+        done = subprocess.run([sys.executable, os.path.join(SOURCE, "lab", "bench", "bench_train.py"), "--device=cuda", "--json=" + path,
                                "--lockstep=" + os.environ["LOCKSTEP_PROGRAM"], "--plugin-path=" + DOUBLE, "--torch-device=cpu", "--seconds=0.01",
                                "--limit=%d" % limit, "--idle=0", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               timeout=240, check=False)

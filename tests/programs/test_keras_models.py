@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole models against Keras: predictions, losses, updates and counts that Keras computed (tests/data/models, made by
-tools/development/keras_models.py), and files that Keras wrote with what it predicts from them."""
+lab/fixtures/keras_models.py), and files that Keras wrote with what it predicts from them."""
 import array
 import ast
 import functools

@@ -147,7 +147,7 @@ class Debian(Package):
 
     def setUp(self):
         super().setUp()
-        out = self.made_once(lambda out: self.call(sys.executable, os.path.join(SOURCE, "tools", "development", "package.py"), "deb",
+        out = self.made_once(lambda out: self.call(sys.executable, os.path.join(SOURCE, "packaging", "package.py"), "deb",
                                                    "--build=" + BUILD, "--out=" + out))
         made = {name.split("_")[0]: os.path.join(out, name) for name in os.listdir(out)}
         self.assertEqual(set(made), {"lockstep", "lockstep-dev"})

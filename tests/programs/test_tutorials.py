@@ -80,7 +80,7 @@ class Page(ProgramTest):
 
 
 def scatter(k):
-    """A 32-bit number that looks drawn at random, from 32 bits; as in tools/development/resnet_reference.py."""
+    """A 32-bit number that looks drawn at random, from 32 bits; as in lab/fixtures/resnet_reference.py."""
     k = k * 2654435761 & 0xFFFFFFFF
     k = (k ^ k >> 15) * 2246822519 & 0xFFFFFFFF
     return k ^ k >> 13
@@ -123,7 +123,7 @@ def resnet_shapes():
 
 
 class RealData(ProgramTest):
-    """What the tutorials' models learn. The reference is PyTorch's, made by tools/development/resnet_reference.py."""
+    """What the tutorials' models learn. The reference is PyTorch's, made by lab/fixtures/resnet_reference.py."""
 
     SEEDS = 3
     # Losses of the first steps were computed in float64. PyTorch in float32 differs from them by up to 5.4e-5, Lockstep by

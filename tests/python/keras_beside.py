@@ -40,7 +40,7 @@ import lockstep
 
 NAME = "MobileNetV2"
 SIDE, CLASSES, BATCH = 64, 10, 32
-SCRIPT = os.path.join(SOURCE, "tools", "development", "keras_applications.py")
+SCRIPT = os.path.join(SOURCE, "lab", "fixtures", "keras_applications.py")
 
 
 def application():

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
-sys.path[:0] = [os.path.join(SOURCE, "python"), os.path.join(SOURCE, "tests", "programs"), os.path.join(SOURCE, "tools", "development")]
+sys.path[:0] = [os.path.join(SOURCE, "python"), os.path.join(SOURCE, "tests", "programs"), os.path.join(SOURCE, "lab", "pages")]
 
 from lockstep import _declarations as declared  # noqa: E402
 from lockstep import _native  # noqa: E402

@@ -23,7 +23,7 @@ CLOSE = 1e-6  # of losses: the order in which two ranks' values are added is the
 LOST_SECONDS = 3  # of silence, after which a process is lost
 SECONDS = 240
 GROUP_SECONDS = 60  # the timeout of the groups of torch_worker.py
-ENTRY_POINT = "[torch.distributed.backends]\nlockstep = lockstep.torch:register\n"  # as in the wheel (tools/development/package.py)
+ENTRY_POINT = "[torch.distributed.backends]\nlockstep = lockstep.torch:register\n"  # as in the wheel (packaging/package.py)
 
 
 def find_python():

@@ -12,7 +12,7 @@ import keras_python  # noqa: E402
 from support import ProgramTest, main  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SUITE = os.path.join(SOURCE, "tools", "development", "torch_suite.py")
+SUITE = os.path.join(SOURCE, "lab", "fixtures", "torch_suite.py")
 SECONDS = 3000
 AGAIN = 2  # times a test may run anew: some of PyTorch's have short deadlines of their own
 

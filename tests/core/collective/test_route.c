@@ -11,7 +11,7 @@
 #include "core/plugin/device.h"
 #include "tests/core/collective/route_parts.h"
 #include "tests/support/suite.h"
-#include "tools/development/processes.h"
+#include "lab/bench/processes.h"
 
 #include <check.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizers, schedules, losses, metrics and weights against Keras: a small model that Keras has
-// trained for 20 steps in each of many ways (tools/development/keras_fitting.py). And what holds of
+// trained for 20 steps in each of many ways (lab/fixtures/keras_fitting.py). And what holds of
 // them whatever the number of replicas.
 #include "tests/core/train/support.h"
 

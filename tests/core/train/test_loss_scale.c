@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loss scales against Keras's LossScaleOptimizer (tools/development/keras_loss_scale.py), with an example whose
+// Loss scales against Keras's LossScaleOptimizer (lab/fixtures/keras_loss_scale.py), with an example whose
 // gradient overflows on one of several replicas; and what a scale must not change.
 #include "tests/core/train/support.h"
 

@@ -12,7 +12,7 @@
 #include "core/collective/route.h"
 #include "core/plugin/device.h"
 #include "tests/support/suite.h"
-#include "tools/development/processes.h"
+#include "lab/bench/processes.h"
 
 #include <check.h>
 #include <inttypes.h>

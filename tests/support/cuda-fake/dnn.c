@@ -174,7 +174,7 @@ int double_dnn_fits(const struct cudnnTensorStruct *x, const struct cudnnFilterS
            y->w == outputs(c, 1, x->w, w->w);
 }
 
-// For gpu-plans, which asks the true cuDNN for the same: a line as in tools/development/gpu/shapes.
+// For gpu-plans, which asks the true cuDNN for the same: a line as in lab/gpu/shapes.
 static void list_shape(const struct cudnnTensorStruct *x, const struct cudnnFilterStruct *w,
                        const struct cudnnConvolutionStruct *c)
 {

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The true cuDNN, asked without a GPU: has it a plan for each convolution that device `cuda` may ask for on a GPU of a kind?
 
-test_plans.py GPU_PLANS RUN_DEVICE SOURCE_ROOT KIND, where tools/development/gpu/properties has KIND.json. Those of the device
-suite are what the fake of cuDNN writes down while the suite runs on it; those of models are in tools/development/gpu/shapes.
+test_plans.py GPU_PLANS RUN_DEVICE SOURCE_ROOT KIND, where lab/gpu/properties has KIND.json. Those of the device
+suite are what the fake of cuDNN writes down while the suite runs on it; those of models are in lab/gpu/shapes.
 It shows what cuDNN takes, not that a GPU computes it.
 """
 import os
@@ -14,7 +14,7 @@ import tempfile
 import unittest
 
 PROGRAM, RUN_DEVICE, ROOT, KIND = sys.argv[1:5]
-FOLDER = os.path.join(ROOT, "tools", "development", "gpu")
+FOLDER = os.path.join(ROOT, "lab", "gpu")
 SUITE_LEAST = 100  # convolutions of the suite, at the least: fewer, and the fake wrote nothing down
 TAKEN = re.compile(r"(\d+) convolutions, (\d+) questions: (\d+) plans finalised, (\d+) refused; (\d+) questions without a plan")
 NOTES = re.compile(r"\[([^]]*)\]")

@@ -9,7 +9,7 @@
 #include "core/plugin/device.h"
 #include "plugins/transport/shared-memory/shared_memory.h"
 #include "tests/support/suite.h"
-#include "tools/development/processes.h"
+#include "lab/bench/processes.h"
 
 #include <check.h>
 #include <errno.h>

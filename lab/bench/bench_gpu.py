@@ -39,7 +39,7 @@ import lockstep_side
 import machine
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.append(os.path.join(HERE, "gpu"))
+sys.path.append(os.path.join(os.path.dirname(HERE), "gpu"))
 
 import roofline  # noqa: E402
 

@@ -9,7 +9,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // pthread_setaffinity_np
 #endif
-#include "tools/development/side.h"
+#include "lab/bench/side.h"
 
 #include <pthread.h>
 #include <sched.h>

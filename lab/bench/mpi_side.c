@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // MPI_Allreduce of float32, in place. Answers the orders of side.h, which rank 0 reads and passes on.
-#include "tools/development/side.h"
+#include "lab/bench/side.h"
 
 #include <mpi.h>
 #include <string.h>

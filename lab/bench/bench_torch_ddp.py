@@ -3,7 +3,7 @@
 tutorials' CNN under DistributedDataParallel, and all_reduce of three sizes, also in memory that the group allocates. A benchmark,
 not a test: end other programs first.
 
-    LOCKSTEP_LIBRARY=build/liblockstep.so.0 python tools/development/bench_torch_ddp.py [--rounds=5] [--seconds=3] [--json=FILE]
+    LOCKSTEP_LIBRARY=build/liblockstep.so.0 python lab/bench/bench_torch_ddp.py [--rounds=5] [--seconds=3] [--json=FILE]
 """
 import argparse
 import json

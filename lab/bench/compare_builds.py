@@ -147,7 +147,7 @@ HOUSE_WAYS = {"plain": [], "microbatches": ["--microbatches=2"], "loss scale": [
               "resume": []}
 LARGE_MODELS = {
     "resnet": ["--model=resnet", "--dataset=synthetic:shape=32x32x3,classes=10", "--batch=32"],
-    "gpt": ["--model={root}/tools/development/gpt.json", "--dataset=text:file=letters.txt,length=128", "--batch=4"],
+    "gpt": ["--model={root}/lab/bench/gpt.json", "--dataset=text:file=letters.txt,length=128", "--batch=4"],
     "mobilenet-v2": ["--model=mobilenet-v2.json", "--dataset=synthetic:shape=64x64x3,classes=10,limit=64",
                      "--batch=8"],
 }

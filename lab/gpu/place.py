@@ -17,7 +17,7 @@ import time
 from runner import NotRun, TimeOver, Wrong
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+ROOT = os.path.dirname(os.path.dirname(HERE))
 RUN_DEVICE = os.path.join("tests", "support", "run-device", "run-device")
 RUN_ON_DEVICE = os.path.join("tests", "support", "run-device", "run-on-device")
 

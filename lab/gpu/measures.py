@@ -5,7 +5,7 @@ import os
 import re
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bench"))
 
 import bench_gpu  # noqa: E402
 from checks import read_json
@@ -94,7 +94,7 @@ class Measures:
             os.unlink(path)
         if place.double:
             cases, modes, rounds, seconds = DRY_CASES, DRY_MODES, 1, 0.05
-        command = [sys.executable, os.path.join(ROOT, "tools", "development", "bench_train.py"), "--device=cuda", "--json=" + path,
+        command = [sys.executable, os.path.join(ROOT, "lab", "bench", "bench_train.py"), "--device=cuda", "--json=" + path,
                    "--lockstep=" + place.program(), "--cases=" + ",".join(cases or self.cases), "--modes=" + ",".join(modes), "--rounds=%d" % rounds,
                    "--seconds=%g" % seconds, "--budget=%.0f" % min(budget, place.runner.left() - RESERVE),
                    "--data=" + (place.carried("fashion-mnist") or "/usr/share/datasets/fashion-mnist")]
@@ -143,7 +143,7 @@ class Measures:
         if self.place.double:
             raise NotRun("the fake runs no plans")
         path = os.path.join(self.place.out, "plans.json")
-        shapes = [os.path.join(ROOT, "tools", "development", "gpu", "shapes", name + ".txt") for name in ("cnn", "resnet50")]
+        shapes = [os.path.join(ROOT, "lab", "gpu", "shapes", name + ".txt") for name in ("cnn", "resnet50")]
         outcome = self.place.runner.run([self.place.program("tools", "gpu-plans"), "--time", "--json=" + path,
                                          "--seconds=%d" % (self.place.runner.left() - 5)] + shapes, self.place.environment)
         if outcome.code:

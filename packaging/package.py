@@ -21,7 +21,7 @@ import tempfile
 import time
 import zipfile
 
-SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SUMMARY = "trains one model on many devices under a strategy chosen by name"
 # Of the Debian package. The name and the address of who builds it come from where Debian's own tools take them.
 MAINTAINER = "{} <{}>".format(os.environ.get("DEBFULLNAME", "Lockstep"), os.environ.get("DEBEMAIL", "lockstep@example.org"))
@@ -180,7 +180,7 @@ def make_deb(build, out):
             target = os.path.join(development, "usr", path)
             os.makedirs(os.path.dirname(target), exist_ok=True)
             os.rename(os.path.join(run_time, "usr", path), target)
-        run(sys.executable, os.path.join(SOURCE, "tools", "development", "reference.py"), "--write",
+        run(sys.executable, os.path.join(SOURCE, "lab", "pages", "reference.py"), "--write",
             os.path.join(development, "usr", "share", "doc", "lockstep-dev", "reference"))
         write(os.path.join(run_time, "usr", "share", "man", "man1", "lockstep.1.gz"), packed(manual(tree)))
         # NVIDIA's libraries are where the loader of programs does not look.

@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-SELF = "tools/development/reference.py"
+SELF = "lab/pages/reference.py"
 # Fields that mean the same everywhere.
 USUAL = {"struct_size": "the size of the struct in bytes", "reserved": "zero"}
 

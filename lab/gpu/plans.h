@@ -3,7 +3,7 @@
 #ifndef LS_TOOLS_DEVELOPMENT_GPU_PLANS_H
 #define LS_TOOLS_DEVELOPMENT_GPU_PLANS_H
 
-#include "tools/development/gpu/plans_cudnn.h"
+#include "lab/gpu/plans_cudnn.h"
 
 // Times the questions on GPU 0, `most` plans of each, for so many seconds; writes a JSON array with an object for each that was
 // answered. The exit code of the program.

@@ -10,7 +10,7 @@
 // A list has a line for each convolution (shapes/). Each is asked for forward, forward with bias and ReLU, gradient of x and of
 // the weights, in float32 without and with TF32, bfloat16 and float16; --operations= and --arithmetics= choose some by their names,
 // with commas between them.
-#include "tools/development/gpu/plans.h"
+#include "lab/gpu/plans.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes tools/development/gpt.json, the GPT of tools/bench-train, with Keras 3:
+"""Makes lab/bench/gpt.json, the GPT of tools/bench-train, with Keras 3:
 
     gpt_model.py > gpt.json
 

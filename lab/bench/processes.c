@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/development/processes.h"
+#include "lab/bench/processes.h"
 
 #include "core/base/child.h"
 #include "core/base/clock.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/development/gpu/plans_cudnn.h"
+#include "lab/gpu/plans_cudnn.h"
 
 #include <stdio.h>
 #include <string.h>

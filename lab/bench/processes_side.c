@@ -4,8 +4,8 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // sched_setaffinity
 #endif
-#include "tools/development/processes.h"
-#include "tools/development/side.h"
+#include "lab/bench/processes.h"
+#include "lab/bench/side.h"
 
 #include "core/base/shared_memory.h"
 

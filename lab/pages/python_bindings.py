@@ -11,7 +11,7 @@ import sys
 import reference
 
 PATH = os.path.join("python", "lockstep", "_declarations.py")
-SELF = "tools/development/python_bindings.py"
+SELF = "lab/pages/python_bindings.py"
 HEADERS = ("core/plugin/status.h", "core/plugin/callback.h", "core/plugin/optimizer.h", "layers.h", "lockstep.h")
 SCALARS = {"uint8_t": "c_uint8", "int8_t": "c_int8", "uint16_t": "c_uint16", "int16_t": "c_int16", "uint32_t": "c_uint32",
            "int32_t": "c_int32", "uint64_t": "c_uint64", "int64_t": "c_int64", "size_t": "c_size_t", "double": "c_double",

@@ -3,7 +3,7 @@
 // takes (plugins/device/cuda/engine/convolution.c). A run is timed as it is in a recorded step: several times in a CUDA graph.
 // A child process does it, so that a kernel which breaks the GPU's context costs its own question only.
 #define _DEFAULT_SOURCE // MAP_ANONYMOUS
-#include "tools/development/gpu/plans.h"
+#include "lab/gpu/plans.h"
 
 #include <cuda_runtime_api.h>
 #include <math.h>
