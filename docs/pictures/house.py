@@ -2,15 +2,15 @@
 """Pictures of the architecture: the rooms of the library, and the way of a batch and of a bucket through them."""
 from picture import Picture
 
-# From the top; a room may use the rooms below it. (rooms of a row: name, what it has, width in columns of 12)
+# From the top; a room may use the rooms below it, and neighbours on its right. (rooms of a row: name, what it has, width in columns of 12)
 ROWS = (
     (("api", "the calls of lockstep.h", 12),),
     (("loops", "custom loops", 3), ("train", "sessions, fit, evaluation, callbacks, checkpoints", 9)),
     (("model", "files, metrics, weights", 4), ("run", "plugins, workers", 3), ("comm", "without a model", 3), ("report", "JSON, bar", 2)),
     (("strategy", "the step; stores, servers", 6), ("data", "examples to batches", 6)),
     (("replica", "memory and passes", 4), ("collective", "plans, executor, auto", 4), ("cluster", "workers, the store", 4)),
-    (("graph", "programs", 2), ("optimizer", "updates", 2), ("schedule", "compiled, proven", 4), ("wire", "sockets", 2), ("place", "launchers", 2)),
-    (("operation", "the table", 2), ("device", "guarded", 2), ("loader", "finds, checks and guards plugins", 5), ("formats", "safetensors", 3)),
+    (("graph", "programs", 2), ("optimizer", "updates", 2), ("schedule", "compiled, proven", 4), ("loader", "finds, checks plugins", 4)),
+    (("device", "guarded", 2), ("operation", "the table", 2), ("formats", "safetensors", 3), ("wire", "sockets, secret", 3), ("place", "launchers", 2)),
     (("base", "status, log, options, threads, clock, shared memory, watchdog", 12),),
     (("plugin", "the contracts: plain C headers, and nothing else", 12),),
 )
@@ -19,7 +19,7 @@ BATCH, BUCKET, BOTH = {"data", "graph", "train", "operation"}, {"collective", "s
 
 def house():
     picture = Picture(760, 606, "The rooms of the library",
-                      "Each row may use the rows below it. At the top are the calls of lockstep.h, at the bottom the contracts with plugins, "
+                      "A room may use the rows below it and neighbours on its right. At the top are the calls of lockstep.h, at the bottom the contracts with plugins, "
                       "which are all that a plugin sees.")
     left, width, height, gap = 24, 540, 48, 8
     column = (width + gap) / 12
