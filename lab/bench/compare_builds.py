@@ -355,14 +355,18 @@ TRAINING = {  # name -> arguments; the steps make about half a second
     "cnn, 1 replica x 2 threads": ["--model=cnn", "--replicas=1", "--threads=2", "--replica-batch=64", "--steps=160"],
     "mlp batch 32, 2 x 1": ["--model=mlp", "--replicas=2", "--threads=1", "--replica-batch=32", "--steps=1500"],
     "mlp batch 512, 2 x 1": ["--model=mlp", "--replicas=2", "--threads=1", "--replica-batch=512", "--steps=250"],
+    "gpt, 2 replicas x 1 thread": [LARGE_MODELS["gpt"][0], "--dataset=text:file={folder}/letters.txt,length=128", "--replicas=2",
+                                   "--threads=1", "--replica-batch=2", "--steps=8"],
 }
-TRAINING_GOAL, ALL_REDUCE_GOAL, FIT_GOAL, AUTO_GOAL = 0.98, 0.97, 1.1, 0.95
+FIT_GOAL, AUTO_GOAL = 1.1, 0.95
+SLOWER = 0.985  # below this middle, and an interval wholly below 1, the new build is slower
 ALL_REDUCE_SIZES, AUTO_SIZES = "1K,32K,1M,64M", "1K,64K,1M,16M"
 
 
-def train_seconds(build, arguments):
+def train_seconds(build, arguments, folder):
     strategy = "--strategy=" + ("ring" if "--replicas=2" in arguments else "one-device")
-    return train(build, ["--dataset=fashion-mnist", "--validation=off", strategy, *arguments])["step_seconds"]["median"]
+    places = [argument.format(root=ROOT, folder=folder) for argument in arguments]
+    return train(build, ["--dataset=fashion-mnist", "--validation=off", strategy, *places])["step_seconds"]["median"]
 
 
 def bench(build, names, sizes, seconds):
@@ -387,21 +391,41 @@ def size_text(size):
     return "%d MiB" % (size >> 20) if size >= 1 << 20 else "%d KiB" % (size >> 10)
 
 
+def interval(values):
+    """(low, high): 95 % of the median, from the order of the values alone (binomial); None: there are too few of them."""
+    rank = int((len(values) - 1.96 * len(values) ** 0.5) / 2)
+    ordered = sorted(values)
+    return (ordered[rank - 1], ordered[-rank]) if rank >= 1 else None
+
+
+def is_settled(sides, within):
+    """Whether the interval of the ratio's median is narrower than plus or minus `within` percent."""
+    between = interval(ratios(sides["old"], sides["new"]))
+    return between is not None and between[1] - between[0] <= 2 * within / 100
+
+
 def measure_round(number, measurements, times):
-    """Each measurement with both builds, one directly after the other. `times`: name -> "old" or "new" -> [seconds]."""
+    """Each measurement with both builds, one directly after the other. `times`: name -> "old" or "new" -> [seconds].
+    Gives the names of each measurement."""
+    names = []
     for measure in measurements:
         for which in ("new", "old") if number % 2 else ("old", "new"):
-            for name, seconds in measure(which).items():
+            measured = measure(which)
+            for name, seconds in measured.items():
                 times.setdefault(name, {"old": [], "new": []})[which].append(seconds)
+        names.append(list(measured))
+    return names
 
 
 def speed_measurements(builds, folder):
     """Functions of "old" or "new" that give {name: seconds}."""
     fits = {which: compile_against(build, "fit_steps.c", folder) for which, build in builds.items()}
-    yield from (lambda which, name=name, arguments=arguments: {name: train_seconds(builds[which], arguments)}
+    write_inputs(["letters.txt"], folder)
+    yield from (lambda which, name=name, arguments=arguments: {name: train_seconds(builds[which], arguments, folder)}
                 for name, arguments in TRAINING.items())
-    yield lambda which: {"all-reduce, " + size_text(size): seconds
-                         for (_, size), seconds in bench(builds[which], ["ring"], ALL_REDUCE_SIZES, 0.3).items()}
+    yield from (lambda which, size=size: {"all-reduce, " + size_text(reduced): seconds
+                                          for (_, reduced), seconds in bench(builds[which], ["ring"], size, 0.3).items()}
+                for size in ALL_REDUCE_SIZES.split(","))
     yield lambda which: {"fit: " + kind: seconds for kind, seconds in fit_seconds(fits[which]).items()}
 
 
@@ -423,19 +447,25 @@ def ratios(above, below):
     return [a / b for a, b in zip(above, below)]
 
 
-def print_speed(times):
+def speed_verdict(between, middle, within):
+    if between is None or between[1] - between[0] > 2 * within / 100:
+        return "not settled"
+    return "SLOWER" if between[1] < 1 and middle < SLOWER else "as fast"
+
+
+def print_speed(times, within):
     rows = []
-    print("%-28s %10s %10s  %-24s" % ("median of the rounds", "old", "new", "old time / new time"))
+    print("%-28s %10s %10s  %-30s %6s" % ("median of the rounds", "old", "new", "old time / new time, 95 %", "rounds"))
     for name, sides in times.items():
         if isinstance(name, tuple) or name.startswith("fit: "):
             continue
-        goal = ALL_REDUCE_GOAL if name.startswith("all-reduce") else TRAINING_GOAL
         values = ratios(sides["old"], sides["new"])
-        met = statistics.median(values) >= goal
-        print("%-28s %10s %10s  %-24s goal %.2f %s" % (
-            name, unit(statistics.median(sides["old"])), unit(statistics.median(sides["new"])), spread(values), goal,
-            "met" if met else "MISSED"))
-        rows.append({"name": name, "ratios": values, "goal": goal, "met": met, **sides})
+        between, middle = interval(values), statistics.median(values)
+        verdict = speed_verdict(between, middle, within)
+        print("%-28s %10s %10s  %-30s %6d %s" % (
+            name, unit(statistics.median(sides["old"])), unit(statistics.median(sides["new"])),
+            "%.3f [%.3f - %.3f]" % (middle, *between) if between else "%.3f" % middle, len(values), verdict))
+        rows.append({"name": name, "ratios": values, "interval": between, "verdict": verdict, **sides})
     for which in ("old", "new") if "fit: loop" in times else ():
         loop, long = times["fit: loop"][which], times["fit: long"][which]
         values = ratios(loop, long)
@@ -482,14 +512,19 @@ def compare_speed(options):
         for number in range(options.rounds):
             busy += not machine.wait_until_idle(options.wait)
             theft = machine.Theft()
-            measure_round(number, measurements, times)
+            names = measure_round(number, measurements, times)
             stolen += theft.spoils()
-            print("round %d of %d done" % (number + 1, options.rounds), file=sys.stderr, flush=True)
+            measurements = [measure for measure, of in zip(measurements, names)
+                            if not all(is_settled(times[name], options.within) for name in of)]
+            print("round %d of %d done, %d measurements go on" % (number + 1, options.rounds, len(measurements)), file=sys.stderr,
+                  flush=True)
+            if not measurements:
+                break
     print("%d rounds; other programs ran before %d of them, the host of this machine took processors away in %d"
-          % (options.rounds, busy, stolen))
-    result = {"rounds": options.rounds, "busy_rounds": busy, "stolen_rounds": stolen}
+          % (number + 1, busy, stolen))
+    result = {"rounds": number + 1, "busy_rounds": busy, "stolen_rounds": stolen}
     if options.speed:
-        result["speed"] = print_speed(times)
+        result["speed"] = print_speed(times, options.within)
     if options.auto:
         result["auto"] = print_auto(times)
     return result
@@ -512,6 +547,9 @@ def parse_arguments(arguments):
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="--bits: runs at the same time [2]")
     parser.add_argument("--rounds", type=int, default=20, metavar="N",
                         help="--speed and --auto: rounds, of about 15 s and 5 s [20]")
+    parser.add_argument("--within", type=float, default=1.5, metavar="PERCENT",
+                        help="--speed: a measurement ends before the last round when the 95 %% interval of its ratio's median is narrower "
+                             "than plus or minus this [1.5]")
     parser.add_argument("--wait", type=float, default=20, metavar="SECONDS",
                         help="before each round, wait up to so long for other programs to end [20]")
     parser.add_argument("--report", metavar="FILE", help="write all that was measured there, as JSON")

@@ -176,11 +176,26 @@ class CompareBuilds(unittest.TestCase):
         self.assertEqual(times, {"step": {"old": [1, 4], "new": [2, 3]}})
 
     def test_a_slower_new_build_has_a_ratio_below_1(self):
-        rows = self.printed(compare_builds.print_speed, {"cnn": {"old": [1.0, 1.0, 1.0], "new": [2.0, 1.0, 1.25]},
-                                                         "fit: loop": {"old": [2.0], "new": [1.05]},
-                                                         "fit: long": {"old": [1.0], "new": [1.0]}})
-        self.assertEqual([(row["name"][:3], row["ratios"], row["met"]) for row in rows],
-                         [("cnn", [0.5, 1.0, 0.8], False), ("fit", [2.0], False), ("fit", [1.05], True)])
+        same = [1.0] * 12
+        rows = self.printed(compare_builds.print_speed, {
+            "few": {"old": [1.0, 1.0, 1.0], "new": [2.0, 1.0, 1.25]},
+            "slower": {"old": same, "new": [1.02, 1.03] * 6}, "wide": {"old": same, "new": [0.8, 1.25] * 6},
+            "close": {"old": same, "new": [1.0, 1.01] * 6},
+            "fit: loop": {"old": [2.0], "new": [1.05]}, "fit: long": {"old": [1.0], "new": [1.0]}}, 1.5)
+        self.assertEqual(rows[0]["ratios"], [0.5, 1.0, 0.8])
+        self.assertEqual({row["name"]: row["verdict"] for row in rows[:-2]},
+                         {"few": "not settled", "slower": "SLOWER", "wide": "not settled", "close": "as fast"})
+        self.assertEqual([(row["ratios"], row["met"]) for row in rows[-2:]], [([2.0], False), ([1.05], True)])
+
+    def test_the_interval_of_a_median_is_taken_from_the_order(self):
+        self.assertIsNone(compare_builds.interval([1.0] * 7))
+        self.assertEqual(compare_builds.interval([6, 1, 2, 3, 5, 4, 8, 7]), (1, 8))
+        self.assertEqual(compare_builds.interval(range(1, 101)), (40, 61))
+
+    def test_a_measurement_ends_when_its_interval_is_narrow(self):
+        for new, settled in ((1.02, True), (1.05, False)):
+            times = {"old": [1.0] * 20, "new": [1.0, new] * 10}
+            self.assertEqual(compare_builds.is_settled(times, 1.5), settled, new)
 
     def test_auto_is_held_against_the_collective_with_the_least_median(self):
         row = self.printed(compare_builds.auto_row, "new", 1024,
