@@ -254,7 +254,7 @@ START_TEST(options_that_make_no_sense_are_refused)
         ls_log_set_writer(NULL, NULL);
         ck_assert_msg(status == wrong[i].status, "%s: %d", wrong[i].text, (int)status);
         ck_assert_msg(strstr(message, wrong[i].says) != NULL, "%s: %s", wrong[i].text, message);
-        free(trial.state);
+        ls_instance_destroy(trial.state);
         ls_loader_destroy(trial.loader);
     }
 }
