@@ -192,21 +192,10 @@ struct ls_placed_range ls_fake_bucket(const struct ls_fake_model *model, uint32_
 extern const struct ls_strategy_layout ls_fake_layout; // memory.c
 extern const struct ls_strategy_memory ls_fake_memory;
 extern const struct ls_strategy_stores ls_fake_stores;
-extern const struct ls_strategy_threads ls_fake_threads; // peers.c
+extern const struct ls_strategy_threads ls_fake_threads; // point_to_point.c
 extern const struct ls_strategy_endpoints ls_fake_endpoints;
 extern const struct ls_strategy_report ls_fake_report;
-// ranges.c
-int32_t ls_fake_prepare(const struct ls_strategy_host *host, uint32_t replica,
-                        const struct ls_strategy_operation *operation,
-                        struct ls_strategy_collective **out);
-int32_t ls_fake_range_start(const struct ls_strategy_host *host, uint32_t replica,
-                            struct ls_strategy_collective *range);
-int32_t ls_fake_range_wait(const struct ls_strategy_host *host, uint32_t replica,
-                           struct ls_strategy_collective *range);
-int32_t ls_fake_update_range(const struct ls_strategy_host *host, uint32_t replica, uint64_t first,
-                             uint64_t count);
 void ls_fake_own_sums(uint32_t replica, float out[LS_STRATEGY_SUMS]); // memory.c
-void ls_fake_release_ranges(struct ls_fake_host *fake); // ranges.c
 // Of the step table.
 int32_t ls_fake_read_sums(const struct ls_strategy_host *host, uint32_t replica, float *out);
 int32_t ls_fake_check_step_on(const struct ls_strategy_host *host, uint32_t replica,
