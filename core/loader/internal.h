@@ -98,7 +98,7 @@ extern const struct ls_hint ls_elsewhere[]; // `kinds`: as for ls_loader_report_
 
 bool ls_file_check(const char *path, struct ls_file_identity *identity, struct ls_reason *reason);
 
-// ---- tables.c: whether the descriptor and the tables are valid ----
+// ---- plugin_tables.c: whether the descriptor and the tables are valid ----
 
 // `path` contains the kind and the name that the descriptor must have.
 bool ls_tables_check(const struct ls_plugin *plugin, const char *path, struct ls_reason *reason);

@@ -177,7 +177,7 @@ extern const struct ls_strategy_memory ls_driver_memory;
 extern const struct ls_strategy_stores ls_driver_stores; // stores.c
 extern const struct ls_strategy_threads ls_driver_threads; // own_threads.c
 extern const struct ls_strategy_endpoints ls_driver_endpoints; // point_to_point.c
-extern const struct ls_strategy_report ls_driver_report; // report.c
+extern const struct ls_strategy_report ls_driver_report; // driver_metrics.c
 
 void ls_driver_close_ranges(struct ls_driver_member *member);
 
