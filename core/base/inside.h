@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records which plugin call each thread is in. The loader sets the record around every call into a
-// plugin, so that the message about a crash, an exit or a hang can name the plugin. Setting the
-// record costs a few stores. [any thread]
+// Records which plugin call each thread is in. A guard (core/base/instance.h) sets the record
+// around every call into a plugin, so that the message about a crash, an exit or a hang can name
+// the plugin. Setting the record costs a few stores. [any thread]
 #ifndef LS_BASE_INSIDE_H
 #define LS_BASE_INSIDE_H
 

@@ -4,7 +4,8 @@
 // requested object, a number that is no status, impossible sizes, and a failure without a reason
 // are logged as errors with the names of plugin and call. So no caller has to check them, and none
 // can forget to. One table of guards serves all plugins of a kind: a guard finds the plugin by the
-// state or the host that it is called with (core/base/instance.h).
+// state or the host that it is called with (core/base/instance.h). The guards of devices are the
+// functions of core/device/device.h.
 #ifndef LS_LOADER_GUARD_H
 #define LS_LOADER_GUARD_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of core/strategy share; no other folder includes it.
+// What the files of core/strategy share; beside them only tests of its insides include it.
 #ifndef LS_STRATEGY_INTERNAL_H
 #define LS_STRATEGY_INTERNAL_H
 
