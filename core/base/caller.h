@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// On whose behalf a thread works: a thread of the program, and all threads that Lockstep starts for it, have one
-// caller. Several threads of a program may train at the same time, and what one of them is told (its last error, whether
-// a reason was given, which replica hangs) must not be another's. [any thread]
+// On whose behalf a thread works: a thread of the program, and all threads that Lockstep starts for
+// it, have one caller. Several threads of a program may train at the same time, and what one of
+// them is told (its last error, whether a reason was given, which replica hangs) must not be
+// another's. [any thread]
 #ifndef LS_BASE_CALLER_H
 #define LS_BASE_CALLER_H
 
@@ -12,12 +13,12 @@
 
 struct ls_caller;
 
-// That of the calling thread, which begins one of its own unless it was started with one. Never NULL: where memory is
-// short, threads share one. It lasts as long as a thread works for it.
+// That of the calling thread, which begins one of its own unless it was started with one. Never
+// NULL: where memory is short, threads share one. It lasts as long as a thread works for it.
 struct ls_caller *ls_caller_mine(void);
 
-// For a thread that is about to be started: the caller of the calling thread, with one more user. The new thread adopts
-// it; where it cannot be started, it is released.
+// For a thread that is about to be started: the caller of the calling thread, with one more user.
+// The new thread adopts it; where it cannot be started, it is released.
 struct ls_caller *ls_caller_share(void);
 void ls_caller_adopt(struct ls_caller *caller);
 void ls_caller_release(struct ls_caller *caller);
@@ -40,7 +41,8 @@ static inline uint32_t ls_thread_reasons(void) // of this thread
     return ls_thread_reason_count;
 }
 
-// Before and after a fork: the child must not find the lock taken by a thread that it does not have.
+// Before and after a fork: the child must not find the lock taken by a thread that it does not
+// have.
 void ls_caller_lock(void);
 void ls_caller_unlock(void);
 

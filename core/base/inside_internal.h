@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the notes of a thread are made of, for inside.c and watchdog.c; and entering and leaving a call without a
-// function call, for the guards of calls that a collective makes several times in a microsecond.
+// What the notes of a thread are made of, for inside.c and watchdog.c; and entering and leaving a
+// call without a function call, for the guards of calls that a collective makes several times in a
+// microsecond.
 #ifndef LS_BASE_INSIDE_INTERNAL_H
 #define LS_BASE_INSIDE_INTERNAL_H
 
@@ -15,7 +16,8 @@ struct ls_inside_site {
     const char *plugin, *name;
 };
 
-// One a thread. Its own thread writes, others read: relaxed stores, which cost no more than plain ones.
+// One a thread. Its own thread writes, others read: relaxed stores, which cost no more than plain
+// ones.
 struct ls_inside {
     _Atomic(const char *) plugin, name, about; // the call under way
     _Atomic(const struct ls_inside_site *) site; // the call under way instead of these; NULL: these
@@ -64,8 +66,8 @@ static inline void ls_inside_count(_Atomic uint32_t *number)
                           memory_order_relaxed);
 }
 
-// As ls_inside_enter and ls_inside_leave, for a call that is made several times in a microsecond: few stores, no function
-// call. The caller keeps what begin returns for end.
+// As ls_inside_enter and ls_inside_leave, for a call that is made several times in a microsecond:
+// few stores, no function call. The caller keeps what begin returns for end.
 LS_ALWAYS_INLINE const struct ls_inside_site *ls_inside_begin(const struct ls_inside_site *site)
 {
     struct ls_inside *record = &ls_inside_own;

@@ -109,7 +109,8 @@ int32_t ls_guard_answer(const struct ls_guarded_call *call, int32_t status, bool
                : ls_guard_judge(call->plugin, call->name, call->reasons, status, must_explain);
 }
 
-// There is no other way to ask for what cannot be opened. Therefore this is a failure, and needs a line.
+// There is no other way to ask for what cannot be opened. Therefore this is a failure, and needs a
+// line.
 static void say_unsupported(const struct ls_guarded_call *call, int32_t status)
 {
     if (status == LS_UNSUPPORTED)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of an opened plugin, which the core allocates, and the record of a call into the plugin. 64 bytes in front of
-// each state, which plugins do not see, name the plugin. Therefore one function for each call of a kind (a guard) is enough
-// for all plugins of this kind: it finds the plugin by the state, or by the host where a call has no state yet.
+// The state of an opened plugin, which the core allocates, and the record of a call into the
+// plugin. 64 bytes in front of each state, which plugins do not see, name the plugin. Therefore one
+// function for each call of a kind (a guard) is enough for all plugins of this kind: it finds the
+// plugin by the state, or by the host where a call has no state yet.
 #ifndef LS_BASE_INSTANCE_H
 #define LS_BASE_INSTANCE_H
 
@@ -17,7 +18,8 @@
 // The calls that a collective makes several times in a microsecond.
 enum { LS_OFTEN_POST, LS_OFTEN_TEST, LS_OFTEN_WAIT_ANY, LS_OFTEN_ARM, LS_OFTEN_CALLS };
 
-// A plugin that this process has opened. It lives as long as the process, because the records of threads keep its label.
+// A plugin that this process has opened. It lives as long as the process, because the records of
+// threads keep its label.
 struct ls_known_plugin {
     uint32_t kind;
     char label[96]; // "device-cpu"
@@ -26,8 +28,8 @@ struct ls_known_plugin {
     struct ls_inside_site often[LS_OFTEN_CALLS];
 };
 
-// The context of every host that the loader makes begins with this. A host that stands in front of such a host keeps its
-// context.
+// The context of every host that the loader makes begins with this. A host that stands in front of
+// such a host keeps its context.
 struct ls_host_context {
     uint64_t magic; // LS_HOST_MAGIC
     const struct ls_known_plugin *plugin;
@@ -57,8 +59,8 @@ _Static_assert(sizeof(struct ls_instance) == 64, "half a pair of cache lines");
 
 #define LS_INSTANCE_MAGIC UINT64_C(0x54534e494b434f4c)
 
-// Zeroed memory for a plugin's state, aligned to 128 bytes. `interface` is the table of the plugin's kind, which the state
-// is opened and closed with. NULL: no memory. [any thread]
+// Zeroed memory for a plugin's state, aligned to 128 bytes. `interface` is the table of the
+// plugin's kind, which the state is opened and closed with. NULL: no memory. [any thread]
 void *ls_instance_create(const void *interface, uint64_t state_bytes);
 void ls_instance_destroy(void *state); // takes NULL
 // Names the plugin that the host was made for as the owner of the state.
@@ -94,8 +96,9 @@ struct ls_guarded_call ls_guard_enter(const void *state, const char *name);
 struct ls_guarded_call ls_guard_enter_host(const struct ls_host *host, const char *name);
 // After a call that returns nothing, or a value that cannot be wrong.
 void ls_guard_leave(const struct ls_guarded_call *call);
-// After a call that returns a status, which this function returns in turn. A number that is no status is logged and
-// becomes LS_FAILED. With `must_explain`, a failure for which the plugin gave no reason is logged.
+// After a call that returns a status, which this function returns in turn. A number that is no
+// status is logged and becomes LS_FAILED. With `must_explain`, a failure for which the plugin gave
+// no reason is logged.
 int32_t ls_guard_answer(const struct ls_guarded_call *call, int32_t status, bool must_explain);
 // The same for a call that creates an object: `made` says whether it did.
 int32_t ls_guard_made(const struct ls_guarded_call *call, int32_t status, bool made,
@@ -103,7 +106,8 @@ int32_t ls_guard_made(const struct ls_guarded_call *call, int32_t status, bool m
 // The same for a call that opens what the caller has allocated.
 int32_t ls_guard_opened(const struct ls_guarded_call *call, int32_t status);
 
-// What the caller is told in place of `status`, which is not LS_OK. `reasons`: how many the thread had given before.
+// What the caller is told in place of `status`, which is not LS_OK. `reasons`: how many the thread
+// had given before.
 LS_COLD int32_t ls_guard_judge(const struct ls_known_plugin *plugin, const char *name,
                                uint32_t reasons, int32_t status, bool must_explain);
 

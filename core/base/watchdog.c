@@ -25,7 +25,8 @@
 // A look that comes so much later than it should: the process was stopped (Ctrl-Z, a debugger), not
 // only delayed.
 #define STOPPED_NS UINT64_C(500000000)
-// How often the expectations are looked at, and how long the thread sleeps where nothing is to be looked at.
+// How often the expectations are looked at, and how long the thread sleeps where nothing is to be
+// looked at.
 #define LOOK_NS UINT64_C(1000000000)
 #define IDLE_NS UINT64_C(3600000000000)
 
@@ -255,7 +256,8 @@ static uint64_t find_pause(void)
     return pause;
 }
 
-// A thread that enters an expectation either is seen by find_pause, or sees `idle` and wakes this thread.
+// A thread that enters an expectation either is seen by find_pause, or sees `idle` and wakes this
+// thread.
 static void *watch_calls(void *argument)
 {
     (void)argument;

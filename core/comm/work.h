@@ -40,14 +40,14 @@ LS_STATUS ls_work_tell(struct ls_comm_work *work);
 // Moves the communicator's works, where nobody else does, until this one is over or the time has
 // come.
 void ls_work_drive(struct ls_comm_work *work, uint64_t end_ns);
-// Where nothing else is under way the caller drives the communicator, and no work is made: `*out` is
-// how the operation has ended. False: works are under way.
+// Where nothing else is under way the caller drives the communicator, and no work is made: `*out`
+// is how the operation has ended. False: works are under way.
 bool ls_work_run(struct ls_comm *comm, const struct ls_comm_request *request, enum ls_status *out);
 // Until it is over, or the time has come.
 void ls_work_sleep(struct ls_comm_work *work, uint64_t end_ns);
-// Another process is to blame for a failure, whichever rank noticed it first: says so, in place of `line`,
-// and returns how the work ends; LS_OK: nothing is known of that. `waits`: for a moment, as the
-// news may be on its way.
+// Another process is to blame for a failure, whichever rank noticed it first: says so, in place of
+// `line`, and returns how the work ends; LS_OK: nothing is known of that. `waits`: for a moment, as
+// the news may be on its way.
 enum ls_status ls_work_blame_process(const struct ls_comm *comm, const struct ls_comm_work *work,
                                      enum ls_status status, bool waits, char **line);
 

@@ -236,7 +236,8 @@ static const char *find_wrong_number(uint32_t input_count, uint32_t count,
     return answer->in_place >> input_count ? "as inputs whose place the output may take" : NULL;
 }
 
-// `count`: arguments whose layouts the answer has. A kernel that the core does not take is released.
+// `count`: arguments whose layouts the answer has. A kernel that the core does not take is
+// released.
 static int32_t judge_kernel(const struct ls_guarded_call *call, struct ls_device *device,
                             int32_t status, uint32_t input_count, uint32_t count,
                             struct ls_kernel_answer *answer)

@@ -24,7 +24,8 @@ struct ls_device_options {
     uint32_t index; // which physical device
     uint32_t threads; // 0: the plugin's own choice
     uint64_t deadline_ns; // of a wait for the device; 0: the plugin's own choice
-    // LS_LACK_BYTES, where the caller takes another device if this one lacks something; NULL: it does not
+    // LS_LACK_BYTES, where the caller takes another device if this one lacks something; NULL: it
+    // does not
     char *lack;
 };
 
@@ -36,8 +37,8 @@ void ls_device_close(struct ls_device *device); // takes NULL
 // [any thread]
 void ls_device_abandon(struct ls_device *device);
 
-// The device lacks what is needed, "has no operation attention": the caller returns LS_UNAVAILABLE. True:
-// the lack is where its opener reads it, so that nothing is to be logged.
+// The device lacks what is needed, "has no operation attention": the caller returns LS_UNAVAILABLE.
+// True: the lack is where its opener reads it, so that nothing is to be logged.
 LS_PRINTF(2, 3)
 bool ls_device_tell_lack(const struct ls_device *device, const char *format, ...);
 
@@ -139,8 +140,8 @@ void ls_device_release_recording(struct ls_device *device, struct ls_recording *
 
 // ---- The table of guards: core/loader puts it in place of a plugin's ----
 
-// A device's table and the small tables that it points to, in our size. The pointers are those of the
-// tables beside it, or NULL.
+// A device's table and the small tables that it points to, in our size. The pointers are those of
+// the tables beside it, or NULL.
 struct ls_device_tables {
     struct ls_device_interface interface;
     struct ls_device_memory memory;

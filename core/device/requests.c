@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks devices for kernels: for an operation, for one on a range, and for a whole segment of a program. A request that makes
-// no sense reaches no device.
+// Asks devices for kernels: for an operation, for one on a range, and for a whole segment of a
+// program. A request that makes no sense reaches no device.
 #include "core/device/device.h"
 
 #include "core/base/inside.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One table of guards for each kind of plugin, and the plugins that this process has opened. The guards of devices are in
-// core/device/device.c.
+// One table of guards for each kind of plugin, and the plugins that this process has opened. The
+// guards of devices are in core/device/device.c.
 #include "core/loader/guard.h"
 
 #include "core/attributes.h"
@@ -136,8 +136,8 @@ static const struct ls_transport_interface transport_guards = {
 
 // ---- Collectives ----
 
-// A caller that only tries whether a collective can build a schedule for a call gives it a silent host: no reason is
-// expected then.
+// A caller that only tries whether a collective can build a schedule for a call gives it a silent
+// host: no reason is expected then.
 static int32_t collective_build_schedule(const struct ls_collective_call *what,
                                          struct ls_schedule *schedule)
 {
@@ -451,8 +451,8 @@ static const struct guards {
     [LS_KIND_DATASET] = {&dataset_guards, sizeof(dataset_guards)},
 };
 
-// Callers ask the table which functions a plugin has: where it has none, ours has none. Members that are not functions
-// are 0 in the table of guards, and stay as they are.
+// Callers ask the table which functions a plugin has: where it has none, ours has none. Members
+// that are not functions are 0 in the table of guards, and stay as they are.
 void ls_guard_table(uint32_t kind, void *interface)
 {
     const struct guards *guards = &guards_of[kind];

@@ -12,14 +12,16 @@
 #include "core/base/instance.h"
 #include "core/device/device.h"
 
-// Replaces the functions of `interface`, our copy of a plugin's table, with guards, except NULL ones.
+// Replaces the functions of `interface`, our copy of a plugin's table, with guards, except NULL
+// ones.
 void ls_guard_table(uint32_t kind, void *interface);
 
-// The plugin whose table is `own`. A plugin that is opened again, by another loader too, is the one that it was: its code is
-// never unloaded, and calls of it may be under way. NULL: no memory.
+// The plugin whose table is `own`. A plugin that is opened again, by another loader too, is the one
+// that it was: its code is never unloaded, and calls of it may be under way. NULL: no memory.
 const struct ls_known_plugin *ls_plugin_know(uint32_t kind, const char *name, const void *own);
 
-// A copy of the plugin's table and its small tables, in our size: members that it does not have are NULL or 0.
+// A copy of the plugin's table and its small tables, in our size: members that it does not have are
+// NULL or 0.
 void ls_device_tables_copy(const struct ls_device_interface *theirs, struct ls_device_tables *out);
 
 #endif

@@ -26,8 +26,8 @@ static void host_log(const struct ls_host *host, uint32_t level, const char *mes
     ls_log(level, own->plugin->name, message);
 }
 
-// A request that a plugin does not do, a call to be repeated and another rank's failure are answers, not
-// errors: whoever asked knows what to do, and says so if nothing else works.
+// A request that a plugin does not do, a call to be repeated and another rank's failure are
+// answers, not errors: whoever asked knows what to do, and says so if nothing else works.
 static int32_t host_fail(const struct ls_host *host, int32_t status, const char *message)
 {
     const bool answer = status == LS_UNSUPPORTED || status == LS_AGAIN || status == LS_ABORTED;

@@ -22,8 +22,8 @@ struct ls_found_weights {
     size_t *tensors; // of each parameter; LS_NO_TENSOR: none
     struct ls_class_names *names;
 };
-// Finds the model's parameters in an opened file, which stays open until `out` is finished, whatever
-// the status is. LS_BAD_INPUT, logged: one is missing, or has another shape.
+// Finds the model's parameters in an opened file, which stays open until `out` is finished,
+// whatever the status is. LS_BAD_INPUT, logged: one is missing, or has another shape.
 LS_STATUS ls_weights_match(const struct ls_model *model, const char *path,
                            const struct ls_safetensors *file, bool keras,
                            struct ls_found_weights *out);

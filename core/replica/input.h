@@ -3,8 +3,8 @@
 // first values of the step's statistics. Programs read all of it at the same addresses in each
 // step, so that a recorded step finds them. Private to replica/. [replica thread]
 //
-// Three ways: a device that computes in host memory reads batches where they are; others get copies on
-// their own stream; a device with streams of its own gets them on another one, beside what it
+// Three ways: a device that computes in host memory reads batches where they are; others get copies
+// on their own stream; a device with streams of its own gets them on another one, beside what it
 // computes, from pinned memory.
 #ifndef LS_REPLICA_INPUT_H
 #define LS_REPLICA_INPUT_H

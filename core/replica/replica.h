@@ -186,8 +186,8 @@ uint32_t ls_replica_count_slots(const struct ls_replica *replica);
 LS_STATUS ls_replica_update(struct ls_replica *replica, uint32_t bucket);
 
 // Loss scales, where the optimizer has one. A step is decided once: by ls_replica_update of the
-// last bucket, or by a caller that updates elsewhere. It is skipped where gradients are not finite, or the
-// loss is not, as ls_replica_note_overflow says before the decision.
+// last bucket, or by a caller that updates elsewhere. It is skipped where gradients are not finite,
+// or the loss is not, as ls_replica_note_overflow says before the decision.
 void ls_replica_set_scale(struct ls_replica *replica, const struct ls_loss_scale_state *state);
 // While steps run, others than the replica's thread may look between its gradients and the
 // decision.

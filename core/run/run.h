@@ -71,12 +71,13 @@ void ls_run_interrupt_by(struct ls_run *run, uint32_t signal);
 // The last signal that interrupted this worker or another one; 0: none. [main thread]
 uint32_t ls_run_interrupted_by(const struct ls_run *run);
 
-// The workers are others now: sets which of them prints, and which transport connects them. [main thread]
+// The workers are others now: sets which of them prints, and which transport connects them. [main
+// thread]
 LS_STATUS ls_run_follow_workers(struct ls_run *run);
 
-// The cpu takes the place of a device that nobody named, because that one `lacks` something ("has no
-// operation attention"); which is said. The replicas stay as many as they are, once they are counted.
-// No session is open. All workers call this. [main thread]
+// The cpu takes the place of a device that nobody named, because that one `lacks` something ("has
+// no operation attention"); which is said. The replicas stay as many as they are, once they are
+// counted. No session is open. All workers call this. [main thread]
 LS_STATUS ls_run_take_cpu(struct ls_run *run, const char *lacks);
 
 // Whether buffers are to be where other processes reach them (core/base/shared_memory.h).

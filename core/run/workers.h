@@ -52,8 +52,8 @@ void ls_workers_init(struct ls_run *run); // a process alone
 // Finds which of the workers this process is: fills run->workers.place. [main thread]
 LS_STATUS ls_workers_resolve(struct ls_run *run, const struct ls_run_options *options);
 
-// Brings the workers together, each with `replicas` of its own: sets run->workers.cluster. They must agree
-// on what `options` say of the run. [main thread]
+// Brings the workers together, each with `replicas` of its own: sets run->workers.cluster. They
+// must agree on what `options` say of the run. [main thread]
 LS_STATUS ls_workers_join(struct ls_run *run, const struct ls_run_options *options,
                           uint32_t replicas);
 
@@ -94,8 +94,8 @@ LS_STATUS ls_workers_meet(struct ls_run *run);
 // They have compared where they are. [main thread]
 void ls_workers_note_met(struct ls_run *run);
 
-// That the examples of `data` are the same on all workers, by ls_data_contents, however each of them
-// calls the files; waits for these. Nothing once workers have come or gone. [main thread]
+// That the examples of `data` are the same on all workers, by ls_data_contents, however each of
+// them calls the files; waits for these. Nothing once workers have come or gone. [main thread]
 LS_STATUS ls_workers_agree_on_examples(struct ls_run *run, struct ls_data *data,
                                        const char *option);
 
@@ -103,7 +103,8 @@ LS_STATUS ls_workers_agree_on_examples(struct ls_run *run, struct ls_data *data,
 void ls_workers_describe_data(const struct ls_data *data, const char *name,
                               struct ls_worker_item *item);
 
-// LS_USAGE, logged: "worker 1 has ...". All workers know it, so nobody is told that this one failed.
+// LS_USAGE, logged: "worker 1 has ...". All workers know it, so nobody is told that this one
+// failed.
 LS_STATUS ls_workers_refuse(struct ls_run *run, uint32_t worker, const char *what);
 
 // What the workers tell each other between segments, so that all go the same way. A worker that has
@@ -143,9 +144,8 @@ void ls_workers_watch(struct ls_run *run, struct ls_loss_watch *watch);
 void ls_workers_unwatch(struct ls_run *run, const struct ls_loss_watch *watch);
 
 // A replica has waited for a peer in vain, or was woken by one: waits until it is known which
-// worker is lost, which is logged then; not for ever. `driver`, which may be NULL, knows which one it
-// cannot reach. Alone it passes `status` on, else
-// LS_PEER_LOST. [main thread]
+// worker is lost, which is logged then; not for ever. `driver`, which may be NULL, knows which one
+// it cannot reach. Alone it passes `status` on, else LS_PEER_LOST. [main thread]
 LS_STATUS ls_workers_await_verdict(struct ls_run *run, const struct ls_driver *driver,
                                    enum ls_status status);
 

@@ -294,7 +294,8 @@ float *ls_store_values(struct ls_store *store)
     return store->values;
 }
 
-// The gradient as it is, or a copy: clipping, LAMB and loss scales change it, and it is the strategy's.
+// The gradient as it is, or a copy: clipping, LAMB and loss scales change it, and it is the
+// strategy's.
 static float *take_gradient(struct ls_store *store, const struct ls_optimizer *optimizer,
                             const float *gradient)
 {
@@ -464,7 +465,8 @@ static struct ls_store_step step_of(const struct ls_driver *driver)
                                   .on_replica = ls_driver_current() != NULL};
 }
 
-// What the replicas are going to decide. They are all in the step, between its gradients and its end.
+// What the replicas are going to decide. They are all in the step, between its gradients and its
+// end.
 static bool skips(const struct ls_driver *driver)
 {
     return ls_optimizer_scales(&driver->optimizer) &&

@@ -50,8 +50,8 @@ LS_STATUS ls_stores_attach(struct ls_stores *stores);
 
 float *ls_store_values(struct ls_store *store);
 
-// Copies the ranges of all stores between their buffer (LS_BUFFER_PARAMETERS or LS_BUFFER_STATE + k)
-// and `flat`, a flat buffer of `device`. [thread of the device]
+// Copies the ranges of all stores between their buffer (LS_BUFFER_PARAMETERS or LS_BUFFER_STATE +
+// k) and `flat`, a flat buffer of `device`. [thread of the device]
 LS_STATUS ls_stores_fill(struct ls_stores *stores, uint32_t buffer, struct ls_device *device,
                          struct ls_memory flat);
 LS_STATUS ls_stores_read(struct ls_stores *stores, uint32_t buffer, struct ls_device *device,

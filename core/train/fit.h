@@ -33,8 +33,8 @@ struct ls_fit_progress {
     uint64_t segment_first; // the first of them, from 1 in each fit
     double epoch_statistics[LS_STATISTICS]; // of the steps of the epoch under way
     uint64_t epoch_examples; // of these steps
-    // What metrics counted in this epoch, in the last step, and in the epoch before the segment under
-    // way; where replicas do not wait for each other, in the steps that are complete.
+    // What metrics counted in this epoch, in the last step, and in the epoch before the segment
+    // under way; where replicas do not wait for each other, in the steps that are complete.
     double *counts, *step_counts, *counts_before;
     uint64_t epoch_begun_ns; // when this process began the epoch under way
     uint64_t waited_ns; // for clients between the segments of the epoch under way
@@ -99,8 +99,8 @@ uint64_t ls_fit_epoch_end(const struct ls_fit *fit, uint64_t number);
 
 // "on" (NULL), "off", or the size of a buffer. LS_USAGE, logged.
 LS_STATUS ls_shuffle_parse(const char *text, enum ls_shuffle *out, uint64_t *buffer);
-// That the model can be trained on the data by all replicas of its run: each gets an example, unless
-// the data is one batch of many. Logged.
+// That the model can be trained on the data by all replicas of its run: each gets an example,
+// unless the data is one batch of many. Logged.
 LS_STATUS ls_model_check_training_data(struct ls_model *model, const struct ls_data *data,
                                        bool one_batch);
 // Goes on in the epoch where the last training ended, if the order of its examples is the same;

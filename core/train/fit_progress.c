@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a fit has done: its steps, what they have counted, where it is in its epochs and in the order
-// of its examples, and whether somebody has asked it to end.
+// What a fit has done: its steps, what they have counted, where it is in its epochs and in the
+// order of its examples, and whether somebody has asked it to end.
 #include "core/train/fit.h"
 
 #include "core/base/clock.h"
@@ -92,8 +92,8 @@ uint32_t ls_training_is_stopped(const struct ls_model *model)
 
 // ---- Steps ----
 
-// Adds what the metrics have counted in this segment on the replicas of this worker, or of all where the driver adds that up.
-// Others may be within a step while one of them asks.
+// Adds what the metrics have counted in this segment on the replicas of this worker, or of all
+// where the driver adds that up. Others may be within a step while one of them asks.
 static void add_segment_counts(const struct ls_fit *fit, double *counts)
 {
     if (ls_driver_adds_counts(fit->session->driver))

@@ -26,7 +26,8 @@ static bool is_ended(const struct ls_fit *fit)
     return ls_fit_is_alone(fit) ? atomic_load(&fit->model->stop_training) : fit->done.all_stop;
 }
 
-// Where a rank has asked for the end and it was not for ls_stop_training, it was for an interruption.
+// Where a rank has asked for the end and it was not for ls_stop_training, it was for an
+// interruption.
 static bool is_interrupted(const struct ls_fit *fit)
 {
     const bool known =
@@ -150,8 +151,8 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-// The steps of `fit->done.segment`, or as many of them as the clients let be done. What the clients take before and after is
-// nobody's training.
+// The steps of `fit->done.segment`, or as many of them as the clients let be done. What the clients
+// take before and after is nobody's training.
 static enum ls_status run_segment(struct ls_fit *fit)
 {
     const uint64_t start = ls_clock_ns();
@@ -306,8 +307,8 @@ static void begin_epoch(struct ls_fit *fit, uint64_t number)
     fit->done.epoch_begun_ns = ls_clock_ns();
 }
 
-// With servers that are processes every worker trains for itself, and the servers add up what all have done in the epoch,
-// when all have done it.
+// With servers that are processes every worker trains for itself, and the servers add up what all
+// have done in the epoch, when all have done it.
 static enum ls_status take_tally(struct ls_fit *fit)
 {
     const uint32_t slots = fit->model->graph->count_slots;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A launch from its start to its exit code: starts all processes, watches them in one loop over signals, pipes
-// and deadlines, and ends them where one has failed.
+// A launch from its start to its exit code: starts all processes, watches them in one loop over
+// signals, pipes and deadlines, and ends them where one has failed.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // SOCK_CLOEXEC, WCONTINUED, WNOWAIT
 #endif
@@ -96,7 +96,8 @@ static enum ls_status listen_here(int *listener, uint16_t *port)
     return LS_OK;
 }
 
-// Servers keep their files there. It is made before the guard is opened, which removes it where this program cannot.
+// Servers keep their files there. It is made before the guard is opened, which removes it where
+// this program cannot.
 static enum ls_status make_folder(struct launch_place *place)
 {
     const char *temporary = getenv("TMPDIR");
@@ -323,8 +324,8 @@ static bool goes_on(const struct launch_job *job)
     return job->options->servers || job->options->elastic;
 }
 
-// Whether it is a command of ours that was refused (wrong options, bad input, not available), and would be refused
-// again.
+// Whether it is a command of ours that was refused (wrong options, bad input, not available), and
+// would be refused again.
 static bool is_refused(const struct launch_job *job, const struct launch_process *process,
                        enum launch_failure failure)
 {
@@ -600,7 +601,8 @@ static bool is_over(struct launch_job *job, uint64_t now)
     return job->state.at_once || (all_read && launch_output_is_written(&job->output));
 }
 
-// Returns when all processes have ended, with what they have started, and all that they printed is written.
+// Returns when all processes have ended, with what they have started, and all that they printed is
+// written.
 static void watch_all(struct launch_job *job)
 {
     uint64_t now;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cases of layers that are linear in their data and in their weights, dense and convolution: forward, backward to the
-// data, backward to the weights.
+// Cases of layers that are linear in their data and in their weights, dense and convolution:
+// forward, backward to the data, backward to the weights.
 #include "tools/conformance/device/suite.h"
 
 static void start(struct ls_device_case *c, const struct ls_device_linear *l, uint32_t op,

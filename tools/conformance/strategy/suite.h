@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one fake of a strategy's host: small numbers in place of tensors, replicas that meet in memory, and a judge of
-// every call. The strategy suite runs on it, tools/conformance/instance and tests of single strategies, too.
+// The one fake of a strategy's host: small numbers in place of tensors, replicas that meet in
+// memory, and a judge of every call. The strategy suite runs on it, tools/conformance/instance and
+// tests of single strategies, too.
 #ifndef LS_TOOLS_CONFORMANCE_STRATEGY_SUITE_H
 #define LS_TOOLS_CONFORMANCE_STRATEGY_SUITE_H
 
@@ -43,7 +44,8 @@ enum ls_fake_call {
 // Which hook a replica is in.
 enum ls_fake_hook { LS_FAKE_OUTSIDE, LS_FAKE_INITIALIZE, LS_FAKE_READY, LS_FAKE_STEP };
 
-// Variables of these sizes in turn. Each begins at a multiple of 16 floats; the padding between them is zero.
+// Variables of these sizes in turn. Each begins at a multiple of 16 floats; the padding between
+// them is zero.
 struct ls_fake_model {
     uint32_t variables;
     uint32_t per_bucket; // even where the sizes differ
@@ -206,11 +208,12 @@ void ls_fake_current(const struct ls_strategy_host *host, uint32_t replica, uint
 void ls_fake_set_thread(uint32_t replica); // memory.c
 void ls_fake_finish_peers(struct ls_fake_host *fake);
 
-// Whether the numbers of a call are those of a replica and a bucket. A plugin that names others would write past a
-// model's buffers.
+// Whether the numbers of a call are those of a replica and a bucket. A plugin that names others
+// would write past a model's buffers.
 bool ls_fake_known(struct ls_fake_host *fake, uint32_t replica, uint32_t bucket, const char *call);
 int32_t ls_fake_refusal(const struct ls_fake_host *fake); // what a call with wrong numbers answers
-// The status of a call that is to fail here; with the lock held. `replica` UINT32_MAX: a call of no replica.
+// The status of a call that is to fail here; with the lock held. `replica` UINT32_MAX: a call of no
+// replica.
 int32_t ls_fake_failure(struct ls_fake_host *fake, enum ls_fake_call call, uint32_t replica);
 // Waits for a change until `end`; false: it has passed. With the lock held.
 struct timespec ls_fake_deadline(void);
