@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a layer is to the core: a class name, the options of its Keras configuration, and a function
-// that adds its operations to a graph. layers/ defines the table; core/train/ only walks it. [main
-// thread]
+// that adds its operations to a graph. layers/ defines the table; core/ only walks it. [main thread]
 #ifndef LS_GRAPH_LAYER_H
 #define LS_GRAPH_LAYER_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A strategy's channels to server processes: connections of core/cluster.
+// A strategy's channels to server processes: connections of core/wire.
 #include "core/strategy/internal.h"
 
 #include "core/base/clock.h"
