@@ -352,12 +352,15 @@ static void remove_watch(struct watch *watch)
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 // The child has what is watched, but not the thread. Another thread may have had a lock, and ended
-// with it.
+// with it; a call that was under way on another thread is in the parent alone.
 static void after_fork_in_child(void)
 {
     running = false;
     pthread_mutex_init(&lock, NULL);
     pthread_mutex_init(&list_lock, NULL);
+    for (struct ls_expectation *one = expectations; one; one = one->next)
+        if (one != expected)
+            atomic_store(&one->entered, false);
 }
 
 static void watch_forks(void)

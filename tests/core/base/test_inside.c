@@ -469,6 +469,60 @@ START_TEST(a_call_that_is_expected_to_return_ends_the_process)
 }
 END_TEST
 
+static struct ls_expectation of_parent = {
+    .scope = "test", .name = "parent", .world = 8, .deadline_ns = MOST_NS, .status = LS_PEER_LOST};
+static atomic_bool describes;
+
+static void *describe_until_told(void *argument)
+{
+    (void)argument;
+    ls_expectation_enter(&of_parent);
+    const struct ls_expected call = ls_watchdog_expect(1);
+    atomic_store(&describes, true);
+    while (!atomic_load(&leave))
+        sleep_ns(1000000);
+    ls_watchdog_returned(&call);
+    ls_expectation_leave(&of_parent);
+    return NULL;
+}
+
+// The thread that describes is not in the child, so that nothing of it is late there.
+static int expect_as_child(void)
+{
+    struct ls_expectation own = {
+        .scope = "test", .name = "child", .deadline_ns = MOST_NS, .status = LS_FAILED};
+    alarm(40);
+    of_parent.deadline_ns = DEADLINE_NS;
+    if (ls_expectation_start(&own))
+        return 100;
+    ls_expectation_enter(&own);
+    sleep_ns(6 * DEADLINE_NS);
+    ls_expectation_leave(&own);
+    ls_expectation_stop(&own);
+    ls_expectation_stop(&of_parent);
+    return 0;
+}
+
+START_TEST(a_forked_child_expects_nothing_of_the_threads_of_its_parent)
+{
+    pthread_t thread;
+    int status = -1;
+    ck_assert_int_eq(ls_expectation_start(&of_parent), LS_OK);
+    ck_assert_int_eq(ls_thread_start(&thread, "describes", describe_until_told, NULL), LS_OK);
+    while (!atomic_load(&describes))
+        sleep_ns(1000000);
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(expect_as_child());
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    atomic_store(&leave, true);
+    pthread_join(thread, NULL);
+    ls_expectation_stop(&of_parent);
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), 0);
+}
+END_TEST
+
 START_TEST(an_expectation_that_is_met_ends_with_the_watchdog)
 {
     struct ls_expectation expectation = {.scope = "test", .name = "quick", .deadline_ns = MOST_NS};
@@ -509,6 +563,7 @@ int main(void)
     tcase_add_test(tests, a_plugin_that_ends_the_thread_is_named);
     tcase_add_test(tests, a_forked_child_has_threads_and_a_watchdog_of_its_own);
     tcase_add_test(tests, a_call_that_is_expected_to_return_ends_the_process);
+    tcase_add_test(tests, a_forked_child_expects_nothing_of_the_threads_of_its_parent);
     tcase_add_test(tests, an_expectation_that_is_met_ends_with_the_watchdog);
     Suite *suite = suite_create("core/base/inside");
     suite_add_tcase(suite, tests);
