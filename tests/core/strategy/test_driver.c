@@ -212,17 +212,21 @@ static void wake(void *context, enum ls_status status)
     ls_driver_abort(((struct job *)context)->driver);
 }
 
+static void start_with(struct job *job, struct ls_driver_options options)
+{
+    ck_assert_int_eq(
+        test_driver_open(options, job->replicas, job->world, &job->cluster, &job->driver), LS_OK);
+    ck_assert_int_eq(ls_group_create(0, job->world, wake, job, &job->group), LS_OK);
+    const uint64_t each = 6 / job->world; // 6, 3, 2
+    for (uint32_t i = 0; i < job->world; i++)
+        job->batches[i] = test_batch(graph, i * each, each, each * job->world);
+}
+
 static void start(struct job *job, uint32_t world)
 {
     memset(job, 0, sizeof(*job));
     make_replicas(job, world, NULL);
-    const struct ls_driver_options options = driver_options(job);
-    ck_assert_int_eq(
-        test_driver_open(options, job->replicas, job->world, &job->cluster, &job->driver), LS_OK);
-    ck_assert_int_eq(ls_group_create(0, world, wake, job, &job->group), LS_OK);
-    const uint64_t each = 6 / world; // 6, 3, 2
-    for (uint32_t i = 0; i < world; i++)
-        job->batches[i] = test_batch(graph, i * each, each, each * world);
+    start_with(job, driver_options(job));
 }
 
 static void finish(struct job *job)
@@ -343,6 +347,53 @@ START_TEST(a_bucket_is_ready_when_its_gradients_are_final)
     ck_assert_mem_eq(fake.gradients,
                      ls_address(ls_replica_memory(job.replicas[0], LS_BUFFER_GRADIENTS)), bytes);
     free(fake.gradients);
+    finish(&job);
+}
+END_TEST
+
+// ---- Communication between kernels ----
+
+// The transport, which counts how often it is asked whether a transfer is over while its replica
+// computes: between two calls of gradient_ready.
+static struct {
+    struct ls_transport_interface interface;
+    struct ls_plugin plugin;
+    int32_t (*test)(struct ls_transport *transport, struct ls_transfer *transfer);
+    atomic_uint asked;
+} counted;
+static _Thread_local bool computes;
+
+static int32_t counted_test(struct ls_transport *transport, struct ls_transfer *transfer)
+{
+    if (computes)
+        atomic_fetch_add(&counted.asked, 1);
+    return counted.test(transport, transfer);
+}
+
+static int32_t ready_between(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket)
+{
+    computes = false;
+    const int32_t status = fake_ready(strategy, replica, bucket);
+    computes = bucket + 1 < strategy->host->bucket_count;
+    return status;
+}
+
+START_TEST(communication_moves_on_between_kernels)
+{
+    struct job job;
+    memset(&job, 0, sizeof(job));
+    interface.gradient_ready = ready_between;
+    make_replicas(&job, 2, NULL);
+    struct ls_driver_options options = driver_options(&job);
+    counted.interface = *(const struct ls_transport_interface *)options.transport.interface;
+    counted.test = counted.interface.test;
+    counted.interface.test = counted_test;
+    counted.plugin = *options.transport.plugin;
+    counted.plugin.interface = options.transport.interface = &counted.interface;
+    options.transport.plugin = &counted.plugin;
+    start_with(&job, options);
+    ck_assert_int_eq(run_step(&job), LS_OK);
+    ck_assert_uint_gt(counted.asked, 0);
     finish(&job);
 }
 END_TEST
@@ -666,6 +717,7 @@ int main(void)
     tcase_add_test(cases, an_empty_share_calls_the_same_hooks);
     tcase_add_test(cases, hooks_that_are_optional_may_be_missing);
     tcase_add_test(cases, a_bucket_is_ready_when_its_gradients_are_final);
+    tcase_add_test(cases, communication_moves_on_between_kernels);
     tcase_add_test(cases, a_hook_that_fails_ends_the_step);
     tcase_add_test(cases, a_hook_that_fails_on_one_replica_ends_all);
     tcase_add_loop_test(cases, replicas_make_the_update_of_one, 2, 4);
