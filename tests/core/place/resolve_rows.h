@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A row: the variables of a process, and its place by them, or a part of the sentence that refuses them.
-#ifndef LS_TESTS_CLUSTER_RESOLVE_ROWS_H
-#define LS_TESTS_CLUSTER_RESOLVE_ROWS_H
+#ifndef LS_TESTS_PLACE_RESOLVE_ROWS_H
+#define LS_TESTS_PLACE_RESOLVE_ROWS_H
 
 #include "core/base/log.h"
 #include "core/place/resolve.h"
