@@ -2,8 +2,9 @@
 // Runs the device suite on the plugin named by the first argument ("cpu", "cuda:arena=off"), against device `reference`; a
 // second argument runs only the cases whose names contain it (or one of several: a|b), a third one (-v) lists all.
 // LOCKSTEP_TEST_REFUSED, an extended regular expression, names the cases that may be refused; without
-// it, all may. LOCKSTEP_TEST_THREADS is the number of the tested device's threads. With arena=off buffers have no guards, so that a tool
-// which knows allocations sees what is beyond them. Ends with 1 when a case failed, with 77 when a plugin is not here.
+// it, all may. LOCKSTEP_TEST_THREADS is the number of the tested device's threads. With arena=off
+// buffers have no guards, so that a tool which knows allocations sees what is beyond them. Ends with 1
+// when a case failed or may not be refused, with 77 when a plugin is not here.
 #include "tools/conformance/device.h"
 #include "tests/support/plugin.h"
 
