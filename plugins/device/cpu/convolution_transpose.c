@@ -61,7 +61,7 @@ static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
     memset(bias, 0, (size_t)(s->view.blocks * s->view.inner) * sizeof(float));
     memcpy(bias, launch->arguments[2], (size_t)s->view.channels * sizeof(float));
     struct adding a = {device->loops->elementwise, &s->view, bias, cpu_output(kernel, launch, 0)};
-    const double elements = (double)cpu_floats(cpu_output_desc(kernel, 0));
+    const double elements = (double)cpu_elements(cpu_output_desc(kernel, 0));
     cpu_parallel(device, s->view.outer, 1, elements * 0.1, add_bias_part, &a);
     return LS_OK;
 }

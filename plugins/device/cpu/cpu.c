@@ -99,6 +99,14 @@ static cpu_prepare *const operations[] = {
     [LS_OP_UNSCALE] = cpu_unscale,
 };
 
+// Operations that take halves themselves. What one of them cannot (CPU_COPIES), and all the others, is done in
+// float32 between conversions (half.c).
+static const bool in_halves[sizeof(operations) / sizeof(operations[0])] = {
+    [LS_OP_ACTIVATION] = true,        [LS_OP_ACTIVATION_BACKWARD] = true, [LS_OP_ADD] = true,
+    [LS_OP_MAXIMUM] = true,           [LS_OP_MAXIMUM_BACKWARD] = true,    [LS_OP_FUNCTION] = true,
+    [LS_OP_FUNCTION_BACKWARD] = true,
+};
+
 // ---- device ----
 
 static void describe_processor(char *text, size_t bytes)
@@ -203,13 +211,18 @@ static uint64_t cpu_tile_bytes(struct ls_device *device)
 
 // ---- kernels ----
 
+static void finish_kernel(struct ls_kernel *kernel)
+{
+    if (kernel->finish)
+        kernel->finish(kernel);
+    free(kernel->state);
+}
+
 void cpu_kernel_release(struct ls_kernel *kernel)
 {
     if (!kernel)
         return;
-    if (kernel->finish)
-        kernel->finish(kernel);
-    free(kernel->state);
+    finish_kernel(kernel);
     free(kernel);
 }
 
@@ -274,17 +287,30 @@ static bool has_halves(const struct ls_kernel_request *request)
     return false;
 }
 
-static int32_t prepare_kernel(struct ls_device *device, const struct ls_kernel_request *request,
-                              struct ls_kernel *kernel, struct ls_kernel_answer *out)
+static int32_t prepare_by(cpu_prepare *prepare, struct ls_device *device,
+                          const struct ls_kernel_request *request, struct ls_kernel *kernel,
+                          struct ls_kernel_answer *out)
 {
     fill_kernel(kernel, request);
     out->used_inputs = (UINT32_C(1) << request->input_count) - 1;
     out->scratch_bytes = out->saved_bytes = 0;
     out->in_place = out->slow = 0;
-    int32_t status = has_halves(request) ? cpu_halves(device, request, kernel, out)
-                                         : operations[request->op](device, request, kernel, out);
-    if (!status && !has_halves(request))
-        status = fix_epilogue(device, request, kernel);
+    const int32_t status = prepare(device, request, kernel, out);
+    return status || prepare == cpu_halves ? status : fix_epilogue(device, request, kernel);
+}
+
+static int32_t prepare_kernel(struct ls_device *device, const struct ls_kernel_request *request,
+                              struct ls_kernel *kernel, struct ls_kernel_answer *out)
+{
+    const bool halves = has_halves(request);
+    int32_t status = CPU_COPIES;
+    if (!halves || in_halves[request->op])
+        status = prepare_by(operations[request->op], device, request, kernel, out);
+    if (status == CPU_COPIES) {
+        finish_kernel(kernel);
+        memset(kernel, 0, sizeof(*kernel));
+        status = prepare_by(cpu_halves, device, request, kernel, out);
+    }
     if (status)
         return status;
     for (uint32_t i = 0; i < kernel->input_count + kernel->output_count; i++) {
@@ -345,8 +371,8 @@ static int32_t launch_and_add(struct ls_device *device, struct ls_kernel *kernel
     cpu_epilogue_run(device, kernel, &inner, cpu_output(kernel, &inner, 0));
     for (uint32_t i = 0; i < kernel->output_count; i++)
         if (kernel->accumulate >> i & 1)
-            cpu_add_into(device, cpu_output(kernel, &inner, i), cpu_output(kernel, launch, i),
-                         cpu_floats(cpu_output_desc(kernel, i)));
+            cpu_add_into(device, cpu_output_desc(kernel, i), cpu_output(kernel, &inner, i),
+                         cpu_output(kernel, launch, i));
     return LS_OK;
 }
 

@@ -83,7 +83,11 @@ cpu_prepare cpu_attention, cpu_attention_backward, cpu_matmul; // and the backwa
 cpu_prepare cpu_convolution_transpose, cpu_convolution_transpose_backward_data,
     cpu_convolution_transpose_backward_weights;
 cpu_prepare cpu_prelu, cpu_prelu_backward, cpu_penalty, cpu_penalty_backward;
-cpu_prepare cpu_halves; // any operation with halves among its arguments
+// Any operation with halves among its arguments, by its float32 kernel between conversions.
+cpu_prepare cpu_halves;
+// What an operation that takes halves itself (in_halves of cpu.c) returns, with nothing logged, where it does not take
+// these: cpu_halves() prepares them.
+enum { CPU_COPIES = -1 };
 
 // ---- prepare.c ----
 
@@ -99,7 +103,8 @@ void cpu_implementation(struct ls_device *device, struct ls_kernel_answer *answe
 // Layouts ANY become plain; LS_UNSUPPORTED where another one is fixed.
 int32_t cpu_all_plain(struct ls_device *device, const struct ls_kernel_request *request,
                       struct ls_kernel *kernel);
-// Gives all arguments in `mask` the first fixed layout among them; LS_UNSUPPORTED: they have different ones.
+// Gives all arguments in `mask`, of one floating type, the first fixed layout among them; LS_UNSUPPORTED: they have
+// different ones.
 int32_t cpu_same_layout(struct ls_device *device, const struct ls_kernel_request *request,
                         struct ls_kernel *kernel, uint32_t mask);
 
@@ -122,12 +127,48 @@ void cpu_parallel(const struct ls_device *device, int64_t count, int64_t grain, 
                   cpu_body *body, void *context);
 bool cpu_worth_threads(const struct ls_device *device, double work);
 
+// ---- tensors that loops over float32 read and write ----
+
+// float32, which the loops have as it lies, or halves, which pass a chunk at a time through a thread's own `room` in
+// its first cache.
+struct cpu_tensor {
+    void *at;
+    uint32_t dtype;
+};
+enum { CPU_CHUNK = 1024 }; // elements that a room holds
+
+// Elements begin .. begin + n; n <= CPU_CHUNK for halves. `room` (n) is not used for float32.
+const float *cpu_read(const struct ls_device *device, struct cpu_tensor tensor, int64_t begin,
+                      int64_t n, float *room);
+// Where a loop writes them, and what has to be called when it has.
+float *cpu_target(struct cpu_tensor tensor, int64_t begin, float *room);
+void cpu_written(const struct ls_device *device, struct cpu_tensor tensor, int64_t begin, int64_t n,
+                 const float *room);
+
+// A loop over elements: `in` and `out` begin at the same element, `n` of them. An output may lie where an input lies.
+typedef void cpu_flat_loop(const void *context, const float *const *in, float *const *out,
+                           int64_t n);
+enum { CPU_FLAT_INPUTS = 3, CPU_FLAT_OUTPUTS = 2 };
+// Runs it over whole tensors of one type as they lie in memory; what is not used has no address.
+struct cpu_flat {
+    cpu_flat_loop *loop;
+    const void *context;
+    uint32_t dtype;
+    uint64_t count;
+    const void *in[CPU_FLAT_INPUTS];
+    void *out[CPU_FLAT_OUTPUTS];
+};
+// `cost`: nanoseconds an element on one thread, roughly.
+void cpu_flat_run(const struct ls_device *device, const struct cpu_flat *flat, double cost);
+
 // ---- element-wise, whole tensors in memory order ----
 
 // The kernel's epilogue on its first output, `bytes` long as it lies in memory.
 void cpu_epilogue_run(struct ls_device *device, const struct ls_kernel *kernel,
                       const struct cpu_call *launch, void *output);
-void cpu_add_into(struct ls_device *device, const float *from, float *into, uint64_t count);
+// into += from; both as `desc` has them
+void cpu_add_into(struct ls_device *device, const struct ls_tensor_desc *desc, const void *from,
+                  void *into);
 // True when a function keeps 0 as it is, so that padding stays zero.
 bool cpu_activation_keeps_zero(uint32_t activation);
 
@@ -155,9 +196,10 @@ static inline uint64_t cpu_aligned(uint64_t bytes)
     return (bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
 }
 
-static inline uint64_t cpu_floats(const struct ls_tensor_desc *desc)
+// Of a tensor as it lies in memory, padding included.
+static inline uint64_t cpu_elements(const struct ls_tensor_desc *desc)
 {
-    return desc->layout.bytes / sizeof(float);
+    return desc->layout.bytes / ls_dtype_bytes(desc->dtype);
 }
 
 #endif

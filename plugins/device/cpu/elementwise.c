@@ -22,58 +22,73 @@ static double activation_cost(uint32_t activation)
     }
 }
 
-// ---- loops in parts ----
+// ---- loops ----
 
-struct flat {
+struct elementwise {
     const struct cpu_elementwise_loops *loops;
     struct cpu_function function;
-    const float *a, *b;
-    float *y;
 };
 
-static void activate_part(void *context, int64_t begin, int64_t end)
+static void activate(const void *context, const float *const *in, float *const *out, int64_t n)
 {
-    const struct flat *f = context;
-    f->loops->activate(f->function, f->a + begin, f->y + begin, end - begin);
+    const struct elementwise *e = context;
+    e->loops->activate(e->function, in[0], out[0], n);
 }
 
-static void activate_backward_part(void *context, int64_t begin, int64_t end)
+static void activate_backward(const void *context, const float *const *in, float *const *out,
+                              int64_t n)
 {
-    const struct flat *f = context;
-    f->loops->activate_backward(f->function, f->a + begin, f->b + begin, f->y + begin, end - begin);
+    const struct elementwise *e = context;
+    e->loops->activate_backward(e->function, in[0], in[1], out[0], n);
 }
 
-static void add_part(void *context, int64_t begin, int64_t end)
+static void add(const void *context, const float *const *in, float *const *out, int64_t n)
 {
-    const struct flat *f = context;
-    f->loops->add(f->a + begin, f->b + begin, f->y + begin, end - begin);
+    const struct elementwise *e = context;
+    e->loops->add(in[0], in[1], out[0], n);
+}
+
+static void maximum(const void *context, const float *const *in, float *const *out, int64_t n)
+{
+    const struct elementwise *e = context;
+    e->loops->maximum(in[0], in[1], out[0], n);
+}
+
+static void maximum_backward(const void *context, const float *const *in, float *const *out,
+                             int64_t n)
+{
+    const struct elementwise *e = context;
+    e->loops->maximum_backward(in[0], in[1], in[2], out[0], out[1], n);
 }
 
 enum { GRAIN = 1024 }; // elements: parts begin at whole cache lines
 
-static void activate_tensor(struct ls_device *device, struct cpu_function function, const float *x,
-                            float *y, const struct ls_tensor_desc *desc)
+static void activate_tensor(struct ls_device *device, struct cpu_function function, const void *x,
+                            void *y, const struct ls_tensor_desc *desc)
 {
-    struct flat f = {device->loops->elementwise, function, x, NULL, y};
-    const uint64_t count = cpu_floats(desc);
-    cpu_parallel(device, (int64_t)count, GRAIN,
-                 (double)count * activation_cost(function.activation), activate_part, &f);
+    const struct elementwise e = {device->loops->elementwise, function};
+    const struct cpu_flat flat = {activate, &e, desc->dtype, cpu_elements(desc), {x}, {y}};
+    cpu_flat_run(device, &flat, activation_cost(function.activation));
     if (!cpu_activation_keeps_zero(function.activation))
         cpu_zero_padding(desc, y);
 }
 
 static void activate_backward_tensor(struct ls_device *device, struct cpu_function function,
-                                     const float *dy, const float *y, float *dx, uint64_t count)
+                                     const void *dy, const void *y, void *dx,
+                                     const struct ls_tensor_desc *desc)
 {
-    struct flat f = {device->loops->elementwise, function, dy, y, dx};
-    cpu_parallel(device, (int64_t)count, GRAIN,
-                 (double)count * activation_cost(function.activation), activate_backward_part, &f);
+    const struct elementwise e = {device->loops->elementwise, function};
+    const struct cpu_flat flat = {activate_backward,  &e,      desc->dtype,
+                                  cpu_elements(desc), {dy, y}, {dx}};
+    cpu_flat_run(device, &flat, activation_cost(function.activation));
 }
 
-void cpu_add_into(struct ls_device *device, const float *from, float *into, uint64_t count)
+void cpu_add_into(struct ls_device *device, const struct ls_tensor_desc *desc, const void *from,
+                  void *into)
 {
-    struct flat f = {device->loops->elementwise, {0}, from, into, into};
-    cpu_parallel(device, (int64_t)count, GRAIN, (double)count * 0.15, add_part, &f);
+    const struct elementwise e = {device->loops->elementwise, {0}};
+    const struct cpu_flat flat = {add, &e, desc->dtype, cpu_elements(desc), {from, into}, {into}};
+    cpu_flat_run(device, &flat, 0.15);
 }
 
 void cpu_epilogue_run(struct ls_device *device, const struct ls_kernel *kernel,
@@ -86,7 +101,7 @@ void cpu_epilogue_run(struct ls_device *device, const struct ls_kernel *kernel,
         activate_tensor(device, function, output, output, desc);
     else if (epilogue->op == LS_OP_ACTIVATION_BACKWARD)
         activate_backward_tensor(device, function, output, launch->arguments[epilogue->input],
-                                 output, cpu_floats(desc));
+                                 output, desc);
 }
 
 // ---- operations ----
@@ -116,7 +131,7 @@ static int32_t run_activation_backward(struct ls_device *device, struct ls_kerne
     const struct cpu_function function = {kernel->attributes.activation,
                                           kernel->attributes.activation_alpha};
     activate_backward_tensor(device, function, launch->arguments[0], launch->arguments[1],
-                             cpu_output(kernel, launch, 0), cpu_floats(cpu_output_desc(kernel, 0)));
+                             cpu_output(kernel, launch, 0), cpu_output_desc(kernel, 0));
     return LS_OK;
 }
 
@@ -129,17 +144,25 @@ int32_t cpu_activation_backward(struct ls_device *device, const struct ls_kernel
     return cpu_same_layout(device, request, kernel, 3U | 1U << request->input_count);
 }
 
+// The loop over all inputs and outputs of the kernel, which are of one type and lie alike.
+static int32_t run_flat(struct ls_device *device, struct ls_kernel *kernel,
+                        const struct cpu_call *launch, cpu_flat_loop *loop, double cost)
+{
+    const struct elementwise e = {device->loops->elementwise, {0}};
+    const struct ls_tensor_desc *y = cpu_output_desc(kernel, 0);
+    struct cpu_flat flat = {loop, &e, y->dtype, cpu_elements(y), {NULL}, {NULL}};
+    for (uint32_t i = 0; i < kernel->output_count; i++)
+        flat.out[i] = cpu_output(kernel, launch, i);
+    for (uint32_t i = 0; i < kernel->input_count && i < CPU_FLAT_INPUTS; i++)
+        flat.in[i] = launch->arguments[i];
+    cpu_flat_run(device, &flat, cost);
+    return LS_OK;
+}
+
 static int32_t run_add(struct ls_device *device, struct ls_kernel *kernel,
                        const struct cpu_call *launch)
 {
-    struct flat f = {device->loops->elementwise,
-                     {0},
-                     launch->arguments[0],
-                     launch->arguments[1],
-                     cpu_output(kernel, launch, 0)};
-    const uint64_t count = cpu_floats(cpu_output_desc(kernel, 0));
-    cpu_parallel(device, (int64_t)count, GRAIN, (double)count * 0.15, add_part, &f);
-    return LS_OK;
+    return run_flat(device, kernel, launch, add, 0.15);
 }
 
 int32_t cpu_add(struct ls_device *device, const struct ls_kernel_request *request,
@@ -151,23 +174,10 @@ int32_t cpu_add(struct ls_device *device, const struct ls_kernel_request *reques
     return cpu_same_layout(device, request, kernel, 3U | 1U << request->input_count);
 }
 
-static void maximum_part(void *context, int64_t begin, int64_t end)
-{
-    const struct flat *f = context;
-    f->loops->maximum(f->a + begin, f->b + begin, f->y + begin, end - begin);
-}
-
 static int32_t run_maximum(struct ls_device *device, struct ls_kernel *kernel,
                            const struct cpu_call *launch)
 {
-    struct flat f = {device->loops->elementwise,
-                     {0},
-                     launch->arguments[0],
-                     launch->arguments[1],
-                     cpu_output(kernel, launch, 0)};
-    const uint64_t count = cpu_floats(cpu_output_desc(kernel, 0));
-    cpu_parallel(device, (int64_t)count, GRAIN, (double)count * 0.15, maximum_part, &f);
-    return LS_OK;
+    return run_flat(device, kernel, launch, maximum, 0.15);
 }
 
 int32_t cpu_maximum(struct ls_device *device, const struct ls_kernel_request *request,
@@ -179,28 +189,10 @@ int32_t cpu_maximum(struct ls_device *device, const struct ls_kernel_request *re
     return cpu_same_layout(device, request, kernel, 7U);
 }
 
-struct choice {
-    const struct cpu_elementwise_loops *loops;
-    const float *dy, *a, *b;
-    float *da, *db;
-};
-
-static void maximum_backward_part(void *context, int64_t begin, int64_t end)
-{
-    const struct choice *c = context;
-    c->loops->maximum_backward(c->dy + begin, c->a + begin, c->b + begin, c->da + begin,
-                               c->db + begin, end - begin);
-}
-
 static int32_t run_maximum_backward(struct ls_device *device, struct ls_kernel *kernel,
                                     const struct cpu_call *launch)
 {
-    struct choice c = {device->loops->elementwise,    launch->arguments[0],
-                       launch->arguments[1],          launch->arguments[2],
-                       cpu_output(kernel, launch, 0), cpu_output(kernel, launch, 1)};
-    const uint64_t count = cpu_floats(cpu_output_desc(kernel, 0));
-    cpu_parallel(device, (int64_t)count, GRAIN, (double)count * 0.3, maximum_backward_part, &c);
-    return LS_OK;
+    return run_flat(device, kernel, launch, maximum_backward, 0.3);
 }
 
 int32_t cpu_maximum_backward(struct ls_device *device, const struct ls_kernel_request *request,
@@ -232,7 +224,7 @@ static int32_t run_from_bytes(struct ls_device *device, struct ls_kernel *kernel
 {
     struct bytes b = {device->loops->elementwise, launch->arguments[0],
                       cpu_output(kernel, launch, 0), kernel->attributes.divisor};
-    const uint64_t count = cpu_floats(cpu_output_desc(kernel, 0));
+    const uint64_t count = cpu_elements(cpu_output_desc(kernel, 0));
     cpu_parallel(device, (int64_t)count, GRAIN, (double)count * 0.15, from_bytes_part, &b);
     return LS_OK;
 }
@@ -355,7 +347,7 @@ static int32_t run_dropout(struct ls_device *device, struct ls_kernel *kernel,
                         {0},
                         desc,
                         {0}};
-    const double work = (double)cpu_floats(desc) * 0.3;
+    const double work = (double)cpu_elements(desc) * 0.3;
     find_draws(&d);
     if (desc->layout.kind == LS_LAYOUT_PLAIN) {
         cpu_parallel(device, desc->dims[0], 1, work,

@@ -4,13 +4,9 @@
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 
-enum { GRAIN = 1024 }; // elements: parts begin at whole cache lines
-
 struct mapping {
     const struct cpu_function_loops *loops;
     struct cpu_map map;
-    const float *dy, *x;
-    float *out;
 };
 
 static struct cpu_map map_of(const struct ls_kernel *kernel)
@@ -25,21 +21,25 @@ static double cost(uint32_t function)
     return function == LS_SCALE || function == LS_SQUARE || function == LS_HARD_SILU ? 0.15 : 0.8;
 }
 
-static void map_part(void *context, int64_t begin, int64_t end)
+static void map(const void *context, const float *const *in, float *const *out, int64_t n)
 {
     const struct mapping *m = context;
-    m->loops->map(m->map, m->x + begin, m->out + begin, end - begin);
+    m->loops->map(m->map, in[0], out[0], n);
 }
 
 static int32_t run_function(struct ls_device *device, struct ls_kernel *kernel,
                             const struct cpu_call *launch)
 {
+    const struct mapping m = {device->loops->function, map_of(kernel)};
     const struct ls_tensor_desc *y = cpu_output_desc(kernel, 0);
-    struct mapping m = {device->loops->function, map_of(kernel), NULL, launch->arguments[0],
-                        cpu_output(kernel, launch, 0)};
-    const uint64_t count = cpu_floats(y);
-    cpu_parallel(device, (int64_t)count, GRAIN, (double)count * cost(m.map.function), map_part, &m);
-    cpu_zero_padding(y, m.out); // few functions keep 0
+    const struct cpu_flat flat = {map,
+                                  &m,
+                                  y->dtype,
+                                  cpu_elements(y),
+                                  {launch->arguments[0]},
+                                  {cpu_output(kernel, launch, 0)}};
+    cpu_flat_run(device, &flat, cost(m.map.function));
+    cpu_zero_padding(y, flat.out[0]); // few functions keep 0
     return LS_OK;
 }
 
@@ -54,27 +54,32 @@ int32_t cpu_function(struct ls_device *device, const struct ls_kernel_request *r
     return cpu_same_layout(device, request, kernel, 3);
 }
 
-static void map_backward_part(void *context, int64_t begin, int64_t end)
+static void map_backward(const void *context, const float *const *in, float *const *out, int64_t n)
 {
     const struct mapping *m = context;
-    m->loops->map_backward(m->map, m->dy + begin, m->x + begin, m->out + begin, end - begin);
+    m->loops->map_backward(m->map, in[0], in[1], out[0], n);
 }
 
 static int32_t run_function_backward(struct ls_device *device, struct ls_kernel *kernel,
                                      const struct cpu_call *launch)
 {
     const struct ls_tensor_desc *dx = cpu_output_desc(kernel, 0);
-    struct mapping m = {device->loops->function, map_of(kernel), launch->arguments[0],
-                        launch->arguments[1], cpu_output(kernel, launch, 0)};
-    const uint64_t count = cpu_floats(dx);
-    if (m.map.function == LS_SCALE) { // which has no use for x: the scale of dy
-        m.x = m.dy;
+    const bool scales = kernel->attributes.function == LS_SCALE; // which has no use for x
+    struct mapping m = {device->loops->function, map_of(kernel)};
+    struct cpu_flat flat = {map_backward,
+                            &m,
+                            dx->dtype,
+                            cpu_elements(dx),
+                            {launch->arguments[0], launch->arguments[1]},
+                            {cpu_output(kernel, launch, 0)}};
+    if (scales) { // dx is the scale of dy
         m.map.offset = 0;
+        flat.loop = map;
+        flat.in[1] = NULL;
     }
-    cpu_parallel(device, (int64_t)count, GRAIN, (double)count * cost(m.map.function) * 1.5,
-                 m.map.function == LS_SCALE ? map_part : map_backward_part, &m);
+    cpu_flat_run(device, &flat, cost(m.map.function) * 1.5);
     if (m.map.function == LS_LOGARITHM)
-        cpu_zero_padding(dx, m.out); // 0 / 0 is not 0
+        cpu_zero_padding(dx, flat.out[0]); // 0 / 0 is not 0
     return LS_OK; // dy is 0 in the padding, and so is dx
 }
 

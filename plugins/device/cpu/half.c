@@ -1,14 +1,79 @@
 // SPDX-License-Identifier: Apache-2.0
-// The half types on this device: any operation on halves is the float32 kernel between conversions.
-// Its inputs become float32 in scratch memory, its results are rounded once. That is right on every
-// processor and slower than float32, which the plan of the steps says. Layouts of halves are those of
-// float32 with half the bytes. Casts alone are one pass.
+// The half types on this device. Loops over float32 read and write them through rooms in the cache. An operation that
+// does not take them itself is its float32 kernel between conversions: its inputs become float32 in scratch memory, its
+// results are rounded once. That is right on every processor and slower than float32, which the plan of the steps says;
+// layouts of halves are then those of float32 with half the bytes. Casts alone are one pass.
 #include "core/plugin/half.h"
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 
 #include <stdatomic.h>
 #include <string.h>
+
+// ---- Halves in loops over float32 ----
+
+static void *address_of(struct cpu_tensor tensor, int64_t begin)
+{
+    return (char *)tensor.at + (uint64_t)begin * ls_dtype_bytes(tensor.dtype);
+}
+
+const float *cpu_read(const struct ls_device *device, struct cpu_tensor tensor, int64_t begin,
+                      int64_t n, float *room)
+{
+    const void *at = address_of(tensor, begin);
+    if (tensor.dtype == LS_F32)
+        return at;
+    device->loops->half->widen(tensor.dtype, at, room, n);
+    return room;
+}
+
+float *cpu_target(struct cpu_tensor tensor, int64_t begin, float *room)
+{
+    return tensor.dtype == LS_F32 ? address_of(tensor, begin) : room;
+}
+
+void cpu_written(const struct ls_device *device, struct cpu_tensor tensor, int64_t begin, int64_t n,
+                 const float *room)
+{
+    if (tensor.dtype != LS_F32)
+        device->loops->half->narrow(tensor.dtype, room, address_of(tensor, begin), n);
+}
+
+struct flat_part {
+    const struct ls_device *device;
+    const struct cpu_flat *flat;
+};
+
+static void run_flat_part(void *context, int64_t begin, int64_t end)
+{
+    const struct flat_part *p = context;
+    const struct cpu_flat *f = p->flat;
+    const int64_t most = f->dtype == LS_F32 ? end - begin : CPU_CHUNK;
+    float rooms[CPU_FLAT_INPUTS + CPU_FLAT_OUTPUTS][CPU_CHUNK];
+
+    for (int64_t at = begin, n; at < end; at += n) {
+        const float *in[CPU_FLAT_INPUTS] = {NULL};
+        float *out[CPU_FLAT_OUTPUTS] = {NULL};
+        n = end - at < most ? end - at : most;
+        for (int i = 0; i < CPU_FLAT_INPUTS && f->in[i]; i++) {
+            const struct cpu_tensor x = {(void *)(uintptr_t)f->in[i], f->dtype};
+            in[i] = cpu_read(p->device, x, at, n, rooms[i]);
+        }
+        for (int i = 0; i < CPU_FLAT_OUTPUTS && f->out[i]; i++)
+            out[i] = cpu_target((struct cpu_tensor){f->out[i], f->dtype}, at,
+                                rooms[CPU_FLAT_INPUTS + i]);
+        f->loop(f->context, in, out, n);
+        for (int i = 0; i < CPU_FLAT_OUTPUTS && f->out[i]; i++)
+            cpu_written(p->device, (struct cpu_tensor){f->out[i], f->dtype}, at, n, out[i]);
+    }
+}
+
+void cpu_flat_run(const struct ls_device *device, const struct cpu_flat *flat, double cost)
+{
+    struct flat_part p = {device, flat};
+    cpu_parallel(device, (int64_t)flat->count, CPU_CHUNK, (double)flat->count * cost, run_flat_part,
+                 &p);
+}
 
 // ---- Conversions in memory order ----
 
@@ -19,14 +84,12 @@ struct cast {
     char *to;
 };
 
-#define CHUNK 1024
-
 static void cast_part(void *context, int64_t begin, int64_t end)
 {
     const struct cast *c = context;
     const char *from = c->from + (uint64_t)begin * ls_dtype_bytes(c->from_type);
     char *to = c->to + (uint64_t)begin * ls_dtype_bytes(c->to_type);
-    float room[CHUNK];
+    float room[CPU_CHUNK];
 
     if (c->from_type == c->to_type) {
         memmove(to, from, (uint64_t)(end - begin) * ls_dtype_bytes(c->to_type));
@@ -38,7 +101,7 @@ static void cast_part(void *context, int64_t begin, int64_t end)
                         end - begin);
     } else {
         for (int64_t i = 0, n; i < end - begin; i += n) {
-            n = end - begin - i < CHUNK ? end - begin - i : CHUNK;
+            n = end - begin - i < CPU_CHUNK ? end - begin - i : CPU_CHUNK;
             c->loops->widen(c->from_type, (const uint16_t *)(const void *)from + i, room, n);
             c->loops->narrow(c->to_type, room, (uint16_t *)(void *)to + i, n);
         }
@@ -51,12 +114,7 @@ static void cast_all(struct ls_device *device, uint32_t from_type, const void *f
 {
     struct cast c = {device->loops->half, from_type, to_type, from, to};
     if (from != to || from_type != to_type)
-        cpu_parallel(device, (int64_t)count, CHUNK, (double)count * 0.15, cast_part, &c);
-}
-
-static uint64_t elements_of(const struct ls_tensor_desc *desc)
-{
-    return desc->layout.bytes / ls_dtype_bytes(desc->dtype);
+        cpu_parallel(device, (int64_t)count, CPU_CHUNK, (double)count * 0.15, cast_part, &c);
 }
 
 static int32_t run_cast(struct ls_device *device, struct ls_kernel *kernel,
@@ -64,7 +122,7 @@ static int32_t run_cast(struct ls_device *device, struct ls_kernel *kernel,
 {
     const struct ls_tensor_desc *to = cpu_output_desc(kernel, 0);
     cast_all(device, kernel->arguments[0].dtype, launch->arguments[0], to->dtype,
-             cpu_output(kernel, launch, 0), elements_of(to));
+             cpu_output(kernel, launch, 0), cpu_elements(to));
     return LS_OK;
 }
 
@@ -107,14 +165,14 @@ static int32_t run_halves(struct ls_device *device, struct ls_kernel *kernel,
         arguments[i] = ls_host_memory((char *)launch->scratch + halves->offsets[i]);
         if (read)
             cast_all(device, desc->dtype, launch->arguments[i], LS_F32, ls_address(arguments[i]),
-                     elements_of(desc));
+                     cpu_elements(desc));
     }
     const int32_t status = cpu_kernel_launch(device, halves->inner, &inner);
     for (uint32_t i = kernel->input_count; i < count && !status; i++) {
         const struct ls_tensor_desc *desc = &kernel->arguments[i];
         if (ls_dtype_is_half(desc->dtype) && launch->arguments[i])
             cast_all(device, LS_F32, ls_address(arguments[i]), desc->dtype, launch->arguments[i],
-                     elements_of(desc));
+                     cpu_elements(desc));
     }
     return status;
 }

@@ -7,6 +7,8 @@
 // Strides follow from the dimensions of the tensor, so the same words serve every batch size.
 #include "plugins/device/cpu/layout.h"
 
+#include "core/plugin/half.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,11 +113,17 @@ static void encode(enum cpu_role role, int32_t groups, const struct blocked *b,
     }
 }
 
-static void describe(const struct blocked *b, const int64_t *dims, dnnl_memory_desc_t *out)
+dnnl_data_type_t cpu_dnnl_type(uint32_t dtype)
+{
+    return dtype == LS_BF16 ? dnnl_bf16 : dtype == LS_F16 ? dnnl_f16 : dnnl_f32;
+}
+
+static void describe(const struct blocked *b, const int64_t *dims, uint32_t dtype,
+                     dnnl_memory_desc_t *out)
 {
     memset(out, 0, sizeof(*out));
     out->ndims = b->ndims;
-    out->data_type = dnnl_f32;
+    out->data_type = cpu_dnnl_type(dtype);
     out->format_kind = dnnl_blocked;
     dnnl_blocking_desc_t *blocking = &out->format_desc.blocking;
     int64_t stride = 1;
@@ -159,8 +167,8 @@ static void find_order(const dnnl_memory_desc_t *md, struct blocked *b)
 static bool same_memory(const struct blocked *a, const struct blocked *b, const int64_t *dims)
 {
     dnnl_memory_desc_t first, second;
-    describe(a, dims, &first);
-    describe(b, dims, &second);
+    describe(a, dims, LS_F32, &first);
+    describe(b, dims, LS_F32, &second);
     if (a->block_count != b->block_count || a->block_count)
         return a->block_count == b->block_count && dnnl_memory_desc_equal(&first, &second);
     for (int i = 0; i < a->ndims; i++)
@@ -177,7 +185,7 @@ bool cpu_layout_of(enum cpu_role role, const struct ls_tensor_desc *desc, int32_
     struct blocked b = {.ndims = logical_dims(role, desc->dims, groups, dims)};
     const dnnl_blocking_desc_t *blocking = &md->format_desc.blocking;
     if (md->format_kind != dnnl_blocked || md->ndims != b.ndims || md->extra.flags || md->offset0 ||
-        md->data_type != dnnl_f32 || blocking->inner_nblks > MAX_BLOCKS)
+        md->data_type != cpu_dnnl_type(desc->dtype) || blocking->inner_nblks > MAX_BLOCKS)
         return false;
     b.block_count = blocking->inner_nblks;
     for (int i = 0; i < b.block_count; i++) {
@@ -186,7 +194,7 @@ bool cpu_layout_of(enum cpu_role role, const struct ls_tensor_desc *desc, int32_
     }
     find_order(md, &b);
     dnnl_memory_desc_t again;
-    describe(&b, dims, &again);
+    describe(&b, dims, desc->dtype, &again);
     if (!dnnl_memory_desc_equal(&again, md))
         return false;
     const struct blocked plain = plain_blocked(role, groups);
@@ -198,20 +206,25 @@ bool cpu_layout_of(enum cpu_role role, const struct ls_tensor_desc *desc, int32_
     if (role == CPU_ACTIVATION && blocking->strides[0] * dims[0] != padded_elements(&b, dims))
         return false;
     encode(role, groups, &b, out);
-    out->bytes = (uint64_t)padded_elements(&b, dims) * sizeof(float);
+    out->bytes = (uint64_t)padded_elements(&b, dims) * ls_dtype_bytes(desc->dtype);
     return true;
+}
+
+static bool is_floating(const struct ls_tensor_desc *desc)
+{
+    return desc->dtype == LS_F32 || ls_dtype_is_half(desc->dtype);
 }
 
 bool cpu_memory_desc(enum cpu_role role, const struct ls_tensor_desc *desc, int32_t groups,
                      dnnl_memory_desc_t *out)
 {
-    if (desc->ndims != 4 || desc->dtype != LS_F32)
+    if (desc->ndims != 4 || !is_floating(desc))
         return false;
     dnnl_dims_t dims = {0};
     const int ndims = logical_dims(role, desc->dims, groups, dims);
     if (desc->layout.kind == LS_LAYOUT_ANY)
-        return dnnl_memory_desc_init_by_tag(out, ndims, dims, dnnl_f32, dnnl_format_tag_any) ==
-               dnnl_success;
+        return dnnl_memory_desc_init_by_tag(out, ndims, dims, cpu_dnnl_type(desc->dtype),
+                                            dnnl_format_tag_any) == dnnl_success;
     struct blocked b = plain_blocked(role, groups);
     if (desc->layout.kind == LS_LAYOUT_OWN) {
         if (cpu_layout_role(&desc->layout) != role)
@@ -220,7 +233,7 @@ bool cpu_memory_desc(enum cpu_role role, const struct ls_tensor_desc *desc, int3
         if (b.ndims != ndims)
             return false;
     }
-    describe(&b, dims, out);
+    describe(&b, dims, desc->dtype, out);
     return true;
 }
 
@@ -235,7 +248,7 @@ void cpu_layout_like(const struct ls_layout *like, const struct ls_tensor_desc *
     const struct blocked b = decode(like);
     logical_dims(cpu_layout_role(like), desc->dims, (int32_t)(like->words[0] >> 32), dims);
     *out = *like;
-    out->bytes = (uint64_t)padded_elements(&b, dims) * sizeof(float);
+    out->bytes = (uint64_t)padded_elements(&b, dims) * ls_dtype_bytes(desc->dtype);
 }
 
 bool cpu_memory_desc_transposed(const struct ls_tensor_desc *desc, dnnl_memory_desc_t *out)
@@ -244,13 +257,14 @@ bool cpu_memory_desc_transposed(const struct ls_tensor_desc *desc, dnnl_memory_d
     if (desc->layout.kind != LS_LAYOUT_PLAIN || desc->ndims != 4 || (d[3] != 1 && d[1] * d[2] != 1))
         return false;
     dnnl_dims_t dims = {d[0], d[3], d[1], d[2]};
-    return dnnl_memory_desc_init_by_tag(out, 4, dims, dnnl_f32, dnnl_nchw) == dnnl_success;
+    return dnnl_memory_desc_init_by_tag(out, 4, dims, cpu_dnnl_type(desc->dtype), dnnl_nchw) ==
+           dnnl_success;
 }
 
 bool cpu_view_of(const struct ls_tensor_desc *desc, struct cpu_view *out)
 {
     const int64_t *d = desc->dims;
-    if (desc->ndims != 4 || desc->dtype != LS_F32)
+    if (desc->ndims != 4 || !is_floating(desc))
         return false;
     if (desc->layout.kind == LS_LAYOUT_PLAIN) {
         *out = (struct cpu_view){d[0], d[1], d[2], d[3], 1, d[3]};
@@ -330,8 +344,10 @@ bool cpu_has_padding(const struct ls_tensor_desc *desc)
     return desc->layout.bytes != ls_tensor_elements(desc) * ls_dtype_bytes(desc->dtype);
 }
 
-void cpu_zero_padding(const struct ls_tensor_desc *desc, float *memory)
+void cpu_zero_padding(const struct ls_tensor_desc *desc, void *tensor)
 {
+    const uint64_t bytes = ls_dtype_bytes(desc->dtype);
+    char *memory = tensor;
     struct cpu_view view;
     if (!cpu_has_padding(desc) || cpu_layout_role(&desc->layout) == CPU_DENSE_ROWS)
         return;
@@ -340,8 +356,8 @@ void cpu_zero_padding(const struct ls_tensor_desc *desc, float *memory)
                       plane = view.height * view.width;
         for (int64_t o = view.blocks - 1; o < view.outer; o += view.blocks)
             for (int64_t i = 0; i < plane; i++)
-                memset(memory + (o * plane + i) * view.inner + used, 0,
-                       (size_t)(view.inner - used) * sizeof(float));
+                memset(memory + (uint64_t)((o * plane + i) * view.inner + used) * bytes, 0,
+                       (uint64_t)(view.inner - used) * bytes);
         return;
     }
     int64_t dims[MAX_LOGICAL];
@@ -350,7 +366,7 @@ void cpu_zero_padding(const struct ls_tensor_desc *desc, float *memory)
     walk_start(&walk, &b, dims);
     for (int64_t i = 0, count = padded_elements(&b, dims); i < count; i++, walk_next(&walk))
         if (!walk_inside(&walk, &b, dims))
-            memory[i] = 0.0f;
+            memset(memory + (uint64_t)i * bytes, 0, bytes);
 }
 
 bool cpu_layout_dense(const struct ls_tensor_desc *x, const struct ls_tensor_desc *w,
@@ -370,7 +386,7 @@ bool cpu_layout_dense(const struct ls_tensor_desc *x, const struct ls_tensor_des
     encode(CPU_DENSE_ROWS, 0, &b, out);
     for (int i = 0; i < 3; i++)
         out->words[4 + i] = (uint64_t)x->dims[1 + i];
-    out->bytes = (uint64_t)(padded_elements(&b, dims) * w->dims[1]) * sizeof(float);
+    out->bytes = (uint64_t)(padded_elements(&b, dims) * w->dims[1]) * ls_dtype_bytes(w->dtype);
 
     // Rows that turn out to be in plain order (one block of all channels) are plain.
     struct ls_tensor_desc rows = *w;
@@ -392,7 +408,7 @@ void cpu_layout_of_rows(const struct ls_layout *rows, const struct ls_tensor_des
     const struct blocked b = decode(rows);
     const int64_t dims[MAX_LOGICAL] = {x->dims[0], x->dims[3], x->dims[1], x->dims[2]};
     encode(CPU_ACTIVATION, 1, &b, out);
-    out->bytes = (uint64_t)padded_elements(&b, dims) * sizeof(float);
+    out->bytes = (uint64_t)padded_elements(&b, dims) * ls_dtype_bytes(x->dtype);
 }
 
 int64_t *cpu_dense_rows(const struct ls_tensor_desc *w, int64_t *count)

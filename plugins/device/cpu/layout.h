@@ -14,6 +14,9 @@ enum cpu_role cpu_layout_role(const struct ls_layout *layout);
 
 void cpu_layout_plain(const struct ls_tensor_desc *desc, struct ls_layout *out);
 
+// LS_F32, LS_BF16 or LS_F16 as oneDNN calls it.
+dnnl_data_type_t cpu_dnnl_type(uint32_t dtype);
+
 // The layout of a 4-D tensor that oneDNN describes as `md`; false when it cannot be said in a
 // ls_layout. `groups` of a kernel, else 1.
 bool cpu_layout_of(enum cpu_role role, const struct ls_tensor_desc *desc, int32_t groups,
@@ -39,7 +42,7 @@ void cpu_layout_like(const struct ls_layout *like, const struct ls_tensor_desc *
                      struct ls_layout *out);
 
 // Makes the padding of a tensor zero again.
-void cpu_zero_padding(const struct ls_tensor_desc *desc, float *memory);
+void cpu_zero_padding(const struct ls_tensor_desc *desc, void *memory);
 bool cpu_has_padding(const struct ls_tensor_desc *desc);
 
 // ---- Dense ----

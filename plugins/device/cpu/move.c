@@ -270,7 +270,7 @@ static int32_t run_put_part(struct ls_device *device, struct ls_kernel *kernel,
                             const struct cpu_call *launch)
 {
     const struct move_state *state = kernel->state;
-    const int64_t count = (int64_t)cpu_floats(&kernel->arguments[1]);
+    const int64_t count = (int64_t)cpu_elements(&kernel->arguments[1]);
     cpu_parallel(device, count, 1024, (double)count * 0.1, zero_floats, launch->arguments[1]);
     copy_part(device, &state->parts[0], false, launch->arguments[0], launch->arguments[1]);
     return LS_OK;
@@ -340,8 +340,8 @@ static int32_t run_transpose(struct ls_device *device, struct ls_kernel *kernel,
     }
     for (int i = 0; i < p->outer.ndims; i++)
         count *= p->outer.dims[i];
-    cpu_parallel(device, count, 1, (double)cpu_floats(&kernel->arguments[1]) * 0.4, transpose_tiles,
-                 &t);
+    cpu_parallel(device, count, 1, (double)cpu_elements(&kernel->arguments[1]) * 0.4,
+                 transpose_tiles, &t);
     return LS_OK;
 }
 

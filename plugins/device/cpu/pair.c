@@ -33,7 +33,7 @@ static bool plan_tensors(const struct ls_kernel *kernel, uint32_t count, uint32_
         alike = alike && lies_alike(&kernel->arguments[i], largest);
     if (alike) {
         *out = (struct cpu_strided){.ndims = 1, .count = (int)count};
-        out->dims[0] = (int64_t)cpu_floats(largest);
+        out->dims[0] = (int64_t)cpu_elements(largest);
         for (uint32_t i = 0; i < count; i++)
             out->strides[i][0] = 1;
         return true;
@@ -81,7 +81,7 @@ static int32_t run_pair(struct ls_device *device, struct ls_kernel *kernel,
                         kernel->attributes.function,
                         {launch->arguments[0], launch->arguments[1]},
                         cpu_output(kernel, launch, 0)};
-    cpu_strided_run(device, &state->strided, (double)cpu_floats(y) * 0.2, pair_part, &p);
+    cpu_strided_run(device, &state->strided, (double)cpu_elements(y) * 0.2, pair_part, &p);
     cpu_zero_padding(y, p.out);
     return LS_OK;
 }
@@ -161,7 +161,7 @@ static int32_t run_pair_backward(struct ls_device *device, struct ls_kernel *ker
     } else {
         struct pairing p = {device->loops->pair, &state->strided, state->term, {dy, a, b}, out};
         cpu_strided_run(device, &state->strided,
-                        (double)cpu_floats(cpu_output_desc(kernel, 0)) * 0.2, terms_part, &p);
+                        (double)cpu_elements(cpu_output_desc(kernel, 0)) * 0.2, terms_part, &p);
     }
     cpu_zero_padding(cpu_output_desc(kernel, 0), out);
     return LS_OK;

@@ -43,7 +43,7 @@ static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
     struct running r = {.loops = device->loops->layers,
                         .w = launch->arguments[1],
                         .pieces = launch->scratch,
-                        .count = (int64_t)cpu_floats(&kernel->arguments[1])};
+                        .count = (int64_t)cpu_elements(&kernel->arguments[1])};
     float *sums = cpu_output(kernel, launch, 0);
     double found[2] = {0.0, 0.0};
     cpu_parallel(device, pieces_of(r.count), 1, (double)r.count * 0.1, sums_part, &r);
@@ -66,7 +66,7 @@ static int32_t run_backward(struct ls_device *device, struct ls_kernel *kernel,
     struct running r = {.loops = device->loops->layers,
                         .w = launch->arguments[1],
                         .dw = cpu_output(kernel, launch, 0),
-                        .count = (int64_t)cpu_floats(&kernel->arguments[1]),
+                        .count = (int64_t)cpu_elements(&kernel->arguments[1]),
                         .l1 = (float)((double)kernel->attributes.l1 * scale),
                         .l2 = (float)(2.0 * (double)kernel->attributes.l2 * scale)};
     cpu_parallel(device, r.count, 1024, (double)r.count * 0.1, gradient_part, &r);
@@ -83,7 +83,7 @@ int32_t cpu_penalty(struct ls_device *device, const struct ls_kernel_request *re
     cpu_layout_plain(sums, &sums->layout);
     kernel->run = run_forward;
     answer->used_inputs = 2;
-    answer->scratch_bytes = (uint64_t)pieces_of((int64_t)cpu_floats(w)) * 2 * sizeof(double);
+    answer->scratch_bytes = (uint64_t)pieces_of((int64_t)cpu_elements(w)) * 2 * sizeof(double);
     cpu_implementation(device, answer, "penalty");
     return LS_OK;
 }

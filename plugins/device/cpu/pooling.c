@@ -121,7 +121,7 @@ int32_t cpu_max_pool(struct ls_device *device, const struct ls_kernel_request *r
     kernel->accumulate &= 1;
     if (request->output_count > 1) {
         state->pool.index_bytes = index_bytes(&request->attributes);
-        answer->saved_bytes = cpu_floats(y) * state->pool.index_bytes;
+        answer->saved_bytes = cpu_elements(y) * state->pool.index_bytes;
     }
     cpu_implementation(device, answer, "max pooling");
     return LS_OK;
@@ -157,7 +157,7 @@ int32_t cpu_max_pool_backward(struct ls_device *device, const struct ls_kernel_r
             kernel->arguments[i].layout = i == 1 ? dx->layout : dy->layout;
     struct ls_layout *saved = &kernel->arguments[3].layout;
     cpu_layout_plain(&kernel->arguments[3], saved);
-    saved->bytes = cpu_floats(dy) * state->pool.index_bytes;
+    saved->bytes = cpu_elements(dy) * state->pool.index_bytes;
     cpu_implementation(device, answer, state->pool.relu ? "max pooling + relu" : "max pooling");
     return LS_OK;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every operation needs while it prepares a kernel: its state, the words of a refusal, and layouts.
+#include "core/plugin/half.h"
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 
@@ -61,6 +62,7 @@ int32_t cpu_same_layout(struct ls_device *device, const struct ls_kernel_request
     uint32_t first = 0;
     while (!(mask >> first & 1))
         first++;
+    const uint32_t type = kernel->arguments[first].dtype;
     memset(&chosen, 0, sizeof(chosen));
     for (uint32_t i = 0; i < CPU_MAX_ARGUMENTS && chosen.kind == LS_LAYOUT_ANY; i++)
         if (mask >> i & 1)
@@ -71,8 +73,8 @@ int32_t cpu_same_layout(struct ls_device *device, const struct ls_kernel_request
         struct ls_tensor_desc *desc = &kernel->arguments[i];
         if (!(mask >> i & 1))
             continue;
-        if (desc->dtype != LS_F32)
-            return cpu_unsupported(device, request, "only float32");
+        if (desc->dtype != type || (type != LS_F32 && !ls_dtype_is_half(type)))
+            return cpu_unsupported(device, request, "only one floating type");
         if (desc->layout.kind == LS_LAYOUT_ANY)
             desc->layout = chosen;
         if (memcmp(&desc->layout, &chosen, sizeof(chosen)) != 0)

@@ -328,7 +328,7 @@ static int32_t run_reduce_backward(struct ls_device *device, struct ls_kernel *k
     const bool largest = kernel->attributes.function == LS_REDUCE_TO_MAXIMUM;
     const float *dy = launch->arguments[0], *x = launch->arguments[1], *y = launch->arguments[2];
     float *share = (float *)(void *)cpu_past(launch->scratch, state->shares);
-    const int64_t count = (int64_t)cpu_floats(&kernel->arguments[0]);
+    const int64_t count = (int64_t)cpu_elements(&kernel->arguments[0]);
     struct spreading s = {
         device->loops->pair,          &state->strided, CPU_TERM_SAME, share, NULL, NULL,
         cpu_output(kernel, launch, 0)};
@@ -347,8 +347,8 @@ static int32_t run_reduce_backward(struct ls_device *device, struct ls_kernel *k
         share[i] = dy[i] / (largest ? share[i] : (float)state->divisor);
     s.x = largest ? x : s.dx;
     s.y = largest ? y : share;
-    cpu_strided_run(device, &state->strided, (double)cpu_floats(cpu_output_desc(kernel, 0)) * 0.15,
-                    spread, &s);
+    cpu_strided_run(device, &state->strided,
+                    (double)cpu_elements(cpu_output_desc(kernel, 0)) * 0.15, spread, &s);
     cpu_zero_padding(cpu_output_desc(kernel, 0), s.dx);
     return LS_OK;
 }

@@ -128,7 +128,7 @@ static int32_t run_upsample2d(struct ls_device *device, struct ls_kernel *kernel
     const bool forward = kernel->op == LS_OP_UPSAMPLE2D;
     struct upsampling u = {p, launch->arguments[0], launch->arguments[1]};
     const double elements =
-        (double)cpu_floats(&kernel->arguments[0]) + (double)cpu_floats(&kernel->arguments[1]);
+        (double)cpu_elements(&kernel->arguments[0]) + (double)cpu_elements(&kernel->arguments[1]);
     if (p->bilinear)
         cpu_parallel(device, p->small.outer, 1, elements, forward ? mix_planes : spread_planes, &u);
     else
