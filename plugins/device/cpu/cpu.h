@@ -127,7 +127,7 @@ void cpu_parallel(const struct ls_device *device, int64_t count, int64_t grain, 
                   cpu_body *body, void *context);
 bool cpu_worth_threads(const struct ls_device *device, double work);
 
-// ---- tensors that loops over float32 read and write ----
+// ---- flat.c ----
 
 // float32, which the loops have as it lies, or halves, which pass a chunk at a time through a thread's own `room` in
 // its first cache.

@@ -1,79 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The half types on this device. Loops over float32 read and write them through rooms in the cache. An operation that
-// does not take them itself is its float32 kernel between conversions: its inputs become float32 in scratch memory, its
-// results are rounded once. That is right on every processor and slower than float32, which the plan of the steps says;
-// layouts of halves are then those of float32 with half the bytes. Casts alone are one pass.
+// The half types on this device, where an operation does not take them itself: the float32 kernel between conversions.
+// Its inputs become float32 in scratch memory, its results are rounded once. That is right on every processor and
+// slower than float32, which the plan of the steps says. Layouts of halves are then those of float32 with half the
+// bytes. Casts alone are one pass.
 #include "core/plugin/half.h"
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 
 #include <stdatomic.h>
 #include <string.h>
-
-// ---- Halves in loops over float32 ----
-
-static void *address_of(struct cpu_tensor tensor, int64_t begin)
-{
-    return (char *)tensor.at + (uint64_t)begin * ls_dtype_bytes(tensor.dtype);
-}
-
-const float *cpu_read(const struct ls_device *device, struct cpu_tensor tensor, int64_t begin,
-                      int64_t n, float *room)
-{
-    const void *at = address_of(tensor, begin);
-    if (tensor.dtype == LS_F32)
-        return at;
-    device->loops->half->widen(tensor.dtype, at, room, n);
-    return room;
-}
-
-float *cpu_target(struct cpu_tensor tensor, int64_t begin, float *room)
-{
-    return tensor.dtype == LS_F32 ? address_of(tensor, begin) : room;
-}
-
-void cpu_written(const struct ls_device *device, struct cpu_tensor tensor, int64_t begin, int64_t n,
-                 const float *room)
-{
-    if (tensor.dtype != LS_F32)
-        device->loops->half->narrow(tensor.dtype, room, address_of(tensor, begin), n);
-}
-
-struct flat_part {
-    const struct ls_device *device;
-    const struct cpu_flat *flat;
-};
-
-static void run_flat_part(void *context, int64_t begin, int64_t end)
-{
-    const struct flat_part *p = context;
-    const struct cpu_flat *f = p->flat;
-    const int64_t most = f->dtype == LS_F32 ? end - begin : CPU_CHUNK;
-    float rooms[CPU_FLAT_INPUTS + CPU_FLAT_OUTPUTS][CPU_CHUNK];
-
-    for (int64_t at = begin, n; at < end; at += n) {
-        const float *in[CPU_FLAT_INPUTS] = {NULL};
-        float *out[CPU_FLAT_OUTPUTS] = {NULL};
-        n = end - at < most ? end - at : most;
-        for (int i = 0; i < CPU_FLAT_INPUTS && f->in[i]; i++) {
-            const struct cpu_tensor x = {(void *)(uintptr_t)f->in[i], f->dtype};
-            in[i] = cpu_read(p->device, x, at, n, rooms[i]);
-        }
-        for (int i = 0; i < CPU_FLAT_OUTPUTS && f->out[i]; i++)
-            out[i] = cpu_target((struct cpu_tensor){f->out[i], f->dtype}, at,
-                                rooms[CPU_FLAT_INPUTS + i]);
-        f->loop(f->context, in, out, n);
-        for (int i = 0; i < CPU_FLAT_OUTPUTS && f->out[i]; i++)
-            cpu_written(p->device, (struct cpu_tensor){f->out[i], f->dtype}, at, n, out[i]);
-    }
-}
-
-void cpu_flat_run(const struct ls_device *device, const struct cpu_flat *flat, double cost)
-{
-    struct flat_part p = {device, flat};
-    cpu_parallel(device, (int64_t)flat->count, CPU_CHUNK, (double)flat->count * cost, run_flat_part,
-                 &p);
-}
 
 // ---- Conversions in memory order ----
 
