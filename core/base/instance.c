@@ -42,10 +42,12 @@ void ls_instance_claim(void *state, const struct ls_host *host)
 
 // ---- Calls ----
 
+static _Thread_local uint32_t reasons_entered;
+
 static struct ls_guarded_call enter(const struct ls_known_plugin *plugin, const void *own,
                                     const char *name)
 {
-    const uint32_t reasons = ls_thread_reasons();
+    const uint32_t reasons = reasons_entered = ls_thread_reasons();
     return (struct ls_guarded_call){plugin, own, name, ls_inside_enter(plugin->label, name),
                                     reasons};
 }
@@ -60,6 +62,11 @@ struct ls_guarded_call ls_guard_enter_host(const struct ls_host *host, const cha
 {
     const struct ls_known_plugin *plugin = ls_host_plugin(host);
     return enter(plugin, plugin->own, name);
+}
+
+uint32_t ls_guard_reasons_entered(void)
+{
+    return reasons_entered;
 }
 
 void ls_guard_leave(const struct ls_guarded_call *call)

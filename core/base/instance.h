@@ -106,6 +106,10 @@ int32_t ls_guard_made(const struct ls_guarded_call *call, int32_t status, bool m
 // The same for a call that opens what the caller has allocated.
 int32_t ls_guard_opened(const struct ls_guarded_call *call, int32_t status);
 
+// How many reasons this thread had given when it last began a guarded call: what a call that is made
+// several times in a microsecond is judged by, which does not count them itself.
+uint32_t ls_guard_reasons_entered(void);
+
 // What the caller is told in place of `status`, which is not LS_OK. `reasons`: how many the thread
 // had given before.
 LS_COLD int32_t ls_guard_judge(const struct ls_known_plugin *plugin, const char *name,

@@ -4,7 +4,6 @@
 #include "core/loader/guard.h"
 
 #include "core/attributes.h"
-#include "core/base/caller.h"
 #include "core/base/instance.h"
 #include "core/loader/internal.h"
 #include "core/loader/loader.h"
@@ -27,13 +26,11 @@
 
 struct often {
     const struct ls_inside_site *site, *before;
-    uint32_t reasons;
 };
 
 LS_ALWAYS_INLINE struct often enter_often(const struct ls_inside_site *site)
 {
-    const uint32_t reasons = ls_thread_reasons();
-    return (struct often){site, ls_inside_begin(site), reasons};
+    return (struct often){site, ls_inside_begin(site)};
 }
 
 // The communicator says what keeps a transfer from ending.
@@ -48,7 +45,7 @@ LS_ALWAYS_INLINE int32_t answer_often(const struct often often, const struct ls_
     ls_inside_end(often.site, often.before);
     if (status == LS_OK || status == LS_AGAIN)
         return status;
-    return ls_guard_judge(instance->plugin, often.site->name, often.reasons, status,
+    return ls_guard_judge(instance->plugin, often.site->name, ls_guard_reasons_entered(), status,
                           !is_said_elsewhere(status, transfer));
 }
 
