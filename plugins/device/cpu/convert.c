@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The same tensor in another layout: oneDNN's reorder for blocked layouts, own loops for the rows
 // of dense kernels; and reshaping, which goes through the plain order.
+#include "core/plugin/half.h"
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 #include "plugins/device/cpu/primitive.h"
@@ -175,6 +176,78 @@ static int32_t prepare_rows(struct ls_device *device, struct ls_kernel *kernel,
     return done ? LS_OK : cpu_out_of_memory(device);
 }
 
+// ---- reshaping of halves ----
+
+// oneDNN's reorder computes with halves: it loses the sign of a zero, and on some processors the
+// smallest ones. Here they are moved.
+
+struct pixels {
+    struct cpu_view view;
+    const uint16_t *from;
+    uint16_t *to;
+    bool pack; // from the plain order into blocks of channels, else back
+};
+
+static void move_pixels(void *context, int64_t begin, int64_t end)
+{
+    const struct pixels *p = context;
+    const struct cpu_view *v = &p->view;
+    const int64_t plane = v->height * v->width;
+    for (int64_t pixel = begin; pixel < end; pixel++)
+        for (int64_t block = 0; block < v->blocks; block++) {
+            const int64_t first = block * v->inner, left = v->channels - first;
+            const int64_t used = left < v->inner ? left : v->inner;
+            const int64_t plain = pixel * v->channels + first;
+            const int64_t own =
+                ((pixel / plane * v->blocks + block) * plane + pixel % plane) * v->inner;
+            memcpy(p->to + (p->pack ? own : plain), p->from + (p->pack ? plain : own),
+                   (size_t)used * sizeof(uint16_t));
+            if (p->pack)
+                memset(p->to + own + used, 0, (size_t)(v->inner - used) * sizeof(uint16_t));
+        }
+}
+
+static void move_all(struct ls_device *device, const struct ls_tensor_desc *own, bool pack,
+                     const void *from, void *to)
+{
+    struct pixels p = {.from = from, .to = to, .pack = pack};
+    const double work = (double)ls_tensor_elements(own) * 0.15;
+    cpu_view_of(own, &p.view);
+    cpu_parallel(device, p.view.outer / p.view.blocks * p.view.height * p.view.width, 1, work,
+                 move_pixels, &p);
+}
+
+static int32_t run_move(struct ls_device *device, struct ls_kernel *kernel,
+                        const struct cpu_call *launch)
+{
+    const struct ls_tensor_desc *x = &kernel->arguments[0], *y = cpu_output_desc(kernel, 0);
+    void *from = launch->arguments[0], *to = cpu_output(kernel, launch, 0);
+    if (x->layout.kind == LS_LAYOUT_PLAIN) {
+        move_all(device, y, true, from, to);
+    } else if (y->layout.kind == LS_LAYOUT_PLAIN) {
+        move_all(device, x, false, from, to);
+    } else {
+        move_all(device, x, false, from, launch->scratch);
+        move_all(device, y, true, launch->scratch, to);
+    }
+    return LS_OK;
+}
+
+static int32_t prepare_move(struct ls_device *device, struct ls_kernel *kernel,
+                            struct ls_kernel_answer *answer)
+{
+    struct ls_tensor_desc *x = &kernel->arguments[0], *y = cpu_output_desc(kernel, 0);
+    struct cpu_view view;
+    const bool unpack = x->layout.kind == LS_LAYOUT_OWN, pack = y->layout.kind == LS_LAYOUT_OWN;
+    if ((unpack && !cpu_view_of(x, &view)) || (pack && !cpu_view_of(y, &view)))
+        return CPU_COPIES;
+    kernel->run = run_move;
+    if (unpack && pack)
+        answer->scratch_bytes = ls_tensor_elements(x) * sizeof(uint16_t);
+    cpu_implementation(device, answer, "reshape");
+    return LS_OK;
+}
+
 // ---- operations ----
 
 static bool is_rows(const struct ls_tensor_desc *desc)
@@ -234,6 +307,8 @@ int32_t cpu_reshape(struct ls_device *device, const struct ls_kernel_request *re
         cpu_implementation(device, answer, "copy");
         return LS_OK;
     }
+    if (ls_dtype_is_half(from->dtype))
+        return prepare_move(device, kernel, answer);
     int32_t status = unpack ? prepare_reorder(device, request, kernel, answer, from, &plain_from)
                             : prepare_reorder(device, request, kernel, answer, &plain_to, to);
     if (status || !unpack || !pack)

@@ -102,9 +102,22 @@ static cpu_prepare *const operations[] = {
 // Operations that take halves themselves. What one of them cannot (CPU_COPIES), and all the others, is done in
 // float32 between conversions (half.c).
 static const bool in_halves[sizeof(operations) / sizeof(operations[0])] = {
-    [LS_OP_ACTIVATION] = true,        [LS_OP_ACTIVATION_BACKWARD] = true, [LS_OP_ADD] = true,
-    [LS_OP_MAXIMUM] = true,           [LS_OP_MAXIMUM_BACKWARD] = true,    [LS_OP_FUNCTION] = true,
+    [LS_OP_ACTIVATION] = true,
+    [LS_OP_ACTIVATION_BACKWARD] = true,
+    [LS_OP_ADD] = true,
+    [LS_OP_MAXIMUM] = true,
+    [LS_OP_MAXIMUM_BACKWARD] = true,
+    [LS_OP_FUNCTION] = true,
     [LS_OP_FUNCTION_BACKWARD] = true,
+    [LS_OP_RESHAPE] = true,
+    [LS_OP_CONCATENATE] = true,
+    [LS_OP_CONCATENATE_BACKWARD] = true,
+    [LS_OP_SLICE] = true,
+    [LS_OP_SLICE_BACKWARD] = true,
+    [LS_OP_PAD] = true,
+    [LS_OP_PAD_BACKWARD] = true,
+    [LS_OP_TRANSPOSE] = true,
+    [LS_OP_TRANSPOSE_BACKWARD] = true,
 };
 
 // ---- device ----

@@ -99,8 +99,9 @@ static bool plan_part(const struct ls_tensor_desc *part, const struct ls_tensor_
 
 struct copy {
     const struct cpu_strided *strided;
-    const float *from;
-    float *to;
+    int64_t bytes; // of an element
+    const char *from;
+    char *to;
     int from_tensor;
 };
 
@@ -108,12 +109,12 @@ static void copy_rows(void *context, const int64_t *offsets, int64_t rows, int64
 {
     const struct copy *c = context;
     const int other = 1 - c->from_tensor;
-    const float *from = c->from + offsets[c->from_tensor];
-    float *to = c->to + offsets[other];
+    const char *from = c->from + offsets[c->from_tensor] * c->bytes;
+    char *to = c->to + offsets[other] * c->bytes;
     for (int64_t r = 0; r < rows; r++) {
-        memcpy(to, from, (size_t)columns * sizeof(float));
-        from += cpu_strided_row(c->strided, c->from_tensor);
-        to += cpu_strided_row(c->strided, other);
+        memcpy(to, from, (size_t)(columns * c->bytes));
+        from += cpu_strided_row(c->strided, c->from_tensor) * c->bytes;
+        to += cpu_strided_row(c->strided, other) * c->bytes;
     }
 }
 
@@ -125,15 +126,20 @@ static double work_of(const struct cpu_strided *s)
     return count;
 }
 
-// `take`: from the whole to the part, else back.
-static void copy_part(struct ls_device *device, const struct part *part, bool take,
-                      const float *from, float *to)
+static int64_t element_bytes(const struct ls_kernel *kernel)
 {
-    struct copy c = {&part->strided, from, to, take ? 1 : 0};
+    return (int64_t)ls_dtype_bytes(kernel->arguments[0].dtype);
+}
+
+// `take`: from the whole to the part, else back.
+static void copy_part(struct ls_device *device, const struct ls_kernel *kernel,
+                      const struct part *part, bool take, const void *from, void *to)
+{
+    struct copy c = {&part->strided, element_bytes(kernel), from, to, take ? 1 : 0};
     if (take)
-        c.from += part->offset;
+        c.from += part->offset * c.bytes;
     else
-        c.to += part->offset;
+        c.to += part->offset * c.bytes;
     cpu_strided_run(device, &part->strided, work_of(&part->strided), copy_rows, &c);
 }
 
@@ -210,7 +216,7 @@ static int32_t run_concatenate(struct ls_device *device, struct ls_kernel *kerne
 {
     const struct move_state *state = kernel->state;
     for (uint32_t k = 0; k < part_count(kernel); k++)
-        copy_part(device, &state->parts[k], false, launch->arguments[k],
+        copy_part(device, kernel, &state->parts[k], false, launch->arguments[k],
                   cpu_output(kernel, launch, 0));
     cpu_zero_padding(cpu_output_desc(kernel, 0), cpu_output(kernel, launch, 0));
     return LS_OK;
@@ -228,7 +234,7 @@ static int32_t run_concatenate_backward(struct ls_device *device, struct ls_kern
 {
     const struct move_state *state = kernel->state;
     for (uint32_t k = 0; k < part_count(kernel); k++) {
-        copy_part(device, &state->parts[k], true, launch->arguments[0],
+        copy_part(device, kernel, &state->parts[k], true, launch->arguments[0],
                   cpu_output(kernel, launch, k));
         cpu_zero_padding(cpu_output_desc(kernel, k), cpu_output(kernel, launch, k));
     }
@@ -248,7 +254,7 @@ static int32_t run_take_part(struct ls_device *device, struct ls_kernel *kernel,
                              const struct cpu_call *launch)
 {
     const struct move_state *state = kernel->state;
-    copy_part(device, &state->parts[0], true, launch->arguments[0], launch->arguments[1]);
+    copy_part(device, kernel, &state->parts[0], true, launch->arguments[0], launch->arguments[1]);
     cpu_zero_padding(&kernel->arguments[1], launch->arguments[1]);
     return LS_OK;
 }
@@ -261,18 +267,18 @@ int32_t cpu_take_part(struct ls_device *device, const struct ls_kernel_request *
     return plan(device, request, kernel, answer, 0);
 }
 
-static void zero_floats(void *context, int64_t begin, int64_t end)
+static void zero_bytes(void *context, int64_t begin, int64_t end)
 {
-    memset((float *)context + begin, 0, (size_t)(end - begin) * sizeof(float));
+    memset((char *)context + begin, 0, (size_t)(end - begin));
 }
 
 static int32_t run_put_part(struct ls_device *device, struct ls_kernel *kernel,
                             const struct cpu_call *launch)
 {
     const struct move_state *state = kernel->state;
-    const int64_t count = (int64_t)cpu_elements(&kernel->arguments[1]);
-    cpu_parallel(device, count, 1024, (double)count * 0.1, zero_floats, launch->arguments[1]);
-    copy_part(device, &state->parts[0], false, launch->arguments[0], launch->arguments[1]);
+    const int64_t bytes = (int64_t)kernel->arguments[1].layout.bytes;
+    cpu_parallel(device, bytes, 4096, (double)bytes * 0.025, zero_bytes, launch->arguments[1]);
+    copy_part(device, kernel, &state->parts[0], false, launch->arguments[0], launch->arguments[1]);
     return LS_OK;
 }
 
@@ -299,8 +305,9 @@ struct transposition {
 
 struct transposing {
     const struct transposition *plan;
-    const float *from;
-    float *to;
+    int64_t bytes; // of an element: 4, or 2 of a half
+    const char *from;
+    char *to;
 };
 
 static int64_t tiles_of(int64_t count)
@@ -308,21 +315,35 @@ static int64_t tiles_of(int64_t count)
     return (count + TILE - 1) / TILE;
 }
 
+// Rows and columns [0] <= i < [1] of a matrix.
+#define DEFINE_TRANSPOSE(name, type)                                                 \
+    static void name(const struct transposition *p, const void *read, void *written, \
+                     const int64_t *rows, const int64_t *columns)                    \
+    {                                                                                \
+        const type *from = read;                                                     \
+        type *to = written;                                                          \
+        for (int64_t r = rows[0]; r < rows[1]; r++)                                  \
+            for (int64_t c = columns[0]; c < columns[1]; c++)                        \
+                to[r * p->row + c] = from[r + c * p->column];                        \
+    }
+DEFINE_TRANSPOSE(transpose_words, uint32_t)
+DEFINE_TRANSPOSE(transpose_halves, uint16_t)
+
 static void transpose_tiles(void *context, int64_t begin, int64_t end)
 {
     const struct transposing *t = context;
     const struct transposition *p = t->plan;
     for (int64_t at = begin; at < end; at++) {
         const int64_t outer = at / tiles_of(p->rows_count), first = at % tiles_of(p->rows_count);
-        const float *from = t->from + cpu_strided_offset(&p->outer, 1, p->outer.ndims, outer);
-        float *to = t->to + cpu_strided_offset(&p->outer, 0, p->outer.ndims, outer);
+        const void *from =
+            t->from + cpu_strided_offset(&p->outer, 1, p->outer.ndims, outer) * t->bytes;
+        void *to = t->to + cpu_strided_offset(&p->outer, 0, p->outer.ndims, outer) * t->bytes;
         const int64_t r0 = first * TILE, r1 = r0 + TILE;
-        const int64_t rows = r1 < p->rows_count ? r1 : p->rows_count;
+        const int64_t rows[] = {r0, r1 < p->rows_count ? r1 : p->rows_count};
         for (int64_t c0 = 0; c0 < p->columns_count; c0 += TILE) {
             const int64_t c1 = c0 + TILE < p->columns_count ? c0 + TILE : p->columns_count;
-            for (int64_t r = r0; r < rows; r++)
-                for (int64_t c = c0; c < c1; c++)
-                    to[r * p->row + c] = from[r + c * p->column];
+            (t->bytes == 4 ? transpose_words : transpose_halves)(p, from, to, rows,
+                                                                 (const int64_t[]){c0, c1});
         }
     }
 }
@@ -331,10 +352,10 @@ static int32_t run_transpose(struct ls_device *device, struct ls_kernel *kernel,
                              const struct cpu_call *launch)
 {
     const struct transposition *p = kernel->state;
-    struct transposing t = {p, launch->arguments[0], launch->arguments[1]};
+    struct transposing t = {p, element_bytes(kernel), launch->arguments[0], launch->arguments[1]};
     int64_t count = tiles_of(p->rows_count);
     if (p->rows) {
-        struct copy c = {&p->outer, t.from, t.to, 1};
+        struct copy c = {&p->outer, t.bytes, t.from, t.to, 1};
         cpu_strided_run(device, &p->outer, work_of(&p->outer), copy_rows, &c);
         return LS_OK;
     }

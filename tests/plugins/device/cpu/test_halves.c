@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// What device `cpu` computes on halves itself is to the bit what its float32 kernel makes of the same
+// values, rounded by core/plugin/half.h: in each layout, in place of an input, and added to what is
+// there. The device suite compares with the reference device.
+#include "core/plugin/half.h"
+#include "tests/support/device_calls.h"
+#include "tests/support/plugin.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdbool.h>
+
+static const struct ls_plugin *plugin;
+static struct test_host host;
+
+// ---- Cases ----
+
+// Shapes of inputs > of outputs; f: float32 beside halves. `saved` of a pooling is not among them.
+struct row {
+    uint32_t op;
+    const char *arguments;
+    struct ls_op_attributes a;
+};
+
+static const struct row rows[] = {
+    {LS_OP_RESHAPE, "1x1x1x1 > 1x1", {.groups = 0}},
+    {LS_OP_RESHAPE, "3x5x7x24 > 3x840", {.groups = 0}},
+    {LS_OP_RESHAPE, "3x35x40 > 3x5x7x40", {.groups = 0}},
+    {LS_OP_RESHAPE, "31x5x7x40 > 31x35x1x40", {.groups = 0}},
+    {LS_OP_RESHAPE, "2x13x6x17 > 2x17x13x6", {.groups = 0}},
+    {LS_OP_CONCATENATE, "2x7x5x16 2x7x5x17 2x7x5x3 > 2x7x5x36", {.axes = {0, 0, 0, 1}}},
+    {LS_OP_CONCATENATE, "9x14x14x32 9x14x14x16 > 9x14x14x48", {.axes = {0, 0, 0, 1}}},
+    {LS_OP_CONCATENATE, "2x3x11x23 2x4x11x23 > 2x7x11x23", {.axes = {0, 1}}},
+    {LS_OP_CONCATENATE_BACKWARD, "2x7x5x36 > 2x7x5x16 2x7x5x20", {.axes = {0, 0, 0, 1}}},
+    {LS_OP_SLICE, "3x9x11x17 > 3x7x4x17", {.axes = {0, 1, 7}}},
+    {LS_OP_SLICE, "3x5x6x48 > 3x4x5x9", {.axes = {0, 1, 0, 13}}},
+    {LS_OP_SLICE, "3x7x10 > 3x1x1", {.axes = {0, 6, 3}}},
+    {LS_OP_SLICE_BACKWARD, "3x7x4x17 > 3x9x11x17", {.axes = {0, 1, 7}}},
+    {LS_OP_PAD, "5x28x28x19 > 5x31x30x19", {.axes = {0, 1, 2}}},
+    {LS_OP_PAD_BACKWARD, "5x31x30x19 > 5x28x28x19", {.axes = {0, 1, 2}}},
+    {LS_OP_TRANSPOSE, "2x13x11x17 > 2x17x13x11", {.axes = {0, 3, 1, 2}}},
+    {LS_OP_TRANSPOSE, "2x130x11x17 > 2x11x130x17", {.axes = {0, 2, 1, 3}}},
+    {LS_OP_TRANSPOSE, "3x97x131 > 3x131x97", {.axes = {0, 2, 1}}},
+    {LS_OP_TRANSPOSE_BACKWARD, "2x17x13x11 > 2x13x11x17", {.axes = {0, 3, 1, 2}}},
+};
+
+enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
+
+// Channels in a block; 0: plain. Only activations of the same channels lie in blocks.
+static const int64_t blocks[] = {0, 16, 8, 1};
+enum { LAYOUTS = sizeof(blocks) / sizeof(blocks[0]) };
+
+static const uint32_t halves[] = {LS_BF16, LS_F16};
+
+// ---- Tensors ----
+
+// The words are those of plugins/device/cpu/layout.c: batch, channels, rows, columns, and blocks of
+// channels inside.
+static struct ls_tensor_desc tensor_of(const char *shape, uint32_t dtype, int64_t block)
+{
+    struct ls_tensor_desc desc = {.dtype = *shape == 'f' ? LS_F32 : dtype};
+    int64_t elements = 1;
+    for (char *at = (char *)(uintptr_t)shape + (*shape == 'f'), *end; *at;
+         at = end + (*end == 'x')) {
+        desc.dims[desc.ndims] = strtoll(at, &end, 10);
+        elements *= desc.dims[desc.ndims++];
+    }
+    desc.layout.kind = LS_LAYOUT_PLAIN;
+    if (block && desc.ndims == 4) {
+        const int64_t channels = desc.dims[3];
+        elements = elements / channels * ((channels + block - 1) / block * block);
+        desc.layout.kind = LS_LAYOUT_OWN;
+        desc.layout.words[0] = UINT64_C(1) | 4 << 8 | (block > 1) << 16 | UINT64_C(1) << 32;
+        desc.layout.words[1] = 1 << 8 | 2 << 16 | 3 << 24;
+        desc.layout.words[2] = block > 1 ? (uint64_t)block : 0;
+        desc.layout.words[3] = block > 1;
+    }
+    desc.layout.bytes = (uint64_t)elements * ls_dtype_bytes(dtype);
+    return desc;
+}
+
+static uint64_t elements_of(const struct ls_tensor_desc *desc)
+{
+    return desc->layout.bytes / ls_dtype_bytes(desc->dtype);
+}
+
+static bool is_padding(const struct ls_tensor_desc *desc, uint64_t i, int64_t block)
+{
+    if (desc->layout.kind == LS_LAYOUT_PLAIN)
+        return false;
+    const uint64_t inner = (uint64_t)block, channels = (uint64_t)desc->dims[3];
+    const uint64_t plane = (uint64_t)(desc->dims[1] * desc->dims[2]);
+    const uint64_t count = (channels + inner - 1) / inner;
+    return i / (plane * inner) % count * inner + i % inner >= channels;
+}
+
+// Up to 4 in magnitude, some of which are equal; zeros of both signs, the least half, infinity.
+static uint16_t draw(uint32_t half, uint64_t seed, uint64_t i)
+{
+    const uint64_t bits = ls_mix64(seed, i);
+    const uint16_t sign = bits & 1 ? 0x8000 : 0;
+    switch (bits >> 1 & 63) {
+    case 0: return sign;
+    case 1: return sign | 1;
+    case 2: return bits >> 7 & 7 ? sign : (uint16_t)(sign | (half == LS_BF16 ? 0x7f80 : 0x7c00));
+    case 3:
+    case 4:
+    case 5: return sign | ls_half_of(half, (float)(bits >> 8 & 15) * 0.25f);
+    default: return sign | ls_half_of(half, (float)(bits >> 40) * 0x1p-22f);
+    }
+}
+
+struct run {
+    const struct row *row;
+    uint32_t half; // the type that is tested
+    int64_t block;
+    struct test_request request;
+    struct ls_kernel_answer answer;
+    void *values[TEST_ARGUMENTS]; // owned
+    int32_t status;
+};
+
+static uint32_t count_of(const struct run *run)
+{
+    return run->request.input_count + run->request.output_count;
+}
+
+// Element i of an argument, as a half.
+static uint16_t get(const struct run *run, uint32_t argument, uint64_t i)
+{
+    return run->request.arguments[argument].dtype == LS_F32
+               ? ls_half_of(run->half, ((const float *)run->values[argument])[i])
+               : ((const uint16_t *)run->values[argument])[i];
+}
+
+// The values of an argument are the same in both types, and are halves.
+static void draw_argument(struct run *run, uint32_t argument)
+{
+    const struct ls_tensor_desc *desc = &run->request.arguments[argument];
+    for (uint64_t i = 0; i < elements_of(desc); i++) {
+        const uint16_t value = is_padding(desc, i, run->block) ? 0 : draw(run->half, argument, i);
+        if (desc->dtype == LS_F32)
+            ((float *)run->values[argument])[i] = ls_half_get(run->half, value);
+        else
+            ((uint16_t *)run->values[argument])[i] = value;
+    }
+}
+
+// Inputs are drawn; outputs are what is added to.
+static struct run start(const struct row *row, uint32_t dtype, uint32_t half, int64_t block)
+{
+    struct run run = {.row = row, .half = half, .block = block};
+    uint32_t count = 0, *counter = &run.request.input_count;
+    char shapes[128], *rest = shapes;
+    run.request.op = row->op;
+    run.request.attributes = row->a;
+    snprintf(shapes, sizeof(shapes), "%s", row->arguments);
+    for (char *shape; (shape = strtok_r(rest, " ", &rest));) {
+        if (*shape == '>') {
+            counter = &run.request.output_count;
+            continue;
+        }
+        run.request.arguments[count] = tensor_of(shape, dtype, block);
+        run.values[count] = malloc(run.request.arguments[count].layout.bytes);
+        ck_assert_ptr_nonnull(run.values[count]);
+        draw_argument(&run, count++);
+        ++*counter;
+    }
+    return run;
+}
+
+static void finish(struct run *run)
+{
+    for (uint32_t i = 0; i < TEST_ARGUMENTS; i++)
+        free(run->values[i]);
+}
+
+// Output 0 is where input `place` is; -1: in its own memory.
+static void go(struct run *run, uint32_t threads, int place)
+{
+    const struct ls_device_interface *d = plugin->interface;
+    const struct ls_device_config config = {.struct_size = sizeof(config), .threads = threads};
+    struct ls_device *device = NULL;
+    void *arguments[TEST_ARGUMENTS];
+    ck_assert_int_eq(ls_device_open_state(d, &host.host, &config, &device), LS_OK);
+    run->status = test_prepare(d, device, &run->request, &run->answer);
+    memcpy(arguments, run->values, sizeof(arguments));
+    for (uint32_t i = run->request.input_count; i < count_of(run); i++)
+        if (!run->request.accumulate)
+            memset(arguments[i], 0xff, run->request.arguments[i].layout.bytes); // NaN
+    if (!run->status && (place < 0 || run->answer.in_place >> place & 1)) {
+        if (place >= 0)
+            arguments[run->request.input_count] = arguments[place];
+        void *scratch = (void *)d->memory->allocate(device, run->answer.scratch_bytes);
+        memset(scratch, 0xff, run->answer.scratch_bytes);
+        ck_assert_int_eq(
+            test_launch(d, device, run->answer.kernel, arguments, count_of(run), scratch), LS_OK);
+        d->memory->release(device, scratch);
+    }
+    if (!run->status)
+        d->kernels->release(device, run->answer.kernel);
+    ls_device_close(device);
+}
+
+// ---- Comparing ----
+
+static bool is_nan(uint32_t half, uint16_t value)
+{
+    return (value & 0x7fff) > (half == LS_BF16 ? 0x7f80 : 0x7c00);
+}
+
+// Argument `at` of the run in halves has what the float32 run made of output `output`, rounded; or
+// `before`, to which that was added, rounded again.
+static void check_output(const struct run *wide, const struct run *got, uint32_t output,
+                         uint32_t at, const struct run *before)
+{
+    const uint32_t half = got->half;
+    for (uint64_t i = 0; i < elements_of(&wide->request.arguments[output]); i++) {
+        const uint16_t value = get(got, at, i);
+        uint16_t wanted = get(wide, output, i);
+        if (before)
+            wanted = ls_half_of(half, ls_half_get(half, wanted) +
+                                          ls_half_get(half, get(before, output, i)));
+        if (value != wanted && !(is_nan(half, value) && is_nan(half, wanted)))
+            ck_abort_msg("%s %s in blocks of %lld by %s%s: argument %u has 0x%04x (%g) at %llu, "
+                         "not 0x%04x (%g)",
+                         ls_op_name(got->row->op), got->row->arguments, (long long)got->block,
+                         got->answer.implementation, before ? ", added" : "", at, value,
+                         (double)ls_half_get(half, value), (unsigned long long)i, wanted,
+                         (double)ls_half_get(half, wanted));
+    }
+}
+
+// How results are written: added to what is there, alone, and (from 0 on) in the place of an input.
+enum { ADDED = -2, ALONE };
+
+static void compare(const struct row *row, uint32_t half, int64_t block)
+{
+    struct run wide = start(row, LS_F32, half, block), before = start(row, half, half, block);
+    const uint32_t first = wide.request.input_count;
+    go(&wide, 2, -1);
+    ck_assert_msg(!wide.status || block, "%s %s: %s", ls_op_name(row->op), row->arguments,
+                  host.message);
+    for (int way = ADDED; way < (int)first && !wide.status; way++) {
+        struct run got = start(row, half, half, block);
+        if (way == ADDED)
+            got.request.accumulate = (UINT32_C(1) << got.request.output_count) - 1;
+        go(&got, 3, way);
+        ck_assert_msg(!got.status, "%s %s: %s", ls_op_name(row->op), row->arguments, host.message);
+        ck_assert_msg(!strstr(got.answer.implementation, "float32 copies"), "%s %s: %s",
+                      ls_op_name(row->op), row->arguments, got.answer.implementation);
+        if (way < 0 || got.answer.in_place >> way & 1)
+            check_output(&wide, &got, first, way < 0 ? first : (uint32_t)way,
+                         way == ADDED ? &before : NULL);
+        for (uint32_t i = first + 1; i < count_of(&got) && way < 0; i++)
+            check_output(&wide, &got, i, i, way == ADDED ? &before : NULL);
+        finish(&got);
+    }
+    finish(&wide);
+    finish(&before);
+}
+
+START_TEST(halves_are_what_float32_makes_of_them)
+{
+    for (int h = 0; h < 2; h++)
+        for (int layout = 0; layout < LAYOUTS; layout++)
+            compare(&rows[_i], halves[h], blocks[layout]);
+}
+END_TEST
+
+int main(void)
+{
+    setenv("OMP_WAIT_POLICY", "passive", 0); // threads that spin only steal time from other tests
+    plugin = test_plugin_open("device-cpu");
+    if (!plugin)
+        return TEST_SKIPPED;
+    test_host_init(&host, plugin);
+    Suite *suite = suite_create("halves on cpu");
+    TCase *tests = tcase_create("operations");
+    tcase_set_timeout(tests, 60);
+    tcase_add_loop_test(tests, halves_are_what_float32_makes_of_them, 0, ROWS);
+    suite_add_tcase(suite, tests);
+    return test_suite_run(suite);
+}
