@@ -37,14 +37,11 @@ import time
 import kernel_table
 import lockstep_side
 import machine
+import roofline
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.append(os.path.join(os.path.dirname(HERE), "gpu"))
-
-import roofline  # noqa: E402
-
 FINDER = os.path.join(os.path.dirname(os.path.dirname(HERE)), "plugins", "device", "cuda", "find_cuda.py")
-COPY_BANDWIDTH = os.path.join(HERE, "gpu", "copy_bandwidth.py")
+COPY_BANDWIDTH = os.path.join(os.path.dirname(HERE), "gpu", "copy_bandwidth.py")
 COPY_BYTES, COPY_SECONDS = 1 << 30, 20.0
 PEER = os.path.join(HERE, "torch_gpu_peer.py")
 PRECISIONS = ("float32", "tf32", "mixed_bfloat16")

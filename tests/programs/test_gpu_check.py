@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tools/gpu-check as a program, on the fake of CUDA, which is NOT A GPU; and what it makes of figures and of other
 programs' words. Its checks themselves are those of other tests; here it is about how they are run and reported."""
+import gzip
 import json
 import os
 import shutil
@@ -316,10 +317,32 @@ class Parts(unittest.TestCase):
         self.assertEqual(rows["batch_normalization_1, backward data"], 5 * size)  # x, dy, y, and two gradients
         self.assertEqual(rows["conv2d_4, backward data"], 3 * size)  # adds to the gradient that the second sum left
         self.assertEqual(rows["batch_normalization_2, backward data"], 3 * size)  # x says where its ReLU was 0
+        with gzip.open(os.path.join(SOURCE, "tests", "data", "models", "MobileNetV2.json.gz")) as file:
+            rows = {row["kernel"]: (row["bytes"], row["operations"]) for row in roofline.kernels(json.load(file))}
+        self.assertEqual(rows["block_1_pad, forward"], (4 * 96 * (32 * 32 + 33 * 33), 0))
+        self.assertEqual(rows["block_1_depthwise, forward"], (4 * 96 * (33 * 33 + 16 * 16), 2 * 9 * 96 * 16 * 16))
         unknown = {"config": {"layers": [{"class_name": "InputLayer", "config": {"name": "a", "batch_shape": [None, 4]}},
                                          {"class_name": "LSTM", "config": {"name": "b"}}]}}
         with self.assertRaisesRegex(ValueError, "LSTM"):
             roofline.kernels(unknown)
+
+    def test_the_least_time_of_a_step_of_a_gpt(self):
+        import roofline
+        with open(os.path.join(SOURCE, "lab", "bench", "gpt.json")) as file:
+            rows = {row["kernel"]: (row["bytes"], row["step_bytes"], row["operations"]) for row in roofline.kernels(json.load(file))}
+        size, square = 4 * 128 * 256, 256 * 256  # bytes of an activation of a window; a weight between activations
+        wanted = {"position_embedding, forward": (4 * 128 + size, 4 * 128 * 256, 0), "norm_2b, forward": (2 * size, 4 * 512, 0),
+                  "attention_2 query, key, value, forward": (4 * size, 4 * (3 * square + 768), 2 * 128 * 3 * square),
+                  # Queries by keys and scores by values, of which a causal mask leaves half.
+                  "attention_2 attention, forward": (4 * size, 0, 2 * 128 * 128 * 256),
+                  "attention_2 attention, backward": (7 * size, 0, 4 * 128 * 128 * 256),
+                  "attention_2 output, backward weights": (2 * size, 4 * (square + 256), 2 * 128 * square),
+                  "norm_2b, backward": (4 * size, 0, 0),  # x, its gradient and dy, and the gradient again with what is added
+                  "down_2, backward data": (9 * size, 4 * (4 * square + 256), 2 * 128 * 4 * square)}  # by the derivative of y, too
+        self.assertEqual({name: rows[name] for name in wanted}, wanted)
+        self.assertNotIn("residual_2b, backward", rows)
+        products = 4 * 12 * square + 65 * 256
+        self.assertEqual(sum(row[2] for row in rows.values()), 3 * (2 * 128 * products + 4 * 2 * 128 * 128 * 256))
 
     def test_what_lockstep_refuses_is_not_asked_of_pytorch(self):
         import bench_gpu

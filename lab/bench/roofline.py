@@ -1,30 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The least time of a training step on a GPU: for each kernel of Lockstep's step, the larger of its bytes by the speed at which
+"""The least time of a training step: for each kernel of Lockstep's step, the larger of its bytes by the speed at which
 memory copies and its operations by the peak of their type, summed.
 
     roofline.py cnn --batch=1024 --precision=mixed_bfloat16 --copy-gb-s=3000
 
 Kernels are those of a step after fusion: activations belong to what makes their input, an addition to a batch normalization
 before it; flattening costs nothing. Each kernel reads and writes its tensors once, batch normalization reads x twice, forward
-and backward. A max-pooling keeps a byte for each output, which also says where the derivative of a ReLU is 0. Gradients of
-weights and everything of the optimizer is float32. Not in it: the input's way to the GPU, and caches, which may hold all that a
-small batch writes: a step can be faster than its roofline.
+and backward. A max-pooling keeps a byte for each output, which also says where the derivative of a ReLU is 0. Attention is
+one product for queries, keys and values, the two products between them (half of both under a causal mask) without the scores
+in memory, and a product behind. Gradients of weights and everything of the optimizer is float32. Not in it: the input's way
+to the device, and caches, which may hold all that a small batch writes: a step can be faster than its roofline.
 """
 import argparse
 import json
 import math
-import os
-import sys
 
-sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bench"))
-
-import lockstep_side  # noqa: E402
+import lockstep_side
 
 PEAKS = {"float32": 67.0, "tf32": 494.0, "mixed_bfloat16": 989.0}  # TFLOP/s, dense, of an H100 SXM
 ELEMENT = {"float32": 4, "tf32": 4, "mixed_bfloat16": 2}  # bytes of an activation
 UPDATE = {"sgd": 3, "momentum": 5, "adam": 7}  # float32 numbers that an update reads and writes, a parameter
-CLASSES = ("Conv2D", "Dense", "BatchNormalization", "MaxPooling2D", "AveragePooling2D", "GlobalAveragePooling2D", "Add")
+CONVOLUTIONS = ("Conv2D", "DepthwiseConv2D")
+PRODUCTS = (*CONVOLUTIONS, "Dense")
+NORMALIZATIONS = ("BatchNormalization", "LayerNormalization")
+POOLINGS = ("MaxPooling2D", "AveragePooling2D")
+CLASSES = (*PRODUCTS, *NORMALIZATIONS, *POOLINGS, "GlobalAveragePooling2D", "Add", "ZeroPadding2D", "Embedding")
 ACTIVATIONS = ("Activation", "ReLU", "Softmax")
+ATTENTION = "attention"  # what MultiHeadAttention does between its projections
 
 
 class Tensor:
@@ -38,16 +40,23 @@ class Tensor:
 class Layer:
     def __init__(self, kind, config, inputs, output):
         self.kind, self.config, self.inputs, self.output = kind, config, inputs, output
-        self.name, self.addend, self.parameters, self.depth = config["name"], None, 0, 0
+        self.name, self.addend, self.parameters = config["name"], None, 0
+        self.operations = 0  # of an example, forward
         for tensor in inputs:
             tensor.readers += 1
         channels = inputs[0].shape[-1]
-        if kind in ("Conv2D", "Dense"):
-            window = math.prod(config["kernel_size"]) if kind == "Conv2D" else 1
-            self.depth = window * channels // config.get("groups", 1)  # products in an element of the output
-            self.parameters = (self.depth + config.get("use_bias", True)) * output.shape[-1]
-        elif kind == "BatchNormalization":
+        if kind in PRODUCTS:
+            window = math.prod(config["kernel_size"]) if kind in CONVOLUTIONS else 1
+            groups = channels if kind == "DepthwiseConv2D" else config.get("groups", 1)
+            depth = window * channels // groups  # products in an element of the output
+            self.operations = 2 * output.size * depth
+            self.parameters = (depth + config.get("use_bias", True)) * output.shape[-1]
+        elif kind in NORMALIZATIONS:
             self.parameters = 2 * channels
+        elif kind == "Embedding":
+            self.parameters = config["input_dim"] * config["output_dim"]
+        elif kind == ATTENTION:  # two products, each over all pairs of places, or those that a causal mask leaves
+            self.operations = 4 * inputs[0].shape[0] * output.size // (2 if config["causal"] else 1)
 
 
 def pair(value):
@@ -58,15 +67,31 @@ def shape_of(kind, config, inputs):
     shape = inputs[0].shape
     if kind == "Dense":
         return (*shape[:-1], config["units"])
+    if kind == "Embedding":
+        return (*shape, config["output_dim"])
     if kind == "GlobalAveragePooling2D":
         return shape[-1:]
-    if kind not in ("Conv2D", "MaxPooling2D", "AveragePooling2D"):
+    if kind == "ZeroPadding2D":
+        return (*(size + sum(pair(sides)) for size, sides in zip(shape, pair(config["padding"]))), shape[-1])
+    if kind not in CONVOLUTIONS + POOLINGS:
         return shape
-    window = config["kernel_size"] = pair(config["kernel_size"] if kind == "Conv2D" else config.get("pool_size", 2))
-    strides = pair(config.get("strides") or (1 if kind == "Conv2D" else window))
+    window = config["kernel_size"] = pair(config["kernel_size"] if kind in CONVOLUTIONS else config.get("pool_size", 2))
+    strides = pair(config.get("strides") or (1 if kind in CONVOLUTIONS else window))
     lost = [0 if config.get("padding", "valid") == "same" else size - 1 for size in window]
     sides = [-(-(size - less) // stride) for size, less, stride in zip(shape, lost, strides)]
-    return (*sides, config["filters"] if kind == "Conv2D" else shape[-1])
+    return (*sides, config["filters"] if kind == "Conv2D" else shape[-1] * config.get("depth_multiplier", 1))
+
+
+def attention(config, causal, inputs):
+    """The layers that a MultiHeadAttention of one input to itself is made of."""
+    x, name, inner = inputs[0], config["name"], config["num_heads"] * config["key_dim"]
+    if any(tensor is not x for tensor in inputs) or config.get("value_dim") not in (None, config["key_dim"]):
+        raise ValueError("layer %s, which is no attention of one input to itself, is not known to the roofline" % name)
+    made = []
+    for kind, part, width in ("Dense", "query, key, value", 3 * inner), (ATTENTION, "attention", inner), ("Dense", "output", x.shape[-1]):
+        given = dict(config, name="%s %s" % (name, part), causal=causal)
+        made.append(Layer(kind, given, [made[-1].output if made else x], Tensor((*x.shape[:-1], width), kind)))
+    return made
 
 
 def sources(node):
@@ -91,8 +116,12 @@ def layers_of(document):
         elif kind in ACTIVATIONS:
             tensors[last] = inputs[0]
             inputs[0].activated |= kind == "ReLU" or config.get("activation", "softmax") not in ("linear", "softmax")
+        elif kind == "MultiHeadAttention":
+            causal = any(node.get("kwargs", {}).get("use_causal_mask") for node in entry["inbound_nodes"])
+            layers += attention(config, causal, inputs)
+            tensors[last] = layers[-1].output
         elif kind in CLASSES:
-            tensors[last] = Tensor(shape_of(kind, config, inputs), kind)
+            tensors[last] = Tensor(shape_of(kind, config, inputs), None if kind == "ZeroPadding2D" and not inputs[0].maker else kind)
             tensors[last].activated = config.get("activation") not in (None, "linear", "softmax")
             layers.append(Layer(kind, config, inputs, tensors[last]))
         else:
@@ -130,16 +159,21 @@ def forward(layer, element):
         size = layer.output.size
         return [("statistics", size * element, 0, 0), ("normalize", (2 + bool(layer.addend)) * size * element, 0, 0)]
     index = layer.output.size if layer.kind == "MaxPooling2D" else 0
-    return [("forward", moved * element + index, layer.parameters * element, 2 * layer.output.size * layer.depth)]
+    return [("forward", moved * element + index, layer.parameters * element, layer.operations)]
 
 
 def backward(layer, element):
     size, x, rows = layer.output.size, layer.inputs[0], []
-    if layer.kind in ("Conv2D", "Dense"):
-        operations = 2 * size * layer.depth
-        rows.append(("backward weights", (x.size + size) * element, layer.parameters * 4, operations))
+    if layer.kind in PRODUCTS:
+        rows.append(("backward weights", (x.size + size) * element, layer.parameters * 4, layer.operations))
         if x.maker:
-            rows.append(("backward data", (size + gradient(x)) * element, layer.parameters * element, operations))
+            rows.append(("backward data", (size + gradient(x)) * element, layer.parameters * element, layer.operations))
+    elif layer.kind == "Embedding":
+        rows.append(("backward weights", (x.size + size) * element, layer.parameters * 4, 0))
+    elif layer.kind == "ZeroPadding2D" and not x.maker:
+        pass
+    elif layer.kind in ("LayerNormalization", ATTENTION):  # reads x again
+        rows.append(("backward", (x.size + size + gradient(x)) * element, 0, 2 * layer.operations))
     elif layer.kind == "BatchNormalization":
         reads = (2 + bool(layer.addend and layer.output.activated)) * size  # x, dy, and y where x does not say where it was 0
         writes = gradient(x) + (gradient(layer.addend) if layer.addend else 0)
@@ -149,6 +183,8 @@ def backward(layer, element):
     elif layer.kind == "Add":
         masked = 3 * size if layer.output.activated else 0  # else the gradient is used as it is
         rows += [("backward", masked * element, 0, 0)] * bool(masked)
+        for tensor in layer.inputs:  # it is theirs, and what else reads them adds to it
+            tensor.writers += 1
     else:
         rows.append(("backward", (size + gradient(x)) * element, 0, 0))
     return rows
