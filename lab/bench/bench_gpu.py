@@ -133,20 +133,17 @@ class Lockstep(lockstep_side.Lockstep):
     """`lockstep train` on one GPU."""
 
     def __init__(self, options, case):
-        self.more = ["--precision=" + case.precision.replace("tf32", "float32")]
-        self.more += ["--plugin-path=" + options.plugin_path] * bool(options.plugin_path)
+        more = ["--precision=" + case.precision.replace("tf32", "float32")]
+        more += ["--plugin-path=" + options.plugin_path] * bool(options.plugin_path)
         device = options.lockstep_device + ":tf32=on" * (case.precision == "tf32" and ":" not in options.lockstep_device)
         about = dict(vars(options), model=case.file, replica_batch=case.batch, dataset=case.dataset)
-        super().__init__(options.lockstep, argparse.Namespace(**about), 1, 1, options.seconds, device=device)
+        super().__init__(options.lockstep, argparse.Namespace(**about), 1, 1, options.seconds, device=device, more=more)
 
     def open(self):
         """One step says whether the device has all operations."""
         self.more.append("--steps=1")
         self.train(1)
         self.more.pop()
-
-    def command(self, seed, report):
-        return super().command(seed, report) + self.more
 
     def watch(self, library):
         """What the kernels of a step took, by CUPTI's records of all epochs but the first. Sets how many epochs a window has."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines of tools/bench-train --all: training of real models beside the fastest peer, two replicas of one thread
-beside one of two, memory, and the loss of the GPT.
+"""The lines of tools/bench-train --all: training of real models in float32 and in mixed_bfloat16 beside the fastest peer
+in each, two replicas of one thread beside one of two, memory, and the loss of the GPT.
 
 A line of a model first tries every set-up of every peer once, and then measures Lockstep and each peer's fastest in
-turn. Ratios are taken within a round; the median with the smallest and largest is printed.
+turn, in both precisions. Ratios are taken within a round; the median with the smallest and largest is printed.
 """
 import gzip
 import json
@@ -17,29 +17,40 @@ import types
 import line_peers
 import lockstep_side
 import machine
+import roofline
 from line_peers import LinePeer, PeerFailed
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 APPLICATIONS = os.path.join(ROOT, "tests", "data", "models")
 
+PRECISIONS = ("float32", "mixed_bfloat16")
+# `float32`: how many times as fast as the fastest peer, both in float32; `halves`: how many times as fast as float32 bfloat16 is,
+# where the processor has units for matrices of it (AMX). `like`: what is not said is as there, the peers' set-ups, too.
 MODELS = {
+    "mlp1024": {"title": "MLP, 3 hidden layers of 1,024, batch 512", "file": os.path.join(HERE, "mlp1024.json"),
+                "batch": 512, "shape": "784", "halves": 2.5},
     "resnet": {"title": "ResNet of the tutorial, 32 x 32 pixels, batch 64", "file": os.path.join(ROOT, "models", "resnet.json"),
-               "batch": 64, "size": 32, "target": 1.3},
+               "batch": 64, "shape": "32x32x3", "float32": 1.3},
     "resnet50": {"title": "ResNet50, 64 x 64 pixels, batch 16", "file": os.path.join(APPLICATIONS, "ResNet50.json.gz"),
-                 "batch": 16, "size": 64, "target": 1.5},
+                 "batch": 16, "shape": "64x64x3", "float32": 1.5, "halves": 1.5},
     "mobilenet_v2": {"title": "MobileNetV2, 64 x 64 pixels, batch 16",
-                     "file": os.path.join(APPLICATIONS, "MobileNetV2.json.gz"), "batch": 16, "size": 64, "target": 1.8},
+                     "file": os.path.join(APPLICATIONS, "MobileNetV2.json.gz"), "batch": 16, "shape": "64x64x3", "float32": 1.8},
     "gpt": {"title": "GPT, 4 layers, width 256, context 128, batch 16, tinyshakespeare",
-            "file": os.path.join(HERE, "gpt.json"), "batch": 16, "length": 128, "target": 1.2},
+            "file": os.path.join(HERE, "gpt.json"), "batch": 16, "length": 128, "float32": 1.2, "halves": 2.0},
+    "gpt768": {"title": "GPT, 4 layers, width 768, 12 heads, context 128, batch 8, tinyshakespeare",
+               "file": os.path.join(HERE, "gpt.json"), "width": 768, "batch": 8, "length": 128, "halves": 2.5},
+    "gpt-busy": {"title": "GPT of width 256 beside two busy loops", "like": "gpt", "busy": 2, "float32": 1.0, "any": 1.0, "halves": None},
 }
+ANY_GOAL = 1.2  # of those with `halves` beside the fastest peer in any precision
+HALVES_GOAL = {"amx_bf16": None, "avx512_bf16": 1.0, None: 0.7}  # by what the processor has for bfloat16; None: the line's
 REPLICAS = {"resnet50-replicas": "resnet50", "gpt-replicas": "gpt"}
 TWO, HALF, ONE, AGAIN = "lockstep 2 x 1", "lockstep 2 x 1, half", "lockstep 1 x 2", "lockstep 1 x 2 again"
 REPLICAS_TARGET, MEMORY_TARGET, LOSS_TARGET = 0.95, 0.8, 1.9
 MEMORY, LOSS = "resnet50-memory", "gpt-loss"
 ALL = (*MODELS, *REPLICAS, MEMORY)  # gpt-loss takes minutes, and is no speed
 NAMES = (*ALL, LOSS)
-EXAMPLES = 160  # of random images, a multiple of the batches
+EXAMPLES = 160  # at least, where they are random
 TEXT_STRIDE = 6900  # gives some 160 windows an epoch
 FAR_BEHIND = 1.5  # a peer that is so much slower than the fastest is not measured further
 STUCK = 10.0  # a set-up that is so much slower than the fastest is started once more
@@ -53,34 +64,66 @@ def summary(values):
     return {"median": statistics.median(values), "min": min(values), "max": max(values), "values": values}
 
 
+def gpt_of_width(text, width):
+    """gpt.json with another width, in heads of 64."""
+    numbers = {"256": width, "1024": 4 * width, '"num_heads": 4': '"num_heads": %d' % (width // 64)}
+    return re.sub(r'\b(256|1024)\b|"num_heads": 4\b', lambda found: str(numbers[found.group()]), text)
+
+
 class Bench:
     """What the lines have in common: options, a folder of the models' files, what is printed meanwhile."""
 
     def __init__(self, options, progress, folder):
         self.options, self.progress, self.folder = options, progress, folder
-        self.lines = {name: {**line, "name": name, "file": self.unpacked(line["file"])} for name, line in MODELS.items()}
-        if options.line_model:
-            self.lines = {name: {**line, "file": options.line_model} for name, line in self.lines.items()}
+        self.lines = {name: self.line(name) for name in MODELS}
+        self.set_ups = read_set_ups(options.set_ups)
+        self.rates = None
 
-    def unpacked(self, path):
-        if not path.endswith(".gz"):
-            return path
-        plain = os.path.join(self.folder, os.path.basename(path)[:-3])
-        with gzip.open(path) as source, open(plain, "wb") as target:
-            target.write(source.read())
-        return plain
+    def line(self, name):
+        line = {"like": name, **MODELS.get(MODELS[name].get("like"), {}), **MODELS[name]}
+        line["examples"] = max(EXAMPLES, 10 * line["batch"])
+        line["file"] = self.options.line_model or self.file(name, line)
+        return line
+
+    def file(self, name, line):
+        """The model's JSON; made in the folder where it is packed, or of another width than that of the file."""
+        if not line["file"].endswith(".gz") and "width" not in line:
+            return line["file"]
+        with (gzip.open if line["file"].endswith(".gz") else open)(line["file"], "rt") as source:
+            text = source.read()
+        made = os.path.join(self.folder, name + ".json")
+        with open(made, "w") as target:
+            target.write(gpt_of_width(text, line["width"]) if "width" in line else text)
+        return made
 
     def dataset(self, line):
         if "length" in line:
             return "text:file=%s,length=%d,stride=%d" % (self.options.text, line["length"], TEXT_STRIDE)
-        examples = max(EXAMPLES, 10 * line["batch"])
-        return "synthetic:shape=%dx%dx3,classes=10,examples=%d" % (line["size"], line["size"], examples)
+        return "synthetic:shape=%s,classes=10,examples=%d" % (line["shape"], line["examples"])
 
-    def lockstep(self, line, replicas=1, threads=None, replica_batch=None, seconds=None):
+    def lockstep(self, line, replicas=1, threads=None, replica_batch=None, seconds=None, precision="float32"):
         about = types.SimpleNamespace(model=line["file"], dataset=self.dataset(line), strategy=self.options.strategy,
                                       optimizer="adam:learning_rate=0.001", replica_batch=replica_batch or line["batch"])
         return lockstep_side.Lockstep(self.options.lockstep, about, replicas, threads or self.options.threads,
-                                      seconds or self.options.seconds)
+                                      seconds or self.options.seconds, more=["--precision=" + precision])
+
+    def roofline(self, line, precision):
+        """The least time of a step, {"seconds"}, by what this machine gives (machine_rates.c), or {"not_known": why}."""
+        program = os.path.join(os.path.dirname(self.options.lockstep), "machine-rates")
+        try:
+            if self.rates is None:
+                self.wait()
+                milliseconds = max(1, min(150, int(50 * self.options.seconds)))
+                said = subprocess.run([program, str(self.options.threads), str(milliseconds)], stdout=subprocess.PIPE, text=True, check=True).stdout
+                self.rates = json.loads(said)
+            with open(line["file"]) as file:
+                kernels = roofline.kernels(json.load(file), precision)
+            if not self.rates[precision]:
+                raise ValueError("oneDNN has no kernel for products of this type on this processor")
+            peak = self.rates[precision]["gflops"] / 1e3
+        except (OSError, subprocess.CalledProcessError, ValueError) as error:
+            return {"not_known": str(error)}
+        return {"seconds": roofline.timed(kernels, line["batch"], self.rates["copy_gb_s"], peak)[1]}
 
     def wait(self):
         return machine.wait_until_idle(self.options.idle)
@@ -89,8 +132,8 @@ class Bench:
 class Rounds:
     """Sides in turn, every other round in the opposite order; seconds of a step."""
 
-    def __init__(self, bench, sides):
-        self.bench, self.sides, self.disturbed, self.stolen = bench, sides, 0, 0
+    def __init__(self, bench, sides, wait=True):
+        self.bench, self.sides, self.wait, self.disturbed, self.stolen = bench, sides, wait, 0, 0
         self.seconds = {side: [] for side in sides}
         self.notes = []
 
@@ -98,7 +141,7 @@ class Rounds:
         for number in range(self.bench.options.rounds):
             theft = machine.Theft()
             for side in list(self.sides)[::1 if number % 2 == 0 else -1]:
-                self.disturbed += not self.bench.wait()
+                self.disturbed += self.wait and not self.bench.wait()
                 try:
                     self.seconds[side].append(self.sides[side](number + 1))
                 except PeerFailed as error:
@@ -180,20 +223,20 @@ class Trial:
     def best(self, peer):
         return min(((s, x) for s, x in self.tried if x["peer"] == peer), key=lambda pair: pair[0], default=(None, None))
 
-    def run(self, peer, python):
-        kind = line_peers.KINDS[peer](peer, python, self.line, self.bench.options)
-        for stage in kind.stages():
+    def run(self, peer, python, precision):
+        kind = line_peers.KINDS[peer](peer, python, self.line, self.bench.options, precision)
+        for stage in kind.stages()[:1 if self.bench.options.quick else None]:
             self.all(stage(self.best(peer)[1]))
             if not self.best(peer)[1]:
                 return
 
 
-def try_peers(bench, line, expected):
+def try_peers(bench, line, expected, precision):
     """{peer: setting} of those worth the rounds, what was tried, and notes."""
     trial = Trial(bench, line, expected)
     for peer in bench.options.peers:
         try:
-            trial.run(peer, line_peers.python_of(peer, bench.options, bench.progress))
+            trial.run(peer, line_peers.python_of(peer, bench.options, bench.progress), precision)
         except PeerFailed as error:
             trial.notes.append("%s left out: %s" % (peer, error))
             bench.progress("  " + trial.notes[-1])
@@ -204,44 +247,96 @@ def try_peers(bench, line, expected):
         if seconds and seconds <= FAR_BEHIND * fastest:
             kept[peer] = setting
         elif seconds:
-            trial.notes.append("%s (%s) tried only: %.0f ms a step where the fastest peer takes %.0f" % (
-                peer, setting["words"], 1e3 * seconds, 1e3 * fastest))
-    return kept, [{"peer": x["peer"], "set_up": x["words"], "seconds": s} for s, x in trial.tried], trial.notes
+            trial.notes.append("%s %s (%s) tried only: %.0f ms a step where the fastest peer takes %.0f" % (
+                peer, precision, setting["words"], 1e3 * seconds, 1e3 * fastest))
+    return kept, [{"peer": x["peer"], "precision": precision, "set_up": x["words"], "seconds": s} for s, x in trial.tried], trial.notes
+
+
+def read_set_ups(path):
+    """{model: [kept by precision, what was tried, notes]} of an earlier run's --json."""
+    rows = lockstep_side.read(path)["rows"] if path else []
+    return {row["like"]: (row["kept"], row["tried"], []) for row in rows if row["kind"] == "speed"}
+
+
+def set_ups(bench, line):
+    """The fastest set-ups of the peers for this model, {precision: {peer: setting}}, what was tried, and notes; tried once."""
+    known = bench.set_ups.get(line["like"])
+    if not known or any(precision not in known[0] for precision in bench.options.precisions):
+        expected = trained_parameters(bench.options.lockstep, line["file"])
+        found = {precision: try_peers(bench, line, expected, precision) for precision in bench.options.precisions}
+        known = ({precision: kept for precision, (kept, _, _) in found.items()}, *(
+            [row for three in found.values() for row in three[i]] for i in (1, 2)))
+        bench.set_ups[line["like"]] = known
+    return known
 
 
 def trained_parameters(program, model):
-    done = subprocess.run([program, "summary", "--model=" + model], stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run([program, "summary", "--model=" + model], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          check=False)
+    if done.returncode:
+        raise lockstep_side.Failed("exit code %d: %s" % (
+            done.returncode, lockstep_side.what_was_wrong(done.stderr.strip().splitlines())), done.returncode)
     return int(re.search("^Trainable params: ([0-9,]+)", done.stdout, re.MULTILINE).group(1).replace(",", ""))
 
 
 def model_line(bench, name):
-    line = bench.lines[name]
-    own = bench.lockstep(line)
-    kept, tried, notes = try_peers(bench, line, trained_parameters(bench.options.lockstep, line["file"]))
-    sides = {"lockstep": lambda seed: line["batch"] / own.run(seed)}
-    running = {}
-    for peer, setting in kept.items():
+    line, options = bench.lines[name], bench.options
+    kept, tried, notes = set_ups(bench, line)
+    row = {"line": name, "like": line["like"], "title": line["title"], "kind": "speed", "tried": tried, "kept": kept,
+           "threads": options.threads, "peers": {},
+           "roofline": {precision: bench.roofline(line, precision) for precision in options.precisions}, "rates": bench.rates}
+    notes, sides, running = list(notes), {}, []
+    with machine.busy(line.get("busy", 0)):
+        for precision in options.precisions:
+            own = bench.lockstep(line, precision=precision)
+            row["lockstep"] = own.report["lockstep"]
+            sides["lockstep " + precision] = lambda seed, own=own: line["batch"] / own.run(seed)
         try:
-            running[peer] = LinePeer(setting, bench.options.peer_deadline)
-            sides[peer] = lambda _seed, side=running[peer]: side.run(bench.options.seconds)
-        except PeerFailed as error:
-            notes.append("%s left out: %s" % (peer, error))
-    rounds = Rounds(bench, sides)
-    try:
-        rounds.run()
-    finally:
-        for peer in running.values():
-            peer.close()
-    figures = rounds.figures()
-    row = {"line": name, "title": line["title"], "kind": "speed", "target": line["target"], "seconds": figures, "tried": tried,
-           "lockstep": own.report["lockstep"], "threads": bench.options.threads, **rounds.about(),
-           "peers": {peer: {"version": running[peer].about["version"], "set_up": kept[peer]["words"]} for peer in running},
-           "ratios": {peer: rounds.ratio("lockstep", peer) for peer in running if peer in figures}}
+            for precision, peer in ((precision, peer) for precision in options.precisions for peer in kept[precision]):
+                side, setting = "%s %s" % (peer, precision), kept[precision][peer]
+                try:
+                    running.append(LinePeer(setting, options.peer_deadline))
+                    sides[side] = lambda _seed, peer=running[-1]: peer.run(options.seconds)
+                    row["peers"][side] = {"peer": peer, "version": running[-1].about["version"], "set_up": setting["words"]}
+                except PeerFailed as error:
+                    notes.append("%s left out: %s" % (side, error))
+            rounds = Rounds(bench, sides, wait=not line.get("busy"))
+            rounds.run()
+        finally:
+            for peer in running:
+                peer.close()
+    row["seconds"] = rounds.figures()
+    for precision, least in row["roofline"].items():
+        if "seconds" in least:
+            least["share"] = least["seconds"] / row["seconds"]["lockstep " + precision]["median"]
+    row.update(rounds.about(), comparisons=comparisons(line, rounds), ratios={
+        side: rounds.ratio("lockstep " + side.split()[1], side) for side in row["peers"]})
     row["notes"] = notes + row["notes"]
-    measured = [peer for peer in row["ratios"] if row["ratios"][peer]]
-    row["fastest"] = min(measured, key=lambda peer: figures[peer]["median"], default=None)
-    row["ratio"] = row["ratios"][row["fastest"]] if row["fastest"] else None
     return row
+
+
+def comparisons(line, rounds):
+    """{what: goal, ratio, and of which sides}: mixed_bfloat16 by float32; Lockstep by the fastest peer, both in float32, and
+    both in whatever precision is their fastest."""
+    figures = rounds.figures()
+    unit = machine.bfloat16_unit()
+    halves, single = ("lockstep " + precision for precision in reversed(PRECISIONS))
+
+    def fastest(sides):
+        return min((side for side in figures if side in sides), key=lambda side: figures[side]["median"], default=None)
+
+    def compared(above, below, goal):
+        ratio = rounds.ratio(above, below) if above and below else None
+        return {"above": above, "below": below, "goal": goal, "ratio": ratio} if ratio else None
+
+    own = [side for side in figures if side.startswith("lockstep")]
+    peers = [side for side in figures if side not in own]
+    has_goal = line.get("halves")
+    found = {"halves": compared(*(side if side in own else None for side in (halves, single)),
+                                has_goal and (HALVES_GOAL[unit] or line["halves"])),
+             "float32": compared(fastest([single]), fastest([side for side in peers if side.endswith(" float32")]), line.get("float32")),
+             "any": compared(fastest(own), fastest(peers), line.get("any", ANY_GOAL if has_goal and unit == "amx_bf16" else line.get("float32")))}
+    return {what: compared for what, compared in found.items() if compared}
 
 
 # ---- Two replicas, memory, loss ----
@@ -328,27 +423,48 @@ def loss_line(bench):
 # ---- What is printed ----
 
 def met(row):
-    """Whether the target is met; None where nothing was there to compare with."""
+    """Whether all targets are met; None where nothing was there to compare with."""
     if row["kind"] == "loss":
         return row["loss"] < row["target"]
+    if row["kind"] == "speed":
+        results = [reached(x) for x in row["comparisons"].values() if x["goal"]]
+        return all(results) if results else None
     if not row["ratio"]:
         return None
     return row["ratio"]["median"] <= row["target"] if row["kind"] == "memory" else row["ratio"]["median"] >= row["target"]
+
+
+def reached(comparison):
+    return comparison["ratio"]["median"] >= comparison["goal"]
 
 
 def spread(values, digits=2, factor=1.0):
     return "%.*f (%.*f - %.*f)" % tuple(x for key in ("median", "min", "max") for x in (digits, factor * values[key]))
 
 
+COMPARED = {"halves": "mixed_bfloat16 by float32", "float32": "by the fastest peer in float32", "any": "by the fastest peer"}
+
+
+def print_speed(row):
+    for side, values in row["seconds"].items():
+        about, least = row["peers"].get(side), row["roofline"].get(side.split()[1], {})
+        print("  %-26s %s ms a step  %s" % (side, spread(values, 1, 1e3), "%(version)s: %(set_up)s" % about if about else
+                                            "%.0f %% of the roofline (%.1f ms)" % (100 * least["share"], 1e3 * least["seconds"])
+                                            if "share" in least else ""))
+    for what, x in row["comparisons"].items():
+        print("  %-30s %s%s%s" % (COMPARED[what], spread(x["ratio"]), "" if what == "halves" else "  %(above)s, %(below)s" % x,
+                                  "  goal %.2f %s" % (x["goal"], "reached" if reached(x) else "NOT reached") if x["goal"] else ""))
+    for precision, least in row["roofline"].items():
+        if "not_known" in least:
+            print("  no roofline in %s: %s" % (precision, least["not_known"]))
+
+
 def print_row(row):
     print("\n%s" % row["title"])
-    for side, values in row.get("seconds", {}).items():
-        about = row.get("peers", {}).get(side)
-        print("  %-20s %s ms %s%s" % (side, spread(values, 1, 1e3), "for %d examples" % row["batch"] if "batch" in row else "a step",
-                                      "  %s: %s" % (about["version"], about["set_up"]) if about else ""))
-    for peer, ratio in row.get("ratios", {}).items():
-        if ratio:
-            print("  ratio to %-11s %s%s" % (peer, spread(ratio), "  the fastest" if peer == row["fastest"] else ""))
+    if row["kind"] == "speed":
+        print_speed(row)
+    for side, values in row["seconds"].items() if row["kind"] == "replicas" else ():
+        print("  %-20s %s ms for %d examples" % (side, spread(values, 1, 1e3), row["batch"]))
     if row["kind"] == "replicas":
         print("  ratio                %s; of one replica to itself: %s" % (spread(row["ratio"]), spread(row["noise"])))
         print("  with batch %d each    %s: the same examples in a step as one replica has" % (row["batch"] // 2, spread(row["half"])))
@@ -364,7 +480,7 @@ def print_row(row):
         print("  loss                 %.4f after %d steps; while training, the mean of all steps: %.4f" % (
             row["loss"], row["steps"], row["training_loss"]))
     result = met(row)
-    if result is not None:
+    if result is not None and row["kind"] != "speed":
         print("  target %.2f %s" % (row["target"], "reached" if result else "NOT reached"))
     for note in row["notes"]:
         print("  %s" % note)
@@ -379,20 +495,22 @@ def markdown(rows):
     speed = [row for row in rows if row["kind"] == "speed"]
     lines = []
     if speed:
-        lines += ["| milliseconds of a step | Lockstep | fastest peer | its set-up | ratio | goal |", "|---|---|---|---|---|---|"]
+        lines += ["| milliseconds of a step | float32 | mixed_bfloat16 | ratio | goal | share of the roofline |", "|---|---|---|---|---|---|"]
         for row in speed:
-            peer = row["fastest"]
-            about = "%s, %s: %s" % (PEER_TITLES[peer], row["peers"][peer]["version"], row["peers"][peer]["set_up"]) if peer else "-"
-            lines.append("| %s | %s | %s | %s | %s | %.1f |" % (
-                row["title"], spread(row["seconds"]["lockstep"], 1, 1e3), spread(row["seconds"][peer], 1, 1e3) if peer else "-",
-                about, "**%.2f** (%.2f - %.2f)" % tuple(row["ratio"][key] for key in ("median", "min", "max")) if peer else "-",
-                row["target"]))
-        lines += ["", "Every peer that was near enough to be measured in the rounds:", "",
+            x = row["comparisons"].get("halves")
+            lines.append("| %s | %s | %s |" % (row["title"], " | ".join(milliseconds(row, "lockstep " + p) for p in PRECISIONS), " | ".join((
+                *bold_ratio(x), ", ".join("%.0f %%" % (100 * least["share"]) for least in row["roofline"].values() if "share" in least) or "-"))))
+        lines += ["", "| milliseconds of a step | Lockstep | fastest peer | its set-up | ratio | goal |", "|---|---|---|---|---|---|"]
+        for row in speed:
+            lines += ["| %s, %s | %s | %s |" % (row["title"], title, cell_of_peer(row, row["comparisons"][what]), " | ".join(
+                bold_ratio(row["comparisons"][what]))) for what, title in MARKDOWN.items() if what in row["comparisons"]]
+        lines += ["", "Every peer that was near enough to be measured in the rounds, and its time by Lockstep's in the same precision:", "",
                   "| | " + " | ".join(PEER_TITLES.values()) + " |", "|---|" + "---|" * len(PEER_TITLES)]
-        for row in speed:
-            lines.append("| %s | %s |" % (row["title"], " | ".join(
-                "%s, ratio %s" % (spread(row["seconds"][peer], 1, 1e3), spread(row["ratios"][peer])) if row["ratios"].get(peer)
-                else tried_only(row, peer) for peer in PEER_TITLES)))
+        for row, precision in ((row, precision) for row in speed for precision in row["roofline"]):
+            sides = ["%s %s" % (peer, precision) for peer in PEER_TITLES]
+            lines.append("| %s, %s | %s |" % (row["title"], precision, " | ".join(
+                "%s, ratio %s" % (milliseconds(row, side), spread(row["ratios"][side])) if row["ratios"].get(side)
+                else tried_only(row, side) for side in sides)))
         lines.append("")
     for row in rows:
         if row["kind"] == "replicas":
@@ -411,8 +529,30 @@ def markdown(rows):
 PEER_TITLES = {"pytorch": "PyTorch of PyPI", "debian": "PyTorch of Debian", "tensorflow": "Keras on TensorFlow"}
 
 
-def tried_only(row, peer):
-    tried = [x["seconds"] for x in row["tried"] if x["peer"] == peer]
+MARKDOWN = {"float32": "both in float32", "any": "each in its fastest precision"}
+
+
+def milliseconds(row, side):
+    return spread(row["seconds"][side], 1, 1e3) if side in row["seconds"] else "-"
+
+
+def bold_ratio(comparison):
+    """The cells of a ratio and its goal."""
+    if not comparison:
+        return "-", "-"
+    return ("**%.2f** (%.2f - %.2f)" % tuple(comparison["ratio"][key] for key in ("median", "min", "max")),
+            "%.1f" % comparison["goal"] if comparison["goal"] else "-")
+
+
+def cell_of_peer(row, comparison):
+    """The cells of both sides, and of the peer's set-up."""
+    about = row["peers"][comparison["below"]]
+    return "%s | %s | %s, %s: %s" % (milliseconds(row, comparison["above"]), milliseconds(row, comparison["below"]), "%s %s" % (
+        PEER_TITLES[about["peer"]], comparison["below"].split()[1]), about["version"], about["set_up"])
+
+
+def tried_only(row, side):
+    tried = [x["seconds"] for x in row["tried"] if "%(peer)s %(precision)s" % x == side]
     return "%.0f in the trial" % (1e3 * min(tried)) if tried else "-"
 
 

@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training speed of Lockstep beside its tuned peers, in turn, on the same model, batch, threads and data.
 
-    bench-train --all --markdown                the lines of real models: about a quarter of an hour
+    bench-train --all --markdown                the lines of real models: about an hour
     bench-train --lines=gpt,resnet50-memory     some of them
+    bench-train --lines=gpt --quick             a first impression of one, in a minute
     bench-train --small                         the small models of docs/performance.md: another quarter
     bench-train --model=mine.json               one model of your own, beside Debian's PyTorch
     bench-train --device=cuda                   on a GPU (bench_gpu.py says what that does)
 
-The lines of --all: resnet, resnet50, mobilenet_v2 and gpt, each beside the fastest of PyTorch from PyPI, Debian's
-PyTorch and Keras on TensorFlow; resnet50-replicas and gpt-replicas, two replicas of one thread by one of two;
-resnet50-memory. gpt-loss, 2,000 steps in some minutes, is measured only where --lines= names it. First every set-up of
-a peer is tried once (eager or compiled, layouts, allocators, bound threads); then Lockstep and the fastest set-up of
-each peer run in turn. torch.compile needs g++ and compiles for minutes in the first run; --peer-dir keeps what it made.
-A peer of PyPI is installed into --peer-dir by the first run, unless an option names the Python that has it.
+The lines of --all: mlp1024, resnet, resnet50, mobilenet_v2, gpt, gpt768, and gpt-busy, the GPT beside two busy loops,
+each in float32 and in mixed_bfloat16 beside the fastest of PyTorch from PyPI, Debian's PyTorch and Keras on TensorFlow in
+both; resnet50-replicas and gpt-replicas, two replicas of one thread by one of two; resnet50-memory. gpt-loss, 2,000 steps in
+some minutes, is measured only where --lines= names it. First every set-up of a peer is tried once (eager or compiled,
+layouts, allocators, bound threads, in each precision); then Lockstep and the fastest set-up of each peer run in turn.
+torch.compile needs g++ and compiles for minutes in the first run; --peer-dir keeps what it made, and --set-ups= takes the
+set-ups that an earlier run found. A peer of PyPI is installed into --peer-dir by the first run, unless an option names the
+Python that has it. The roofline, of which a line prints the share, is the least time of a step by what oneDNN multiplies
+and memory copies on this machine, measured in the same run (docs/performance.md).
 
 With --small and --model=, both train on Fashion-MNIST held in memory: shuffle, gather a batch, forward, loss, backward,
 optimizer. Neither side's start or first steps count. A ratio is Lockstep's speed by the peer's in the same round;
@@ -194,7 +198,7 @@ def add_gpu_arguments(group):
                        help="in this order, precisions %s; instead of the next four options; gpu: those of tools/gpu-check"
                        % ", ".join(bench_gpu.PRECISIONS))
     group.add_argument("--batches", default=bench_gpu.BATCHES, help="of --model, one case each [%(default)s]")
-    group.add_argument("--precision", choices=("float32", "mixed_bfloat16"), default="float32")
+    group.add_argument("--precision", choices=bench_lines.PRECISIONS, default="float32")
     group.add_argument("--tf32", action="store_true", help="both may round float32 factors to TF32")
     group.add_argument("--modes", default=",".join(bench_gpu.MODES), help="of PyTorch; there is compile-max, too [%(default)s]")
     group.add_argument("--budget", type=float, default=float("inf"), metavar="SECONDS",
@@ -208,7 +212,10 @@ def add_gpu_arguments(group):
 
 def add_line_arguments(group):
     group.add_argument("--lines", default="", metavar="NAME,...", help="of " + ", ".join(bench_lines.NAMES))
-    group.add_argument("--peers", default=",".join(line_peers.KINDS), help="those to compare with [%(default)s]; may be empty")
+    group.add_argument("--peers", help="those to compare with [%s]; may be empty" % ",".join(line_peers.KINDS))
+    group.add_argument("--precisions", default=",".join(bench_lines.PRECISIONS), help="of both sides [%(default)s]")
+    group.add_argument("--quick", action="store_true", help="2 rounds of half a second, and of the peers PyTorch's eager mode alone")
+    group.add_argument("--set-ups", metavar="FILE", help="the --json of an earlier run, whose fastest set-ups are not tried again")
     group.add_argument("--pytorch-python", metavar="FILE", help="has PyTorch from PyPI")
     group.add_argument("--tensorflow-python", metavar="FILE", help="has TensorFlow and Keras 3")
     group.add_argument("--debian-python", metavar="FILE", default="/usr/bin/python3", help="has Debian's PyTorch [%(default)s]")
@@ -229,7 +236,14 @@ def check_lines(parser, options):
         if name not in bench_lines.NAMES:
             parser.error("--lines: there is no %s; there are %s" % (name, ", ".join(bench_lines.NAMES)))
     options.lines = options.lines or (list(bench_lines.ALL) if options.all else [])
-    options.peers = [name for name in options.peers.split(",") if name]
+    everything = ",".join(line_peers.KINDS) if not options.quick else "pytorch"
+    options.peers = [name for name in (everything if options.peers is None else options.peers).split(",") if name]
+    options.precisions = options.precisions.split(",")
+    for name in options.precisions:
+        if name not in bench_lines.PRECISIONS:
+            parser.error("--precisions: there is no %s; there are %s" % (name, " and ".join(bench_lines.PRECISIONS)))
+    if options.quick:
+        options.rounds, options.seconds, options.trial_seconds, options.idle = 2, 0.5, 0.5, 0
     for name in options.peers:
         if name not in line_peers.KINDS:
             parser.error("--peers: there is no %s; there are %s" % (name, ", ".join(line_peers.KINDS)))

@@ -15,9 +15,9 @@ import tensorflow
 CLASSES = 10
 
 
-def image_data(arguments):
+def random_data(arguments):
     random = numpy.random.default_rng(1)
-    pixels = random.random((arguments.examples, arguments.size, arguments.size, 3), dtype=numpy.float32)
+    pixels = random.random((arguments.examples, *(int(size) for size in arguments.shape.split("x"))), dtype=numpy.float32)
     data = tensorflow.data.Dataset.from_tensor_slices((pixels, random.integers(0, CLASSES, arguments.examples)))
     return data.repeat().shuffle(arguments.examples).batch(arguments.batch, drop_remainder=True).prefetch(2)
 
@@ -31,25 +31,36 @@ def text_data(arguments):
     return data.map(lambda w: ((w[:, :-1], places), w[:, 1:])).prefetch(2)
 
 
+def read_model(path, precision):
+    """All layers in that precision; Keras's guide has the last one in float32, which the loss needs."""
+    with open(path) as file:
+        document = json.load(file)
+    layers = document["config"]["layers"]
+    for layer in layers[:-1] if precision != "float32" else []:
+        if layer["class_name"] != "InputLayer":
+            layer["config"]["dtype"] = precision
+    return keras.models.model_from_json(json.dumps(document))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="Keras model JSON")
     parser.add_argument("--jit", type=int, choices=(0, 1), required=True)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch", type=int, required=True)
-    parser.add_argument("--size", type=int)
+    parser.add_argument("--precision", choices=("float32", "mixed_bfloat16"), default="float32")
+    parser.add_argument("--shape")
     parser.add_argument("--examples", type=int, default=160)
     parser.add_argument("--text")
     parser.add_argument("--length", type=int)
     arguments = parser.parse_args()
     tensorflow.config.threading.set_intra_op_parallelism_threads(arguments.threads)
     tensorflow.config.threading.set_inter_op_parallelism_threads(1)
-    with open(arguments.model) as file:
-        model = keras.models.model_from_json(file.read())
+    model = read_model(arguments.model, arguments.precision)
     model.compile(optimizer=keras.optimizers.Adam(0.001), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
                   jit_compile=bool(arguments.jit))
     model.make_train_function()
-    batches = iter(text_data(arguments) if arguments.text else image_data(arguments))
+    batches = iter(text_data(arguments) if arguments.text else random_data(arguments))
 
     def steps(count):
         for _ in range(count):

@@ -2,7 +2,7 @@
 """The peers of tools/bench-train --all: PyTorch of PyPI, PyTorch of Debian and TensorFlow, each in a process that
 trains a line's model and answers how long a step takes (torch_line_peer.py, keras_line_peer.py).
 
-What no rule decides is tried: channels_last or not, eager or compiled, and who allocates memory.
+What no rule decides is tried: channels_last or not, eager or compiled, and who allocates memory, in each precision.
 """
 import glob
 import json
@@ -115,32 +115,32 @@ class LinePeer:
         self.said.close()
 
 
-def line_arguments(line, options):
-    common = ["--batch=%d" % line["batch"], "--threads=%d" % options.threads]
+def line_arguments(line, options, precision):
+    common = ["--batch=%d" % line["batch"], "--threads=%d" % options.threads, "--precision=" + precision]
     if "length" in line:
         return common + ["--text=" + options.text, "--length=%d" % line["length"]]
-    return common + ["--size=%d" % line["size"]]
+    return common + ["--shape=" + line["shape"], "--examples=%d" % line["examples"]]
 
 
 class Torch:
     """Set-ups of PyTorch to try. `debian`: the one without torch.compile and fused Adam, with OpenBLAS."""
 
-    def __init__(self, name, python, line, options):
-        self.name, self.python, self.line, self.options = name, python, line, options
+    def __init__(self, name, python, line, options, precision="float32"):
+        self.name, self.python, self.line, self.options, self.precision = name, python, line, options, precision
         self.allocators = allocators(options.allocator_dir)
 
     def setting(self, mode, layout, allocator, **environment):
-        words = [mode] + ([layout] if "size" in self.line else []) + [allocator]
+        words = [mode] + ([layout] if len(self.layouts()) > 1 else []) + [allocator]
         words += ["bound"] * ("OMP_PROC_BIND" in environment)
         words += [environment["OPENBLAS_CORETYPE"] + " kernels"] if "OPENBLAS_CORETYPE" in environment else []
         return {"peer": self.name, "words": ", ".join(words), "python": self.python, "script": "torch_line_peer.py",
-                "choice": (mode, layout), "arguments": line_arguments(self.line, self.options) + [
-                    "--model=" + self.line["name"], "--mode=" + mode, "--layout=" + layout],
+                "choice": (mode, layout), "arguments": line_arguments(self.line, self.options, self.precision) + [
+                    "--model=" + self.line["like"], "--mode=" + mode, "--layout=" + layout],
                 "environment": {**self.allocators[allocator], **environment,
                                 "TORCHINDUCTOR_CACHE_DIR": os.path.join(self.options.peer_dir, "inductor")}}
 
     def layouts(self):
-        return ("channels_last", "contiguous") if "size" in self.line else ("contiguous",)
+        return ("channels_last", "contiguous") if "x" in self.line.get("shape", "") else ("contiguous",)
 
     def stages(self):
         """Set-ups to try, and then, by the best so far, more of them."""
@@ -158,12 +158,12 @@ class Torch:
 class TensorFlow:
     """Keras's train step on TensorFlow, compiled by XLA and not."""
 
-    def __init__(self, name, python, line, options):
-        self.name, self.python, self.line, self.options = name, python, line, options
+    def __init__(self, name, python, line, options, precision):
+        self.name, self.python, self.line, self.options, self.precision = name, python, line, options, precision
 
     def setting(self, jit):
         return {"peer": self.name, "words": "Keras, " + ("jit_compile" if jit else "graph"), "python": self.python,
-                "script": "keras_line_peer.py", "arguments": line_arguments(self.line, self.options) + [
+                "script": "keras_line_peer.py", "arguments": line_arguments(self.line, self.options, self.precision) + [
                     "--model=" + self.line["file"], "--jit=%d" % jit],
                 "environment": {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "",
                                 **peers.KEEP_MEMORY}}

@@ -44,8 +44,8 @@ def rate(report):
 class Lockstep:
     """One configuration. `epochs` grows until the measured ones last about `seconds`."""
 
-    def __init__(self, program, options, replicas, threads, seconds, device="cpu", strategy=None):
-        self.program, self.options, self.replicas, self.threads = program, options, replicas, threads
+    def __init__(self, program, options, replicas, threads, seconds, device="cpu", strategy=None, more=()):
+        self.program, self.options, self.replicas, self.threads, self.more = program, options, replicas, threads, list(more)
         self.strategy = strategy or (options.strategy if replicas > 1 else "one-device")
         self.device, self.seconds, self.epochs, self.environment, self.patience = device, seconds, 2, dict(os.environ), None
         self.open()
@@ -60,7 +60,7 @@ class Lockstep:
                 "--device=" + self.device, "--strategy=" + self.strategy,
                 "--replicas=%d" % self.replicas, "--threads=%d" % self.threads,
                 "--replica-batch=%d" % self.options.replica_batch, "--optimizer=" + self.options.optimizer,
-                "--epochs=%d" % self.epochs, "--validation=off", "--seed=%d" % seed, "--quiet", "--report=" + report]
+                "--epochs=%d" % self.epochs, "--validation=off", "--seed=%d" % seed, "--quiet", "--report=" + report, *self.more]
 
     def train_at_once(self, seeds):
         """One process a seed, all at the same time; their reports."""

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What this machine is, and what else runs on it while a benchmark measures."""
+import contextlib
 import os
 import platform
+import subprocess
+import sys
 import time
 
 
@@ -11,6 +14,25 @@ def describe():
         names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
     return "%s, %d processors, Linux %s, %s" % (names[0] if names else "unknown processor", len(os.sched_getaffinity(0)),
                                                 platform.release(), system())
+
+
+def bfloat16_unit():
+    """What this processor multiplies bfloat16 by, the faster of two: "amx_bf16", "avx512_bf16" or None."""
+    with open("/proc/cpuinfo") as file:
+        flags = next((line.split(":", 1)[1].split() for line in file if line.startswith("flags")), [])
+    return next((unit for unit in ("amx_bf16", "avx512_bf16") if unit in flags), None)
+
+
+@contextlib.contextmanager
+def busy(count):
+    """So many other processes that compute without end."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 def system():

@@ -30,11 +30,11 @@ def resident():
 IMPORTED = resident()
 
 
-def images(size, batch, examples, channels_last):
-    """Random batches of random images; the memory is in the layout that the model takes."""
-    pixels = torch.rand(examples, size, size, 3)
+def random_examples(shape, batch, examples, channels_last):
+    """Random batches of random examples; the memory of images is in the layout that the model takes."""
+    pixels = torch.rand(examples, *shape)
     labels = torch.randint(0, CLASSES, (examples,))
-    if not channels_last:
+    if len(shape) == 3 and not channels_last:
         pixels = pixels.permute(0, 3, 1, 2).contiguous()
     while True:
         order = torch.randperm(examples)
@@ -78,15 +78,18 @@ class Trainer:
         self.optimizer, self.adam = make_adam(list(model.parameters()))
         self.model = torch.compile(model) if arguments.mode == "compile" else model
         self.loss = torch.nn.CrossEntropyLoss()
+        self.halves = arguments.precision == "mixed_bfloat16"
         self.batches = (windows(arguments.text, arguments.length, arguments.batch) if arguments.text else
-                        images(arguments.size, arguments.batch, arguments.examples, channels_last))
+                        random_examples([int(size) for size in arguments.shape.split("x")], arguments.batch, arguments.examples,
+                                        channels_last))
         self.model.train()
 
     def steps(self, count):
         for _ in range(count):
             x, y = next(self.batches)
             self.optimizer.zero_grad(set_to_none=True)
-            loss = self.loss(self.model(x), y)
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.halves):
+                loss = self.loss(self.model(x), y)
             loss.backward()
             self.optimizer.step()
         return loss.item()
@@ -107,9 +110,10 @@ def main():
     parser.add_argument("--layout", choices=("channels_last", "contiguous"), required=True)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch", type=int, required=True)
-    parser.add_argument("--size", type=int, help="of an image")
+    parser.add_argument("--precision", choices=("float32", "mixed_bfloat16"), default="float32", help="the second by autocast")
+    parser.add_argument("--shape", help="of an example: 784 or 64x64x3")
     parser.add_argument("--examples", type=int, default=160)
-    parser.add_argument("--text", help="a file, whose windows are trained on instead of images")
+    parser.add_argument("--text", help="a file, whose windows are trained on instead")
     parser.add_argument("--length", type=int, help="of a window")
     trainer = Trainer(parser.parse_args())
     loss = trainer.steps(3)

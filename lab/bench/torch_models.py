@@ -12,6 +12,14 @@ from torch.nn import functional
 MOMENTUM, EPSILON = 0.01, 1e-3  # of batch normalization; PyTorch's momentum is 1 - Keras's
 
 
+def mlp1024():
+    """mlp1024.json."""
+    parts = []
+    for inputs in 784, 1024, 1024:
+        parts += [nn.Linear(inputs, 1024), nn.ReLU(inplace=True)]
+    return nn.Sequential(*parts, nn.Linear(1024, 10))
+
+
 def convolution(channels, filters, window, stride=1, groups=1, bias=True):
     return nn.Conv2d(channels, filters, window, stride, window // 2, groups=groups, bias=bias)
 
@@ -134,7 +142,7 @@ class GptBlock(nn.Module):
 
 
 class Gpt(nn.Module):
-    """gpt.json."""
+    """gpt.json, and others of its kind."""
 
     def __init__(self, words=65, length=128, width=256, heads=4, blocks=4):
         super().__init__()
@@ -148,4 +156,8 @@ class Gpt(nn.Module):
         return self.scores(self.norm(self.blocks(x))).flatten(0, 1)
 
 
-MODELS = {"resnet": resnet, "resnet50": resnet50, "mobilenet_v2": mobilenet_v2, "gpt": Gpt}
+def gpt768():
+    return Gpt(width=768, heads=12)
+
+
+MODELS = {"mlp1024": mlp1024, "resnet": resnet, "resnet50": resnet50, "mobilenet_v2": mobilenet_v2, "gpt": Gpt, "gpt768": gpt768}

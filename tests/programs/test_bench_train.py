@@ -59,11 +59,19 @@ class BenchTrain(ProgramTest):
 
     def test_a_line_without_peers(self):
         row = self.line("--lines=resnet", "--peers=", "--rounds=2", "--markdown")
-        self.assertEqual(len(row["seconds"]["lockstep"]["values"]), 2)
-        self.assertGreater(row["seconds"]["lockstep"]["min"], 0)
-        self.assertIsNone(row["ratio"])
+        single, halves = (row["seconds"]["lockstep " + precision]["values"] for precision in ("float32", "mixed_bfloat16"))
+        self.assertEqual(len(single), 2)
+        self.assertGreater(min(single + halves), 0)
+        self.assertEqual(list(row["comparisons"]), ["halves"])
+        for ratio, a, b in zip(row["comparisons"]["halves"]["ratio"]["values"], single, halves):
+            self.assertAlmostEqual(ratio, a / b)
         self.assertIsNone(row["met"])
         self.assertIn("| %s |" % row["title"], self.done.stdout)
+        # 10 products of 3072 an example, three times; everything is larger by its bytes than by its operations.
+        least, copied = row["roofline"]["float32"], row["rates"]["copy_gb_s"] * 1e9
+        bytes_of_step = 64 * 4 * (2 * 3082 + 2 * 10) + 4 * 9 * PARAMETERS
+        self.assertGreaterEqual(least["seconds"], 0.999 * bytes_of_step / copied)
+        self.assertAlmostEqual(least["share"], least["seconds"] / row["seconds"]["lockstep float32"]["median"])
 
     def test_the_figures_of_a_peer(self):
         python = self.path("python")
@@ -71,16 +79,34 @@ class BenchTrain(ProgramTest):
             file.write(PEER % (sys.executable, PARAMETERS))
         os.chmod(python, stat.S_IRWXU)
         row = self.line("--lines=resnet", "--peers=pytorch", "--pytorch-python=" + python, "--rounds=3")
-        own, peer = row["seconds"]["lockstep"]["values"], row["seconds"]["pytorch"]["values"]
-        self.assertEqual(peer, [0.5, 0.25])
-        for ratio, a, b in zip(row["ratios"]["pytorch"]["values"], own, peer):
-            self.assertAlmostEqual(ratio, b / a)
-        self.assertEqual(row["fastest"], "pytorch")
+        for precision in "float32", "mixed_bfloat16":
+            own, peer = (row["seconds"]["%s %s" % (side, precision)]["values"] for side in ("lockstep", "pytorch"))
+            self.assertEqual(peer, [0.5, 0.25])
+            for ratio, a, b in zip(row["ratios"]["pytorch " + precision]["values"], own, peer):
+                self.assertAlmostEqual(ratio, b / a)
+        self.assertEqual(row["comparisons"]["float32"]["below"], "pytorch float32")
+        self.assertEqual(row["met"], all(x["ratio"]["median"] >= 1.3 for what, x in row["comparisons"].items() if what != "halves"))
         self.assertEqual({x["set_up"].split(",")[1].strip() for x in row["tried"]}, {"channels_last"})
         notes = "\n".join(row["notes"])
         self.assertIn("round 3 discarded: collapsed to 5000 ms", notes)
         self.assertIn("trains %d parameters, Lockstep %d" % (PARAMETERS - 1, PARAMETERS), notes)
         self.assertIn("g++ is missing", notes)
+        self.assertIn("trying pytorch", self.done.stderr)
+        os.rename(self.json, self.path("set-ups.json"))
+        again = self.line("--lines=resnet", "--peers=pytorch", "--rounds=1", "--set-ups=" + self.path("set-ups.json"))
+        self.assertNotIn("trying pytorch", self.done.stderr)
+        self.assertEqual((again["tried"], again["peers"]), (row["tried"], row["peers"]))
+
+    def test_the_gpt_of_another_width(self):
+        sys.path.insert(0, os.path.join(TOOLS, "..", "lab", "bench"))
+        import bench_lines
+        with open(os.path.join(TOOLS, "..", "lab", "bench", "gpt.json")) as file:
+            text = bench_lines.gpt_of_width(file.read(), 768)
+        with open(self.path("gpt768.json"), "w") as file:
+            file.write(text)
+        words, width = 65, 768
+        self.assertEqual(bench_lines.trained_parameters(LOCKSTEP, self.path("gpt768.json")),
+                         (words + 128) * width + 4 * (12 * width * width + 13 * width) + 2 * width + (width + 1) * words)
 
     def test_two_replicas_beside_the_noise(self):
         row = self.line("--lines=resnet50-replicas", "--rounds=1", "--peers=", size=64)
@@ -90,6 +116,7 @@ class BenchTrain(ProgramTest):
 
     def test_what_cannot_be_measured(self):
         self.assertIn("there is no vgg", self.bench("--lines=vgg", expect=USAGE).stderr)
+        self.assertIn("there is no float8", self.bench("--lines=resnet", "--precisions=float8", expect=USAGE).stderr)
         self.assertIn("there is no mxnet", self.bench("--lines=resnet", "--peers=mxnet", expect=USAGE).stderr)
         self.assertIn("none.txt", self.bench("--lines=gpt", "--text=none.txt", expect=USAGE).stderr)
         with open(self.path("bad.json"), "w") as file:
