@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes packages of a build: `deb` makes lockstep.deb and lockstep-dev.deb, `wheel` the Python package lockstep,
-which has the command, too.
+which has the command, too; `source` makes lockstep-VERSION.tar.gz, a release of what is committed.
 
-Both take what `meson install` installs, which finds its parts by where it lies and so can be put anywhere. Without --build the
-source is built in build-package/. Also the PEP 517 backend of pyproject.toml: pip install ."""
+The first two take what `meson install` installs, which finds its parts by their places and so can be put anywhere. Without --build
+the source is built in build-package/. Also the PEP 517 backend of pyproject.toml: pip install ."""
 import argparse
 import base64
 import email.utils
@@ -300,32 +300,63 @@ def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
     return f"lockstep-{source_version()}.dist-info"
 
 
-def build_sdist(sdist_directory, config_settings=None):
-    """The files that git knows."""
+def make_source(out, changed=False):
+    """The files that git knows; the same commit gives the same bytes. `changed`: also where they are not as committed, as pip may ask for."""
     version = source_version()
+    with open(os.path.join(SOURCE, "CITATION.cff"), encoding="utf-8") as file:
+        if f"\nversion: {version}\n" not in file.read():
+            fail(f"CITATION.cff does not name the version of meson.build, {version}")
     names = run("git", "-C", SOURCE, "ls-files").splitlines()
-    path = os.path.join(sdist_directory, f"lockstep-{version}.tar.gz")
-    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as archive:
+    if not changed and run("git", "-C", SOURCE, "status", "--porcelain", "--untracked-files=no"):
+        fail("the source has changes that are not committed: a release is what a commit has", 3)
+    when = int(run("git", "-C", SOURCE, "log", "-1", "--format=%ct"))
+    path = os.path.join(out, f"lockstep-{version}.tar.gz")
+    with open(path, "wb") as file, gzip.GzipFile("", "wb", fileobj=file, mtime=when) as packed_file, \
+            tarfile.open(fileobj=packed_file, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        def add(name, entry, data=None):
+            entry.name = f"lockstep-{version}/{name}"
+            entry.uid = entry.gid = 0
+            entry.uname = entry.gname = ""
+            entry.mtime = when
+            archive.addfile(entry, data)
         for name in names:
-            archive.add(os.path.join(SOURCE, name), f"lockstep-{version}/{name}")
+            own = os.path.join(SOURCE, name)
+            entry = archive.gettarinfo(own)
+            entry.mode = 0o755 if entry.mode & 0o100 else 0o644
+            if entry.isreg():
+                with open(own, "rb") as data:
+                    add(name, entry, data)
+            else:
+                add(name, entry)
         text = f"Metadata-Version: 2.1\nName: lockstep\nVersion: {version}\nSummary: {SUMMARY}\n".encode()
-        entry = tarfile.TarInfo(f"lockstep-{version}/PKG-INFO")
+        entry = tarfile.TarInfo()
         entry.size = len(text)
-        archive.addfile(entry, io.BytesIO(text))
-    return os.path.basename(path)
+        add("PKG-INFO", entry, io.BytesIO(text))
+    return [path]
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    return os.path.basename(make_source(sdist_directory, changed=True)[0])
 
 
 def main():
     parser = argparse.ArgumentParser(prog="tools/package", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=("deb", "wheel"))
+    parser.add_argument("kind", choices=("deb", "wheel", "source"))
     parser.add_argument("--build", metavar="FOLDER", help="a build folder of meson; default: build-package/, which is built")
     parser.add_argument("--out", metavar="FOLDER", default=".", help="where the packages go; default: here")
     arguments = parser.parse_args()
-    os.makedirs(arguments.out, exist_ok=True)
-    build = os.path.abspath(arguments.build) if arguments.build else build_source()
-    if not os.path.isdir(os.path.join(build, "meson-info")):
-        fail(f"{build} is not a build folder of meson")
-    for path in (make_deb if arguments.kind == "deb" else make_wheel)(build, os.path.abspath(arguments.out)):
+    out = os.path.abspath(arguments.out)
+    os.makedirs(out, exist_ok=True)
+    if arguments.kind == "source":
+        if arguments.build:
+            parser.error("--build is for deb and wheel: the source is packed as it is")
+        made = make_source(out)
+    else:
+        build = os.path.abspath(arguments.build) if arguments.build else build_source()
+        if not os.path.isdir(os.path.join(build, "meson-info")):
+            fail(f"{build} is not a build folder of meson")
+        made = (make_deb if arguments.kind == "deb" else make_wheel)(build, out)
+    for path in made:
         print(path)
 
 

@@ -268,5 +268,28 @@ print(lockstep.__file__, lockstep.__version__)
             self.assertEqual("Total params" in done.stdout, expect == DONE)
 
 
+class Source(Package):
+    needs = {"git": "git"}
+
+    def test_a_release_has_what_is_committed_and_the_same_bytes_twice(self):
+        if not os.path.exists(os.path.join(SOURCE, ".git")):
+            self.skipTest("the source is no clone of git")
+        tracked = self.call("git", "-C", SOURCE, "ls-files").stdout.splitlines()
+        if self.call("git", "-C", SOURCE, "status", "--porcelain", "--untracked-files=no").stdout:
+            done = self.call(os.path.join(SOURCE, "tools", "package"), "source", "--out=one", expect=3)
+            self.assertIn("not committed", done.stderr)
+            self.skipTest("the source has changes that are not committed")
+        made = [self.call(os.path.join(SOURCE, "tools", "package"), "source", "--out=" + folder).stdout.strip() for folder in ("one", "two")]
+        one, two = (open(path, "rb").read() for path in made)
+        self.assertEqual(one, two)
+        self.call("tar", "xf", made[0])
+        folder = os.path.basename(made[0])[:-len(".tar.gz")]
+        unpacked = [os.path.relpath(os.path.join(place, name), self.path(folder))
+                    for place, folders, names in os.walk(self.path(folder)) for name in names]
+        self.assertEqual(sorted(unpacked), sorted([*tracked, "PKG-INFO"]))
+        self.call(MESON or "meson", "setup", "build", folder, "-Dtests=disabled", "-Dcuda=disabled")
+        self.assertIn(f"lockstep-{self.call(MESON or 'meson', 'introspect', '--projectinfo', 'build').stdout.split(chr(34))[3]}", folder)
+
+
 if __name__ == "__main__":
     main()
