@@ -5,7 +5,7 @@
 usage: links.py ROOT
        links.py --self-test
 
-Documents: README.md, CONTRIBUTING.md, CHANGELOG.md, docs/**/*.md. Every link that names no protocol must lead to a file below
+Documents: README.md, CONTRIBUTING.md, CHANGELOG.md, SECURITY.md, docs/**/*.md. Every link that names no protocol must lead to a file below
 ROOT, every anchor to a heading of that file (as GitHub and GitLab name them). A picture (docs/pictures/*.svg) must be
 well-formed XML, have a title, a description, text that is text, rules for dark pages, and nothing that runs or is
 fetched; and some document must show it. A page (docs/NAME.md) that a source file names, in a comment or a message, must be there.
@@ -83,8 +83,8 @@ def check_picture(path):
 
 
 def documents_of(root):
-    return [path for path in (root / "README.md", root / "CONTRIBUTING.md", root / "CHANGELOG.md", *sorted(root.glob("docs/**/*.md")))
-            if path.exists()]
+    names = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+    return [path for path in (*(root / name for name in names), *sorted(root.glob("docs/**/*.md"))) if path.exists()]
 
 
 def check_sources(root):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/tutorials.md and docs/coming-from.md: every command of them runs. And what their models learn from real data, beside PyTorch,
-which takes minutes."""
+"""README.md, docs/tutorials.md and docs/coming-from.md: every command of them runs, in their order and from an empty folder. And what
+their models learn from real data, beside PyTorch, which takes minutes."""
 import array
 import json
 import math
@@ -40,6 +40,12 @@ class Page(ProgramTest):
             with open(self.path(name), "wb") as file:
                 file.write(content)
 
+    def test_the_commands_of_the_readme_run_in_order(self):
+        self.need(FASHION)
+        self.run_page("../README.md", 10)
+        for made in ("cnn.safetensors", "run.json", "scores.npy", "compare.html"):
+            self.assertTrue(os.path.getsize(self.path(made)), made)
+
     def test_every_command_of_the_tutorials_runs(self):
         self.run_page("tutorials.md", 12)
 
@@ -52,14 +58,17 @@ class Page(ProgramTest):
         self.assertGreaterEqual(len(commands), least)
         self.make_data()
         for command in commands:
-            words = shlex.split(command)[1:]
-            if words[0] == "train":
+            words = [word for word in shlex.split(command)[1:] if not word.startswith("--steps=")]
+            if words[0] in ("train", "launch", "compare"):
                 words.append("--steps=2")
             if words[0] == "compare":
                 words.append(UNTIMED)
+            if words[0] == "bench":
+                words = [word for word in words if not word.startswith("--seconds=")] + ["--seconds=0"]
             with self.subTest(command):
                 if "fashion-mnist" in command:
                     self.need(FASHION)
+                if "fashion-mnist" in command and words[0] in ("train", "launch", "compare"):
                     words.append("--validation=off")
                 if ".h5" in command and not KERAS_FILES:
                     self.skipTest("the program for files of Keras was not built")
