@@ -292,12 +292,13 @@ static void plan_accumulation(struct ls_kernel *kernel, struct ls_kernel_answer 
     }
 }
 
-static bool has_halves(const struct ls_kernel_request *request)
+// The half type of the request; LS_F32: it has none.
+static uint32_t half_of(const struct ls_kernel_request *request)
 {
     for (uint32_t i = 0; i < request->input_count + request->output_count; i++)
         if (ls_dtype_is_half(request->arguments[i].dtype))
-            return true;
-    return false;
+            return request->arguments[i].dtype;
+    return LS_F32;
 }
 
 static int32_t prepare_by(cpu_prepare *prepare, struct ls_device *device,
@@ -315,9 +316,11 @@ static int32_t prepare_by(cpu_prepare *prepare, struct ls_device *device,
 static int32_t prepare_kernel(struct ls_device *device, const struct ls_kernel_request *request,
                               struct ls_kernel *kernel, struct ls_kernel_answer *out)
 {
-    const bool halves = has_halves(request);
+    const uint32_t half = half_of(request);
     int32_t status = CPU_COPIES;
-    if (!halves || in_halves[request->op])
+    if (half != LS_F32 && request->op != LS_OP_CONVERT)
+        cpu_say_slow(device, half);
+    if (half == LS_F32 || in_halves[request->op])
         status = prepare_by(operations[request->op], device, request, kernel, out);
     if (status == CPU_COPIES) {
         finish_kernel(kernel);
