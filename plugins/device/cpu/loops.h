@@ -267,6 +267,11 @@ struct cpu_layer_loops {
 struct cpu_half_loops {
     void (*widen)(uint32_t dtype, const uint16_t *x, float *y, int64_t n);
     void (*narrow)(uint32_t dtype, const float *x, uint16_t *y, int64_t n);
+    // (rows, columns), whose rows are `x_stride` and `y_stride` elements apart
+    void (*widen_rows)(uint32_t dtype, const uint16_t *x, int64_t rows, int64_t columns,
+                       int64_t x_stride, float *y, int64_t y_stride);
+    void (*narrow_rows)(uint32_t dtype, const float *x, int64_t rows, int64_t columns,
+                        int64_t x_stride, uint16_t *y, int64_t y_stride);
 };
 
 struct cpu_loops {
