@@ -29,7 +29,7 @@ static size_t find(const struct argument *table, const char *name, size_t length
     return i;
 }
 
-const struct ls_hint arguments_elsewhere[] = {
+static const struct ls_hint arguments_elsewhere[] = {
     {"lr learning-rate base-lr",
      "it is an option of the optimizer, as --optimizer=adam:learning_rate=0.001", 1},
     {"momentum nesterov",

@@ -59,10 +59,6 @@ struct arguments {
     const char *const *commands; // names of all subcommands of `lockstep`, for one that starts them
 };
 
-// Options of other programs, with their names here. docs/strategies.md has the same table, and a
-// test compares the two.
-extern const struct ls_hint arguments_elsewhere[];
-
 // Errors are LS_USAGE, logged; for an unknown option the message gives its name here, or the
 // nearest name, and lists all options. `most_operands`: the maximum number of words that are not
 // options. Options without effect beside the others are refused, too.

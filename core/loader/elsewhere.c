@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names that users bring from other frameworks, and names of our own plugins that a build may lack:
-// what to write instead, or what brings them. docs/strategies.md has the same table, and a test
-// compares the two.
+// what to write instead, or what brings them.
 #include "core/loader/internal.h"
 
 #include "core/base/log.h"

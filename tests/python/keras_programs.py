@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs of Keras's guide and of the MirroredStrategy tutorial in examples/keras, to their last line, and the difference to the originals
-that docs/coming-from.md shows.
+that docs/tutorials.md shows.
 
 Needs Python with Keras and TensorFlow (keras_python.py), and MNIST and CIFAR-10; without them they are skipped, by name.
 KERAS_PROGRAMS_LIMIT=N takes N examples of each.
@@ -76,7 +76,7 @@ class Programs(ProgramTest):
 
 class Page(ProgramTest):
     def test_what_the_page_adds_is_in_the_programs(self):
-        with open(os.path.join(SOURCE, "docs", "coming-from.md"), encoding="utf-8") as file:
+        with open(os.path.join(SOURCE, "docs", "tutorials.md"), encoding="utf-8") as file:
             shown = dict(re.findall(r"\[`(\w+\.py)`\]\([^)]*\).*?```diff\n(.*?)```", file.read(), re.S))
         self.assertEqual(sorted(shown), ["mirrored_strategy.py", "multi_gpu_guide.py", "scaling.py", "several_workers.py"])
         for name, diff in shown.items():

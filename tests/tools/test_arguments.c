@@ -3,7 +3,6 @@
 #include "core/base/log.h"
 #include "core/plugin/plugin.h"
 #include "tools/arguments.h"
-#include "tests/support/hints.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -154,12 +153,6 @@ START_TEST(an_option_from_elsewhere_is_answered_with_ours)
     refused(WORDS("--Timeout", "7"), "unknown option --Timeout: it is --deadline=SECONDS.");
     // No hint names an option that this table lacks.
     refused(WORDS("--lr=0.1"), "unknown option --lr; available: --model,");
-}
-END_TEST
-
-START_TEST(the_page_on_strategies_has_the_same_table_of_options)
-{
-    assert_documented(arguments_elsewhere, "options-from-elsewhere", "--", NULL);
 }
 END_TEST
 
@@ -345,7 +338,6 @@ int main(void)
     tcase_add_test(cases, help_is_asked_for_in_two_ways);
     tcase_add_test(cases, every_error_is_one_line_that_helps);
     tcase_add_test(cases, an_option_from_elsewhere_is_answered_with_ours);
-    tcase_add_test(cases, the_page_on_strategies_has_the_same_table_of_options);
     tcase_add_test(cases, counts_have_a_range);
     tcase_add_test(cases, numbers_and_switches_are_checked);
     tcase_add_test(cases, help_has_every_option_its_value_default_and_words);

@@ -2,7 +2,6 @@
 // What `--strategy=` means: a strategy, a collective under the strategy mirrored, or a transport; and which option
 // goes to which of them.
 #include "tests/core/loader/support.h"
-#include "tests/support/hints.h"
 #include "tests/support/suite.h"
 
 static struct ls_loader *loader_of_parts(void)
@@ -247,24 +246,6 @@ START_TEST(a_device_has_no_number)
 }
 END_TEST
 
-static void write_kinds(FILE *row, uint32_t kinds)
-{
-    const char *gap = " ";
-    for (uint32_t kind = LS_KINDS; kind >= 1; kind--) {
-        if (!(kinds & 1u << kind))
-            continue;
-        fprintf(row, "%s%s", gap, ls_kind_text(kind));
-        gap = ", ";
-    }
-    fputs(" |", row);
-}
-
-START_TEST(the_page_on_strategies_has_the_same_table_of_names)
-{
-    assert_documented(ls_elsewhere, "names-from-elsewhere", "", write_kinds);
-}
-END_TEST
-
 START_TEST(a_strategy_that_is_broken_is_not_replaced_by_a_collective_of_its_name)
 {
     put_as("collective-tree", "collective-tree.so");
@@ -294,7 +275,6 @@ int main(void)
     tcase_add_test(tests, a_name_from_elsewhere_is_answered_with_ours);
     tcase_add_test(tests, a_plugin_of_ours_that_is_not_there_is_named_with_what_brings_it);
     tcase_add_test(tests, a_device_has_no_number);
-    tcase_add_test(tests, the_page_on_strategies_has_the_same_table_of_names);
     tcase_add_test(tests, a_strategy_that_is_broken_is_not_replaced_by_a_collective_of_its_name);
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);
