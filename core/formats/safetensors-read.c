@@ -28,7 +28,7 @@
 #endif
 
 #define SCOPE "safetensors"
-#define HOW_TO_WRITE "docs/models.md has the lines of Python that write one from Keras"
+#define HOW_TO_WRITE "docs/weights.md has the lines of Python that write one from Keras"
 #define MOST_HEADER_BYTES (UINT64_C(100) << 20)
 #define LENGTH_BYTES 8
 #define ALIGNMENT 64

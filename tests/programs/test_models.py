@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models and weights as users of Keras bring them: docs/models.md, whose blocks are run in order, files of other formats,
+"""Models and weights as users of Keras bring them: docs/models.md and docs/weights.md, whose blocks are run in order, files of other formats,
 models' compile configurations, and the shapes of tutorials' models."""
 import gzip
 import io
@@ -18,6 +18,7 @@ from support import BAD_INPUT, DONE, FASHION, KERAS_FILES, LOCKSTEP, UNAVAILABLE
 
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 PAGE = os.path.join(SOURCE, "docs", "models.md")
+WEIGHTS_PAGE = os.path.join(SOURCE, "docs", "weights.md")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 SYNTHETIC = "--dataset=synthetic:examples=60"
 TRAIN = ("train", "--quiet", SYNTHETIC, "--steps=2", "--validation=off")
@@ -173,7 +174,7 @@ class Refused(ModelTest):
                     continue
                 if kind != "a safetensors file":
                     outcome = self.refused(BAD_INPUT, "evaluate", "--model=mlp", SYNTHETIC, "--initial-weights=" + self.path("file"),
-                                           says=("is " + kind, "not a safetensors file", "docs/models.md"))
+                                           says=("is " + kind, "not a safetensors file", "docs/weights.md"))
                     self.assertNotIn("bytes", outcome.err)
                 if kind != "JSON":
                     self.refused(BAD_INPUT, "summary", "--model=" + self.path("file"), says=("is " + kind, "not JSON", "docs/models.md"))
@@ -276,9 +277,12 @@ class Page(ModelTest):
         numpy.frombuffer = lambda data, dtype: Array(struct.unpack(f"<{len(data) // 4}f", data), (len(data) // 4,))
         model = Model(sequential(FLATTEN, DENSE, compile_config={"optimizer": SGD, "metrics": ["accuracy"]}), generation)
         before, names = list(model.variables[0].array.values), {"model": model}
-        with open(PAGE, encoding="utf-8") as file:
-            blocks = BLOCK.findall(file.read())
-        self.assertEqual([language for language, _ in blocks], ["python", "sh", "python", "python", "python", "sh", "python", "text", "c", "c", "c"])
+        blocks = []
+        for page in (PAGE, WEIGHTS_PAGE):
+            with open(page, encoding="utf-8") as file:
+                blocks += BLOCK.findall(file.read())
+        self.assertEqual([language for language, _ in blocks],
+                         ["python", "sh", "python", "text", "c", "c", "c", "python", "python", "sh", "python", "py"])
         here = os.getcwd()
         os.chdir(self.folder)
         self.addCleanup(os.chdir, here)

@@ -56,7 +56,7 @@ static bool find(zip_t *zip, struct contents *contents, const char *name, uint64
     const zip_uint64_t needed = ZIP_STAT_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD;
     if (zip_stat(zip, name, 0, out)) {
         const char *kind = other_kind(zip);
-        return kind ? contents_refuse(contents, "is %s (docs/models.md)", kind)
+        return kind ? contents_refuse(contents, "is %s (docs/weights.md)", kind)
                     : contents_refuse(contents, "is a ZIP archive without %s, not a .keras file",
                                       name);
     }

@@ -104,6 +104,32 @@ static char *next_row(char **text, char *name)
     return NULL;
 }
 
+// Adds those of `keys` that the page says once for all rows, in a section before them; "*_x" there
+// stands for all that end in "_x". `used` counts what each entry of the section stood for.
+static void add_said_once(const struct names *once, const char *const *keys, size_t *used,
+                          struct names *out)
+{
+    for (size_t i = 0; i < once->count; i++) {
+        const char *entry = once->list[i];
+        for (size_t k = 0; keys[k]; k++) {
+            const char *tail = keys[k];
+            if (entry[0] == '*' && strlen(tail) >= strlen(entry) - 1)
+                tail += strlen(tail) - (strlen(entry) - 1);
+            if (strcmp(tail, entry[0] == '*' ? entry + 1 : entry) != 0)
+                continue;
+            used[i]++;
+            if (!has(out, keys[k]))
+                snprintf(out->list[out->count++], NAME_LETTERS, "%s", keys[k]);
+        }
+    }
+}
+
+static void check_used(const struct names *once, const size_t *used)
+{
+    for (size_t i = 0; i < once->count; i++)
+        ck_assert_msg(used[i] > 0, "'%s' is said of all, but none has it", once->list[i]);
+}
+
 static const struct ls_layer_kind *kind_of(const char *name)
 {
     for (size_t i = 0; ls_layer_kinds[i]; i++)
@@ -115,13 +141,17 @@ static const struct ls_layer_kind *kind_of(const char *name)
 
 START_TEST(every_layer_and_each_of_its_options_is_on_the_page)
 {
-    char *text = section("layers"), name[NAME_LETTERS];
-    size_t rows = 0, kinds = 0;
+    char *text = section("layers"), *before = section("layer-options"), name[NAME_LETTERS];
+    struct names once = {0};
+    size_t rows = 0, kinds = 0, used[MOST_NAMES] = {0};
+    add_quoted(before, before + strlen(before), &once);
     for (char *cell; (cell = next_row(&text, name)); rows++) {
         struct names options = {0};
         add_quoted(cell, strchr(cell, '\n'), &options);
+        add_said_once(&once, kind_of(name)->keys, used, &options);
         check_same(name, &options, kind_of(name)->keys);
     }
+    check_used(&once, used);
     while (ls_layer_kinds[kinds])
         kinds++;
     ck_assert_uint_eq(rows, kinds);
@@ -183,8 +213,11 @@ static size_t option_names(const struct ls_plugin_option *options, const char **
 START_TEST(every_optimizer_with_its_options_is_on_the_page)
 {
     const struct ls_optimizer_kind *kinds = ls_optimizer_kinds();
-    char *text = section("optimizers"), name[NAME_LETTERS];
-    size_t rows = 0, count = 0;
+    char *text = section("optimizers"), *before = section("optimizer-options");
+    char name[NAME_LETTERS];
+    struct names once = {0};
+    size_t rows = 0, count = 0, used[MOST_NAMES] = {0};
+    add_quoted(before, before + strlen(before), &once);
     for (char *cell; (cell = next_row(&text, name)); rows++) {
         const struct ls_optimizer_kind *kind = kinds;
         const char *supported[16] = {NULL};
@@ -194,8 +227,11 @@ START_TEST(every_optimizer_with_its_options_is_on_the_page)
         ck_assert_msg(kind->name != NULL, "optimizer '%s' is on the page, but not supported", name);
         option_names(kind->options, supported);
         add_quoted(cell, strchr(cell, '\n'), &options);
+        add_said_once(&once, supported, used, &options);
         check_same(name, &options, supported);
     }
+    for (size_t i = 0; i < once.count; i++)
+        ck_assert_uint_eq(used[i], rows); // what is said of all, each has
     while (kinds[count].name)
         count++;
     ck_assert_uint_eq(rows, count);
