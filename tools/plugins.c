@@ -98,13 +98,20 @@ static void print_device(const struct ls_opened_plugin *opened)
                info.physical_count, info.physical_count == 1 ? "" : "s");
     print_names("memory:", UINT64_C(1) << ops->memory_kind, memory_names);
     printf("%-13s %s\n", "launches:", ops->blocking ? "on the calling thread" : "on a stream");
+    uint32_t fused = 0, casts = 0;
     for (uint32_t i = 0; i < ops->pattern_count; i++) {
         char title[96];
+        if (ops->patterns[i].producer == LS_OP_CONVERT)
+            continue;
         snprintf(title, sizeof(title),
-                 "%-13s %s + %s:", i ? "" : "fuses:", ls_op_name(ops->patterns[i].producer),
+                 "%-13s %s + %s:", fused++ ? "" : "fuses:", ls_op_name(ops->patterns[i].producer),
                  ls_op_name(ops->patterns[i].consumer));
         print_names(title, (uint64_t)ops->patterns[i].activations << 1, activations);
     }
+    for (uint32_t i = 0; i < ops->pattern_count; i++)
+        if (ops->patterns[i].producer == LS_OP_CONVERT)
+            printf("%-13s casts of %s\n",
+                   casts++ ? "" : "takes:", ls_op_name(ops->patterns[i].consumer));
 }
 
 static const char *scope_name(uint32_t scope)

@@ -58,6 +58,9 @@ bool ls_device_has_streams(const struct ls_device *device); // and events
 bool ls_device_has_staging(const struct ls_device *device); // besides streams
 bool ls_device_can_capture(const struct ls_device *device);
 uint64_t ls_device_tile_bytes(struct ls_device *device); // 0: it does not ask for tiles
+// Whether it takes halves where activations are float32 otherwise: LS_OP_CONVERT in struct
+// ls_fusion_pattern.
+bool ls_device_takes_casts(const struct ls_device *device, uint32_t op);
 
 // ---- Memory ----
 

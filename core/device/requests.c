@@ -12,12 +12,23 @@
 
 // ---- Operations ----
 
+bool ls_device_takes_casts(const struct ls_device *device, uint32_t op)
+{
+    const struct ls_device_interface *interface = ls_device_interface(device);
+    for (uint32_t i = 0; i < interface->pattern_count; i++)
+        if (interface->patterns[i].producer == LS_OP_CONVERT &&
+            interface->patterns[i].consumer == op)
+            return true;
+    return false;
+}
+
 // A request that makes no sense reaches no device; one that makes sense may still be refused there.
 static enum ls_status ask(struct ls_device *device, const struct ls_kernel_request *request,
                           struct ls_kernel_answer *answer)
 {
     char why[256];
-    const enum ls_status status = ls_operation_check(request, why, sizeof(why));
+    const bool casts = ls_device_takes_casts(device, request->op);
+    const enum ls_status status = ls_operation_check(request, casts, why, sizeof(why));
     if (status) {
         ls_debug("device", "%s", why);
         return status;
@@ -125,7 +136,8 @@ static const char *check_values(const struct ls_segment_request *request, bool *
     return NULL;
 }
 
-static enum ls_status check_segment(const char *about, const struct ls_segment_request *request)
+static enum ls_status check_segment(const struct ls_device *device, const char *about,
+                                    const struct ls_segment_request *request)
 {
     bool *written = calloc((size_t)request->value_count + 1, sizeof(*written));
     bool *taken = calloc((size_t)request->argument_count + 1, sizeof(*taken));
@@ -135,7 +147,9 @@ static enum ls_status check_segment(const char *about, const struct ls_segment_r
     if (!status)
         wrong = check_values(request, taken);
     for (uint32_t i = 0; !status && !wrong && i < request->kernel_count; i++) {
-        status = ls_operation_check(request->kernels[i].request, why, sizeof(why));
+        const struct ls_kernel_request *asked = request->kernels[i].request;
+        status =
+            ls_operation_check(asked, ls_device_takes_casts(device, asked->op), why, sizeof(why));
         wrong = status ? why : check_kernel(request, &request->kernels[i], written);
     }
     if (wrong) {
@@ -153,7 +167,7 @@ enum ls_status ls_device_prepare_segment(struct ls_device *device, const char *a
 {
     if (!ls_device_takes_segments(device))
         return LS_UNSUPPORTED;
-    const enum ls_status status = check_segment(about, request);
+    const enum ls_status status = check_segment(device, about, request);
     if (status)
         return status;
     *out = (struct ls_kernel_answer){.struct_size = sizeof(*out)};

@@ -88,6 +88,7 @@ struct ls_node {
     uint32_t input_count, output_count;
     const struct ls_operation *source;
     bool removed;
+    bool takes_casts; // the casts around it become a part of it
     uint32_t fused_count; // nodes that run as a part of this one
     uint32_t fused[LS_MAX_FUSED]; // which, in their order
     uint32_t fused_outputs[LS_MAX_FUSED]; // output 0 before each

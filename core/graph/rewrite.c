@@ -204,6 +204,97 @@ static void write_through_reshape(struct ls_build *build, uint32_t index)
     remove_node(build, index);
 }
 
+// ---- Casts ----
+
+// The half on the other side of the cast that makes an input, or that is all that reads an output.
+static uint32_t beyond_cast(const struct ls_build *build, const struct ls_node *node,
+                            uint32_t index, bool output)
+{
+    const uint32_t id = output ? node->outputs[index] : node->inputs[index];
+    const struct ls_value *value = &build->buffers->values[id];
+    const bool only = value->readers == 1 && !is_result(build, id);
+    const struct ls_node *cast = !output ? producer_of(build, id)
+                                 : only  ? &build->nodes[value->reader_sum]
+                                         : NULL;
+    if (!cast || cast->removed || cast->op != LS_OP_CONVERT)
+        return LS_NO_VALUE;
+    const uint32_t beyond = output ? cast->outputs[0] : cast->inputs[0];
+    return ls_type_is_half(build->buffers->values[beyond].tensor->dtype) ? beyond : LS_NO_VALUE;
+}
+
+// Whether all activations of the node are float32 by casts alone, and those of one half type.
+static bool takes_casts(const struct ls_build *build, const struct ls_node *node)
+{
+    const struct ls_operation_row *row = ls_operation_row(node->op);
+    uint32_t dtype = 0;
+
+    if (node->removed || !ls_device_takes_casts(build->plan->device, node->op))
+        return false;
+    for (uint32_t i = 0; i < node->input_count + node->output_count; i++) {
+        const bool output = i >= node->input_count;
+        const uint32_t own = output ? i - node->input_count : i;
+        const struct ls_argument argument = ls_operation_argument(row, own, output);
+        if (!ls_argument_is_cast(&argument))
+            continue;
+        const uint32_t beyond = beyond_cast(build, node, own, output);
+        const uint32_t type =
+            beyond == LS_NO_VALUE ? 0 : build->buffers->values[beyond].tensor->dtype;
+        if (type == 0 || (dtype != 0 && type != dtype))
+            return false;
+        dtype = type;
+    }
+    return dtype != 0;
+}
+
+// The node reads and writes the halves; a cast that nobody else reads vanishes.
+static void take_casts(struct ls_build *build, uint32_t index)
+{
+    struct ls_node *node = &build->nodes[index];
+    const struct ls_operation_row *row = ls_operation_row(node->op);
+    struct ls_value *values = build->buffers->values;
+
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        const struct ls_argument argument = ls_operation_argument(row, i, false);
+        const uint32_t wide = node->inputs[i];
+        if (!ls_argument_is_cast(&argument))
+            continue;
+        node->inputs[i] = beyond_cast(build, node, i, false);
+        note_reader(build, node->inputs[i], index);
+        values[wide].reader_sum -= index;
+        if (--values[wide].readers == 0 && !is_result(build, wide))
+            remove_node(build, (uint32_t)values[wide].producer);
+    }
+    for (uint32_t i = 0; i < node->output_count; i++) {
+        const struct ls_argument argument = ls_operation_argument(row, i, true);
+        const uint32_t cast = (uint32_t)values[node->outputs[i]].reader_sum;
+        if (!ls_argument_is_cast(&argument))
+            continue;
+        node->outputs[i] = beyond_cast(build, node, i, true);
+        values[node->outputs[i]].producer = (int32_t)index;
+        remove_node(build, cast);
+    }
+}
+
+// An operation and its backward operations do so together: what is saved between them is the
+// device's own.
+static void fold_casts(struct ls_build *build)
+{
+    for (uint32_t i = 0; i < build->node_count; i++)
+        build->nodes[i].takes_casts = takes_casts(build, &build->nodes[i]);
+    for (uint32_t i = 0; i < build->node_count; i++) {
+        const struct ls_node *node = &build->nodes[i];
+        if (node->source->backward && node->source->forward >= 0 && !node->removed)
+            build->nodes[node->source->forward].takes_casts &= node->takes_casts;
+    }
+    for (uint32_t i = 0; i < build->node_count; i++) {
+        struct ls_node *node = &build->nodes[i];
+        if (node->source->backward && node->source->forward >= 0)
+            node->takes_casts &= build->nodes[node->source->forward].takes_casts;
+        if (node->takes_casts)
+            take_casts(build, i);
+    }
+}
+
 // ---- Fusion ----
 
 static enum ls_operation_fusion fusion_of(const struct ls_node *consumer)
@@ -354,6 +445,7 @@ void ls_rewrite(struct ls_build *build)
     drop_saved(build);
 
     count_readers(build);
+    fold_casts(build);
     for (uint32_t i = 0; i < build->node_count; i++) {
         const struct ls_node *node = &build->nodes[i];
         const bool counts = build->buffers->values[node->outputs[0]].tensor->role == LS_ROLE_COUNTS;

@@ -13,6 +13,7 @@ struct check {
     const struct ls_kernel_request *request;
     const struct ls_operation_row *row;
     uint32_t input_count; // without that of an epilogue
+    bool casts; // activations may be halves where they are float32 otherwise
     const char *why; // points into `text` or at a constant
     char text[256];
 };
@@ -107,6 +108,20 @@ static bool is_floating(uint32_t dtype)
     return dtype == LS_F32 || ls_type_is_half(dtype);
 }
 
+// The type of all activations of an operation whose casts the device takes: that of the first.
+static uint32_t cast_dtype(const struct check *check)
+{
+    const struct ls_kernel_request *request = check->request;
+    for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
+        const bool output = i >= request->input_count;
+        const struct ls_argument argument =
+            ls_operation_argument(check->row, output ? i - request->input_count : i, output);
+        if (ls_argument_is_cast(&argument))
+            return is_floating(request->arguments[i].dtype) ? request->arguments[i].dtype : 0;
+    }
+    return 0;
+}
+
 // The type that an argument must have; 0: none fits.
 static uint32_t expected_dtype(const struct check *check, const struct ls_argument *argument,
                                uint32_t own)
@@ -119,7 +134,8 @@ static uint32_t expected_dtype(const struct check *check, const struct ls_argume
     case LS_TYPE_OWN_FLOATING: return is_floating(own) ? own : 0;
     case LS_TYPE_GRADIENT: // they begin with output 0
         return request->arguments[request->input_count].dtype == LS_F32 ? LS_F32 : first;
-    case LS_TYPE_F32: return LS_F32;
+    case LS_TYPE_F32:
+        return check->casts && ls_argument_is_cast(argument) ? cast_dtype(check) : LS_F32;
     case LS_TYPE_F64: return LS_F64;
     case LS_TYPE_I32: return LS_I32;
     case LS_TYPE_INDEX: return own == LS_I32 || own == LS_F32 ? own : 0;
@@ -227,9 +243,10 @@ static bool shapes_fit(struct check *check)
     return true;
 }
 
-enum ls_status ls_operation_check(const struct ls_kernel_request *request, char *why, size_t bytes)
+enum ls_status ls_operation_check(const struct ls_kernel_request *request, bool casts, char *why,
+                                  size_t bytes)
 {
-    struct check check = {.request = request, .row = ls_operation_row(request->op)};
+    struct check check = {.request = request, .row = ls_operation_row(request->op), .casts = casts};
 
     if (!check.row || request->op == LS_OP_NONE) {
         snprintf(why, bytes, "there is no operation %u", request->op);

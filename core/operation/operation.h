@@ -138,6 +138,8 @@ bool ls_operation_has(uint32_t op, enum ls_operation_trait trait); // false: no 
 // is follows from the forward operation; an optional input's gradient is optional, too.
 struct ls_argument ls_operation_argument(const struct ls_operation_row *row, uint32_t index,
                                          bool output);
+// Whether it is an activation or the gradient of one, whose casts a device may declare to take.
+bool ls_argument_is_cast(const struct ls_argument *argument);
 // How many inputs or outputs there are at least and at most, the input of an epilogue not counted.
 void ls_operation_count(const struct ls_operation_row *row, bool output, uint32_t *least,
                         uint32_t *most);
@@ -168,7 +170,8 @@ bool ls_type_is_half(uint32_t dtype); // LS_BF16 or LS_F16
 // Whether a device can be asked for this kernel: number, types and shapes of its arguments,
 // attributes, epilogue and which outputs are added to are as the table and core/plugin/operations.h
 // say. LS_UNSUPPORTED with the reason in `why` ("conv2d: ..."); nothing is logged. A device may
-// refuse more than this.
-LS_STATUS ls_operation_check(const struct ls_kernel_request *request, char *why, size_t bytes);
+// refuse more than this. `casts`: activations may be halves where they are float32 otherwise.
+LS_STATUS ls_operation_check(const struct ls_kernel_request *request, bool casts, char *why,
+                             size_t bytes);
 
 #endif

@@ -839,6 +839,12 @@ struct ls_argument ls_operation_argument(const struct ls_operation_row *row, uin
     return out;
 }
 
+bool ls_argument_is_cast(const struct ls_argument *argument)
+{
+    return (argument->kind == LS_ARGUMENT_TENSOR || argument->kind == LS_ARGUMENT_ADDEND) &&
+           (argument->type == LS_TYPE_F32 || argument->type == LS_TYPE_FLOATING);
+}
+
 void ls_operation_count(const struct ls_operation_row *row, bool output, uint32_t *least,
                         uint32_t *most)
 {

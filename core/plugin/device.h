@@ -172,10 +172,18 @@ struct ls_launch {
 // LS_OP_ADD is a consumer only of LS_OP_BATCH_NORMALIZATION, LS_OP_BATCH_NORMALIZATION_INFERENCE
 // and LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED, and it is no epilogue: its other term becomes the
 // addend, and an activation after it may be fused, too.
+//
+// LS_OP_CONVERT as a producer says that the device takes halves in an operation whose activations
+// are F32 otherwise ("Half types" in core/plugin/operations.h), or in a loss, so that the host
+// leaves out the casts around it. All activations of a request, and the gradients of activations,
+// are then of one type, F32 or a half; all else (parameters and their gradients, labels, weights,
+// sums) stays as it is. What is read is exact, sums are float32 or wider, and a result is rounded
+// once. In training the host does so where the backward operations are declared, too. It asks for
+// halves wherever the types allow them: a device declares what it refuses no more often than F32.
 struct ls_fusion_pattern {
     uint32_t producer; // enum ls_op
     uint32_t consumer; // LS_OP_ACTIVATION, LS_OP_ACTIVATION_BACKWARD or LS_OP_ADD
-    uint32_t activations; // bit i: for enum ls_activation i; 0 with LS_OP_ADD
+    uint32_t activations; // bit i: for enum ls_activation i; 0 with LS_OP_ADD and LS_OP_CONVERT
     uint32_t reserved;
 };
 

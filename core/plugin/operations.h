@@ -129,7 +129,8 @@ enum ls_op {
     // x, mean (C), variance (C), dy -> dgamma = sum(dy h), dbeta = sum(dy)
     LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS = 36,
 
-    // From here to LS_OP_PENALTY_BACKWARD all floating tensors are F32.
+    // From here to LS_OP_PENALTY_BACKWARD all floating tensors are F32, unless the device declares
+    // that it takes halves (struct ls_fusion_pattern).
 
     // Each example is normalized by itself: x (B,...,C), [gamma], [beta] -> y as x, [saved]. With
     // attribute groups 0, over the last dimension: n = C (Ba, Kiros, Hinton 2016). With groups G,
@@ -305,7 +306,8 @@ enum ls_op {
 // addition into an output, as if that were an operation of its own. What only moves or chooses
 // elements is exact. A device without a half type refuses (LS_UNSUPPORTED) LS_OP_CONVERT from F32
 // to it, so the host asks for that first, and for nothing else if it is refused.
-// ls_argument_dtype() in core/plugin/half.h is this rule as code.
+// ls_argument_dtype() in core/plugin/half.h is this rule as code. A device may declare that it takes
+// halves in more operations: LS_OP_CONVERT in struct ls_fusion_pattern.
 
 // Activations, element by element; they travel as uint32_t.
 enum ls_activation {

@@ -56,6 +56,19 @@ class Report(ProgramTest):
         self.assertGreater(report["startup_seconds"], 0)
         self.assertEqual(len(set(report["parameter_hashes"])), 1)
 
+    def test_the_first_line_says_where_halves_are_slow(self):
+        with open("/proc/cpuinfo") as file:
+            flags = set(file.read().split())
+        short = ("train", "--model=mlp", SYNTHETIC, "--validation=off", "--steps=1", "--replicas=1")
+        for precision, limit, slow in (("mixed_bfloat16", "AVX512_CORE", "no unit for bfloat16"), ("mixed_float16", "ALL", "in float16"),
+                                       ("mixed_bfloat16", "ALL", None if "avx512_bf16" in flags else "no unit for bfloat16"),
+                                       ("float32", "AVX2", None)):
+            outcome = self.lockstep(*short, "--precision=" + precision, environment={"ONEDNN_MAX_CPU_ISA": limit})
+            self.assertEqual(outcome.code, DONE, outcome.err)
+            said = [line for line in outcome.err.splitlines() if line.startswith("lockstep: cpu:")]
+            self.assertEqual(len(said), 1 if slow else 0, outcome.err)
+            self.assertIn(slow or "", outcome.err)
+
     def test_names_what_else_decides_the_result(self):
         short = ("--model=mlp", "--dataset=synthetic:examples=100", "--validation=off", "--steps=1")
         report = self.train(*short)

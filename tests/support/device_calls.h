@@ -40,7 +40,8 @@ static inline int32_t test_prepare(const struct ls_device_interface *ops, struct
 {
     static _Thread_local struct ls_layout layouts[TEST_ARGUMENTS];
     const struct ls_kernel_request asked = test_kernel_request(request);
-    const int32_t refused = (int32_t)ls_operation_check(&asked, test_refusal, sizeof(test_refusal));
+    const int32_t refused =
+        (int32_t)ls_operation_check(&asked, false, test_refusal, sizeof(test_refusal));
     if (refused)
         return refused;
     memset(layouts, 0, sizeof(layouts));

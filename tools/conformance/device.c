@@ -35,6 +35,7 @@ static void run_operations(struct ls_device_suite *suite)
     ls_device_dropout_cases(suite);
     ls_device_loss_cases(suite);
     ls_device_fusion_cases(suite);
+    ls_device_layer_cases(suite);
 }
 
 static void run_groups(struct ls_device_suite *suite)
@@ -42,7 +43,6 @@ static void run_groups(struct ls_device_suite *suite)
     ls_device_memory_cases(suite);
     run_operations(suite);
     ls_device_half_cases(suite, run_operations);
-    ls_device_layer_cases(suite);
     ls_device_synchronized_cases(suite);
     ls_device_bytes_cases(suite);
     ls_device_update_cases(suite);

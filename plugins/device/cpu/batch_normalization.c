@@ -4,6 +4,7 @@
 // cache, and once for y; backward reads x and dy twice, as everybody must. Pieces are the same for any number of threads, and
 // what they come to is joined in order, in float64.
 #include "plugins/device/cpu/batch_normalization.h"
+#include "core/plugin/half.h"
 #include "plugins/device/cpu/layout.h"
 
 #include <math.h>
@@ -38,14 +39,98 @@ static struct cpu_rows rows_of(const struct cpu_run *r, int64_t item)
     return (struct cpu_rows){r->first + block, begin, begin + rows_of_piece(s, piece)};
 }
 
+// ---- Halves ----
+
+// The rows of a piece as float32. float32 itself is read and written where it is; halves pass through rooms that hold a
+// piece, whose rows follow each other in the same panels, so that sums are added in the same order.
+struct piece {
+    struct cpu_normalization shape;
+    struct cpu_rows rows; // as `shape` counts them
+    struct cpu_rows place; // as the tensor counts them
+};
+
+static struct piece piece_of(const struct cpu_blocks *s, struct cpu_rows rows)
+{
+    struct piece piece = {s->shape, rows, rows};
+    struct cpu_normalization *n = &piece.shape;
+    if (s->dtype == LS_F32)
+        return piece;
+    const int64_t width = rows.block + 1 == n->blocks ? n->last_width : n->width;
+    const int64_t before = rows.begin % n->plane;
+    n->row = n->row == width ? width : CPU_LANES;
+    n->width = n->last_width = width;
+    n->example = n->plane * n->row;
+    n->blocks = 2; // the second of which begins at the first row of the piece
+    n->block = -before * n->row;
+    piece.rows = (struct cpu_rows){1, before, before + rows.end - rows.begin};
+    return piece;
+}
+
+// Goes through the rows of a piece that follow each other in the tensor and in the room.
+static void convert_piece(const struct cpu_blocks *s, const struct piece *piece, uint16_t *tensor,
+                          float *room, bool narrow)
+{
+    const struct cpu_normalization *n = &s->shape;
+    const int64_t width = piece->shape.width, row = piece->shape.row;
+    for (int64_t r = piece->place.begin, rows; r < piece->place.end;
+         r += rows, room += rows * row) {
+        uint16_t *at = tensor + r / n->plane * n->example + piece->place.block * n->block +
+                       r % n->plane * n->row;
+        rows = n->plane - r % n->plane;
+        if (rows > piece->place.end - r)
+            rows = piece->place.end - r;
+        const bool dense = n->row == width && row == width;
+        const int64_t count = dense ? 1 : rows, columns = dense ? rows * width : width;
+        if (narrow)
+            s->half->narrow_rows(s->dtype, room, count, columns, row, at, n->row);
+        else
+            s->half->widen_rows(s->dtype, at, count, columns, n->row, room, row);
+    }
+}
+
+static const float *read_piece(const struct cpu_blocks *s, const struct piece *piece,
+                               const void *tensor, float *room)
+{
+    if (s->dtype == LS_F32 || !tensor)
+        return tensor;
+    convert_piece(s, piece, (uint16_t *)(uintptr_t)tensor, room, false);
+    return room;
+}
+
+static float *target_of(const struct cpu_blocks *s, void *tensor, float *room)
+{
+    return s->dtype == LS_F32 ? tensor : room;
+}
+
+static void write_piece(const struct cpu_blocks *s, const struct piece *piece, void *tensor,
+                        float *room)
+{
+    if (s->dtype != LS_F32)
+        convert_piece(s, piece, tensor, room, true);
+}
+
+// What stands in the tensor is added to what is in the first room, before that is rounded.
+static void add_piece(const struct cpu_blocks *s, const struct piece *piece, void *tensor,
+                      float rooms[2][PIECE])
+{
+    const int64_t n = (piece->rows.end - piece->rows.begin) * piece->shape.row;
+    convert_piece(s, piece, tensor, rooms[1], false);
+    s->add(rooms[0], rooms[1], rooms[0], n);
+}
+
+// ---- Passes ----
+
 void cpu_moments_part(void *context, int64_t begin, int64_t end)
 {
     const struct cpu_run *r = context;
     const struct cpu_blocks *s = r->state;
+    float room[PIECE];
     for (int64_t item = begin; item < end; item++) {
         const struct cpu_rows rows = rows_of(r, item);
+        const struct piece piece = piece_of(s, rows);
         double *sums = sums_of(r, rows.block, rows.begin / s->piece_rows);
-        s->loops->moments(&s->shape, rows, r->x, sums, sums + s->shape.width);
+        s->loops->moments(&piece.shape, piece.rows, read_piece(s, &piece, r->x, room), sums,
+                          sums + s->shape.width);
     }
 }
 
@@ -53,10 +138,14 @@ void cpu_gradient_sums_part(void *context, int64_t begin, int64_t end)
 {
     const struct cpu_run *r = context;
     const struct cpu_blocks *s = r->state;
+    float rooms[2][PIECE];
     for (int64_t item = begin; item < end; item++) {
         const struct cpu_rows rows = rows_of(r, item);
+        const struct piece piece = piece_of(s, rows);
         double *sums = sums_of(r, rows.block, rows.begin / s->piece_rows);
-        s->loops->gradient_sums(&s->shape, rows, r->lanes[rows.block].mean, r->x, r->dy, sums,
+        s->loops->gradient_sums(&piece.shape, piece.rows, r->lanes[rows.block].mean,
+                                read_piece(s, &piece, r->x, rooms[0]),
+                                read_piece(s, &piece, r->dy, rooms[1]), sums,
                                 sums + s->shape.width);
     }
 }
@@ -65,20 +154,33 @@ void cpu_gradient_sums_part(void *context, int64_t begin, int64_t end)
 void cpu_normalize_part(void *context, int64_t begin, int64_t end)
 {
     const struct cpu_run *r = context;
+    const struct cpu_blocks *s = r->state;
+    float rooms[2][PIECE];
     for (int64_t item = end - 1; item >= begin; item--) {
         const struct cpu_rows rows = rows_of(r, item);
-        r->state->loops->normalize(&r->state->shape, rows, &r->lanes[rows.block], r->x, r->added,
-                                   r->result);
+        const struct piece piece = piece_of(s, rows);
+        s->loops->normalize(
+            &piece.shape, piece.rows, &r->lanes[rows.block], read_piece(s, &piece, r->x, rooms[0]),
+            read_piece(s, &piece, r->added, rooms[1]), target_of(s, r->result, rooms[0]));
+        if (s->onto_y)
+            add_piece(s, &piece, r->result, rooms);
+        write_piece(s, &piece, r->result, rooms[0]);
     }
 }
 
 void cpu_gradient_part(void *context, int64_t begin, int64_t end)
 {
     const struct cpu_run *r = context;
+    const struct cpu_blocks *s = r->state;
+    float rooms[3][PIECE];
     for (int64_t item = end - 1; item >= begin; item--) {
         const struct cpu_rows rows = rows_of(r, item);
-        r->state->loops->gradient(&r->state->shape, rows, &r->lanes[rows.block], r->x, r->dy,
-                                  r->added, r->result);
+        const struct piece piece = piece_of(s, rows);
+        s->loops->gradient(
+            &piece.shape, piece.rows, &r->lanes[rows.block], read_piece(s, &piece, r->x, rooms[0]),
+            read_piece(s, &piece, r->dy, rooms[1]), read_piece(s, &piece, r->added, rooms[2]),
+            target_of(s, r->result, rooms[0]));
+        write_piece(s, &piece, r->result, rooms[0]);
     }
 }
 
@@ -391,7 +493,7 @@ static bool see(const struct ls_tensor_desc *x, struct cpu_blocks *s)
 static void plan_passes(const struct ls_device *device, struct cpu_blocks *s, int64_t readings)
 {
     const struct cpu_normalization *n = &s->shape;
-    const int64_t block_bytes = n->rows * n->width * (int64_t)sizeof(float) * readings;
+    const int64_t block_bytes = n->rows * n->width * (int64_t)ls_dtype_bytes(s->dtype) * readings;
     s->piece_rows = PIECE / n->width;
     s->pieces = (n->rows + s->piece_rows - 1) / s->piece_rows;
     s->together = n->blocks;
@@ -414,6 +516,9 @@ int32_t cpu_settle_blocks(struct ls_device *device, const struct ls_kernel_reque
         return LS_OUT_OF_MEMORY;
     kernel->state = s;
     s->loops = device->loops->normalization;
+    s->half = device->loops->half;
+    s->add = device->loops->elementwise->add;
+    s->dtype = kernel->arguments[0].dtype;
     s->epsilon = (double)request->attributes.epsilon;
     s->added = -1;
     s->shape.low = -INFINITY;
@@ -458,6 +563,11 @@ int32_t cpu_prepare_y(struct ls_device *device, const struct ls_kernel_request *
     struct cpu_blocks *s = kernel->state;
     char what[48];
     s->added = adds ? (int32_t)at : -1;
+    // Of halves the sum is rounded, not its terms.
+    s->onto_y = kernel->accumulate & 1 && s->dtype != LS_F32 &&
+                kernel->epilogue.op != LS_OP_ACTIVATION_BACKWARD;
+    if (s->onto_y)
+        kernel->accumulate &= ~1U;
     answer->in_place = 1U | added;
     snprintf(what, sizeof(what), "batch normalization%s%s", adds ? " + add" : "",
              take_activation(&kernel->epilogue, &s->shape));

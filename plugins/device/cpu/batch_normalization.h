@@ -8,6 +8,10 @@
 
 struct cpu_blocks {
     const struct cpu_normalization_loops *loops;
+    const struct cpu_half_loops *half;
+    uint32_t dtype; // of x and what is shaped like it
+    void (*add)(const float *a, const float *b, float *y, int64_t n);
+    bool onto_y; // what is in y is added, in halves
     struct cpu_normalization shape;
     double epsilon;
     int64_t piece_rows, pieces; // of a block
@@ -20,8 +24,10 @@ struct cpu_blocks {
 // A launch, at the blocks from `first`.
 struct cpu_run {
     const struct cpu_blocks *state;
-    const float *x, *dy, *added, *gamma, *beta, *mean, *variance;
-    float *result, *out[2]; // y, mean, variance or dx, dgamma, dbeta
+    const void *x, *dy, *added; // of the type of the tensors
+    void *result; // y or dx
+    const float *gamma, *beta, *mean, *variance;
+    float *out[2]; // mean, variance or dgamma, dbeta
     struct cpu_lanes *lanes; // one for each block
     double *sums; // of the pieces of `count` blocks: two of `width` each
     double *totals; // synchronized: two of each channel, then the rows

@@ -96,6 +96,8 @@ static int32_t prepare_reorder(struct ls_device *device, const struct ls_kernel_
     struct conversion *state = kernel->state;
     const dnnl_status_t status = make_reorder(device, &state->first, cpu_layout_role(own),
                                               (int32_t)(own->words[0] >> 32), from, to);
+    if (status == dnnl_unimplemented && (from->dtype != LS_F32 || to->dtype != LS_F32))
+        return CPU_COPIES;
     if (status == dnnl_unimplemented)
         return cpu_unsupported(device, request, "there is no conversion between these layouts");
     if (status != dnnl_success)
@@ -255,6 +257,29 @@ static bool is_rows(const struct ls_tensor_desc *desc)
     return cpu_layout_role(&desc->layout) == CPU_DENSE_ROWS;
 }
 
+// Whether both tensors have every element at the same place, or one may lie as the other does.
+static bool lie_alike(const struct ls_tensor_desc *from, const struct ls_tensor_desc *to)
+{
+    return to->layout.kind == LS_LAYOUT_ANY ||
+           (from->layout.kind == to->layout.kind &&
+            memcmp(from->layout.words, to->layout.words, sizeof(to->layout.words)) == 0);
+}
+
+// A parameter and what kernels read of it: oneDNN changes type and layout in one pass. What lies alike differs in the
+// type alone, which is a cast of half.c.
+static int32_t convert_halves(struct ls_device *device, const struct ls_kernel_request *request,
+                              struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    const struct ls_tensor_desc *from = &kernel->arguments[0], *to = cpu_output_desc(kernel, 0);
+    if (lie_alike(from, to) || is_rows(from) || is_rows(to))
+        return CPU_COPIES;
+    if (from->dtype == to->dtype)
+        return prepare_move(device, kernel, answer);
+    if (from->dtype != LS_F32 && to->dtype != LS_F32)
+        return CPU_COPIES;
+    return prepare_reorder(device, request, kernel, answer, from, to);
+}
+
 int32_t cpu_convert(struct ls_device *device, const struct ls_kernel_request *request,
                     struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
@@ -264,8 +289,10 @@ int32_t cpu_convert(struct ls_device *device, const struct ls_kernel_request *re
         return LS_OUT_OF_MEMORY;
     if (from->layout.kind == LS_LAYOUT_ANY)
         cpu_layout_plain(from, &from->layout);
-    if (to->layout.kind == LS_LAYOUT_ANY)
+    if (to->layout.kind == LS_LAYOUT_ANY && to->dtype == from->dtype)
         to->layout = from->layout;
+    if (from->dtype != LS_F32 || to->dtype != LS_F32)
+        return convert_halves(device, request, kernel, answer);
     if (memcmp(&from->layout, &to->layout, sizeof(to->layout)) == 0) {
         state->bytes = from->layout.bytes;
         kernel->run = run_copy;
@@ -273,8 +300,6 @@ int32_t cpu_convert(struct ls_device *device, const struct ls_kernel_request *re
         cpu_implementation(device, answer, "copy");
         return LS_OK;
     }
-    if (from->dtype != LS_F32)
-        return cpu_unsupported(device, request, "only float32");
     if (!is_rows(from) && !is_rows(to))
         return prepare_reorder(device, request, kernel, answer, from, to);
     const bool both = (is_rows(from) || from->layout.kind == LS_LAYOUT_PLAIN) &&

@@ -107,9 +107,23 @@ static const bool in_halves[sizeof(operations) / sizeof(operations[0])] = {
     [LS_OP_ADD] = true,
     [LS_OP_MAXIMUM] = true,
     [LS_OP_MAXIMUM_BACKWARD] = true,
+    [LS_OP_BATCH_NORMALIZATION] = true,
+    [LS_OP_BATCH_NORMALIZATION_BACKWARD] = true,
+    [LS_OP_BATCH_NORMALIZATION_INFERENCE] = true,
+    [LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA] = true,
+    [LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS] = true,
+    [LS_OP_BATCH_MOMENTS] = true,
+    [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED] = true,
+    [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_SUMS] = true,
+    [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA] = true,
     [LS_OP_FUNCTION] = true,
     [LS_OP_FUNCTION_BACKWARD] = true,
+    [LS_OP_MAX_POOL2D] = true,
+    [LS_OP_MAX_POOL2D_BACKWARD] = true,
+    [LS_OP_AVERAGE_POOL2D] = true,
+    [LS_OP_AVERAGE_POOL2D_BACKWARD] = true,
     [LS_OP_RESHAPE] = true,
+    [LS_OP_CONVERT] = true,
     [LS_OP_CONCATENATE] = true,
     [LS_OP_CONCATENATE_BACKWARD] = true,
     [LS_OP_SLICE] = true,
@@ -292,12 +306,13 @@ static void plan_accumulation(struct ls_kernel *kernel, struct ls_kernel_answer 
     }
 }
 
-static bool has_halves(const struct ls_kernel_request *request)
+// The half type of the request; LS_F32: it has none.
+static uint32_t half_of(const struct ls_kernel_request *request)
 {
     for (uint32_t i = 0; i < request->input_count + request->output_count; i++)
         if (ls_dtype_is_half(request->arguments[i].dtype))
-            return true;
-    return false;
+            return request->arguments[i].dtype;
+    return LS_F32;
 }
 
 static int32_t prepare_by(cpu_prepare *prepare, struct ls_device *device,
@@ -315,9 +330,11 @@ static int32_t prepare_by(cpu_prepare *prepare, struct ls_device *device,
 static int32_t prepare_kernel(struct ls_device *device, const struct ls_kernel_request *request,
                               struct ls_kernel *kernel, struct ls_kernel_answer *out)
 {
-    const bool halves = has_halves(request);
+    const uint32_t half = half_of(request);
     int32_t status = CPU_COPIES;
-    if (!halves || in_halves[request->op])
+    if (half != LS_F32 && request->op != LS_OP_CONVERT)
+        cpu_say_slow(device, half);
+    if (half == LS_F32 || in_halves[request->op])
         status = prepare_by(operations[request->op], device, request, kernel, out);
     if (status == CPU_COPIES) {
         finish_kernel(kernel);
@@ -428,6 +445,29 @@ static const struct ls_fusion_pattern patterns[] = {
     {.producer = LS_OP_DENSE_BACKWARD_DATA,
      .consumer = LS_OP_ACTIVATION_BACKWARD,
      .activations = ALL_ACTIVATIONS},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_LAYER_NORMALIZATION},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_LAYER_NORMALIZATION_BACKWARD},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_GATHER_ROWS},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_GATHER_ROWS_BACKWARD},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_ATTENTION},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_ATTENTION_BACKWARD},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_MATMUL},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_MATMUL_BACKWARD_LEFT},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_MATMUL_BACKWARD_RIGHT},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_CONV2D_TRANSPOSE},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_CONV2D_TRANSPOSE_BACKWARD_DATA},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_CONV2D_TRANSPOSE_BACKWARD_WEIGHTS},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_PRELU},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_PRELU_BACKWARD},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_PENALTY},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_PENALTY_BACKWARD},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_SPARSE_CROSS_ENTROPY},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_MEAN_SQUARED_ERROR},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_MEAN_SQUARED_ERROR_BACKWARD},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_LOSS},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_LOSS_BACKWARD},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_METRIC},
     {.producer = LS_OP_BATCH_NORMALIZATION, .consumer = LS_OP_ADD},
     {.producer = LS_OP_BATCH_NORMALIZATION,
      .consumer = LS_OP_ACTIVATION,

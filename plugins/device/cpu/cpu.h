@@ -88,6 +88,8 @@ cpu_prepare cpu_halves;
 // What an operation that takes halves itself (in_halves of cpu.c) returns, with nothing logged, where it does not take
 // these: cpu_halves() prepares them.
 enum { CPU_COPIES = -1 };
+// Once in a process for each half type: that computing in it is slower than in float32 here, where it is.
+void cpu_say_slow(struct ls_device *device, uint32_t dtype);
 
 // ---- prepare.c ----
 

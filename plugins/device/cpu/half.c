@@ -195,14 +195,24 @@ static const struct ls_kernel *inner_of(const struct ls_kernel *forward)
                                                  : forward;
 }
 
-// Once in a process, where somebody computes in halves at all.
-static void say_slow(struct ls_device *device, const struct ls_kernel_request *request)
+// oneDNN's kernels for bfloat16 multiply by AVX512-BF16 or AMX, and AMX is among its sets with the former.
+static bool multiplies(uint32_t dtype)
 {
-    static atomic_flag said = ATOMIC_FLAG_INIT;
-    if (request->op != LS_OP_CONVERT && !atomic_flag_test_and_set(&said))
-        device->host->log(device->host, LS_LOG_INFO,
-                          "mixed precision is slower than float32 on this processor: kernels "
-                          "compute in float32 between conversions");
+    const uint32_t unit = dnnl_cpu_isa_avx512_core_bf16;
+    return dtype == LS_BF16 && ((uint32_t)dnnl_get_effective_cpu_isa() & unit) == unit;
+}
+
+void cpu_say_slow(struct ls_device *device, uint32_t dtype)
+{
+    static atomic_flag said[] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT};
+    if (multiplies(dtype) || atomic_flag_test_and_set(&said[dtype == LS_F16]))
+        return;
+    device->host->log(device->host, LS_LOG_INFO,
+                      dtype == LS_F16
+                          ? "products in float16 are computed in float32 between conversions, "
+                            "slower than in float32"
+                          : "this processor has no unit for bfloat16: mixed_bfloat16 is computed "
+                            "in float32 between conversions, slower than float32");
 }
 
 int32_t cpu_halves(struct ls_device *device, const struct ls_kernel_request *request,
@@ -233,6 +243,5 @@ int32_t cpu_halves(struct ls_device *device, const struct ls_kernel_request *req
     if (status)
         return status;
     take_answer(kernel, &inner, answer);
-    say_slow(device, request);
     return LS_OK;
 }

@@ -15,11 +15,15 @@ struct cpu_function {
 
 // How a pooling sees its tensors: x (outer, height, width, inner), y (outer, out_height, out_width,
 // inner).
+enum {
+    CPU_POOL_ROOM = 16384
+}; // floats: a row of 16 channels of dx, where it is added up from halves
 struct cpu_pool {
     int64_t outer, height, width, inner, out_height, out_width;
     int64_t kernel[2], strides[2], before[2]; // before: padding at top and left
     uint32_t index_bytes; // of one saved index: 1 or 4; 0: none is saved
     uint32_t relu; // backward: no gradient where the largest is not above 0
+    uint32_t dtype; // of x and y
 };
 
 // How batch normalization sees its tensors: blocks of channels, of each of which there is a row for every pixel of every
@@ -181,12 +185,12 @@ struct cpu_loss_loops {
 
 // Rows are counted over outer: row r of y is (r / out_height, r % out_height), of x likewise.
 struct cpu_pooling_loops {
-    void (*largest)(const struct cpu_pool *pool, const float *x, float *y, void *saved,
-                    int64_t begin, int64_t end);
-    void (*largest_backward)(const struct cpu_pool *pool, const float *dy, const void *saved,
-                             float *dx, int64_t begin, int64_t end);
-    void (*mean)(const struct cpu_pool *pool, const float *x, float *y, int64_t begin, int64_t end);
-    void (*mean_backward)(const struct cpu_pool *pool, const float *dy, float *dx, int64_t begin,
+    void (*largest)(const struct cpu_pool *pool, const void *x, void *y, void *saved, int64_t begin,
+                    int64_t end);
+    void (*largest_backward)(const struct cpu_pool *pool, const void *dy, const void *saved,
+                             void *dx, int64_t begin, int64_t end);
+    void (*mean)(const struct cpu_pool *pool, const void *x, void *y, int64_t begin, int64_t end);
+    void (*mean_backward)(const struct cpu_pool *pool, const void *dy, void *dx, int64_t begin,
                           int64_t end);
 };
 
@@ -263,6 +267,11 @@ struct cpu_layer_loops {
 struct cpu_half_loops {
     void (*widen)(uint32_t dtype, const uint16_t *x, float *y, int64_t n);
     void (*narrow)(uint32_t dtype, const float *x, uint16_t *y, int64_t n);
+    // (rows, columns), whose rows are `x_stride` and `y_stride` elements apart
+    void (*widen_rows)(uint32_t dtype, const uint16_t *x, int64_t rows, int64_t columns,
+                       int64_t x_stride, float *y, int64_t y_stride);
+    void (*narrow_rows)(uint32_t dtype, const float *x, int64_t rows, int64_t columns,
+                        int64_t x_stride, uint16_t *y, int64_t y_stride);
 };
 
 struct cpu_loops {

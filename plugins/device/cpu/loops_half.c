@@ -76,4 +76,19 @@ static void narrow_all(uint32_t dtype, const float *restrict x, uint16_t *restri
             y[i] = narrow(LS_F16, x[i]);
 }
 
-const struct cpu_half_loops CPU_TABLE(half) = {.widen = widen_all, .narrow = narrow_all};
+static void widen_rows(uint32_t dtype, const uint16_t *x, int64_t rows, int64_t columns,
+                       int64_t x_stride, float *y, int64_t y_stride)
+{
+    for (int64_t r = 0; r < rows; r++)
+        widen_all(dtype, x + r * x_stride, y + r * y_stride, columns);
+}
+
+static void narrow_rows(uint32_t dtype, const float *x, int64_t rows, int64_t columns,
+                        int64_t x_stride, uint16_t *y, int64_t y_stride)
+{
+    for (int64_t r = 0; r < rows; r++)
+        narrow_all(dtype, x + r * x_stride, y + r * y_stride, columns);
+}
+
+const struct cpu_half_loops CPU_TABLE(half) = {
+    .widen = widen_all, .narrow = narrow_all, .widen_rows = widen_rows, .narrow_rows = narrow_rows};

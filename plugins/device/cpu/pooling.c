@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pooling: how the loops see the tensors, and which argument a backward kernel does not need.
+#include "core/plugin/half.h"
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 
@@ -8,9 +9,8 @@
 struct pooling {
     const struct cpu_pooling_loops *loops;
     struct cpu_pool pool;
-    const float *from;
-    float *to;
-    void *saved;
+    const void *from;
+    void *to, *saved;
 };
 
 static void largest_part(void *context, int64_t begin, int64_t end)
@@ -86,6 +86,10 @@ static int32_t settle(struct ls_device *device, const struct ls_kernel_request *
         return cpu_unsupported(device, request, "input and output lie in different layouts");
     if (!cpu_view_of(x, &view) || !cpu_view_of(y, &out_view))
         return cpu_unsupported(device, request, "the channels do not lie in blocks");
+    const bool backward = x == cpu_output_desc(kernel, 0);
+    const int64_t lanes = view.inner < 16 ? view.inner : 16;
+    if (backward && ls_dtype_is_half(x->dtype) && view.width * lanes > CPU_POOL_ROOM)
+        return CPU_COPIES;
     struct pooling *state = cpu_state(device, sizeof(*state));
     if (!state)
         return LS_OUT_OF_MEMORY;
@@ -98,7 +102,8 @@ static int32_t settle(struct ls_device *device, const struct ls_kernel_request *
                                     .out_width = out_view.width,
                                     .kernel = {a->kernel[0], a->kernel[1]},
                                     .strides = {a->strides[0], a->strides[1]},
-                                    .before = {a->padding[0], a->padding[2]}};
+                                    .before = {a->padding[0], a->padding[2]},
+                                    .dtype = x->dtype};
     kernel->state = state;
     return LS_OK;
 }

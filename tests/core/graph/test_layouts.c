@@ -320,6 +320,66 @@ START_TEST(halves_are_made_of_masters_in_any_layout)
 }
 END_TEST
 
+#define CASTS(op)                          \
+    {LS_OP_CONVERT, op, 0, 0},             \
+    {                                      \
+        LS_OP_CONVERT, op##_BACKWARD, 0, 0 \
+    }
+static const struct ls_fusion_pattern cast_patterns[] = {
+    CASTS(LS_OP_LAYER_NORMALIZATION), CASTS(LS_OP_ATTENTION), CASTS(LS_OP_SPARSE_CROSS_ENTROPY)};
+
+// dense, layer normalization, attention to itself, dense, in bfloat16. `shared`: queries, keys and
+// values are the same tensor, so that their gradients are added in float32.
+static struct ls_graph *cast_graph(bool shared)
+{
+    const struct ls_op_attributes norm = {.epsilon = 1e-3f}, attention = {.causal = 1};
+    struct ls_graph *graph = harness_graph((const int64_t[]){5, 8}, 2);
+    struct ls_tensor *x, *parts[3];
+    graph->compute = LS_BF16;
+    x = harness_dense(graph, "dense", graph->inputs[0], 8);
+    ck_assert_int_eq(ls_graph_begin_layer(graph, "norm", "Test"), LS_OK);
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_LAYER_NORMALIZATION, &norm, &x, 1, NULL, &x), LS_OK);
+    ls_graph_end_layer(graph, x);
+    static const char *const names[] = {"q", "k", "v"};
+    for (int i = 0; i < 3; i++) {
+        parts[i] = shared && i ? parts[0] : harness_dense(graph, names[i], x, 8);
+        if (i == 0 || !shared)
+            parts[i] = harness_reshape(graph, i ? i > 1 ? "heads_v" : "heads_k" : "heads_q",
+                                       parts[i], (const int64_t[]){5, 2, 4}, 3);
+    }
+    ck_assert_int_eq(ls_graph_begin_layer(graph, "attention", "Test"), LS_OK);
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_ATTENTION, &attention, parts, 3, NULL, &x), LS_OK);
+    ls_graph_end_layer(graph, x);
+    harness_dense(graph, "scores", harness_flatten(graph, "flatten", x), 4);
+    ck_assert_int_eq(ls_graph_float32_outputs(graph), LS_OK);
+    harness_finish(graph, LS_LOSS_SPARSE_CROSS_ENTROPY, true);
+    return graph;
+}
+
+// What casts are left, the input's among them. What is computed is the same to the bit.
+START_TEST(casts_vanish_where_the_device_takes_halves)
+{
+    static const struct {
+        uint32_t first, count; // of the patterns
+        bool shared;
+        uint32_t left;
+    } rows[] = {
+        {0, 0, false, 15}, // 4 of the norm, 8 of attention, 2 of the loss
+        {0, 6, false, 1},  {0, 2, false, 11}, {2, 2, false, 7},
+        {4, 2, false, 13}, {0, 1, false, 15}, {1, 1, false, 15}, // forward and backward go together
+        {0, 6, true, 5}, // q, dy, y, and the sum of the gradients
+    };
+    const struct mock_policy policy = {.patterns = &cast_patterns[rows[_i].first],
+                                       .pattern_count = rows[_i].count};
+    struct pair pair;
+    pair_start(&pair, cast_graph(rows[_i].shared), &policy, SAME_KERNELS);
+    ck_assert_uint_eq(pair_count_steps(pair.run.program, "convert"), rows[_i].left);
+    ck_assert_uint_eq(pair_count_steps(pair.expected.program, "convert"),
+                      rows[_i].shared ? 11 : 15);
+    pair_stop(&pair);
+}
+END_TEST
+
 START_TEST(a_device_without_halves_is_named_before_training)
 {
     const struct mock_policy policy = {.no_halves = true};
@@ -361,6 +421,7 @@ int main(void)
     tcase_add_test(tests, random_graphs_compute_the_same_whatever_the_device_wants);
     tcase_add_test(tests, plain_and_own_masters_have_different_fingerprints);
     tcase_add_loop_test(tests, halves_are_made_of_masters_in_any_layout, 0, 4);
+    tcase_add_loop_test(tests, casts_vanish_where_the_device_takes_halves, 0, 8);
     tcase_add_test(tests, a_device_without_halves_is_named_before_training);
     suite_add_tcase(suite, tests);
 

@@ -93,7 +93,7 @@ END_TEST
 static enum ls_status check_request(const struct test_request *request, char *why, size_t bytes)
 {
     const struct ls_kernel_request asked = test_kernel_request(request);
-    return ls_operation_check(&asked, why, bytes);
+    return ls_operation_check(&asked, false, why, bytes);
 }
 
 static uint32_t dtype_of(const struct test_request *request, uint32_t index)
@@ -315,6 +315,36 @@ static uint32_t accepted(struct test_request request, uint32_t index)
 }
 
 // core/plugin/half.h has the rule for plugins, which see no table.
+// The activations of a layer normalization are halves only where the device takes their casts, and
+// all of them are; vectors stay float32.
+START_TEST(halves_reach_an_operation_in_float32_by_its_casts)
+{
+    static const struct {
+        uint32_t x, gamma, y;
+        bool casts, fits;
+    } rows[] = {
+        {LS_F32, LS_F32, LS_F32, false, true},    {LS_F32, LS_F32, LS_F32, true, true},
+        {LS_BF16, LS_F32, LS_BF16, true, true},   {LS_F16, LS_F32, LS_F16, true, true},
+        {LS_BF16, LS_F32, LS_BF16, false, false}, {LS_BF16, LS_BF16, LS_BF16, true, false},
+        {LS_BF16, LS_F32, LS_F32, true, false},   {LS_F32, LS_F32, LS_BF16, true, false},
+        {LS_F16, LS_F32, LS_BF16, true, false},   {LS_I32, LS_F32, LS_I32, true, false},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct test_request r = {
+            .op = LS_OP_LAYER_NORMALIZATION,
+            .attributes = {.epsilon = 1e-3f},
+            .input_count = 2,
+            .output_count = 1,
+            .arguments = {DESC(rows[i].x, 5, 3), DESC(rows[i].gamma, 3), DESC(rows[i].y, 5, 3)},
+        };
+        const struct ls_kernel_request asked = test_kernel_request(&r);
+        char why[256] = "";
+        const enum ls_status status = ls_operation_check(&asked, rows[i].casts, why, sizeof(why));
+        ck_assert_msg(status == (rows[i].fits ? LS_OK : LS_UNSUPPORTED), "row %zu: %s", i, why);
+    }
+}
+END_TEST
+
 START_TEST(types_are_those_that_the_contract_gives_plugins)
 {
     static const uint32_t types[] = {LS_F32, LS_BF16, LS_F16};
@@ -361,6 +391,7 @@ int main(void)
     tcase_add_test(requests, a_backward_operation_fits_where_its_forward_operation_would);
     tcase_add_test(requests, totals_are_checked_forward_and_backward);
     tcase_add_test(requests, an_epilogue_is_checked);
+    tcase_add_test(requests, halves_reach_an_operation_in_float32_by_its_casts);
     tcase_add_test(requests, saved_bytes_have_any_dimensions);
     suite_add_tcase(suite, requests);
     return test_suite_run(suite);

@@ -42,6 +42,15 @@ static bool normalizes(const struct ls_fusion_pattern *pattern)
            pattern->producer == LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED;
 }
 
+// Operations whose activations are float32 by themselves, but for the losses.
+static bool is_cast(const struct ls_fusion_pattern *pattern)
+{
+    const uint32_t op = pattern->consumer;
+    return (op >= LS_OP_LAYER_NORMALIZATION && op <= LS_OP_PENALTY_BACKWARD) ||
+           (op >= LS_OP_SPARSE_CROSS_ENTROPY && op <= LS_OP_MEAN_SQUARED_ERROR_BACKWARD) ||
+           (op >= LS_OP_LOSS && op <= LS_OP_METRIC);
+}
+
 static bool is_offered(struct ls_device_suite *suite, uint32_t producer)
 {
     return producer == LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED
@@ -64,16 +73,21 @@ static bool is_known(const struct ls_fusion_pattern *pattern)
 static void pattern_case(struct ls_device_suite *suite, const struct ls_fusion_pattern *pattern,
                          uint32_t number)
 {
-    const uint32_t known = pattern->consumer == LS_OP_ADD ? 0 : (1u << LS_ACTIVATION_COUNT) - 1;
+    const bool cast = pattern->producer == LS_OP_CONVERT;
+    const uint32_t known =
+        cast || pattern->consumer == LS_OP_ADD ? 0 : (1u << LS_ACTIVATION_COUNT) - 1;
     char name[64];
 
     snprintf(name, sizeof(name), "fusion pattern %u is well-formed", number);
     if (!ls_device_suite_begin(suite, name))
         return;
-    if (pattern->consumer != LS_OP_ACTIVATION && pattern->consumer != LS_OP_ACTIVATION_BACKWARD &&
-        pattern->consumer != LS_OP_ADD)
+    if (cast && !is_cast(pattern))
+        ls_device_suite_fail(suite, "operation %u has no casts that a device takes",
+                             pattern->consumer);
+    else if (!cast && pattern->consumer != LS_OP_ACTIVATION &&
+             pattern->consumer != LS_OP_ACTIVATION_BACKWARD && pattern->consumer != LS_OP_ADD)
         ls_device_suite_fail(suite, "consumer %u is no element-wise operation", pattern->consumer);
-    else if (!is_known(pattern))
+    else if (!cast && !is_known(pattern))
         ls_device_suite_fail(suite,
                              "producer %u with consumer %u is not one that this suite can try",
                              pattern->producer, pattern->consumer);
@@ -93,7 +107,7 @@ void ls_device_fusion_cases(struct ls_device_suite *suite)
         const struct ls_fusion_pattern *pattern = &d->patterns[i];
         if (!suite->dtype)
             pattern_case(suite, pattern, i);
-        for (uint32_t a = 0; a < LS_ACTIVATION_COUNT; a++) {
+        for (uint32_t a = 0; a < LS_ACTIVATION_COUNT; a++) { // of casts none: layers.c, loss.c
             const struct ls_device_epilogue epilogue = {.op = pattern->consumer, .activation = a};
             if (pattern->activations >> a & 1)
                 fused(suite, pattern->producer, &epilogue);

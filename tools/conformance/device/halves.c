@@ -56,22 +56,33 @@ static void *narrow_values(float *values, uint64_t count, uint32_t dtype)
     return halves;
 }
 
-// An argument becomes a half, but for those that are float32 beside halves. In order: the first one decides.
-static void narrow_argument(struct ls_device_request *request, uint32_t index, uint32_t dtype)
+bool ls_device_takes_halves(const struct ls_device_suite *suite, uint32_t op)
 {
-    request->arguments[index].dtype = dtype;
-    const struct ls_kernel_request asked = ls_device_kernel_request(request);
-    request->arguments[index].dtype = ls_argument_dtype(&asked, index);
+    const struct ls_device_interface *d = suite->tested->interface;
+    for (uint32_t i = 0; i < d->pattern_count; i++)
+        if (d->patterns[i].producer == LS_OP_CONVERT && d->patterns[i].consumer == op)
+            return true;
+    return false;
 }
 
-static void narrow_forward(struct ls_device_case *out, uint32_t dtype)
+// An argument becomes a half, but for those that are float32 beside halves. In order: the first one decides.
+static void narrow_argument(const struct ls_device_suite *suite, struct ls_device_request *request,
+                            uint32_t index, enum ls_device_role role)
+{
+    request->arguments[index].dtype = suite->dtype;
+    const struct ls_kernel_request asked = ls_device_kernel_request(request);
+    if (role != LS_DEVICE_ACTIVATION || !ls_device_takes_halves(suite, request->op))
+        request->arguments[index].dtype = ls_argument_dtype(&asked, index);
+}
+
+static void narrow_forward(const struct ls_device_suite *suite, struct ls_device_case *out)
 {
     struct ls_device_request *forward = &out->forward;
     for (uint32_t i = 0; i < forward->input_count + forward->output_count; i++)
         if (forward->arguments[i].dtype == LS_F32 &&
             (out->forward_roles[i] == LS_DEVICE_ACTIVATION ||
              out->forward_roles[i] == LS_DEVICE_WEIGHTS))
-            narrow_argument(forward, i, dtype);
+            narrow_argument(suite, forward, i, out->forward_roles[i]);
 }
 
 // Gradients of weights go now to halves, now to float32.
@@ -95,12 +106,12 @@ bool ls_device_case_narrow(struct ls_device_suite *suite, const struct ls_device
     out->draw_count = 0;
     snprintf(out->name, sizeof(out->name), "%s %.*s%s", ls_device_dtype_name(suite->dtype), 150,
              c->name, keep ? " into float32" : "");
-    narrow_forward(out, suite->dtype);
+    narrow_forward(suite, out);
     const uint32_t count =
         keep ? c->request.input_count : c->request.input_count + c->request.output_count;
     for (uint32_t i = 0; i < count; i++)
         if (follows(c, i))
-            narrow_argument(&out->request, i, suite->dtype);
+            narrow_argument(suite, &out->request, i, c->roles[i]);
     return true;
 }
 

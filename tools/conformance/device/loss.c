@@ -236,14 +236,13 @@ static bool offers(struct ls_device_suite *suite, const char *name, uint32_t op)
                       op == LS_OP_LOSS_BACKWARD
                           ? LS_DEVICE_DESC(LS_F32, 2, 3)
                           : LS_DEVICE_DESC(LS_F32, op == LS_OP_LOSS ? 4 : 2)}};
-    return ls_device_operation_offered(suite, name, &request);
+    return (!suite->dtype || ls_device_takes_halves(suite, op)) &&
+           ls_device_operation_offered(suite, name, &request);
 }
 
 static void more_losses(struct ls_device_suite *suite)
 {
     static const size_t few[] = {0, 1, 5}; // of the shapes
-    if (suite->dtype) // they have none in half types
-        return;
     const bool forward = offers(suite, "loss", LS_OP_LOSS);
     const bool backward = offers(suite, "loss_backward", LS_OP_LOSS_BACKWARD);
     const bool counts = offers(suite, "metric", LS_OP_METRIC);

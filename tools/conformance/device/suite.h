@@ -306,6 +306,8 @@ bool ls_device_adder_is(struct ls_device_adder *adder, void *stream, double want
 // out, for one in several is enough.
 bool ls_device_case_narrow(struct ls_device_suite *suite, const struct ls_device_case *c,
                            struct ls_device_case *out);
+// Whether the tested device says that it takes halves in an operation that is float32 otherwise.
+bool ls_device_takes_halves(const struct ls_device_suite *suite, uint32_t op);
 // Rounds the values of `c` to what the type holds, so that both have the same. False: there is no memory.
 bool ls_device_case_narrow_values(struct ls_device_case *c, struct ls_device_case *out);
 // Half of the distance between two neighbours at `value`: what one rounding can cost; 0 for other types.

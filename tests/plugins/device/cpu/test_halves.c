@@ -16,14 +16,56 @@ static struct test_host host;
 
 // ---- Cases ----
 
-// Shapes of inputs > of outputs; f: float32 beside halves. `saved` of a pooling is not among them.
+// Shapes of inputs > of outputs; f: float32 beside halves; s: what a max pooling of inputs 1 and 2
+// saves.
 struct row {
     uint32_t op;
     const char *arguments;
     struct ls_op_attributes a;
 };
 
+#define POOL_3X3 .kernel = {3, 3}, .strides = {2, 2}, .padding = {1, 1, 1, 1}
+#define AFTER(function) .epilogue = LS_OP_ACTIVATION_BACKWARD, .epilogue_activation = (function)
+
 static const struct row rows[] = {
+    {LS_OP_MAX_POOL2D, "1x1x1x1 > 1x1x1x1", {.kernel = {1, 1}, .strides = {1, 1}}},
+    {LS_OP_MAX_POOL2D, "3x28x28x23 > 3x14x14x23", {.kernel = {2, 2}, .strides = {2, 2}}},
+    {LS_OP_MAX_POOL2D, "2x31x30x64 > 2x16x15x64", {POOL_3X3}},
+    {LS_OP_MAX_POOL2D_BACKWARD,
+     "3x14x14x23 3x28x28x23 3x14x14x23 s > 3x28x28x23",
+     {.kernel = {2, 2}, .strides = {2, 2}}},
+    {LS_OP_MAX_POOL2D_BACKWARD,
+     "3x14x14x8 3x29x29x8 3x14x14x8 s > 3x29x29x8",
+     {.kernel = {2, 2}, .strides = {2, 2}}},
+    {LS_OP_MAX_POOL2D_BACKWARD,
+     "3x9x9x16 3x28x28x16 3x9x9x16 s > 3x28x28x16",
+     {.kernel = {2, 2}, .strides = {3, 3}}},
+    {LS_OP_MAX_POOL2D_BACKWARD, "2x16x15x64 2x31x30x64 2x16x15x64 s > 2x31x30x64", {POOL_3X3}},
+    {LS_OP_MAX_POOL2D_BACKWARD,
+     "2x3x4x19 2x14x15x19 2x3x4x19 s > 2x14x15x19",
+     {.kernel = {12, 12}, .strides = {1, 1}}},
+    {LS_OP_MAX_POOL2D_BACKWARD,
+     "2x16x15x37 2x31x30x37 2x16x15x37 s 2x31x30x37 > 2x31x30x37",
+     {POOL_3X3, AFTER(LS_RELU)}},
+    {LS_OP_MAX_POOL2D_BACKWARD,
+     "2x16x15x37 2x31x30x37 2x16x15x37 s 2x31x30x37 > 2x31x30x37",
+     {POOL_3X3, AFTER(LS_TANH)}},
+    {LS_OP_MAX_POOL2D_BACKWARD, "1x1x130x150 1x2x260x150 1x1x130x150 s > 1x2x260x150", {POOL_3X3}},
+    {LS_OP_AVERAGE_POOL2D_BACKWARD, "1x1x130x150 > 1x2x260x150", {POOL_3X3}},
+    {LS_OP_AVERAGE_POOL2D, "3x28x28x23 > 3x14x14x23", {.kernel = {2, 2}, .strides = {2, 2}}},
+    {LS_OP_AVERAGE_POOL2D, "2x31x30x64 > 2x16x15x64", {POOL_3X3}},
+    {LS_OP_AVERAGE_POOL2D, "5x7x7x131 > 5x1x1x131", {.kernel = {7, 7}, .strides = {1, 1}}},
+    {LS_OP_AVERAGE_POOL2D_BACKWARD, "1x1x1x1 > 1x1x1x1", {.kernel = {1, 1}, .strides = {1, 1}}},
+    {LS_OP_AVERAGE_POOL2D_BACKWARD, "5x1x1x131 > 5x7x7x131", {.kernel = {7, 7}, .strides = {1, 1}}},
+    {LS_OP_AVERAGE_POOL2D_BACKWARD,
+     "3x14x14x23 > 3x29x29x23",
+     {.kernel = {2, 2}, .strides = {2, 2}}},
+    {LS_OP_AVERAGE_POOL2D_BACKWARD,
+     "2x16x15x64 2x31x30x64 > 2x31x30x64",
+     {POOL_3X3, AFTER(LS_RELU)}},
+    {LS_OP_AVERAGE_POOL2D_BACKWARD,
+     "2x16x15x17 2x31x30x17 > 2x31x30x17",
+     {POOL_3X3, AFTER(LS_TANH)}},
     {LS_OP_RESHAPE, "1x1x1x1 > 1x1", {.groups = 0}},
     {LS_OP_RESHAPE, "3x5x7x24 > 3x840", {.groups = 0}},
     {LS_OP_RESHAPE, "3x35x40 > 3x5x7x40", {.groups = 0}},
@@ -138,36 +180,16 @@ static uint16_t get(const struct run *run, uint32_t argument, uint64_t i)
 static void draw_argument(struct run *run, uint32_t argument)
 {
     const struct ls_tensor_desc *desc = &run->request.arguments[argument];
+    // After a pooling's backward y is the pooling's x.
+    const bool follows = run->row->op == LS_OP_MAX_POOL2D_BACKWARD && argument == 4;
+    const uint32_t seed = follows ? 1 : argument;
     for (uint64_t i = 0; i < elements_of(desc); i++) {
-        const uint16_t value = is_padding(desc, i, run->block) ? 0 : draw(run->half, argument, i);
+        const uint16_t value = is_padding(desc, i, run->block) ? 0 : draw(run->half, seed, i);
         if (desc->dtype == LS_F32)
             ((float *)run->values[argument])[i] = ls_half_get(run->half, value);
         else
             ((uint16_t *)run->values[argument])[i] = value;
     }
-}
-
-// Inputs are drawn; outputs are what is added to.
-static struct run start(const struct row *row, uint32_t dtype, uint32_t half, int64_t block)
-{
-    struct run run = {.row = row, .half = half, .block = block};
-    uint32_t count = 0, *counter = &run.request.input_count;
-    char shapes[128], *rest = shapes;
-    run.request.op = row->op;
-    run.request.attributes = row->a;
-    snprintf(shapes, sizeof(shapes), "%s", row->arguments);
-    for (char *shape; (shape = strtok_r(rest, " ", &rest));) {
-        if (*shape == '>') {
-            counter = &run.request.output_count;
-            continue;
-        }
-        run.request.arguments[count] = tensor_of(shape, dtype, block);
-        run.values[count] = malloc(run.request.arguments[count].layout.bytes);
-        ck_assert_ptr_nonnull(run.values[count]);
-        draw_argument(&run, count++);
-        ++*counter;
-    }
-    return run;
 }
 
 static void finish(struct run *run)
@@ -201,6 +223,91 @@ static void go(struct run *run, uint32_t threads, int place)
     if (!run->status)
         d->kernels->release(device, run->answer.kernel);
     ls_device_close(device);
+}
+
+// Argument `saved` is what the pooling of arguments 1 and 2 writes beside y.
+static void save(struct run *run, uint32_t saved)
+{
+    struct run forward = {.request = {.op = LS_OP_MAX_POOL2D,
+                                      .attributes = run->row->a,
+                                      .input_count = 1,
+                                      .output_count = 2}};
+    const uint64_t most = elements_of(&run->request.arguments[2]) * 4;
+    struct ls_tensor_desc *desc = &run->request.arguments[saved];
+    forward.request.attributes.epilogue = LS_OP_NONE;
+    *desc = (struct ls_tensor_desc){
+        .dtype = LS_U8, .ndims = 1, .dims = {(int64_t)most}, .layout = {.bytes = most}};
+    run->values[saved] = malloc(most);
+    ck_assert_ptr_nonnull(run->values[saved]);
+    memcpy(forward.request.arguments, run->request.arguments + 1, 3 * sizeof(*desc));
+    memcpy(forward.values, run->values + 1, 3 * sizeof(void *));
+    go(&forward, 3, -1);
+    ck_assert_msg(!forward.status, "%s", host.message);
+    desc->dims[0] = (int64_t)forward.answer.saved_bytes;
+    desc->layout = (struct ls_layout){.kind = LS_LAYOUT_PLAIN, .bytes = forward.answer.saved_bytes};
+}
+
+// Inputs are drawn; outputs are what is added to.
+static struct run start(const struct row *row, uint32_t dtype, uint32_t half, int64_t block)
+{
+    struct run run = {.row = row, .half = half, .block = block};
+    uint32_t count = 0, *counter = &run.request.input_count;
+    char shapes[128], *rest = shapes;
+    run.request.op = row->op;
+    run.request.attributes = row->a;
+    snprintf(shapes, sizeof(shapes), "%s", row->arguments);
+    for (char *shape; (shape = strtok_r(rest, " ", &rest));) {
+        if (*shape == '>') {
+            counter = &run.request.output_count;
+            continue;
+        }
+        ++*counter;
+        if (*shape == 's') {
+            save(&run, count++);
+            continue;
+        }
+        run.request.arguments[count] = tensor_of(shape, dtype, block);
+        run.values[count] = malloc(run.request.arguments[count].layout.bytes);
+        ck_assert_ptr_nonnull(run.values[count]);
+        draw_argument(&run, count++);
+    }
+    return run;
+}
+
+// Runs in float32, and the activation after it on the result, rounded.
+static void go_wide(struct run *run)
+{
+    const uint32_t output = run->request.input_count;
+    struct ls_op_attributes *a = &run->request.attributes;
+    struct run after = {.half = run->half,
+                        .request = {.op = a->epilogue,
+                                    .attributes = {.activation = a->epilogue_activation},
+                                    .input_count = 2,
+                                    .output_count = 1}};
+    struct ls_tensor_desc *desc = &run->request.arguments[output];
+    if (!a->epilogue) {
+        go(run, 2, -1);
+        return;
+    }
+    a->epilogue = LS_OP_NONE;
+    run->request.input_count--;
+    memmove(desc - 1, desc, sizeof(*desc)); // which are alike
+    float *y = run->values[output - 1], *result = run->values[output];
+    run->values[output - 1] = result;
+    go(run, 2, -1);
+    run->request.input_count++;
+    run->values[output - 1] = y;
+    for (uint64_t i = 0; i < elements_of(desc) && !run->status; i++)
+        result[i] = ls_half_get(run->half, ls_half_of(run->half, result[i]));
+    for (int i = 0; i < 3; i++)
+        after.request.arguments[i] = *desc;
+    after.values[0] = result;
+    after.values[1] = y;
+    run->values[output] = after.values[2] = malloc(desc->layout.bytes);
+    ck_assert_ptr_nonnull(after.values[2]);
+    if (!run->status)
+        go(&after, 2, -1);
+    free(result);
 }
 
 // ---- Comparing ----
@@ -239,7 +346,7 @@ static void compare(const struct row *row, uint32_t half, int64_t block)
 {
     struct run wide = start(row, LS_F32, half, block), before = start(row, half, half, block);
     const uint32_t first = wide.request.input_count;
-    go(&wide, 2, -1);
+    go_wide(&wide);
     ck_assert_msg(!wide.status || block, "%s %s: %s", ls_op_name(row->op), row->arguments,
                   host.message);
     for (int way = ADDED; way < (int)first && !wide.status; way++) {
@@ -253,6 +360,10 @@ static void compare(const struct row *row, uint32_t half, int64_t block)
         if (way < 0 || got.answer.in_place >> way & 1)
             check_output(&wide, &got, first, way < 0 ? first : (uint32_t)way,
                          way == ADDED ? &before : NULL);
+        for (uint32_t i = 0; i < first; i++)
+            if (got.request.arguments[i].dtype == LS_U8)
+                ck_assert_mem_eq(got.values[i], wide.values[i],
+                                 got.request.arguments[i].layout.bytes);
         for (uint32_t i = first + 1; i < count_of(&got) && way < 0; i++)
             check_output(&wide, &got, i, i, way == ADDED ? &before : NULL);
         finish(&got);

@@ -86,7 +86,8 @@ static inline int32_t operation_try(struct operation *operation)
     }
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer), .layouts = layouts};
     char why[256];
-    int32_t status = (int32_t)ls_operation_check(&request, why, sizeof(why)); // as core/device does
+    int32_t status =
+        (int32_t)ls_operation_check(&request, false, why, sizeof(why)); // as core/device does
     if (!status)
         status = d->kernels->prepare(device, &request, &answer);
     if (status == LS_OK) {
