@@ -102,6 +102,8 @@ static cpu_prepare *const operations[] = {
 // Operations that take halves themselves. What one of them cannot (CPU_COPIES), and all the others, is done in
 // float32 between conversions (half.c).
 static const bool in_halves[sizeof(operations) / sizeof(operations[0])] = {
+    [LS_OP_ATTENTION] = true,
+    [LS_OP_ATTENTION_BACKWARD] = true,
     [LS_OP_ACTIVATION] = true,
     [LS_OP_ACTIVATION_BACKWARD] = true,
     [LS_OP_ADD] = true,
