@@ -246,11 +246,10 @@ int32_t cpu_from_bytes(struct ls_device *device, const struct ls_kernel_request 
 // ---- dropout ----
 
 struct dropout {
-    const struct cpu_elementwise_loops *loops;
+    const struct ls_device *device;
     const struct ls_op_attributes *attributes;
     const struct ls_step_record *record;
-    const float *x;
-    float *y;
+    struct cpu_tensor x, y;
     int64_t elements; // of an example, plain
     struct cpu_view view;
     const struct ls_tensor_desc *desc;
@@ -275,14 +274,24 @@ static void find_draws(struct dropout *d)
     }
 }
 
-// `count` neighbouring elements of the last dimension, the first of which has this draw.
-static void drop_run(const struct dropout *d, uint64_t key, int64_t draw, int64_t at, int64_t count)
+// `count` elements from `at` on, which share the draw, or the first of which has it.
+static void drop_run(const struct dropout *d, uint64_t key, int64_t draw, bool shared, int64_t at,
+                     int64_t count)
 {
+    const struct cpu_elementwise_loops *loops = d->device->loops->elementwise;
+    const int64_t most = d->x.dtype == LS_F32 ? count : CPU_CHUNK;
     const float rate = d->attributes->rate;
-    if (d->draws[d->desc->ndims - 1])
-        d->loops->dropout(key, (uint32_t)draw, rate, d->x + at, d->y + at, count);
-    else
-        d->loops->dropout_shared(key, (uint32_t)draw, rate, d->x + at, d->y + at, count);
+    float room[CPU_CHUNK];
+    for (int64_t i = 0, n; i < count; i += n) {
+        n = count - i < most ? count - i : most;
+        const float *x = cpu_read(d->device, d->x, at + i, n, room);
+        float *y = cpu_target(d->y, at + i, room);
+        if (shared)
+            loops->dropout_shared(key, (uint32_t)draw, rate, x, y, n);
+        else
+            loops->dropout(key, (uint32_t)(draw + i), rate, x, y, n);
+        cpu_written(d->device, d->y, at + i, n, y);
+    }
 }
 
 // Shared draws, plain: rows of the last dimension.
@@ -290,6 +299,7 @@ static void dropout_rows(void *context, int64_t begin, int64_t end)
 {
     const struct dropout *d = context;
     const uint32_t last = d->desc->ndims - 1;
+    const bool shared = d->draws[last] == 0;
     const int64_t columns = d->desc->dims[last], rows = d->elements / columns;
     for (int64_t b = begin; b < end; b++) {
         const uint64_t key = ls_dropout_key(d->record, d->attributes->key, (uint64_t)b);
@@ -299,7 +309,7 @@ static void dropout_rows(void *context, int64_t begin, int64_t end)
                 draw += left % d->desc->dims[i - 1] * d->draws[i - 1];
                 left /= d->desc->dims[i - 1];
             }
-            drop_run(d, key, draw, b * d->elements + row * columns, columns);
+            drop_run(d, key, draw, shared, b * d->elements + row * columns, columns);
         }
     }
 }
@@ -308,9 +318,8 @@ static void dropout_plain(void *context, int64_t begin, int64_t end)
 {
     const struct dropout *d = context;
     for (int64_t b = begin; b < end; b++)
-        d->loops->dropout(ls_dropout_key(d->record, d->attributes->key, (uint64_t)b), 0,
-                          d->attributes->rate, d->x + b * d->elements, d->y + b * d->elements,
-                          d->elements);
+        drop_run(d, ls_dropout_key(d->record, d->attributes->key, (uint64_t)b), 0, false,
+                 b * d->elements, d->elements);
 }
 
 // Blocks of channels: each pixel of a block is a run of neighbouring elements of the plain layout.
@@ -318,7 +327,7 @@ static void dropout_blocked(void *context, int64_t begin, int64_t end)
 {
     const struct dropout *d = context;
     const struct cpu_view *v = &d->view;
-    const int64_t plane = v->height * v->width;
+    const int64_t plane = v->height * v->width, bytes = (int64_t)ls_dtype_bytes(d->y.dtype);
     for (int64_t o = begin; o < end; o++) {
         const int64_t first = o % v->blocks * v->inner, left = v->channels - first;
         const int64_t used = left < v->inner ? left : v->inner;
@@ -328,8 +337,8 @@ static void dropout_blocked(void *context, int64_t begin, int64_t end)
             const int64_t at = (o * plane + i) * v->inner;
             drop_run(d, key,
                      i / v->width * d->draws[1] + i % v->width * d->draws[2] + first * d->draws[3],
-                     at, used);
-            memset(d->y + at + used, 0, (size_t)(v->inner - used) * sizeof(float));
+                     d->draws[3] == 0, at, used);
+            memset((char *)d->y.at + (at + used) * bytes, 0, (size_t)((v->inner - used) * bytes));
         }
     }
 }
@@ -338,11 +347,11 @@ static int32_t run_dropout(struct ls_device *device, struct ls_kernel *kernel,
                            const struct cpu_call *launch)
 {
     const struct ls_tensor_desc *desc = cpu_output_desc(kernel, 0);
-    struct dropout d = {device->loops->elementwise,
+    struct dropout d = {device,
                         &kernel->attributes,
                         launch->record,
-                        launch->arguments[0],
-                        cpu_output(kernel, launch, 0),
+                        {launch->arguments[0], desc->dtype},
+                        {cpu_output(kernel, launch, 0), desc->dtype},
                         (int64_t)ls_tensor_elements(desc) / desc->dims[0],
                         {0},
                         desc,
@@ -382,11 +391,18 @@ int32_t cpu_dropout(struct ls_device *device, const struct ls_kernel_request *re
 static void noise_part(void *context, int64_t begin, int64_t end)
 {
     const struct dropout *d = context;
+    const int64_t most = d->x.dtype == LS_F32 ? end - begin : CPU_CHUNK;
+    float room[CPU_CHUNK];
     for (int64_t at = begin, count; at < end; at += count) {
         const int64_t example = at / d->elements, first = at % d->elements;
         count = d->elements - first < end - at ? d->elements - first : end - at;
-        d->loops->noise(ls_dropout_key(d->record, d->attributes->key, (uint64_t)example),
-                        (uint64_t)first, d->attributes->rate, d->x + at, d->y + at, count);
+        count = count < most ? count : most;
+        const float *x = cpu_read(d->device, d->x, at, count, room);
+        float *y = cpu_target(d->y, at, room);
+        d->device->loops->elementwise->noise(
+            ls_dropout_key(d->record, d->attributes->key, (uint64_t)example), (uint64_t)first,
+            d->attributes->rate, x, y, count);
+        cpu_written(d->device, d->y, at, count, y);
     }
 }
 
@@ -395,11 +411,11 @@ static int32_t run_noise(struct ls_device *device, struct ls_kernel *kernel,
 {
     const struct ls_tensor_desc *desc = cpu_output_desc(kernel, 0);
     const int64_t count = (int64_t)ls_tensor_elements(desc);
-    struct dropout d = {device->loops->elementwise,
+    struct dropout d = {device,
                         &kernel->attributes,
                         launch->record,
-                        launch->arguments[0],
-                        cpu_output(kernel, launch, 0),
+                        {launch->arguments[0], desc->dtype},
+                        {cpu_output(kernel, launch, 0), desc->dtype},
                         count / desc->dims[0],
                         {0},
                         desc,

@@ -159,7 +159,8 @@ struct cpu_pair_loops {
     void (*add_rows)(const float *x, int64_t rows, int64_t columns, int64_t stride, double *sums);
     void (*largest_rows)(const float *x, int64_t rows, int64_t columns, int64_t stride,
                          double *largest);
-    double (*add_run)(const float *x, int64_t n);
+    // One result of n: adds to the sum; or the largest.
+    double (*add_run)(const float *x, int64_t n, double sum);
     double (*largest_run)(const float *x, int64_t n);
 };
 

@@ -155,9 +155,8 @@ static void add_rows(const float *x, int64_t rows, int64_t columns, int64_t stri
         add_group(x + c, rows, 1, stride, sums + c);
 }
 
-static double add_run(const float *x, int64_t n)
+static double add_run(const float *x, int64_t n, double sum)
 {
-    double sum = 0;
     int64_t i = 0;
     while (n - i >= FLOAT_LANES) {
         const int64_t end = n - i < FLOAT_RUN ? n : i + FLOAT_RUN;

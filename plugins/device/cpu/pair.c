@@ -47,28 +47,42 @@ static bool plan_tensors(const struct ls_kernel *kernel, uint32_t count, uint32_
     return cpu_strided_has_rows(out);
 }
 
+// Halves pass through rooms.
+static int64_t piece_of(const struct ls_tensor_desc *desc)
+{
+    return desc->dtype == LS_F32 ? 0 : CPU_CHUNK;
+}
+
 // ---- Forward ----
 
 struct pairing {
-    const struct cpu_pair_loops *loops;
+    const struct ls_device *device;
     const struct cpu_strided *strided;
     uint32_t choice; // the function; backward: the term
-    const float *inputs[3];
-    float *out;
+    struct cpu_tensor tensors[4]; // as `strided` has them
 };
 
-static struct cpu_operand operand(const struct pairing *p, int tensor, const int64_t *offsets)
+// What is not read is `other` instead.
+static struct cpu_operand operand(const struct pairing *p, int tensor, const int64_t *offsets,
+                                  int64_t rows, int64_t columns, float *room,
+                                  struct cpu_operand other)
 {
-    return (struct cpu_operand){p->inputs[tensor] + offsets[tensor],
-                                cpu_strided_row(p->strided, tensor),
-                                cpu_strided_step(p->strided, tensor)};
+    const struct cpu_place place =
+        cpu_strided_place(p->strided, tensor, p->tensors[tensor], offsets);
+    return place.tensor.at ? cpu_read_rows(p->device, &place, rows, columns, room) : other;
 }
 
 static void pair_part(void *context, const int64_t *offsets, int64_t rows, int64_t columns)
 {
     const struct pairing *p = context;
-    p->loops->pair(p->choice, rows, columns, operand(p, 0, offsets), operand(p, 1, offsets),
-                   (struct cpu_result){p->out + offsets[2], cpu_strided_row(p->strided, 2)});
+    float rooms[3][CPU_CHUNK];
+    const struct cpu_place y = cpu_strided_place(p->strided, 2, p->tensors[2], offsets);
+    const struct cpu_result to = cpu_target_rows(&y, columns, rooms[2]);
+    const struct cpu_operand none = {NULL, 0, 0};
+    p->device->loops->pair->pair(p->choice, rows, columns,
+                                 operand(p, 0, offsets, rows, columns, rooms[0], none),
+                                 operand(p, 1, offsets, rows, columns, rooms[1], none), to);
+    cpu_written_rows(p->device, &y, rows, columns, to.at);
 }
 
 static int32_t run_pair(struct ls_device *device, struct ls_kernel *kernel,
@@ -76,13 +90,11 @@ static int32_t run_pair(struct ls_device *device, struct ls_kernel *kernel,
 {
     const struct pair_state *state = kernel->state;
     const struct ls_tensor_desc *y = cpu_output_desc(kernel, 0);
-    struct pairing p = {device->loops->pair,
-                        &state->strided,
-                        kernel->attributes.function,
-                        {launch->arguments[0], launch->arguments[1]},
-                        cpu_output(kernel, launch, 0)};
+    struct pairing p = {device, &state->strided, kernel->attributes.function, {{0}}};
+    for (uint32_t i = 0; i < 3; i++)
+        p.tensors[i] = (struct cpu_tensor){launch->arguments[i], y->dtype};
     cpu_strided_run(device, &state->strided, (double)cpu_elements(y) * 0.2, pair_part, &p);
-    cpu_zero_padding(y, p.out);
+    cpu_zero_padding(y, launch->arguments[2]);
     return LS_OK;
 }
 
@@ -97,6 +109,7 @@ int32_t cpu_pair(struct ls_device *device, const struct ls_kernel_request *reque
     cpu_broadcast_layouts(kernel, 3, 2);
     if (!plan_tensors(kernel, 3, 2, &state->strided))
         return mismatch(device, request);
+    state->strided.piece = piece_of(&kernel->arguments[2]);
     for (uint32_t i = 0; i < 2; i++)
         if (lies_alike(&kernel->arguments[i], &kernel->arguments[2]))
             answer->in_place |= 1U << i;
@@ -135,35 +148,37 @@ static uint32_t inputs_of(uint32_t term)
 static void terms_part(void *context, const int64_t *offsets, int64_t rows, int64_t columns)
 {
     const struct pairing *p = context;
-    p->loops->terms(p->choice, rows, columns, operand(p, 0, offsets), operand(p, 1, offsets),
-                    operand(p, 2, offsets),
-                    (struct cpu_result){p->out + offsets[3], cpu_strided_row(p->strided, 3)});
+    float rooms[4][CPU_CHUNK];
+    const struct cpu_place out = cpu_strided_place(p->strided, 3, p->tensors[3], offsets);
+    const struct cpu_result to = cpu_target_rows(&out, columns, rooms[3]);
+    const struct cpu_operand none = {NULL, 0, 0};
+    const struct cpu_operand dy = operand(p, 0, offsets, rows, columns, rooms[0], none);
+    p->device->loops->pair->terms(p->choice, rows, columns, dy,
+                                  operand(p, 1, offsets, rows, columns, rooms[1], dy),
+                                  operand(p, 2, offsets, rows, columns, rooms[2], dy), to);
+    cpu_written_rows(p->device, &out, rows, columns, to.at);
 }
 
 static int32_t run_pair_backward(struct ls_device *device, struct ls_kernel *kernel,
                                  const struct cpu_call *launch)
 {
     const struct pair_state *state = kernel->state;
-    const uint32_t used = inputs_of(state->term);
-    const float *dy = launch->arguments[0]; // stands for what is not read
-    const float *a = used & 2 ? launch->arguments[1] : dy;
-    const float *b = used & 4 ? launch->arguments[2] : dy;
-    float *out = cpu_output(kernel, launch, 0);
+    const struct ls_tensor_desc *out = cpu_output_desc(kernel, 0);
+    struct pairing p = {device, &state->strided, state->term, {{0}}};
+    for (uint32_t i = 0; i < 4; i++)
+        if (i == 3 || inputs_of(state->term) >> i & 1)
+            p.tensors[i] = (struct cpu_tensor){launch->arguments[i], out->dtype};
     if (state->reduces) {
         const struct cpu_reduce_call call = {.term = state->term,
                                              .divisor = 1,
-                                             .dy = dy,
-                                             .a = a,
-                                             .b = b,
-                                             .result = out,
+                                             .inputs = {p.tensors[0], p.tensors[1], p.tensors[2]},
+                                             .result = p.tensors[3],
                                              .scratch = launch->scratch};
         cpu_reduce_run(device, &state->plan, &call);
     } else {
-        struct pairing p = {device->loops->pair, &state->strided, state->term, {dy, a, b}, out};
-        cpu_strided_run(device, &state->strided,
-                        (double)cpu_elements(cpu_output_desc(kernel, 0)) * 0.2, terms_part, &p);
+        cpu_strided_run(device, &state->strided, (double)cpu_elements(out) * 0.2, terms_part, &p);
     }
-    cpu_zero_padding(cpu_output_desc(kernel, 0), out);
+    cpu_zero_padding(out, launch->arguments[3]);
     return LS_OK;
 }
 
@@ -187,6 +202,7 @@ int32_t cpu_pair_backward(struct ls_device *device, const struct ls_kernel_reque
             read.arguments[i] = *dy;
     if (!plan_tensors(&read, 4, 0, &state->strided))
         return mismatch(device, request);
+    state->strided.piece = piece_of(dy);
     state->reduces = ls_tensor_elements(out) != ls_tensor_elements(dy);
     if (state->reduces) {
         if ((cpu_has_padding(dy) && out->dims[out->ndims - 1] != dy->dims[dy->ndims - 1]) ||

@@ -10,7 +10,8 @@
 
 enum {
     WIDTH = 256, // elements of an item
-    ROOM = 2048, // terms that are computed before they are added
+    ROOM = 2048, // terms that are computed, or halves that are widened, before they are added
+    ROOM_ROWS = 64, // of halves that are added as they are: as many as loops add in float32
     FEW_ITEMS = 16,
     CHUNK = 16384, // elements that are worth a chunk
     MOST_CHUNKS = 64,
@@ -71,72 +72,100 @@ uint64_t cpu_reduce_scratch(const struct cpu_reduce *plan)
 // ---- Running ----
 
 struct reducing {
-    const struct cpu_pair_loops *loops;
+    const struct ls_device *device;
     const struct cpu_reduce *plan;
     const struct cpu_reduce_call *call;
 };
 
-// Some rows of columns, as operands: whole rows of dy, a and b.
+// Some rows of columns of dy, a and b.
 struct rows {
-    struct cpu_operand operands[3]; // dy, a, b
+    struct cpu_place places[3];
     int64_t rows, columns;
 };
 
-static void move(struct rows *r, int64_t rows, int64_t columns)
+// `rows` of them, `columns` wide, from (row, column) on.
+static struct rows part_of(const struct rows *from, int64_t row, int64_t rows, int64_t column,
+                           int64_t columns)
 {
+    struct rows part = *from;
+    part.rows = from->rows - row < rows ? from->rows - row : rows;
+    part.columns = from->columns - column < columns ? from->columns - column : columns;
     for (int t = 0; t < 3; t++)
-        r->operands[t].at += rows * r->operands[t].row + columns * r->operands[t].step;
+        part.places[t].offset += row * part.places[t].row + column * part.places[t].step;
+    return part;
+}
+
+// Whether what is joined is dy as it is.
+static bool is_same(const struct reducing *r)
+{
+    return r->call->largest || r->call->term == CPU_TERM_SAME;
+}
+
+static struct cpu_operand read_rows(const struct reducing *r, const struct rows *rows, int tensor,
+                                    float *room)
+{
+    return cpu_read_rows(r->device, &rows->places[tensor], rows->rows, rows->columns, room);
+}
+
+// The terms of at most ROOM elements.
+static void terms_of(const struct reducing *r, const struct rows *rows, float *out)
+{
+    float rooms[3][ROOM];
+    struct cpu_operand operands[3];
+    for (int t = 0; t < 3; t++)
+        operands[t] = rows->places[t].tensor.at ? read_rows(r, rows, t, rooms[t]) : operands[0];
+    r->device->loops->pair->terms(r->call->term, rows->rows, rows->columns, operands[0],
+                                  operands[1], operands[2],
+                                  (struct cpu_result){out, rows->columns});
 }
 
 // Each column's own result.
-static void join_rows(const struct reducing *r, struct rows rows, double *results)
+static void join_rows(const struct reducing *r, const struct rows *all, double *results)
 {
-    const int64_t at_once = ROOM / rows.columns;
-    struct cpu_operand dy = rows.operands[0];
+    const struct cpu_pair_loops *loops = r->device->loops->pair;
+    const bool halves = r->call->inputs[0].dtype != LS_F32;
+    int64_t height = ROOM / all->columns, width = all->columns;
     float room[ROOM];
-    if (r->call->largest) {
-        r->loops->largest_rows(dy.at, rows.rows, rows.columns, dy.row, results);
-        return;
+    if (is_same(r)) {
+        height = halves ? ROOM_ROWS : all->rows;
+        width = halves ? ROOM / ROOM_ROWS : all->columns;
     }
-    if (r->call->term == CPU_TERM_SAME) {
-        r->loops->add_rows(dy.at, rows.rows, rows.columns, dy.row, results);
-        return;
-    }
-    for (int64_t left = rows.rows; left > 0; left -= at_once) {
-        const int64_t count = left < at_once ? left : at_once;
-        r->loops->terms(r->call->term, count, rows.columns, rows.operands[0], rows.operands[1],
-                        rows.operands[2], (struct cpu_result){room, rows.columns});
-        r->loops->add_rows(room, count, rows.columns, rows.columns, results);
-        move(&rows, count, 0);
-    }
+    for (int64_t row = 0; row < all->rows; row += height)
+        for (int64_t column = 0; column < all->columns; column += width) {
+            const struct rows rows = part_of(all, row, height, column, width);
+            struct cpu_operand x = {room, rows.columns, 1};
+            if (is_same(r))
+                x = read_rows(r, &rows, 0, room);
+            else
+                terms_of(r, &rows, room);
+            (r->call->largest ? loops->largest_rows : loops->add_rows)(
+                x.at, rows.rows, rows.columns, x.row, results + column);
+        }
 }
 
-// One result of all columns.
-static void join_run(const struct reducing *r, struct rows rows, double *result)
+// One result of all columns of a row.
+static void join_run(const struct reducing *r, const struct rows *all, double *result)
 {
-    const struct cpu_operand *dy = &rows.operands[0];
+    const struct cpu_pair_loops *loops = r->device->loops->pair;
+    const bool whole = is_same(r) && r->call->inputs[0].dtype == LS_F32;
+    const int64_t width = whole ? all->columns : ROOM;
     float room[ROOM];
-    if (r->call->largest) {
-        const double largest = r->loops->largest_run(dy->at, rows.columns);
-        *result = largest > *result || isnan(largest) ? largest : *result;
-        return;
+    double sum = 0;
+    for (int64_t column = 0; column < all->columns; column += width) {
+        const struct rows rows = part_of(all, 0, 1, column, width);
+        if (r->call->largest) {
+            const double largest =
+                loops->largest_run(read_rows(r, &rows, 0, room).at, rows.columns);
+            *result = largest > *result || isnan(largest) ? largest : *result;
+        } else if (is_same(r)) {
+            sum = loops->add_run(read_rows(r, &rows, 0, room).at, rows.columns, sum);
+        } else {
+            terms_of(r, &rows, room);
+            *result += loops->add_run(room, rows.columns, 0);
+        }
     }
-    if (r->call->term == CPU_TERM_SAME) {
-        *result += r->loops->add_run(dy->at, rows.columns);
-        return;
-    }
-    for (int64_t left = rows.columns; left > 0; left -= ROOM) {
-        const int64_t count = left < ROOM ? left : ROOM;
-        r->loops->terms(r->call->term, 1, count, rows.operands[0], rows.operands[1],
-                        rows.operands[2], (struct cpu_result){room, count});
-        *result += r->loops->add_run(room, count);
-        move(&rows, 0, count);
-    }
-}
-
-static const float *address(const struct cpu_reduce_call *call, int tensor)
-{
-    return tensor == CPU_REDUCE_DY ? call->dy : tensor == CPU_REDUCE_A ? call->a : call->b;
+    if (is_same(r) && !r->call->largest)
+        *result += sum;
 }
 
 // What rows begin <= row < end of the reduced dimensions make of an item.
@@ -158,19 +187,21 @@ static void join(const struct reducing *r, int64_t item, int64_t begin, int64_t 
         count = size - row % size < end - row ? size - row % size : end - row;
         rows.rows = count;
         for (int t = 0; t < 3; t++)
-            rows.operands[t] = (struct cpu_operand){
-                .at = address(r->call, t) + first * plan->steps[t] +
-                      cpu_strided_offset(&plan->kept, t, plan->kept.ndims, item / blocks_of(plan)) +
-                      cpu_strided_offset(reduced, t, reduced->ndims, row),
-                .row = inner >= 0 ? reduced->strides[t][inner] : 0,
-                .step = plan->steps[t]};
+            rows.places[t] =
+                (struct cpu_place){.tensor = r->call->inputs[t],
+                                   .offset = first * plan->steps[t] +
+                                             cpu_strided_offset(&plan->kept, t, plan->kept.ndims,
+                                                                item / blocks_of(plan)) +
+                                             cpu_strided_offset(reduced, t, reduced->ndims, row),
+                                   .row = inner >= 0 ? reduced->strides[t][inner] : 0,
+                                   .step = plan->steps[t]};
         if (plan->columns_kept) {
-            join_rows(r, rows, results);
+            join_rows(r, &rows, results);
             continue;
         }
         for (int64_t i = 0; i < count; i++) {
-            join_run(r, rows, results);
-            move(&rows, 1, 0);
+            const struct rows one = part_of(&rows, i, 1, 0, width);
+            join_run(r, &one, results);
         }
     }
 }
@@ -180,11 +211,13 @@ static void write_item(const struct reducing *r, int64_t item, const double *res
     const struct cpu_reduce *plan = r->plan;
     const int64_t first = item % blocks_of(plan) * WIDTH, left = plan->columns - first;
     const int64_t width = !plan->columns_kept ? 1 : left < WIDTH ? left : WIDTH;
-    float *out = r->call->result + first * plan->steps[CPU_REDUCE_RESULT] +
-                 cpu_strided_offset(&plan->kept, CPU_REDUCE_RESULT, plan->kept.ndims,
-                                    item / blocks_of(plan));
+    const int64_t at = first * plan->steps[CPU_REDUCE_RESULT] +
+                       cpu_strided_offset(&plan->kept, CPU_REDUCE_RESULT, plan->kept.ndims,
+                                          item / blocks_of(plan));
+    float room[WIDTH], *out = cpu_target(r->call->result, at, room);
     for (int64_t i = 0; i < width; i++)
         out[i] = (float)(results[i] / r->call->divisor);
+    cpu_written(r->device, r->call->result, at, width, out);
 }
 
 static void reduce_part(void *context, int64_t begin, int64_t end)
@@ -221,7 +254,7 @@ static void join_chunks(const struct reducing *r, int64_t item)
 void cpu_reduce_run(struct ls_device *device, const struct cpu_reduce *plan,
                     const struct cpu_reduce_call *call)
 {
-    struct reducing r = {device->loops->pair, plan, call};
+    struct reducing r = {device, plan, call};
     const double elements =
         (double)product(&plan->kept) * (double)product(&plan->reduced) * (double)plan->columns;
     cpu_parallel(device, plan->items * plan->chunks, 1, elements * 0.2, reduce_part, &r);
@@ -242,18 +275,16 @@ static int32_t run_reduce(struct ls_device *device, struct ls_kernel *kernel,
                           const struct cpu_call *launch)
 {
     const struct reduce_state *state = kernel->state;
-    const float *x = launch->arguments[0];
+    const struct ls_tensor_desc *y = cpu_output_desc(kernel, 0);
     const struct cpu_reduce_call call = {.largest =
                                              kernel->attributes.function == LS_REDUCE_TO_MAXIMUM,
                                          .term = CPU_TERM_SAME,
                                          .divisor = state->divisor,
-                                         .dy = x,
-                                         .a = x,
-                                         .b = x,
-                                         .result = cpu_output(kernel, launch, 0),
+                                         .inputs = {{launch->arguments[0], y->dtype}},
+                                         .result = {launch->arguments[1], y->dtype},
                                          .scratch = launch->scratch};
     cpu_reduce_run(device, &state->plan, &call);
-    cpu_zero_padding(cpu_output_desc(kernel, 0), call.result);
+    cpu_zero_padding(y, launch->arguments[1]);
     return LS_OK;
 }
 
@@ -297,28 +328,29 @@ int32_t cpu_reduce(struct ls_device *device, const struct ls_kernel_request *req
 }
 
 struct spreading {
-    const struct cpu_pair_loops *loops;
+    const struct ls_device *device;
     const struct cpu_strided *strided;
     uint32_t term;
-    const float *share, *x, *y;
-    float *dx;
+    struct cpu_tensor tensors[4]; // share, x, y, dx
 };
-
-static struct cpu_operand operand_of(const struct cpu_strided *s, int tensor, const float *from,
-                                     const int64_t *offsets)
-{
-    return (struct cpu_operand){from + offsets[tensor], cpu_strided_row(s, tensor),
-                                cpu_strided_step(s, tensor)};
-}
 
 // dx is the share of its y.
 static void spread(void *context, const int64_t *offsets, int64_t rows, int64_t columns)
 {
     const struct spreading *s = context;
-    s->loops->terms(s->term, rows, columns, operand_of(s->strided, 0, s->share, offsets),
-                    operand_of(s->strided, 1, s->x, offsets),
-                    operand_of(s->strided, 2, s->y, offsets),
-                    (struct cpu_result){s->dx + offsets[3], cpu_strided_row(s->strided, 3)});
+    float rooms[4][CPU_CHUNK];
+    struct cpu_place places[4];
+    struct cpu_operand operands[3];
+    for (int t = 0; t < 4; t++)
+        places[t] = cpu_strided_place(s->strided, t, s->tensors[t], offsets);
+    for (int t = 0; t < 3; t++)
+        operands[t] = places[t].tensor.at
+                          ? cpu_read_rows(s->device, &places[t], rows, columns, rooms[t])
+                          : operands[0];
+    const struct cpu_result dx = cpu_target_rows(&places[3], columns, rooms[3]);
+    s->device->loops->pair->terms(s->term, rows, columns, operands[0], operands[1], operands[2],
+                                  dx);
+    cpu_written_rows(s->device, &places[3], rows, columns, dx.at);
 }
 
 static int32_t run_reduce_backward(struct ls_device *device, struct ls_kernel *kernel,
@@ -326,30 +358,35 @@ static int32_t run_reduce_backward(struct ls_device *device, struct ls_kernel *k
 {
     const struct reduce_state *state = kernel->state;
     const bool largest = kernel->attributes.function == LS_REDUCE_TO_MAXIMUM;
-    const float *dy = launch->arguments[0], *x = launch->arguments[1], *y = launch->arguments[2];
-    float *share = (float *)(void *)cpu_past(launch->scratch, state->shares);
+    const uint32_t dtype = kernel->arguments[0].dtype;
+    const struct cpu_tensor dy = {launch->arguments[0], dtype}, x = {launch->arguments[1], dtype};
+    const struct cpu_tensor y = {launch->arguments[2], dtype};
+    float *share = (float *)(void *)cpu_past(launch->scratch, state->shares), room[CPU_CHUNK];
     const int64_t count = (int64_t)cpu_elements(&kernel->arguments[0]);
-    struct spreading s = {
-        device->loops->pair,          &state->strided, CPU_TERM_SAME, share, NULL, NULL,
-        cpu_output(kernel, launch, 0)};
+    struct spreading s = {device,
+                          &state->strided,
+                          CPU_TERM_SAME,
+                          {{share, LS_F32}, {NULL, 0}, {NULL, 0}, {launch->arguments[3], dtype}}};
     if (largest) {
         const struct cpu_reduce_call counting = {.term = CPU_TERM_COUNT,
                                                  .divisor = 1,
-                                                 .dy = x,
-                                                 .a = x,
-                                                 .b = y,
-                                                 .result = share,
+                                                 .inputs = {x, x, y},
+                                                 .result = {share, LS_F32},
                                                  .scratch = launch->scratch};
         cpu_reduce_run(device, &state->plan, &counting);
         s.term = CPU_TERM_EQUAL;
+        s.tensors[1] = x;
+        s.tensors[2] = y;
     }
-    for (int64_t i = 0; i < count; i++)
-        share[i] = dy[i] / (largest ? share[i] : (float)state->divisor);
-    s.x = largest ? x : s.dx;
-    s.y = largest ? y : share;
+    for (int64_t at = 0, n; at < count; at += n) {
+        n = count - at < CPU_CHUNK ? count - at : CPU_CHUNK;
+        const float *from = cpu_read(device, dy, at, n, room);
+        for (int64_t i = 0; i < n; i++)
+            share[at + i] = from[i] / (largest ? share[at + i] : (float)state->divisor);
+    }
     cpu_strided_run(device, &state->strided,
                     (double)cpu_elements(cpu_output_desc(kernel, 0)) * 0.15, spread, &s);
-    cpu_zero_padding(cpu_output_desc(kernel, 0), s.dx);
+    cpu_zero_padding(cpu_output_desc(kernel, 0), launch->arguments[3]);
     return LS_OK;
 }
 
@@ -384,7 +421,8 @@ int32_t cpu_reduce_backward(struct ls_device *device, const struct ls_kernel_req
         return cpu_unsupported(device, request, "the arguments lie in layouts that do not match");
     state->divisor = request->attributes.function == LS_REDUCE_TO_MEAN ? each_of(x, y) : 1;
     state->shares = largest ? cpu_aligned(cpu_reduce_scratch(&state->plan)) : 0;
-    answer->scratch_bytes = state->shares + dy->layout.bytes;
+    state->strided.piece = dy->dtype == LS_F32 ? 0 : CPU_CHUNK;
+    answer->scratch_bytes = state->shares + cpu_elements(dy) * sizeof(float);
     answer->used_inputs = largest ? 7 : 1;
     kernel->run = run_reduce_backward;
     cpu_implementation(device, answer, "reduction");

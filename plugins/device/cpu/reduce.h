@@ -25,8 +25,8 @@ struct cpu_reduce_call {
     bool largest; // else the sum
     uint32_t term; // enum cpu_term: of what
     double divisor; // of the sum
-    const float *dy, *a, *b;
-    float *result;
+    struct cpu_tensor inputs[3]; // dy, a, b; without an address: it is not read
+    struct cpu_tensor result;
     double *scratch;
 };
 void cpu_reduce_run(struct ls_device *device, const struct cpu_reduce *plan,

@@ -145,6 +145,24 @@ struct run {
     void *context;
 };
 
+static void run_pieces(const struct run *run, const int64_t *offsets, int64_t rows, int64_t columns)
+{
+    const struct cpu_strided *s = run->strided;
+    if (s->piece == 0 || rows * columns <= s->piece) {
+        run->body(run->context, offsets, rows, columns);
+        return;
+    }
+    const int64_t width = columns < s->piece ? columns : s->piece, height = s->piece / width;
+    for (int64_t r = 0; r < rows; r += height)
+        for (int64_t c = 0; c < columns; c += width) {
+            int64_t moved[CPU_STRIDED_TENSORS];
+            for (int t = 0; t < s->count; t++)
+                moved[t] = offsets[t] + r * cpu_strided_row(s, t) + c * cpu_strided_step(s, t);
+            run->body(run->context, moved, rows - r < height ? rows - r : height,
+                      columns - c < width ? columns - c : width);
+        }
+}
+
 static void run_rows(void *context, int64_t begin, int64_t end)
 {
     const struct run *run = context;
@@ -157,7 +175,7 @@ static void run_rows(void *context, int64_t begin, int64_t end)
         count = end - at < left ? end - at : left;
         for (int t = 0; t < s->count; t++)
             offsets[t] = cpu_strided_offset(s, t, s->ndims - 1, at);
-        run->body(run->context, offsets, count, columns);
+        run_pieces(run, offsets, count, columns);
     }
 }
 
@@ -170,7 +188,7 @@ static void run_columns(void *context, int64_t begin, int64_t end)
 
     for (int t = 0; t < s->count; t++)
         offsets[t] = begin * s->strides[t][0];
-    run->body(run->context, offsets, 1, end - begin);
+    run_pieces(run, offsets, 1, end - begin);
 }
 
 void cpu_strided_run(struct ls_device *device, const struct cpu_strided *s, double work,
@@ -185,6 +203,42 @@ void cpu_strided_run(struct ls_device *device, const struct cpu_strided *s, doub
         cpu_parallel(device, s->dims[0], GRAIN, work, run_columns, &run);
     else
         cpu_parallel(device, units, 1, work, run_rows, &run);
+}
+
+// ---- Rows of any floating type ----
+
+struct cpu_operand cpu_read_rows(const struct ls_device *device, const struct cpu_place *place,
+                                 int64_t rows, int64_t columns, float *room)
+{
+    const struct cpu_tensor tensor = place->tensor;
+    if (tensor.dtype == LS_F32)
+        return (struct cpu_operand){(const float *)tensor.at + place->offset, place->row,
+                                    place->step};
+    const int64_t width = place->step ? columns : 1, height = place->row ? rows : 1;
+    if (place->row == width || height == 1)
+        cpu_read(device, tensor, place->offset, height * width, room);
+    else
+        for (int64_t r = 0; r < height; r++)
+            cpu_read(device, tensor, place->offset + r * place->row, width, room + r * width);
+    return (struct cpu_operand){room, place->row ? width : 0, place->step};
+}
+
+struct cpu_result cpu_target_rows(const struct cpu_place *place, int64_t columns, float *room)
+{
+    if (place->tensor.dtype == LS_F32)
+        return (struct cpu_result){(float *)place->tensor.at + place->offset, place->row};
+    return (struct cpu_result){room, columns};
+}
+
+void cpu_written_rows(const struct ls_device *device, const struct cpu_place *place, int64_t rows,
+                      int64_t columns, const float *room)
+{
+    if (place->row == columns || rows == 1)
+        cpu_written(device, place->tensor, place->offset, rows * columns, room);
+    else
+        for (int64_t r = 0; r < rows; r++)
+            cpu_written(device, place->tensor, place->offset + r * place->row, columns,
+                        room + r * columns);
 }
 
 // ---- Layouts ----

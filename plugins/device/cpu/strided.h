@@ -11,6 +11,7 @@ enum { CPU_STRIDED_TENSORS = 4 };
 struct cpu_strided {
     int ndims; // at least 1
     int count; // of tensors
+    int64_t piece; // elements that a body takes at once; 0: any number
     int64_t dims[LS_MAX_DIMS];
     int64_t strides[CPU_STRIDED_TENSORS][LS_MAX_DIMS]; // 0: the tensor is repeated
 };
@@ -43,6 +44,25 @@ static inline int64_t cpu_strided_row(const struct cpu_strided *strided, int ten
 static inline int64_t cpu_strided_step(const struct cpu_strided *strided, int tensor)
 {
     return strided->strides[tensor][strided->ndims - 1];
+}
+
+// Rows of a tensor, by distances in elements.
+struct cpu_place {
+    struct cpu_tensor tensor; // without an address: it is not read
+    int64_t offset, row, step;
+};
+// As loops over float32 read them: where they are, or widened into `room` (rows, columns).
+struct cpu_operand cpu_read_rows(const struct ls_device *device, const struct cpu_place *place,
+                                 int64_t rows, int64_t columns, float *room);
+// Where a loop writes them, a column beside the one before, and what has to be called when it has.
+struct cpu_result cpu_target_rows(const struct cpu_place *place, int64_t columns, float *room);
+void cpu_written_rows(const struct ls_device *device, const struct cpu_place *place, int64_t rows,
+                      int64_t columns, const float *room);
+static inline struct cpu_place cpu_strided_place(const struct cpu_strided *strided, int tensor,
+                                                 struct cpu_tensor memory, const int64_t *offsets)
+{
+    return (struct cpu_place){memory, offsets[tensor], cpu_strided_row(strided, tensor),
+                              cpu_strided_step(strided, tensor)};
 }
 
 // Gives tensors of a broadcast layouts where any is allowed. `whole` is the index of the argument
