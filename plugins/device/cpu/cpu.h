@@ -163,6 +163,26 @@ struct cpu_flat {
 // `cost`: nanoseconds an element on one thread, roughly.
 void cpu_flat_run(const struct ls_device *device, const struct cpu_flat *flat, double cost);
 
+// A loop over rows first .. first + rows: `in` and `out` begin at the first of them.
+typedef void cpu_row_loop(const void *context, const float *const *in, float *out, int64_t first,
+                          int64_t rows);
+enum { CPU_ROW_INPUTS = 2 };
+// Runs it over rows of plain tensors of one type, float32 as it lies, all rows at once, and halves
+// some rows at a time; what is not used has no address. The output may lie where an input lies.
+struct cpu_row_pass {
+    cpu_row_loop *loop;
+    const void *context;
+    uint32_t dtype;
+    int64_t columns;
+    const void *in[CPU_ROW_INPUTS];
+    void *out;
+    void *rooms; // of cpu_row_rooms() bytes, for all threads
+};
+uint64_t cpu_row_rooms(const struct ls_device *device, uint32_t dtype, int64_t columns);
+// Rows begin .. end, in their order, by the calling thread.
+void cpu_row_pass_run(const struct ls_device *device, const struct cpu_row_pass *pass,
+                      int64_t begin, int64_t end);
+
 // ---- element-wise, whole tensors in memory order ----
 
 // The kernel's epilogue on its first output, `bytes` long as it lies in memory.

@@ -2,6 +2,8 @@
 // Loops over float32 on tensors of any floating type: float32 as it lies, halves through rooms in the first cache.
 #include "plugins/device/cpu/cpu.h"
 
+#include <omp.h>
+
 static void *address_of(struct cpu_tensor tensor, int64_t begin)
 {
     return (char *)tensor.at + (uint64_t)begin * ls_dtype_bytes(tensor.dtype);
@@ -63,4 +65,51 @@ void cpu_flat_run(const struct ls_device *device, const struct cpu_flat *flat, d
     struct flat_part p = {device, flat};
     cpu_parallel(device, (int64_t)flat->count, CPU_CHUNK, (double)flat->count * cost, run_flat_part,
                  &p);
+}
+
+// ---- Rows ----
+
+// Rows that a room holds: as many as make a chunk, or one that is longer.
+static int64_t rows_of_room(int64_t columns)
+{
+    return columns < CPU_CHUNK ? CPU_CHUNK / columns : 1;
+}
+
+static uint64_t room_floats(int64_t columns)
+{
+    return cpu_aligned((uint64_t)(rows_of_room(columns) * columns) * sizeof(float)) / sizeof(float);
+}
+
+uint64_t cpu_row_rooms(const struct ls_device *device, uint32_t dtype, int64_t columns)
+{
+    return dtype == LS_F32
+               ? 0
+               : device->threads * (CPU_ROW_INPUTS + 1) * room_floats(columns) * sizeof(float);
+}
+
+void cpu_row_pass_run(const struct ls_device *device, const struct cpu_row_pass *pass,
+                      int64_t begin, int64_t end)
+{
+    const bool wide = pass->dtype == LS_F32;
+    const int64_t columns = pass->columns, most = wide ? end - begin : rows_of_room(columns);
+    const uint64_t floats = wide ? 0 : room_floats(columns);
+    float *rooms = pass->rooms;
+    if (!wide)
+        rooms += (uint64_t)omp_get_thread_num() * (CPU_ROW_INPUTS + 1) * floats;
+
+    for (int64_t first = begin, rows; first < end; first += rows) {
+        const float *in[CPU_ROW_INPUTS] = {NULL};
+        float *out = NULL;
+        rows = end - first < most ? end - first : most;
+        for (uint32_t i = 0; i < CPU_ROW_INPUTS && pass->in[i]; i++) {
+            const struct cpu_tensor x = {(void *)(uintptr_t)pass->in[i], pass->dtype};
+            in[i] = cpu_read(device, x, first * columns, rows * columns, rooms + i * floats);
+        }
+        const struct cpu_tensor y = {pass->out, pass->dtype};
+        if (y.at)
+            out = cpu_target(y, first * columns, rooms + CPU_ROW_INPUTS * floats);
+        pass->loop(pass->context, in, out, first, rows);
+        if (y.at)
+            cpu_written(device, y, first * columns, rows * columns, out);
+    }
 }

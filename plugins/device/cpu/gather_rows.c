@@ -11,11 +11,12 @@
 enum { COLUMN_GRAIN = 64, POSITION_GRAIN = 32 };
 
 struct running {
-    const struct cpu_elementwise_loops *loops;
+    const struct ls_device *device;
     const int32_t *ids; // NULL: those are floats
     const float *float_ids;
-    const float *from; // table, or dy
-    float *to; // y, or dtable
+    const float *table;
+    float *dtable;
+    struct cpu_tensor y; // or dy
     int64_t count, rows, width; // positions; of the table
 };
 
@@ -32,14 +33,17 @@ static inline int64_t row_of(const struct running *r, int64_t i)
 static void forward_part(void *context, int64_t begin, int64_t end)
 {
     const struct running *r = context;
+    const float none = NAN;
     for (int64_t i = begin; i < end; i++) {
-        float *y = r->to + i * r->width;
-        const int64_t row = row_of(r, i);
-        if (row >= 0)
-            memcpy(y, r->from + row * r->width, (size_t)r->width * sizeof(float));
-        else
-            for (int64_t k = 0; k < r->width; k++)
-                y[k] = NAN;
+        const int64_t at = i * r->width, row = row_of(r, i);
+        const float *from = row < 0 ? &none : r->table + row * r->width;
+        const int64_t n = row < 0 ? 1 : r->width;
+        for (int64_t k = 0; k < r->width; k += n) {
+            if (r->y.dtype == LS_F32)
+                memcpy((float *)r->y.at + at + k, from, (size_t)n * sizeof(float));
+            else
+                cpu_written(r->device, r->y, at + k, n, from);
+        }
     }
 }
 
@@ -47,14 +51,20 @@ static void forward_part(void *context, int64_t begin, int64_t end)
 static void add_rows(const struct running *r, int64_t first, int64_t last, int64_t begin,
                      int64_t end)
 {
+    const int64_t most = r->y.dtype == LS_F32 ? end - begin : CPU_CHUNK;
+    float room[CPU_CHUNK];
     for (int64_t row = first; row < last; row++)
-        memset(r->to + row * r->width + begin, 0, (size_t)(end - begin) * sizeof(float));
+        memset(r->dtable + row * r->width + begin, 0, (size_t)(end - begin) * sizeof(float));
     for (int64_t i = 0; i < r->count; i++) {
         const int64_t row = row_of(r, i);
         if (row < first || row >= last)
             continue;
-        float *to = r->to + row * r->width + begin;
-        r->loops->add(to, r->from + i * r->width + begin, to, end - begin);
+        for (int64_t at = begin, n; at < end; at += n) {
+            float *to = r->dtable + row * r->width + at;
+            n = end - at < most ? end - at : most;
+            const float *dy = cpu_read(r->device, r->y, i * r->width + at, n, room);
+            r->device->loops->elementwise->add(to, dy, to, n);
+        }
     }
 }
 
@@ -74,11 +84,9 @@ static struct running running_of(const struct ls_device *device, const struct ls
                                  const struct cpu_call *launch, const struct ls_tensor_desc *table)
 {
     const bool floats = kernel->arguments[0].dtype == LS_F32;
-    return (struct running){.loops = device->loops->elementwise,
+    return (struct running){.device = device,
                             .ids = floats ? NULL : launch->arguments[0],
                             .float_ids = launch->arguments[0],
-                            .from = launch->arguments[1],
-                            .to = cpu_output(kernel, launch, 0),
                             .count = (int64_t)ls_tensor_elements(&kernel->arguments[0]),
                             .rows = table->dims[0],
                             .width = table->dims[1]};
@@ -89,6 +97,8 @@ static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
 {
     struct running r = running_of(device, kernel, launch, &kernel->arguments[1]);
     const double work = (double)r.count * (5.0 + (double)r.width * 0.1);
+    r.table = launch->arguments[1];
+    r.y = (struct cpu_tensor){cpu_output(kernel, launch, 0), kernel->arguments[2].dtype};
     cpu_parallel(device, r.count, POSITION_GRAIN, work, forward_part, &r);
     return LS_OK;
 }
@@ -99,6 +109,8 @@ static int32_t run_backward(struct ls_device *device, struct ls_kernel *kernel,
     struct running r = running_of(device, kernel, launch, cpu_output_desc(kernel, 0));
     const bool by_columns = r.width >= (int64_t)device->threads * COLUMN_GRAIN;
     const double work = (double)(r.count + r.rows) * (double)r.width * 0.1;
+    r.y = (struct cpu_tensor){launch->arguments[1], kernel->arguments[1].dtype};
+    r.dtable = cpu_output(kernel, launch, 0);
     cpu_parallel(device, by_columns ? r.width : r.rows, by_columns ? COLUMN_GRAIN : 1, work,
                  by_columns ? columns_part : rows_part, &r);
     return LS_OK;

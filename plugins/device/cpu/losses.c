@@ -10,23 +10,38 @@
 struct job {
     const struct ls_op_attributes *a;
     int64_t examples, positions, classes;
-    const float *p, *t, *weights; // t NULL: labels
+    const float *t, *weights; // t NULL: labels
     const int32_t *labels;
-    float *slopes; // backward
     float scale;
     double *losses; // forward: one an example
+    double *counts; // of a metric
+    const struct ls_device *device;
+    struct cpu_row_pass pass; // positions of the predictions
 };
 
-static struct job job_of(const struct ls_kernel *kernel, const struct cpu_call *launch)
+static uint64_t rooms_of(const struct ls_device *device, const struct ls_tensor_desc *predictions)
+{
+    return cpu_row_rooms(device, predictions->dtype, predictions->dims[predictions->ndims - 1]);
+}
+
+// `results` (of doubles) are in scratch, behind the rooms.
+static struct job job_of(const struct ls_device *device, const struct ls_kernel *kernel,
+                         const struct cpu_call *launch, cpu_row_loop *loop, double **results)
 {
     const struct ls_tensor_desc *desc = &kernel->arguments[0];
     const bool labels = kernel->arguments[1].dtype == LS_I32;
     const int64_t classes = desc->dims[desc->ndims - 1], examples = desc->dims[0];
+    *results = (double *)(void *)cpu_past(launch->scratch, rooms_of(device, desc));
     return (struct job){.a = &kernel->attributes,
                         .examples = examples,
                         .positions = (int64_t)ls_tensor_elements(desc) / classes / examples,
                         .classes = classes,
-                        .p = launch->arguments[0],
+                        .device = device,
+                        .pass = {.loop = loop,
+                                 .dtype = desc->dtype,
+                                 .columns = classes,
+                                 .in = {launch->arguments[0]},
+                                 .rooms = launch->scratch},
                         .t = labels ? NULL : launch->arguments[1],
                         .labels = labels ? launch->arguments[1] : NULL,
                         .weights = kernel->input_count > 2 ? launch->arguments[2] : NULL};
@@ -225,9 +240,9 @@ static double cosine(const struct job *job, const float *p, const float *t, floa
     return -product / (norm * of_targets);
 }
 
-static double position_loss(const struct job *job, int64_t i, float *slopes)
+// `p`: the predictions of position i.
+static double position_loss(const struct job *job, const float *p, int64_t i, float *slopes)
 {
-    const float *p = job->p + i * job->classes;
     const float *t = job->t ? job->t + i * job->classes : NULL;
     switch (job->a->function) {
     case LS_LOSS_SPARSE: return sparse(job, p, job->labels[i], slopes);
@@ -241,29 +256,44 @@ static double position_loss(const struct job *job, int64_t i, float *slopes)
 
 // ---- Launches ----
 
+static void forward_rows(const void *context, const float *const *in, float *out, int64_t first,
+                         int64_t rows)
+{
+    const struct job *job = context;
+    (void)out;
+    for (int64_t i = 0; i < rows; i++)
+        job->losses[(first + i) / job->positions] +=
+            position_loss(job, in[0] + i * job->classes, first + i, NULL);
+}
+
 static void forward_part(void *context, int64_t begin, int64_t end)
 {
     const struct job *job = context;
-    for (int64_t b = begin; b < end; b++) {
-        double loss = 0;
-        for (int64_t i = 0; i < job->positions; i++)
-            loss += position_loss(job, b * job->positions + i, NULL);
-        job->losses[b] =
-            loss / (double)job->positions * (job->weights ? (double)job->weights[b] : 1.0);
+    memset(job->losses + begin, 0, (size_t)(end - begin) * sizeof(double));
+    cpu_row_pass_run(job->device, &job->pass, begin * job->positions, end * job->positions);
+    for (int64_t b = begin; b < end; b++)
+        job->losses[b] = job->losses[b] / (double)job->positions *
+                         (job->weights ? (double)job->weights[b] : 1.0);
+}
+
+static void backward_rows(const void *context, const float *const *in, float *out, int64_t first,
+                          int64_t rows)
+{
+    const struct job *job = context;
+    for (int64_t i = 0; i < rows; i++) {
+        float *slopes = out + i * job->classes;
+        const float weight = job->weights ? job->weights[(first + i) / job->positions] : 1.0f;
+        const float factor = job->scale * weight;
+        (void)position_loss(job, in[0] + i * job->classes, first + i, slopes);
+        for (int64_t k = 0; k < job->classes; k++)
+            slopes[k] *= factor;
     }
 }
 
 static void backward_part(void *context, int64_t begin, int64_t end)
 {
     const struct job *job = context;
-    for (int64_t i = begin * job->positions; i < end * job->positions; i++) {
-        float *slopes = job->slopes + i * job->classes;
-        const float weight = job->weights ? job->weights[i / job->positions] : 1.0f;
-        const float factor = job->scale * weight;
-        (void)position_loss(job, i, slopes);
-        for (int64_t k = 0; k < job->classes; k++)
-            slopes[k] *= factor;
-    }
+    cpu_row_pass_run(job->device, &job->pass, begin * job->positions, end * job->positions);
 }
 
 static double work_of(const struct job *job)
@@ -274,10 +304,11 @@ static double work_of(const struct job *job)
 static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
                            const struct cpu_call *launch)
 {
-    struct job job = job_of(kernel, launch);
+    double loss = 0, *losses;
+    struct job job = job_of(device, kernel, launch, forward_rows, &losses);
     float *sums = cpu_output(kernel, launch, 0);
-    double loss = 0;
-    job.losses = launch->scratch;
+    job.pass.context = &job;
+    job.losses = losses;
     cpu_parallel(device, job.examples, 1, work_of(&job), forward_part, &job);
     for (int64_t b = 0; b < job.examples; b++)
         loss += job.losses[b];
@@ -289,8 +320,10 @@ static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
 static int32_t run_backward(struct ls_device *device, struct ls_kernel *kernel,
                             const struct cpu_call *launch)
 {
-    struct job job = job_of(kernel, launch);
-    job.slopes = cpu_output(kernel, launch, 0);
+    double *none;
+    struct job job = job_of(device, kernel, launch, backward_rows, &none);
+    job.pass.context = &job;
+    job.pass.out = cpu_output(kernel, launch, 0);
     job.scale = launch->record->gradient_scale / (float)job.positions;
     cpu_parallel(device, job.examples, 1, work_of(&job), backward_part, &job);
     return LS_OK;
@@ -306,7 +339,9 @@ int32_t cpu_loss(struct ls_device *device, const struct ls_kernel_request *reque
     if (labels != (request->arguments[1].dtype == LS_I32))
         return cpu_unsupported(device, request, "labels are for the sparse loss only");
     kernel->run = forward ? run_forward : run_backward;
-    answer->scratch_bytes = forward ? (uint64_t)request->arguments[0].dims[0] * sizeof(double) : 0;
+    answer->scratch_bytes =
+        rooms_of(device, &request->arguments[0]) +
+        (forward ? (uint64_t)request->arguments[0].dims[0] * sizeof(double) : 0);
     cpu_implementation(device, answer, "loss");
     return cpu_all_plain(device, request, kernel);
 }
@@ -323,10 +358,9 @@ static int64_t right_class(const struct job *job, int64_t i)
     return best;
 }
 
-static bool is_right(const struct job *job, int64_t i)
+static bool is_right(const struct job *job, const float *p, int64_t i)
 {
     const bool top = job->a->function == LS_METRIC_TOP;
-    const float *p = job->p + i * job->classes;
     const int64_t right = right_class(job, i);
     int64_t before = 0;
     if (right < 0 || right >= job->classes)
@@ -352,29 +386,39 @@ static void count_element(const struct ls_op_attributes *a, float p, float t, do
     }
 }
 
+static void metric_rows(const void *context, const float *const *in, float *out, int64_t first,
+                        int64_t rows)
+{
+    const struct job *job = context;
+    const struct ls_op_attributes *a = job->a;
+    (void)out;
+    for (int64_t i = first; i < first + rows; i++) {
+        const float *p = in[0] + (i - first) * job->classes;
+        if (a->function == LS_METRIC_CATEGORICAL || a->function == LS_METRIC_TOP) {
+            job->counts[0] += is_right(job, p, i);
+            job->counts[1] += 1.0;
+            continue;
+        }
+        for (int64_t k = 0; k < job->classes; k++) {
+            const float t = job->t              ? job->t[i * job->classes + k]
+                            : job->classes == 1 ? (float)job->labels[i]
+                                                : (float)(job->labels[i] == k);
+            count_element(a, p[k], t, job->counts);
+        }
+    }
+}
+
 static int32_t run_metric(struct ls_device *device, struct ls_kernel *kernel,
                           const struct cpu_call *launch)
 {
-    (void)device;
-    const struct job job = job_of(kernel, launch);
-    const struct ls_op_attributes *a = job.a;
+    double *counts;
+    struct job job = job_of(device, kernel, launch, metric_rows, &counts);
     const uint64_t count = ls_tensor_elements(cpu_output_desc(kernel, 0));
     float *out = cpu_output(kernel, launch, 0);
-    double *counts = launch->scratch;
+    job.pass.context = &job;
+    job.counts = counts;
     memset(counts, 0, count * sizeof(*counts));
-    for (int64_t i = 0; i < job.examples * job.positions; i++) {
-        if (a->function == LS_METRIC_CATEGORICAL || a->function == LS_METRIC_TOP) {
-            counts[0] += is_right(&job, i);
-            counts[1] += 1.0;
-            continue;
-        }
-        for (int64_t k = 0; k < job.classes; k++) {
-            const float t = job.t              ? job.t[i * job.classes + k]
-                            : job.classes == 1 ? (float)job.labels[i]
-                                               : (float)(job.labels[i] == k);
-            count_element(a, job.p[i * job.classes + k], t, counts);
-        }
-    }
+    cpu_row_pass_run(device, &job.pass, 0, job.examples * job.positions);
     for (uint64_t k = 0; k < count; k++)
         out[k] = (float)counts[k];
     return LS_OK;
@@ -387,7 +431,8 @@ int32_t cpu_metric(struct ls_device *device, const struct ls_kernel_request *req
     if (request->attributes.function >= LS_METRIC_FUNCTION_COUNT)
         return cpu_unsupported(device, request, "no such metric");
     kernel->run = run_metric;
-    answer->scratch_bytes = ls_tensor_elements(counts) * sizeof(double);
+    answer->scratch_bytes =
+        rooms_of(device, &request->arguments[0]) + ls_tensor_elements(counts) * sizeof(double);
     cpu_implementation(device, answer, "metric");
     return cpu_all_plain(device, request, kernel);
 }
