@@ -363,19 +363,58 @@ static void choose_master(struct ls_build *build, uint32_t parameter,
         value_of(build, i)->layout = *layout;
 }
 
-// Own layouts are of one type. The master of a parameter that is read as halves lies as the same
-// operation has it in float32, in which its gradient is written; else plain.
+// The float32 layout in which the device writes the gradient of a node's input in the backward
+// pass; kind ANY: there is none.
+static enum ls_status gradient_layout(const struct ls_build *build, const struct ls_node *node,
+                                      uint32_t index, struct ls_layout *out)
+{
+    const struct ls_tensor *parameter = value_of(build, node->inputs[index])->tensor;
+    struct attempt attempt = {.works = false};
+
+    *out = (struct ls_layout){.kind = LS_LAYOUT_ANY};
+    for (uint32_t i = 0; i < build->node_count && !attempt.works; i++) {
+        const struct ls_node *backward = &build->nodes[i];
+        if (backward->removed || !backward->source->backward ||
+            backward->source->forward != (int32_t)(node - build->nodes))
+            continue;
+        for (uint32_t k = 0; k < backward->output_count && !attempt.works; k++) {
+            if (value_of(build, backward->outputs[k])->tensor->gradient_of != parameter)
+                continue;
+            fill_request(build, backward, FREE_WEIGHTS, &attempt);
+            const uint32_t at = backward->input_count + k;
+            const enum ls_status status =
+                attempt.arguments[at].dtype == LS_F32 ? ask(build, backward, &attempt) : LS_OK;
+            if (status)
+                return status;
+            if (attempt.works)
+                *out = attempt.layouts[at];
+        }
+    }
+    release(build, &attempt);
+    return LS_OK;
+}
+
+// Own layouts are of one type. The master of a parameter that is read as halves lies as its
+// gradient is written; where that is not known, as the same operation has it in float32; else plain.
 static enum ls_status choose_for_half(struct ls_build *build, const struct ls_node *node,
                                       uint32_t index)
 {
     struct attempt wide = {.works = false};
+    struct ls_layout layout;
+    enum ls_status status = gradient_layout(build, node, index, &layout);
+    if (status)
+        return status;
+    if (layout.kind != LS_LAYOUT_ANY) {
+        choose_master(build, node->inputs[index], &layout);
+        return LS_OK;
+    }
     fill_request(build, node, FREE_WEIGHTS | FREE_ACTIVATIONS, &wide);
     for (uint32_t i = 0; i < node->input_count + node->output_count; i++)
         if (ls_type_is_half(wide.arguments[i].dtype)) {
             wide.arguments[i].dtype = LS_F32;
             wide.arguments[i].layout = (struct ls_layout){.kind = LS_LAYOUT_ANY};
         }
-    const enum ls_status status = ask(build, node, &wide);
+    status = ask(build, node, &wide);
     if (status)
         return status;
     const struct ls_layout plain = ls_plain_layout(&wide.arguments[index]);

@@ -41,8 +41,8 @@ static struct cpu_rows rows_of(const struct cpu_run *r, int64_t item)
 
 // ---- Halves ----
 
-// The rows of a piece as float32. float32 itself is read and written where it is; halves pass through rooms that hold a
-// piece, whose rows follow each other in the same panels, so that sums are added in the same order.
+// The rows of a piece as float32. float32 itself is read and written where it is; halves pass
+// through rooms that hold a piece, in the same panels, so that sums are added in the same order.
 struct piece {
     struct cpu_normalization shape;
     struct cpu_rows rows; // as `shape` counts them

@@ -6,8 +6,8 @@
 #include "plugins/device/cpu/layout.h"
 
 uint64_t cpu_channel_sums_scratch(const struct cpu_view *view); // bytes
-// db[c] = sum of dy[.., .., .., c]; the same bits with any number of threads.
-void cpu_channel_sums(const struct ls_device *device, const struct cpu_view *view, const float *dy,
-                      float *db, void *scratch);
+// db[c] = sum of dy[.., .., .., c], in float32; the same bits with any number of threads.
+void cpu_channel_sums(const struct ls_device *device, const struct cpu_view *view,
+                      struct cpu_tensor dy, struct cpu_tensor db, void *scratch);
 
 #endif

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution, forward and backward, as oneDNN primitives (which: convolution_choice.h).
+// Convolution, forward and backward, as oneDNN primitives (which: convolution_choice.h), also in
+// bfloat16.
 //
 // Where the threads divide the examples evenly and nothing is converted around it, each thread computes its own with a
 // primitive made for one thread: what it wrote is then still in its own cache when the next operation, split in the
@@ -24,6 +25,7 @@ struct convolution {
     struct cpu_primitive convert;
     uint64_t rewritten_bytes, converted_bytes; // in scratch
     struct cpu_conv_taps taps; // dw by own loops, without a primitive
+    struct cpu_conv_product product; // of matrices, whose primitives are the parts
     struct cpu_view dy; // whose channels are summed by own loops
     uint64_t sums_bytes; // scratch for that; 0: no db
 };
@@ -82,6 +84,11 @@ static int32_t execute(struct ls_device *device, struct ls_kernel *kernel, void 
                        char *scratch)
 {
     struct convolution *state = kernel->state;
+    if (state->product.op != LS_OP_NONE) {
+        const dnnl_status_t ran =
+            cpu_conv_product_run(device, &state->product, &state->parts, pointers, scratch);
+        return ran == dnnl_success ? LS_OK : cpu_fail_dnnl(device, "convolution", ran);
+    }
     char *rewritten = scratch, *converted = cpu_past(rewritten, state->rewritten_bytes);
     char *rest = cpu_past(converted, state->converted_bytes);
     dnnl_status_t status = dnnl_success;
@@ -120,6 +127,16 @@ static int32_t run_backward_data(struct ls_device *device, struct ls_kernel *ker
     return execute(device, kernel, pointers, launch->scratch);
 }
 
+// db
+static void sum_channels(struct ls_device *device, struct ls_kernel *kernel,
+                         const struct cpu_call *launch)
+{
+    const struct convolution *state = kernel->state;
+    const struct cpu_tensor dy = {launch->arguments[1], kernel->arguments[1].dtype},
+                            db = {cpu_output(kernel, launch, 1), cpu_output_desc(kernel, 1)->dtype};
+    cpu_channel_sums(device, &state->dy, dy, db, launch->scratch);
+}
+
 static int32_t run_backward_weights(struct ls_device *device, struct ls_kernel *kernel,
                                     const struct cpu_call *launch)
 {
@@ -127,8 +144,7 @@ static int32_t run_backward_weights(struct ls_device *device, struct ls_kernel *
     void *pointers[CPU_PART_POINTERS] = {launch->arguments[0], launch->arguments[1],
                                          cpu_output(kernel, launch, 0)};
     if (state->sums_bytes)
-        cpu_channel_sums(device, &state->dy, launch->arguments[1], cpu_output(kernel, launch, 1),
-                         launch->scratch);
+        sum_channels(device, kernel, launch);
     return execute(device, kernel, pointers, cpu_past(launch->scratch, state->sums_bytes));
 }
 
@@ -196,24 +212,36 @@ static bool divisible(const struct ls_device *device, uint32_t op,
                       const struct cpu_conv_geometry *g, const struct cpu_conv_choice *whole)
 {
     return cpu_worth_threads(device, work_of(g)) && g->x->dims[0] % device->threads == 0 &&
-           !whole->rewrites_x && !whole->converts_w && !cpu_conv_is_slow(whole->desc) &&
-           has_room_for_sums(device, op, whole->desc);
+           !cpu_conv_is_slow(g, whole->desc) &&
+           (g->x->dtype == LS_F32 ? !whole->rewrites_x && !whole->converts_w &&
+                                        has_room_for_sums(device, op, whole->desc)
+                                  : op != LS_OP_CONV2D_BACKWARD_WEIGHTS || g->w->dtype == LS_F32);
+}
+
+// How many threads compute shares of the examples; 0: the library divides the whole. Its threads
+// that compute dw of halves wait for each other by spinning, which beside other processes takes a
+// hundred times as long: where examples cannot be divided, one thread computes all.
+static int32_t parts_of(const struct ls_device *device, uint32_t op,
+                        const struct cpu_conv_geometry *g, const struct cpu_conv_choice *whole)
+{
+    if (divisible(device, op, g, whole))
+        return (int32_t)device->threads;
+    return g->x->dtype != LS_F32 && op == LS_OP_CONV2D_BACKWARD_WEIGHTS ? 1 : 0;
 }
 
 // A share of the examples for one thread, as the whole is described; NULL: not to be divided.
 static dnnl_primitive_desc_t part_desc(struct ls_device *device, uint32_t op,
                                        const struct cpu_conv_geometry *g,
-                                       const struct cpu_conv_choice *whole,
+                                       const struct cpu_conv_choice *whole, int32_t count,
                                        const_dnnl_primitive_attr_t attributes)
 {
     struct cpu_conv_tensors t;
     dnnl_primitive_desc_t desc = NULL;
-    if (!divisible(device, op, g, whole) ||
-        !tensors_of_part(op, whole->desc, (int32_t)device->threads, &t))
+    if (count == 0 || !tensors_of_part(op, whole->desc, count, &t))
         return NULL;
     if (cpu_conv_make_desc(device, op, g, &t, attributes, &desc) != dnnl_success)
         return NULL;
-    if (!cpu_conv_is_slow(desc))
+    if (!cpu_conv_is_slow(g, desc))
         return desc;
     dnnl_primitive_desc_destroy(desc);
     return NULL;
@@ -245,10 +273,10 @@ static dnnl_status_t make_primitives(struct ls_device *device, uint32_t op,
                                      const_dnnl_primitive_attr_t attributes,
                                      struct cpu_parts *parts)
 {
+    const int32_t count = parts_of(device, op, g, whole);
     omp_set_num_threads(1); // for which a part is made
-    const dnnl_primitive_desc_t part = part_desc(device, op, g, whole, attributes);
-    const dnnl_status_t status =
-        part ? cpu_parts_init(parts, part, (int32_t)device->threads) : dnnl_success;
+    const dnnl_primitive_desc_t part = part_desc(device, op, g, whole, count, attributes);
+    const dnnl_status_t status = part ? cpu_parts_init(parts, part, count) : dnnl_success;
     omp_set_num_threads((int)device->threads);
     if (!part)
         return cpu_parts_init(parts, whole->desc, 1);
@@ -266,7 +294,7 @@ static uint64_t scratch_of(const struct convolution *state)
         most = state->rewrite.scratch_bytes;
     if (most < state->convert.scratch_bytes)
         most = state->convert.scratch_bytes;
-    return state->rewritten_bytes + state->converted_bytes + most;
+    return state->rewritten_bytes + state->converted_bytes + state->product.rows_bytes + most;
 }
 
 // ---- preparing ----
@@ -304,22 +332,45 @@ static int32_t prepare_convolution(struct ls_device *device,
 {
     const uint32_t op = request->op;
     struct cpu_conv_choice best = {.grade = -1};
+    if (g->x->dtype == LS_F16) // for which the library has no convolution
+        return CPU_COPIES;
     struct convolution *state = cpu_state(device, sizeof(*state));
     if (!state)
         return LS_OUT_OF_MEMORY;
     kernel->state = state;
     kernel->finish = finish_convolution;
-    dnnl_status_t status = cpu_conv_choose(device, op, g, attributes, &best);
+    const bool halves = g->x->dtype != LS_F32;
+    dnnl_status_t status = dnnl_unimplemented;
+    if (halves)
+        status = cpu_conv_product_init(device, op, g, attributes, &state->product, &state->parts);
+    if (status == dnnl_success) {
+        answer->scratch_bytes = scratch_of(state);
+        snprintf(answer->implementation, sizeof(answer->implementation), "oneDNN %s%s%s",
+                 cpu_primitive_name(state->parts.primitives[0].desc),
+                 state->parts.count > 1 ? ", by examples" : "",
+                 state->product.gathers ? ", rows gathered" : "");
+        return LS_OK;
+    }
+    state->product = (struct cpu_conv_product){.op = LS_OP_NONE};
+    status = cpu_conv_choose(device, op, g, attributes, &best);
+    if (halves && (status == dnnl_unimplemented ||
+                   (status == dnnl_success && cpu_conv_is_slow(g, best.desc)))) {
+        if (status == dnnl_success)
+            dnnl_primitive_desc_destroy(best.desc);
+        return CPU_COPIES;
+    }
     if (status == dnnl_unimplemented)
         return cpu_unsupported(device, request,
                                "oneDNN has no convolution for these shapes and layouts");
     if (status != dnnl_success)
         return cpu_fail_dnnl(device, "convolution", status);
-    answer->slow = cpu_conv_is_slow(best.desc);
+    answer->slow = cpu_conv_is_slow(g, best.desc);
     const bool named = fix_layouts(op, g, best.desc);
     status = make_all(device, op, g, &best, attributes, state);
     if (status != dnnl_success)
         return cpu_fail_dnnl(device, "convolution", status);
+    if (!named && halves)
+        return CPU_COPIES;
     if (!named)
         return cpu_unsupported(device, request, "oneDNN chose a layout that is not blocked");
     answer->scratch_bytes = scratch_of(state);
@@ -427,8 +478,7 @@ static int32_t run_taps(struct ls_device *device, struct ls_kernel *kernel,
 {
     const struct convolution *state = kernel->state;
     if (state->sums_bytes)
-        cpu_channel_sums(device, &state->dy, launch->arguments[1], cpu_output(kernel, launch, 1),
-                         launch->scratch);
+        sum_channels(device, kernel, launch);
     cpu_conv_taps_run(device, &state->taps, launch->arguments[0], launch->arguments[1],
                       cpu_output(kernel, launch, 0), cpu_past(launch->scratch, state->sums_bytes));
     return LS_OK;
@@ -443,7 +493,7 @@ static int32_t prepare_backward_weights(struct ls_device *device,
                                          {DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0}};
     const struct cpu_conv_geometry g = geometry_of(kernel, 0, 2, 1, false);
     struct cpu_conv_taps taps;
-    if (!cpu_conv_taps_fit(device, &g, &taps)) {
+    if (g.x->dtype != LS_F32 || !cpu_conv_taps_fit(device, &g, &taps)) {
         kernel->run = run_backward_weights;
         return prepare_backward(device, request, kernel, answer, &g, names);
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a layout is free the library chooses; if its backward kernels would then be its slow reference code (as with
+// Activations of halves are plain, the layout of the library's kernels for AMX. In float32, where a layout is free
+// the library chooses; if its backward kernels would then be its slow reference code (as with
 // SSE4.1), plain activations are tried, for which it multiplies matrices.
 #include "plugins/device/cpu/convolution_choice.h"
 
@@ -37,9 +38,15 @@ dnnl_status_t cpu_conv_make_desc(struct ls_device *device, uint32_t op,
                : dnnl_primitive_desc_create(out, &desc, attributes, device->engine, NULL);
 }
 
-bool cpu_conv_is_slow(const_dnnl_primitive_desc_t desc)
+// Without AMX the library's kernels for halves are no faster than those for float32.
+bool cpu_conv_is_slow(const struct cpu_conv_geometry *g, const_dnnl_primitive_desc_t desc)
 {
-    return strncmp(cpu_primitive_name(desc), "ref", 3) == 0;
+    const uint32_t unit = dnnl_cpu_isa_avx512_core_amx;
+    const char *name = cpu_primitive_name(desc);
+    if (g->x->dtype != LS_F32 &&
+        (((uint32_t)dnnl_get_effective_cpu_isa() & unit) != unit || strstr(name, "gemm") != NULL))
+        return true;
+    return strncmp(name, "ref", 3) == 0;
 }
 
 // Whether the library has a fast kernel for `op` with these tensors.
@@ -48,10 +55,10 @@ static bool has_fast(struct ls_device *device, uint32_t op, const struct cpu_con
 {
     dnnl_primitive_desc_t desc = NULL;
     if (any_w)
-        dnnl_memory_desc_init_by_tag(&t.w, t.w.ndims, t.w.dims, dnnl_f32, dnnl_format_tag_any);
+        dnnl_memory_desc_init_by_tag(&t.w, t.w.ndims, t.w.dims, t.w.data_type, dnnl_format_tag_any);
     if (cpu_conv_make_desc(device, op, g, &t, NULL, &desc) != dnnl_success)
         return false;
-    const bool fast = !cpu_conv_is_slow(desc);
+    const bool fast = !cpu_conv_is_slow(g, desc);
     dnnl_primitive_desc_destroy(desc);
     return fast;
 }
@@ -72,9 +79,9 @@ enum {
 static int judge(struct ls_device *device, uint32_t op, const struct cpu_conv_geometry *g,
                  dnnl_primitive_desc_t desc)
 {
-    if (cpu_conv_is_slow(desc))
+    if (cpu_conv_is_slow(g, desc))
         return SLOW;
-    if (op != LS_OP_CONV2D)
+    if (op != LS_OP_CONV2D || g->x->dtype != LS_F32)
         return ALL_FAST;
     const struct cpu_conv_tensors chosen = {
         .x = *dnnl_primitive_desc_query_md(desc, dnnl_query_src_md, 0),
@@ -91,7 +98,7 @@ static int judge(struct ls_device *device, uint32_t op, const struct cpu_conv_ge
 }
 
 // The descriptions of one activation worth trying: as it is fixed, and the other name of the same
-// memory; or what the library likes, then plain. Returns their number, 0: not a layout of ours.
+// memory; or what the library likes, then plain; halves plain alone. Returns their number, 0: not a layout of ours.
 static int ways_to_say(const struct ls_tensor_desc *desc, dnnl_memory_desc_t out[2])
 {
     if (!cpu_memory_desc(CPU_ACTIVATION, desc, 1, &out[0]))
@@ -100,6 +107,8 @@ static int ways_to_say(const struct ls_tensor_desc *desc, dnnl_memory_desc_t out
         return cpu_memory_desc_transposed(desc, &out[1]) ? 2 : 1;
     struct ls_tensor_desc plain = *desc;
     cpu_layout_plain(desc, &plain.layout);
+    if (desc->dtype != LS_F32)
+        return cpu_memory_desc(CPU_ACTIVATION, &plain, 1, &out[0]);
     return cpu_memory_desc(CPU_ACTIVATION, &plain, 1, &out[1]) ? 2 : 1;
 }
 
@@ -131,16 +140,17 @@ dnnl_status_t cpu_conv_choose(struct ls_device *device, uint32_t op,
                               const_dnnl_primitive_attr_t attributes, struct cpu_conv_choice *best)
 {
     dnnl_memory_desc_t x[3], y[2], w[2];
-    const bool rewrites = op != LS_OP_CONV2D_BACKWARD_DATA && g->x->layout.kind == LS_LAYOUT_PLAIN;
+    const bool rewrites = op != LS_OP_CONV2D_BACKWARD_DATA && g->x->dtype == LS_F32 &&
+                          g->x->layout.kind == LS_LAYOUT_PLAIN;
     const bool converts = op == LS_OP_CONV2D_BACKWARD_WEIGHTS && g->w->layout.kind != LS_LAYOUT_ANY;
     const int x_ways = ways_to_say(g->x, x), y_ways = ways_to_say(g->y, y);
     if (!x_ways || !y_ways || !cpu_memory_desc(CPU_KERNEL, g->w, g->groups, &w[0]))
         return dnnl_unimplemented;
     dnnl_memory_desc_init_by_tag(&x[x_ways], 4, x[0].dims, dnnl_f32, dnnl_nchw);
-    dnnl_memory_desc_init_by_tag(&w[1], w[0].ndims, w[0].dims, dnnl_f32, dnnl_format_tag_any);
+    dnnl_memory_desc_init_by_tag(&w[1], w[0].ndims, w[0].dims, w[0].data_type, dnnl_format_tag_any);
     struct cpu_conv_tensors t;
     dnnl_dims_t bias = {g->y->dims[3]};
-    dnnl_memory_desc_init_by_tag(&t.b, 1, bias, dnnl_f32, dnnl_a);
+    dnnl_memory_desc_init_by_tag(&t.b, 1, bias, cpu_dnnl_type(g->x->dtype), dnnl_a);
     dnnl_status_t status = dnnl_unimplemented;
     for (int k = 0; k <= converts; k++)
         for (int i = 0; i < x_ways + rewrites; i++)

@@ -3,7 +3,7 @@
 #ifndef LS_CPU_CONVOLUTION_CHOICE_H
 #define LS_CPU_CONVOLUTION_CHOICE_H
 
-#include "plugins/device/cpu/cpu.h"
+#include "plugins/device/cpu/parts.h"
 
 // Of a convolution, whichever of its three operations.
 struct cpu_conv_geometry {
@@ -30,11 +30,34 @@ dnnl_status_t cpu_conv_make_desc(struct ls_device *device, uint32_t op,
                                  const struct cpu_conv_tensors *t,
                                  const_dnnl_primitive_attr_t attributes,
                                  dnnl_primitive_desc_t *out);
-bool cpu_conv_is_slow(const_dnnl_primitive_desc_t desc); // the library's reference code
+// The library's reference code; of halves, also what is slower than float32 between conversions.
+bool cpu_conv_is_slow(const struct cpu_conv_geometry *g, const_dnnl_primitive_desc_t desc);
 // The best for fixed and free layouts; `best` begins with grade -1, and the caller destroys its description.
 dnnl_status_t cpu_conv_choose(struct ls_device *device, uint32_t op,
                               const struct cpu_conv_geometry *g,
                               const_dnnl_primitive_attr_t attributes, struct cpu_conv_choice *best);
+
+// ---- products of matrices, in bfloat16 (convolution_product.c) ----
+
+struct cpu_conv_product {
+    uint32_t op; // LS_OP_NONE: the convolution is no product
+    int64_t examples, channels; // of x
+    int64_t kernel[2], strides[2], dilation[2], before[2];
+    int64_t x_size[2], y_size[2];
+    int64_t rows, depth; // pixels of y; taps by channels of x
+    bool gathers; // x is not the matrix
+    uint64_t rows_bytes; // scratch for that, before that of the parts
+    double work;
+};
+
+// Fills both and fixes the layouts; dnnl_unimplemented: it is no product that pays here.
+dnnl_status_t cpu_conv_product_init(struct ls_device *device, uint32_t op,
+                                    const struct cpu_conv_geometry *g,
+                                    const_dnnl_primitive_attr_t attributes,
+                                    struct cpu_conv_product *out, struct cpu_parts *parts);
+// Pointers of the arguments as a convolution's primitive has them.
+dnnl_status_t cpu_conv_product_run(struct ls_device *device, const struct cpu_conv_product *product,
+                                   struct cpu_parts *parts, void **pointers, void *scratch);
 
 // ---- own loops for the weight gradient over few pixels (convolution_taps.c) ----
 

@@ -77,7 +77,8 @@ static int32_t run_backward_weights(struct ls_device *device, struct ls_kernel *
 {
     const struct transpose *s = kernel->state;
     if (s->bias)
-        cpu_channel_sums(device, &s->view, launch->arguments[1], cpu_output(kernel, launch, 1),
+        cpu_channel_sums(device, &s->view, (struct cpu_tensor){launch->arguments[1], LS_F32},
+                         (struct cpu_tensor){cpu_output(kernel, launch, 1), LS_F32},
                          cpu_past(launch->scratch, s->inner_bytes));
     return run_inner(device, kernel, launch, (const uint32_t[]){1, 0, 2});
 }

@@ -301,11 +301,11 @@ static struct ls_graph *half_graph(void)
     return graph;
 }
 
-// The master has the layout of float32, in which its gradient is written.
+// The master has the layout in which its gradient is written, in float32.
 START_TEST(halves_are_made_of_masters_in_any_layout)
 {
     const struct mock_policy policies[] = {{PATTERNS},
-                                           {.own_weights = true},
+                                           {.own_weights = true, .other_gradient = true},
                                            {.own_weights = true, .own_activations = true},
                                            {.no_accumulate = true, .no_in_place = true}};
     struct pair pair;
@@ -313,7 +313,7 @@ START_TEST(halves_are_made_of_masters_in_any_layout)
     ck_assert_uint_eq(pair.run.plan->shadow_count, 6);
     for (uint32_t i = 0; i < pair.run.plan->place_count; i++) {
         const struct ls_parameter_place *place = &pair.run.plan->places[i];
-        const bool own = policies[_i].own_weights && place->parameter->shape.ndims > 1;
+        const bool own = policies[_i].other_gradient && place->parameter->shape.ndims > 1;
         ck_assert_uint_eq(place->layout.kind, own ? LS_LAYOUT_OWN : LS_LAYOUT_PLAIN);
     }
     pair_stop(&pair);
