@@ -96,13 +96,18 @@ class Authors(ProgramTest):
         check = "lockstep plugin check --quiet build/collective-star.so"
         self.assertIn("\nmeson test -C build\n", script)
         self.assertGreater(script.count(check), 2)
-        done = self.run_script(script.replace(check, check + " --filter='ranks=2'"))
+        doubling = check.replace("star", "doubling")
+        self.assertEqual(script.count(doubling), 2)  # as it is run, and as it is shown before that
+        script = script.replace(check, check + " --filter='ranks=2'").replace(doubling, doubling + " --filter='all_reduce ranks='")
+        done = self.run_script(script)
         self.assertEqual(done.returncode, DONE, done.stdout)
         # Four commands make a plugin of each kind: new, setup, compile, check.
         for kind in ("collective-star", "strategy-my-steps", "transport-my-wires", "device-my-loops"):
             self.assertRegex(done.stdout, kind + r".so: \d+ passed, 0 failed")
         compiled = [line for line in done.stdout.splitlines() if "NOT REAL DATA" not in line]
         self.assertNotIn("warning:", "\n".join(compiled))
+        self.assertRegex(done.stdout, r"collective-doubling.so: [1-9]\d* passed, 0 failed, [1-9]\d* refused")
+        self.assertRegex(done.stdout, r"holds; declines \d+ cases: 3 ranks are no power of two")
         self.assertIn("mirrored (star over local)", done.stdout)
         self.assertRegex(done.stdout, r"FAILED +schedule +all-reduce ranks=2: .*rank 1, round")
 
