@@ -4,7 +4,7 @@
 worker or the chief of an elastic one is.
 
     fault_matrix.py --lockstep=build/tools/lockstep                       the whole matrix, once
-    fault_matrix.py --lockstep=... --rounds=5 --update=docs/reliability.md      five times, into a page
+    fault_matrix.py --lockstep=... --rounds=5 --update=docs/results/faults.md      five times, into a page
     fault_matrix.py --lockstep=... --only=kill,reduction                  the cells that have all these words
     fault_matrix.py --lockstep=... --calm=3600 --workers=8      no fault for an hour, on cores that are busy with other things
 
