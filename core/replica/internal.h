@@ -30,7 +30,9 @@ struct ls_replica_program {
     enum ls_purpose purpose; // a replica has one program for each {batch, purpose}
     // Of each input: makes float32 of values that come as bytes; NULL: none.
     struct ls_kernel *from_bytes[LS_REPLICA_INPUTS];
-    uint64_t runs; // but for the first, whose caches are cold, and replays
+    uint64_t runs; // in which its kernels were timed, so no replays
+    uint64_t first_step; // number of the step in which it ran first; 0: it did not run yet
+    bool warm; // it has run in a later one, since when its kernels' times are kept
     // By kind of step, by pass, then by bucket (and what comes after the last).
     struct ls_capture *captures;
 };
@@ -75,6 +77,7 @@ struct ls_replica {
     uint32_t program_count;
     struct ls_replica_program empty; // of an empty block
     struct ls_replica_program *current; // that ran last; NULL: none, or the empty one
+    uint64_t steps; // begun
 
     // Device memory.
     struct ls_memory parameters;

@@ -314,6 +314,19 @@ static struct ls_replica_batch cut(const struct ls_replica *replica,
     return block;
 }
 
+// The caches of the first step of a program were cold: the times of its kernels are forgotten when the second begins.
+static void warm_up(const struct ls_replica *replica, struct ls_replica_program *entry)
+{
+    if (!entry->first_step)
+        entry->first_step = replica->steps;
+    if (entry->warm || entry->first_step == replica->steps)
+        return;
+    entry->warm = true;
+    entry->runs = 0;
+    for (uint32_t i = 0; entry->program && i < entry->program->step_count; i++)
+        entry->program->steps[i].nanoseconds = 0;
+}
+
 enum ls_status ls_replica_begin_block(struct ls_replica *replica,
                                       const struct ls_replica_batch *batch, uint32_t index,
                                       bool stop, struct ls_pass *out)
@@ -332,6 +345,8 @@ enum ls_status ls_replica_begin_block(struct ls_replica *replica,
     const uint32_t which =
         recorder->kind * LS_PASS_COUNT + ls_microbatches_pass(index, replica->microbatches);
     struct ls_capture *captures = entry->captures + which * (replica->buckets.count + 1);
+    replica->steps += index == 0;
+    warm_up(replica, entry);
     *out = (struct ls_pass){
         .program = entry->program,
         .ends = entry->bucket_ends,
@@ -342,7 +357,6 @@ enum ls_status ls_replica_begin_block(struct ls_replica *replica,
         .last = last,
         .own = last && block.global_count == 0,
         .timed = replica->timing,
-        .cold = replica->timing && replica->current != entry && entry->runs == 0,
         .replays = captures->recording != NULL,
     };
     replica->host_record.example_offset = block.example_offset;
@@ -364,13 +378,9 @@ enum ls_status ls_replica_end_bucket(struct ls_replica *replica, const struct ls
     return status ? status : ls_microbatches_add(replica, pass->block, bucket);
 }
 
-// The times of the first run are not kept: its caches were cold.
 void ls_replica_end_block(struct ls_replica *replica, const struct ls_pass *pass)
 {
-    if (!pass->cold && !pass->replays)
-        replica->current->runs++;
-    for (uint32_t i = 0; pass->cold && pass->program && i < pass->program->step_count; i++)
-        pass->program->steps[i].nanoseconds = 0;
+    replica->current->runs += !pass->replays;
 }
 
 enum ls_status ls_replica_read_step_stats(struct ls_replica *replica, float *out)

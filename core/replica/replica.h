@@ -104,8 +104,8 @@ uint32_t ls_replica_takes_bytes(const struct ls_replica *replica);
 uint64_t ls_replica_input_bytes(const struct ls_replica *replica, uint64_t count);
 
 // The program that trains blocks of `count` examples; NULL: none was made. `runs` (may be NULL):
-// how often its kernels ran one by one, so without replays, and without the first run, whose caches
-// are cold.
+// how often its kernels ran one by one, so without replays, and without those of its first step,
+// whose caches are cold, where there is another.
 struct ls_program *ls_replica_training_program(const struct ls_replica *replica, uint64_t count,
                                                uint64_t *runs);
 
@@ -141,7 +141,7 @@ struct ls_pass {
     bool first, last; // of the share
     bool own; // the last one of an empty share by whose examples gradients would be divided
     bool timed; // kernel by kernel
-    bool cold, replays; // what ls_replica_end_block goes by
+    bool replays; // its kernels have no times of their own
 };
 
 // `together`: it is to be recorded with what replicas do with each other, as one.

@@ -78,6 +78,7 @@ struct ls_step_result {
     bool stop; // some rank asked to stop after `step`
     bool skipped; // by the loss scale, as gradients were not finite
     // Of the step under way.
+    uint64_t examples; // of the replica's share
     uint64_t compute_ns, update_ns, communication_ns, exposed_ns;
     uint64_t waited_ns; // for the device, to look at the sums of an earlier one
 };

@@ -525,6 +525,7 @@ static void note_times(struct ls_driver_member *member, struct ls_step_result *o
         communication.busy_ns += totals.busy_ns;
         communication.exposed_ns += totals.exposed_ns;
     }
+    out->examples = member->batch.count;
     out->compute_ns = member->compute_ns;
     out->update_ns = update_ns(member) - member->update_ns_before;
     out->communication_ns = communication.busy_ns;

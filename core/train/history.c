@@ -12,7 +12,8 @@ enum ls_status ls_history_init(struct ls_history *history)
 {
     *history = (struct ls_history){0};
     history->losses = malloc(LS_HISTORY_LOSSES * sizeof(float));
-    bool complete = history->losses;
+    history->examples = malloc(LS_HISTORY_STEPS * sizeof(*history->examples));
+    bool complete = history->losses && history->examples;
     for (int part = 0; part < LS_PART_COUNT; part++) {
         history->parts[part] = malloc(LS_HISTORY_STEPS * sizeof(float));
         complete = complete && history->parts[part];
@@ -26,6 +27,7 @@ enum ls_status ls_history_init(struct ls_history *history)
 void ls_history_finish(struct ls_history *history)
 {
     free(history->losses);
+    free(history->examples);
     for (int part = 0; part < LS_PART_COUNT; part++)
         free(history->parts[part]);
     free(history->epochs);
@@ -47,6 +49,7 @@ void ls_history_add_times(struct ls_history *history, const struct ls_step_resul
     };
     for (int part = 0; part < LS_PART_COUNT; part++)
         history->parts[part][at] = (float)((double)parts[part] * 1e-9);
+    history->examples[at] = step->examples;
 }
 
 void ls_history_add_wait(struct ls_history *history, uint64_t steps, uint64_t wait_ns)
@@ -92,17 +95,25 @@ static double quantile(const float *sorted, size_t count, double share)
     return (double)sorted[(size_t)(share * (double)(count - 1) + 0.5)];
 }
 
-void ls_history_means(const struct ls_history *history, double out[LS_PART_COUNT])
+void ls_history_means(const struct ls_history *history, uint64_t examples,
+                      double out[LS_PART_COUNT])
 {
-    const uint64_t count =
+    const uint64_t kept =
         history->timed_steps < LS_HISTORY_STEPS ? history->timed_steps : LS_HISTORY_STEPS;
-    const uint64_t first = history->timed_steps <= LS_HISTORY_STEPS ? 1 : 0;
-    for (int part = 0; part < LS_PART_COUNT; part++) {
-        double sum = 0;
-        for (uint64_t i = first; i < count; i++)
-            sum += (double)history->parts[part][i];
-        out[part] = count > first ? sum / (double)(count - first) : 0;
+    bool cold = history->timed_steps <= LS_HISTORY_STEPS; // else the first has left the ring
+    uint64_t count = 0;
+    double sums[LS_PART_COUNT] = {0};
+
+    for (uint64_t i = 0; i < kept; i++) {
+        if (history->examples[i] != examples)
+            continue;
+        for (int part = 0; part < LS_PART_COUNT; part++)
+            sums[part] = (count ? sums[part] : 0) + (double)history->parts[part][i];
+        count += !cold;
+        cold = false;
     }
+    for (int part = 0; part < LS_PART_COUNT; part++)
+        out[part] = count ? sums[part] / (double)count : sums[part];
 }
 
 enum ls_status ls_history_times(const struct ls_history *history, struct ls_report_times *out)

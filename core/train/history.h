@@ -25,6 +25,7 @@ struct ls_history {
     float *losses; // of the first LS_HISTORY_LOSSES steps
     size_t loss_count;
     float *parts[LS_PART_COUNT]; // seconds, a ring of LS_HISTORY_STEPS
+    uint64_t *examples; // of the share of replica 0, a ring as well
     uint64_t timed_steps; // ever added to the ring
     struct ls_epoch *epochs;
     size_t epoch_count, epoch_capacity;
@@ -41,9 +42,10 @@ void ls_history_add_wait(struct ls_history *history, uint64_t steps, uint64_t wa
 // The loss of a step, which may be known some steps later than its times.
 void ls_history_add_loss(struct ls_history *history, double loss);
 LS_STATUS ls_history_add_epoch(struct ls_history *history, const struct ls_epoch *epoch);
-// Mean seconds of each part over the steps in the ring, but for the first step of all, whose caches are cold.
-// Zeros without such steps.
-void ls_history_means(const struct ls_history *history, double out[LS_PART_COUNT]);
+// Mean seconds of each part over the steps in the ring in which replica 0 had so many examples, but for the first of
+// them, whose caches are cold, where there are more. Zeros without such steps.
+void ls_history_means(const struct ls_history *history, uint64_t examples,
+                      double out[LS_PART_COUNT]);
 // Medians over the steps in the ring; NaN without steps.
 LS_STATUS ls_history_times(const struct ls_history *history, struct ls_report_times *out);
 

@@ -2,16 +2,22 @@
 // What a person reads before and after a fit: what runs; with --verbose, what was planned and where the time went.
 #include "core/train/fit.h"
 
-// The program of this replica's first block of a full batch; NULL: its share has no examples.
-static const struct ls_program *main_program(const struct ls_fit *fit, uint64_t *runs)
+// Examples of a block of a full batch that this replica computes; 0: its share has none there.
+static uint64_t block_size(const struct ls_fit *fit, uint32_t block)
 {
     const struct ls_session *session = fit->session;
     const uint64_t examples = ls_data_count(fit->train);
     const struct ls_shares shares = ls_model_division(fit->model);
     uint64_t offset, size;
     ls_share_block(&shares, examples < fit->plan.global_batch ? examples : fit->plan.global_batch,
-                   session->need.microbatches, ls_session_share(session, 0), 0, &offset, &size);
-    return ls_replica_training_program(session->replicas[0], size, runs);
+                   session->need.microbatches, ls_session_share(session, 0), block, &offset, &size);
+    return size;
+}
+
+// The program of the first one; NULL: none was made.
+static const struct ls_program *main_program(const struct ls_fit *fit)
+{
+    return ls_replica_training_program(fit->session->replicas[0], block_size(fit, 0), NULL);
 }
 
 // One line that leaves no doubt about what was chosen, also by default.
@@ -125,7 +131,7 @@ static void print_program(const struct ls_fit *fit, const struct ls_program *pro
 
 static void print_plan(const struct ls_fit *fit, FILE *out)
 {
-    const struct ls_program *program = main_program(fit, NULL);
+    const struct ls_program *program = main_program(fit);
     char library[64];
     ls_run_library(fit->run, library);
     if (library[0])
@@ -144,12 +150,39 @@ static void print_line(FILE *out, const char *label, double seconds, double step
     fprintf(out, "%-44s %10.1f %6.1f%%  %s\n", label, seconds * 1e6, 100 * seconds / step, note);
 }
 
+// What the kernels take in the blocks of a step that are as large as this one: a line for each kernel, or for the
+// blocks together where they are not those of the first block's size.
+static double print_block(const struct ls_fit *fit, uint32_t block, double step, FILE *out)
+{
+    const uint64_t size = block_size(fit, block);
+    uint64_t runs, alike = 0;
+    const struct ls_program *program =
+        ls_replica_training_program(fit->session->replicas[0], size, &runs);
+    double kernels = 0;
+    char label[64];
+
+    for (uint32_t i = 0; i < fit->session->need.microbatches; i++) {
+        if (block_size(fit, i) == size && i < block)
+            return 0; // a line of these is there
+        alike += block_size(fit, i) == size;
+    }
+    for (uint32_t i = 0; program && runs && i < program->step_count; i++) {
+        const struct ls_program_step *kernel = &program->steps[i];
+        const double seconds = (double)kernel->nanoseconds * 1e-9 * (double)alike / (double)runs;
+        kernels += seconds;
+        if (block == 0)
+            print_line(out, kernel->label, seconds, step, kernel->implementation);
+    }
+    snprintf(label, sizeof(label), "kernels of blocks of %llu", (unsigned long long)size);
+    if (block != 0 && kernels > 0)
+        print_line(out, label, kernels, step, "");
+    return kernels;
+}
+
 // Kernels that are replayed together have no times of their own.
 static double print_kernels(const struct ls_fit *fit, double compute, double step, FILE *out)
 {
     const struct ls_replica *replica = fit->session->replicas[0];
-    uint64_t runs;
-    const struct ls_program *program = main_program(fit, &runs);
     char recording[LS_RECORDING_TEXT];
     const char *how = ls_replica_recording(replica, recording, sizeof(recording));
     double kernels = 0;
@@ -159,24 +192,22 @@ static double print_kernels(const struct ls_fit *fit, double compute, double ste
     }
     if (how)
         fprintf(out, "steps are %s; times are those of handing kernels over\n", how);
-    for (uint32_t i = 0; program && i < program->step_count; i++) {
-        const struct ls_program_step *kernel = &program->steps[i];
-        const double seconds = (double)kernel->nanoseconds * 1e-9 / (double)runs;
-        kernels += seconds;
-        print_line(out, kernel->label, seconds, step, kernel->implementation);
-    }
+    for (uint32_t i = 0; i < fit->session->need.microbatches; i++)
+        kernels += print_block(fit, i, step, out);
     return kernels;
 }
 
-// Means throughout, without the first step, so that the rows add up.
+// Means throughout, of the steps of a full batch but the first, so that the rows add up.
 static void print_times(const struct ls_fit *fit, FILE *out)
 {
     const struct ls_replica *replica = fit->session->replicas[0];
     double parts[LS_PART_COUNT];
-    uint64_t runs;
-    ls_history_means(&fit->history, parts);
+    uint64_t runs, share = 0;
+    for (uint32_t i = 0; i < fit->session->need.microbatches; i++)
+        share += block_size(fit, i);
+    ls_history_means(&fit->history, share, parts);
     const double step = parts[LS_PART_STEP];
-    main_program(fit, &runs);
+    ls_replica_training_program(replica, block_size(fit, 0), &runs);
     if (step <= 0 || (runs == 0 && !ls_replica_replays(replica)))
         return;
     fprintf(out, "\n%-44s %10s %7s\n", "where the time of a step goes (replica 0)", "us", "share");

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import resource
 import select
 import signal
@@ -433,6 +434,22 @@ class Progress(ProgramTest):
         for text in ("bucket 0: ", " conversions of activations", "weights with a second layout", "conv2d_1 forward + relu",
                      "conv2d_1 backward weights", "optimizer update", "waiting for the reduction", "everything else", "MB planned"):
             self.assertIn(text, outcome.out)
+
+    def test_the_rows_of_the_times_add_up_to_a_step(self):
+        """They would not if kernels and steps were counted over different steps: what is left would be far below 0."""
+        last_is_small = "--batch=190"  # of 400: two steps of 190, one of 20
+        for arguments in (("--steps=1",), ("--steps=2",), (last_is_small,), (last_is_small, "--replicas=2", "--strategy=ring"),
+                          (last_is_small, "--timeline=" + self.path("t.json")), ("--batch=63", "--microbatches=2"),
+                          ("--batch=63", "--accumulate=3"), ("--batch=63", "--microbatches=2", "--replicas=2", "--strategy=ring")):
+            with self.subTest(arguments):
+                outcome = self.lockstep("train", "--model=cnn", SYNTHETIC, "--verbose", "--validation=off", "--threads=1", *arguments)
+                self.assertEqual(outcome.code, DONE, outcome.err)
+                table = outcome.out.partition("where the time of a step goes")[2].splitlines()[1:]
+                rows = [re.match(r"(.*?) +(-?[\d.]+) +(-?[\d.]+)%", line).groups() for line in table if "%" in line]
+                names, times = [name for name, _, _ in rows], [float(time) for _, time, _ in rows]
+                self.assertEqual(names[-2:], ["everything else", "step (mean)"])
+                self.assertAlmostEqual(sum(times[:-1]), times[-1], delta=0.1 * len(times))  # as far as they are printed
+                self.assertGreaterEqual(times[-2], -0.001 * times[-1])
 
 
 class Interruption(ProgramTest):

@@ -73,11 +73,44 @@ START_TEST(what_was_waited_at_the_end_belongs_to_the_steps_before)
         add(1, 1000);
     ls_history_add_wait(&history, 2, 4000);
     double means[LS_PART_COUNT];
-    ls_history_means(&history, means); // without the first step
+    ls_history_means(&history, 0, means); // without the first step
     ck_assert_double_eq_tol(means[LS_PART_STEP], (1000 + 3000 + 3000) / 3.0 * 1e-9, 1e-12);
     ck_assert_double_eq_tol(means[LS_PART_DEVICE], (0 + 2000 + 2000) / 3.0 * 1e-9, 1e-12);
     ls_history_add_wait(&history, 0, 1000);
     ck_assert_double_eq_tol(times().median, 3000e-9, 1e-12);
+}
+END_TEST
+
+static double mean(uint64_t examples)
+{
+    double means[LS_PART_COUNT];
+    ls_history_means(&history, examples, means);
+    ck_assert_double_eq_tol(means[LS_PART_INPUT], means[LS_PART_STEP] / 10, 1e-12);
+    return means[LS_PART_STEP];
+}
+
+START_TEST(means_are_of_steps_of_one_size_but_for_the_first_of_several)
+{
+    ck_assert_int_eq(ls_history_init(&history), LS_OK);
+    ck_assert_double_eq(mean(16), 0);
+    const struct {
+        uint64_t examples, ns;
+        double whole, rest; // of 16, of 5
+    } steps[] = {{16, 9000, 9000e-9, 0},
+                 {5, 500, 9000e-9, 500e-9},
+                 {16, 1000, 1000e-9, 500e-9},
+                 {5, 300, 1000e-9, 300e-9},
+                 {16, 2000, 1500e-9, 300e-9}};
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        const struct ls_step_result step = {.examples = steps[i].examples};
+        ls_history_add_times(&history, &step, steps[i].ns, steps[i].ns / 10);
+        ck_assert_double_eq_tol(mean(16), steps[i].whole, 1e-12);
+        ck_assert_double_eq_tol(mean(5), steps[i].rest, 1e-12);
+    }
+    for (uint64_t i = 0; i < LS_HISTORY_STEPS; i++) // the first step leaves the ring
+        ls_history_add_times(&history, &(struct ls_step_result){.examples = 16},
+                             1000 + i % 2 * 1000, 100 + i % 2 * 100);
+    ck_assert_double_eq_tol(mean(16), 1500e-9, 1e-12);
 }
 END_TEST
 
@@ -171,6 +204,7 @@ int main(void)
     tcase_add_checked_fixture(cases, NULL, tear_down);
     tcase_add_test(cases, losses_and_epochs_are_the_models_in_the_end);
     tcase_add_test(cases, what_was_waited_at_the_end_belongs_to_the_steps_before);
+    tcase_add_test(cases, means_are_of_steps_of_one_size_but_for_the_first_of_several);
     tcase_add_test(cases, a_step_takes_no_memory_however_many_there_are);
     tcase_add_test(cases, without_steps_there_are_no_times);
     tcase_add_test(cases, one_step_is_median_and_ninetieth_percentile);
