@@ -159,6 +159,10 @@ static const bool in_halves[sizeof(operations) / sizeof(operations[0])] = {
     [LS_OP_PAD_BACKWARD] = true,
     [LS_OP_TRANSPOSE] = true,
     [LS_OP_TRANSPOSE_BACKWARD] = true,
+    [LS_OP_UPSAMPLE2D] = true,
+    [LS_OP_UPSAMPLE2D_BACKWARD] = true,
+    [LS_OP_PRELU] = true,
+    [LS_OP_PRELU_BACKWARD] = true,
 };
 
 // ---- device ----

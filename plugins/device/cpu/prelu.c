@@ -2,6 +2,7 @@
 // PReLU. Slopes are shared along dimensions; the last ones, along which either all or none are
 // shared, are one loop. dalpha is summed over a fixed number of pieces of the batch, and then over
 // the pieces.
+#include "core/plugin/half.h"
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 
@@ -19,9 +20,10 @@ struct prelu {
 
 struct running {
     struct prelu s;
-    const struct cpu_layer_loops *loops;
-    const float *x, *dy, *alpha;
-    float *result, *dalpha; // dalpha of the pieces
+    const struct ls_device *device;
+    struct cpu_tensor x, dy, result;
+    const float *alpha;
+    float *dalpha; // of the pieces
 };
 
 static struct prelu shape_of(const struct ls_tensor_desc *x, const struct ls_tensor_desc *alpha)
@@ -62,9 +64,36 @@ static void forward_part(void *context, int64_t begin, int64_t end)
     const struct running *r = context;
     const struct prelu *s = &r->s;
     const int64_t runs = s->example / s->run;
-    for (int64_t i = begin; i < end; i++)
-        r->loops->prelu(r->x + i * s->run, r->alpha + slope_of(s, i % runs), s->step,
-                        r->result + i * s->run, s->run);
+    const int64_t most = r->x.dtype == LS_F32 ? s->run : CPU_CHUNK;
+    float room[CPU_CHUNK];
+    for (int64_t i = begin; i < end; i++) {
+        const float *alpha = r->alpha + slope_of(s, i % runs);
+        for (int64_t c = 0, n; c < s->run; c += n) {
+            const int64_t at = i * s->run + c;
+            n = s->run - c < most ? s->run - c : most;
+            const float *x = cpu_read(r->device, r->x, at, n, room);
+            float *y = cpu_target(r->result, at, room);
+            r->device->loops->layers->prelu(x, alpha + c * s->step, s->step, y, n);
+            cpu_written(r->device, r->result, at, n, y);
+        }
+    }
+}
+
+// One run, which begins at `at`; with one slope, halves of it are no more than a room holds.
+static void backward_run(const struct running *r, int64_t at, const float *alpha, float *dalpha)
+{
+    const struct prelu *s = &r->s;
+    const int64_t most = r->x.dtype == LS_F32 ? s->run : CPU_CHUNK;
+    float rooms[2][CPU_CHUNK];
+    for (int64_t c = 0, n; c < s->run; c += n) {
+        n = s->run - c < most ? s->run - c : most;
+        const float *dy = cpu_read(r->device, r->dy, at + c, n, rooms[0]);
+        const float *x = cpu_read(r->device, r->x, at + c, n, rooms[1]);
+        float *dx = cpu_target(r->result, at + c, rooms[0]);
+        r->device->loops->layers->prelu_backward(dy, x, alpha + c * s->step, s->step, dx,
+                                                 dalpha + c * s->step, n);
+        cpu_written(r->device, r->result, at + c, n, dx);
+    }
 }
 
 static void backward_part(void *context, int64_t begin, int64_t end)
@@ -77,9 +106,8 @@ static void backward_part(void *context, int64_t begin, int64_t end)
         memset(dalpha, 0, (size_t)s->slopes * sizeof(float));
         for (int64_t b = first; b < last; b++)
             for (int64_t i = 0; i < s->example / s->run; i++) {
-                const int64_t at = b * s->example + i * s->run, slope = slope_of(s, i);
-                r->loops->prelu_backward(r->dy + at, r->x + at, r->alpha + slope, s->step,
-                                         r->result + at, dalpha + slope, s->run);
+                const int64_t slope = slope_of(s, i);
+                backward_run(r, b * s->example + i * s->run, r->alpha + slope, dalpha + slope);
             }
     }
 }
@@ -88,10 +116,10 @@ static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
                            const struct cpu_call *launch)
 {
     struct running r = {.s = shape_of(&kernel->arguments[0], &kernel->arguments[1]),
-                        .loops = device->loops->layers,
-                        .x = launch->arguments[0],
+                        .device = device,
+                        .x = {launch->arguments[0], kernel->arguments[0].dtype},
                         .alpha = launch->arguments[1],
-                        .result = cpu_output(kernel, launch, 0)};
+                        .result = {launch->arguments[2], kernel->arguments[2].dtype}};
     const int64_t runs = r.s.batch * (r.s.example / r.s.run);
     cpu_parallel(device, runs, 1, (double)runs * (5.0 + (double)r.s.run * 0.15), forward_part, &r);
     return LS_OK;
@@ -101,11 +129,11 @@ static int32_t run_backward(struct ls_device *device, struct ls_kernel *kernel,
                             const struct cpu_call *launch)
 {
     struct running r = {.s = shape_of(&kernel->arguments[1], &kernel->arguments[2]),
-                        .loops = device->loops->layers,
-                        .dy = launch->arguments[0],
-                        .x = launch->arguments[1],
+                        .device = device,
+                        .dy = {launch->arguments[0], kernel->arguments[0].dtype},
+                        .x = {launch->arguments[1], kernel->arguments[1].dtype},
                         .alpha = launch->arguments[2],
-                        .result = cpu_output(kernel, launch, 0),
+                        .result = {launch->arguments[3], kernel->arguments[3].dtype},
                         .dalpha = launch->scratch};
     const double runs = (double)(r.s.batch * (r.s.example / r.s.run));
     cpu_parallel(device, PIECES, 1, runs * (10.0 + (double)r.s.run * 0.3), backward_part, &r);
@@ -126,6 +154,9 @@ int32_t cpu_prelu(struct ls_device *device, const struct ls_kernel_request *requ
 int32_t cpu_prelu_backward(struct ls_device *device, const struct ls_kernel_request *request,
                            struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
+    const struct prelu s = shape_of(&kernel->arguments[1], &kernel->arguments[2]);
+    if (ls_dtype_is_half(kernel->arguments[1].dtype) && s.step == 0 && s.run > CPU_CHUNK)
+        return CPU_COPIES; // the slope's gradient would be added up in another order
     kernel->run = run_backward;
     answer->in_place = 3;
     answer->scratch_bytes = PIECES * ls_tensor_elements(&kernel->arguments[2]) * sizeof(float);

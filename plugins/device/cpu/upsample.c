@@ -8,6 +8,7 @@
 struct upsample {
     struct cpu_view small, large;
     int64_t factor[2]; // rows, columns
+    int64_t bytes; // of an element
     bool bilinear;
 };
 
@@ -35,19 +36,20 @@ static struct source source_of(int64_t o, int64_t factor, int64_t size)
 
 // ---- Nearest: a row of the small image at a time ----
 
+// Of elements of any size.
 static void repeat_rows(void *context, int64_t begin, int64_t end)
 {
     const struct upsampling *u = context;
     const struct upsample *p = u->plan;
-    const int64_t inner = p->small.inner, width = p->large.width * inner;
+    const int64_t inner = p->small.inner * p->bytes, width = p->large.width * inner;
     for (int64_t row = begin; row < end; row++) {
-        const float *from = u->from + row * p->small.width * inner;
-        float *first = u->to + row * p->factor[0] * width, *to = first;
+        const char *from = (const char *)u->from + row * p->small.width * inner;
+        char *first = (char *)u->to + row * p->factor[0] * width, *to = first;
         for (int64_t w = 0; w < p->small.width; w++, from += inner)
             for (int64_t k = 0; k < p->factor[1]; k++, to += inner)
-                memcpy(to, from, (size_t)inner * sizeof(float));
+                memcpy(to, from, (size_t)inner);
         for (int64_t k = 1; k < p->factor[0]; k++)
-            memcpy(first + k * width, first, (size_t)width * sizeof(float));
+            memcpy(first + k * width, first, (size_t)width);
     }
 }
 
@@ -121,20 +123,74 @@ static void spread_planes(void *context, int64_t begin, int64_t end)
     }
 }
 
+// ---- Halves: planes of float32 in scratch, one for each thread ----
+
+struct widened {
+    const struct ls_device *device;
+    const struct upsample *plan;
+    struct cpu_tensor from, to;
+    int64_t from_plane, to_plane; // elements
+    cpu_body *body;
+    int64_t units; // of a plane, for the body
+    int64_t workers;
+    float *rooms;
+};
+
+static int64_t plane_of(const struct cpu_view *view)
+{
+    return view->height * view->width * view->inner;
+}
+
+static int64_t workers_of(const struct ls_device *device, const struct upsample *p)
+{
+    return p->small.outer < device->threads ? p->small.outer : device->threads;
+}
+
+static void run_workers(void *context, int64_t begin, int64_t end)
+{
+    const struct widened *w = context;
+    const int64_t outer = w->plan->small.outer;
+    for (int64_t worker = begin; worker < end; worker++) {
+        float *in = w->rooms + worker * (w->from_plane + w->to_plane), *out = in + w->from_plane;
+        struct upsampling u = {w->plan, in, out};
+        for (int64_t o = outer * worker / w->workers; o < outer * (worker + 1) / w->workers; o++) {
+            cpu_read(w->device, w->from, o * w->from_plane, w->from_plane, in);
+            w->body(&u, 0, w->units);
+            cpu_written(w->device, w->to, o * w->to_plane, w->to_plane, out);
+        }
+    }
+}
+
 static int32_t run_upsample2d(struct ls_device *device, struct ls_kernel *kernel,
                               const struct cpu_call *launch)
 {
     const struct upsample *p = kernel->state;
     const bool forward = kernel->op == LS_OP_UPSAMPLE2D;
+    const uint32_t dtype = kernel->arguments[0].dtype;
     struct upsampling u = {p, launch->arguments[0], launch->arguments[1]};
     const double elements =
         (double)cpu_elements(&kernel->arguments[0]) + (double)cpu_elements(&kernel->arguments[1]);
-    if (p->bilinear)
-        cpu_parallel(device, p->small.outer, 1, elements, forward ? mix_planes : spread_planes, &u);
-    else
-        cpu_parallel(device, p->small.outer * p->small.height, 1, elements * 0.3,
-                     forward ? repeat_rows : add_rows, &u);
-    return LS_OK; // padding stays 0
+    cpu_body *body = p->bilinear ? forward ? mix_planes : spread_planes
+                     : forward   ? repeat_rows
+                                 : add_rows;
+    const int64_t units = p->bilinear ? 1 : p->small.height; // of a plane
+    const double work = elements * (p->bilinear ? 1 : 0.3);
+    if (dtype == LS_F32 || body == repeat_rows) {
+        cpu_parallel(device, p->small.outer * units, 1, work, body, &u);
+        return LS_OK; // padding stays 0
+    }
+    struct widened w = {device,
+                        p,
+                        {launch->arguments[0], dtype},
+                        {launch->arguments[1], dtype},
+                        plane_of(forward ? &p->small : &p->large),
+                        plane_of(forward ? &p->large : &p->small),
+                        body,
+                        units,
+                        workers_of(device, p),
+                        launch->scratch};
+    cpu_parallel(device, w.workers, 1, work, run_workers, &w);
+    return LS_OK;
 }
 
 int32_t cpu_upsample2d(struct ls_device *device, const struct ls_kernel_request *request,
@@ -158,6 +214,11 @@ int32_t cpu_upsample2d(struct ls_device *device, const struct ls_kernel_request 
     p->factor[0] = request->attributes.strides[0];
     p->factor[1] = request->attributes.strides[1];
     p->bilinear = request->attributes.function == LS_UPSAMPLE_BILINEAR;
+    p->bytes = (int64_t)ls_dtype_bytes(x->dtype);
+    if (x->dtype != LS_F32 && (p->bilinear || small == 1))
+        answer->scratch_bytes =
+            (uint64_t)(workers_of(device, p) * (plane_of(&p->small) + plane_of(&p->large))) *
+            sizeof(float);
     kernel->run = run_upsample2d;
     cpu_implementation(device, answer, "upsampling");
     return LS_OK;
