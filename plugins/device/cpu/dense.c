@@ -2,8 +2,10 @@
 // Dense layers as matrix products on memory as it lies. The kernel's rows are in the order in which
 // the activation before it lies in memory (layout.h), so that neither is ever converted, forward or
 // backward. Each thread multiplies a slice of the result and finishes it (bias, activation) while
-// it is in its cache.
+// it is in its cache. Halves are multiplied by half_product.c.
+#include "core/plugin/half.h"
 #include "plugins/device/cpu/cpu.h"
+#include "plugins/device/cpu/half_product.h"
 #include "plugins/device/cpu/layout.h"
 
 #include <omp.h>
@@ -206,6 +208,183 @@ static int32_t run_backward_weights(struct ls_device *device, struct ls_kernel *
     return LS_OK;
 }
 
+// ---- halves ----
+
+struct half_dense {
+    struct cpu_half_product *product;
+    uint64_t product_scratch; // bytes; behind them the sums of db, where it is to be rounded
+};
+
+static void finish_half(struct ls_kernel *kernel)
+{
+    const struct half_dense *h = kernel->state;
+    if (h)
+        cpu_half_product_destroy(h->product);
+}
+
+// What follows a product, on the block that has just been written: a function, or its derivative by y.
+struct follow {
+    const struct ls_device *device;
+    struct cpu_function function;
+    struct cpu_tensor result, y; // y: of the derivative
+    int64_t columns; // of the whole result
+};
+
+static void follow_flat(const struct follow *f, int64_t begin, int64_t end)
+{
+    const struct cpu_elementwise_loops *loops = f->device->loops->elementwise;
+    float room[CPU_CHUNK], y_room[CPU_CHUNK];
+    for (int64_t at = begin, n; at < end; at += n) {
+        n = end - at < CPU_CHUNK ? end - at : CPU_CHUNK;
+        const float *x = cpu_read(f->device, f->result, at, n, room);
+        if (f->y.at)
+            loops->activate_backward(f->function, x, cpu_read(f->device, f->y, at, n, y_room), room,
+                                     n);
+        else
+            loops->activate(f->function, x, room, n);
+        cpu_written(f->device, f->result, at, n, room);
+    }
+}
+
+static void follow_block(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns)
+{
+    const struct follow *f = context;
+    if (columns == f->columns) {
+        follow_flat(f, row * columns, (row + rows) * columns);
+        return;
+    }
+    for (int64_t r = row; r < row + rows; r++)
+        follow_flat(f, r * f->columns + column, r * f->columns + column + columns);
+}
+
+static int32_t run_half(struct ls_device *device, struct ls_kernel *kernel,
+                        const struct cpu_call *launch)
+{
+    const struct half_dense *h = kernel->state;
+    const struct ls_op_attributes *a = &kernel->attributes;
+    const struct ls_tensor_desc *result = cpu_output_desc(kernel, 0);
+    const bool derivative = a->epilogue == LS_OP_ACTIVATION_BACKWARD;
+    struct follow follow = {
+        .device = device,
+        .function = {a->epilogue_activation, a->epilogue_alpha},
+        .result = {cpu_output(kernel, launch, 0), result->dtype},
+        .columns = result->dims[result->ndims - 1],
+    };
+    if (kernel->op == LS_OP_DENSE_BACKWARD_DATA)
+        follow.columns = kernel->arguments[1].dims[0];
+    if (derivative)
+        follow.y = (struct cpu_tensor){launch->arguments[2], kernel->arguments[2].dtype};
+    const bool follows = derivative || (a->epilogue == LS_OP_ACTIVATION &&
+                                        !cpu_half_product_applies(a->epilogue_activation));
+    const bool bias = kernel->op == LS_OP_DENSE && kernel->input_count > 2;
+    const struct cpu_half_product_call call = {
+        .left = launch->arguments[0],
+        .right = launch->arguments[1],
+        .bias = bias ? launch->arguments[2] : NULL,
+        .result = follow.result.at,
+        .scratch = launch->scratch,
+        .after = follows ? follow_block : NULL,
+        .context = &follow,
+    };
+    return cpu_half_product_run(device, h->product, &call);
+}
+
+struct sums {
+    const struct cpu_half_loops *loops;
+    const uint16_t *dy;
+    uint32_t dtype;
+    int64_t rows, columns;
+    float *out;
+};
+
+static void sum_columns(void *context, int64_t begin, int64_t end)
+{
+    const struct sums *s = context;
+    s->loops->column_sums(s->dtype, s->dy + begin, s->rows, end - begin, s->columns,
+                          s->out + begin);
+}
+
+static int32_t run_half_weights(struct ls_device *device, struct ls_kernel *kernel,
+                                const struct cpu_call *launch)
+{
+    const struct half_dense *h = kernel->state;
+    const struct ls_tensor_desc *dy = &kernel->arguments[1], *dw = cpu_output_desc(kernel, 0);
+    const struct cpu_half_product_call call = {.left = launch->arguments[0],
+                                               .right = launch->arguments[1],
+                                               .result = cpu_output(kernel, launch, 0),
+                                               .scratch = launch->scratch};
+    const int32_t status = cpu_half_product_run(device, h->product, &call);
+    if (status || kernel->output_count == 1)
+        return status;
+    const bool rounded = cpu_output_desc(kernel, 1)->dtype != LS_F32;
+    void *db = cpu_output(kernel, launch, 1);
+    struct sums s = {device->loops->half, launch->arguments[1], dy->dtype, 0, dw->dims[1], db};
+    s.rows = (int64_t)ls_tensor_elements(dy) / s.columns;
+    if (rounded)
+        s.out = (float *)(void *)((char *)launch->scratch + h->product_scratch);
+    cpu_parallel(device, s.columns, 64, (double)s.rows * (double)s.columns * 0.1, sum_columns, &s);
+    if (rounded)
+        device->loops->half->narrow(dy->dtype, s.out, db, s.columns);
+    return LS_OK;
+}
+
+// All plain: anything else is done on copies. w and y may be gradients.
+static int32_t prepare_half(struct ls_device *device, const struct ls_kernel_request *request,
+                            struct ls_kernel *kernel, struct ls_kernel_answer *answer,
+                            const struct ls_tensor_desc *w, const struct ls_tensor_desc *y)
+{
+    const struct ls_op_attributes *a = &request->attributes;
+    const bool weights = request->op == LS_OP_DENSE_BACKWARD_WEIGHTS;
+    struct cpu_half_product_shape shape = {
+        .rows = (int64_t)ls_tensor_elements(y) / w->dims[1],
+        .columns = w->dims[1],
+        .depth = w->dims[0],
+        .dtype = kernel->arguments[0].dtype,
+        .result_dtype = cpu_output_desc(kernel, 0)->dtype,
+        .bias = request->op == LS_OP_DENSE && request->input_count > 2,
+    };
+    for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
+        struct ls_tensor_desc *desc = &kernel->arguments[i];
+        if (desc->layout.kind == LS_LAYOUT_ANY)
+            cpu_layout_plain(desc, &desc->layout);
+        if (desc->layout.kind != LS_LAYOUT_PLAIN)
+            return CPU_COPIES;
+    }
+    if (w->ndims != 2)
+        return CPU_COPIES;
+    if (request->op == LS_OP_DENSE_BACKWARD_DATA) {
+        shape.right_transposed = true;
+        shape.columns = w->dims[0];
+        shape.depth = w->dims[1];
+    } else if (weights) {
+        shape.left_transposed = true;
+        shape.depth = shape.rows;
+        shape.rows = w->dims[0];
+        shape.add = (kernel->accumulate & 1) != 0 && shape.result_dtype == LS_F32;
+        if (shape.add)
+            kernel->accumulate &= ~UINT32_C(1);
+    }
+    if (a->epilogue == LS_OP_ACTIVATION && cpu_half_product_applies(a->epilogue_activation))
+        shape.function = (struct cpu_function){a->epilogue_activation, a->epilogue_alpha};
+    struct half_dense *h = cpu_state(device, sizeof(*h));
+    if (!h)
+        return LS_OUT_OF_MEMORY;
+    kernel->state = h;
+    kernel->finish = finish_half;
+    const int32_t status = cpu_half_product_create(device, &shape, &h->product);
+    if (status)
+        return status;
+    kernel->run = weights ? run_half_weights : run_half;
+    kernel->epilogue.op = LS_OP_NONE;
+    h->product_scratch = cpu_aligned(cpu_half_product_scratch(h->product));
+    answer->scratch_bytes = h->product_scratch;
+    if (weights && request->output_count > 1 && cpu_output_desc(kernel, 1)->dtype != LS_F32)
+        answer->scratch_bytes += (uint64_t)w->dims[1] * sizeof(float);
+    snprintf(answer->implementation, sizeof(answer->implementation), "oneDNN %s",
+             cpu_half_product_name(h->product));
+    return LS_OK;
+}
+
 // ---- prepare ----
 
 static void finish_dense(struct ls_kernel *kernel)
@@ -291,6 +470,9 @@ static int32_t prepare_dense(struct ls_device *device, const struct ls_kernel_re
 int32_t cpu_dense_forward(struct ls_device *device, const struct ls_kernel_request *request,
                           struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
+    if (ls_dtype_is_half(request->arguments[0].dtype))
+        return prepare_half(device, request, kernel, answer, &kernel->arguments[1],
+                            cpu_output_desc(kernel, 0));
     const int32_t status = prepare_dense(device, request, kernel, answer, &kernel->arguments[0],
                                          &kernel->arguments[1], cpu_output_desc(kernel, 0), false);
     if (status)
@@ -306,6 +488,9 @@ int32_t cpu_dense_forward(struct ls_device *device, const struct ls_kernel_reque
 int32_t cpu_dense_backward_data(struct ls_device *device, const struct ls_kernel_request *request,
                                 struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
+    if (ls_dtype_is_half(request->arguments[0].dtype))
+        return prepare_half(device, request, kernel, answer, &kernel->arguments[1],
+                            &kernel->arguments[0]);
     const int32_t status =
         prepare_dense(device, request, kernel, answer, cpu_output_desc(kernel, 0),
                       &kernel->arguments[1], &kernel->arguments[0], true);
@@ -323,6 +508,9 @@ int32_t cpu_dense_backward_weights(struct ls_device *device,
                                    const struct ls_kernel_request *request,
                                    struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
+    if (ls_dtype_is_half(request->arguments[0].dtype))
+        return prepare_half(device, request, kernel, answer, cpu_output_desc(kernel, 0),
+                            &kernel->arguments[1]);
     const int32_t status = prepare_dense(device, request, kernel, answer, &kernel->arguments[0],
                                          cpu_output_desc(kernel, 0), &kernel->arguments[1], false);
     if (status)

@@ -273,6 +273,9 @@ struct cpu_half_loops {
                        int64_t x_stride, float *y, int64_t y_stride);
     void (*narrow_rows)(uint32_t dtype, const float *x, int64_t rows, int64_t columns,
                         int64_t x_stride, uint16_t *y, int64_t y_stride);
+    // sums (columns): over rows of x (rows, columns) with row distance `stride`
+    void (*column_sums)(uint32_t dtype, const uint16_t *x, int64_t rows, int64_t columns,
+                        int64_t stride, float *sums);
 };
 
 struct cpu_loops {

@@ -90,5 +90,43 @@ static void narrow_rows(uint32_t dtype, const float *x, int64_t rows, int64_t co
         narrow_all(dtype, x + r * x_stride, y + r * y_stride, columns);
 }
 
+// `count` columns, a constant in each call, so that their sums stay in registers while all rows pass.
+static inline void sum_columns(uint32_t dtype, const uint16_t *restrict x, int64_t rows,
+                               int64_t count, int64_t stride, float *restrict sums)
+{
+    float group[64] = {0};
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < count; i++)
+            group[i] += widen(dtype, x[r * stride + i]);
+    for (int64_t i = 0; i < count; i++)
+        sums[i] = group[i];
+}
+
+static inline void sum_all_columns(uint32_t dtype, const uint16_t *restrict x, int64_t rows,
+                                   int64_t columns, int64_t stride, float *restrict sums)
+{
+    int64_t c = 0;
+    for (; c + 64 <= columns; c += 64)
+        sum_columns(dtype, x + c, rows, 64, stride, sums + c);
+    for (; c + 16 <= columns; c += 16)
+        sum_columns(dtype, x + c, rows, 16, stride, sums + c);
+    for (; c < columns; c++)
+        sum_columns(dtype, x + c, rows, 1, stride, sums + c);
+}
+
+static void column_sums(uint32_t dtype, const uint16_t *x, int64_t rows, int64_t columns,
+                        int64_t stride, float *sums)
+{
+    if (dtype == LS_BF16)
+        sum_all_columns(LS_BF16, x, rows, columns, stride, sums);
+    else
+        sum_all_columns(LS_F16, x, rows, columns, stride, sums);
+}
+
 const struct cpu_half_loops CPU_TABLE(half) = {
-    .widen = widen_all, .narrow = narrow_all, .widen_rows = widen_rows, .narrow_rows = narrow_rows};
+    .widen = widen_all,
+    .narrow = narrow_all,
+    .widen_rows = widen_rows,
+    .narrow_rows = narrow_rows,
+    .column_sums = column_sums,
+};
