@@ -114,7 +114,7 @@ def _by_one_thread(method: Method) -> Method:
 
 
 class Model:
-    """A model with who trains it.
+    """A model, and the run that trains it.
 
     `model`: a built-in name ("cnn"), a file of Keras model JSON, a .keras or .h5 file, the JSON itself, or a keras.Model, whose weights
     are taken. `options` are further fields of struct ls_run_options (lockstep.h).
@@ -181,7 +181,7 @@ class Model:
                 self.load_weights(path)
 
     def close(self) -> None:
-        """Frees everything, which happens by itself when nobody has the model any more."""
+        """Frees everything, as the garbage collector does for a model that is no longer referenced."""
         with self._alone():
             if self._calling:
                 raise UsageError("a callback of the model cannot close it")
