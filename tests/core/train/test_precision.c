@@ -158,6 +158,40 @@ START_TEST(policies_are_those_of_keras)
 }
 END_TEST
 
+// Casts become part of a kernel on one device and are steps of their own on the other.
+START_TEST(losses_on_cpu_are_those_of_reference)
+{
+    const json_t *c;
+    size_t k;
+    forget_errors();
+    json_array_foreach(json_object_get(fixture, "cases"), k, c)
+    {
+        float found[2][16];
+        size_t count = 0;
+        for (size_t d = 0; d < 2; d++) {
+            struct ls_run *run = open_run(NULL, devices[d], 1, NULL);
+            struct ls_data *data = data_for(c);
+            struct ls_model *model = model_for(run, c, data);
+            const struct ls_fit_options options = {
+                .batch = 8, .steps = 10, .epochs = 10, .shuffle = "off"};
+            OK(ls_fit(model, data, &options));
+            const float *losses = ls_fit_losses(model, &count);
+            ck_assert_uint_le(count, 16);
+            memcpy(found[d], losses, count * sizeof(*losses));
+            ls_model_close(model);
+            ls_data_close(data);
+            ls_run_close(run);
+        }
+        ck_assert_uint_ge(count, 10);
+        const double one = strstr(text_of(c, "name"), "mixed_bfloat16") ? BFLOAT16 : FLOAT16;
+        for (size_t i = 0; i < count; i++)
+            ck_assert_msg(fabs((double)found[0][i] - (double)found[1][i]) <= LATER_LOSS * one,
+                          "%s: loss %zu is %.7g, on reference %.7g", text_of(c, "name"), i,
+                          (double)found[1][i], (double)found[0][i]);
+    }
+}
+END_TEST
+
 // ---- Gradients ----
 
 // Each kind of operation once: those of halves, those in float32 between casts, a second use of
@@ -416,6 +450,7 @@ int main(void)
     read_fixture();
     tcase_set_timeout(cases, 100);
     tcase_add_loop_test(cases, policies_are_those_of_keras, 0, 2);
+    tcase_add_test(cases, losses_on_cpu_are_those_of_reference);
     tcase_add_loop_test(cases, gradients_are_those_of_float32_but_for_roundings, 0, 2);
     tcase_add_loop_test(cases, replicas_agree_under_every_strategy, 0, 6);
     tcase_add_test(cases, variables_and_outputs_are_float32);
