@@ -29,6 +29,7 @@ enum wrong {
     NO_STREAMS, // has reductions, but no streams
     EPILOGUE, // declares a fusion and leaves the epilogue out
     HALF_ROUNDING, // results in halves are one below the nearest
+    CAST_ROUNDING, // the same, and declares that it takes the casts of the operation
     FLAT_HALVES, // normalized halves are the same in all rows, where nothing is added to them
     NO_HALVES, // breaks none: it refuses half types
     ONE_PASS, // a variance in one pass, in float32
@@ -286,6 +287,8 @@ static struct outcome run_suite(enum wrong what, uint32_t op, const char *only)
 {
     static const struct ls_fusion_pattern pattern = {LS_OP_DENSE, LS_OP_ACTIVATION, 1u << LS_TANH,
                                                      0};
+    const struct ls_fusion_pattern cast = {LS_OP_CONVERT, op, 0,
+                                           0}; // `reference` takes halves in all operations
     const struct ls_plugin *plugin = test_plugin_open("device-reference");
     ck_assert_ptr_nonnull(plugin);
     real = plugin->interface;
@@ -301,6 +304,10 @@ static struct outcome run_suite(enum wrong what, uint32_t op, const char *only)
     if (what == EPILOGUE) {
         tested.patterns = &pattern;
         tested.pattern_count = 1;
+    } else if (what == CAST_ROUNDING) {
+        tested.patterns = &cast;
+        tested.pattern_count = 1;
+        wrong = HALF_ROUNDING;
     } else if (op == LS_OP_BATCH_NORMALIZATION || op == LS_OP_BATCH_NORMALIZATION_INFERENCE) {
         tested.patterns = norm_patterns;
         tested.pattern_count = sizeof(norm_patterns) / sizeof(norm_patterns[0]);
@@ -544,6 +551,20 @@ START_TEST(half_results_that_are_not_the_nearest_are_found)
 }
 END_TEST
 
+// Halves reach operations in float32 where the device says that it takes them, and not elsewhere.
+START_TEST(casts_that_a_device_takes_are_tried)
+{
+    assert_finds(CAST_ROUNDING, LS_OP_LAYER_NORMALIZATION,
+                 "bfloat16 layer_normalization B=", "got ");
+    assert_finds(CAST_ROUNDING, LS_OP_LOSS_BACKWARD, "float16 loss_backward ", "got ");
+    assert_finds(CAST_ROUNDING, LS_OP_CONV2D, "fusion pattern 0",
+                 "operation 1 has no casts that a device takes");
+    const struct outcome outcome =
+        run_suite(HALF_ROUNDING, LS_OP_LAYER_NORMALIZATION, "bfloat16 layer_normalization B=");
+    ck_assert_uint_eq(outcome.counts.passed + outcome.counts.failed, 0);
+}
+END_TEST
+
 START_TEST(half_types_need_not_be_offered)
 {
     const struct outcome outcome = run_suite(NO_HALVES, LS_OP_NONE, "float16");
@@ -662,6 +683,7 @@ int main(void)
     tcase_add_test(tests, tiles_that_differ_from_the_whole_batch_are_found);
     tcase_add_test(tests, a_missing_epilogue_is_found);
     tcase_add_test(tests, half_results_that_are_not_the_nearest_are_found);
+    tcase_add_test(tests, casts_that_a_device_takes_are_tried);
     tcase_add_test(tests, half_types_need_not_be_offered);
     tcase_add_test(tests, a_variance_in_one_pass_is_found);
     tcase_add_test(tests, what_x_is_in_halves_is_seen_around_100);
