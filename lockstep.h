@@ -64,7 +64,7 @@ LS_API const char *ls_version(void);
 
 // From now on every line of the log goes to `write` instead of stderr: errors, warnings and notes,
 // such as what was taken from a model's compile_config (`level`: enum ls_log_level). A line comes
-// in one piece and without newline: "lockstep: error: --optimizer: ...". Any thread calls `write`,
+// in one piece and without newline: "lockstep: error: optimizer: ...". Any thread calls `write`,
 // one line at a time; it must not call Lockstep, except ls_last_error and ls_run_interrupt. NULL:
 // stderr again.
 LS_API void ls_set_log(void (*write)(void *context, uint32_t level, const char *line),
@@ -169,6 +169,9 @@ struct ls_run_options {
     // proportion to its weight, and gradients stay means over the whole batch. NULL: all replicas
     // take equal parts
     const char *share;
+    // 1: messages of this process name options as the Python package does, `loss_scale="none"`; 0: as
+    // fields of these structs, `.loss_scale = "none"`, and calls of this header
+    uint32_t python;
 };
 
 // Opens a run with the plugins that the options name. Models, and everything else that is opened

@@ -16,6 +16,8 @@
 #define LS_COLD __attribute__((cold, noinline))
 // Of a local variable: `function` gets its address when its block ends, however it ends.
 #define LS_AT_END(function) __attribute__((cleanup(function)))
+// Of a function without arguments: the loader calls it when it has loaded the shared object.
+#define LS_AT_LOAD __attribute__((constructor))
 #define LS_API __attribute__((visibility("default")))
 
 #endif

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The version of the library.
+// What only the shared library has: its version, and messages in the words of C programs. The command links the rooms themselves.
+#include "core/base/option_words.h"
 #include "lockstep.h"
 
 const char *ls_version(void)
 {
     return LS_VERSION;
+}
+
+LS_AT_LOAD static void say_options_in_c(void)
+{
+    ls_option_words_set(LS_WORDS_C);
 }

@@ -5,6 +5,7 @@
 #include "core/api/serve.h"
 #include "core/base/caller.h"
 #include "core/base/log.h"
+#include "core/base/option_words.h"
 #include "core/base/plain_locale.h"
 #include "core/base/sizes.h"
 #include "core/run/workers.h"
@@ -93,6 +94,8 @@ enum ls_status ls_run_open_sized(const struct ls_run_options *options, size_t by
     struct ls_run_options ours;
     const enum ls_status status =
         ls_take_options("struct ls_run_options", options, bytes, &ours, sizeof(ours));
+    if (!status && ours.python)
+        ls_option_words_set(LS_WORDS_PYTHON);
     return end(&call, status ? status : ls_open_run(&ours, out));
 }
 

@@ -4,6 +4,7 @@
 #include "core/base/log.h"
 
 #include "core/base/caller.h"
+#include "core/base/option_words.h"
 #include "core/base/plain_locale.h"
 #include "core/plugin/plugin.h"
 
@@ -182,7 +183,9 @@ static void log_list(uint32_t level, const char *scope, const char *format, va_l
     write_prefix(line, room, level, scope);
     if (prefix_length < room && text_length >= 0)
         vsnprintf(line + prefix_length, room - prefix_length, format, list);
-    write_line(level, line);
+    char *said = ls_option_words_apply(line);
+    write_line(level, said ? said : line);
+    free(said);
     free(memory);
 }
 

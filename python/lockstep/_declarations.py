@@ -243,6 +243,7 @@ class ls_run_options(Structure):
         ("join_seconds", c_double),
         ("elastic", c_char_p),
         ("share", c_char_p),
+        ("python", c_uint32),
     ]
 
 

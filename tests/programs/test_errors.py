@@ -9,7 +9,7 @@ import shutil
 import struct
 import subprocess
 
-from support import BAD_INPUT, DONE, FAILED, FASHION, LOCKSTEP, UNAVAILABLE, UNTIMED, USAGE, ProgramTest, main
+from support import BAD_INPUT, DONE, FAILED, FASHION, LOCKSTEP, PEER_LOST, UNAVAILABLE, UNTIMED, USAGE, ProgramTest, main
 
 MODELS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "models")
 TRAIN = ("train", "--quiet", "--validation=off")
@@ -45,6 +45,17 @@ class Usage(ProgramTest):
                 arguments = {"--model": "--model=cnn", "--dataset": SYNTHETIC}
                 arguments[option.split("=")[0]] = option
                 self.refused(code, *TRAIN, *arguments.values(), says=says)
+
+    def test_options_are_named_as_the_command_takes_them(self):
+        """The same faults through C: tests/programs/option_words.c, through Python: tests/python/test_model.py."""
+        for option, value in (("strategy", "rign"), ("optimizer", "adamm"), ("metrics", "acuracy"), ("precision", "float7"),
+                              ("learning-rate-schedule", "exponential"), ("batch", "20000000")):
+            with self.subTest(option=option):
+                self.refused(UNAVAILABLE if option == "strategy" else USAGE, *TRAIN, "--model=mlp", SYNTHETIC, f"--{option}={value}",
+                             says=(f"--{option}",))
+        self.refused(PEER_LOST, *TRAIN, "--model=mlp", SYNTHETIC, "--strategy=hostile:fault=gradient_ready-hang,collective=ring", "--replicas=2",
+                     "--device=reference", "--threads=1", "--deadline=1", "--plugin-path=" + os.environ["LOCKSTEP_HOSTILE_FOLDER"],
+                     says=("if it is only slow, raise --deadline",))
 
     def test_names_from_elsewhere_are_answered_with_ours(self):
         cases = [

@@ -909,6 +909,17 @@ class Errors(ModelTest):
         with self.assertRaisesRegex(TypeError, "there is no option 'replica'"):
             lockstep.Model("cnn", replica=2)
 
+    def test_options_are_named_as_arguments(self):
+        """The same faults through C: tests/programs/option_words.c, through the command: tests/programs/test_errors.py."""
+        for call, says in ((lambda: lockstep.Model("cnn", strategy="rign"), "strategy: "), (lambda: small(precision="float7"), "precision: "),
+                           (lambda: small().compile("adamm"), "optimizer: "), (lambda: small().compile(metrics="acuracy"), "metrics: "),
+                           (lambda: small().compile(learning_rate_schedule="exponential"), "learning_rate_schedule: "),
+                           (lambda: small().fit(self.x, self.y, batch_size=20000000), "batch_size: "),
+                           (lambda: lockstep.Model("mlp").fit("fashion"), "data: ")):
+            with self.subTest(says), self.assertRaisesRegex(lockstep.LockstepError, "^" + says) as caught:
+                call()
+            self.assertNotIn("--", str(caught.exception))
+
     def test_values_that_no_option_takes(self):
         model = small()
         for call in (lambda: small(replicas=-1), lambda: small(seed=numpy.int64(-1)), lambda: small(replicas=1 << 40),
@@ -970,7 +981,7 @@ class Errors(ModelTest):
                         (self.y - 1.0, "the target: -1.0 is no class"), (self.y * numpy.nan, "the target: nan is no class"),
                         (one_hot, "a target for each output, not classes"), (self.y.astype("uint64") << 62, "uint64 is more than int64 holds"),
                         (self.y - 1, "targets below 0, not classes: labels are whole numbers from 0"),
-                        (one_hot.astype("int32"), r'one-hot targets are for --loss=categorical_crossentropy, as y.astype\("float32"\)')):
+                        (one_hot.astype("int32"), r'one-hot targets are for loss="categorical_crossentropy", as y.astype\("float32"\)')):
             model = small()
             model.compile(loss="sparse_categorical_crossentropy:from_logits=true")
             with self.assertRaisesRegex(lockstep.InputError, says):
@@ -1053,7 +1064,7 @@ class Errors(ModelTest):
                                    deadline_seconds=2, plugin_path=os.environ["LOCKSTEP_HOSTILE_FOLDER"])
             model.fit("synthetic:examples=128", verbose=0)
             """, expect=5)
-        self.assertRegex(done.stderr, r"lockstep: error: .*gradient_ready.*strategy-hostile")
+        self.assertRegex(done.stderr, r"lockstep: error: .*gradient_ready.*strategy-hostile.* raise deadline_seconds\n")
 
     def test_daemon_threads_train_when_the_program_ends(self):
         for epochs in (-1, 0, 1, 10**6):
@@ -1186,7 +1197,7 @@ class Errors(ModelTest):
             """)
         said = [line[line.index("SAID") + 5:] for line in done.stdout.splitlines() if "SAID" in line]
         self.assertEqual(len(said), 10, done.stdout)
-        for text, times in (("worker 1 has --callback reduce_lr_on_plateau:monitor=loss, but worker 0 has (none)", 2),
+        for text, times in (("worker 1 has callbacks reduce_lr_on_plateau:monitor=loss, but worker 0 has (none)", 2),
                             ("worker 1 has the learning rate 0.25, but worker 0 has 0.5", 2), ("worker 1 has set other variables", 2),
                             ("done", 2), ("worker 1 has other weights than worker 0", 2)):
             self.assertEqual(sum(text in line for line in said), times, (text, said))

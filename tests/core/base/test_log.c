@@ -3,6 +3,7 @@
 #include "core/base/inside.h"
 #include "core/base/caller.h"
 #include "core/base/log.h"
+#include "core/base/option_words.h"
 #include "core/base/threads.h"
 
 #include "core/plugin/plugin.h"
@@ -200,6 +201,86 @@ START_TEST(the_rank_is_each_threads_own_and_lines_do_not_mix)
 }
 END_TEST
 
+START_TEST(options_are_named_as_the_caller_does)
+{
+    static const struct {
+        const char *scope, *text, *c, *python;
+    } rows[] = {
+        {"--strategy", "no 'ring'", "strategy: no 'ring'", "strategy: no 'ring'"},
+        {"--batch", "too large", "batch: too large", "batch_size: too large"},
+        {"a", "raise --deadline", "a: raise deadline_seconds", "a: raise deadline_seconds"},
+        {"a", "raise --deadline, or", "a: raise deadline_seconds, or",
+         "a: raise deadline_seconds, or"},
+        {"a", "use --strategy=mirrored or --loss-scale=none",
+         "a: use .strategy = \"mirrored\" or .loss_scale = \"none\"",
+         "a: use strategy=\"mirrored\" or loss_scale=\"none\""},
+        {"a", "--elastic=1:2, but --share=2: two; (--batch=64) --replicas=N.",
+         "a: .elastic = \"1:2\", but .share = \"2\": two; (.batch = 64) .replicas = N.",
+         "a: elastic=\"1:2\", but share=\"2\": two; (batch_size=64) replicas=N."},
+        {"a", "--verbose says why; --insecure", "a: .verbose = 1 says why; .insecure = 1",
+         "a: verbose=1 says why; insecure=1"},
+        {"a", "--save-weights=FILE.keras writes it",
+         "a: ls_save_weights(model, \"FILE.keras\") writes it",
+         "a: save_weights(\"FILE.keras\") writes it"},
+        {"a", "give --model= the JSON, and --initial-weights= this",
+         "a: give model the JSON, and ls_load_weights this",
+         "a: give model the JSON, and load_weights this"},
+        {"a", "see --timeline-steps", "a: see timeline_first and timeline_last",
+         "a: see timeline_first and timeline_last"},
+        {"a", "a model's seed (--seed=)", "a: a model's seed (seed)", "a: a model's seed (seed)"},
+        // What is somebody's own stays.
+        {"a", "'--seed=1' and \"--batch=2\" and `--batch` in 'it's --batch'", NULL, NULL},
+        {"a", "/tmp/--batch/x, x--batch, --batchy, --, --=, --no-option=1", NULL, NULL},
+        {"a", "lockstep verify ring --world=2 --wire shows it", NULL, NULL},
+        {"a", "write one with lockstep bench --replicas=2 --tune=FILE; --wire",
+         "a: write one with lockstep bench --replicas=2 --tune=FILE; wire",
+         "a: write one with lockstep bench --replicas=2 --tune=FILE; wire"},
+        {"a", "leave --servers out; torchrun --no-python", NULL, NULL},
+        {"a", "the replicas' --batch isn't 'x'", "a: the replicas' batch isn't 'x'",
+         "a: the replicas' batch_size isn't 'x'"},
+    };
+    struct lines lines = {0};
+    ls_log_set_writer(remember, &lines);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char as_it_is[300];
+        snprintf(as_it_is, sizeof(as_it_is), "%s: %s", rows[i].scope, rows[i].text);
+        const char *expected[] = {as_it_is, rows[i].c ? rows[i].c : as_it_is,
+                                  rows[i].python ? rows[i].python : as_it_is};
+        for (int words = LS_WORDS_COMMAND; words <= LS_WORDS_PYTHON; words++) {
+            ls_option_words_set((enum ls_option_words)words);
+            ls_error(rows[i].scope, "%s", rows[i].text);
+            ck_assert_str_eq(lines.last + strlen("lockstep: error: "), expected[words]);
+            char last[300];
+            ls_caller_last_error(last, sizeof(last));
+            ck_assert_str_eq(last, lines.last);
+        }
+    }
+    ls_option_words_set(LS_WORDS_COMMAND);
+}
+END_TEST
+
+START_TEST(a_kept_line_and_a_long_one_are_in_the_words_of_the_caller)
+{
+    struct lines lines = {0};
+    char *kept = NULL, text[5000], expected[12000] = "lockstep: error: a:";
+    for (size_t i = 0; i < 300; i++) {
+        strcpy(text + 6 * i, "--out ");
+        strcat(expected, " ls_predict_to_file");
+    }
+    text[6 * 300 - 1] = '\0';
+    ls_log_set_writer(remember, &lines);
+    ls_option_words_set(LS_WORDS_C);
+    ls_log_keep(&kept);
+    ls_error("a", "%s", text);
+    ls_log_keep(NULL);
+    ck_assert_uint_eq(lines.count, 0);
+    ls_log_write_kept(&kept);
+    ls_option_words_set(LS_WORDS_COMMAND);
+    ck_assert_uint_eq(lines.count, 1);
+    ck_assert_str_eq(lines.last, expected);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("log");
@@ -212,6 +293,8 @@ int main(void)
     tcase_add_test(tests, a_long_message_is_whole);
     tcase_add_test(tests, a_line_on_stderr_ends_with_a_newline_after_the_hook);
     tcase_add_test(tests, the_rank_is_each_threads_own_and_lines_do_not_mix);
+    tcase_add_test(tests, options_are_named_as_the_caller_does);
+    tcase_add_test(tests, a_kept_line_and_a_long_one_are_in_the_words_of_the_caller);
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);
 }

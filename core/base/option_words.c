@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one table of what an option of the command is called in C and in Python.
+#include "core/base/option_words.h"
+
+#include <ctype.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum kind { TEXT, NUMBER, SWITCH, CALL, ARGUMENT };
+
+// TEXT, NUMBER and SWITCH (1: on) are fields of a struct of options. Each name is one of lockstep.h and one of the Python package,
+// and each option is one that a message names: tests/house/option_words.py.
+static const struct row {
+    const char *option;
+    const char *c; // NULL: only a command has it, ours or another program
+    const char *python; // NULL: as in C
+    enum kind kind;
+} rows[] = {
+    {"accumulate", "accumulate", NULL, NUMBER},
+    {"batch", "batch", "batch_size", NUMBER},
+    {"callback", "callbacks", NULL, TEXT},
+    {"check-replicas", "check_replicas", NULL, NUMBER},
+    {"checkpoint-dir", "checkpoints", NULL, TEXT},
+    {"class-weight", "class_weight", NULL, TEXT},
+    {"cluster", "cluster", NULL, TEXT},
+    {"count", NULL, NULL, NUMBER},
+    {"dataset", "data", NULL, ARGUMENT},
+    {"deadline", "deadline_seconds", NULL, NUMBER},
+    {"device", "device", NULL, TEXT},
+    {"devices", "devices", NULL, TEXT},
+    {"distribution", NULL, NULL, TEXT},
+    {"elastic", "elastic", NULL, TEXT},
+    {"epochs", "epochs", NULL, NUMBER},
+    {"initial-weights", "ls_load_weights", "load_weights", CALL},
+    {"insecure", "insecure", NULL, SWITCH},
+    {"join-deadline", "join_seconds", NULL, NUMBER},
+    {"kind", NULL, NULL, TEXT},
+    {"learning-rate-schedule", "learning_rate_schedule", NULL, TEXT},
+    {"loss", "loss", NULL, TEXT},
+    {"loss-scale", "loss_scale", NULL, TEXT},
+    {"lost-after", "silence_seconds", NULL, NUMBER},
+    {"lr-scaling", "lr_scaling", NULL, TEXT},
+    {"make-secret", NULL, NULL, TEXT},
+    {"metrics", "metrics", NULL, TEXT},
+    {"microbatches", "microbatches", NULL, NUMBER},
+    {"model", "model", NULL, ARGUMENT},
+    {"mpi", NULL, NULL, TEXT},
+    {"network", "network", NULL, TEXT},
+    {"no-python", NULL, NULL, SWITCH},
+    {"operation", NULL, NULL, TEXT},
+    {"optimizer", "optimizer", NULL, TEXT},
+    {"out", "ls_predict_to_file", "predict", CALL},
+    {"plugin-path", "plugin_path", NULL, TEXT},
+    {"precision", "precision", NULL, TEXT},
+    {"ranks-per-host", NULL, NULL, NUMBER},
+    {"replicas", "replicas", NULL, NUMBER},
+    {"report", "report", NULL, TEXT},
+    {"resume", "resume", NULL, SWITCH},
+    {"save-weights", "ls_save_weights", "save_weights", CALL},
+    {"seed", "seed", NULL, NUMBER},
+    {"servers", NULL, NULL, NUMBER},
+    {"share", "share", NULL, TEXT},
+    {"shuffle", "shuffle", NULL, TEXT},
+    {"steps", "steps", NULL, NUMBER},
+    {"strategy", "strategy", NULL, TEXT},
+    {"threads", "threads", NULL, NUMBER},
+    {"timeline", "timeline", NULL, TEXT},
+    {"timeline-steps", "timeline_first and timeline_last", NULL, TEXT},
+    {"transport", NULL, NULL, TEXT},
+    {"tune", NULL, NULL, TEXT},
+    {"validation-dataset", "validation", "validation_data", TEXT},
+    {"verbose", "verbose", NULL, SWITCH},
+    {"wire", "wire", NULL, TEXT},
+    {"world", NULL, NULL, NUMBER},
+};
+
+static _Atomic int said = LS_WORDS_COMMAND;
+
+void ls_option_words_set(enum ls_option_words words)
+{
+    atomic_store_explicit(&said, (int)words, memory_order_relaxed);
+}
+
+static const struct row *find(const char *option, size_t length)
+{
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (strlen(rows[i].option) == length && strncmp(rows[i].option, option, length) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+// How many letters at `text`, behind `before`, are somebody's own words: between quotes, or a command line to copy.
+static size_t length_of_own(const char *text, char before)
+{
+    if (before && !strchr(" (=:", before))
+        return 0;
+    if (*text && strchr("'\"`", *text)) {
+        const char *end = strchr(text + 1, *text);
+        while (end && isalnum((unsigned char)end[1])) // the apostrophe of a word
+            end = strchr(end + 1, *text);
+        return end ? (size_t)(end - text) + 1 : 0;
+    }
+    if (strncmp(text, "lockstep ", 9) == 0 && islower((unsigned char)text[9]))
+        return strcspn(text, ";,)");
+    return 0;
+}
+
+// A value ends in front of a space or of a mark that belongs to the sentence.
+static size_t length_of_value(const char *text)
+{
+    size_t length = 0;
+    while (text[length] && !strchr(" ;)'\"`", text[length]))
+        length++;
+    while (length && strchr(".,:", text[length - 1]))
+        length--;
+    return length;
+}
+
+static void write_option(FILE *out, const struct row *row, bool python, const char *value,
+                         int length)
+{
+    const char *name = python && row->python ? row->python : row->c;
+    const char *dot = python ? "" : ".", *is = python ? "=" : " = ";
+    if (row->kind == SWITCH)
+        fprintf(out, "%s%s%s1", dot, name, is);
+    else if (!length)
+        fputs(name, out);
+    else if (row->kind == CALL)
+        fprintf(out, "%s(%s\"%.*s\")", name, python ? "" : "model, ", length, value);
+    else if (row->kind == ARGUMENT)
+        fprintf(out, "%s \"%.*s\"", name, length, value);
+    else
+        fprintf(out, row->kind == NUMBER ? "%s%s%s%.*s" : "%s%s%s\"%.*s\"", dot, name, is, length,
+                value);
+}
+
+char *ls_option_words_apply(const char *line)
+{
+    const int words = atomic_load_explicit(&said, memory_order_relaxed);
+    char *made = NULL;
+    size_t bytes = 0;
+    FILE *out =
+        words != LS_WORDS_COMMAND && strstr(line, "--") ? open_memstream(&made, &bytes) : NULL;
+    if (!out)
+        return NULL;
+    for (const char *at = line; *at;) {
+        const char before = at == line ? ' ' : at[-1];
+        size_t length = length_of_own(at, before);
+        if (!length && strchr(" (", before) && strncmp(at, "--", 2) == 0) {
+            const size_t option = strspn(at + 2, "abcdefghijklmnopqrstuvwxyz-");
+            const struct row *row = find(at + 2, option);
+            const char *rest = at + 2 + option;
+            if (row && row->c) {
+                const size_t value = *rest == '=' ? length_of_value(rest + 1) : 0;
+                write_option(out, row, words == LS_WORDS_PYTHON, rest + 1, (int)value);
+                at = rest + (*rest == '=') + value;
+                continue;
+            }
+            length = 2 + option;
+        }
+        length += !length;
+        fwrite(at, 1, length, out);
+        at += length;
+    }
+    const bool failed = ferror(out);
+    if (fclose(out) || failed) {
+        free(made);
+        return NULL;
+    }
+    return made;
+}
