@@ -43,7 +43,6 @@ struct ls_communicator_options {
     uint32_t world;
     uint32_t first_rank, count; // ranks of this process; count 0: all
     uint64_t deadline_ns; // for every wait
-    const char *deadline_option; // what the user raises, in messages; NULL: "--deadline". Stays
     const char *name; // "gradients"; in messages
     uint64_t
         segment_bytes; // how finely steps are cut; 0: LS_SEGMENT_BYTES (core/schedule/compile.h)

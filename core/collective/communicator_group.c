@@ -108,7 +108,6 @@ static enum ls_status group_create(const struct ls_communicator_options *options
     group->deadline_ns = options->deadline_ns;
     group->ask = options->ask;
     group->ask_context = options->ask_context;
-    group->deadline_option = options->deadline_option ? options->deadline_option : "--deadline";
     group->segment_bytes = options->segment_bytes;
     group->name = strdup(options->name ? options->name : "collective");
     group->collective_text = options->collective_text ? strdup(options->collective_text) : NULL;

@@ -189,19 +189,18 @@ enum ls_status ls_communicator_fail_deadline(struct ls_communicator *communicato
         ls_error(communicator->group->name,
                  "rank %u waited %.1f s for its device in call %" PRIu64
                  ", %s: all ranks have made this call, but the device has not ended it; a device "
-                 "hangs, or %s is too short for it",
+                 "hangs, or --deadline is too short for it",
                  communicator->rank, (double)waited_ns * 1e-9, plan->sequence,
-                 ls_call_text(&plan->signature, text), communicator->group->deadline_option);
+                 ls_call_text(&plan->signature, text));
     else
         ls_error(communicator->group->name,
                  "rank %u waited %.1f s for rank %u in call %" PRIu64
-                 ", %s: %s%s%s (collective %s, transport %s); look there, or raise %s",
+                 ", %s: %s%s%s (collective %s, transport %s); look there, or raise --deadline",
                  communicator->rank, (double)waited_ns * 1e-9, culprit, plan->sequence,
                  ls_call_text(&plan->signature, text), states[state], inside ? ", and is in " : "",
                  inside ? ls_inside_text(&call, where, sizeof(where)) : "",
                  communicator->group->collective->name,
-                 communicator->group->transport ? communicator->group->transport->name : "none",
-                 communicator->group->deadline_option);
+                 communicator->group->transport ? communicator->group->transport->name : "none");
     return fail_first(communicator, LS_PEER_LOST);
 }
 

@@ -41,7 +41,6 @@ struct ls_communicator_group {
     uint32_t world;
     uint32_t first_rank, count; // ranks of this process
     uint64_t deadline_ns;
-    const char *deadline_option; // as struct ls_communicator_options says
     uint64_t segment_bytes;
     char *name;
     pthread_mutex_t failure_lock; // held by the first rank that fails while it says why

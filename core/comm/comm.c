@@ -165,7 +165,6 @@ static enum ls_status open_communicators(struct ls_comm_ranks *ranks)
         .first_rank = ranks->job ? ranks->comms[0]->rank : 0,
         .count = ranks->count,
         .deadline_ns = ranks->deadline_ns,
-        .deadline_option = LS_COMM_DEADLINE,
         .name = ranks->name,
         .hosts = ranks->hosts,
         .exchange = {.call = ranks->world > ranks->count ? ls_job_exchange : NULL,

@@ -63,9 +63,6 @@ struct ls_comm {
     atomic_bool aborted; // by this process
 };
 
-// What the user of a communicator raises, in messages: of struct ls_comm_options.
-#define LS_COMM_DEADLINE "deadline_seconds"
-
 // What a work does; enum ls_collective_operation, but for these.
 enum ls_comm_kind {
     LS_COMM_IN_PLACE, // the call as it is

@@ -223,7 +223,7 @@ static void tell_late(const struct ls_comm_messages *messages, struct ls_comm_wo
     char **before = ls_log_keep(&work->line);
     ls_error(messages->comm->ranks->name,
              "rank %u waited %.1f s for %s: a message of %" PRIu64 " bytes, tag %" PRIu64
-             ", was not %s%s; look there, or raise " LS_COMM_DEADLINE,
+             ", was not %s%s; look there, or raise --deadline",
              messages->comm->rank, (double)(now - work->begun_ns) * 1e-9, rank_text(work, text),
              work->request.count, work->request.tag, sends ? "taken" : "sent", why);
     ls_log_keep(before);

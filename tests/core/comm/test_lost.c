@@ -227,7 +227,7 @@ static int come_late(struct hand *hand)
     NEED(status == (hand->rank ? LS_ABORTED : LS_PEER_LOST)); // the first to fail ends the others
     NEED(says("waited 0.") && says("for rank 1 ") && says("it has not made this call"));
     NEED(!hand->rank || says("has ended it: all: rank 0 "));
-    NEED(says("or raise deadline_seconds") && !says("--deadline"));
+    NEED(says("or raise --deadline"));
     NEED(ls_clock_ns() - begin < 5 * SECOND);
     hand->crew->processes[hand->rank].state = 1;
     ls_comm_close(comm);

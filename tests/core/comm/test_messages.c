@@ -322,7 +322,7 @@ static int wait_in_vain(struct hand *hand)
         NEED(ls_comm_work_wait(work, 0) == LS_AGAIN);
         NEED(end(work) == LS_PEER_LOST);
         NEED(says("for rank 1: a message of 4 bytes, tag 1, was not sent"));
-        NEED(says("or raise deadline_seconds"));
+        NEED(says("or raise --deadline"));
         NEED(!ls_comm_barrier(comm));
         NEED(!end(other)); // which waits on
         ls_comm_set_deadline(comm, 0.3);
