@@ -267,7 +267,7 @@ static void attention_softmax(float *p, int64_t stride, int64_t rows, int64_t co
         const int64_t n = visible + r < columns ? visible + r : columns;
         const float best = largest_of(p, n);
         for (int64_t i = 0; i < n; i++)
-            p[i] = vector_exp(p[i] - best);
+            p[i] = vector_exp_negative(p[i] - best);
         const float factor = 1.0f / sum_of(p, n);
         for (int64_t i = 0; i < n; i++)
             p[i] *= factor;

@@ -49,7 +49,7 @@ static void exponentials(const float *x, float *y, int64_t rows, int64_t columns
             y[r * columns + c] = x[r * columns + c] - best;
     }
     for (int64_t i = 0; i < rows * columns; i++)
-        y[i] = vector_exp(y[i]);
+        y[i] = vector_exp_negative(y[i]);
 }
 
 static void softmax(const float *x, float *y, int64_t rows, int64_t columns)

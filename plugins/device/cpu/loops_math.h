@@ -49,6 +49,18 @@ static inline float vector_exp(float x)
     return (small_expm1(r) + 1.0f) * scale * rest;
 }
 
+// exp(x) for x <= 0 or NaN: the same bits in fewer steps, as 2^64 2^n never overflows.
+static inline float vector_exp_negative(float x)
+{
+    const float rounder = 12582912.0f; // as above
+    float c = x < -104.0f ? -104.0f : x;
+    float shifted = c * 1.44269504f + rounder;
+    float n = shifted - rounder;
+    float r = (c - n * 0.693145752f) - n * 1.42860677e-6f;
+    uint32_t exponent = (uint32_t)bits_of_float(shifted) + 127 + 64;
+    return (small_expm1(r) + 1.0f) * float_of_bits((int32_t)(exponent << 23)) * 0x1p-64f;
+}
+
 static inline float vector_expm1(float x)
 {
     float small = small_expm1(x), large = vector_exp(x) - 1.0f;
