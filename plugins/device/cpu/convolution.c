@@ -473,14 +473,49 @@ int32_t cpu_convolution_backward_data(struct ls_device *device,
     return prepare_backward(device, request, kernel, answer, &g, names);
 }
 
+struct widening {
+    const struct cpu_half_loops *loops;
+    const uint16_t *from;
+    float *to;
+};
+
+static void widen_part(void *context, int64_t begin, int64_t end)
+{
+    const struct widening *w = context;
+    w->loops->widen(LS_BF16, w->from + begin, w->to + begin, end - begin);
+}
+
+// The tensor as float32: where it is, or in `room`.
+static const float *widened(struct ls_device *device, const struct ls_tensor_desc *desc,
+                            const void *tensor, void *room)
+{
+    struct widening w = {device->loops->half, tensor, room};
+    const int64_t count = (int64_t)cpu_elements(desc);
+    if (desc->dtype == LS_F32)
+        return tensor;
+    cpu_parallel(device, count, CPU_CHUNK, (double)count * 0.15, widen_part, &w);
+    return room;
+}
+
+// Scratch for that.
+static uint64_t widened_bytes(const struct ls_tensor_desc *desc)
+{
+    return desc->dtype == LS_F32 ? 0 : cpu_aligned(cpu_elements(desc) * sizeof(float));
+}
+
 static int32_t run_taps(struct ls_device *device, struct ls_kernel *kernel,
                         const struct cpu_call *launch)
 {
     const struct convolution *state = kernel->state;
+    const struct ls_tensor_desc *x = &kernel->arguments[0], *dy = &kernel->arguments[1];
+    char *wide_x = cpu_past(launch->scratch, state->sums_bytes),
+         *wide_dy = cpu_past(wide_x, widened_bytes(x)),
+         *rest = cpu_past(wide_dy, widened_bytes(dy));
     if (state->sums_bytes)
         sum_channels(device, kernel, launch);
-    cpu_conv_taps_run(device, &state->taps, launch->arguments[0], launch->arguments[1],
-                      cpu_output(kernel, launch, 0), cpu_past(launch->scratch, state->sums_bytes));
+    cpu_conv_taps_run(device, &state->taps, widened(device, x, launch->arguments[0], wide_x),
+                      widened(device, dy, launch->arguments[1], wide_dy),
+                      cpu_output(kernel, launch, 0), rest);
     return LS_OK;
 }
 
@@ -493,7 +528,9 @@ static int32_t prepare_backward_weights(struct ls_device *device,
                                          {DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0}};
     const struct cpu_conv_geometry g = geometry_of(kernel, 0, 2, 1, false);
     struct cpu_conv_taps taps;
-    if (g.x->dtype != LS_F32 || !cpu_conv_taps_fit(device, &g, &taps)) {
+    // Of halves depthwise ones alone: the others are products.
+    const bool may = g.x->dtype == LS_F32 || (g.x->dtype == LS_BF16 && g.groups > 1);
+    if (!may || !cpu_conv_taps_fit(device, &g, &taps)) {
         kernel->run = run_backward_weights;
         return prepare_backward(device, request, kernel, answer, &g, names);
     }
@@ -503,7 +540,7 @@ static int32_t prepare_backward_weights(struct ls_device *device,
     state->taps = taps;
     kernel->state = state;
     kernel->run = run_taps;
-    answer->scratch_bytes = taps.scratch_bytes;
+    answer->scratch_bytes = widened_bytes(g.x) + widened_bytes(g.y) + taps.scratch_bytes;
     cpu_implementation(device, answer, "convolution over few pixels");
     return LS_OK;
 }
