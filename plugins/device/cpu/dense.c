@@ -41,6 +41,9 @@ static double work_of(const struct dense *shape)
 
 enum { COLUMN_GRAIN = 48, ROW_GRAIN = 8 }; // tiles of oneDNN's product
 enum { DATA_COLUMNS = 12 * COLUMN_GRAIN };
+// Examples at a time of a gradient of weights: x is transposed inside the product, which is slower the further its
+// rows reach.
+enum { WEIGHTS_DEPTH = 512 };
 
 // ---- forward: y = function(x w + b) ----
 
@@ -97,15 +100,22 @@ static void data_rows(void *context, int64_t begin, int64_t end)
     data_slice(p, begin, end - begin, 0, p->shape->depth);
 }
 
-// Rows of dw, and a share of the bias gradient: that of the first slice is enough.
+// Rows of dw, and a share of the columns of the bias gradient.
 static void weights_rows(void *context, int64_t begin, int64_t end)
 {
     const struct product *p = context;
     const struct dense *s = p->shape;
-    dnnl_sgemm('T', 'N', end - begin, s->columns, s->rows, 1.0f, p->x + begin, s->depth, p->dy,
-               s->columns, p->add_dw, p->dw + begin * s->columns, s->columns);
-    if (p->db && begin == 0)
-        p->loops->column_sums(p->dy, s->rows, s->columns, s->columns, p->add_db, p->db);
+    for (int64_t at = 0; at < s->rows; at += WEIGHTS_DEPTH) {
+        const int64_t depth = s->rows - at < WEIGHTS_DEPTH ? s->rows - at : WEIGHTS_DEPTH;
+        dnnl_sgemm('T', 'N', end - begin, s->columns, depth, 1.0f, p->x + at * s->depth + begin,
+                   s->depth, p->dy + at * s->columns, s->columns, at ? 1.0f : p->add_dw,
+                   p->dw + begin * s->columns, s->columns);
+    }
+    if (!p->db)
+        return;
+    const int64_t first = begin * s->columns / s->depth, last = end * s->columns / s->depth;
+    p->loops->column_sums(p->dy + first, s->rows, last - first, s->columns, p->add_db,
+                          p->db + first);
 }
 
 // ---- launch ----
