@@ -25,8 +25,8 @@ static enum ls_status node_reshape(struct ls_graph *graph, struct ls_tensor *x,
     return LS_OK;
 }
 
-// An axis of x, from -ndims to ndims - 1, as an index behind the batch; else it is refused and 0. `more`: axes that
-// the result has beyond those of x.
+// An axis of x, from -ndims to ndims - 1, as an index behind the batch; else it is refused and 0.
+// `more`: axes that the result has beyond those of x.
 static uint32_t node_axis(struct ls_config *config, const char *key, const json_t *value,
                           const struct ls_tensor *x, uint32_t more)
 {
@@ -841,17 +841,20 @@ static const char *const reduce_keys[] = {"axis", "keepdims", "initial", NULL};
 static const char *const axis_keys[] = {"axis", NULL};
 
 // clang-format off
-#define PAIR(name, what) {.class_name = name, .summary = what, .least_inputs = 1, .most_inputs = 2, \
-                          .keys = none, .arguments = pair_arguments, .no_policy = true, .build = build_pair_node}
+#define PAIR(name, what) {.class_name = name, .summary = what, .least_inputs = 1, \
+                          .most_inputs = 2, .keys = none, .arguments = pair_arguments, \
+                          .no_policy = true, .build = build_pair_node}
 #define FUNCTION(name, what, options) {.class_name = name, .summary = what, .keys = options, \
-                                       .arguments = x_arguments, .no_policy = true, .build = build_function_node}
+                                       .arguments = x_arguments, .no_policy = true, \
+                                       .build = build_function_node}
 #define REDUCE(name, what) {.class_name = name, .summary = what, .keys = reduce_keys, \
                             .arguments = x_arguments, .no_policy = true, .build = build_reduce_node}
-#define OTHER(name, what, options, function) {.class_name = name, .summary = what, .keys = options, \
-                                              .arguments = x_arguments, .no_policy = true, .build = function}
-#define JOIN(name, what) {.class_name = name, .summary = what, .least_inputs = 1, .keys = axis_keys, \
-                          .most_inputs = LS_LAYER_INPUTS, .arguments = list_arguments, \
-                          .no_policy = true, .build = build_join_node}
+#define OTHER(name, what, options, function) {.class_name = name, .summary = what, \
+                                              .keys = options, .arguments = x_arguments, \
+                                              .no_policy = true, .build = function}
+#define JOIN(name, what) {.class_name = name, .summary = what, .least_inputs = 1, \
+                          .keys = axis_keys, .most_inputs = LS_LAYER_INPUTS, \
+                          .arguments = list_arguments, .no_policy = true, .build = build_join_node}
 #define OPTIONS(...) (const char *const[]){__VA_ARGS__, NULL}
 
 const struct ls_layer_kind ls_node_kinds[] = {

@@ -89,8 +89,8 @@ static enum ls_status open_some_device(struct ls_run *run, const struct ls_run_o
     return open_device(run, name);
 }
 
-// Survivors go on from parameters that no step has touched in part. A device that computes beside its
-// thread has updates queued behind a reduction that a lost worker ends halfway.
+// Survivors go on from parameters that no step has touched in part. A device that computes beside
+// its thread has updates queued behind a reduction that a lost worker ends halfway.
 static enum ls_status check_elastic(const struct ls_run *run, const char *text)
 {
     const struct ls_device_interface *ops = run->device->interface;
@@ -271,8 +271,8 @@ static enum ls_status read_options(struct ls_run *run, const struct ls_run_optio
     return read_wire(options->wire, &run->wire);
 }
 
-// Several workers of a host share its GPUs, the first ones take what is left over: each those of its
-// place, unless it was told which. More workers than GPUs take them in turn.
+// Several workers of a host share its GPUs, the first ones take what is left over: each those of
+// its place, unless it was told which. More workers than GPUs take them in turn.
 static void share_devices(struct ls_run *run, const char *chosen)
 {
     const struct ls_device_interface *device = run->device->interface;
@@ -307,7 +307,8 @@ static uint32_t count_neighbours(const struct ls_run *run)
     return count;
 }
 
-// Without a number: every GPU, as far as the strategy takes so many; one on the CPU, which it has for itself.
+// Without a number: every GPU, as far as the strategy takes so many; one on the CPU, which it has
+// for itself.
 static uint32_t count_replicas(const struct ls_run *run, const struct ls_run_options *options)
 {
     const struct ls_device_interface *device = run->device->interface;
@@ -431,8 +432,9 @@ static void find_lack(const struct ls_run *run, const struct ls_run_options *opt
         strategy->strategy ? strategy->strategy->interface : NULL;
     const struct ls_transport_interface *transport =
         strategy->transport ? strategy->transport->interface : NULL;
-    const struct ls_collective_interface *collective =
-        strategy->collective && !ls_is_auto(strategy->collective) ? strategy->collective->interface : NULL;
+    const struct ls_collective_interface *collective = NULL;
+    if (strategy->collective && !ls_is_auto(strategy->collective))
+        collective = strategy->collective->interface;
     const bool several = run->workers.place.workers > 1 || count_replicas(run, options) > 1;
     const bool adds = several && ops && ops->needs_collective; // gradients, in the device's memory
     const char *blind = NULL;

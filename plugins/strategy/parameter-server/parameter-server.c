@@ -1,58 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
-// parameter-server: variables are cut into shards that are on servers, with their optimizer state. Workers (replicas)
-// pull values, compute, and push gradients; a server applies the optimizer to its shards. Servers and workers are
-// threads of one process, and speak over the transport only; or where the job has servers of their own, processes, which
-// may die and come back (remote.h).
+// parameter-server: variables are cut into shards that are on servers, with their optimizer state.
+// Workers (replicas) pull values, compute, and push gradients; a server applies the optimizer to
+// its shards. Servers and workers are threads of one process, and speak over the transport only; or
+// where the job has servers of their own, processes, which may die and come back (remote.h).
 //
 // Options
 //   servers=N        how many servers (1)
-//   mode=            async: nobody waits for another worker. One push is one step of its shard's optimizer, of the mean
-//                      gradient of the worker's own share. (default)
-//                    bounded: the same, but a worker may begin a step only when it is at most `staleness` steps ahead of
-//                      the slowest.
+//   mode=            async: nobody waits for another worker. One push is one step of its shard's
+//                      optimizer, of the mean gradient of the worker's own share. (default)
+//                    bounded: the same, but a worker may begin a step only when it is at most
+//                      `staleness` steps ahead of the slowest.
 //                    sync: every step is that of the whole global batch, as under mirrored.
-//   staleness=N      bounded: the largest lead (2). 0: steps begin together, though pushes are applied as they come.
-//   shard_bytes=N    least bytes of a shard (262144, as TensorFlow's MinSizePartitioner); see shards.h
-//   folder=PATH      servers that are processes: where each keeps its shards (the launch's own, or /tmp), so that one that is started again
-//                    goes on where it was
-//   durability=      memory: until the machine fails (default); disk: each update is written out before it counts
-//   delay_replica=R, delay_ms=N   for tests and experiments: replica R sleeps in each step, as if it computed longer
+//   staleness=N      bounded: the largest lead (2). 0: steps begin together, though pushes are
+//                    applied as they come.
+//   shard_bytes=N    least bytes of a shard (262144, as TensorFlow's MinSizePartitioner); shards.h
+//   folder=PATH      servers that are processes: where each keeps its shards (the launch's own, or
+//                    /tmp), so that one that is started again goes on where it was
+//   durability=      memory: until the machine fails (default); disk: each update is written out
+//                    before it counts
+//   delay_replica=R, delay_ms=N   for tests and experiments: replica R sleeps in each step, as if
+//                    it computed longer
 //
-// Files: shards.c which shard is where; wire.h messages; memory.c memory; pace.c how far each worker is; worker.c and server.c the two sides.
-// For processes: remote.h messages; remote_worker.c, remote_server.c and remote_shards.c the two sides; shard_file.c.
+// Files: shards.c which shard is where; wire.h messages; memory.c memory; pace.c how far each
+// worker is; worker.c and server.c the two sides. For processes: remote.h messages;
+// remote_worker.c, remote_server.c and remote_shards.c the two sides; shard_file.c.
 //
-// Messages. A worker numbers its requests to a server one after another; the server hears them in that order, and the
-// next only when the one before is done. Each is a struct request; gradients follow a push, one message a shard.
+// Messages. A worker numbers its requests to a server one after another; the server hears them in
+// that order, and the next only when the one before is done. Each is a struct request; gradients
+// follow a push, one message a shard.
 //
 //   initialize_parameters
 //                 worker: FETCH        server: at once, all values
-//   begin_step    worker: PULL         server: when the worker may begin: the versions of all shards, and the values
-//                                      of those that changed since this worker had them, into the replica's parameters
-//   gradient_ready worker: PUSH + gradients of the bucket's shards, from where backward wrote them; does not wait
+//   begin_step    worker: PULL         server: when the worker may begin: the versions of all
+//                                      shards, and the values of those that changed since this
+//                                      worker had them, into the replica's parameters
+//   gradient_ready worker: PUSH + gradients of the bucket's shards, from where backward wrote them;
+//                                      does not wait
 //                                      server: one update a shard, as it comes
 //   end_step      worker: END          server: this worker has made one step more; does not wait
-//   synchronise   worker: MEET         server: when all workers have come: as PULL. All pushes are applied by then, and
-//                                      all replicas have the same values. Who has come is not waited for by a `bounded`
-//                                      worker: it makes no step. All begin again at zero.
-//   rest          worker: REST         server: bounded: nobody waits for its next step; does not wait
+//   synchronise   worker: MEET         server: when all workers have come: as PULL. All pushes are
+//                                      applied by then, and all replicas have the same values. No
+//                                      `bounded` worker waits for one that has come, because that
+//                                      makes no step. All begin again at zero.
+//   rest          worker: REST         server: bounded: nobody waits for its next step; does not
+//                                      wait
 //   close, lost   worker: LEAVE        server: waits for nothing of it any more
 //   report_metrics
 //                 worker: STATISTICS   server: its counts
 //
-// sync: begin_step asks nothing. PUSH of bucket 0 carries the worker's sums. A server adds the gradients of a shard in
-// the order of the ranks, and makes one update with the last, unless the loss of all is not finite. end_step asks PULL;
-// the answer comes when all shards are done, with the sums over all workers.
+// sync: begin_step asks nothing. PUSH of bucket 0 carries the worker's sums. A server adds the
+// gradients of a shard in the order of the ranks, and makes one update with the last, unless the
+// loss of all is not finite. end_step asks PULL; the answer comes when all shards are done, with
+// the sums over all workers.
 //
-// What waits for what. Workers wait for servers (an answer). Servers wait for any worker, never for a certain one: an
-// update of a shard whose values are on the way to a worker is put off until they have arrived, and what else goes on
-// goes on. So the only waits that depend on other workers are the pull of bounded (the slowest), that of sync (all) and
-// the meeting (all). A server tells a worker that has waited for the deadline which one is late.
+// What waits for what. Workers wait for servers (an answer). Servers wait for any worker, never for
+// a certain one: an update of a shard whose values are on the way to a worker is put off until they
+// have arrived, and what else goes on goes on. So the only waits that depend on other workers are
+// the pull of bounded (the slowest), that of sync (all) and the meeting (all). A server tells a
+// worker that has waited for the deadline which one is late.
 //
-// A worker whose device or transport fails (async, bounded) leaves: by LEAVE where the transport still works, else the
-// servers see within 50 ms that its endpoint is closed. What it pushed before stays. Under sync a lost worker ends the
-// run, as under mirrored: the step belongs to all, and a part of it cannot be taken back.
+// A worker whose device or transport fails (async, bounded) leaves: by LEAVE where the transport
+// still works, else the servers see within 50 ms that its endpoint is closed. What it pushed before
+// stays. Under sync a lost worker ends the run, as under mirrored: the step belongs to all, and a
+// part of it cannot be taken back.
 //
-// A share without examples pushes nothing in async and bounded: it is a step of the clock, not of the optimizer.
+// A share without examples pushes nothing in async and bounded: it is a step of the clock, not of
+// the optimizer.
 #include "plugins/strategy/parameter-server/internal.h"
 
 #include <stdlib.h>
@@ -62,7 +75,8 @@
 
 // ---- Options ----
 
-// An integer option from `least` to `most`; stays as it is when the user gave none and it has no default.
+// An integer option from `least` to `most`; stays as it is when the user gave none and it has no
+// default.
 static int32_t read_integer(const struct ls_host *host, const char *name, int64_t least,
                             int64_t most, uint64_t *out)
 {
@@ -244,7 +258,8 @@ static int32_t start_servers(struct ls_strategy *strategy)
     return status;
 }
 
-// Servers end when all workers have left. One that cannot leave, because what it does next is unknown, ends all.
+// Servers end when all workers have left. One that cannot leave, because what it does next is
+// unknown, ends all.
 static void end_servers(struct ls_strategy *strategy)
 {
     const struct ls_strategy_host *host = strategy->host;
@@ -269,7 +284,8 @@ static void parameter_server_close(struct ls_strategy *strategy)
     }
     if (strategy->workers && strategy->servers) {
         const uint32_t last = strategy->settings.servers - 1;
-        // Some threads are missing when the last could not be started: nobody can leave in order then.
+        // Some threads are missing when the last could not be started: nobody can leave in order
+        // then.
         if (strategy->servers[0].thread && !strategy->servers[last].thread)
             strategy->workers[0].broken = 1;
         end_servers(strategy);
@@ -444,7 +460,8 @@ static void report_servers(const struct ls_strategy *strategy, const struct stat
     }
 }
 
-// The first worker that is still there asks. After an abort nobody answers, and nothing is reported.
+// The first worker that is still there asks. After an abort nobody answers, and nothing is
+// reported.
 static void parameter_server_report(struct ls_strategy *strategy)
 {
     const uint32_t servers = strategy->settings.servers;
