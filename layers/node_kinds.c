@@ -4,6 +4,7 @@
 // a line of the table at the end.
 #include "layers/kinds.h"
 
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -241,8 +242,10 @@ static enum ls_status build_own(struct ls_graph *graph, struct ls_config *c, str
         return add_reciprocal(graph, x, out);
     if (strcmp(name, "Rsqrt") == 0)
         return add_reciprocal_root(graph, x, out);
-    return strcmp(name, "Softmax") == 0 ? add_softmax(graph, c, x, out)
-                                        : add_cast(graph, c, x, out);
+    if (strcmp(name, "Softmax") == 0)
+        return add_softmax(graph, c, x, out);
+    assert(strcmp(name, "Cast") == 0); // the last FUNCTION of the table below
+    return add_cast(graph, c, x, out);
 }
 
 static enum ls_status build_function_node(struct ls_graph *graph, const struct ls_layer_call *call,
