@@ -24,14 +24,6 @@ bool contents_init(struct contents *contents, uint64_t file_bytes)
     return contents->texts || contents_fail(contents, "out of memory");
 }
 
-void contents_finish(struct contents *contents)
-{
-    for (size_t i = 0; i < contents->count; i++)
-        free(contents->tensors[i].name);
-    free(contents->tensors);
-    json_decref(contents->texts);
-}
-
 // A name from the file may hold what a terminal obeys.
 static void note(struct contents *contents, const char *format, va_list list)
 {

@@ -46,7 +46,6 @@ struct contents {
 
 // `file_bytes`: size of the file, by which it may unpack to less or more.
 bool contents_init(struct contents *contents, uint64_t file_bytes);
-void contents_finish(struct contents *contents);
 
 // False, always, after noting why; the first reason stays.
 LS_PRINTF(2, 3)
