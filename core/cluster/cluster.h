@@ -229,7 +229,8 @@ uint32_t ls_cluster_generation(const struct ls_cluster *cluster);
 // thread]
 uint32_t ls_cluster_waiting(const struct ls_cluster *cluster);
 
-// Connections that worker 0 has dropped because they were none of its workers'; 0 on all others.
+// For tests: connections that worker 0 has dropped because they were none of its workers'; 0 on all
+// others.
 uint64_t ls_cluster_strangers(const struct ls_cluster *cluster);
 
 #endif

@@ -135,16 +135,6 @@ bool ls_communicator_is_prepared(struct ls_communicator *communicator,
     return find_plan(communicator, call) != NULL;
 }
 
-enum ls_status ls_communicator_run(struct ls_communicator *communicator,
-                                   const struct ls_communicator_call *call)
-{
-    struct ls_collective_plan *plan;
-    enum ls_status status = ls_communicator_start(communicator, call, &plan);
-    if (!status)
-        status = ls_communicator_wait(communicator, plan);
-    return status ? status : ls_communicator_synchronize(communicator);
-}
-
 void ls_communicator_forget_calls(struct ls_communicator *communicator)
 {
     for (uint32_t i = 0; i < communicator->cached_count; i++)

@@ -100,8 +100,8 @@ LS_STATUS ls_collective_plan_open(struct ls_communicator *communicator,
 // and puts back what the buffer had. LS_FAILED, logged.
 LS_STATUS ls_collective_known_answer(struct ls_collective_plan *plan);
 void ls_collective_plan_destroy(struct ls_collective_plan *plan);
-// Bytes that this rank sends in one run, and how many rounds its schedule has. A native collective
-// does not say: the bytes are those of a ring then, and the rounds 0.
+// Bytes that this rank sends in one run, and, for tests, how many rounds its schedule has. A native
+// collective does not say: the bytes are those of a ring then, and the rounds 0.
 uint64_t ls_collective_plan_bytes(const struct ls_collective_plan *plan);
 uint32_t ls_collective_plan_rounds(const struct ls_collective_plan *plan);
 
@@ -143,9 +143,6 @@ LS_STATUS ls_communicator_wait_until(struct ls_communicator *communicator,
 // Whether its plan was made before and nobody uses it now, so that to begin it takes a moment.
 bool ls_communicator_is_prepared(struct ls_communicator *communicator,
                                  const struct ls_communicator_call *call);
-// Both; the result is there afterwards, on a device, too.
-LS_STATUS ls_communicator_run(struct ls_communicator *communicator,
-                              const struct ls_communicator_call *call);
 
 // Begins one run; the buffer belongs to the communicator until wait returns. Same order on every
 // rank.

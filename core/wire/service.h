@@ -44,6 +44,6 @@ void ls_service_allow(struct ls_service *service, uint32_t peer, uint64_t bytes)
 // Ends a connection, when what is queued for it is sent, and without an event. The number is free.
 void ls_service_drop(struct ls_service *service, uint32_t peer);
 
-uint64_t ls_service_strangers(const struct ls_service *service); // that were dropped
+uint64_t ls_service_strangers(const struct ls_service *service); // dropped, for tests
 
 #endif

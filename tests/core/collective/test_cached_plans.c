@@ -65,6 +65,16 @@ static uint32_t count_wrong(const float *values, uint64_t count, uint64_t turn)
     return found;
 }
 
+static enum ls_status run_call(struct ls_communicator *communicator,
+                               const struct ls_communicator_call *call)
+{
+    struct ls_collective_plan *plan;
+    enum ls_status status = ls_communicator_start(communicator, call, &plan);
+    if (!status)
+        status = ls_communicator_wait(communicator, plan);
+    return status ? status : ls_communicator_synchronize(communicator);
+}
+
 static void *sum_of_many_sizes(void *argument)
 {
     const uint32_t rank = (uint32_t)(uintptr_t)argument;
@@ -81,7 +91,7 @@ static void *sum_of_many_sizes(void *argument)
                                                   .reduction = LS_SUM,
                                                   .buffer = ls_host_memory(buffer),
                                                   .count = count};
-        status = ls_communicator_run(communicators[rank], &call);
+        status = run_call(communicators[rank], &call);
         wrong[rank] += count_wrong(buffer, count, turn);
     }
     for (int i = 0; i < 3; i++)
@@ -155,9 +165,9 @@ static void *other_operations(void *argument)
                                               .reduction = LS_MEAN,
                                               .buffer = ls_host_memory(halves),
                                               .count = 300};
-    int32_t status = ls_communicator_run(communicators[rank], &broadcast);
+    int32_t status = run_call(communicators[rank], &broadcast);
     if (!status)
-        status = ls_communicator_run(communicators[rank], &mean);
+        status = run_call(communicators[rank], &mean);
     for (int i = 0; i < 10; i++)
         wrong[rank] += numbers[i] != i;
     for (int i = 0; i < 300; i++)
