@@ -18,6 +18,7 @@ from ._native import ERROR, command_path
 
 INTERRUPTED = 130
 WARNING = "lockstep: warning: "
+OPTION = re.compile(r"`[^`]*`|'[^']*'|lockstep [a-z][^;,)]*|(?<![\w/=-])--([a-z][a-z-]*)")  # not of a command line, nor between quotes
 GRACE_SECONDS = 20  # that an interrupted command has to end its steps
 
 Names = Union[str, Sequence[str], None]
@@ -196,5 +197,6 @@ def _error(name: str, code: int, said: Sequence[str]) -> BaseException:
         return KeyboardInterrupt()
     errors = [line[len(ERROR):] for line in said if line.startswith(ERROR)]
     message = errors[-1] if errors else f"lockstep {name} ended with {code}: {' '.join(said[-3:]) or 'nothing was said'}"
+    message = OPTION.sub(lambda found: found[1].replace("-", "_") if found[1] else found[0], message)
     kind: Optional[Any] = BY_STATUS.get(code)
     return kind(message) if kind and 1 <= code <= 5 else CommandError(message, code)

@@ -93,7 +93,8 @@ class Tables(ProgramTest):
 
     def test_errors_are_exceptions(self):
         for call, kind, says in ((lambda: lockstep.verify("no-such"), lockstep.UnavailableError, "no-such"),
-                                 (lambda: lockstep.bench("ring", no_such=3), lockstep.UsageError, "unknown option --no-such"),
+                                 (lambda: lockstep.bench("ring", no_such=3), lockstep.UsageError, "unknown option no_such"),
+                                 (lambda: lockstep.simulate("ring", deadline=0), lockstep.UsageError, "usage: deadline=0: "),
                                  (lambda: lockstep.simulate("ring", network=self.path("no.json")), lockstep.InputError, "no.json"),
                                  (lambda: lockstep.compare("mlp", "arrays:x=no.npy,y=no.npy"), lockstep.InputError, "no.npy")):
             with self.assertRaisesRegex(kind, says) as caught:
