@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """README.md, docs/tutorials.md and docs/coming-from.md: every command of them runs, in their order and from an empty folder. And what
-their models learn from real data, beside PyTorch, which takes minutes."""
+models learn from real data, beside PyTorch and in halves, which takes minutes."""
 import array
 import json
 import math
@@ -10,10 +10,14 @@ import re
 import shlex
 import statistics
 import struct
+import sys
 
 from support import DONE, FASHION, FIXTURES, KERAS_FILES, LARGE_DATA, UNTIMED, ProgramTest, main, tensors
 
 SOURCE = os.path.dirname(os.path.dirname(FIXTURES))
+sys.path.insert(0, os.path.join(SOURCE, "lab", "bench"))
+import bench_lines  # noqa: E402
+
 COMMAND = re.compile(r"^    (lockstep .*)$", re.M)
 SYNCHRONOUS = ("ring", "central-storage", "parameter-server:mode=sync")
 
@@ -221,6 +225,46 @@ class RealData(ProgramTest):
 
     def test_the_resnet_under_parameter_servers_learns_as_under_pytorch(self):
         self.check_accuracy([self.epochs("parameter-server", seed)["epochs"] for seed in range(self.SEEDS)])
+
+
+class Halves(ProgramTest):
+    """What models learn in bfloat16 beside float32, from the same first weights and batches."""
+
+    SEEDS = 3
+    # Test accuracy, on average over the seeds; the rate ends near zero, so that the last epoch is no accident.
+    POINTS_APART = 0.005
+    # Mean loss of the last hundred steps, of each seed.
+    LOSSES_APART = 0.01
+    LAST = 100
+
+    def both(self, *arguments):
+        """The reports of each seed, in float32 and in mixed_bfloat16."""
+        return [[self.train(*arguments, f"--precision={precision}", f"--seed={seed}", timeout=3600)
+                 for precision in ("float32", "mixed_bfloat16")] for seed in range(self.SEEDS)]
+
+    def test_the_cnn_is_as_accurate(self):
+        self.need(FASHION)
+        epochs, steps = 5, 5 * (60000 // 64)
+        found = self.both("--model=cnn", "--dataset=fashion-mnist", "--batch=64", f"--epochs={epochs}", "--optimizer=adam",
+                          f"--learning-rate-schedule=cosine_decay:initial_learning_rate=0.001,decay_steps={steps}")
+        accuracies = [[report["epochs"][-1]["val_accuracy"] for report in pair] for pair in found]
+        print("cnn, test accuracy in float32 and mixed_bfloat16:", accuracies, flush=True)
+        single, halves = (statistics.mean(column) for column in zip(*accuracies))
+        self.assertGreater(single, 0.89)
+        self.assertLessEqual(abs(halves - single), self.POINTS_APART, accuracies)
+
+    def test_a_gpt_learns_as_much(self):
+        text = os.path.join(LARGE_DATA, "tinyshakespeare", "input.txt")
+        self.need(text)
+        with open(os.path.join(SOURCE, "lab", "bench", "gpt.json")) as file, open(self.path("gpt.json"), "w") as small:
+            small.write(bench_lines.gpt_of_width(file.read(), 128))
+        found = self.both("--model=" + self.path("gpt.json"), f"--dataset=text:file={text},length=128,stride=16", "--batch=16",
+                          "--steps=2000", "--optimizer=adam", "--validation=off")
+        losses = [[statistics.mean(report["losses"][-self.LAST:]) for report in pair] for pair in found]
+        print("GPT, losses in float32 and mixed_bfloat16:", losses, flush=True)
+        for single, halves in losses:
+            self.assertLess(single, 2.0)
+            self.assertLessEqual(abs(halves / single - 1), self.LOSSES_APART, losses)
 
 
 if __name__ == "__main__":
