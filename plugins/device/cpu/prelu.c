@@ -64,13 +64,17 @@ static void forward_part(void *context, int64_t begin, int64_t end)
     const struct running *r = context;
     const struct prelu *s = &r->s;
     const int64_t runs = s->example / s->run;
-    const int64_t most = r->x.dtype == LS_F32 ? s->run : CPU_CHUNK;
     float room[CPU_CHUNK];
     for (int64_t i = begin; i < end; i++) {
         const float *alpha = r->alpha + slope_of(s, i % runs);
+        if (r->x.dtype == LS_F32) { // runs are short where channels have slopes
+            r->device->loops->layers->prelu((const float *)r->x.at + i * s->run, alpha, s->step,
+                                            (float *)r->result.at + i * s->run, s->run);
+            continue;
+        }
         for (int64_t c = 0, n; c < s->run; c += n) {
             const int64_t at = i * s->run + c;
-            n = s->run - c < most ? s->run - c : most;
+            n = s->run - c < CPU_CHUNK ? s->run - c : CPU_CHUNK;
             const float *x = cpu_read(r->device, r->x, at, n, room);
             float *y = cpu_target(r->result, at, room);
             r->device->loops->layers->prelu(x, alpha + c * s->step, s->step, y, n);
@@ -83,10 +87,15 @@ static void forward_part(void *context, int64_t begin, int64_t end)
 static void backward_run(const struct running *r, int64_t at, const float *alpha, float *dalpha)
 {
     const struct prelu *s = &r->s;
-    const int64_t most = r->x.dtype == LS_F32 ? s->run : CPU_CHUNK;
     float rooms[2][CPU_CHUNK];
+    if (r->x.dtype == LS_F32) {
+        r->device->loops->layers->prelu_backward((const float *)r->dy.at + at,
+                                                 (const float *)r->x.at + at, alpha, s->step,
+                                                 (float *)r->result.at + at, dalpha, s->run);
+        return;
+    }
     for (int64_t c = 0, n; c < s->run; c += n) {
-        n = s->run - c < most ? s->run - c : most;
+        n = s->run - c < CPU_CHUNK ? s->run - c : CPU_CHUNK;
         const float *dy = cpu_read(r->device, r->dy, at + c, n, rooms[0]);
         const float *x = cpu_read(r->device, r->x, at + c, n, rooms[1]);
         float *dx = cpu_target(r->result, at + c, rooms[0]);
