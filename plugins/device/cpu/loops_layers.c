@@ -35,12 +35,13 @@ static inline void sum_distances(const float *x, float mean, int64_t n, float *s
 {
     float lanes[LANES] = {0}, square[LANES] = {0}, rest = 0.0f, rest_square = 0.0f;
     int64_t i = 0;
+    // In two loops: one over both is not vectorised.
     for (; i + LANES <= n; i += LANES)
-        for (int lane = 0; lane < LANES; lane++) {
-            const float distance = x[i + lane] - mean;
-            lanes[lane] += distance;
-            square[lane] += distance * distance;
-        }
+        for (int lane = 0; lane < LANES; lane++)
+            lanes[lane] += x[i + lane] - mean;
+    for (i = 0; i + LANES <= n; i += LANES)
+        for (int lane = 0; lane < LANES; lane++)
+            square[lane] += (x[i + lane] - mean) * (x[i + lane] - mean);
     for (; i < n; i++) {
         const float distance = x[i] - mean;
         rest += distance;
