@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { TEXT, NUMBER, SWITCH, CALL, ARGUMENT };
+enum kind { TEXT, NUMBER, SWITCH, PAIR, CALL, ARGUMENT };
 
-// TEXT, NUMBER and SWITCH (1: on) are fields of a struct of options. Each name is one of lockstep.h and one of the Python package,
-// and each option is one that a message names: tests/house/option_words.py.
+// TEXT, NUMBER, SWITCH (1: on) and PAIR (two fields, the option has A:B) are fields of a struct of options. Each name is one of
+// lockstep.h and one of the Python package, and each option is one that a message names: tests/house/option_words.py.
 static const struct row {
     const char *option;
     const char *c; // NULL: only a command has it, ours or another program
-    const char *python; // NULL: as in C
+    const char *python; // NULL: as in C; with an '=': a whole argument
     enum kind kind;
 } rows[] = {
     {"accumulate", "accumulate", NULL, NUMBER},
@@ -58,7 +58,7 @@ static const struct row {
     {"ranks-per-host", NULL, NULL, NUMBER},
     {"replicas", "replicas", NULL, NUMBER},
     {"report", "report", NULL, TEXT},
-    {"resume", "resume", NULL, SWITCH},
+    {"resume", "resume", "checkpoints={'folder': ..., 'resume': True}", SWITCH},
     {"save-weights", "ls_save_weights", "save_weights", CALL},
     {"seed", "seed", NULL, NUMBER},
     {"servers", NULL, NULL, NUMBER},
@@ -68,7 +68,7 @@ static const struct row {
     {"strategy", "strategy", NULL, TEXT},
     {"threads", "threads", NULL, NUMBER},
     {"timeline", "timeline", NULL, TEXT},
-    {"timeline-steps", "timeline_first and timeline_last", NULL, TEXT},
+    {"timeline-steps", "timeline_first and timeline_last", NULL, PAIR},
     {"transport", NULL, NULL, TEXT},
     {"tune", NULL, NULL, TEXT},
     {"validation-dataset", "validation", "validation_data", TEXT},
@@ -108,23 +108,50 @@ static size_t length_of_own(const char *text, char before)
     return 0;
 }
 
-// A value ends in front of a space or of a mark that belongs to the sentence.
-static size_t length_of_value(const char *text)
+// A value ends in front of a space or of a mark that belongs to the sentence. -1: a quote or a bracket is in it or directly behind
+// it, so nobody knows where it ends.
+static int length_of_value(const char *text)
 {
-    size_t length = 0;
-    while (text[length] && !strchr(" ;)'\"`", text[length]))
-        length++;
+    size_t length = strcspn(text, " ;)'\"`([{}]");
+    if (text[length] && !strchr(" ;)", text[length]))
+        return -1;
     while (length && strchr(".,:", text[length - 1]))
         length--;
-    return length;
+    return (int)length;
 }
 
-static void write_option(FILE *out, const struct row *row, bool python, const char *value,
-                         int length)
+// Writes two fields with their parts of a value A:B.
+static bool write_pair(FILE *out, const char *name, bool python, const char *value, int length)
+{
+    static const char between[] = " and ";
+    const char *dot = python ? "" : ".", *is = python ? "=" : " = ";
+    const char *colon = memchr(value, ':', (size_t)length), *second = strstr(name, between);
+    if (!colon || colon == value)
+        return false;
+    fprintf(out, "%s%.*s%s%.*s", dot, (int)(second - name), name, is, (int)(colon - value), value);
+    second += strlen(between);
+    fprintf(out, "%s%s%s%s%.*s", between, dot, second, is, (int)(value + length - colon - 1),
+            colon + 1);
+    return true;
+}
+
+// Writes the option with its value, which the '=' at `rest` begins, or its name where there is none. How many letters of `rest`
+// are written; -1: nothing is, as no field has such a value.
+static int write_option(FILE *out, const struct row *row, bool python, const char *rest)
 {
     const char *name = python && row->python ? row->python : row->c;
     const char *dot = python ? "" : ".", *is = python ? "=" : " = ";
-    if (row->kind == SWITCH)
+    const char *value = rest + (*rest == '=');
+    const int length = *rest == '=' ? length_of_value(value) : 0;
+    if (length < 0)
+        return -1;
+    if (row->kind == SWITCH && *rest == '=' && (length != 1 || *value != '1'))
+        return -1;
+    if (row->kind == PAIR && length)
+        return write_pair(out, name, python, value, length) ? 1 + length : -1;
+    if (strchr(name, '='))
+        fputs(name, out);
+    else if (row->kind == SWITCH)
         fprintf(out, "%s%s%s1", dot, name, is);
     else if (!length)
         fputs(name, out);
@@ -135,6 +162,7 @@ static void write_option(FILE *out, const struct row *row, bool python, const ch
     else
         fprintf(out, row->kind == NUMBER ? "%s%s%s%.*s" : "%s%s%s\"%.*s\"", dot, name, is, length,
                 value);
+    return (*rest == '=') + length;
 }
 
 char *ls_option_words_apply(const char *line)
@@ -153,10 +181,10 @@ char *ls_option_words_apply(const char *line)
             const size_t option = strspn(at + 2, "abcdefghijklmnopqrstuvwxyz-");
             const struct row *row = find(at + 2, option);
             const char *rest = at + 2 + option;
-            if (row && row->c) {
-                const size_t value = *rest == '=' ? length_of_value(rest + 1) : 0;
-                write_option(out, row, words == LS_WORDS_PYTHON, rest + 1, (int)value);
-                at = rest + (*rest == '=') + value;
+            const int written =
+                row && row->c ? write_option(out, row, words == LS_WORDS_PYTHON, rest) : -1;
+            if (written >= 0) {
+                at = rest + written;
                 continue;
             }
             length = 2 + option;

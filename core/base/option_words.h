@@ -14,7 +14,8 @@ enum ls_option_words {
 void ls_option_words_set(enum ls_option_words words);
 
 // The line in these words, to be freed; NULL: as it is, also where there is no memory. What is between quotes and what follows
-// "lockstep SUBCOMMAND", up to a comma, a semicolon or a parenthesis, stays, and so do options that only the command has.
+// "lockstep SUBCOMMAND", up to a comma, a semicolon or a parenthesis, stays. So do options that only the command has, and those
+// whose value has quotes or brackets, or is none of the field: --verbose=off.
 char *ls_option_words_apply(const char *line);
 
 #endif

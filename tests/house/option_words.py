@@ -16,6 +16,7 @@ TEXT = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)")
 COMMENT = re.compile(r"//[^\n]*")
 FOLDERS = ("core", "plugins", "layers", "datasets")
+AS_OPTIONS = ("run", "compile", "fit")  # Model, compile and fit take the fields of these structs as **options
 
 
 def read(*path):
@@ -44,14 +45,15 @@ def sources(root):
 
 
 def fields_of(header):
-    """Fields of the structs of options, and all that a public header calls by a name."""
+    """Fields of the structs of options, those of them that calls of Python take as **options, and all that a public header calls by a name."""
     code = COMMENT.sub("", header)
-    structs = re.findall(r"struct ls_\w+_options \{(.*?)\n\};", code, re.S)
-    return set(re.findall(r"(\w+)(?=[;,])", "\n".join(structs))), set(re.findall(r"\w+", code))
+    structs = {name: set(re.findall(r"(\w+)(?=[;,])", fields))
+               for name, fields in re.findall(r"struct ls_(\w+)_options \{(.*?)\n\};", code, re.S)}
+    return set().union(*structs.values()), set().union(*(structs[name] for name in AS_OPTIONS)), set(re.findall(r"\w+", code))
 
 
 def python_names(package):
-    """Arguments of its public calls, fields that these take as **options, and its public methods."""
+    """Arguments of its public calls, and its public methods."""
     names = set()
     for name in sorted(os.listdir(package)):
         if not name.endswith(".py") or name == "_declarations.py":
@@ -63,8 +65,8 @@ def python_names(package):
 
 
 def problems(rows, named, header, package):
-    fields, words = fields_of(header)
-    arguments = python_names(package) | fields  # Model, compile and fit take the fields of their structs
+    fields, as_options, words = fields_of(header)
+    arguments = python_names(package) | as_options
     for option in sorted(named - set(rows)):
         yield f"a message names --{option}, for which the table has no row"
     for option in sorted(set(rows) - named):
@@ -76,19 +78,24 @@ def problems(rows, named, header, package):
         for word in c.split(" and "):
             if word not in (words if kind in ("CALL", "ARGUMENT") else fields):
                 yield f"--{option}: {word} is {'no word' if kind in ('CALL', 'ARGUMENT') else 'no field of options'} of the public header"
-        for word in python.split(" and "):
+        for word in python.split("=")[0].split(" and "):
             if word not in arguments:
                 yield f"--{option}: {word} is no argument of the Python package"
+        for word in re.findall(r"'(\w+)':", python):
+            if word not in fields:
+                yield f"--{option}: '{word}' is no field of options of the public header"
 
 
 root = sys.argv[1]
 table, header, package = rows_of(read(root, TABLE)), read(root, "lockstep.h"), os.path.join(root, "python", "lockstep")
 if "--self-test" in sys.argv:
-    planted = dict(table, stratagem=("strategy", "strategy", "TEXT"), batch=("batches", "batch_sizes", "NUMBER"))
+    planted = dict(table, stratagem=("strategy", "strategy", "TEXT"), batch=("batches", "batch_sizes", "NUMBER"),
+                   resume=("resume", "resume", "SWITCH"), verbose=("verbose", "checkpoints={'verbosely': 1}", "SWITCH"))
     named = named_in('ls_error("--colour", "use --shade=dark"); // "--comment"\n// "--not-this"\n"no--option"') | set(table)
     said = "\n".join(problems(planted, named, header, package))
     wrong = [text for text in ("names --colour", "names --shade", "no message names --stratagem", "--batch: batches is no field",
-                               "--batch: batch_sizes is no argument") if text not in said]
+                               "--batch: batch_sizes is no argument", "--resume: resume is no argument", "--verbose: 'verbosely' is no field")
+             if text not in said]
     wrong += [text for text in ("not-this", "--option") if text in said]
     print("\n".join(wrong) or "finds what is planted")
 else:

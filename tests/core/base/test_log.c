@@ -227,6 +227,13 @@ START_TEST(options_are_named_as_the_caller_does)
          "a: give model the JSON, and load_weights this"},
         {"a", "see --timeline-steps", "a: see timeline_first and timeline_last",
          "a: see timeline_first and timeline_last"},
+        {"a", "see --timeline-steps=3:4, --timeline-steps=FIRST:LAST.",
+         "a: see .timeline_first = 3 and .timeline_last = 4, .timeline_first = FIRST and "
+         ".timeline_last = LAST.",
+         "a: see timeline_first=3 and timeline_last=4, timeline_first=FIRST and "
+         "timeline_last=LAST."},
+        {"a", "--resume goes on; --verbose=1", "a: .resume = 1 goes on; .verbose = 1",
+         "a: checkpoints={'folder': ..., 'resume': True} goes on; verbose=1"},
         {"a", "a model's seed (--seed=)", "a: a model's seed (seed)", "a: a model's seed (seed)"},
         // What is somebody's own stays.
         {"a", "'--seed=1' and \"--batch=2\" and `--batch` in 'it's --batch'", NULL, NULL},
@@ -236,6 +243,12 @@ START_TEST(options_are_named_as_the_caller_does)
          "a: write one with lockstep bench --replicas=2 --tune=FILE; wire",
          "a: write one with lockstep bench --replicas=2 --tune=FILE; wire"},
         {"a", "leave --servers out; torchrun --no-python", NULL, NULL},
+        // It is not known where a value ends, or no field takes it.
+        {"a", "--strategy='a b' --report=\"a b\" --loss=`x` --share=2' --seed=1\"", NULL, NULL},
+        {"a", "--optimizer=sgd(momentum=0.9) (--loss=huber(delta=1))", NULL, NULL},
+        {"a", "--loss={\"class_name\": \"Huber\"} --metrics=[\"auc\"] --wire=x[0]", NULL, NULL},
+        {"a", "--resume=no, --verbose=off, --verbose=10, --insecure=", NULL, NULL},
+        {"a", "--timeline-steps=3, --timeline-steps=:4", NULL, NULL},
         {"a", "the replicas' --batch isn't 'x'", "a: the replicas' batch isn't 'x'",
          "a: the replicas' batch_size isn't 'x'"},
     };
