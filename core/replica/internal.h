@@ -31,7 +31,8 @@ struct ls_replica_program {
     // Of each input: makes float32 of values that come as bytes; NULL: none.
     struct ls_kernel *from_bytes[LS_REPLICA_INPUTS];
     uint64_t runs; // in which its kernels were timed, so no replays
-    uint64_t first_step; // number of the step in which it ran first; 0: it did not run yet
+    uint64_t
+        first_step; // number of the step in which it ran first in this fit; 0: it did not run yet
     bool warm; // it has run in a later one, since when its kernels' times are kept
     // By kind of step, by pass, then by bucket (and what comes after the last).
     struct ls_capture *captures;

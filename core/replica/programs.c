@@ -26,6 +26,22 @@ struct ls_program *ls_replica_training_program(const struct ls_replica *replica,
     return entry ? entry->program : NULL;
 }
 
+void ls_programs_forget_times(struct ls_replica_program *entry)
+{
+    entry->runs = 0;
+    for (uint32_t i = 0; entry->program && i < entry->program->step_count; i++)
+        entry->program->steps[i].nanoseconds = 0;
+}
+
+void ls_replica_forget_times(struct ls_replica *replica)
+{
+    for (uint32_t i = 0; i < replica->program_count; i++) {
+        ls_programs_forget_times(replica->programs[i]);
+        replica->programs[i]->first_step = 0;
+        replica->programs[i]->warm = false;
+    }
+}
+
 // Where a program is cut: the first step that reads a parameter of a bucket, and the first after
 // which every gradient of the bucket is complete.
 static enum ls_status find_bucket_ends(const struct ls_replica *replica,

@@ -12,6 +12,9 @@ void ls_programs_destroy(struct ls_replica *replica);
 struct ls_replica_program *ls_programs_find(const struct ls_replica *replica, uint64_t count,
                                             enum ls_purpose purpose);
 
+// The times of its kernels count from now on.
+void ls_programs_forget_times(struct ls_replica_program *entry);
+
 // Kernels that update the buckets; none without an optimizer.
 LS_STATUS ls_updates_prepare(struct ls_replica *replica);
 void ls_updates_release(struct ls_replica *replica); // takes one that was not prepared

@@ -314,7 +314,7 @@ static struct ls_replica_batch cut(const struct ls_replica *replica,
     return block;
 }
 
-// The caches of the first step of a program were cold: the times of its kernels are forgotten when the second begins.
+// The caches of the first step of a program in a fit were cold: the times of its kernels are forgotten when the second begins.
 static void warm_up(const struct ls_replica *replica, struct ls_replica_program *entry)
 {
     if (!entry->first_step)
@@ -322,9 +322,7 @@ static void warm_up(const struct ls_replica *replica, struct ls_replica_program 
     if (entry->warm || entry->first_step == replica->steps)
         return;
     entry->warm = true;
-    entry->runs = 0;
-    for (uint32_t i = 0; entry->program && i < entry->program->step_count; i++)
-        entry->program->steps[i].nanoseconds = 0;
+    ls_programs_forget_times(entry);
 }
 
 enum ls_status ls_replica_begin_block(struct ls_replica *replica,

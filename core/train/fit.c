@@ -120,6 +120,8 @@ static enum ls_status prepare(struct ls_fit *fit)
             ls_weighting_set(&fit->session->weighting, fit->options->class_weight, model->graph);
     if (status)
         return status;
+    for (uint32_t i = 0; i < fit->session->count; i++) // the history is that of this fit, too
+        ls_replica_forget_times(fit->session->replicas[i]);
     go_on_with_servers(fit);
     ls_driver_end_at_nan(fit->session->driver, ls_clients_terminate_on_nan(&fit->clients) != NULL);
     fit->hashes = calloc(ls_run_shares(fit->run), sizeof(*fit->hashes)); // 0: not known here

@@ -197,7 +197,8 @@ static double print_kernels(const struct ls_fit *fit, double compute, double ste
     return kernels;
 }
 
-// Means throughout, of the steps of a full batch but the first, so that the rows add up.
+// Means throughout, of the steps of a full batch but the first, so that the rows add up. Beyond LS_HISTORY_STEPS steps they add up
+// only about: the kernels' means are of all steps of the fit, the others of the last so many.
 static void print_times(const struct ls_fit *fit, FILE *out)
 {
     const struct ls_replica *replica = fit->session->replicas[0];

@@ -160,6 +160,28 @@ START_TEST(fits_of_one_step_reopen_nothing)
 }
 END_TEST
 
+START_TEST(runs_and_times_of_kernels_are_those_of_the_last_fit)
+{
+    static const struct {
+        uint64_t steps, runs; // the first step does not count where there is another
+    } fits[] = {{4, 3}, {1, 1}, {3, 2}, {1, 1}};
+    open_run(_i);
+    struct ls_model *model = model_of(run, "adam");
+    const uint64_t batch = 10, share = batch / settings[_i].replicas;
+    for (size_t i = 0; i < sizeof(fits) / sizeof(fits[0]); i++) {
+        OK(ls_fit(model, train, &(struct ls_fit_options){.batch = batch, .steps = fits[i].steps}));
+        uint64_t runs;
+        struct ls_program *program =
+            ls_replica_training_program(model->session->replicas[0], share, &runs);
+        ck_assert_ptr_nonnull(program);
+        ck_assert_uint_eq(runs, fits[i].runs);
+        ck_assert_uint_eq(program->steps[0].nanoseconds, 0); // this run takes no times
+        program->steps[0].nanoseconds = 1000;
+    }
+    ls_model_close(model);
+}
+END_TEST
+
 START_TEST(a_session_for_evaluation_makes_room_for_one_that_trains)
 {
     struct ls_scores before, after;
@@ -522,6 +544,7 @@ int main(void)
     tcase_add_loop_test(cases, calls_on_one_session_give_the_bits_of_calls_on_new_ones, 0,
                         SETTINGS);
     tcase_add_loop_test(cases, fits_of_one_step_reopen_nothing, 0, SETTINGS);
+    tcase_add_loop_test(cases, runs_and_times_of_kernels_are_those_of_the_last_fit, 0, 2);
     tcase_add_test(cases, a_session_for_evaluation_makes_room_for_one_that_trains);
     tcase_add_loop_test(cases, data_may_be_closed_between_fits, 0, SETTINGS);
     tcase_add_loop_test(cases, variables_on_the_host_leave_no_optimizer_state_on_replicas, 0,
