@@ -169,8 +169,9 @@ struct ls_run_options {
     // proportion to its weight, and gradients stay means over the whole batch. NULL: all replicas
     // take equal parts
     const char *share;
-    // 1: messages of this process name options as the Python package does, `loss_scale="none"`; 0: as
-    // fields of these structs, `.loss_scale = "none"`, and calls of this header
+    // 1: from now on messages of this process, also of its other runs, name options as the Python
+    // package does, `loss_scale="none"`. 0: as before; at first as fields of these structs,
+    // `.loss_scale = "none"`, and calls of this header
     uint32_t python;
 };
 

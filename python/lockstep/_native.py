@@ -173,10 +173,10 @@ def type_of(kind: Type[ctypes.Structure], field: str) -> Any:
     return next(entry[1] for entry in kind._fields_ if entry[0] == field)
 
 
-def fill(kind: Type[Struct], **values: Any) -> Struct:
-    """A zeroed struct with these fields; None leaves the default."""
+def fill(kind: Type[Struct], own: Sequence[str] = (), /, **values: Any) -> Struct:
+    """A zeroed struct with these fields; None leaves the default. `own` are fields that are no options: the package sets them itself."""
     made = kind()
-    types = {entry[0]: entry[1] for entry in kind._fields_}
+    types = {entry[0]: entry[1] for entry in kind._fields_ if entry[0] not in own}
     for name, value in values.items():
         if name not in types:
             raise TypeError(f"there is no option '{name}'; there are: {', '.join(types)}")

@@ -131,8 +131,9 @@ class Model:
         self._kept: List[Any] = []  # what the library may still call: generators of the last fit, and of those that failed after it
         self._process = os.getpid()
         self._handles = [ctypes.c_void_p(), ctypes.c_void_p()]  # the run and the model; empty: closed
-        given = fill(declared.ls_run_options, strategy=strategy, replicas=replicas, device=device, threads=threads, seed=seed,
-                     stuck=_stuck, python=1, **options)
+        given = fill(declared.ls_run_options, ("stuck", "python"), strategy=strategy, replicas=replicas, device=device, threads=threads, seed=seed,
+                     **options)
+        given.stuck, given.python = _stuck, 1
         check(library().ls_run_open_sized(ctypes.byref(given), ctypes.sizeof(given), ctypes.byref(self._run)))
         self._finalizer = weakref.finalize(self, _close, self._handles, self._lock, self._process)
         if library().ls_run_is_server(self._run):

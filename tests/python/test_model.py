@@ -908,8 +908,9 @@ class Errors(ModelTest):
             self.assertEqual(str(caught.exception), caught.exception.message)
             self.assertNotIn("lockstep: error", caught.exception.message)
         self.assertTrue(issubclass(lockstep.UsageError, ValueError))
-        with self.assertRaisesRegex(TypeError, "there is no option 'replica'"):
-            lockstep.Model("cnn", replica=2)
+        for option in ("replica", "python", "stuck"):  # the last two are the package's own
+            with self.assertRaisesRegex(TypeError, f"there is no option '{option}'; there are: strategy, .*, share$"):
+                lockstep.Model("cnn", **{option: 0})
 
     def test_options_are_named_as_arguments(self):
         """The same faults through C: tests/programs/option_words.c, through the command: tests/programs/test_errors.py."""
