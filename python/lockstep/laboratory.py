@@ -18,7 +18,7 @@ from ._native import ERROR, command_path
 
 INTERRUPTED = 130
 WARNING = "lockstep: warning: "
-OPTION = re.compile(r"`[^`]*`|'[^']*'|lockstep [a-z][^;,)]*|(?<![\w/=-])--([a-z][a-z-]*)")  # not of a command line, nor between quotes
+OPTION = re.compile(r"`[^`]*`|(?<!\w)'[^']*'(?!\w)|lockstep [a-z][^;,)]*|(?<![\w/=-])--([a-z][a-z-]*)")  # not of a command line, nor between quotes
 GRACE_SECONDS = 20  # that an interrupted command has to end its steps
 
 Names = Union[str, Sequence[str], None]

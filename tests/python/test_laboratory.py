@@ -101,6 +101,11 @@ class Tables(ProgramTest):
                 call()
             self.assertNotIn("lockstep: error", str(caught.exception))
 
+    def test_options_in_messages_are_keywords_but_between_quotes(self):
+        for said, message in (("the replicas' --speed-steps isn't 'x'", "the replicas' speed_steps isn't 'x'"),
+                              ("'--speed-steps' and `--no-such`, not --wire-check", "'--speed-steps' and `--no-such`, not wire_check")):
+            self.assertEqual(str(laboratory._error("verify", 2, ["lockstep: error: " + said])), message)
+
     def test_what_does_not_hold_is_a_result(self):
         row = lockstep.verify(os.path.join(os.environ["LOCKSTEP_FAULTS"], "collective-twice.so"), world=4, operation="all-reduce", deadline=5)
         self.assertFalse(row["passed"])
