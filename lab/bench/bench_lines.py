@@ -76,7 +76,7 @@ class Bench:
     def __init__(self, options, progress, folder):
         self.options, self.progress, self.folder = options, progress, folder
         self.lines = {name: self.line(name) for name in MODELS}
-        self.set_ups = read_set_ups(options.set_ups)
+        self.set_ups = dict(options.known_set_ups)
         self.rates = None
 
     def line(self, name):

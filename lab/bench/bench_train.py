@@ -4,7 +4,7 @@
     bench-train --all --markdown                the lines of real models: about an hour
     bench-train --lines=gpt,resnet50-memory     some of them
     bench-train --lines=gpt --quick             a first impression of one, in a minute
-    bench-train --small                         the small models of docs/performance.md: another quarter
+    bench-train --small                         the small models of docs/performance.md: a quarter of an hour
     bench-train --model=mine.json               one model of your own, beside Debian's PyTorch
     bench-train --device=cuda                   on a GPU (bench_gpu.py says what that does)
 
@@ -230,6 +230,9 @@ def add_line_arguments(group):
     group.add_argument("--markdown", action="store_true", help="print the tables of docs/performance.md at the end")
 
 
+QUICK = {"rounds": 2, "seconds": 0.5, "trial_seconds": 0.5, "idle": 0.0}  # defaults of --quick: what is given stays
+
+
 def check_lines(parser, options):
     options.lines = [name for name in options.lines.split(",") if name]
     for name in options.lines:
@@ -242,8 +245,10 @@ def check_lines(parser, options):
     for name in options.precisions:
         if name not in bench_lines.PRECISIONS:
             parser.error("--precisions: there is no %s; there are %s" % (name, " and ".join(bench_lines.PRECISIONS)))
-    if options.quick:
-        options.rounds, options.seconds, options.trial_seconds, options.idle = 2, 0.5, 0.5, 0
+    try:
+        options.known_set_ups = bench_lines.read_set_ups(options.set_ups)
+    except (OSError, ValueError, KeyError, TypeError):
+        parser.error("--set-ups: %s is not what --json of this version writes; leave it out, and all set-ups are tried" % options.set_ups)
     for name in options.peers:
         if name not in line_peers.KINDS:
             parser.error("--peers: there is no %s; there are %s" % (name, ", ".join(line_peers.KINDS)))
@@ -280,6 +285,9 @@ def parse_arguments():
     add_line_arguments(parser.add_argument_group("lines of real models"))
     add_gpu_arguments(parser.add_argument_group("with --device=cuda"))
     options = parser.parse_args()
+    if options.quick:
+        parser.set_defaults(**QUICK)
+        options = parser.parse_args()
     check_lines(parser, options)
     options.rounds = (5 if options.lines else 7) if options.rounds is None else options.rounds
     options.python = options.python or (sys.executable if options.device == "cuda" else "/usr/bin/python3")

@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import unittest.mock
 
 from support import DONE, FAILED, LOCKSTEP, USAGE, ProgramTest, main
 
@@ -114,11 +115,24 @@ class BenchTrain(ProgramTest):
         for key, above in ("ratio", "lockstep 2 x 1"), ("half", "lockstep 2 x 1, half"), ("noise", "lockstep 1 x 2 again"):
             self.assertAlmostEqual(row[key]["median"], seconds["lockstep 1 x 2"] / seconds[above])
 
+    def test_quick_replaces_defaults_only(self):
+        sys.path.insert(0, os.path.join(TOOLS, "..", "lab", "bench"))
+        import bench_train
+        for given, expected in (([], [2, 0.5, 0.5, 0]), (["--rounds=3", "--seconds=7", "--trial-seconds=8", "--idle=9"], [3, 7, 8, 9])):
+            with unittest.mock.patch.object(sys, "argv", ["bench-train", "--lines=resnet", "--quick", *given]):
+                options = bench_train.parse_arguments()
+            self.assertEqual([options.rounds, options.seconds, options.trial_seconds, options.idle], expected)
+
     def test_what_cannot_be_measured(self):
         self.assertIn("there is no vgg", self.bench("--lines=vgg", expect=USAGE).stderr)
         self.assertIn("there is no float8", self.bench("--lines=resnet", "--precisions=float8", expect=USAGE).stderr)
         self.assertIn("there is no mxnet", self.bench("--lines=resnet", "--peers=mxnet", expect=USAGE).stderr)
         self.assertIn("none.txt", self.bench("--lines=gpt", "--text=none.txt", expect=USAGE).stderr)
+        for text in '{"rows": [{"kind": "speed", "line": "resnet", "tried": [], "kept": {}}]}', "[]", "not JSON":  # the first is an older one
+            with open(self.path("old.json"), "w") as file:
+                file.write(text)
+            refused = self.bench("--lines=resnet", "--set-ups=" + self.path("old.json"), expect=USAGE)
+            self.assertRegex(refused.stderr, r"error: --set-ups: .*old\.json is not what --json of this version writes; leave it out")
         with open(self.path("bad.json"), "w") as file:
             file.write("{}")
         refused = self.bench("--lines=resnet", "--peers=", "--line-model=" + self.path("bad.json"), expect=FAILED)
