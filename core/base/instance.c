@@ -64,6 +64,11 @@ struct ls_guarded_call ls_guard_enter_host(const struct ls_host *host, const cha
     return enter(plugin, plugin->own, name);
 }
 
+void ls_guard_forget_reasons(void)
+{
+    reasons_entered = ls_thread_reasons();
+}
+
 uint32_t ls_guard_reasons_entered(void)
 {
     return reasons_entered;

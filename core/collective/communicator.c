@@ -3,6 +3,7 @@
 #include "core/collective/internal.h"
 
 #include "core/base/clock.h"
+#include "core/base/instance.h"
 #include "core/base/log.h"
 
 #include <string.h>
@@ -98,6 +99,7 @@ enum ls_status ls_collective_start(struct ls_collective_plan *plan)
         return communicator->status;
     if (atomic_load_explicit(&communicator->group->failed, memory_order_relaxed))
         return ls_communicator_give_up(communicator, LS_ABORTED);
+    ls_guard_forget_reasons();
     if (plan->check == LS_CHECK_MISSING) {
         ls_error(communicator->group->name, "rank %u starts a plan before its known answer",
                  communicator->rank);

@@ -4,6 +4,7 @@
 
 #include "core/plugin/collective.h"
 #include "core/plugin/strategy.h"
+#include "core/plugin/transport.h"
 #include "tests/core/loader/support.h"
 #include "tests/support/suite.h"
 
@@ -110,6 +111,48 @@ START_TEST(collectives_take_no_guards_from_strategies)
 }
 END_TEST
 
+static int32_t fail_silently(struct ls_transport *transport, struct ls_transfer *transfer)
+{
+    (void)transport;
+    (void)transfer;
+    return LS_FAILED;
+}
+
+static int32_t fail_with_a_reason(struct ls_transport *transport, struct ls_transfer *transfer)
+{
+    (void)transport;
+    (void)transfer;
+    ls_error("test-wire", "the cable is cut"); // as fail() of the host does
+    return LS_FAILED;
+}
+
+// Calls made often do not count reasons themselves: what was logged before the plan began, such as
+// an error of the program that was none of the plugin's, explains nothing.
+START_TEST(a_transport_that_fails_silently_is_named)
+{
+    static const struct ls_transport_interface theirs_too = {.post = fail_with_a_reason,
+                                                             .test = fail_silently};
+    struct ls_transport_interface ours = theirs_too;
+    struct ls_transfer transfer = {.state = LS_TRANSFER_PENDING};
+    struct ls_host_context context = {LS_HOST_MAGIC,
+                                      ls_plugin_know(LS_KIND_TRANSPORT, "test-wire", &theirs_too)};
+    const struct ls_host host = {.context = &context};
+    ls_guard_table(LS_KIND_TRANSPORT, &ours);
+    struct ls_transport *transport = ls_instance_create(&ours, 8);
+    ls_instance_claim(transport, &host);
+
+    ls_error("usage", "of the program");
+    ls_guard_forget_reasons();
+    ck_assert_int_eq(ours.test(transport, &transfer), LS_FAILED);
+    ck_assert_message(
+        "plugin transport-test-wire: `test` returned 'failed' without giving a reason");
+    ls_guard_forget_reasons();
+    ck_assert_int_eq(ours.post(transport, &transfer), LS_FAILED);
+    ck_assert_message("the cable is cut");
+    ls_instance_destroy(transport);
+}
+END_TEST
+
 int main(void)
 {
     TCase *tests = tcase_create("guard");
@@ -118,6 +161,7 @@ int main(void)
     tcase_add_test(tests, a_plugin_that_is_opened_again_is_the_one_that_it_was);
     tcase_add_test(tests, any_number_of_plugins_of_a_kind_is_guarded);
     tcase_add_test(tests, collectives_take_no_guards_from_strategies);
+    tcase_add_test(tests, a_transport_that_fails_silently_is_named);
     Suite *suite = suite_create("core/loader/guard");
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);
