@@ -199,12 +199,12 @@ static double work_of(const struct cpu_conv_geometry *g)
     return (double)ls_tensor_elements(g->y) * (double)(w[0] * w[1] * w[2]) / 60.0;
 }
 
-// Each part but the first has a dw of its own to be added: many of them would be more than what is read for them.
-static bool has_room_for_sums(const struct ls_device *device, uint32_t op,
-                              const_dnnl_primitive_desc_t desc)
+// Each part but the first has a dw of its own to be added: many of them would be more than what is
+// read for them.
+static bool has_room_for_sums(uint32_t op, const_dnnl_primitive_desc_t desc, uint32_t parts)
 {
     return op != LS_OP_CONV2D_BACKWARD_WEIGHTS ||
-           (device->threads - 1) * size_of(desc, query_of(op, 'w')) <=
+           (parts - 1) * size_of(desc, query_of(op, 'w')) <=
                size_of(desc, query_of(op, 'x')) + size_of(desc, query_of(op, 'y'));
 }
 
@@ -213,20 +213,39 @@ static bool divisible(const struct ls_device *device, uint32_t op,
 {
     return cpu_worth_threads(device, work_of(g)) && g->x->dims[0] % device->threads == 0 &&
            !cpu_conv_is_slow(g, whole->desc) &&
-           (g->x->dtype == LS_F32 ? !whole->rewrites_x && !whole->converts_w &&
-                                        has_room_for_sums(device, op, whole->desc)
-                                  : op != LS_OP_CONV2D_BACKWARD_WEIGHTS || g->w->dtype == LS_F32);
+           (g->x->dtype != LS_F32 || (!whole->rewrites_x && !whole->converts_w &&
+                                      has_room_for_sums(op, whole->desc, device->threads)));
 }
 
-// How many threads compute shares of the examples; 0: the library divides the whole. Its threads
-// that compute dw of halves wait for each other by spinning, which beside other processes takes a
-// hundred times as long: where examples cannot be divided, one thread computes all.
+// Of all the dw of halves but the first, whatever x and y are: the library's own threads, which
+// compute one dw together, are no choice there (below).
+#define MOST_SUMS (UINT64_C(32) << 20)
+
+// How many threads compute shares of the examples of dw of halves. The library's threads that
+// compute it together wait for each other by spinning, which beside other processes takes a hundred
+// times as long; so where threads do not divide the examples, fewer of them compute.
+static int32_t parts_of_halves(const struct ls_device *device, uint32_t op,
+                               const struct cpu_conv_geometry *g,
+                               const struct cpu_conv_choice *whole)
+{
+    const uint64_t dw = size_of(whole->desc, query_of(op, 'w'));
+    int32_t count = 1;
+    if (g->w->dtype != LS_F32 || !cpu_worth_threads(device, work_of(g)) ||
+        cpu_conv_is_slow(g, whole->desc))
+        return 1;
+    for (uint32_t n = 2; n <= device->threads && (n - 1) * dw <= MOST_SUMS; n++)
+        if (g->x->dims[0] % n == 0)
+            count = (int32_t)n;
+    return count;
+}
+
+// How many threads compute shares of the examples; 0: the library divides the whole.
 static int32_t parts_of(const struct ls_device *device, uint32_t op,
                         const struct cpu_conv_geometry *g, const struct cpu_conv_choice *whole)
 {
-    if (divisible(device, op, g, whole))
-        return (int32_t)device->threads;
-    return g->x->dtype != LS_F32 && op == LS_OP_CONV2D_BACKWARD_WEIGHTS ? 1 : 0;
+    if (g->x->dtype != LS_F32 && op == LS_OP_CONV2D_BACKWARD_WEIGHTS)
+        return parts_of_halves(device, op, g, whole);
+    return divisible(device, op, g, whole) ? (int32_t)device->threads : 0;
 }
 
 // A share of the examples for one thread, as the whole is described; NULL: not to be divided.

@@ -139,7 +139,7 @@ struct cpu_tensor {
 };
 enum { CPU_CHUNK = 1024 }; // elements that a room holds
 
-// Elements begin .. begin + n; n <= CPU_CHUNK for halves. `room` (n) is not used for float32.
+// Elements begin .. begin + n. `room` holds n of them, and is not used for float32.
 const float *cpu_read(const struct ls_device *device, struct cpu_tensor tensor, int64_t begin,
                       int64_t n, float *room);
 // Where a loop writes them, and what has to be called when it has.

@@ -176,6 +176,8 @@ static void choose_blocks(struct cpu_half_product *p)
     p->block_columns = s->columns;
     if (parts > 1)
         p->block_columns = (s->columns / parts + COLUMNS - 1) / COLUMNS * COLUMNS;
+    if (p->block_columns > s->columns)
+        p->block_columns = s->columns;
 }
 
 static dnnl_status_t make_workers(struct cpu_half_product *p, struct ls_device *device)

@@ -34,6 +34,9 @@ static const struct row rows[] = {
     {64, 1024, 1000, WITH_BIAS, LS_TANH, 0}, // blocks of columns
     {31, 500, 1031, WITH_BIAS, LS_RELU, 0},
     {1087, 33, 65, INTO_FLOAT32, LS_TANH, 0}, // blocks of 64 rows
+    {32, 25088, 10, WITH_BIAS, LS_TANH, 0}, // deep, and few columns: forward,
+    {64, 32, 12544, ALONE, LS_RELU, 0}, // backward data,
+    {8192, 256, 32, INTO_FLOAT32, LS_LINEAR, 0}, // backward weights
     {2048, 64, 192, WITH_BIAS, LS_LEAKY_RELU, 0.3f},
     {1500, 65, 17, ADDED, LS_LINEAR, 0},
 };
