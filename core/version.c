@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only the shared library has: its version, and messages in the words of C programs. The command links the rooms themselves.
+// What only the shared library has: its version, and messages in the words of C programs. The
+// command links the rooms themselves.
 #include "core/base/option_words.h"
 #include "lockstep.h"
 

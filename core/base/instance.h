@@ -106,8 +106,9 @@ int32_t ls_guard_made(const struct ls_guarded_call *call, int32_t status, bool m
 // The same for a call that opens what the caller has allocated.
 int32_t ls_guard_opened(const struct ls_guarded_call *call, int32_t status);
 
-// What a call that is made several times in a microsecond is judged by, which does not count reasons
-// itself: how many this thread had given when it last began another guarded call, or forgot them.
+// What a call that is made several times in a microsecond is judged by, which does not count
+// reasons itself: how many this thread had given when it last began another guarded call, or forgot
+// them.
 uint32_t ls_guard_reasons_entered(void);
 // What this thread has logged so far explains no failure of such a call from here on.
 void ls_guard_forget_reasons(void);

@@ -11,8 +11,9 @@
 
 enum kind { TEXT, NUMBER, SWITCH, PAIR, CALL, ARGUMENT };
 
-// TEXT, NUMBER, SWITCH (1: on) and PAIR (two fields, the option has A:B) are fields of a struct of options. Each name is one of
-// lockstep.h and one of the Python package, and each option is one that a message names: tests/house/option_words.py.
+// TEXT, NUMBER, SWITCH (1: on) and PAIR (two fields, the option has A:B) are fields of a struct of
+// options. Each name is one of lockstep.h and one of the Python package, and each option is one
+// that a message names: tests/house/option_words.py.
 static const struct row {
     const char *option;
     const char *c; // NULL: only a command has it, ours or another program
@@ -92,7 +93,8 @@ static const struct row *find(const char *option, size_t length)
     return NULL;
 }
 
-// How many letters at `text`, behind `before`, are somebody's own words: between quotes, or a command line to copy.
+// How many letters at `text`, behind `before`, are somebody's own words: between quotes, or a
+// command line to copy.
 static size_t length_of_own(const char *text, char before)
 {
     if (before && !strchr(" (=:", before))
@@ -108,8 +110,8 @@ static size_t length_of_own(const char *text, char before)
     return 0;
 }
 
-// A value ends in front of a space or of a mark that belongs to the sentence. -1: a quote or a bracket is in it or directly behind
-// it, so nobody knows where it ends.
+// A value ends in front of a space or of a mark that belongs to the sentence. -1: a quote or a
+// bracket is in it or directly behind it, so nobody knows where it ends.
 static int length_of_value(const char *text)
 {
     size_t length = strcspn(text, " ;)'\"`([{}]");
@@ -135,8 +137,8 @@ static bool write_pair(FILE *out, const char *name, bool python, const char *val
     return true;
 }
 
-// Writes the option with its value, which the '=' at `rest` begins, or its name where there is none. How many letters of `rest`
-// are written; -1: nothing is, as no field has such a value.
+// Writes the option with its value, which the '=' at `rest` begins, or its name where there is
+// none. How many letters of `rest` are written; -1: nothing is, as no field has such a value.
 static int write_option(FILE *out, const struct row *row, bool python, const char *rest)
 {
     const char *name = python && row->python ? row->python : row->c;

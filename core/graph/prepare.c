@@ -395,7 +395,8 @@ static enum ls_status gradient_layout(const struct ls_build *build, const struct
 }
 
 // Own layouts are of one type. The master of a parameter that is read as halves lies as its
-// gradient is written; where that is not known, as the same operation has it in float32; else plain.
+// gradient is written; where that is not known, as the same operation has it in float32; else
+// plain.
 static enum ls_status choose_for_half(struct ls_build *build, const struct ls_node *node,
                                       uint32_t index)
 {

@@ -306,8 +306,8 @@ enum ls_op {
 // addition into an output, as if that were an operation of its own. What only moves or chooses
 // elements is exact. A device without a half type refuses (LS_UNSUPPORTED) LS_OP_CONVERT from F32
 // to it, so the host asks for that first, and for nothing else if it is refused.
-// ls_argument_dtype() in core/plugin/half.h is this rule as code. A device may declare that it takes
-// halves in more operations: LS_OP_CONVERT in struct ls_fusion_pattern.
+// ls_argument_dtype() in core/plugin/half.h is this rule as code. A device may declare that it
+// takes halves in more operations: LS_OP_CONVERT in struct ls_fusion_pattern.
 
 // Activations, element by element; they travel as uint32_t.
 enum ls_activation {

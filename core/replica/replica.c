@@ -314,7 +314,8 @@ static struct ls_replica_batch cut(const struct ls_replica *replica,
     return block;
 }
 
-// The caches of the first step of a program in a fit were cold: the times of its kernels are forgotten when the second begins.
+// The caches of the first step of a program in a fit were cold: the times of its kernels are
+// forgotten when the second begins.
 static void warm_up(const struct ls_replica *replica, struct ls_replica_program *entry)
 {
     if (!entry->first_step)

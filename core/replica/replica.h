@@ -105,8 +105,8 @@ uint64_t ls_replica_input_bytes(const struct ls_replica *replica, uint64_t count
 
 // The program that trains blocks of `count` examples; NULL: none was made. `runs` (may be NULL):
 // how often its kernels ran one by one, so without replays, and without those of its first step,
-// whose caches are cold, where there is another. Its runs and the times of its kernels count from the
-// last ls_replica_forget_times.
+// whose caches are cold, where there is another. Its runs and the times of its kernels count from
+// the last ls_replica_forget_times.
 struct ls_program *ls_replica_training_program(const struct ls_replica *replica, uint64_t count,
                                                uint64_t *runs);
 // Runs and times of all programs count anew, as a fit begins. [main thread while the replica rests]

@@ -42,8 +42,8 @@ void ls_history_add_wait(struct ls_history *history, uint64_t steps, uint64_t wa
 // The loss of a step, which may be known some steps later than its times.
 void ls_history_add_loss(struct ls_history *history, double loss);
 LS_STATUS ls_history_add_epoch(struct ls_history *history, const struct ls_epoch *epoch);
-// Mean seconds of each part over the steps in the ring in which replica 0 had so many examples, but for the first of
-// them, whose caches are cold, where there are more. Zeros without such steps.
+// Mean seconds of each part over the steps in the ring in which replica 0 had so many examples, but
+// for the first of them, whose caches are cold, where there are more. Zeros without such steps.
 void ls_history_means(const struct ls_history *history, uint64_t examples,
                       double out[LS_PART_COUNT]);
 // Medians over the steps in the ring; NaN without steps.

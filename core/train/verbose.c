@@ -150,8 +150,8 @@ static void print_line(FILE *out, const char *label, double seconds, double step
     fprintf(out, "%-44s %10.1f %6.1f%%  %s\n", label, seconds * 1e6, 100 * seconds / step, note);
 }
 
-// What the kernels take in the blocks of a step that are as large as this one: a line for each kernel, or for the
-// blocks together where they are not those of the first block's size.
+// What the kernels take in the blocks of a step that are as large as this one: a line for each
+// kernel, or for the blocks together where they are not those of the first block's size.
 static double print_block(const struct ls_fit *fit, uint32_t block, double step, FILE *out)
 {
     const uint64_t size = block_size(fit, block);
@@ -197,8 +197,9 @@ static double print_kernels(const struct ls_fit *fit, double compute, double ste
     return kernels;
 }
 
-// Means throughout, of the steps of a full batch but the first, so that the rows add up. Beyond LS_HISTORY_STEPS steps they add up
-// only about: the kernels' means are of all steps of the fit, the others of the last so many.
+// Means throughout, of the steps of a full batch but the first, so that the rows add up. Beyond
+// LS_HISTORY_STEPS steps they add up only about: the kernels' means are of all steps of the fit,
+// the others of the last so many.
 static void print_times(const struct ls_fit *fit, FILE *out)
 {
     const struct ls_replica *replica = fit->session->replicas[0];

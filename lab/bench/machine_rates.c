@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a processor gives at most: how fast oneDNN multiplies matrices in float32 and in bfloat16, the fastest of a few
-// shapes, and how fast memory is copied. tools/bench-train takes these for the roofline of a step (roofline.py).
+// What a processor gives at most: how fast oneDNN multiplies matrices in float32 and in bfloat16,
+// the fastest of a few shapes, and how fast memory is copied. tools/bench-train takes these for the
+// roofline of a step (roofline.py).
 //
 //     machine-rates THREADS MILLISECONDS
 //
-// Each measurement lasts so long. Prints JSON: of each precision GFLOP/s, the shape (rows, columns, depth) and oneDNN's name for the kernel; of copies
-// GB/s, bytes read and bytes written. A type that oneDNN does not multiply here has null.
+// Each measurement lasts so long. Prints JSON: of each precision GFLOP/s, the shape (rows, columns,
+// depth) and oneDNN's name for the kernel; of copies GB/s, bytes read and bytes written. A type
+// that oneDNN does not multiply here has null.
 #include "core/base/clock.h"
 
 #include <oneapi/dnnl/dnnl.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A C program reads options in messages as fields of lockstep.h. The same faults through the command: tests/programs/test_errors.py,
-// through Python: tests/python/test_model.py.
+// A C program reads options in messages as fields of lockstep.h. The same faults through the
+// command: tests/programs/test_errors.py, through Python: tests/python/test_model.py.
 #include "lockstep.h"
 #include "tests/support/suite.h"
 

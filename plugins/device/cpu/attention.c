@@ -46,7 +46,7 @@ static struct attention attention_of(const struct ls_kernel *kernel, const struc
     return a;
 }
 
-// What a thread has for itself. The second line is there for halves only, and its gradients only backward.
+// What a thread has for itself: q to dv for halves only, and of these the gradients only backward.
 struct rooms {
     float *scores, *dropped; // (BLOCK,S)
     float *q, *y, *dq, *k, *v, *dk,

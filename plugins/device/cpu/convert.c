@@ -265,8 +265,8 @@ static bool lie_alike(const struct ls_tensor_desc *from, const struct ls_tensor_
             memcmp(from->layout.words, to->layout.words, sizeof(to->layout.words)) == 0);
 }
 
-// A parameter and what kernels read of it: oneDNN changes type and layout in one pass. What lies alike differs in the
-// type alone, which is a cast of half.c.
+// A parameter and what kernels read of it: oneDNN changes type and layout in one pass. What lies
+// alike differs in the type alone, which is a cast of half.c.
 static int32_t convert_halves(struct ls_device *device, const struct ls_kernel_request *request,
                               struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations of halves are plain, the layout of the library's kernels for AMX. In float32, where a layout is free
-// the library chooses; if its backward kernels would then be its slow reference code (as with
-// SSE4.1), plain activations are tried, for which it multiplies matrices.
+// Activations of halves are plain, the layout of the library's kernels for AMX. In float32, where a
+// layout is free the library chooses; if its backward kernels would then be its slow reference code
+// (as with SSE4.1), plain activations are tried, for which it multiplies matrices.
 #include "plugins/device/cpu/convolution_choice.h"
 
 #include "plugins/device/cpu/layout.h"
@@ -98,7 +98,8 @@ static int judge(struct ls_device *device, uint32_t op, const struct cpu_conv_ge
 }
 
 // The descriptions of one activation worth trying: as it is fixed, and the other name of the same
-// memory; or what the library likes, then plain; halves plain alone. Returns their number, 0: not a layout of ours.
+// memory; or what the library likes, then plain; halves plain alone. Returns their number, 0: not a
+// layout of ours.
 static int ways_to_say(const struct ls_tensor_desc *desc, dnnl_memory_desc_t out[2])
 {
     if (!cpu_memory_desc(CPU_ACTIVATION, desc, 1, &out[0]))

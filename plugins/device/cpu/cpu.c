@@ -99,8 +99,8 @@ static cpu_prepare *const operations[] = {
     [LS_OP_UNSCALE] = cpu_unscale,
 };
 
-// Operations that take halves themselves. What one of them cannot (CPU_COPIES), and all the others, is done in
-// float32 between conversions (half.c).
+// Operations that take halves themselves. What one of them cannot (CPU_COPIES), and all the others,
+// is done in float32 between conversions (half.c).
 static const bool in_halves[sizeof(operations) / sizeof(operations[0])] = {
     [LS_OP_ATTENTION] = true,
     [LS_OP_ATTENTION_BACKWARD] = true,

@@ -85,10 +85,11 @@ cpu_prepare cpu_convolution_transpose, cpu_convolution_transpose_backward_data,
 cpu_prepare cpu_prelu, cpu_prelu_backward, cpu_penalty, cpu_penalty_backward;
 // Any operation with halves among its arguments, by its float32 kernel between conversions.
 cpu_prepare cpu_halves;
-// What an operation that takes halves itself (in_halves of cpu.c) returns, with nothing logged, where it does not take
-// these: cpu_halves() prepares them.
+// What an operation that takes halves itself (in_halves of cpu.c) returns, with nothing logged,
+// where it does not take these: cpu_halves() prepares them.
 enum { CPU_COPIES = -1 };
-// Once in a process for each half type: that computing in it is slower than in float32 here, where it is.
+// Once in a process for each half type: that computing in it is slower than in float32 here, where
+// it is.
 void cpu_say_slow(struct ls_device *device, uint32_t dtype);
 
 // ---- prepare.c ----
@@ -105,8 +106,8 @@ void cpu_implementation(struct ls_device *device, struct ls_kernel_answer *answe
 // Layouts ANY become plain; LS_UNSUPPORTED where another one is fixed.
 int32_t cpu_all_plain(struct ls_device *device, const struct ls_kernel_request *request,
                       struct ls_kernel *kernel);
-// Gives all arguments in `mask`, of one floating type, the first fixed layout among them; LS_UNSUPPORTED: they have
-// different ones.
+// Gives all arguments in `mask`, of one floating type, the first fixed layout among them;
+// LS_UNSUPPORTED: they have different ones.
 int32_t cpu_same_layout(struct ls_device *device, const struct ls_kernel_request *request,
                         struct ls_kernel *kernel, uint32_t mask);
 
@@ -131,8 +132,8 @@ bool cpu_worth_threads(const struct ls_device *device, double work);
 
 // ---- flat.c ----
 
-// float32, which the loops have as it lies, or halves, which pass a chunk at a time through a thread's own `room` in
-// its first cache.
+// float32, which the loops have as it lies, or halves, which pass a chunk at a time through a
+// thread's own `room` in its first cache.
 struct cpu_tensor {
     void *at;
     uint32_t dtype;
@@ -147,7 +148,8 @@ float *cpu_target(struct cpu_tensor tensor, int64_t begin, float *room);
 void cpu_written(const struct ls_device *device, struct cpu_tensor tensor, int64_t begin, int64_t n,
                  const float *room);
 
-// A loop over elements: `in` and `out` begin at the same element, `n` of them. An output may lie where an input lies.
+// A loop over elements: `in` and `out` begin at the same element, `n` of them. An output may lie
+// where an input lies.
 typedef void cpu_flat_loop(const void *context, const float *const *in, float *const *out,
                            int64_t n);
 enum { CPU_FLAT_INPUTS = 3, CPU_FLAT_OUTPUTS = 2 };

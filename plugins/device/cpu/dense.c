@@ -41,8 +41,8 @@ static double work_of(const struct dense *shape)
 
 enum { COLUMN_GRAIN = 48, ROW_GRAIN = 8 }; // tiles of oneDNN's product
 enum { DATA_COLUMNS = 12 * COLUMN_GRAIN };
-// Examples at a time of a gradient of weights: x is transposed inside the product, which is slower the further its
-// rows reach.
+// Examples at a time of a gradient of weights: x is transposed inside the product, which is slower
+// the further its rows reach.
 enum { WEIGHTS_DEPTH = 512 };
 
 // ---- forward: y = function(x w + b) ----
@@ -232,7 +232,8 @@ static void finish_half(struct ls_kernel *kernel)
         cpu_half_product_destroy(h->product);
 }
 
-// What follows a product, on the block that has just been written: a function, or its derivative by y.
+// What follows a product, on the block that has just been written: a function, or its derivative by
+// y.
 struct follow {
     const struct ls_device *device;
     struct cpu_function function;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops over float32 on tensors of any floating type: float32 as it lies, halves through rooms in the first cache.
+// Loops over float32 on tensors of any floating type: float32 as it lies, halves through rooms in
+// the first cache.
 #include "plugins/device/cpu/cpu.h"
 
 #include <omp.h>

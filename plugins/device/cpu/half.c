@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The half types on this device, where an operation does not take them itself: the float32 kernel between conversions.
-// Its inputs become float32 in scratch memory, its results are rounded once. That is right on every processor and
-// slower than float32, which the plan of the steps says. Layouts of halves are then those of float32 with half the
-// bytes. Casts alone are one pass.
+// The half types on this device, where an operation does not take them itself: the float32 kernel
+// between conversions. Its inputs become float32 in scratch memory, its results are rounded once.
+// That is right on every processor and slower than float32, which the plan of the steps says.
+// Layouts of halves are then those of float32 with half the bytes. Casts alone are one pass.
 #include "core/plugin/half.h"
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
@@ -195,7 +195,8 @@ static const struct ls_kernel *inner_of(const struct ls_kernel *forward)
                                                  : forward;
 }
 
-// oneDNN's kernels for bfloat16 multiply by AVX512-BF16 or AMX, and AMX is among its sets with the former.
+// oneDNN's kernels for bfloat16 multiply by AVX512-BF16 or AMX, and AMX is among its sets with the
+// former.
 static bool multiplies(uint32_t dtype)
 {
     const uint32_t unit = dnnl_cpu_isa_avx512_core_bf16;

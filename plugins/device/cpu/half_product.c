@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A product runs in blocks of the result, each by a primitive made for one thread. Their sizes follow from the shape
-// alone, because the order in which a kernel adds depends on its sizes: the bits do not depend on the number of
-// threads. Blocks of few rows are as fast as large ones when the right side is already in the kernel's own layout, so
-// each launch first brings it into that, in scratch; and a transposed left side into rows.
+// A product runs in blocks of the result, each by a primitive made for one thread. Their sizes
+// follow from the shape alone, because the order in which a kernel adds depends on its sizes: the
+// bits do not depend on the number of threads. Blocks of few rows are as fast as large ones when
+// the right side is already in the kernel's own layout, so each launch first brings it into that,
+// in scratch; and a transposed left side into rows.
 #include "plugins/device/cpu/half_product.h"
 
 #include "plugins/device/cpu/layout.h"
@@ -140,7 +141,8 @@ static dnnl_status_t make_block(const struct cpu_half_product *product, struct l
     return status == dnnl_success ? cpu_primitive_add_scratch(out, device) : status;
 }
 
-// Columns of the right side that are inside each other in the kernel's layout: its blocks of columns follow each other.
+// Columns of the right side that are inside each other in the kernel's layout: its blocks of
+// columns follow each other.
 static int64_t column_grain(const dnnl_memory_desc_t *right)
 {
     const dnnl_blocking_desc_t *blocking = &right->format_desc.blocking;

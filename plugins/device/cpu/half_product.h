@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products of halves with float32 sums, by oneDNN's kernels for the processor's units (AMX, AVX512-BF16).
+// Matrix products of halves with float32 sums, by oneDNN's kernels for the processor's units (AMX,
+// AVX512-BF16).
 #ifndef LS_CPU_HALF_PRODUCT_H
 #define LS_CPU_HALF_PRODUCT_H
 
 #include "plugins/device/cpu/primitive.h"
 
-// result (rows,columns) = function(left (rows,depth) right (depth,columns) + bias (columns)); all are plain.
+// result (rows,columns) = function(left (rows,depth) right (depth,columns) + bias (columns)); all
+// are plain.
 struct cpu_half_product_shape {
     int64_t rows, columns, depth;
     bool left_transposed, right_transposed; // they are (depth,rows) and (columns,depth) in memory

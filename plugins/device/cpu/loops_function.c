@@ -9,9 +9,10 @@
 #define ROOT_2_BY_PI 0.79788456f
 #define GELU_CUBE 0.044715f
 
-// The share of a normal distribution beyond a >= 0, and 2^64 exp(-a^2 / 2), which is never denormal. With z = a /
-// sqrt(2) the share is erfc(z) / 2 = exp(-z^2) P(1 / (1 + 0.4 z)) / 2; P was fitted for z from 0 to 10 to a relative
-// error of 3e-8, so that nothing cancels. The exponential is that of vector_exp() in fewer steps, for a <= FAR.
+// The share of a normal distribution beyond a >= 0, and 2^64 exp(-a^2 / 2), which is never
+// denormal. With z = a / sqrt(2) the share is erfc(z) / 2 = exp(-z^2) P(1 / (1 + 0.4 z)) / 2; P was
+// fitted for z from 0 to 10 to a relative error of 3e-8, so that nothing cancels. The exponential
+// is that of vector_exp() in fewer steps, for a <= FAR.
 static inline float normal_tail(float a, float *bell)
 {
     const float rounder = 12582912.0f, power = -0.5f * a * a, share = 0x1p-65f;

@@ -90,7 +90,8 @@ static void narrow_rows(uint32_t dtype, const float *x, int64_t rows, int64_t co
         narrow_all(dtype, x + r * x_stride, y + r * y_stride, columns);
 }
 
-// `count` columns, a constant in each call, so that their sums stay in registers while all rows pass.
+// `count` columns, a constant in each call, so that their sums stay in registers while all rows
+// pass.
 static inline void sum_columns(uint32_t dtype, const uint16_t *restrict x, int64_t rows,
                                int64_t count, int64_t stride, float *restrict sums)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions of device `cpu` in bfloat16. Values are small multiples of a quarter, so that sums of
-// their products are exact in float32 whatever their order: the result is to the bit that of the
+// Convolutions of device `cpu` in bfloat16. Values are small multiples of a quarter, so that sums
+// of their products are exact in float32 whatever their order: the result is to the bit that of the
 // float32 kernel, rounded once, and gradients of weights, which are float32, are equal. Weights go
 // through the layout that the kernel answers, from a plain float32 master and back.
 #include "core/plugin/half.h"

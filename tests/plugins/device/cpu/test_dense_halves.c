@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dense layers on halves: near to what double makes of them, in sizes that are divided in different ways; and by the
-// kernels for the processor's unit the same bits for every number of threads.
+// Dense layers on halves: near to what double makes of them, in sizes that are divided in different
+// ways; and by the kernels for the processor's unit the same bits for every number of threads.
 #include "core/plugin/half.h"
 #include "tests/support/device_calls.h"
 #include "tests/support/plugin.h"
@@ -44,7 +44,8 @@ enum { ROWS = sizeof(rows) / sizeof(rows[0]), OPERATIONS = 3, USUAL = ROWS - 2 }
 
 static const uint32_t operations[] = {LS_OP_DENSE, LS_OP_DENSE_BACKWARD_DATA,
                                       LS_OP_DENSE_BACKWARD_WEIGHTS};
-// float32 sums in any order, of the magnitudes of their terms; core/plugin/operations.h has the roundings.
+// float32 sums in any order, of the magnitudes of their terms; core/plugin/operations.h has the
+// roundings.
 static const double sum_tolerance = 1e-5;
 
 struct run {
@@ -176,7 +177,8 @@ static double slope(const struct row *row, double y)
     }
 }
 
-// Element (i,j) of output 0 before it is rounded, without what it is added to; and the magnitude of its terms.
+// Element (i,j) of output 0 before it is rounded, without what it is added to; and the magnitude of
+// its terms.
 static double product(const struct run *run, int64_t i, int64_t j, double *magnitude)
 {
     const struct row *r = run->row;

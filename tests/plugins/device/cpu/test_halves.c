@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What device `cpu` computes on halves itself is, to the bit, what its float32 kernel makes of the
-// same values, rounded by core/plugin/half.h: in each layout, in place of an input, and added to what is
-// there. The device suite compares with the reference device.
+// same values, rounded by core/plugin/half.h: in each layout, in place of an input, and added to
+// what is there. The device suite compares with the reference device.
 #include "core/plugin/half.h"
 #include "tests/support/device_calls.h"
 #include "tests/support/plugin.h"
