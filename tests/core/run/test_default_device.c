@@ -31,6 +31,11 @@ static void open_default(void)
     run = open_run(NULL, 1);
     train = data_of(DATA, "train");
     test = data_of(DATA, "test");
+    // A second run probes its device in a forked process, which finds the lock of a sanitizer's
+    // allocator taken for ever if it was forked while the files were read.
+    const struct ls_dataset *read = NULL;
+    OK(ls_data_wait(train, &read));
+    OK(ls_data_wait(test, &read));
 }
 
 static const char *device_of(const struct ls_run *any)

@@ -197,6 +197,8 @@ static void *serve(void *argument)
 {
     struct CUstream_st *stream = argument;
     pthread_mutex_lock(&double_lock);
+    stream->begun = 1;
+    pthread_cond_signal(&stream->changed);
     while (!stream->ending || stream->first) {
         if (!may_run(stream)) {
             pthread_cond_wait(&stream->changed, &double_lock);
@@ -252,6 +254,9 @@ unsigned cudaStreamCreateWithFlags(struct CUstream_st **out, unsigned flags)
         return cudaErrorMemoryAllocation;
     }
     pthread_mutex_lock(&double_lock);
+    // A process that is forked while a thread begins finds a sanitizer's locks taken for ever.
+    while (!stream->deferred && !stream->begun)
+        pthread_cond_wait(&stream->changed, &double_lock);
     stream->next = double_streams;
     double_streams = stream;
     pthread_mutex_unlock(&double_lock);

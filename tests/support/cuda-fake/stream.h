@@ -42,7 +42,7 @@ struct CUstream_st {
     struct work *first, **last;
     const struct double_line *blocked; // thread: on whom the first of the queue waits
     uint64_t asked; // deferred: what had been posted when somebody asked last
-    int device, deferred, ending, running;
+    int device, deferred, begun, ending, running;
     int random; // deferred, and with others in any order
     int meeting; // thread: the first of the queue is not ready
     struct CUstream_st *next; // of all
