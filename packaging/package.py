@@ -236,7 +236,7 @@ def wheel_files(tree):
     load, and the name that they are linked with is a script for the linker."""
     own = os.path.join(SOURCE, "python")
     for path in files_of(os.path.join(own, "lockstep")):
-        if path.endswith((".py", "py.typed")):
+        if path.endswith((".py", ".pyi", "py.typed")):
             with open(path, "rb") as file:
                 yield os.path.relpath(path, own), file.read(), 0o644
     yield "lockstep/libraries.json", json.dumps(libraries_of(tree), indent=1, sort_keys=True).encode(), 0o644

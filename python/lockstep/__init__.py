@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .laboratory import Comparison, bench, compare, simulate, verify
     from .model import Model, Sequential
 
+    __version__: str
+
 _PLACES = {"Model": "model", "Sequential": "model", "Callback": "callbacks", "History": "callbacks", "Comparison": "laboratory",
            "bench": "laboratory", "compare": "laboratory", "simulate": "laboratory", "verify": "laboratory"}
 
@@ -26,7 +28,7 @@ __all__ = ["AbortedError", "Callback", "CommandError", "Comparison", "History", 
            "PeerLostError", "Sequential", "UnavailableError", "UnsupportedError", "UsageError", "bench", "compare", "layers", "simulate", "verify"]
 
 
-def __getattr__(name: str) -> Any:
+def _find(name: str) -> Any:
     import importlib
 
     if name == "__version__":
@@ -40,3 +42,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module("." + _PLACES[name], __name__), name)
     globals()[name] = value
     return value
+
+
+if not TYPE_CHECKING:  # which would take any name for one of the package
+    __getattr__ = _find

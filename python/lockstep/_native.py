@@ -12,7 +12,7 @@ import glob
 import os
 import sys
 import threading
-from typing import Any, List, Optional, Sequence, Tuple, Type, TypeVar
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypeVar
 
 from . import _declarations as declared
 from ._command import missing, warn_of_parts
@@ -173,10 +173,23 @@ def type_of(kind: Type[ctypes.Structure], field: str) -> Any:
     return next(entry[1] for entry in kind._fields_ if entry[0] == field)
 
 
-def fill(kind: Type[Struct], own: Sequence[str] = (), /, **values: Any) -> Struct:
-    """A zeroed struct with these fields; None leaves the default. `own` are fields that are no options: the package sets them itself."""
+def refuse_others(method: Callable[..., Any], kind: Type[ctypes.Structure], own: Sequence[str], options: Dict[str, Any]) -> None:
+    """Options of a method that are neither its keywords nor fields of the struct. `own` are fields that the package sets itself."""
+    fields = [entry[0] for entry in kind._fields_ if entry[0] not in own]
+    for name in options:
+        if name not in fields:
+            import difflib
+            import inspect
+
+            named = [one.name for one in inspect.signature(method).parameters.values() if one.kind != one.VAR_KEYWORD]
+            near = difflib.get_close_matches(name, names := list(dict.fromkeys([*named, *fields])), 1)
+            raise TypeError(f"there is no option '{name}'; {f'did you mean {near[0]}=? ' if near else ''}there are: {', '.join(names)}")
+
+
+def fill(kind: Type[Struct], /, **values: Any) -> Struct:
+    """A zeroed struct with these fields; None leaves the default."""
     made = kind()
-    types = {entry[0]: entry[1] for entry in kind._fields_ if entry[0] not in own}
+    types = {entry[0]: entry[1] for entry in kind._fields_}
     for name, value in values.items():
         if name not in types:
             raise TypeError(f"there is no option '{name}'; there are: {', '.join(types)}")

@@ -19,7 +19,7 @@ from ._data import Data
 from ._errors import LockstepError, UsageError
 from ._interrupt import Interruptible
 from ._keras_callbacks import PACKAGES, backup_of, callbacks_of, forget
-from ._native import check, discard, encode, error_of, fill, flush, library, type_of
+from ._native import check, discard, encode, error_of, fill, flush, library, refuse_others, type_of
 from .callbacks import CallbackLike, Calls, History, Logs, logs_of
 from .layers import Layer, sequential_config
 
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 STUCK = 5  # the exit code of Lockstep where a plugin does not return
 SPINS = "3000"
 AT_EXIT = 60  # seconds that the end of the program waits for a daemon thread's step
+
+# Fields of the structs of options that no keyword is for, because the package sets them itself.
+OF_RUN = ("stuck", "python")
+OF_FIT = ("batch", "validation", "validation_epochs", "validation_epoch_count", "callback_count")
 
 _leaving = False  # the program ends, and daemon threads may still be in a call
 
@@ -131,7 +135,8 @@ class Model:
         self._kept: List[Any] = []  # what the library may still call: generators of the last fit, and of those that failed after it
         self._process = os.getpid()
         self._handles = [ctypes.c_void_p(), ctypes.c_void_p()]  # the run and the model; empty: closed
-        given = fill(declared.ls_run_options, ("stuck", "python"), strategy=strategy, replicas=replicas, device=device, threads=threads, seed=seed,
+        refuse_others(self.__init__, declared.ls_run_options, OF_RUN, options)
+        given = fill(declared.ls_run_options, strategy=strategy, replicas=replicas, device=device, threads=threads, seed=seed,
                      **options)
         given.stuck, given.python = _stuck, 1
         check(library().ls_run_open_sized(ctypes.byref(given), ctypes.sizeof(given), ctypes.byref(self._run)))
@@ -336,6 +341,7 @@ class Model:
     def compile(self, optimizer: Any = None, loss: Any = None, metrics: Any = None, **options: Any) -> None:
         """Texts as in docs/models.md ("adam:learning_rate=0.01"), or objects of Keras. None: as the model's file says, else adam, and
         loss and metrics by the last layer. `options` are further fields of struct ls_compile_options."""
+        refuse_others(self.compile, declared.ls_compile_options, (), options)
         if self._unbuilt is not None:
             self._to_compile, self._compiled = {"optimizer": optimizer, "loss": loss, "metrics": metrics, **options}, True
             return
@@ -444,6 +450,7 @@ class Model:
         where they are, until the next fit on other data, so they must not change while the model trains. `batch_size` is that of all replicas together; None: 64 times the replicas.
         `validation_batch_size` changes no number: a validation runs at the batch of the training.
         `checkpoints` is a folder, or fields of struct ls_checkpoint_options; `options` are further fields of struct ls_fit_options."""
+        refuse_others(self.fit, declared.ls_fit_options, OF_FIT, options)
         self._build(x)
         self._need_compiled()
         callbacks, checkpoints, backups = backup_of(callbacks, checkpoints)

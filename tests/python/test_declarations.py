@@ -53,6 +53,16 @@ class Declarations(ProgramTest):
         self.assertEqual(text, made, f"run {python_bindings.SELF}")
         self.assertNotEqual(text.replace('("strategy", c_char_p)', '("strategy", c_void_p)'), made)
 
+    def test_the_stubs_are_what_the_generator_makes(self):
+        import python_stubs
+
+        stubs = python_stubs.make()
+        for name, made in stubs.items():
+            with open(os.path.join(SOURCE, "python", "lockstep", name), encoding="utf-8") as file:
+                self.assertEqual(file.read(), made, f"run {python_stubs.SELF}")
+        self.assertIn("def Dense(units: int, activation: Named = ..., use_bias: bool = ..., *, kernel_initializer: Named", stubs["layers.pyi"])
+        self.assertRegex(stubs["model.pyi"], r"def fit\(.*, microbatches: Optional\[int\]=\.\.\.")
+
     def test_types_of_c(self):
         import python_bindings
 

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes python/lockstep/layers.pyi and model.pyi, for type checkers and editors: the options of layers are those that layers/*.c
+declares, and `**options` of a model's methods are the fields of the structs of lockstep.h.
+
+usage: python_stubs.py            writes the files
+       python_stubs.py --check    says whether they are what the sources say; a test
+"""
+import ast
+import ctypes
+import glob
+import os
+import re
+import sys
+
+import reference
+
+SELF = "lab/pages/python_stubs.py"
+PACKAGE = os.path.join(reference.ROOT, "python", "lockstep")
+HEAD = f"# SPDX-License-Identifier: Apache-2.0\n# Made by {SELF} from the package, layers/ and lockstep.h; change those, not this file.\n"
+
+# ---- Layers ----
+
+SIZES, NAMED = "Sizes", "Named"
+ALIASES = "Sizes = Union[int, Sequence[int]]\nNamed = Union[str, Mapping[str, Any], None]  # a name, or an object as Keras writes it"
+# What each function of layers/config.h reads from a layer's options.
+READ = {"integer": "int", "number": "Optional[float]", "boolean": "bool", "activation": NAMED, "initializer": NAMED, "pair": SIZES, "single": SIZES,
+        "borders": "Union[int, Sequence[Any]]", "ends": SIZES, "numbers": "Union[float, Sequence[float]]", "shape": "Sequence[Optional[int]]"}
+# Those that are read by functions of their own.
+READ_OTHERWISE = {"padding": "str", "data_format": "Optional[str]", "interpolation": "str", "seed": "Optional[int]", "strides": f"Optional[{SIZES}]",
+                  "target_shape": "Sequence[int]", "dims": "Sequence[int]", "name": "str", "trainable": "bool",
+                  "dtype": NAMED}
+
+
+class Layers:
+    """The layers of layers/*.c: their options, the types of these, and which must be given."""
+
+    def __init__(self):
+        self.options, self.summaries, self.required = {}, {}, {}
+        self.types = {}  # of an option, in all files
+        texts = {path: open(path, encoding="utf-8").read() for path in sorted(glob.glob(os.path.join(reference.ROOT, "layers", "*.c")))}
+        public = {}
+        for text in texts.values():
+            public.update({name: keys for name, keys in self.lists(text).items() if name.startswith("ls_")})
+        for text in texts.values():
+            for kind, key in re.findall(r'ls_config_(\w+)\(\s*&?\w+,\s*"(\w+)"', text):
+                if kind in READ:
+                    self.types.setdefault(key, set()).add(READ[kind])
+        for text in texts.values():
+            lists = {**public, **self.lists(text)}
+            refused = set(lists.get("unsupported", ())) | set(re.findall(r'ls_config_null\(\s*&?\w+,\s*"(\w+)"', text))
+            for body in re.findall(r"^const struct ls_layer_kind \w+ = \{(.*?)^\};", text, re.S | re.M):
+                name = re.search(r'\.class_name = "(\w+)"', body)[1]
+                keys = re.search(r"\.keys = (\w+)", body)
+                self.options[name] = [key for key in lists[keys[1]] if key not in refused] if keys else []
+                self.summaries[name] = "".join(re.findall(r'"([^"]*)"', re.search(r"\.summary =\s*((?:\"[^\"]*\"\s*)+)", body)[1]))
+        must = re.compile(r'ls_config_integer\(\s*&?\w+,\s*"(\w+)",[^;]*?LS_CONFIG_NONE\)', re.S)
+        self.must = {key for text in texts.values() for key in must.findall(text)} | {"kernel_size", "rate", "stddev", "target_shape", "dims"}
+
+    @staticmethod
+    def lists(text):
+        macros = {name: re.findall(r'"(\w+)"', body) for name, body in re.findall(r"#define (\w+) ((?:[^\n]*\\\n)*[^\n]*)", text)}
+        found = {}
+        for name, body in re.findall(r"const char \*const (\w+)\[\] = \{(.*?)\};", text, re.S):
+            found[name] = [key for word in re.findall(r'"?\w+"?', body) for key in ([word.strip('"')] if word[0] == '"' else macros.get(word, []))]
+        return found
+
+    def type_of(self, key):
+        if key in READ_OTHERWISE or key.endswith("_regularizer"):
+            return READ_OTHERWISE.get(key, NAMED)
+        found = self.types.get(key, set())
+        return next(iter(found)) if len(found) == 1 else "Any"  # files differ, or read it as JSON
+
+
+def layers_stub(positional):
+    layers = Layers()
+    out = [HEAD + "from typing import Any, Dict, List, Mapping, Optional, Sequence, Union", "", ALIASES, "", "POSITIONAL: Dict[str, str]", "", "", "class Layer:",
+           '    """A layer by the name of its class, with its options."""', "", "    class_name: str", "    config: Dict[str, Any]", "",
+           "    def __init__(self, class_name: str, **config: Any) -> None: ...", "", "",
+           'def Input(shape: Sequence[Optional[int]], dtype: str = ..., *, name: str = ...) -> Layer:',
+           '    """The input of a model: the shape of an example."""', "", "",
+           "def sequential_config(layers: Sequence[Layer], name: str) -> Dict[str, Any]: ..."]
+    for name, words in positional.items():
+        first = words.split()
+        lacking = [key for key in first if key not in layers.options[name]]
+        if lacking:
+            raise reference.Wrong(f"layers.py: {name} has no option {', '.join(lacking)}; layers/ declares: {', '.join(layers.options[name])}")
+        rest = [key for key in layers.options[name] if key not in first] + ["name", "trainable", "dtype"]
+        written = [f"{key}: {layers.type_of(key)}" + ("" if key in layers.must and key in first else " = ...") for key in first]
+        written += ["*", *(f"{key}: {layers.type_of(key)} = ..." for key in dict.fromkeys(rest))]
+        out += ["", "", f"def {name}({', '.join(written)}) -> Layer:", f'    """Keras\'s {name}: {layers.summaries[name]}."""']
+    return "\n".join(out) + "\n"
+
+
+# ---- Models ----
+
+def type_of_field(kind):
+    if kind is ctypes.c_char_p:
+        return "Optional[str]"
+    if issubclass(kind, (ctypes.c_double, ctypes.c_float)):
+        return "Optional[float]"
+    return "Optional[int]" if issubclass(kind, ctypes._SimpleCData) else "Any"
+
+
+def options_of(struct, own, explicit):
+    for name, kind in struct._fields_:
+        if name not in own and name not in explicit and name != "reserved":
+            yield ast.arg(arg=name, annotation=ast.parse(type_of_field(kind), mode="eval").body)
+
+
+def names_of(arguments):
+    return [one.arg for one in arguments.posonlyargs + arguments.args + arguments.kwonlyargs]
+
+
+def with_options(arguments, added):
+    """The arguments with these keywords in the place of **options."""
+    arguments.kwarg = None
+    for one in added:
+        arguments.kwonlyargs.append(one)
+        arguments.kw_defaults.append(ast.Constant(...))
+
+
+def is_told(name):
+    return not name.startswith("_") or name in ("__init__", "__repr__")
+
+
+def body_of(function):
+    text = ast.get_docstring(function, clean=False)
+    return [ast.Expr(ast.Constant(text if text else ...))]
+
+
+def model_stub(declared, own):
+    with open(os.path.join(PACKAGE, "model.py"), encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    classes, functions = [], []
+    init = []  # keywords of Model
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            node.body = body_of(node)
+            node.decorator_list = []
+            functions.append(node)
+        if not isinstance(node, ast.ClassDef):
+            continue
+        kept = []
+        for item in node.body:
+            if isinstance(item, ast.Expr) or isinstance(item, ast.AnnAssign):
+                kept.append(item)
+            if not isinstance(item, ast.FunctionDef) or not is_told(item.name):
+                continue
+            item.body = body_of(item)
+            item.decorator_list = [one for one in item.decorator_list if ast.unparse(one) != "_by_one_thread"]
+            arguments, key = item.args, (node.name, item.name)
+            if arguments.kwarg and key in own:
+                struct, names = own[key]
+                with_options(arguments, options_of(getattr(declared, struct), names, names_of(arguments)))
+                if key == ("Model", "__init__"):
+                    init = arguments.kwonlyargs
+            elif arguments.kwarg and key == ("Sequential", "__init__"):
+                with_options(arguments, init)
+            kept.append(item)
+        node.body = kept
+        classes.append(node)
+    made = ast.fix_missing_locations(ast.Module(body=classes + functions, type_ignores=[]))
+    return (HEAD + "import os\nfrom typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union\n\nimport numpy\n\n"
+            "from .callbacks import CallbackLike, History, Logs\nfrom .layers import Layer\n\n" + ast.unparse(made) + "\n")
+
+
+def make():
+    sys.path.insert(0, os.path.join(reference.ROOT, "python"))
+    from lockstep import _declarations, layers, model
+
+    own = {("Model", "__init__"): ("ls_run_options", model.OF_RUN), ("Model", "compile"): ("ls_compile_options", ()),
+           ("Model", "fit"): ("ls_fit_options", model.OF_FIT)}
+    return {"layers.pyi": layers_stub(layers.POSITIONAL), "model.pyi": model_stub(_declarations, own)}
+
+
+def main():
+    wrong = []
+    for name, text in make().items():
+        path = os.path.join(PACKAGE, name)
+        if sys.argv[1:] != ["--check"]:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        elif not os.path.exists(path) or open(path, encoding="utf-8").read() != text:
+            wrong.append(name)
+    for name in wrong:
+        print(f"python/lockstep/{name} is not what the sources say; run {SELF}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except reference.Wrong as wrong:
+        sys.exit(str(wrong))
