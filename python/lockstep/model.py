@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import functools
 import json
+import math
 import operator
 import os
 import re
@@ -271,6 +272,10 @@ class Model:
             check(library().ls_variable_describe(self._model, index, ctypes.byref(found)))
             made.append(Variable(found.name.decode(), tuple(found.dims[:found.ndims]), bool(found.trained)))
         return made
+
+    def count_params(self) -> int:
+        """How many numbers the variables have, as in Keras."""
+        return sum(math.prod(variable.shape) for variable in self.variables)
 
     @_by_one_thread
     def get_weights(self) -> List["numpy.ndarray"]:

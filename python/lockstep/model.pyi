@@ -47,6 +47,9 @@ class Model:
     def variables(self) -> List[Variable]:
         """Names, shapes, and whether gradients change them, in the order of get_weights."""
 
+    def count_params(self) -> int:
+        """How many numbers the variables have, as in Keras."""
+
     def get_weights(self) -> List['numpy.ndarray']:
         ...
 

@@ -895,6 +895,10 @@ class GoingOn(ModelTest):
 
 
 class Errors(ModelTest):
+    def test_parameters_are_counted_as_keras_does(self):
+        dense = lockstep.Sequential([lockstep.layers.Input((4,)), lockstep.layers.Dense(3), lockstep.layers.BatchNormalization()])
+        self.assertEqual(dense.count_params(), 4 * 3 + 3 + 4 * 3)
+
     def test_each_status_is_an_exception(self):
         for make, kind, status in ((lambda: lockstep.Model("no-such"), lockstep.UsageError, 2),
                                    (lambda: lockstep.Model("{\"class_name\": 3}"), lockstep.InputError, 3),
