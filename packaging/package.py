@@ -176,12 +176,10 @@ def make_deb(build, out):
         tree = Tree(build, folder)
         run_time, development = os.path.join(folder, "lockstep"), os.path.join(folder, "lockstep-dev")
         shutil.copytree(tree.root, os.path.join(run_time, "usr"), symlinks=True)
-        for path in ("include", f"{tree.libdir}/pkgconfig", f"{tree.libdir}/cmake", f"{tree.libdir}/liblockstep.so"):
-            target = os.path.join(development, "usr", path)
+        for path in ("include", f"{tree.libdir}/pkgconfig", f"{tree.libdir}/cmake", f"{tree.libdir}/liblockstep.so", "share/doc/lockstep/reference"):
+            target = os.path.join(development, "usr", path.replace("doc/lockstep", "doc/lockstep-dev"))
             os.makedirs(os.path.dirname(target), exist_ok=True)
             os.rename(os.path.join(run_time, "usr", path), target)
-        run(sys.executable, os.path.join(SOURCE, "lab", "pages", "reference.py"), "--write",
-            os.path.join(development, "usr", "share", "doc", "lockstep-dev", "reference"))
         write(os.path.join(run_time, "usr", "share", "man", "man1", "lockstep.1.gz"), packed(manual(tree)))
         # NVIDIA's libraries are where the loader of programs does not look.
         if any(os.path.basename(path) == ENGINE for path in tree.binaries):
