@@ -291,5 +291,20 @@ class Source(Package):
         self.assertIn(f"lockstep-{self.call(MESON or 'meson', 'introspect', '--projectinfo', 'build').stdout.split(chr(34))[3]}", folder)
 
 
+class Installs(Package):
+    """tools/test on a machine that lacks everything: dpkg-query knows no package, apt-get installs none."""
+
+    def test_what_is_installed_is_said_first(self):
+        for tool in ("dpkg-query", "apt-get", "sudo"):
+            self.write("bin/" + tool, "#!/bin/sh\nexit 1\n")
+            os.chmod(self.path("bin/" + tool), 0o755)
+        for options, more in (("--release", False), ("--all", True)):
+            done = self.call(os.path.join(SOURCE, "tools", "test"), options, expect=NOT_AVAILABLE, PATH=self.path("bin") + ":" + os.environ["PATH"])
+            first = done.stdout.splitlines()[0]
+            self.assertRegex(first, r"^tools/test installs on this machine, as root by apt-get: .*\blibjansson-dev\b")
+            for package in ("chromium", "slurm-wlm", "openmpi-bin"):
+                self.assertEqual(package in first.split(), more, first)
+
+
 if __name__ == "__main__":
     main()
