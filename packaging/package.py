@@ -53,7 +53,8 @@ def build_source():
     need("meson", "meson")
     need("ninja", "ninja-build")
     if not os.path.exists(os.path.join(build, "build.ninja")):
-        run("meson", "setup", build, SOURCE, "-Dbuildtype=release", "-Dtests=disabled")
+        machine = shutil.which("dpkg-architecture") and run("dpkg-architecture", "-qDEB_HOST_MULTIARCH").strip()
+        run("meson", "setup", build, SOURCE, "-Dbuildtype=release", "-Dtests=disabled", "-Dlibdir=" + (f"lib/{machine}" if machine else "lib"))
     run("ninja", "-C", build)
     return build
 

@@ -207,6 +207,9 @@ class DocumentedLong(Documented):
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1800, check=False)
         self.assertEqual(done.returncode, DONE, done.stdout)
         self.assertRegex(done.stdout, r"validation accuracy 0\.[89]")
+        following = done.stdout.split("Next, for example:\n")[1]
+        subprocess.run(["bash", "-ec", following], cwd=self.path(""), timeout=600, check=True, stdout=subprocess.DEVNULL)
+        self.assertTrue(os.path.exists(self.path("compare.html")))
 
 
 if __name__ == "__main__":
