@@ -8,9 +8,6 @@
 #include <assert.h>
 #include <string.h>
 
-#define HELP_COLUMN 34
-#define LINE_LETTERS 100
-
 static bool is_end(const struct argument *entry)
 {
     return !entry->name && !entry->help;
@@ -195,6 +192,10 @@ static enum ls_status parse_option(const char *word, const char *next, struct ar
     const char *name = word + 2;
     const size_t length = strcspn(name, "=");
     bool found;
+    if (length == 4 && strncmp(name, "help", length) == 0) {
+        ls_error("usage", "%s: expected --help, or --help=all for every option", word);
+        return LS_USAGE;
+    }
     const size_t index = find(out->table, name, length, &found);
     if (!found)
         return fail_unknown(out->table, name, length);
@@ -318,6 +319,9 @@ enum ls_status arguments_parse(const struct argument *table, int argc, char **ar
         } else if (is_option && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)) {
             out->help = true;
             return LS_OK;
+        } else if (is_option && strcmp(word, "--help=all") == 0) {
+            out->help = out->help_all = true;
+            return LS_OK;
         } else if (is_option) {
             bool used;
             const enum ls_status status =
@@ -413,47 +417,4 @@ const char *arguments_short_name(const char *text)
     while (begin > 0 && text[begin - 1] != '/')
         begin--;
     return text + begin;
-}
-
-// Prints words in the column of help texts, from `column` on, and returns where they end.
-static size_t print_words(const char *text, size_t column, FILE *out)
-{
-    for (text += strspn(text, " "); *text; text += strspn(text, " ")) {
-        const size_t length = strcspn(text, " ");
-        if (column > HELP_COLUMN && column + 1 + length > LINE_LETTERS) {
-            fprintf(out, "\n%*s", HELP_COLUMN, "");
-            column = HELP_COLUMN;
-        }
-        column +=
-            (size_t)fprintf(out, "%s%.*s", column > HELP_COLUMN ? " " : "", (int)length, text);
-        text += length;
-    }
-    return column;
-}
-
-void arguments_print(const struct argument *table, FILE *out)
-{
-    for (size_t i = 0; !is_end(&table[i]); i++) {
-        const struct argument *entry = &table[i];
-        if (!entry->name) {
-            fprintf(out, "\n%s\n", entry->help);
-            continue;
-        }
-        char left[96], value[96], letter[16] = "";
-        if (entry->letter)
-            snprintf(letter, sizeof(letter), ", -%c %.8s", entry->letter,
-                     entry->value ? entry->value : "");
-        snprintf(left, sizeof(left), "  --%s%s%s%s%s%s", entry->name, entry->optional ? "[" : "",
-                 entry->value ? "=" : "", entry->value ? entry->value : "",
-                 entry->optional ? "]" : "", letter);
-        snprintf(value, sizeof(value), "[%s]", entry->default_value ? entry->default_value : "");
-        if (strlen(left) + 1 > HELP_COLUMN)
-            fprintf(out, "%s\n%*s", left, HELP_COLUMN, "");
-        else
-            fprintf(out, "%-*s", HELP_COLUMN, left);
-        const size_t column = print_words(entry->help, HELP_COLUMN, out);
-        if (entry->default_value)
-            print_words(value, column, out);
-        fputc('\n', out);
-    }
 }

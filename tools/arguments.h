@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line of a subcommand: a table of options, read as GNU long options (--name=value,
-// --name value), and the same table printed by --help.
+// --name value), and the same table printed by --help (tools/help.h).
 #ifndef LS_TOOLS_ARGUMENTS_H
 #define LS_TOOLS_ARGUMENTS_H
 
@@ -36,6 +36,7 @@ struct argument {
     // none of `needs` is true, and where one of `excludes` is. NULL: no such condition.
     const char *needs, *excludes;
     uint32_t idle; // bits of enum argument_idle: in such runs it has no effect
+    bool first_day; // --help shows it, with the first sentence of `help`; --help=all shows all
 };
 
 #define ARGUMENTS_MAX 64
@@ -55,7 +56,7 @@ struct arguments {
         const char *value;
     } more[ARGUMENTS_MAX];
     size_t more_count;
-    bool help;
+    bool help, help_all;
     const char *const *commands; // names of all subcommands of `lockstep`, for one that starts them
 };
 
@@ -84,7 +85,5 @@ void arguments_warn_idle(const struct arguments *arguments, uint32_t reason, uin
 
 // "./folder/collective-x.so:a=b/c" without its folders: "collective-x.so:a=b/c". A part of `text`.
 const char *arguments_short_name(const char *text);
-
-void arguments_print(const struct argument *table, FILE *out);
 
 #endif

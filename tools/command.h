@@ -20,6 +20,8 @@ struct command {
     const struct command *const *subcommands;
 };
 
+extern const char command_commit[]; // of the sources, from git; tools/commit.c.in
+
 extern const struct command train_command;
 extern const struct command evaluate_command;
 extern const struct command predict_command;

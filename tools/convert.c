@@ -18,9 +18,10 @@
 static const struct argument table[] = {
     {"model", "NAME|FILE", NULL,
      "the model that the weights belong to: a built-in model, Keras model JSON, or a .keras or .h5 "
-     "file; default: the model in IN"},
+     "file; default: the model in IN",
+     .first_day = true},
     {"dataset", "NAME[:option=value,...]", NULL,
-     "gives the input's shape to models that do not say it"},
+     "gives the input's shape to models that do not say it", .first_day = true},
     {"quiet", NULL, NULL, "print warnings and errors only"},
     {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},
     {NULL, NULL, NULL, NULL},

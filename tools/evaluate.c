@@ -12,15 +12,17 @@
 
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to evaluate"},
-    {"model", "NAME|FILE", NULL, "a built-in model, Keras model JSON, or a .keras or .h5 file"},
+    {"model", "NAME|FILE", NULL, "a built-in model, Keras model JSON, or a .keras or .h5 file",
+     .first_day = true},
     {"initial-weights", "FILE", NULL,
      "weights to evaluate: .safetensors, .weights.h5, .keras or .h5; default: those in the model's "
-     "file, else untrained ones"},
-    {"dataset", "NAME[:option=value,...]", NULL, "as for train"},
+     "file, else untrained ones",
+     .first_day = true},
+    {"dataset", "NAME[:option=value,...]", NULL, "as for train", .first_day = true},
     {"split", "train|test|validation", "test",
-     "which part of the dataset; validation is what train computes val_loss on"},
+     "which part of the dataset; validation is what train computes val_loss on", .first_day = true},
     {"loss", "NAME[:option=value,...]", NULL, "as for train"},
-    {"metrics", "NAME[:option=value],...", NULL, "as for train"},
+    {"metrics", "NAME[:option=value],...", NULL, "as for train", .first_day = true},
     {"seed", "N", "0", "seed of untrained weights", .excludes = "initial-weights"},
     {NULL, NULL, NULL, "How"},
     RUN_ARGUMENTS,
@@ -31,7 +33,7 @@ static const struct argument table[] = {
     {"report", "FILE", NULL,
      "write one JSON object: model, dataset, split, examples, seconds, and each metric by its "
      "name",
-     .writes = true},
+     .writes = true, .first_day = true},
     RESULT_ARGUMENTS,
     {NULL, NULL, NULL, NULL},
 };

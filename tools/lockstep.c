@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `lockstep` command: finds the subcommand, reads its options, and ends with its exit code.
 #include "tools/command.h"
+#include "tools/help.h"
 #include "tools/interrupt.h"
 #include "tools/last_words.h"
 #include "tools/output_files.h"
@@ -40,7 +41,7 @@ static void print_commands(FILE *out)
           out);
     for (size_t i = 0; commands[i]; i++)
         fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
-    fputs("\n  lockstep SUBCOMMAND --help explains every option.\n\n"
+    fputs("\n  lockstep SUBCOMMAND --help explains its first options, --help=all every one.\n\n"
           "Begin with:\n"
           "  lockstep train --model=cnn --dataset=fashion-mnist --strategy=ring --replicas=2 "
           "--epochs=2\n",
@@ -53,7 +54,7 @@ static void print_subcommands(const struct command *command, FILE *out)
     for (size_t i = 0; command->subcommands[i]; i++)
         fprintf(out, "  %-13s %s\n", command->subcommands[i]->name,
                 command->subcommands[i]->summary);
-    fprintf(out, "\n  lockstep %s WORD --help explains every option.\n", command->name);
+    fprintf(out, "\n  lockstep %s WORD --help explains its options.\n", command->name);
 }
 
 // The last word of its name: "new" of "plugin new".
@@ -81,17 +82,6 @@ static const struct command *find_command(const struct command *const *list, con
     return NULL;
 }
 
-static void print_help(const struct command *command)
-{
-    printf("usage: lockstep %s%s%s%s\n\n%s.\n", command->name, *command->operands ? " " : "",
-           command->operands,
-           command->most_operands == ARGUMENTS_REST ? "" : " [--option=value ...]",
-           command->summary);
-    arguments_print(command->arguments, stdout);
-    if (*command->help)
-        printf("\n%s", command->help);
-}
-
 // What was printed must have arrived: a full disk behind stdout is a failure too.
 static int finish(enum ls_status status)
 {
@@ -100,6 +90,10 @@ static int finish(enum ls_status status)
         // Where an earlier write failed, a new one tells why.
         if (!errno && write(STDOUT_FILENO, "\n", 1) == 1)
             errno = 0;
+        if (errno == EPIPE) { // it ends as if the signal had not been held off while it worked
+            signal(SIGPIPE, SIG_DFL);
+            raise(SIGPIPE);
+        }
         ls_error("lockstep", "cannot write to standard output: %s",
                  errno ? strerror(errno) : "an earlier write failed");
         return 1;
@@ -148,13 +142,21 @@ static int run_command(int argc, char **argv)
         print_commands(stderr);
         return 2;
     }
-    if (strcmp(argv[1], "--version") == 0) {
-        puts("lockstep " LS_VERSION);
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
+        printf("lockstep %s (commit %s, %s)\n", LS_VERSION, command_commit, LS_BUILD);
+        puts("built with " LS_LIBRARIES);
         return finish(LS_OK);
     }
-    if (is_help(argv[1])) {
+    if (is_help(argv[1]) && (argc == 2 || argv[2][0] == '-')) {
         print_commands(stdout);
         return finish(LS_OK);
+    }
+    // `help train` is `train --help`, and `help plugin new` is `plugin new --help`.
+    char *asked[] = {argv[0], argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : "--help", "--help",
+                     NULL};
+    if (is_help(argv[1])) {
+        argv = asked;
+        argc = 4;
     }
     const struct command *command = find_command(commands, "lockstep", argv[1]);
     int words = 2;
@@ -175,7 +177,7 @@ static int run_command(int argc, char **argv)
                         &arguments))
         return 2;
     if (arguments.help) {
-        print_help(command);
+        help_print(command, arguments.help_all, stdout);
         return finish(LS_OK);
     }
     if (output_files_check(&arguments))

@@ -10,16 +10,19 @@
 
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to predict"},
-    {"model", "NAME|FILE", NULL, "a built-in model, Keras model JSON, or a .keras or .h5 file"},
+    {"model", "NAME|FILE", NULL, "a built-in model, Keras model JSON, or a .keras or .h5 file",
+     .first_day = true},
     {"initial-weights", "FILE", NULL,
      "the model's weights: .safetensors, .weights.h5, .keras or .h5; default: those in the model's "
-     "file, else untrained ones"},
-    {"dataset", "NAME[:option=value,...]", NULL, "as for train; its labels are not used"},
-    {"split", "train|test", "test", "which part of the dataset"},
+     "file, else untrained ones",
+     .first_day = true},
+    {"dataset", "NAME[:option=value,...]", NULL, "as for train; its labels are not used",
+     .first_day = true},
+    {"split", "train|test", "test", "which part of the dataset", .first_day = true},
     {"out", "FILE.npy|FILE.csv", NULL,
      "file to write: .npy is float32 in C order, of shape (examples, outputs...), for numpy.load; "
      ".csv is a line for each example",
-     .writes = true},
+     .writes = true, .first_day = true},
     {"seed", "N", "0", "seed of untrained weights", .excludes = "initial-weights"},
     {NULL, NULL, NULL, "How"},
     RUN_ARGUMENTS,

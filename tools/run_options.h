@@ -31,22 +31,27 @@
 // Rows of the table.
 #define RUN_ARGUMENTS                                                                              \
     {"strategy", "NAME[:option=value,...]", NULL,                                                  \
-     "how the replicas stay together: a strategy (one-device, mirrored, multi-worker-mirrored, "   \
+     "how the replicas stay together, such as ring or mirrored; it is a strategy (one-device, "    \
+     "mirrored, multi-worker-mirrored, "                                                           \
      "central-storage, parameter-server), or a collective under mirrored (ring, tree, nccl, ..., " \
      "auto); `lockstep plugins` lists them. Default: one-device for one replica, mirrored for "    \
-     "several, multi-worker-mirrored among several workers"},                                      \
+     "several, multi-worker-mirrored among several workers",                                       \
+     .first_day = true},                                                                           \
         {"device", "cpu|cuda|reference|...", NULL,                                                 \
-         "device that computes; `lockstep plugins` lists them. Default: cuda where it can run "    \
-         "and has every operation of the model, else cpu, and a line says what is missing"},       \
+         "device that computes; default: cuda where it can run "                                   \
+         "and has every operation of the model, else cpu, and a line says what is missing",        \
+         .first_day = true},                                                                       \
         {"replicas", "N", NULL,                                                                    \
          "copies of the model; on GPUs, replica i uses GPU i modulo their number. Default: every " \
-         "GPU that the strategy can use; one on the CPU"},                                         \
+         "GPU that the strategy can use; one on the CPU",                                          \
+         .first_day = true},                                                                       \
         {"devices", "N[,N...]", NULL,                                                              \
          "numbers of the GPUs that the replicas take in turn, from 0; default: all, of which "     \
          "workers of one host each take a part"},                                                  \
         {"threads", "N", NULL, "threads of each replica; default: cores / replicas"},              \
         {"batch", "N", NULL,                                                                       \
-         "examples of a step over all replicas; default: replica-batch times replicas"},           \
+         "examples of a step over all replicas; default: replica-batch times replicas",            \
+         .first_day = true},                                                                       \
         {"replica-batch", "N", NULL, "examples of a step for each replica [64]",                   \
          .excludes = "batch"},                                                                     \
         {"share", "W[,W...]", NULL,                                                                \

@@ -7,6 +7,7 @@
 
 #include "core/base/log.h"
 #include "core/base/options.h"
+#include "core/model/model.h"
 #include "core/model/weights.h"
 
 #include <limits.h>
@@ -18,9 +19,11 @@
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to train"},
     {"model", "NAME|FILE", NULL,
-     "a built-in model (mlp, cnn, resnet, mlp-dropout, cnn-small, linear), Keras model JSON, or a "
-     ".keras or .h5 file, with its weights"},
+     "a built-in model (mlp, cnn, resnet), Keras model JSON, or a .keras file; also mlp-dropout, "
+     "cnn-small, linear, and an .h5 file. A .keras or .h5 file brings its weights",
+     .first_day = true},
     {"dataset", "NAME[:option=value,...]", NULL,
+     "what to learn from, such as fashion-mnist or csv:file=FILE,label=COLUMN; there are "
      "fashion-mnist, mnist:dir=PATH, cifar10:dir=PATH, cifar100:dir=PATH, "
      "images:dir=PATH,resize=HEIGHTxWIDTH (a folder for each class), csv:file=FILE,label=COLUMN, "
      "arrays:x=FILE,y=FILE (.npy or .safetensors), tfrecord:file=FILE,x=FEATURE,y=FEATURE, "
@@ -29,7 +32,8 @@ static const struct argument table[] = {
      "cache=memory|FILE, and for training images random_flip=horizontal, random_crop=N, "
      "random_translation=F, random_rotation=F. A plugin by its name or path (docs/own-parts.md). A "
      "comma, plus sign or bracket in a name is written with a backslash before it, or the value "
-     "between double quotes; a file that exists is taken before a list or pattern"},
+     "between double quotes; a file that exists is taken before a list or pattern",
+     .first_day = true},
     {"loss", "NAME[:option=value,...]", NULL,
      "a loss by its Keras name, such as sparse_categorical_crossentropy, categorical_crossentropy, "
      "binary_crossentropy:label_smoothing=0.1, mean_squared_error, mae, huber:delta=1 "
@@ -59,14 +63,15 @@ static const struct argument table[] = {
      .idle = ARGUMENT_IDLE_ONE_REPLICA | ARGUMENT_IDLE_UNTRAINED | ARGUMENT_IDLE_LATE},
 
     {NULL, NULL, NULL, "How to train"},
-    {"epochs", "N", "1", "passes over the training data; 0: trains nothing"},
+    {"epochs", "N", "1", "passes over the training data; 0: trains nothing", .first_day = true},
     {"steps", "N", NULL, "stop after N steps",
      .idle = ARGUMENT_IDLE_UNTRAINED | ARGUMENT_IDLE_LATE},
     {"optimizer", "NAME[:option=value,...]", NULL,
-     "sgd, adam, adamw, rmsprop, adagrad, adadelta, adamax, nadam or lamb, with Keras's options, "
+     "such as sgd:learning_rate=0.1 or adamw; there are sgd, adam, adamw, rmsprop, adagrad, "
+     "adadelta, adamax, nadam or lamb, with Keras's options, "
      "such as adamw:weight_decay=0.01,global_clipnorm=1,use_ema=on; default: the optimizer in the "
      "model's file, else adam:learning_rate=0.001",
-     .idle = ARGUMENT_IDLE_UNTRAINED},
+     .idle = ARGUMENT_IDLE_UNTRAINED, .first_day = true},
     {"learning-rate-schedule", "NAME[:option=value,...]", NULL,
      "exponential_decay, inverse_time_decay, piecewise_constant_decay, polynomial_decay, "
      "cosine_decay or cosine_decay_restarts, with Keras's options, such as "
@@ -118,8 +123,9 @@ static const struct argument table[] = {
 
     {NULL, NULL, NULL, "How to survive an interruption"},
     {"checkpoint-dir", "DIR", NULL,
-     "keep checkpoints in this folder: weights, optimizer, callbacks and how far the training is",
-     .writes = true, .idle = ARGUMENT_IDLE_UNTRAINED},
+     "keep checkpoints in this folder; they hold weights, optimizer, callbacks and how far the "
+     "training is",
+     .writes = true, .idle = ARGUMENT_IDLE_UNTRAINED, .first_day = true},
     {"checkpoint-steps", "N", NULL, "write one every N steps; default: after each epoch",
      .needs = "checkpoint-dir", .idle = ARGUMENT_IDLE_UNTRAINED | ARGUMENT_IDLE_LATE},
     {"checkpoint-seconds", "S", NULL, "write one whenever S seconds have passed",
@@ -145,11 +151,10 @@ static const struct argument table[] = {
      "--logdir=DIR",
      .writes = true, .idle = ARGUMENT_IDLE_UNTRAINED},
     {"save-weights", "FILE", NULL,
-     "write the trained weights: FILE.safetensors, named as in Keras; FILE.weights.h5, for Keras's "
+     "write the trained weights; FILE.safetensors: named as in Keras; FILE.weights.h5, for Keras's "
      "load_weights; FILE.keras, with the model, for load_model",
-     .writes = true},
-    {"report", "FILE", NULL, "write one JSON object with everything that was measured",
-     .writes = true},
+     .writes = true, .first_day = true},
+    {"report", "FILE", NULL, "write what was measured, as JSON", .writes = true, .first_day = true},
     {"timeline", "FILE", NULL,
      "record what each rank did and when, as a Chrome trace for ui.perfetto.dev or "
      "chrome://tracing",
@@ -355,6 +360,9 @@ static enum ls_status train(const struct arguments *arguments, struct inputs *in
                 reported ? ", the report is in " : "", reported ? options->report : "");
     if (save && ls_run_is_chief(inputs->run) && (status == LS_OK || status == LS_INTERRUPTED)) {
         const enum ls_status saved = ls_save_weights(inputs->model, save);
+        if (!saved)
+            ls_info("train", "saved %llu parameters to %s",
+                    (unsigned long long)ls_model_parameters(inputs->model), save);
         status = saved ? saved : status;
     }
     return status;

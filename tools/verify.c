@@ -23,16 +23,19 @@
 #define WORLDS_TEXT 64
 
 static const struct argument table[] = {
-    {"world", "LIST", "1-64", "numbers of ranks: numbers and ranges"},
+    {"world", "LIST", "1-64", "numbers of ranks: numbers and ranges", .first_day = true},
     {"count", "LIST", "0,1,world-1,world,world+1,1009,104729,16777259",
-     "elements of the buffer: numbers, ranges, and world, world-1, world+1 and the like"},
+     "elements of the buffer: numbers, ranges, and world, world-1, world+1 and the like",
+     .first_day = true},
     {"operation", "all|NAME,...", "all",
      "all: what the collective offers; or all-reduce, reduce-scatter, all-gather, broadcast, "
-     "reduce. An operation that the collective does not offer is verified as the host builds it"},
+     "reduce. An operation that the collective does not offer is verified as the host builds it",
+     .first_day = true},
     {"ranks-per-host", "LIST", "0,4", "ranks that share a host; 0: the collective is not told"},
     {"draw", NULL, NULL,
      "print the schedule of one world of at most 16 ranks (default 4) and one count (default 64 "
-     "elements a rank), with a column for each rank and a block for each round"},
+     "elements a rank), with a column for each rank and a block for each round",
+     .first_day = true},
     {"wire", NULL, NULL,
      "prove also that all ranks round alike when reductions send 16 bits, as in train --wire"},
     {"element-bytes", "N", "4", "size of an element in bytes"},

@@ -207,7 +207,7 @@ class Refusals(ProgramTest):
         self.refused(USAGE, "bench", "ring", "--bytes=64G", "--replicas=256", says=("GiB", "smaller"))
 
     def test_help_says_what_out_of_place_means(self):
-        outcome = self.lockstep("bench", "--help")
+        outcome = self.lockstep("bench", "--help=all")
         self.assertEqual((outcome.code, outcome.err), (DONE, ""))
         self.assertIn("the time includes the copy", outcome.out)
 

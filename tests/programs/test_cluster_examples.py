@@ -107,7 +107,7 @@ class Scripts(ProgramTest):
         self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_options_are_those_of_train(self):
-        help_text = subprocess.run([LOCKSTEP, "train", "--help"], stdout=subprocess.PIPE, text=True).stdout
+        help_text = subprocess.run([LOCKSTEP, "train", "--help=all"], stdout=subprocess.PIPE, text=True).stdout
         for word in [*TRAIN[2:], "--report=", "--replicas="]:
             self.assertIn(word.split("=")[0] + "=", help_text)
 

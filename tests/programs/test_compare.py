@@ -617,7 +617,7 @@ class Refused(CompareTest):
         self.refuse(USAGE, "--model=mlp", "--dataset=synthetc", says=("synthetic",))
 
     def test_it_explains_itself(self):
-        outcome = self.lockstep("compare", "--help")
+        outcome = self.lockstep("compare", "--help=all")
         self.assertEqual((outcome.code, outcome.err), (DONE, ""))
         for text in ("usage: lockstep compare", "--strategies", "--target", "--html", "reference"):
             self.assertIn(text, outcome.out)

@@ -87,7 +87,7 @@ class Usage(ProgramTest):
     def test_an_unknown_option_lists_all_there_are(self):
         for command in ("train", "evaluate", "compare", "summary", "plugins", "simulate", "bench", "verify", "launch"):
             with self.subTest(command=command):
-                help = self.lockstep(command, "--help").out
+                help = self.lockstep(command, "--help=all").out
                 options = re.findall(r"^  (--[a-z-]+)", help, re.MULTILINE)
                 self.assertTrue(options)
                 self.refused(USAGE, command, "--zebra", says=("unknown option --zebra; available: " + ", ".join(options),))

@@ -304,7 +304,7 @@ class Files(KerasTest):
             self.refused(BAD_INPUT, "convert", name, "out.safetensors", "--model=small.json", says=(name,))
 
     def test_the_help_teaches(self):
-        text = self.done("convert", "--help").out
+        text = self.done("convert", "--help=all").out
         for word in ("IN OUT", ".safetensors", ".weights.h5", ".keras", "--model=", "Examples:"):
             self.assertIn(word, text)
 

@@ -328,7 +328,7 @@ class Page(ModelTest):
         named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", commands))
         known = set()
         for command in ("train", "evaluate", "predict", "compare", "summary"):
-            known |= set(re.findall(r"--[a-z-]+", self.lockstep(command, "--help").out))
+            known |= set(re.findall(r"--[a-z-]+", self.lockstep(command, "--help=all").out))
         self.assertGreater(len(named), 8)
         self.assertEqual(named - known, set())
 

@@ -290,7 +290,7 @@ def completed(command, options):
 
 
 def options_of(command):
-    text = subprocess.run([LOCKSTEP, *command.split(), "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    text = subprocess.run([LOCKSTEP, *command.split(), "--help=all"], stdout=subprocess.PIPE, text=True, check=True).stdout
     return set(re.findall(r"^  --([a-z-]+)", text, re.MULTILINE))
 
 
@@ -298,6 +298,28 @@ def commands():
     """Every subcommand, as --help lists them; those of `plugin` are two words."""
     text = subprocess.run([LOCKSTEP, "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
     return {*re.findall(r"^  ([a-z]+)  +[a-z]", text, re.MULTILINE), "plugin check", "plugin new"} - {"plugin"}
+
+
+class Help(ProgramTest):
+    def test_is_one_screen_and_names_the_rest(self):
+        for command in sorted(commands()):
+            with self.subTest(command=command):
+                text = self.lockstep(*command.split(), "--help").out
+                lines = text.splitlines()
+                self.assertTrue(lines[0].startswith("usage: lockstep " + command))
+                self.assertEqual([line for line in lines[1:] if len(line) > 80], [])
+                if "--help=all" in text:
+                    self.assertLessEqual(len(lines) - 2, 24, text)
+                    self.assertIn("explains all %d options" % len(options_of(command)), text)
+                else:
+                    self.assertEqual(set(re.findall(r"^  --([a-z-]+)", text, re.MULTILINE)), options_of(command))
+                self.assertEqual(self.lockstep("help", *command.split()).out, text)
+        self.refused(USAGE, "train", "--help=most", says=("--help=all",))
+
+    def test_version_says_what_was_built(self):
+        text = self.lockstep("-V").out
+        self.assertEqual(self.lockstep("--version").out, text)
+        self.assertRegex(text, r"\Alockstep [0-9.]+ \(commit \S+, \w+\)\nbuilt with jansson [0-9.]+, ")
 
 
 class EveryOption(ProgramTest):

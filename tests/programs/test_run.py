@@ -545,8 +545,8 @@ class ClosedOutput(ProgramTest):
         process.stdout.close()
         err = process.stderr.read()
         process.stderr.close()
-        self.assertEqual(process.wait(60), FAILED, err)  # what was to be printed is lost
-        self.assertIn("lockstep: error: lockstep: cannot write to standard output: Broken pipe", err)
+        self.assertEqual(process.wait(60), -signal.SIGPIPE, err)  # as other programs, once the files are written
+        self.assertNotIn("error", err)
         with open(path) as file:
             report = json.load(file)
         self.assertEqual((report["status"], len(report["epochs"])), ("done", 20))

@@ -69,7 +69,7 @@ class Tables(SimulateTest):
         self.assertEqual(self.simulate(path), self.simulate("ring"))
 
     def test_help_teaches(self):
-        outcome = self.lockstep("simulate", "--help")
+        outcome = self.lockstep("simulate", "--help=all")
         self.assertEqual(outcome.code, DONE)
         for text in ("--network", "Examples:", "lockstep simulate ring --world=4096", "busbw", "docs/simulate.md"):
             self.assertIn(text, outcome.out)

@@ -87,7 +87,7 @@ class Strategies(ProgramTest):
         text = page()
         known = set()
         for subcommand in (("train",), ("compare",), ("bench",), ("simulate",), ("launch",), ("plugin", "new")):
-            known |= set(re.findall(r"--[a-z-]+", self.lockstep(*subcommand, "--help").out))
+            known |= set(re.findall(r"--[a-z-]+", self.lockstep(*subcommand, "--help=all").out))
         named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
         self.assertGreater(len(named), 10)
         self.assertEqual(named - known, set())

@@ -24,11 +24,13 @@ static const struct argument table[] = {
     {NULL, NULL, NULL, "What to time"},
     {"replicas", "N", NULL,
      "ranks, each a thread of its own; of several workers, the ranks of each. Default: 2; one of "
-     "each worker"},
+     "each worker",
+     .first_day = true},
     {"bytes", "SIZE[:SIZE][,...]", "8:256M",
-     "sizes of the whole buffer; A:B doubles from A to B; K, M, G are KiB, MiB, GiB"},
+     "sizes of the whole buffer; A:B doubles from A to B; K, M, G are KiB, MiB, GiB",
+     .first_day = true},
     {"operation", "NAME", "all_reduce",
-     "all_reduce, reduce_scatter, all_gather, broadcast or reduce"},
+     "all_reduce, reduce_scatter, all_gather, broadcast or reduce", .first_day = true},
     {"dtype", "NAME", "float32", "float32, float64, float16, bfloat16, int32, int64 or uint8"},
     {"wire", "NAME", "float32", "what sums of float32 travel as: float32, bfloat16 or float16",
      .idle = ARGUMENT_IDLE_ONE_REPLICA},
@@ -37,13 +39,15 @@ static const struct argument table[] = {
     {"place", "both|in|out", "both", "in place, out of place"},
     {"transport", "NAME", NULL,
      "transport that moves the bytes. Default: local; between workers shared-memory on one host, "
-     "ucx beyond, and both where some share a host"},
+     "ucx beyond, and both where some share a host",
+     .first_day = true},
     {"device", "cuda|...", NULL,
      "place the buffers in memory of this device, those of rank i on device i modulo the number of "
      "devices; default: host memory"},
 
     {NULL, NULL, NULL, "How to time it"},
-    {"seconds", "SECONDS", "0.5", "time to spend on each size; at least five rounds are run"},
+    {"seconds", "SECONDS", "0.5", "time to spend on each size; at least five rounds are run",
+     .first_day = true},
     {"iterations", "N", NULL,
      "consecutive calls that are timed together; default: as many as take about 2 ms"},
     {"warmup", "N", "5", "untimed calls of each collective before the timed ones"},
@@ -58,11 +62,11 @@ static const struct argument table[] = {
 
     {NULL, NULL, NULL, "What comes out"},
     {"json", "FILE", NULL, "write the rows as JSON", .writes = true},
-    {"svg", "FILE", NULL, "draw a chart of time against size", .writes = true},
+    {"svg", "FILE", NULL, "draw a chart of time against size", .writes = true, .first_day = true},
     {"tune", "FILE", NULL,
      "write the fastest collective of each size, for --strategy=auto:table=FILE with as many "
      "replicas; ring stays unless another is faster by more than both +-",
-     .writes = true},
+     .writes = true, .first_day = true},
     {"write-network", "FILE", NULL,
      "measure latency, bandwidth and reduction between two ranks, for lockstep simulate "
      "--network=FILE. With NAMES, the sizes of the table are measured in its rounds; without NAMES "

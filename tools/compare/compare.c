@@ -26,10 +26,8 @@
 
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to train"},
-    {"model", "NAME|FILE", NULL,
-     "a built-in model (mlp, cnn, resnet, mlp-dropout, cnn-small, linear), Keras model JSON, or a "
-     ".keras or .h5 file, with its weights"},
-    {"dataset", "NAME[:option=value,...]", NULL, "as for train"},
+    {"model", "NAME|FILE", NULL, "as for train", .first_day = true},
+    {"dataset", "NAME[:option=value,...]", NULL, "as for train", .first_day = true},
     {"loss", "NAME", NULL, "as for train"},
     {"metrics", "NAME", NULL, "as for train"},
     {"initial-weights", "FILE", NULL,
@@ -40,23 +38,27 @@ static const struct argument table[] = {
     {"strategies", "NAME[:option=value,...],...",
      "one-device,ring,hierarchical-copy,central-storage,parameter-server",
      "each as for train's --strategy. An item with '=' and no ':' continues the options of the "
-     "item before it: ring,parameter-server:mode=bounded,staleness=2,tree are three strategies"},
+     "item before it: ring,parameter-server:mode=bounded,staleness=2,tree are three strategies",
+     .first_day = true},
     {"replicas", "N[,N...]", NULL,
      "copies of the model, over several workers those of each; with several counts, each strategy "
      "runs once with each count. Strategies for a single device run with one replica. Default: 2; "
-     "1 over several workers"},
+     "1 over several workers",
+     .first_day = true},
     {"threads", "N", NULL,
      "threads of each replica; default: cores / replicas on this host, or with several counts "
      "cores / the largest count, so that a replica has the same threads at every count"},
     {"device", "cpu|cuda|reference|...", NULL,
-     "device that computes; default: cuda where it can run and has every operation, else cpu"},
+     "device that computes; default: cuda where it can run and has every operation, else cpu",
+     .first_day = true},
     {"target", "METRIC:VALUE", NULL,
      "measure the time until a metric reaches this value: val_accuracy or val_loss after an epoch, "
-     "accuracy or loss over the last 100 steps; for example val_accuracy:0.88"},
+     "accuracy or loss over the last 100 steps; for example val_accuracy:0.88",
+     .first_day = true},
 
     {NULL, NULL, NULL, "How to train: the same for all"},
-    {"epochs", "N", "1", "passes over the training data"},
-    {"steps", "N", NULL, "stop after N steps", .idle = ARGUMENT_IDLE_LATE},
+    {"epochs", "N", "1", "passes over the training data", .first_day = true},
+    {"steps", "N", NULL, "stop after N steps", .idle = ARGUMENT_IDLE_LATE, .first_day = true},
     {"batch", "N", NULL,
      "examples of a step over all replicas, the same for every replica count; default: 64 times "
      "the largest count"},
@@ -90,9 +92,9 @@ static const struct argument table[] = {
     {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},
 
     {NULL, NULL, NULL, "What comes out"},
-    {"report", "FILE", NULL, "write one JSON object with everything that was measured",
-     .writes = true},
-    {"html", "FILE", NULL, "write one page with charts, which needs no network", .writes = true},
+    {"report", "FILE", NULL, "write what was measured, as JSON", .writes = true, .first_day = true},
+    {"html", "FILE", NULL, "write one page with charts, which needs no network", .writes = true,
+     .first_day = true},
     {"quiet", NULL, NULL, "print no progress, only the result"},
     {NULL, NULL, NULL, NULL},
 };

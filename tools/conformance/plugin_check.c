@@ -26,11 +26,13 @@
 
 static const struct argument table[] = {
     {"seed", "N", "1", "seed of random values and orders; the same seed gives the same cases"},
-    {"filter", "TEXT", NULL, "run only the cases with TEXT in their names, or one suite by name"},
-    {"deadline", "SECONDS", "20", "longest time for each case"},
+    {"filter", "TEXT", NULL, "run only the cases with TEXT in their names, or one suite by name",
+     .first_day = true},
+    {"deadline", "SECONDS", "20", "longest time for each case", .first_day = true},
     {"device", "NAME", NULL,
      "collectives and transports: place the buffers in memory of this device, not of the host"},
-    {"json", "FILE", NULL, "write the verdicts as a list of rows", .writes = true},
+    {"json", "FILE", NULL, "write the verdicts as a list of rows", .writes = true,
+     .first_day = true},
     {"quiet", NULL, NULL, "print only failures and the summary"},
     {"plugin-path", "DIR[:DIR...]", NULL,
      "directories searched first for other plugins that a case needs"},

@@ -12,16 +12,16 @@
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to start"},
     {"workers", "N", NULL, "so many workers, numbered 0 .. N - 1; worker 0 is the chief",
-     .letter = 'n'},
+     .letter = 'n', .first_day = true},
     {"servers", "M", "0", "and so many parameter servers, for --strategy=parameter-server",
-     .excludes = "make-secret"},
+     .excludes = "make-secret", .first_day = true},
 
     {NULL, NULL, NULL, "What is printed"},
     {"prefix", "auto|always|never", "auto",
      "begin each line with its worker, as in [2]. auto: all lines but those that worker 0 prints "
      "on standard output, which is the output of the training; on a terminal worker 0 "
      "draws its progress bar there",
-     .excludes = "make-secret"},
+     .excludes = "make-secret", .first_day = true},
 
     {NULL, NULL, NULL, "When a process fails"},
     {"failure-grace", "SECONDS", "2.5",
@@ -36,7 +36,7 @@ static const struct argument table[] = {
      "--checkpoint-dir=DIR and --resume, so that it goes on where it was. With --servers, and with "
      "train --elastic=MIN:MAX, only the process that failed is started again, and the others go "
      "on",
-     .excludes = "make-secret"},
+     .excludes = "make-secret", .first_day = true},
 
     {NULL, NULL, NULL, "When to end"},
     {"stop-grace", "SECONDS", "30",
@@ -51,7 +51,7 @@ static const struct argument table[] = {
     {"make-secret", "FILE", NULL,
      "write a new secret to FILE (mode 0600; a file that exists is not replaced), start nothing. "
      "The workers read it when LOCKSTEP_SECRET_FILE=FILE",
-     .writes = true, .excludes = "workers"},
+     .writes = true, .excludes = "workers", .first_day = true},
     {NULL, NULL, NULL, NULL},
 };
 

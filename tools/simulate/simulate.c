@@ -31,17 +31,19 @@
 
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to simulate"},
-    {"world", "N[,N-N...]", "8", "numbers of ranks: 64, or 2-16,1024"},
-    {"bytes", "SIZE[,SIZE...]", "64M", "sizes of the whole buffer; K, M, G are KiB, MiB, GiB"},
+    {"world", "N[,N-N...]", "8", "numbers of ranks: 64, or 2-16,1024", .first_day = true},
+    {"bytes", "SIZE[,SIZE...]", "64M", "sizes of the whole buffer; K, M, G are KiB, MiB, GiB",
+     .first_day = true},
     {"operation", "NAME", "all_reduce",
-     "all_reduce, reduce_scatter, all_gather, broadcast or reduce"},
+     "all_reduce, reduce_scatter, all_gather, broadcast or reduce", .first_day = true},
     {"dtype", "NAME", "float32", "float32, float64, float16, bfloat16, int32, int64 or uint8"},
     {"root", "RANK", "0", "root of broadcast and reduce",
      .needs = "operation=broadcast operation=reduce"},
 
     {NULL, NULL, NULL, "The network"},
     {"network", "NAME|FILE.json", "flat",
-     "flat, nvlink-ndr, ethernet-100g, tpu-torus, tpu-torus-2d, internet, or a file of your own"},
+     "flat, nvlink-ndr, ethernet-100g, tpu-torus, tpu-torus-2d, internet, or a file of your own",
+     .first_day = true},
     {"straggler", "RANK:FACTOR[,...]", NULL,
      "messages and reductions of this rank take FACTOR times as long"},
     {"jitter", "FRACTION", "0",
@@ -51,7 +53,8 @@ static const struct argument table[] = {
 
     {NULL, NULL, NULL, "What comes out"},
     {"json", "FILE", NULL, "write the table as JSON", .writes = true},
-    {"svg", "FILE", NULL, "draw a chart of time against size (or world)", .writes = true},
+    {"svg", "FILE", NULL, "draw a chart of time against size (or world)", .writes = true,
+     .first_day = true},
     {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},
     {NULL, NULL, NULL, NULL},
 };
