@@ -615,6 +615,9 @@ LS_API const struct ls_epoch *ls_fit_epochs(const struct ls_model *model, size_t
 // Writes a table of the layers, like Keras's.
 LS_API void ls_model_summary(const struct ls_model *model, FILE *out);
 
+// Writes the model's JSON, as Keras has it, on one line. LS_FAILED: `out` does not take it.
+LS_CALL ls_model_write_json(const struct ls_model *model, FILE *out);
+
 // The number of variables of a model; they are in the order of its layers. Values are those after
 // the last step. A callback of the model's own fit may read and set them on the main thread, while
 // the replicas are idle: not in on_train_batch_end.

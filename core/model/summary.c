@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model as a table, as Keras prints it.
+// A model as a table, as Keras prints it, and as the JSON from which it was made.
 #include "core/model/model.h"
 
+#include "core/base/log.h"
+
+#include <errno.h>
 #include <string.h>
 
 #define NAME_LETTERS 34 // at least
@@ -84,4 +87,13 @@ void ls_model_summary(const struct ls_model *model, FILE *out)
     print_total(out, "Total params", parameters);
     print_total(out, "Trainable params", parameters - untrained);
     print_total(out, "Non-trainable params", untrained);
+}
+
+enum ls_status ls_model_write_json(const struct ls_model *model, FILE *out)
+{
+    if (json_dumpf(model->json, out, JSON_COMPACT) == 0)
+        return LS_OK;
+    ls_error("model", "the stream does not take the JSON of '%s': %s", model->source,
+             strerror(errno));
+    return LS_FAILED;
 }

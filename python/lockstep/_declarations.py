@@ -429,6 +429,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ls_fit_losses": (POINTER(c_float), [c_void_p, POINTER(c_size_t)]),
     "ls_fit_epochs": (POINTER(ls_epoch), [c_void_p, POINTER(c_size_t)]),
     "ls_model_summary": (None, [c_void_p, c_void_p]),
+    "ls_model_write_json": (c_int, [c_void_p, c_void_p]),
     "ls_variable_count": (c_uint32, [c_void_p]),
     "ls_variable_describe": (c_int, [c_void_p, c_uint32, POINTER(ls_variable)]),
     "ls_get_variable": (c_int, [c_void_p, c_uint32, POINTER(c_float)]),

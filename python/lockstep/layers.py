@@ -62,6 +62,11 @@ class Layer:
         self.class_name = class_name
         self.config = config
 
+    @property
+    def name(self) -> str:
+        """That of its options; "" for a layer that has none before it is in a model."""
+        return str(self.config.get("name", ""))
+
     def __repr__(self) -> str:
         return f"{self.class_name}({', '.join(f'{name}={value!r}' for name, value in self.config.items())})"
 

@@ -16,6 +16,10 @@ class Layer:
 
     def __init__(self, class_name: str, **config: Any) -> None: ...
 
+    @property
+    def name(self) -> str:
+        """That of its options; "" for a layer that has none before it is in a model."""
+
 
 def Input(shape: Sequence[Optional[int]], dtype: str = ..., *, name: str = ...) -> Layer:
     """The input of a model: the shape of an example."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models: Keras's methods over the calls of lockstep.h."""
 import contextlib
+import copy
 import ctypes
 import functools
 import json
@@ -147,6 +148,7 @@ class Model:
             sys.exit(0)
         self._unbuilt = model if _has_no_shape(model) else None  # until data shows the shape of its input
         self._to_compile: Dict[str, Any] = {}  # then
+        self._json: Dict[str, Any] = {}  # as Keras has it
         with self._alone():  # the program may end meanwhile
             if self._unbuilt is None:
                 self._open(model, data)
@@ -182,6 +184,7 @@ class Model:
         finally:
             if shape:
                 shape.close()
+        self._json = json.loads(_written(lambda stream: check(library().ls_model_write_json(self._model, stream))))
         if is_keras(model):
             with _weights_between() as path:
                 model.save_weights(path)
@@ -253,13 +256,43 @@ class Model:
     @_by_one_thread
     def summary(self, print_fn: Optional[Callable[[str], Any]] = None) -> None:
         """A table like Keras's."""
-        libc, text, size = ctypes.CDLL(None), ctypes.c_char_p(), ctypes.c_size_t()
-        libc.open_memstream.restype = ctypes.c_void_p
-        stream = ctypes.c_void_p(libc.open_memstream(ctypes.byref(text), ctypes.byref(size)))
-        library().ls_model_summary(self._model, stream)
-        libc.fclose(stream)
-        (print_fn or print)((text.value or b"").decode().rstrip("\n"))
-        libc.free(text)
+        (print_fn or print)(_written(lambda stream: library().ls_model_summary(self._model, stream)).rstrip("\n"))
+
+    @property
+    def name(self) -> str:
+        """That of the model's JSON."""
+        self._model  # says why there is none
+        return str(self._json["config"]["name"]) if "name" in self._json["config"] else self._json["class_name"].lower()
+
+    @property
+    def layers(self) -> List[Layer]:
+        """The layers in their order, each with `name`, `class_name` and `config`. As in Keras a Sequential model has its input not among
+        them. They describe the model; changing them changes nothing."""
+        self._model
+        config = self._json["config"]
+        made = []
+        for layer in config if isinstance(config, list) else config["layers"]:  # a list: early versions of Keras 2
+            if layer["class_name"] != "InputLayer" or self._json["class_name"] != "Sequential":
+                made.append(Layer(layer["class_name"]))
+                made[-1].config = {**({"name": layer["name"]} if "name" in layer else {}), **copy.deepcopy(layer["config"])}
+        return made
+
+    def get_layer(self, name: Optional[str] = None, index: Optional[int] = None) -> Layer:
+        """The layer of this name, or the one at this place in `layers`."""
+        found, names = self.layers, [layer.name for layer in self.layers]
+        if (name is None) == (index is None):
+            raise UsageError("get_layer: expected name= or index=, one of both")
+        if name is not None and name not in names:
+            raise UsageError(f"get_layer: there is no layer {name!r}; there are: {', '.join(names)}")
+        if index is not None and not -len(found) <= index < len(found):
+            raise UsageError(f"get_layer: there is no layer {index}; the model has {len(found)}, numbered from 0")
+        return found[names.index(name) if name is not None else operator.index(cast(int, index))]
+
+    def __repr__(self) -> str:
+        kind = type(self).__name__
+        if not self._handles:
+            return f"<{kind} closed>"
+        return f"<{kind} name={self.name}, layers={len(self.layers)}, built=True>" if self._json else f"<{kind} built=False>"
 
     # ---- Weights ----
 
@@ -607,6 +640,20 @@ class Sequential(Model):
 
 
 # ---- Small things ----
+
+def _written(write: Callable[[ctypes.c_void_p], Any]) -> str:
+    """What a call of the library writes to a stream of C."""
+    libc, text, size = ctypes.CDLL(None), ctypes.c_char_p(), ctypes.c_size_t()
+    libc.open_memstream.restype = ctypes.c_void_p
+    stream = ctypes.c_void_p(libc.open_memstream(ctypes.byref(text), ctypes.byref(size)))
+    try:
+        write(stream)
+    finally:
+        libc.fclose(stream)
+        made = (text.value or b"").decode()
+        libc.free(text)
+    return made
+
 
 def _floats(array: "numpy.ndarray") -> Any:
     return array.ctypes.data_as(ctypes.POINTER(ctypes.c_float))

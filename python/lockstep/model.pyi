@@ -44,6 +44,21 @@ class Model:
         """A table like Keras's."""
 
     @property
+    def name(self) -> str:
+        """That of the model's JSON."""
+
+    @property
+    def layers(self) -> List[Layer]:
+        """The layers in their order, each with `name`, `class_name` and `config`. As in Keras a Sequential model has its input not among
+        them. They describe the model; changing them changes nothing."""
+
+    def get_layer(self, name: Optional[str]=None, index: Optional[int]=None) -> Layer:
+        """The layer of this name, or the one at this place in `layers`."""
+
+    def __repr__(self) -> str:
+        ...
+
+    @property
     def variables(self) -> List[Variable]:
         """Names, shapes, and whether gradients change them, in the order of get_weights."""
 

@@ -899,6 +899,30 @@ class Errors(ModelTest):
         dense = lockstep.Sequential([lockstep.layers.Input((4,)), lockstep.layers.Dense(3), lockstep.layers.BatchNormalization()])
         self.assertEqual(dense.count_params(), 4 * 3 + 3 + 4 * 3)
 
+    def test_layers_as_in_keras(self):
+        model = small()
+        self.assertEqual([(layer.name, layer.class_name) for layer in model.layers],
+                         [("conv2d", "Conv2D"), ("flatten", "Flatten"), ("dense", "Dense")])
+        self.assertEqual(model.get_layer("dense").config["units"], 4)
+        self.assertEqual((model.get_layer(index=0).name, model.get_layer(index=-1).name), ("conv2d", "dense"))
+        self.assertEqual(repr(model), "<Sequential name=sequential, layers=3, built=True>")
+        model.layers[0].config["filters"] = 9  # a description
+        self.assertEqual(model.get_layer(index=0).config["filters"], 4)
+        for call, says in ((lambda: model.get_layer("danse"), "no layer 'danse'; there are: conv2d, flatten, dense"),
+                           (lambda: model.get_layer(index=3), "no layer 3; the model has 3, numbered from 0"),
+                           (model.get_layer, "expected name= or index="), (lambda: model.get_layer("dense", 2), "one of both")):
+            with self.assertRaisesRegex(lockstep.UsageError, says):
+                call()
+        model.close()
+        self.assertEqual(repr(model), "<Sequential closed>")
+        functional = lockstep.Model("resnet", device="cpu")  # a Functional model has its input among them
+        self.assertEqual(functional.get_layer(index=0).class_name, "InputLayer")
+        self.assertEqual(len({layer.name for layer in functional.layers}), len(functional.layers))
+        late = lockstep.Sequential([layers.Dense(3)], device="cpu")
+        self.assertEqual(repr(late), "<Sequential built=False>")
+        with self.assertRaisesRegex(lockstep.UsageError, "does not know the shape of its input yet"):
+            late.layers
+
     def test_each_status_is_an_exception(self):
         for make, kind, status in ((lambda: lockstep.Model("no-such"), lockstep.UsageError, 2),
                                    (lambda: lockstep.Model("{\"class_name\": 3}"), lockstep.InputError, 3),
