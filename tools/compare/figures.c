@@ -165,3 +165,23 @@ enum ls_status compare_curve(const struct compare_step *steps, size_t count, uin
     *out_count = found;
     return LS_OK;
 }
+
+void compare_set_times(struct ls_compared_run *run)
+{
+    struct ls_compared_times *times = &run->times;
+    const double step = (double)run->global_batch / run->rate;
+    double *const parts[] = {&times->input,  &times->compute, &times->exposed_communication,
+                             &times->update, &times->device,  &times->other};
+    double sum = 0;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        sum += fmax(0, *parts[i]);
+    for (size_t i = 0; sum > 0 && i < sizeof(parts) / sizeof(parts[0]); i++)
+        *parts[i] *= step / sum;
+    if (sum > 0) {
+        times->communication *= step / sum;
+        times->median = step;
+    }
+    for (size_t i = 0; i < run->curve_count; i++)
+        run->curve[i].seconds = (double)run->curve[i].examples / run->rate;
+    run->target_seconds = run->target_examples / run->rate;
+}

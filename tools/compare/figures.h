@@ -50,4 +50,9 @@ struct compare_mean compare_mean(const struct compare_step *steps, size_t count)
 LS_STATUS compare_curve(const struct compare_step *steps, size_t count, uint64_t epoch_steps,
                         bool accuracy, struct ls_compared_point **out, size_t *out_count);
 
+// Gives the times of a run the length that was timed: those of its training were taken while other runs trained under
+// another load, so that they might rank the runs in another order. The parts of a step keep their shares and add up to it;
+// the values of curves stay. Takes a run with a finite rate.
+void compare_set_times(struct ls_compared_run *run);
+
 #endif

@@ -23,12 +23,13 @@ static const struct column speed[] = {
      "bytes that a rank sends in a step, padding included"},
     {"peak_rss_bytes", BYTES, "peak memory", "largest resident memory of the process"},
     {"target_seconds", SECONDS, "time to target",
-     "seconds of training until the target was reached"},
+     "seconds of training until the target was reached, at the timed speed"},
     {"target_examples", COUNT, "examples to target", "examples trained on until then"},
 };
 
 static const struct column step[] = {
-    {"median", STEP_SECONDS, "step", "median time of a step"},
+    {"median", STEP_SECONDS, "step",
+     "a global batch at the timed speed, divided as the median step of the training"},
     {"input", STEP_SECONDS, "input", "the time that the replica waited for its batch"},
     {"compute", STEP_SECONDS, "compute", "kernels: forward, loss and backward"},
     {"communication", STEP_SECONDS, "communication",

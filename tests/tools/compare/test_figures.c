@@ -145,6 +145,50 @@ START_TEST(the_first_step_of_a_turn_is_not_timed)
 }
 END_TEST
 
+// Pairs of runs of which one is ahead by its speed and behind by the time of a step or of the curve.
+static unsigned contradictions(const struct ls_compared_run *runs, size_t count)
+{
+    unsigned found = 0;
+    for (size_t a = 0; a < count; a++)
+        for (size_t b = 0; b < count; b++)
+            found += runs[a].rate > runs[b].rate &&
+                     (runs[a].times.median >= runs[b].times.median ||
+                      runs[a].curve[0].seconds >= runs[b].curve[0].seconds ||
+                      runs[a].target_seconds >= runs[b].target_seconds);
+    return found;
+}
+
+// While they trained, the machine was busy with something else for the fastest, and less and less for the others.
+START_TEST(times_rank_runs_as_their_speeds_do)
+{
+    struct ls_compared_point curves[3];
+    struct ls_compared_run runs[3];
+    for (size_t i = 0; i < 3; i++) {
+        const double step = 0.03 - 0.005 * (double)i;
+        curves[i] = (struct ls_compared_point){.examples = 1280, .seconds = 10 * step};
+        runs[i] = (struct ls_compared_run){
+            .global_batch = 128,
+            .rate = 12800 / (1 + (double)i),
+            .times = {step, 0, 0.5 * step, 0.4 * step, 0.25 * step, 0.15 * step, NAN, 0.2 * step},
+            .target_seconds = 10 * step,
+            .target_examples = 1280,
+            .curve = &curves[i],
+            .curve_count = 1};
+    }
+    ck_assert_uint_eq(contradictions(runs, 3), 3);
+    for (size_t i = 0; i < 3; i++)
+        compare_set_times(&runs[i]);
+    ck_assert_uint_eq(contradictions(runs, 3), 0);
+    const struct ls_compared_times *times = &runs[1].times;
+    ck_assert_double_eq_tol(times->median, 0.02, 1e-12);
+    ck_assert_double_eq_tol(runs[1].curve[0].seconds, 0.2, 1e-12);
+    ck_assert_double_eq_tol(times->exposed_communication / times->compute, 0.5, 1e-12);
+    ck_assert_double_eq_tol(times->input + times->compute + times->exposed_communication +
+                                times->update + times->other,
+                            times->median, 1e-12);
+}
+END_TEST
+
 START_TEST(turns_of_one_step_count_but_for_the_first)
 {
     struct compare_step steps[STEPS];
@@ -285,6 +329,7 @@ int main(void)
     tcase_add_test(tests, targets_are_metrics_with_values);
     tcase_add_test(tests, targets_that_cannot_be_are_refused);
     tcase_add_test(tests, the_first_step_of_a_turn_is_not_timed);
+    tcase_add_test(tests, times_rank_runs_as_their_speeds_do);
     tcase_add_test(tests, turns_of_one_step_count_but_for_the_first);
     tcase_add_test(tests, quantiles_lie_between_values);
     tcase_add_test(tests, losses_are_compared_relatively_and_as_far_as_both_go);
