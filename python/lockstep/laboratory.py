@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands that measure and prove, as functions. Each runs the command `lockstep` in a process of its own, because compare needs
-processes of its own anyway, and returns what it writes as JSON. `lockstep NAME --help` explains every option; here they are keywords:
+processes of its own anyway, and returns what it writes as JSON. `lockstep NAME --help=all` explains every option; here they are keywords:
 `--speed-steps=0` is `speed_steps=0`, and a list is joined by commas."""
 import html
 import json
