@@ -546,6 +546,8 @@ struct ls_fit_options {
     // none. Borrowed.
     const uint64_t *validation_epochs;
     uint32_t validation_epoch_count; // of `validation_epochs`
+    // 1, 2: what this fit shows, as in ls_run_options, whatever its run shows; 0: what the run says
+    uint64_t progress;
 };
 // Trains the model on from its present state: weights, optimizer and the order of examples
 // continue, so several fits of one step or one epoch give the same bits as one fit of all. `epochs`

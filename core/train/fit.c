@@ -356,11 +356,19 @@ static enum ls_status train(struct ls_fit *fit)
     return status ? status : ls_fit_run_epochs(fit);
 }
 
+static void init_progress(struct ls_fit *fit)
+{
+    enum ls_progress_kind kind = fit->run->progress;
+    if (fit->options->progress && ls_run_is_chief(fit->run))
+        kind = fit->options->progress == LS_PROGRESS_BAR ? LS_PROGRESS_BAR : LS_PROGRESS_LINES;
+    ls_progress_init(&fit->bar, stdout, kind, fit->options->log_every);
+}
+
 // This worker may be the chief now, which prints.
 static void print_anew(struct ls_fit *fit)
 {
     ls_progress_finish(&fit->bar);
-    ls_progress_init(&fit->bar, stdout, fit->run->progress, fit->options->log_every);
+    init_progress(fit);
     fit->clients.list[0].callbacks = ls_progress_callbacks(&fit->bar);
 }
 
@@ -403,7 +411,7 @@ static enum ls_status run_fit(struct ls_fit *fit)
 {
     struct ls_model *model = fit->model;
     model->fitting = LS_FIT_TRAINS;
-    ls_progress_init(&fit->bar, stdout, model->run->progress, fit->options->log_every);
+    init_progress(fit);
     ls_fit_open_clients(fit);
     enum ls_status status = ls_fit_begin_timeline(fit);
     fit->done.steps_before = fit->done.steps_reached = model->steps_done;

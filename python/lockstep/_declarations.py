@@ -327,6 +327,7 @@ class ls_fit_options(Structure):
         ("validation_freq", c_uint64),
         ("validation_epochs", POINTER(c_uint64)),
         ("validation_epoch_count", c_uint32),
+        ("progress", c_uint64),
     ]
 
 

@@ -34,7 +34,7 @@ AT_EXIT = 60  # seconds that the end of the program waits for a daemon thread's 
 
 # Fields of the structs of options that no keyword is for, because the package sets them itself.
 OF_RUN = ("stuck", "python")
-OF_FIT = ("batch", "validation", "validation_epochs", "validation_epoch_count", "callback_count")
+OF_FIT = ("batch", "progress", "validation", "validation_epochs", "validation_epoch_count", "callback_count")
 
 _leaving = False  # the program ends, and daemon threads may still be in a call
 
@@ -486,6 +486,7 @@ class Model:
         """Trains. `x`: an array, a list of one for each input, the text of a dataset ("fashion-mnist"), a function that returns an iterator
         over batches (x, y), such an iterator, a tf.data.Dataset or a keras.utils.PyDataset. Arrays of uint8, int32 and float32 are read
         where they are, until the next fit on other data, so they must not change while the model trains. `batch_size` is that of all replicas together; None: 64 times the replicas.
+        `verbose`: "auto" and 1 show a bar on a terminal, and elsewhere, as in a notebook, a line for each epoch; 2 always lines; 0 nothing.
         `validation_batch_size` changes no number: a validation runs at the batch of the training.
         `checkpoints` is a folder, or fields of struct ls_checkpoint_options; `options` are further fields of struct ls_fit_options."""
         refuse_others(self.fit, declared.ls_fit_options, OF_FIT, options)
@@ -508,14 +509,16 @@ class Model:
                 opened += filter(None, [_data.from_text(self._run, x, "validation")])
             calls.add(callbacks_of(callbacks, self.is_chief))
             calls.add_signals("on_epoch_begin", "on_epoch_end")
-            if verbose:
+            bar = _shows_bar(verbose)
+            if verbose and not bar:
                 calls.add_function("on_epoch_end", lambda state: _print_epoch(state, epochs))
             _checked_batch(validation_batch_size, "validation_batch_size")
             every, numbers = _validated(validation_freq)
             given = fill(
                 declared.ls_fit_options, epochs=epochs or declared.LS_ZERO, initial_epoch=initial_epoch, validation_freq=every,
                 validation_epochs=numbers, validation_epoch_count=len(numbers or ()), batch=examples, shuffle=_shuffle_text(shuffle),
-                class_weight=_class_weight_text(class_weight), validation=opened[1].pointer if len(opened) > 1 else None, **options)
+                class_weight=_class_weight_text(class_weight), validation=opened[1].pointer if len(opened) > 1 else None,
+                progress=int(bar), **options)
             tables = calls.array()
             given.callbacks, given.callback_count = tables, len(calls.tables)
             if checkpoints is not None:
@@ -770,6 +773,19 @@ def _class_weight_text(weights: Any) -> Optional[str]:
 
 def _line(logs: Logs) -> str:
     return " - ".join(f"{name}: {value:.4f}" for name, value in logs.items())
+
+
+def _shows_bar(verbose: Union[int, str]) -> bool:
+    """The library draws it on stdout of C: only where the program's is the same terminal, which can wipe a line away."""
+    if verbose not in ("auto", 0, 1, 2):
+        raise UsageError(f"verbose={verbose!r}: expected 'auto', 0, 1 or 2")
+    try:
+        shows = bool(verbose in ("auto", 1) and sys.stdout.fileno() == 1 and sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
+    except (AttributeError, OSError, ValueError):  # none, closed, or a notebook's or a test's, which is no file
+        return False
+    if shows:
+        sys.stdout.flush()
+    return shows
 
 
 def _print_epoch(state: declared.ls_fit_state, epochs: int) -> None:

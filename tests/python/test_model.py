@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pickle
+import pty
 import subprocess
 import sys
 import tempfile
@@ -892,6 +893,49 @@ class GoingOn(ModelTest):
         numpy.testing.assert_allclose(losses, expected, rtol=ROUNDING)
         numpy.testing.assert_allclose(model.test_on_batch(self.x[:60], self.y[:60], return_dict=True)["loss"],
                                       other.evaluate(self.x[:60], self.y[:60], verbose=0)[0], rtol=ROUNDING)
+
+
+class Progress(ModelTest):
+    LINES = r"^Epoch 1/2 - [\d.]+s - loss: [\d.]+ - accuracy: [\d.]+\nEpoch 2/2 - [\d.]+s - loss: [\d.]+ - accuracy: [\d.]+\n$"
+
+    def on_terminal(self, verbose, kind):
+        with open(self.path("fit.py"), "w", encoding="utf-8") as file:
+            file.write(textwrap.dedent(f"""
+                import numpy, lockstep
+                model = lockstep.Sequential([lockstep.layers.Input((8,)), lockstep.layers.Dense(4)], device="cpu", threads=1)
+                model.fit(numpy.ones((256, 8), "float32"), numpy.zeros(256, "int32"), epochs=2, batch_size=32, verbose={verbose!r})
+            """))
+        master, slave = pty.openpty()
+        process = subprocess.Popen([sys.executable, self.path("fit.py")], stdout=slave, stderr=subprocess.PIPE, text=True,
+                                   env=dict(os.environ, PYTHONPATH=numpy_python.PACKAGE, TERM=kind))
+        os.close(slave)
+        shown = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while piece := os.read(master, 65536):
+                shown += piece
+        os.close(master)
+        err = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, 0, err)
+        return shown.decode().replace("\r\n", "\n")
+
+    def test_a_bar_on_a_terminal_and_lines_where_they_are_asked_for(self):
+        for verbose, kind in (("auto", "xterm"), (1, "xterm")):
+            shown = self.on_terminal(verbose, kind)
+            self.assertRegex(shown, r"^Epoch 1/2\n\r(?s:.*)\r\033\[K8/8 \[={30}\] - [\d.]+ s - .* - loss: [\d.]+ - accuracy: [\d.]+\nEpoch 2/2\n")
+            self.assertEqual(shown.count(" examples/s - "), 2, shown)  # the end of an epoch, once each
+            self.assertNotIn("Epoch 1/2 -", shown)
+        for verbose, kind in ((2, "xterm"), ("auto", "dumb")):
+            self.assertRegex(self.on_terminal(verbose, kind), self.LINES)
+        self.assertEqual(self.on_terminal(0, "xterm"), "")
+
+    def test_lines_elsewhere(self):
+        for verbose in ("auto", 1, 2, True):
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                small().fit(self.x, self.y, epochs=2, verbose=verbose)
+            self.assertRegex(out.getvalue(), self.LINES)
+        with self.assertRaisesRegex(lockstep.UsageError, "verbose=3: expected 'auto', 0, 1 or 2"):
+            small().fit(self.x, self.y, verbose=3)
 
 
 class Errors(ModelTest):
