@@ -517,6 +517,18 @@ static enum ls_status open_workers_strategy(struct ls_run *run)
     return status ? status : open_strategy(run, LS_NEAR_TRANSPORT);
 }
 
+// Whoever names a collective expects replicas; on the CPU nothing says how many.
+static void say_alone(const struct ls_run *run, const struct ls_run_options *options)
+{
+    const struct ls_device_interface *device = run->device->interface;
+    const struct ls_strategy_interface *ops = run->strategy.strategy->interface;
+    if (options->strategy && !options->replicas && ops->needs_collective &&
+        ls_cluster_world(run->workers.cluster) == 1 && device->memory_kind == LS_MEMORY_HOST)
+        ls_info("run",
+                "one replica runs, and --strategy=%s has nothing to add up; --replicas=2 runs two",
+                options->strategy);
+}
+
 // A strategy that was named is known before the device, which may make more replicas than it takes;
 // and all that can be wrong here is said before the workers wait for each other.
 static enum ls_status open_plugins(struct ls_run *run, const struct ls_run_options *options)
@@ -552,6 +564,8 @@ static enum ls_status open_plugins(struct ls_run *run, const struct ls_run_optio
         status = open_strategy(run, NULL);
     if (!status && ls_is_auto(run->strategy.collective))
         status = open_tuning(run);
+    if (!status)
+        say_alone(run, options);
     return status;
 }
 

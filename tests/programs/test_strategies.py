@@ -138,6 +138,12 @@ class Strategies(ProgramTest):
             self.assertEqual(len(report["servers"][key]), 2)
         self.assertLessEqual(report["staleness"]["lead"]["max"], 2)
 
+    def test_a_collective_with_one_replica_says_how_to_have_more(self):
+        for options, said in ((["--strategy=ring"], True), (["--strategy=ring", "--replicas=1"], False), (["--strategy=one-device"], False)):
+            run = self.lockstep("train", "--model=mlp", "--dataset=synthetic:examples=64", "--validation=off", *options)
+            self.assertEqual(run.code, DONE, run.err)
+            self.assertEqual("one replica runs, and --strategy=ring has nothing to add up; --replicas=2 runs two" in run.err, said)
+
     def test_a_transport_alone_means_auto_over_it(self):
         report = self.report("--replicas=2", "--steps=2", "--strategy=local")
         self.assertEqual((report["strategy"], report["collective"], report["transport"]), ("mirrored", "auto", "local"))
