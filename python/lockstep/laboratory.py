@@ -6,6 +6,7 @@ import html
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from ._native import ERROR, command_path
 
 INTERRUPTED = 130
 WARNING = "lockstep: warning: "
+PROGRESS = "progress: "
+WIPE = "\r\033[K"
 OPTION = re.compile(r"`[^`]*`|(?<!\w)'[^']*'(?!\w)|lockstep [a-z][^;,)]*|(?<![\w/=-])--([a-z][a-z-]*)")  # not of a command line, nor between quotes
 GRACE_SECONDS = 20  # that an interrupted command has to end its steps
 
@@ -48,9 +51,16 @@ class Comparison:
         return f'<iframe srcdoc="{html.escape(self.page, quote=True)}" style="width: 100%; height: 48em; border: 0"></iframe>'
 
 
-def compare(model: Any, dataset: Any, y: Any = None, *, strategies: Names = None, verbose: bool = False, **options: Any) -> Comparison:
+def compare(model: Any, dataset: Any, y: Any = None, *, strategies: Names = None, verbose: Union[bool, str] = "auto", **options: Any) -> Comparison:
     """Trains one model under several strategies. `model` is what lockstep.Model takes, or such a model; `dataset` a text or, with `y`,
-    arrays."""
+    arrays. `verbose`: "auto" shows on a terminal what is going on, True also the command's messages and elsewhere, on stderr; False
+    nothing."""
+    if verbose == "auto":
+        verbose = False
+        options.setdefault("progress", True if sys.stderr is not None and sys.stderr.isatty() else None)
+    elif verbose:
+        options.setdefault("progress", True)
+    verbose = bool(verbose)
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
         page = os.path.join(folder, "compare.html")
         text = _run("compare", [], dict(options, strategies=strategies, html=page, quiet=None if verbose else True), folder, "report", verbose,
@@ -176,10 +186,19 @@ def _run(name: str, collectives: Sequence[str], options: Dict[str, Any], folder:
 
 
 def _read_lines(stream: Any, said: List[str], verbose: bool, folder: str) -> None:
+    """On a terminal what is going on is one line that is written anew, and messages come above it."""
+    out = sys.stderr
+    redraws = out is not None and out.isatty() and os.environ.get("TERM") != "dumb"
     for line in (_told(line, folder) for line in stream):
-        said.append(line.rstrip("\n"))
-        if (verbose or line.startswith(WARNING)) and sys.stderr is not None:
-            print(line, end="", file=sys.stderr, flush=True)
+        is_progress = line.startswith(PROGRESS)
+        if not is_progress:
+            said.append(line.rstrip("\n"))
+        if out is not None and is_progress and redraws:
+            print(WIPE + line[len(PROGRESS):].rstrip("\n")[:shutil.get_terminal_size().columns - 1], end="", file=out, flush=True)
+        elif out is not None and (verbose or is_progress or line.startswith(WARNING)):
+            print((WIPE if redraws else "") + line.removeprefix(PROGRESS), end="", file=out, flush=True)
+    if redraws:
+        print(WIPE, end="", file=out, flush=True)
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import tempfile
+import unittest.mock
 
 import numpy_python  # noqa: F401  (first: it may go on in another Python)
 import numpy
@@ -63,7 +64,13 @@ class Compare(ProgramTest):
         self.assertEqual(err.getvalue(), "")
         with contextlib.redirect_stderr(err):
             lockstep.compare(tiny_config(), "csv:file=" + self.table(), verbose=True, **self.OPTIONS)
-        self.assertNotEqual(err.getvalue(), "")
+        self.assertRegex(err.getvalue(), r"(?m)^round 4 of 4: ring")
+        err = io.StringIO()
+        err.isatty = lambda: True
+        with contextlib.redirect_stderr(err), unittest.mock.patch.dict(os.environ, TERM="xterm"):
+            found = lockstep.compare(tiny_config(), "csv:file=" + self.table(), **self.OPTIONS)
+        self.assertRegex(err.getvalue(), r"^\r\033\[Kpreparing [^\n]*\r\033\[Kround 4 of 4: ring[^\n]*\r\033\[K$")
+        self.assertNotIn("round 4", str(found))
 
     def table(self):
         with open(self.path("table.csv"), "w", encoding="utf-8") as file:

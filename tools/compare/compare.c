@@ -96,6 +96,8 @@ static const struct argument table[] = {
     {"html", "FILE", NULL, "write one page with charts, which needs no network", .writes = true,
      .first_day = true},
     {"quiet", NULL, NULL, "print no progress, only the result"},
+    {"progress", NULL, NULL,
+     "say on stderr, a line each time, what is going on, for programs that show it"},
     {NULL, NULL, NULL, NULL},
 };
 
@@ -499,6 +501,7 @@ static enum ls_status compare(const struct arguments *arguments, struct comparin
     compare_catch();
     enum ls_status status = compare_race_init(&comparing->race, &comparing->setting);
     comparing->race.quiet = !comparing->setting.run.progress;
+    comparing->race.says = arguments_given(arguments, "progress");
     comparing->race.deadline_ns =
         (uint64_t)(fmin(comparing->setting.run.deadline_seconds, DEADLINE_MOST) * 1e9);
     if (!status)

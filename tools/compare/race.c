@@ -103,16 +103,18 @@ static int line_letters(void)
 void compare_race_show(const struct compare_race *race, const char *what,
                        const struct compare_runner *runner)
 {
-    if (race->quiet || !isatty(STDOUT_FILENO))
-        return;
+    const bool draws = !race->quiet && isatty(STDOUT_FILENO);
     char how[48] = "", line[LINE_MOST];
-    fputs("\r\033[K", stdout);
     if (runner && compare_entry_world(&runner->entry) > 1)
         snprintf(how, sizeof(how), ", %u replicas", compare_entry_world(&runner->entry));
     snprintf(line, sizeof(line), "%s%.50s%s%s", what ? what : "",
              runner ? runner->entry.strategy : "",
              runner && runner->entry.note ? runner->entry.note : "", how);
-    printf("%.*s", line_letters(), line);
+    if (race->says && what)
+        fprintf(stderr, "progress: %s\n", line);
+    if (!draws)
+        return;
+    printf("\r\033[K%.*s", line_letters(), line);
     fflush(stdout);
 }
 

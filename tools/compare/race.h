@@ -58,6 +58,7 @@ struct compare_race {
     uint64_t turn_steps; // of timed processes, at least; 0: by time alone
     size_t blocks; // in which every timed process finished
     bool quiet;
+    bool says; // what is going on, in lines on stderr that begin with "progress: "
     char **warnings; // of the runs, each said once
     size_t warning_count;
 };

@@ -142,7 +142,8 @@ static enum ls_status init(struct block *block, const struct compare_race *race,
                                      .workers = race->workers,
                                      .deadline_ns = race->deadline_ns,
                                      .turn_steps = race->turn_steps,
-                                     .quiet = race->quiet}};
+                                     .quiet = race->quiet,
+                                     .says = race->says}};
     const size_t most = race->count + 1;
     block->run_of = calloc(most, sizeof(*block->run_of));
     block->rates = calloc(most, sizeof(*block->rates));
