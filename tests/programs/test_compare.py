@@ -669,8 +669,10 @@ class Progress(CompareTest):
         self.assertNotIn("\033", outcome.out)
         self.assertNotIn("round 1 of", outcome.out)
         self.assertEqual(outcome.err.count("NOT REAL DATA"), 1)
-        outcome = self.lockstep("compare", "--quiet", *self.ARGUMENTS, UNTIMED, environment=self.environment)
+        self.assertNotIn("progress: ", outcome.err)
+        outcome = self.lockstep("compare", "--quiet", "--progress", *self.ARGUMENTS, UNTIMED, environment=self.environment)
         self.assertTrue(outcome.out.startswith("\nSpeed"), outcome.out)
+        self.assertRegex(outcome.err, r"(?m)^progress: round 4 of 4: ring, 2 replicas$")
 
 
 class Interruption(CompareTest):

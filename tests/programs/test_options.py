@@ -186,7 +186,7 @@ ROWS = {
         **{name: Row(seen="test_compare.py") for name in (
             "model", "dataset", "loss", "metrics", "initial-weights", "strategies", "replicas", "threads", "device", "target",
             "epochs", "optimizer", "precision", "loss-scale", "seed", "shuffle", "validation", "round-steps", "speed-steps",
-            "deadline", "plugin-path", "html", "quiet", "batch")},
+            "deadline", "plugin-path", "html", "quiet", "progress", "batch")},
         "replica-batch": Row(seen="test_compare.py", refused=RUN["replica-batch"].refused),
         "steps": Row(seen="test_compare.py", idle=[(("--steps=9",), "no effect in runs of 1 step")]),
         "wire": Row(seen="test_compare.py", idle=[(("--wire=bfloat16", "--replicas=1"), ONE_REPLICA)]),
