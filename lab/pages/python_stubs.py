@@ -29,6 +29,10 @@ READ = {"integer": "int", "number": "Optional[float]", "boolean": "bool", "activ
 READ_OTHERWISE = {"padding": "str", "data_format": "Optional[str]", "interpolation": "str", "seed": "Optional[int]", "strides": f"Optional[{SIZES}]",
                   "target_shape": "Sequence[int]", "dims": "Sequence[int]", "name": "str", "trainable": "bool",
                   "dtype": NAMED}
+# Where a layer means something else by the name.
+BORDERS = "Union[int, Sequence[Any]]"
+OF_LAYERS = {("ZeroPadding1D", "padding"): BORDERS, ("ZeroPadding2D", "padding"): BORDERS, ("ZeroPadding3D", "padding"): BORDERS,
+             ("BatchNormalization", "axis"): SIZES, ("LayerNormalization", "axis"): SIZES}
 
 
 class Layers:
@@ -64,7 +68,9 @@ class Layers:
             found[name] = [key for word in re.findall(r'"?\w+"?', body) for key in ([word.strip('"')] if word[0] == '"' else macros.get(word, []))]
         return found
 
-    def type_of(self, key):
+    def type_of(self, layer, key):
+        if (layer, key) in OF_LAYERS:
+            return OF_LAYERS[layer, key]
         if key in READ_OTHERWISE or key.endswith("_regularizer"):
             return READ_OTHERWISE.get(key, NAMED)
         found = self.types.get(key, set())
@@ -87,8 +93,8 @@ def layers_stub(positional):
         if lacking:
             raise reference.Wrong(f"layers.py: {name} has no option {', '.join(lacking)}; layers/ declares: {', '.join(layers.options[name])}")
         rest = [key for key in layers.options[name] if key not in first] + ["name", "trainable", "dtype"]
-        written = [f"{key}: {layers.type_of(key)}" + ("" if key in layers.must and key in first else " = ...") for key in first]
-        written += ["*", *(f"{key}: {layers.type_of(key)} = ..." for key in dict.fromkeys(rest))]
+        written = [f"{key}: {layers.type_of(name, key)}" + ("" if key in layers.must and key in first else " = ...") for key in first]
+        written += ["*", *(f"{key}: {layers.type_of(name, key)} = ..." for key in dict.fromkeys(rest))]
         out += ["", "", f"def {name}({', '.join(written)}) -> Layer:", f'    """Keras\'s {name}: {layers.summaries[name]}."""']
     return "\n".join(out) + "\n"
 

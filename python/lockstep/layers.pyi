@@ -40,7 +40,7 @@ def AveragePooling2D(pool_size: Sizes = ..., strides: Optional[Sizes] = ..., pad
     """Keras's AveragePooling2D: the mean of each window."""
 
 
-def BatchNormalization(axis: int = ..., momentum: Optional[float] = ..., epsilon: Optional[float] = ..., center: bool = ..., scale: Any = ..., *, beta_initializer: Named = ..., gamma_initializer: Named = ..., moving_mean_initializer: Named = ..., moving_variance_initializer: Named = ..., beta_regularizer: Named = ..., gamma_regularizer: Named = ..., beta_constraint: Any = ..., gamma_constraint: Any = ..., synchronized: bool = ..., renorm: bool = ..., renorm_momentum: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def BatchNormalization(axis: Sizes = ..., momentum: Optional[float] = ..., epsilon: Optional[float] = ..., center: bool = ..., scale: Any = ..., *, beta_initializer: Named = ..., gamma_initializer: Named = ..., moving_mean_initializer: Named = ..., moving_variance_initializer: Named = ..., beta_regularizer: Named = ..., gamma_regularizer: Named = ..., beta_constraint: Any = ..., gamma_constraint: Any = ..., synchronized: bool = ..., renorm: bool = ..., renorm_momentum: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's BatchNormalization: mean 0 and variance 1 in each channel of the batch, then scale and shift."""
 
 
@@ -116,7 +116,7 @@ def Identity(*, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> L
     """Keras's Identity: what comes in."""
 
 
-def LayerNormalization(*, axis: int = ..., epsilon: Optional[float] = ..., center: bool = ..., scale: Any = ..., beta_initializer: Named = ..., gamma_initializer: Named = ..., beta_regularizer: Named = ..., gamma_regularizer: Named = ..., beta_constraint: Any = ..., gamma_constraint: Any = ..., rms_scaling: bool = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def LayerNormalization(*, axis: Sizes = ..., epsilon: Optional[float] = ..., center: bool = ..., scale: Any = ..., beta_initializer: Named = ..., gamma_initializer: Named = ..., beta_regularizer: Named = ..., gamma_regularizer: Named = ..., beta_constraint: Any = ..., gamma_constraint: Any = ..., rms_scaling: bool = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's LayerNormalization: normalizes each example over its last axes."""
 
 
@@ -176,9 +176,9 @@ def UpSampling2D(size: Sizes = ..., *, data_format: Optional[str] = ..., interpo
     """Keras's UpSampling2D: more rows and columns, repeated or interpolated."""
 
 
-def ZeroPadding1D(padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def ZeroPadding1D(padding: Union[int, Sequence[Any]] = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's ZeroPadding1D: steps of zeros before and after a sequence."""
 
 
-def ZeroPadding2D(padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def ZeroPadding2D(padding: Union[int, Sequence[Any]] = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's ZeroPadding2D: rows and columns of zeros around an image."""

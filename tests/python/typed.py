@@ -13,6 +13,7 @@ from support import ProgramTest, main  # noqa: E402
 
 RIGHT = """import lockstep
 from lockstep import layers
+shapes = [layers.ZeroPadding2D(1), layers.ZeroPadding2D(((1, 1), (2, 2))), layers.Cropping2D(1), layers.Reshape((4, 4, 1)), layers.BatchNormalization(axis=[3])]
 small = lockstep.Sequential([layers.Input((4,)), layers.Dense(3, "relu", kernel_regularizer="l2"), layers.Conv2D(8, (3, 3), strides=2)], replicas=2)
 model = lockstep.Model("cnn", strategy="ring", replicas=2, precision="float32")
 model.compile("adam", loss="mean_squared_error", loss_scale="none")
