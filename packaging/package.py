@@ -109,7 +109,7 @@ lockstep \\- {summary}
 .SH DESCRIPTION
 {text}
 .SH SEE ALSO
-.B lockstep \\fIsubcommand\\fR \\-\\-help
+.B lockstep \\fIsubcommand\\fR \\-\\-help=all
 explains every option of a subcommand.
 """
 
