@@ -41,12 +41,15 @@ static size_t print_words(const char *text, size_t length, size_t indent, size_t
     return column;
 }
 
-// Up to the first semicolon or full stop that a space follows.
+// Up to the first semicolon or full stop that a space follows, outside parentheses.
 static size_t first_sentence(const char *text)
 {
-    for (size_t i = 0; text[i]; i++)
-        if ((text[i] == ';' || text[i] == '.') && text[i + 1] == ' ')
+    int depth = 0;
+    for (size_t i = 0; text[i]; i++) {
+        depth += (text[i] == '(') - (text[i] == ')');
+        if (depth == 0 && (text[i] == ';' || text[i] == '.') && text[i + 1] == ' ')
             return i;
+    }
     return strlen(text);
 }
 
@@ -135,7 +138,7 @@ static void print_text(const char *text, size_t width, FILE *out)
     }
 }
 
-// The first command of the examples.
+// The first command of the help.
 static void print_example(const struct command *command, size_t width, FILE *out)
 {
     char line[256];
@@ -156,7 +159,7 @@ void help_print(const struct command *command, bool all, FILE *out)
             command->operands,
             command->most_operands == ARGUMENTS_REST ? "" : " [--option=value ...]",
             command->summary);
-    if (some)
+    if (some || command->arguments[0].name)
         fputc('\n', out);
     help_options(command->arguments, all, width, out);
     if (some) {

@@ -82,6 +82,9 @@ static const struct command *find_command(const struct command *const *list, con
     return NULL;
 }
 
+// What SIGPIPE did when the program began: where it was ignored, a failure is an exit code.
+static void (*pipe_signal)(int) = SIG_DFL;
+
 // What was printed must have arrived: a full disk behind stdout is a failure too.
 static int finish(enum ls_status status)
 {
@@ -90,7 +93,7 @@ static int finish(enum ls_status status)
         // Where an earlier write failed, a new one tells why.
         if (!errno && write(STDOUT_FILENO, "\n", 1) == 1)
             errno = 0;
-        if (errno == EPIPE) { // it ends as if the signal had not been held off while it worked
+        if (errno == EPIPE && pipe_signal != SIG_IGN) { // as if it had not been held off
             signal(SIGPIPE, SIG_DFL);
             raise(SIGPIPE);
         }
@@ -122,7 +125,8 @@ static int end(const struct command *command, enum ls_status status)
 
 static bool is_help(const char *word)
 {
-    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
+    return strcmp(word, "--help") == 0 || strcmp(word, "--help=all") == 0 ||
+           strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
 }
 
 // Where a standard file is closed, the next file or pipe that is opened would take its number, and be written over. The
@@ -189,7 +193,7 @@ static int run_command(int argc, char **argv)
     // The reader of standard output may stop (`| head`) while files are still to be written. Commands that only print
     // lists end then.
     if (command != &plugins_command && command != &summary_command)
-        signal(SIGPIPE, SIG_IGN);
+        pipe_signal = signal(SIGPIPE, SIG_IGN);
     return end(command, command->run(&arguments));
 }
 

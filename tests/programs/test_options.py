@@ -308,6 +308,7 @@ class Help(ProgramTest):
                 lines = text.splitlines()
                 self.assertTrue(lines[0].startswith("usage: lockstep " + command))
                 self.assertEqual([line for line in lines[1:] if len(line) > 80], [])
+                self.assertEqual([line for line in lines if line.endswith(" .") or line.count("(") != line.count(")")], [])
                 if "--help=all" in text:
                     self.assertLessEqual(len(lines) - 2, 24, text)
                     self.assertIn("explains all %d options" % len(options_of(command)), text)

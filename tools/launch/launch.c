@@ -11,7 +11,7 @@
 
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to start"},
-    {"workers", "N", NULL, "so many workers, numbered 0 .. N - 1; worker 0 is the chief",
+    {"workers", "N", NULL, "the number of workers, which are numbered from 0; worker 0 is the chief",
      .letter = 'n', .first_day = true},
     {"servers", "M", "0", "and so many parameter servers, for --strategy=parameter-server",
      .excludes = "make-secret", .first_day = true},
