@@ -85,10 +85,15 @@ def train(build, arguments):
     return run_for_json([program(build), "train", "--quiet", "--device=cpu", *translated], "--report=")
 
 
+def all_options(build):
+    """The option that lists all of train's, which was --help once."""
+    return "--help=all" if "--help=all" in run([program(build), "train", "--help"]) else "--help"
+
+
 def renamed(build, argument):
     """The argument under the name that this build knows."""
     name, _, value = argument.partition("=")
-    if name in RENAMED and name + "=" not in run([program(build), "train", "--help"]):
+    if name in RENAMED and name + "=" not in run([program(build), "train", all_options(build)]):
         return RENAMED[name] + "=" + value
     return argument
 

@@ -21,7 +21,8 @@ PROGRAM = """#!/bin/sh
 echo run >>"{folder}/runs"
 for argument; do
     case $argument in
-    --help) echo "  --microbatches=N"; exit 0 ;;
+    --help) echo "lockstep train --help=all explains all options"; exit 0 ;;
+    --help=all) echo "  --microbatches=N"; exit 0 ;;
     --slices=*) echo "lockstep: error: --slices: unknown" >&2; exit 2 ;;
     --report=*) cp "{folder}/canned.json" "${{argument#--report=}}" ;;
     esac
