@@ -91,9 +91,10 @@ void ls_model_summary(const struct ls_model *model, FILE *out)
 
 enum ls_status ls_model_write_json(const struct ls_model *model, FILE *out)
 {
-    if (json_dumpf(model->json, out, JSON_COMPACT) == 0)
+    errno = 0;
+    if (json_dumpf(model->json, out, JSON_COMPACT) == 0 && fflush(out) == 0 && !ferror(out))
         return LS_OK;
     ls_error("model", "the stream does not take the JSON of '%s': %s", model->source,
-             strerror(errno));
+             errno ? strerror(errno) : "an earlier write failed");
     return LS_FAILED;
 }

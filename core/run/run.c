@@ -525,7 +525,8 @@ static void say_alone(const struct ls_run *run, const struct ls_run_options *opt
     if (options->strategy && !options->replicas && ops->needs_collective &&
         ls_cluster_world(run->workers.cluster) == 1 && device->memory_kind == LS_MEMORY_HOST)
         ls_info("run",
-                "one replica runs, and --strategy=%s has nothing to add up; --replicas=2 runs two",
+                "one replica runs, so --strategy=%s has nothing to add up; --replicas=2 trains "
+                "with two",
                 options->strategy);
 }
 

@@ -189,15 +189,17 @@ def _read_lines(stream: Any, said: List[str], verbose: bool, folder: str) -> Non
     """On a terminal what is going on is one line that is written anew, and messages come above it."""
     out = sys.stderr
     redraws = out is not None and out.isatty() and os.environ.get("TERM") != "dumb"
+    drawn = False
     for line in (_told(line, folder) for line in stream):
         is_progress = line.startswith(PROGRESS)
         if not is_progress:
             said.append(line.rstrip("\n"))
         if out is not None and is_progress and redraws:
             print(WIPE + line[len(PROGRESS):].rstrip("\n")[:shutil.get_terminal_size().columns - 1], end="", file=out, flush=True)
+            drawn = True
         elif out is not None and (verbose or is_progress or line.startswith(WARNING)):
-            print((WIPE if redraws else "") + line.removeprefix(PROGRESS), end="", file=out, flush=True)
-    if redraws:
+            print((WIPE if drawn else "") + line.removeprefix(PROGRESS), end="", file=out, flush=True)
+    if drawn:
         print(WIPE, end="", file=out, flush=True)
 
 

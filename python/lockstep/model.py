@@ -137,6 +137,9 @@ class Model:
         self._kept: List[Any] = []  # what the library may still call: generators of the last fit, and of those that failed after it
         self._process = os.getpid()
         self._handles = [ctypes.c_void_p(), ctypes.c_void_p()]  # the run and the model; empty: closed
+        self._unbuilt = model if _has_no_shape(model) else None  # until data shows the shape of its input
+        self._to_compile: Dict[str, Any] = {}  # then
+        self._json: Dict[str, Any] = {}  # as Keras has it
         refuse_others(self.__init__, declared.ls_run_options, OF_RUN, options)
         given = fill(declared.ls_run_options, strategy=strategy, replicas=replicas, device=device, threads=threads, seed=seed,
                      **options)
@@ -146,9 +149,6 @@ class Model:
         if library().ls_run_is_server(self._run):
             check(library().ls_run_serve(self._run))
             sys.exit(0)
-        self._unbuilt = model if _has_no_shape(model) else None  # until data shows the shape of its input
-        self._to_compile: Dict[str, Any] = {}  # then
-        self._json: Dict[str, Any] = {}  # as Keras has it
         with self._alone():  # the program may end meanwhile
             if self._unbuilt is None:
                 self._open(model, data)

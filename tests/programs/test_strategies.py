@@ -142,7 +142,7 @@ class Strategies(ProgramTest):
         for options, said in ((["--strategy=ring"], True), (["--strategy=ring", "--replicas=1"], False), (["--strategy=one-device"], False)):
             run = self.lockstep("train", "--model=mlp", "--dataset=synthetic:examples=64", "--validation=off", *options)
             self.assertEqual(run.code, DONE, run.err)
-            self.assertEqual("one replica runs, and --strategy=ring has nothing to add up; --replicas=2 runs two" in run.err, said)
+            self.assertEqual("one replica runs, so --strategy=ring has nothing to add up; --replicas=2 trains with two" in run.err, said)
 
     def test_a_transport_alone_means_auto_over_it(self):
         report = self.report("--replicas=2", "--steps=2", "--strategy=local")
