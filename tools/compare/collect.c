@@ -310,7 +310,7 @@ static enum ls_status measure(const struct compare_runner *runner, const struct 
         return status;
     find_target(run, steps, target, runner->shared->epoch_steps);
     read_validation(run, steps, target);
-    if (run->process_count && isfinite(run->rate))
+    if (run->process_count && run->rate > 0)
         compare_set_times(run);
     return LS_OK;
 }

@@ -52,7 +52,7 @@ LS_STATUS compare_curve(const struct compare_step *steps, size_t count, uint64_t
 
 // Gives the times of a run the length that was timed: those of its training were taken while other runs trained under
 // another load, so that they might rank the runs in another order. The parts of a step keep their shares and add up to it;
-// the values of curves stay. Takes a run with a finite rate.
+// the values of curves stay. Takes a run with a rate above 0.
 void compare_set_times(struct ls_compared_run *run);
 
 #endif
