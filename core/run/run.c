@@ -523,7 +523,8 @@ static void say_alone(const struct ls_run *run, const struct ls_run_options *opt
     const struct ls_device_interface *device = run->device->interface;
     const struct ls_strategy_interface *ops = run->strategy.strategy->interface;
     if (options->strategy && !options->replicas && ops->needs_collective &&
-        ls_cluster_world(run->workers.cluster) == 1 && device->memory_kind == LS_MEMORY_HOST)
+        !run->workers.served.servers && ls_cluster_world(run->workers.cluster) == 1 &&
+        device->memory_kind == LS_MEMORY_HOST)
         ls_info("run",
                 "one replica runs, so --strategy=%s has nothing to add up; --replicas=2 trains "
                 "with two",
