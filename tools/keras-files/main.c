@@ -75,7 +75,8 @@ int main(int argc, char **argv)
     if (argc != 3 || (!reads && strcmp(argv[1], "write") != 0) || fcntl(OUTPUT, F_GETFD) < 0) {
         fputs(
             "lockstep-keras-files is started by lockstep, to read and write files of Keras; it has "
-            "no use of its own. `lockstep convert --help=all` explains what you may be looking for.\n",
+            "no use of its own. `lockstep convert --help=all` explains what you may be looking "
+            "for.\n",
             stderr);
         return 2;
     }

@@ -11,8 +11,9 @@
 
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to start"},
-    {"workers", "N", NULL, "the number of workers, which are numbered from 0; worker 0 is the chief",
-     .letter = 'n', .first_day = true},
+    {"workers", "N", NULL,
+     "the number of workers, which are numbered from 0; worker 0 is the chief", .letter = 'n',
+     .first_day = true},
     {"servers", "M", "0", "and so many parameter servers, for --strategy=parameter-server",
      .excludes = "make-secret", .first_day = true},
 
