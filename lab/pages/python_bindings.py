@@ -122,21 +122,8 @@ def make():
     return HEAD.format(self=SELF, names=", ".join(used)) + text
 
 
-def main():
-    path = os.path.join(reference.ROOT, PATH)
-    text = make()
-    if sys.argv[1:] != ["--check"]:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-        return 0
-    with open(path, encoding="utf-8") as file:
-        same = file.read() == text
-    print(f"{PATH} is what the headers say" if same else f"{PATH} is not what the headers say; run {SELF}")
-    return 0 if same else 1
-
-
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        sys.exit(reference.keep({PATH: make()}, SELF))
     except reference.Wrong as wrong:
         sys.exit(str(wrong))

@@ -30,8 +30,7 @@ READ_OTHERWISE = {"padding": "str", "data_format": "Optional[str]", "interpolati
                   "target_shape": "Sequence[int]", "dims": "Sequence[int]", "name": "str", "trainable": "bool",
                   "dtype": NAMED}
 # Where a layer means something else by the name.
-BORDERS = "Union[int, Sequence[Any]]"
-OF_LAYERS = {("ZeroPadding1D", "padding"): BORDERS, ("ZeroPadding2D", "padding"): BORDERS, ("ZeroPadding3D", "padding"): BORDERS,
+OF_LAYERS = {("ZeroPadding1D", "padding"): READ["ends"], ("ZeroPadding2D", "padding"): READ["borders"],
              ("BatchNormalization", "axis"): SIZES, ("LayerNormalization", "axis"): SIZES}
 
 
@@ -39,7 +38,7 @@ class Layers:
     """The layers of layers/*.c: their options, the types of these, and which must be given."""
 
     def __init__(self):
-        self.options, self.summaries, self.required = {}, {}, {}
+        self.options, self.summaries = {}, {}
         self.types = {}  # of an option, in all files
         texts = {path: open(path, encoding="utf-8").read() for path in sorted(glob.glob(os.path.join(reference.ROOT, "layers", "*.c")))}
         public = {}
@@ -181,22 +180,8 @@ def make():
     return {"layers.pyi": layers_stub(layers.POSITIONAL), "model.pyi": model_stub(_declarations, own)}
 
 
-def main():
-    wrong = []
-    for name, text in make().items():
-        path = os.path.join(PACKAGE, name)
-        if sys.argv[1:] != ["--check"]:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
-        elif not os.path.exists(path) or open(path, encoding="utf-8").read() != text:
-            wrong.append(name)
-    for name in wrong:
-        print(f"python/lockstep/{name} is not what the sources say; run {SELF}")
-    return 1 if wrong else 0
-
-
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        sys.exit(reference.keep({f"python/lockstep/{name}": text for name, text in make().items()}, SELF))
     except reference.Wrong as wrong:
         sys.exit(str(wrong))

@@ -23,6 +23,20 @@ class Wrong(Exception):
     pass
 
 
+def keep(made, script):
+    """Writes files that are made of the sources, or with --check says which are not what the sources say; the exit code."""
+    wrong = 0
+    for path, text in made.items():
+        place = os.path.join(ROOT, path)
+        if sys.argv[1:] != ["--check"]:
+            with open(place, "w", encoding="utf-8") as file:
+                file.write(text)
+        elif not os.path.exists(place) or open(place, encoding="utf-8").read() != text:
+            print(f"{path} is not what the sources say; run {script}")
+            wrong = 1
+    return wrong
+
+
 class Declaration:
     def __init__(self, kind, name, code, comment, line):
         self.kind, self.name, self.code, self.comment, self.line = kind, name, code, comment, line

@@ -176,7 +176,7 @@ def UpSampling2D(size: Sizes = ..., *, data_format: Optional[str] = ..., interpo
     """Keras's UpSampling2D: more rows and columns, repeated or interpolated."""
 
 
-def ZeroPadding1D(padding: Union[int, Sequence[Any]] = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+def ZeroPadding1D(padding: Sizes = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's ZeroPadding1D: steps of zeros before and after a sequence."""
 
 
