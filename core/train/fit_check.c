@@ -172,6 +172,11 @@ enum ls_status ls_fit_check(struct ls_fit *fit)
                                   "itself: leave one of both out");
         status = LS_USAGE;
     }
+    if (!status && options->progress > LS_PROGRESS_LINES) {
+        ls_error("progress", "expected 0, 1 (a bar) or 2 (lines), got %llu",
+                 (unsigned long long)options->progress);
+        status = LS_USAGE;
+    }
     if (!status)
         warn_of_empty_blocks(fit);
     if (!status)

@@ -127,7 +127,8 @@ START_TEST(another_thread_of_the_program_has_a_last_error_of_its_own)
 }
 END_TEST
 
-static size_t fit_and_measure_stdout(const struct ls_run_options *options, char *text, size_t bytes)
+static size_t fit_and_measure_stdout(const struct ls_run_options *options, uint64_t progress,
+                                     char *text, size_t bytes)
 {
     char path[] = "/tmp/lockstep-messages-XXXXXX", timeline[] = "/tmp/lockstep-messages-XXXXXX";
     struct ls_run *run = NULL;
@@ -137,7 +138,10 @@ static size_t fit_and_measure_stdout(const struct ls_run_options *options, char 
     OK(ls_run_open(options, &run));
     struct ls_model *model = model_of(run, "adam");
     struct ls_data *data = data_of(HERE, "train");
-    OK(ls_fit(model, data, &(struct ls_fit_options){.epochs = 2, .timeline = timeline}));
+    OK(ls_fit(model, data,
+              &(struct ls_fit_options){.epochs = 2, .timeline = timeline, .progress = progress}));
+    ck_assert_int_eq(ls_fit(model, data, &(struct ls_fit_options){.progress = 7}), LS_USAGE);
+    ck_assert_ptr_nonnull(strstr(ls_last_error(), "expected 0, 1 (a bar) or 2 (lines), got 7"));
     ls_model_close(model);
     ls_data_close(data);
     ls_run_close(run);
@@ -152,13 +156,15 @@ START_TEST(nothing_is_printed_unless_it_was_asked_for)
 {
     char text[4096];
     struct ls_run_options options = {.device = "reference", .threads = 1};
-    ck_assert_uint_eq(fit_and_measure_stdout(NULL, text, sizeof(text)), 0);
-    ck_assert_uint_eq(fit_and_measure_stdout(&options, text, sizeof(text)), 0);
+    ck_assert_uint_eq(fit_and_measure_stdout(NULL, 0, text, sizeof(text)), 0);
+    ck_assert_uint_eq(fit_and_measure_stdout(&options, 0, text, sizeof(text)), 0);
     options.progress = 1;
-    ck_assert_uint_gt(fit_and_measure_stdout(&options, text, sizeof(text)), 0);
+    ck_assert_uint_gt(fit_and_measure_stdout(&options, 0, text, sizeof(text)), 0);
     ck_assert_ptr_nonnull(strstr(text, "on reference"));
     ck_assert_ptr_nonnull(strstr(text, "Epoch 2/2"));
     ck_assert_ptr_nonnull(strstr(text, "timeline: "));
+    ck_assert_uint_gt(fit_and_measure_stdout(NULL, 2, text, sizeof(text)), 0); // of one fit
+    ck_assert_ptr_nonnull(strstr(text, "Epoch 2/2"));
 }
 END_TEST
 
