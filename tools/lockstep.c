@@ -82,8 +82,9 @@ static const struct command *find_command(const struct command *const *list, con
     return NULL;
 }
 
-// What SIGPIPE did when the program began: where it was ignored, a failure is an exit code.
-static void (*pipe_signal)(int) = SIG_DFL;
+// What SIGPIPE did before a command held it off. Where nothing was held off, EPIPE tells that whoever started the program
+// ignores the signal: then a failure is an exit code.
+static void (*pipe_signal)(int) = SIG_IGN;
 
 // What was printed must have arrived: a full disk behind stdout is a failure too.
 static int finish(enum ls_status status)
@@ -156,8 +157,8 @@ static int run_command(int argc, char **argv)
         return finish(LS_OK);
     }
     // `help train` is `train --help`, and `help plugin new` is `plugin new --help`.
-    char *asked[] = {argv[0], argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : "--help", "--help",
-                     NULL};
+    char *const how = strcmp(argv[1], "--help=all") == 0 ? argv[1] : "--help";
+    char *asked[] = {argv[0], argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : how, how, NULL};
     if (is_help(argv[1])) {
         argv = asked;
         argc = 4;
