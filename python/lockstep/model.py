@@ -139,7 +139,7 @@ class Model:
         self._handles = [ctypes.c_void_p(), ctypes.c_void_p()]  # the run and the model; empty: closed
         self._unbuilt = model if _has_no_shape(model) else None  # until data shows the shape of its input
         self._to_compile: Dict[str, Any] = {}  # then
-        self._json: Dict[str, Any] = {}  # as Keras has it
+        self._json: Dict[str, Any] = {}  # as Keras has it; empty: nobody has asked
         refuse_others(self.__init__, declared.ls_run_options, OF_RUN, options)
         given = fill(declared.ls_run_options, strategy=strategy, replicas=replicas, device=device, threads=threads, seed=seed,
                      **options)
@@ -184,7 +184,6 @@ class Model:
         finally:
             if shape:
                 shape.close()
-        self._json = json.loads(_written(lambda stream: check(library().ls_model_write_json(self._model, stream))))
         if is_keras(model):
             with _weights_between() as path:
                 model.save_weights(path)
@@ -261,18 +260,18 @@ class Model:
     @property
     def name(self) -> str:
         """That of the model's JSON."""
-        self._model  # says why there is none
-        return str(self._json["config"]["name"]) if "name" in self._json["config"] else self._json["class_name"].lower()
+        described = self._described()
+        return str(described["config"]["name"]) if "name" in described["config"] else described["class_name"].lower()
 
     @property
     def layers(self) -> List[Layer]:
         """The layers in their order, each with `name`, `class_name` and `config`. As in Keras a Sequential model has its input not among
         them. They describe the model; changing them changes nothing."""
-        self._model
-        config = self._json["config"]
+        described = self._described()
+        config = described["config"]
         made = []
         for layer in config if isinstance(config, list) else config["layers"]:  # a list: early versions of Keras 2
-            if layer["class_name"] != "InputLayer" or self._json["class_name"] != "Sequential":
+            if layer["class_name"] != "InputLayer" or described["class_name"] != "Sequential":
                 made.append(Layer(layer["class_name"]))
                 made[-1].config = {**({"name": layer["name"]} if "name" in layer else {}), **copy.deepcopy(layer["config"])}
         return made
@@ -292,7 +291,12 @@ class Model:
         kind = type(self).__name__
         if not self._handles:
             return f"<{kind} closed>"
-        return f"<{kind} name={self.name}, layers={len(self.layers)}, built=True>" if self._json else f"<{kind} built=False>"
+        return f"<{kind} name={self.name}, layers={len(self.layers)}, built=True>" if self._handles[1] else f"<{kind} built=False>"
+
+    def _described(self) -> Dict[str, Any]:
+        model = self._model  # says why there is none
+        self._json = self._json or json.loads(_written(lambda stream: check(library().ls_model_write_json(model, stream))))
+        return self._json
 
     # ---- Weights ----
 
