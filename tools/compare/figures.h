@@ -50,9 +50,9 @@ struct compare_mean compare_mean(const struct compare_step *steps, size_t count)
 LS_STATUS compare_curve(const struct compare_step *steps, size_t count, uint64_t epoch_steps,
                         bool accuracy, struct ls_compared_point **out, size_t *out_count);
 
-// Gives the times of a run the length that was timed: those of its training were taken while other runs trained under
-// another load, so that they might rank the runs in another order. The parts of a step keep their shares and add up to it;
-// the values of curves stay. Takes a run with a rate above 0.
+// Gives the times of a run the length that was timed: its training was under another load than that
+// of other runs, so its own times might rank them in another order. The parts of a step keep their
+// shares and add up to it; the values of curves stay. Takes a run with a rate above 0.
 void compare_set_times(struct ls_compared_run *run);
 
 #endif

@@ -29,7 +29,8 @@ static const struct column speed[] = {
 
 static const struct column step[] = {
     {"median", STEP_SECONDS, "step",
-     "a global batch at the timed speed, divided as the median step of the training"},
+     "how long a global batch takes at the timed speed; its parts have the proportions of the "
+     "training"},
     {"input", STEP_SECONDS, "input", "the time that the replica waited for its batch"},
     {"compute", STEP_SECONDS, "compute", "kernels: forward, loss and backward"},
     {"communication", STEP_SECONDS, "communication",

@@ -145,7 +145,8 @@ START_TEST(the_first_step_of_a_turn_is_not_timed)
 }
 END_TEST
 
-// Pairs of runs of which one is ahead by its speed and behind by the time of a step or of the curve.
+// Pairs of runs of which one is ahead by its speed, and behind by the time of a step or of the
+// curve.
 static unsigned contradictions(const struct ls_compared_run *runs, size_t count)
 {
     unsigned found = 0;
@@ -158,7 +159,7 @@ static unsigned contradictions(const struct ls_compared_run *runs, size_t count)
     return found;
 }
 
-// While they trained, the machine was busy with something else for the fastest, and less and less for the others.
+// While they trained, the machine was busiest with something else for the fastest.
 START_TEST(times_rank_runs_as_their_speeds_do)
 {
     struct ls_compared_point curves[3];
