@@ -24,10 +24,6 @@ extern const struct ls_layer_kind ls_layer_max_pooling1d, ls_layer_average_pooli
     ls_layer_global_average_pooling1d, ls_layer_global_max_pooling1d, ls_layer_zero_padding1d,
     ls_layer_cropping1d, ls_layer_up_sampling1d, ls_layer_repeat_vector, ls_layer_identity;
 
-// Operations of Keras 3 that a functional model has among its layers: keras.ops.add and others. Ends
-// with one that has no class name.
-extern const struct ls_layer_kind ls_node_kinds[];
-
 // a (function) b, enum ls_pair_function, with numpy's broadcasting; either may be a parameter.
 LS_STATUS ls_add_pair(struct ls_graph *graph, uint32_t function, struct ls_tensor *a,
                       struct ls_tensor *b, struct ls_tensor **out);

@@ -28,6 +28,7 @@ extern const struct command predict_command;
 extern const struct command summary_command;
 extern const struct command convert_command;
 extern const struct command compare_command;
+extern const struct command list_command;
 extern const struct command plugins_command;
 extern const struct command bench_command;
 extern const struct command simulate_command;

@@ -18,19 +18,13 @@
 #define MOST_COMMANDS 32
 
 static const struct command *const commands[] = {
-    &train_command,
-    &evaluate_command,
-    &predict_command,
-    &compare_command,
-    &summary_command,
-    &convert_command,
-    &plugins_command,
-    &simulate_command,
-    &bench_command,
-    &plugin_command,
-    &verify_command,
-    &launch_command,
-    NULL,
+    &train_command,    &evaluate_command,
+    &predict_command,  &compare_command,
+    &summary_command,  &convert_command,
+    &list_command,     &plugins_command,
+    &simulate_command, &bench_command,
+    &plugin_command,   &verify_command,
+    &launch_command,   NULL,
 };
 
 static void print_commands(FILE *out)
@@ -193,7 +187,7 @@ static int run_command(int argc, char **argv)
     arguments.commands = names;
     // The reader of standard output may stop (`| head`) while files are still to be written. Commands that only print
     // lists end then.
-    if (command != &plugins_command && command != &summary_command)
+    if (command != &list_command && command != &plugins_command && command != &summary_command)
         pipe_signal = signal(SIGPIPE, SIG_IGN);
     return end(command, command->run(&arguments));
 }

@@ -49,6 +49,9 @@ struct ls_layer_kind {
 
 // All layers, ends with NULL. Defined in layers/.
 extern const struct ls_layer_kind *const ls_layer_kinds[];
+// Operations of Keras 3 that a functional model has among its layers: keras.ops.add and others. Ends
+// with one that has no class name.
+extern const struct ls_layer_kind ls_node_kinds[];
 
 // Where a model finds what Lockstep does not have itself. Defined by who owns it.
 struct ls_own_parts {

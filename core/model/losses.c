@@ -24,30 +24,38 @@ static const struct ls_plugin_option huber_options[] = {
 };
 
 // Each once: the table and the names in it.
-#define LOSSES(LOSS)                                                        \
-    LOSS("sparse_categorical_crossentropy", LS_LOSS_SPARSE, sparse_options) \
-    LOSS("mean_squared_error", LS_LOSS_SQUARED, NULL)                       \
-    LOSS("mse", LS_LOSS_SQUARED, NULL)                                      \
-    LOSS("categorical_crossentropy", LS_LOSS_CATEGORICAL, smoothed_options) \
-    LOSS("binary_crossentropy", LS_LOSS_BINARY, smoothed_options)           \
-    LOSS("mean_absolute_error", LS_LOSS_ABSOLUTE, NULL)                     \
-    LOSS("mae", LS_LOSS_ABSOLUTE, NULL)                                     \
-    LOSS("mean_absolute_percentage_error", LS_LOSS_PERCENTAGE, NULL)        \
-    LOSS("mape", LS_LOSS_PERCENTAGE, NULL)                                  \
-    LOSS("mean_squared_logarithmic_error", LS_LOSS_LOGARITHMIC, NULL)       \
-    LOSS("msle", LS_LOSS_LOGARITHMIC, NULL)                                 \
-    LOSS("huber", LS_LOSS_HUBER, huber_options)                             \
-    LOSS("log_cosh", LS_LOSS_LOG_COSH, NULL)                                \
-    LOSS("kl_divergence", LS_LOSS_DIVERGENCE, NULL)                         \
-    LOSS("poisson", LS_LOSS_POISSON, NULL)                                  \
-    LOSS("hinge", LS_LOSS_HINGE, NULL)                                      \
-    LOSS("squared_hinge", LS_LOSS_SQUARED_HINGE, NULL)                      \
-    LOSS("categorical_hinge", LS_LOSS_CATEGORICAL_HINGE, NULL)              \
-    LOSS("cosine_similarity", LS_LOSS_COSINE, NULL)
-#define ENTRY(name, function, options) {name, function, options},
-#define NAME(name, function, options) name,
+#define LOSSES(LOSS)                                                                          \
+    LOSS("sparse_categorical_crossentropy", LS_LOSS_SPARSE, sparse_options,                   \
+         "of labels of classes: -log(probability of the class)")                              \
+    LOSS("mean_squared_error", LS_LOSS_SQUARED, NULL, "the mean of (prediction - target)^2")  \
+    LOSS("mse", LS_LOSS_SQUARED, NULL, "the same as mean_squared_error")                      \
+    LOSS("categorical_crossentropy", LS_LOSS_CATEGORICAL, smoothed_options,                   \
+         "of one-hot targets: -sum(target log(probability))")                                 \
+    LOSS("binary_crossentropy", LS_LOSS_BINARY, smoothed_options,                             \
+         "of targets 0 and 1, each prediction by itself")                                     \
+    LOSS("mean_absolute_error", LS_LOSS_ABSOLUTE, NULL, "the mean of |prediction - target|")  \
+    LOSS("mae", LS_LOSS_ABSOLUTE, NULL, "the same as mean_absolute_error")                    \
+    LOSS("mean_absolute_percentage_error", LS_LOSS_PERCENTAGE, NULL,                          \
+         "the mean of 100 |prediction - target| / |target|")                                  \
+    LOSS("mape", LS_LOSS_PERCENTAGE, NULL, "the same as mean_absolute_percentage_error")      \
+    LOSS("mean_squared_logarithmic_error", LS_LOSS_LOGARITHMIC, NULL,                         \
+         "the mean of (log(1 + prediction) - log(1 + target))^2")                             \
+    LOSS("msle", LS_LOSS_LOGARITHMIC, NULL, "the same as mean_squared_logarithmic_error")     \
+    LOSS("huber", LS_LOSS_HUBER, huber_options, "squared up to delta, linear beyond it")      \
+    LOSS("log_cosh", LS_LOSS_LOG_COSH, NULL, "the mean of log(cosh(prediction - target))")    \
+    LOSS("kl_divergence", LS_LOSS_DIVERGENCE, NULL,                                           \
+         "of distributions: sum(target log(target / prediction))")                            \
+    LOSS("poisson", LS_LOSS_POISSON, NULL, "the mean of prediction - target log(prediction)") \
+    LOSS("hinge", LS_LOSS_HINGE, NULL, "of targets -1 and 1: max(1 - target prediction, 0)")  \
+    LOSS("squared_hinge", LS_LOSS_SQUARED_HINGE, NULL, "the square of hinge")                 \
+    LOSS("categorical_hinge", LS_LOSS_CATEGORICAL_HINGE, NULL,                                \
+         "of one-hot targets: the margin between the class and the best other one")           \
+    LOSS("cosine_similarity", LS_LOSS_COSINE, NULL,                                           \
+         "minus the cosine of the angle between prediction and target")
+#define ENTRY(name, function, options, summary) {name, function, options, summary},
+#define NAME(name, function, options, summary) name,
 
-static const struct ls_loss_name losses[] = {LOSSES(ENTRY){NULL, 0, NULL}};
+static const struct ls_loss_name losses[] = {LOSSES(ENTRY){NULL, 0, NULL, NULL}};
 const char *const ls_loss_names[] = {LOSSES(NAME) NULL};
 
 const struct ls_loss_name *ls_loss_find(const char *name)

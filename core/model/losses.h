@@ -13,6 +13,7 @@ struct ls_loss_name {
     const char *name;
     uint32_t function; // enum ls_loss_function
     const struct ls_plugin_option *options; // NULL: none
+    const char *summary; // one line
 };
 
 // The entry of that name ("huber"); NULL: none.

@@ -19,39 +19,6 @@
 #define LONGEST_NAME 72 // bytes: "val_" and the longest name of a plugin
 #define LONGEST_GIVEN 52 // bytes of one that name= gives, with "val_"
 
-const char *const ls_metric_names[] = {"accuracy",
-                                       "none",
-                                       "acc",
-                                       "binary_accuracy",
-                                       "categorical_accuracy",
-                                       "sparse_categorical_accuracy",
-                                       "top_k_categorical_accuracy",
-                                       "sparse_top_k_categorical_accuracy",
-                                       "auc",
-                                       "precision",
-                                       "recall",
-                                       "mean_absolute_error",
-                                       "mae",
-                                       "mean_squared_error",
-                                       "mse",
-                                       "root_mean_squared_error",
-                                       "mean_absolute_percentage_error",
-                                       "mape",
-                                       "mean_squared_logarithmic_error",
-                                       "msle",
-                                       "huber",
-                                       "log_cosh",
-                                       "kl_divergence",
-                                       "poisson",
-                                       "hinge",
-                                       "squared_hinge",
-                                       "categorical_hinge",
-                                       "cosine_similarity",
-                                       "categorical_crossentropy",
-                                       "binary_crossentropy",
-                                       "sparse_categorical_crossentropy",
-                                       NULL};
-
 static const struct ls_plugin_option threshold_options[] = {
     {"threshold", "number", "0.5", "predictions above it are 1"},
     {NULL, NULL, NULL, NULL},
@@ -69,6 +36,72 @@ static const struct ls_plugin_option area_options[] = {
     {"curve", "one of: ROC, PR", "ROC", "true by false positives, or precision by recall"},
     {NULL, NULL, NULL, NULL},
 };
+
+struct metric_name {
+    const char *name;
+    const char *summary; // NULL: that of the loss
+    const struct ls_plugin_option *options; // NULL: none, or those of the loss
+};
+
+#define OF_LOSS(METRIC, name) METRIC(name, NULL, NULL) // its mean, with the options that it has
+
+// Each once: the table and the names in it.
+#define METRICS(METRIC)                                                                         \
+    METRIC("accuracy", "share of right predictions, counted as the shape of the output asks",   \
+           NULL)                                                                                \
+    METRIC("none", "none but the loss", NULL)                                                   \
+    METRIC("acc", "the same as accuracy", NULL)                                                 \
+    METRIC("binary_accuracy", "share of right predictions, each 0 or 1", threshold_options)     \
+    METRIC("categorical_accuracy", "share of right classes, of one-hot targets", NULL)          \
+    METRIC("sparse_categorical_accuracy", "share of right classes, of labels", NULL)            \
+    METRIC("top_k_categorical_accuracy",                                                        \
+           "share of classes among the k largest predictions, of one-hot targets", top_options) \
+    METRIC("sparse_top_k_categorical_accuracy",                                                 \
+           "share of classes among the k largest predictions, of labels", top_options)          \
+    METRIC("auc", "area under the curve of true by false positives, or of precision by recall", \
+           area_options)                                                                        \
+    METRIC("precision", "share of the positive predictions that are right", thresholds_options) \
+    METRIC("recall", "share of the positive targets that are predicted", thresholds_options)    \
+    OF_LOSS(METRIC, "mean_absolute_error")                                                      \
+    OF_LOSS(METRIC, "mae")                                                                      \
+    OF_LOSS(METRIC, "mean_squared_error")                                                       \
+    OF_LOSS(METRIC, "mse")                                                                      \
+    METRIC("root_mean_squared_error", "the square root of the mean squared error", NULL)        \
+    OF_LOSS(METRIC, "mean_absolute_percentage_error")                                           \
+    OF_LOSS(METRIC, "mape")                                                                     \
+    OF_LOSS(METRIC, "mean_squared_logarithmic_error")                                           \
+    OF_LOSS(METRIC, "msle")                                                                     \
+    OF_LOSS(METRIC, "huber")                                                                    \
+    OF_LOSS(METRIC, "log_cosh")                                                                 \
+    OF_LOSS(METRIC, "kl_divergence")                                                            \
+    OF_LOSS(METRIC, "poisson")                                                                  \
+    OF_LOSS(METRIC, "hinge")                                                                    \
+    OF_LOSS(METRIC, "squared_hinge")                                                            \
+    OF_LOSS(METRIC, "categorical_hinge")                                                        \
+    OF_LOSS(METRIC, "cosine_similarity")                                                        \
+    OF_LOSS(METRIC, "categorical_crossentropy")                                                 \
+    OF_LOSS(METRIC, "binary_crossentropy")                                                      \
+    OF_LOSS(METRIC, "sparse_categorical_crossentropy")
+#define ENTRY(name, summary, options) {name, summary, options},
+#define NAME(name, summary, options) name,
+
+static const struct metric_name metric_names[] = {METRICS(ENTRY){NULL, NULL, NULL}};
+const char *const ls_metric_names[] = {METRICS(NAME) NULL};
+
+static const struct metric_name *find_metric(const char *name)
+{
+    for (const struct metric_name *metric = metric_names; metric->name; metric++)
+        if (strcmp(metric->name, name) == 0)
+            return metric;
+    return NULL;
+}
+
+const char *ls_metric_summary(const char *name)
+{
+    const struct metric_name *metric = find_metric(name);
+    const struct ls_loss_name *loss = ls_loss_find(name);
+    return metric && metric->summary ? metric->summary : loss ? loss->summary : "";
+}
 
 // ---- Reading ----
 
@@ -199,13 +232,7 @@ static bool is(const struct ls_spec *spec, const char *name)
 static const struct ls_plugin_option *options_of(const struct ls_spec *spec)
 {
     const struct ls_loss_name *loss = ls_loss_find(spec->name);
-    if (is(spec, "binary_accuracy"))
-        return threshold_options;
-    if (is(spec, "precision") || is(spec, "recall"))
-        return thresholds_options;
-    if (is(spec, "auc"))
-        return area_options;
-    return strstr(spec->name, "top_k") ? top_options : loss ? loss->options : NULL;
+    return loss ? loss->options : find_metric(spec->name)->options;
 }
 
 // One of the user's own.
@@ -273,11 +300,9 @@ static enum ls_status check_name(const char *name, bool plugin)
 static enum ls_status read_metric(const struct reading *reading, const struct ls_spec *spec,
                                   struct ls_metric_source *out)
 {
-    const struct ls_loss_name root = {"root_mean_squared_error", LS_LOSS_SQUARED, NULL};
+    const struct ls_loss_name root = {"root_mean_squared_error", LS_LOSS_SQUARED, NULL, NULL};
     const struct ls_loss_name *loss = ls_loss_find(spec->name);
-    bool known = false; // else the name is what is wrong, whatever its options
-    for (size_t i = 0; ls_metric_names[i]; i++)
-        known = known || is(spec, ls_metric_names[i]);
+    const bool known = find_metric(spec->name); // else the name is wrong, whatever its options
     if (!known && ls_own_part_is(reading->parts, LS_KIND_METRIC, spec->name))
         return read_composed(reading, spec, out);
     enum ls_status status = known ? check_options(spec) : LS_OK;

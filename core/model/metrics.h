@@ -42,6 +42,8 @@ struct ls_metric_set {
 
 // What --metrics= may be, some with options; ends with NULL.
 extern const char *const ls_metric_names[];
+// What the metric of that name is, in a line; "" for a name that is none.
+const char *ls_metric_summary(const char *name);
 
 // The metrics that `text` names, as in ls_compile_options, with the loss in front. LS_USAGE, logged.
 LS_STATUS ls_metric_set_parse(const char *text, const struct ls_loss *loss,

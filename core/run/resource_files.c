@@ -14,7 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FILES_MOST 64
 #define SUFFIX ".json"
 
 static const struct ls_resource_folder models = {"model",
@@ -55,11 +54,12 @@ static int compare(const void *a, const void *b)
 }
 
 // Names without suffix, sorted; ends with NULL. The caller frees the names.
-static void list_names(const char *folder, char *names[FILES_MOST + 1])
+static void list_names(const char *folder, char *names[LS_RESOURCES_MOST + 1])
 {
     size_t count = 0;
     DIR *directory = opendir(folder);
-    for (struct dirent *entry; directory && count < FILES_MOST && (entry = readdir(directory));)
+    for (struct dirent *entry;
+         directory && count < LS_RESOURCES_MOST && (entry = readdir(directory));)
         if (has_suffix(entry->d_name)) {
             names[count] = strndup(entry->d_name, strlen(entry->d_name) - strlen(SUFFIX));
             count += names[count] != NULL;
@@ -73,7 +73,7 @@ static void list_names(const char *folder, char *names[FILES_MOST + 1])
 static enum ls_status fail_unknown(const struct ls_resource_folder *kind, const char *scope,
                                    const char *name, const char *folder)
 {
-    char *names[FILES_MOST + 1];
+    char *names[LS_RESOURCES_MOST + 1];
     char known[512] = "";
     list_names(folder, names);
     for (size_t i = 0, length = 0; names[i] && length < sizeof(known); i++)
@@ -116,4 +116,18 @@ enum ls_status ls_resource_find(const struct ls_resource_folder *kind, const cha
 enum ls_status ls_model_find(const char *name, char **out)
 {
     return ls_resource_find(&models, "--model", name, out);
+}
+
+enum ls_status ls_model_list(char **names)
+{
+    char folder[PATH_MAX];
+    if (!find_folder(&models, folder)) {
+        ls_error("--model",
+                 "the models that come with Lockstep were not found; %s names their "
+                 "folder",
+                 models.variable);
+        return LS_UNAVAILABLE;
+    }
+    list_names(folder, names);
+    return LS_OK;
 }

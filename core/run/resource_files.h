@@ -5,6 +5,8 @@
 
 #include "core/base/status.h"
 
+#define LS_RESOURCES_MOST 64
+
 // A folder of files of one kind, without sub-folders.
 struct ls_resource_folder {
     const char *what; // "model"
@@ -23,5 +25,9 @@ LS_STATUS ls_resource_find(const struct ls_resource_folder *kind, const char *sc
 
 // Likewise a model, in LOCKSTEP_MODEL_PATH; logged under "--model".
 LS_STATUS ls_model_find(const char *name, char **out);
+
+// The names of the built-in models, sorted; ends with NULL. `names` has room for LS_RESOURCES_MOST + 1;
+// the caller frees them.
+LS_STATUS ls_model_list(char **names);
 
 #endif

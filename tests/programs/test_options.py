@@ -205,6 +205,7 @@ ROWS = {
         "quiet": Row(seen="test_keras_files.py"),
         "plugin-path": Row(seen="test_own_parts.py"),
     },
+    "list": {"plugin-path": NO_FOLDER},
     "plugins": {"plugin-path": NO_FOLDER},
     "simulate": {
         "world": Row(("--world=4",)),
@@ -271,7 +272,7 @@ NEEDED = {
     "evaluate": ("--model=linear", "--dataset=" + DATA),
     "predict": ("--model=linear", "--dataset=" + DATA, "--out=p.npy"),
     "compare": ("--model=linear", "--dataset=" + DATA, "--strategies=ring", "--speed-steps=0"),
-    "summary": ("--model=mlp",), "convert": ("in.safetensors", "out.keras"), "plugins": (), "plugin check": (TEMPLATE, "--filter=instances"),
+    "summary": ("--model=mlp",), "convert": ("in.safetensors", "out.keras"), "list": ("strategies",), "plugins": (), "plugin check": (TEMPLATE, "--filter=instances"),
     "simulate": ("ring",), "verify": ("ring", "--world=5"), "bench": (), "launch": (),
 }
 # What differs from run to run, in what is printed and in the report.

@@ -361,6 +361,22 @@ class Plugins(ProgramTest):
             self.assertIn(text, outcome.out)
         self.refused(UNAVAILABLE, "plugins", "rign", says=("rign", "ring"))
 
+    def test_lists_have_a_line_for_each_name(self):
+        lists = dict(re.findall(r"^lockstep list (\w+) +names (.*)$", self.lockstep("list").out, re.MULTILINE))
+        for name, row in (("models", r"cnn +2 Conv2D, 2 MaxPooling2D, Flatten, 2 Dense"), ("datasets", r"csv +a table of numbers .*"),
+                          ("layers", r"Conv2D +\S.*"), ("layers", r"Matmul +operation: .*"), ("losses", r"huber +squared up to delta.*"),
+                          ("metrics", r"huber +squared up to delta.*"), ("metrics", r"auc +area .*"), ("optimizers", r"lamb +Adam .*"),
+                          ("callbacks", r"csv_logger +writes .*"), ("strategies", r"mirrored +a copy .*"),
+                          ("strategies", r"ring +collective: .*"), ("strategies", r"nccl +collective: .*")):
+            with self.subTest(list=name):
+                self.assertIn(name, lists)
+                self.assertRegex(self.lockstep("list", name).out, r"(?m)^%s$" % row)
+        self.assertEqual(len(lists), 8)
+        for name in lists:  # every name has its text, in its line or in the next
+            self.assertNotRegex(self.lockstep("list", name).out, r"(?m)^\S+ *$(?!\n +\S)")
+        self.refused(USAGE, "list", "optimisers", says=("did you mean 'optimizers'?",))
+        self.refused(USAGE, "list", "words", says=("there are: models, datasets, layers",))
+
 
 class Progress(ProgramTest):
     def test_one_line_an_epoch_without_a_terminal(self):
