@@ -26,6 +26,7 @@ import glob
 import gzip
 import json
 import os
+import random
 import re
 import select
 import statistics
@@ -34,6 +35,7 @@ import sys
 import tempfile
 import time
 
+import bench_lines
 import kernel_table
 import lockstep_side
 import machine
@@ -57,7 +59,9 @@ CASE_SECONDS, BUSY_SECONDS = 6.0, 2.0  # with less than that left, no round is b
 BEGUN, ANSWERED = {"compile": 0.35, "build": 0.6}, {"start": 0.5, "compile": 0.6, "build": 0.7}
 BUSY_STEPS = 50
 NOISE = {"resnet": (32, 4096), "resnet50": (224, 512)}  # models that are not for Fashion-MNIST: pixels each way, examples
-LARGE = ("resnet50",)  # of which fewer steps tell as much
+GPTS = {"gpt": 256, "gpt768": 768}  # width, of models that read letters, which are drawn at random
+LETTERS, CONTEXT, WINDOWS, STRIDE = 65, 128, 2048, 8
+LARGE = ("resnet50", *GPTS)  # of which fewer steps tell as much
 RESNET50 = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tests", "data", "models", "ResNet50.json.gz")  # for 64 pixels
 PRINTED_KERNELS = 8
 ROOFLINE_GOAL = 0.6
@@ -178,6 +182,25 @@ def resnet50_file(options):
     return path
 
 
+def gpt_file(options, name):
+    """gpt.json, with another width where that is wanted."""
+    path = lockstep_side.model_file(os.path.join(HERE, "gpt.json"))
+    made = os.path.join(options.scratch, name + ".json")
+    with open(path) as source, open(made, "w") as target:
+        target.write(bench_lines.gpt_of_width(source.read(), GPTS[name]))
+    return made
+
+
+def text_file(options, examples):
+    """A text of random letters, each of them in it, that has so many windows."""
+    letters = [chr(ord("0") + i) for i in range(LETTERS - 1)] + ["\n"]
+    length = CONTEXT + 1 + STRIDE * (examples - 1)
+    path = os.path.join(options.scratch, "letters%d.txt" % examples)
+    with open(path, "w") as file:
+        file.write("".join(letters) + "".join(random.Random(0).choices(letters, k=length - LETTERS)))
+    return path
+
+
 def summary(values):
     return {"median": statistics.median(values), "min": min(values), "max": max(values), "values": values}
 
@@ -190,15 +213,23 @@ class Case:
         if len(words) != 3 or not words[1].isdigit() or words[1] == "0" or words[2] not in PRECISIONS:
             raise SystemExit("bench-train: --cases: %s is no MODEL:BATCH:PRECISION" % name)
         self.name, self.model, self.batch, self.precision = name, words[0], int(words[1]), words[2]
-        self.file = resnet50_file(options) if self.model == "resnet50" else lockstep_side.model_file(self.model)
-        self.pixels, examples = NOISE.get(self.model, (28, options.limit))
+        self.file = self.write_file(options)
+        self.pixels, examples = NOISE.get(self.model, (28, WINDOWS if self.model in GPTS else options.limit))
         self.examples = max(examples // self.batch, 1) * self.batch  # no odd batch
         self.dataset = "fashion-mnist:dir=%s,limit=%d" % (options.data, self.examples)
-        if self.model in NOISE:
+        if self.model in GPTS:
+            self.dataset = "text:file=%s,length=%d,stride=%d" % (text_file(options, self.examples), CONTEXT, STRIDE)
+        elif self.model in NOISE:
             self.dataset = "synthetic:shape=%dx%dx3,classes=10,examples=%d" % (self.pixels, self.pixels, self.examples)
         self.sides = ["lockstep"] + options.modes.split(",")
         self.lockstep, self.layout, self.disturbed = None, None, 0
         self.rates, self.why, self.about, self.kernels = {}, {}, {"lockstep": {"set_up": "lockstep train, as users run it"}}, {}
+
+    def write_file(self, options):
+        """The model's JSON."""
+        if self.model == "resnet50":
+            return resnet50_file(options)
+        return gpt_file(options, self.model) if self.model in GPTS else lockstep_side.model_file(self.model)
 
     def give_up(self, sides, why):
         for side in sides:

@@ -43,6 +43,7 @@ WARM_UP_SECONDS = 0.2
 COMPILERS = {"eager": None, "compile": "default", "compile-max": "max-autotune-no-cudagraphs"}
 LAYOUTS = {"channels_last": torch.channels_last, "NCHW": torch.contiguous_format}
 IMAGE = (28, 28, 1)  # of Fashion-MNIST
+GPTS, LETTERS, CONTEXT = ("gpt", "gpt768"), 65, 128
 
 
 class Unavailable(Exception):
@@ -127,7 +128,7 @@ class Case:
 
         def loss_of(x, y):
             with trainer.autocast():
-                return entropy(self.module(x), y)
+                return entropy(self.module(x), y.flatten())
 
         # Code of its own: compilers keep what they make beside the code, and only so many variants of it.
         loss_of.__code__ = loss_of.__code__.replace()
@@ -135,11 +136,14 @@ class Case:
 
     @staticmethod
     def load(arguments, command):
-        """The module, and examples: Fashion-MNIST, or noise for the models of torch_models.py."""
+        """The module, and examples: Fashion-MNIST, or noise and random letters for the models of torch_models.py."""
         model, layout = command["model"], command["layout"]
         name = os.path.basename(model).partition(".")[0]
+        random = torch.Generator().manual_seed(0)
+        if name in GPTS:
+            letters, after = torch.randint(LETTERS, (2, command["examples"], CONTEXT), generator=random)
+            return torch_models.MODELS[name](), letters, after
         if name in torch_models.MODELS:
-            random = torch.Generator().manual_seed(0)
             return (torch_models.MODELS[name](), torch.rand((command["examples"], 3, command["pixels"], command["pixels"]), generator=random),
                     torch.randint(10, (command["examples"],), generator=random))
         images, labels = fashion_mnist(arguments.data, arguments.limit)

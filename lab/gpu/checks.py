@@ -31,7 +31,7 @@ class Sizes:
         self.loss_cases = [("mlp_adam", *case[1:]) for case in LOSS_CASES[:4]] if dry else LOSS_CASES
         self.suite_cases = "softmax" if dry else ""
         self.collectives = ["-short", "collective-ring"] if dry else ["transport-local", *("collective-" + name for name in REDUCING)]
-        self.compare_steps, self.compare_batch = (4, 8) if dry else (300, 256)
+        self.compare_steps, self.compare_batch = (4, 8) if dry else (60, 256)
         self.compare_options = ["--speed-steps=0"] if dry else []
         self.bench_bytes, self.bench_seconds = ("8,4K", "0.01") if dry else ("8,64K,1M,16M,256M", "0.1")
         self.copy_bytes = 1 << 20 if dry else 1 << 30
@@ -232,7 +232,7 @@ class Checks:
         if self.place.gpus > 1:
             strategies, replicas = strategies + ["nccl"], self.place.gpus
         outcome = self.place.lockstep(
-            "compare", "--quiet", "--model=cnn", "--device=cuda", "--dataset=" + self.place.dataset, "--report=" + path,
+            "compare", "--progress", "--model=cnn", "--device=cuda", "--dataset=" + self.place.dataset, "--report=" + path,
             "--strategies=" + ",".join(strategies), "--replicas=%d" % replicas, "--validation=off",
             "--batch=%d" % self.sizes.compare_batch, "--steps=%d" % self.sizes.compare_steps, *self.sizes.compare_options)
         if outcome.code:

@@ -113,8 +113,10 @@ class Measures:
         return self.speed(bench_gpu.CASES[:4], ("eager", "graph"), rounds=1)
 
     def speed_large(self):
-        """ResNet50 with 224 pixels. Without compilers, which take a minute for it."""
-        return self.speed(("resnet50:64:mixed_bfloat16", "resnet50:64:float32"), ("eager", "graph"), rounds=1, budget=60)
+        """ResNet50 with 224 pixels, and GPTs. Without compilers, which take a minute for the former."""
+        cases = ("gpt:64:mixed_bfloat16", "gpt768:32:mixed_bfloat16", "resnet50:64:mixed_bfloat16", "gpt:64:float32", "gpt768:32:float32",
+                 "resnet50:64:float32")
+        return self.speed(cases, ("eager", "graph"), rounds=2, budget=150)
 
     @staticmethod
     def judge_speed(rows, wrong):

@@ -12,7 +12,9 @@ from runner import OUTPUT_LINES, NotRun, TimeOver, Wrong
 FOUND_CODE = 86  # compute-sanitizer ends with that when it has found something
 OWN_KERNELS = "cuda_"  # part of the mangled names of our kernels, whose arguments are structs of such names (kernels.h)
 # Of the device suite. Racecheck looks at shared memory alone, which kernels use that do these.
-SHARING_CASES = "batch_normalization|conv2d|dense_backward|layer_normalization|softmax|cross_entropy|gather_rows|attention|measure"
+SHARING_CASES = "batch_normalization|layer_normalization|softmax|cross_entropy|loss|metric|penalty|reduce|clip|lamb|gather_rows|attention|measure"
+SHARING_CONVOLUTIONS = "conv2d|dense_backward"
+LIBRARY_CASES = "conv2d|dense|matmul|attention"
 # Own kernels of every kind, the news first; products and convolutions are the libraries'.
 OWN_CASES = ("batch_normalization|softmax|cross_entropy|_update|max_pool2d|average_pool2d|dropout|mean_squared|measure|convert|from_bytes|"
              "reshape|average_update|batch_statistics|add|activation|reduce|recording|streams|conv2d|dense_backward|function|gather_rows|"
@@ -72,12 +74,21 @@ class Sanitizer:
         usage = self.place.said(self.tool("compute-sanitizer"), "--help") or ""
         return [next((name for name in ("--kernel-name", "--kernel-regex", "--filter") if name in usage), "--kernel-name"), "kns=" + OWN_KERNELS]
 
+    def libraries(self):
+        """Kernels of cuDNN and cuBLASLt, too: whether they stay within the buffers that we hand them."""
+        return self.watch("libraries", ["--tool", "memcheck"], r"ERROR SUMMARY: (\d+) errors?", LIBRARY_CASES)
+
     def memcheck(self):
         return self.watch("memcheck", ["--tool", "memcheck", *self.only_own()], r"ERROR SUMMARY: (\d+) errors?", OWN_CASES)
 
     def racecheck(self):
         return self.watch("racecheck", ["--tool", "racecheck", *self.only_own()], r"RACECHECK SUMMARY: (\d+) hazards? displayed[^\n]*",
                           SHARING_CASES)
+
+    def racecheck_convolutions(self):
+        """In a process of its own, since a library's kernel may end it."""
+        return self.watch("racecheck-convolutions", ["--tool", "racecheck", *self.only_own()],
+                          r"RACECHECK SUMMARY: (\d+) hazards? displayed[^\n]*", SHARING_CONVOLUTIONS)
 
     def again(self):
         """The cases of the device suite that failed in an earlier stage."""
