@@ -116,6 +116,10 @@ class Checks:
         """Every case of the device suite against device reference."""
         return self.run_suite("", self.sizes.suite_cases, "suite.log")
 
+    def exact(self):
+        """The same with an allocation for each buffer: what reads or writes far behind one ends the process."""
+        return self.run_suite(":arena=off", self.sizes.suite_cases, "exact.log")
+
     def run_suite(self, options, cases, log):
         try:
             outcome = self.place.runner.run([self.place.program(RUN_DEVICE), "cuda" + options, cases, "-v"], self.place.suite_environment(),
