@@ -54,7 +54,7 @@ class Page(ProgramTest):
         self.run_page("tutorials.md", 12)
 
     def test_every_command_of_coming_from_runs(self):
-        self.run_page("coming-from.md", 15)
+        self.run_page("coming-from.md", 11)
 
     def run_page(self, page, least):
         with open(os.path.join(SOURCE, "docs", page), encoding="utf-8") as file:
