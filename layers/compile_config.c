@@ -397,6 +397,10 @@ static const char *const metric_names[] = {"accuracy",
                                            "auc",
                                            "precision",
                                            "recall",
+                                           "true_positives",
+                                           "false_positives",
+                                           "false_negatives",
+                                           "true_negatives",
                                            "root_mean_squared_error",
                                            NULL};
 // All are the mean over the examples of a batch.
@@ -545,17 +549,25 @@ static bool are_even(const json_t *thresholds, const json_t *of)
 static void read_metric_option(struct part *part, const char *metric, const json_t *options,
                                const char *key, const json_t *value, char *out, size_t bytes)
 {
-    const bool sided = strcmp(metric, "precision") == 0 || strcmp(metric, "recall") == 0;
+    const bool sided = strcmp(metric, "precision") == 0 || strcmp(metric, "recall") == 0 ||
+                       strstr(metric, "itives") || strstr(metric, "atives");
+    char several[200];
     const bool area = strcmp(metric, "auc") == 0;
     const json_t *only = json_array_size(value) == 1 ? json_array_get(value, 0) : value;
     if (is_harmless_in_metric(key, value) ||
         (area && strcmp(key, "thresholds") == 0 &&
          are_even(value, json_object_get(options, "num_thresholds"))))
         return;
-    if ((strstr(metric, "top_k") && strcmp(key, "k") == 0) ||
-        (strcmp(metric, "binary_accuracy") == 0 && strcmp(key, "threshold") == 0) ||
-        (sided && strcmp(key, "thresholds") == 0) || (area && strcmp(key, "num_thresholds") == 0))
+    if (sided && strcmp(key, "thresholds") == 0 && json_array_size(value) > 1 &&
+        list_text(value, several, sizeof(several)))
+        add_option(out, bytes, key, several);
+    else if ((strstr(metric, "top_k") && strcmp(key, "k") == 0) ||
+             (strcmp(metric, "binary_accuracy") == 0 && strcmp(key, "threshold") == 0) ||
+             (sided && strcmp(key, "thresholds") == 0) ||
+             (area && strcmp(key, "num_thresholds") == 0))
         read_number(part, key, key, FLT_MAX, only, out, bytes);
+    else if (area && strcmp(key, "thresholds") == 0)
+        refuse(part, key, "an area has evenly spaced thresholds, num_thresholds=N of them");
     else if (area && strcmp(key, "curve") == 0 && json_is_string(value))
         add_option(out, bytes, key, json_string_value(value));
     else if (!read_loss_option(part, metric, key, value, out, bytes))

@@ -24,7 +24,8 @@ static const struct ls_plugin_option threshold_options[] = {
     {NULL, NULL, NULL, NULL},
 };
 static const struct ls_plugin_option thresholds_options[] = {
-    {"thresholds", "number", "0.5", "predictions above it are positive"},
+    {"thresholds", "number", "0.5",
+     "predictions above it are positive; 0.2:0.5 is a metric for each, NAME_at_0.2 and so on"},
     {NULL, NULL, NULL, NULL},
 };
 static const struct ls_plugin_option top_options[] = {
@@ -46,41 +47,45 @@ struct metric_name {
 #define OF_LOSS(METRIC, name) METRIC(name, NULL, NULL) // its mean, with the options that it has
 
 // Each once: the table and the names in it.
-#define METRICS(METRIC)                                                                         \
-    METRIC("accuracy", "share of right predictions, counted as the shape of the output asks",   \
-           NULL)                                                                                \
-    METRIC("none", "none but the loss", NULL)                                                   \
-    METRIC("acc", "the same as accuracy", NULL)                                                 \
-    METRIC("binary_accuracy", "share of right predictions, each 0 or 1", threshold_options)     \
-    METRIC("categorical_accuracy", "share of right classes, of one-hot targets", NULL)          \
-    METRIC("sparse_categorical_accuracy", "share of right classes, of labels", NULL)            \
-    METRIC("top_k_categorical_accuracy",                                                        \
-           "share of classes among the k largest predictions, of one-hot targets", top_options) \
-    METRIC("sparse_top_k_categorical_accuracy",                                                 \
-           "share of classes among the k largest predictions, of labels", top_options)          \
-    METRIC("auc", "area under the curve of true by false positives, or of precision by recall", \
-           area_options)                                                                        \
-    METRIC("precision", "share of the positive predictions that are right", thresholds_options) \
-    METRIC("recall", "share of the positive targets that are predicted", thresholds_options)    \
-    OF_LOSS(METRIC, "mean_absolute_error")                                                      \
-    OF_LOSS(METRIC, "mae")                                                                      \
-    OF_LOSS(METRIC, "mean_squared_error")                                                       \
-    OF_LOSS(METRIC, "mse")                                                                      \
-    METRIC("root_mean_squared_error", "the square root of the mean squared error", NULL)        \
-    OF_LOSS(METRIC, "mean_absolute_percentage_error")                                           \
-    OF_LOSS(METRIC, "mape")                                                                     \
-    OF_LOSS(METRIC, "mean_squared_logarithmic_error")                                           \
-    OF_LOSS(METRIC, "msle")                                                                     \
-    OF_LOSS(METRIC, "huber")                                                                    \
-    OF_LOSS(METRIC, "log_cosh")                                                                 \
-    OF_LOSS(METRIC, "kl_divergence")                                                            \
-    OF_LOSS(METRIC, "poisson")                                                                  \
-    OF_LOSS(METRIC, "hinge")                                                                    \
-    OF_LOSS(METRIC, "squared_hinge")                                                            \
-    OF_LOSS(METRIC, "categorical_hinge")                                                        \
-    OF_LOSS(METRIC, "cosine_similarity")                                                        \
-    OF_LOSS(METRIC, "categorical_crossentropy")                                                 \
-    OF_LOSS(METRIC, "binary_crossentropy")                                                      \
+#define METRICS(METRIC)                                                                            \
+    METRIC("accuracy", "share of right predictions, counted as the shape of the output asks",      \
+           NULL)                                                                                   \
+    METRIC("none", "none but the loss", NULL)                                                      \
+    METRIC("acc", "the same as accuracy", NULL)                                                    \
+    METRIC("binary_accuracy", "share of right predictions, each 0 or 1", threshold_options)        \
+    METRIC("categorical_accuracy", "share of right classes, of one-hot targets", NULL)             \
+    METRIC("sparse_categorical_accuracy", "share of right classes, of labels", NULL)               \
+    METRIC("top_k_categorical_accuracy",                                                           \
+           "share of classes among the k largest predictions, of one-hot targets", top_options)    \
+    METRIC("sparse_top_k_categorical_accuracy",                                                    \
+           "share of classes among the k largest predictions, of labels", top_options)             \
+    METRIC("auc", "area under the curve of true by false positives, or of precision by recall",    \
+           area_options)                                                                           \
+    METRIC("precision", "share of the positive predictions that are right", thresholds_options)    \
+    METRIC("recall", "share of the positive targets that are predicted", thresholds_options)       \
+    METRIC("true_positives", "predictions above the threshold that are right", thresholds_options) \
+    METRIC("false_positives", "predictions above it that are wrong", thresholds_options)           \
+    METRIC("false_negatives", "predictions below it that are wrong", thresholds_options)           \
+    METRIC("true_negatives", "predictions below it that are right", thresholds_options)            \
+    OF_LOSS(METRIC, "mean_absolute_error")                                                         \
+    OF_LOSS(METRIC, "mae")                                                                         \
+    OF_LOSS(METRIC, "mean_squared_error")                                                          \
+    OF_LOSS(METRIC, "mse")                                                                         \
+    METRIC("root_mean_squared_error", "the square root of the mean squared error", NULL)           \
+    OF_LOSS(METRIC, "mean_absolute_percentage_error")                                              \
+    OF_LOSS(METRIC, "mape")                                                                        \
+    OF_LOSS(METRIC, "mean_squared_logarithmic_error")                                              \
+    OF_LOSS(METRIC, "msle")                                                                        \
+    OF_LOSS(METRIC, "huber")                                                                       \
+    OF_LOSS(METRIC, "log_cosh")                                                                    \
+    OF_LOSS(METRIC, "kl_divergence")                                                               \
+    OF_LOSS(METRIC, "poisson")                                                                     \
+    OF_LOSS(METRIC, "hinge")                                                                       \
+    OF_LOSS(METRIC, "squared_hinge")                                                               \
+    OF_LOSS(METRIC, "categorical_hinge")                                                           \
+    OF_LOSS(METRIC, "cosine_similarity")                                                           \
+    OF_LOSS(METRIC, "categorical_crossentropy")                                                    \
+    OF_LOSS(METRIC, "binary_crossentropy")                                                         \
     OF_LOSS(METRIC, "sparse_categorical_crossentropy")
 #define ENTRY(name, summary, options) {name, summary, options},
 #define NAME(name, summary, options) name,
@@ -112,6 +117,7 @@ struct reading {
     int64_t classes; // of the output
     struct ls_own_parts *parts;
     struct ls_metric_set *set;
+    const char *suffix; // of the names, where one text is several metrics
 };
 
 static enum ls_status refuse(const char *name, const char *why)
@@ -139,6 +145,19 @@ void ls_metric_count_right(struct ls_metric_source *source)
 {
     source->kind = LS_METRIC_SHARE;
     source->counts = counts_of(LS_METRIC_CATEGORICAL, 2);
+}
+
+// In the order of LS_METRIC_CONFUSION.
+static const char *const confusion[] = {"true_positives", "false_positives", "false_negatives",
+                                        "true_negatives", NULL};
+
+// Which of them it is; 4: none.
+static uint32_t confusion_of(const char *name)
+{
+    uint32_t i = 0;
+    while (confusion[i] && strcmp(confusion[i], name) != 0)
+        i++;
+    return i;
 }
 
 // "accuracy" goes by the shape of the output, as in Keras.
@@ -325,6 +344,12 @@ static enum ls_status read_metric(const struct reading *reading, const struct ls
         return read_threshold(reading, spec, thresholds_options, "thresholds", LS_METRIC_CONFUSION,
                               out);
     }
+    if (confusion[confusion_of(spec->name)]) {
+        out->kind = LS_METRIC_COUNT_OF;
+        out->statistic = confusion_of(spec->name);
+        return read_threshold(reading, spec, thresholds_options, "thresholds", LS_METRIC_CONFUSION,
+                              out);
+    }
     if (loss)
         return read_loss(reading, spec, loss, out);
     if (is(spec, root.name)) {
@@ -380,6 +405,7 @@ static enum ls_status add(const struct reading *reading, const char *text)
     }
     const char *given = status ? NULL : ls_spec_get(&spec, "name");
     const char *name = given ? given : spec.name;
+    char key[LONGEST_NAME];
     if (!status && ls_metric_set_has(set, name))
         status = say_twice(name);
     if (!status)
@@ -390,6 +416,11 @@ static enum ls_status add(const struct reading *reading, const char *text)
     }
     if (!status && (given || out->composed))
         status = check_name(name, !given);
+    if (!status && reading->suffix) {
+        snprintf(key, sizeof(key), "%.*s%s", LONGEST_GIVEN - 5, name, reading->suffix);
+        name = key;
+        status = ls_metric_set_has(set, name) ? say_twice(name) : LS_OK;
+    }
     if (!status) {
         out->name = lasting("", name);
         out->validation_name = lasting("val_", name);
@@ -398,6 +429,34 @@ static enum ls_status add(const struct reading *reading, const char *text)
     if (!status)
         set->count++;
     ls_spec_finish(&spec);
+    return status;
+}
+
+// "precision:thresholds=0.2:0.5" is a metric for each threshold, "precision_at_0.2" and so on.
+static enum ls_status add_each(const struct reading *reading, const char *text)
+{
+    static const char option[] = "thresholds=";
+    const char *list = strstr(text, option);
+    const size_t before = list ? (size_t)(list - text) + strlen(option) : 0;
+    const size_t all = list ? strcspn(text + before, ",") : 0;
+    enum ls_status status = LS_OK;
+    if (!list || list == text || !strchr(":,", list[-1]) || !memchr(text + before, ':', all))
+        return add(reading, text);
+    char *each = malloc(strlen(text) + 1);
+    if (!each)
+        return LS_OUT_OF_MEMORY;
+    for (size_t at = 0; !status && at <= all;) {
+        const int length = (int)strcspn(text + before + at, ":,");
+        struct reading one = *reading;
+        char suffix[16];
+        snprintf(suffix, sizeof(suffix), "_at_%.*s", length < 11 ? length : 11, text + before + at);
+        snprintf(each, strlen(text) + 1, "%.*s%.*s%s", (int)before, text, length,
+                 text + before + at, text + before + all);
+        one.suffix = suffix;
+        status = add(&one, each);
+        at += (size_t)length + 1;
+    }
+    free(each);
     return status;
 }
 
@@ -425,7 +484,7 @@ static enum ls_status read_list(const struct reading *reading, const char *text)
         const size_t length = length_of_metric(at);
         char *next = at[length] ? at + length + 1 : NULL;
         at[length] = '\0';
-        status = add(reading, at);
+        status = add_each(reading, at);
         at = next;
     }
     free(copy);
@@ -557,6 +616,7 @@ static double value_of(const struct ls_metric_source *source, const double *stat
     case LS_METRIC_OF_ROOT: return sqrt(own[LS_SUMS_LOSS] / own[LS_SUMS_EXAMPLES]);
     case LS_METRIC_PRECISION: return quotient(own[0], own[0] + own[1]);
     case LS_METRIC_RECALL: return quotient(own[0], own[0] + own[2]);
+    case LS_METRIC_COUNT_OF: return own[source->statistic];
     case LS_METRIC_AREA:
     case LS_METRIC_AREA_PR:
         return area(own, source->counts.attributes.count, source->kind == LS_METRIC_AREA_PR);
@@ -572,6 +632,7 @@ static bool is_upwards(const struct ls_metric_source *source)
     case LS_METRIC_OF_LOSS:
     case LS_METRIC_OF_ROOT: return source->counts.attributes.function == LS_LOSS_COSINE;
     case LS_METRIC_COMPOSED: return ls_own_metric_is_upwards(source->composed);
+    case LS_METRIC_COUNT_OF: return strncmp(confusion[source->statistic], "true", 4) == 0;
     default: return true;
     }
 }

@@ -21,6 +21,7 @@ enum ls_metric_kind {
     LS_METRIC_SHARE, // the first count by the second
     LS_METRIC_PRECISION, // of LS_METRIC_CONFUSION
     LS_METRIC_RECALL,
+    LS_METRIC_COUNT_OF, // the count of that `statistic`
     LS_METRIC_AREA, // of LS_METRIC_BUCKETS: under the ROC curve
     LS_METRIC_AREA_PR, // under precision over recall
     LS_METRIC_COMPOSED, // of the sums of one of the user's own
@@ -33,7 +34,7 @@ struct ls_metric_set {
         const char *name,
             *validation_name; // "accuracy", "val_accuracy"; last as long as the process
         enum ls_metric_kind kind;
-        uint32_t statistic; // of LS_METRIC_OF_STATISTIC
+        uint32_t statistic; // of LS_METRIC_OF_STATISTIC and LS_METRIC_COUNT_OF
         struct ls_count counts; // of others: what the graph has to count
         const struct ls_composed *composed; // of LS_METRIC_COMPOSED
         uint32_t slots[LS_METRIC_SUMS]; // where the count of each of its sums begins

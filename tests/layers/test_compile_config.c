@@ -375,9 +375,9 @@ static const struct {
     // What a number that is 0, or a value that is not Keras's default, must not be taken for.
     {METRIC("Precision", "'class_id': 0"), LS_COMPILE_METRICS, "class_id: 0 is not supported"},
     {METRIC("Recall", "'top_k': 2"), LS_COMPILE_METRICS, "top_k: 2 is not supported"},
-    {METRIC("AUC", "'thresholds': [0.3, 0.5]"), LS_COMPILE_METRICS, "thresholds: [0.3"},
+    {METRIC("AUC", "'thresholds': [0.3, 0.5]"), LS_COMPILE_METRICS, "thresholds: an area has"},
     {METRIC("AUC", "'num_thresholds': 9, 'thresholds': [0.5]"), LS_COMPILE_METRICS,
-     "thresholds: [0.5] is not supported"},
+     "num_thresholds=N"},
     {METRIC("AUC", "'multi_label': true"), LS_COMPILE_METRICS, "multi_label: true is not"},
     {METRIC("AUC", "'summation_method': 'minoring'"), LS_COMPILE_METRICS, "summation_method: "},
     {METRIC("SparseCategoricalCrossentropy", "'ignore_class': 0"), LS_COMPILE_METRICS,

@@ -26,7 +26,7 @@ from lockstep import _data, _keras_callbacks, _native, layers
 
 ROUNDING = 1e-6  # relative: sums of gradients in another order
 EXAMPLES = 300
-COUNTS = (88, 54)  # of objects in tests/data/keras/objects.json, and of those that are taken
+COUNTS = (88, 58)  # of objects in tests/data/keras/objects.json, and of those that are taken
 
 
 def examples(count=EXAMPLES, seed=3):
@@ -270,9 +270,18 @@ class WhatIsAModel(ModelTest):
         self.assertEqual(model.learning_rate, 0.25)
         model.compile(of("AdamW", name="adamw", learning_rate=0.01, weight_decay=None, use_ema=False, ema_momentum=0.99, amsgrad=True),
                       metrics=["accuracy", "sparse_top_k_categorical_accuracy:k=3,name=three",
-                               of("SparseTopKCategoricalAccuracy", name="two", dtype="float32", k=2)])
+                               of("SparseTopKCategoricalAccuracy", name="two", dtype="float32", k=2),
+                               of("Recall", name="recall_1", thresholds=[0.25, 0.5])])
         self.assertAlmostEqual(model.learning_rate, 0.01)
-        self.assertEqual(list(self.quiet_fit(model, self.x, self.y).history), ["loss", "accuracy", "three", "two"])
+        self.assertEqual(list(self.quiet_fit(model, self.x, self.y).history), ["loss", "accuracy", "three", "two", "recall_1_at_0.25", "recall_1_at_0.5"])
+        model.compile(metrics="recall:thresholds=0.25:0.5,true_positives:thresholds=0.25,false_negatives:thresholds=0.25")
+        seen = {name: values[0] for name, values in self.quiet_fit(model, self.x, self.y).history.items()}
+        self.assertAlmostEqual(seen["recall_at_0.25"], seen["true_positives"] / (seen["true_positives"] + seen["false_negatives"]))
+        self.assertEqual(seen["true_positives"] + seen["false_negatives"], EXAMPLES)
+        with self.assertRaisesRegex(lockstep.UsageError, "recall_at_0.5 is given twice"):
+            model.compile(metrics="recall:thresholds=0.5:0.5")
+        with self.assertRaisesRegex(lockstep.UsageError, "num_thresholds=N"):
+            model.compile(metrics=[of("AUC", thresholds=[0.1, 0.3])])
         for loss, says in ((of("KLDivergence", clip=2), "loss.clip: 2 is not supported$"), (of("Huber", "mine"), "expected one of Keras's"),
                            (of("Huber", delta=object()), "object object .* in the options of a layer or an object"), (print, "expected a text"),
                            ("{", "malformed JSON"), ({"class_name": "Dice"}, "'Dice' is not supported yet; supported: sparse")):
