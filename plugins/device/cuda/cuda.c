@@ -291,6 +291,9 @@ static const struct ls_fusion_pattern patterns[] = {
     {.producer = LS_OP_AVERAGE_POOL2D_BACKWARD,
      .consumer = LS_OP_ACTIVATION_BACKWARD,
      .activations = ALL_ACTIVATIONS},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_MATMUL},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_MATMUL_BACKWARD_LEFT},
+    {.producer = LS_OP_CONVERT, .consumer = LS_OP_MATMUL_BACKWARD_RIGHT},
 };
 
 static const struct ls_plugin_option options[] = {

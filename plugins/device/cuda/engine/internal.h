@@ -250,7 +250,7 @@ bool cuda_product_choose(struct ls_device *device, struct cuda_product *p);
 void cuda_product_finish(struct ls_device *device, struct cuda_product *p);
 int32_t cuda_product_run(struct ls_device *device, const struct cuda_product *p,
                          const struct cuda_factors *of);
-// The same, or by an own kernel where cuBLASLt does not know how or refuses. Float32 without an epilogue.
+// The same, or by an own kernel where cuBLASLt does not know how or refuses. One type, without an epilogue.
 int32_t cuda_product_multiply(struct ls_device *device, const struct ls_kernel *kernel,
                               const struct cuda_product *p, const struct cuda_factors *of);
 
@@ -364,6 +364,8 @@ int32_t cuda_prepare_gather(struct ls_device *device, struct ls_kernel *kernel,
                             struct ls_kernel_answer *answer);
 int32_t cuda_prepare_layer(struct ls_device *device, struct ls_kernel *kernel,
                            struct ls_kernel_answer *answer);
+int32_t cuda_prepare_matmul(struct ls_device *device, struct ls_kernel *kernel,
+                            struct ls_kernel_answer *answer);
 int32_t cuda_prepare_attention(struct ls_device *device, struct ls_kernel *kernel,
                                struct ls_kernel_answer *answer);
 int32_t cuda_prepare_convert(struct ls_device *device, struct ls_kernel *kernel,

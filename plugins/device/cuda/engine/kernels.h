@@ -355,10 +355,11 @@ struct cuda_layer {
         pointer(beta_store.out) pointer(beta_store.y) pointer(x) pointer(dy) pointer(gamma) \
             pointer(beta) pointer(saved) pointer(sums)
 
-// A product of matrices in float32 (product.cuh); steps: to the next matrix, row, column.
+// A product of matrices (product.cuh); steps: to the next matrix, row, column.
 struct cuda_multiplication {
-    const float *a, *b;
-    float *d;
+    const void *a, *b;
+    void *d;
+    uint32_t type; // of all, enum cuda_type
     int64_t rows, columns, inner, batch;
     int64_t a_steps[3], b_steps[3], d_steps[3];
     float alpha, beta;

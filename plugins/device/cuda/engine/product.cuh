@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of matrices in float32 where cuBLASLt has none: slow, for any steps. An item is an element of the result.
+// Products of matrices where cuBLASLt has none: slow, for any steps, with sums in float32. An item is an element of the result.
 #ifndef LS_DEVICE_CUDA_PRODUCT_CUH
 #define LS_DEVICE_CUDA_PRODUCT_CUH
 
@@ -14,18 +14,18 @@ __device__ inline void multiply(const struct cuda_multiplication *m, int64_t i)
 {
     const int64_t line = cuda_quotient(i, m->columns), column = i - line * m->columns;
     const int64_t matrix = cuda_quotient(line, m->rows), row = line - matrix * m->rows;
-    const float *a = m->a + matrix * m->a_steps[0] + row * m->a_steps[1];
-    const float *b = m->b + matrix * m->b_steps[0] + column * m->b_steps[2];
-    float *d = m->d + matrix * m->d_steps[0] + row * m->d_steps[1] + column * m->d_steps[2];
+    const int64_t a = matrix * m->a_steps[0] + row * m->a_steps[1];
+    const int64_t b = matrix * m->b_steps[0] + column * m->b_steps[2];
+    const int64_t d = matrix * m->d_steps[0] + row * m->d_steps[1] + column * m->d_steps[2];
     double sum = 0;
     for (int64_t first = 0; first < m->inner; first += terms) {
         float part = 0;
         for (int64_t k = first; k < first + terms && k < m->inner; k++)
-            part += a[k * m->a_steps[2]] * b[k * m->b_steps[1]];
+            part += cuda_load(m->a, m->type, a + k * m->a_steps[2]) * cuda_load(m->b, m->type, b + k * m->b_steps[1]);
         sum += (double)part;
     }
     const float value = m->alpha * (float)sum;
-    *d = m->beta != 0 ? value + m->beta * *d : value;
+    cuda_write(m->d, m->type, d, m->beta != 0 ? value + m->beta * cuda_load(m->d, m->type, d) : value);
 }
 
 inline unsigned load()
