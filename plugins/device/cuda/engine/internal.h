@@ -98,7 +98,7 @@ struct cuda_turn {
     bool refused; // it runs `otherwise` from here on
 };
 
-// ---- device.c ----
+// ---- failure.c ----
 
 // The status for an error of the runtime, cuBLASLt or cuDNN; 0 is LS_OK. Fails the running call with a message.
 int32_t cuda_check(struct ls_device *device, unsigned error, const char *what);
@@ -182,10 +182,9 @@ int32_t cuda_prepare(struct ls_device *device, const struct ls_kernel_request *r
                      struct ls_kernel_answer *out);
 int32_t cuda_launch(struct ls_device *device, const struct ls_kernel *kernel,
                     const struct ls_launch *launch);
-// Whether the call that failed is a library's, which refuses what it said it can do, and own kernels can take its place, now and
-// from here on; that is said once.
-bool cuda_turn_to_own(struct ls_device *device, const struct ls_kernel *kernel);
 void cuda_release_kernel(struct ls_device *device, struct ls_kernel *kernel);
+
+// ---- operation.c ----
 
 // Inputs without that of an epilogue; descriptions; addresses at a launch.
 uint32_t cuda_inputs(const struct ls_kernel *kernel);
@@ -215,6 +214,15 @@ int32_t cuda_start(struct ls_device *device, enum cuda_kernel which,
 // An operation that is one own kernel: a and b are the inputs 0 and 1.
 void cuda_use_own(struct ls_kernel *kernel, struct ls_kernel_answer *answer, enum cuda_kernel which,
                   int64_t items);
+// Whether the call that failed is a library's, which refuses what it said it can do, and own kernels can take its place, now and
+// from here on; that is said once.
+bool cuda_turn_to_own(struct ls_device *device, const struct ls_kernel *kernel);
+
+// Weights of a convolution as cuDNN wants them beside NHWC: (F, KH, KW, C/groups), which is the plain (KH, KW, C/groups, F)
+// turned. Fixes the layout in `desc` when it is free; false: it is fixed to another.
+bool cuda_layout_weights(struct ls_tensor_desc *desc);
+bool cuda_layout_plain(struct ls_tensor_desc *desc);
+bool cuda_layout_saved(struct ls_tensor_desc *desc, uint64_t bytes); // as so many bytes
 
 // ---- product.c ----
 
@@ -386,12 +394,6 @@ int32_t cuda_prepare_part(struct ls_device *device, struct ls_kernel *kernel,
                           struct ls_kernel_answer *answer);
 int32_t cuda_prepare_statistics(struct ls_device *device, struct ls_kernel *kernel,
                                 struct ls_kernel_answer *answer);
-
-// Weights of a convolution as cuDNN wants them beside NHWC: (F, KH, KW, C/groups), which is the plain (KH, KW, C/groups, F)
-// turned. Fixes the layout in `desc` when it is free; false: it is fixed to another.
-bool cuda_layout_weights(struct ls_tensor_desc *desc);
-bool cuda_layout_plain(struct ls_tensor_desc *desc);
-bool cuda_layout_saved(struct ls_tensor_desc *desc, uint64_t bytes); // as so many bytes
 
 // The window over x that makes y; false: the shapes do not belong together.
 bool cuda_window_of(const struct ls_op_attributes *attributes, int64_t rows, int64_t columns,
