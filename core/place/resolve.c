@@ -179,8 +179,11 @@ void ls_worker_place_describe(const struct ls_worker_place *place, char *out, si
         snprintf(who, sizeof(who), "worker %u of %u", place->number, place->workers);
     else
         snprintf(who, sizeof(who), "server %u of %u", place->number, place->servers);
-    snprintf(out, bytes, "%s by %s (%s)%s%s", who, place->resolver, place->taken,
-             place->ignored[0] ? ", not by " : "", place->ignored);
+    // What Lockstep's own launcher sets is of interest where something is wrong.
+    const bool own = strcmp(place->resolver, "launch") == 0 && ls_log_level() < LS_LOG_DEBUG;
+    snprintf(out, bytes, "%s by %s%s%s%s%s%s", who, place->resolver, own ? "" : " (",
+             own ? "" : place->taken, own ? "" : ")", place->ignored[0] ? ", not by " : "",
+             place->ignored);
 }
 
 // ---- Meeting through PMIx ----

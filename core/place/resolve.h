@@ -84,7 +84,8 @@ struct ls_worker_place {
 LS_STATUS ls_worker_place_resolve(const char *which, const struct ls_environment *environment,
                                   struct ls_worker_place *out);
 
-// "worker 1 of 4 by torchrun (RANK=1 WORLD_SIZE=4 ...)", cut to `bytes`.
+// "worker 1 of 4 by torchrun (RANK=1 WORLD_SIZE=4 ...)", cut to `bytes`; those of launch only where
+// the log has debug messages.
 void ls_worker_place_describe(const struct ls_worker_place *place, char *out, size_t bytes);
 
 // Where server `number` is. LS_USAGE, logged: the launcher does not say, or says it of more or

@@ -166,7 +166,11 @@ static enum ls_status start_one(struct launch_job *job, struct launch_process *p
     char out[24], err[24];
     prefix_of(job, process, false, out, sizeof(out));
     prefix_of(job, process, true, err, sizeof(err));
-    return launch_process_start(process, &job->place, &job->output, out, err);
+    const enum ls_status status =
+        launch_process_start(process, &job->place, &job->output, out, err);
+    process->err.shares = *err && !process->server && job->options->workers > 1;
+    process->err.worker = process->number;
+    return status;
 }
 
 // All of them, with a new secret and a new port. LS_BAD_INPUT or LS_FAILED, logged: some may run.
@@ -492,7 +496,7 @@ static void check_time(struct launch_job *job, uint64_t now)
     if (job->state.stage != LAUNCH_RUNNING && now >= job->state.stage_end_ns)
         end_stage(job, now);
     if (job->state.failure > LAUNCH_FAILURE_ASKED && !job->state.announced && any_runs(job, true) &&
-        now - job->state.failed_ns > SETTLE_NS) {
+        now - job->state.failed_ns > SETTLE_NS && !launch_output_waits(&job->output)) {
         char text[128];
         launch_process_describe(job->state.cause, text, sizeof(text));
         ls_warn("launch", "%s; the others have %.3g s to end", text,
@@ -621,6 +625,7 @@ static void watch_all(struct launch_job *job)
         launch_stream_close(&job->processes[i].err);
         launch_guard_tell(&job->guard, job->processes[i].pid, false);
     }
+    launch_output_settle(&job->output);
     launch_name_children();
 }
 
@@ -653,10 +658,15 @@ static void report_failure(struct launch_job *job, bool is_final)
     if (job->state.failure > LAUNCH_FAILURE_ASKED) {
         const struct launch_process *cause = job->state.cause;
         const bool mute = !cause->out.lines && !cause->err.lines;
+        const bool above = !cause->server && launch_output_ends_with(&job->output, cause->number);
         launch_process_describe(cause, text, sizeof(text));
-        (is_final ? ls_error : ls_warn)(
-            "launch", mute ? "%s; it printed nothing" : "%s; its last lines:", text);
-        print_last_lines(job, cause);
+        (is_final ? ls_error : ls_warn)("launch",
+                                        mute    ? "%s; it printed nothing"
+                                        : above ? "%s"
+                                                : "%s; its last lines:",
+                                        text);
+        if (!above)
+            print_last_lines(job, cause);
     } else if (job->state.timed_out) {
         ls_error("launch", "not done after %.9g s (--timeout): all processes were ended",
                  (double)job->options->timeout_ns * 1e-9);

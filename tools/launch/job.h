@@ -4,11 +4,12 @@
 #define LS_TOOLS_LAUNCH_JOB_H
 
 #include "core/base/status.h"
+#include "tools/launch/output.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define LAUNCH_PROCESSES_MOST 4096
+#define LAUNCH_PROCESSES_MOST LAUNCH_WORKERS_MOST
 
 enum launch_prefix { LAUNCH_PREFIX_AUTO, LAUNCH_PREFIX_ALWAYS, LAUNCH_PREFIX_NEVER };
 

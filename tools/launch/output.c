@@ -5,10 +5,12 @@
 #endif
 #include "tools/launch/output.h"
 
+#include "core/base/clock.h"
 #include "core/base/log.h"
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -18,6 +20,7 @@
 #define LINE_MOST ((size_t)64 << 10)
 #define SINK_MOST ((size_t)256 << 10)
 #define PIECE 4096 // a pipe that is ready takes so much without waiting (PIPE_BUF)
+#define SHARED_NS UINT64_C(300000000)
 #define OWNER_NS UINT64_C(1000000000)
 #define USUAL_COLUMNS 80
 #define WIPE "\r\033[K"
@@ -177,6 +180,92 @@ static void show_live(struct launch_stream *stream)
     }
 }
 
+// ---- Messages that several workers write ----
+
+static bool said_by(const struct launch_shared *shared, uint32_t worker)
+{
+    return shared->workers[worker / 8] >> worker % 8 & 1;
+}
+
+// "[0-2,5] "; where they do not fit, "[17 workers] ".
+static void name_workers(const struct launch_shared *shared, char *text, size_t bytes)
+{
+    size_t used = (size_t)snprintf(text, bytes, "[");
+    for (uint32_t first = 0; first < LAUNCH_WORKERS_MOST && used < bytes; first++) {
+        uint32_t last = first;
+        if (!said_by(shared, first))
+            continue;
+        while (last + 1 < LAUNCH_WORKERS_MOST && said_by(shared, last + 1))
+            last++;
+        used += (size_t)snprintf(text + used, bytes - used, "%s%u", used > 1 ? "," : "", first);
+        if (last > first && used < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, "-%u", last);
+        first = last;
+    }
+    if (used + 2 < bytes)
+        strcpy(text + used, "] ");
+    else
+        snprintf(text, bytes, "[%u workers] ", shared->count);
+}
+
+static void put_shared(struct launch_sink *sink)
+{
+    while (sink->shared) {
+        struct launch_shared *shared = sink->shared;
+        char prefix[64];
+        name_workers(shared, prefix, sizeof(prefix));
+        make_room(sink, NULL);
+        put(sink, prefix, strlen(prefix));
+        put(sink, shared->text, shared->bytes);
+        sink->shared = shared->next;
+        free(shared->warning ? shared : sink->newest);
+        sink->newest = shared->warning ? sink->newest : shared;
+    }
+}
+
+static bool begins_with(const char *text, size_t bytes, const char *begin)
+{
+    return bytes > strlen(begin) && memcmp(text, begin, strlen(begin)) == 0;
+}
+
+// Whether the line waits now for others of its words. What waits is printed before the next line of
+// its worker; among what waits warnings stand before errors, which may be the last words.
+static bool share(struct launch_stream *stream, const char *text, size_t bytes, uint64_t now)
+{
+    struct launch_sink *sink = stream->sink;
+    const bool warning = begins_with(text, bytes, "lockstep: warning: ");
+    struct launch_shared *same = NULL, **place = &sink->shared;
+    bool waits = false;
+    for (struct launch_shared *shared = sink->shared; shared; shared = shared->next) {
+        const bool own = said_by(shared, stream->worker);
+        waits = waits || own;
+        if (!own && !same && shared->bytes == bytes && memcmp(shared->text, text, bytes) == 0)
+            same = shared;
+    }
+    if ((!warning && !begins_with(text, bytes, "lockstep: error: ")) || text[bytes - 1] != '\n') {
+        if (waits)
+            put_shared(sink);
+        return false;
+    }
+    if (!same) {
+        same = calloc(1, sizeof(*same) + bytes);
+        if (!same)
+            return false;
+        while (*place && (!warning || (*place)->warning))
+            place = &(*place)->next;
+        if (!sink->shared)
+            sink->shared_ns = now;
+        same->warning = warning;
+        same->bytes = bytes;
+        memcpy(same->text, text, bytes);
+        same->next = *place;
+        *place = same;
+    }
+    same->workers[stream->worker / 8] |= (uint8_t)(1 << stream->worker % 8);
+    same->count++;
+    return true;
+}
+
 // ---- Streams ----
 
 enum ls_status launch_stream_open(struct launch_stream *stream, struct launch_sink *sink, int fd,
@@ -218,11 +307,17 @@ static void remember(struct launch_stream *stream, const char *line, size_t byte
 static void put_line(struct launch_stream *stream, const char *text, size_t bytes, uint64_t now)
 {
     struct launch_sink *sink = stream->sink;
+    if (stream->shares && sink->owner != stream && share(stream, text, bytes, now)) {
+        remember(stream, text, bytes);
+        return;
+    }
     if (sink->owner != stream) {
         if (!stream->shown) {
             make_room(sink, stream);
             put(sink, stream->prefix, strlen(stream->prefix));
         }
+        free(sink->newest);
+        sink->newest = NULL;
         remember(stream, text, bytes);
     }
     put(sink, text + stream->shown, bytes - stream->shown);
@@ -285,6 +380,8 @@ void launch_output_write(struct launch_output *output)
 {
     for (size_t i = 0; i < 2; i++) {
         struct launch_sink *sink = &output->sinks[i];
+        if (sink->shared && ls_clock_ns() - sink->shared_ns > SHARED_NS)
+            put_shared(sink);
         if (sink->live && !sink->live->shown && !sink->owner)
             show_live(sink->live);
         while (sink->end && is_writable(sink) && write_piece(sink))
@@ -298,6 +395,12 @@ void launch_output_finish(struct launch_output *output, bool may_wait)
         struct launch_sink *sink = &output->sinks[i];
         while (may_wait && sink->end)
             write_piece(sink);
+        while (sink->shared) {
+            struct launch_shared *next = sink->shared->next;
+            free(sink->shared);
+            sink->shared = next;
+        }
+        free(sink->newest);
         free(sink->text);
         sink->text = NULL;
     }
@@ -306,6 +409,21 @@ void launch_output_finish(struct launch_output *output, bool may_wait)
 bool launch_output_is_written(const struct launch_output *output)
 {
     return !output->sinks[0].end && !output->sinks[1].end;
+}
+
+void launch_output_settle(struct launch_output *output)
+{
+    put_shared(output->err);
+}
+
+bool launch_output_waits(const struct launch_output *output)
+{
+    return output->err->shared;
+}
+
+bool launch_output_ends_with(const struct launch_output *output, uint32_t worker)
+{
+    return output->err->newest && said_by(output->err->newest, worker);
 }
 
 void launch_output_say(void *output, uint32_t level, const char *line)

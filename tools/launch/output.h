@@ -12,10 +12,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define LAUNCH_WORKERS_MOST 4096
 #define LAUNCH_LAST_LINES 6
 #define LAUNCH_LAST_LETTERS 400
 
 struct launch_stream;
+
+// An error or warning of Lockstep that several workers write: it is printed once, behind the numbers
+// of all. It waits for them a moment.
+struct launch_shared {
+    struct launch_shared *next;
+    bool warning; // else an error
+    uint32_t count; // of workers
+    uint8_t workers[LAUNCH_WORKERS_MOST / 8]; // bits
+    size_t bytes;
+    char text[];
+};
 
 // Standard output or standard error of this program.
 struct launch_sink {
@@ -29,6 +41,9 @@ struct launch_sink {
     struct launch_stream *owner; // whose long line is under way
     uint64_t owner_ns; // when the owner was last heard
     struct launch_stream *live; // whose unfinished line stands on the terminal
+    struct launch_shared *shared; // waits since shared_ns, warnings first
+    uint64_t shared_ns;
+    struct launch_shared *newest; // error, below which is none but messages; NULL: there is none
 };
 
 struct launch_output {
@@ -42,6 +57,8 @@ struct launch_stream {
     struct launch_sink *sink;
     char prefix[24]; // of each line
     bool live; // shown before its line is complete, as a progress bar must be
+    bool shares; // messages with other workers
+    uint32_t worker; // of a stream that shares
     char *line; // the line that is not complete yet
     size_t used;
     size_t shown; // bytes of it that stand on the terminal
@@ -55,6 +72,11 @@ void launch_output_finish(struct launch_output *output, bool may_wait);
 // Writes what can be written without waiting.
 void launch_output_write(struct launch_output *output);
 bool launch_output_is_written(const struct launch_output *output); // or can never be
+// Messages that wait for workers which may write the same wait no longer.
+void launch_output_settle(struct launch_output *output);
+bool launch_output_waits(const struct launch_output *output);
+// Whether an error of this worker is the last line that is no warning or message of this program.
+bool launch_output_ends_with(const struct launch_output *output, uint32_t worker);
 // A line of this program's own on standard error; a writer of core/base/log.h. `output` is a struct
 // launch_output.
 void launch_output_say(void *output, uint32_t level, const char *line);

@@ -410,6 +410,22 @@ START_TEST(describe_says_what_was_taken_and_what_was_not)
 }
 END_TEST
 
+START_TEST(the_variables_of_launch_are_described_with_verbose)
+{
+    static const char *const own[] = {"LOCKSTEP_RANK=3", "LOCKSTEP_WORLD_SIZE=4",
+                                      "LOCKSTEP_ADDRESS=h:5", NULL};
+    struct ls_worker_place place;
+    char text[1024];
+    ck_assert_int_eq(ls_worker_place_resolve("auto", &(struct ls_environment){own}, &place), LS_OK);
+    ls_worker_place_describe(&place, text, sizeof(text));
+    ck_assert_str_eq(text, "worker 3 of 4 by launch");
+    ls_log_set_level(LS_LOG_DEBUG);
+    ls_worker_place_describe(&place, text, sizeof(text));
+    ls_log_set_level(LS_LOG_INFO);
+    ck_assert_ptr_nonnull(strstr(text, "by launch (LOCKSTEP_RANK=3 LOCKSTEP_WORLD_SIZE=4"));
+}
+END_TEST
+
 START_TEST(long_values_are_cut)
 {
     static char variable[100000];
@@ -465,6 +481,7 @@ int main(void)
     tcase_add_test(cases, servers_are_where_the_launcher_says);
     tcase_add_test(cases, torchrun);
     tcase_add_test(cases, describe_says_what_was_taken_and_what_was_not);
+    tcase_add_test(cases, the_variables_of_launch_are_described_with_verbose);
     tcase_add_test(cases, long_values_are_cut);
     tcase_add_test(cases, names_are_those_of_the_resolvers);
     tcase_add_test(cases, the_environment_of_this_process_is_read);
