@@ -339,34 +339,7 @@ CUDA_BODY(squared_error_backward)
     cuda_put(&a->store, i, (cuda_a(a, i) - cuda_b(a, i)) * scale);
 }
 
-// ---- Updates: a is the gradient, store.out the parameter ----
-
-CUDA_SHARED void cuda_sgd_step(const struct cuda_arguments *a, float rate, float gradient,
-                               float *velocity, float *parameter)
-{
-    float step = -rate * gradient;
-    if (velocity) {
-        const float next = a->momentum * *velocity + step;
-        step = a->nesterov ? a->momentum * next + step : next;
-        *velocity = next;
-    }
-    *parameter += step;
-}
-
-CUDA_BODY(sgd)
-{
-    if (!a->record->skip)
-        cuda_sgd_step(a, a->record->learning_rate, cuda_a(a, i), a->first ? a->first + i : NULL,
-                      (float *)a->store.out + i);
-}
-
-CUDA_BODY(average)
-{
-    float *parameter = (float *)a->store.out + i;
-    const double m = (double)a->momentum;
-    if (!a->record->skip)
-        *parameter = (float)(m * (double)*parameter + (1 - m) * (double)cuda_a(a, i));
-}
+// ---- Moving statistics, guard ----
 
 // What a step contributes to moving statistics. a: mean, into the store; b: variance, into `first`
 CUDA_BODY(batch_statistics)
@@ -385,32 +358,6 @@ CUDA_BODY(guard)
             *flags = 1;
     if (*flags)
         a->flags[1][i] = 1;
-}
-
-// What all elements share, once: powers take a GPU long.
-CUDA_BODY(adam_rate)
-{
-    const double t = (double)a->record->update;
-    const double rate = (double)a->record->learning_rate * sqrt(1 - pow((double)a->beta2, t)) /
-                        (1 - pow((double)a->beta1, t));
-    ((float *)a->store.out)[i] = (float)rate;
-}
-
-CUDA_SHARED void cuda_adam_step(const struct cuda_arguments *a, float rate, float gradient,
-                                float *first, float *second, float *parameter)
-{
-    const float m = *first + (gradient - *first) * (1 - a->beta1);
-    const float v = *second + (gradient * gradient - *second) * (1 - a->beta2);
-    *first = m;
-    *second = v;
-    *parameter -= m * rate / (sqrtf(v) + a->epsilon);
-}
-
-CUDA_BODY(adam) // b: the rate
-{
-    if (!a->record->skip)
-        cuda_adam_step(a, cuda_b(a, 0), cuda_a(a, i), a->first + i, a->second + i,
-                       (float *)a->store.out + i);
 }
 
 // ---- Sums of squares ----

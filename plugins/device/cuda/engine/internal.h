@@ -382,6 +382,8 @@ int32_t cuda_prepare_loss(struct ls_device *device, struct ls_kernel *kernel,
                           struct ls_kernel_answer *answer);
 int32_t cuda_prepare_update(struct ls_device *device, struct ls_kernel *kernel,
                             struct ls_kernel_answer *answer);
+int32_t cuda_prepare_measure(struct ls_device *device, struct ls_kernel *kernel,
+                             struct ls_kernel_answer *answer);
 int32_t cuda_prepare_guard(struct ls_device *device, struct ls_kernel *kernel,
                            struct ls_kernel_answer *answer);
 int32_t cuda_prepare_normalization(struct ls_device *device, struct ls_kernel *kernel,

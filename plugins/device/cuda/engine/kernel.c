@@ -20,6 +20,9 @@ _Static_assert(offsetof(struct cuda_record, skip) == offsetof(struct ls_step_rec
                "the record differs");
 _Static_assert(offsetof(struct cuda_record, update) == offsetof(struct ls_step_record, update),
                "the record differs");
+_Static_assert(offsetof(struct cuda_record, loss_scale) ==
+                   offsetof(struct ls_step_record, loss_scale),
+               "the record differs");
 
 static const struct cuda_operation operations[] = {
     [LS_OP_CONV2D] = {"conv2d", true, true, cuda_prepare_conv2d},
@@ -48,7 +51,7 @@ static const struct cuda_operation operations[] = {
                                            cuda_prepare_loss},
     [LS_OP_SGD_UPDATE] = {"sgd_update", false, false, cuda_prepare_update},
     [LS_OP_ADAM_UPDATE] = {"adam_update", false, false, cuda_prepare_update},
-    [LS_OP_MEASURE] = {"measure", false, false, cuda_prepare_update},
+    [LS_OP_MEASURE] = {"measure", false, false, cuda_prepare_measure},
     [LS_OP_FROM_BYTES] = {"from_bytes", false, false, cuda_prepare_elementwise},
     [LS_OP_GUARD] = {"guard", false, false, cuda_prepare_guard},
     [LS_OP_BATCH_NORMALIZATION] = {"batch_normalization", true, true, cuda_prepare_normalization},
@@ -74,6 +77,12 @@ static const struct cuda_operation operations[] = {
     [LS_OP_SLICE_BACKWARD] = {"slice_backward", false, true, cuda_prepare_part},
     [LS_OP_PAD] = {"pad", false, true, cuda_prepare_part},
     [LS_OP_PAD_BACKWARD] = {"pad_backward", false, true, cuda_prepare_part},
+    [LS_OP_UPDATE] = {"update", false, false, cuda_prepare_update},
+    [LS_OP_CLIP] = {"clip", false, false, cuda_prepare_update},
+    [LS_OP_LAMB_DIRECTION] = {"lamb_direction", false, false, cuda_prepare_update},
+    [LS_OP_LAMB_UPDATE] = {"lamb_update", false, false, cuda_prepare_update},
+    [LS_OP_EMA_UPDATE] = {"ema_update", false, false, cuda_prepare_update},
+    [LS_OP_UNSCALE] = {"unscale", false, false, cuda_prepare_update},
 };
 
 // ---- Checking a request ----

@@ -14,6 +14,7 @@
 #include "plugins/device/cuda/engine/reduce_body.h"
 #include "plugins/device/cuda/engine/rows.cuh"
 #include "plugins/device/cuda/engine/taps.cuh"
+#include "plugins/device/cuda/engine/update.cuh"
 
 #include <cuda_runtime.h>
 
@@ -82,8 +83,6 @@ elements_kernel elements_of(uint32_t kernel, uint32_t from, uint32_t to, bool pl
     case cuda_kernel_dropout: return elements_of<cuda_kernel_dropout>(from, to, plain);
     case cuda_kernel_from_bytes:
         return from | to ? NULL : elements_of_types<cuda_kernel_from_bytes, CUDA_FLOAT, CUDA_FLOAT>(plain);
-    case cuda_kernel_sgd: return run_elements<cuda_sgd_elements>;
-    case cuda_kernel_adam: return run_elements<cuda_adam_elements>;
     default: return NULL;
     }
 }
@@ -92,7 +91,7 @@ elements_kernel elements_for(uint32_t kernel, const struct cuda_arguments *a, in
 {
     const bool two = kernel == cuda_kernel_activation_backward || kernel == cuda_kernel_add;
     const uintptr_t all = (uintptr_t)a->a | (two ? (uintptr_t)a->b : 0) | (uintptr_t)a->bias | (uintptr_t)a->store.out |
-                          (uintptr_t)a->store.y | (uintptr_t)a->first | (uintptr_t)a->second;
+                          (uintptr_t)a->store.y;
     const bool by_columns = a->bias || kernel == cuda_kernel_dropout;
     if (items % 4 || all % 16 || (by_columns && a->columns % 4) || (two && a->b_type != a->a_type))
         return NULL;
@@ -350,6 +349,7 @@ extern "C" unsigned cuda_kernels_load(void)
     error = error ? error : layers::load();
     error = error ? error : products::load();
     error = error ? error : attention::load();
+    error = error ? error : updates::load();
 #define CUDA_KERNEL_LOAD(name)                                                     \
     error = error ? error : load<struct cuda_arguments, cuda_body_##name>();       \
     error = error ? error : load<struct cuda_arguments, as_float32<cuda_body_##name>>();

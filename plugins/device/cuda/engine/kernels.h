@@ -17,7 +17,8 @@ struct cuda_record {
     uint32_t skip;
     float share_weight;
     uint64_t update;
-    uint32_t reserved[6];
+    float loss_scale;
+    uint32_t reserved[5];
 };
 
 // How numbers lie in memory; computed with is float32. Zero is float32, so that who says nothing has that.
@@ -48,7 +49,7 @@ struct cuda_arguments {
     uint32_t a_type, b_type; // enum cuda_type
     const int32_t *labels;
     int32_t *flags[2]; // of a guard
-    float *first, *second; // beside store.out: velocity or moments; probabilities; variance
+    float *first; // beside store.out: probabilities; variance
     const double *pairs; // two doubles an item, read
     double *sums; // and written
     const struct cuda_record *record;
@@ -61,14 +62,14 @@ struct cuda_arguments {
     int64_t filters, groups; // of a convolution
     int64_t tap_step,
         filter_step; // how far in w the next (row, column, channel), the next filter is
-    uint32_t activation, key, nesterov, from_logits;
+    uint32_t activation, key, from_logits;
     uint32_t add_first; // whether what goes to `first` is added to it
-    float alpha, rate, epsilon, momentum, beta1, beta2, divisor, factor;
+    float alpha, rate, epsilon, divisor, factor;
 };
 #define CUDA_ARGUMENTS_POINTERS(pointer)                                                    \
     pointer(store.out) pointer(store.y) pointer(a) pointer(b) pointer(bias) pointer(labels) \
-        pointer(flags[0]) pointer(flags[1]) pointer(first) pointer(second) pointer(pairs)   \
-            pointer(sums) pointer(record)
+        pointer(flags[0]) pointer(flags[1]) pointer(first) pointer(pairs) pointer(sums)     \
+            pointer(record)
 
 // name: items
 #define CUDA_KERNELS(kernel)                                                         \
@@ -84,8 +85,7 @@ struct cuda_arguments {
         kernel(convolution_data) kernel(convolution_weights) /* without a library */ \
         kernel(squared_error) /* width */                                            \
         kernel(squared_error_backward) kernel(measure) /* width */                   \
-        kernel(adam_rate) kernel(guard) /* 1 */ kernel(sgd) kernel(adam)             \
-            kernel(average) /* elements */                                           \
+        kernel(guard) /* 1 */                                                        \
         kernel(batch_statistics) /* channels */
 
 // By threads that work together (rows.cuh). name: items
@@ -262,6 +262,39 @@ struct cuda_function {
 };
 #define CUDA_FUNCTION_POINTERS(pointer) pointer(store.out) pointer(store.y) pointer(x) pointer(dy)
 
+// What goes over flat ranges (update.cuh); from sgd to nadam numbers of enum ls_update, which update.c asserts.
+#define CUDA_UPDATES(update)                                                                       \
+    update(sgd) update(adam) update(amsgrad) update(rmsprop) update(rmsprop_centered)              \
+        update(adagrad) update(adadelta) update(adamax) update(nadam) update(average) update(lamb) \
+            update(ema) update(lamb_direction) update(clip_value) update(clip_norm)                \
+                update(unscale)
+
+enum cuda_update_function {
+#define CUDA_UPDATE_NUMBER(name) cuda_update_##name,
+    CUDA_UPDATES(CUDA_UPDATE_NUMBER)
+#undef CUDA_UPDATE_NUMBER
+};
+
+#define CUDA_UPDATE_STATES 3
+#define CUDA_SHARED_NUMBERS 3
+
+struct cuda_update {
+    const float *in; // gradient; direction; of an average of weights the parameter
+    float *out; // parameter; average; direction; what is clipped or not scaled any more
+    float *states[CUDA_UPDATE_STATES]; // NULL: there is no such
+    const double *measures; // pairs
+    float *shared; // what all elements share; NULL: nothing is computed before
+    const struct cuda_record *record;
+    int64_t count, pairs;
+    uint32_t function; // enum cuda_update_function
+    uint32_t nesterov, every;
+    uint32_t aligned; // whether four elements are read and written at once
+    float momentum, beta1, beta2, epsilon, weight_decay, threshold;
+};
+#define CUDA_UPDATE_POINTERS(pointer)                                                 \
+    pointer(in) pointer(out) pointer(states[0]) pointer(states[1]) pointer(states[2]) \
+        pointer(measures) pointer(shared) pointer(record)
+
 // Convolutions of one group with few taps (taps.cuh). There are kernels for up to CUDA_TAPS_FEW and up to CUDA_TAPS_MOST taps.
 #define CUDA_TAPS_FEW 9
 #define CUDA_TAPS_MOST 27
@@ -414,7 +447,8 @@ struct cuda_attention {
                                 arguments(cuda_layer, CUDA_LAYER_POINTERS)                        \
                                     arguments(cuda_multiplication, CUDA_MULTIPLICATION_POINTERS)  \
                                         arguments(cuda_attention, CUDA_ATTENTION_POINTERS)        \
-                                            arguments(cuda_heads, CUDA_HEADS_POINTERS)
+                                            arguments(cuda_update, CUDA_UPDATE_POINTERS)          \
+                                                arguments(cuda_heads, CUDA_HEADS_POINTERS)
 
 #ifdef __cplusplus
 extern "C" {
@@ -431,6 +465,7 @@ unsigned cuda_shift_launch(const struct cuda_shift *shift, int64_t items,
                            struct CUstream_st *stream);
 unsigned cuda_pooling_launch(uint32_t kernel, const struct cuda_pooling *pooling,
                              struct CUstream_st *stream);
+unsigned cuda_update_launch(const struct cuda_update *u, struct CUstream_st *stream);
 unsigned cuda_function_launch(const struct cuda_function *f, struct CUstream_st *stream);
 unsigned cuda_column_sums_launch(const struct cuda_column_sums *sums, struct CUstream_st *stream);
 unsigned cuda_gather_launch(uint32_t kernel, const struct cuda_gather *g,

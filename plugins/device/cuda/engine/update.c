@@ -1,30 +1,135 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations over flat ranges: the optimizers' updates, moving averages, the measure of a gradient, the guard of a loss. What changes from step to step is
-// read from the record on the GPU.
+// Operations over flat ranges: the optimizers' updates, clipping, averages, the loss scale (update.cuh); the measure of a gradient; the guard
+// of a loss. What changes from step to step is read from the record on the GPU.
 #include "plugins/device/cuda/engine/internal.h"
 
+#define SAME(name, number) \
+    _Static_assert((int)(name) == (int)(number), "kernels.h has other numbers")
+SAME(LS_UPDATE_SGD, cuda_update_sgd);
+SAME(LS_UPDATE_ADAM, cuda_update_adam);
+SAME(LS_UPDATE_AMSGRAD, cuda_update_amsgrad);
+SAME(LS_UPDATE_RMSPROP, cuda_update_rmsprop);
+SAME(LS_UPDATE_RMSPROP_CENTERED, cuda_update_rmsprop_centered);
+SAME(LS_UPDATE_ADAGRAD, cuda_update_adagrad);
+SAME(LS_UPDATE_ADADELTA, cuda_update_adadelta);
+SAME(LS_UPDATE_ADAMAX, cuda_update_adamax);
+SAME(LS_UPDATE_NADAM, cuda_update_nadam);
+SAME(LS_UPDATE_COUNT, cuda_update_average);
+
 #define MEASURE_WIDTH 16384 // items that add side by side
+#define PACK_BYTES 16 // of four elements; a range of a larger buffer may begin anywhere
+
+// ---- Updates, clipping, averages, the loss scale ----
+
+// What an operation is: its function, how many outputs it has, and whether something is computed before its elements.
+static const struct kind {
+    uint32_t least, most; // outputs
+    bool shares;
+} kinds[] = {
+    [cuda_update_sgd] = {1, 2, false},
+    [cuda_update_adam] = {3, 3, true},
+    [cuda_update_amsgrad] = {4, 4, true},
+    [cuda_update_rmsprop] = {2, 3, false},
+    [cuda_update_rmsprop_centered] = {3, 4, false},
+    [cuda_update_adagrad] = {2, 2, false},
+    [cuda_update_adadelta] = {3, 3, false},
+    [cuda_update_adamax] = {3, 3, true},
+    [cuda_update_nadam] = {3, 3, true},
+    [cuda_update_average] = {1, 1, false},
+    [cuda_update_lamb] = {1, 1, true},
+    [cuda_update_ema] = {2, 2, false},
+    [cuda_update_lamb_direction] = {4, 4, true},
+    [cuda_update_clip_value] = {1, 1, false},
+    [cuda_update_clip_norm] = {1, 1, true},
+    [cuda_update_unscale] = {1, 1, false},
+};
+
+static uint32_t function_of(const struct ls_kernel_request *request)
+{
+    switch (request->op) {
+    case LS_OP_SGD_UPDATE: return cuda_update_sgd;
+    case LS_OP_ADAM_UPDATE: return cuda_update_adam;
+    case LS_OP_AVERAGE_UPDATE: return cuda_update_average;
+    case LS_OP_LAMB_DIRECTION: return cuda_update_lamb_direction;
+    case LS_OP_LAMB_UPDATE: return cuda_update_lamb;
+    case LS_OP_EMA_UPDATE: return cuda_update_ema;
+    case LS_OP_UNSCALE: return cuda_update_unscale;
+    case LS_OP_CLIP:
+        return request->attributes.function == LS_CLIP_VALUE  ? cuda_update_clip_value
+               : request->attributes.function == LS_CLIP_NORM ? cuda_update_clip_norm
+                                                              : UINT32_MAX;
+    default:
+        return request->attributes.function < LS_UPDATE_COUNT ? request->attributes.function
+                                                              : UINT32_MAX;
+    }
+}
 
 static int32_t run_update(struct ls_device *device, const struct ls_kernel *kernel,
                           const struct cuda_call *launch)
 {
-    const bool adam = kernel->request.op == LS_OP_ADAM_UPDATE;
     const uint32_t outputs = kernel->request.output_count;
-    struct cuda_arguments a = kernel->arguments;
-    a.record = (const struct cuda_record *)launch->record;
-    if (adam) {
-        a.store = (struct cuda_store){.out = launch->scratch};
-        const int32_t status = cuda_start(device, cuda_kernel_adam_rate, &a, 1);
-        if (status)
-            return status;
+    struct cuda_update u = *(const struct cuda_update *)kernel->state;
+    u.in = launch->arguments[0];
+    u.measures = kernel->request.input_count > 1 ? launch->arguments[1] : NULL;
+    u.out = cuda_output(kernel, launch, 0);
+    u.shared = kinds[u.function].shares ? launch->scratch : NULL;
+    u.record = (const struct cuda_record *)launch->record;
+    uintptr_t all = (uintptr_t)u.in | (uintptr_t)u.out;
+    for (uint32_t i = 0; i + 1 < outputs; i++) {
+        u.states[i] = cuda_output(kernel, launch, 1 + i);
+        all |= (uintptr_t)u.states[i];
     }
-    a.store = (struct cuda_store){.out = cuda_output(kernel, launch, 0)};
-    a.a = launch->arguments[0];
-    a.b = adam ? launch->scratch : NULL;
-    a.first = outputs > 1 ? cuda_output(kernel, launch, 1) : NULL;
-    a.second = outputs > 2 ? cuda_output(kernel, launch, 2) : NULL;
-    return cuda_start(device, (enum cuda_kernel)kernel->own, &a, kernel->items);
+    u.aligned = all % PACK_BYTES == 0;
+    return cuda_check(device, cuda_update_launch(&u, device->stream), "launching a kernel");
 }
+
+int32_t cuda_prepare_update(struct ls_device *device, struct ls_kernel *kernel,
+                            struct ls_kernel_answer *answer)
+{
+    const struct ls_kernel_request *request = &kernel->request;
+    const struct ls_op_attributes *attributes = &request->attributes;
+    const uint32_t function = function_of(request);
+    const int64_t count = (int64_t)ls_tensor_elements(cuda_input_desc(kernel, 0));
+    const bool measured = function == cuda_update_clip_norm || function == cuda_update_lamb;
+    const int64_t measures =
+        request->input_count > 1 ? (int64_t)ls_tensor_elements(cuda_input_desc(kernel, 1)) : 0;
+    if (function == UINT32_MAX)
+        return cuda_unsupported(device, kernel, "it does not know this function");
+    if (request->output_count < kinds[function].least ||
+        request->output_count > kinds[function].most)
+        return cuda_unsupported(device, kernel, "no optimizer has these states");
+    if (measured != (request->input_count > 1) || measures % 2 ||
+        (function == cuda_update_lamb && measures != 4))
+        return cuda_unsupported(device, kernel, "these measures do not belong to it");
+    for (uint32_t i = 0; i < request->output_count; i++)
+        if ((int64_t)ls_tensor_elements(cuda_output_desc(kernel, i)) != count)
+            return cuda_unsupported(device, kernel, "the ranges are not of one length");
+    struct cuda_update *u = cuda_state(device, kernel, sizeof(*u));
+    if (!u)
+        return LS_OUT_OF_MEMORY;
+    *u = (struct cuda_update){.count = count,
+                              .pairs = measures / 2,
+                              .function = function,
+                              .nesterov = attributes->nesterov,
+                              .every = attributes->count,
+                              .momentum = attributes->momentum,
+                              .beta1 = attributes->beta1,
+                              .beta2 = attributes->beta2,
+                              .epsilon = attributes->epsilon,
+                              .weight_decay =
+                                  request->op == LS_OP_UPDATE || request->op == LS_OP_LAMB_DIRECTION
+                                      ? attributes->weight_decay
+                                      : 0,
+                              .threshold = attributes->threshold};
+    if (kinds[function].shares)
+        cuda_scratch(answer, CUDA_SHARED_NUMBERS * sizeof(float));
+    answer->in_place = request->op == LS_OP_CLIP || request->op == LS_OP_UNSCALE;
+    kernel->run = run_update;
+    cuda_implementation(answer, "own");
+    return LS_OK;
+}
+
+// ---- Measures ----
 
 static int32_t run_measure(struct ls_device *device, const struct ls_kernel *kernel,
                            const struct cuda_call *launch)
@@ -41,40 +146,21 @@ static int32_t run_measure(struct ls_device *device, const struct ls_kernel *ker
     return status ? status : cuda_start(device, cuda_kernel_measure_sums, &a, 1);
 }
 
-int32_t cuda_prepare_update(struct ls_device *device, struct ls_kernel *kernel,
-                            struct ls_kernel_answer *answer)
+int32_t cuda_prepare_measure(struct ls_device *device, struct ls_kernel *kernel,
+                             struct ls_kernel_answer *answer)
 {
-    const struct ls_op_attributes *attributes = &kernel->request.attributes;
-    const int64_t count = (int64_t)ls_tensor_elements(cuda_input_desc(kernel, 0));
-    const bool measure = kernel->request.op == LS_OP_MEASURE;
     struct cuda_arguments *a = &kernel->arguments;
-    for (uint32_t i = 0; i < kernel->request.output_count; i++)
-        if ((int64_t)ls_tensor_elements(cuda_output_desc(kernel, i)) != (measure ? 2 : count))
-            return cuda_unsupported(device, kernel, "the ranges are not of one length");
-    a->count = count;
-    a->momentum = attributes->momentum;
-    a->nesterov = attributes->nesterov;
-    a->beta1 = attributes->beta1;
-    a->beta2 = attributes->beta2;
-    a->epsilon = attributes->epsilon;
-    if (measure) {
-        a->width = count < MEASURE_WIDTH ? count : MEASURE_WIDTH;
-        cuda_scratch(answer, (uint64_t)a->width * 2 * sizeof(double) + cuda_pair_bytes());
-        cuda_use_own(kernel, answer, cuda_kernel_measure, a->width);
-        kernel->run = run_measure;
-        return LS_OK;
-    }
-    enum cuda_kernel which = cuda_kernel_sgd;
-    if (kernel->request.op == LS_OP_AVERAGE_UPDATE)
-        which = cuda_kernel_average;
-    if (kernel->request.op == LS_OP_ADAM_UPDATE) {
-        which = cuda_kernel_adam;
-        cuda_scratch(answer, sizeof(float)); // for the rate
-    }
-    cuda_use_own(kernel, answer, which, count);
-    kernel->run = run_update;
+    if (ls_tensor_elements(cuda_output_desc(kernel, 0)) != 2)
+        return cuda_unsupported(device, kernel, "a measure is two numbers");
+    a->count = (int64_t)ls_tensor_elements(cuda_input_desc(kernel, 0));
+    a->width = a->count < MEASURE_WIDTH ? a->count : MEASURE_WIDTH;
+    cuda_scratch(answer, (uint64_t)a->width * 2 * sizeof(double) + cuda_pair_bytes());
+    cuda_use_own(kernel, answer, cuda_kernel_measure, a->width);
+    kernel->run = run_measure;
     return LS_OK;
 }
+
+// ---- Guard ----
 
 static int32_t run_guard(struct ls_device *device, const struct ls_kernel *kernel,
                          const struct cuda_call *launch)

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes over flat ranges of float32: the optimizers' updates (enum ls_update), LAMB, averages, clipping, the loss scale. Kernels know
+// the function; a thread has four elements where all addresses are aligned. What changes from step to step is read from the record
+// there, and what all elements share of it is computed once before, by one thread: powers take a GPU long.
+#ifndef LS_DEVICE_CUDA_UPDATE_CUH
+#define LS_DEVICE_CUDA_UPDATE_CUH
+
+#include "plugins/device/cuda/engine/grid.cuh"
+#include "plugins/device/cuda/engine/store_body.h"
+
+namespace updates
+{
+
+// The product of beta1 (1 - 0.96^i / 2) for i = 1 .. t, as ls_nadam_product().
+__device__ inline double nadam_product(double beta1, uint64_t t)
+{
+    double product = 1, power = 1;
+    for (uint64_t i = 0; i < t && product > 1e-20; i++) {
+        power *= 0.96;
+        product *= beta1 * (1 - 0.5 * power);
+    }
+    return product;
+}
+
+__device__ inline double clip_factor(const struct cuda_update &u)
+{
+    double squares = 0, others = 0;
+    for (int64_t k = 0; k < u.pairs; k++) {
+        squares += u.measures[2 * k];
+        others += u.measures[2 * k + 1];
+    }
+    const double norm = others > 0 ? (double)NAN : sqrt(squares);
+    return norm <= (double)u.threshold ? 1 : (double)u.threshold / norm;
+}
+
+// The numbers that all elements share.
+__device__ inline void share(const struct cuda_update *u, int64_t)
+{
+    const double rate = (double)u->record->learning_rate, t = (double)u->record->update;
+    const double beta1 = (double)u->beta1, left1 = 1 - pow(beta1, t),
+                 left2 = 1 - pow((double)u->beta2, t);
+    double out[CUDA_SHARED_NUMBERS] = {0};
+    switch (u->function) {
+    case cuda_update_adam:
+    case cuda_update_amsgrad: out[0] = rate * sqrt(left2) / left1; break;
+    case cuda_update_adamax: out[0] = rate / left1; break;
+    case cuda_update_nadam: {
+        const double now = beta1 * (1 - 0.5 * pow(0.96, t)),
+                     next = beta1 * (1 - 0.5 * pow(0.96, t + 1));
+        const double product = nadam_product(beta1, u->record->update);
+        out[0] = rate * next / (1 - product * next);
+        out[1] = rate * (1 - now) / (1 - product);
+        out[2] = 1 / left2;
+        break;
+    }
+    case cuda_update_lamb_direction:
+        out[0] = 1 / left1;
+        out[1] = 1 / left2;
+        break;
+    case cuda_update_lamb: {
+        const bool both = u->measures[0] > 0 && u->measures[2] > 0;
+        out[0] = both ? rate * sqrt(u->measures[0] / u->measures[2]) : rate;
+        break;
+    }
+    case cuda_update_clip_norm: out[0] = clip_factor(*u); break;
+    }
+    for (int k = 0; k < CUDA_SHARED_NUMBERS; k++)
+        u->shared[k] = (float)out[k];
+}
+
+// ---- What is known of a function ----
+
+template <uint32_t function> constexpr bool skips = function < cuda_update_clip_value; // where the record says so
+template <uint32_t function> constexpr bool reads_out = function < cuda_update_lamb_direction;
+
+// The most states; of LAMB's direction those are the parameter, which decays, and the moments.
+template <uint32_t function>
+constexpr int states_of = function == cuda_update_sgd || function == cuda_update_adagrad || function == cuda_update_ema ? 1
+                          : function == cuda_update_average || function == cuda_update_lamb || !skips<function>         ? 0
+                          : function == cuda_update_amsgrad || function == cuda_update_rmsprop_centered ||
+                                  function == cuda_update_lamb_direction
+                              ? 3
+                              : 2;
+
+// What a thread knows before its elements.
+struct known {
+    float shared[CUDA_SHARED_NUMBERS];
+    float rate, keep, scale;
+    bool first, overwrites; // of an average of weights
+};
+
+template <uint32_t function> __device__ inline struct known known_of(const struct cuda_update &u)
+{
+    struct known out = {};
+    out.rate = u.record->learning_rate;
+    out.keep = 1 - u.weight_decay * out.rate;
+    for (int k = 0; u.shared && k < CUDA_SHARED_NUMBERS; k++)
+        out.shared[k] = u.shared[k];
+    if (function == cuda_update_unscale)
+        out.scale = u.record->loss_scale;
+    if (function == cuda_update_ema) {
+        out.first = u.record->update == 1;
+        out.overwrites = u.every && cuda_remainder((int64_t)u.record->update, u.every) == 0;
+    }
+    return out;
+}
+
+// ---- One element: g, what is read; w, what is written; the states ----
+
+__device__ inline void move_moments(const struct cuda_update &u, float g, float (&s)[3])
+{
+    s[0] += (g - s[0]) * (1 - u.beta1);
+    s[1] += (g * g - s[1]) * (1 - u.beta2);
+}
+
+__device__ inline float blended(float share, float old, float next)
+{
+    return (float)((double)share * (double)old + (1 - (double)share) * (double)next);
+}
+
+// What w loses, or its momentum's new state.
+__device__ inline float moved(const struct cuda_update &u, const float *velocities, float &velocity,
+                              float step)
+{
+    if (!velocities)
+        return step;
+    velocity = u.momentum * velocity + step;
+    return velocity;
+}
+
+template <uint32_t function>
+__device__ inline float step_of(const struct cuda_update &u, const struct known &n, float g,
+                                float (&s)[3])
+{
+    switch (function) {
+    case cuda_update_sgd:
+        if (!u.states[0])
+            return n.rate * g;
+        s[0] = u.momentum * s[0] - n.rate * g;
+        return u.nesterov ? n.rate * g - u.momentum * s[0] : -s[0];
+    case cuda_update_adam:
+        move_moments(u, g, s);
+        return s[0] * n.shared[0] / (sqrtf(s[1]) + u.epsilon);
+    case cuda_update_amsgrad:
+        move_moments(u, g, s);
+        s[2] = s[1] > s[2] ? s[1] : s[2];
+        return s[0] * n.shared[0] / (sqrtf(s[2]) + u.epsilon);
+    case cuda_update_rmsprop:
+        s[0] = u.beta2 * s[0] + (1 - u.beta2) * (g * g);
+        return moved(u, u.states[1], s[1], n.rate * g / sqrtf(s[0] + u.epsilon));
+    case cuda_update_rmsprop_centered:
+        s[0] = u.beta2 * s[0] + (1 - u.beta2) * (g * g);
+        s[1] = u.beta2 * s[1] + (1 - u.beta2) * g;
+        return moved(u, u.states[2], s[2], n.rate * g / sqrtf(s[0] - s[1] * s[1] + u.epsilon));
+    case cuda_update_adagrad: s[0] += g * g; return n.rate * g / sqrtf(s[0] + u.epsilon);
+    case cuda_update_adadelta: {
+        s[0] = u.beta2 * s[0] + (1 - u.beta2) * (g * g);
+        const float step = g * sqrtf(s[1] + u.epsilon) / sqrtf(s[0] + u.epsilon);
+        s[1] = u.beta2 * s[1] + (1 - u.beta2) * (step * step);
+        return n.rate * step;
+    }
+    case cuda_update_adamax: {
+        const float faded = u.beta2 * s[1], size = fabsf(g);
+        s[0] += (g - s[0]) * (1 - u.beta1);
+        s[1] = faded > size ? faded : size;
+        return n.shared[0] * s[0] / (s[1] + u.epsilon);
+    }
+    default: // Nadam
+        move_moments(u, g, s);
+        return (n.shared[0] * s[0] + n.shared[1] * g) / (sqrtf(n.shared[2] * s[1]) + u.epsilon);
+    }
+}
+
+template <uint32_t function>
+__device__ inline void element(const struct cuda_update &u, const struct known &n, float g,
+                               float &w, float (&s)[3])
+{
+    switch (function) {
+    case cuda_update_average: w = blended(u.momentum, w, g); break;
+    case cuda_update_lamb: w -= n.shared[0] * g; break;
+    case cuda_update_ema: s[0] = w = n.first ? g : blended(u.momentum, w, g); break;
+    case cuda_update_lamb_direction: {
+        float moments[3] = {s[1], s[2]};
+        move_moments(u, g, moments);
+        s[0] *= n.keep;
+        s[1] = moments[0];
+        s[2] = moments[1];
+        w = n.shared[0] * s[1] / (sqrtf(n.shared[1] * s[2]) + u.epsilon);
+        break;
+    }
+    case cuda_update_clip_value:
+        w = g < -u.threshold ? -u.threshold : g > u.threshold ? u.threshold : g;
+        break;
+    case cuda_update_clip_norm: w = n.shared[0] * g; break;
+    case cuda_update_unscale: w = g / n.scale; break;
+    default: w = w * n.keep - step_of<function>(u, n, g, s);
+    }
+}
+
+// ---- A thread's elements ----
+
+template <int pack> __device__ inline struct cuda_four take(const float *values, int64_t i)
+{
+    if constexpr (pack == 4)
+        return cuda_load_four(values, CUDA_FLOAT, i);
+    return {{values[i]}};
+}
+
+template <int pack> __device__ inline void put(float *values, int64_t i, struct cuda_four four)
+{
+    if constexpr (pack == 4)
+        cuda_write_four(values, CUDA_FLOAT, i, four);
+    else
+        values[i] = four.v[0];
+}
+
+template <uint32_t function, int pack>
+__device__ inline void elements(const struct cuda_update &u, const struct known &n, int64_t i)
+{
+    constexpr int states = states_of<function>;
+    struct cuda_four in = take<pack>(u.in, i), out = {}, s[3] = {};
+    if (reads_out<function>)
+        out = take<pack>(u.out, i);
+    for (int k = 0; k < states; k++)
+        if (function != cuda_update_ema && u.states[k])
+            s[k] = take<pack>(u.states[k], i);
+    for (int e = 0; e < pack; e++) {
+        float of[3] = {s[0].v[e], s[1].v[e], s[2].v[e]};
+        element<function>(u, n, in.v[e], out.v[e], of);
+        for (int k = 0; k < states; k++)
+            s[k].v[e] = of[k];
+    }
+    put<pack>(u.out, i, out);
+    for (int k = 0; k < states; k++)
+        if (u.states[k] && (function != cuda_update_ema || n.overwrites))
+            put<pack>(u.states[k], i, s[k]);
+}
+
+// An item is the four elements from 4 i on, or what is left of them.
+template <uint32_t function> __device__ void body(const struct cuda_update *u, int64_t i)
+{
+    if (skips<function> && u->record->skip)
+        return;
+    const struct known n = known_of<function>(*u);
+    if (u->aligned && 4 * i + 4 <= u->count)
+        elements<function, 4>(*u, n, 4 * i);
+    else
+        for (int64_t k = 4 * i; k < 4 * i + 4 && k < u->count; k++)
+            elements<function, 1>(*u, n, k);
+}
+
+inline unsigned load()
+{
+    unsigned error = ::load<struct cuda_update, share>();
+#define CUDA_UPDATE_LOAD(name) \
+    error = error ? error : ::load<struct cuda_update, body<cuda_update_##name>>();
+    CUDA_UPDATES(CUDA_UPDATE_LOAD)
+    return error;
+}
+
+} // namespace updates
+
+extern "C" unsigned cuda_update_launch(const struct cuda_update *u, struct CUstream_st *stream)
+{
+    const int64_t items = (u->count + 3) / 4;
+    const unsigned error =
+        u->shared && items ? start<struct cuda_update, updates::share>(u, 1, stream) : 0;
+    if (error)
+        return error;
+    switch (u->function) {
+#define CUDA_UPDATE_CASE(name) \
+    case cuda_update_##name:   \
+        return start<struct cuda_update, updates::body<cuda_update_##name>>(u, items, stream);
+        CUDA_UPDATES(CUDA_UPDATE_CASE)
+    default: return cudaErrorInvalidValue;
+    }
+}
+
+#endif
