@@ -339,6 +339,26 @@ CUDA_BODY(squared_error_backward)
     cuda_put(&a->store, i, (cuda_a(a, i) - cuda_b(a, i)) * scale);
 }
 
+// What regularized variables add; a: w, alpha: l1, factor: l2.
+CUDA_BODY(penalty)
+{
+    double sizes = 0, squares = 0;
+    for (int64_t k = i; k < a->count; k += a->width) {
+        const double w = (double)cuda_a(a, k);
+        sizes += fabs(w);
+        squares += w * w;
+    }
+    a->sums[2 * i] = sizes;
+    a->sums[2 * i + 1] = squares;
+}
+
+CUDA_BODY(penalty_backward)
+{
+    const float scale = (float)a->examples * a->record->gradient_scale, w = cuda_a(a, i);
+    const float sign = (float)((w > 0) - (w < 0));
+    cuda_put(&a->store, i, scale * (a->alpha * sign + 2 * a->factor * w));
+}
+
 // ---- Moving statistics, guard ----
 
 // What a step contributes to moving statistics. a: mean, into the store; b: variance, into `first`

@@ -380,6 +380,10 @@ int32_t cuda_prepare_convert(struct ls_device *device, struct ls_kernel *kernel,
                              struct ls_kernel_answer *answer);
 int32_t cuda_prepare_loss(struct ls_device *device, struct ls_kernel *kernel,
                           struct ls_kernel_answer *answer);
+int32_t cuda_prepare_losses(struct ls_device *device, struct ls_kernel *kernel,
+                            struct ls_kernel_answer *answer);
+int32_t cuda_prepare_penalty(struct ls_device *device, struct ls_kernel *kernel,
+                             struct ls_kernel_answer *answer);
 int32_t cuda_prepare_update(struct ls_device *device, struct ls_kernel *kernel,
                             struct ls_kernel_answer *answer);
 int32_t cuda_prepare_measure(struct ls_device *device, struct ls_kernel *kernel,

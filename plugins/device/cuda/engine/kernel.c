@@ -81,6 +81,11 @@ static const struct cuda_operation operations[] = {
     [LS_OP_CLIP] = {"clip", false, false, cuda_prepare_update},
     [LS_OP_LAMB_DIRECTION] = {"lamb_direction", false, false, cuda_prepare_update},
     [LS_OP_LAMB_UPDATE] = {"lamb_update", false, false, cuda_prepare_update},
+    [LS_OP_PENALTY] = {"penalty", false, true, cuda_prepare_penalty},
+    [LS_OP_PENALTY_BACKWARD] = {"penalty_backward", false, true, cuda_prepare_penalty},
+    [LS_OP_LOSS] = {"loss", false, false, cuda_prepare_losses},
+    [LS_OP_LOSS_BACKWARD] = {"loss_backward", false, false, cuda_prepare_losses},
+    [LS_OP_METRIC] = {"metric", false, false, cuda_prepare_losses},
     [LS_OP_EMA_UPDATE] = {"ema_update", false, false, cuda_prepare_update},
     [LS_OP_UNSCALE] = {"unscale", false, false, cuda_prepare_update},
 };

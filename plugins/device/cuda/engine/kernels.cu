@@ -8,6 +8,7 @@
 #include "plugins/device/cuda/engine/gather.cuh"
 #include "plugins/device/cuda/engine/grid.cuh"
 #include "plugins/device/cuda/engine/layer.cuh"
+#include "plugins/device/cuda/engine/losses.cuh"
 #include "plugins/device/cuda/engine/normalization.cuh"
 #include "plugins/device/cuda/engine/pooling.cuh"
 #include "plugins/device/cuda/engine/product.cuh"
@@ -177,6 +178,8 @@ unsigned load_rows()
 {
     cudaFuncAttributes attributes;
     unsigned error = cudaFuncGetAttributes(&attributes, run_pairs<cuda_loss_sums>);
+    error = error ? error : cudaFuncGetAttributes(&attributes, run_pairs<cuda_metric_sums>);
+    error = error ? error : cudaFuncGetAttributes(&attributes, run_pairs<cuda_penalty_sums>);
     error = error ? error : cudaFuncGetAttributes(&attributes, run_pairs<cuda_measure_sums>);
     for (int i = 0; i < 4; i++) {
 #define CUDA_ROWS_LOAD(name) \
@@ -350,6 +353,7 @@ extern "C" unsigned cuda_kernels_load(void)
     error = error ? error : products::load();
     error = error ? error : attention::load();
     error = error ? error : updates::load();
+    error = error ? error : losses::load();
 #define CUDA_KERNEL_LOAD(name)                                                     \
     error = error ? error : load<struct cuda_arguments, cuda_body_##name>();       \
     error = error ? error : load<struct cuda_arguments, as_float32<cuda_body_##name>>();

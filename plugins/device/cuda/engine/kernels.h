@@ -85,14 +85,16 @@ struct cuda_arguments {
         kernel(convolution_data) kernel(convolution_weights) /* without a library */ \
         kernel(squared_error) /* width */                                            \
         kernel(squared_error_backward) kernel(measure) /* width */                   \
-        kernel(guard) /* 1 */                                                        \
+        kernel(penalty) /* width */ kernel(penalty_backward) kernel(guard) /* 1 */   \
         kernel(batch_statistics) /* channels */
 
 // By threads that work together (rows.cuh). name: items
 #define CUDA_ROW_KERNELS(kernel)                        \
     kernel(softmax) kernel(softmax_backward) /* rows */ \
         kernel(cross_entropy) kernel(cross_entropy_backward)
-#define CUDA_PAIR_KERNELS(kernel) kernel(loss_sums) kernel(measure_sums) /* of count pairs: 1 */
+#define CUDA_PAIR_KERNELS(kernel)                                                      \
+    kernel(loss_sums) kernel(metric_sums) kernel(penalty_sums) /* of count pairs: 1 */ \
+        kernel(measure_sums)
 
 enum cuda_kernel {
 #define CUDA_KERNEL_NUMBER(name) cuda_kernel_##name,
@@ -295,6 +297,55 @@ struct cuda_update {
     pointer(in) pointer(out) pointer(states[0]) pointer(states[1]) pointer(states[2]) \
         pointer(measures) pointer(shared) pointer(record)
 
+// Losses with a function, and metrics (losses.cuh): numbers of enum ls_loss_function and ls_metric_function, which losses.c asserts.
+enum {
+    cuda_loss_sparse = 0,
+    cuda_loss_categorical,
+    cuda_loss_binary,
+    cuda_loss_squared,
+    cuda_loss_absolute,
+    cuda_loss_percentage,
+    cuda_loss_logarithmic,
+    cuda_loss_huber,
+    cuda_loss_log_cosh,
+    cuda_loss_divergence,
+    cuda_loss_poisson,
+    cuda_loss_hinge,
+    cuda_loss_squared_hinge,
+    cuda_loss_categorical_hinge,
+    cuda_loss_cosine,
+    cuda_loss_values
+};
+enum {
+    cuda_metric_binary = 0,
+    cuda_metric_categorical,
+    cuda_metric_top,
+    cuda_metric_confusion,
+    cuda_metric_buckets
+};
+enum { cuda_losses_forward, cuda_losses_backward, cuda_losses_metric, cuda_losses_bins };
+
+#define CUDA_BINS 4096 // that a block counts at once
+
+struct cuda_losses {
+    const float *predictions, *targets; // targets NULL: labels
+    const float *weights; // of examples; NULL: 1
+    const int32_t *labels;
+    float *out; // gradients; counts
+    double *sums; // a pair for each position
+    uint32_t *counts; // (blocks, bins)
+    const struct cuda_record *record;
+    int64_t rows, columns; // positions of all examples, and elements of one
+    int64_t positions; // of an example
+    int64_t bins;
+    uint32_t blocks; // that count
+    uint32_t function, from_logits, count;
+    float epsilon, smoothing, threshold;
+};
+#define CUDA_LOSSES_POINTERS(pointer)                                                   \
+    pointer(predictions) pointer(targets) pointer(weights) pointer(labels) pointer(out) \
+        pointer(sums) pointer(counts) pointer(record)
+
 // Convolutions of one group with few taps (taps.cuh). There are kernels for up to CUDA_TAPS_FEW and up to CUDA_TAPS_MOST taps.
 #define CUDA_TAPS_FEW 9
 #define CUDA_TAPS_MOST 27
@@ -448,7 +499,8 @@ struct cuda_attention {
                                     arguments(cuda_multiplication, CUDA_MULTIPLICATION_POINTERS)  \
                                         arguments(cuda_attention, CUDA_ATTENTION_POINTERS)        \
                                             arguments(cuda_update, CUDA_UPDATE_POINTERS)          \
-                                                arguments(cuda_heads, CUDA_HEADS_POINTERS)
+                                                arguments(cuda_losses, CUDA_LOSSES_POINTERS)      \
+                                                    arguments(cuda_heads, CUDA_HEADS_POINTERS)
 
 #ifdef __cplusplus
 extern "C" {
@@ -466,6 +518,8 @@ unsigned cuda_shift_launch(const struct cuda_shift *shift, int64_t items,
 unsigned cuda_pooling_launch(uint32_t kernel, const struct cuda_pooling *pooling,
                              struct CUstream_st *stream);
 unsigned cuda_update_launch(const struct cuda_update *u, struct CUstream_st *stream);
+unsigned cuda_losses_launch(uint32_t kernel, const struct cuda_losses *l,
+                            struct CUstream_st *stream);
 unsigned cuda_function_launch(const struct cuda_function *f, struct CUstream_st *stream);
 unsigned cuda_column_sums_launch(const struct cuda_column_sums *sums, struct CUstream_st *stream);
 unsigned cuda_gather_launch(uint32_t kernel, const struct cuda_gather *g,

@@ -112,6 +112,15 @@ template <bool block> __device__ inline float cuda_row_largest(const cuda_row &r
     return cuda_row_join<block>(row, value, [](float a, float b) { return fmaxf(a, b); });
 }
 
+template <bool block>
+__device__ inline cuda_best cuda_row_first_largest(const cuda_row &row, cuda_best best)
+{
+    return cuda_row_join<block>(row, best, [](cuda_best one, cuda_best other) {
+        const bool same = !(one.value > other.value) && other.column < one.column;
+        return other.value > one.value || same ? other : one;
+    });
+}
+
 // ---- Operations ----
 
 template <bool block> __device__ void cuda_row_softmax(const cuda_arguments &a, const cuda_row &row)
@@ -152,10 +161,7 @@ __device__ void cuda_row_cross_entropy(const cuda_arguments &a, const cuda_row &
             best = {x, k};
     });
     largest = cuda_row_largest<block>(row, largest);
-    best = cuda_row_join<block>(row, best, [](cuda_best one, cuda_best other) {
-        const bool same = !(one.value > other.value) && other.column < one.column;
-        return other.value > one.value || same ? other : one;
-    });
+    best = cuda_row_first_largest<block>(row, best);
     cuda_row_each<4>(row, a, [&](int64_t, float x) { sum += cuda_weight(&a, x, largest); });
     sum = cuda_row_sum<block>(row, sum);
     if (a.first && row.inside)
@@ -236,6 +242,25 @@ __device__ inline void cuda_loss_sums(const cuda_arguments &a)
     out[1] = (float)(sum.y / (double)a.positions);
     out[2] = (float)a.examples;
     out[3] = 0;
+}
+
+// right, of how many
+__device__ inline void cuda_metric_sums(const cuda_arguments &a)
+{
+    const double2 sum = cuda_add_pairs(a);
+    if (threadIdx.x)
+        return;
+    ((float *)a.store.out)[0] = (float)sum.x;
+    ((float *)a.store.out)[1] = (float)sum.y;
+}
+
+// alpha: l1, factor: l2
+__device__ inline void cuda_penalty_sums(const cuda_arguments &a)
+{
+    const double2 sum = cuda_add_pairs(a);
+    const double loss = (double)a.alpha * sum.x + (double)a.factor * sum.y;
+    for (int64_t k = 0; threadIdx.x == 0 && k < 4; k++)
+        cuda_put(&a.store, k, k ? 0 : (float)((double)a.examples * loss));
 }
 
 __device__ inline void cuda_measure_sums(const cuda_arguments &a)

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// Losses that have several functions, with weights of examples, metrics (losses.cuh), and what regularized variables add to losses.
+#include "plugins/device/cuda/engine/internal.h"
+
+#define SAME(name, number) \
+    _Static_assert((int)(name) == (int)(number), "kernels.h has other numbers")
+SAME(LS_LOSS_SPARSE, cuda_loss_sparse);
+SAME(LS_LOSS_CATEGORICAL, cuda_loss_categorical);
+SAME(LS_LOSS_BINARY, cuda_loss_binary);
+SAME(LS_LOSS_SQUARED, cuda_loss_squared);
+SAME(LS_LOSS_ABSOLUTE, cuda_loss_absolute);
+SAME(LS_LOSS_PERCENTAGE, cuda_loss_percentage);
+SAME(LS_LOSS_LOGARITHMIC, cuda_loss_logarithmic);
+SAME(LS_LOSS_HUBER, cuda_loss_huber);
+SAME(LS_LOSS_LOG_COSH, cuda_loss_log_cosh);
+SAME(LS_LOSS_DIVERGENCE, cuda_loss_divergence);
+SAME(LS_LOSS_POISSON, cuda_loss_poisson);
+SAME(LS_LOSS_HINGE, cuda_loss_hinge);
+SAME(LS_LOSS_SQUARED_HINGE, cuda_loss_squared_hinge);
+SAME(LS_LOSS_CATEGORICAL_HINGE, cuda_loss_categorical_hinge);
+SAME(LS_LOSS_COSINE, cuda_loss_cosine);
+SAME(LS_LOSS_VALUES, cuda_loss_values);
+SAME(LS_LOSS_FUNCTION_COUNT, cuda_loss_values + 1);
+SAME(LS_METRIC_BINARY, cuda_metric_binary);
+SAME(LS_METRIC_CATEGORICAL, cuda_metric_categorical);
+SAME(LS_METRIC_TOP, cuda_metric_top);
+SAME(LS_METRIC_CONFUSION, cuda_metric_confusion);
+SAME(LS_METRIC_BUCKETS, cuda_metric_buckets);
+SAME(LS_METRIC_FUNCTION_COUNT, cuda_metric_buckets + 1);
+
+#define MOST_BLOCKS 64 // that count side by side
+#define PENALTY_WIDTH 16384 // items that add side by side
+
+static int32_t launch_losses(struct ls_device *device, uint32_t which, const struct cuda_losses *l)
+{
+    return cuda_check(device, cuda_losses_launch(which, l, device->stream), "launching a kernel");
+}
+
+// ---- Losses and metrics ----
+
+static struct cuda_losses losses_at(const struct ls_kernel *kernel, const struct cuda_call *launch)
+{
+    const bool labels = kernel->descs[1].dtype == LS_I32;
+    struct cuda_losses l = *(const struct cuda_losses *)kernel->state;
+    l.predictions = launch->arguments[0];
+    l.targets = labels ? NULL : launch->arguments[1];
+    l.labels = labels ? launch->arguments[1] : NULL;
+    l.weights = kernel->request.input_count > 2 ? launch->arguments[2] : NULL;
+    l.record = (const struct cuda_record *)launch->record;
+    l.out = cuda_output(kernel, launch, 0);
+    return l;
+}
+
+// A pair for each position, then the sums of all.
+static int32_t run_pairs(struct ls_device *device, const struct ls_kernel *kernel,
+                         const struct cuda_call *launch)
+{
+    const bool metric = kernel->request.op == LS_OP_METRIC;
+    struct cuda_losses l = losses_at(kernel, launch);
+    struct cuda_arguments a = {
+        .store = {.out = l.out}, .positions = l.positions, .examples = l.rows / l.positions};
+    l.sums = launch->scratch;
+    int32_t status = launch_losses(device, metric ? cuda_losses_metric : cuda_losses_forward, &l);
+    if (!status)
+        status = cuda_add_pairs(device, l.sums, l.rows, l.sums + 2 * l.rows, &a.pairs, &a.count);
+    return status ? status
+                  : cuda_start(device, metric ? cuda_kernel_metric_sums : cuda_kernel_loss_sums, &a,
+                               1);
+}
+
+static int32_t run_bins(struct ls_device *device, const struct ls_kernel *kernel,
+                        const struct cuda_call *launch)
+{
+    struct cuda_losses l = losses_at(kernel, launch);
+    l.counts = launch->scratch;
+    return launch_losses(device, cuda_losses_bins, &l);
+}
+
+static int32_t run_gradient(struct ls_device *device, const struct ls_kernel *kernel,
+                            const struct cuda_call *launch)
+{
+    const struct cuda_losses l = losses_at(kernel, launch);
+    return launch_losses(device, cuda_losses_backward, &l);
+}
+
+// Why these shapes or this function are not for it; NULL: they are.
+static const char *check_losses(struct ls_kernel *kernel, int64_t count, int64_t rows)
+{
+    const struct ls_op_attributes *attributes = &kernel->request.attributes;
+    const bool metric = kernel->request.op == LS_OP_METRIC;
+    const bool labels = cuda_input_desc(kernel, 1)->dtype == LS_I32;
+    const struct ls_tensor_desc *predictions = cuda_input_desc(kernel, 0);
+    const int64_t out = (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0));
+    const int64_t counts = attributes->function == LS_METRIC_CONFUSION ? 4
+                           : attributes->function == LS_METRIC_BUCKETS ? 2 * attributes->count
+                                                                       : 2;
+    if (attributes->function >= (metric ? LS_METRIC_FUNCTION_COUNT : LS_LOSS_FUNCTION_COUNT))
+        return "it does not know this function";
+    if (!metric && labels != (attributes->function == LS_LOSS_SPARSE))
+        return "labels are for the sparse loss only";
+    if ((int64_t)ls_tensor_elements(cuda_input_desc(kernel, 1)) != (labels ? rows : count) ||
+        (kernel->request.input_count > 2 &&
+         (int64_t)ls_tensor_elements(cuda_input_desc(kernel, 2)) != predictions->dims[0]) ||
+        out != (metric                             ? counts
+                : kernel->request.op == LS_OP_LOSS ? 4
+                                                   : count))
+        return "the shapes do not belong together";
+    return NULL;
+}
+
+int32_t cuda_prepare_losses(struct ls_device *device, struct ls_kernel *kernel,
+                            struct ls_kernel_answer *answer)
+{
+    const struct ls_op_attributes *attributes = &kernel->request.attributes;
+    const struct ls_tensor_desc *x = cuda_input_desc(kernel, 0);
+    const int64_t count = (int64_t)ls_tensor_elements(x), columns = x->dims[x->ndims - 1];
+    const int64_t rows = count / columns, blocks = (count + CUDA_BLOCK - 1) / CUDA_BLOCK;
+    const bool metric = kernel->request.op == LS_OP_METRIC;
+    const char *why = check_losses(kernel, count, rows);
+    if (why)
+        return cuda_unsupported(device, kernel, why);
+    struct cuda_losses *l = cuda_state(device, kernel, sizeof(*l));
+    if (!l)
+        return LS_OUT_OF_MEMORY;
+    *l = (struct cuda_losses){.rows = rows,
+                              .columns = columns,
+                              .positions = metric ? 1 : rows / x->dims[0],
+                              .bins = (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0)),
+                              .blocks = (uint32_t)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS),
+                              .function = attributes->function,
+                              .from_logits = attributes->from_logits,
+                              .count = attributes->count,
+                              .epsilon = attributes->epsilon,
+                              .smoothing = attributes->smoothing,
+                              .threshold = attributes->threshold};
+    cuda_implementation(answer, "own");
+    if (kernel->request.op == LS_OP_LOSS_BACKWARD)
+        kernel->run = run_gradient;
+    else if (metric && attributes->function >= LS_METRIC_CONFUSION) {
+        cuda_scratch(answer, (uint64_t)l->bins * l->blocks * sizeof(*l->counts));
+        kernel->run = run_bins;
+    } else {
+        cuda_scratch(answer, (uint64_t)rows * 2 * sizeof(double) + cuda_pair_bytes());
+        kernel->run = run_pairs;
+    }
+    return LS_OK;
+}
+
+// ---- Penalties ----
+
+// Elements of w in whatever order they lie.
+static int32_t run_penalty(struct ls_device *device, const struct ls_kernel *kernel,
+                           const struct cuda_call *launch)
+{
+    struct cuda_arguments a = kernel->arguments;
+    double *scratch = launch->scratch;
+    a.a = launch->arguments[1];
+    a.sums = scratch;
+    int32_t status = cuda_start(device, cuda_kernel_penalty, &a, a.width);
+    if (!status)
+        status =
+            cuda_add_pairs(device, scratch, a.width, scratch + 2 * a.width, &a.pairs, &a.count);
+    a.store = cuda_store_of(kernel, launch);
+    return status ? status : cuda_start(device, cuda_kernel_penalty_sums, &a, 1);
+}
+
+static int32_t run_penalty_gradient(struct ls_device *device, const struct ls_kernel *kernel,
+                                    const struct cuda_call *launch)
+{
+    struct cuda_arguments a = kernel->arguments;
+    a.a = launch->arguments[1];
+    a.record = (const struct cuda_record *)launch->record;
+    a.store = cuda_store_of(kernel, launch);
+    return cuda_start(device, cuda_kernel_penalty_backward, &a, kernel->items);
+}
+
+int32_t cuda_prepare_penalty(struct ls_device *device, struct ls_kernel *kernel,
+                             struct ls_kernel_answer *answer)
+{
+    struct ls_tensor_desc *w = cuda_input_desc(kernel, 1), *out = cuda_output_desc(kernel, 0);
+    const bool backward = kernel->request.op == LS_OP_PENALTY_BACKWARD;
+    const int64_t count = (int64_t)ls_tensor_elements(w);
+    struct cuda_arguments *a = &kernel->arguments;
+    if ((int64_t)ls_tensor_elements(out) != (backward ? count : 4))
+        return cuda_unsupported(device, kernel, "the shapes do not belong together");
+    // A gradient lies as its variable does, whichever of the two is known.
+    struct ls_tensor_desc *known = w->layout.kind == LS_LAYOUT_ANY && backward ? out : w;
+    if (known->layout.kind == LS_LAYOUT_OWN &&
+        (!cuda_layout_weights(w) || (backward && !cuda_layout_weights(out))))
+        return cuda_unsupported(device, kernel, "a layout that is not of this device");
+    answer->layouts[1] = w->layout;
+    if (backward)
+        answer->layouts[2] = out->layout;
+    answer->used_inputs = 2;
+    a->examples = cuda_input_desc(kernel, 0)->dims[0];
+    a->alpha = kernel->request.attributes.l1;
+    a->factor = kernel->request.attributes.l2;
+    a->count = kernel->items = count;
+    cuda_implementation(answer, "own");
+    if (backward) {
+        answer->in_place = 2;
+        kernel->run = run_penalty_gradient;
+        return LS_OK;
+    }
+    a->width = count < PENALTY_WIDTH ? count : PENALTY_WIDTH;
+    cuda_scratch(answer, (uint64_t)a->width * 2 * sizeof(double) + cuda_pair_bytes());
+    kernel->run = run_penalty;
+    return LS_OK;
+}

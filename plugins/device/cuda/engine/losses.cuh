@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+// The losses of LS_OP_LOSS with their gradients, and the counts of LS_OP_METRIC. Threads side by side have a position, as rows.cuh says;
+// they find out first what its elements share, then go over them once more. Counts of elements are made by blocks in shared memory, each
+// for itself, and added by a kernel behind them.
+#ifndef LS_DEVICE_CUDA_LOSSES_CUH
+#define LS_DEVICE_CUDA_LOSSES_CUH
+
+#include "plugins/device/cuda/engine/grid.cuh"
+#include "plugins/device/cuda/engine/rows.cuh"
+
+namespace losses {
+
+// ---- The elements of a position ----
+
+__device__ inline float target_at(const struct cuda_losses &l, int64_t row, int64_t k)
+{
+    if (l.targets)
+        return l.targets[row * l.columns + k];
+    return (float)(l.columns == 1 ? l.labels[row] : l.labels[row] == k);
+}
+
+// each(column, prediction, target) for what this thread has of the row.
+template <typename function>
+__device__ inline void each(const struct cuda_losses &l, const cuda_row &row, function visit)
+{
+    for (int64_t k = row.thread; k < l.columns; k += row.across)
+        visit(k, l.predictions[row.start + k], target_at(l, row.index, k));
+}
+
+__device__ inline float clip(float x, float low, float high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+
+__device__ inline float sign(float x)
+{
+    return (float)((x > 0) - (x < 0));
+}
+
+__device__ inline float smoothed(const struct cuda_losses &l, float t)
+{
+    return t * (1 - l.smoothing) + l.smoothing / (float)l.columns;
+}
+
+// What the elements of a position share.
+struct shared {
+    float largest; // of predictions that are logits; of the wrong classes
+    int64_t worst; // the class of that
+    float sum; // of weights; of t p; of p p
+    float targets; // sum of t, of t t, or of what reaches all elements through the sum
+    float product; // of t p
+};
+
+template <bool block>
+__device__ inline struct shared share(const struct cuda_losses &l, const cuda_row &row)
+{
+    const bool sparse = l.function == cuda_loss_sparse, categorical = l.function == cuda_loss_categorical;
+    struct shared of = {-INFINITY, 0, 0, 0, 0};
+    if (sparse || categorical) {
+        if (l.from_logits)
+            each(l, row, [&](int64_t, float p, float) { of.largest = fmaxf(of.largest, p); });
+        of.largest = cuda_row_largest<block>(row, of.largest);
+        each(l, row, [&](int64_t, float p, float t) {
+            of.sum += l.from_logits ? expf(p - of.largest) : sparse ? clip(p, l.epsilon, 1 - l.epsilon) : p;
+            of.targets += l.from_logits ? smoothed(l, t) : 0;
+        });
+        of.sum = cuda_row_sum<block>(row, of.sum);
+        if (categorical && !l.from_logits)
+            each(l, row, [&](int64_t, float p, float t) {
+                const float q = p / of.sum;
+                of.targets -= clip(q, l.epsilon, 1 - l.epsilon) == q ? smoothed(l, t) : 0;
+            });
+        of.targets = cuda_row_sum<block>(row, of.targets);
+    } else if (l.function == cuda_loss_categorical_hinge) {
+        cuda_best wrong = {-INFINITY, INT64_MAX};
+        each(l, row, [&](int64_t k, float p, float t) {
+            of.sum += t * p;
+            if ((1 - t) * p > wrong.value)
+                wrong = {(1 - t) * p, k};
+        });
+        wrong = cuda_row_first_largest<block>(row, wrong);
+        of.largest = wrong.value;
+        of.worst = wrong.column;
+        of.sum = cuda_row_sum<block>(row, of.sum);
+    } else if (l.function == cuda_loss_cosine) {
+        each(l, row, [&](int64_t, float p, float t) {
+            of.sum += p * p;
+            of.targets += t * t;
+            of.product += t * p;
+        });
+        of.sum = cuda_row_sum<block>(row, of.sum);
+        of.targets = cuda_row_sum<block>(row, of.targets);
+        of.product = cuda_row_sum<block>(row, of.product);
+    }
+    return of;
+}
+
+// ---- One element: what it adds to the loss of its position, and the derivative of that loss by it ----
+
+struct part {
+    float loss, slope;
+};
+
+__device__ inline struct part binary(const struct cuda_losses &l, float p, float target)
+{
+    const float t = target * (1 - l.smoothing) + l.smoothing / 2;
+    if (l.from_logits) {
+        const float e = expf(-fabsf(p));
+        return {(p > 0 ? p : 0) - p * t + log1pf(e), (p >= 0 ? 1 / (1 + e) : e / (1 + e)) - t};
+    }
+    const float q = clip(p, l.epsilon, 1 - l.epsilon);
+    return {-t * logf(q) - (1 - t) * logf(1 - q), q == p ? (1 - t) / (1 - q) - t / q : 0};
+}
+
+__device__ inline struct part hinge(float p, float t, bool squared)
+{
+    const float y = t == 0 ? -1 : t, h = 1 - y * p < 0 ? 0 : 1 - y * p;
+    const float slope = h > 0 ? -y : 0;
+    return squared ? part{h * h, slope * 2 * h} : part{h, slope};
+}
+
+__device__ inline struct part element(const struct cuda_losses &l, float p, float t)
+{
+    const float e = p - t, size = fabsf(e), delta = l.threshold;
+    switch (l.function) {
+    case cuda_loss_binary: return binary(l, p, t);
+    case cuda_loss_squared: return {e * e, 2 * e};
+    case cuda_loss_absolute: return {size, sign(e)};
+    case cuda_loss_percentage: {
+        const float of = fmaxf(fabsf(t), l.epsilon);
+        return {100 * size / of, 100 * sign(e) / of};
+    }
+    case cuda_loss_logarithmic: {
+        const float d = log1pf(p < l.epsilon ? l.epsilon : p) - log1pf(t < l.epsilon ? l.epsilon : t);
+        return {d * d, p > l.epsilon ? 2 * d / (1 + p) : 0};
+    }
+    case cuda_loss_huber:
+        if (size <= delta)
+            return {e * e / 2, e};
+        return {delta * size - delta * delta / 2, delta * sign(e)};
+    case cuda_loss_log_cosh:
+        return {size < 0.1f ? logf(coshf(e)) : size + log1pf(expf(-2 * size)) - 0.69314718055994531f, tanhf(e)};
+    case cuda_loss_poisson: return {p - t * logf(p + l.epsilon), 1 - t / (p + l.epsilon)};
+    case cuda_loss_hinge: return hinge(p, t, false);
+    case cuda_loss_squared_hinge: return hinge(p, t, true);
+    default: return {p, 1}; // values
+    }
+}
+
+__device__ inline struct part of_classes(const struct cuda_losses &l, const struct shared &of, float p, float t, bool sparse)
+{
+    const float y = sparse ? t : smoothed(l, t);
+    if (l.from_logits) {
+        const float q = expf(p - of.largest) / of.sum;
+        return {y == 0 ? 0 : y * (logf(of.sum) - (p - of.largest)), sparse ? q - y : of.targets * q - y};
+    }
+    if (sparse) {
+        const float c = clip(p, l.epsilon, 1 - l.epsilon);
+        return {y == 0 ? 0 : logf(of.sum) - logf(c), c == p ? (c / of.sum - y) / c : 0};
+    }
+    const float q = p / of.sum, c = clip(q, l.epsilon, 1 - l.epsilon);
+    return {-y * logf(c), ((c == q ? -y / c : 0) - of.targets) / of.sum};
+}
+
+__device__ inline struct part part_of(const struct cuda_losses &l, const struct shared &of, int64_t k, float p, float t)
+{
+    switch (l.function) {
+    case cuda_loss_sparse: return of_classes(l, of, p, t, true);
+    case cuda_loss_categorical: return of_classes(l, of, p, t, false);
+    case cuda_loss_divergence: {
+        const float q = clip(p, l.epsilon, 1), y = clip(t, l.epsilon, 1);
+        return {y * logf(y / q), q == p ? -y / q : 0};
+    }
+    case cuda_loss_categorical_hinge: {
+        const float loss = of.largest - of.sum + 1;
+        return {k == 0 ? (loss < 0 ? 0 : loss) : 0, loss > 0 ? (k == of.worst ? 1 - t : 0) - t : 0};
+    }
+    case cuda_loss_cosine: {
+        const float size = sqrtf(of.sum), norm = fmaxf(size, l.epsilon), other = fmaxf(sqrtf(of.targets), l.epsilon);
+        const float turned = size > l.epsilon ? of.product / (norm * norm) * p : 0;
+        return {k == 0 ? -of.product / (norm * other) : 0, (turned - t) / (norm * other)};
+    }
+    default: {
+        const struct part one = element(l, p, t);
+        return {one.loss / (float)l.columns, one.slope / (float)l.columns};
+    }
+    }
+}
+
+// A label that is no class has neither a loss nor a gradient.
+__device__ inline bool is_known(const struct cuda_losses &l, int64_t row)
+{
+    return l.function != cuda_loss_sparse || (l.labels[row] >= 0 && l.labels[row] < l.columns);
+}
+
+__device__ inline float weight_at(const struct cuda_losses &l, int64_t row)
+{
+    return l.weights ? l.weights[cuda_quotient(row, l.positions)] : 1;
+}
+
+// Of one class a label is the class, and not the value of the element.
+__device__ inline float target_of(const struct cuda_losses &l, float t)
+{
+    return l.function == cuda_loss_sparse && l.columns == 1 ? 1 : t;
+}
+
+template <bool block>
+__device__ void forward(const struct cuda_losses &l, const cuda_row &row)
+{
+    const struct shared of = share<block>(l, row);
+    float loss = 0;
+    each(l, row, [&](int64_t k, float p, float t) { loss += part_of(l, of, k, p, target_of(l, t)).loss; });
+    loss = cuda_row_sum<block>(row, loss);
+    if (row.thread || !row.inside)
+        return;
+    l.sums[2 * row.index] = is_known(l, row.index) ? (double)weight_at(l, row.index) * (double)loss : (double)NAN;
+    l.sums[2 * row.index + 1] = 0;
+}
+
+template <bool block>
+__device__ void backward(const struct cuda_losses &l, const cuda_row &row)
+{
+    const struct shared of = share<block>(l, row);
+    const float scale = l.record->gradient_scale / (float)l.positions * weight_at(l, row.index);
+    const bool known = is_known(l, row.index);
+    each(l, row, [&](int64_t k, float p, float t) {
+        if (row.inside)
+            l.out[row.start + k] = known ? part_of(l, of, k, p, target_of(l, t)).slope * scale : NAN;
+    });
+}
+
+// ---- Metrics ----
+
+// How many are right, and of how many: elements, or the position.
+template <bool block>
+__device__ void metric(const struct cuda_losses &l, const cuda_row &row)
+{
+    const bool binary = l.function == cuda_metric_binary, top = l.function == cuda_metric_top;
+    float found = 0;
+    if (binary)
+        each(l, row, [&](int64_t, float p, float t) { found += (p > l.threshold ? 1.0f : 0.0f) == t; });
+    else {
+        cuda_best best = {-INFINITY, INT64_MAX};
+        each(l, row, [&](int64_t k, float, float t) {
+            if (k == 0 || t > best.value)
+                best = {t, k};
+        });
+        best = cuda_row_first_largest<block>(row, best);
+        const int64_t right = l.targets ? best.column : l.labels[row.index];
+        const bool known = right >= 0 && right < l.columns;
+        const float least = l.predictions[row.start + (known ? right : 0)];
+        each(l, row, [&](int64_t k, float p, float) { found += p > least || (!top && p == least && k < right); });
+        found = known ? found : INFINITY;
+    }
+    found = cuda_row_sum<block>(row, found);
+    if (row.thread || !row.inside)
+        return;
+    l.sums[2 * row.index] = binary ? (double)found : found < (float)(top ? l.count : 1);
+    l.sums[2 * row.index + 1] = binary ? (double)l.columns : 1;
+}
+
+__device__ inline int64_t bin_of(const struct cuda_losses &l, int64_t i)
+{
+    const int64_t row = cuda_quotient(i, l.columns);
+    const float p = l.predictions[i], last = (float)l.count - 1;
+    const bool is = target_at(l, row, i - row * l.columns) > 0, above = p > l.threshold;
+    if (l.function == cuda_metric_confusion)
+        return above ? (is ? 0 : 1) : (is ? 2 : 3);
+    return (is ? 0 : l.count) + (int64_t)fminf(fmaxf(ceilf(p * last) - 1, 0), last); // of NaN the first
+}
+
+__global__ void __launch_bounds__(CUDA_BLOCK) cuda_count_bins(const __grid_constant__ struct cuda_losses l)
+{
+    __shared__ uint32_t bins[CUDA_BINS];
+    for (int64_t first = 0; first < l.bins; first += CUDA_BINS) {
+        const int64_t here = l.bins - first < CUDA_BINS ? l.bins - first : CUDA_BINS;
+        for (int64_t k = threadIdx.x; k < here; k += CUDA_BLOCK)
+            bins[k] = 0;
+        __syncthreads();
+        for (int64_t i = (int64_t)blockIdx.x * CUDA_BLOCK + threadIdx.x; i < l.rows * l.columns; i += (int64_t)l.blocks * CUDA_BLOCK) {
+            const int64_t bin = bin_of(l, i) - first;
+            if (bin >= 0 && bin < here)
+                atomicAdd(&bins[bin], 1);
+        }
+        __syncthreads();
+        for (int64_t k = threadIdx.x; k < here; k += CUDA_BLOCK)
+            l.counts[blockIdx.x * l.bins + first + k] = bins[k];
+        __syncthreads();
+    }
+}
+
+__device__ inline void add_bins(const struct cuda_losses *l, int64_t bin)
+{
+    uint64_t sum = 0;
+    for (int64_t block = 0; block < l->blocks; block++)
+        sum += l->counts[block * l->bins + bin];
+    l->out[bin] = (float)sum;
+}
+
+// ---- Launches ----
+
+template <bool block, void (*body)(const struct cuda_losses &, const cuda_row &)>
+__global__ void __launch_bounds__(CUDA_BLOCK) run_positions(const __grid_constant__ struct cuda_losses l, int32_t across)
+{
+    body(l, cuda_row_of<block>(l.rows, l.columns, across));
+}
+
+template <bool block>
+auto kernel_of(uint32_t kernel)
+{
+    return kernel == cuda_losses_forward    ? run_positions<block, forward<block>>
+           : kernel == cuda_losses_backward ? run_positions<block, backward<block>>
+                                            : run_positions<block, metric<block>>;
+}
+
+inline unsigned load()
+{
+    unsigned error = load_kernel(cuda_count_bins);
+    error = error ? error : ::load<struct cuda_losses, add_bins>();
+    for (uint32_t kernel : {cuda_losses_forward, cuda_losses_backward, cuda_losses_metric}) {
+        error = error ? error : load_kernel(kernel_of<true>(kernel));
+        error = error ? error : load_kernel(kernel_of<false>(kernel));
+    }
+    return error;
+}
+
+} // namespace losses
+
+extern "C" unsigned cuda_losses_launch(uint32_t kernel, const struct cuda_losses *l, struct CUstream_st *stream)
+{
+    if (kernel == cuda_losses_bins) {
+        void *values[] = {(void *)l};
+        const unsigned error = cudaLaunchKernel(losses::cuda_count_bins, dim3(l->blocks), dim3(CUDA_BLOCK), values, 0, stream);
+        return error ? error : start<struct cuda_losses, losses::add_bins>(l, l->bins, stream);
+    }
+    const bool block = l->columns > 256;
+    int32_t across = block ? CUDA_BLOCK : 1;
+    while (across < l->columns && across < 32)
+        across *= 2;
+    void *values[] = {(void *)l, &across};
+    return cudaLaunchKernel(block ? losses::kernel_of<true>(kernel) : losses::kernel_of<false>(kernel),
+                            dim3((unsigned)((l->rows * across + CUDA_BLOCK - 1) / CUDA_BLOCK)), dim3(CUDA_BLOCK), values, 0, stream);
+}
+
+#endif
