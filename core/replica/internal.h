@@ -112,7 +112,7 @@ struct ls_replica {
     struct ls_deferred_results deferred; // sums on their way to the host
     struct ls_recorder recorder;
     struct ls_seed seed;
-    struct ls_capture *update_captures; // one a bucket
+    struct ls_capture *update_captures; // one a bucket, and one of all after a decision
     struct ls_capture shadows_capture;
     uint64_t deadline_ns;
     uint64_t scratch_bytes, arena_bytes; // that the programs need

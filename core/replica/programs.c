@@ -197,7 +197,7 @@ void ls_replica_forget_recordings(struct ls_replica *replica)
     for (uint32_t i = 0; i < replica->program_count; i++)
         ls_captures_release(replica, replica->programs[i]->captures, count);
     ls_captures_release(replica, replica->empty.captures, count);
-    ls_captures_release(replica, replica->update_captures, replica->buckets.count);
+    ls_captures_release(replica, replica->update_captures, replica->buckets.count + 1);
     ls_captures_release(replica, &replica->shadows_capture, 1);
     for (uint32_t i = 0; i < LS_STEP_KINDS; i++)
         replica->recorder.kinds[i] = 0;

@@ -55,22 +55,6 @@ static enum ls_status prepare_guard(struct ls_replica *replica)
     return LS_OK;
 }
 
-// The host decides whether a step is skipped: where a device works on meanwhile, it would have to
-// wait for each step, and nothing could be recorded.
-static enum ls_status check_scale(const struct ls_replica *replica)
-{
-    if (!ls_optimizer_scales(&replica->optimizer) || ls_device_blocking(replica->device))
-        return LS_OK;
-    if (ls_device_tell_lack(replica->device, "computes beside the host, which decides by the loss "
-                                             "scale whether a step is skipped"))
-        return LS_UNAVAILABLE;
-    ls_error("--loss-scale",
-             "device %s computes beside the host, which decides whether a step is skipped; use "
-             "--device=cpu, or --loss-scale=none",
-             replica->device_name);
-    return LS_UNAVAILABLE;
-}
-
 enum ls_status ls_replica_open(const struct ls_replica_options *options, struct ls_replica **out)
 {
     struct ls_replica *replica = calloc(1, sizeof(*replica));
@@ -91,8 +75,6 @@ enum ls_status ls_replica_open(const struct ls_replica_options *options, struct 
         replica->label_bytes = 4 * (uint64_t)ls_shape_elements(&options->graph->label->shape, 1);
 
     enum ls_status status = open_device(replica, options);
-    if (!status)
-        status = check_scale(replica);
     if (!status) {
         ls_recorder_init(replica, options->host);
         status = ls_deferred_init(&replica->deferred, replica->device);
@@ -105,7 +87,8 @@ enum ls_status ls_replica_open(const struct ls_replica_options *options, struct 
                                    options->bucket_bytes, &replica->buckets);
     if (!status)
         status = ls_updates_prepare(replica);
-    if (!status && replica->optimizer.op != LS_OP_NONE)
+    // With a loss scale the host decides in each step whether it is skipped, so it waits for it.
+    if (!status && replica->optimizer.op != LS_OP_NONE && !ls_optimizer_scales(&replica->optimizer))
         status = prepare_guard(replica);
     if (!status)
         status = ls_input_open(replica, options->byte_divisors);

@@ -55,7 +55,8 @@ enum ls_status ls_updates_prepare(struct ls_replica *replica)
 {
     enum ls_status status = LS_OK;
     replica->updates = calloc(replica->buckets.count, sizeof(*replica->updates));
-    replica->update_captures = calloc(replica->buckets.count, sizeof(*replica->update_captures));
+    replica->update_captures =
+        calloc(replica->buckets.count + 1, sizeof(*replica->update_captures));
     if (!replica->updates || !replica->update_captures)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; !status && replica->optimizer.op && i < replica->buckets.count; i++)
@@ -154,42 +155,67 @@ static enum ls_status decide(struct ls_replica *replica, bool *skips)
 
 // ---- Updates ----
 
-static enum ls_status launch_update(void *context)
+static enum ls_status launch_measure(void *context)
+{
+    const struct update *update = context;
+    const struct ls_updater_memory memory = memory_of(update->replica, update->bucket);
+    ls_inside_about("update");
+    return ls_updater_measure(update->replica->updates[update->bucket], &memory);
+}
+
+// Of the bucket; where all gradients are measured before, of all buckets.
+static enum ls_status launch_updates(void *context)
 {
     const struct update *update = context;
     struct ls_replica *replica = update->replica;
-    const uint32_t last = replica->buckets.count - 1;
-    const bool measures = ls_optimizer_measures_all(&replica->optimizer);
-    uint32_t from = update->bucket, to = update->bucket + 1;
     enum ls_status status = LS_OK;
-    if (!replica->updates[update->bucket])
-        return LS_OK;
     ls_inside_about("update");
-    if (measures) {
-        const struct ls_updater_memory memory = memory_of(replica, update->bucket);
-        status = ls_updater_measure(replica->updates[update->bucket], &memory);
-        from = update->bucket == last ? 0 : to;
-    }
-    bool skips = false;
-    if (!status && update->bucket == last && ls_optimizer_scales(&replica->optimizer))
-        status = decide(replica, &skips);
-    if (skips)
-        return LS_OK;
-    for (; !status && from < to; from++) {
-        const struct ls_updater_memory memory = memory_of(replica, from);
-        status = ls_updater_run(replica->updates[from], &memory);
+    for (uint32_t i = ls_optimizer_measures_all(&replica->optimizer) ? 0 : update->bucket;
+         !status && i <= update->bucket; i++) {
+        const struct ls_updater_memory memory = memory_of(replica, i);
+        status = ls_updater_run(replica->updates[i], &memory);
     }
     return status;
+}
+
+static enum ls_status launch_update(void *context)
+{
+    const struct update *update = context;
+    const struct ls_replica *replica = update->replica;
+    const bool measures = ls_optimizer_measures_all(&replica->optimizer);
+    const enum ls_status status = measures ? launch_measure(context) : LS_OK;
+    return status || (measures && update->bucket + 1 < replica->buckets.count)
+               ? status
+               : launch_updates(context);
+}
+
+// The host looks at the measures between them and the updates, so that both are recorded by
+// themselves.
+static enum ls_status update_scaled(struct update *update)
+{
+    struct ls_replica *replica = update->replica;
+    struct ls_capture *captures = replica->update_captures;
+    bool skips = false;
+    enum ls_status status =
+        ls_capture_run(replica, &captures[update->bucket], launch_measure, update);
+    if (status || update->bucket + 1 < replica->buckets.count)
+        return status;
+    status = decide(replica, &skips);
+    return status || skips
+               ? status
+               : ls_capture_run(replica, &captures[replica->buckets.count], launch_updates, update);
 }
 
 enum ls_status ls_replica_update(struct ls_replica *replica, uint32_t index)
 {
     const uint64_t start = ls_clock_ns();
-    if (replica->buckets.list[index].bytes == 0)
+    if (replica->buckets.list[index].bytes == 0 || !replica->updates[index])
         return LS_OK;
     struct update update = {replica, index};
     const enum ls_status status =
-        ls_capture_run(replica, &replica->update_captures[index], launch_update, &update);
+        ls_optimizer_scales(&replica->optimizer)
+            ? update_scaled(&update)
+            : ls_capture_run(replica, &replica->update_captures[index], launch_update, &update);
     const uint64_t end = ls_clock_ns();
     replica->update_ns += end - start;
     ls_trace_span(&update_span, start, end, index);

@@ -123,8 +123,6 @@ class Double(ProgramTest):
         for options, devices, why in (
                 ((self.with_prelu(),), 1, "has no operation prelu"),
                 ((self.with_prelu(), "--replicas=2"), 2, "has no operation prelu"),
-                ((mlp, "--metrics=sparse_top_k_categorical_accuracy"), 1, "has no operation top_k_accuracy"),
-                ((mlp, "--loss-scale=dynamic"), 1, "computes beside the host"),
                 ((mlp, "--wire=float16", "--replicas=2"), 2, "sends gradients as they are"),
                 ((mlp, "--strategy=ring:transport=shared-memory", "--replicas=2"), 1, "has memory of its own")):
             with self.subTest(options=options):
@@ -183,23 +181,6 @@ class Double(ProgramTest):
         self.refused(UNAVAILABLE, "train", "--quiet", "--steps=2", *options, environment=environment,
                      says=("no kernel for operation batch_moments",))
 
-    def test_a_loss_scale_is_refused_before_training(self):
-        options, environment = self.on_double(["--model=mlp", "--loss-scale=dynamic"], {})
-        self.refused(UNAVAILABLE, "train", "--quiet", "--steps=2", *options, environment=environment,
-                     says=("--loss-scale: device cuda computes beside the host",))
-
-    def test_operations_of_fitting_are_refused_by_name_before_training(self):
-        wanted = {"--class-weight=0:2": "weighted_sparse_cross_entropy", "--metrics=sparse_top_k_categorical_accuracy": "top_k_accuracy"}
-        for option, operation in wanted.items():
-            with self.subTest(option):
-                path = self.path("failed.json")
-                options, environment = self.on_double((option, "--dataset=synthetic:examples=64", "--report=" + path), {})
-                self.refused(UNAVAILABLE, "train", "--quiet", "--model=mlp", *options, environment=environment,
-                             says=("operation " + operation, "use another device"))
-                if os.path.exists(path):
-                    with open(path) as file:
-                        self.assertEqual(json.load(file)["steps"], 0)
-
     def test_a_model_with_moving_statistics_is_evaluated(self):
         for synchronized in (False, True):
             options, environment = self.on_double([self.normalizing(synchronized=synchronized)], {})
@@ -226,10 +207,10 @@ class Double(ProgramTest):
         options, environment = self.on_double(arguments, settings)
         return self.refused(code, "train", "--quiet", "--model=mlp", "--steps=9", *options, says=says, environment=environment)
 
-    def assert_close(self, losses, wanted):
+    def assert_close(self, losses, wanted, delta=LOSS_TOLERANCE):
         self.assertEqual(len(losses), len(wanted))
         for step, (a, b) in enumerate(zip(losses, wanted)):
-            self.assertAlmostEqual(a, b, delta=LOSS_TOLERANCE, msg=f"step {step + 1}")
+            self.assertAlmostEqual(a, b, delta=delta, msg=f"step {step + 1}")
 
     def gpt(self):
         """Options for a GPT of two blocks, with dropout in its attention, and a text of its 19 characters."""
@@ -263,34 +244,62 @@ class Double(ProgramTest):
                     self.assert_same_weights("got.safetensors", "wanted.safetensors")
 
     def dense(self):
-        """A model of two dense layers, of 4,011 parameters."""
+        """A model of two dense layers, the first with a penalty."""
         path = self.path("dense.json")
-        layers = [{"class_name": "Flatten"}, {"class_name": "Dense", "config": {"units": 5, "activation": "tanh"}},
+        penalty = {"class_name": "L1L2", "config": {"l1": 0.001, "l2": 0.01}}
+        layers = [{"class_name": "Flatten"}, {"class_name": "Dense", "config": {"units": 5, "activation": "tanh", "kernel_regularizer": penalty}},
                   {"class_name": "Dense", "config": {"units": 10}}]
         with open(path, "w") as file:
             json.dump({"class_name": "Sequential", "config": {"layers": layers}}, file)
         return "--model=" + path
 
     def test_every_optimizer_updates_as_on_the_reference_device(self):
-        model = (self.dense(), "--steps=3", "--batch=8", "--validation=off")
         for optimizer in ("rmsprop", "rmsprop:momentum=0.5,centered=on", "adagrad", "adadelta", "adamax", "nadam", "adamw", "adam:amsgrad=on",
                           "sgd:weight_decay=0.1,momentum=0.9", "lamb", "sgd:clipvalue=0.001", "adam:clipnorm=0.01", "sgd:global_clipnorm=0.1",
                           "sgd:use_ema=on,ema_momentum=0.5,ema_overwrite_frequency=2"):
             with self.subTest(optimizer):
-                options = (*model, "--optimizer=" + optimizer)
-                wanted = self.train("--device=reference", "--dataset=synthetic", "--save-weights=" + self.path("wanted.safetensors"), *options)
-                got = self.run_double("--save-weights=" + self.path("got.safetensors"), *options)
-                self.assertTrue(got["recording"].startswith("recorded "), got["recording"])
-                self.assert_close(got["losses"], wanted["losses"])
-                self.assert_same_weights("got.safetensors", "wanted.safetensors")
+                self.as_on_the_reference("--steps=3", "--optimizer=" + optimizer)
 
-    def assert_same_weights(self, got, wanted):
+    def as_on_the_reference(self, *options, delta=LOSS_TOLERANCE, **settings):
+        """Reports of the fake and of device reference, of the same training, whose losses and weights are the same."""
+        if not any(option.startswith("--model") for option in options):
+            options += (self.dense(), "--dataset=synthetic")
+        options += ("--batch=8", "--validation=off")
+        wanted = self.train("--device=reference", "--save-weights=" + self.path("wanted.safetensors"), *options)
+        got = self.run_double("--save-weights=" + self.path("got.safetensors"), *options, **settings)
+        self.assertTrue(got["recording"].startswith("recorded "), got["recording"])
+        self.assert_close(got["losses"], wanted["losses"], delta)
+        self.assert_same_weights("got.safetensors", "wanted.safetensors", WEIGHT_TOLERANCE if delta == LOSS_TOLERANCE else delta)
+        return got, wanted
+
+    def test_losses_weights_of_examples_and_metrics_are_those_of_the_reference_device(self):
+        classes = ("--class-weight=0:2,3:0.5", "--metrics=sparse_top_k_categorical_accuracy", "--steps=6")
+        for options in ((*self.binary(48), "--epochs=1"), classes):
+            with self.subTest(options):
+                got, wanted = (report["epochs"][0] for report in self.as_on_the_reference(*options))
+                self.assertEqual(set(got), set(wanted))
+                self.assertIn("auc" if options is not classes else "sparse_top_k_categorical_accuracy", got)
+                for name, value in wanted.items():
+                    if "second" not in name and isinstance(value, float):
+                        self.assertAlmostEqual(got[name], value, delta=1e-5, msg=name)
+
+    def test_a_loss_scale_skips_the_same_steps_as_the_reference_device(self):
+        scaled = ("--steps=8", "--precision=mixed_float16", "--optimizer=sgd:learning_rate=0.01,momentum=0.9,global_clipnorm=1",
+                  "--loss-scale=dynamic:initial_scale=4194304,dynamic_growth_steps=3")
+        for options, settings in (((), {}), (("--replicas=2", "--strategy=ring"), {"devices": 2})):
+            with self.subTest(options):
+                got, wanted = self.as_on_the_reference(*scaled, *options, delta=1e-3, **settings)
+                self.assertEqual((got["loss_scale"], got["skipped_steps"]), (wanted["loss_scale"], wanted["skipped_steps"]))
+                self.assertTrue(0 < got["skipped_steps"] < 6, got["skipped_steps"])
+                self.assertRegex(got["recording"], "recorded in [1-9][0-9]* parts")
+
+    def assert_same_weights(self, got, wanted, delta=WEIGHT_TOLERANCE):
         ours, theirs = tensors(self.path(got)), tensors(self.path(wanted))
         self.assertEqual(sorted(ours), sorted(theirs))
         for name, (shape, values) in theirs.items():
             self.assertEqual(ours[name][0], shape)
             for a, b in zip(ours[name][1], values):
-                self.assertAlmostEqual(a, b, delta=WEIGHT_TOLERANCE, msg=name)
+                self.assertAlmostEqual(a, b, delta=delta, msg=name)
 
     def test_two_runs_have_the_same_bits(self):
         options = ("--model=cnn", "--steps=4", "--batch=8", "--validation=off")

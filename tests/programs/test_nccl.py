@@ -190,8 +190,7 @@ class Workers(OnDoubles):
     def test_without_a_device_all_workers_take_the_same(self):
         got, lines = self.by_default()
         self.assertEqual((got["device"], got["collective"], lines), ("cuda", "nccl", [[], []]))
-        for options, gpus, why in ((("--metrics=sparse_top_k_categorical_accuracy",), 2, "has no operation top_k_accuracy"),
-                                   ((), 1, "both on GPU"),
+        for options, gpus, why in (((), 1, "both on GPU"),
                                    (("--strategy=ring",), 2, "which 'shared-memory' does not reach"), (("--elastic=1:4",), 2, "--elastic")):
             with self.subTest(why=why):
                 got, lines = self.by_default(*options, CUDA_FAKE_DEVICES=gpus)
