@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes python/lockstep/_declarations.py from the public headers: constants, structs and signatures for ctypes.
+"""Makes python/lockstep/_declarations.py and _composition.py from the public headers: constants, structs and signatures for ctypes.
 
-usage: python_bindings.py            writes the file
-       python_bindings.py --check    says whether it is what the headers say; a test
+usage: python_bindings.py            writes the files
+       python_bindings.py --check    says whether they are what the headers say; a test
 """
 import os
 import re
@@ -10,18 +10,25 @@ import sys
 
 import reference
 
-PATH = os.path.join("python", "lockstep", "_declarations.py")
 SELF = "lab/pages/python_bindings.py"
-HEADERS = ("core/plugin/status.h", "core/plugin/callback.h", "core/plugin/optimizer.h", "layers.h", "lockstep.h")
+# Of each file: the headers, those structs alone or with an empty list all, and what it has.
+FILES = {
+    "_declarations.py": (("core/plugin/status.h", "core/plugin/callback.h", "core/plugin/optimizer.h", "layers.h", "lockstep.h"), (),
+                         "What lockstep.h declares, for ctypes. Structs that the header only names are c_void_p."),
+    "_composition.py": (("core/plugin/plugin.h", "core/plugin/operations.h", "core/plugin/compose.h", "core/plugin/layer.h", "core/plugin/loss.h",
+                         "core/plugin/metric.h"),
+                        ("ls_plugin_option", "ls_host", "ls_plugin", "ls_op_attributes", "ls_weight", "ls_composer", "ls_layer_interface",
+                         "ls_loss_interface", "ls_metric_interface"),
+                        "What layers, losses and metrics of one's own are composed with (core/plugin/compose.h), for ctypes."),
+}
 SCALARS = {"uint8_t": "c_uint8", "int8_t": "c_int8", "uint16_t": "c_uint16", "int16_t": "c_int16", "uint32_t": "c_uint32",
            "int32_t": "c_int32", "uint64_t": "c_uint64", "int64_t": "c_int64", "size_t": "c_size_t", "double": "c_double",
            "float": "c_float", "bool": "c_bool", "int": "c_int"}
 LEFT_OUT = {"struct ls_fit_calls", "struct ls_callback_interface"}  # what plugins see of the library
 HEAD = '''# SPDX-License-Identifier: Apache-2.0
 # Made from the public headers by {self}; change the headers, not this file.
-"""What lockstep.h declares, for ctypes. Structs that the header only names are c_void_p."""
-from ctypes import CFUNCTYPE, POINTER, Structure, {names}
-from typing import Any, Dict, List, Tuple
+"""{summary}"""
+from ctypes import {names}
 '''
 
 
@@ -60,6 +67,7 @@ class Types:
 
     def function(self, result, arguments):
         result = "None" if result.split() == ["void"] else self.of(result)
+        arguments = re.sub(r"\[\w+\]", "[]", arguments)  # an array is its address
         return f"CFUNCTYPE({', '.join([result, *(self.of(part) for part in split_arguments(arguments))])})"
 
     def of(self, declaration):
@@ -103,27 +111,34 @@ def signature(item, types):
     return found[2], result, [types.of(part) for part in split_arguments(found[3])]
 
 
-def make():
-    items = [item for path in HEADERS for item in reference.read_header(path) if isinstance(item, reference.Declaration)]
+def make(headers, only, summary):
+    items = [item for path in headers for item in reference.read_header(path) if isinstance(item, reference.Declaration)]
     structs = [item for item in items if item.kind == "struct" and item.parts and item.name not in LEFT_OUT]
+    structs = [item for item in structs if not only or item.name.split()[1] in only]
     types = Types({item.name for item in structs})
     out = ["", *(f"{name} = {value}" for name, value in constants(items))]
     for item in structs:
         lines = [f'        ("{name}", {kind}),' for part in item.parts if isinstance(part, reference.Declaration)
                  for name, kind in types.fields(part)]
-        out += ["", "", f"class {item.name.split()[1]}(Structure):", "    _fields_ = [", *lines, "    ]"]
-    out += ["", "", "# name: (result, arguments)", "FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {"]
-    for item in items:
-        if item.kind == "function":
-            name, result, arguments = signature(item, types)
-            out.append(f'    "{name}": ({result}, [{", ".join(arguments)}]),')
-    text = "\n".join([*out, "}"]) + "\n"
-    used = sorted(set(re.findall(r"\bc_\w+\b", text)))
-    return HEAD.format(self=SELF, names=", ".join(used)) + text
+        name = item.name.split()[1]
+        lines = [line.replace(f"POINTER({name})", "c_void_p") for line in lines]  # which is not there yet
+        out += ["", "", f"class {name}(Structure):", "    _fields_ = [", *lines, "    ]"]
+    head = HEAD
+    if not only:
+        head += "from typing import Any, Dict, List, Tuple\n"
+        out += ["", "", "# name: (result, arguments)", "FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {"]
+        for item in items:
+            if item.kind == "function":
+                name, result, arguments = signature(item, types)
+                out.append(f'    "{name}": ({result}, [{", ".join(arguments)}]),')
+        out.append("}")
+    text = "\n".join(out) + "\n"
+    used = [name for name in ("CFUNCTYPE", "POINTER", "Structure") if name in text] + sorted(set(re.findall(r"\bc_\w+\b", text)))
+    return head.format(self=SELF, summary=summary, names=", ".join(used)) + text
 
 
 if __name__ == "__main__":
     try:
-        sys.exit(reference.keep({PATH: make()}, SELF))
+        sys.exit(reference.keep({os.path.join("python", "lockstep", name): make(*what) for name, what in FILES.items()}, SELF))
     except reference.Wrong as wrong:
         sys.exit(str(wrong))

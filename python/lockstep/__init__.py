@@ -14,7 +14,7 @@ from ._errors import (AbortedError, CommandError, InputError, LockstepError, Out
                       UnsupportedError, UsageError)
 
 if TYPE_CHECKING:
-    from . import layers
+    from . import layers, ops
     from .callbacks import Callback, History
     from .laboratory import Comparison, bench, compare, simulate, verify
     from .model import Model, Sequential
@@ -25,7 +25,7 @@ _PLACES = {"Model": "model", "Sequential": "model", "Callback": "callbacks", "Hi
            "bench": "laboratory", "compare": "laboratory", "simulate": "laboratory", "verify": "laboratory"}
 
 __all__ = ["AbortedError", "Callback", "CommandError", "Comparison", "History", "InputError", "LockstepError", "Model", "OutOfMemoryError",
-           "PeerLostError", "Sequential", "UnavailableError", "UnsupportedError", "UsageError", "bench", "compare", "layers", "simulate", "verify"]
+           "PeerLostError", "Sequential", "UnavailableError", "UnsupportedError", "UsageError", "bench", "compare", "layers", "ops", "simulate", "verify"]
 
 
 def _find(name: str) -> Any:
@@ -35,8 +35,8 @@ def _find(name: str) -> Any:
         from ._native import library
 
         return library().ls_version().decode()
-    if name == "layers":
-        return importlib.import_module(".layers", __name__)
+    if name in ("layers", "ops"):
+        return importlib.import_module("." + name, __name__)
     if name not in _PLACES:
         raise AttributeError(f"module 'lockstep' has no attribute '{name}'")
     value = getattr(importlib.import_module("." + _PLACES[name], __name__), name)

@@ -28,6 +28,8 @@ _lock = threading.Lock()
 _library: Optional[ctypes.CDLL] = None
 _kept: List[Tuple[int, str]] = []  # errors with the thread that logged them, until it is known whether an exception says them
 
+_raised: Dict[int, BaseException] = {}  # by the thread
+
 
 def library_path() -> str:
     """The file of the library: LOCKSTEP_LIBRARY, else that of the wheel, else that of the source tree's build, else the loader's."""
@@ -132,9 +134,18 @@ def discard() -> None:
     flush([line for _, line in _kept])
 
 
+def keep_exception(error: BaseException) -> None:
+    """What a function of the program raised in a call of this thread, which that call then raises."""
+    _raised.setdefault(threading.get_ident(), error)
+
+
 def error_of(status: int) -> BaseException:
     """The exception for a status of the call that this thread made last: it says the line of the call, and those that this thread had
     logged before, such as what else is wrong with a model."""
+    raised = _raised.pop(threading.get_ident(), None)
+    if raised is not None:
+        discard()
+        return raised
     if status == declared.LS_INTERRUPTED:
         flush()
         return KeyboardInterrupt()

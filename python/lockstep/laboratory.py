@@ -92,7 +92,13 @@ def _table(name: str, collectives: Sequence[str], verbose: bool, options: Dict[s
 
 # ---- What the command is given ----
 
+OWN = "is of this program, which the command is not: make it a plugin in C (docs/own-parts.md)"
+
+
 def _argument(name: str, value: Any) -> str:
+    for one in value if isinstance(value, (list, tuple)) else [value]:
+        if callable(one):
+            raise UsageError(f"{name}: {getattr(one, '__name__', one)!r} {OWN}")
     option = "--" + name.replace("_", "-")
     if value is True:
         return option
@@ -106,6 +112,8 @@ def _model_arguments(model: Any, dataset: Any, folder: str) -> List[str]:
     from .model import Model, build_keras, is_keras, source_of
 
     if isinstance(model, Model):
+        for _, name in model._registered.names if model._registered else ():
+            raise UsageError(f"model: {name!r} {OWN}")
         path = os.path.join(folder, "model.keras")
         model.save(path)
         return ["--model=" + path]

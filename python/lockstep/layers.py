@@ -102,6 +102,11 @@ def _snake(name: str) -> str:
     return re.sub(r"([a-z])([A-Z])", r"\1_\2", re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)).lower()
 
 
+def is_own(layer: Layer) -> bool:
+    """Whether the program has written it."""
+    return type(layer) is not Layer
+
+
 def sequential_config(layers: Sequence[Layer], name: str) -> Dict[str, Any]:
     """The model as Keras writes it; layers without a name get those that Keras would give them in a new session."""
     counts: Dict[str, int] = {}
@@ -113,5 +118,7 @@ def sequential_config(layers: Sequence[Layer], name: str) -> Dict[str, Any]:
         number = counts.get(kind, 0)
         counts[kind] = number + 1
         config = {"name": f"{kind}_{number}" if number else kind, **layer.config}
-        made.append({"module": "keras.layers", "class_name": layer.class_name, "config": config, "registered_name": None})
+        module = type(layer).__module__
+        own = {"module": module, "registered_name": f"{module}>{layer.class_name}"} if is_own(layer) else {}
+        made.append({"module": "keras.layers", "class_name": layer.class_name, "config": config, "registered_name": None, **own})
     return {"module": "keras", "class_name": "Sequential", "config": {"name": name, "layers": made}, "registered_name": None}

@@ -23,7 +23,7 @@ from ._interrupt import Interruptible
 from ._keras_callbacks import PACKAGES, backup_of, callbacks_of, forget
 from ._native import check, discard, encode, error_of, fill, flush, library, refuse_others, type_of
 from .callbacks import CallbackLike, Calls, History, Logs, logs_of
-from .layers import Layer, sequential_config
+from .layers import Layer, is_own, sequential_config
 
 if TYPE_CHECKING:
     import numpy
@@ -82,7 +82,10 @@ def _shorten_openmp_waits() -> None:
 
 # ---- Optimizers, losses, metrics ----
 
-def _given(value: Any, what: str) -> Any:
+Own = Optional[Callable[[Any], str]]  # the name of a function of the program's, where there may be one
+
+
+def _given(value: Any, what: str, own: Own) -> Any:
     """A text as it is; an object of Keras as Keras writes it in JSON, which the library reads as it reads that of a file."""
     if value is None or isinstance(value, (str, dict)):
         return value
@@ -92,15 +95,19 @@ def _given(value: Any, what: str) -> Any:
         return {"module": module, "class_name": type(value).__name__, "config": config, "registered_name": None}
     if callable(value) and str(getattr(value, "__module__", "")).split(".")[0] in PACKAGES:
         return value.__name__
-    raise UsageError(f"{what}: {value!r}; expected a text as in docs/models.md, such as 'adam:learning_rate=0.01', or an object of Keras")
+    if own and callable(value) and not isinstance(value, type):
+        return own(value)
+    such = {"optimizer": "'adam:learning_rate=0.01'", "loss": "'huber:delta=2'", "metrics": "'auc:curve=PR'"}[what]
+    function = ", or a function of y_true and y_pred that composes lockstep.ops" if own else ""
+    raise UsageError(f"{what}: {value!r}; expected a text as in docs/models.md, such as {such}, or an object of Keras{function}")
 
 
-def _compile_text(value: Any, what: str) -> Optional[str]:
+def _compile_text(value: Any, what: str, own: Own = None) -> Optional[str]:
     if isinstance(value, (list, tuple)):
-        made: Any = [_given(one, what) or "none" for one in value]
+        made: Any = [_given(one, what, own) or "none" for one in value]
         made = made if any(isinstance(one, dict) for one in made) else ",".join(made) or "none"
     else:
-        made = _given(value, what)
+        made = _given(value, what, own)
     return made if made is None or isinstance(made, str) else json.dumps(made, default=_plain)
 
 
@@ -123,12 +130,13 @@ class Model:
     """A model, and the run that trains it.
 
     `model`: a built-in name ("cnn"), a file of Keras model JSON, a .keras or .h5 file, the JSON itself, or a keras.Model, whose weights
-    are taken. `options` are further fields of struct ls_run_options (lockstep.h).
+    are taken. `custom_objects` are the classes of lockstep.ops.Layer that it names, in a list or as Keras has them in a dictionary.
+    `options` are further fields of struct ls_run_options (lockstep.h).
 
     One thread uses a model at a time; several models may be used by several threads."""
 
     def __init__(self, model: Any, *, strategy: Optional[str] = None, replicas: int = 0, device: Optional[str] = None, threads: int = 0,
-                 seed: int = 0, data: Any = None, **options: Any) -> None:
+                 seed: int = 0, data: Any = None, custom_objects: Any = (), **options: Any) -> None:
         _shorten_openmp_waits()
         self._lock = threading.RLock()
         self._compiled = False
@@ -150,10 +158,34 @@ class Model:
             check(library().ls_run_serve(self._run))
             sys.exit(0)
         with self._alone():  # the program may end meanwhile
+            self._registered: Any = None  # losses, metrics and layers of the program's
+            for kind in custom_objects.values() if isinstance(custom_objects, dict) else custom_objects:
+                self._own_layer(kind)
             if self._unbuilt is None:
                 self._open(model, data)
             elif data is not None:
                 self._build(data)
+
+    def _own(self) -> Any:
+        from ._own_parts import Registered
+
+        self._registered = self._registered or Registered(self._run)
+        return self._registered
+
+    def _own_layer(self, kind: Any) -> None:
+        from ._own_parts import LAYER, Layer as Own
+
+        if not isinstance(kind, type) or not issubclass(kind, Own):
+            raise UsageError(f"custom_objects: {kind!r}; expected classes of lockstep.ops.Layer (losses and metrics are given to compile)")
+        self._own().name_of(LAYER, kind)
+
+    def _own_function(self, of_loss: bool) -> Callable[[Any], str]:
+        def name_of(function: Any) -> str:
+            from ._own_parts import LOSS, METRIC, composed_of
+
+            return str(self._own().name_of(LOSS if of_loss else METRIC, composed_of(function)))
+
+        return name_of
 
     def _build(self, x: Any) -> None:
         """A model that does not know the shape of its input is built from the first data that it gets, as in Keras."""
@@ -387,9 +419,10 @@ class Model:
         if self._unbuilt is not None:
             self._to_compile, self._compiled = {"optimizer": optimizer, "loss": loss, "metrics": metrics, **options}, True
             return
-        given = fill(declared.ls_compile_options, optimizer=_compile_text(optimizer, "optimizer"), loss=_compile_text(loss, "loss"),
-                     metrics=_compile_text(metrics, "metrics"), **options)
         with self._alone():
+            given = fill(declared.ls_compile_options, optimizer=_compile_text(optimizer, "optimizer"),
+                         loss=_compile_text(loss, "loss", self._own_function(True)),
+                         metrics=_compile_text(metrics, "metrics", self._own_function(False)), **options)
             check(library().ls_compile_sized(self._model, ctypes.byref(given), ctypes.sizeof(given)))
         self._compiled = True
         self._kept = []
@@ -643,7 +676,8 @@ class Sequential(Model):
     of Model."""
 
     def __init__(self, layers: Sequence[Layer], name: str = "sequential", **options: Any) -> None:
-        super().__init__(sequential_config(layers, name), **options)
+        own = dict.fromkeys(type(layer) for layer in layers if isinstance(layer, Layer) and is_own(layer))
+        super().__init__(sequential_config(layers, name), custom_objects=[*own, *options.pop("custom_objects", ())], **options)
 
 
 # ---- Small things ----

@@ -18,11 +18,12 @@ class Model:
     """A model, and the run that trains it.
 
     `model`: a built-in name ("cnn"), a file of Keras model JSON, a .keras or .h5 file, the JSON itself, or a keras.Model, whose weights
-    are taken. `options` are further fields of struct ls_run_options (lockstep.h).
+    are taken. `custom_objects` are the classes of lockstep.ops.Layer that it names, in a list or as Keras has them in a dictionary.
+    `options` are further fields of struct ls_run_options (lockstep.h).
 
     One thread uses a model at a time; several models may be used by several threads."""
 
-    def __init__(self, model: Any, *, strategy: Optional[str]=None, replicas: int=0, device: Optional[str]=None, threads: int=0, seed: int=0, data: Any=None, deadline_seconds: Optional[float]=..., plugin_path: Optional[str]=..., progress: Optional[int]=..., verbose: Optional[int]=..., precision: Optional[str]=..., wire: Optional[str]=..., devices: Optional[str]=..., cluster: Optional[str]=..., insecure: Optional[int]=..., network: Optional[str]=..., silence_seconds: Optional[float]=..., join_seconds: Optional[float]=..., elastic: Optional[str]=..., share: Optional[str]=...) -> None:
+    def __init__(self, model: Any, *, strategy: Optional[str]=None, replicas: int=0, device: Optional[str]=None, threads: int=0, seed: int=0, data: Any=None, custom_objects: Any=(), deadline_seconds: Optional[float]=..., plugin_path: Optional[str]=..., progress: Optional[int]=..., verbose: Optional[int]=..., precision: Optional[str]=..., wire: Optional[str]=..., devices: Optional[str]=..., cluster: Optional[str]=..., insecure: Optional[int]=..., network: Optional[str]=..., silence_seconds: Optional[float]=..., join_seconds: Optional[float]=..., elastic: Optional[str]=..., share: Optional[str]=...) -> None:
         ...
 
     def close(self) -> None:
@@ -144,7 +145,7 @@ class Sequential(Model):
     """A model of layers, one after the other: `Sequential([layers.Input((784,)), layers.Dense(10)], replicas=2)`. The keywords are those
     of Model."""
 
-    def __init__(self, layers: Sequence[Layer], name: str='sequential', *, strategy: Optional[str]=..., replicas: int=..., device: Optional[str]=..., threads: int=..., seed: int=..., data: Any=..., deadline_seconds: Optional[float]=..., plugin_path: Optional[str]=..., progress: Optional[int]=..., verbose: Optional[int]=..., precision: Optional[str]=..., wire: Optional[str]=..., devices: Optional[str]=..., cluster: Optional[str]=..., insecure: Optional[int]=..., network: Optional[str]=..., silence_seconds: Optional[float]=..., join_seconds: Optional[float]=..., elastic: Optional[str]=..., share: Optional[str]=...) -> None:
+    def __init__(self, layers: Sequence[Layer], name: str='sequential', *, strategy: Optional[str]=..., replicas: int=..., device: Optional[str]=..., threads: int=..., seed: int=..., data: Any=..., custom_objects: Any=..., deadline_seconds: Optional[float]=..., plugin_path: Optional[str]=..., progress: Optional[int]=..., verbose: Optional[int]=..., precision: Optional[str]=..., wire: Optional[str]=..., devices: Optional[str]=..., cluster: Optional[str]=..., insecure: Optional[int]=..., network: Optional[str]=..., silence_seconds: Optional[float]=..., join_seconds: Optional[float]=..., elastic: Optional[str]=..., share: Optional[str]=...) -> None:
         ...
 
 def is_keras(model: Any) -> bool:

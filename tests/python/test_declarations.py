@@ -9,12 +9,14 @@ import sys
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 sys.path[:0] = [os.path.join(SOURCE, "python"), os.path.join(SOURCE, "tests", "programs"), os.path.join(SOURCE, "lab", "pages")]
 
+from lockstep import _composition as composition  # noqa: E402
 from lockstep import _declarations as declared  # noqa: E402
 from lockstep import _native  # noqa: E402
 from support import ProgramTest, main  # noqa: E402
 
 COMPILER = shlex.split(os.environ["LOCKSTEP_COMPILER"])
-STRUCTS = [kind for kind in vars(declared).values() if isinstance(kind, type) and issubclass(kind, ctypes.Structure) and kind is not ctypes.Structure]
+NAMES = {**vars(composition), **vars(declared)}
+STRUCTS = [kind for kind in NAMES.values() if isinstance(kind, type) and issubclass(kind, ctypes.Structure) and kind is not ctypes.Structure]
 
 
 class Declarations(ProgramTest):
@@ -28,12 +30,12 @@ class Declarations(ProgramTest):
                 place = getattr(kind, field)
                 lines.append(f'printf("%s %zu %zu\\n", "{name}.{field}", offsetof(struct {name}, {field}), sizeof(((struct {name} *)0)->{field}));')
                 expected.append(f"{name}.{field} {place.offset} {place.size}")
-        for name, value in vars(declared).items():
+        for name, value in NAMES.items():
             if name.startswith("LS_"):
                 lines.append(f'printf("%s %llu\\n", "{name}", (unsigned long long){name});')
                 expected.append(f"{name} {value}")
         with open(self.path("layout.c"), "w", encoding="utf-8") as file:
-            file.write('#include "lockstep.h"\n#include <stdio.h>\nint main(void)\n{\n' + "\n".join(lines) + "\nreturn 0;\n}\n")
+            file.write('#include "lockstep.h"\n#include "core/plugin/layer.h"\n#include "core/plugin/metric.h"\n#include <stddef.h>\n#include <stdio.h>\nint main(void)\n{\n' + "\n".join(lines) + "\nreturn 0;\n}\n")
         subprocess.run([*COMPILER, "-I", SOURCE, "-o", self.path("layout"), self.path("layout.c")], check=True, timeout=120)
         out = subprocess.run([self.path("layout")], stdout=subprocess.PIPE, text=True, check=True).stdout
         self.assertEqual(out.splitlines(), expected)
@@ -44,14 +46,15 @@ class Declarations(ProgramTest):
         self.assertEqual([name for name in declared.FUNCTIONS if not hasattr(library, name)], [])
         self.assertGreater(len(declared.FUNCTIONS), 90)
 
-    def test_the_file_is_what_the_generator_makes(self):
+    def test_the_files_are_what_the_generator_makes(self):
         import python_bindings
 
-        with open(os.path.join(SOURCE, python_bindings.PATH), encoding="utf-8") as file:
-            text = file.read()
-        made = python_bindings.make()
-        self.assertEqual(text, made, f"run {python_bindings.SELF}")
-        self.assertNotEqual(text.replace('("strategy", c_char_p)', '("strategy", c_void_p)'), made)
+        for name, what in python_bindings.FILES.items():
+            with open(os.path.join(SOURCE, "python", "lockstep", name), encoding="utf-8") as file:
+                text = file.read()
+            made = python_bindings.make(*what)
+            self.assertEqual(text, made, f"run {python_bindings.SELF}")
+            self.assertNotEqual(text.replace('c_char_p)', 'c_void_p)'), made)
 
     def test_the_stubs_are_what_the_generator_makes(self):
         import python_stubs

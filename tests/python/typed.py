@@ -12,9 +12,22 @@ from keras_python import python_with  # noqa: E402
 from support import ProgramTest, main  # noqa: E402
 
 RIGHT = """import lockstep
-from lockstep import layers
+from lockstep import layers, ops
+
+
+class Scaled(ops.Layer):
+    def __init__(self, factor: float = 1.0) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def call(self, inputs: ops.Tensor) -> ops.Tensor:
+        return ops.relu(inputs * self.factor)
+
+
 shapes = [layers.ZeroPadding2D(1), layers.ZeroPadding2D(((1, 1), (2, 2))), layers.Cropping2D(1), layers.Reshape((4, 4, 1)), layers.BatchNormalization(axis=[3])]
 small = lockstep.Sequential([layers.Input((4,)), layers.Dense(3, "relu", kernel_regularizer="l2"), layers.Conv2D(8, (3, 3), strides=2)], replicas=2)
+own = lockstep.Sequential([layers.Input((4,)), Scaled(2.0)])
+own.compile("sgd", loss=lambda y_true, y_pred: ops.square(y_true - y_pred))
 model = lockstep.Model("cnn", strategy="ring", replicas=2, precision="float32")
 model.compile("adam", loss="mean_squared_error", loss_scale="none")
 history = model.fit("fashion-mnist", epochs=3, microbatches=2, steps=5)
@@ -24,6 +37,8 @@ version: str = lockstep.__version__
 # A line behind RIGHT, and what mypy says of it.
 WRONG = (('lockstep.Model("cnn", replicaz=2)', 'Unexpected keyword argument "replicaz" for "Model"; did you mean "replicas"?'),
          ('layers.Dense(10, activaton="relu")', 'Unexpected keyword argument "activaton" for "Dense"; did you mean "activation"?'),
+         ('ops.relo', 'Module has no attribute "relo"'),
+         ('Scaled(factr=2)', 'Unexpected keyword argument "factr" for "Scaled"; did you mean "factor"?'),
          ('layers.Danse(10)', 'Module has no attribute "Danse"; maybe "Dense"?'),
          ('model.fit("fashion-mnist", epoch=3)', 'Unexpected keyword argument "epoch" for "fit" of "Model"; did you mean "epochs"?'),
          ('model.fit("fashion-mnist", batch=3)', 'Unexpected keyword argument "batch" for "fit" of "Model"'),
@@ -35,7 +50,7 @@ WRONG = (('lockstep.Model("cnn", replicaz=2)', 'Unexpected keyword argument "rep
 COMPLETED = (("layers.", {"Dense", "Conv2D", "Input", "SeparableConv2D"}), ("layers.Dense(10, acti", {"activation="}),
              ("layers.Conv2D(8, 3, dil", {"dilation_rate="}), ('lockstep.Model("cnn", rep', {"replicas="}), ('lockstep.Model("cnn", prec', {"precision="}),
              ('lockstep.Model("cnn").fit("mnist", micro', {"microbatches="}), ('lockstep.Model("cnn").ev', {"evaluate"}),
-             ("lockstep.", {"Model", "Sequential", "compare", "layers"}))
+             ("lockstep.", {"Model", "Sequential", "compare", "layers"}), ("from lockstep import ops; ops.", {"relu", "Layer", "logsumexp"}))
 COMPLETE = """
 import json, sys, jedi
 project = jedi.Project(sys.argv[1])
