@@ -64,7 +64,7 @@ def compare(model: Any, dataset: Any, y: Any = None, *, strategies: Names = None
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
         page = os.path.join(folder, "compare.html")
         text = _run("compare", [], dict(options, strategies=strategies, html=page, quiet=None if verbose else True), folder, "report", verbose,
-                    [*_model_arguments(model, dataset, folder), "--dataset=" + _dataset_text(dataset, y, folder)])
+                    [*_model_arguments(model, dataset, folder), *_dataset_arguments(dataset, y, folder), "--advice=python"])
         with open(page, encoding="utf-8") as file:
             return Comparison(_json_of(folder), text, _told(file.read(), folder))
 
@@ -116,7 +116,7 @@ def _model_arguments(model: Any, dataset: Any, folder: str) -> List[str]:
             raise UsageError(f"model: {name!r} {OWN}")
         path = os.path.join(folder, "model.keras")
         model.save(path)
-        return ["--model=" + path]
+        return ["--model=" + path, "--model-name=" + model.name]
     if is_keras(model) and not getattr(model, "built", True):
         build_keras(model, first_of(dataset))
     source, is_json = source_of(model)
@@ -124,17 +124,26 @@ def _model_arguments(model: Any, dataset: Any, folder: str) -> List[str]:
     if is_json:
         with open(os.path.join(folder, "model.json"), "w", encoding="utf-8") as file:
             file.write(source)
+        arguments.append("--model-name=" + _name_of(source))
     if is_keras(model):
         arguments.append("--initial-weights=" + os.path.join(folder, "model.weights.h5"))
         model.save_weights(os.path.join(folder, "model.weights.h5"))
     return arguments
 
 
-def _dataset_text(dataset: Any, y: Any, folder: str) -> str:
+def _name_of(source: str) -> str:
+    """The model's own, of its JSON."""
+    try:
+        return str(json.loads(source)["config"]["name"])
+    except (ValueError, KeyError, TypeError):  # the command says what is wrong
+        return "model"
+
+
+def _dataset_arguments(dataset: Any, y: Any, folder: str) -> List[str]:
     if isinstance(dataset, str):
         if y is not None:
             raise UsageError(f"the dataset '{dataset}' has its own targets: y is for arrays")
-        return dataset
+        return ["--dataset=" + dataset]
     import numpy
 
     from ._data import as_array, as_inputs
@@ -143,7 +152,8 @@ def _dataset_text(dataset: Any, y: Any, folder: str) -> str:
     for name, array in named + ([] if y is None else [("y", as_array(y, "the target"))]):
         numpy.save(os.path.join(folder, name + ".npy"), array)
     names = [name for name, _ in named] + ([] if y is None else ["y"])
-    return "arrays:" + ",".join(f"{name}={_quoted(os.path.join(folder, name))}.npy" for name in names)
+    text = "arrays:" + ",".join(f"{name}={_quoted(os.path.join(folder, name))}.npy" for name in names)
+    return ["--dataset=" + text, f"--dataset-name={len(named[0][1])} examples"]
 
 
 def _quoted(path: str) -> str:

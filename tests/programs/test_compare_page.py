@@ -60,7 +60,9 @@ def comparison(runs, counts=(1, 2, 4), **more):
 def usual():
     return comparison([run("one-device", 1, 4210.0, buckets=()), run("ring"), run("hierarchical-copy", 2, 7390.0),
                        run("central-storage", 2, 6100.0, buckets=()), run("parameter-server:mode=sync", 2, 5400.0),
-                       run("parameter-server:mode=async", 2, 6900.0, synchronous=False), absent("nccl")])
+                       run("parameter-server:mode=async", 2, 6900.0, synchronous=False), absent("nccl")],
+                      comparisons=[{"a": "hierarchical-copy", "a_replicas": 2, "b": "parameter-server:mode=async", "b_replicas": 2,
+                                    "p": 0.3, "different": False}])
 
 
 def many():

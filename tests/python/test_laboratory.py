@@ -50,12 +50,21 @@ class Compare(ProgramTest):
     def test_nothing_names_files_that_are_gone(self):
         ours = os.path.join(tempfile.gettempdir(), "lockstep-")
         found = lockstep.compare(tiny_config(), numpy.ones((200, 2)), numpy.zeros(200, dtype="int32"), **self.OPTIONS)
-        self.assertEqual((found["model"], found["dataset"]), ("model.json", "arrays:x=x.npy,y=y.npy"))
+        self.assertEqual((found["model"], found["dataset"]), ("sequential", "200 examples"))
+        self.assertIn("sequential on 200 examples", found.page)
         for text in (str(found), found.page, json.dumps(found.report)):
             self.assertNotIn(ours, text)
         wrong = layers.sequential_config([layers.Input((2,)), layers.Dense(4, activation="rely")], "sequential")
         with self.assertRaisesRegex(lockstep.InputError, "^model.json: .*rely"):
             lockstep.compare(wrong, TEXT, **self.OPTIONS)
+
+    def test_advice_is_what_a_program_would_write(self):
+        found = lockstep.compare(tiny_config(), numpy.ones((200, 2)), numpy.zeros(200, dtype="int32"), **self.OPTIONS)
+        self.assertNotRegex(str(found), "lockstep train|--[a-z]")
+        self.assertNotIn("lockstep train", found.page)
+        self.assertIn('<code class="command"><span>lockstep.Model(...,</span>', found.page)
+        self.assertRegex(str(found), r'lockstep.Model\(..., strategy="[a-z-]+", replicas=\d, threads=1\).fit\(..., batch_size=20\)')
+        self.assertIn("replicas=[1, 2, 4] shows", str(found))
 
     def test_progress_goes_to_stderr_when_it_is_wanted(self):
         err = io.StringIO()

@@ -98,6 +98,10 @@ static const struct argument table[] = {
     {"quiet", NULL, NULL, "print no progress, only the result"},
     {"progress", NULL, NULL,
      "say on stderr, a line each time, what is going on, for programs that show it"},
+    {"model-name", "TEXT", NULL, "what tables, page and report call the model; default: --model"},
+    {"dataset-name", "TEXT", NULL, "what they call the data; default: --dataset"},
+    {"advice", "command|python", "command",
+     "whether advice is commands, or calls of the Python package"},
     {NULL, NULL, NULL, NULL},
 };
 
@@ -367,8 +371,9 @@ static void print_setting(const struct comparing *comparing)
     const struct compare_shared *shared = comparing->race.runners[comparing->reference].shared;
     if (!setting->run.progress)
         return;
-    printf("comparing %zu runs of %s on %s%s", count_visible(&comparing->race), setting->model,
-           setting->dataset, compare_yardstick_text(&comparing->yardstick));
+    printf("comparing %zu runs of %s on %s%s", count_visible(&comparing->race),
+           comparing->model_name, comparing->dataset_name,
+           compare_yardstick_text(&comparing->yardstick));
     if (comparing->place.workers > 1)
         printf(", over %u workers", comparing->place.workers);
     printf(": %llu steps of %llu examples, %s\n", (unsigned long long)shared->steps,
@@ -433,8 +438,9 @@ static enum ls_status show_result(const struct arguments *arguments, struct comp
                                   enum ls_status ran)
 {
     struct ls_compared_option options[SHARED_MOST];
-    struct ls_comparison comparison = {.model = comparing->setting.model,
-                                       .dataset = comparing->setting.dataset,
+    struct ls_comparison comparison = {.model = comparing->model_name,
+                                       .dataset = comparing->dataset_name,
+                                       .for_python = comparing->for_python,
                                        .optimizer = comparing->optimizer,
                                        .options = options,
                                        .option_count = shared_options(arguments, options),

@@ -125,6 +125,21 @@ static enum ls_status read_target(const struct arguments *arguments, struct comp
     return LS_OK;
 }
 
+// The Python package gives files of its own to the command, which its user has never seen.
+static enum ls_status read_names(const struct arguments *arguments, struct comparing *out)
+{
+    const char *model = arguments_text(arguments, "model-name");
+    const char *dataset = arguments_text(arguments, "dataset-name");
+    const char *advice = arguments_text(arguments, "advice");
+    out->model_name = model ? model : out->setting.model;
+    out->dataset_name = dataset ? dataset : out->setting.dataset;
+    out->for_python = strcmp(advice, "python") == 0;
+    if (out->for_python || strcmp(advice, "command") == 0)
+        return LS_OK;
+    ls_error("--advice", "'%s' is neither command nor python", advice);
+    return LS_USAGE;
+}
+
 static enum ls_status read_files(const struct arguments *arguments, struct comparing *out)
 {
     enum ls_status status = LS_OK;
@@ -155,6 +170,8 @@ enum ls_status comparing_read(const struct arguments *arguments, struct comparin
         status = read_training(arguments, out);
     if (!status)
         status = read_target(arguments, out);
+    if (!status)
+        status = read_names(arguments, out);
     return status || out->place.number ? status : read_files(arguments, out);
 }
 

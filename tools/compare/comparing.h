@@ -24,6 +24,8 @@ struct comparing {
     uint64_t replica_batch; // 0: every run has `batch`
     uint64_t speed_steps; // to time in each run, at least; 0: none are timed
     const char *report, *html;
+    const char *model_name, *dataset_name; // in tables, page and report
+    bool for_python; // advice is calls of the Python package
     struct ls_compile_config file; // what the model's file says where the command line does not
     const char *optimizer; // of all runs
     struct compare_race race;

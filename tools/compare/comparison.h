@@ -103,7 +103,8 @@ struct ls_difference {
 
 struct ls_comparison {
     const char *status; // "done", "interrupted", "failed"
-    const char *model, *dataset, *optimizer; // as the user wrote them
+    const char *model, *dataset, *optimizer; // as the user named them
+    bool for_python; // advice is calls of the Python package, not commands
     // The options of all runs that `lockstep train` has too, without those of each run.
     const struct ls_compared_option *options;
     size_t option_count;

@@ -269,7 +269,7 @@ static void print_truth(const struct ls_comparison *comparison, FILE *out)
 static void print_sentence(const char *sentence, FILE *out)
 {
     size_t column = 0;
-    const char *command = strstr(sentence, LS_TRAIN_COMMAND " --");
+    const char *command = ls_sentence_code(sentence);
     for (const char *word = sentence; *word;) {
         if (word == command) {
             fprintf(out, "\n  %s", command);

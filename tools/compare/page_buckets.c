@@ -38,8 +38,8 @@ static void print_strip(const struct ls_page *page, const struct ls_page_run *ru
                         const json_t *buckets, double sum)
 {
     fputs("<svg class=\"bar\" width=\"100%\" height=\"18\" role=\"img\"><title>", page->out);
-    fprintf(page->out, "%zu buckets, %s</title>", json_array_size(buckets),
-            ls_page_bytes(sum).text);
+    fprintf(page->out, "%zu bucket%s, %s</title>", json_array_size(buckets),
+            json_array_size(buckets) == 1 ? "" : "s", ls_page_bytes(sum).text);
     double begin = 0;
     for (size_t i = 0; i < json_array_size(buckets); i++) {
         const double bytes = bucket_bytes(buckets, i);

@@ -67,7 +67,7 @@ struct ls_page_text ls_page_deviation(double value); // 3.1e-7
 void ls_page_put(const struct ls_page *page, const char *text); // escaped
 void ls_page_put_breakable(const struct ls_page *page,
                            const char *name); // with places to break a line
-// Escaped; options and the command at the end (LS_TRAIN_COMMAND) are code, and no line breaks within a hyphenated word.
+// Escaped; options and the command or call at the end are code, and no line breaks within a hyphenated word.
 void ls_page_put_sentence(const struct ls_page *page, const char *text);
 // The strategy with what tells it from other runs, escaped; as an element, or as plain text for titles.
 void ls_page_put_name(const struct ls_page *page, const struct ls_page_run *run);

@@ -3,6 +3,7 @@
 #include "tools/compare/page_parts.h"
 
 #include <math.h>
+#include <string.h>
 
 static double largest_speed(const struct ls_page *page)
 {
@@ -55,8 +56,55 @@ static void print_bar(const struct ls_page *page, const struct ls_page_run *run,
     fputs("</svg>", page->out);
 }
 
+static bool is_run(const json_t *comparison, const char *name, const char *replicas,
+                   const struct ls_page_run *run)
+{
+    const char *strategy = ls_page_string(comparison, name);
+    const double count = ls_page_number(comparison, replicas);
+    return strategy && !strcmp(strategy, run->strategy) && !(count != run->replicas);
+}
+
+// Whether the two were compared, and chance alone may have made the difference.
+static bool is_level(const struct ls_page *page, const struct ls_page_run *one,
+                     const struct ls_page_run *other)
+{
+    const json_t *all = json_object_get(page->comparison, "comparisons");
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *pair = json_array_get(all, i);
+        if ((is_run(pair, "a", "a_replicas", one) && is_run(pair, "b", "b_replicas", other)) ||
+            (is_run(pair, "a", "a_replicas", other) && is_run(pair, "b", "b_replicas", one)))
+            return isfinite(ls_page_number(pair, "p")) &&
+                   json_is_false(json_object_get(pair, "different"));
+    }
+    return false;
+}
+
+static const struct ls_page_run *fastest_of(const struct ls_page *page)
+{
+    const struct ls_page_run *best = NULL;
+    double most = 0;
+    for (size_t i = 0; i < page->run_count; i++) {
+        const double speed = ls_page_number(page->runs[i].json, "examples_per_second");
+        if (speed > most) {
+            best = &page->runs[i];
+            most = speed;
+        }
+    }
+    return best;
+}
+
+// From the fastest or the reference, from which a ratio would say that there is one.
+static void print_level(const struct ls_page *page, const struct ls_page_run *from)
+{
+    fputs(" <small class=\"level\">\xc2\xb7 no significant difference from ", page->out);
+    ls_page_put_plain_name(page, from);
+    fputs("</small>", page->out);
+}
+
 static void print_value(const struct ls_page *page, const struct ls_page_run *run, double speed)
 {
+    const struct ls_page_run *fastest = fastest_of(page), *reference = page->reference;
+    const bool as_reference = reference && reference != run && is_level(page, run, reference);
     const double low = ls_page_number(run->json, "examples_per_second_low");
     const double high = ls_page_number(run->json, "examples_per_second_high");
     const double truth =
@@ -66,9 +114,13 @@ static void print_value(const struct ls_page *page, const struct ls_page_run *ru
     if (low >= 0 && low <= high)
         fprintf(page->out, " <small>%s\xe2\x80\x93%s</small>", ls_page_significant(low).text,
                 ls_page_significant(high).text);
-    if (truth > 0 && !run->reference)
+    if (as_reference)
+        print_level(page, reference);
+    else if (truth > 0 && !run->reference)
         fprintf(page->out, " <small>\xc2\xb7 %s\xc3\x97\xc2\xa0reference</small>",
                 ls_page_ratio(speed / truth).text);
+    if (fastest && fastest != run && fastest != reference && is_level(page, run, fastest))
+        print_level(page, fastest);
     fputs("</div>", page->out);
 }
 

@@ -188,8 +188,9 @@ static void put_command(const struct ls_page *page, const char *command)
 
 void ls_page_put_sentence(const struct ls_page *page, const char *text)
 {
+    const char *code = ls_sentence_code(text);
     while (*text) {
-        if (!strncmp(text, LS_TRAIN_COMMAND " --", strlen(LS_TRAIN_COMMAND " --"))) {
+        if (text == code) {
             put_command(page, text);
             return;
         }

@@ -37,6 +37,12 @@ void ls_sentence_end(struct ls_sentence_writer *writer)
     grown[writer->out->count++] = writer->line;
 }
 
+const char *ls_sentence_code(const char *sentence)
+{
+    const char *command = strstr(sentence, LS_TRAIN_COMMAND " --");
+    return command ? command : strstr(sentence, LS_TRAIN_CALL);
+}
+
 void ls_sentences_finish(struct ls_sentences *sentences)
 {
     for (size_t i = 0; i < sentences->count; i++)

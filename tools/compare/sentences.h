@@ -6,8 +6,11 @@
 
 #include "tools/compare/verdict.h"
 
-// The beginning of the command in a suggestion, which ends its sentence.
+// How a suggestion ends: with a command, or with a call of the Python package.
 #define LS_TRAIN_COMMAND "lockstep train"
+#define LS_TRAIN_CALL "lockstep.Model("
+// Where that begins; NULL: the sentence has none.
+const char *ls_sentence_code(const char *sentence);
 
 struct ls_sentence_writer {
     struct ls_sentences *out;

@@ -73,13 +73,33 @@ static void put_option(FILE *out, const char *name, const char *value)
     put_word(out, value);
 }
 
-// The command that trains as this run did.
+// As a string of Python.
+static void put_string(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            fputc('\\', out);
+        fputc(*text, out);
+    }
+    fputc('"', out);
+}
+
+// The command or the call that trains as this run did. Whoever compares in Python has the model and what it is compiled
+// with in the program.
 static void put_training(FILE *out, const struct ls_comparison *comparison, size_t index)
 {
     const struct ls_compared_run *run = &comparison->runs[index];
     const uint32_t workers = run->workers ? run->workers : 1;
     if (workers > 1)
         fprintf(out, "on each of %u workers, ", workers);
+    if (comparison->for_python) {
+        fputs(LS_TRAIN_CALL "..., strategy=", out);
+        put_string(out, run->strategy);
+        fprintf(out, ", replicas=%u, threads=%u).fit(..., batch_size=%llu)",
+                run->replicas / workers, run->threads, (unsigned long long)run->global_batch);
+        return;
+    }
     fputs(LS_TRAIN_COMMAND, out);
     for (size_t i = 0; i < comparison->option_count; i++)
         put_option(out, comparison->options[i].name, comparison->options[i].value);
@@ -134,19 +154,26 @@ enum ls_status ls_suggestions(const struct ls_comparison *comparison, struct ls_
     struct ls_sentence_writer writer = {.out = &sentences};
     suggest_training(&writer, comparison);
     suggest(&writer, comparison, waits_for_input, "would", "would",
-            "gain from a faster input: leave it a core (--threads=1 less), or a larger share of "
-            "work for each example.");
+            "gain from a faster input: leave it a core by one thread less, or read simpler data.");
     suggest(&writer, comparison, waits_for_others, "would", "would",
-            "gain from a larger --batch: backward gets longer, and communication hides under it; "
-            "or from a strategy that sends fewer bytes.");
+            comparison->for_python
+                ? "gain from a larger batch: backward gets longer, and communication hides under "
+                  "it; or from a strategy that sends fewer bytes."
+                : "gain from a larger --batch: backward gets longer, and communication hides under "
+                  "it; or from a strategy that sends fewer bytes.");
     suggest(&writer, comparison, is_overhead, "would", "would",
-            "gain from a larger --batch or fewer replicas: steps are short.");
+            comparison->for_python
+                ? "gain from a larger batch or fewer replicas: steps are short."
+                : "gain from a larger --batch or fewer replicas: steps are short.");
     suggest(&writer, comparison, is_noisy, "was", "were",
-            "measured with much noise: end other programs, or time more --speed-steps.");
+            comparison->for_python
+                ? "measured with much noise: end other programs, or time more speed_steps."
+                : "measured with much noise: end other programs, or time more --speed-steps.");
     if (any_other_ran(comparison) && !scales(comparison)) {
         FILE *stream = ls_sentence_begin(&writer);
         if (stream)
-            fputs("--replicas=1,2,4 shows how the speed grows with the replicas.", stream);
+            fprintf(stream, "%s shows how the speed grows with the replicas.",
+                    comparison->for_python ? "replicas=[1, 2, 4]" : "--replicas=1,2,4");
         ls_sentence_end(&writer);
     }
     const enum ls_status status = ls_sentences_conclude(&writer);

@@ -153,7 +153,8 @@ static void say_needed(struct ls_sentence_writer *writer, const struct ls_compar
             "as it was, ",
             difference->p, LS_SIGNIFICANT, difference->needed_percent);
     if (difference->needed_steps)
-        fprintf(out, "--speed-steps=%llu would be needed (%llu were timed).",
+        fprintf(out, "%s=%llu would be needed (%llu were timed).",
+                comparison->for_python ? "speed_steps" : "--speed-steps",
                 (unsigned long long)difference->needed_steps,
                 (unsigned long long)comparison->runs[next].timed_steps);
     else

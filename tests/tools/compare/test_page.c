@@ -85,6 +85,12 @@ static json_t *run_of(const char *strategy, int replicas, double speed, int step
                      "buckets", "bytes", 901000, "algorithm", "ring");
 }
 
+static json_t *pair_of(const char *a, const char *b, double p, int different)
+{
+    return json_pack("{s:s, s:i, s:s, s:i, s:f, s:b}", "a", a, "a_replicas", 2, "b", b,
+                     "b_replicas", 2, "p", p, "different", different);
+}
+
 static json_t *comparison_of(json_t *runs)
 {
     return json_pack("{s:s, s:s, s:i, s:f, s:f, s:o, s:[s,s], s:[s]}", "model", "cnn", "status",
@@ -92,6 +98,24 @@ static json_t *comparison_of(json_t *runs)
                      5e-7, "runs", runs, "verdict", "ring is fastest.", "It hides.", "suggestions",
                      "More.");
 }
+
+START_TEST(bars_say_where_no_difference_was_found)
+{
+    json_t *comparison = comparison_of(
+        json_pack("[o,o,o,o]", run_of("one-device", 1, 24000, 9), run_of("ring", 2, 48000, 9),
+                  run_of("tree", 2, 47900, 9), run_of("direct", 2, 40000, 9)));
+    json_object_set_new(comparison, "comparisons",
+                        json_pack("[o,o,o]", pair_of("ring", "tree", 0.8, 0),
+                                  pair_of("ring", "direct", 0.001, 1),
+                                  pair_of("tree", "direct", 0.2, 0)));
+    char *page = page_of(comparison);
+    ck_assert_uint_eq(count_of(page, "no significant difference from"), 1);
+    const char *tree = strstr(page, "<b>47,900</b>"),
+               *said = strstr(page, "no significant difference from ring<");
+    ck_assert(tree && said > tree && said < strstr(page, "<b>40,000</b>"));
+    free(page);
+}
+END_TEST
 
 START_TEST(the_page_begins_with_the_verdict_and_has_every_part)
 {
@@ -300,6 +324,7 @@ int main(void)
     TCase *tests = tcase_create("page");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, the_page_begins_with_the_verdict_and_has_every_part);
+    tcase_add_test(tests, bars_say_where_no_difference_was_found);
     tcase_add_test(tests, a_run_that_could_not_run_says_why_wherever_it_is_a_row);
     tcase_add_test(tests, texts_are_escaped_wherever_they_come_from);
     tcase_add_test(tests, nothing_known_is_a_page_too);

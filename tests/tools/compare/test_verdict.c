@@ -237,6 +237,11 @@ START_TEST(the_advised_command_is_the_one_that_was_measured)
     fclose(out);
     ck_assert_ptr_nonnull(strstr(text, command)); // on one line, to be copied
     free(text);
+    comparison.for_python = true;
+    ck_assert(suggestions_have(&comparison,
+                               "lockstep.Model(..., strategy=\"parameter-server:mode=sync\", "
+                               "replicas=2, threads=1).fit(..., batch_size=128)"));
+    ck_assert(!suggestions_have(&comparison, "--"));
 }
 END_TEST
 
