@@ -597,7 +597,8 @@ LS_CALL ls_evaluate(struct ls_model *model, struct ls_data *data, uint64_t batch
 // has room for ls_data_count(data) times ls_model_output_elements(model) floats.
 LS_CALL ls_predict(struct ls_model *model, struct ls_data *data, uint64_t batch, float *out);
 // The same, written to a file batch by batch: FILE.npy (float32, C order, shape (examples,
-// outputs...)) or FILE.csv (a line for each example, values with 9 digits). Afterwards the file is
+// outputs...)) or FILE.csv (a heading, then a line for each example: values with 9 digits, the name of
+// its file where examples are files, and of the likeliest class where the model knows their names). Afterwards the file is
 // either complete or as it was before.
 LS_CALL ls_predict_to_file(struct ls_model *model, struct ls_data *data, uint64_t batch,
                            const char *path);

@@ -390,6 +390,12 @@ static enum ls_status images_identify(const struct ls_dataset *dataset, uint64_t
     return status;
 }
 
+static const char *images_name(const struct ls_dataset *dataset, uint64_t example)
+{
+    const struct storage *storage = dataset->storage;
+    return storage->index.images[example].path + storage->folder_bytes;
+}
+
 static enum ls_status images_load(const struct ls_dataset *dataset, uint64_t epoch, uint64_t first,
                                   uint64_t count, void *const *fields)
 {
@@ -506,6 +512,7 @@ static enum ls_status images_open(const struct ls_spec *spec, enum ls_split spli
     *dataset = (struct ls_dataset){.real = true,
                                    .load = images_load,
                                    .identify = images_identify,
+                                   .name = images_name,
                                    .storage = storage,
                                    .close = storage_close};
     enum ls_status status = read_wish(spec, split, &wish);

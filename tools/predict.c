@@ -7,6 +7,14 @@
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/data/class_names.h"
+#include "core/model/model.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define CLASSES_MOST 4096
+#define CLASSES_BYTES 65536
 
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to predict"},
@@ -21,8 +29,12 @@ static const struct argument table[] = {
     {"split", "train|test", "test", "which part of the dataset", .first_day = true},
     {"out", "FILE.npy|FILE.csv", NULL,
      "file to write: .npy is float32 in C order, of shape (examples, outputs...), for numpy.load; "
-     ".csv is a line for each example",
+     ".csv has a heading and a line for each example, with the names of images and classes",
      .writes = true, .first_day = true},
+    {"classes", "NAME,...|FILE", NULL,
+     "names of the classes in the order of their numbers, or a file with a line for each, for the "
+     ".csv; default: those that the weights know",
+     .first_day = true},
     {"seed", "N", "0", "seed of untrained weights", .excludes = "initial-weights"},
     {NULL, NULL, NULL, "How"},
     RUN_ARGUMENTS,
@@ -39,7 +51,8 @@ static const char help[] =
     "and\n"
     "batch change nothing but the speed. They are what Keras's model.predict() returns: with a\n"
     "softmax at the end of the model probabilities, else logits. The file is complete, or is not\n"
-    "written.\n"
+    "written. A .csv begins with the names of its columns: file, where the examples are images;\n"
+    "one for each output; class, the one with the largest output, where classes have names.\n"
     "\n"
     "Examples:\n"
     "  lockstep predict --model=cnn --dataset=fashion-mnist --initial-weights=cnn.safetensors "
@@ -57,16 +70,88 @@ static void warn_of_deaf(const struct run_callbacks *callbacks)
     }
 }
 
+// The lines of a file, or the parts of a list; the text is overwritten.
+static enum ls_status take_names(char *text, const char *between, struct ls_class_names **out)
+{
+    const char *names[CLASSES_MOST];
+    uint32_t count = 0;
+    for (char *name = strtok(text, between); name; name = strtok(NULL, between)) {
+        if (count == CLASSES_MOST) {
+            ls_error("--classes", "more than %u names", CLASSES_MOST);
+            return LS_USAGE;
+        }
+        names[count++] = name;
+    }
+    const enum ls_status status = ls_class_names_copy(names, count, out);
+    if (status != LS_BAD_INPUT)
+        return status;
+    ls_error("--classes", count ? "a name is there twice" : "there is no name");
+    return LS_USAGE;
+}
+
+static enum ls_status read_classes(const char *given, struct ls_class_names **out)
+{
+    char text[CLASSES_BYTES] = "";
+    FILE *file = fopen(given, "r");
+    if (!file && !strchr(given, ',')) {
+        ls_error("--classes",
+                 "'%s': %s; expected a file with a name a line, or names with commas "
+                 "between them",
+                 given, strerror(errno));
+        return LS_BAD_INPUT;
+    }
+    if (!file) {
+        snprintf(text, sizeof(text), "%s", given);
+        return take_names(text, ",", out);
+    }
+    const size_t bytes = fread(text, 1, sizeof(text) - 1, file);
+    const bool whole = !ferror(file) && feof(file) && !memchr(text, '\0', bytes);
+    fclose(file);
+    if (!whole) {
+        ls_error("--classes", "'%s' is not a text of at most %d bytes", given, CLASSES_BYTES - 1);
+        return LS_BAD_INPUT;
+    }
+    return take_names(text, "\r\n", out);
+}
+
+// Before anything is computed.
+static enum ls_status set_classes(const struct arguments *arguments, struct ls_model *model,
+                                  struct ls_class_names **names)
+{
+    const char *given = arguments_text(arguments, "classes");
+    const char *out = arguments_text(arguments, "out");
+    const uint64_t outputs = ls_model_output_elements(model);
+    if (!given)
+        return LS_OK;
+    if (strlen(out) < 4 || strcmp(out + strlen(out) - 4, ".csv") != 0) {
+        ls_error("usage", "--classes with --out=%s has no effect: names are written to .csv files",
+                 out);
+        return LS_USAGE;
+    }
+    const enum ls_status status = read_classes(given, names);
+    if (!status && (*names)->count != outputs) {
+        ls_error("--classes", "%u names, but model '%s' has %llu output%s", (*names)->count,
+                 model->source, (unsigned long long)outputs, outputs == 1 ? "" : "s");
+        return LS_USAGE;
+    }
+    if (!status)
+        model->shown_classes = *names;
+    return status;
+}
+
 static enum ls_status predict(const struct arguments *arguments, struct ls_run *run,
                               struct ls_data *data, const struct run_callbacks *callbacks,
                               bool says)
 {
     struct ls_model *model = NULL;
+    struct ls_class_names *names = NULL;
     uint64_t batch = 0, replica_batch = 0;
     const char *out = arguments_text(arguments, "out");
     enum ls_status status = run_options_batch(arguments, &batch, &replica_batch);
     if (!status)
         status = ls_model_open(run, arguments_text(arguments, "model"), data, &model);
+    if (!status)
+        status = set_classes(arguments, model, &names);
     if (!status)
         status = run_options_load_weights(arguments, model);
     if (!status)
@@ -83,6 +168,7 @@ static enum ls_status predict(const struct arguments *arguments, struct ls_run *
         printf("%llu examples - %.2f s - %s\n", (unsigned long long)ls_data_count(data),
                (double)(ls_clock_ns() - start) * 1e-9, out);
     ls_model_close(model);
+    ls_class_names_destroy(names);
     return status;
 }
 

@@ -388,3 +388,10 @@ void ls_dataset_take_description(const struct ls_dataset *dataset, struct ls_dat
         out->fields[i].class_names = NULL;
     }
 }
+
+const char *ls_dataset_example_name(const struct ls_dataset *dataset, uint64_t example)
+{
+    const struct ls_dataset *made = dataset->made ? dataset->made : dataset;
+    const uint64_t count = dataset->count / (dataset->repeat > 1 ? dataset->repeat : 1);
+    return made->name ? made->name(made, made->first + example % count) : NULL;
+}

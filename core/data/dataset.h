@@ -75,6 +75,8 @@ struct ls_dataset {
     // is in it. NULL: `load` makes it to be looked at, but not of a dataset in order. [any thread]
     enum ls_status (*identify)(const struct ls_dataset *dataset, uint64_t example, bool whole,
                                struct ls_hash *hash);
+    // The name of that example's file below the folder of the dataset. NULL: they have none. [any thread]
+    const char *(*name)(const struct ls_dataset *dataset, uint64_t example);
     const struct ls_dataset *made; // of a cache: what it keeps
     uint64_t contents; // ls_dataset_contents, where it is known already; 0: not yet
     void *storage; // the reader's own
@@ -88,6 +90,9 @@ struct ls_dataset_info {
     struct ls_field fields[LS_MAX_FIELDS];
     bool on_demand; // some fields are made by `load`
 };
+
+// The file that example `example` of an epoch in order comes from; NULL: it has none of its own.
+const char *ls_dataset_example_name(const struct ls_dataset *dataset, uint64_t example);
 
 uint64_t ls_field_elements(const struct ls_field *field); // of one example
 // Field `index` of that role among `count` fields; NULL: there are fewer.

@@ -69,8 +69,11 @@ struct ls_model {
     // What of the file with its weights was not read, for the next fit to say; NULL: nothing.
     char *skipped;
     bool told_of_lone; // examples
+    bool told_of_pixels; // that nothing scales
     // Of what the model has learnt, by number; NULL: classes have no names, or nobody knows them.
     struct ls_class_names *class_names;
+    const struct ls_class_names
+        *shown_classes; // in files of predictions, instead; borrowed; may be NULL
     // It has learnt numbers, or its weights come from a file or program that does not name their classes; which nobody
     // has said yet.
     bool nameless;

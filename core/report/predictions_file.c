@@ -75,13 +75,68 @@ enum ls_status ls_predictions_file_open(const char *path, uint64_t rows, const i
     return status;
 }
 
-// Nine digits bring a float32 back to the bit.
-static bool write_line(FILE *out, const float *values, uint64_t count)
+// Quoted where it has to be (RFC 4180).
+static void write_text(FILE *out, const char *text)
 {
-    for (uint64_t i = 0; i < count; i++)
+    if (!strpbrk(text, ",\"\r\n")) {
+        fputs(text, out);
+        return;
+    }
+    fputc('"', out);
+    for (; *text; text++)
+        fputs(*text == '"' ? "\"\"" : (char[]){*text, '\0'}, out);
+    fputc('"', out);
+}
+
+enum ls_status ls_predictions_file_begin(struct ls_predictions_file *file,
+                                         const struct ls_predictions_columns *columns)
+{
+    FILE *out = file->file.stream;
+    file->columns = *columns;
+    if (!file->csv)
+        return LS_OK;
+    if (columns->name)
+        fputs("file,", out);
+    for (uint64_t i = 0; i < file->elements; i++) {
+        if (i)
+            fputc(',', out);
+        if (i < columns->class_count)
+            write_text(out, columns->classes[i]);
+        else
+            fprintf(out, "output_%" PRIu64, i);
+    }
+    if (columns->class_count)
+        fputs(",class", out);
+    fputc('\n', out);
+    return ferror(out) ? failed(file) : LS_OK;
+}
+
+static uint64_t largest(const float *values, uint64_t count)
+{
+    uint64_t best = 0;
+    for (uint64_t i = 1; i < count; i++)
+        best = values[i] > values[best] ? i : best;
+    return best;
+}
+
+// Nine digits bring a float32 back to the bit.
+static bool write_line(struct ls_predictions_file *file, const float *values)
+{
+    const struct ls_predictions_columns *columns = &file->columns;
+    FILE *out = file->file.stream;
+    const uint64_t row = file->row++;
+    if (columns->name) {
+        write_text(out, columns->name(columns->context, row));
+        fputc(',', out);
+    }
+    for (uint64_t i = 0; i < file->elements; i++)
         if (fprintf(out, "%s%.9g", i ? "," : "", (double)values[i]) < 0)
             return false;
-    return fputc('\n', out) != EOF;
+    if (columns->class_count) {
+        fputc(',', out);
+        write_text(out, columns->classes[largest(values, columns->class_count)]);
+    }
+    return fputc('\n', out) != EOF && !ferror(out);
 }
 
 enum ls_status ls_predictions_file_write(struct ls_predictions_file *file, const float *values,
@@ -92,7 +147,7 @@ enum ls_status ls_predictions_file_write(struct ls_predictions_file *file, const
     if (!file->csv)
         good = fwrite(values, file->elements * sizeof(*values), rows, out) == rows;
     for (uint64_t i = 0; file->csv && good && i < rows; i++)
-        good = write_line(out, values + i * file->elements, file->elements);
+        good = write_line(file, values + i * file->elements);
     return good && fflush(out) == 0 ? LS_OK : failed(file);
 }
 

@@ -8,8 +8,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+// The columns of a .csv file beside the values.
+struct ls_predictions_columns {
+    const char *const *classes; // names of the first values; with them there is a column "class"
+    uint32_t class_count; // 0: no names; the values are output_0, output_1, ...
+    // The text of row `row` in the first column, "file"; NULL: there is no such column.
+    const char *(*name)(const void *context, uint64_t row);
+    const void *context;
+};
+
 struct ls_predictions_file {
     struct ls_whole_file file;
+    struct ls_predictions_columns columns;
+    uint64_t row; // the next
     uint64_t elements; // of a row
     bool csv;
 };
@@ -18,6 +29,9 @@ struct ls_predictions_file {
 // written; both logged.
 LS_STATUS ls_predictions_file_open(const char *path, uint64_t rows, const int64_t *dims,
                                    uint32_t ndims, struct ls_predictions_file *out);
+// The heading of a .csv file, before its rows; nothing in a .npy file. Texts are borrowed.
+LS_STATUS ls_predictions_file_begin(struct ls_predictions_file *file,
+                                    const struct ls_predictions_columns *columns);
 // The next rows. LS_FAILED, logged.
 LS_STATUS ls_predictions_file_write(struct ls_predictions_file *file, const float *values,
                                     uint64_t rows);

@@ -6,6 +6,7 @@
 #include "core/train/agreement.h"
 #include "core/train/callbacks.h"
 #include "core/model/learned_classes.h"
+#include "core/model/pixels.h"
 #include "core/report/predictions_file.h"
 #include "core/train/session.h"
 #include "core/base/sizes.h"
@@ -111,6 +112,8 @@ enum ls_status ls_evaluate_model(struct ls_model *model, struct ls_data *data, u
         status = ls_model_wait_data(model, data, true, &dataset);
     if (!status)
         status = ls_workers_agree_on_examples(model->run, data, "--dataset");
+    if (!status && ls_run_is_chief(model->run))
+        ls_model_warn_of_pixels(model, data->text, dataset);
     if (!status)
         status = tell(&told, LS_ON_TEST_BEGIN);
     if (!status)
@@ -159,6 +162,8 @@ static enum ls_status begin_prediction(struct ls_model *model, struct ls_data *d
         status = ls_model_wait_data(model, data, false, out);
     if (!status)
         status = ls_workers_agree_on_examples(model->run, data, "--dataset");
+    if (!status && ls_run_is_chief(model->run))
+        ls_model_warn_of_pixels(model, data->text, *out);
     told->state.batches = ls_stream_steps(need.prediction_examples, need.global_batch);
     return status ? status : tell(told, LS_ON_PREDICT_BEGIN);
 }
@@ -232,6 +237,28 @@ static enum ls_status predict_segments(struct ls_model *model, const struct ls_d
     return status;
 }
 
+static const char *example_name(const void *dataset, uint64_t row)
+{
+    return ls_dataset_example_name(dataset, row);
+}
+
+// Which class an output is for is known where each has its own.
+static struct ls_predictions_columns columns_of(const struct ls_model *model,
+                                                const struct ls_dataset *dataset)
+{
+    const struct ls_class_names *names =
+        model->shown_classes ? model->shown_classes : model->class_names;
+    const uint64_t elements = ls_model_output_elements(model);
+    struct ls_predictions_columns columns = {.context = dataset};
+    if (names && elements > 1 && names->count <= elements) {
+        columns.classes = (const char *const *)names->names;
+        columns.class_count = names->count;
+    }
+    if (dataset->count && ls_dataset_example_name(dataset, 0))
+        columns.name = example_name;
+    return columns;
+}
+
 // Whether the file can be written is known before anything is computed.
 enum ls_status ls_predict_model_to_file(struct ls_model *model, struct ls_data *data,
                                         uint64_t batch, const char *path)
@@ -247,6 +274,10 @@ enum ls_status ls_predict_model_to_file(struct ls_model *model, struct ls_data *
                                 : LS_OK;
     if (!status)
         status = begin_prediction(model, data, batch, &told, &dataset);
+    if (!status && writes) {
+        const struct ls_predictions_columns columns = columns_of(model, dataset);
+        status = ls_predictions_file_begin(&file, &columns);
+    }
     if (!status)
         status = predict_segments(model, dataset, &told, writes ? &file : NULL);
     if (!status)

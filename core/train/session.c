@@ -11,6 +11,7 @@
 #include "core/base/trace.h"
 #include "core/base/watchdog.h"
 #include "core/model/learned_classes.h"
+#include "core/model/pixels.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -474,6 +475,8 @@ enum ls_status ls_session_set_data(struct ls_session *session, struct ls_data *d
     enum ls_status status = ls_model_wait_data(session->model, data, true, &dataset);
     if (status)
         return status;
+    if (ls_run_is_chief(session->model->run))
+        ls_model_warn_of_pixels(session->model, data->text, dataset);
     input->shuffle = shuffle;
     input->shuffle_buffer = shuffle_buffer;
     input->global_batch = session->need.global_batch;

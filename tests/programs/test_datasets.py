@@ -421,8 +421,9 @@ class Classes(DatasetTest):
         outcome = self.lockstep("predict", model, "--dataset=" + two, "--initial-weights=" + weights, "--out=" + self.path("p.csv"))
         self.assertEqual(outcome.code, DONE, outcome.err)
         with open(self.path("p.csv")) as file:  # x has the numbers of the training, too: c follows b
-            values = [float(value) for value in file.readline().split(",")]
-        self.assertEqual(values.index(max(values)), 2)
+            names, row = (line.rstrip("\n").split(",") for line in (next(file), next(file)))
+        values = [float(value) for value in row[:-1]]
+        self.assertEqual((values.index(max(values)), names[-1], row[-1]), (2, "class", names[2]))
 
     def test_names_that_are_no_text(self):
         with open(self.path("t.csv"), "wb") as file:

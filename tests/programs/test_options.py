@@ -178,6 +178,8 @@ ROWS = {
         "initial-weights": Row(("--initial-weights=no-such.safetensors",)),
         "split": Row(("--split=train",)),
         "out": Row(("--out=p.csv",), ("--out=p.npy",)),
+        "classes": Row(("--classes=" + ",".join("abcdefghij"), "--out=p.csv"), ("--out=p.csv",),
+                       refused=[(("--classes=a,b", "--out=p.npy"), "names are written to .csv files")]),
         "seed": Row(("--seed=3",), refused=[(("--seed=3", "--initial-weights=w.safetensors"), "exclude each other")]),
         "callback": Row(("--callback=csv_logger:filename=a.csv",)),
     },

@@ -331,7 +331,7 @@ class Datasets(OwnTest):
         predicted = self.lockstep("predict", self.classes, self.found, "--dataset=bytes", "--split=test", "--out=" + self.path("p.csv"))
         self.assertEqual(predicted.code, DONE, predicted.err)
         with open(self.path("p.csv"), encoding="utf-8") as file:
-            self.assertEqual(len(file.readlines()), 22)
+            self.assertEqual(len(file.readlines()), 1 + 22)
 
     def test_what_is_wrong_is_one_line(self):
         self.bytes('if (example == 5) return ls_host_fail(state->host, LS_BAD_INPUT, "the file ends");')

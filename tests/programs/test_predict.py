@@ -2,6 +2,7 @@
 """lockstep predict with real runs: order, completeness, formats, and where it cannot write."""
 import array
 import ast
+import csv
 import json
 import math
 import os
@@ -10,8 +11,9 @@ import signal
 import struct
 import subprocess
 import time
+import zlib
 
-from support import DONE, FAILED, INTERRUPTED, LOCKSTEP, USAGE, ProgramTest, main
+from support import BAD_INPUT, DONE, FAILED, INTERRUPTED, LOCKSTEP, USAGE, ProgramTest, main
 
 EXAMPLES = 53  # no multiple of any batch or number of replicas here
 
@@ -30,6 +32,14 @@ def npy(path):
     values.frombytes(data[10 + size:])
     assert len(values) == math.prod(facts["shape"]), (len(values), facts)
     return facts["shape"], values
+
+
+def png(level):
+    """An image of 8 x 8 x 3 pixels."""
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">2I5B", 8, 8, 8, 2, 0, 0, 0))
+            + chunk(b"IDAT", zlib.compress((b"\0" + bytes(24 * [level])) * 8)) + chunk(b"IEND", b""))
 
 
 class PredictTest(ProgramTest):
@@ -130,9 +140,49 @@ class Predictions(PredictTest):
         shape, values = self.predict(self.data, "--model=mlp", "--replicas=2")
         self.predict(self.data, "--model=mlp", "--replicas=2", out="out.csv")
         with open(self.path("out.csv")) as file:
+            self.assertEqual(next(file), ",".join(f"output_{i}" for i in range(10)) + "\n")
             rows = [[struct.unpack("f", struct.pack("f", float(text)))[0] for text in line.rstrip("\n").split(",")] for line in file]
         self.assertEqual([len(row) for row in rows], [10] * EXAMPLES)
         self.assertEqual([value for row in rows for value in row], list(values))
+
+    def test_csv_names_classes_and_images(self):
+        for name, level in (("ant/b.png", 0), ("bee, wild/a.png", 128), ("ant/c.png", 255)):
+            os.makedirs(os.path.dirname(self.path("set/" + name)), exist_ok=True)
+            self.write("set/" + name, png(level))
+        data = "--dataset=images:dir=" + self.path("set")
+        model = self.model(("InputLayer", {"batch_shape": [None, 8, 8, 3]}), ("Flatten", {}), ("Dense", {"units": 2}))
+
+        def table(*options):
+            self.predict(model, data, "--quiet", *options, out="p.csv")
+            with open(self.path("p.csv"), newline="") as file:
+                rows = list(csv.DictReader(file))
+            for row in rows:  # the class is that of the largest value
+                values = {key: float(value) for key, value in row.items() if key not in ("file", "class")}
+                self.assertEqual(row.get("class", max(values, key=values.get)), max(values, key=values.get))
+            self.assertEqual([row["file"] for row in rows], ["ant/b.png", "ant/c.png", "bee, wild/a.png"])
+            return list(rows[0])
+        self.assertEqual(table(), ["file", "output_0", "output_1"])
+        self.write("names", b"A\r\nB\n")
+        for given in ("A,B", self.path("names")):
+            self.assertEqual(table("--classes=" + given), ["file", "A", "B", "class"])
+        self.train(model, data, "--validation=off", "--save-weights=" + self.path("w.safetensors"))
+        self.assertEqual(table("--initial-weights=" + self.path("w.safetensors")), ["file", "ant", "bee, wild", "class"])
+        for given, out, code, says in (("A,B,C", "p.csv", USAGE, "3 names, but model"), ("A,A", "p.csv", USAGE, "twice"),
+                                       (self.path("none"), "p.csv", BAD_INPUT, "No such file"), ("A,B", "p.npy", USAGE, ".csv")):
+            self.refused(code, "predict", model, data, "--classes=" + given, "--out=" + self.path(out), says=(says,))
+
+    def test_pixels_that_nothing_scales_are_warned_of(self):
+        bright = self.bytes_array("x.npy", bytes(range(64, 192)) * 2, 4, 64)
+        dark = self.bytes_array("dark.npy", bytes(range(64)) * 4, 4, 64)
+        labels = self.bytes_array("y.npy", b"\0\1\0\1", 4)
+        for first, x, warned in ((("Dense", {"units": 2}), bright, True), (("Dense", {"units": 2}), dark, False),
+                                 (("Rescaling", {"scale": 0.01}), bright, False), (("BatchNormalization", {}), bright, False)):
+            model = self.model(("InputLayer", {"batch_shape": [None, 64]}), ("Reshape", {"target_shape": [64]}), first, ("Dense", {"units": 2}))
+            for command in (("predict", "--out=" + self.path("p.npy")), ("train", f"--validation-dataset=arrays:x={x},y={labels}"), ("evaluate",)):
+                with self.subTest(first=first[0], x=x, command=command[0]):
+                    outcome = self.lockstep(*command, model, f"--dataset=arrays:x={x},y={labels}")
+                    self.assertEqual(outcome.code, DONE, outcome.err)
+                    self.assertEqual(outcome.err.count("has numbers from 0 to 255"), int(warned), outcome.err)
 
     def test_arrays_without_labels_are_predicted(self):
         draw = random.Random(3)
