@@ -10,6 +10,7 @@ const struct ls_dataset_kind *const ls_dataset_kinds[] = {
     &ls_dataset_images,
     &ls_dataset_mnist,
     &ls_dataset_fashion_mnist,
+    &ls_dataset_fashion_mnist_small,
     &ls_dataset_synthetic,
     &ls_dataset_text,
     &ls_dataset_tfrecord,

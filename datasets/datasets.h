@@ -12,6 +12,7 @@ extern const struct ls_dataset_kind ls_dataset_csv;
 extern const struct ls_dataset_kind ls_dataset_images;
 extern const struct ls_dataset_kind ls_dataset_mnist;
 extern const struct ls_dataset_kind ls_dataset_fashion_mnist;
+extern const struct ls_dataset_kind ls_dataset_fashion_mnist_small;
 extern const struct ls_dataset_kind ls_dataset_synthetic;
 extern const struct ls_dataset_kind ls_dataset_text;
 extern const struct ls_dataset_kind ls_dataset_tfrecord;

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// mnist and fashion-mnist: two sets of 28 x 28 grey pictures in the same four IDX files.
+// mnist and fashion-mnist: two sets of 28 x 28 grey pictures in the same four IDX files. The first pictures of
+// fashion-mnist are installed with Lockstep, as fashion-mnist-small.
 //   LeCun, Bottou, Bengio, Haffner, "Gradient-based learning applied to document recognition", 1998
 //   Xiao, Rasul, Vollgraf, "Fashion-MNIST: a Novel Image Dataset", 2017 (arXiv:1708.07747)
 // Pictures keep their rows and columns and get one channel: (count, 28, 28, 1), divided by 255.
 #include "datasets/datasets.h"
 
 #include "core/base/log.h"
+#include "core/loader/loader.h"
 #include "datasets/idx.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +23,8 @@
 // What tells the two sets apart.
 struct family {
     const char *name;
-    const char *default_dir; // NULL: `dir` must be given
+    const char *default_dir; // NULL: `dir` must be given, unless it is installed with Lockstep
+    bool installed; // beside the models
     const char *remedy; // ends the message about a file that is not there
     const char *const *class_names;
 };
@@ -47,6 +51,12 @@ static const struct family fashion_family = {
     .name = "fashion-mnist",
     .default_dir = "/usr/share/datasets/fashion-mnist",
     .remedy = "install Debian's package dataset-fashion-mnist, or give fashion-mnist:dir=PATH",
+    .class_names = fashion_names,
+};
+static const struct family small_family = {
+    .name = "fashion-mnist-small",
+    .installed = true,
+    .remedy = "install Lockstep again",
     .class_names = fashion_names,
 };
 
@@ -159,17 +169,25 @@ static void fill_dataset(const struct family *family, struct storage *storage)
 }
 
 static enum ls_status find_dir(const struct family *family, const struct ls_spec *spec,
-                               const char **out)
+                               char out[PATH_MAX])
 {
-    const char *dir = ls_spec_get(spec, "dir");
-    if (!dir)
-        dir = family->default_dir;
-    if (!dir) {
-        ls_error(family->name, "the option dir is missing: %s", family->remedy);
-        return LS_USAGE;
+    const char *given = ls_spec_get(spec, "dir");
+    const char *dir = given ? given : family->default_dir;
+    if (dir && strlen(dir) < PATH_MAX) {
+        strcpy(out, dir);
+        return LS_OK;
     }
-    *out = dir;
-    return LS_OK;
+    if (family->installed && ls_find_installed(LS_DATASETS_FROM_PROGRAM "/fashion-mnist-small",
+                                               LS_DATASETS_FROM_LIBRARY "/fashion-mnist-small",
+                                               "datasets/fashion-mnist-small", out))
+        return LS_OK;
+    if (dir)
+        ls_error(family->name, "the path of option dir is too long");
+    else if (family->installed)
+        ls_error(family->name, "it was not found beside this program; %s", family->remedy);
+    else
+        ls_error(family->name, "the option dir is missing: %s", family->remedy);
+    return family->installed ? LS_UNAVAILABLE : LS_USAGE;
 }
 
 static const char *images_file(enum ls_split split)
@@ -180,10 +198,10 @@ static const char *images_file(enum ls_split split)
 static enum ls_status family_describe(const struct family *family, const struct ls_spec *spec,
                                       enum ls_split split, struct ls_dataset_info *out)
 {
-    const char *dir;
+    char dir[PATH_MAX];
     char *path;
     struct ls_idx images;
-    enum ls_status status = find_dir(family, spec, &dir);
+    enum ls_status status = find_dir(family, spec, dir);
     if (!status)
         status = find_file(family, dir, images_file(split), &path);
     if (status)
@@ -200,8 +218,8 @@ static enum ls_status family_describe(const struct family *family, const struct 
 static enum ls_status family_open(const struct family *family, const struct ls_spec *spec,
                                   enum ls_split split, struct ls_dataset **out)
 {
-    const char *dir;
-    enum ls_status status = find_dir(family, spec, &dir);
+    char dir[PATH_MAX];
+    enum ls_status status = find_dir(family, spec, dir);
     if (status)
         return status;
     struct storage *storage = calloc(1, sizeof(*storage));
@@ -234,6 +252,12 @@ static enum ls_status fashion_open(const struct ls_spec *spec, enum ls_split spl
     return family_open(&fashion_family, spec, split, out);
 }
 
+static enum ls_status small_open(const struct ls_spec *spec, enum ls_split split,
+                                 struct ls_dataset **out)
+{
+    return family_open(&small_family, spec, split, out);
+}
+
 static enum ls_status mnist_describe(const struct ls_spec *spec, enum ls_split split,
                                      struct ls_dataset_info *out)
 {
@@ -244,6 +268,12 @@ static enum ls_status fashion_describe(const struct ls_spec *spec, enum ls_split
                                        struct ls_dataset_info *out)
 {
     return family_describe(&fashion_family, spec, split, out);
+}
+
+static enum ls_status small_describe(const struct ls_spec *spec, enum ls_split split,
+                                     struct ls_dataset_info *out)
+{
+    return family_describe(&small_family, spec, split, out);
 }
 
 static const struct ls_plugin_option mnist_options[] = {
@@ -270,4 +300,11 @@ const struct ls_dataset_kind ls_dataset_fashion_mnist = {
     .options = fashion_options,
     .open = fashion_open,
     .describe = fashion_describe,
+};
+
+const struct ls_dataset_kind ls_dataset_fashion_mnist_small = {
+    .name = "fashion-mnist-small",
+    .summary = "the first 4,000 of fashion-mnist and 1,000 for the test, which come with Lockstep",
+    .open = small_open,
+    .describe = small_describe,
 };
