@@ -10,6 +10,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -206,6 +207,31 @@ static enum ls_status make_folder(const char *folder)
     return LS_USAGE;
 }
 
+// Whether pkg-config finds the files in `folder` as it is.
+static bool is_found(const char *folder)
+{
+    char found[PATH_MAX] = "";
+    FILE *said = popen("pkg-config --variable=pcfiledir lockstep-plugin 2>/dev/null", "r");
+    if (said && fgets(found, sizeof(found), said))
+        found[strcspn(found, "\n")] = '\0';
+    if (said)
+        pclose(said);
+    return strcmp(found, folder) == 0;
+}
+
+static void print_next(const char *folder, const char *kind, const char *name)
+{
+    char pkg_config[PATH_MAX];
+    printf("%s/ has a %s that works. Next:\n", folder, kind);
+    if (ls_find_installed(LS_PKGCONFIG_FROM_PROGRAM, LS_PKGCONFIG_FROM_PROGRAM, "no-pkgconfig",
+                          pkg_config) &&
+        !is_found(pkg_config))
+        printf("  export PKG_CONFIG_PATH=%s\n", pkg_config);
+    printf("  cd %s && meson setup build && meson compile -C build\n"
+           "  lockstep plugin check build/%s-%s.so\n",
+           folder, kind, name);
+}
+
 static enum ls_status run(const struct arguments *arguments)
 {
     char templates[PATH_MAX];
@@ -234,10 +260,7 @@ static enum ls_status run(const struct arguments *arguments)
         status = write_all(templates, folder, name, kind);
     if (status)
         return status;
-    printf("%s/ has a %s that works. Next:\n"
-           "  cd %s && meson setup build && meson compile -C build\n"
-           "  lockstep plugin check build/%s-%s.so\n",
-           folder, kind, folder, kind, name);
+    print_next(folder, kind, name);
     return LS_OK;
 }
 
