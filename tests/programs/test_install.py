@@ -8,8 +8,9 @@ import shlex
 import shutil
 import socket
 import subprocess
+import sys
 
-from support import DONE, FIXTURES, KERAS_FILES, ProgramTest, main
+from support import DONE, FIXTURES, KERAS_FILES, UNAVAILABLE, ProgramTest, main
 
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 BUILD = os.environ["LOCKSTEP_BUILD"]
@@ -84,6 +85,24 @@ class Installed(ProgramTest):
                                      LD_LIBRARY_PATH=os.environ.get("LD_LIBRARY_PATH", ""))
                     self.assertIn("Total params: 177", done.stdout)
                 self.assertRegex(out, r"after 1 epoch\(s\): [0-9.]+ % of the test examples are right")
+
+    def test_the_links_of_the_documents_lead_to_what_is_installed(self):
+        pages = os.path.dirname(self.folder_of("share/doc/lockstep/docs", "weights.md"))
+        done = self.call("python3", os.path.join(SOURCE, "tests", "house", "links.py"), pages)
+        self.assertGreater(int(re.search(r"(\d+) links", done.stdout)[1]), 200, done.stdout)
+        with open(os.path.join(pages, "docs", "plugin-authors.md"), encoding="utf-8") as file:
+            self.assertIn("](../reference/plugin-plugin.md)", file.read())
+
+    def test_what_the_build_of_a_package_lacks_is_said_at_once(self):
+        os.mkdir(self.path("empty"))
+        done = subprocess.run([sys.executable, "-B", "-c", "import package; package.build_source('build')"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, cwd=os.path.join(SOURCE, "packaging"), env={"PATH": self.path("empty")})
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (UNAVAILABLE, 1), done.stderr)
+        for name in ("cc", "meson", "ninja", "pkg-config", "jansson.h", "sodium.h", "libjansson-dev", "libdnnl-dev", "libhdf5-dev"):
+            self.assertRegex(done.stderr, rf"[ ,]{re.escape(name)}\b")
+        with open(os.path.join(SOURCE, "tools", "packages"), encoding="utf-8") as file:
+            known = set(file.read().split())
+        self.assertEqual(set(done.stderr.split("apt-get install ")[1].split()) - known, set())
 
     def test_a_cpp_program_compiles_links_and_runs(self):
         if not CXX:

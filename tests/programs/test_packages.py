@@ -286,7 +286,7 @@ class Source(Package):
         folder = os.path.basename(made[0])[:-len(".tar.gz")]
         unpacked = [os.path.relpath(os.path.join(place, name), self.path(folder))
                     for place, folders, names in os.walk(self.path(folder)) for name in names]
-        self.assertEqual(sorted(unpacked), sorted([*tracked, "PKG-INFO"]))
+        self.assertEqual(sorted(unpacked), sorted([*tracked, "COMMIT", "PKG-INFO"]))
         self.call(MESON or "meson", "setup", "build", folder, "-Dtests=disabled", "-Dcuda=disabled")
         self.assertIn(f"lockstep-{self.call(MESON or 'meson', 'introspect', '--projectinfo', 'build').stdout.split(chr(34))[3]}", folder)
 
