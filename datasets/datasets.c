@@ -3,16 +3,10 @@
 #include "datasets/datasets.h"
 
 const struct ls_dataset_kind *const ls_dataset_kinds[] = {
-    &ls_dataset_arrays,
-    &ls_dataset_cifar10,
-    &ls_dataset_cifar100,
-    &ls_dataset_csv,
-    &ls_dataset_images,
-    &ls_dataset_mnist,
-    &ls_dataset_fashion_mnist,
-    &ls_dataset_fashion_mnist_small,
-    &ls_dataset_synthetic,
-    &ls_dataset_text,
-    &ls_dataset_tfrecord,
-    NULL,
+    &ls_dataset_arrays,        &ls_dataset_cifar10,
+    &ls_dataset_cifar100,      &ls_dataset_csv,
+    &ls_dataset_images,        &ls_dataset_mnist,
+    &ls_dataset_fashion_mnist, &ls_dataset_fashion_mnist_small,
+    &ls_dataset_synthetic,     &ls_dataset_text,
+    &ls_dataset_tfrecord,      NULL,
 };
