@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of the MirroredStrategy tutorial but for its custom loop (docs/custom-loops.md), with Lockstep in the place of tf.distribute. It
+"""The programs of the MirroredStrategy tutorial but for its custom loop (custom_loop.py), with Lockstep in the place of tf.distribute. It
 writes logs/ where it runs.
 
 usage: mirrored_strategy.py DATA [LIMIT]   (mnist/, cifar-10-batches-bin/ and cifar-10-test-first1000/ in the folder DATA)

@@ -7,12 +7,14 @@
 Nothing here needs NumPy.
 """
 import atexit
+import contextlib
 import ctypes
 import glob
 import os
+import re
 import sys
 import threading
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Type, TypeVar
 
 from . import _declarations as declared
 from ._command import missing, warn_of_parts
@@ -28,6 +30,7 @@ _lock = threading.Lock()
 _library: Optional[ctypes.CDLL] = None
 _kept: List[Tuple[int, str]] = []  # errors with the thread that logged them, until it is known whether an exception says them
 
+_own_folders: Set[str] = set()  # of files between Keras and the library, of which nobody is told
 _raised: Dict[int, BaseException] = {}  # by the thread
 
 
@@ -90,11 +93,23 @@ def _what_is_missing() -> str:
 # ---- Messages ----
 
 def _log_line(_context: object, level: int, line: bytes) -> None:
-    text = line.decode("utf-8", "replace")
+    text = line.decode("utf-8", "replace").replace(": from the file's compile_config: ", ": from its compile_config: ")
+    if level >= declared.LS_LOG_WARN and any(folder in text for folder in _own_folders):
+        return
     if level == declared.LS_LOG_ERROR:
         _kept.append((threading.get_ident(), text))
     else:
         _write(text)
+
+
+@contextlib.contextmanager
+def unsaid(folder: str) -> Iterator[None]:
+    """Notes and warnings about files of this folder are not for the user, who has not made them."""
+    _own_folders.add(folder)
+    try:
+        yield
+    finally:
+        _own_folders.discard(folder)
 
 
 def _write(line: str) -> None:
@@ -139,6 +154,21 @@ def keep_exception(error: BaseException) -> None:
     _raised.setdefault(threading.get_ident(), error)
 
 
+# Calls of C whose method here has another name.
+METHODS = {"ls_strategy_run": "strategy.run", "ls_strategy_reduce": "strategy.reduce", "ls_strategy_gather": "strategy.gather",
+           "ls_distribute_dataset": "experimental_distribute_dataset", "ls_context_gradients": "value_and_grad", "ls_context_apply": "apply_gradients"}
+
+
+def _in_python(text: str) -> str:
+    """With the names that calls of C have here."""
+    def name_of(found: "re.Match[str]") -> str:
+        name = found[0]
+        known = name in declared.FUNCTIONS or name + "_sized" in declared.FUNCTIONS
+        return METHODS.get(name, re.sub("^ls_(context_|model_)?", "", name)) if known else name
+
+    return re.sub(r"(?<![\w/'\".-])ls_\w+", name_of, text)
+
+
 def error_of(status: int) -> BaseException:
     """The exception for a status of the call that this thread made last: it says the line of the call, and those that this thread had
     logged before, such as what else is wrong with a model."""
@@ -151,7 +181,7 @@ def error_of(status: int) -> BaseException:
         return KeyboardInterrupt()
     last = library().ls_last_error().decode("utf-8", "replace")
     lines = flush([last, *(line for ident, line in _kept if ident == threading.get_ident())])
-    text = "\n".join(line[len(ERROR):] if line.startswith(ERROR) else line for line in (lines if last in lines else [*lines, last]))
+    text = _in_python("\n".join(line[len(ERROR):] if line.startswith(ERROR) else line for line in (lines if last in lines else [*lines, last])))
     error = BY_STATUS.get(status, LockstepError)(text or f"status {status}")
     error.status = status
     return error

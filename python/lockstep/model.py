@@ -21,12 +21,14 @@ from ._data import Data
 from ._errors import LockstepError, UsageError
 from ._interrupt import Interruptible
 from ._keras_callbacks import PACKAGES, backup_of, callbacks_of, forget
-from ._native import check, discard, encode, error_of, fill, flush, library, refuse_others, type_of
+from ._native import check, discard, encode, error_of, fill, flush, library, refuse_others, type_of, unsaid
 from .callbacks import CallbackLike, Calls, History, Logs, logs_of
 from .layers import Layer, is_own, sequential_config
 
 if TYPE_CHECKING:
     import numpy
+
+    from .loops import Strategy
 
 STUCK = 5  # the exit code of Lockstep where a plugin does not return
 SPINS = "3000"
@@ -56,7 +58,7 @@ def _end_stuck(_rank: int) -> None:
 _stuck = type_of(declared.ls_run_options, "stuck")(_end_stuck)
 
 
-def _close(handles: List[ctypes.c_void_p], lock: Any, process: int) -> bool:
+def _close(handles: List[ctypes.c_void_p], distributed: List[Any], lock: Any, process: int) -> bool:
     """When the program ends, a daemon thread may be in a call: it is interrupted and waited for, and comes in no more. If it does not
     come out, nothing is freed under it. Whether the lock is kept, so that nobody comes in."""
     if process != os.getpid():  # a forked child has none of the threads that would be waited for
@@ -69,6 +71,9 @@ def _close(handles: List[ctypes.c_void_p], lock: Any, process: int) -> bool:
             return False
     run, model = handles
     handles.clear()
+    for _, dataset in distributed:
+        library().ls_distributed_close(dataset)
+    distributed.clear()
     library().ls_model_close(model)
     library().ls_run_close(run)
     return True
@@ -145,6 +150,7 @@ class Model:
         self._kept: List[Any] = []  # what the library may still call: generators of the last fit, and of those that failed after it
         self._process = os.getpid()
         self._handles = [ctypes.c_void_p(), ctypes.c_void_p()]  # the run and the model; empty: closed
+        self._distributed: List[Any] = []  # datasets of loops: (whose it is, struct ls_distributed)
         self._unbuilt = model if _has_no_shape(model) else None  # until data shows the shape of its input
         self._to_compile: Dict[str, Any] = {}  # then
         self._json: Dict[str, Any] = {}  # as Keras has it; empty: nobody has asked
@@ -153,7 +159,7 @@ class Model:
                      **options)
         given.stuck, given.python = _stuck, 1
         check(library().ls_run_open_sized(ctypes.byref(given), ctypes.sizeof(given), ctypes.byref(self._run)))
-        self._finalizer = weakref.finalize(self, _close, self._handles, self._lock, self._process)
+        self._finalizer = weakref.finalize(self, _close, self._handles, self._distributed, self._lock, self._process)
         if library().ls_run_is_server(self._run):
             check(library().ls_run_serve(self._run))
             sys.exit(0)
@@ -274,6 +280,19 @@ class Model:
     def is_chief(self) -> bool:
         """Whether this process has rank 0, and saves what all of them have."""
         return bool(library().ls_run_is_chief(self._run))
+
+    @property
+    def strategy(self) -> "Strategy":
+        """For training loops of the program's own: what shares out data, runs functions on each replica, and reduces what they return."""
+        from .loops import Strategy
+
+        return Strategy(self)
+
+    def _forget_distributed(self) -> None:
+        """Closes the datasets of loops that nobody has any more."""
+        for entry in [entry for entry in self._distributed if entry[0]() is None]:
+            self._distributed.remove(entry)
+            library().ls_distributed_close(entry[1])
 
     @property
     def output_shape(self) -> Tuple[Optional[int], ...]:
@@ -747,7 +766,7 @@ def source_of(model: Any) -> Tuple[Any, bool]:
 @contextlib.contextmanager
 def _weights_between() -> Iterator[str]:
     """A file for weights that go from Keras to Lockstep or back; errors do not name it."""
-    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder, unsaid(folder + os.sep):
         try:
             yield os.path.join(folder, "model.weights.h5")
         except LockstepError as error:

@@ -38,6 +38,10 @@ class Model:
         """Whether this process has rank 0, and saves what all of them have."""
 
     @property
+    def strategy(self) -> 'Strategy':
+        """For training loops of the program's own: what shares out data, runs functions on each replica, and reduces what they return."""
+
+    @property
     def output_shape(self) -> Tuple[Optional[int], ...]:
         """As in Keras: None for the examples, then the sizes of a prediction."""
 

@@ -5,7 +5,9 @@ trains faster.
 Needs Python with Keras, TensorFlow and JAX (tests/programs/keras_python.py says where it is looked for); without it, everything is
 skipped.
 """
+import contextlib
 import inspect
+import io
 import json
 import os
 import re
@@ -213,6 +215,11 @@ class BesideKeras(ProgramTest):
         history = ours.fit(x, y, batch_size=20, epochs=2, shuffle=False, verbose=0)
         expected = theirs.fit(x, y, batch_size=20, epochs=2, shuffle=False, verbose=0)
         numpy.testing.assert_allclose(history.history["loss"], expected.history["loss"], rtol=1e-5)
+        with contextlib.redirect_stderr(io.StringIO()) as said:  # of a model whose optimizer has a state
+            again = self.compiled(lockstep.Model(theirs))
+            again.copy_weights_to(theirs)
+        self.assertIn("sequential: from its compile_config: optimizer sgd:learning_rate=0.25", re.sub(r"sequential_\d+", "sequential", said.getvalue()))
+        self.assertNotIn("weights.h5", said.getvalue())
 
     def test_datasets_and_callbacks_of_keras(self):
         x, y = numpy.random.default_rng(1).random((60, 8), dtype="float32"), numpy.arange(60) % 4
@@ -264,6 +271,31 @@ class BesideKeras(ProgramTest):
         seen = []
         lockstep.Model(theirs).fit(x, y, callbacks=keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(epoch)), **fit)
         self.assertEqual(seen, [0, 1])
+
+    def test_a_loop_beside_one_of_gradient_tape(self):
+        random = numpy.random.default_rng(1)
+        x, y = random.random((60, 8), dtype="float32"), random.integers(0, 4, 60)
+        theirs = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16, "relu"), keras.layers.Dense(4)])
+        loss_of, optimizer = keras.losses.SparseCategoricalCrossentropy(from_logits=True), keras.optimizers.Adam(0.01)
+        ours = lockstep.Model(theirs, strategy="ring", replicas=2)
+        ours.compile(optimizer, loss_of)
+        strategy = ours.strategy
+        dataset = strategy.experimental_distribute_dataset(x, y, batch_size=20, shuffle=False)
+
+        def step(replica):
+            loss, gradients = replica.value_and_grad()
+            replica.apply_gradients(gradients)
+            return loss
+
+        for epoch in range(3):
+            for number, batch in enumerate(dataset):
+                images, labels = x[20 * number:20 * number + 20], y[20 * number:20 * number + 20]
+                with tensorflow.GradientTape() as tape:
+                    value = loss_of(labels, theirs(images, training=True))
+                optimizer.apply_gradients(zip(tape.gradient(value, theirs.trainable_variables), theirs.trainable_variables))
+                self.assertAlmostEqual(strategy.reduce("sum", strategy.run(step, args=(batch,))), float(value), 5)
+        for mine, its in zip(ours.get_weights(), theirs.get_weights()):
+            numpy.testing.assert_allclose(mine, its, atol=1e-5)
 
     @staticmethod
     def compiled(model):

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training loops of a program in Python: beside fit, bit for bit, and when they go wrong."""
+import gc
+import os
+
+import numpy_python
+import numpy
+from support import ProgramTest, main
+
+import lockstep
+from lockstep import layers, ops
+
+
+def train_step(replica):
+    loss, gradients = replica.value_and_grad()
+    replica.apply_gradients(gradients)
+    return loss
+
+
+def squared(y_true, y_pred):
+    """By hand: the losses, and their derivatives."""
+    return ((y_pred - y_true) ** 2).mean(-1), 2 * (y_pred - y_true) / y_pred.shape[-1]
+
+
+def model_of(outputs=3, **options):
+    return lockstep.Sequential([layers.Input((8,)), layers.Dense(16, "relu"), layers.Dropout(0.2), layers.Dense(outputs)],
+                               **{"strategy": "ring", "replicas": 2, "threads": 1, "seed": 3, "device": "cpu", **options})
+
+
+class Loops(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        random = numpy.random.default_rng(0)
+        self.x, self.labels = random.random((200, 8), dtype="float32"), random.integers(0, 3, 200)
+        self.y = random.random((200, 2), dtype="float32")
+
+    def steps(self, model, y, step, epochs=2, **options):
+        """The losses of a loop, and its metrics after each epoch."""
+        strategy = model.strategy
+        dataset = strategy.experimental_distribute_dataset(self.x, y, batch_size=64, **options)
+        losses, metrics = [], []
+        for _ in range(epochs):
+            dataset.reset_metrics()
+            for batch in dataset:
+                losses.append(strategy.reduce("sum", strategy.run(step, args=(batch,))))
+                self.assertAlmostEqual(losses[-1], dataset.metrics(step=True)["loss"], 5)
+            metrics.append(dataset.metrics())
+        self.assertEqual(len(losses), epochs * len(dataset))
+        return losses, metrics
+
+    def beside_fit(self, ours, theirs, y, step, fit_loss=None):
+        history = theirs.fit(self.x, y, batch_size=64, epochs=2, verbose=0)
+        losses, metrics = self.steps(ours, y, step)
+        numpy.testing.assert_allclose(losses, history.losses, rtol=1e-6)
+        for name, values in history.history.items():
+            numpy.testing.assert_allclose([epoch[name] for epoch in metrics], values, rtol=1e-6)
+        return [(one.tobytes(), other.tobytes()) for one, other in zip(ours.get_weights(), theirs.get_weights())]
+
+    def test_a_loop_is_fit_to_the_bit(self):
+        for strategy, replicas in (("one-device", 1), ("ring", 2), ("central-storage", 3), ("mirrored", 2), ("multi-worker-mirrored", 2),
+                                   ("parameter-server:mode=sync", 2)):
+            with self.subTest(strategy):
+                ours, theirs = (model_of(strategy=strategy, replicas=replicas) for _ in range(2))
+                for model in (ours, theirs):
+                    model.compile("adam", metrics=["accuracy"])
+                for one, other in self.beside_fit(ours, theirs, self.labels, train_step):
+                    self.assertEqual(one, other)
+                self.assertEqual(ours.strategy.num_replicas_in_sync, replicas)
+
+    def test_a_loss_of_operations_and_one_by_hand(self):
+        theirs = model_of(2)
+        theirs.compile("sgd", "mean_squared_error")
+        by_hand = model_of(2)
+        by_hand.compile("sgd", "none", metrics="none")
+
+        def step(replica):
+            loss, gradients = replica.value_and_grad(squared)
+            replica.apply_gradients(gradients)
+            return loss
+
+        for one, other in self.beside_fit(by_hand, theirs, self.y, step):
+            numpy.testing.assert_allclose(numpy.frombuffer(one, "float32"), numpy.frombuffer(other, "float32"), rtol=1e-4, atol=1e-6)
+        composed = [model_of(2) for _ in range(2)]
+        for model in composed:
+            model.compile("sgd", lambda y_true, y_pred: ops.mean(ops.square(y_pred - y_true), axis=-1))
+        for one, other in self.beside_fit(*composed, self.y, train_step):
+            self.assertEqual(one, other)
+
+    def test_a_replica_has_its_share(self):
+        model, seen = model_of(), []
+        model.compile("sgd", keep_outputs=1)
+        strategy = model.strategy
+        dataset = strategy.experimental_distribute_dataset(self.x, self.labels, batch_size=64, shuffle=False)
+
+        def step(replica, word):
+            replica.forward()
+            seen.append((replica.rank, replica.local_rank, replica.is_chief, replica.step, replica.examples, replica.global_examples, word))
+            shares[replica.rank] = (replica.input(), replica.target, replica.output)
+            replica.minimize()
+            return [replica.rank, 1.0]
+
+        shares = {}
+        for batch in dataset:
+            returned = strategy.run(step, args=(batch, "word"))
+            break
+        self.assertEqual(sorted(seen), [(0, 0, True, 1, 32, 64, "word"), (1, 1, False, 1, 32, 64, "word")])
+        numpy.testing.assert_array_equal(numpy.concatenate([shares[0][0], shares[1][0]]), self.x[:64])
+        numpy.testing.assert_array_equal(numpy.concatenate([shares[0][1], shares[1][1]]), self.labels[:64])
+        self.assertEqual(shares[0][2].shape, (32, 3))
+        self.assertEqual(returned, [[0, 1.0], [1, 1.0]])
+        numpy.testing.assert_array_equal(strategy.reduce("MEAN", returned), [0.5, 1])
+        self.assertEqual(strategy.gather([5, 6]), [5.0, 6.0])
+
+    def test_evaluation(self):
+        model = model_of()
+        model.compile("sgd", metrics=["accuracy"])
+        losses, metrics = self.steps(model, self.labels, lambda replica: (replica.forward(), replica.loss())[1], 1, training=False)
+        expected = model.evaluate(self.x, self.labels, return_dict=True, verbose=0)
+        numpy.testing.assert_allclose([metrics[0][name] for name in expected], list(expected.values()), rtol=1e-6)
+
+    def test_what_goes_wrong(self):
+        model = model_of()
+        model.compile("adam")
+        strategy = model.strategy
+        dataset = strategy.experimental_distribute_dataset(self.x, self.labels, batch_size=64)
+        kept = []
+
+        def on_one(replica):
+            if replica.rank == 1:
+                raise KeyError("mine")
+            train_step(replica)
+
+        for step, error, says in ((on_one, KeyError, "mine"), (lambda replica: replica.value_and_grad(), lockstep.UsageError, "after value_and_grad, without apply_gradients"),
+                                  (lambda replica: replica.output, lockstep.UsageError, "call it after forward"), (lambda: 0, TypeError, "positional"),
+                                  (lambda replica: model.get_weights(), lockstep.UsageError, "another thread uses this model"),
+                                  (lambda replica: kept.append(replica), None, "")):
+            with self.subTest(says):
+                if error is None:
+                    with self.assertRaisesRegex(lockstep.UsageError, "after its step function has returned"):
+                        strategy.run(step, args=(next(iter(dataset)),))
+                        kept[0].rank
+                    continue
+                with self.assertRaisesRegex(error, says) as raised:
+                    strategy.run(step, args=(next(iter(dataset)),))
+                self.assertNotIn("ls_", str(raised.exception))
+        for args in ((), (1,), (next(iter(model_of().strategy.experimental_distribute_dataset(self.x, self.labels))),)):
+            with self.assertRaisesRegex(lockstep.UsageError, "expected one batch of a distributed dataset of this model"):
+                strategy.run(train_step, args=args)
+        with self.assertRaisesRegex(lockstep.UsageError, "before the next one is taken"):
+            list(dataset)
+        with self.assertRaisesRegex(lockstep.UsageError, "expected sum or mean"):
+            strategy.reduce("max", [1, 2])
+        with self.assertRaisesRegex(lockstep.UsageError, "an array of one shape"):
+            strategy.reduce("sum", [1, [2, 3]])
+        strategy.run(train_step, args=(next(iter(dataset)),))  # it goes on
+        model.close()
+        with self.assertRaisesRegex(lockstep.UsageError, "the model is closed"):
+            len(dataset)
+
+    def test_datasets_are_closed_when_nobody_has_them(self):
+        model = model_of()
+        for _ in range(3):
+            dataset = model.strategy.experimental_distribute_dataset(self.x, self.labels)
+            del dataset
+            gc.collect()
+        self.assertEqual(len(model._distributed), 1)
+
+    def test_workers_of_a_launcher(self):
+        script = self.path("train.py")
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(f"import os, sys\nsys.path[:0] = {[numpy_python.PACKAGE, os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.abspath(main.__code__.co_filename))]!r}\n"
+                       "import test_loops\ntest_loops.of_a_worker()\n")
+        done = self.lockstep("launch", "-n", "2", "--", numpy_python.sys.executable, script)
+        self.assertEqual(done.code, 0, done.err)
+        model = model_of()
+        model.compile("adam")
+        self.assertIn(repr(self.steps(model, self.labels, train_step)[0]), done.out)
+
+
+def of_a_worker():
+    """What test_workers_of_a_launcher starts."""
+    test = Loops()
+    Loops.setUp(test)
+    model = model_of(replicas=1)
+    model.compile("adam")
+    losses = test.steps(model, test.labels, train_step)[0]
+    if model.is_chief:
+        print(losses)
+
+
+if __name__ == "__main__":
+    main()
