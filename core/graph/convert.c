@@ -152,27 +152,35 @@ static enum ls_status add_shadow(struct ls_parameter_plan *plan, uint32_t place,
     enum ls_status status = ls_prepare_convert(plan, master->parameter->name, &from, &to, &answer);
     if (status)
         return status;
-    plan->shadows[plan->shadow_count++] = (struct ls_shadow){.place = place,
-                                                             .layout = *layout,
-                                                             .dtype = dtype,
-                                                             .offset = plan->shadow_bytes,
-                                                             .convert = answer.kernel,
-                                                             .scratch_bytes = answer.scratch_bytes};
+    // Behind the others of the same parameter, which is still in the cache when they are made.
+    uint32_t at = plan->shadow_count;
+    for (uint32_t i = 0; i < plan->shadow_count; i++)
+        if (plan->shadows[i].place == place)
+            at = i + 1;
+    memmove(&plan->shadows[at + 1], &plan->shadows[at],
+            (plan->shadow_count - at) * sizeof(*plan->shadows));
+    plan->shadow_count++;
+    plan->shadows[at] = (struct ls_shadow){.place = place,
+                                           .layout = *layout,
+                                           .dtype = dtype,
+                                           .offset = plan->shadow_bytes,
+                                           .convert = answer.kernel,
+                                           .scratch_bytes = answer.scratch_bytes};
     plan->shadow_bytes += ls_align(layout->bytes);
     return LS_OK;
 }
 
 static enum ls_status find_shadow(struct ls_parameter_plan *plan, uint32_t place,
-                                  const struct ls_layout *layout, uint32_t dtype, uint32_t *out)
+                                  const struct ls_layout *layout, uint32_t dtype, uint64_t *offset)
 {
     for (uint32_t i = 0; i < plan->shadow_count; i++) {
         if (plan->shadows[i].place == place && plan->shadows[i].dtype == dtype &&
             ls_layout_equal(&plan->shadows[i].layout, layout)) {
-            *out = i;
+            *offset = plan->shadows[i].offset;
             return LS_OK;
         }
     }
-    *out = plan->shadow_count;
+    *offset = plan->shadow_bytes;
     return add_shadow(plan, place, layout, dtype);
 }
 
@@ -180,11 +188,11 @@ enum ls_status ls_shadow_value(struct ls_build *build, uint32_t parameter,
                                const struct ls_layout *layout, uint32_t dtype, uint32_t *out)
 {
     const uint32_t place = build->buffers->values[parameter].place;
-    uint32_t shadow = 0;
+    uint64_t offset = 0;
 
     // While master layouts are chosen a shadow's place is not: the program itself will ask again.
     enum ls_status status =
-        build->choosing ? LS_OK : find_shadow(build->plan, place, layout, dtype, &shadow);
+        build->choosing ? LS_OK : find_shadow(build->plan, place, layout, dtype, &offset);
     if (!status)
         status = ls_build_value(build, parameter, LS_ROLE_PARAMETER, layout, out);
     if (status)
@@ -193,7 +201,7 @@ enum ls_status ls_shadow_value(struct ls_build *build, uint32_t parameter,
     value->tensor->dtype = dtype;
     value->home = LS_HOME_SHADOWS;
     value->place = place;
-    value->offset = build->choosing ? 0 : build->plan->shadows[shadow].offset;
+    value->offset = offset;
     return LS_OK;
 }
 

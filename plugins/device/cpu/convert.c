@@ -16,6 +16,7 @@ struct conversion {
     uint64_t bytes; // of a plain copy
     int64_t *rows; // dense: for each row in memory, the row to take, -1: zeros
     int64_t row_count, row_floats;
+    struct cpu_pairs pairs;
 };
 
 static void finish_conversion(struct ls_kernel *kernel)
@@ -178,6 +179,59 @@ static int32_t prepare_rows(struct ls_device *device, struct ls_kernel *kernel,
     return done ? LS_OK : cpu_out_of_memory(device);
 }
 
+// ---- weights for the units for matrices ----
+
+// Of a depth that gives a cache whole lines of a row, without too many rows at a time.
+enum { PAIRS_DEPTH = 32, TRANSPOSED_DEPTH = 512 };
+
+struct packing {
+    const struct cpu_half_loops *loops;
+    struct cpu_pairs pairs;
+    int64_t step, steps, blocks; // of depth; of columns
+    const float *from;
+    uint32_t *to;
+};
+
+static int64_t at_most(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void pack_part(void *context, int64_t begin, int64_t end)
+{
+    const struct packing *p = context;
+    const struct cpu_pairs *q = &p->pairs;
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t k = (q->transposed ? i % p->steps : i / p->blocks) * p->step;
+        const int64_t n = (q->transposed ? i / p->steps : i % p->blocks) * q->block;
+        const int64_t depth = q->depth - k, columns = at_most(q->columns - n, q->block);
+        const int64_t padded = at_most(q->padded_depth - k, p->step);
+        uint32_t *to = p->to + (n * q->padded_depth + k * q->block) / 2;
+        if (q->transposed)
+            p->loops->pack_transposed_pairs(p->from + n * q->depth + k, depth, columns, q->depth,
+                                            q->block, padded, to);
+        else
+            p->loops->pack_pairs(p->from + k * q->columns + n, depth, columns, q->columns, q->block,
+                                 padded, to);
+    }
+}
+
+static int32_t run_pack(struct ls_device *device, struct ls_kernel *kernel,
+                        const struct cpu_call *launch)
+{
+    const struct conversion *state = kernel->state;
+    struct packing p = {.loops = device->loops->half,
+                        .pairs = state->pairs,
+                        .step = state->pairs.transposed ? TRANSPOSED_DEPTH : PAIRS_DEPTH,
+                        .from = launch->arguments[0],
+                        .to = cpu_output(kernel, launch, 0)};
+    p.steps = (p.pairs.padded_depth + p.step - 1) / p.step;
+    p.blocks = (p.pairs.columns + p.pairs.block - 1) / p.pairs.block;
+    const double work = (double)(p.pairs.depth * p.pairs.columns) * 0.25;
+    cpu_parallel(device, p.steps * p.blocks, 1, work, pack_part, &p);
+    return LS_OK;
+}
+
 // ---- reshaping of halves ----
 
 // oneDNN's reorder computes with halves: it loses the sign of a zero, and on some processors the
@@ -277,6 +331,13 @@ static int32_t convert_halves(struct ls_device *device, const struct ls_kernel_r
         return prepare_move(device, kernel, answer);
     if (from->dtype != LS_F32 && to->dtype != LS_F32)
         return CPU_COPIES;
+    struct conversion *state = kernel->state;
+    if (from->layout.kind == LS_LAYOUT_PLAIN && to->dtype == LS_BF16 &&
+        cpu_pairs_of(to, &state->pairs)) {
+        kernel->run = run_pack;
+        cpu_implementation(device, answer, "pack");
+        return LS_OK;
+    }
     return prepare_reorder(device, request, kernel, answer, from, to);
 }
 

@@ -245,6 +245,11 @@ static void follow_flat(const struct follow *f, int64_t begin, int64_t end)
 {
     const struct cpu_elementwise_loops *loops = f->device->loops->elementwise;
     float room[CPU_CHUNK], y_room[CPU_CHUNK];
+    if (f->y.at && f->function.activation == LS_RELU) {
+        f->device->loops->half->relu_backward(f->y.dtype, (const uint16_t *)f->y.at + begin,
+                                              (uint16_t *)f->result.at + begin, end - begin);
+        return;
+    }
     for (int64_t at = begin, n; at < end; at += n) {
         n = end - at < CPU_CHUNK ? end - at : CPU_CHUNK;
         const float *x = cpu_read(f->device, f->result, at, n, room);
@@ -339,10 +344,11 @@ static int32_t run_half_weights(struct ls_device *device, struct ls_kernel *kern
     return LS_OK;
 }
 
-// All plain: anything else is done on copies. w and y may be gradients.
+// All plain but weights that are read, which lie as the kernel has them: anything else is done on
+// copies. w and y may be gradients.
 static int32_t prepare_half(struct ls_device *device, const struct ls_kernel_request *request,
                             struct ls_kernel *kernel, struct ls_kernel_answer *answer,
-                            const struct ls_tensor_desc *w, const struct ls_tensor_desc *y)
+                            struct ls_tensor_desc *w, const struct ls_tensor_desc *y)
 {
     const struct ls_op_attributes *a = &request->attributes;
     const bool weights = request->op == LS_OP_DENSE_BACKWARD_WEIGHTS;
@@ -356,6 +362,8 @@ static int32_t prepare_half(struct ls_device *device, const struct ls_kernel_req
     };
     for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
         struct ls_tensor_desc *desc = &kernel->arguments[i];
+        if (desc == w && !weights)
+            continue;
         if (desc->layout.kind == LS_LAYOUT_ANY)
             cpu_layout_plain(desc, &desc->layout);
         if (desc->layout.kind != LS_LAYOUT_PLAIN)
@@ -385,6 +393,17 @@ static int32_t prepare_half(struct ls_device *device, const struct ls_kernel_req
     const int32_t status = cpu_half_product_create(device, &shape, &h->product);
     if (status)
         return status;
+    if (!weights && w->layout.kind != LS_LAYOUT_PLAIN) {
+        struct ls_layout packed;
+        if (!cpu_half_product_layout(h->product, w, &packed))
+            cpu_layout_plain(w, &packed);
+        if (w->layout.kind == LS_LAYOUT_ANY)
+            w->layout = packed;
+        if (memcmp(&w->layout, &packed, sizeof(packed)) != 0)
+            return CPU_COPIES;
+        if (packed.kind == LS_LAYOUT_OWN)
+            cpu_half_product_take_packed(h->product);
+    }
     kernel->run = weights ? run_half_weights : run_half;
     kernel->epilogue.op = LS_OP_NONE;
     h->product_scratch = cpu_aligned(cpu_half_product_scratch(h->product));

@@ -2,8 +2,8 @@
 // A product runs in blocks of the result, each by a primitive made for one thread. Their sizes
 // follow from the shape alone, because the order in which a kernel adds depends on its sizes: the
 // bits do not depend on the number of threads. Blocks of few rows are as fast as large ones when
-// the right side is already in the kernel's own layout, so each launch first brings it into that,
-// in scratch; and a transposed left side into rows.
+// the right side is already in the kernel's own layout: weights are kept in it, and what a step
+// computes is brought into it by each launch, in scratch; so is a transposed left side into rows.
 #include "plugins/device/cpu/half_product.h"
 
 #include "plugins/device/cpu/layout.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MANY_ROWS = 1024, ROWS = 64, FEW_ROWS = 32, COLUMNS = 64, BLOCKS = 32 };
+enum { MANY_ROWS = 512, ROWS = 64, FEW_ROWS = 32, COLUMNS = 64, BLOCKS = 32 };
 // A block of fewer multiplications is not divided further: an execution costs a microsecond or two.
 static const double least_block = 4e6;
 
@@ -30,6 +30,7 @@ struct cpu_half_product {
     struct worker *workers;
     struct cpu_primitive pack, turn; // turn: only of a transposed left side
     dnnl_memory_desc_t right; // as the kernel has it
+    bool takes_packed; // the right side comes like this
     uint64_t packed_bytes, turned_bytes,
         pad_bytes; // in scratch, one after the other; a pad for each worker
     double work; // about nanoseconds on one thread
@@ -44,6 +45,28 @@ uint64_t cpu_half_product_scratch(const struct cpu_half_product *product)
 {
     return product->packed_bytes + product->turned_bytes +
            (uint64_t)product->worker_count * product->pad_bytes;
+}
+
+bool cpu_half_product_layout(const struct cpu_half_product *product, const struct ls_tensor_desc *w,
+                             struct ls_layout *out)
+{
+    const dnnl_memory_desc_t *right = &product->right;
+    dnnl_memory_desc_t md = *right;
+    dnnl_blocking_desc_t *blocking = &md.format_desc.blocking;
+    for (int i = 0; i < 2 && product->shape.right_transposed; i++) {
+        md.dims[i] = right->dims[1 - i];
+        md.padded_dims[i] = right->padded_dims[1 - i];
+        blocking->strides[i] = right->format_desc.blocking.strides[1 - i];
+    }
+    for (int i = 0; i < blocking->inner_nblks && product->shape.right_transposed; i++)
+        blocking->inner_idxs[i] = 1 - blocking->inner_idxs[i];
+    return cpu_layout_of(CPU_MATRIX, w, 1, &md, out);
+}
+
+void cpu_half_product_take_packed(struct cpu_half_product *product)
+{
+    product->takes_packed = true;
+    product->packed_bytes = 0;
 }
 
 const char *cpu_half_product_name(const struct cpu_half_product *product)
@@ -290,7 +313,8 @@ struct running {
     struct cpu_half_product *product;
     const struct cpu_half_product_call *call;
     const char *left; // rows
-    char *packed, *pads;
+    const char *right; // as the kernel has it
+    char *pads;
     _Atomic dnnl_status_t status;
 };
 
@@ -307,7 +331,7 @@ static void run_block(struct running *r, struct worker *worker, char *pad, int64
                last_column = column_block && column_block + 1 == p->column_blocks;
     void *pointers[] = {
         [LEFT] = (char *)(uintptr_t)r->left + row * s->depth * half,
-        [RIGHT] = r->packed + packed * half,
+        [RIGHT] = (char *)(uintptr_t)r->right + packed * half,
         [RESULT] = (char *)r->call->result +
                    (row * s->columns + column) * (int64_t)ls_dtype_bytes(s->result_dtype),
         [BIAS] = s->bias ? (char *)(uintptr_t)r->call->bias + column * half : NULL,
@@ -325,26 +349,28 @@ static void run_blocks(void *context, int64_t begin, int64_t end)
 {
     struct running *r = context;
     const int32_t me = omp_get_thread_num();
+    char *pad = cpu_past(r->pads, (uint64_t)me * r->product->pad_bytes);
     omp_set_num_threads(1); // of this task: nor may the library divide a block
     for (int64_t i = begin; i < end; i++)
-        run_block(r, &r->product->workers[me], r->pads + (uint64_t)me * r->product->pad_bytes, i);
+        run_block(r, &r->product->workers[me], pad, i);
 }
 
 int32_t cpu_half_product_run(struct ls_device *device, struct cpu_half_product *product,
                              const struct cpu_half_product_call *call)
 {
-    char *turned = (char *)call->scratch + product->packed_bytes;
+    char *turned = cpu_past(call->scratch, product->packed_bytes);
     struct running r = {.device = device,
                         .product = product,
                         .call = call,
                         .left = product->shape.left_transposed ? turned : call->left,
-                        .packed = call->scratch,
-                        .pads = turned + product->turned_bytes};
-    void *pack[] = {(void *)(uintptr_t)call->right, r.packed},
+                        .right = product->takes_packed ? call->right : call->scratch,
+                        .pads = cpu_past(turned, product->turned_bytes)};
+    void *pack[] = {(void *)(uintptr_t)call->right, call->scratch},
          *turn[] = {(void *)(uintptr_t)call->left, turned};
     if (product->worker_count == 1)
         omp_set_num_threads(1);
-    r.status = cpu_primitive_execute(&product->pack, device, pack, r.pads);
+    if (!product->takes_packed)
+        r.status = cpu_primitive_execute(&product->pack, device, pack, r.pads);
     if (r.status == dnnl_success && product->shape.left_transposed)
         r.status = cpu_primitive_execute(&product->turn, device, turn, r.pads);
     if (r.status == dnnl_success)

@@ -25,7 +25,7 @@ typedef void cpu_half_product_after(void *context, int64_t row, int64_t rows, in
                                     int64_t columns);
 
 struct cpu_half_product_call {
-    const void *left, *right, *bias;
+    const void *left, *right, *bias; // right: plain, or as cpu_half_product_take_packed() says
     void *result, *scratch;
     cpu_half_product_after *after; // NULL: nothing follows
     void *context;
@@ -37,6 +37,12 @@ bool cpu_half_product_applies(uint32_t activation);
 int32_t cpu_half_product_create(struct ls_device *device,
                                 const struct cpu_half_product_shape *shape,
                                 struct cpu_half_product **out);
+// The layout in which the kernel reads its right side, of `w`: the right side, or where that is
+// transposed what it is a transposition of. False: it cannot be said in a ls_layout.
+bool cpu_half_product_layout(const struct cpu_half_product *product, const struct ls_tensor_desc *w,
+                             struct ls_layout *out);
+// Every call has its right side in that layout; else it is plain, and each call packs it in scratch.
+void cpu_half_product_take_packed(struct cpu_half_product *product);
 uint64_t cpu_half_product_scratch(const struct cpu_half_product *product); // bytes
 const char *cpu_half_product_name(const struct cpu_half_product *product); // oneDNN's
 int32_t cpu_half_product_run(struct ls_device *device, struct cpu_half_product *product,

@@ -38,6 +38,10 @@ void cpu_layout_plain(const struct ls_tensor_desc *desc, struct ls_layout *out)
 // Our dims in oneDNN's order; returns their number.
 static int logical_dims(enum cpu_role role, const int64_t *dims, int32_t groups, int64_t *out)
 {
+    if (role == CPU_MATRIX) {
+        memcpy(out, dims, 2 * sizeof(*out));
+        return 2;
+    }
     if (role == CPU_ACTIVATION) {
         const int64_t logical[] = {dims[0], dims[3], dims[1], dims[2]};
         memcpy(out, logical, sizeof(logical));
@@ -55,6 +59,8 @@ static int logical_dims(enum cpu_role role, const int64_t *dims, int32_t groups,
 
 static struct blocked plain_blocked(enum cpu_role role, int32_t groups)
 {
+    if (role == CPU_MATRIX)
+        return (struct blocked){.ndims = 2, .order = {0, 1}};
     if (role == CPU_ACTIVATION)
         return (struct blocked){.ndims = 4, .order = {0, 2, 3, 1}};
     if (groups <= 1)
@@ -218,7 +224,7 @@ static bool is_floating(const struct ls_tensor_desc *desc)
 bool cpu_memory_desc(enum cpu_role role, const struct ls_tensor_desc *desc, int32_t groups,
                      dnnl_memory_desc_t *out)
 {
-    if (desc->ndims != 4 || !is_floating(desc))
+    if (desc->ndims != (role == CPU_MATRIX ? 2 : 4) || !is_floating(desc))
         return false;
     dnnl_dims_t dims = {0};
     const int ndims = logical_dims(role, desc->dims, groups, dims);
@@ -280,6 +286,20 @@ bool cpu_view_of(const struct ls_tensor_desc *desc, struct cpu_view *out)
     const int64_t inner = b.block_count ? b.block_size[0] : 1, blocks = (d[3] + inner - 1) / inner;
     *out = (struct cpu_view){d[0] * blocks, d[1], d[2], inner, blocks, d[3]};
     return true;
+}
+
+bool cpu_pairs_of(const struct ls_tensor_desc *matrix, struct cpu_pairs *out)
+{
+    if (cpu_layout_role(&matrix->layout) != CPU_MATRIX)
+        return false;
+    const struct blocked b = decode(&matrix->layout);
+    const int depth = b.block_dim[0], columns = 1 - depth;
+    if (b.block_count != 3 || b.order[0] != columns || b.block_dim[1] != columns ||
+        b.block_dim[2] != depth || b.block_size[2] != 2)
+        return false;
+    *out = (struct cpu_pairs){depth == 1, matrix->dims[depth], padded_dim(&b, matrix->dims, depth),
+                              matrix->dims[columns], b.block_size[1]};
+    return out->padded_depth % 32 == 0 && out->block % 16 == 0;
 }
 
 // Logical dims of a tensor in an own layout of activation or kernel.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layouts of device `cpu`. Beside the plain one there are oneDNN's blocked layouts, kept as the
-// order of the dimensions and the blocks inside, and the rows of a dense kernel in the order in
-// which the activation before it lies in memory.
+// The layouts of device `cpu`. Beside the plain one there are oneDNN's blocked layouts, of images
+// and of matrices of halves, kept as the order of the dimensions and the blocks inside, and the
+// rows of a dense kernel in the order in which the activation before it lies in memory.
 #ifndef LS_CPU_LAYOUT_H
 #define LS_CPU_LAYOUT_H
 
 #include "plugins/device/cpu/cpu.h"
 
-enum cpu_role { CPU_ACTIVATION = 1, CPU_KERNEL = 2, CPU_DENSE_ROWS = 3 };
+enum cpu_role { CPU_ACTIVATION = 1, CPU_KERNEL = 2, CPU_DENSE_ROWS = 3, CPU_MATRIX = 4 };
 
 // 0 for the plain layout.
 enum cpu_role cpu_layout_role(const struct ls_layout *layout);
@@ -17,17 +17,26 @@ void cpu_layout_plain(const struct ls_tensor_desc *desc, struct ls_layout *out);
 // LS_F32, LS_BF16 or LS_F16 as oneDNN calls it.
 dnnl_data_type_t cpu_dnnl_type(uint32_t dtype);
 
-// The layout of a 4-D tensor that oneDNN describes as `md`; false when it cannot be said in a
+// The layout of a tensor that oneDNN describes as `md`; false when it cannot be said in a
 // ls_layout. `groups` of a kernel, else 1.
 bool cpu_layout_of(enum cpu_role role, const struct ls_tensor_desc *desc, int32_t groups,
                    const dnnl_memory_desc_t *md, struct ls_layout *out);
 
-// What oneDNN calls this 4-D tensor: logical dimensions B C H W, or F C KH KW, or G F/G C KH KW.
+// What oneDNN calls this tensor: logical dimensions B C H W, or F C KH KW, or G F/G C KH KW, or the
+// two of a matrix.
 // Layout ANY becomes dnnl_format_tag_any. False: not a layout of ours for this role.
 bool cpu_memory_desc(enum cpu_role role, const struct ls_tensor_desc *desc, int32_t groups,
                      dnnl_memory_desc_t *out);
 // The same memory seen as B C H W, where one of C and H W is 1; false: it is not.
 bool cpu_memory_desc_transposed(const struct ls_tensor_desc *desc, dnnl_memory_desc_t *out);
+
+// How a unit for matrices reads a right side (depth, columns): blocks of columns, one after the
+// other, of pairs of rows, padded. False: the matrix does not lie like this.
+struct cpu_pairs {
+    bool transposed; // the matrix is (columns, depth)
+    int64_t depth, padded_depth, columns, block;
+};
+bool cpu_pairs_of(const struct ls_tensor_desc *matrix, struct cpu_pairs *out);
 
 // How loops over channels see an activation: (outer, height, width, inner) in memory; channel of
 // element i of outer o is (o % blocks) * inner + i, its example o / blocks. False: it does not lie

@@ -276,6 +276,15 @@ struct cpu_half_loops {
     // sums (columns): over rows of x (rows, columns) with row distance `stride`
     void (*column_sums)(uint32_t dtype, const uint16_t *x, int64_t rows, int64_t columns,
                         int64_t stride, float *sums);
+    // dx = 0 where y is not above 0
+    void (*relu_backward)(uint32_t dtype, const uint16_t *y, uint16_t *dx, int64_t n);
+    // The pairs in bfloat16 of `columns` columns, padded to `block` of them (a multiple of 16), in y
+    // (padded / 2, block): one has rows 2i and 2i + 1 of w (depth, columns), 0 outside. Rows of w,
+    // or of its transposition (columns, depth), are `stride` apart; `padded` is a multiple of 32.
+    void (*pack_pairs)(const float *w, int64_t depth, int64_t columns, int64_t stride,
+                       int64_t block, int64_t padded, uint32_t *y);
+    void (*pack_transposed_pairs)(const float *w, int64_t depth, int64_t columns, int64_t stride,
+                                  int64_t block, int64_t padded, uint32_t *y);
 };
 
 struct cpu_loops {

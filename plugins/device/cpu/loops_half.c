@@ -37,16 +37,21 @@ static inline float widen(uint32_t dtype, uint16_t half)
     return float_of(choose(exponent != 0, normal, small) | (uint32_t)(half & 0x8000u) << 16);
 }
 
+static inline uint32_t bfloat16_of(float value)
+{
+    const uint32_t bits = bits_of(value), magnitude = bits & UINT32_C(0x7fffffff);
+    const uint32_t nan = magnitude > UINT32_C(0x7f800000), sign = bits >> 16 & 0x8000u;
+    return choose(nan, 0x7fc0u, (magnitude + 0x7fffu + (magnitude >> 16 & 1u)) >> 16) | sign;
+}
+
 static inline uint16_t narrow(uint32_t dtype, float value)
 {
     const uint32_t bits = bits_of(value), magnitude = bits & UINT32_C(0x7fffffff);
     const uint32_t nan = magnitude > UINT32_C(0x7f800000), sign = bits >> 16 & 0x8000u;
     uint32_t half;
 
-    if (dtype == LS_BF16) {
-        half = (magnitude + 0x7fffu + (magnitude >> 16 & 1u)) >> 16;
-        return (uint16_t)(choose(nan, 0x7fc0u, half) | sign);
-    }
+    if (dtype == LS_BF16)
+        return (uint16_t)bfloat16_of(value);
     // Below 2^-14 the sum's last bit is 2^-24, which rounds; from 65,520 on it is infinity.
     const uint32_t tiny = bits_of(float_of(magnitude) + 0.5f) - UINT32_C(0x3f000000);
     const uint32_t rebased = magnitude - (UINT32_C(112) << 23);
@@ -124,10 +129,89 @@ static void column_sums(uint32_t dtype, const uint16_t *x, int64_t rows, int64_t
         sum_all_columns(LS_F16, x, rows, columns, stride, sums);
 }
 
+// Above 0 are the halves from the smallest one to infinity.
+static void relu_backward(uint32_t dtype, const uint16_t *restrict y, uint16_t *restrict dx,
+                          int64_t n)
+{
+    const uint16_t above = dtype == LS_BF16 ? 0x7f80 : 0x7c00;
+    for (int64_t i = 0; i < n; i++)
+        dx[i] = (uint16_t)(y[i] - 1u) < above ? dx[i] : 0;
+}
+
+// ---- Pairs ----
+
+static inline uint32_t pair_of(float low, float high)
+{
+    return bfloat16_of(low) | bfloat16_of(high) << 16;
+}
+
+static void pack_pairs(const float *restrict w, int64_t depth, int64_t columns, int64_t stride,
+                       int64_t block, int64_t padded, uint32_t *restrict y)
+{
+    for (int64_t k = 0; k < padded; k += 2, y += block) {
+        const float *restrict low = w + k * stride, *restrict high = low + stride;
+        const int64_t pairs = k + 1 < depth ? columns : 0, lows = k < depth ? columns : 0;
+        for (int64_t i = 0; i < pairs; i++)
+            y[i] = pair_of(low[i], high[i]);
+        for (int64_t i = pairs; i < lows; i++)
+            y[i] = pair_of(low[i], 0);
+        for (int64_t i = lows; i < block; i++)
+            y[i] = 0;
+    }
+}
+
+enum { SIDE = 16 };
+typedef uint32_t side_vec __attribute__((vector_size(4 * SIDE)));
+
+// Four times the rows of both halves are shuffled like cards, and so are those of a pair of them.
+static inline void transpose(side_vec *rows)
+{
+    const side_vec low = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
+    side_vec next[SIDE];
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < SIDE / 2; i++) {
+            next[2 * i] = __builtin_shuffle(rows[i], rows[i + SIDE / 2], low);
+            next[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + SIDE / 2], low + SIDE / 2);
+        }
+        memcpy(rows, next, sizeof(next));
+    }
+}
+
+static void pack_transposed_pairs(const float *restrict w, int64_t depth, int64_t columns,
+                                  int64_t stride, int64_t block, int64_t padded,
+                                  uint32_t *restrict y)
+{
+    for (int64_t at = 0; at < block; at += SIDE)
+        for (int64_t k = 0; k < padded; k += 2 * SIDE) {
+            uint32_t pairs[SIDE][SIDE];
+            float edge[2 * SIDE] = {0};
+            for (int64_t i = 0; i < SIDE; i++) {
+                const float *x = w + (at + i) * stride + k;
+                const int64_t left = at + i < columns ? depth - k : 0;
+                if (left < 2 * SIDE) {
+                    memset(edge, 0, sizeof(edge));
+                    if (left > 0)
+                        memcpy(edge, x, (size_t)left * sizeof(float));
+                    x = edge;
+                }
+                for (int64_t j = 0; j < SIDE; j++)
+                    pairs[i][j] = pair_of(x[2 * j], x[2 * j + 1]);
+            }
+            side_vec rows[SIDE];
+            memcpy(rows, pairs, sizeof(rows));
+            transpose(rows);
+            for (int64_t j = 0; j < SIDE; j++)
+                memcpy(y + (k / 2 + j) * block + at, &rows[j], sizeof(rows[j]));
+        }
+}
+
 const struct cpu_half_loops CPU_TABLE(half) = {
     .widen = widen_all,
     .narrow = narrow_all,
     .widen_rows = widen_rows,
     .narrow_rows = narrow_rows,
     .column_sums = column_sums,
+    .relu_backward = relu_backward,
+    .pack_pairs = pack_pairs,
+    .pack_transposed_pairs = pack_transposed_pairs,
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dense layers on halves: near to what double makes of them, in sizes that are divided in different
-// ways; and by the kernels for the processor's unit the same bits for every number of threads.
+// ways; and by the kernels for the processor's unit the same bits for every number of threads, and
+// for weights that are plain or packed.
 #include "core/plugin/half.h"
 #include "tests/support/device_calls.h"
 #include "tests/support/plugin.h"
@@ -137,14 +138,52 @@ static void finish(struct run *run)
         free(run->values[i]);
 }
 
-static void go(struct run *run, uint32_t threads)
+// The weights that `run` has as halves, in a layout that a kernel answered for them: they come from
+// a float32 master.
+static void *pack(struct ls_device *device, const struct run *run, const struct ls_layout *layout)
+{
+    const struct ls_device_interface *d = plugin->interface;
+    struct test_request request = {.op = LS_OP_CONVERT, .input_count = 1, .output_count = 1};
+    struct ls_tensor_desc *from = &request.arguments[0], *to = &request.arguments[1];
+    struct ls_kernel_answer answer;
+    void *packed = NULL;
+    *from = *to = run->request.arguments[1];
+    const int64_t count = (int64_t)ls_tensor_elements(from);
+    from->dtype = LS_F32;
+    from->layout = (struct ls_layout){.kind = LS_LAYOUT_PLAIN, .bytes = (uint64_t)count * 4};
+    to->layout = *layout;
+    float *master = malloc(from->layout.bytes);
+    ck_assert_ptr_nonnull(master);
+    for (int64_t i = 0; i < count; i++)
+        master[i] = (float)get(run, 1, i);
+    ck_assert_int_eq(posix_memalign(&packed, LS_ALIGNMENT, layout->bytes), 0);
+    memset(packed, 0xff, layout->bytes);
+    ck_assert_msg(test_prepare(d, device, &request, &answer) == LS_OK, "%s", host.message);
+    ck_assert_uint_eq(answer.scratch_bytes, 0);
+    ck_assert_int_eq(
+        test_launch(d, device, answer.kernel, (void *const[]){master, packed}, 2, NULL), LS_OK);
+    d->kernels->release(device, answer.kernel);
+    free(master);
+    return packed;
+}
+
+// `free_weights`: they are in the layout that the kernel likes best, else plain.
+static void go(struct run *run, uint32_t threads, bool free_weights)
 {
     const struct ls_device_interface *d = plugin->interface;
     const struct ls_device_config config = {.struct_size = sizeof(config), .threads = threads};
+    struct test_request request = run->request;
     struct ls_device *device = NULL;
+    if (free_weights)
+        request.arguments[1].layout = (struct ls_layout){.kind = LS_LAYOUT_ANY};
     ck_assert_int_eq(ls_device_open_state(d, &host.host, &config, &device), LS_OK);
-    ck_assert_msg(test_prepare(d, device, &run->request, &run->answer) == LS_OK, "%s",
-                  host.message);
+    ck_assert_msg(test_prepare(d, device, &request, &run->answer) == LS_OK, "%s", host.message);
+    if (free_weights) {
+        const struct ls_layout layout = run->answer.layouts[1];
+        void *packed = pack(device, run, &layout);
+        free(run->values[1]);
+        run->values[1] = packed;
+    }
     void *scratch = (void *)d->memory->allocate(device, run->answer.scratch_bytes);
     memset(scratch, 0xff, run->answer.scratch_bytes); // NaN
     ck_assert_int_eq(test_launch(d, device, run->answer.kernel, run->values,
@@ -259,18 +298,18 @@ START_TEST(dense_layers_of_halves_are_near_to_double_for_any_number_of_threads)
     const struct row *row = &rows[_i / OPERATIONS / 2];
     const uint32_t half = halves[_i / OPERATIONS % 2], op = operations[_i % OPERATIONS];
     struct run before = start(row, half, op), first = start(row, half, op);
-    go(&first, threads[0]);
+    go(&first, threads[0], false);
     check_all(&before, &first);
     // The processor's unit multiplies all sizes, or it has none.
     struct run usual = start(&rows[USUAL], half, LS_OP_DENSE);
-    go(&usual, 1);
+    go(&usual, 1, false);
     ck_assert_msg(is_on_copies(&first) == is_on_copies(&usual), "%s %lld x %lld x %lld by %s",
                   ls_op_name(op), (long long)row->m, (long long)row->k, (long long)row->n,
                   first.answer.implementation);
     finish(&usual);
     for (size_t t = 1; t < sizeof(threads) / sizeof(threads[0]) && !is_on_copies(&first); t++) {
         struct run other = start(row, half, op);
-        go(&other, threads[t]);
+        go(&other, threads[t], op != LS_OP_DENSE_BACKWARD_WEIGHTS);
         for (uint32_t o = first.request.input_count;
              o < first.request.input_count + first.request.output_count; o++)
             ck_assert_msg(memcmp(other.values[o], first.values[o],
