@@ -170,9 +170,9 @@ CUDA_BODY(crop)
     const int64_t height = w->height + w->before[0] + w->after[0];
     const int64_t width = w->width + w->before[1] + w->after[1];
     const struct cuda_place p = cuda_place_of(i, w->height, w->width, w->channels);
-    cuda_put(&a->store, i,
-             cuda_a(a, cuda_index(p.b, p.h + w->before[0], p.w + w->before[1], p.c, height, width,
-                                  w->channels)));
+    const float value = cuda_a(a, cuda_index(p.b, p.h + w->before[0], p.w + w->before[1], p.c,
+                                             height, width, w->channels));
+    cuda_put(&a->store, i, a->bias ? value + cuda_bias(a, p.c) : value);
 }
 
 // ---- Pooling ----
@@ -263,7 +263,7 @@ CUDA_BODY(convolution_data) // a: dy, b: w
     const int64_t channels = cuda_quotient(w->channels, a->groups);
     const int64_t filters = cuda_quotient(a->filters, a->groups);
     const int64_t group = cuda_quotient(p.c, channels);
-    double sum = 0;
+    double sum = a->bias ? (double)cuda_bias(a, p.c) : 0;
     for (int64_t kh = 0; kh < w->size[0]; kh++) {
         const int64_t oh = cuda_over(w, 0, p.h, kh, w->out_height);
         for (int64_t kw = 0; oh >= 0 && kw < w->size[1]; kw++) {

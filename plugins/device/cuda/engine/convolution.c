@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions by cuDNN: plans of its graph API (plan.c), else its calls of version 7. NHWC, sums in
 // float32, TF32 only where it was asked for, and only algorithms that give the same bits each time.
-// Weights lie turned (engine.h); plain ones are turned in scratch memory first. What is not padded
+// A transposed convolution is the same three operations: its x is the convolution's y, here "y" or the gradient, its y the image,
+// here "x". Weights lie turned (engine.h); plain ones are turned in scratch memory first. What is not padded
 // alike on both sides is padded by a kernel of our own: version 7 cannot, and with plans of cuDNN
 // 9.19 gradients were wrong on an H200. Where cuDNN has nothing, own kernels run, which are slow.
 #include "plugins/device/cuda/engine/internal.h"
@@ -54,12 +55,18 @@ static void convolution_finish(struct ls_device *device, struct ls_kernel *kerne
 
 static bool is_forward(const struct ls_kernel *kernel)
 {
-    return kernel->request.op == LS_OP_CONV2D;
+    return cuda_convolution_of(kernel->request.op) == LS_OP_CONV2D;
 }
 
 static bool is_weights(const struct ls_kernel *kernel)
 {
-    return kernel->request.op == LS_OP_CONV2D_BACKWARD_WEIGHTS;
+    return cuda_convolution_of(kernel->request.op) == LS_OP_CONV2D_BACKWARD_WEIGHTS;
+}
+
+// Whether bias and its gradient belong to the image, as in a transposed convolution.
+static bool biases_image(const struct ls_kernel *kernel)
+{
+    return cuda_convolution_of(kernel->request.op) != kernel->request.op;
 }
 
 static struct ls_tensor_desc *weights_of(struct ls_kernel *kernel)
@@ -73,8 +80,9 @@ static bool find_shape(struct ls_kernel *kernel, struct convolution *c)
     const struct ls_tensor_desc *in = kernel->descs, *out = cuda_output_desc(kernel, 0);
     const struct ls_tensor_desc *w = weights_of(kernel);
     const bool data = !is_forward(kernel) && !is_weights(kernel);
-    const struct ls_tensor_desc *x = data ? out : &in[0];
-    const struct ls_tensor_desc *y = is_weights(kernel) ? &in[1] : data ? &in[0] : out;
+    const uint32_t image = cuda_image_input(kernel);
+    const struct ls_tensor_desc *x = data ? out : &in[image];
+    const struct ls_tensor_desc *y = is_weights(kernel) ? &in[1 - image] : data ? &in[0] : out;
     c->groups = a->groups > 0 ? a->groups : 1;
     if (w->ndims != 4 || !cuda_window_of(a, w->dims[0], w->dims[1], x, y, &c->window))
         return false;
@@ -82,9 +90,10 @@ static bool find_shape(struct ls_kernel *kernel, struct convolution *c)
     if (x->dims[3] % c->groups || c->filters % c->groups || w->dims[2] != x->dims[3] / c->groups ||
         w->dims[3] != c->filters)
         return false;
-    if (cuda_has_bias(kernel) && (int64_t)ls_tensor_elements(&in[2]) != c->filters)
+    const int64_t biases = biases_image(kernel) ? x->dims[3] : c->filters;
+    if (cuda_has_bias(kernel) && (int64_t)ls_tensor_elements(&in[2]) != biases)
         return false;
-    return !cuda_has_bias_gradient(kernel) || (int64_t)ls_tensor_elements(&out[1]) == c->filters;
+    return !cuda_has_bias_gradient(kernel) || (int64_t)ls_tensor_elements(&out[1]) == biases;
 }
 
 // Weights as they are fixed, else turned. cuda_layout_weights() leaves a plain one plain.
@@ -168,7 +177,7 @@ static struct cuda_plan_question question_of(const struct ls_device *device,
     const struct cuda_window *w = &c->window;
     struct cuda_plan_question q;
     memset(&q, 0, sizeof(q));
-    q.op = kernel->request.op;
+    q.op = cuda_convolution_of(kernel->request.op);
     q.type = c->type;
     q.fused = c->fused;
     q.tensor_cores = math_of(device, c) != CUDNN_FMA_MATH;
@@ -251,7 +260,7 @@ static unsigned list_choices(struct ls_device *device, const struct ls_kernel *k
 {
     const struct cuda_calls *calls = device->calls;
     const struct convolution *c = kernel->state;
-    switch (kernel->request.op) {
+    switch (cuda_convolution_of(kernel->request.op)) {
     case LS_OP_CONV2D:
         return calls->cudnnGetConvolutionForwardAlgorithm_v7(
             device->dnn, c->x, c->w, c->convolution, c->y, MOST_CHOICES, found, choices);
@@ -269,7 +278,7 @@ static unsigned workspace_of(struct ls_device *device, const struct ls_kernel *k
 {
     const struct cuda_calls *calls = device->calls;
     const struct convolution *c = kernel->state;
-    switch (kernel->request.op) {
+    switch (cuda_convolution_of(kernel->request.op)) {
     case LS_OP_CONV2D:
         return calls->cudnnGetConvolutionForwardWorkspaceSize(
             device->dnn, c->x, c->w, c->convolution, c->y, algorithm, bytes);
@@ -362,12 +371,13 @@ static int32_t ready_image(struct ls_device *device, const struct ls_kernel *ker
                            const struct cuda_call *launch, const void **out)
 {
     const struct convolution *c = kernel->state;
-    *out = launch->arguments[0];
+    const uint32_t image = cuda_image_input(kernel);
+    *out = launch->arguments[image];
     if (!c->padded && !c->widened)
         return LS_OK;
     const struct cuda_arguments a = {
-        .a = launch->arguments[0],
-        .a_type = cuda_type_of(&kernel->descs[0]),
+        .a = launch->arguments[image],
+        .a_type = cuda_type_of(&kernel->descs[image]),
         .window = c->window,
         .store = {.out = at(launch, c->image), .type = inner_type(c)},
     };
@@ -380,12 +390,13 @@ static int32_t ready_gradient(struct ls_device *device, const struct ls_kernel *
                               const struct cuda_call *launch, const void **out)
 {
     const struct convolution *c = kernel->state;
-    *out = launch->arguments[1];
+    const uint32_t gradient = 1 - cuda_image_input(kernel);
+    *out = launch->arguments[gradient];
     if (!c->widened)
         return LS_OK;
     const struct cuda_arguments a = {
-        .a = launch->arguments[1],
-        .a_type = cuda_type_of(&kernel->descs[1]),
+        .a = launch->arguments[gradient],
+        .a_type = cuda_type_of(&kernel->descs[gradient]),
         .store = {.out = at(launch, c->gradient)},
     };
     *out = a.store.out;
@@ -401,12 +412,11 @@ static int32_t run_post(struct ls_device *device, const struct ls_kernel *kernel
     struct cuda_arguments a = {.a = result,
                                .a_type = inner_type(c),
                                .window = *w,
-                               .columns = c->filters,
+                               .columns = biases_image(kernel) ? w->channels : c->filters,
+                               .bias = cuda_has_bias(kernel) ? launch->arguments[2] : NULL,
                                .store = cuda_store_of(kernel, launch)};
-    if (is_forward(kernel)) {
-        a.bias = cuda_has_bias(kernel) ? launch->arguments[2] : NULL;
+    if (is_forward(kernel))
         return cuda_start(device, cuda_kernel_finish, &a, outputs_of(c));
-    }
     if (!is_weights(kernel))
         return cuda_start(device, c->padded ? cuda_kernel_crop : cuda_kernel_finish, &a,
                           w->batch * w->height * w->width * w->channels);
@@ -569,7 +579,7 @@ int32_t cuda_prepare_conv2d(struct ls_device *device, struct ls_kernel *kernel,
     if (!find_layout(kernel, c, answer))
         return cuda_unsupported(device, kernel, "weights of another device's layout");
     c->padded = !cuda_dnn_pads(&c->window);
-    c->fused = cuda_has_bias(kernel) && !cuda_accumulates(kernel, 0) &&
+    c->fused = is_forward(kernel) && cuda_has_bias(kernel) && !cuda_accumulates(kernel, 0) &&
                a->epilogue == LS_OP_ACTIVATION && a->epilogue_activation == LS_RELU;
     const struct cuda_direct direct = {.window = c->window,
                                        .filters = c->filters,

@@ -3,15 +3,31 @@
 // refuses at a launch. Those are slow, and know any shape.
 #include "plugins/device/cuda/engine/internal.h"
 
+uint32_t cuda_convolution_of(uint32_t op)
+{
+    switch (op) {
+    case LS_OP_CONV2D_TRANSPOSE: return LS_OP_CONV2D_BACKWARD_DATA;
+    case LS_OP_CONV2D_TRANSPOSE_BACKWARD_DATA: return LS_OP_CONV2D;
+    case LS_OP_CONV2D_TRANSPOSE_BACKWARD_WEIGHTS: return LS_OP_CONV2D_BACKWARD_WEIGHTS;
+    default: return op;
+    }
+}
+
+uint32_t cuda_image_input(const struct ls_kernel *kernel)
+{
+    return kernel->request.op == LS_OP_CONV2D_TRANSPOSE_BACKWARD_WEIGHTS ? 1 : 0;
+}
+
 bool cuda_has_bias(const struct ls_kernel *kernel)
 {
     const uint32_t op = kernel->request.op;
-    return (op == LS_OP_CONV2D || op == LS_OP_DENSE) && cuda_inputs(kernel) == 3;
+    return (op == LS_OP_CONV2D || op == LS_OP_CONV2D_TRANSPOSE || op == LS_OP_DENSE) &&
+           cuda_inputs(kernel) == 3;
 }
 
 bool cuda_has_bias_gradient(const struct ls_kernel *kernel)
 {
-    const uint32_t op = kernel->request.op;
+    const uint32_t op = cuda_convolution_of(kernel->request.op);
     return (op == LS_OP_CONV2D_BACKWARD_WEIGHTS || op == LS_OP_DENSE_BACKWARD_WEIGHTS) &&
            kernel->request.output_count == 2;
 }
@@ -50,6 +66,10 @@ static int32_t run_direct(struct ls_device *device, const struct ls_kernel *kern
 {
     struct cuda_arguments a = kernel->arguments;
     cuda_fill(kernel, launch, &a);
+    if (cuda_image_input(kernel) == 1) {
+        a.a = launch->arguments[1];
+        a.b = launch->arguments[0];
+    }
     a.bias = cuda_has_bias(kernel) ? launch->arguments[2] : NULL;
     const int32_t status = cuda_start(device, (enum cuda_kernel)kernel->own, &a, kernel->items);
     return status || !cuda_has_bias_gradient(kernel)
@@ -59,7 +79,7 @@ static int32_t run_direct(struct ls_device *device, const struct ls_kernel *kern
 
 static enum cuda_kernel kernel_of(uint32_t op)
 {
-    switch (op) {
+    switch (cuda_convolution_of(op)) {
     case LS_OP_CONV2D:
     case LS_OP_DENSE: return cuda_kernel_convolution;
     case LS_OP_CONV2D_BACKWARD_DATA:

@@ -331,6 +331,10 @@ void cuda_plans_finish(struct ls_device *device);
 
 // ---- direct.c ----
 
+// The convolution's operation that a transposed one is, with x and y in each other's place: its forward operation is the
+// gradient of an image. Other operations are themselves. Then which input is the image where the gradient of weights is wanted.
+uint32_t cuda_convolution_of(uint32_t op);
+uint32_t cuda_image_input(const struct ls_kernel *kernel);
 // Whether the operation is a product with a bias, or the backward one that makes the gradient of a bias.
 bool cuda_has_bias(const struct ls_kernel *kernel);
 bool cuda_has_bias_gradient(const struct ls_kernel *kernel);

@@ -78,7 +78,7 @@ struct cuda_arguments {
             kernel(from_bytes) /* elements: a holds bytes */                         \
         kernel(transpose) /* elements: a (rows, columns) turned */                   \
         kernel(pad) /* elements of the padded tensor */                              \
-        kernel(crop) /* elements of the tensor without padding, stored */            \
+        kernel(crop) /* elements of the tensor without padding [+ bias], stored */   \
         kernel(average_pool) /* elements of y */                                     \
         kernel(average_pool_backward) /* elements of x */                            \
         kernel(convolution) /* elements of y, x and w */                             \

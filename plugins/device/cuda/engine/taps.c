@@ -133,8 +133,8 @@ static bool is_for_taps(const struct cuda_direct *how)
 bool cuda_use_taps(struct ls_kernel *kernel, struct ls_kernel_answer *answer,
                    const struct cuda_direct *how)
 {
-    const uint32_t op = kernel->request.op;
-    if (op == LS_OP_CONV2D_BACKWARD_DATA || !is_for_taps(how))
+    const uint32_t op = cuda_convolution_of(kernel->request.op);
+    if (op == LS_OP_CONV2D_BACKWARD_DATA || cuda_image_input(kernel) || !is_for_taps(how))
         return false;
     struct cuda_taps taps;
     kernel->arguments = cuda_direct_arguments(how);
