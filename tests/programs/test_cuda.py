@@ -80,13 +80,32 @@ class Double(ProgramTest):
         return self.train(*options, environment=environment)
 
     def normalizing(self, **config):
-        """A model with batch normalization, whose sums over all replicas need operations that this device does not have yet."""
+        """A model with batch normalization."""
         path = os.path.join(self.folder, "normalizing.json")
         layers = [{"class_name": "Flatten"}, {"class_name": "BatchNormalization", "config": config},
                   {"class_name": "Dense", "config": {"units": 10}}]
         with open(path, "w") as file:
             json.dump({"class_name": "Sequential", "config": {"layers": layers}}, file)
         return "--model=" + path
+
+    def u_net(self):
+        """A model that goes down and up again, whose batch normalization is frozen, and a product of two tensors at its end."""
+        same = {"kernel_size": 3, "padding": "same", "activation": "relu"}
+        layers = (("InputLayer", {"batch_shape": [None, 28, 28, 1]}), ("Conv2D", {"filters": 4, **same}, 0), ("MaxPooling2D", {}, 1),
+                  ("Conv2D", {"filters": 8, **same}, 2), ("BatchNormalization", {"trainable": False}, 3),
+                  ("Conv2DTranspose", {"filters": 4, "strides": 2, **same}, 4), ("Add", {}, 1, 5), ("AveragePooling2D", {"pool_size": 7}, 6),
+                  ("Reshape", {"target_shape": [4, 16]}, 7), ("Reshape", {"target_shape": [16, 4]}, 7), ("Matmul", {}, 8, 9),
+                  ("Flatten", {}, 10), ("Dense", {"units": 10, "activation": "softmax"}, 11))
+        written = []
+        for i, (kind, config, *inputs) in enumerate(layers):
+            tensors_of = [{"class_name": "__keras_tensor__", "config": {"keras_history": [str(source), 0, 0]}} for source in inputs]
+            module = "keras.src.ops.numpy" if kind == "Matmul" else "keras.layers"
+            written.append({"module": module, "class_name": kind, "name": str(i), "config": {"name": str(i), **config},
+                            "inbound_nodes": [{"args": [tensors_of] if kind == "Add" else tensors_of, "kwargs": {}}] if inputs else []})
+        with open(self.path("u-net.json"), "w") as file:
+            json.dump({"class_name": "Functional", "config": {"name": "u-net", "layers": written, "input_layers": [["0", 0, 0]],
+                                                              "output_layers": [["12", 0, 0]]}}, file)
+        return "--model=" + self.path("u-net.json")
 
     SHORT = ("--steps=4", "--batch=4", "--validation=off")
 
@@ -176,11 +195,6 @@ class Double(ProgramTest):
             got, lines = self.trained_by_default("--model=mlp", **settings)
             self.assertEqual((got["device"], lines), ("cpu", []))
 
-    def test_synchronized_normalization_is_refused_by_name_before_training(self):
-        options, environment = self.on_double([self.normalizing(synchronized=True), "--replicas=2"], {})
-        self.refused(UNAVAILABLE, "train", "--quiet", "--steps=2", *options, environment=environment,
-                     says=("no kernel for operation batch_moments",))
-
     def test_a_model_with_moving_statistics_is_evaluated(self):
         for synchronized in (False, True):
             options, environment = self.on_double([self.normalizing(synchronized=synchronized)], {})
@@ -226,9 +240,12 @@ class Double(ProgramTest):
         # Its batch normalization makes larger steps part at the first ReLU that a rounding turns over.
         resnet = ("--model=resnet", "--dataset=synthetic:shape=32x32x3", "--steps=10", "--optimizer=sgd:learning_rate=0.001,momentum=0.9")
         two = ("--batch=8", "--replicas=2", "--strategy=ring")
+        some = ("--dataset=synthetic", "--steps=6", "--optimizer=sgd:learning_rate=0.01")
         for options, runs in ((cnn, (("thread", "on"), ("deferred", "on"))), ((*resnet, "--batch=4"), (("thread", "on"), ("deferred", "off"))),
                               ((*resnet, *two), (("deferred", "on"), ("thread", "off"))),
-                              (self.gpt(), (("thread", "on"), ("deferred", "off")))):
+                              (self.gpt(), (("thread", "on"), ("deferred", "off"))),
+                              ((self.u_net(), *some, "--batch=8"), (("thread", "on"), ("deferred", "off"))),
+                              ((self.normalizing(synchronized=True), *some, *two), (("deferred", "on"), ("thread", "off")))):
             options += ("--validation=off",)
             wanted = self.train("--device=reference", "--save-weights=" + self.path("wanted.safetensors"), *options)
             for streams, recording in runs:

@@ -396,10 +396,6 @@ int32_t cuda_prepare_guard(struct ls_device *device, struct ls_kernel *kernel,
                            struct ls_kernel_answer *answer);
 int32_t cuda_prepare_normalization(struct ls_device *device, struct ls_kernel *kernel,
                                    struct ls_kernel_answer *answer);
-int32_t cuda_prepare_normalization_backward(struct ls_device *device, struct ls_kernel *kernel,
-                                            struct ls_kernel_answer *answer);
-int32_t cuda_prepare_normalization_inference(struct ls_device *device, struct ls_kernel *kernel,
-                                             struct ls_kernel_answer *answer);
 int32_t cuda_prepare_part(struct ls_device *device, struct ls_kernel *kernel,
                           struct ls_kernel_answer *answer);
 int32_t cuda_prepare_statistics(struct ls_device *device, struct ls_kernel *kernel,

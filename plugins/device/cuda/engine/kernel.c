@@ -56,9 +56,20 @@ static const struct cuda_operation operations[] = {
     [LS_OP_GUARD] = {"guard", false, false, cuda_prepare_guard},
     [LS_OP_BATCH_NORMALIZATION] = {"batch_normalization", true, true, cuda_prepare_normalization},
     [LS_OP_BATCH_NORMALIZATION_BACKWARD] = {"batch_normalization_backward", false, true,
-                                            cuda_prepare_normalization_backward},
+                                            cuda_prepare_normalization},
     [LS_OP_BATCH_NORMALIZATION_INFERENCE] = {"batch_normalization_inference", true, true,
-                                             cuda_prepare_normalization_inference},
+                                             cuda_prepare_normalization},
+    [LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA] =
+        {"batch_normalization_inference_backward_data", false, true, cuda_prepare_normalization},
+    [LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS] =
+        {"batch_normalization_inference_backward_weights", false, true, cuda_prepare_normalization},
+    [LS_OP_BATCH_MOMENTS] = {"batch_moments", false, false, cuda_prepare_normalization},
+    [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED] = {"batch_normalization_synchronized", true, true,
+                                                cuda_prepare_normalization},
+    [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_SUMS] =
+        {"batch_normalization_synchronized_backward_sums", false, true, cuda_prepare_normalization},
+    [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA] =
+        {"batch_normalization_synchronized_backward_data", false, true, cuda_prepare_normalization},
     [LS_OP_BATCH_STATISTICS] = {"batch_statistics", false, true, cuda_prepare_statistics},
     [LS_OP_AVERAGE_UPDATE] = {"average_update", false, false, cuda_prepare_update},
     [LS_OP_LAYER_NORMALIZATION] = {"layer_normalization", false, true, cuda_prepare_layer},

@@ -371,6 +371,8 @@ extern "C" unsigned cuda_kernels_load(void)
     error = error ? error : load_normalization<CUDA_FLOAT>();
     error = error ? error : load_normalization<CUDA_F16>();
     error = error ? error : load_normalization<CUDA_BF16>();
+    error = error ? error : load<arguments_of, cuda_shared_statistics>();
+    error = error ? error : load<arguments_of, cuda_shared_gradients>();
     error = error ? error : load_kernel(cuda_statistics_of_channels);
     return error ? error : load_kernel(cuda_gradients_of_channels);
 }
@@ -437,6 +439,8 @@ extern "C" unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda
     switch (kernel) {
     case cuda_normalization_moments: return start_tiles(moments_of_parts[n->type], n, &n->tiles, stream);
     case cuda_normalization_statistics: return start_tiles(cuda_statistics_of_channels, n, &n->merged, stream);
+    case cuda_normalization_shared_statistics: return start<arguments_of, cuda_shared_statistics>(n, n->channels, stream);
+    case cuda_normalization_shared_gradients: return start<arguments_of, cuda_shared_gradients>(n, n->channels, stream);
     case cuda_normalization_normalize: return start_items<true, cuda_body_normalize>(n, stream);
     case cuda_normalization_products: return start_tiles(products_of_parts[n->type], n, &n->tiles, stream);
     case cuda_normalization_gradients: return start_tiles(cuda_gradients_of_channels, n, &n->merged, stream);

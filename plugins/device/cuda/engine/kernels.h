@@ -212,7 +212,10 @@ struct cuda_normalization {
     float *dgamma, *dbeta;
     double *parts; // two numbers for each part of each column
     double *
-        totals; // two for each channel: mean and variance; or sums of dy (x - mean) and dy. NULL: inference
+        totals; // two for each channel: mean and variance; or sums of dy (x - mean) and dy. NULL: given
+    // Of all replicas, in the operations for that: a sum of each channel, another one of each, and the values of a channel. Sums of
+    // x and of x^2; or of dy (x - mean) / sqrt(variance + epsilon) and of dy.
+    double *moments;
     int64_t channels;
     double share; // 1 / values of a channel
     struct cuda_tiles tiles; // (rows, columns): several rows of few channels may be read as one
@@ -222,15 +225,17 @@ struct cuda_normalization {
 #define CUDA_NORMALIZATION_POINTERS(pointer)                                                   \
     pointer(store.out) pointer(store.y) pointer(x) pointer(other) pointer(gamma) pointer(beta) \
         pointer(mean) pointer(variance) pointer(dgamma) pointer(dbeta) pointer(parts)          \
-            pointer(totals)
+            pointer(totals) pointer(moments)
 
 // name, and whether blocks of threads work together, or threads by themselves
-#define CUDA_NORMALIZATIONS(blocks, threads)                             \
-    blocks(moments) /* of parts: mean and sum of squares around it */    \
-        blocks(statistics) /* mean and variance of channels, of parts */ \
-        threads(normalize) /* y */                                       \
-        blocks(products) /* of parts: sums of dy (x - mean) and dy */    \
-        blocks(gradients) /* dgamma and dbeta, of parts */               \
+#define CUDA_NORMALIZATIONS(blocks, threads)                                       \
+    blocks(moments) /* of parts: mean and sum of squares around it */              \
+        blocks(statistics) /* mean and variance of channels, of parts */           \
+        threads(shared_statistics) /* mean and variance of channels, of moments */ \
+        threads(normalize) /* y */                                                 \
+        blocks(products) /* of parts: sums of dy (x - mean) and dy */              \
+        blocks(gradients) /* dgamma and dbeta, of parts */                         \
+        threads(shared_gradients) /* totals, of moments */                         \
         threads(normalize_backward) /* dx */
 
 enum cuda_normalization_kernel {

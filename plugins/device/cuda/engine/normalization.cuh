@@ -191,6 +191,16 @@ CUDA_BLOCK_KERNEL(cuda_moments_of_parts)
     }
 }
 
+// Gives the two sums of a channel to the sum over all replicas.
+__device__ inline void cuda_give_moments(const struct cuda_normalization *n, int64_t c, double first, double second)
+{
+    n->moments[c] = first;
+    n->moments[n->channels + c] = second;
+    if (c == 0)
+        n->moments[2 * n->channels] = (double)cuda_quotient(n->tiles.rows * n->tiles.columns, n->channels);
+}
+
+// Into `moments` where there are such, else mean and variance.
 CUDA_BLOCK_KERNEL(cuda_statistics_of_channels)
 {
     __shared__ struct cuda_together together;
@@ -209,7 +219,10 @@ CUDA_BLOCK_KERNEL(cuda_statistics_of_channels)
             together.counts[threadIdx.x] = mine.count;
         }
         cuda_gather<cuda_merge_threads>(&together, &n.merged, &cell);
-        if (cell.inside && cell.y == 0) {
+        if (cell.inside && cell.y == 0 && n.moments) {
+            const struct cuda_moments all = cuda_found(&together, 0, (int32_t)threadIdx.x);
+            cuda_give_moments(&n, c, all.mean * all.count, all.squares + all.mean * all.mean * all.count);
+        } else if (cell.inside && cell.y == 0) {
             n.totals[2 * c] = together.first[0][threadIdx.x];
             n.totals[2 * c + 1] = together.second[0][threadIdx.x] * n.share;
             n.mean[c] = (float)n.totals[2 * c];
@@ -311,14 +324,39 @@ CUDA_BLOCK_KERNEL(cuda_gradients_of_channels)
         cuda_gather<cuda_add_threads>(&together, &n.merged, &cell);
         if (cell.inside && cell.y == 0) {
             const double product = together.first[0][threadIdx.x], sum = together.second[0][threadIdx.x];
-            const float dgamma = (float)(product * (double)cuda_scale(&n, (double)n.variance[c]));
-            n.totals[2 * c] = product;
-            n.totals[2 * c + 1] = sum;
+            const double scaled = product * (double)cuda_scale(&n, (double)n.variance[c]);
+            const float dgamma = (float)scaled;
+            if (n.moments) {
+                cuda_give_moments(&n, c, scaled, sum);
+            } else {
+                n.totals[2 * c] = product;
+                n.totals[2 * c + 1] = sum;
+            }
             n.dgamma[c] = n.add[0] ? n.dgamma[c] + dgamma : dgamma;
             n.dbeta[c] = n.add[1] ? n.dbeta[c] + (float)sum : (float)sum;
         }
         __syncthreads();
     }
+}
+
+// ---- What the moments of all replicas say of a channel, which is an item ----
+
+__device__ inline void cuda_shared_statistics(const struct cuda_normalization *n, int64_t c)
+{
+    const double count = n->moments[2 * n->channels], mean = n->moments[c] / count;
+    const double variance = n->moments[n->channels + c] / count - mean * mean;
+    n->totals[2 * c] = mean;
+    n->totals[2 * c + 1] = variance < 0 ? 0 : variance;
+    n->mean[c] = (float)mean;
+    n->variance[c] = (float)n->totals[2 * c + 1];
+}
+
+// Totals are divided by the values of this share later, so they are made those of such a share.
+__device__ inline void cuda_shared_gradients(const struct cuda_normalization *n, int64_t c)
+{
+    const double share = 1 / (n->moments[2 * n->channels] * n->share);
+    n->totals[2 * c] = n->moments[c] / (double)cuda_scale(n, (double)n->variance[c]) * share;
+    n->totals[2 * c + 1] = n->moments[n->channels + c] * share;
 }
 
 // ---- Element by element: an item is one column, or four, on every n->lanes-th row ----
@@ -361,17 +399,18 @@ __device__ inline struct cuda_columns_of cuda_item(const struct cuda_normalizati
     return out;
 }
 
-// The mean of a training is known to more bits than `center` has: what is left goes into the shift.
+// The mean of a training is known to more bits than `center` has: what is left goes into the shift. A gradient through given
+// statistics has neither mean nor beta.
 __device__ inline void cuda_forward_columns(const struct cuda_normalization *n,
                                       struct cuda_columns_of *of, int pack)
 {
     for (int k = 0; k < pack; k++) {
         const int64_t c = cuda_remainder(of->column + k, n->channels);
-        const double mean = n->totals ? n->totals[2 * c] : (double)n->mean[c];
+        const double mean = n->totals ? n->totals[2 * c] : n->mean ? (double)n->mean[c] : 0;
         const double variance = n->totals ? n->totals[2 * c + 1] : (double)n->variance[c];
         of->center.v[k] = (float)mean;
         of->scale.v[k] = n->gamma[c] * cuda_scale(n, variance);
-        of->shift.v[k] = n->beta[c] - (float)(mean - (double)of->center.v[k]) * of->scale.v[k];
+        of->shift.v[k] = (n->beta ? n->beta[c] : 0) - (float)(mean - (double)of->center.v[k]) * of->scale.v[k];
     }
 }
 
