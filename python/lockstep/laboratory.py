@@ -38,6 +38,9 @@ class Comparison:
     def __str__(self) -> str:
         return self.text
 
+    def __repr__(self) -> str:
+        return f"<Comparison of {self.report['model']} on {self.report['dataset']}: {len(self.report['runs'])} runs>"
+
     def __getitem__(self, key: str) -> Any:
         return self.report[key]
 
@@ -216,7 +219,7 @@ def _read_lines(stream: Any, said: List[str], verbose: bool, folder: str) -> Non
             print(WIPE + line[len(PROGRESS):].rstrip("\n")[:shutil.get_terminal_size().columns - 1], end="", file=out, flush=True)
             drawn = True
         elif out is not None and (verbose or is_progress or line.startswith(WARNING)):
-            print((WIPE if drawn else "") + line.removeprefix(PROGRESS), end="", file=out, flush=True)
+            print((WIPE if drawn else "") + _in_python(line.removeprefix(PROGRESS)), end="", file=out, flush=True)
     if drawn:
         print(WIPE, end="", file=out, flush=True)
 
@@ -231,11 +234,16 @@ def _end(process: "subprocess.Popen[str]") -> None:
         process.wait()
 
 
+def _in_python(message: str) -> str:
+    """With options as keywords."""
+    return OPTION.sub(lambda found: found[1].replace("-", "_") if found[1] else found[0], message)
+
+
 def _error(name: str, code: int, said: Sequence[str]) -> BaseException:
     if code == INTERRUPTED:
         return KeyboardInterrupt()
     errors = [line[len(ERROR):] for line in said if line.startswith(ERROR)]
     message = errors[-1] if errors else f"lockstep {name} ended with {code}: {' '.join(said[-3:]) or 'nothing was said'}"
-    message = OPTION.sub(lambda found: found[1].replace("-", "_") if found[1] else found[0], message)
+    message = _in_python(message)
     kind: Optional[Any] = BY_STATUS.get(code)
     return kind(message) if kind and 1 <= code <= 5 else CommandError(message, code)

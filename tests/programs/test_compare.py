@@ -28,7 +28,7 @@ SPREADS = 10  # one difference by rounding tells the size of another, not its bo
 ROOT_KEYS = {"lockstep", "command", "status", "model", "dataset", "optimizer", "device", "hardware", "workers", "seed", "global_batch",
              "steps", "target", "reference", "rounding_spread", "rounding_spread_first_two", "rounding_spread_first_ten", "rounding_spread_parameters",
              "rounding_spread_of",
-             "runs", "comparisons", "scaling", "verdict", "suggestions"}
+             "runs", "comparisons", "reference_comparisons", "scaling", "verdict", "suggestions"}
 RUN_KEYS = {"strategy", "workers", "replicas", "threads", "global_batch", "status", "reason", "synchronous", "examples_per_second",
             "examples_per_second_low", "examples_per_second_high", "round_examples_per_second",
             "process_examples_per_second", "timed_steps", "step_seconds",

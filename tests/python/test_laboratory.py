@@ -28,6 +28,7 @@ class Compare(ProgramTest):
         found = lockstep.compare("mlp", "synthetic:examples=200", **self.OPTIONS)
         self.assertEqual([run["strategy"] for run in found["runs"]], ["one-device", "ring", "central-storage"])
         self.assertEqual(found.report["command"], "compare")
+        self.assertEqual(repr(found), "<Comparison of mlp on synthetic:examples=200: 3 runs>")
         self.assertRegex(str(found), r"(?s)Truth.*\nring .*\n.*Verdict")
         shown = found._repr_html_()
         self.assertTrue(shown.startswith('<iframe srcdoc="&lt;!') and shown.endswith("</iframe>"), shown[:80])

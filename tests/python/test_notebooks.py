@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/python.md and the notebooks of examples/notebooks: the code of their cells runs in order, as Jupyter runs it, but for the timing of compare, which
-takes longest (notebooks_by_jupyter.py has it)."""
+takes longest (notebooks_by_jupyter.py has it), and shows what they are kept with, but for its numbers."""
 import ast
 import contextlib
 import io
 import json
 import os
 import re
+import sys
+import unittest.mock
 
 import numpy_python
 import numpy
@@ -35,6 +37,8 @@ def cells_of(name):
 
 def show(value):
     """What Jupyter asks of the value of a cell."""
+    if value is None:
+        return ""
     return value._repr_html_() if hasattr(value, "_repr_html_") else repr(value)
 
 
@@ -60,16 +64,38 @@ class Page(ProgramTest):
         self.assertEqual(space["scores"].shape, (5, 10))
 
 
+def kept_of(cell):
+    """What the cell is kept with: kinds and texts of its outputs."""
+    data = {kind: "".join(text) for output in cell["outputs"] for kind, text in output.get("data", {}).items()}
+    return data, "".join("".join(output["text"]) for output in cell["outputs"] if output.get("name") == "stdout")
+
+
+def without_numbers(text):
+    return re.sub(r"[\d.]+(e[+-]?\d+)?", "N", re.sub(r"\s+", "", text))
+
+
 class Notebooks(ProgramTest):
     def run_notebook(self, name):
         space, shown, out = {"__name__": "__main__"}, [], io.StringIO()
         compare = lockstep.compare
         lockstep.compare = lambda *given, **options: compare(*given, **dict(options, speed_steps=0))
+        plots = unittest.mock.MagicMock()  # Matplotlib itself draws in notebooks_by_jupyter.py
+        plots.subplots.return_value = (None, [unittest.mock.MagicMock(), unittest.mock.MagicMock()])
+        plots.show.return_value = None
+        plotting = {"matplotlib": unittest.mock.MagicMock(pyplot=plots), "matplotlib.pyplot": plots}
         try:
-            with in_folder(self.folder), contextlib.redirect_stdout(out):
+            with in_folder(self.folder), contextlib.redirect_stdout(out), unittest.mock.patch.dict(sys.modules, plotting):
                 for cell in cells_of(name):
-                    if cell["cell_type"] == "code":
-                        shown.append(run_cell("".join(cell["source"]), space))
+                    if cell["cell_type"] != "code":
+                        continue
+                    shown.append(run_cell("".join(cell["source"]), space))
+                    data, _ = kept_of(cell)
+                    if "image/png" in data:
+                        plots.show.assert_called_once_with()
+                        plots.show.reset_mock()
+                    elif "text/html" not in data:
+                        kept = without_numbers(data.get("text/plain", ""))
+                        self.assertEqual(without_numbers(shown[-1]), kept, cell["id"])
         finally:
             lockstep.compare = compare
         self.assertEqual(os.listdir(self.folder), [])
@@ -85,11 +111,19 @@ class Notebooks(ProgramTest):
         self.assertIn("<iframe srcdoc=", shown)
         self.assertIn("Verdict", out)
 
-    def test_they_are_kept_without_what_they_printed(self):
+    def test_they_are_kept_with_what_they_printed_and_drew(self):
         self.assertEqual(tuple(sorted(os.listdir(FOLDER))), NAMES)
         for name in NAMES:
-            for cell in cells_of(name):
-                self.assertEqual((cell.get("outputs", []), cell.get("execution_count")), ([], None), name)
+            code = [cell for cell in cells_of(name) if cell["cell_type"] == "code"]
+            self.assertEqual([cell["execution_count"] for cell in code], list(range(1, len(code) + 1)), name)  # run from the top
+            outputs = [output for cell in code for output in cell["outputs"]]
+            self.assertNotIn("error", [output["output_type"] for output in outputs])
+            self.assertNotRegex(json.dumps(outputs), r"/tmp/|/work/|/home/|object at 0x")
+            self.assertIn("image/png", [kind for output in outputs for kind in output.get("data", {})], name)
+            self.assertLess(os.path.getsize(os.path.join(FOLDER, name)), 400_000)
+        page, text = kept_of(next(cell for cell in cells_of("compare.ipynb") if "found  # the page" in "".join(cell["source"])))
+        self.assertIn("<iframe srcdoc=", page["text/html"])
+        self.assertEqual(text, "")
 
     def test_a_cell_that_fails_fails_here(self):
         with self.assertRaises(AssertionError):

@@ -232,8 +232,8 @@ static json_t *difference_json(const struct ls_comparison *comparison,
     return object;
 }
 
-// Those that the user asked for: without a reference that nobody named.
-static json_t *differences_json(const struct ls_comparison *comparison)
+// Those that the user asked for; or, `with_extra`, those with a reference that nobody named.
+static json_t *differences_json(const struct ls_comparison *comparison, bool with_extra)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < comparison->difference_count; i++) {
@@ -241,7 +241,7 @@ static json_t *differences_json(const struct ls_comparison *comparison)
         const bool extra =
             comparison->reference_is_extra &&
             (difference->a == comparison->reference || difference->b == comparison->reference);
-        if (!extra)
+        if (extra == with_extra)
             json_array_append_new(list, difference_json(comparison, difference));
     }
     return list;
@@ -290,7 +290,8 @@ static void add_results(json_t *root, const struct ls_comparison *comparison)
     json_object_set_new(root, "rounding_spread_parameters",
                         ls_report_number_json(comparison->rounding_spread_parameters));
     json_object_set_new(root, "runs", runs);
-    json_object_set_new(root, "comparisons", differences_json(comparison));
+    json_object_set_new(root, "comparisons", differences_json(comparison, false));
+    json_object_set_new(root, "reference_comparisons", differences_json(comparison, true));
     json_object_set_new(root, "scaling", scaling_json(comparison));
 }
 

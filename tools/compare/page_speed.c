@@ -64,11 +64,9 @@ static bool is_run(const json_t *comparison, const char *name, const char *repli
     return strategy && !strcmp(strategy, run->strategy) && !(count != run->replicas);
 }
 
-// Whether the two were compared, and chance alone may have made the difference.
-static bool is_level(const struct ls_page *page, const struct ls_page_run *one,
-                     const struct ls_page_run *other)
+static bool is_level_in(const json_t *all, const struct ls_page_run *one,
+                        const struct ls_page_run *other)
 {
-    const json_t *all = json_object_get(page->comparison, "comparisons");
     for (size_t i = 0; i < json_array_size(all); i++) {
         const json_t *pair = json_array_get(all, i);
         if ((is_run(pair, "a", "a_replicas", one) && is_run(pair, "b", "b_replicas", other)) ||
@@ -77,6 +75,14 @@ static bool is_level(const struct ls_page *page, const struct ls_page_run *one,
                    json_is_false(json_object_get(pair, "different"));
     }
     return false;
+}
+
+// Whether the two were compared, and chance alone may have made the difference.
+static bool is_level(const struct ls_page *page, const struct ls_page_run *one,
+                     const struct ls_page_run *other)
+{
+    return is_level_in(json_object_get(page->comparison, "comparisons"), one, other) ||
+           is_level_in(json_object_get(page->comparison, "reference_comparisons"), one, other);
 }
 
 static const struct ls_page_run *fastest_of(const struct ls_page *page)
@@ -93,18 +99,8 @@ static const struct ls_page_run *fastest_of(const struct ls_page *page)
     return best;
 }
 
-// From the fastest or the reference, from which a ratio would say that there is one.
-static void print_level(const struct ls_page *page, const struct ls_page_run *from)
-{
-    fputs(" <small class=\"level\">\xc2\xb7 no significant difference from ", page->out);
-    ls_page_put_plain_name(page, from);
-    fputs("</small>", page->out);
-}
-
 static void print_value(const struct ls_page *page, const struct ls_page_run *run, double speed)
 {
-    const struct ls_page_run *fastest = fastest_of(page), *reference = page->reference;
-    const bool as_reference = reference && reference != run && is_level(page, run, reference);
     const double low = ls_page_number(run->json, "examples_per_second_low");
     const double high = ls_page_number(run->json, "examples_per_second_high");
     const double truth =
@@ -114,14 +110,29 @@ static void print_value(const struct ls_page *page, const struct ls_page_run *ru
     if (low >= 0 && low <= high)
         fprintf(page->out, " <small>%s\xe2\x80\x93%s</small>", ls_page_significant(low).text,
                 ls_page_significant(high).text);
-    if (as_reference)
-        print_level(page, reference);
-    else if (truth > 0 && !run->reference)
+    // A ratio would say that there is a difference.
+    if (truth > 0 && !run->reference && !is_level(page, run, page->reference))
         fprintf(page->out, " <small>\xc2\xb7 %s\xc3\x97\xc2\xa0reference</small>",
                 ls_page_ratio(speed / truth).text);
-    if (fastest && fastest != run && fastest != reference && is_level(page, run, fastest))
-        print_level(page, fastest);
     fputs("</div>", page->out);
+}
+
+// The fastest and the reference, if nothing but chance may part the run from them.
+static void print_level(const struct ls_page *page, const struct ls_page_run *run)
+{
+    const struct ls_page_run *others[] = {fastest_of(page), page->reference};
+    const char *before = "<div class=\"detail\">no significant difference from ";
+    bool any = false;
+    for (size_t i = 0; i < 2; i++) {
+        if (!others[i] || others[i] == run || (i == 1 && others[1] == others[0]) ||
+            !is_level(page, run, others[i]))
+            continue;
+        fputs(any ? " or " : before, page->out);
+        ls_page_put_name(page, others[i]);
+        any = true;
+    }
+    if (any)
+        fputs("</div>", page->out);
 }
 
 void ls_page_speed(struct ls_page *page)
@@ -142,6 +153,7 @@ void ls_page_speed(struct ls_page *page)
         if (speed > 0) {
             print_value(page, run, speed);
             print_bar(page, run, speed, largest);
+            print_level(page, run);
         } else {
             fputs("<div class=\"reason\">", page->out);
             ls_page_put_reason(page, run);

@@ -108,10 +108,18 @@ START_TEST(bars_say_where_no_difference_was_found)
                         json_pack("[o,o,o]", pair_of("ring", "tree", 0.8, 0),
                                   pair_of("ring", "direct", 0.001, 1),
                                   pair_of("tree", "direct", 0.2, 0)));
+    json_t *with_reference = pair_of("one-device", "direct", 0.3, 0);
+    json_object_set_new(with_reference, "a_replicas", json_integer(1));
+    json_object_set_new(comparison, "reference_comparisons", json_pack("[o]", with_reference));
     char *page = page_of(comparison);
-    ck_assert_uint_eq(count_of(page, "no significant difference from"), 1);
+    ck_assert_uint_eq(count_of(page, "no significant difference from"), 2);
+    const char *direct = strstr(page, "<b>40,000</b>");
+    ck_assert(
+        direct &&
+        strstr(direct, "no significant difference from <span class=\"name\">one-<wbr/>device<"));
+    ck_assert_uint_eq(count_of(direct, "\xc3\x97\xc2\xa0reference"), 0); // nor a ratio
     const char *tree = strstr(page, "<b>47,900</b>"),
-               *said = strstr(page, "no significant difference from ring<");
+               *said = strstr(page, "no significant difference from <span class=\"name\">ring<");
     ck_assert(tree && said > tree && said < strstr(page, "<b>40,000</b>"));
     free(page);
 }
