@@ -163,7 +163,8 @@ static double half_slack(const struct ls_device_case *c, uint32_t dtype, uint32_
 {
     const bool first = index == c->request.input_count;
     const bool bias = first && has_bias(&c->request);
-    double slack = ls_device_rounding(dtype, fabs(wanted) + own);
+    own += c->inside[index];
+    double slack = c->inside[index] + ls_device_rounding(dtype, fabs(wanted) + own);
     if (!alone && !bias)
         return slack;
     const double before =

@@ -354,7 +354,10 @@ static bool attention_case(struct ls_device_case *c, uint32_t op, size_t number)
     const double scale = 1 / (1 - (double)rate), rounding = 0x1p-22;
     const double p = rounding * (2 * sqrt((double)d) + 8) * scale;
     const double dp = rounding * (double)e * scale, ds = 2 * dp + 2 * p * sqrt((double)e) * scale;
+    // Halves: p and ds may be rounded to 11 bits before they are multiplied, p of a sum of 1 and ds of one like dp.
+    const double p_inside = 0x1p-12 * scale, ds_inside = 2 * p_inside * sqrt((double)e);
     if (!backward) {
+        c->inside[3] = p_inside;
         ls_device_case_output(c, LS_DEVICE_ACTIVATION, y, absolute(p + rounding));
         if (number % 3 != 1)
             ls_device_case_output(c, LS_DEVICE_SAVED, saved_desc(), LS_DEVICE_EXACT);
@@ -373,6 +376,9 @@ static bool attention_case(struct ls_device_case *c, uint32_t op, size_t number)
     // sum to T.
     const double weights = attention_shapes[number].causal ? 3 + log((double)t) : 2;
     const double queries = weights * fmax(1, (double)t / (double)s);
+    c->inside[5] = ds_inside / sqrt((double)d);
+    c->inside[6] = queries * ds_inside / sqrt((double)d);
+    c->inside[7] = queries * p_inside;
     ls_device_case_output(c, LS_DEVICE_ACTIVATION, q, absolute(ds / sqrt((double)d)));
     ls_device_case_output(c, LS_DEVICE_ACTIVATION, k, absolute(queries * ds / sqrt((double)d)));
     ls_device_case_output(c, LS_DEVICE_ACTIVATION, v, absolute(queries * (p + rounding)));

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention: products by cuBLASLt, and own kernels around them (attention.cuh). q, k and v are (B, positions, H, elements); first the
 // elements of each head are brought together, so that the matrices of all examples and heads, which are many and small, are one batch
-// of cuBLASLt's, and at last the results go back. Where the scores of all are more than the cache holds, several rounds go through all
-// products, so that the scores of one round are the only ones in memory. Backward makes the scores anew, so nothing is saved.
+// of cuBLASLt's, and at last the results go back. Halves are float32 meanwhile, and multiplied on tensor cores: TF32 holds them
+// exactly, and rounds probabilities and gradients of scores to 11 bits. Where the scores of all are more than the cache holds, several
+// rounds go through all products, so that the scores of one round are the only ones in memory. Backward makes the scores anew, so
+// nothing is saved.
 #include "plugins/device/cuda/engine/internal.h"
 
 #include <math.h>
@@ -59,9 +61,14 @@ static int32_t move_heads(struct ls_device *device, const struct ls_kernel *kern
                           const struct cuda_call *launch, const int *tensors, int count, bool back)
 {
     const struct attention *a = kernel->state;
-    struct cuda_heads h = {.heads = a->heads,
-                           .together = !back,
-                           .pack = a->depth % CUDA_PACK || a->width % CUDA_PACK ? 1 : CUDA_PACK};
+    const uint32_t apart = cuda_type_of(&kernel->descs[0]);
+    struct cuda_heads h = {
+        .heads = a->heads,
+        .from_type = back ? CUDA_FLOAT : apart,
+        .to_type = back ? apart : CUDA_FLOAT,
+        .together = !back,
+        .pack = a->depth % CUDA_PACK || a->width % CUDA_PACK ? 1 : CUDA_PACK,
+    };
     for (int i = 0; i < count; i++) {
         const int tensor = tensors[i];
         const uint32_t output = tensor >= DQ ? (uint32_t)(tensor - DQ) : 0;
@@ -177,7 +184,7 @@ static int32_t run_attention(struct ls_device *device, const struct ls_kernel *k
 
 // ---- Preparing ----
 
-static void add_product(struct attention *a, struct cuda_product product)
+static void add_product(struct attention *a, bool halves, struct cuda_product product)
 {
     const int64_t sizes = a->queries * a->depth | a->keys * a->depth | a->queries * a->width |
                           a->keys * a->width | a->queries * a->keys;
@@ -187,6 +194,7 @@ static void add_product(struct attention *a, struct cuda_product product)
     while (a->matrices * sizes * (int64_t)sizeof(float) % product.alignment)
         product.alignment /= 2;
     product.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    product.tf32 = halves;
     a->products[a->count++] = product;
 }
 
@@ -201,21 +209,25 @@ static struct cuda_matrix turned(struct cuda_matrix matrix)
     return (struct cuda_matrix){matrix.column, matrix.row, matrix.next};
 }
 
-static void add_products(struct attention *a, bool backward)
+static void add_products(struct attention *a, bool backward, bool halves)
 {
     const int64_t t = a->queries, s = a->keys, d = a->depth, e = a->width;
     const struct cuda_matrix q = plain(t, d), k = plain(s, d), v = plain(s, e), y = plain(t, e);
     const struct cuda_matrix p = plain(t, s); // and scores, and gradients of both
     const float scale = 1 / sqrtf((float)d);
-    add_product(a, (struct cuda_product){t, s, d, .a = q, .b = turned(k), .d = p, .alpha = scale});
+    add_product(a, halves,
+                (struct cuda_product){t, s, d, .a = q, .b = turned(k), .d = p, .alpha = scale});
     if (!backward) {
-        add_product(a, (struct cuda_product){t, e, s, .a = p, .b = v, .d = y, .alpha = 1});
+        add_product(a, halves, (struct cuda_product){t, e, s, .a = p, .b = v, .d = y, .alpha = 1});
         return;
     }
-    add_product(a, (struct cuda_product){t, s, e, .a = y, .b = turned(v), .d = p, .alpha = 1});
-    add_product(a, (struct cuda_product){s, e, t, .a = turned(p), .b = y, .d = v, .alpha = 1});
-    add_product(a, (struct cuda_product){t, d, s, .a = p, .b = k, .d = q, .alpha = scale});
-    add_product(a, (struct cuda_product){s, d, t, .a = turned(p), .b = q, .d = k, .alpha = scale});
+    add_product(a, halves,
+                (struct cuda_product){t, s, e, .a = y, .b = turned(v), .d = p, .alpha = 1});
+    add_product(a, halves,
+                (struct cuda_product){s, e, t, .a = turned(p), .b = y, .d = v, .alpha = 1});
+    add_product(a, halves, (struct cuda_product){t, d, s, .a = p, .b = k, .d = q, .alpha = scale});
+    add_product(a, halves,
+                (struct cuda_product){s, d, t, .a = turned(p), .b = q, .d = k, .alpha = scale});
 }
 
 static bool has_dims(const struct ls_tensor_desc *desc, int64_t batch, int64_t positions,
@@ -291,7 +303,7 @@ int32_t cuda_prepare_attention(struct ls_device *device, struct ls_kernel *kerne
     if (saved && !cuda_layout_saved(saved, 0))
         return cuda_unsupported(device, kernel, "`saved` is not what forward leaves");
     a->matrices = matrices_of_round(a);
-    add_products(a, backward);
+    add_products(a, backward, cuda_input_desc(kernel, 0)->dtype != LS_F32);
     for (int i = 0; i < a->count; i++)
         answer->slow |= !cuda_product_choose(device, &a->products[i]);
     take_scratch(a, answer, backward);

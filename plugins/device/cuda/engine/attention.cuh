@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What attention does around its products. Heads come together: (B, positions, H, elements) becomes (B, H, positions, elements), and
-// back. Between the products: the softmax of a row of scores, with the keys that a query sees and the elements that are kept, and its
+// What attention does around its products. Heads come together: (B, positions, H, elements) becomes (B, H, positions, elements) in
+// float32, and back. Between the products: the softmax of a row of scores, with the keys that a query sees and the elements that are kept, and its
 // derivative. Scores and gradients are (matrices, queries, keys), and become what the next products want.
 #ifndef LS_DEVICE_CUDA_ATTENTION_CUH
 #define LS_DEVICE_CUDA_ATTENTION_CUH
@@ -24,12 +24,12 @@ __device__ void move_heads(const struct cuda_heads *h, int64_t i)
     const int64_t example = cuda_quotient(matrix, h->heads), head = matrix - example * h->heads;
     const int64_t position = line - matrix * t.positions, column = i - line * t.packs;
     const int64_t apart = ((example * t.positions + position) * h->heads + head) * t.packs + column;
-    const struct cuda_store store = {t.to, nullptr, CUDA_FLOAT, 0, 0, 0, t.add};
+    const struct cuda_store store = {t.to, nullptr, h->to_type, 0, 0, 0, t.add};
     const int64_t from = h->together ? apart : i, to = h->together ? i : apart;
     if constexpr (pack == 4)
-        cuda_put_four(&store, 4 * to, cuda_load_four(t.from, CUDA_FLOAT, 4 * from));
+        cuda_put_four(&store, 4 * to, cuda_load_four(t.from, h->from_type, 4 * from));
     else
-        cuda_put(&store, to, t.from[from]);
+        cuda_put(&store, to, cuda_load(t.from, h->from_type, from));
 }
 
 // ---- Rows of scores ----

@@ -33,15 +33,25 @@ __device__ inline float normal_share(float x)
     return erfcf(-x * root_of_half) / 2;
 }
 
+// For results that are halves: off by less than 1e-6, in a fifth of the instructions (Abramowitz, Stegun 7.1.26). `bell` is exp(-x^2 / 2).
+__device__ inline float quick_normal_share(float x, float bell)
+{
+    const float t = __fdividef(1, 1 + 0.3275911f * root_of_half * fabsf(x));
+    const float sum = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
+    const float above = sum * bell / 2; // the share above |x|
+    return x < 0 ? above : 1 - above;
+}
+
 __device__ inline float gelu_tanh(float x)
 {
     return tanhf(root_of_two_over_pi * (x + 0.044715f * x * x * x));
 }
 
+template <bool half>
 __device__ inline float function_of(const struct cuda_function &f, float x)
 {
     switch (f.function) {
-    case cuda_function_gelu: return x * normal_share(x);
+    case cuda_function_gelu: return x * (half ? quick_normal_share(x, __expf(-x * x / 2)) : normal_share(x));
     case cuda_function_gelu_tanh: return x * (1 + gelu_tanh(x)) / 2;
     case cuda_function_silu: return x * sigmoid(x);
     case cuda_function_hard_silu: return x * hard_sigmoid(x);
@@ -54,10 +64,14 @@ __device__ inline float function_of(const struct cuda_function &f, float x)
     }
 }
 
+template <bool half>
 __device__ inline float slope_of(const struct cuda_function &f, float x)
 {
     switch (f.function) {
-    case cuda_function_gelu: return normal_share(x) + x * expf(-x * x / 2) * (root_of_two_over_pi / 2);
+    case cuda_function_gelu: {
+        const float bell = half ? __expf(-x * x / 2) : expf(-x * x / 2);
+        return (half ? quick_normal_share(x, bell) : normal_share(x)) + x * bell * (root_of_two_over_pi / 2);
+    }
     case cuda_function_gelu_tanh: {
         const float t = gelu_tanh(x);
         return (1 + t) / 2 + x * (1 - t * t) / 2 * root_of_two_over_pi * (1 + 3 * 0.044715f * x * x);
@@ -76,10 +90,11 @@ __device__ inline float slope_of(const struct cuda_function &f, float x)
     }
 }
 
-template <bool backward>
+template <uint32_t type, bool backward>
 __device__ inline float result(const struct cuda_function &f, float x, float dy)
 {
-    return backward ? dy * slope_of(f, x) : function_of(f, x);
+    constexpr bool half = type != CUDA_FLOAT;
+    return backward ? dy * slope_of<half>(f, x) : function_of<half>(f, x);
 }
 
 // An item is the four elements from 4 i on, or what is left of them.
@@ -93,12 +108,12 @@ __device__ void body(const struct cuda_function *f, int64_t i)
         if (backward)
             dy = cuda_load_four(f->dy, type, 4 * i);
         for (int k = 0; k < 4; k++)
-            x.v[k] = result<backward>(*f, x.v[k], dy.v[k]);
+            x.v[k] = result<type, backward>(*f, x.v[k], dy.v[k]);
         cuda_put_four(&store, 4 * i, x);
         return;
     }
     for (int64_t k = 4 * i; k < 4 * i + 4 && k < f->count; k++)
-        cuda_put(&store, k, result<backward>(*f, cuda_load(f->x, type, k), backward ? cuda_load(f->dy, type, k) : 0));
+        cuda_put(&store, k, result<type, backward>(*f, cuda_load(f->x, type, k), backward ? cuda_load(f->dy, type, k) : 0));
 }
 
 template <uint32_t type>

@@ -36,7 +36,7 @@ __device__ inline void take_row(const struct cuda_gather *g, int64_t i)
             four = cuda_load_four(g->from, CUDA_FLOAT, row * g->width + 4 * column);
         cuda_put_four(&g->store, 4 * i, four);
     } else
-        cuda_put(&g->store, i, row < g->rows ? g->from[row * g->width + column] : NAN);
+        cuda_put(&g->store, i, row < g->rows ? cuda_load(g->from, CUDA_FLOAT, row * g->width + column) : NAN);
 }
 
 // ---- Backward: sorting ----
@@ -110,11 +110,11 @@ __global__ void __launch_bounds__(threads) add_rows(const __grid_constant__ stru
         for (int32_t k = mine; column < g.packs && k < end; k++) {
             const int64_t at = (int64_t)(uint32_t)g.sorted[first + k] * g.packs + column;
             if constexpr (pack == 4) {
-                const struct cuda_four dy = cuda_load_four(g.from, CUDA_FLOAT, 4 * at);
+                const struct cuda_four dy = cuda_load_four(g.from, g.type, 4 * at);
                 for (int e = 0; e < 4; e++)
                     sum.v[e] += dy.v[e];
             } else
-                sum.v[0] += g.from[at];
+                sum.v[0] += cuda_load(g.from, g.type, at);
         }
         if (count > 1) { // alike for the whole block
             __syncthreads(); // for the row before

@@ -71,7 +71,8 @@ int32_t cuda_prepare_gather(struct ls_device *device, struct ls_kernel *kernel,
         return LS_OUT_OF_MEMORY;
     const int64_t pack = table->dims[1] % PACK ? 1 : PACK, packs = table->dims[1] / pack;
     const int64_t across = packs < ACROSS ? packs : ACROSS;
-    state->arguments = (struct cuda_gather){.float_ids = ids->dtype != LS_I32,
+    state->arguments = (struct cuda_gather){.type = cuda_type_of(cuda_input_desc(kernel, 1)),
+                                            .float_ids = ids->dtype != LS_I32,
                                             .pack = (uint32_t)pack,
                                             .across = (int32_t)across,
                                             .tiles = (packs + across - 1) / across,

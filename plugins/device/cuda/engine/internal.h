@@ -241,6 +241,7 @@ struct cuda_product {
     uint32_t dtype, result; // of the factors, and of D
     uint32_t alignment; // of all addresses, in bytes
     uint32_t epilogue; // of cuBLASLt
+    bool tf32; // tensor cores round factors of float32 to 11 bits, whatever was asked for
     cublasLtMatmulDescOpaque_t *matmul; // NULL: cuBLASLt does not know how
     cublasLtMatrixLayoutOpaque_t *layouts[CUDA_MATRICES];
     cublasLtMatmulHeuristicResult_t choice;

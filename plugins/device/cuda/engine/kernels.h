@@ -400,7 +400,7 @@ enum cuda_gather_kernel {
 struct cuda_gather {
     struct cuda_store store; // y (count, width), or dtable (rows, width)
     const void *ids;
-    const float *from; // table or dy
+    const void *from; // table, of float32, or dy
     uint64_t *keys; // that are merged
     uint64_t *sorted; // where they go
     int32_t *starts; // the first key of each row, and of that behind the last
@@ -409,6 +409,7 @@ struct cuda_gather {
     int64_t run; // keys that lie sorted one after the other
     int64_t tiles; // blocks over the columns
     int32_t across; // threads of a block over the columns
+    uint32_t type; // of `from`, enum cuda_type
     uint32_t pack; // columns of a thread: 1 or 4
     uint32_t float_ids; // else int32_t
 };
@@ -428,7 +429,7 @@ enum cuda_layer_kernel {
 struct cuda_layer {
     struct cuda_store store; // y or dx
     struct cuda_store gamma_store, beta_store; // gradients; out NULL: nobody asks
-    const float *x, *dy;
+    const void *x, *dy;
     const float *gamma, *beta; // NULL: 1 and 0
     float *saved; // two numbers of a set; NULL: nobody asks
     float *sums; // (parts, 2, channels)
@@ -436,6 +437,7 @@ struct cuda_layer {
     int64_t positions, groups, width, channels;
     int64_t parts; // of the positions of all examples
     float epsilon;
+    uint32_t type; // of x and dy, enum cuda_type
     uint32_t pack; // channels of a thread: 1 or 4
     uint32_t wide; // a block has a set, else a warp
 };
@@ -461,8 +463,8 @@ struct cuda_multiplication {
 #define CUDA_HEAD_TENSORS 4
 
 struct cuda_head_tensor {
-    const float *from;
-    float *to;
+    const void *from;
+    void *to;
     int64_t positions, packs; // packs: of a position of a head
     int64_t items; // packs of all
     uint32_t add; // to what is there
@@ -471,6 +473,7 @@ struct cuda_head_tensor {
 struct cuda_heads {
     struct cuda_head_tensor tensors[CUDA_HEAD_TENSORS];
     int64_t heads;
+    uint32_t from_type, to_type; // enum cuda_type
     uint32_t together; // heads are brought together, else back
     uint32_t pack; // 1 or CUDA_PACK
 };

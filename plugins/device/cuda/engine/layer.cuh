@@ -14,11 +14,11 @@
 namespace layers {
 
 template <int pack>
-__device__ inline struct cuda_four take(const float *values, int64_t i)
+__device__ inline struct cuda_four take(const void *values, uint32_t type, int64_t i)
 {
     if constexpr (pack == 4)
-        return cuda_load_four(values, CUDA_FLOAT, i);
-    return {{values[i]}};
+        return cuda_load_four(values, type, i);
+    return {{cuda_load(values, type, i)}};
 }
 
 template <int pack>
@@ -35,7 +35,7 @@ template <int pack>
 __device__ inline struct cuda_four take_or(const float *values, int64_t i, float otherwise)
 {
     if (values)
-        return take<pack>(values, i);
+        return take<pack>(values, CUDA_FLOAT, i);
     return {{otherwise, otherwise, otherwise, otherwise}};
 }
 
@@ -64,23 +64,23 @@ template <unsigned group, int pack>
 __global__ void __launch_bounds__(threads) normalize(const __grid_constant__ struct cuda_layer n)
 {
     for (int64_t set = teams::first_row<group>(); set < n.sets; set += teams::row_step<group>()) {
-        const float first = n.x[start_of(n, set)];
+        const float first = cuda_load(n.x, n.type, start_of(n, set));
         float sum = 0, squares = 0;
         each<group, pack>(n, set, [&](int64_t at, int64_t) {
-            const struct cuda_four x = take<pack>(n.x, at);
+            const struct cuda_four x = take<pack>(n.x, n.type, at);
             for (int k = 0; k < pack; k++)
                 sum += x.v[k] - first;
         });
         const float mean = teams::sum_together<group>(sum) / (float)n.values; // less the first value
         each<group, pack>(n, set, [&](int64_t at, int64_t) {
-            const struct cuda_four x = take<pack>(n.x, at);
+            const struct cuda_four x = take<pack>(n.x, n.type, at);
             for (int k = 0; k < pack; k++)
                 squares += (x.v[k] - first - mean) * (x.v[k] - first - mean);
         });
         const float scale = 1 / sqrtf(teams::sum_together<group>(squares) / (float)n.values + n.epsilon);
         each<group, pack>(n, set, [&](int64_t at, int64_t channel) {
             const struct cuda_four gamma = take_or<pack>(n.gamma, channel, 1), beta = take_or<pack>(n.beta, channel, 0);
-            struct cuda_four x = take<pack>(n.x, at);
+            struct cuda_four x = take<pack>(n.x, n.type, at);
             for (int k = 0; k < pack; k++)
                 x.v[k] = gamma.v[k] * ((x.v[k] - first - mean) * scale) + beta.v[k];
             put<pack>(n.store, at, x);
@@ -98,10 +98,10 @@ template <unsigned group, int pack>
 __global__ void __launch_bounds__(threads) normalize_backward(const __grid_constant__ struct cuda_layer n)
 {
     for (int64_t set = teams::first_row<group>(); set < n.sets; set += teams::row_step<group>()) {
-        const float first = n.x[start_of(n, set)], mean = n.saved[2 * set], scale = n.saved[2 * set + 1];
+        const float first = cuda_load(n.x, n.type, start_of(n, set)), mean = n.saved[2 * set], scale = n.saved[2 * set + 1];
         float sums[2] = {0, 0}; // of g = gamma dy, and of g h
         each<group, pack>(n, set, [&](int64_t at, int64_t channel) {
-            const struct cuda_four x = take<pack>(n.x, at), dy = take<pack>(n.dy, at);
+            const struct cuda_four x = take<pack>(n.x, n.type, at), dy = take<pack>(n.dy, n.type, at);
             const struct cuda_four gamma = take_or<pack>(n.gamma, channel, 1);
             for (int k = 0; k < pack; k++) {
                 sums[0] += gamma.v[k] * dy.v[k];
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(threads) normalize_backward(const __grid_const
         teams::sum_together<group, 2>(sums);
         const float sum = sums[0] / (float)n.values, product = sums[1] / (float)n.values;
         each<group, pack>(n, set, [&](int64_t at, int64_t channel) {
-            const struct cuda_four x = take<pack>(n.x, at), dy = take<pack>(n.dy, at);
+            const struct cuda_four x = take<pack>(n.x, n.type, at), dy = take<pack>(n.dy, n.type, at);
             const struct cuda_four gamma = take_or<pack>(n.gamma, channel, 1);
             struct cuda_four dx = {{0}};
             for (int k = 0; k < pack; k++)
@@ -152,9 +152,9 @@ __global__ void __launch_bounds__(threads) add_part(const __grid_constant__ stru
         float sums[2 * pack] = {0};
         for (int64_t row = part * down + y; channel < n.channels && row < row_count; row += n.parts * down) {
             const int64_t set = cuda_quotient(row, n.positions) * n.groups + group;
-            const float first = n.x[start_of(n, set)], mean = n.saved[2 * set], scale = n.saved[2 * set + 1];
-            const struct cuda_four in = take<pack>(n.x, row * n.channels + channel);
-            const struct cuda_four dy = take<pack>(n.dy, row * n.channels + channel);
+            const float first = cuda_load(n.x, n.type, start_of(n, set)), mean = n.saved[2 * set], scale = n.saved[2 * set + 1];
+            const struct cuda_four in = take<pack>(n.x, n.type, row * n.channels + channel);
+            const struct cuda_four dy = take<pack>(n.dy, n.type, row * n.channels + channel);
             for (int k = 0; k < pack; k++) {
                 sums[k] += dy.v[k] * ((in.v[k] - first - mean) * scale);
                 sums[pack + k] += dy.v[k];

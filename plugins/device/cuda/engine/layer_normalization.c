@@ -115,6 +115,7 @@ int32_t cuda_prepare_layer(struct ls_device *device, struct ls_kernel *kernel,
         return LS_OUT_OF_MEMORY;
     struct cuda_layer *n = &state->arguments;
     n->epsilon = kernel->request.attributes.epsilon;
+    n->type = cuda_type_of(x);
     lay_out(n, x, kernel->request.attributes.groups);
     answer->in_place = backward ? 3 : 1;
     const uint64_t saved = (uint64_t)n->sets * 2 * sizeof(float);

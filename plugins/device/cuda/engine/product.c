@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of matrices by cuBLASLt: D (m,n) = alpha A (m,k) B (k,n) + beta D, several at once. cuBLASLt stores columns, so it sees every
 // matrix turned: D as (n,m), which is B A, and nothing is copied. Sums are float32 whatever the matrices are; TF32 only where it
-// was asked for.
+// was asked for, or the factors come from halves.
 #include "plugins/device/cuda/engine/internal.h"
 
 #include <string.h>
@@ -64,10 +64,11 @@ static unsigned make_layouts(struct ls_device *device, struct cuda_product *p)
     return error ? error : make_layout(device, p, &p->d, d, p->result, &p->layouts[RESULT]);
 }
 
-// Halves are multiplied as they are; TF32 rounds factors of float32 to 10 bits.
+// Halves are multiplied as they are; TF32 rounds factors of float32 to 11 bits.
 static unsigned compute_type(const struct ls_device *device, const struct cuda_product *p)
 {
-    return device->tf32 && p->dtype == LS_F32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    return (device->tf32 || p->tf32) && p->dtype == LS_F32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                           : CUBLAS_COMPUTE_32F;
 }
 
 static bool is_biased(const struct cuda_product *p)
