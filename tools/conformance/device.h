@@ -15,7 +15,8 @@ struct ls_device_conformance_options {
     bool
         partial; // an operation that it does not know is refused, not failed: for a device under construction
     bool unguarded; // buffers end where their allocations do, for a tool that sees what is beyond
-    const char *only; // runs the cases whose names contain one of these, separated by |; NULL: all
+    const char *
+        only; // runs the cases whose names contain one of these, or begin with one after ^; separated by |; NULL: all
     ls_conformance_wanted wanted; // and for which this says so; NULL: all
 };
 

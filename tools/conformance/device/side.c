@@ -109,7 +109,7 @@ bool ls_device_suite_refuse(struct ls_device_suite *suite, const char *where, co
     return false;
 }
 
-// Whether the name contains one of the words, which | separates.
+// Whether the name contains one of the words, which | separates, or begins with it where ^ is before.
 static bool contains_one(const char *name, const char *words)
 {
     char word[256];
@@ -117,7 +117,8 @@ static bool contains_one(const char *name, const char *words)
         end = strchr(words, '|');
         const int length = (int)(end ? (size_t)(end - words) : strlen(words));
         snprintf(word, sizeof(word), "%.*s", length, words);
-        if (strstr(name, word))
+        if (word[0] == '^' ? !strncmp(name, word + 1, strlen(word) - 1)
+                           : strstr(name, word) != NULL)
             return true;
     }
     return false;
