@@ -16,10 +16,15 @@ static struct test_host host;
 
 // ---- Cases ----
 
+// AFTER: ReLU or its derivative in the epilogue. ADDED: to what is there. HALVES: gradients of weights,
+// too.
+enum way { WITH_BIAS, ALONE, AFTER, ADDED, HALVES };
+
 struct row {
     int64_t b, h, w, c, f, kernel;
     int32_t stride, dilation, groups;
     bool valid; // without padding, else as for an output of size / stride
+    enum way way;
 };
 
 static const struct row rows[] = {
@@ -48,6 +53,20 @@ static const struct row rows[] = {
     {5, 7, 7, 96, 96, 3, 2, 1, 96, false},
     {5, 2, 2, 48, 48, 3, 1, 1, 48, false}, // more padding than pixels
     {2, 9, 9, 32, 64, 3, 1, 1, 2, false},
+    {4, 8, 8, 64, 64, 3, 1, 1, 1, false, ALONE},
+    {4, 8, 8, 64, 64, 3, 1, 1, 1, false, AFTER},
+    {4, 8, 8, 64, 64, 3, 1, 1, 1, false, ADDED},
+    {4, 8, 8, 64, 64, 3, 1, 1, 1, false, HALVES},
+    {4, 9, 7, 24, 40, 1, 1, 1, 1, true, ALONE},
+    {4, 9, 7, 24, 40, 1, 1, 1, 1, true, AFTER},
+    {4, 9, 7, 24, 40, 1, 1, 1, 1, true, ADDED},
+    {4, 9, 7, 24, 40, 1, 1, 1, 1, true, HALVES},
+    {2, 4, 4, 17, 10, 3, 1, 1, 1, false, ALONE}, // rows are gathered
+    {2, 4, 4, 17, 10, 3, 1, 1, 1, false, AFTER},
+    {2, 4, 4, 17, 10, 3, 1, 1, 1, false, ADDED},
+    {2, 4, 4, 17, 10, 3, 1, 1, 1, false, HALVES},
+    {5, 7, 7, 96, 96, 3, 2, 1, 96, false, AFTER},
+    {5, 7, 7, 96, 96, 3, 2, 1, 96, false, ADDED},
 };
 
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
@@ -94,12 +113,23 @@ static struct test_request request_of(const struct row *r, uint32_t op)
         memcpy(q.arguments, weights, sizeof(weights));
     q.input_count = op == LS_OP_CONV2D ? 3 : 2;
     q.output_count = op == LS_OP_CONV2D_BACKWARD_WEIGHTS ? 2 : 1;
+    if (r->way == ALONE && op == LS_OP_CONV2D)
+        q.arguments[--q.input_count] = y;
+    if (r->way == ALONE && op == LS_OP_CONV2D_BACKWARD_WEIGHTS)
+        q.output_count = 1;
+    if (r->way == AFTER && op != LS_OP_CONV2D_BACKWARD_WEIGHTS) {
+        q.attributes.epilogue = op == LS_OP_CONV2D ? LS_OP_ACTIVATION : LS_OP_ACTIVATION_BACKWARD;
+        q.attributes.epilogue_activation = LS_RELU;
+        if (op == LS_OP_CONV2D_BACKWARD_DATA)
+            q.arguments[++q.input_count] = x;
+    }
     return q;
 }
 
 // ---- Running ----
 
 struct run {
+    const struct row *row;
     struct ls_device *device;
     struct test_request request;
     void *values[TEST_ARGUMENTS]; // float32 and plain; owned
@@ -119,6 +149,7 @@ static float draw(uint64_t seed, uint64_t i)
 static void start(struct run *run, const struct row *row, uint32_t op, uint32_t threads)
 {
     const struct ls_device_config config = {.struct_size = sizeof(config), .threads = threads};
+    run->row = row;
     run->request = request_of(row, op);
     ck_assert_int_eq(ls_device_open_state(plugin->interface, &host.host, &config, &run->device),
                      LS_OK);
@@ -185,16 +216,18 @@ static void go(struct run *run, uint32_t dtype)
     for (uint32_t i = 0; i < count_of(run) && dtype != LS_F32; i++) {
         struct ls_tensor_desc *desc = &request.arguments[i];
         const bool gradient = op == LS_OP_CONV2D_BACKWARD_WEIGHTS && i >= inputs;
-        desc->dtype = gradient ? LS_F32 : dtype;
+        desc->dtype = gradient && run->row->way != HALVES ? LS_F32 : dtype;
         desc->layout.bytes = ls_tensor_elements(desc) * ls_dtype_bytes(desc->dtype);
         if (i == (op == LS_OP_CONV2D_BACKWARD_WEIGHTS ? 2 : 1)) // w or dw
             desc->layout = (struct ls_layout){.kind = LS_LAYOUT_ANY};
     }
+    if (run->row->way == ADDED && dtype != LS_F32)
+        request.accumulate = (UINT32_C(1) << request.output_count) - 1;
     prepare(run, &request, &answer);
     snprintf(run->implementation, sizeof(run->implementation), "%s", answer.implementation);
     for (uint32_t i = 0; i < count_of(run); i++) {
         arguments[i] = allocate(&request.arguments[i]);
-        if (i < inputs)
+        if (i < inputs || request.accumulate)
             convert(run, &run->request.arguments[i], run->values[i], &request.arguments[i],
                     arguments[i]);
     }
@@ -222,13 +255,20 @@ static bool has_native(uint32_t op)
     return native;
 }
 
+static float rounded(float value)
+{
+    return ls_half_get(LS_BF16, ls_half_of(LS_BF16, value));
+}
+
+// A result that is added is rounded before, too.
 static void check_equal(const struct run *wide, const struct run *got, uint32_t at)
 {
     const bool gradient = wide->request.op == LS_OP_CONV2D_BACKWARD_WEIGHTS;
+    const bool exact = gradient && wide->row->way != HALVES, added = wide->row->way == ADDED;
     const float *values = got->values[at], *wanted = wide->values[at];
     for (uint64_t i = 0; i < ls_tensor_elements(&wide->request.arguments[at]); i++) {
-        const float value =
-            gradient ? wanted[i] : ls_half_get(LS_BF16, ls_half_of(LS_BF16, wanted[i]));
+        const float before = added ? draw(at, i) : 0;
+        const float value = exact ? wanted[i] + before : rounded(rounded(wanted[i]) + before);
         ck_assert_msg(values[i] == value, "%s, %s: argument %u has %g at %llu, not %g",
                       ls_op_name(got->request.op), got->implementation, at, (double)values[i],
                       (unsigned long long)i, (double)value);

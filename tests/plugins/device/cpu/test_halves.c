@@ -18,7 +18,7 @@ static struct ls_device *devices[MOST_THREADS + 1]; // by their threads
 
 // ---- Cases ----
 
-// Shapes of inputs > of outputs; f: float32 beside halves; s: what a max pooling of inputs 1 and 2
+// Shapes of inputs > of outputs; f: float32 beside halves, d: float64; s: what a max pooling of inputs 1 and 2
 // saves.
 struct row {
     uint32_t op;
@@ -153,6 +153,24 @@ static const struct row rows[] = {
      "3x7x11x53 f53 f53 > 3x7x11x53",
      {.epsilon = 9},
      true},
+    {LS_OP_BATCH_NORMALIZATION,
+     "5x14x13x131 f131 f131 5x14x13x131 > 5x14x13x131 f131 f131",
+     {.epsilon = 9, .epilogue = LS_OP_ACTIVATION, .epilogue_activation = LS_RELU},
+     true},
+    {LS_OP_BATCH_NORMALIZATION_INFERENCE,
+     "3x29x31x24 f24 f24 f24 f24 3x29x31x24 > 3x29x31x24",
+     {.epsilon = 9, .epilogue = LS_OP_ACTIVATION, .epilogue_activation = LS_RELU},
+     true},
+    {LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS,
+     "3x7x11x53 f53 f53 3x7x11x53 > f53 f53",
+     {.epsilon = 9},
+     true},
+    {LS_OP_BATCH_MOMENTS, "3x7x11x53 > d107", {.epsilon = 9}, true},
+    {LS_OP_BATCH_MOMENTS, "31x2113 > d4227", {.epsilon = 9}, true},
+    {LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_SUMS,
+     "3x7x11x53 f53 f53 3x7x11x53 > f53 f53 d107",
+     {.epsilon = 9},
+     true},
     {LS_OP_RESHAPE, "1x1x1x1 > 1x1", {.groups = 0}},
     {LS_OP_RESHAPE, "3x5x7x24 > 3x840", {.groups = 0}},
     {LS_OP_RESHAPE, "3x35x40 > 3x5x7x40", {.groups = 0}},
@@ -188,10 +206,10 @@ static const uint32_t halves[] = {LS_BF16, LS_F16};
 // channels inside.
 static struct ls_tensor_desc tensor_of(const char *shape, uint32_t dtype, int64_t block)
 {
-    struct ls_tensor_desc desc = {.dtype = *shape == 'f' ? LS_F32 : dtype};
+    const bool is_named = *shape == 'f' || *shape == 'd';
+    struct ls_tensor_desc desc = {.dtype = *shape == 'f' ? LS_F32 : *shape == 'd' ? LS_F64 : dtype};
     int64_t elements = 1;
-    for (char *at = (char *)(uintptr_t)shape + (*shape == 'f'), *end; *at;
-         at = end + (*end == 'x')) {
+    for (char *at = (char *)(uintptr_t)shape + is_named, *end; *at; at = end + (*end == 'x')) {
         desc.dims[desc.ndims] = strtoll(at, &end, 10);
         elements *= desc.dims[desc.ndims++];
     }
@@ -285,7 +303,7 @@ static void draw_argument(struct run *run, uint32_t argument)
     const bool follows = run->row->op == LS_OP_MAX_POOL2D_BACKWARD && argument == 4;
     const uint64_t seed = follows ? 1 : argument;
     const uint16_t *values = drawn[run->half == LS_BF16];
-    for (uint64_t i = 0; i < elements_of(desc); i++) {
+    for (uint64_t i = 0; i < elements_of(desc) && desc->dtype != LS_F64; i++) {
         const uint16_t value =
             is_padding(desc, i, run->block) ? 0 : values[(i + seed * 9973) % DRAWN];
         if (desc->dtype == LS_F32)
@@ -414,7 +432,7 @@ static void go_wide(struct run *run)
                                     .input_count = 2,
                                     .output_count = 1}};
     struct ls_tensor_desc *desc = &run->request.arguments[output];
-    if (!a->epilogue) {
+    if (a->epilogue != LS_OP_ACTIVATION_BACKWARD) {
         go(run, 2, -1);
         return;
     }
@@ -452,6 +470,11 @@ static void check_output(const struct run *wide, const struct run *got, uint32_t
                          uint32_t at, const struct run *before)
 {
     const uint32_t half = got->half;
+    if (got->request.arguments[at].dtype == LS_F64) {
+        ck_assert_mem_eq(got->values[at], wide->values[output],
+                         got->request.arguments[at].layout.bytes);
+        return;
+    }
     if (got->request.arguments[at].dtype == LS_F32) {
         const float *values = got->values[at], *wanted = wide->values[output];
         for (uint64_t i = 0; i < elements_of(&wide->request.arguments[output]); i++) {
