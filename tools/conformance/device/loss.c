@@ -162,6 +162,7 @@ static const struct {
     {"confusion", LS_METRIC_CONFUSION, 0, false, 4},
     {"confusion of labels", LS_METRIC_CONFUSION, 0, true, 4},
     {"200 buckets", LS_METRIC_BUCKETS, 200, false, 400},
+    {"5000 buckets", LS_METRIC_BUCKETS, 5000, false, 10000},
 };
 
 static void add_targets(struct ls_device_case *c, size_t shape, bool labels,
@@ -242,7 +243,7 @@ static bool offers(struct ls_device_suite *suite, const char *name, uint32_t op)
 
 static void more_losses(struct ls_device_suite *suite)
 {
-    static const size_t few[] = {0, 1, 5}; // of the shapes
+    static const size_t few[] = {0, 1, 3, 5, 7}; // of the shapes
     const bool forward = offers(suite, "loss", LS_OP_LOSS);
     const bool backward = offers(suite, "loss_backward", LS_OP_LOSS_BACKWARD);
     const bool counts = offers(suite, "metric", LS_OP_METRIC);
