@@ -339,24 +339,42 @@ CUDA_BODY(squared_error_backward)
     cuda_put(&a->store, i, (cuda_a(a, i) - cuda_b(a, i)) * scale);
 }
 
+// Four elements of float32 from k on, of which the last may be missing: in the same order whether they are aligned or not.
+CUDA_SHARED struct cuda_four cuda_four_of(const struct cuda_arguments *a, int64_t k)
+{
+    struct cuda_four out = {{0}};
+    if ((uintptr_t)a->a % sizeof(out) == 0 && k + 4 <= a->count)
+        return cuda_load_four(a->a, CUDA_FLOAT, k);
+    for (int e = 0; e < 4; e++)
+        if (k + e < a->count)
+            out.v[e] = ((const float *)a->a)[k + e];
+    return out;
+}
+
 // What regularized variables add; a: w, alpha: l1, factor: l2.
 CUDA_BODY(penalty)
 {
     double sizes = 0, squares = 0;
-    for (int64_t k = i; k < a->count; k += a->width) {
-        const double w = (double)cuda_a(a, k);
-        sizes += fabs(w);
-        squares += w * w;
+    for (int64_t k = 4 * i; k < a->count; k += 4 * a->width) {
+        const struct cuda_four w = cuda_four_of(a, k);
+        for (int e = 0; e < 4; e++) {
+            sizes += (double)fabsf(w.v[e]);
+            squares += (double)w.v[e] * (double)w.v[e];
+        }
     }
     a->sums[2 * i] = sizes;
     a->sums[2 * i + 1] = squares;
 }
 
+CUDA_SHARED float cuda_penalty_slope(const struct cuda_arguments *a, float w)
+{
+    const float scale = (float)a->examples * a->record->gradient_scale;
+    return scale * (a->alpha * (float)((w > 0) - (w < 0)) + 2 * a->factor * w);
+}
+
 CUDA_BODY(penalty_backward)
 {
-    const float scale = (float)a->examples * a->record->gradient_scale, w = cuda_a(a, i);
-    const float sign = (float)((w > 0) - (w < 0));
-    cuda_put(&a->store, i, scale * (a->alpha * sign + 2 * a->factor * w));
+    cuda_put(&a->store, i, cuda_penalty_slope(a, cuda_a(a, i)));
 }
 
 // ---- Moving statistics, guard ----
@@ -385,12 +403,13 @@ CUDA_BODY(guard)
 CUDA_BODY(measure)
 {
     double sum = 0, others = 0;
-    for (int64_t k = i; k < a->count; k += a->width) {
-        const float x = cuda_a(a, k);
-        if (isfinite(x))
-            sum += (double)x * (double)x;
-        else
-            others++;
+    for (int64_t k = 4 * i; k < a->count; k += 4 * a->width) {
+        const struct cuda_four x = cuda_four_of(a, k);
+        for (int e = 0; e < 4; e++)
+            if (isfinite(x.v[e]))
+                sum += (double)x.v[e] * (double)x.v[e];
+            else
+                others++;
     }
     a->sums[2 * i] = sum;
     a->sums[2 * i + 1] = others;

@@ -20,6 +20,7 @@ __device__ inline float cuda_element(const cuda_arguments &a, float x, float y)
     case cuda_kernel_add: return x + y;
     case cuda_kernel_dropout: return cuda_dropped(&a, y != 0, x);
     case cuda_kernel_from_bytes: return cuda_from_byte(&a, x);
+    case cuda_kernel_penalty_backward: return cuda_penalty_slope(&a, x);
     default: return a.bias ? x + y : x;
     }
 }

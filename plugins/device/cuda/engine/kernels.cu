@@ -84,6 +84,8 @@ elements_kernel elements_of(uint32_t kernel, uint32_t from, uint32_t to, bool pl
     case cuda_kernel_dropout: return elements_of<cuda_kernel_dropout>(from, to, plain);
     case cuda_kernel_from_bytes:
         return from | to ? NULL : elements_of_types<cuda_kernel_from_bytes, CUDA_FLOAT, CUDA_FLOAT>(plain);
+    case cuda_kernel_penalty_backward:
+        return from | to ? NULL : elements_of_types<cuda_kernel_penalty_backward, CUDA_FLOAT, CUDA_FLOAT>(plain);
     default: return NULL;
     }
 }

@@ -29,7 +29,7 @@ SAME(LS_METRIC_BUCKETS, cuda_metric_buckets);
 SAME(LS_METRIC_FUNCTION_COUNT, cuda_metric_buckets + 1);
 
 #define MOST_BLOCKS 64 // that count side by side
-#define PENALTY_WIDTH 16384 // items that add side by side
+#define PENALTY_WIDTH 32768 // items that add side by side, four elements each at once
 
 static int32_t launch_losses(struct ls_device *device, uint32_t which, const struct cuda_losses *l)
 {
@@ -202,7 +202,7 @@ int32_t cuda_prepare_penalty(struct ls_device *device, struct ls_kernel *kernel,
         kernel->run = run_penalty_gradient;
         return LS_OK;
     }
-    a->width = count < PENALTY_WIDTH ? count : PENALTY_WIDTH;
+    a->width = (count + 3) / 4 < PENALTY_WIDTH ? (count + 3) / 4 : PENALTY_WIDTH;
     cuda_scratch(answer, (uint64_t)a->width * 2 * sizeof(double) + cuda_pair_bytes());
     kernel->run = run_penalty;
     return LS_OK;

@@ -16,7 +16,7 @@ SAME(LS_UPDATE_ADAMAX, cuda_update_adamax);
 SAME(LS_UPDATE_NADAM, cuda_update_nadam);
 SAME(LS_UPDATE_COUNT, cuda_update_average);
 
-#define MEASURE_WIDTH 16384 // items that add side by side
+#define MEASURE_WIDTH 32768 // items that add side by side, four elements each at once
 #define PACK_BYTES 16 // of four elements; a range of a larger buffer may begin anywhere
 
 // ---- Updates, clipping, averages, the loss scale ----
@@ -153,7 +153,7 @@ int32_t cuda_prepare_measure(struct ls_device *device, struct ls_kernel *kernel,
     if (ls_tensor_elements(cuda_output_desc(kernel, 0)) != 2)
         return cuda_unsupported(device, kernel, "a measure is two numbers");
     a->count = (int64_t)ls_tensor_elements(cuda_input_desc(kernel, 0));
-    a->width = a->count < MEASURE_WIDTH ? a->count : MEASURE_WIDTH;
+    a->width = (a->count + 3) / 4 < MEASURE_WIDTH ? (a->count + 3) / 4 : MEASURE_WIDTH;
     cuda_scratch(answer, (uint64_t)a->width * 2 * sizeof(double) + cuda_pair_bytes());
     cuda_use_own(kernel, answer, cuda_kernel_measure, a->width);
     kernel->run = run_measure;

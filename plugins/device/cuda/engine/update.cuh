@@ -70,17 +70,20 @@ __device__ inline void share(const struct cuda_update *u, int64_t)
 
 // ---- What is known of a function ----
 
-template <uint32_t function> constexpr bool skips = function < cuda_update_clip_value; // where the record says so
+template <uint32_t function>
+constexpr bool skips = function < cuda_update_clip_value; // where the record says so
 template <uint32_t function> constexpr bool reads_out = function < cuda_update_lamb_direction;
 
 // The most states; of LAMB's direction those are the parameter, which decays, and the moments.
 template <uint32_t function>
-constexpr int states_of = function == cuda_update_sgd || function == cuda_update_adagrad || function == cuda_update_ema ? 1
-                          : function == cuda_update_average || function == cuda_update_lamb || !skips<function>         ? 0
-                          : function == cuda_update_amsgrad || function == cuda_update_rmsprop_centered ||
-                                  function == cuda_update_lamb_direction
-                              ? 3
-                              : 2;
+constexpr int states_of =
+    function == cuda_update_sgd || function == cuda_update_adagrad || function == cuda_update_ema
+        ? 1
+    : function == cuda_update_average || function == cuda_update_lamb || !skips<function> ? 0
+    : function == cuda_update_amsgrad || function == cuda_update_rmsprop_centered ||
+            function == cuda_update_lamb_direction
+        ? 3
+        : 2;
 
 // What a thread knows before its elements.
 struct known {
@@ -236,24 +239,26 @@ __device__ inline void elements(const struct cuda_update &u, const struct known 
             put<pack>(u.states[k], i, s[k]);
 }
 
-// An item is the four elements from 4 i on, or what is left of them.
-template <uint32_t function> __device__ void body(const struct cuda_update *u, int64_t i)
+// Four elements at once, or what is left of them.
+template <uint32_t function>
+__global__ void __launch_bounds__(threads) run_update(const __grid_constant__ struct cuda_update u)
 {
-    if (skips<function> && u->record->skip)
+    const int64_t step = 4 * (int64_t)gridDim.x * threads;
+    if (skips<function> && u.record->skip)
         return;
-    const struct known n = known_of<function>(*u);
-    if (u->aligned && 4 * i + 4 <= u->count)
-        elements<function, 4>(*u, n, 4 * i);
-    else
-        for (int64_t k = 4 * i; k < 4 * i + 4 && k < u->count; k++)
-            elements<function, 1>(*u, n, k);
+    const struct known n = known_of<function>(u);
+    for (int64_t i = 4 * ((int64_t)blockIdx.x * threads + threadIdx.x); i < u.count; i += step)
+        if (u.aligned && i + 4 <= u.count)
+            elements<function, 4>(u, n, i);
+        else
+            for (int64_t k = i; k < i + 4 && k < u.count; k++)
+                elements<function, 1>(u, n, k);
 }
 
 inline unsigned load()
 {
     unsigned error = ::load<struct cuda_update, share>();
-#define CUDA_UPDATE_LOAD(name) \
-    error = error ? error : ::load<struct cuda_update, body<cuda_update_##name>>();
+#define CUDA_UPDATE_LOAD(name) error = error ? error : load_kernel(run_update<cuda_update_##name>);
     CUDA_UPDATES(CUDA_UPDATE_LOAD)
     return error;
 }
@@ -262,15 +267,15 @@ inline unsigned load()
 
 extern "C" unsigned cuda_update_launch(const struct cuda_update *u, struct CUstream_st *stream)
 {
-    const int64_t items = (u->count + 3) / 4;
+    const int64_t blocks = (u->count + 4 * threads - 1) / (4 * threads);
     const unsigned error =
-        u->shared && items ? start<struct cuda_update, updates::share>(u, 1, stream) : 0;
+        u->shared && blocks ? start<struct cuda_update, updates::share>(u, 1, stream) : 0;
     if (error)
         return error;
     switch (u->function) {
 #define CUDA_UPDATE_CASE(name) \
     case cuda_update_##name:   \
-        return start<struct cuda_update, updates::body<cuda_update_##name>>(u, items, stream);
+        return start_blocks(updates::run_update<cuda_update_##name>, u, blocks, stream);
         CUDA_UPDATES(CUDA_UPDATE_CASE)
     default: return cudaErrorInvalidValue;
     }
