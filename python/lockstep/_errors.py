@@ -19,7 +19,7 @@ class LockstepError(RuntimeError):
 
 
 class UsageError(LockstepError, ValueError):
-    """An option, a value or a built-in name that does not exist."""
+    """An option, a value, a model, loss, metric or optimizer that does not exist."""
 
     status = 2
 
@@ -31,7 +31,7 @@ class InputError(LockstepError, ValueError):
 
 
 class UnavailableError(LockstepError):
-    """A plugin, library or hardware that is not here."""
+    """A plugin (also a strategy, collective, device or callback by a wrong name), library or hardware that is not here."""
 
     status = 4
 

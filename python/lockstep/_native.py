@@ -7,14 +7,13 @@
 Nothing here needs NumPy.
 """
 import atexit
-import contextlib
 import ctypes
 import glob
 import os
 import re
 import sys
 import threading
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Type, TypeVar
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Type, TypeVar
 
 from . import _declarations as declared
 from ._command import missing, warn_of_parts
@@ -102,14 +101,9 @@ def _log_line(_context: object, level: int, line: bytes) -> None:
         _write(text)
 
 
-@contextlib.contextmanager
-def unsaid(folder: str) -> Iterator[None]:
-    """Notes and warnings about files of this folder are not for the user, who has not made them."""
+def leave_unsaid(folder: str) -> None:
+    """Notes and warnings about files of this folder, also later ones, are not for the user, who has not made them."""
     _own_folders.add(folder)
-    try:
-        yield
-    finally:
-        _own_folders.discard(folder)
 
 
 def _write(line: str) -> None:
@@ -166,6 +160,7 @@ def _in_python(text: str) -> str:
         known = name in declared.FUNCTIONS or name + "_sized" in declared.FUNCTIONS
         return METHODS.get(name, re.sub("^ls_(context_|model_)?", "", name)) if known else name
 
+    text = re.sub(r"(?:dataset )?'memory:hash=[0-9a-f]+'", "the data", text)  # arrays have no name
     return re.sub(r"(?<![\w/'\".-])ls_\w+", name_of, text)
 
 

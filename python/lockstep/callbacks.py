@@ -4,6 +4,8 @@
     model.fit(x, y, callbacks=[lambda epoch, logs: print(epoch, logs["loss"]), "early_stopping:patience=3", MyCallback()])
 """
 import ctypes
+import shutil
+import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Union
 
 from . import _declarations as declared
@@ -63,6 +65,36 @@ class History:
 
     def __repr__(self) -> str:
         return f"History({self.history})"
+
+
+class Bar:
+    """What an evaluation or a prediction shows on a terminal while it runs, as the library does of a fit."""
+
+    LETTERS, EVERY, WIPE = 30, 0.1, "\r\x1b[K"  # seconds between two drawings
+
+    def __init__(self) -> None:
+        self.begun = time.monotonic()
+        self.drawn = 0.0
+        self.batches = 0
+
+    def line(self, done: int) -> str:
+        filled = self.LETTERS * done // max(1, self.batches)
+        head = ">" if 0 < filled < self.LETTERS else "="
+        return f"{done}/{self.batches} [{'=' * (filled - 1) + head if filled else ''}{'.' * (self.LETTERS - filled)}]"
+
+    def show(self, state: declared.ls_fit_state) -> None:
+        """[of a thread of the library]"""
+        now, self.batches = time.monotonic(), state.batches
+        if now - self.drawn >= self.EVERY:
+            self.drawn = now
+            print(self.WIPE + self.line(state.batch)[:shutil.get_terminal_size().columns - 1], end="", flush=True)
+
+    def wiped(self) -> str:
+        return self.WIPE if self.drawn else ""
+
+    def end(self, more: str = "") -> str:
+        """The line that stays."""
+        return f"{self.wiped()}{self.line(self.batches)} - {time.monotonic() - self.begun:.1f} s{' - ' if more else ''}{more}"
 
 
 def logs_of(metrics: declared.ls_metrics) -> Logs:

@@ -245,5 +245,6 @@ def _error(name: str, code: int, said: Sequence[str]) -> BaseException:
     errors = [line[len(ERROR):] for line in said if line.startswith(ERROR)]
     message = errors[-1] if errors else f"lockstep {name} ended with {code}: {' '.join(said[-3:]) or 'nothing was said'}"
     message = _in_python(message)
+    message = re.sub(r"(?:dataset )?'arrays:x=x\.npy(?:,\w+=\w+\.npy)*'", "the data", message)
     kind: Optional[Any] = BY_STATUS.get(code)
     return kind(message) if kind and 1 <= code <= 5 else CommandError(message, code)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Seque
 
 from . import _data
 from . import _declarations as declared
-from ._errors import UsageError
+from ._errors import AbortedError, UsageError
 from ._native import check, encode, fill, library
 from .callbacks import Calls, Logs, logs_of
 
@@ -254,6 +254,8 @@ class Strategy:
             try:
                 results[replica.local_rank] = function(*(replica if one is batch else one for one in args))
                 return declared.LS_OK
+            except AbortedError as error:  # of another replica, whose reason is what comes out
+                return error.status
             except BaseException as error:  # noqa: B902  (nothing may pass through C)
                 return calls.fail(error)
             finally:

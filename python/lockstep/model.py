@@ -21,8 +21,8 @@ from ._data import Data
 from ._errors import LockstepError, UsageError
 from ._interrupt import Interruptible
 from ._keras_callbacks import PACKAGES, backup_of, callbacks_of, forget
-from ._native import check, discard, encode, error_of, fill, flush, library, refuse_others, type_of, unsaid
-from .callbacks import CallbackLike, Calls, History, Logs, logs_of
+from ._native import check, discard, encode, error_of, fill, flush, leave_unsaid, library, refuse_others, type_of
+from .callbacks import Bar, CallbackLike, Calls, History, Logs, logs_of
 from .layers import Layer, is_own, sequential_config
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ OF_RUN = ("stuck", "python")
 OF_FIT = ("batch", "progress", "validation", "validation_epochs", "validation_epoch_count", "callback_count")
 
 _leaving = False  # the program ends, and daemon threads may still be in a call
+
+
+Verbose = Union[int, str, None]
 
 
 class Variable(NamedTuple):
@@ -533,7 +536,7 @@ class Model:
         raise UsageError(f"validation_data of type {type(given).__name__}: expected (x, y), (x, y, weights), a dataset text or a generator")
 
     @_by_one_thread
-    def fit(self, x: Any = None, y: Any = None, batch_size: Optional[int] = None, epochs: int = 1, verbose: Union[int, str] = "auto",
+    def fit(self, x: Any = None, y: Any = None, batch_size: Optional[int] = None, epochs: int = 1, verbose: Verbose = "auto",
             callbacks: Optional[Iterable[CallbackLike]] = None, validation_split: float = 0.0, validation_data: Any = None,
             shuffle: Union[bool, int] = True, class_weight: Optional[Dict[int, float]] = None, sample_weight: Any = None, *,
             steps_per_epoch: Optional[int] = None, validation_steps: Optional[int] = None, initial_epoch: int = 0,
@@ -542,7 +545,7 @@ class Model:
         """Trains. `x`: an array, a list of one for each input, the text of a dataset ("fashion-mnist"), a function that returns an iterator
         over batches (x, y), such an iterator, a tf.data.Dataset or a keras.utils.PyDataset. Arrays of uint8, int32 and float32 are read
         where they are, until the next fit on other data, so they must not change while the model trains. `batch_size` is that of all replicas together; None: 64 times the replicas.
-        `verbose`: "auto" and 1 show a bar on a terminal, and elsewhere, as in a notebook, a line for each epoch; 2 always lines; 0 nothing.
+        `verbose`: "auto", None and 1 show a bar on a terminal, and elsewhere, as in a notebook, a line for each epoch; 2 always lines; 0 nothing.
         `validation_batch_size` changes no number: a validation runs at the batch of the training.
         `checkpoints` is a folder, or fields of struct ls_checkpoint_options; `options` are further fields of struct ls_fit_options."""
         refuse_others(self.fit, declared.ls_fit_options, OF_FIT, options)
@@ -566,7 +569,7 @@ class Model:
             calls.add(callbacks_of(callbacks, self.is_chief))
             calls.add_signals("on_epoch_begin", "on_epoch_end")
             bar = _shows_bar(verbose)
-            if verbose and not bar:
+            if verbose != 0 and not bar:
                 calls.add_function("on_epoch_end", lambda state: _print_epoch(state, epochs))
             _checked_batch(validation_batch_size, "validation_batch_size")
             every, numbers = _validated(validation_freq)
@@ -615,44 +618,55 @@ class Model:
         return history
 
     @_by_one_thread
-    def evaluate(self, x: Any = None, y: Any = None, batch_size: Optional[int] = None, verbose: Union[int, str] = "auto",
+    def evaluate(self, x: Any = None, y: Any = None, batch_size: Optional[int] = None, verbose: Verbose = "auto",
                  sample_weight: Any = None, *, callbacks: Optional[Iterable[CallbackLike]] = None, return_dict: bool = False,
                  split: str = "test") -> Union[float, List[float], Logs]:
-        """Loss and metrics: as Keras a number, a list, or a dictionary."""
+        """Loss and metrics: as Keras a number, a list, or a dictionary. `verbose`: "auto", None and 1 show a bar on a terminal while it runs, and then
+        a line, as 2 does; 0 nothing."""
         self._build(x)
         self._need_compiled()
         calls, scores, batch = Calls(self), declared.ls_scores(), _checked_batch(batch_size)
+        bar = Bar() if _shows_bar(verbose) else None
         data = self._data_of(x, y, sample_weight, split)
-        with self._told(calls, callbacks, data):
+        with self._told(calls, callbacks, data, bar, "on_test_batch_end"):
             self._call(calls, lambda: library().ls_evaluate(self._model, data.pointer, batch, ctypes.byref(scores)))
         logs = logs_of(scores.metrics)
-        if verbose:
-            print(_line(logs))
+        if verbose != 0:
+            print(bar.end(_line(logs)) if bar else _line(logs))
         return _as_keras(logs, return_dict)
 
     @_by_one_thread
-    def predict(self, x: Any, batch_size: Optional[int] = None, *, callbacks: Optional[Iterable[CallbackLike]] = None,
+    def predict(self, x: Any, batch_size: Optional[int] = None, verbose: Verbose = "auto", *, callbacks: Optional[Iterable[CallbackLike]] = None,
                 split: str = "test") -> "numpy.ndarray":
-        """The output for each example, in their order."""
+        """The output for each example, in their order. `verbose`: "auto", None and 1 show a bar on a terminal while it runs."""
         import numpy
 
         self._build(x)
         calls, batch = Calls(self), _checked_batch(batch_size)
+        bar = Bar() if _shows_bar(verbose) else None
         data = self._data_of(x, None, None, split)
         out = numpy.empty((len(data), *self._output_dims()), dtype="float32")
-        with self._told(calls, callbacks, data):
+        with self._told(calls, callbacks, data, bar, "on_predict_batch_end"):
             self._call(calls, lambda: library().ls_predict(self._model, data.pointer, batch, _floats(out)))
+        if bar:
+            print(bar.end())
         return out
 
     @contextlib.contextmanager
-    def _told(self, calls: Calls, callbacks: Optional[Iterable[CallbackLike]], data: Data) -> Iterator[None]:
-        """Callbacks of an evaluation or a prediction, and the end of its data."""
+    def _told(self, calls: Calls, callbacks: Optional[Iterable[CallbackLike]], data: Data, bar: Optional[Bar], moment: str) -> Iterator[None]:
+        """Callbacks and the bar of an evaluation or a prediction, and the end of its data."""
         size = ctypes.sizeof(declared.ls_callbacks)
         try:
             calls.add(callbacks_of(callbacks, self.is_chief))
+            if bar:
+                calls.add_function(moment, bar.show)
             if calls.tables:
                 check(library().ls_set_callbacks_sized(self._model, calls.array(), size, len(calls.tables)))
             yield
+        except BaseException:
+            if bar:
+                print(bar.wiped(), end="")
+            raise
         finally:
             if calls.tables:
                 check(library().ls_set_callbacks_sized(self._model, None, size, 0))
@@ -766,7 +780,8 @@ def source_of(model: Any) -> Tuple[Any, bool]:
 @contextlib.contextmanager
 def _weights_between() -> Iterator[str]:
     """A file for weights that go from Keras to Lockstep or back; errors do not name it."""
-    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder, unsaid(folder + os.sep):
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
+        leave_unsaid(folder + os.sep)
         try:
             yield os.path.join(folder, "model.weights.h5")
         except LockstepError as error:
@@ -832,12 +847,12 @@ def _line(logs: Logs) -> str:
     return " - ".join(f"{name}: {value:.4f}" for name, value in logs.items())
 
 
-def _shows_bar(verbose: Union[int, str]) -> bool:
+def _shows_bar(verbose: Verbose) -> bool:
     """The library draws it on stdout of C: only where the program's is the same terminal, which can wipe a line away."""
-    if verbose not in ("auto", 0, 1, 2):
-        raise UsageError(f"verbose={verbose!r}: expected 'auto', 0, 1 or 2")
+    if verbose not in ("auto", None, 0, 1, 2):
+        raise UsageError(f"verbose={verbose!r}: expected 'auto', None, 0, 1 or 2")
     try:
-        shows = bool(verbose in ("auto", 1) and sys.stdout.fileno() == 1 and sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
+        shows = bool(verbose in ("auto", None, 1) and sys.stdout.fileno() == 1 and sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
     except (AttributeError, OSError, ValueError):  # none, closed, or a notebook's or a test's, which is no file
         return False
     if shows:

@@ -119,22 +119,23 @@ class Model:
     def interrupt(self) -> None:
         """Ends the fit, evaluation or prediction under way with KeyboardInterrupt, as Ctrl-C does. [any thread]"""
 
-    def fit(self, x: Any=None, y: Any=None, batch_size: Optional[int]=None, epochs: int=1, verbose: Union[int, str]='auto', callbacks: Optional[Iterable[CallbackLike]]=None, validation_split: float=0.0, validation_data: Any=None, shuffle: Union[bool, int]=True, class_weight: Optional[Dict[int, float]]=None, sample_weight: Any=None, *, steps_per_epoch: Optional[int]=None, validation_steps: Optional[int]=None, initial_epoch: int=0, validation_batch_size: Optional[int]=None, validation_freq: Union[int, Iterable[int]]=1, split: str='train', checkpoints: Union[None, str, Dict[str, Any]]=None, steps: Optional[int]=..., replica_batch: Optional[int]=..., microbatches: Optional[int]=..., accumulate: Optional[int]=..., check_replicas: Optional[int]=..., report: Optional[str]=..., timeline: Optional[str]=..., timeline_first: Optional[int]=..., timeline_last: Optional[int]=..., command: Optional[str]=..., log_every: Optional[int]=...) -> History:
+    def fit(self, x: Any=None, y: Any=None, batch_size: Optional[int]=None, epochs: int=1, verbose: Verbose='auto', callbacks: Optional[Iterable[CallbackLike]]=None, validation_split: float=0.0, validation_data: Any=None, shuffle: Union[bool, int]=True, class_weight: Optional[Dict[int, float]]=None, sample_weight: Any=None, *, steps_per_epoch: Optional[int]=None, validation_steps: Optional[int]=None, initial_epoch: int=0, validation_batch_size: Optional[int]=None, validation_freq: Union[int, Iterable[int]]=1, split: str='train', checkpoints: Union[None, str, Dict[str, Any]]=None, steps: Optional[int]=..., replica_batch: Optional[int]=..., microbatches: Optional[int]=..., accumulate: Optional[int]=..., check_replicas: Optional[int]=..., report: Optional[str]=..., timeline: Optional[str]=..., timeline_first: Optional[int]=..., timeline_last: Optional[int]=..., command: Optional[str]=..., log_every: Optional[int]=...) -> History:
         """Trains. `x`: an array, a list of one for each input, the text of a dataset ("fashion-mnist"), a function that returns an iterator
         over batches (x, y), such an iterator, a tf.data.Dataset or a keras.utils.PyDataset. Arrays of uint8, int32 and float32 are read
         where they are, until the next fit on other data, so they must not change while the model trains. `batch_size` is that of all replicas together; None: 64 times the replicas.
-        `verbose`: "auto" and 1 show a bar on a terminal, and elsewhere, as in a notebook, a line for each epoch; 2 always lines; 0 nothing.
+        `verbose`: "auto", None and 1 show a bar on a terminal, and elsewhere, as in a notebook, a line for each epoch; 2 always lines; 0 nothing.
         `validation_batch_size` changes no number: a validation runs at the batch of the training.
         `checkpoints` is a folder, or fields of struct ls_checkpoint_options; `options` are further fields of struct ls_fit_options."""
 
     def history(self) -> History:
         """What the last fit saw, also when it failed or was interrupted."""
 
-    def evaluate(self, x: Any=None, y: Any=None, batch_size: Optional[int]=None, verbose: Union[int, str]='auto', sample_weight: Any=None, *, callbacks: Optional[Iterable[CallbackLike]]=None, return_dict: bool=False, split: str='test') -> Union[float, List[float], Logs]:
-        """Loss and metrics: as Keras a number, a list, or a dictionary."""
+    def evaluate(self, x: Any=None, y: Any=None, batch_size: Optional[int]=None, verbose: Verbose='auto', sample_weight: Any=None, *, callbacks: Optional[Iterable[CallbackLike]]=None, return_dict: bool=False, split: str='test') -> Union[float, List[float], Logs]:
+        """Loss and metrics: as Keras a number, a list, or a dictionary. `verbose`: "auto", None and 1 show a bar on a terminal while it runs, and then
+        a line, as 2 does; 0 nothing."""
 
-    def predict(self, x: Any, batch_size: Optional[int]=None, *, callbacks: Optional[Iterable[CallbackLike]]=None, split: str='test') -> 'numpy.ndarray':
-        """The output for each example, in their order."""
+    def predict(self, x: Any, batch_size: Optional[int]=None, verbose: Verbose='auto', *, callbacks: Optional[Iterable[CallbackLike]]=None, split: str='test') -> 'numpy.ndarray':
+        """The output for each example, in their order. `verbose`: "auto", None and 1 show a bar on a terminal while it runs."""
 
     def train_on_batch(self, x: Any, y: Any=None, sample_weight: Any=None, *, return_dict: bool=False) -> Union[float, List[float], Logs]:
         """One step on all of these examples; loss and metrics of this batch alone."""

@@ -283,7 +283,7 @@ class WhatIsAModel(ModelTest):
         with self.assertRaisesRegex(lockstep.UsageError, "num_thresholds=N"):
             model.compile(metrics=[of("AUC", thresholds=[0.1, 0.3])])
         for loss, says in ((of("KLDivergence", clip=2), "loss.clip: 2 is not supported$"), (of("Huber", "mine"), "expected one of Keras's"),
-                           (of("Huber", delta=object()), "object object .* in the options of a layer or an object"), (print, "expected a text"),
+                           (of("Huber", delta=object()), "object object .* in the options of a layer or an object"), (3, "expected a text"),
                            ("{", "malformed JSON"), ({"class_name": "Dice"}, "'Dice' is not supported yet; supported: sparse")):
             with self.assertRaisesRegex(lockstep.UsageError if loss != "{" else lockstep.InputError, says):
                 model.compile(loss=loss)
@@ -685,7 +685,7 @@ class Callbacks(ModelTest):
             model.learning_rate = 0.5
             seen.append((model.learning_rate, [array.shape for array in model.get_gradients()]))
             model.set_weights([array * 0 for array in model.get_weights()])
-            with self.assertRaisesRegex(lockstep.UsageError, "ls_fit"):
+            with self.assertRaisesRegex(lockstep.UsageError, "a callback of model .* call it after fit"):
                 model.fit(self.x, self.y)
             with self.assertRaisesRegex(lockstep.UsageError, "cannot close it"):
                 model.close()
@@ -907,12 +907,13 @@ class GoingOn(ModelTest):
 class Progress(ModelTest):
     LINES = r"^Epoch 1/2 - [\d.]+s - loss: [\d.]+ - accuracy: [\d.]+\nEpoch 2/2 - [\d.]+s - loss: [\d.]+ - accuracy: [\d.]+\n$"
 
-    def on_terminal(self, verbose, kind):
+    def on_terminal(self, verbose, kind, call="fit"):
         with open(self.path("fit.py"), "w", encoding="utf-8") as file:
             file.write(textwrap.dedent(f"""
                 import numpy, lockstep
                 model = lockstep.Sequential([lockstep.layers.Input((8,)), lockstep.layers.Dense(4)], device="cpu", threads=1)
-                model.fit(numpy.ones((256, 8), "float32"), numpy.zeros(256, "int32"), epochs=2, batch_size=32, verbose={verbose!r})
+                x, y = numpy.ones((256, 8), "float32"), numpy.zeros(256, "int32")
+                {"model.fit(x, y, epochs=2," if call == "fit" else "model.evaluate(x, y," if call == "evaluate" else "model.predict(x,"} batch_size=32, verbose={verbose!r})
             """))
         master, slave = pty.openpty()
         process = subprocess.Popen([sys.executable, self.path("fit.py")], stdout=slave, stderr=subprocess.PIPE, text=True,
@@ -928,7 +929,7 @@ class Progress(ModelTest):
         return shown.decode().replace("\r\n", "\n")
 
     def test_a_bar_on_a_terminal_and_lines_where_they_are_asked_for(self):
-        for verbose, kind in (("auto", "xterm"), (1, "xterm")):
+        for verbose, kind in (("auto", "xterm"), (1, "xterm"), (None, "xterm")):
             shown = self.on_terminal(verbose, kind)
             self.assertRegex(shown, r"^Epoch 1/2\n\r(?s:.*)\r\033\[K8/8 \[={30}\] - [\d.]+ s - .* - loss: [\d.]+ - accuracy: [\d.]+\nEpoch 2/2\n")
             self.assertEqual(shown.count(" examples/s - "), 2, shown)  # the end of an epoch, once each
@@ -936,15 +937,23 @@ class Progress(ModelTest):
         for verbose, kind in ((2, "xterm"), ("auto", "dumb")):
             self.assertRegex(self.on_terminal(verbose, kind), self.LINES)
         self.assertEqual(self.on_terminal(0, "xterm"), "")
+        bar = r"^\r\033\[K\d+/8 \[(?s:.*)\r\033\[K8/8 \[={30}\] - [\d.]+ s"
+        self.assertRegex(self.on_terminal(1, "xterm", "evaluate"), bar + r" - loss: [\d.]+ - accuracy: [\d.]+\n$")
+        self.assertRegex(self.on_terminal(2, "xterm", "evaluate"), r"^loss: [\d.]+ - accuracy: [\d.]+\n$")
+        self.assertRegex(self.on_terminal(None, "xterm", "predict"), bar + r"\n$")
+        for verbose, kind, call in ((0, "xterm", "evaluate"), (0, "xterm", "predict"), (2, "xterm", "predict"), ("auto", "dumb", "predict")):
+            self.assertEqual(self.on_terminal(verbose, kind, call), "")
 
     def test_lines_elsewhere(self):
-        for verbose in ("auto", 1, 2, True):
+        for verbose in ("auto", 1, 2, True, None):
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
                 small().fit(self.x, self.y, epochs=2, verbose=verbose)
             self.assertRegex(out.getvalue(), self.LINES)
-        with self.assertRaisesRegex(lockstep.UsageError, "verbose=3: expected 'auto', 0, 1 or 2"):
-            small().fit(self.x, self.y, verbose=3)
+        for call in (lambda model: model.fit(self.x, self.y, verbose=3), lambda model: model.evaluate(self.x, self.y, verbose=3),
+                     lambda model: model.predict(self.x, verbose=3)):
+            with self.assertRaisesRegex(lockstep.UsageError, "verbose=3: expected 'auto', None, 0, 1 or 2"):
+                call(small())
 
 
 class Errors(ModelTest):
@@ -1026,6 +1035,9 @@ class Errors(ModelTest):
                 (lambda: model.fit(self.x, self.y, class_weight={0.5: 1}), lockstep.UsageError, "expected a dictionary"),
                 (lambda: model.fit(self.x, self.y, class_weight={1: None}), lockstep.UsageError, "expected a dictionary"),
                 (lambda: model.fit(self.x, self.y, sample_weight=numpy.ones(20)), lockstep.InputError, "sample_weight has 20 examples, but input 0 has"),
+                (lambda: model.fit(self.x[:, :5], self.y), lockstep.InputError, r"input 'input_layer' \(None, 6, 6, 1\), but field 'x' of the data is"),
+                (lambda: model.fit(self.x, self.y + 9), lockstep.InputError, "^data: the data has 13 classes, but"),
+                (lambda: model.fit(self.x), lockstep.UsageError, "^data: the data has no targets"),
                 (lambda: model.save_weights(self.path("a.foo")), lockstep.UsageError, r"a\.foo': weights are written as .safetensors"),
                 (lambda: model.save_weights(self.path("a.")), lockstep.UsageError, "must end with"),
                 (lambda: model.save(self.path("a.json")), lockstep.UsageError, r"a\.json': a model with the state of its optimizer"),
@@ -1210,7 +1222,7 @@ class Errors(ModelTest):
             import lockstep
             print(f"import lockstep: {1000 * (time.perf_counter() - begin):.1f} ms")
             assert not {"numpy", "torch", "keras", "tensorflow", "ctypes"} & set(sys.modules), sorted(sys.modules)
-            assert set(lockstep.__all__) <= set(dir(lockstep)) | set(lockstep._PLACES) | {"layers"}
+            assert set(lockstep.__all__) <= set(dir(lockstep)) | set(lockstep._PLACES) | {"layers", "ops"}
             lockstep.UsageError, lockstep.compare, lockstep.Model, lockstep.Callback
             assert not {"numpy", "torch", "keras", "tensorflow"} & set(sys.modules)
             assert lockstep.__version__ == "0.1.0"
