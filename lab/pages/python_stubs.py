@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes python/lockstep/layers.pyi and model.pyi, for type checkers and editors: the options of layers are those that layers/*.c
-declares, and `**options` of a model's methods are the fields of the structs of lockstep.h.
+"""Makes python/lockstep/layers.pyi, model.pyi and laboratory.pyi, for type checkers and editors: the options of layers are those that layers/*.c
+declares, `**options` of a model's methods are the fields of the structs of lockstep.h, and those of `compare` and the others the command's.
 
 usage: python_stubs.py            writes the files
        python_stubs.py --check    says whether they are what the sources say; a test
@@ -16,7 +16,7 @@ import reference
 
 SELF = "lab/pages/python_stubs.py"
 PACKAGE = os.path.join(reference.ROOT, "python", "lockstep")
-HEAD = f"# SPDX-License-Identifier: Apache-2.0\n# Made by {SELF} from the package, layers/ and lockstep.h; change those, not this file.\n"
+HEAD = f"# SPDX-License-Identifier: Apache-2.0\n# Made by {SELF} from the package, layers/, tools/ and lockstep.h; change those, not this file.\n"
 
 # ---- Layers ----
 
@@ -145,6 +145,8 @@ def model_stub(declared, own):
             node.body = body_of(node)
             node.decorator_list = []
             functions.append(node)
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("Union["):
+            classes.append(node)  # a name of types
         if not isinstance(node, ast.ClassDef):
             continue
         kept = []
@@ -168,7 +170,49 @@ def model_stub(declared, own):
         classes.append(node)
     made = ast.fix_missing_locations(ast.Module(body=classes + functions, type_ignores=[]))
     return (HEAD + "import os\nfrom typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union\n\nimport numpy\n\n"
-            "from .callbacks import CallbackLike, History, Logs\nfrom .layers import Layer\n\n" + ast.unparse(made) + "\n")
+            "from .callbacks import CallbackLike, History, Logs\nfrom .layers import Layer\nfrom .loops import Strategy\n\n" + ast.unparse(made) + "\n")
+
+
+# ---- The commands ----
+
+# The table of a command's options, and those that the package gives itself.
+COMMANDS = {"compare": ("tools/compare/compare.c", ("model", "dataset", "strategies", "report", "html", "quiet")), "verify": ("tools/verify.c", ("json",)),
+            "simulate": ("tools/simulate/simulate.c", ("json",)), "bench": ("tools/bench/bench.c", ("json",))}
+VALUE = "Union[None, bool, int, float, str, Sequence[Union[int, float, str]], range]"
+
+
+def table_of(path):
+    """(option, whether it has a value) of the rows of a command's table."""
+    texts = {}
+    for name in (path, "tools/run_options.h"):
+        with open(os.path.join(reference.ROOT, name), encoding="utf-8") as file:
+            texts[name] = file.read()
+    table = re.search(r"static const struct argument table\[\] = \{\n(.*?)^\};", texts[path], re.S | re.M)
+    if not table:
+        raise reference.Wrong(f"{path} has no table of options")
+    macros = {name: body.replace("\\\n", "\n") for name, body in re.findall(r"#define (\w+_ARGUMENTS)((?:[^\n]*\\\n)+[^\n]*)", texts["tools/run_options.h"])}
+    text = re.sub(r"\b(\w+_ARGUMENTS)\b", lambda found: macros[found[1]], table[1])
+    return [(name.replace("-", "_"), value != "NULL") for name, value in re.findall(r'\{\s*"([a-z-]+)",\s*(NULL|")', text)]
+
+
+def laboratory_stub():
+    with open(os.path.join(PACKAGE, "laboratory.py"), encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    made = []
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            for one in node.body:
+                if isinstance(one, ast.FunctionDef):
+                    one.body = body_of(one)
+        elif isinstance(node, ast.FunctionDef) and node.name in COMMANDS:
+            path, own = COMMANDS[node.name]
+            node.body = body_of(node)
+            with_options(node.args, [ast.arg(arg=name, annotation=ast.parse("Value" if has_value else "Optional[bool]", mode="eval").body)
+                                     for name, has_value in table_of(path) if name not in (*own, *names_of(node.args))])
+        elif not (isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("Union[")):
+            continue
+        made.append(node)
+    return HEAD + "import os\nfrom typing import Any, Dict, Optional, Sequence, Union\n\n" + f"Value = {VALUE}  # of an option\n\n" + ast.unparse(ast.fix_missing_locations(ast.Module(body=made, type_ignores=[]))) + "\n"
 
 
 def make():
@@ -177,7 +221,8 @@ def make():
 
     own = {("Model", "__init__"): ("ls_run_options", model.OF_RUN), ("Model", "compile"): ("ls_compile_options", ()),
            ("Model", "fit"): ("ls_fit_options", model.OF_FIT)}
-    return {"layers.pyi": layers_stub(layers.POSITIONAL), "model.pyi": model_stub(_declarations, own)}
+    return {"layers.pyi": layers_stub(layers.POSITIONAL), "model.pyi": model_stub(_declarations, own),
+            "laboratory.pyi": laboratory_stub()}
 
 
 if __name__ == "__main__":

@@ -17,6 +17,11 @@ class LockstepError(RuntimeError):
         self.message = self.message.replace(old, new)
         self.args = (self.message,)
 
+    def add(self, more: str) -> None:
+        """Says more of it."""
+        self.message += more
+        self.args = (self.message,)
+
 
 class UsageError(LockstepError, ValueError):
     """An option, a value, a model, loss, metric or optimizer that does not exist."""

@@ -97,9 +97,25 @@ class Composed:
 # ---- Layers ----
 
 class Layer(layers.Layer):
-    """A layer of one's own, as keras.layers.Layer: `build(input_shape)` makes weights by `add_weight`, and `call(inputs)` composes lockstep.ops.
-    Its arguments are its options in a model's JSON: numbers, texts, lists. The library makes one by them for each model, so nothing else that an object
-    has gets there."""
+    """A layer of one's own, as keras.layers.Layer: `build(input_shape)` makes weights by `add_weight`, and `call(inputs)` composes lockstep.ops. Its arguments
+    are its options in a model's JSON: numbers, texts, lists. The library makes one by them for each model, so nothing else that an object has gets there.
+
+    Args:
+        name: In the model; None: by the class.
+
+    Example:
+        >>> class Scaled(ops.Layer):
+        ...     def __init__(self, factor=1.0, name=None):
+        ...         super().__init__(name)
+        ...         self.factor = factor
+        ...     def build(self, input_shape):
+        ...         self.scale = self.add_weight((input_shape[-1],), initializer="ones", name="scale")
+        ...     def call(self, inputs):
+        ...         return inputs * self.scale * self.factor
+        >>> own = lockstep.Sequential([layers.Input((3,)), Scaled(2.0)], device="cpu")
+        >>> own.predict([[1.0, 2.0, 3.0]], verbose=0).tolist()
+        [[2.0, 4.0, 6.0]]
+    """
 
     def __new__(cls, *values: Any, **options: Any) -> "Layer":
         made = super().__new__(cls)
@@ -119,14 +135,38 @@ class Layer(layers.Layer):
         pass
 
     def build(self, input_shape: Any) -> None:
-        """Makes the weights."""
+        """Makes the weights.
+
+        Args:
+            input_shape: As (None, 28, 28), or a list of them where there are several inputs.
+        """
 
     def call(self, inputs: Any) -> Any:
-        """The result, or several, for a tensor, or for a list of them."""
+        """Composes what the layer computes. With a parameter `training` it is told whether the model is trained.
+
+        Args:
+            inputs: A tensor, or a list of them.
+
+        Returns:
+            A tensor, or a list of up to 8.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no call(inputs)")
 
     def add_weight(self, shape: Sequence[int] = (), initializer: Optional[str] = None, trainable: bool = True, name: Optional[str] = None) -> Tensor:
-        """A variable; in files of weights it is LAYER/name. `initializer` is a text ("zeros", "constant:value=0.1"), None: "glorot_uniform"."""
+        """Makes a variable; in files of weights it is LAYER/name.
+
+        Args:
+            shape: Its sizes.
+            initializer: A text as "zeros" or "constant:value=0.1"; None: "glorot_uniform".
+            trainable: Whether gradients change it.
+            name: Letters, digits and underscores.
+
+        Returns:
+            It, for `call`.
+
+        Raises:
+            UsageError: No model is being made.
+        """
         if self._composition is None:
             raise UsageError("add_weight is for build and call of a layer, while a model is made")
         self._weights += 1

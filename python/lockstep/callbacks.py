@@ -34,10 +34,20 @@ OF_REPLICAS = {moment for moment in MOMENTS if "batch" in moment}
 
 
 class Callback:
-    """A base for callbacks: override moments, or give them as functions: `Callback(on_epoch_end=...)`.
+    """A base for callbacks: override moments, or give them as functions. `self.model` is the model. Functions of a batch run on a thread of Lockstep and cost
+    time in each step. An exception ends the fit, and comes out of it.
 
-    `self.model` is the model. Functions of a batch run on a thread of Lockstep and cost time in each step. An exception ends the fit, and
-    comes out of it."""
+    Args:
+        **functions: Moments by their names, as on_epoch_end.
+
+    Example:
+        >>> seen = []
+        >>> note = lockstep.Callback(on_epoch_end=lambda epoch, logs: seen.append(epoch))
+        >>> model.fit(x, y, epochs=2, verbose=0, callbacks=[note])  # doctest: +ELLIPSIS
+        History(...)
+        >>> seen
+        [0, 1]
+    """
 
     model: "Model"
 

@@ -45,7 +45,11 @@ class Comparison:
         return self.report[key]
 
     def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
-        """Writes the page, which needs no network."""
+        """Writes the page, which needs no network.
+
+        Args:
+            path: Of the HTML file.
+        """
         with open(path, "w", encoding="utf-8") as file:
             file.write(self.page)
 
@@ -55,9 +59,27 @@ class Comparison:
 
 
 def compare(model: Any, dataset: Any, y: Any = None, *, strategies: Names = None, verbose: Union[bool, str] = "auto", **options: Any) -> Comparison:
-    """Trains one model under several strategies. `model` is what lockstep.Model takes, or such a model; `dataset` a text or, with `y`,
-    arrays. `verbose`: "auto" shows on a terminal what is going on, True also the command's messages and elsewhere, on stderr; False
-    nothing."""
+    """Trains one model under several strategies, by the command `lockstep compare`.
+
+    Args:
+        model: What lockstep.Model takes, or such a model.
+        dataset: The text of a dataset, or arrays.
+        y: The targets of arrays.
+        strategies: Which, as a list; None: those that can train the model here.
+        verbose: "auto" shows on a terminal what is going on, True also the command's messages, on stderr; False nothing.
+        **options: Those of the command, as `steps=10` for --steps=10.
+
+    Returns:
+        A Comparison.
+
+    Raises:
+        UsageError: There is no such option, or the model has parts of this program.
+
+    Example:
+        >>> found = lockstep.compare("mlp", x, y, strategies=["one-device", "tree"], replicas=2, steps=8, speed_steps=0, verbose=False)
+        >>> [run["strategy"] for run in found.report["runs"]]
+        ['one-device', 'tree']
+    """
     if verbose == "auto":
         verbose = False
         options.setdefault("progress", True if sys.stderr is not None and sys.stderr.isatty() else None)
@@ -73,17 +95,66 @@ def compare(model: Any, dataset: Any, y: Any = None, *, strategies: Names = None
 
 
 def verify(*collectives: str, verbose: bool = False, **options: Any) -> Dict[str, Any]:
-    """Proves schedules: `passed`, and `rows` with one for each collective and operation. That something does not hold is no exception."""
+    """Proves schedules, by the command `lockstep verify`. That something does not hold is no exception.
+
+    Args:
+        *collectives: Their names; none: as the command.
+        verbose: Shows the command's messages on stderr.
+        **options: Those of the command, as `world=[2, 3]`.
+
+    Returns:
+        `passed`, and `rows` with one for each collective and operation.
+
+    Raises:
+        UnavailableError: There is no such collective.
+
+    Example:
+        >>> lockstep.verify("ring", world=3)["passed"]
+        True
+    """
     return _table("verify", collectives, verbose, options)
 
 
 def simulate(*collectives: str, verbose: bool = False, **options: Any) -> Dict[str, Any]:
-    """Follows schedules message by message on a network that need not exist: `rows` with the time of each."""
+    """Follows schedules message by message on a network that need not exist, by the command `lockstep simulate`.
+
+    Args:
+        *collectives: Their names; none: as the command.
+        verbose: Shows the command's messages on stderr.
+        **options: Those of the command, as `network="ethernet-100g"`.
+
+    Returns:
+        `rows` with the time of each.
+
+    Raises:
+        UnavailableError: There is no such collective.
+
+    Example:
+        >>> len(lockstep.simulate("ring", "tree", world=8, bytes="64K", network="ethernet-100g")["rows"])
+        2
+    """
     return _table("simulate", collectives, verbose, options)
 
 
 def bench(*collectives: str, verbose: bool = False, **options: Any) -> Dict[str, Any]:
-    """Times collectives on this machine: `rows`, one for each collective and size."""
+    """Times collectives on this machine, by the command `lockstep bench`.
+
+    Args:
+        *collectives: Their names; none: as the command.
+        verbose: Shows the command's messages on stderr.
+        **options: Those of the command, as `bytes="64K"`.
+
+    Returns:
+        `rows`, one for each collective and size.
+
+    Raises:
+        UnavailableError: There is no such collective.
+
+    Example:
+        >>> rows = lockstep.bench("ring", bytes="64K", seconds=0.01, replicas=2)["rows"]
+        >>> rows[0]["collective"]
+        'ring'
+    """
     return _table("bench", collectives, verbose, options)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Made by lab/pages/python_stubs.py from the package, layers/ and lockstep.h; change those, not this file.
+# Made by lab/pages/python_stubs.py from the package, layers/, tools/ and lockstep.h; change those, not this file.
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 Sizes = Union[int, Sequence[int]]

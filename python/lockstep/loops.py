@@ -97,7 +97,14 @@ class Replica:
         return made
 
     def input(self, index: int = 0) -> "numpy.ndarray":
-        """A copy of the examples of an input."""
+        """A copy of the examples of an input.
+
+        Args:
+            index: Which, of a model with several.
+
+        Returns:
+            An array.
+        """
         return self._array("ls_context_input", index)
 
     @property
@@ -124,8 +131,15 @@ class Replica:
         return total.value / self.global_examples
 
     def value_and_grad(self, function: Optional[Callable[..., Tuple[Any, Any]]] = None) -> Tuple[float, Gradients]:
-        """The loss, as `loss()` says it, and the gradients. `function` is for a model that is compiled with loss="none": of targets and outputs as
-        arrays it returns the loss of each example, and the derivative of each by the outputs."""
+        """Runs the model on the share, unless `forward` has, and computes loss and gradients.
+
+        Args:
+            function: For a model that is compiled with loss="none": of targets and outputs as arrays it returns the loss of each example, and the derivative of
+                each by the outputs.
+
+        Returns:
+            The loss as `loss()` says it, and the gradients for `apply_gradients`.
+        """
         if not self._forwarded:
             self.forward()
         value = self.loss() if function is None else self._by_hand(function)
@@ -152,7 +166,14 @@ class Replica:
         return total / self.global_examples
 
     def apply_gradients(self, gradients: Gradients) -> None:
-        """Ends the reduction and updates the variables, as the strategy does."""
+        """Ends the reduction and updates the variables, as the strategy does.
+
+        Args:
+            gradients: Those of value_and_grad, in the same step.
+
+        Raises:
+            UsageError: They are of another replica or step.
+        """
         if not isinstance(gradients, Gradients) or gradients.replica is not self:
             raise UsageError("apply_gradients takes what value_and_grad of the same replica has returned in this step")
         gradients.replica = None
@@ -195,7 +216,14 @@ class DistributedDataset:
                 raise UsageError("a batch of a distributed dataset is given to strategy.run before the next one is taken")
 
     def metrics(self, step: bool = False) -> Logs:
-        """Loss and metrics of all steps since `reset_metrics`, or of the last one alone."""
+        """Loss and metrics of all steps since `reset_metrics`.
+
+        Args:
+            step: Whether of the last step alone.
+
+        Returns:
+            A dictionary.
+        """
         of_step, of_all = declared.ls_metrics(), declared.ls_metrics()
         library().ls_strategy_metrics(self._open(), ctypes.byref(of_step), ctypes.byref(of_all))
         return logs_of(of_step if step else of_all)
@@ -206,7 +234,19 @@ class DistributedDataset:
 
 
 class Strategy:
-    """What a model is trained under, with the names of tf.distribute: `model.strategy`."""
+    """What a model is trained under, with the names of tf.distribute: `model.strategy`.
+
+    Example:
+        >>> strategy = model.strategy
+        >>> train = strategy.experimental_distribute_dataset(x, y, batch_size=128)
+        >>> def train_step(replica):
+        ...     loss, gradients = replica.value_and_grad()
+        ...     replica.apply_gradients(gradients)
+        ...     return loss
+        >>> losses = [strategy.reduce("sum", strategy.run(train_step, args=(batch,))) for batch in train]
+        >>> len(losses) == len(train) == 2
+        True
+    """
 
     def __init__(self, model: "Model") -> None:
         self._model = model
@@ -218,8 +258,23 @@ class Strategy:
 
     def experimental_distribute_dataset(self, x: Any, y: Any = None, batch_size: Optional[int] = None, sample_weight: Any = None, *,
                                         shuffle: Any = True, training: bool = True, split: str = "train") -> DistributedDataset:
-        """Shares out what `fit` takes: arrays, the text of a dataset, a tf.data.Dataset. `batch_size` is that of all replicas together; None: 64 times
-        the replicas. With training=False step functions evaluate, and nothing is shuffled."""
+        """Shares out data: its batches are cut into shares, one for each replica.
+
+        Args:
+            x: As in `fit`: arrays, the text of a dataset, a tf.data.Dataset.
+            y: The targets of arrays.
+            batch_size: Of all replicas together; None: 64 times the replicas.
+            sample_weight: What each example counts.
+            shuffle: Whether, or through a buffer of how many examples.
+            training: False: step functions evaluate, and nothing is shuffled.
+            split: Of a dataset's text.
+
+        Returns:
+            A DistributedDataset, which is iterated over once for each epoch.
+
+        Raises:
+            UsageError: There are more replicas than examples, or they do not wait for each other (parameter-server without mode=sync).
+        """
         from .model import _checked_batch, _shuffle_text
 
         model = self._model
@@ -241,8 +296,15 @@ class Strategy:
             return made
 
     def run(self, function: Callable[..., Any], args: Sequence[Any] = ()) -> List[Any]:
-        """Calls the function on a thread of each replica of this process at the same time, with its `Replica` in the place of the batch in `args`, and
-        returns what each returned. What one raises ends the step on all, and comes out."""
+        """Calls a function on a thread of each replica of this process at the same time. What one raises ends the step on all, and comes out.
+
+        Args:
+            function: The step.
+            args: Its arguments: one batch of a distributed dataset, in whose place it gets its Replica, and anything else.
+
+        Returns:
+            What each replica returned.
+        """
         batches = [one for one in args if isinstance(one, Batch)]
         if len(batches) != 1 or batches[0].was_run or batches[0].dataset._model is not self._model:
             raise UsageError("strategy.run: expected one batch of a distributed dataset of this model in args=, which has not been run yet")
@@ -267,12 +329,28 @@ class Strategy:
         return [results[index] for index in sorted(results)]
 
     def reduce(self, reduce_op: Any, values: Sequence[Any], axis: None = None) -> Any:
-        """The "sum" or "mean" over all replicas of what `run` returned: numbers, or arrays of one shape."""
+        """Reduces what `run` returned over all replicas of all workers.
+
+        Args:
+            reduce_op: "sum" or "mean".
+            values: A number, or an array of one shape, for each replica of this process.
+            axis: None, as in TensorFlow.
+
+        Returns:
+            A number or an array.
+        """
         name = str(getattr(reduce_op, "name", reduce_op)).lower()
         return self._over_replicas(values, 1, lambda flat, count, out: library().ls_strategy_reduce(self._model._run, encode(name), flat, count, out))[0]
 
     def gather(self, values: Sequence[Any]) -> List[Any]:
-        """What all replicas of all workers returned, in the order of their ranks."""
+        """Collects what all replicas of all workers returned.
+
+        Args:
+            values: A number, or an array of one shape, for each replica of this process.
+
+        Returns:
+            A list in the order of their ranks.
+        """
         return self._over_replicas(values, self.num_replicas_in_sync, lambda flat, count, out: library().ls_strategy_gather(self._model._run, flat, count, out))
 
     def _over_replicas(self, values: Sequence[Any], parts: int, call: Callable[..., int]) -> List[Any]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Made by lab/pages/python_stubs.py from the package, layers/ and lockstep.h; change those, not this file.
+# Made by lab/pages/python_stubs.py from the package, layers/, tools/ and lockstep.h; change those, not this file.
 import os
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -7,6 +7,9 @@ import numpy
 
 from .callbacks import CallbackLike, History, Logs
 from .layers import Layer
+from .loops import Strategy
+
+Verbose = Union[int, str, None]
 
 class Variable(NamedTuple):
     """A weight of a model."""
@@ -15,13 +18,29 @@ class Variable(NamedTuple):
     trainable: bool
 
 class Model:
-    """A model, and the run that trains it.
+    """A model, and the run that trains it. One thread uses a model at a time; several models may be used by several threads.
 
-    `model`: a built-in name ("cnn"), a file of Keras model JSON, a .keras or .h5 file, the JSON itself, or a keras.Model, whose weights
-    are taken. `custom_objects` are the classes of lockstep.ops.Layer that it names, in a list or as Keras has them in a dictionary.
-    `options` are further fields of struct ls_run_options (lockstep.h).
+    Args:
+        model: A built-in name ("cnn"), a file of Keras model JSON, a .keras or .h5 file, the JSON itself, or a keras.Model, whose weights are taken.
+        strategy: A strategy or a collective by its name and options, as "ring" or "parameter-server:mode=sync"; None: "one-device", "mirrored" for more replicas.
+        replicas: How many train at once in this process; 0: as many as the strategy takes, which is one on the CPU.
+        device: "cpu" or "cuda"; None: "cuda" where it can train the model.
+        threads: Of each replica; 0: the processors are shared out.
+        seed: Of the first weights, the order of examples and dropout.
+        data: Arrays or the text of a dataset, which give the shape of the input to a model that does not say it.
+        custom_objects: The classes of lockstep.ops.Layer that the model names, in a list or as Keras has them in a dictionary.
+        **options: Further fields of struct ls_run_options in lockstep.h, such as `precision`, `wire`, `plugin_path`, `cluster`.
 
-    One thread uses a model at a time; several models may be used by several threads."""
+    Raises:
+        UsageError: There is no such model, or an option has a value that it cannot have.
+        InputError: The model is malformed, or has a layer that Lockstep does not have.
+        UnavailableError: There is no such strategy or device here.
+
+    Example:
+        >>> model = lockstep.Model("mlp", strategy="ring", replicas=2, device="cpu", threads=1)
+        >>> model.replicas, model.output_shape
+        (2, (None, 10))
+    """
 
     def __init__(self, model: Any, *, strategy: Optional[str]=None, replicas: int=0, device: Optional[str]=None, threads: int=0, seed: int=0, data: Any=None, custom_objects: Any=(), deadline_seconds: Optional[float]=..., plugin_path: Optional[str]=..., progress: Optional[int]=..., verbose: Optional[int]=..., precision: Optional[str]=..., wire: Optional[str]=..., devices: Optional[str]=..., cluster: Optional[str]=..., insecure: Optional[int]=..., network: Optional[str]=..., silence_seconds: Optional[float]=..., join_seconds: Optional[float]=..., elastic: Optional[str]=..., share: Optional[str]=...) -> None:
         ...
@@ -46,7 +65,11 @@ class Model:
         """As in Keras: None for the examples, then the sizes of a prediction."""
 
     def summary(self, print_fn: Optional[Callable[[str], Any]]=None) -> None:
-        """A table like Keras's."""
+        """Prints a table like Keras's.
+
+        Args:
+            print_fn: What is called with the text; None: print.
+        """
 
     @property
     def name(self) -> str:
@@ -58,7 +81,22 @@ class Model:
         them. They describe the model; changing them changes nothing."""
 
     def get_layer(self, name: Optional[str]=None, index: Optional[int]=None) -> Layer:
-        """The layer of this name, or the one at this place in `layers`."""
+        """One of `layers`.
+
+        Args:
+            name: Its name.
+            index: Or its place.
+
+        Returns:
+            The layer.
+
+        Raises:
+            UsageError: There is none, or neither or both are given.
+
+        Example:
+            >>> lockstep.Model("mlp", device="cpu").get_layer(index=-1).class_name
+            'Dense'
+        """
 
     def __repr__(self) -> str:
         ...
@@ -71,33 +109,84 @@ class Model:
         """How many numbers the variables have, as in Keras."""
 
     def get_weights(self) -> List['numpy.ndarray']:
-        ...
+        """A copy of all variables, in the order of `variables`."""
 
     def get_gradients(self) -> List['numpy.ndarray']:
         """In a callback of a fit: what the last step reduced."""
 
     def set_weights(self, weights: Sequence[Any]) -> None:
-        ...
+        """Sets all variables.
+
+        Args:
+            weights: An array for each, as get_weights returns them.
+
+        Raises:
+            UsageError: Their number or a shape is another one.
+
+        Example:
+            >>> model.set_weights([2 * weight for weight in model.get_weights()])
+        """
 
     def load_weights(self, path: Union[str, 'os.PathLike[str]']) -> None:
-        """From .safetensors, .weights.h5, .keras or .h5."""
+        """Reads the variables from a file.
+
+        Args:
+            path: Of .safetensors, .weights.h5, .keras or .h5.
+
+        Raises:
+            InputError: The file is not there, is damaged, or is of another model.
+        """
 
     def save_weights(self, path: Union[str, 'os.PathLike[str]'], overwrite: bool=True) -> None:
-        """To .safetensors, .weights.h5 or .keras."""
+        """Writes the variables to a file.
+
+        Args:
+            path: It ends with .safetensors, .weights.h5 or .keras.
+            overwrite: False: a file that is there is kept, and UsageError is raised.
+        """
 
     def save(self, path: Union[str, 'os.PathLike[str]'], overwrite: bool=True) -> None:
-        """FILE.keras is the model for Keras's load_model. FILE.safetensors has the weights and the state of the optimizer, from which `load`
-        goes on (docs/checkpoints.md)."""
+        """Writes the model to a file.
+
+        Args:
+            path: FILE.keras is the model for Keras's load_model. FILE.safetensors has the weights and the state of the optimizer, from which `load` goes on.
+            overwrite: False: a file that is there is kept, and UsageError is raised.
+        """
 
     def load(self, path: Union[str, 'os.PathLike[str]']) -> None:
-        """Goes on from a file that `save` has written, of a model of the same variables and the same optimizer."""
+        """Goes on from a file that `save` has written.
+
+        Args:
+            path: Of a model of the same variables and the same optimizer.
+
+        Raises:
+            InputError: The file is not there, or is of another model.
+        """
 
     def copy_weights_to(self, keras_model: Any) -> None:
-        """Gives the weights to a keras.Model of the same layers."""
+        """Gives the weights to a keras.Model of the same layers.
+
+        Args:
+            keras_model: It.
+        """
 
     def compile(self, optimizer: Any=None, loss: Any=None, metrics: Any=None, *, own_optimizer: Any=..., lr_scaling: Optional[str]=..., learning_rate_schedule: Optional[str]=..., loss_scale: Optional[str]=..., keep_outputs: Optional[int]=...) -> None:
-        """Texts as in docs/models.md ("adam:learning_rate=0.01"), or objects of Keras. None: as the model's file says, else adam, and
-        loss and metrics by the last layer. `options` are further fields of struct ls_compile_options."""
+        """Says how the model is trained; what an earlier call said is forgotten.
+
+        Args:
+            optimizer: A text ("adam:learning_rate=0.01") or an object of Keras; None: as the model's file says, else adam.
+            loss: A text, an object of Keras, or a function of y_true and y_pred that composes lockstep.ops; None: by the file or the last layer.
+            metrics: One of these or a list; None: by the loss; "none": none.
+            **options: Further fields of struct ls_compile_options in lockstep.h, such as `loss_scale`, `learning_rate_schedule`.
+
+        Raises:
+            UsageError: There is no such optimizer, loss, metric or option; the message names what there is.
+
+        Example:
+            >>> model.compile("sgd:learning_rate=0.1", metrics=["accuracy"])
+            >>> model.learning_rate
+            0.1
+        """
 
     @property
     def learning_rate(self) -> float:
@@ -120,35 +209,152 @@ class Model:
         """Ends the fit, evaluation or prediction under way with KeyboardInterrupt, as Ctrl-C does. [any thread]"""
 
     def fit(self, x: Any=None, y: Any=None, batch_size: Optional[int]=None, epochs: int=1, verbose: Verbose='auto', callbacks: Optional[Iterable[CallbackLike]]=None, validation_split: float=0.0, validation_data: Any=None, shuffle: Union[bool, int]=True, class_weight: Optional[Dict[int, float]]=None, sample_weight: Any=None, *, steps_per_epoch: Optional[int]=None, validation_steps: Optional[int]=None, initial_epoch: int=0, validation_batch_size: Optional[int]=None, validation_freq: Union[int, Iterable[int]]=1, split: str='train', checkpoints: Union[None, str, Dict[str, Any]]=None, steps: Optional[int]=..., replica_batch: Optional[int]=..., microbatches: Optional[int]=..., accumulate: Optional[int]=..., check_replicas: Optional[int]=..., report: Optional[str]=..., timeline: Optional[str]=..., timeline_first: Optional[int]=..., timeline_last: Optional[int]=..., command: Optional[str]=..., log_every: Optional[int]=...) -> History:
-        """Trains. `x`: an array, a list of one for each input, the text of a dataset ("fashion-mnist"), a function that returns an iterator
-        over batches (x, y), such an iterator, a tf.data.Dataset or a keras.utils.PyDataset. Arrays of uint8, int32 and float32 are read
-        where they are, until the next fit on other data, so they must not change while the model trains. `batch_size` is that of all replicas together; None: 64 times the replicas.
-        `verbose`: "auto", None and 1 show a bar on a terminal, and elsewhere, as in a notebook, a line for each epoch; 2 always lines; 0 nothing.
-        `validation_batch_size` changes no number: a validation runs at the batch of the training.
-        `checkpoints` is a folder, or fields of struct ls_checkpoint_options; `options` are further fields of struct ls_fit_options."""
+        """Trains.
+
+        Args:
+            x: An array, a list of one for each input, the text of a dataset ("fashion-mnist"), a function that returns an iterator over batches (x, y), such an
+                iterator, a tf.data.Dataset or a keras.utils.PyDataset. Arrays of uint8, int32 and float32 are read where they are, until the next fit on
+                other data, so they must not change meanwhile.
+            y: The targets of arrays.
+            batch_size: Of all replicas together; None: 64 times the replicas.
+            epochs: The last one.
+            verbose: "auto", None and 1 show a bar on a terminal, and elsewhere, as in a notebook, a line for each epoch; 2 always lines; 0 nothing.
+            callbacks: One or several: texts, functions of epoch and logs, lockstep.Callback, or those of Keras.
+            validation_split: The share of arrays, at their end, that is validated on.
+            validation_data: (x, y), (x, y, weights), a text or a generator.
+            shuffle: Whether, or through a buffer of how many examples.
+            class_weight: What an example of a class counts in the loss, as {0: 1.0, 1: 2.5}.
+            sample_weight: What each example counts.
+            steps_per_epoch: Of a generator.
+            validation_steps: Of a generator that is validated on.
+            initial_epoch: Epochs are numbered on from it.
+            validation_batch_size: Changes no number: a validation runs at the batch of the training.
+            validation_freq: After every so many epochs, or after those of a list.
+            split: Of a dataset's text.
+            checkpoints: A folder, or fields of struct ls_checkpoint_options.
+            **options: Further fields of struct ls_fit_options in lockstep.h, such as `steps`, `microbatches`, `report`, `timeline`.
+
+        Returns:
+            A History, with a list for each metric, and the loss of each step.
+
+        Raises:
+            InputError: The data does not fit the model.
+            LockstepError: The loss is not finite.
+            PeerLostError: A worker or replica was lost.
+            KeyboardInterrupt: Ctrl-C; the model keeps what it has learnt.
+
+        Example:
+            >>> history = model.fit(x, y, batch_size=64, epochs=2, verbose=0)
+            >>> sorted(history.history), len(history.losses)
+            (['accuracy', 'loss'], 8)
+        """
 
     def history(self) -> History:
         """What the last fit saw, also when it failed or was interrupted."""
 
     def evaluate(self, x: Any=None, y: Any=None, batch_size: Optional[int]=None, verbose: Verbose='auto', sample_weight: Any=None, *, callbacks: Optional[Iterable[CallbackLike]]=None, return_dict: bool=False, split: str='test') -> Union[float, List[float], Logs]:
-        """Loss and metrics: as Keras a number, a list, or a dictionary. `verbose`: "auto", None and 1 show a bar on a terminal while it runs, and then
-        a line, as 2 does; 0 nothing."""
+        """Computes loss and metrics.
+
+        Args:
+            x: As in `fit`.
+            y: The targets of arrays.
+            batch_size: Of all replicas together; None: 64 times the replicas.
+            verbose: "auto", None and 1 show a bar on a terminal while it runs, and then a line, as 2 does; 0 nothing.
+            sample_weight: What each example counts.
+            callbacks: As in `fit`.
+            return_dict: Whether the result is a dictionary.
+            split: Of a dataset's text.
+
+        Returns:
+            As in Keras a number, a list, or a dictionary.
+
+        Raises:
+            InputError: The data does not fit the model.
+
+        Example:
+            >>> sorted(model.evaluate(x, y, verbose=0, return_dict=True))
+            ['accuracy', 'loss']
+        """
 
     def predict(self, x: Any, batch_size: Optional[int]=None, verbose: Verbose='auto', *, callbacks: Optional[Iterable[CallbackLike]]=None, split: str='test') -> 'numpy.ndarray':
-        """The output for each example, in their order. `verbose`: "auto", None and 1 show a bar on a terminal while it runs."""
+        """Computes the output for each example, in their order.
+
+        Args:
+            x: As in `fit`.
+            batch_size: Of all replicas together; None: 64 times the replicas.
+            verbose: "auto", None and 1 show a bar on a terminal while it runs.
+            callbacks: As in `fit`.
+            split: Of a dataset's text.
+
+        Returns:
+            An array of float32, a row for each example.
+
+        Raises:
+            InputError: The data does not fit the model.
+
+        Example:
+            >>> model.predict(x[:5], verbose=0).shape
+            (5, 10)
+        """
 
     def train_on_batch(self, x: Any, y: Any=None, sample_weight: Any=None, *, return_dict: bool=False) -> Union[float, List[float], Logs]:
-        """One step on all of these examples; loss and metrics of this batch alone."""
+        """Makes one step on all of these examples.
+
+        Args:
+            x: Arrays of the examples.
+            y: The targets.
+            sample_weight: What each example counts.
+            return_dict: Whether the result is a dictionary.
+
+        Returns:
+            Loss and metrics of this batch alone: a number, a list, or a dictionary.
+
+        Raises:
+            UsageError: There are fewer examples than replicas.
+
+        Example:
+            >>> loss, accuracy = model.train_on_batch(x[:64], y[:64])
+        """
 
     def test_on_batch(self, x: Any, y: Any=None, sample_weight: Any=None, *, return_dict: bool=False) -> Union[float, List[float], Logs]:
-        ...
+        """Computes loss and metrics of all of these examples.
+
+        Args:
+            x: Arrays of the examples.
+            y: The targets.
+            sample_weight: What each example counts.
+            return_dict: Whether the result is a dictionary.
+
+        Returns:
+            A number, a list, or a dictionary.
+        """
 
     def predict_on_batch(self, x: Any) -> 'numpy.ndarray':
-        ...
+        """Computes the output for each example.
+
+        Args:
+            x: Arrays of the examples.
+
+        Returns:
+            An array of float32.
+        """
 
 class Sequential(Model):
-    """A model of layers, one after the other: `Sequential([layers.Input((784,)), layers.Dense(10)], replicas=2)`. The keywords are those
-    of Model."""
+    """A model of layers, one after the other.
+
+    Args:
+        layers: Those of lockstep.layers, or of lockstep.ops.Layer; the first may be an Input.
+        name: Of the model.
+        **options: The keywords of Model.
+
+    Raises:
+        InputError: A layer does not fit the one before, or has an option that there is not.
+
+    Example:
+        >>> small = lockstep.Sequential([layers.Input((28, 28, 1)), layers.Flatten(), layers.Dense(10)], device="cpu")
+        >>> small.count_params()
+        7850
+    """
 
     def __init__(self, layers: Sequence[Layer], name: str='sequential', *, strategy: Optional[str]=..., replicas: int=..., device: Optional[str]=..., threads: int=..., seed: int=..., data: Any=..., custom_objects: Any=..., deadline_seconds: Optional[float]=..., plugin_path: Optional[str]=..., progress: Optional[int]=..., verbose: Optional[int]=..., precision: Optional[str]=..., wire: Optional[str]=..., devices: Optional[str]=..., cluster: Optional[str]=..., insecure: Optional[int]=..., network: Optional[str]=..., silence_seconds: Optional[float]=..., join_seconds: Optional[float]=..., elastic: Optional[str]=..., share: Optional[str]=...) -> None:
         ...

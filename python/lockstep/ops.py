@@ -126,7 +126,7 @@ class Tensor:
         return negative(self)
 
     def __pow__(self, power: Number) -> "Tensor":
-        return pow_of(self, power)
+        return _power(self, power)
 
     def __matmul__(self, other: "Tensor") -> "Tensor":
         return matmul(self, other)
@@ -222,12 +222,12 @@ def clip(x: Tensor, x_min: Number, x_max: Number) -> Tensor:
     return minimum(maximum(x, x_min), x_max)
 
 
-def pow_of(x: Tensor, power: Number) -> Tensor:
+def _power(x: Tensor, power: Number) -> Tensor:
     if power == 0.5:
         return sqrt(x)
     if not isinstance(power, int) or power < 1:
         raise UsageError(f"ops: a tensor to the power of {power!r}: expected a whole number from 1, or 0.5; exp(p * log(x)) is x to the power of p above 0")
-    half = pow_of(x, power // 2) if power > 1 else x
+    half = _power(x, power // 2) if power > 1 else x
     return x if power == 1 else multiply(square(half), x) if power % 2 else square(half)
 
 
@@ -483,8 +483,25 @@ def dropout(x: Tensor, rate: float) -> Tensor:
 # ---- What is more than a function ----
 
 def loss(function: Optional[Callable[..., Tensor]] = None, *, targets: str = "numbers", name: Optional[str] = None) -> Any:
-    """A decorator of a loss whose targets are classes: `@ops.loss(targets="classes")` gives it whole numbers, one for each prediction. A plain
-    function of y_true and y_pred is a loss with numbers already."""
+    """A decorator of a loss. A plain function of y_true and y_pred is a loss with numbers already.
+
+    Args:
+        function: Of y_true and y_pred, which returns a number or more for each example.
+        targets: "numbers" in the shape of predictions, or "classes": whole numbers, one for each prediction.
+        name: In reports; None: that of the function.
+
+    Returns:
+        The loss, for compile.
+
+    Example:
+        >>> @ops.loss(targets="classes")
+        ... def entropy(y_true, y_pred):
+        ...     right = ops.sum(ops.one_hot(y_true, y_pred.shape[-1]) * ops.softmax(y_pred), axis=-1)
+        ...     return -ops.log(right)
+        >>> model.compile("adam", loss=entropy)
+        >>> list(model.fit(x, y, verbose=0).history)
+        ['loss']
+    """
     from ._own_parts import Composed
 
     def make(given: Callable[..., Tensor]) -> "Composed":
@@ -495,8 +512,19 @@ def loss(function: Optional[Callable[..., Tensor]] = None, *, targets: str = "nu
 
 def metric(function: Optional[Callable[..., Any]] = None, *, targets: str = "numbers", sums: int = 1, upwards: bool = False,
            result: Optional[Callable[[Sequence[float], float], float]] = None, name: Optional[str] = None) -> Any:
-    """A decorator of a metric that is more than a mean: the function returns `sums` tensors, whose sums over all examples of all replicas
-    `result(sums, examples)` gets. `upwards`: more is better."""
+    """A decorator of a metric that is more than a mean. A plain function of y_true and y_pred is a metric with numbers already.
+
+    Args:
+        function: Of y_true and y_pred, which returns `sums` tensors.
+        targets: As in `loss`; those of the loss.
+        sums: How many, up to 8, are added up over all examples of all replicas.
+        upwards: Whether more is better.
+        result: A function of these sums and the number of examples; None: their mean.
+        name: In reports; None: that of the function.
+
+    Returns:
+        The metric, for compile.
+    """
     from ._own_parts import Composed
 
     def make(given: Callable[..., Any]) -> "Composed":

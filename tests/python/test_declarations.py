@@ -64,7 +64,27 @@ class Declarations(ProgramTest):
             with open(os.path.join(SOURCE, "python", "lockstep", name), encoding="utf-8") as file:
                 self.assertEqual(file.read(), made, f"run {python_stubs.SELF}")
         self.assertIn("def Dense(units: int, activation: Named = ..., use_bias: bool = ..., *, kernel_initializer: Named", stubs["layers.pyi"])
+        self.assertRegex(stubs["laboratory.pyi"], r"def compare\(.*, strategies: .*, speed_steps: Value=\.\.\.")
+        for command, (path, _) in python_stubs.COMMANDS.items():
+            said = self.lockstep(command, "--no-such").err.partition("available: ")[2]
+            self.assertEqual(["--" + name.replace("_", "-") for name, _ in python_stubs.table_of(path)], said.strip().split(", "), command)
         self.assertRegex(stubs["model.pyi"], r"def fit\(.*, microbatches: Optional\[int\]=\.\.\.")
+
+    def test_the_reference_is_what_the_generator_makes(self):
+        import ast
+
+        import python_reference
+
+        with open(os.path.join(SOURCE, python_reference.PAGE), encoding="utf-8") as file:
+            text = file.read()
+        self.assertEqual(text, python_reference.make(), f"run {python_reference.SELF}")
+        self.assertIn("- `batch_size`: Of all replicas together; None: 64 times the replicas.\n", text)
+        page = python_reference.Page()
+        wrong = ast.parse('def f(a, *, b=2):\n    """Does it.\n\n    Args:\n        a: One.\n    """\ndef g(a):\n    pass\ndef h(a):\n    """Does it."""')
+        for node in wrong.body:
+            page.function("m", node, False)
+        self.assertEqual(page.wrong, ["m.f: Args has a; it takes a, b", "m.g has no docstring", "m.g: Args has nothing; it takes a",
+                                      "m.h: Args has nothing; it takes a"])
 
     def test_types_of_c(self):
         import python_bindings

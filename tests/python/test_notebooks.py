@@ -3,6 +3,7 @@
 takes longest (notebooks_by_jupyter.py has it), and shows what they are kept with, but for its numbers."""
 import ast
 import contextlib
+import doctest
 import io
 import json
 import os
@@ -48,6 +49,25 @@ def run_cell(source, space):
     last = ast.Expression(tree.body.pop().value) if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, "cell", "exec"), space)
     return show(eval(compile(last, "cell", "eval"), space)) if last else ""
+
+
+class Docstrings(ProgramTest):
+    def test_their_examples(self):
+        """Each with a model, examples and labels of its own, as docs/python-reference.md shows it."""
+        with open(os.path.join(numpy_python.SOURCE, "docs", "python-reference.md"), encoding="utf-8") as file:
+            examples = re.findall(r"^###+ `(.*)`\n(?:(?!^#).*\n)*?```pycon\n((?:.*\n)*?)```$", file.read(), re.M)
+        self.assertGreaterEqual(len(examples), 15)
+        runner = doctest.DocTestRunner(verbose=False)
+        for name, text in examples:
+            random = numpy.random.default_rng(0)
+            space = {"lockstep": lockstep, "layers": lockstep.layers, "ops": lockstep.ops, "y": random.integers(0, 10, 256),
+                     "x": random.random((256, 28, 28, 1), dtype="float32"),
+                     "model": lockstep.Model("mlp", strategy="ring", replicas=2, device="cpu", threads=1)}
+            said = io.StringIO()
+            with self.subTest(name), in_folder(self.folder):
+                found = runner.run(doctest.DocTestParser().get_doctest(text, space, name, name, 0), out=said.write)
+                self.assertEqual(found.failed, 0, said.getvalue())
+                self.assertGreater(found.attempted, 0)
 
 
 class Page(ProgramTest):

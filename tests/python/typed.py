@@ -33,6 +33,10 @@ model.compile("adam", loss="mean_squared_error", loss_scale="none")
 history = model.fit("fashion-mnist", epochs=3, microbatches=2, steps=5)
 losses: list[float] = history.history["loss"]
 version: str = lockstep.__version__
+passed: bool = lockstep.verify("ring", world=[2, 3], ranks_per_host=2)["passed"]
+print(lockstep.compare(model, "fashion-mnist", strategies=["ring"], speed_steps=0, insecure=True))
+strategy = model.strategy
+replicas: int = strategy.num_replicas_in_sync
 """
 # A line behind RIGHT, and what mypy says of it.
 WRONG = (('lockstep.Model("cnn", replicaz=2)', 'Unexpected keyword argument "replicaz" for "Model"; did you mean "replicas"?'),
@@ -45,12 +49,15 @@ WRONG = (('lockstep.Model("cnn", replicaz=2)', 'Unexpected keyword argument "rep
          ('model.compile("adam", loss_skale="none")', 'Unexpected keyword argument "loss_skale" for "compile" of "Model"; did you mean "loss_scale"?'),
          ('layers.Dense("10")', 'Argument 1 to "Dense" has incompatible type "str"; expected "int"'),
          ('layers.Dense()', 'Missing positional argument "units" in call to "Dense"'),
+         ('lockstep.compare(model, "fashion-mnist", step=3)', 'Unexpected keyword argument "step" for "compare"; did you mean "steps"?'),
+         ('lockstep.verify("ring", worlds=3)', 'Unexpected keyword argument "worlds" for "verify"; did you mean "world"?'),
+         ('strategy.reduces', '"Strategy" has no attribute "reduces"; maybe "reduce"?'),
          ('lockstep.Modle("cnn")', 'Module has no attribute "Modle"; maybe "Model"?'),
          ('lockstep.Sequential([], replicaz=2)', 'Unexpected keyword argument "replicaz" for "Sequential"; did you mean "replicas"?'))
 COMPLETED = (("layers.", {"Dense", "Conv2D", "Input", "SeparableConv2D"}), ("layers.Dense(10, acti", {"activation="}),
              ("layers.Conv2D(8, 3, dil", {"dilation_rate="}), ('lockstep.Model("cnn", rep', {"replicas="}), ('lockstep.Model("cnn", prec', {"precision="}),
              ('lockstep.Model("cnn").fit("mnist", micro', {"microbatches="}), ('lockstep.Model("cnn").ev', {"evaluate"}),
-             ("lockstep.", {"Model", "Sequential", "compare", "layers"}), ("from lockstep import ops; ops.", {"relu", "Layer", "logsumexp"}))
+             ("lockstep.", {"Model", "Sequential", "compare", "layers", "ops"}), ('lockstep.bench("ring", warm', {"warmup="}), ("from lockstep import ops; ops.", {"relu", "Layer", "logsumexp"}))
 COMPLETE = """
 import json, sys, jedi
 project = jedi.Project(sys.argv[1])
