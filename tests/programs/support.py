@@ -8,6 +8,7 @@ import concurrent.futures
 import io
 import json
 import os
+import pty
 import signal
 import struct
 import subprocess
@@ -95,6 +96,13 @@ class ProgramTest(unittest.TestCase):
         """Skips the test, counted, when `path` is not there."""
         if not os.path.exists(path):
             self.skipTest(f"{path} is not here")
+
+    def terminal(self):
+        """Both ends of a pseudo-terminal; skips the test, counted, in a root without devpts."""
+        try:
+            return pty.openpty()
+        except OSError as error:
+            self.skipTest(f"there are no pseudo-terminals: {error}")
 
 
 def tensors(path):

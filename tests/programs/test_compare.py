@@ -4,7 +4,6 @@ import fcntl
 import json
 import math
 import os
-import pty
 import select
 import shlex
 import signal
@@ -628,7 +627,7 @@ class Progress(CompareTest):
 
     def on_terminal(self, columns=0, arguments=ARGUMENTS):
         """What it writes to a terminal that is so wide."""
-        master, slave = pty.openpty()
+        master, slave = self.terminal()
         if columns:
             fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         process = subprocess.Popen([LOCKSTEP, "compare", *arguments], stdout=slave, stderr=subprocess.DEVNULL,

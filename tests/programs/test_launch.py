@@ -2,7 +2,6 @@
 """`lockstep launch`: what its processes get, what is printed of them, and how all of them end."""
 import fcntl
 import os
-import pty
 import re
 import select
 import signal
@@ -329,7 +328,7 @@ print(letter * 10, end="")
         self.assertEqual(done.stdout.decode().splitlines().count("[1] early"), 1)
 
     def test_on_a_terminal_worker_0_has_one_and_its_bar_makes_room(self):
-        master, slave = pty.openpty()
+        master, slave = self.terminal()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
         script = ('if [ $LOCKSTEP_RANK = 0 ]; then [ -t 1 ] || exit 9; stty size <&1 > size; '
                   'printf "\\r\\033[K1/10 [=>...]"; ' + UNTIL % "one" + 'printf "\\r\\033[K2/10 [==>..]"; ' + UNTIL % "two" + 'echo " done"; '
@@ -559,7 +558,7 @@ class Signals(LaunchTest):
 
 
     def test_ctrl_c_on_a_terminal_reaches_the_workers_once(self):
-        master, slave = pty.openpty()
+        master, slave = self.terminal()
         def take_terminal():
             os.setsid()
             fcntl.ioctl(slave, termios.TIOCSCTTY, 0)

@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import pty
 import re
 import resource
 import select
@@ -388,7 +387,7 @@ class Progress(ProgramTest):
 
     def on_terminal(self, *arguments, columns=0, **environment):
         """What it writes to a terminal that is so wide."""
-        master, slave = pty.openpty()
+        master, slave = self.terminal()
         if columns:
             fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         process = subprocess.Popen([LOCKSTEP, "train", "--validation=off", *arguments], stdout=slave, stderr=subprocess.PIPE,

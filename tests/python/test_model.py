@@ -8,7 +8,6 @@ import io
 import json
 import os
 import pickle
-import pty
 import subprocess
 import sys
 import tempfile
@@ -915,7 +914,7 @@ class Progress(ModelTest):
                 x, y = numpy.ones((256, 8), "float32"), numpy.zeros(256, "int32")
                 {"model.fit(x, y, epochs=2," if call == "fit" else "model.evaluate(x, y," if call == "evaluate" else "model.predict(x,"} batch_size=32, verbose={verbose!r})
             """))
-        master, slave = pty.openpty()
+        master, slave = self.terminal()
         process = subprocess.Popen([sys.executable, self.path("fit.py")], stdout=slave, stderr=subprocess.PIPE, text=True,
                                    env=dict(os.environ, PYTHONPATH=numpy_python.PACKAGE, TERM=kind))
         os.close(slave)

@@ -4,7 +4,13 @@
 #define LS_TESTS_SUITE_H
 
 #include <check.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
+
+#define TEST_SKIPPED 77 // exit code that meson counts as a skip
+#define TEST_NETWORKS "/sys/class/net" // where UCX looks for devices
 
 // Each assertion of Check writes its line to a file, for the report of a crash or a time-out. In a loop over elements that
 // takes longer than the test, so the same line again is not written.
@@ -36,6 +42,15 @@ static inline void test_register(const TTest *test)
         test_register(name);                                       \
     }                                                              \
     START_TEST(name)
+
+// Whether this root lacks what `whom` needs, which is then said: a container may have no /sys.
+static inline bool test_lacks(const char *path, const char *whom)
+{
+    if (!access(path, F_OK))
+        return false;
+    printf("SKIP: %s is not here, which %s needs\n", path, whom);
+    return true;
+}
 
 // Runs `suite` and the tests that registered themselves, and frees it; what `main` returns.
 static inline int test_suite_run(Suite *suite)

@@ -482,6 +482,8 @@ END_TEST
 int main(int count, char **words)
 {
     crew_transport = count > 1 ? words[1] : NULL;
+    if (crew_transport && strstr(crew_transport, "ucx") && test_lacks(TEST_NETWORKS, "UCX"))
+        return TEST_SKIPPED;
     Suite *suite = suite_create("core/comm/messages");
     TCase *cases = tcase_create("comm_messages");
     tcase_set_timeout(cases, LONGEST_S);

@@ -336,6 +336,8 @@ int main(int count, char **words)
         return 2;
     }
     arguments.transport = words[1];
+    if (strstr(words[1], "ucx") && test_lacks(TEST_NETWORKS, "UCX"))
+        return TEST_SKIPPED;
     if (next < count && strcmp(words[next], "-long") == 0) {
         arguments.is_long = true;
         next++;

@@ -351,7 +351,7 @@ END_TEST
 int main(void)
 {
     plugin = test_plugin_open("transport-ucx");
-    if (!plugin)
+    if (!plugin || test_lacks(TEST_NETWORKS, "UCX"))
         return TEST_SKIPPED;
     Suite *suite = suite_create("transport ucx");
     TCase *tests = tcase_create("ucx");
