@@ -145,7 +145,7 @@ class Double(ProgramTest):
                 ((mlp, "--wire=float16", "--replicas=2"), 2, "sends gradients as they are"),
                 ((mlp, "--strategy=ring:transport=shared-memory", "--replicas=2"), 1, "has memory of its own")):
             with self.subTest(options=options):
-                got, lines = self.trained_by_default(*options, devices=devices)
+                got, lines = self.trained_by_default(*options, devices=devices, lacks="prelu")
                 self.assertEqual((got["device"], len(lines)), ("cpu", 1), lines)
                 self.assertIn("warning: --device: cpu, because cuda " + why, lines[0])
                 wanted = self.train("--device=cpu", "--dataset=synthetic:examples=64", *self.SHORT, *options)
@@ -153,7 +153,7 @@ class Double(ProgramTest):
                                  (wanted["losses"], wanted["parameter_hashes"], wanted["strategy"]))
 
     def test_the_default_is_refused_where_gpus_are_numbered(self):
-        self.assertIn("prelu", self.by_default("train", self.with_prelu(), "--devices=0", code=UNAVAILABLE)[0].err)
+        self.assertIn("prelu", self.by_default("train", self.with_prelu(), "--devices=0", code=UNAVAILABLE, lacks="prelu")[0].err)
 
     def test_gpus_that_do_not_reach_each_other_are_no_default_for_two_replicas(self):
         got, lines = self.trained_by_default("--model=mlp", devices=2, no_peers=1)
@@ -168,7 +168,7 @@ class Double(ProgramTest):
             outcome, lines = self.by_default(command, "--model=cnn-small", *options, code=FAILED, fail=3)
             self.assertIn("unspecified launch failure", outcome.err)
             self.assertEqual(lines, [])
-            lines = self.by_default(command, self.with_prelu(), *options)[1]
+            lines = self.by_default(command, self.with_prelu(), *options, lacks="prelu")[1]
             self.assertEqual(len(lines), 1)
             self.assertIn("cpu, because cuda has no operation prelu", lines[0])
         found = self.path("found.csv")
@@ -181,7 +181,7 @@ class Double(ProgramTest):
     def test_a_comparison_has_one_device(self):
         report = self.path("comparison.json")
         lines = self.by_default("compare", self.with_prelu(), "--strategies=one-device,ring", "--replicas=2", *self.SHORT,
-                                "--threads=1", "--speed-steps=0", "--report=" + report)[1]
+                                "--threads=1", "--speed-steps=0", "--report=" + report, lacks="prelu")[1]
         self.assertEqual(len(lines), 1, lines)
         with open(report) as file:
             comparison = json.load(file)

@@ -265,7 +265,7 @@ static void cuda_abandon(struct ls_device *device)
 
 // ---- Tables ----
 
-enum { ALL_ACTIVATIONS = (1 << (LS_SOFTSIGN + 1)) - 1 }; // that bodies.h knows
+enum { ALL_ACTIVATIONS = (1 << (LS_HARD_SIGMOID + 1)) - 1 }; // that bodies.h knows
 
 static const struct ls_fusion_pattern patterns[] = {
     {.producer = LS_OP_CONV2D, .consumer = LS_OP_ACTIVATION, .activations = ALL_ACTIVATIONS},

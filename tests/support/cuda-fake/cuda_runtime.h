@@ -225,6 +225,11 @@ static inline float __fdiv_rn(float a, float b)
     return a / b;
 }
 
+static inline float cospif(float x)
+{
+    return (float)cos((double)x * 3.14159265358979323846);
+}
+
 using std::max;
 using std::min;
 

@@ -26,7 +26,8 @@
 // CUDA_FAKE_PINNED (bytes of pinned memory), CUDA_FAKE_FAIL (the so-many-th kernel fails), CUDA_FAKE_ERROR (how, 719), CUDA_FAKE_HANG (it never ends),
 // CUDA_FAKE_NO_BLAS, CUDA_FAKE_NO_EPILOGUE, CUDA_FAKE_NO_CUDNN, CUDA_FAKE_NO_FUSED (1: the library knows none),
 // CUDA_FAKE_REFUSE (1: the libraries say that they can, and refuse when they are called),
-// CUDA_FAKE_NO_PEERS (1: no GPU reaches another), CUDA_FAKE_NO_HALVES (1: both libraries know float32 only).
+// CUDA_FAKE_NO_PEERS (1: no GPU reaches another), CUDA_FAKE_NO_HALVES (1: both libraries know float32 only),
+// CUDA_FAKE_LACKS (an operation, by name, that device `cuda` is to lack).
 // CUDA_FAKE_SLOW_ENGINE (the engine of cuDNN with this number takes milliseconds more; dnn_graph.c).
 // CUDA_FAKE_CONVOLUTIONS names a file that gets a line for each convolution that cuDNN is asked for and knows.
 #ifndef LS_TESTS_CUDA_FAKE_H

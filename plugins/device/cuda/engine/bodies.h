@@ -67,6 +67,14 @@ CUDA_BODY(dropout) // columns: elements of an example
     cuda_put(&a->store, i, cuda_dropped(a, keep, cuda_a(a, i)));
 }
 
+CUDA_BODY(noise) // columns: elements of an example
+{
+    const int64_t example = cuda_quotient(i, a->columns);
+    const uint64_t key = cuda_draw_key(a->record, a->key, example);
+    const uint64_t element = (uint64_t)(i - example * a->columns);
+    cuda_put(&a->store, i, cuda_a(a, i) + a->rate * cuda_normal(key, element));
+}
+
 // Rounded once whatever the compiler's flags: the CPU's input thread divides, too.
 CUDA_SHARED float cuda_from_byte(const struct cuda_arguments *a, float x)
 {
@@ -86,28 +94,6 @@ CUDA_BODY(transpose)
 {
     const int64_t column = cuda_quotient(i, a->rows);
     cuda_put(&a->store, i, cuda_a(a, (i - column * a->rows) * a->columns + column));
-}
-
-CUDA_SHARED void cuda_body_shift(const struct cuda_shift *s, int64_t i)
-{
-    int64_t rest = i, at = 0, step = 1;
-    int inside = 1;
-    for (int d = s->dims - 1; d >= 0; d--) {
-        const int64_t above = d ? cuda_quotient(rest, s->out[d]) : 0;
-        const int64_t place = rest - above * s->out[d] + s->shift[d];
-        inside = inside && place >= 0 && place < s->in[d];
-        at += place * step;
-        step *= s->in[d];
-        rest = above;
-    }
-    if (s->pack == 1) {
-        cuda_put(&s->store, i, inside ? cuda_load(s->from, s->type, at) : 0);
-        return;
-    }
-    struct cuda_four four = {{0}};
-    if (inside)
-        four = cuda_load_four(s->from, s->type, 4 * at);
-    cuda_put_four(&s->store, 4 * i, four);
 }
 
 // ---- Windows ----

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations whose output looks like their input: activations, softmax, dropout, reshape, add, convert, floats from bytes.
+// Operations whose output looks like their input: activations, softmax, dropout, noise, reshape, add, convert, floats from bytes.
 #include "plugins/device/cuda/engine/internal.h"
 
 #include <string.h>
@@ -29,6 +29,45 @@ static bool shapes_fit(struct ls_kernel *kernel)
     return true;
 }
 
+// ---- Dropout whose elements share draws ----
+
+static int32_t run_shared_draws(struct ls_device *device, const struct ls_kernel *kernel,
+                                const struct cuda_call *launch)
+{
+    struct cuda_broadcast b = *(const struct cuda_broadcast *)kernel->state;
+    b.store = cuda_store_of(kernel, launch);
+    b.values[0] = launch->arguments[0];
+    b.record = (const struct cuda_record *)launch->record;
+    return cuda_check(device, cuda_broadcast_launch(&b, device->stream), "launching a kernel");
+}
+
+// Beside y are walked: one example without the dimensions along which draws are shared, and the examples.
+static int32_t prepare_shared_draws(struct ls_device *device, struct ls_kernel *kernel,
+                                    struct ls_kernel_answer *answer)
+{
+    const struct ls_op_attributes *attributes = &kernel->request.attributes;
+    const struct ls_tensor_desc *y = cuda_output_desc(kernel, 0);
+    struct ls_tensor_desc drawn = *y, examples = *y;
+    struct cuda_broadcast *b = cuda_state(device, kernel, sizeof(*b));
+    if (!b)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < y->ndims; i++) {
+        drawn.dims[i] = i && !attributes->axes[i] ? y->dims[i] : 1;
+        examples.dims[i] = i ? 1 : y->dims[i];
+    }
+    const struct cuda_walked walked = {.whole = y, .parts = {y, &drawn, &examples}, .tensors = 3};
+    cuda_broadcast_plan(b, &walked);
+    b->term = cuda_term_dropout;
+    b->rate = attributes->rate;
+    b->key = attributes->key;
+    kernel->run = run_shared_draws;
+    answer->in_place = 1;
+    cuda_implementation(answer, "own");
+    return LS_OK;
+}
+
+// ---- All others ----
+
 int32_t cuda_prepare_elementwise(struct ls_device *device, struct ls_kernel *kernel,
                                  struct ls_kernel_answer *answer)
 {
@@ -41,6 +80,8 @@ int32_t cuda_prepare_elementwise(struct ls_device *device, struct ls_kernel *ker
     a->activation = attributes->activation;
     a->alpha = attributes->activation_alpha;
     a->columns = last;
+    a->rate = attributes->rate;
+    a->key = attributes->key;
     switch (kernel->request.op) {
     case LS_OP_ACTIVATION: cuda_use_own(kernel, answer, cuda_kernel_activation, count); break;
     case LS_OP_ACTIVATION_BACKWARD:
@@ -53,11 +94,13 @@ int32_t cuda_prepare_elementwise(struct ls_device *device, struct ls_kernel *ker
     case LS_OP_DROPOUT:
         for (uint32_t i = 0; i < LS_MAX_DIMS; i++)
             if (attributes->axes[i])
-                return cuda_unsupported(device, kernel, "elements cannot share a draw yet");
+                return prepare_shared_draws(device, kernel, answer);
         a->columns = count / y->dims[0];
-        a->rate = attributes->rate;
-        a->key = attributes->key;
         cuda_use_own(kernel, answer, cuda_kernel_dropout, count);
+        break;
+    case LS_OP_NOISE:
+        a->columns = count / y->dims[0];
+        cuda_use_own(kernel, answer, cuda_kernel_noise, count);
         break;
     case LS_OP_FROM_BYTES:
         a->divisor = attributes->divisor;

@@ -21,7 +21,7 @@ __device__ inline float softplus(float x)
 
 __device__ inline float hard_sigmoid(float x)
 {
-    return x < -3 ? 0 : x > 3 ? 1 : (x + 3) / 6;
+    return cuda_activate(11, 0, x);
 }
 
 constexpr float root_of_half = 0.70710678118654752f;

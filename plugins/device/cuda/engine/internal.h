@@ -361,6 +361,22 @@ void cuda_use_direct(struct ls_kernel *kernel, struct ls_kernel_answer *answer,
 bool cuda_use_taps(struct ls_kernel *kernel, struct ls_kernel_answer *answer,
                    const struct cuda_direct *how);
 
+// ---- walk.c ----
+
+// Tensors and their dimensions, from the last on, within those of a whole; where one has 1, or no more dimensions, it is repeated.
+struct cuda_walked {
+    const struct ls_tensor_desc *whole, *parts[CUDA_WALKED];
+    uint32_t tensors;
+};
+
+// Fills in all but what is computed and where.
+void cuda_broadcast_plan(struct cuda_broadcast *b, const struct cuda_walked *walked);
+// `out` has the dimensions of the whole, or 1 where elements are folded; false: it has 2^31 elements or more, or one of them has.
+bool cuda_fold_plan(struct cuda_fold *f, const struct cuda_walked *walked,
+                    const struct ls_tensor_desc *out);
+uint64_t cuda_fold_bytes(const struct cuda_fold *f); // of scratch memory
+int32_t cuda_fold_run(struct ls_device *device, const struct cuda_fold *plan, void *scratch);
+
 // ---- The operations ----
 
 int32_t cuda_prepare_conv2d(struct ls_device *device, struct ls_kernel *kernel,
@@ -399,6 +415,18 @@ int32_t cuda_prepare_normalization(struct ls_device *device, struct ls_kernel *k
                                    struct ls_kernel_answer *answer);
 int32_t cuda_prepare_part(struct ls_device *device, struct ls_kernel *kernel,
                           struct ls_kernel_answer *answer);
+int32_t cuda_prepare_concatenation(struct ls_device *device, struct ls_kernel *kernel,
+                                   struct ls_kernel_answer *answer);
+int32_t cuda_prepare_transposition(struct ls_device *device, struct ls_kernel *kernel,
+                                   struct ls_kernel_answer *answer);
+int32_t cuda_prepare_upsampling(struct ls_device *device, struct ls_kernel *kernel,
+                                struct ls_kernel_answer *answer);
+int32_t cuda_prepare_pair(struct ls_device *device, struct ls_kernel *kernel,
+                          struct ls_kernel_answer *answer);
+int32_t cuda_prepare_reduction(struct ls_device *device, struct ls_kernel *kernel,
+                               struct ls_kernel_answer *answer);
+int32_t cuda_prepare_prelu(struct ls_device *device, struct ls_kernel *kernel,
+                           struct ls_kernel_answer *answer);
 int32_t cuda_prepare_statistics(struct ls_device *device, struct ls_kernel *kernel,
                                 struct ls_kernel_answer *answer);
 

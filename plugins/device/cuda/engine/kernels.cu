@@ -9,6 +9,7 @@
 #include "plugins/device/cuda/engine/grid.cuh"
 #include "plugins/device/cuda/engine/layer.cuh"
 #include "plugins/device/cuda/engine/losses.cuh"
+#include "plugins/device/cuda/engine/move.cuh"
 #include "plugins/device/cuda/engine/normalization.cuh"
 #include "plugins/device/cuda/engine/pooling.cuh"
 #include "plugins/device/cuda/engine/product.cuh"
@@ -16,6 +17,7 @@
 #include "plugins/device/cuda/engine/rows.cuh"
 #include "plugins/device/cuda/engine/taps.cuh"
 #include "plugins/device/cuda/engine/update.cuh"
+#include "plugins/device/cuda/engine/walk.cuh"
 
 #include <cuda_runtime.h>
 
@@ -352,6 +354,8 @@ extern "C" unsigned cuda_kernels_load(void)
     error = error ? error : taps::load();
     error = error ? error : gathering::load();
     error = error ? error : layers::load();
+    error = error ? error : moves::load();
+    error = error ? error : walks::load();
     error = error ? error : products::load();
     error = error ? error : attention::load();
     error = error ? error : updates::load();
@@ -363,7 +367,6 @@ extern "C" unsigned cuda_kernels_load(void)
 #define CUDA_REDUCE_LOAD(name, stored, value, ordered, divided, load_value, store) \
     error = error ? error : load<struct cuda_reduction, cuda_reduce_##name>();
     CUDA_REDUCED_TYPES(CUDA_REDUCE_LOAD)
-    error = error ? error : load<struct cuda_shift, cuda_body_shift>();
     error = error ? error : load_columns();
     error = error ? error : load_elements();
     error = error ? error : load_rows();
@@ -411,11 +414,6 @@ extern "C" unsigned cuda_reduce_launch(const struct cuda_reduction *reduction,
         CUDA_REDUCED_TYPES(CUDA_REDUCE_CASE)
     default: return cudaErrorInvalidValue;
     }
-}
-
-extern "C" unsigned cuda_shift_launch(const struct cuda_shift *shift, int64_t items, struct CUstream_st *stream)
-{
-    return start<struct cuda_shift, cuda_body_shift>(shift, items, stream);
 }
 
 extern "C" unsigned cuda_pooling_launch(uint32_t kernel, const struct cuda_pooling *pooling,

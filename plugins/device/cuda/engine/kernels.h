@@ -72,20 +72,20 @@ struct cuda_arguments {
             pointer(record)
 
 // name: items
-#define CUDA_KERNELS(kernel)                                                         \
-    kernel(finish) /* elements: a [+ bias over columns], stored */                   \
-        kernel(activation) kernel(activation_backward) kernel(add) kernel(dropout)   \
-            kernel(from_bytes) /* elements: a holds bytes */                         \
-        kernel(transpose) /* elements: a (rows, columns) turned */                   \
-        kernel(pad) /* elements of the padded tensor */                              \
-        kernel(crop) /* elements of the tensor without padding [+ bias], stored */   \
-        kernel(average_pool) /* elements of y */                                     \
-        kernel(average_pool_backward) /* elements of x */                            \
-        kernel(convolution) /* elements of y, x and w */                             \
-        kernel(convolution_data) kernel(convolution_weights) /* without a library */ \
-        kernel(squared_error) /* width */                                            \
-        kernel(squared_error_backward) kernel(measure) /* width */                   \
-        kernel(penalty) /* width */ kernel(penalty_backward) kernel(guard) /* 1 */   \
+#define CUDA_KERNELS(kernel)                                                                     \
+    kernel(finish) /* elements: a [+ bias over columns], stored */                               \
+        kernel(activation) kernel(activation_backward) kernel(add) kernel(dropout) kernel(noise) \
+            kernel(from_bytes) /* elements: a holds bytes */                                     \
+        kernel(transpose) /* elements: a (rows, columns) turned */                               \
+        kernel(pad) /* elements of the padded tensor */                                          \
+        kernel(crop) /* elements of the tensor without padding [+ bias], stored */               \
+        kernel(average_pool) /* elements of y */                                                 \
+        kernel(average_pool_backward) /* elements of x */                                        \
+        kernel(convolution) /* elements of y, x and w */                                         \
+        kernel(convolution_data) kernel(convolution_weights) /* without a library */             \
+        kernel(squared_error) /* width */                                                        \
+        kernel(squared_error_backward) kernel(measure) /* width */                               \
+        kernel(penalty) /* width */ kernel(penalty_backward) kernel(guard) /* 1 */               \
         kernel(batch_statistics) /* channels */
 
 // By threads that work together (rows.cuh). name: items
@@ -134,19 +134,122 @@ struct cuda_reduction {
 };
 #define CUDA_REDUCTION_POINTERS(pointer) pointer(to) pointer(from) pointer(also)
 
-// Moves elements: each of the result has that of `from` whose place along each dimension is `shift` further, or 0 where there is
-// no such.
+// Moves (move.cuh). Offsets count packs: 1 element, or 4 that are moved at once; the last dimension counts packs, too.
 #define CUDA_DIMS 6
 
-struct cuda_shift {
+#define CUDA_TURNED_TILE 32 // elements of a side
+
+// Each element of the result is that of `from` whose place along each dimension is `shift` further, or 0 where there is no such;
+// `step`: how far the next place along a dimension is in `from`.
+struct cuda_move {
     struct cuda_store store;
     const void *from;
     uint32_t type; // of both
-    int32_t dims;
-    int32_t pack; // elements that are moved at once, 1 or 4; the last dimension counts packs
-    int64_t out[CUDA_DIMS], in[CUDA_DIMS], shift[CUDA_DIMS];
+    int32_t dims, pack;
+    int64_t out[CUDA_DIMS], in[CUDA_DIMS], shift[CUDA_DIMS], step[CUDA_DIMS];
+    // The last dimension of `from`, where it is another one here: elements go by tiles of it and of the last; -1: one by one.
+    int32_t turned;
+    int64_t tiles[2], blocks; // of dimension `turned`, of the last; all
 };
-#define CUDA_SHIFT_POINTERS(pointer) pointer(store.out) pointer(store.y) pointer(from)
+#define CUDA_MOVE_POINTERS(pointer) pointer(store.out) pointer(store.y) pointer(from)
+
+// The parts of each row are one after the other in a row of the whole.
+#define CUDA_PARTS 8
+
+struct cuda_concatenation {
+    struct cuda_store store; // y; backward its type counts alone
+    const void *whole; // dy, whose parts are written; NULL: parts are read
+    void *parts[CUDA_PARTS];
+    int64_t start[CUDA_PARTS + 1]; // of each part in a row, and the end
+    int32_t pack;
+    uint32_t add; // bit k: part k is added to
+};
+#define CUDA_CONCATENATION_POINTERS(pointer)                                                      \
+    pointer(store.out) pointer(store.y) pointer(whole) pointer(parts[0]) pointer(parts[1])        \
+        pointer(parts[2]) pointer(parts[3]) pointer(parts[4]) pointer(parts[5]) pointer(parts[6]) \
+            pointer(parts[7])
+
+// x (B, rows, columns, channels) and y, `factor` times as large; backward the store is dx, and `from` dy.
+struct cuda_upsampling {
+    struct cuda_store store;
+    const void *from;
+    uint32_t type; // of both
+    uint32_t bilinear, backward;
+    int32_t pack; // channels count packs
+    int64_t rows, columns, channels, factor[2];
+};
+#define CUDA_UPSAMPLING_POINTERS(pointer) pointer(store.out) pointer(store.y) pointer(from)
+
+// Tensors that are walked together (walk.cuh), element by element or folded: sizes of dimensions, and how far the next place along
+// each is in each tensor; 0 where an element is repeated.
+#define CUDA_WALKED 4
+
+struct cuda_walk {
+    int32_t dims;
+    int64_t size[CUDA_DIMS], step[CUDA_WALKED][CUDA_DIMS];
+};
+
+// What becomes of an element of each tensor.
+enum cuda_term {
+    cuda_term_pair, // a, b: `function` of them
+    cuda_term_pair_first, // dy, a, b: dy times its derivative by a
+    cuda_term_pair_second,
+    cuda_term_value, // x times `factor`
+    cuda_term_equal, // x, y: 1 where they are equal
+    cuda_term_share, // dy, x, y, how many x are y: what such an x has of dy
+    cuda_term_prelu, // x, alpha
+    cuda_term_prelu_data, // dy, x, alpha: dx
+    cuda_term_prelu_slope, // dy, x: what alpha gets
+    cuda_term_dropout // x; the offsets of the others are the number that is drawn and the example
+};
+
+// Numbers of enum ls_pair_function, which pair.c asserts.
+enum {
+    cuda_pair_add = 0,
+    cuda_pair_subtract,
+    cuda_pair_multiply,
+    cuda_pair_divide,
+    cuda_pair_maximum,
+    cuda_pair_minimum
+};
+
+struct cuda_broadcast {
+    struct cuda_store store;
+    const void *values[CUDA_WALKED]; // the fourth is float32
+    const struct cuda_record *record;
+    struct cuda_walk walk;
+    int64_t count;
+    uint32_t type; // of the values, enum cuda_type
+    uint32_t term, function;
+    uint32_t tensors; // how many are walked
+    int32_t pack; // elements of an item: 1 or 4
+    uint32_t key;
+    float factor, rate;
+};
+#define CUDA_BROADCAST_POINTERS(pointer)                                                         \
+    pointer(store.out) pointer(store.y) pointer(values[0]) pointer(values[1]) pointer(values[2]) \
+        pointer(values[3]) pointer(record)
+
+// A block has `across` outputs, or packs of them, and for each `down` threads, whose number is a power of two.
+struct cuda_fold {
+    struct cuda_store store; // without epilogue
+    const void *values[CUDA_WALKED];
+    double *parts; // (part_count, outputs); NULL: one part, which is stored
+    struct cuda_walk kept, folded;
+    struct cuda_divisor kept_by[CUDA_DIMS], folded_by[CUDA_DIMS]; // their sizes
+    int64_t outputs, each; // each: elements that are folded into one; both are below 2^31
+    int32_t part_count, tiles; // tiles: blocks over the outputs
+    double share; // of what is added that a result is
+    uint32_t type; // of the values, enum cuda_type, or CUDA_DOUBLES for values[0]
+    uint32_t term, function;
+    uint32_t tensors;
+    uint32_t largest; // the largest, else the sum
+    uint32_t rows; // elements side by side are folded, else they are of outputs side by side
+    int32_t pack, across, down;
+};
+#define CUDA_FOLD_POINTERS(pointer)                                                              \
+    pointer(store.out) pointer(store.y) pointer(values[0]) pointer(values[1]) pointer(values[2]) \
+        pointer(values[3]) pointer(parts)
 
 // Max-pooling (pooling.cuh), forward, or backward with windows that are apart or may overlap. Items and packs of channels in
 // `in` and out are fewer than 2^31.
@@ -495,20 +598,24 @@ struct cuda_attention {
 
 // What kernels are given, and which members are addresses of the GPU: the fake of the tests translates them.
 #define CUDA_ARGUMENT_STRUCTS(arguments)                                                          \
-    arguments(cuda_arguments, CUDA_ARGUMENTS_POINTERS) arguments(cuda_reduction,                  \
-                                                                 CUDA_REDUCTION_POINTERS)         \
-        arguments(cuda_shift, CUDA_SHIFT_POINTERS) arguments(cuda_pooling, CUDA_POOLING_POINTERS) \
-            arguments(cuda_normalization, CUDA_NORMALIZATION_POINTERS)                            \
-                arguments(cuda_function, CUDA_FUNCTION_POINTERS)                                  \
-                    arguments(cuda_column_sums, CUDA_COLUMN_SUMS_POINTERS)                        \
-                        arguments(cuda_taps, CUDA_TAPS_POINTERS)                                  \
-                            arguments(cuda_gather, CUDA_GATHER_POINTERS)                          \
-                                arguments(cuda_layer, CUDA_LAYER_POINTERS)                        \
-                                    arguments(cuda_multiplication, CUDA_MULTIPLICATION_POINTERS)  \
-                                        arguments(cuda_attention, CUDA_ATTENTION_POINTERS)        \
-                                            arguments(cuda_update, CUDA_UPDATE_POINTERS)          \
-                                                arguments(cuda_losses, CUDA_LOSSES_POINTERS)      \
-                                                    arguments(cuda_heads, CUDA_HEADS_POINTERS)
+    arguments(cuda_arguments, CUDA_ARGUMENTS_POINTERS) arguments(                                 \
+        cuda_reduction, CUDA_REDUCTION_POINTERS) arguments(cuda_move, CUDA_MOVE_POINTERS)         \
+        arguments(cuda_concatenation, CUDA_CONCATENATION_POINTERS)                                \
+            arguments(cuda_upsampling, CUDA_UPSAMPLING_POINTERS) arguments(cuda_pooling,          \
+                                                                           CUDA_POOLING_POINTERS) \
+                arguments(cuda_broadcast, CUDA_BROADCAST_POINTERS) arguments(cuda_fold,           \
+                                                                             CUDA_FOLD_POINTERS)  \
+                    arguments(cuda_normalization, CUDA_NORMALIZATION_POINTERS)                    \
+                        arguments(cuda_function, CUDA_FUNCTION_POINTERS)                          \
+                            arguments(cuda_column_sums, CUDA_COLUMN_SUMS_POINTERS)                \
+                                arguments(cuda_taps, CUDA_TAPS_POINTERS)                          \
+                                    arguments(cuda_gather, CUDA_GATHER_POINTERS)                  \
+                                        arguments(cuda_layer, CUDA_LAYER_POINTERS) arguments(     \
+                                            cuda_multiplication, CUDA_MULTIPLICATION_POINTERS)    \
+                                            arguments(cuda_attention, CUDA_ATTENTION_POINTERS)    \
+                                                arguments(cuda_update, CUDA_UPDATE_POINTERS)      \
+                                                    arguments(cuda_losses, CUDA_LOSSES_POINTERS)  \
+                                                        arguments(cuda_heads, CUDA_HEADS_POINTERS)
 
 #ifdef __cplusplus
 extern "C" {
@@ -521,8 +628,13 @@ unsigned cuda_kernels_load(void);
 unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_arguments *arguments, int64_t items,
                             struct CUstream_st *stream);
 unsigned cuda_reduce_launch(const struct cuda_reduction *reduction, struct CUstream_st *stream);
-unsigned cuda_shift_launch(const struct cuda_shift *shift, int64_t items,
-                           struct CUstream_st *stream);
+unsigned cuda_move_launch(const struct cuda_move *m, int64_t items, struct CUstream_st *stream);
+unsigned cuda_concatenation_launch(const struct cuda_concatenation *c, int64_t items,
+                                   struct CUstream_st *stream);
+unsigned cuda_upsampling_launch(const struct cuda_upsampling *u, int64_t items,
+                                struct CUstream_st *stream);
+unsigned cuda_broadcast_launch(const struct cuda_broadcast *b, struct CUstream_st *stream);
+unsigned cuda_fold_launch(const struct cuda_fold *f, struct CUstream_st *stream);
 unsigned cuda_pooling_launch(uint32_t kernel, const struct cuda_pooling *pooling,
                              struct CUstream_st *stream);
 unsigned cuda_update_launch(const struct cuda_update *u, struct CUstream_st *stream);

@@ -66,24 +66,6 @@ __device__ void cuda_gather(struct cuda_together *together, const struct cuda_ti
     }
 }
 
-// ---- One element or four ----
-
-__device__ inline struct cuda_four cuda_take(const void *values, uint32_t type, int64_t i, int pack)
-{
-    if (pack == 4)
-        return cuda_load_four(values, type, i);
-    const struct cuda_four one = {{cuda_load(values, type, i)}};
-    return one;
-}
-
-__device__ inline void cuda_give(const struct cuda_store *store, int64_t i, struct cuda_four four, int pack)
-{
-    if (pack == 4)
-        cuda_put_four(store, i, four);
-    else
-        cuda_put(store, i, four.v[0]);
-}
-
 // ---- Statistics ----
 
 struct cuda_moments {

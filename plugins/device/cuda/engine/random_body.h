@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which elements a dropout keeps: as ls_mix64(), ls_dropout_key() and ls_dropout_keep() of core/plugin/operations.h, which is no CUDA C++.
+// Which elements a dropout keeps, and noise: as ls_mix64(), ls_dropout_key(), ls_dropout_keep() and LS_OP_NOISE of core/plugin/operations.h, which is no CUDA C++.
 #ifndef LS_DEVICE_CUDA_RANDOM_BODY_H
 #define LS_DEVICE_CUDA_RANDOM_BODY_H
 
 #include "plugins/device/cuda/engine/half.h"
 #include "plugins/device/cuda/engine/kernels.h"
+
+#include <math.h>
 
 CUDA_SHARED uint64_t cuda_mix(uint64_t a, uint64_t b)
 {
@@ -27,6 +29,16 @@ CUDA_SHARED uint32_t cuda_keep(uint64_t key, uint32_t element, float rate)
     z = (z ^ (z >> 13) ^ (uint32_t)(key >> 32)) * UINT32_C(0xc2b2ae35);
     z ^= z >> 16;
     return (float)(z >> 8) * (1.0f / 16777216.0f) >= rate;
+}
+
+// Of the normal distribution. Near 1 the logarithm is that of 1 less what is left, which float32 has exactly enough.
+CUDA_SHARED float cuda_normal(uint64_t key, uint64_t element)
+{
+    const uint64_t bits = cuda_mix(key, element), above = (bits >> 32) + 1;
+    const float part = 1.0f / 4294967296.0f;
+    const float log_u = above >> 31 ? log1pf(-(float)((UINT64_C(1) << 32) - above) * part)
+                                    : logf((float)above * part);
+    return sqrtf(-2 * log_u) * cospif((float)(int32_t)(uint32_t)bits * (2 * part));
 }
 
 #endif

@@ -187,13 +187,15 @@ __device__ void cuda_row_cross_entropy_backward(const cuda_arguments &a, const c
     const int32_t label = a.labels[row.index];
     const bool known = label >= 0 && label < a.columns;
     const float scale = a.record->gradient_scale / (float)a.positions;
+    cuda_store store = a.store;
+    store.epilogue = 0; // known
     if (!row.inside)
         return;
     cuda_row_each_two<ahead>(row, a, !a.from_logits, [&](int64_t k, float x, float p) {
         float gradient = known ? p - (k == label ? 1.0f : 0.0f) : NAN;
         if (!a.from_logits)
             gradient = cuda_clip(x, a.epsilon) == x ? gradient / x : 0;
-        cuda_put(&a.store, row.start + k, gradient * scale);
+        cuda_put(&store, row.start + k, gradient * scale);
     });
 }
 

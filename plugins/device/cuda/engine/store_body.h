@@ -98,6 +98,8 @@ CUDA_SHARED float cuda_activate(uint32_t activation, float alpha, float x)
     case 7: return expf(x);
     case 8: return x < 0 ? 0 : x > 6 ? 6 : x; // relu6
     case 9: return x / (1 + fabsf(x)); // softsign
+    case 10: return 1.0507009873554805f * (x < 0 ? 1.6732632423543772f * expm1f(x) : x); // selu
+    case 11: return x < -3 ? 0 : x > 3 ? 1 : (x + 3) / 6; // hard sigmoid
     default: return x;
     }
 }
@@ -114,6 +116,8 @@ CUDA_SHARED float cuda_slope(uint32_t activation, float alpha, float y)
     case 7: return y;
     case 8: return y > 0 && y < 6 ? 1.0f : 0.0f;
     case 9: return (1 - fabsf(y)) * (1 - fabsf(y));
+    case 10: return y > 0 ? 1.0507009873554805f : y + 1.7580993408473766f;
+    case 11: return y > 0 && y < 1 ? 1.0f / 6 : 0.0f;
     default: return 1;
     }
 }
@@ -147,6 +151,25 @@ CUDA_SHARED void cuda_put_four(const struct cuda_store *store, int64_t i, struct
     for (int k = 0; k < 4; k++)
         value.v[k] = cuda_follow(store, value.v[k], y.v[k], before.v[k]);
     cuda_write_four(store->out, store->type, i, value);
+}
+
+// ---- A pack: four elements, or one, which is then v[0] ----
+
+CUDA_SHARED struct cuda_four cuda_take(const void *values, uint32_t type, int64_t i, int pack)
+{
+    if (pack == 4)
+        return cuda_load_four(values, type, i);
+    const struct cuda_four one = {{cuda_load(values, type, i)}};
+    return one;
+}
+
+CUDA_SHARED void cuda_give(const struct cuda_store *store, int64_t i, struct cuda_four four,
+                           int pack)
+{
+    if (pack == 4)
+        cuda_put_four(store, i, four);
+    else
+        cuda_put(store, i, four.v[0]);
 }
 
 #endif
