@@ -8,7 +8,7 @@ usage: links.py ROOT
 Documents: README.md, CONTRIBUTING.md, CHANGELOG.md, SECURITY.md, docs/**/*.md. Every link that names no protocol must lead to a file below
 ROOT, every anchor to a heading of that file (as GitHub and GitLab name them). A picture (docs/pictures/*.svg) must be
 well-formed XML, have a title, a description, text that is text, rules for dark pages, and nothing that runs or is
-fetched; and some document must show it. A page (docs/NAME.md) that a source file names, in a comment or a message, must be there.
+fetched; and some document must show it, and each docs/pictures/*.png. A page (docs/NAME.md) that a source file names, in a comment or a message, must be there.
 """
 import os
 import pathlib
@@ -122,6 +122,9 @@ def check(root):
         wrong += [f"{name}: {why}" for why in check_picture(path)]
         if path.resolve() not in shown:
             wrong.append(f"{name}: no document shows it")
+    for path in sorted(root.glob("docs/pictures/*.png")):
+        if path.resolve() not in shown:
+            wrong.append(f"{path.relative_to(root).as_posix()}: no document shows it")
     return wrong, links, len(pictures)
 
 
@@ -147,7 +150,7 @@ PICTURES = {
 def self_test():
     failed = 0
 
-    def expect(what, readme, picture, says, source=""):
+    def expect(what, readme, picture, says, source="", png=None):
         nonlocal failed
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder).resolve() / "tree"
@@ -155,6 +158,8 @@ def self_test():
             (root / "README.md").write_text(readme + "\n\n![p](docs/pictures/p.svg)\n")
             (root / "docs" / "page.md").write_text("# Page\n\n## A `b`, c\n\n## A `b`, c\n\n```\n# no heading\n[x](none)\n```\n")
             (root / "docs" / "pictures" / "p.svg").write_text(picture)
+            if png:
+                (root / "docs" / "pictures" / png).write_bytes(b"PNG")
             (root / "a.h").write_text(source)
             wrong = check(root)[0]
         right = len(wrong) == 1 and says in wrong[0] if says else not wrong
@@ -169,7 +174,9 @@ def self_test():
         expect(what, "", picture, says)
     expect("a page that a header names", "", GOOD, None, "// docs/page.md says more.")
     expect("a page that is not there", "", GOOD, "a.h: docs/none.md: is not there", "// docs/none.md says more.")
-    print(f"{4 + len(PLANTED) + len(PICTURES)} planted, {failed} wrong")
+    expect("a PNG that nobody shows", "", GOOD, "no document shows it", png="q.png")
+    expect("a PNG that is shown", "![q](docs/pictures/q.png)", GOOD, None, png="q.png")
+    print(f"{6 + len(PLANTED) + len(PICTURES)} planted, {failed} wrong")
     return failed
 
 

@@ -6,14 +6,17 @@ import html.parser
 import json
 import math
 import os
+import struct
 import subprocess
+import sys
 import unittest
 import xml.etree.ElementTree as xml
 
 from browser import Browser
-from support import ProgramTest, main
+from support import LOCKSTEP, ProgramTest, main
 
 MAKE_PAGE = os.environ["LOCKSTEP_MAKE_PAGE"]
+PICTURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "pictures")
 WIDTHS = (400, 1400)
 THEMES = ("light", "dark")
 SECTIONS = ["speed", "steps", "curves", "deviation", "scaling", "buckets", "table", "method"]
@@ -269,6 +272,25 @@ FAULTY = """<!DOCTYPE html><html><body style="background:#fff"><p style="width:3
 <svg class="plot" role="img" width="90" height="90"><rect/><text y="20">one</text><text y="20">two</text></svg>
 <p aria-labelledby="nobody">named</p><script src="missing.js"></script><script>console.error("a word");throw 1;</script>
 </body></html>"""
+
+
+@unittest.skipUnless(Browser.find(), "chromium is not installed")
+class Picture(ProgramTest):
+    def test_the_picture_of_the_readme_can_be_made(self):
+        picture, kept = self.path("page.png"), os.path.join(PICTURES, "compare.png")
+        made = subprocess.run([sys.executable, os.path.join(PICTURES, "page.py"), LOCKSTEP, picture, "--model=mlp", "--dataset=synthetic",
+                               "--strategies=ring", "--replicas=2", "--steps=10", "--speed-steps=0", "--device=cpu"],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        sizes = []
+        for path in (picture, kept):
+            with open(path, "rb") as file:
+                content = file.read()
+            self.assertEqual(content[:8], b"\x89PNG\r\n\x1a\n", path)
+            sizes.append(struct.unpack(">2I", content[16:24]))
+            self.assertGreater(len(content), 30_000, path)  # an empty page has 5 KB
+            self.assertLess(len(content), 300_000, path)
+        self.assertEqual(sizes[0], sizes[1])
 
 
 @unittest.skipUnless(Browser.find(), "chromium is not installed")

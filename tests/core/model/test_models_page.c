@@ -201,7 +201,7 @@ START_TEST(every_loss_metric_and_dataset_is_on_the_page)
         datasets[i] = ls_dataset_kinds[i]->name;
     check_rows("datasets", datasets);
     check_rows("metrics", ls_metric_names);
-    check_rows("losses", ls_loss_names);
+    check_list("losses", ls_loss_names);
 }
 END_TEST
 
