@@ -11,16 +11,16 @@
 // Rows of the table: which of several workers a process is, and how it meets the others.
 #define CLUSTER_ARGUMENTS                                                                          \
     {"cluster", "auto|none|NAME", "auto",                                                          \
-     "whose variables say which of several workers this is: launch, tf-config, torchrun, pmix, "   \
-     "openmpi, pmi, slurm or kubernetes; auto: the first that is complete; none: this process is " \
-     "alone (docs/cluster.md)"},                                                                   \
-        {"join-deadline", "SECONDS", "60", "longest wait until all workers are there",             \
+     "the launcher whose environment variables say which worker this is: launch, tf-config, "      \
+     "torchrun, pmix, openmpi, pmi, slurm or kubernetes; auto: the first whose variables are "     \
+     "complete; none: this process is alone (docs/cluster.md)"},                                   \
+        {"join-deadline", "SECONDS", "60", "longest wait for all workers to join",                 \
          .idle = ARGUMENT_IDLE_ALONE},                                                             \
-        {"lost-after", "SECONDS", "3", "a worker that says nothing for so long is lost",           \
+        {"lost-after", "SECONDS", "3", "a worker that is silent for this long is lost",            \
          .idle = ARGUMENT_IDLE_ALONE},                                                             \
         {"network", "private", NULL,                                                               \
-         "only trusted machines reach the network between the workers, as transport ucx needs it " \
-         "beyond one host",                                                                        \
+         "states that only trusted machines reach the network between the workers; transport ucx " \
+         "needs this beyond one host",                                                             \
          .idle = ARGUMENT_IDLE_ALONE},                                                             \
     {                                                                                              \
         "insecure", NULL, NULL,                                                                    \
@@ -31,23 +31,23 @@
 // Rows of the table.
 #define RUN_ARGUMENTS                                                                              \
     {"strategy", "NAME[:option=value,...]", NULL,                                                  \
-     "how the replicas stay together, such as ring or mirrored; it is a strategy (one-device, "    \
+     "how the replicas are kept in sync, such as ring or mirrored: a strategy (one-device, "       \
      "mirrored, multi-worker-mirrored, "                                                           \
      "central-storage, parameter-server), or a collective under mirrored (ring, tree, nccl, ..., " \
      "auto); `lockstep plugins` lists them. Default: one-device for one replica, mirrored for "    \
      "several, multi-worker-mirrored among several workers",                                       \
      .first_day = true},                                                                           \
         {"device", "cpu|cuda|reference|...", NULL,                                                 \
-         "device that computes; default: cuda where it can run "                                   \
-         "and has every operation of the model, else cpu, and a line says what is missing",        \
+         "device to compute on; default: cuda if it can run here and has every operation of the "  \
+         "model, otherwise cpu, and a line says what is missing",                                  \
          .first_day = true},                                                                       \
         {"replicas", "N", NULL,                                                                    \
          "copies of the model; on GPUs, replica i uses GPU i modulo their number. Default: every " \
          "GPU that the strategy can use; one on the CPU",                                          \
          .first_day = true},                                                                       \
         {"devices", "N[,N...]", NULL,                                                              \
-         "numbers of the GPUs that the replicas take in turn, from 0; default: all, of which "     \
-         "workers of one host each take a part"},                                                  \
+         "numbers of the GPUs, from 0, given to the replicas in this order; default: all, which "  \
+         "the workers of one host divide"},                                                        \
         {"threads", "N", NULL, "threads of each replica; default: cores / replicas"},              \
         {"batch", "N", NULL,                                                                       \
          "examples of a step over all replicas; default: replica-batch times replicas",            \
@@ -55,13 +55,13 @@
         {"replica-batch", "N", NULL, "examples of a step for each replica [64]",                   \
          .excludes = "batch"},                                                                     \
         {"share", "W[,W...]", NULL,                                                                \
-         "weights of the workers, or of the replicas of one process: each takes so much of a "     \
-         "batch, so a slow host takes less; default: all replicas take as much",                   \
+         "weights of the workers, or of the replicas of one process: each takes its part of a "    \
+         "batch, so that a slow host can take less; default: equal parts",                         \
          .idle = ARGUMENT_IDLE_ONE_REPLICA},                                                       \
         {"precision", "float32|mixed_bfloat16|mixed_float16", NULL,                                \
-         "dtype policy of the layers whose own is float32: mixed ones compute in 16 bits and "     \
-         "keep variables in float32; float32 is for all layers. Default: as the model's file "     \
-         "says"},                                                                                  \
+         "dtype policy of the layers whose own is float32: mixed_... compute in 16 bits and keep " \
+         "variables in float32; float32 overrides the policy of all layers. Default: as the "      \
+         "model's file says"},                                                                     \
         {"deadline", "SECONDS", "60",                                                              \
          "longest wait for another replica, or for a plugin's call to return"},                    \
         {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},           \

@@ -23,16 +23,17 @@ static const struct argument table[] = {
      "cnn-small, linear, and an .h5 file. A .keras or .h5 file brings its weights",
      .first_day = true},
     {"dataset", "NAME[:option=value,...]", NULL,
-     "what to learn from, such as fashion-mnist or csv:file=FILE,label=COLUMN; there are "
+     "what to learn from, such as fashion-mnist or csv:file=FILE,label=COLUMN; the datasets are "
      "fashion-mnist, mnist:dir=PATH, cifar10:dir=PATH, cifar100:dir=PATH, "
      "images:dir=PATH,resize=HEIGHTxWIDTH (a folder for each class), csv:file=FILE,label=COLUMN, "
      "arrays:x=FILE,y=FILE (.npy or .safetensors), tfrecord:file=FILE,x=FEATURE,y=FEATURE, "
      "text:file=FILE,length=N, synthetic. All have skip=N, limit=N (the first N examples), "
      "validation_split=F (validate on the last part F of the training examples), repeat=N, "
      "cache=memory|FILE, and for training images random_flip=horizontal, random_crop=N, "
-     "random_translation=F, random_rotation=F. A plugin by its name or path (docs/own-parts.md). A "
-     "comma, plus sign or bracket in a name is written with a backslash before it, or the value "
-     "between double quotes; a file that exists is taken before a list or pattern",
+     "random_translation=F, random_rotation=F. A plugin by its name or path (docs/own-parts.md). "
+     "In a "
+     "name, put a backslash before a comma, plus sign or bracket, or put the value in double "
+     "quotes; a file that exists takes precedence over a list or pattern",
      .first_day = true},
     {"loss", "NAME[:option=value,...]", NULL,
      "a loss by its Keras name, such as sparse_categorical_crossentropy, categorical_crossentropy, "
@@ -52,10 +53,10 @@ static const struct argument table[] = {
     {NULL, NULL, NULL, "How the replicas work together"},
     RUN_ARGUMENTS,
     {"elastic", "MIN:MAX", NULL,
-     "train on when workers are lost, as long as MIN are left, and take in new ones, up to MAX"},
+     "continue when workers are lost, as long as MIN are left, and accept new ones, up to MAX"},
     {"wire", "float32|bfloat16|float16", "float32",
      "number format in which gradients travel between replicas; they are added in float32. 16 bits "
-     "are half the bytes, for collectives that describe their schedule, on the CPU",
+     "halve the bytes; only on the CPU, with collectives that describe their schedule",
      .idle = ARGUMENT_IDLE_ONE_REPLICA | ARGUMENT_IDLE_UNTRAINED},
     {"check-replicas", "N", NULL,
      "compare the replicas' parameters every N steps, which makes all replicas wait for each other "
@@ -67,8 +68,7 @@ static const struct argument table[] = {
     {"steps", "N", NULL, "stop after N steps",
      .idle = ARGUMENT_IDLE_UNTRAINED | ARGUMENT_IDLE_LATE},
     {"optimizer", "NAME[:option=value,...]", NULL,
-     "such as sgd:learning_rate=0.1 or adamw; there are sgd, adam, adamw, rmsprop, adagrad, "
-     "adadelta, adamax, nadam or lamb, with Keras's options, "
+     "sgd, adam, adamw, rmsprop, adagrad, adadelta, adamax, nadam or lamb, with Keras's options, "
      "such as adamw:weight_decay=0.01,global_clipnorm=1,use_ema=on; default: the optimizer in the "
      "model's file, else adam:learning_rate=0.001",
      .idle = ARGUMENT_IDLE_UNTRAINED, .first_day = true},
@@ -123,8 +123,8 @@ static const struct argument table[] = {
 
     {NULL, NULL, NULL, "How to survive an interruption"},
     {"checkpoint-dir", "DIR", NULL,
-     "keep checkpoints in this folder; they hold weights, optimizer, callbacks and how far the "
-     "training is",
+     "keep checkpoints in this folder; they hold weights, optimizer, callbacks and the progress of "
+     "the training",
      .writes = true, .idle = ARGUMENT_IDLE_UNTRAINED, .first_day = true},
     {"checkpoint-steps", "N", NULL, "write one every N steps; default: after each epoch",
      .needs = "checkpoint-dir", .idle = ARGUMENT_IDLE_UNTRAINED | ARGUMENT_IDLE_LATE},
@@ -137,11 +137,11 @@ static const struct argument table[] = {
      .needs = "checkpoint-dir", .excludes = "checkpoint-steps checkpoint-seconds",
      .idle = ARGUMENT_IDLE_UNTRAINED},
     {"checkpoint-name", "NAME", "checkpoint-{step:08}",
-     "their names, in which {step}, {epoch} and metrics may stand, such as "
+     "their names, which may contain {step}, {epoch} and metrics, such as "
      "{epoch:03}-{val_loss:.2f}",
      .needs = "checkpoint-dir", .idle = ARGUMENT_IDLE_UNTRAINED},
     {"resume", NULL, NULL,
-     "go on from the newest good checkpoint of --checkpoint-dir, or begin where there is none; "
+     "continue from the newest good checkpoint of --checkpoint-dir, or begin where there is none; "
      "--epochs and --steps count from the beginning of the training",
      .needs = "checkpoint-dir", .idle = ARGUMENT_IDLE_UNTRAINED},
 

@@ -715,7 +715,7 @@ elif os.environ["LOCKSTEP_RANK"] == "1":
         done = self.launch(4, script % ("kill -9 $$", "exit 5"), elastic="2:4")
         self.assertEqual(done.returncode, DONE, done.stderr)
         self.assertEqual(sorted(done.stdout.decode().splitlines()), ["[2] done", "done"])
-        self.assertEqual(re.findall(r"after .*; the others go on: (.*)", done.stderr.decode()), ["3 of at least 2", "2 of at least 2"])
+        self.assertEqual(re.findall(r"after .*; the others continue: (.*)", done.stderr.decode()), ["3 of at least 2", "2 of at least 2"])
         # Those that come back are new workers.
         self.environment["LOCKSTEP_JOIN"] = "1"
         again = "echo ${LOCKSTEP_JOIN-no}; kill -9 $$"

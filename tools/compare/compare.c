@@ -97,7 +97,7 @@ static const struct argument table[] = {
      .first_day = true},
     {"quiet", NULL, NULL, "print no progress, only the result"},
     {"progress", NULL, NULL,
-     "say on stderr, a line each time, what is going on, for programs that show it"},
+     "print what is going on to stderr, one line each time, for programs that display it"},
     {"model-name", "TEXT", NULL, "what tables, page and report call the model; default: --model"},
     {"dataset-name", "TEXT", NULL, "what they call the data; default: --dataset"},
     {"advice", "command|python", "command",

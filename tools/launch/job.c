@@ -361,7 +361,7 @@ static bool others_go_on(struct launch_job *job, struct launch_process *process,
     const uint32_t left = workers_left(job);
     if (process->server || !options->elastic || left < options->least_workers)
         return false;
-    ls_warn("launch", "%s; the others go on: %u of at least %u", text, left,
+    ls_warn("launch", "%s; the others continue: %u of at least %u", text, left,
             options->least_workers);
     return true;
 }

@@ -14,7 +14,7 @@ static const struct argument table[] = {
     {"workers", "N", NULL,
      "the number of workers, which are numbered from 0; worker 0 is the chief", .letter = 'n',
      .first_day = true},
-    {"servers", "M", "0", "and so many parameter servers, for --strategy=parameter-server",
+    {"servers", "M", "0", "the number of parameter servers, for --strategy=parameter-server",
      .excludes = "make-secret", .first_day = true},
 
     {NULL, NULL, NULL, "What is printed"},
@@ -26,17 +26,17 @@ static const struct argument table[] = {
 
     {NULL, NULL, NULL, "When a process fails"},
     {"failure-grace", "SECONDS", "2.5",
-     "how long the others have to end by themselves; after it they get SIGTERM, and 2 s later "
+     "how long the others have to end by themselves before they get SIGTERM, and 2 s later "
      "SIGKILL",
      .excludes = "make-secret", .idle = ARGUMENT_IDLE_ALONE},
     {"stopped-limit", "SECONDS", "1.5",
-     "a process that is stopped (SIGSTOP) for so long counts as lost; 0: never",
+     "a process that is stopped (SIGSTOP) for this long counts as lost; 0: never",
      .excludes = "make-secret"},
     {"restart", "K", "0",
      "end all processes and start them again, K times at most, with the same command; give train "
-     "--checkpoint-dir=DIR and --resume, so that it goes on where it was. With --servers, and with "
-     "train --elastic=MIN:MAX, only the process that failed is started again, and the others go "
-     "on",
+     "--checkpoint-dir=DIR and --resume, so that it continues where it was. With --servers, and "
+     "with train --elastic=MIN:MAX, only the process that failed is started again, and the others "
+     "continue",
      .excludes = "make-secret", .first_day = true},
 
     {NULL, NULL, NULL, "When to end"},
@@ -44,7 +44,7 @@ static const struct argument table[] = {
      "after Ctrl-C, SIGTERM, SIGHUP or --timeout: how long all have to end their step and write a "
      "checkpoint, before they get SIGKILL; 0: no limit",
      .excludes = "make-secret"},
-    {"timeout", "SECONDS", NULL, "ask all to end after so long; the exit code is 5",
+    {"timeout", "SECONDS", NULL, "ask all to end after this time; the exit code is 5",
      .excludes = "make-secret"},
 
     {NULL, NULL, NULL,
@@ -63,8 +63,8 @@ static const char help[] =
     "--checkpoint-dir=checkpoints --resume\n"
     "  lockstep launch -n 2 -- ./my-program --its-option\n"
     "  lockstep launch --make-secret=secret.key\n\n"
-    "What stands behind -- is a subcommand of lockstep, such as train, or else a program: a path, "
-    "or a name that is looked for in PATH. All get the same words. Each finds its place in the "
+    "After -- comes a subcommand of lockstep, such as train, or else a program: a path, or a name "
+    "that is looked up in PATH. All processes get the same arguments. Each finds its place in the "
     "environment: LOCKSTEP_RANK, LOCKSTEP_WORLD_SIZE, LOCKSTEP_LOCAL_RANK, "
     "LOCKSTEP_LOCAL_WORLD_SIZE, LOCKSTEP_ADDRESS, LOCKSTEP_SECRET, LOCKSTEP_ROLE, "
     "LOCKSTEP_SERVERS, LOCKSTEP_RESTART_COUNT, and worker 0 LOCKSTEP_LISTEN_FD. Standard input is "
