@@ -10,9 +10,13 @@ from place import RUN_DEVICE, RUN_ON_DEVICE
 from runner import NotRun, TimeOver, Wrong
 
 LOSS_TOLERANCE = 1e-4  # relative, first ten losses: whatever reduces, against device cpu
+# Of halves, and of 81 normalizations one behind the other.
+LOSS_TOLERANCES = {"gpt_bfloat16": 5e-3, "efficientnet_sgd": 1e-3}
 REPLICAS = 4  # virtual ones, on as many GPUs as there are
 LOSS_CASES = (("cnn_sgd", "one-device", 1), ("cnn_sgd", "ring", REPLICAS), ("cnn_sgd", "hierarchical-copy", REPLICAS),
-              ("cnn_sgd", "nccl", 0), ("mlp_adam", "one-device", 1), ("resnet_sgd", "one-device", 1))  # 0: one replica a GPU
+              ("cnn_sgd", "nccl", 0), ("mlp_adam", "one-device", 1), ("resnet_sgd", "one-device", 1), ("cnn_sgd", "tree", REPLICAS),
+              ("cnn_sgd", "direct", REPLICAS), ("gpt_adamw", "one-device", 1), ("gpt_bfloat16", "one-device", 1),
+              ("efficientnet_sgd", "one-device", 1))  # 0: one replica a GPU
 BENCH_REPLICAS = (2, REPLICAS)
 COPY_BANDWIDTH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "copy_bandwidth.py")
 REDUCING = ("ring", "hierarchical-copy", "tree", "direct")
@@ -53,8 +57,9 @@ def judge_hashes(report, replicas):
 def judge_row(row, recording):
     judge_recording(row, recording)
     judge_hashes(row, row["replicas"])
-    if not row["largest_deviation"] <= LOSS_TOLERANCE:
-        raise Wrong("losses part by %.1e, %.0e is allowed" % (row["largest_deviation"], LOSS_TOLERANCE))
+    allowed = LOSS_TOLERANCES.get(row["run"], LOSS_TOLERANCE)
+    if not row["largest_deviation"] <= allowed:
+        raise Wrong("losses part by %.1e, %.0e is allowed" % (row["largest_deviation"], allowed))
 
 
 def judge_recording(report, expected):
@@ -168,7 +173,7 @@ class Checks:
         if not path:
             raise Wrong("the kit has no cpu/%s.json" % run)
         recorded = read_json(path)
-        arguments = [word for word in recorded["arguments"] if not word.startswith("--steps=")]
+        arguments = [word.replace("{kit}", self.place.kit) for word in recorded["arguments"] if not word.startswith("--steps=")]
         if recorded["weights"]:
             arguments.append("--initial-weights=" + self.place.carried("reference", recorded["weights"]))
         report = self.place.train(*arguments, "--strategy=" + strategy, "--replicas=%d" % replicas, steps=self.sizes.loss_steps,

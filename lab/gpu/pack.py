@@ -5,12 +5,15 @@
     prefix/          jansson, zlib, xxHash, libsodium: shared libraries, and headers for the case that a build is needed there
     fashion-mnist/   the four files
     reference/       losses that PyTorch computed, and the weights they begin with (tests/data/reference)
+    models/, letters.txt   ResNets' and others' JSONs, unpacked, the GPT's, and random letters for it
     cpu/             losses of device cpu from these weights, recorded now: the arguments after `train`, and what came out
     pack.json        for which processor and commit, the oldest glibc that does, and from which packages
 """
+import gzip
 import json
 import os
 import platform
+import random
 import re
 import shutil
 import subprocess
@@ -25,12 +28,18 @@ LIBRARIES = {  # of a .pc file: package with headers, library
 }
 REFERENCE = ("cnn_sgd.json", "cnn_sgd.safetensors")
 SGD, CIFAR_LIKE = "--optimizer=sgd:learning_rate=0.01", "--dataset=synthetic:shape=32x32x3,classes=10"
+LETTERS = "--dataset=text:file={kit}/letters.txt,length=128,stride=64"
+IMAGES = "--dataset=synthetic:shape=64x64x3,classes=10,examples=256"
 CPU_RUNS = {  # name: what differs, and weights to begin with; of each ten steps of 128 in the order of the file
     "cnn_sgd": (["--model=cnn", SGD], "cnn_sgd.safetensors"),
     "mlp_adam": (["--model=mlp", "--optimizer=adam:learning_rate=0.001"], None),
     # A larger step would tell nothing: rounding alone (device cpu against reference) grows to 1e-2 in four steps of 0.01 here.
     "resnet_sgd": (["--model=resnet", "--optimizer=sgd:learning_rate=0.0001", CIFAR_LIKE], None),
+    "gpt_adamw": (["--model=gpt", "--optimizer=adamw:learning_rate=0.001,weight_decay=0.1", LETTERS, "--batch=16"], None),
+    "gpt_bfloat16": (["--model=gpt", "--optimizer=adam:learning_rate=0.001", "--precision=mixed_bfloat16", LETTERS, "--batch=16"], None),
+    "efficientnet_sgd": (["--model=EfficientNetB0", "--optimizer=sgd:learning_rate=0.0001", IMAGES, "--batch=16"], None),
 }
+MODELS = ("EfficientNetB0",)  # of tests/data/models
 CPU_STEPS = 10
 MNIST = "/usr/share/datasets/fashion-mnist"
 # Of the build: device cpu needs oneDNN, which is larger than all the rest; its losses are recorded with a build of its own.
@@ -118,16 +127,31 @@ def copy_reference(root, folder):
         shutil.copy(os.path.join(root, "tests", "data", "reference", name), target)
 
 
+def copy_models(root, folder):
+    os.makedirs(os.path.join(folder, "models"))
+    for name in MODELS:
+        with gzip.open(os.path.join(root, "tests", "data", "models", name + ".json.gz"), "rb") as packed, \
+                open(os.path.join(folder, "models", name + ".json"), "wb") as file:
+            shutil.copyfileobj(packed, file)
+    shutil.copy(os.path.join(root, "lab", "bench", "gpt.json"), os.path.join(folder, "models"))
+    letters = [chr(ord("0") + i) for i in range(64)] + ["\n"]
+    with open(os.path.join(folder, "letters.txt"), "w", encoding="utf-8") as file:
+        file.write("".join(letters) + "".join(random.Random(0).choices(letters, k=20000)))
+
+
 def record_cpu(lockstep, folder):
     os.makedirs(os.path.join(folder, "cpu"))
     for name, (words, weights) in CPU_RUNS.items():
-        arguments = [*words, "--batch=128", "--steps=%d" % CPU_STEPS, "--shuffle=off", "--validation=off", "--seed=0"]
-        more = [] if CIFAR_LIKE in words else ["--dataset=fashion-mnist:dir=" + os.path.join(folder, "fashion-mnist")]
+        arguments = [*words, "--steps=%d" % CPU_STEPS, "--shuffle=off", "--validation=off", "--seed=0"]
+        arguments += [] if any(word.startswith("--batch=") for word in words) else ["--batch=128"]
+        given = any(word.startswith("--dataset=") for word in words)
+        more = [] if given else ["--dataset=fashion-mnist:dir=" + os.path.join(folder, "fashion-mnist")]
         more += ["--initial-weights=" + os.path.join(folder, "reference", weights)] if weights else []
         with tempfile.TemporaryDirectory() as scratch:
             report = os.path.join(scratch, "report.json")
-            subprocess.run([lockstep, "train", "--quiet", "--device=cpu", "--replicas=1", "--report=" + report, *more, *arguments],
-                           check=True)
+            subprocess.run([lockstep, "train", "--quiet", "--device=cpu", "--replicas=1", "--report=" + report, *more,
+                            *(word.replace("{kit}", folder) for word in arguments)],
+                           check=True, env=dict(os.environ, LOCKSTEP_MODEL_PATH=os.path.join(folder, "models")))
             with open(report, encoding="utf-8") as file:
                 losses = json.load(file)["losses"]
         with open(os.path.join(folder, "cpu", name + ".json"), "w", encoding="utf-8") as file:
@@ -154,6 +178,7 @@ def pack(root, folder, gpu_archs, nvidia_root):
     glibc = copy_binaries(built, part)
     shutil.copytree(MNIST, os.path.join(part, "fashion-mnist"))
     copy_reference(root, part)
+    copy_models(root, part)
     about = {"machine": platform.machine(), "glibc": glibc, "packages": copy_prefix(part), "gpu_archs": gpu_archs, "commit": commit_of(root)}
     say("training on the CPU, whose losses are taken along")
     record_cpu(os.path.join(built, "tools", "lockstep"), part)

@@ -117,14 +117,16 @@ static int32_t run_post(struct ls_device *device, const struct ls_kernel *kernel
 static int32_t copy_columns(struct ls_device *device, const void *from, int64_t from_columns,
                             int64_t rows, int64_t columns, struct cuda_store store)
 {
-    const struct cuda_shift s = {.store = store,
-                                 .from = from,
-                                 .type = store.type,
-                                 .dims = 2,
-                                 .pack = 1,
-                                 .out = {rows, columns},
-                                 .in = {rows, from_columns}};
-    return cuda_check(device, cuda_shift_launch(&s, rows * columns, device->stream),
+    const struct cuda_move m = {.store = store,
+                                .from = from,
+                                .type = store.type,
+                                .dims = 2,
+                                .pack = 1,
+                                .out = {rows, columns},
+                                .in = {rows, from_columns},
+                                .step = {from_columns, 1},
+                                .turned = -1};
+    return cuda_check(device, cuda_move_launch(&m, rows * columns, device->stream),
                       "launching a kernel");
 }
 
