@@ -391,7 +391,8 @@ LS_CALL ls_model_create(const char *name, struct ls_symbol *const *inputs, uint3
 
 // Opens a built-in model by name ("cnn"), a file of Keras model JSON, or a whole model that Keras
 // saved (.keras, .h5), with the weights in it. A model that does not name the shape of its input
-// takes it from `data`, which may be NULL.
+// takes it from `data`, which may be NULL. So does a built-in one whose input has another size, and it
+// has an output for each class.
 LS_CALL ls_model_open(struct ls_run *run, const char *name, const struct ls_data *data,
                       struct ls_model **out);
 // The same from the text of Keras model JSON itself, as Keras's `model.to_json()` returns it.

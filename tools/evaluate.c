@@ -96,7 +96,7 @@ static enum ls_status evaluate(const struct arguments *arguments, struct ls_run 
     if (!status && report)
         status = ls_report_check_path("--report", report);
     if (!status)
-        status = ls_model_open(run, arguments_text(arguments, "model"), data, &model);
+        status = run_options_open_model(arguments, run, data, &model);
     if (!status)
         status = ls_compile(model, &options);
     if (!status)

@@ -149,7 +149,7 @@ static enum ls_status predict(const struct arguments *arguments, struct ls_run *
     const char *out = arguments_text(arguments, "out");
     enum ls_status status = run_options_batch(arguments, &batch, &replica_batch);
     if (!status)
-        status = ls_model_open(run, arguments_text(arguments, "model"), data, &model);
+        status = run_options_open_model(arguments, run, data, &model);
     if (!status)
         status = set_classes(arguments, model, &names);
     if (!status)

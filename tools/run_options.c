@@ -128,6 +128,13 @@ enum ls_status run_options_need(const struct arguments *arguments, const char *n
     return LS_USAGE;
 }
 
+enum ls_status run_options_open_model(const struct arguments *arguments, struct ls_run *run,
+                                      const struct ls_data *data, struct ls_model **out)
+{
+    return ls_open_model_for_weights(run, arguments_text(arguments, "model"), data,
+                                     arguments_text(arguments, "initial-weights"), out);
+}
+
 enum ls_status run_options_load_weights(const struct arguments *arguments, struct ls_model *model)
 {
     const char *weights = arguments_text(arguments, "initial-weights");

@@ -95,6 +95,9 @@ LS_STATUS run_options_cluster(const struct arguments *arguments, struct ls_run_o
 
 // Reads all of them; the texts are borrowed.
 LS_STATUS run_options_read(const struct arguments *arguments, struct ls_run_options *out);
+// Opens --model; a built-in one has as many outputs as --initial-weights, else as the data has classes.
+LS_STATUS run_options_open_model(const struct arguments *arguments, struct ls_run *run,
+                                 const struct ls_data *data, struct ls_model **out);
 // Loads --initial-weights where it is given, the same on all workers.
 LS_STATUS run_options_load_weights(const struct arguments *arguments, struct ls_model *model);
 // Warns, on worker 0, of options that are without effect because of the number of workers or

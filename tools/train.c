@@ -297,8 +297,8 @@ static enum ls_status open_model(const struct arguments *arguments, struct input
         .learning_rate_schedule = arguments_text(arguments, "learning-rate-schedule"),
         .loss_scale = arguments_text(arguments, "loss-scale"),
     };
-    enum ls_status status = ls_model_open(inputs->run, arguments_text(arguments, "model"),
-                                          inputs->train, &inputs->model);
+    enum ls_status status =
+        run_options_open_model(arguments, inputs->run, inputs->train, &inputs->model);
     if (!status)
         status = ls_compile(inputs->model, &options);
     if (!status)

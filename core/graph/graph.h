@@ -296,6 +296,7 @@ struct ls_loss {
     float delta; // of Huber's
     float smoothing; // of labels
     bool weighted; // each example has a weight
+    bool by_layer; // nobody gave it: the last layer decided
     const struct ls_composed *composed; // of LS_LOSS_COMPOSED
 };
 // Adds the label tensor, the loss operation and its sums, and the penalties of parameters that are

@@ -7,6 +7,7 @@
 #include "core/base/log.h"
 #include "core/base/memory.h"
 #include "core/data/gather.h"
+#include "core/model/built_in.h"
 #include "core/model/compiled.h"
 #include "core/model/losses.h"
 #include "core/run/resource_files.h"
@@ -100,8 +101,30 @@ enum ls_status ls_create_model(const char *name, const struct ls_model_ends *end
     return LS_OK;
 }
 
+// What the weights of a built-in model, which are loaded next, say of its outputs. Other files than
+// .safetensors say nothing here.
+static enum ls_status take_data(const struct ls_data *data, const char *weights, json_t *model)
+{
+    const size_t length = weights ? strlen(weights) : 0;
+    struct ls_safetensors *file = NULL;
+    enum ls_status status = LS_OK;
+    if (length > 12 && strcmp(weights + length - 12, ".safetensors") == 0)
+        status = ls_safetensors_open(weights, &file);
+    if (!status)
+        ls_built_in_take(model, data, file);
+    ls_safetensors_close(file);
+    return status;
+}
+
 enum ls_status ls_open_model(struct ls_run *run, const char *name, const struct ls_data *data,
                              struct ls_model **out)
+{
+    return ls_open_model_for_weights(run, name, data, NULL, out);
+}
+
+enum ls_status ls_open_model_for_weights(struct ls_run *run, const char *name,
+                                         const struct ls_data *data, const char *weights_path,
+                                         struct ls_model **out)
 {
     struct ls_model *model = NULL;
     struct ls_safetensors *weights = NULL; // of a file of Keras that has them, too
@@ -114,6 +137,8 @@ enum ls_status ls_open_model(struct ls_run *run, const char *name, const struct 
         ls_model_input_shape(&data->info, &model->input);
     if (!status)
         status = ls_read_model(path, &model->json, &weights);
+    if (!status && strcmp(path, name) != 0) // it was found by its name
+        status = take_data(data, weights_path, model->json);
     if (!status)
         status = build(model, &model->graph);
     if (!status && weights) {
@@ -316,6 +341,7 @@ static enum ls_status parse_options(const struct ls_model *model,
         status = ls_loss_parse(options->loss, model->run->parts, &out->loss);
     else if (!status)
         out->loss = default_loss(model->graph);
+    out->loss.by_layer = !options->loss;
     if (!status && metrics_of_file && out->loss.kind == LS_LOSS_MEAN_SQUARED_ERROR &&
         strcmp(options->metrics, "accuracy") == 0) {
         ls_error(model->source, "compile_config.metrics: accuracy needs classes, and "
@@ -677,10 +703,12 @@ static enum ls_status check_input(const struct ls_model *model, const struct ls_
     const struct ls_shape shape = field_shape(field);
     if (!fits(&input->shape, &shape)) {
         char expected[96], found[96];
-        ls_error("data", "model '%s' expects input '%s' %s, but field '%s' of '%s' is %s",
+        const bool image = input->shape.ndims == 4 && shape.ndims < 4;
+        ls_error("data", "model '%s' expects input '%s' %s, but field '%s' of '%s' is %s%s",
                  model->source, input_name(model, input),
                  ls_shape_text(&input->shape, expected, sizeof(expected)), field->name, data->text,
-                 ls_shape_text(&shape, found, sizeof(found)));
+                 ls_shape_text(&shape, found, sizeof(found)),
+                 image ? "; it is for images, --model=mlp takes any shape" : "");
         return LS_BAD_INPUT;
     }
     if (field->dtype && !ls_can_gather(field->dtype, input->dtype)) {
@@ -768,6 +796,15 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
     if (label->dtype == LS_I32 && target->class_count == 0) {
         say_no_classes(model, data, target);
         return LS_BAD_INPUT;
+    }
+    if (model->loss.by_layer && model->loss.kind == LS_LOSS_MEAN_SQUARED_ERROR &&
+        target->class_count > 1 && strcmp(data->name, "synthetic") != 0) {
+        ls_error("data",
+                 "the labels of '%s' are %u classes, but model '%s' has one output: it would learn "
+                 "the numbers of the classes, not the classes; take --model=mlp, which has an "
+                 "output for each class, or say --loss=mean_squared_error if they are numbers",
+                 data->text, target->class_count, model->source);
+        return LS_USAGE;
     }
     // A composed loss knows what it makes of a class.
     // Where the model knows its classes, their names decide (ls_model_wait_data).

@@ -108,6 +108,11 @@ LS_STATUS ls_create_model(const char *name, const struct ls_model_ends *ends,
                           struct ls_model **out);
 LS_STATUS ls_open_model(struct ls_run *run, const char *name, const struct ls_data *data,
                         struct ls_model **out);
+// Of a built-in model, which takes shape and outputs from the data, the file of weights that are loaded
+// next says how many outputs there are; NULL: the data does.
+LS_STATUS ls_open_model_for_weights(struct ls_run *run, const char *name,
+                                    const struct ls_data *data, const char *weights_path,
+                                    struct ls_model **out);
 LS_STATUS ls_open_model_json(struct ls_run *run, const char *name, const char *text,
                              const struct ls_data *data, struct ls_model **out);
 void ls_model_destroy(struct ls_model *model); // which has no session; takes NULL

@@ -237,7 +237,7 @@ class Arrays(DatasetTest):
         for command in ("train", "evaluate"):
             quiet = ["--quiet"] if command == "train" else []
             self.refused(USAGE, command, *quiet, self.classifier(), "--dataset=arrays:" + x, says=["has no targets", "y=FILE"])
-            self.refused(BAD_INPUT, command, *quiet, "--model=cnn", self.arrays(), says=["'x'"])
+            self.refused(BAD_INPUT, command, *quiet, self.classifier((7,)), self.arrays(), says=["'x'"])
             self.refused(BAD_INPUT, command, *quiet, self.classifier(), self.arrays() + ",x2=" + self.path("x.npy"),
                          says=["has 1 input,", "has 2 (x, x2)"])
             self.refused(BAD_INPUT, command, *quiet, self.classifier(), self.arrays(label_descr="<f4"), says=["targets, not classes"])

@@ -135,8 +135,8 @@ class ValidationDataset(ProgramTest):
         for name, slope in (("train", 2), ("other", 3)):
             with open(self.path(name + ".csv"), "w") as file:
                 file.write("x,y\n" + "".join(f"{k % 7},{slope * (k % 7) + k % 2}\n" for k in range(60)))
-        csv, weights, scores = "csv:label=y,file=" + self.path("train.csv"), self.path("w.safetensors"), self.path("scores.json")
-        for model, train, other in (("linear", csv, "csv:label=y,file=" + self.path("other.csv")),
+        csv, weights, scores = "csv:label=y,targets=numbers,file=" + self.path("train.csv"), self.path("w.safetensors"), self.path("scores.json")
+        for model, train, other in (("linear", csv, "csv:label=y,targets=numbers,file=" + self.path("other.csv")),
                                     ("mlp", "synthetic:examples=100", "synthetic:examples=90,seed=3")):
             with self.subTest(other):
                 report = self.train("--model=" + model, "--dataset=" + train, "--validation-dataset=" + other, "--save-weights=" + weights)
@@ -344,6 +344,51 @@ class KerasModel(ProgramTest):
         self.assertEqual(outcome.code, DONE)
         for text in ('Model: "cnn"', "conv2d_1 (Conv2D)", "(None, 11, 11, 64)", "18,496", "Total params: 225,034"):
             self.assertIn(text, outcome.out)
+
+
+class BuiltInModels(ProgramTest):
+    def table(self, label, rows=30):
+        path = self.path("table.csv")
+        with open(path, "w") as file:
+            file.write("a,b,c,d,y\n" + "".join(f"{i % 3},{i % 5},{i},1,{label(i)}\n" for i in range(rows)))
+        return path
+
+    def test_take_shape_and_classes_from_the_data(self):
+        path, weights = self.table(lambda i: "xyz"[i % 3]), self.path("w.safetensors")
+        data = f"--dataset=csv:file={path},label=y"
+        self.train("--model=mlp", data, "--epochs=1", "--save-weights=" + weights)
+        self.assertEqual([shape[1] for name, (shape, _) in sorted(tensors(weights).items()) if name.endswith("/kernel")][-1], 3)
+        # Data with fewer classes, or without labels, is for the weights that are there.
+        few = self.table(lambda i: "xz"[i % 2])
+        for command in (("evaluate",), ("predict", "--out=" + self.path("p.csv"))):
+            outcome = self.lockstep(*command, "--model=mlp", f"--dataset=csv:file={few},label=y", "--initial-weights=" + weights)
+            self.assertEqual(outcome.code, DONE, outcome.err)
+        with open(self.path("p.csv")) as file:
+            self.assertEqual(next(file), "x,y,z,class\n")
+        for model, dataset, rows in (("cnn", "synthetic:shape=20x20x3,classes=7", ("(None, 18, 18, 32)", "896", "(None, 7)")),
+                                     ("cnn", "synthetic:shape=784", ("(None, 26, 26, 32)", "(None, 10)")),  # reshaped
+                                     ("cnn-small", "synthetic:shape=20x20,classes=7", ("(None, 18, 18, 32)", "(None, 7)")),
+                                     ("resnet", "synthetic:shape=40x40x1,classes=3", ("(None, 40, 40, 1)", "(None, 3)")),
+                                     ("mlp-dropout", "synthetic:shape=5x2", ("(None, 10)", "5,632")),
+                                     ("mlp", "synthetic:shape=5,classes=0,outputs=4", ("(None, 5)", "(None, 4)"))):
+            with self.subTest(model=model, dataset=dataset):
+                summary = self.lockstep("summary", "--model=" + model, "--dataset=" + dataset)
+                self.assertEqual(summary.code, DONE, summary.err)
+                for row in rows:
+                    self.assertIn(row, summary.out)
+        self.assertEqual(self.lockstep("compare", "--model=mlp", data, "--initial-weights=" + weights, "--strategies=ring", "--replicas=2",
+                                       "--steps=2", "--speed-steps=0").code, DONE)
+        self.refused(BAD_INPUT, "train", "--model=cnn", data, says=("--model=mlp takes any shape",))
+
+    def test_one_output_is_not_for_classes(self):
+        for label, code in ((lambda i: "xyz"[i % 3], USAGE), (lambda i: i % 3, USAGE), (lambda i: i / 7, DONE)):
+            data = f"--dataset=csv:file={self.table(label)},label=y" + (",targets=numbers" if code == DONE else "")
+            for command in ("train", "evaluate"):
+                if code == USAGE:
+                    self.refused(USAGE, command, "--quiet", "--model=linear", data, says=("3 classes", "take --model=mlp", "--loss=mean_squared_error"))
+                else:
+                    self.assertEqual(self.lockstep(command, "--quiet", "--model=linear", data).code, DONE)
+                self.assertEqual(self.lockstep(command, "--quiet", "--model=linear", data, "--loss=mse").code, DONE)
 
 
 class Plugins(ProgramTest):

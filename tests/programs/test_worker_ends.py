@@ -146,7 +146,7 @@ class Differences(Workers):
         weights = (*MODEL, "--initial-weights=w.safetensors")
         self.check(("--initial-weights w.safetensors (", "but worker 0 has w.safetensors ("), weights, weights)
         self.check(("--initial-weights (none), but worker 0 has w.safetensors (",), weights, MODEL)
-        table = ("--model=linear", "--dataset=csv:file=table.csv,label=label", "--threads=1")
+        table = ("--model=mlp", "--dataset=csv:file=table.csv,label=label", "--threads=1")
         self.check(("--dataset csv:file=table.csv,label=label, whose examples are ",), table, table)
         os.rename(self.folders[1] + "/same.csv", self.folders[1] + "/copy.csv")
         same = [("train", *table[:1], "--dataset=csv:" + data, *table[2:])

@@ -175,7 +175,7 @@ class Shares(Workers):
             with open(self.path(f"{worker}/t.csv"), "w") as file:
                 file.write(f"1,ant\n2,bee\n3,{name}\n")
         each = 'exec "$@" --dataset=csv:file=$PWD/$LOCKSTEP_RANK/t.csv'
-        done = engines.Launch().run(["sh", "-c", each, "sh", LOCKSTEP, "train", "--model=linear", "--device=cpu"], 2, self.folder)
+        done = engines.Launch().run(["sh", "-c", each, "sh", LOCKSTEP, "train", "--model=linear", "--loss=mse", "--device=cpu"], 2, self.folder)
         self.assertEqual(done.codes, [USAGE])
         self.assertIn("whose examples are", done.err)
 

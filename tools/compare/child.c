@@ -346,7 +346,8 @@ static enum ls_status open_inputs(struct life *life, struct inputs *inputs)
     if (!status && setting->validation && !life->entry->timed)
         status = ls_run_data_open(life->run, setting->dataset, "validation", &inputs->validation);
     if (!status)
-        status = ls_model_open(life->run, setting->model, inputs->train, &inputs->model);
+        status = ls_open_model_for_weights(life->run, setting->model, inputs->train,
+                                           setting->initial_weights, &inputs->model);
     if (!status)
         status = ls_compile(inputs->model, &setting->compile);
     if (!status && setting->initial_weights)
