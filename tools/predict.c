@@ -24,16 +24,17 @@ static const struct argument table[] = {
      "the model's weights: .safetensors, .weights.h5, .keras or .h5; default: those in the model's "
      "file, else untrained ones",
      .first_day = true},
-    {"dataset", "NAME[:option=value,...]", NULL, "as for train; its labels are not used",
+    {"dataset", "NAME[:option=value,...]", NULL,
+     "the examples, such as images:dir=new,resize=180x180; as for train, and labels are not used",
      .first_day = true},
     {"split", "train|test", "test", "which part of the dataset", .first_day = true},
     {"out", "FILE.npy|FILE.csv", NULL,
-     "file to write: .npy is float32 in C order, of shape (examples, outputs...), for numpy.load; "
-     ".csv has a heading and a line for each example, with the names of images and classes",
+     "file to write: .npy for numpy.load, float32 in C order of shape (examples, outputs...); .csv "
+     "has a heading and a line for each example, with the names of images and classes",
      .writes = true, .first_day = true},
     {"classes", "NAME,...|FILE", NULL,
-     "names of the classes in the order of their numbers, or a file with a line for each, for the "
-     ".csv; default: those that the weights know",
+     "names of the classes by number; or a file with a line for each; for the .csv. Default: those "
+     "that the weights know",
      .first_day = true},
     {"seed", "N", "0", "seed of untrained weights", .excludes = "initial-weights"},
     {NULL, NULL, NULL, "How"},

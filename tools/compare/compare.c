@@ -26,8 +26,10 @@
 
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to train"},
-    {"model", "NAME|FILE", NULL, "as for train", .first_day = true},
-    {"dataset", "NAME[:option=value,...]", NULL, "as for train", .first_day = true},
+    {"model", "NAME|FILE", NULL,
+     "a built-in model, Keras model JSON, or a .keras file; as for train", .first_day = true},
+    {"dataset", "NAME[:option=value,...]", NULL,
+     "what to learn from, such as fashion-mnist; as for train", .first_day = true},
     {"loss", "NAME", NULL, "as for train"},
     {"metrics", "NAME", NULL, "as for train"},
     {"initial-weights", "FILE", NULL,
@@ -37,7 +39,8 @@ static const struct argument table[] = {
     {NULL, NULL, NULL, "What to compare"},
     {"strategies", "NAME[:option=value,...],...",
      "one-device,ring,hierarchical-copy,central-storage,parameter-server",
-     "each as for train's --strategy. An item with '=' and no ':' continues the options of the "
+     "names of strategies or collectives, as for --strategy of train. An item with '=' and no ':' "
+     "continues the options of the "
      "item before it: ring,parameter-server:mode=bounded,staleness=2,tree are three strategies",
      .first_day = true},
     {"replicas", "N[,N...]", NULL,
