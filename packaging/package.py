@@ -152,21 +152,6 @@ License: Apache-2.0
  /usr/share/common-licenses/Apache-2.0.
 """
 
-MANUAL = """.TH LOCKSTEP 1 "" "Lockstep {version}"
-.SH NAME
-lockstep \\- {summary}
-.SH SYNOPSIS
-.B lockstep
-.I subcommand
-.RI [ options ]
-.SH DESCRIPTION
-{text}
-.SH SEE ALSO
-.B lockstep \\fIsubcommand\\fR \\-\\-help=all
-explains every option of a subcommand.
-"""
-
-
 def write(path, data, mode=0o644):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as file:
@@ -189,12 +174,6 @@ def shlibs(binaries, folder):
     lines = run(need("dpkg-shlibdeps", "dpkg-dev"), "-O", *("-e" + path for path in binaries),
                 cwd=os.path.join(folder, "shlibs"))
     return re.search(r"^shlibs:Depends=(.*)$", lines, re.M)[1]
-
-
-def manual(tree):
-    text = run(os.path.join(tree.root, "bin", "lockstep"), "--help", env={"PATH": os.environ["PATH"]})
-    quoted = "\n".join("\\&" + line.replace("\\", "\\e").replace("-", "\\-") for line in text.splitlines())
-    return MANUAL.format(version=tree.version, summary=SUMMARY, text=".nf\n" + quoted + "\n.fi")
 
 
 def finish_package(root, name, fields, description, tree, out, extra=()):
@@ -236,7 +215,10 @@ def make_deb(build, out):
             os.rename(os.path.join(run_time, "usr", path), target)
         os.makedirs(os.path.join(development, "usr", "share", "doc", "lockstep"))
         os.symlink("../lockstep-dev/reference", os.path.join(development, "usr", "share", "doc", "lockstep", "reference"))  # for links of pages
-        write(os.path.join(run_time, "usr", "share", "man", "man1", "lockstep.1.gz"), packed(manual(tree)))
+        for page in list(files_of(os.path.join(run_time, "usr", "share", "man"))):  # compressed, as Debian has them
+            with open(page, encoding="utf-8") as file:
+                write(page + ".gz", packed(file.read()))
+            os.remove(page)
         # NVIDIA's libraries are where the loader of programs does not look.
         if any(os.path.basename(path) == ENGINE for path in tree.binaries):
             write(os.path.join(run_time, "usr", "share", "lintian", "overrides", "lockstep"),

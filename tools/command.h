@@ -20,6 +20,9 @@ struct command {
     const struct command *const *subcommands;
 };
 
+// The list that has the names for an option ("models" for "model"); NULL: none (tools/list.c).
+const char *command_list_of(const char *option);
+
 extern const char command_commit[]; // of the sources, from git; tools/commit.c.in
 
 extern const struct command train_command;

@@ -106,9 +106,7 @@ static void print_command(const char *text, size_t length, size_t indent, size_t
     print_words(text + first, length - first, indent + 4, first, " \\", width, out);
 }
 
-// Letters of the lines from `text` on that make one paragraph; 0: a line of a list or table, which
-// begins with spaces or has columns, or an empty one.
-static size_t paragraph(const char *text)
+size_t help_paragraph(const char *text)
 {
     size_t length = 0;
     while (text[length] && text[length] != '\n' && text[length] != ' ') {
@@ -125,7 +123,7 @@ static size_t paragraph(const char *text)
 static void print_text(const char *text, size_t width, FILE *out)
 {
     while (*text) {
-        const size_t words = paragraph(text), spaces = strspn(text, " ");
+        const size_t words = help_paragraph(text), spaces = strspn(text, " ");
         const size_t length = words ? words - (text[words - 1] == '\n') : strcspn(text, "\n");
         if (words)
             print_words(text, length, 0, 0, "", width, out);

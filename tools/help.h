@@ -8,6 +8,10 @@
 
 struct command;
 
+// Bytes of the lines from `text` on that make one paragraph; 0: a line of a list or table, which
+// begins with spaces or has columns, or an empty one.
+size_t help_paragraph(const char *text);
+
 // Letters of a line of standard output: those of its terminal, 80 where it is none.
 size_t help_width(void);
 

@@ -142,6 +142,18 @@ static const struct list {
 };
 #define LISTS (sizeof(lists) / sizeof(lists[0]))
 
+const char *command_list_of(const char *option)
+{
+    static const char begin[] = "in --";
+    for (size_t i = 0; i < LISTS; i++) {
+        const char *name = lists[i].where + strlen(begin);
+        if (strncmp(lists[i].where, begin, strlen(begin)) == 0 &&
+            strcspn(name, "=") == strlen(option) && strncmp(name, option, strlen(option)) == 0)
+            return lists[i].name;
+    }
+    return NULL;
+}
+
 static void print_plugin(const struct list *list, const struct ls_plugin_entry *entry)
 {
     char text[1024];
@@ -206,7 +218,7 @@ static enum ls_status run(const struct arguments *arguments)
 const struct command list_command = {
     .name = "list",
     .operands = "[LIST]",
-    .summary = "lists models, datasets, layers, losses, metrics, optimizers, callbacks, strategies",
+    .summary = "lists the names of models, datasets, losses, strategies and others",
     .help = help,
     .most_operands = 1,
     .arguments = table,

@@ -4,6 +4,7 @@
 #include "tools/help.h"
 #include "tools/interrupt.h"
 #include "tools/last_words.h"
+#include "tools/manual/manual.h"
 #include "tools/output_files.h"
 
 #include "core/base/log.h"
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #define MOST_COMMANDS 32
+#define WRITE_MANUAL "--write-manual="
 
 static const struct command *const commands[] = {
     &train_command,    &evaluate_command,
@@ -146,6 +148,9 @@ static int run_command(int argc, char **argv)
         puts("built with " LS_LIBRARIES);
         return finish(LS_OK);
     }
+    // What the build calls (tools/manual/meson.build).
+    if (strncmp(argv[1], WRITE_MANUAL, strlen(WRITE_MANUAL)) == 0)
+        return finish(manual_write(argv[1] + strlen(WRITE_MANUAL), commands));
     if (is_help(argv[1]) && (argc == 2 || argv[2][0] == '-')) {
         print_commands(stdout);
         return finish(LS_OK);

@@ -104,6 +104,11 @@ class Installed(ProgramTest):
             known = set(file.read().split())
         self.assertEqual(set(done.stderr.split("apt-get install ")[1].split()) - known, set())
 
+    def test_man_pages_and_completions_are_where_they_are_looked_for(self):
+        for folder, name in (("man/man1", "lockstep.1"), ("man/man1", "lockstep-plugin-new.1"), ("bash-completion/completions", "lockstep"),
+                             ("zsh/site-functions", "_lockstep"), ("fish/vendor_completions.d", "lockstep.fish")):
+            self.assertTrue(self.folder_of("share/" + folder, name).endswith("/share/" + folder))
+
     def test_a_cpp_program_compiles_links_and_runs(self):
         if not CXX:
             self.skipTest("no C++ compiler (package g++) is here")

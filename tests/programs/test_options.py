@@ -8,12 +8,13 @@ An option without a row fails, and so does a row without an option. Without effe
 import json
 import os
 import re
+import shutil
 import struct
 import subprocess
 import tempfile
 import unittest
 
-from support import DONE, LOCKSTEP, USAGE, ProgramTest, main
+from support import DONE, FAILED, LOCKSTEP, USAGE, ProgramTest, main
 
 TESTS = os.path.dirname(os.path.abspath(__file__))
 TEMPLATE = os.path.join(os.environ["LOCKSTEP_TEMPLATES"], "collective-my-plugin.so")
@@ -311,7 +312,10 @@ class Help(ProgramTest):
                 lines = text.splitlines()
                 self.assertTrue(lines[0].startswith("usage: lockstep " + command))
                 self.assertEqual([line for line in lines[1:] if len(line) > 80], [])
-                self.assertEqual([line for line in lines if line.endswith(" .") or line.count("(") != line.count(")")], [])
+                self.assertEqual([line for line in lines if line.endswith(" .")], [])
+                for option in re.split(r"\n(?=  --|\n)", text):  # whose text may be in several lines
+                    self.assertEqual(option.count("("), option.count(")"), option)
+                self.assertNotRegex(text, r"(?m)^  --\S+ +as for train$")  # the first screen explains by itself
                 if "--help=all" in text:
                     self.assertLessEqual(len(lines) - 2, 24, text)
                     self.assertIn("explains all %d options" % len(options_of(command)), text)
@@ -324,6 +328,68 @@ class Help(ProgramTest):
         text = self.lockstep("-V").out
         self.assertEqual(self.lockstep("--version").out, text)
         self.assertRegex(text, r"\Alockstep [0-9.]+ \(commit \S+, \w+\)\nbuilt with jansson [0-9.]+, ")
+
+
+class Manual(ProgramTest):
+    """Man pages and completions, as the build writes them from the option tables."""
+
+    def setUp(self):
+        super().setUp()
+        os.mkdir(self.path("manual"))
+        self.assertEqual(self.lockstep("--write-manual=" + self.path("manual")).code, DONE)
+
+    def read(self, name):
+        with open(self.path("manual/" + name)) as file:
+            return file.read()
+
+    def test_a_page_for_each_subcommand_and_in_it_every_option(self):
+        pages = {f"lockstep-{name.replace(' ', '-')}.1": name for name in commands()}
+        self.assertEqual(set(os.listdir(self.path("manual"))), {*pages, "lockstep.1", "lockstep", "_lockstep", "lockstep.fish"})
+        with open(os.path.join(TESTS, "..", "..", "tools", "manual", "meson.build")) as file:
+            listed = re.search(r"subcommands = \[(.*?)\]", file.read(), re.DOTALL)[1]
+        self.assertEqual({f"lockstep-{name}.1" for name in re.findall(r"'([a-z-]+)'", listed)}, set(pages))
+        for page, name in pages.items():
+            found = {option.replace("\\-", "-") for option in re.findall(r"^\.TP\n\.BR \\-\\-(\S+)", self.read(page), re.MULTILINE)}
+            self.assertEqual(found, options_of(name), page)
+            self.assertIn("lockstep " + name, re.sub(r"\\&|\n", "", self.read("lockstep.1").replace("\\-", "-")))
+        self.assertEqual(self.lockstep("--write-manual=" + self.path("none")).code, FAILED)
+
+    def test_pages_are_clean(self):
+        if not shutil.which("groff"):
+            self.skipTest("groff (package groff-base) is not here")
+        for page in sorted(os.listdir(self.path("manual"))):
+            if page.endswith(".1"):
+                done = subprocess.run(["groff", "-man", "-Tutf8", "-ww", self.path("manual/" + page)], capture_output=True, text=True, timeout=60)
+                self.assertEqual((done.returncode, done.stderr), (0, ""), page)
+        shown = subprocess.run(["groff", "-man", "-Tascii", "-P-c", self.path("manual/lockstep-train.1")], capture_output=True, text=True, timeout=60)
+        self.assertIn("--checkpoint-dir=DIR", re.sub(".\b", "", shown.stdout))  # bold letters are struck twice
+
+    def complete(self, *words):
+        """What bash offers for the last of the words, which it has taken apart at each equals sign."""
+        script = (f". {self.path('manual/lockstep')}; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _lockstep; "
+                  "printf '%s\\n' \"${COMPREPLY[@]}\"")
+        done = subprocess.run(["bash", "-c", script, "bash", "lockstep", *words], capture_output=True, text=True, timeout=60, cwd=self.folder,
+                              env=dict(os.environ, PATH=os.path.dirname(LOCKSTEP) + ":" + os.environ["PATH"]))
+        self.assertEqual((done.returncode, done.stderr), (0, ""), words)
+        return done.stdout.split()
+
+    def test_bash_completes(self):
+        for words, expected in ((("tr",), {"train"}), (("plugin", ""), {"new", "check"}), (("help", "verif"), {"verify"}), (("list", "opt"), {"optimizers"}),
+                                (("train", "--opt"), {"--optimizer="}), (("train", "--qu"), {"--quiet"}), (("plugin", "new", "--k"), {"--kind="}),
+                                (("train", "--model", "=", "mlp"), {"mlp", "mlp-dropout"}), (("train", "--optimizer", "=", "adam"), {"adam", "adamw", "adamax"}),
+                                (("train", "--strategy", "hal"), {"halving-doubling"}), (("train", "--shuffle", "="), {"on", "off"}),
+                                (("evaluate", "--dataset", "=", "mni"), {"mnist"}), (("convert", "man"), {"manual"}),
+                                (("train", "--initial-weights", "=", "man"), {"manual"}), (("train", "--quiet", "man"), {"manual"})):
+            with self.subTest(words=words):
+                self.assertEqual(set(self.complete(*words)), expected)
+
+    def test_other_shells_read_theirs(self):
+        shells = [(shell, name) for shell, name in (("zsh", "_lockstep"), ("fish", "lockstep.fish")) if shutil.which(shell)]
+        if not shells:
+            self.skipTest("neither zsh nor fish is here")
+        for shell, name in shells:
+            done = subprocess.run([shell, "-n", self.path("manual/" + name)], capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
 class EveryOption(ProgramTest):

@@ -174,6 +174,7 @@ class Debian(Package):
         self.command_works([os.path.join(root, "usr/bin/lockstep")])
         self.program_works(root)
         self.assertTrue(os.path.exists(os.path.join(root, "usr/share/doc/lockstep-dev/reference/lockstep.md")))
+        self.assertTrue({"lockstep.1.gz", "lockstep-train.1.gz"} <= set(os.listdir(os.path.join(root, "usr/share/man/man1"))))
 
     def test_depends_names_the_packages_of_all_libraries(self):
         depends = self.call("dpkg-deb", "--field", self.packages[0], "Depends").stdout
