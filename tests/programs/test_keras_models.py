@@ -21,7 +21,7 @@ APPLICATIONS = ("ResNet50", "ResNet50V2", "VGG16", "MobileNet", "MobileNetV2", "
 TRAINED = ("MobileNetV3Small", "EfficientNetB0")  # in every run; one of them without kinks
 SMALL = ("gpt", "siamese", "inception")
 EXAMPLES, INPUTS = 8, 1000  # as in the script
-FAKE = ("--device=cuda", "--plugin-path=" + os.environ.get("LOCKSTEP_CUDA_FAKE", ""))
+FAKE = ("--device=cuda", "--deadline=600", "--plugin-path=" + os.environ.get("LOCKSTEP_CUDA_FAKE", ""))
 
 # Of the largest logit.
 PREDICTIONS = 1e-4
