@@ -218,8 +218,12 @@ static void put_shared(struct launch_sink *sink)
         put(sink, prefix, strlen(prefix));
         put(sink, shared->text, shared->bytes);
         sink->shared = shared->next;
-        free(shared->warning ? shared : sink->newest);
-        sink->newest = shared->warning ? sink->newest : shared;
+        if (shared->warning) {
+            free(shared);
+        } else {
+            free(sink->newest);
+            sink->newest = shared;
+        }
     }
 }
 
