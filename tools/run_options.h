@@ -31,7 +31,7 @@
 // Rows of the table.
 #define RUN_ARGUMENTS                                                                              \
     {"strategy", "NAME[:option=value,...]", NULL,                                                  \
-     "how the replicas are kept in sync, such as ring or mirrored: a strategy (one-device, "       \
+     "how the replicas are kept in sync, such as ring or mirrored; a strategy (one-device, "       \
      "mirrored, multi-worker-mirrored, "                                                           \
      "central-storage, parameter-server), or a collective under mirrored (ring, tree, nccl, ..., " \
      "auto); `lockstep plugins` lists them. Default: one-device for one replica, mirrored for "    \

@@ -68,7 +68,7 @@ static const struct argument table[] = {
     {"steps", "N", NULL, "stop after N steps",
      .idle = ARGUMENT_IDLE_UNTRAINED | ARGUMENT_IDLE_LATE},
     {"optimizer", "NAME[:option=value,...]", NULL,
-     "sgd, adam, adamw, rmsprop, adagrad, adadelta, adamax, nadam or lamb, with Keras's options, "
+     "sgd, adam, adamw, rmsprop, adagrad, adadelta, adamax, nadam or lamb; with Keras's options, "
      "such as adamw:weight_decay=0.01,global_clipnorm=1,use_ema=on; default: the optimizer in the "
      "model's file, else adam:learning_rate=0.001",
      .idle = ARGUMENT_IDLE_UNTRAINED, .first_day = true},

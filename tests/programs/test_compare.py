@@ -571,6 +571,17 @@ class Advice(CompareTest):
         self.assertEqual(train["parameter_hashes"], runs[0]["report"]["parameter_hashes"])
 
 
+    def test_programs_give_names_and_get_their_own_words(self):
+        setting = ("--model=linear", "--dataset=synthetic:examples=40", "--batch=10", "--strategies=ring", "--steps=2", UNTIMED)
+        plain = self.compare(*setting)
+        named = self.compare(*setting, "--model-name=mine", "--dataset-name=theirs", "--advice=python")
+        self.assertEqual((plain.report["model"], plain.report["dataset"]), ("linear", "synthetic:examples=40"))
+        self.assertEqual((named.report["model"], named.report["dataset"]), ("mine", "theirs"))
+        self.assertIn("lockstep train --model=linear", plain.out)
+        self.assertIn("lockstep.Model(", named.out)
+        self.assertNotIn("lockstep train", named.out)
+
+
 class Refused(CompareTest):
     def test_before_any_training_starts(self):
         for code, arguments, says in (

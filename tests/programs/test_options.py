@@ -189,7 +189,7 @@ ROWS = {
         **{name: Row(seen="test_compare.py") for name in (
             "model", "dataset", "loss", "metrics", "initial-weights", "strategies", "replicas", "threads", "device", "target",
             "epochs", "optimizer", "precision", "loss-scale", "seed", "shuffle", "validation", "round-steps", "speed-steps",
-            "deadline", "plugin-path", "html", "quiet", "progress", "batch")},
+            "deadline", "plugin-path", "html", "quiet", "progress", "batch", "model-name", "dataset-name", "advice")},
         "replica-batch": Row(seen="test_compare.py", refused=RUN["replica-batch"].refused),
         "steps": Row(seen="test_compare.py", idle=[(("--steps=9",), "no effect in runs of 1 step")]),
         "wire": Row(seen="test_compare.py", idle=[(("--wire=bfloat16", "--replicas=1"), ONE_REPLICA)]),
