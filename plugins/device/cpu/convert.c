@@ -182,7 +182,7 @@ static int32_t prepare_rows(struct ls_device *device, struct ls_kernel *kernel,
 // ---- weights for the units for matrices ----
 
 // Of a depth that gives a cache whole lines of a row, without too many rows at a time.
-enum { PAIRS_DEPTH = 32, TRANSPOSED_DEPTH = 512 };
+enum { PAIRS_DEPTH = 32, TRANSPOSED_DEPTH = 128 };
 
 struct packing {
     const struct cpu_half_loops *loops;

@@ -140,6 +140,10 @@ static void relu_backward(uint32_t dtype, const uint16_t *restrict y, uint16_t *
 
 // ---- Pairs ----
 
+// Rows of w that is read are far apart and read in short pieces, which the processor does not see
+// coming: hence the prefetches.
+enum { SIDE = 16 };
+
 static inline uint32_t pair_of(float low, float high)
 {
     return bfloat16_of(low) | bfloat16_of(high) << 16;
@@ -151,6 +155,11 @@ static void pack_pairs(const float *restrict w, int64_t depth, int64_t columns, 
     for (int64_t k = 0; k < padded; k += 2, y += block) {
         const float *restrict low = w + k * stride, *restrict high = low + stride;
         const int64_t pairs = k + 1 < depth ? columns : 0, lows = k < depth ? columns : 0;
+        // The next columns of these rows; at the end of w an address alone.
+        for (int64_t i = block; i < 2 * block && pairs > 0; i += SIDE) {
+            __builtin_prefetch(low + i);
+            __builtin_prefetch(high + i);
+        }
         for (int64_t i = 0; i < pairs; i++)
             y[i] = pair_of(low[i], high[i]);
         for (int64_t i = pairs; i < lows; i++)
@@ -160,7 +169,6 @@ static void pack_pairs(const float *restrict w, int64_t depth, int64_t columns, 
     }
 }
 
-enum { SIDE = 16 };
 typedef uint32_t side_vec __attribute__((vector_size(4 * SIDE)));
 
 // Four times the rows of both halves are shuffled like cards, and so are those of a pair of them.
@@ -181,8 +189,8 @@ static void pack_transposed_pairs(const float *restrict w, int64_t depth, int64_
                                   int64_t stride, int64_t block, int64_t padded,
                                   uint32_t *restrict y)
 {
-    for (int64_t at = 0; at < block; at += SIDE)
-        for (int64_t k = 0; k < padded; k += 2 * SIDE) {
+    for (int64_t k = 0; k < padded; k += 2 * SIDE)
+        for (int64_t at = 0; at < block; at += SIDE) {
             uint32_t pairs[SIDE][SIDE];
             float edge[2 * SIDE] = {0};
             for (int64_t i = 0; i < SIDE; i++) {
@@ -193,6 +201,10 @@ static void pack_transposed_pairs(const float *restrict w, int64_t depth, int64_
                     if (left > 0)
                         memcpy(edge, x, (size_t)left * sizeof(float));
                     x = edge;
+                }
+                if (left >= 4 * SIDE) {
+                    __builtin_prefetch(x + 2 * SIDE);
+                    __builtin_prefetch(x + 3 * SIDE);
                 }
                 for (int64_t j = 0; j < SIDE; j++)
                     pairs[i][j] = pair_of(x[2 * j], x[2 * j + 1]);
