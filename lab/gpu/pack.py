@@ -139,8 +139,9 @@ def copy_models(root, folder):
         file.write("".join(letters) + "".join(random.Random(0).choices(letters, k=20000)))
 
 
-def record_cpu(lockstep, folder):
+def record_cpu(lockstep, root, folder):
     os.makedirs(os.path.join(folder, "cpu"))
+    paths = os.path.join(root, "models") + ":" + os.path.join(folder, "models")
     for name, (words, weights) in CPU_RUNS.items():
         arguments = [*words, "--steps=%d" % CPU_STEPS, "--shuffle=off", "--validation=off", "--seed=0"]
         arguments += [] if any(word.startswith("--batch=") for word in words) else ["--batch=128"]
@@ -151,7 +152,7 @@ def record_cpu(lockstep, folder):
             report = os.path.join(scratch, "report.json")
             subprocess.run([lockstep, "train", "--quiet", "--device=cpu", "--replicas=1", "--report=" + report, *more,
                             *(word.replace("{kit}", folder) for word in arguments)],
-                           check=True, env=dict(os.environ, LOCKSTEP_MODEL_PATH=os.path.join(folder, "models")))
+                           check=True, env=dict(os.environ, LOCKSTEP_MODEL_PATH=paths))
             with open(report, encoding="utf-8") as file:
                 losses = json.load(file)["losses"]
         with open(os.path.join(folder, "cpu", name + ".json"), "w", encoding="utf-8") as file:
@@ -181,7 +182,7 @@ def pack(root, folder, gpu_archs, nvidia_root):
     copy_models(root, part)
     about = {"machine": platform.machine(), "glibc": glibc, "packages": copy_prefix(part), "gpu_archs": gpu_archs, "commit": commit_of(root)}
     say("training on the CPU, whose losses are taken along")
-    record_cpu(os.path.join(built, "tools", "lockstep"), part)
+    record_cpu(os.path.join(built, "tools", "lockstep"), root, part)
     with open(os.path.join(part, "pack.json"), "w", encoding="utf-8") as file:
         json.dump(about, file, indent=1)
     shutil.rmtree(folder, ignore_errors=True)
