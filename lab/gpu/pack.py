@@ -5,7 +5,7 @@
     prefix/          jansson, zlib, xxHash, libsodium: shared libraries, and headers for the case that a build is needed there
     fashion-mnist/   the four files
     reference/       losses that PyTorch computed, and the weights they begin with (tests/data/reference)
-    models/, letters.txt   ResNets' and others' JSONs, unpacked, the GPT's, and random letters for it
+    models/, letters.txt   the built-in models, EfficientNetB0 and the GPT, and random letters for that
     cpu/             losses of device cpu from these weights, recorded now: the arguments after `train`, and what came out
     pack.json        for which processor and commit, the oldest glibc that does, and from which packages
 """
@@ -128,7 +128,7 @@ def copy_reference(root, folder):
 
 
 def copy_models(root, folder):
-    os.makedirs(os.path.join(folder, "models"))
+    shutil.copytree(os.path.join(root, "models"), os.path.join(folder, "models"))
     for name in MODELS:
         with gzip.open(os.path.join(root, "tests", "data", "models", name + ".json.gz"), "rb") as packed, \
                 open(os.path.join(folder, "models", name + ".json"), "wb") as file:
@@ -139,9 +139,8 @@ def copy_models(root, folder):
         file.write("".join(letters) + "".join(random.Random(0).choices(letters, k=20000)))
 
 
-def record_cpu(lockstep, root, folder):
+def record_cpu(lockstep, folder):
     os.makedirs(os.path.join(folder, "cpu"))
-    paths = os.path.join(root, "models") + ":" + os.path.join(folder, "models")
     for name, (words, weights) in CPU_RUNS.items():
         arguments = [*words, "--steps=%d" % CPU_STEPS, "--shuffle=off", "--validation=off", "--seed=0"]
         arguments += [] if any(word.startswith("--batch=") for word in words) else ["--batch=128"]
@@ -152,7 +151,7 @@ def record_cpu(lockstep, root, folder):
             report = os.path.join(scratch, "report.json")
             subprocess.run([lockstep, "train", "--quiet", "--device=cpu", "--replicas=1", "--report=" + report, *more,
                             *(word.replace("{kit}", folder) for word in arguments)],
-                           check=True, env=dict(os.environ, LOCKSTEP_MODEL_PATH=paths))
+                           check=True, env=dict(os.environ, LOCKSTEP_MODEL_PATH=os.path.join(folder, "models")))
             with open(report, encoding="utf-8") as file:
                 losses = json.load(file)["losses"]
         with open(os.path.join(folder, "cpu", name + ".json"), "w", encoding="utf-8") as file:
@@ -182,7 +181,7 @@ def pack(root, folder, gpu_archs, nvidia_root):
     copy_models(root, part)
     about = {"machine": platform.machine(), "glibc": glibc, "packages": copy_prefix(part), "gpu_archs": gpu_archs, "commit": commit_of(root)}
     say("training on the CPU, whose losses are taken along")
-    record_cpu(os.path.join(built, "tools", "lockstep"), root, part)
+    record_cpu(os.path.join(built, "tools", "lockstep"), part)
     with open(os.path.join(part, "pack.json"), "w", encoding="utf-8") as file:
         json.dump(about, file, indent=1)
     shutil.rmtree(folder, ignore_errors=True)
