@@ -13,8 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define BUFFER_BYTES \
-    ((size_t)64 << 20) // one for a whole run: of a second one records were missing at the end
+#define BUFFER_BYTES ((size_t)4 << 20)
 #define MOST_NAMES 4096
 #define EXPORT __attribute__((visibility("default")))
 
