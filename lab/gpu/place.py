@@ -62,7 +62,7 @@ class Place:
     def make_environment(self):
         """cuDNN opens its own parts, and NVRTC, by the loader's path."""
         environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", LOCKSTEP_PLUGIN_PATH=self.path("plugins"),
-                           LOCKSTEP_MODEL_PATH=os.path.join(self.kit, "models"))
+                           LOCKSTEP_MODEL_PATH=self.carried("models") or os.path.join(ROOT, "models"))
         wheels = [path for folder in sys.path for path in sorted(glob.glob(os.path.join(folder, "nvidia", "*", "lib")))]
         toolkit = [path for path in TOOLKIT if os.path.isdir(path)]
         environment["LD_LIBRARY_PATH"] = ":".join(filter(None, [*wheels, *toolkit, environment.get("LD_LIBRARY_PATH")]))

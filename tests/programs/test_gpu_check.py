@@ -199,8 +199,9 @@ class Parts(unittest.TestCase):
         self.assertAlmostEqual(max(checks.deviations([1.0, 2.002], [1.0, 2.0])), 1e-3)
         for losses in ([1.0], [1.0, float("nan")], [1.0, None]):
             self.assertEqual(max(checks.deviations(losses, [1.0, 2.0])), float("inf"))
-        row = {"recording": "recorded whole", "parameter_hashes": ["a", "a"], "replicas": 2, "largest_deviation": 0.9e-4}
+        row = {"run": "cnn_sgd", "recording": "recorded whole", "parameter_hashes": ["a", "a"], "replicas": 2, "largest_deviation": 0.9e-4}
         checks.judge_row(row, "on")
+        checks.judge_row(dict(row, run="gpt_bfloat16", largest_deviation=4.9e-3), "on")
         for changed in ({"parameter_hashes": ["a"]}, {"parameter_hashes": ["a", "b"]}, {"largest_deviation": 1.1e-4},
                         {"largest_deviation": float("nan")}, {"recording": "not recorded: a call"}):
             with self.assertRaises(Wrong):

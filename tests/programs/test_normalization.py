@@ -79,6 +79,7 @@ class Normalization(ProgramTest):
             outcome = self.lockstep("predict", MODEL, self.data, weights, f"--replicas={replicas}", "--batch=7", "--out=" + self.path("p.csv"))
             self.assertEqual(outcome.code, DONE, outcome.err)
             with open(self.path("p.csv")) as file:
+                self.assertEqual(next(file).strip().split(",")[0], "output_0")
                 found = [float(text) for line in file for text in line.split(",")]
             self.assertEqual(len(found), len(expected))
             for one, other in zip(found, expected):

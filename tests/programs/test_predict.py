@@ -282,7 +282,8 @@ class Refused(PredictTest):
         self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("p.csv")], [])
 
     def test_data_of_another_shape(self):
-        outcome = self.lockstep("predict", "--model=mlp", "--dataset=synthetic:shape=5x5x1", "--out=" + self.path("p.npy"))
+        file = os.path.join(os.path.dirname(__file__), "..", "..", "models", "mlp.json")  # by name it would take the shape of the data
+        outcome = self.lockstep("predict", "--model=" + file, "--dataset=synthetic:shape=5x5x1", "--out=" + self.path("p.npy"))
         self.assertEqual(outcome.code, 3, outcome.err)
         self.assertFalse(os.path.exists(self.path("p.npy")))
 
