@@ -406,7 +406,7 @@ static enum ls_status add(const struct reading *reading, const char *text)
     const char *given = status ? NULL : ls_spec_get(&spec, "name");
     const char *name = given ? given : spec.name;
     char key[LONGEST_NAME];
-    if (!status && ls_metric_set_has(set, name))
+    if (!status && !reading->suffix && ls_metric_set_has(set, name))
         status = say_twice(name);
     if (!status)
         status = read_metric(reading, &spec, out);

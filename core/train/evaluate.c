@@ -250,7 +250,7 @@ static struct ls_predictions_columns columns_of(const struct ls_model *model,
         model->shown_classes ? model->shown_classes : model->class_names;
     const uint64_t elements = ls_model_output_elements(model);
     struct ls_predictions_columns columns = {.context = dataset};
-    if (names && elements > 1 && names->count <= elements) {
+    if (names && elements > 1 && names->count == elements) {
         columns.classes = (const char *const *)names->names;
         columns.class_count = names->count;
     }

@@ -58,7 +58,7 @@ CASE_SECONDS, BUSY_SECONDS = 6.0, 2.0  # with less than that left, no round is b
 # Of the budget: until when something is begun, and until when its answer is waited for, or the process is given up.
 BEGUN, ANSWERED = {"compile": 0.35, "build": 0.6}, {"start": 0.5, "compile": 0.6, "build": 0.7}
 BUSY_STEPS = 50
-LEAST_RECORDED = 0.8  # of the measured time, from the first kernel to the last
+LEAST_RECORDED = 0.6  # of the measured time, from the first kernel to the last
 NOISE = {"resnet": (32, 4096), "resnet50": (224, 512)}  # models that are not for Fashion-MNIST: pixels each way, examples
 GPTS = {"gpt": 256, "gpt768": 768}  # width, of models that read letters, which are drawn at random
 LETTERS, CONTEXT, WINDOWS, STRIDE = 65, 128, 2048, 8

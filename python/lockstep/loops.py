@@ -326,6 +326,7 @@ class Strategy:
         called = _step_function(each)
         model._call(calls, lambda: int(library().ls_strategy_run(batch.dataset._open(), called, None)))
         batch.was_run = True
+        model._local_replicas = len(results)
         return [results[index] for index in sorted(results)]
 
     def reduce(self, reduce_op: Any, values: Sequence[Any], axis: None = None) -> Any:
@@ -339,6 +340,8 @@ class Strategy:
         Returns:
             A number or an array.
         """
+        if axis is not None:
+            raise UsageError(f"strategy.reduce: axis={axis!r}; expected None: reduce inside the step")
         name = str(getattr(reduce_op, "name", reduce_op)).lower()
         return self._over_replicas(values, 1, lambda flat, count, out: library().ls_strategy_reduce(self._model._run, encode(name), flat, count, out))[0]
 
@@ -359,6 +362,11 @@ class Strategy:
         arrays = [numpy.asarray(value, dtype="float64") for value in values]
         if not arrays or len({array.shape for array in arrays}) != 1:
             raise UsageError("strategy.reduce and gather: expected a number, or an array of one shape, for each replica of this process")
+        here = self._model._local_replicas
+        if here is None:
+            raise UsageError("strategy.reduce and gather: nothing has been run yet; they take what strategy.run returned")
+        if len(arrays) != here:
+            raise UsageError(f"strategy.reduce and gather: {len(arrays)} values; expected one for each of the {here} replicas of this process")
         flat = numpy.concatenate([array.ravel() for array in arrays])
         shape, count = arrays[0].shape, arrays[0].size
         out = numpy.empty((parts, count))

@@ -169,6 +169,7 @@ class Model:
         self._kept: List[Any] = []  # what the library may still call: generators of the last fit, and of those that failed after it
         self._process = os.getpid()
         self._handles = [ctypes.c_void_p(), ctypes.c_void_p()]  # the run and the model; empty: closed
+        self._local_replicas: Optional[int] = None  # of this process, when strategy.run has counted them
         self._distributed: List[Any] = []  # datasets of loops: (whose it is, struct ls_distributed)
         self._unbuilt = model if _has_no_shape(model) else None  # until data shows the shape of its input
         self._to_compile: Dict[str, Any] = {}  # then
@@ -922,7 +923,8 @@ class Sequential(Model):
 
     def __init__(self, layers: Sequence[Layer], name: str = "sequential", **options: Any) -> None:
         own = dict.fromkeys(type(layer) for layer in layers if isinstance(layer, Layer) and is_own(layer))
-        super().__init__(sequential_config(layers, name), custom_objects=[*own, *options.pop("custom_objects", ())], **options)
+        given = options.pop("custom_objects", ())
+        super().__init__(sequential_config(layers, name), custom_objects=[*own, *(given.values() if isinstance(given, dict) else given)], **options)
 
 
 # ---- Small things ----

@@ -98,6 +98,12 @@ class Tensor:
     def __bool__(self) -> bool:
         raise UsageError("a tensor of lockstep.ops has no value while a model is made: compose ops.maximum, ops.minimum or ops.clip instead of if")
 
+    def _compared(self, _other: Any) -> bool:
+        raise UsageError("tensors of lockstep.ops cannot be compared: compose ops.maximum, ops.minimum, ops.clip or ops.one_hot")
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _compared  # type: ignore[assignment]
+    __hash__ = object.__hash__
+
     def __add__(self, other: TensorLike) -> "Tensor":
         return add(self, other)
 

@@ -148,11 +148,14 @@ class Loops(ProgramTest):
                 strategy.run(train_step, args=args)
         with self.assertRaisesRegex(lockstep.UsageError, "before the next one is taken"):
             list(dataset)
-        with self.assertRaisesRegex(lockstep.UsageError, "expected sum or mean"):
-            strategy.reduce("max", [1, 2])
-        with self.assertRaisesRegex(lockstep.UsageError, "an array of one shape"):
-            strategy.reduce("sum", [1, [2, 3]])
+        with self.assertRaisesRegex(lockstep.UsageError, "nothing has been run yet"):
+            strategy.reduce("sum", [1, 2])
         strategy.run(train_step, args=(next(iter(dataset)),))  # it goes on
+        for reduce_op, values, axis, says in (("max", [1, 2], None, "expected sum or mean"), ("sum", [1, [2, 3]], None, "an array of one shape"),
+                                              ("sum", [1], None, "1 values; expected one for each of the 2 replicas"),
+                                              ("sum", [1, 2, 3], None, "3 values"), ("sum", [1, 2], 0, "axis=0; expected None")):
+            with self.assertRaisesRegex(lockstep.UsageError, says):
+                strategy.reduce(reduce_op, values, axis)
         model.close()
         with self.assertRaisesRegex(lockstep.UsageError, "the model is closed"):
             len(dataset)
