@@ -149,7 +149,7 @@ class Loops(ProgramTest):
         with self.assertRaisesRegex(lockstep.UsageError, "before the next one is taken"):
             list(dataset)
         with self.assertRaisesRegex(lockstep.UsageError, "nothing has been run yet"):
-            strategy.reduce("sum", [1, 2])
+            model_of().strategy.reduce("sum", [1, 2])
         strategy.run(train_step, args=(next(iter(dataset)),))  # it goes on
         for reduce_op, values, axis, says in (("max", [1, 2], None, "expected sum or mean"), ("sum", [1, [2, 3]], None, "an array of one shape"),
                                               ("sum", [1], None, "1 values; expected one for each of the 2 replicas"),
