@@ -26,7 +26,6 @@ import glob
 import gzip
 import json
 import os
-import random
 import re
 import select
 import statistics
@@ -61,7 +60,7 @@ BUSY_STEPS = 50
 LEAST_RECORDED = 0.6  # of the measured time, from the first kernel to the last
 NOISE = {"resnet": (32, 4096), "resnet50": (224, 512)}  # models that are not for Fashion-MNIST: pixels each way, examples
 GPTS = {"gpt": 256, "gpt768": 768}  # width, of models that read letters, which are drawn at random
-LETTERS, CONTEXT, WINDOWS, STRIDE = 65, 128, 2048, 8
+CONTEXT, WINDOWS, STRIDE = 128, 2048, 8
 LARGE = ("resnet50", *GPTS)  # of which fewer steps tell as much
 RESNET50 = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tests", "data", "models", "ResNet50.json.gz")  # for 64 pixels
 PRINTED_KERNELS = 8
@@ -198,12 +197,10 @@ def gpt_file(options, name):
 
 
 def text_file(options, examples):
-    """A text of random letters, each of them in it, that has so many windows."""
-    letters = [chr(ord("0") + i) for i in range(LETTERS - 1)] + ["\n"]
-    length = CONTEXT + 1 + STRIDE * (examples - 1)
+    """A text of random letters that has so many windows."""
     path = os.path.join(options.scratch, "letters%d.txt" % examples)
     with open(path, "w") as file:
-        file.write("".join(letters) + "".join(random.Random(0).choices(letters, k=length - LETTERS)))
+        file.write(bench_lines.random_letters(CONTEXT + 1 + STRIDE * (examples - 1)))
     return path
 
 

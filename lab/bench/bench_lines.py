@@ -8,6 +8,7 @@ turn, in both precisions. Ratios are taken within a round; the median with the s
 import gzip
 import json
 import os
+import random
 import re
 import statistics
 import subprocess
@@ -68,6 +69,12 @@ def gpt_of_width(text, width):
     """gpt.json with another width, in heads of 64."""
     numbers = {"256": width, "1024": 4 * width, '"num_heads": 4': '"num_heads": %d' % (width // 64)}
     return re.sub(r'\b(256|1024)\b|"num_heads": 4\b', lambda found: str(numbers[found.group()]), text)
+
+
+def random_letters(count):
+    """A text of so many, with each of gpt.json's 65 in it."""
+    letters = [chr(ord("0") + i) for i in range(64)] + ["\n"]
+    return "".join(letters) + "".join(random.Random(0).choices(letters, k=count - len(letters)))
 
 
 class Bench:

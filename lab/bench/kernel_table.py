@@ -55,8 +55,6 @@ def table(records, steps, by):
     """What a step of so many took. `recorded_idle_per_step` is that under CUPTI, which puts gaps between kernels of a graph."""
     kernels = [record for record in records if not record[0].startswith(COPIES)]
     copies = [record for record in records if record[0].startswith(COPIES)]
-    if not kernels:
-        return {"not_measured": "no kernel was recorded in the measured steps"}
     spans = [(begin, end) for _, begin, end, _ in kernels]
     covered = union(spans)
     return {"kernels_per_step": len(kernels) / steps, "kernel_seconds_per_step": sum(end - begin for begin, end in spans) / steps,

@@ -13,13 +13,13 @@ import gzip
 import json
 import os
 import platform
-import random
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 
+import bench_lines
 from runner import NotRun, end_group, say
 
 LIBRARIES = {  # of a .pc file: package with headers, library
@@ -134,9 +134,8 @@ def copy_models(root, folder):
                 open(os.path.join(folder, "models", name + ".json"), "wb") as file:
             shutil.copyfileobj(packed, file)
     shutil.copy(os.path.join(root, "lab", "bench", "gpt.json"), os.path.join(folder, "models"))
-    letters = [chr(ord("0") + i) for i in range(64)] + ["\n"]
     with open(os.path.join(folder, "letters.txt"), "w", encoding="utf-8") as file:
-        file.write("".join(letters) + "".join(random.Random(0).choices(letters, k=20000)))
+        file.write(bench_lines.random_letters(20000))
 
 
 def record_cpu(lockstep, folder):

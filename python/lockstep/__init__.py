@@ -14,18 +14,19 @@ from ._errors import (AbortedError, CommandError, InputError, LockstepError, Out
                       UnsupportedError, UsageError)
 
 if TYPE_CHECKING:
-    from . import layers, ops
+    from . import layers, loops, ops
     from .callbacks import Callback, History
     from .laboratory import Comparison, bench, compare, simulate, verify
-    from .model import Model, Sequential
+    from .model import Model, Sequential, Variable
 
     __version__: str
 
-_PLACES = {"Model": "model", "Sequential": "model", "Callback": "callbacks", "History": "callbacks", "Comparison": "laboratory",
+_PLACES = {"Model": "model", "Sequential": "model", "Variable": "model", "Callback": "callbacks", "History": "callbacks", "Comparison": "laboratory",
            "bench": "laboratory", "compare": "laboratory", "simulate": "laboratory", "verify": "laboratory"}
 
 __all__ = ["AbortedError", "Callback", "CommandError", "Comparison", "History", "InputError", "LockstepError", "Model", "OutOfMemoryError",
-           "PeerLostError", "Sequential", "UnavailableError", "UnsupportedError", "UsageError", "bench", "compare", "layers", "ops", "simulate", "verify"]
+           "PeerLostError", "Sequential", "UnavailableError", "UnsupportedError", "UsageError", "Variable", "bench", "compare", "layers", "loops", "ops",
+           "simulate", "verify"]
 
 
 def _find(name: str) -> Any:
@@ -35,7 +36,7 @@ def _find(name: str) -> Any:
         from ._native import library
 
         return library().ls_version().decode()
-    if name in ("layers", "ops"):
+    if name in ("layers", "loops", "ops"):
         return importlib.import_module("." + name, __name__)
     if name not in _PLACES:
         raise AttributeError(f"module 'lockstep' has no attribute '{name}'")

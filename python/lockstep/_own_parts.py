@@ -162,7 +162,7 @@ class Layer(layers.Layer):
             name: Letters, digits and underscores.
 
         Returns:
-            It, for `call`.
+            The variable, as a tensor for `call`.
 
         Raises:
             UsageError: No model is being made.

@@ -501,7 +501,7 @@ class Model:
         """Gives the weights to a keras.Model of the same layers.
 
         Args:
-            keras_model: It.
+            keras_model: The model that gets them.
         """
         with _weights_between() as path:
             self.save_weights(path)
