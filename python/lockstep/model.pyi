@@ -167,7 +167,7 @@ class Model:
         """Gives the weights to a keras.Model of the same layers.
 
         Args:
-            keras_model: It.
+            keras_model: The model that gets them.
         """
 
     def compile(self, optimizer: Any=None, loss: Any=None, metrics: Any=None, *, own_optimizer: Any=..., lr_scaling: Optional[str]=..., learning_rate_schedule: Optional[str]=..., loss_scale: Optional[str]=..., keep_outputs: Optional[int]=...) -> None:
