@@ -1221,7 +1221,7 @@ class Errors(ModelTest):
             import lockstep
             print(f"import lockstep: {1000 * (time.perf_counter() - begin):.1f} ms")
             assert not {"numpy", "torch", "keras", "tensorflow", "ctypes"} & set(sys.modules), sorted(sys.modules)
-            assert set(lockstep.__all__) <= set(dir(lockstep)) | set(lockstep._PLACES) | {"layers", "ops"}
+            assert set(lockstep.__all__) <= set(dir(lockstep)) | set(lockstep._PLACES) | {"layers", "loops", "ops"}
             lockstep.UsageError, lockstep.compare, lockstep.Model, lockstep.Callback
             assert not {"numpy", "torch", "keras", "tensorflow"} & set(sys.modules)
             assert lockstep.__version__ == "0.1.0"
