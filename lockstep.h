@@ -173,6 +173,9 @@ struct ls_run_options {
     // package does, `loss_scale="none"`. 0: as before; at first as fields of these structs,
     // `.loss_scale = "none"`, and calls of this header
     uint32_t python;
+    // The words that started the program, the last one NULL, as argv has them: from now on reports of
+    // this process have them under "made", without passwords and the like. NULL: as before; at first none
+    const char *const *command_line;
 };
 
 // Opens a run with the plugins that the options name. Models, and everything else that is opened

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only the shared library has: its version, and messages in the words of C programs. The
-// command links the rooms themselves.
+// What only the shared library has: its version, the commit in its reports, and messages in the words of C programs.
+// The command links the rooms themselves.
 #include "core/base/option_words.h"
+#include "core/report/made.h"
 #include "lockstep.h"
 
 const char *ls_version(void)
@@ -9,7 +10,8 @@ const char *ls_version(void)
     return LS_VERSION;
 }
 
-LS_AT_LOAD static void say_options_in_c(void)
+LS_AT_LOAD static void begin(void)
 {
+    ls_made_set_commit(ls_commit);
     ls_option_words_set(LS_WORDS_C);
 }

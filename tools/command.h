@@ -23,8 +23,6 @@ struct command {
 // The list that has the names for an option ("models" for "model"); NULL: none (tools/list.c).
 const char *command_list_of(const char *option);
 
-extern const char command_commit[]; // of the sources, from git; tools/commit.c.in
-
 extern const struct command train_command;
 extern const struct command evaluate_command;
 extern const struct command predict_command;

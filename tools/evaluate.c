@@ -7,6 +7,7 @@
 
 #include "core/base/log.h"
 #include "core/report/json_values.h"
+#include "core/report/made.h"
 #include "core/report/report.h"
 #include "core/report/whole_file.h"
 
@@ -48,12 +49,13 @@ static enum ls_status write_report(const struct arguments *arguments, const char
                                    const struct ls_scores *scores)
 {
     struct ls_whole_file file = {0};
-    json_t *root = json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o}", "command", ls_report_text_json("evaluate"), "model",
-        ls_report_text_json(arguments_text(arguments, "model")), "dataset",
-        ls_report_text_json(arguments_text(arguments, "dataset")), "split",
-        ls_report_text_json(arguments_text(arguments, "split")), "examples",
-        ls_report_count_json(scores->examples), "seconds", ls_report_number_json(scores->seconds));
+    json_t *root = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "made", ls_made_json(),
+                             "command", ls_report_text_json("evaluate"), "model",
+                             ls_report_text_json(arguments_text(arguments, "model")), "dataset",
+                             ls_report_text_json(arguments_text(arguments, "dataset")), "split",
+                             ls_report_text_json(arguments_text(arguments, "split")), "examples",
+                             ls_report_count_json(scores->examples), "seconds",
+                             ls_report_number_json(scores->seconds));
     bool good = root != NULL;
     for (uint32_t i = 0; good && i < scores->metrics.count; i++)
         good = json_object_set_new(root, scores->metrics.list[i].name,

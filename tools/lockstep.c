@@ -9,6 +9,7 @@
 
 #include "core/base/log.h"
 #include "core/base/options.h"
+#include "core/report/made.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -144,7 +145,7 @@ static int run_command(int argc, char **argv)
         return 2;
     }
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
-        printf("lockstep %s (commit %s, %s)\n", LS_VERSION, command_commit, LS_BUILD);
+        printf("lockstep %s (commit %s, %s)\n", LS_VERSION, ls_commit, LS_BUILD);
         puts("built with " LS_LIBRARIES);
         return finish(LS_OK);
     }
@@ -201,6 +202,8 @@ int main(int argc, char **argv)
 {
     if (!open_standard_files())
         return 1; // nobody could read why
+    ls_made_set_commit(ls_commit);
+    ls_made_set_command_line((const char *const *)argv);
     last_words_arm();
     return last_words_disarm(run_command(argc, argv));
 }

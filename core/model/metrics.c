@@ -301,8 +301,8 @@ static enum ls_status check_name(const char *name, bool plugin)
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
     static const char *const taken[] = {
         "epoch",   "steps",         "examples", "examples_per_second",
-        "seconds", "learning_rate", "command",  "model",
-        "dataset", "split"};
+        "seconds", "learning_rate", "made",     "command",
+        "model",   "dataset",       "split"};
     bool fits = name[0] && (plugin || strspn(name, letters) == strlen(name)) &&
                 strlen(name) + sizeof("val_") <= (plugin ? LONGEST_NAME : LONGEST_GIVEN) &&
                 strncmp(name, "val_", 4) != 0;

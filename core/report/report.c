@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/report/json_values.h"
+#include "core/report/made.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -245,6 +246,7 @@ static void add_facts(json_t *root, const struct ls_report *report)
 static void add_setting(json_t *root, const struct ls_report *report)
 {
     json_object_set_new(root, "lockstep", json_string(LS_VERSION));
+    json_object_set_new(root, "made", ls_made_json());
     json_object_set_new(root, "command", ls_report_text_json(report->command));
     json_object_set_new(root, "status", ls_report_text_json(report->status));
     json_object_set_new(root, "resumed_from_step",

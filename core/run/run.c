@@ -17,6 +17,7 @@
 #include "core/plugin/device.h"
 #include "core/plugin/strategy.h"
 #include "core/replica/replica.h"
+#include "core/report/made.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -579,6 +580,8 @@ enum ls_status ls_open_run(const struct ls_run_options *options, struct ls_run *
         return LS_OUT_OF_MEMORY;
     if (!options)
         options = &defaults;
+    if (options->command_line)
+        ls_made_set_command_line(options->command_line);
     ls_workers_init(run);
     run->route_choice = LS_ROUTE_HOST;
     enum ls_status status = read_options(run, options);

@@ -244,6 +244,7 @@ class ls_run_options(Structure):
         ("elastic", c_char_p),
         ("share", c_char_p),
         ("python", c_uint32),
+        ("command_line", POINTER(c_char_p)),
     ]
 
 

@@ -35,7 +35,7 @@ SPINS = "3000"
 AT_EXIT = 60  # seconds that the end of the program waits for a daemon thread's step
 
 # Fields of the structs of options that no keyword is for, because the package sets them itself.
-OF_RUN = ("stuck", "python")
+OF_RUN = ("stuck", "python", "command_line")
 OF_FIT = ("batch", "progress", "validation", "validation_epochs", "validation_epoch_count", "callback_count")
 
 _leaving = False  # the program ends, and daemon threads may still be in a call
@@ -178,6 +178,8 @@ class Model:
         given = fill(declared.ls_run_options, strategy=strategy, replicas=replicas, device=device, threads=threads, seed=seed,
                      **options)
         given.stuck, given.python = _stuck, 1
+        words = (ctypes.c_char_p * (len(sys.argv) + 1))(*(os.fsencode(word) for word in sys.argv))
+        given.command_line = ctypes.cast(words, type(given.command_line))
         check(library().ls_run_open_sized(ctypes.byref(given), ctypes.sizeof(given), ctypes.byref(self._run)))
         self._finalizer = weakref.finalize(self, _close, self._handles, self._distributed, self._lock, self._process)
         if library().ls_run_is_server(self._run):

@@ -139,7 +139,7 @@ class Arrays(DatasetTest):
             self.assertEqual(outcome.code, DONE, outcome.err)
             with open(path) as file:
                 report = json.load(file)
-            self.assertEqual(list(report), ["command", "model", "dataset", "split", "examples", "seconds", *names])
+            self.assertEqual(list(report), ["made", "command", "model", "dataset", "split", "examples", "seconds", *names])
             self.assertEqual((report["command"], report["split"], report["examples"]), ("evaluate", "validation", 9))
             for name in names:
                 self.assertAlmostEqual(report[name], trained["val_" + name], delta=2e-6 * max(1, abs(report[name])), msg=name)

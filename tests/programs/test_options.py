@@ -5,13 +5,16 @@ that, and the commands in which it has no effect, with what is said then.
 An option without a row fails, and so does a row without an option. Without effect beside another option it is refused
 (exit code 2); because of the number of workers, replicas or steps alone it is a warning.
 """
+import calendar
 import json
 import os
 import re
 import shutil
+import socket
 import struct
 import subprocess
 import tempfile
+import time
 import unittest
 
 from support import DONE, FAILED, LOCKSTEP, USAGE, ProgramTest, main
@@ -279,7 +282,7 @@ NEEDED = {
     "simulate": ("ring",), "verify": ("ring", "--world=5"), "bench": (), "launch": (),
 }
 # What differs from run to run, in what is printed and in the report.
-TIMES = re.compile(r"[\d.]+ (?:s|ms|examples/s)\b|\"[a-z_]*(?:seconds|bytes|_second)\": ?(?:[-+e\d.]+|\{[^}]*\})")
+TIMES = re.compile(r"\"made\": \{[^}]*\}|[\d.]+ (?:s|ms|examples/s)\b|\"[a-z_]*(?:seconds|bytes|_second)\": ?(?:[-+e\d.]+|\{[^}]*\})")
 
 
 def name_of(option):
@@ -328,6 +331,28 @@ class Help(ProgramTest):
         text = self.lockstep("-V").out
         self.assertEqual(self.lockstep("--version").out, text)
         self.assertRegex(text, r"\Alockstep [0-9.]+ \(commit \S+, \w+\)\nbuilt with jansson [0-9.]+, ")
+
+
+class Made(ProgramTest):
+    def test_every_report_says_by_what_it_was_made(self):
+        commit = re.search(r"commit (\S+),", self.lockstep("--version").out)[1]
+        asked = (("train", "report", "--epochs=1"), ("evaluate", "report"), ("compare", "report", "--steps=2"), ("verify", "json"),
+                 ("simulate", "json", "--world=4", "--bytes=64"), ("bench", "json", "--strategies=ring", "--bytes=64", "--iterations=1"),
+                 ("plugin check", "json"))
+        for command, option, *more in asked:
+            with self.subTest(command=command):
+                given = {name_of(word) for word in more}
+                words = [LOCKSTEP, *command.split(), *(word for word in NEEDED[command] if name_of(word) not in given | {"--report"}),
+                         *more, f"--{option}=made.json"]
+                before = int(time.time())
+                subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True, cwd=self.folder)
+                with open(self.path("made.json"), encoding="utf-8") as file:
+                    report = json.load(file)
+                for one in [report, *(run["report"] for run in report.get("runs", ()))]:
+                    made = dict(one["made"])
+                    self.assertTrue(before <= calendar.timegm(time.strptime(made.pop("date"), "%Y-%m-%dT%H:%M:%SZ")) <= time.time())
+                    expected = {"command_line": words, "host": socket.gethostname(), **({} if commit == "unknown" else {"commit": commit})}
+                    self.assertEqual(made, expected)
 
 
 class Manual(ProgramTest):

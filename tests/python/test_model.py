@@ -182,7 +182,8 @@ class WhatIsAModel(ModelTest):
         report = self.path("report.json")
         self.quiet_fit(small(), self.x, self.y, report=report)
         with open(report, encoding="utf-8") as file:
-            self.assertEqual(json.load(file)["model"], "sequential")
+            written = json.load(file)
+        self.assertEqual((written["model"], written["made"]["command_line"]), ("sequential", sys.argv))
         with self.assertRaisesRegex(lockstep.LockstepError, "the file of the report, too"):
             self.quiet_fit(small(), self.x, self.y, report=report, timeline=os.path.join(os.path.dirname(report), ".", "report.json"))
 

@@ -3,6 +3,7 @@
 #include "tools/compare/comparison.h"
 
 #include "core/report/json_values.h"
+#include "core/report/made.h"
 #include "core/plugin/device.h"
 #include "core/report/whole_file.h"
 #include "tools/compare/sentences.h"
@@ -252,6 +253,7 @@ static json_t *differences_json(const struct ls_comparison *comparison, bool wit
 static void add_setting(json_t *root, const struct ls_comparison *comparison)
 {
     json_object_set_new(root, "lockstep", json_string(LS_VERSION));
+    json_object_set_new(root, "made", ls_made_json());
     json_object_set_new(root, "command", json_string("compare"));
     json_object_set_new(root, "status", ls_report_text_json(comparison->status));
     json_object_set_new(root, "model", ls_report_text_json(comparison->model));

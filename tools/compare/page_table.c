@@ -246,6 +246,7 @@ static void print_facts(const struct ls_page *page)
         print_fact(page, "workers", json_object_get(page->comparison, "workers"));
     for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
         print_fact(page, facts[i].title, json_object_get(page->comparison, facts[i].key));
+    print_fact(page, "made", json_object_get(json_object_get(page->comparison, "made"), "date"));
     if (metric) {
         fputs("<dt>target</dt><dd>", page->out);
         ls_page_put(page, metric);

@@ -2,6 +2,7 @@
 // Rows as JSON.
 #include "tools/report/rows.h"
 
+#include "core/report/made.h"
 #include "core/report/whole_file.h"
 
 #include <jansson.h>
@@ -87,8 +88,9 @@ enum ls_status ls_rows_write(const struct ls_rows *rows, const char *scope, cons
 {
     if (rows->incomplete)
         return LS_OUT_OF_MEMORY;
-    json_t *root = json_pack("{s:s, s:s, s:O, s:b}", "lockstep", LS_VERSION, "command", command,
-                             "rows", rows->list, "passed", passed);
+    json_t *root =
+        json_pack("{s:s, s:o, s:s, s:O, s:b}", "lockstep", LS_VERSION, "made", ls_made_json(),
+                  "command", command, "rows", rows->list, "passed", passed);
     if (!root)
         return LS_OUT_OF_MEMORY;
     const enum ls_status status = write_json(root, scope, path);

@@ -2,7 +2,7 @@
 // What verify, simulate, bench and plugin check write to --json=FILE: the rows of the table that they print, and
 // whether all held:
 //
-//     {"lockstep": "0.1.0", "command": "simulate", "rows": [{"world": 8, "seconds": 0.0012}, ...], "passed": true}
+//     {"lockstep": "0.1.0", "made": {...}, "command": "simulate", "rows": [{"world": 8, "seconds": 0.0012}, ...], "passed": true}
 //
 // Units are in the keys (bytes, seconds, gb_s for 1e9 bytes a second); NaN and infinity are null; numbers have 9
 // digits. [main thread]

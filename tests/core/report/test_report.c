@@ -4,6 +4,7 @@
 #include "core/report/report.h"
 #include "core/base/log.h"
 #include "core/plugin/plugin.h"
+#include "core/report/made.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -81,18 +82,40 @@ static json_t *write_and_read(const struct ls_report *report)
 
 START_TEST(every_member_is_there_even_when_nothing_is_known)
 {
-    static const char *const members[] = {
-        "lockstep",         "command",        "status",
-        "strategy",         "collective",     "transport",
-        "device",           "hardware",       "precision",
-        "options",          "plugins",        "workers",
-        "replicas",         "seed",           "threads_per_replica",
-        "optimizer",        "model",          "parameters",
-        "dataset",          "global_batch",   "steps",
-        "epochs",           "losses",         "step_seconds",
-        "replica_batches",  "communication",  "layout",
-        "recording",        "device_bytes",   "startup_seconds",
-        "parameter_hashes", "peak_rss_bytes", "arena_bytes"};
+    static const char *const members[] = {"lockstep",
+                                          "made",
+                                          "command",
+                                          "status",
+                                          "strategy",
+                                          "collective",
+                                          "transport",
+                                          "device",
+                                          "hardware",
+                                          "precision",
+                                          "options",
+                                          "plugins",
+                                          "workers",
+                                          "replicas",
+                                          "seed",
+                                          "threads_per_replica",
+                                          "optimizer",
+                                          "model",
+                                          "parameters",
+                                          "dataset",
+                                          "global_batch",
+                                          "steps",
+                                          "epochs",
+                                          "losses",
+                                          "step_seconds",
+                                          "replica_batches",
+                                          "communication",
+                                          "layout",
+                                          "recording",
+                                          "device_bytes",
+                                          "startup_seconds",
+                                          "parameter_hashes",
+                                          "peak_rss_bytes",
+                                          "arena_bytes"};
     const struct ls_report empty = {0};
     json_t *root = write_and_read(&empty);
     for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
@@ -100,6 +123,60 @@ START_TEST(every_member_is_there_even_when_nothing_is_known)
     ck_assert(json_is_null(json_object_get(root, "collective")));
     ck_assert_uint_eq(json_array_size(json_object_get(root, "parameter_hashes")), 0);
     json_decref(root);
+}
+END_TEST
+
+START_TEST(what_is_not_known_of_its_making_is_left_out)
+{
+    const struct ls_report report = small_report();
+    json_t *root = write_and_read(&report);
+    json_t *made = json_object_get(root, "made");
+    ck_assert_uint_eq(json_object_size(made), 2);
+    ck_assert_uint_eq(strlen(json_string_value(json_object_get(made, "date"))), 20);
+    ck_assert_uint_gt(strlen(json_string_value(json_object_get(made, "host"))), 0);
+    json_decref(root);
+}
+END_TEST
+
+// The words of a command line, and how a report has them.
+static const struct {
+    const char *words[5], *shown[4];
+} command_lines[] = {
+    {{"lockstep", "train", "--model=cnn"}, {"lockstep", "train", "--model=cnn"}},
+    {{"--callback=mine:api_key=a,goal=1", "--callback=mine:goal=1,TOKEN=\"a,b\""},
+     {"--callback=mine:api_key=***", "--callback=mine:goal=1,TOKEN=***"}},
+    {{"a.py", "--password", "-p", "x"}, {"a.py", "--password", "***", "x"}},
+    {{"a.py", "--use-token", "--x", "y"}, {"a.py", "--use-token", "--x", "y"}},
+    {{"a.py", "password", "x", "--tokens=5"}, {"a.py", "password", "x", "--tokens=5"}},
+    {{"--secret=", "--secret-file=a", "--mykey=\xff"},
+     {"--secret=", "--secret-file=a", "--mykey=***"}},
+    {{"https://me:a@b@host/x@y", "s3://k@bucket,http://@host"},
+     {"https://***@host/x@y", "s3://***@bucket,http://***@host"}},
+    {{"https://host/x?a=1&token=b", "\xff=1"}, {"https://host/x?a=1&token=***", "?=1"}},
+};
+
+START_TEST(a_command_line_has_no_secrets)
+{
+    for (size_t i = 0; i < sizeof(command_lines) / sizeof(command_lines[0]); i++) {
+        ls_made_set_commit(i % 2 ? "unknown" : "a158e5ab");
+        ls_made_set_command_line(command_lines[i].words);
+        json_t *made = ls_made_json();
+        const json_t *list = json_object_get(made, "command_line");
+        for (size_t k = 0; k < 4 && command_lines[i].shown[k]; k++) {
+            const char *word = json_string_value(json_array_get(list, k));
+            ck_assert_ptr_nonnull(word);
+            ck_assert_str_eq(word, command_lines[i].shown[k]);
+        }
+        for (size_t k = 0; k < 5 && command_lines[i].words[k]; k++)
+            ck_assert_uint_gt(json_array_size(list), k);
+        const char *commit = json_string_value(json_object_get(made, "commit"));
+        ck_assert(i % 2 ? !commit : strcmp(commit, "a158e5ab") == 0);
+        json_decref(made);
+    }
+    ls_made_set_command_line((const char *const[]){"", NULL}); // as Python has it at its prompt
+    json_t *made = ls_made_json();
+    ck_assert_ptr_null(json_object_get(made, "command_line"));
+    json_decref(made);
 }
 END_TEST
 
@@ -338,6 +415,8 @@ int main(void)
     TCase *cases = tcase_create("report");
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_test(cases, every_member_is_there_even_when_nothing_is_known);
+    tcase_add_test(cases, what_is_not_known_of_its_making_is_left_out);
+    tcase_add_test(cases, a_command_line_has_no_secrets);
     tcase_add_test(cases, dots_in_the_names_of_facts_nest);
     tcase_add_test(cases, lost_replicas_have_no_hash);
     tcase_add_test(cases, what_is_no_number_is_null);
