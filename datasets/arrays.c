@@ -156,7 +156,7 @@ static enum ls_status read_values(const struct opened *opened, uint64_t count,
         opened->npy ? read_npy(opened, values, memory, ls_dtype_bytes(field->dtype))
                     : ls_array_convert(SCOPE, &opened->array, 0, values, opened->values, memory);
     if (!status && field->role == LS_FIELD_TARGET)
-        field->class_count = ls_array_classes(field, count);
+        ls_array_count_classes(field, count);
     return status;
 }
 

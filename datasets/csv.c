@@ -479,8 +479,10 @@ static enum ls_status make_labels(struct storage *storage, struct ls_field *out)
             ((float *)storage->labels)[i] = (float)number;
     }
     out->values = storage->labels;
-    out->class_count =
-        table->labels == LABELS_NAMES ? table->class_count : ls_array_classes(out, table->count);
+    if (table->labels == LABELS_NAMES)
+        out->class_count = table->class_count;
+    else
+        ls_array_count_classes(out, table->count);
     out->class_names = (const char *const *)table->classes;
     out->by_name = table->labels == LABELS_NAMES;
     return LS_OK;

@@ -464,7 +464,7 @@ static enum ls_status make_fields(const struct ls_spec *spec, struct storage *st
         }
         if (field->role == LS_FIELD_TARGET) {
             field->divisor = 1;
-            field->class_count = ls_array_classes(field, dataset->count);
+            ls_array_count_classes(field, dataset->count);
         }
         dataset->fields[dataset->field_count++] = *field;
     }

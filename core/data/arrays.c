@@ -98,20 +98,22 @@ enum ls_status ls_array_convert(const char *scope, const struct ls_field_array *
     return LS_OK;
 }
 
-uint32_t ls_array_classes(const struct ls_field *field, uint64_t count)
+void ls_array_count_classes(struct ls_field *field, uint64_t count)
 {
     const uint64_t values = count * ls_field_elements(field);
     int32_t largest = -1;
+    field->class_count = 0;
+    field->counted_in = count;
     if (field->dtype != LS_U8 && field->dtype != LS_I32)
-        return 0;
+        return;
     for (uint64_t i = 0; i < values; i++) {
         const int32_t value = field->dtype == LS_U8 ? ((const uint8_t *)field->values)[i]
                                                     : ((const int32_t *)field->values)[i];
         if (value < 0)
-            return 0;
+            return;
         largest = value > largest ? value : largest;
     }
-    return (uint32_t)largest + 1;
+    field->class_count = (uint32_t)largest + 1;
 }
 
 bool ls_array_find_dtype(const char *name, struct ls_field_array *out)

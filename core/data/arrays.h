@@ -28,7 +28,7 @@ LS_STATUS ls_array_describe(const char *scope, const struct ls_field_array *arra
 // the array. LS_BAD_INPUT, logged: an int64 that is no int32. [any thread]
 LS_STATUS ls_array_convert(const char *scope, const struct ls_field_array *array, uint64_t first,
                            uint64_t count, const void *from, void *to);
-// Classes of a target with values: 1 more than the largest, where all are integers from 0; else 0.
-uint32_t ls_array_classes(const struct ls_field *field, uint64_t count);
+// Counts the classes of a target with `count` values: 1 more than the largest, where all are integers from 0; else 0.
+void ls_array_count_classes(struct ls_field *field, uint64_t count);
 
 #endif

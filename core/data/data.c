@@ -365,7 +365,7 @@ static enum ls_status add_array(const struct ls_array *array, enum ls_field_role
     dataset->field_count++; // the copy is freed with it from now on
     status = take_values(dataset, index, &from, array->values, borrow);
     if (!status && role == LS_FIELD_TARGET)
-        field->class_count = ls_array_classes(field, count);
+        ls_array_count_classes(field, count);
     return status;
 }
 

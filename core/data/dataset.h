@@ -33,6 +33,8 @@ struct ls_field {
     int64_t dims[LS_MAX_DIMS];
     float divisor; // float32 value = (float)stored value / divisor, rounded once; 1: as stored
     uint32_t class_count; // of a target; 0: numbers, not classes
+    // In how many examples `class_count` was the largest label, and one; 0: the dataset says how many there are.
+    uint64_t counted_in;
     const char *const *class_names; // NULL: none
     bool text; // of a target: classes are the bytes of a text, and class_names is its vocabulary
     // The numbers are places among the names of the target, in the order that these have in the

@@ -48,8 +48,9 @@ static int64_t outputs_of(const json_t *layer, const struct ls_safetensors *weig
     return kernel && kernel->ndims == 2 ? kernel->dims[1] : 0;
 }
 
-// Whole numbers that are no classes have few examples for each of them. A model with one output is
-// for numbers: it keeps it, whatever the labels are.
+// What the dataset says, or counted: whole numbers that are no classes have few examples for each of them, and keep
+// the model's own outputs, of which ls_model_check_data says that they are too few. A model with one output is for
+// numbers: it keeps it, whatever the labels are.
 static int64_t classes_of(const struct ls_data *data, int64_t units)
 {
     const struct ls_field *target =
@@ -59,7 +60,8 @@ static int64_t classes_of(const struct ls_data *data, int64_t units)
     if (!target->class_count)
         return (int64_t)ls_field_elements(target);
     const bool plausible = target->class_count > 1 && target->class_count <= CLASSES_MOST &&
-                           target->class_count <= data->info.count;
+                           (!target->counted_in || target->class_count <= target->counted_in ||
+                            target->class_count <= units);
     return units > 1 && plausible ? target->class_count : units;
 }
 

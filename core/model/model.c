@@ -810,9 +810,19 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
     // Where the model knows its classes, their names decide (ls_model_wait_data).
     if (label->dtype == LS_I32 && !model->loss.composed && (uint64_t)units < target->class_count &&
         !(model->class_names && target->by_name)) {
-        ls_error("data",
-                 "dataset '%s' has %u classes, but the last layer of model '%s' has %lld units",
-                 data->text, target->class_count, model->source, (long long)units);
+        if (target->counted_in && target->class_count > target->counted_in)
+            ls_error("data",
+                     "the labels of '%s' go up to %u in %llu examples, but the last layer of model "
+                     "'%s' has %lld units: "
+                     "if they are classes, take more examples, or a model with %u units; if they "
+                     "are numbers, "
+                     "--model=linear --loss=mean_squared_error",
+                     data->text, target->class_count - 1, (unsigned long long)target->counted_in,
+                     model->source, (long long)units, target->class_count);
+        else
+            ls_error("data",
+                     "dataset '%s' has %u classes, but the last layer of model '%s' has %lld units",
+                     data->text, target->class_count, model->source, (long long)units);
         return LS_BAD_INPUT;
     }
     const int64_t labels = ls_shape_elements(&label->shape, 1);

@@ -370,15 +370,25 @@ class BuiltInModels(ProgramTest):
                                      ("cnn-small", "synthetic:shape=20x20,classes=7", ("(None, 18, 18, 32)", "(None, 7)")),
                                      ("resnet", "synthetic:shape=40x40x1,classes=3", ("(None, 40, 40, 1)", "(None, 3)")),
                                      ("mlp-dropout", "synthetic:shape=5x2", ("(None, 10)", "5,632")),
-                                     ("mlp", "synthetic:shape=5,classes=0,outputs=4", ("(None, 5)", "(None, 4)"))):
+                                     ("mlp", "synthetic:shape=5,classes=0,outputs=4", ("(None, 5)", "(None, 4)")),
+                                     ("mlp", "synthetic:shape=5,classes=100,limit=20", ("(None, 100)",)),  # fewer examples than classes
+                                     ("mlp", f"csv:file={self.table(lambda i: i % 15)},label=y,limit=8", ("(None, 15)",))):
             with self.subTest(model=model, dataset=dataset):
                 summary = self.lockstep("summary", "--model=" + model, "--dataset=" + dataset)
                 self.assertEqual(summary.code, DONE, summary.err)
                 for row in rows:
                     self.assertIn(row, summary.out)
+        self.table(lambda i: "xyz"[i % 3])
         self.assertEqual(self.lockstep("compare", "--model=mlp", data, "--initial-weights=" + weights, "--strategies=ring", "--replicas=2",
                                        "--steps=2", "--speed-steps=0").code, DONE)
         self.refused(BAD_INPUT, "train", "--model=cnn", data, says=("--model=mlp takes any shape",))
+
+    def test_whole_numbers_that_may_be_no_classes_are_asked_about(self):
+        data = f"--dataset=csv:file={self.table(lambda i: 3 * i)},label=y"
+        for command in ("train", "evaluate"):
+            self.refused(BAD_INPUT, command, "--quiet", "--model=mlp", data, says=("go up to 87 in 30 examples", "a model with 88 units", "--model=linear"))
+        few = f"--dataset=csv:file={self.table(lambda i: 2 * i, rows=4)},label=y"
+        self.assertIn("(None, 7)", self.lockstep("summary", "--model=mlp", few).out)
 
     def test_one_output_is_not_for_classes(self):
         for label, code in ((lambda i: "xyz"[i % 3], USAGE), (lambda i: i % 3, USAGE), (lambda i: i / 7, DONE)):
