@@ -14,7 +14,6 @@
 #include <string.h>
 
 #define CLASSES_MOST 4096
-#define CLASSES_BYTES 65536
 
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to predict"},
@@ -72,11 +71,22 @@ static void warn_of_deaf(const struct run_callbacks *callbacks)
 }
 
 // The lines of a file, or the parts of a list; the text is overwritten.
-static enum ls_status take_names(char *text, const char *between, struct ls_class_names **out)
+static enum ls_status take_names(char *text, bool lines, struct ls_class_names **out)
 {
     const char *names[CLASSES_MOST];
     uint32_t count = 0;
-    for (char *name = strtok(text, between); name; name = strtok(NULL, between)) {
+    for (char *rest = text; rest && !(lines && !*rest);) {
+        char *name = rest;
+        size_t length = strcspn(name, lines ? "\n" : ",");
+        rest = name[length] ? name + length + 1 : NULL;
+        if (lines && length && name[length - 1] == '\r')
+            length--;
+        name[length] = '\0';
+        if (!length) {
+            ls_error("--classes", "%s %u is empty; expected a name for each class",
+                     lines ? "line" : "name", count + 1);
+            return LS_USAGE;
+        }
         if (count == CLASSES_MOST) {
             ls_error("--classes", "more than %u names", CLASSES_MOST);
             return LS_USAGE;
@@ -92,7 +102,6 @@ static enum ls_status take_names(char *text, const char *between, struct ls_clas
 
 static enum ls_status read_classes(const char *given, struct ls_class_names **out)
 {
-    char text[CLASSES_BYTES] = "";
     FILE *file = fopen(given, "r");
     if (!file && !strchr(given, ',')) {
         ls_error("--classes",
@@ -101,18 +110,27 @@ static enum ls_status read_classes(const char *given, struct ls_class_names **ou
                  given, strerror(errno));
         return LS_BAD_INPUT;
     }
-    if (!file) {
-        snprintf(text, sizeof(text), "%s", given);
-        return take_names(text, ",", out);
+    char *text = file ? NULL : strdup(given);
+    size_t room = 0;
+    enum ls_status status = file || text ? LS_OK : LS_OUT_OF_MEMORY;
+    if (file) {
+        errno = 0;
+        const ssize_t bytes = getdelim(&text, &room, '\0', file); // the whole of a text
+        if (bytes < 0 && (ferror(file) || !feof(file))) {
+            ls_error("--classes", "cannot read '%s': %s", given, strerror(errno));
+            status = LS_BAD_INPUT;
+        } else if (bytes > 0 && !text[bytes - 1]) {
+            ls_error("--classes", "'%s' has a zero byte: it is no text", given);
+            status = LS_BAD_INPUT;
+        } else if (bytes < 0 && text) {
+            text[0] = '\0'; // of an empty file
+        }
+        fclose(file);
     }
-    const size_t bytes = fread(text, 1, sizeof(text) - 1, file);
-    const bool whole = !ferror(file) && feof(file) && !memchr(text, '\0', bytes);
-    fclose(file);
-    if (!whole) {
-        ls_error("--classes", "'%s' is not a text of at most %d bytes", given, CLASSES_BYTES - 1);
-        return LS_BAD_INPUT;
-    }
-    return take_names(text, "\r\n", out);
+    if (!status)
+        status = take_names(text ? text : (char[]){""}, file != NULL, out);
+    free(text);
+    return status;
 }
 
 // Before anything is computed.

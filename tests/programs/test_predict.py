@@ -162,13 +162,20 @@ class Predictions(PredictTest):
             self.assertEqual([row["file"] for row in rows], ["ant/b.png", "ant/c.png", "bee, wild/a.png"])
             return list(rows[0])
         self.assertEqual(table(), ["file", "output_0", "output_1"])
+        long = "B" * 70000
         self.write("names", b"A\r\nB\n")
-        for given in ("A,B", self.path("names")):
-            self.assertEqual(table("--classes=" + given), ["file", "A", "B", "class"])
+        self.write("long", f"A\n{long}".encode())
+        for given, second in (("A,B", "B"), (self.path("names"), "B"), (self.path("long"), long), ("A," + long, long)):
+            self.assertEqual(table("--classes=" + given), ["file", "A", second, "class"])
+        for name, text in (("hole", b"A\n\nB\n"), ("zero", b"A\nB\0\n"), ("empty", b"")):
+            self.write(name, text)
         self.train(model, data, "--validation=off", "--save-weights=" + self.path("w.safetensors"))
         self.assertEqual(table("--initial-weights=" + self.path("w.safetensors")), ["file", "ant", "bee, wild", "class"])
         for given, out, code, says in (("A,B,C", "p.csv", USAGE, "3 names, but model"), ("A,A", "p.csv", USAGE, "twice"),
-                                       (self.path("none"), "p.csv", BAD_INPUT, "No such file"), ("A,B", "p.npy", USAGE, ".csv")):
+                                       (self.path("none"), "p.csv", BAD_INPUT, "No such file"), ("A,B", "p.npy", USAGE, ".csv"),
+                                       ("A,,B", "p.csv", USAGE, "name 2 is empty"), ("A,B,", "p.csv", USAGE, "name 3 is empty"),
+                                       (self.path("hole"), "p.csv", USAGE, "line 2 is empty"), (self.path("zero"), "p.csv", BAD_INPUT, "zero byte"),
+                                       (self.path("empty"), "p.csv", USAGE, "there is no name"), (self.folder, "p.csv", BAD_INPUT, "directory")):
             self.refused(code, "predict", model, data, "--classes=" + given, "--out=" + self.path(out), says=(says,))
 
     def test_pixels_that_nothing_scales_are_warned_of(self):
