@@ -189,16 +189,17 @@ class Batch:
 
     def __init__(self, dataset: "DistributedDataset") -> None:
         self.dataset = dataset
-        self.was_run = False
+        self.was_given = False  # to strategy.run, which may have failed
 
 
 class DistributedDataset:
-    """Data whose batches are cut into shares, one for each replica, as `fit` cuts them. Iterating goes through an epoch; the next one has an order of
-    its own."""
+    """Data whose batches are cut into shares, one for each replica, as `fit` cuts them. Iterating goes through an epoch, or after a `break` through the
+    rest of it; the next epoch has an order of its own. A batch whose `Strategy.run` failed may be run again, and is also the next one of the iteration."""
 
     def __init__(self, model: "Model", pointer: ctypes.c_void_p) -> None:
         self._model = model
         self._pointer = pointer
+        self._batch: Optional[Batch] = None  # the one that strategy.run may be given
 
     def _open(self) -> ctypes.c_void_p:
         self._model._run  # says where the model is closed
@@ -209,10 +210,11 @@ class DistributedDataset:
         return int(library().ls_distributed_steps(self._open()))
 
     def __iter__(self) -> Iterator[Batch]:
+        library().ls_distributed_next(self._open())  # forgets an end of the epoch that nobody has seen, because of a break at its last batch
         while library().ls_distributed_next(self._open()):
-            batch = Batch(self)
+            batch = self._batch = Batch(self)
             yield batch
-            if not batch.was_run:
+            if not batch.was_given:
                 raise UsageError("a batch of a distributed dataset is given to strategy.run before the next one is taken")
 
     def metrics(self, step: bool = False) -> Logs:
@@ -296,7 +298,8 @@ class Strategy:
             return made
 
     def run(self, function: Callable[..., Any], args: Sequence[Any] = ()) -> List[Any]:
-        """Calls a function on a thread of each replica of this process at the same time. What one raises ends the step on all, and comes out.
+        """Calls a function on a thread of each replica of this process at the same time. What one raises ends the step on all, and comes out; the batch
+        may be run again.
 
         Args:
             function: The step.
@@ -306,9 +309,12 @@ class Strategy:
             What each replica returned.
         """
         batches = [one for one in args if isinstance(one, Batch)]
-        if len(batches) != 1 or batches[0].was_run or batches[0].dataset._model is not self._model:
-            raise UsageError("strategy.run: expected one batch of a distributed dataset of this model in args=, which has not been run yet")
+        if len(batches) != 1 or batches[0].dataset._model is not self._model:
+            raise UsageError("strategy.run: expected one batch of a distributed dataset of this model in args=")
         batch, model = batches[0], self._model
+        if batch.dataset._batch is not batch:
+            raise UsageError("strategy.run: this batch has been run, or another one was taken after it; expected the last one that the dataset gave")
+        batch.was_given = True
         calls, results = Calls(model), {}
 
         def each(context: int, _context: Any) -> int:
@@ -325,7 +331,7 @@ class Strategy:
 
         called = _step_function(each)
         model._call(calls, lambda: int(library().ls_strategy_run(batch.dataset._open(), called, None)))
-        batch.was_run = True
+        batch.dataset._batch = None
         model._local_replicas = len(results)
         return [results[index] for index in sorted(results)]
 

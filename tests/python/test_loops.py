@@ -148,6 +148,11 @@ class Loops(ProgramTest):
                 strategy.run(train_step, args=args)
         with self.assertRaisesRegex(lockstep.UsageError, "before the next one is taken"):
             list(dataset)
+        batch, later = next(iter(dataset)), next(iter(dataset))
+        strategy.run(train_step, args=(later,))
+        for given in (batch, later):
+            with self.assertRaisesRegex(lockstep.UsageError, "this batch has been run, or another one was taken"):
+                strategy.run(train_step, args=(given,))
         with self.assertRaisesRegex(lockstep.UsageError, "nothing has been run yet"):
             model_of().strategy.reduce("sum", [1, 2])
         strategy.run(train_step, args=(next(iter(dataset)),))  # it goes on
@@ -159,6 +164,46 @@ class Loops(ProgramTest):
         model.close()
         with self.assertRaisesRegex(lockstep.UsageError, "the model is closed"):
             len(dataset)
+
+    def test_a_batch_that_failed_comes_again(self):
+        """Also where the program catches what the step raises, inside the loop or by a second run of the same batch."""
+        models, losses = [model_of(), model_of()], ([], [])
+        for model, found in zip(models, losses):
+            model.compile("adam")
+            dataset = model.strategy.experimental_distribute_dataset(self.x, self.labels, batch_size=64)
+            failing = iter([0, 1, 1, 0, 1]) if model is models[1] else iter([])
+
+            def step(replica):
+                if fails:
+                    raise KeyError("now and then")
+                return train_step(replica)
+
+            for batch in dataset:
+                for _ in range(2):
+                    fails = next(failing, 0)
+                    try:
+                        found.append(model.strategy.reduce("sum", model.strategy.run(step, args=(batch,))))
+                        break
+                    except KeyError:
+                        pass
+            self.assertEqual(len(found), len(dataset))
+        self.assertEqual(*losses)
+
+    def test_break(self):
+        """The rest of the epoch comes next, and a whole one after a break at its end."""
+        model = model_of()
+        model.compile("sgd")
+        strategy = model.strategy
+        dataset = strategy.experimental_distribute_dataset(self.x, self.labels, batch_size=64)
+
+        def taken(most):
+            for number, batch in enumerate(dataset, 1):
+                strategy.run(train_step, args=(batch,))
+                if number == most:
+                    break
+            return number
+
+        self.assertEqual([len(dataset), taken(9), taken(3), taken(9), taken(4), taken(9)], [4, 4, 3, 1, 4, 4])
 
     def test_datasets_are_closed_when_nobody_has_them(self):
         model = model_of()
