@@ -156,8 +156,24 @@ class Page:
         self.out.append("")
 
 
+def check_names(page):
+    """`__all__` of the package is what its __init__.py imports, now or when it is asked for, and what the page describes."""
+    tree = read("__init__.py")
+    exported = next(ast.literal_eval(one.value) for one in tree.body if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "__all__")
+    imported = [name.name for one in [*tree.body, *(line for part in tree.body if isinstance(part, ast.If) for line in part.body)]
+                if isinstance(one, ast.ImportFrom) and one.level for name in one.names]
+    told = []
+    for _, where, file, names in SECTIONS:
+        module = where.partition(".")[2]
+        told += [module] if module else names or [node.name for node in read(file).body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+    for what, names in (("what the package imports", imported), ("SECTIONS", told)):
+        if set(names) != set(exported):
+            page.wrong.append(f"lockstep.__all__ and {what} differ: {', '.join(sorted(set(names) ^ set(exported)))}")
+
+
 def make():
     page = Page()
+    check_names(page)
     for section in SECTIONS:
         page.section(*section)
     if page.wrong:

@@ -8,7 +8,7 @@
 
 docs/python.md shows the rest. Nothing is opened, and NumPy is not imported, before it is needed.
 """
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, List
 
 from ._errors import (AbortedError, CommandError, InputError, LockstepError, OutOfMemoryError, PeerLostError, UnavailableError,
                       UnsupportedError, UsageError)
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
+# Where each name of __all__ is that is neither an error nor a module of that name.
 _PLACES = {"Model": "model", "Sequential": "model", "Variable": "model", "Callback": "callbacks", "History": "callbacks", "Comparison": "laboratory",
            "bench": "laboratory", "compare": "laboratory", "simulate": "laboratory", "verify": "laboratory"}
 
@@ -36,13 +37,17 @@ def _find(name: str) -> Any:
         from ._native import library
 
         return library().ls_version().decode()
-    if name in ("layers", "loops", "ops"):
-        return importlib.import_module("." + name, __name__)
-    if name not in _PLACES:
+    if name not in __all__:
         raise AttributeError(f"module 'lockstep' has no attribute '{name}'")
+    if name not in _PLACES:
+        return importlib.import_module("." + name, __name__)
     value = getattr(importlib.import_module("." + _PLACES[name], __name__), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> List[str]:
+    return sorted({*globals(), *__all__})
 
 
 if not TYPE_CHECKING:  # which would take any name for one of the package
