@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links of the installed documents: to a public header becomes to its page of the reference, and to what is only in the source
-becomes its path there. Argument: the folder of the installed README.md."""
+"""Rewrites the links of the installed documents: a link to a public header leads to the header's page in the reference, and a link to a
+file that only the source has becomes the path of that file. Argument: the folder in which README.md is installed."""
 import os
 import pathlib
 import re

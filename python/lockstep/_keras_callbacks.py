@@ -8,8 +8,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from ._errors import UsageError
 from .callbacks import MOMENTS, Callback, CallbackLike
-
-PACKAGES = ("keras", "tf_keras", "tensorflow")
+from .layers import PACKAGES
 
 # What reads or sets parts of a keras.Model that Lockstep's has not, and what does the same here.
 HERE = {

@@ -96,6 +96,14 @@ class Composed:
 
 # ---- Layers ----
 
+class Undecided:
+    """Whether a layer is in training, while it is composed for trainings and predictions at once."""
+
+    def __bool__(self) -> bool:
+        raise UsageError("a layer is composed once, for training and predictions, so `training` is neither true nor false in its call: ops.dropout acts in "
+                         "training alone")
+
+
 class Layer(layers.Layer):
     """A layer of one's own, as keras.layers.Layer: `build(input_shape)` makes weights by `add_weight`, and `call(inputs)` composes lockstep.ops. Its arguments
     are its options in a model's JSON: numbers, texts, lists. The library makes one by them for each model, so nothing else that an object has gets there.
@@ -142,7 +150,8 @@ class Layer(layers.Layer):
         """
 
     def call(self, inputs: Any) -> Any:
-        """Composes what the layer computes. With a parameter `training` it is told whether the model is trained.
+        """Composes what the layer computes, once for training and predictions: ops.dropout acts in training alone. A parameter `training` is False where the
+        model's JSON calls the layer so; else what looks at it is refused.
 
         Args:
             inputs: A tensor, or a list of them.
@@ -152,25 +161,36 @@ class Layer(layers.Layer):
         """
         raise NotImplementedError(f"{type(self).__name__} has no call(inputs)")
 
-    def add_weight(self, shape: Sequence[int] = (), initializer: Optional[str] = None, trainable: bool = True, name: Optional[str] = None) -> Tensor:
+    def add_weight(self, shape: Sequence[int] = (), initializer: Any = None, dtype: Any = None, trainable: bool = True, *,
+                   regularizer: None = None, constraint: None = None, name: Optional[str] = None) -> Tensor:
         """Makes a variable; in files of weights it is LAYER/name.
 
         Args:
             shape: Its sizes.
-            initializer: A text as "zeros" or "constant:value=0.1"; None: "glorot_uniform".
+            initializer: A text as "zeros" or "constant:value=0.1", or an object of Keras; None: "glorot_uniform".
+            dtype: None or "float32", which variables have.
             trainable: Whether gradients change it.
+            regularizer: None: a loss of one's own, or an optimizer's weight_decay, has such a term.
+            constraint: None.
             name: Letters, digits and underscores.
 
         Returns:
             The variable, as a tensor for `call`.
 
         Raises:
-            UsageError: No model is being made.
+            UsageError: No model is being made, or an argument is not taken.
         """
         if self._composition is None:
             raise UsageError("add_weight is for build and call of a layer, while a model is made")
+        if isinstance(shape, (str, int)):
+            raise UsageError(f"add_weight({shape!r}): expected the sizes first, such as (8,); the name is a keyword")
+        if dtype is not None and str(getattr(dtype, "__name__", dtype)) != "float32":
+            raise UsageError(f"add_weight: dtype={dtype!r}: expected None or 'float32'; precision= of the model says in what is computed")
+        for option, value in (("regularizer", regularizer), ("constraint", constraint)):
+            if value is not None:
+                raise UsageError(f"add_weight: {option}={value!r}: a layer of one's own has none; an optimizer's weight_decay keeps weights small")
         self._weights += 1
-        return self._composition.weight(name or f"weight_{self._weights}", shape or (1,), initializer, trainable)
+        return self._composition.weight(name or f"weight_{self._weights}", shape or (1,), _initializer_text(initializer), trainable)
 
     _weights = 0
 
@@ -179,6 +199,17 @@ class Layer(layers.Layer):
         """What a model's JSON may say, besides a name."""
         return [name for name, one in list(inspect.signature(cls.__init__).parameters.items())[1:]
                 if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) and name != "name"]
+
+
+def _initializer_text(given: Any) -> Optional[str]:
+    """Of a text, an object of Keras, its class, or what Keras writes of it."""
+    if given is None or isinstance(given, str):
+        return given
+    made = given() if isinstance(given, type) else given
+    if not isinstance(made, dict) and not hasattr(made, "get_config"):
+        raise UsageError(f"add_weight: initializer={given!r}: expected a text, such as 'zeros' or 'random_normal:stddev=0.1', or an object of Keras; "
+                         "set_weights sets numbers of one's own")
+    return json.dumps(made, default=layers.written)
 
 
 def _given(host: Any, options: Sequence[str]) -> Dict[str, Any]:
@@ -202,7 +233,7 @@ def _layer_plugin(kind: Any, name: str) -> "declared.ls_plugin":
         layer._composition = composition
         tensors = [composition.tensor(one) for one in inputs]
         layer.build(tensors[0].shape if len(tensors) == 1 else [one.shape for one in tensors])
-        more = {"training": composition.training} if "training" in inspect.signature(layer.call).parameters else {}
+        more = {"training": composition.training and Undecided()} if "training" in inspect.signature(layer.call).parameters else {}
         _put(layer.call(tensors[0] if len(tensors) == 1 else tensors, **more), outputs, declared.LS_LAYER_MOST_OUTPUTS, name)
 
     def build(host: Any, composer: Any, inputs: Any, count: int, outputs: Any) -> int:

@@ -166,7 +166,7 @@ def _table(name: str, collectives: Sequence[str], verbose: bool, options: Dict[s
 
 # ---- What the command is given ----
 
-OWN = "is of this program, which the command is not: make it a plugin in C (docs/own-parts.md)"
+OWN = "is written in this program, and the command, which runs as a process of its own, does not have it: make it a plugin in C (docs/own-parts.md)"
 
 
 def _argument(name: str, value: Any) -> str:

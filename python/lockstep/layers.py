@@ -54,6 +54,8 @@ POSITIONAL: Dict[str, str] = {
 
 __all__ = ["Input", "Layer", *POSITIONAL]
 
+PACKAGES = ("keras", "tf_keras", "tensorflow")  # whose objects are Keras's
+
 
 class Layer:
     """A layer by the name of its class, with its options."""
@@ -105,6 +107,25 @@ def _snake(name: str) -> str:
 def is_own(layer: Layer) -> bool:
     """Whether the program has written it."""
     return type(layer) is not Layer
+
+
+def is_of_keras(value: Any) -> bool:
+    """A function of Keras, and not of the program."""
+    return callable(value) and str(getattr(value, "__module__", "")).split(".")[0] in PACKAGES
+
+
+def written(value: Any) -> Any:
+    """What JSON has for an object, a class or a function of Keras, and for a number of NumPy: the default= of json.dumps."""
+    if isinstance(value, type) and is_of_keras(value):
+        value = value()
+    if hasattr(value, "get_config") and not isinstance(value, type):
+        config = {**getattr(value, "_fn_kwargs", {}), **value.get_config()}  # Keras leaves Huber's delta out
+        return {"module": type(value).__module__, "class_name": type(value).__name__, "config": config, "registered_name": None}
+    if is_of_keras(value):
+        return value.__name__
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise UsageError(f"{value!r} in the options of a layer or an object: expected numbers, texts, lists, dictionaries and objects of Keras")
 
 
 def sequential_config(layers: Sequence[Layer], name: str) -> Dict[str, Any]:

@@ -20,10 +20,10 @@ from . import _declarations as declared
 from ._data import Data
 from ._errors import LockstepError, UsageError
 from ._interrupt import Interruptible
-from ._keras_callbacks import PACKAGES, backup_of, callbacks_of, forget
+from ._keras_callbacks import backup_of, callbacks_of, forget
 from ._native import check, discard, encode, error_of, fill, flush, leave_unsaid, library, refuse_others, type_of
 from .callbacks import Bar, CallbackLike, Calls, History, Logs, logs_of
-from .layers import Layer, is_own, sequential_config
+from .layers import Layer, is_of_keras, is_own, sequential_config, written
 
 if TYPE_CHECKING:
     import numpy
@@ -97,12 +97,8 @@ def _given(value: Any, what: str, own: Own) -> Any:
     """A text as it is; an object of Keras as Keras writes it in JSON, which the library reads as it reads that of a file."""
     if value is None or isinstance(value, (str, dict)):
         return value
-    module = type(value).__module__
-    if hasattr(value, "get_config"):
-        config = {**getattr(value, "_fn_kwargs", {}), **value.get_config()}  # Keras leaves Huber's delta out
-        return {"module": module, "class_name": type(value).__name__, "config": config, "registered_name": None}
-    if callable(value) and str(getattr(value, "__module__", "")).split(".")[0] in PACKAGES:
-        return value.__name__
+    if hasattr(value, "get_config") or is_of_keras(value):
+        return written(value)
     if own and callable(value) and not isinstance(value, type):
         return own(value)
     such = {"optimizer": "'adam:learning_rate=0.01'", "loss": "'huber:delta=2'", "metrics": "'auc:curve=PR'"}[what]
@@ -116,7 +112,7 @@ def _compile_text(value: Any, what: str, own: Own = None) -> Optional[str]:
         made = made if any(isinstance(one, dict) for one in made) else ",".join(made) or "none"
     else:
         made = _given(value, what, own)
-    return made if made is None or isinstance(made, str) else json.dumps(made, default=_plain)
+    return made if made is None or isinstance(made, str) else json.dumps(made, default=written)
 
 
 # ---- Models ----
@@ -987,7 +983,7 @@ def _json_of(model: Any) -> str:
 
 def source_of(model: Any) -> Tuple[Any, bool]:
     """A built-in name or a file, or the JSON of a model; and whether it is JSON."""
-    source = _json_of(model) if is_keras(model) else json.dumps(model, default=_plain) if isinstance(model, dict) else model
+    source = _json_of(model) if is_keras(model) else json.dumps(model, default=written) if isinstance(model, dict) else model
     if not isinstance(source, (str, bytes, os.PathLike)):
         raise UsageError(f"model: {model!r}; expected a name, a file, Keras's JSON or a Keras model")
     return source, isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith(("{", '"'))
@@ -1003,13 +999,6 @@ def _weights_between() -> Iterator[str]:
         except LockstepError as error:
             error.reword(folder + os.sep, "")
             raise
-
-
-def _plain(value: Any) -> Any:
-    """A number of NumPy as JSON has it."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise UsageError(f"{value!r} in the options of a layer or an object: expected numbers, texts, lists and dictionaries")
 
 
 def _times(steps: Optional[int], batch: int, x: Any) -> Optional[int]:

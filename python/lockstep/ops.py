@@ -10,7 +10,8 @@
     model.compile("adam", loss=log_cosh)
 
 A function runs when a model is made, on tensors that have a shape and no values yet; what it composes is trained on any device and under every
-strategy, and its gradients come by themselves. The first dimension of a shape is None: examples. Nothing mixes examples.
+strategy, and its gradients come by themselves. Arguments and defaults are Keras's. The first dimension of a shape is None, the examples, which nothing
+mixes: `axis=None` means all other dimensions.
 """
 import builtins
 import ctypes
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 Number = Union[int, float]
 TensorLike = Any  # a Tensor, a number or an array
 Shape = Tuple[Optional[int], ...]
+Axes = Union[None, int, Sequence[int]]
 
 
 class Refused(Exception):
@@ -81,7 +83,7 @@ class Composition:
 
 class Tensor:
     """A tensor of the model that is being made: it has a `shape`, and values once the model runs. It takes + - * / ** @, and slices such as
-    `x[:, 2:5]`."""
+    `x[:, 2:5]` and `x[..., None]`."""
 
     __array_ufunc__ = None  # NumPy leaves the operators to this class
 
@@ -131,8 +133,14 @@ class Tensor:
     def __neg__(self) -> "Tensor":
         return negative(self)
 
-    def __pow__(self, power: Number) -> "Tensor":
-        return _power(self, power)
+    def __pow__(self, other: TensorLike) -> "Tensor":
+        return power(self, other)
+
+    def __rpow__(self, other: TensorLike) -> "Tensor":
+        return power(other, self)
+
+    def __abs__(self) -> "Tensor":
+        return absolute(self)
 
     def __matmul__(self, other: "Tensor") -> "Tensor":
         return matmul(self, other)
@@ -164,7 +172,7 @@ def _axis(x: Tensor, axis: int) -> int:
     return index % x.ndim
 
 
-def _axes(x: Tensor, axis: Union[None, int, Sequence[int]]) -> List[int]:
+def _axes(x: Tensor, axis: Axes) -> List[int]:
     """None: all but the examples."""
     first = 1 if x.shape[:1] == (None,) else 0
     made = list(range(first, x.ndim)) if axis is None else [_axis(x, one) for one in ([axis] if hasattr(axis, "__index__") else axis)]  # type: ignore
@@ -208,7 +216,7 @@ def multiply(x1: TensorLike, x2: TensorLike) -> Tensor:
 
 def divide(x1: TensorLike, x2: TensorLike) -> Tensor:
     """x1 / x2."""
-    if isinstance(x1, Tensor) and _is_number(x2) and abs(math.frexp(x2)[0]) == 0.5:  # a power of two, whose inverse is exact
+    if isinstance(x1, Tensor) and _is_number(x2) and builtins.abs(math.frexp(x2)[0]) == 0.5:  # a power of two, whose inverse is exact
         return _scaled(x1, 1 / float(x2), 0)
     return _pair(declared.LS_PAIR_DIVIDE, x1, x2)
 
@@ -228,13 +236,33 @@ def clip(x: Tensor, x_min: Number, x_max: Number) -> Tensor:
     return minimum(maximum(x, x_min), x_max)
 
 
-def _power(x: Tensor, power: Number) -> Tensor:
-    if power == 0.5:
-        return sqrt(x)
-    if not isinstance(power, int) or power < 1:
-        raise UsageError(f"ops: a tensor to the power of {power!r}: expected a whole number from 1, or 0.5; exp(p * log(x)) is x to the power of p above 0")
-    half = _power(x, power // 2) if power > 1 else x
-    return x if power == 1 else multiply(square(half), x) if power % 2 else square(half)
+def power(x1: TensorLike, x2: TensorLike) -> Tensor:
+    """x1 to the power of x2. Where x2 is a tensor, or a number that is not a multiple of 0.5, x1 must be above 0."""
+    if not isinstance(x2, Tensor) and _is_number(x2):
+        return _power(_tensors(x1)[0], float(x2))
+    if not isinstance(x1, Tensor) and _is_number(x1):
+        if float(x1) <= 0:
+            raise UsageError(f"ops.power: {x1!r} to the power of a tensor: expected a base above 0")
+        return exp(multiply(x2, math.log(x1)))
+    return exp(multiply(x2, log(_tensors(x1, x2)[0])))
+
+
+def _power(x: Tensor, exponent: float) -> Tensor:
+    """By products, whose derivatives are right at 0 and below; else exp(exponent log(x))."""
+    if exponent < 0:
+        return divide(1, _power(x, -exponent))
+    whole = math.floor(exponent) if math.isfinite(exponent) else 0
+    rest = exponent - whole
+    if rest not in (0, 0.5):
+        return exp(multiply(log(x), exponent))
+    made = sqrt(x) if rest else None
+    square_of = x
+    while whole:
+        if whole % 2:
+            made = square_of if made is None else multiply(made, square_of)
+        whole //= 2
+        square_of = square(square_of) if whole else square_of
+    return _scaled(x, 0, 1) if made is None else made
 
 
 # ---- Functions of each element ----
@@ -254,9 +282,19 @@ def absolute(x: Tensor) -> Tensor:
     return _function("abs", x)
 
 
+def abs(x: Tensor) -> Tensor:  # noqa: A001  (its name in Keras)
+    """|x|."""
+    return absolute(x)
+
+
 def negative(x: Tensor) -> Tensor:
     """-x."""
     return _scaled(x, -1, 0)
+
+
+def reciprocal(x: Tensor) -> Tensor:
+    """1 / x."""
+    return divide(1, x)
 
 
 def square(x: Tensor) -> Tensor:
@@ -267,6 +305,11 @@ def square(x: Tensor) -> Tensor:
 def sqrt(x: Tensor) -> Tensor:
     """The square root; the derivative at 0 is 0."""
     return _function("sqrt", x)
+
+
+def rsqrt(x: Tensor) -> Tensor:
+    """1 / sqrt(x)."""
+    return divide(1, sqrt(x))
 
 
 def exp(x: Tensor) -> Tensor:
@@ -284,14 +327,39 @@ def relu(x: Tensor) -> Tensor:
     return _function("relu", x)
 
 
-def elu(x: Tensor) -> Tensor:
-    """x above 0, else exp(x) - 1."""
-    return _function("elu", x)
+def relu6(x: Tensor) -> Tensor:
+    """min(max(x, 0), 6)."""
+    return _function("relu6", x)
 
 
-def gelu(x: Tensor) -> Tensor:
-    """x times the share of the normal distribution that is below x."""
-    return _function("gelu", x)
+def _sloped(kind: int, x: Tensor, alpha: float) -> Tensor:
+    _tensors(x)
+    return x.composition.operation(declared.LS_OP_ACTIVATION, [x], activation=kind, activation_alpha=alpha)
+
+
+def leaky_relu(x: Tensor, negative_slope: float = 0.2) -> Tensor:
+    """x above 0, negative_slope x below."""
+    if negative_slope > 0:
+        return _sloped(declared.LS_LEAKY_RELU, x, negative_slope)
+    return subtract(relu(x), multiply(relu(negative(x)), negative_slope))
+
+
+def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    """x above 0, alpha (exp(x) - 1) below."""
+    if alpha > 0:
+        return _sloped(declared.LS_ELU, x, alpha)
+    return add(relu(x), multiply(subtract(exp(minimum(x, 0)), 1), alpha))
+
+
+def selu(x: Tensor) -> Tensor:
+    """1.0507 times elu(x, 1.6733)."""
+    return _function("selu", x)
+
+
+def gelu(x: Tensor, approximate: bool = True) -> Tensor:
+    """x times the share of the normal distribution that is below x, computed by tanh where it may be approximate."""
+    _tensors(x)
+    return x.composition.operation(declared.LS_OP_FUNCTION, [x], function=declared.LS_GELU_TANH if approximate else declared.LS_GELU)
 
 
 def silu(x: Tensor) -> Tensor:
@@ -304,6 +372,16 @@ def sigmoid(x: Tensor) -> Tensor:
     return _function("sigmoid", x)
 
 
+def hard_sigmoid(x: Tensor) -> Tensor:
+    """relu6(x + 3) / 6."""
+    return _function("hard_sigmoid", x)
+
+
+def hard_silu(x: Tensor) -> Tensor:
+    """x hard_sigmoid(x)."""
+    return _function("hard_silu", x)
+
+
 def log_sigmoid(x: Tensor) -> Tensor:
     """log(sigmoid(x)), exact also far below 0."""
     return _function("log_sigmoid", x)
@@ -314,41 +392,69 @@ def softplus(x: Tensor) -> Tensor:
     return _function("softplus", x)
 
 
+def softsign(x: Tensor) -> Tensor:
+    """x / (1 + |x|)."""
+    return _function("softsign", x)
+
+
 def tanh(x: Tensor) -> Tensor:
     """The hyperbolic tangent."""
     return _function("tanh", x)
 
 
-def softmax(x: Tensor) -> Tensor:
-    """exp(x) divided by its sum over the last dimension."""
-    return _function("softmax", x)
+def softmax(x: Tensor, axis: Axes = -1) -> Tensor:
+    """exp(x) divided by its sum over these dimensions."""
+    if _axes(_tensors(x)[0], axis) == [x.ndim - 1]:
+        return _function("softmax", x)
+    made = exp(subtract(x, max(x, axis, True)))
+    return divide(made, sum(made, axis, True))
+
+
+def log_softmax(x: Tensor, axis: Axes = -1) -> Tensor:
+    """log(softmax(x)), exact also far below 0."""
+    return subtract(x, logsumexp(x, axis, True))
 
 
 # ---- Sums, means, maxima ----
 
-def _reduce(function: int, x: Tensor, axis: Union[None, int, Sequence[int]], keepdims: bool) -> Tensor:
+def _reduce(function: int, x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
     _tensors(x)
     axes = _axes(x, axis)
     made = x.composition.operation(declared.LS_OP_REDUCE, [x], function=function, axes=[int(index in axes) for index in range(x.ndim)]) if axes else x
     return made if keepdims or not axes else reshape(made, tuple(size for index, size in enumerate(made.shape) if index not in axes))
 
 
-def sum(x: Tensor, axis: Union[None, int, Sequence[int]] = None, keepdims: bool = False) -> Tensor:  # noqa: A001  (its name in Keras)
+def sum(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:  # noqa: A001  (its name in Keras)
     """The sum over these dimensions; None: all of an example."""
     return _reduce(declared.LS_REDUCE_TO_SUM, x, axis, keepdims)
 
 
-def mean(x: Tensor, axis: Union[None, int, Sequence[int]] = None, keepdims: bool = False) -> Tensor:
+def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The mean over these dimensions; None: all of an example."""
     return _reduce(declared.LS_REDUCE_TO_MEAN, x, axis, keepdims)
 
 
-def max(x: Tensor, axis: Union[None, int, Sequence[int]] = None, keepdims: bool = False) -> Tensor:  # noqa: A001
+def max(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:  # noqa: A001
     """The largest element over these dimensions; None: all of an example."""
     return _reduce(declared.LS_REDUCE_TO_MAXIMUM, x, axis, keepdims)
 
 
-def logsumexp(x: Tensor, axis: Union[None, int, Sequence[int]] = None, keepdims: bool = False) -> Tensor:
+def min(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:  # noqa: A001
+    """The smallest element over these dimensions; None: all of an example."""
+    return negative(max(negative(x), axis, keepdims))
+
+
+def var(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The mean of the squared distances from the mean, over these dimensions; None: all of an example."""
+    return mean(square(subtract(x, mean(x, axis, True))), axis, keepdims)
+
+
+def std(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """sqrt(var(x))."""
+    return sqrt(var(x, axis, keepdims))
+
+
+def logsumexp(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))), without overflow."""
     most = max(x, axis, True)
     made = add(log(sum(exp(subtract(x, most)), axis, True)), most)
@@ -370,30 +476,58 @@ def reshape(x: Tensor, newshape: Sequence[Optional[int]]) -> Tensor:
     return x.composition.operation(declared.LS_OP_RESHAPE, [x], tuple(shape))
 
 
+def expand_dims(x: Tensor, axis: Union[int, Sequence[int]]) -> Tensor:
+    """With a dimension of size 1 at each of these places of the result."""
+    _tensors(x)
+    places = [axis] if hasattr(axis, "__index__") else list(axis)  # type: ignore
+    ndims = x.ndim + len(places)
+    if not all(-ndims <= one < ndims and one % ndims for one in places) or len({one % ndims for one in places}) < len(places):
+        raise UsageError(f"ops.expand_dims: axis={axis} of {x}: expected 1 to {ndims - 1} behind the examples, or -1 for the last")
+    sizes = iter(x.shape)
+    return reshape(x, [1 if index in [one % ndims for one in places] else next(sizes) for index in range(ndims)])
+
+
+def squeeze(x: Tensor, axis: Axes = None) -> Tensor:
+    """Without these dimensions, whose size is 1; None: without all of size 1."""
+    axes = [index for index in _axes(_tensors(x)[0], None) if x.shape[index] == 1] if axis is None else _axes(x, axis)
+    if any(x.shape[index] != 1 for index in axes):
+        raise UsageError(f"ops.squeeze: axis={axis} of {x}: expected dimensions of size 1")
+    return reshape(x, [size for index, size in enumerate(x.shape) if index not in axes])
+
+
 def transpose(x: Tensor, axes: Sequence[int]) -> Tensor:
     """Dimension i of the result is dimension axes[i] of x; the first stays the first."""
     _tensors(x)
     return x.composition.operation(declared.LS_OP_TRANSPOSE, [x], axes=[_axis(x, axis) for axis in axes])
 
 
-def concatenate(xs: Sequence[Tensor], axis: int = -1) -> Tensor:
-    """One after the other along a dimension that is not the first."""
+def concatenate(xs: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """One after the other along a dimension that is not the first, so axis has to be given."""
     made = _tensors(*xs)
     along = _axis(made[0], axis)
+    if not along:
+        raise UsageError("ops.concatenate: axis=0 has the examples, which are not mixed: give the axis, such as axis=-1")
     return made[0].composition.operation(declared.LS_OP_CONCATENATE, made, axes=[int(index == along) for index in range(made[0].ndim)])
 
 
 def _slice(x: Tensor, parts: Tuple[Any, ...]) -> Tensor:
-    """NumPy's slices without steps; a number takes its dimension away."""
+    """NumPy's slices without steps; a number takes its dimension away, and None is a new one of size 1."""
     _tensors(x)
-    if Ellipsis in parts:
-        at = parts.index(Ellipsis)
-        parts = (*parts[:at], *[slice(None)] * (x.ndim - len(parts) + 1), *parts[at + 1:])
-    parts = (*parts, *[slice(None)] * (x.ndim - len(parts)))
+    written = ", ".join(map(str, parts))
+    if not all(part is None or part is Ellipsis or isinstance(part, slice) or hasattr(part, "__index__") for part in parts):
+        raise UsageError(f"ops: {x}[{written}]: expected numbers, slices, ... and None; rows of a table are taken by ops.take")
+    here = builtins.sum(isinstance(part, slice) or hasattr(part, "__index__") for part in parts)  # dimensions of x
+    at = next((index for index, part in enumerate(parts) if part is Ellipsis), len(parts))
+    parts = (*parts[:at], *[slice(None)] * (x.ndim - here), *parts[at + 1:])
+    if here > x.ndim or Ellipsis in parts or parts[:1] != (slice(None),) and x.shape[:1] == (None,):
+        raise UsageError(f"ops: {x}[{written}]: all examples are taken, and then at most a part of each dimension")
     begins, sizes, kept = [], [], []
-    for index, (part, size) in enumerate(zip(parts, x.shape)):
-        if size is None and part != slice(None) or len(parts) > x.ndim:
-            raise UsageError(f"ops: {x}[{', '.join(map(str, parts))}]: all examples are taken, and then at most a part of each dimension")
+    of_x = iter(enumerate(x.shape))
+    for part in parts:
+        if part is None:
+            kept.append(1)
+            continue
+        index, size = next(of_x)
         begin, end, step = (part if isinstance(part, slice) else slice(part, part + 1 or None)).indices(size or 1)
         if step != 1 or end <= begin:
             raise UsageError(f"ops: {x}: the part {part} of dimension {index} is empty or has steps")
@@ -402,7 +536,7 @@ def _slice(x: Tensor, parts: Tuple[Any, ...]) -> Tensor:
         if isinstance(part, slice):
             kept.append(sizes[-1])
     made = x if tuple(sizes) == x.shape else x.composition.operation(declared.LS_OP_SLICE, [x], tuple(sizes), axes=begins)
-    return made if len(kept) == len(sizes) else reshape(made, kept)
+    return made if kept == sizes else reshape(made, kept)
 
 
 # ---- What layers are made of ----
@@ -420,10 +554,10 @@ def matmul(x1: Tensor, x2: Tensor) -> Tensor:
     return one.composition.operation(declared.LS_OP_MATMUL, [one, other])
 
 
-def take(x: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
-    """Rows of a weight (V, N), for whole numbers (None, ...): an embedding."""
-    if axis != 0 or x.ndim != 2:
-        raise UsageError("ops.take: rows of a table of two dimensions, axis=0, are taken")
+def take(x: Tensor, indices: Tensor, axis: Optional[int] = None) -> Tensor:
+    """Rows of a weight (V, N), for whole numbers (None, ...): an embedding. Only axis=0 is there, and has to be given."""
+    if axis != 0 or _tensors(x)[0].ndim != 2:
+        raise UsageError(f"ops.take: axis={axis} of {x}: expected axis=0 of a weight of two dimensions, whose rows are taken")
     return x.composition.operation(declared.LS_OP_GATHER_ROWS, _tensors(indices, x))
 
 
@@ -449,11 +583,11 @@ def _borders(padding: str, sizes: Sequence[Optional[int]], window: Sequence[Opti
     return made
 
 
-def conv(x: Tensor, kernel: Tensor, strides: Union[int, Sequence[int]] = 1, padding: str = "valid") -> Tensor:
+def conv(inputs: Tensor, kernel: Tensor, strides: Union[int, Sequence[int]] = 1, padding: str = "valid") -> Tensor:
     """Images (None, rows, columns, channels) with a weight (rows, columns, channels, filters)."""
     steps = _both(strides)
-    return x.composition.operation(declared.LS_OP_CONV2D, _tensors(x, kernel), strides=steps, dilation=[1, 1], groups=1,
-                                   padding=_borders(padding, x.shape[1:3], kernel.shape[:2], steps))
+    return _tensors(inputs)[0].composition.operation(declared.LS_OP_CONV2D, _tensors(inputs, kernel), strides=steps, dilation=[1, 1], groups=1,
+                                                     padding=_borders(padding, inputs.shape[1:3], kernel.shape[:2], steps))
 
 
 def _pool(op: int, x: Tensor, pool_size: Union[int, Sequence[int]], strides: Union[None, int, Sequence[int]], padding: str) -> Tensor:
@@ -464,26 +598,30 @@ def _pool(op: int, x: Tensor, pool_size: Union[int, Sequence[int]], strides: Uni
                                    padding=_borders(padding, x.shape[1:3], window, steps))
 
 
-def max_pool(x: Tensor, pool_size: Union[int, Sequence[int]], strides: Union[None, int, Sequence[int]] = None, padding: str = "valid") -> Tensor:
+def max_pool(inputs: Tensor, pool_size: Union[int, Sequence[int]], strides: Union[None, int, Sequence[int]] = None, padding: str = "valid") -> Tensor:
     """The largest element of each window of images."""
-    return _pool(declared.LS_OP_MAX_POOL2D, x, pool_size, strides, padding)
+    return _pool(declared.LS_OP_MAX_POOL2D, inputs, pool_size, strides, padding)
 
 
-def average_pool(x: Tensor, pool_size: Union[int, Sequence[int]], strides: Union[None, int, Sequence[int]] = None, padding: str = "valid") -> Tensor:
+def average_pool(inputs: Tensor, pool_size: Union[int, Sequence[int]], strides: Union[None, int, Sequence[int]] = None, padding: str = "valid") -> Tensor:
     """The mean of each window of images."""
-    return _pool(declared.LS_OP_AVERAGE_POOL2D, x, pool_size, strides, padding)
+    return _pool(declared.LS_OP_AVERAGE_POOL2D, inputs, pool_size, strides, padding)
 
 
-def layer_normalization(x: Tensor, gamma: Optional[Tensor] = None, beta: Optional[Tensor] = None, epsilon: float = 1e-3) -> Tensor:
-    """Each vector of the last dimension, with mean 0 and variance 1, times gamma, plus beta."""
+def layer_normalization(x: Tensor, gamma: Optional[Tensor] = None, beta: Optional[Tensor] = None, axis: int = -1, epsilon: Optional[float] = None) -> Tensor:
+    """Each vector of the last dimension, with mean 0 and variance 1, times gamma, plus beta; epsilon=None is 1e-7, while layers.LayerNormalization has
+    1e-3."""
+    if _axis(_tensors(x)[0], axis) != x.ndim - 1:
+        raise UsageError(f"ops.layer_normalization: axis={axis} of {x}: expected -1, the last one; ops.mean and ops.var compose others")
+    epsilon = 1e-7 if epsilon is None else epsilon
     given = [one for one in (gamma, beta) if one is not None]
     return x.composition.operation(declared.LS_OP_LAYER_NORMALIZATION, _tensors(x, *given), epsilon=epsilon, only_beta=int(gamma is None and beta is not None))
 
 
-def dropout(x: Tensor, rate: float) -> Tensor:
+def dropout(inputs: Tensor, rate: float) -> Tensor:
     """While the model is trained, each element is 0 with this probability, and the others are scaled up; else x."""
-    _tensors(x)
-    return x.composition.operation(declared.LS_OP_DROPOUT, [x], rate=rate) if x.composition.training else x
+    _tensors(inputs)
+    return inputs.composition.operation(declared.LS_OP_DROPOUT, [inputs], rate=rate) if inputs.composition.training else inputs
 
 
 # ---- What is more than a function ----
@@ -539,12 +677,27 @@ def metric(function: Optional[Callable[..., Any]] = None, *, targets: str = "num
     return make if function is None else make(function)
 
 
+# What programs for Keras call, and what they write here.
+INSTEAD = {
+    "argmax": "whole numbers have no gradient: compose ops.max", "cast": "tensors are float32; ops.one_hot makes numbers of classes",
+    "convert_to_tensor": "numbers and arrays are taken as they are", "equal": "compose ops.one_hot, ops.maximum or ops.minimum",
+    "greater": "compose ops.maximum, ops.minimum or ops.clip", "less": "compose ops.maximum, ops.minimum or ops.clip",
+    "log1p": "write ops.log(1 + x)", "ones_like": "a number is broadcast: write 1", "shape": "write x.shape",
+    "split": "write slices, such as x[:, :4]", "stack": "write ops.concatenate of x[..., None]",
+    "where": "compose ops.maximum, ops.minimum, ops.clip or ops.one_hot", "zeros_like": "a number is broadcast: write 0",
+}
+
+
 def _find(name: str) -> Any:
     if name != "Layer":
-        raise AttributeError(f"lockstep.ops has no {name}")
+        raise AttributeError(f"lockstep.ops has no {name}" + (f"; {INSTEAD[name]}" if name in INSTEAD else ""))
     from ._own_parts import Layer
 
     return Layer
+
+
+def __dir__() -> List[str]:
+    return sorted({*globals(), "Layer"})
 
 
 if not TYPE_CHECKING:  # which would take any name

@@ -38,6 +38,7 @@ import numpy
 from support import LOCKSTEP, ProgramTest, main
 
 import lockstep
+from lockstep import ops
 
 NAME = "MobileNetV2"
 SIDE, CLASSES, BATCH = 64, 10, 32
@@ -183,6 +184,37 @@ class EachClass(ProgramTest):
                     self.refused_in_one_line(refusal, f"{name} of Keras needs a keras.Model; here ")
                     refused.append(name)
         self.assertEqual(refused, ["History", "OrbaxCheckpoint", "SwapEMAWeights"])
+
+
+class Operations(ProgramTest):
+    """lockstep.ops beside keras.ops."""
+
+    def test_defaults(self):
+        seen = 0
+        for name, ours in vars(ops).items():
+            if name[0] == "_" or not inspect.isfunction(ours) or ours.__module__ != ops.__name__ or not hasattr(keras.ops, name):
+                continue
+            theirs = inspect.signature(getattr(keras.ops, name)).parameters
+            with self.subTest(name):
+                for parameter in inspect.signature(ours).parameters.values():
+                    self.assertIn(parameter.name, theirs)
+                    if parameter.default is not parameter.empty:
+                        self.assertEqual(parameter.default, theirs[parameter.name].default, parameter.name)
+                seen += 1
+        self.assertGreater(seen, 45)
+
+    def test_values(self):
+        """What test_ops.py expects of each of its rows, from keras.ops in the place of lockstep.ops."""
+        import test_ops
+
+        of_lockstep = {"activation", "conv", "dense", "one_hot", "reshape", "sum of all"}  # where a row has what Keras has not
+        self.addCleanup(setattr, test_ops, "ops", test_ops.ops)
+        test_ops.ops = keras.ops
+        for row, (compose, expected) in test_ops.EACH.items():
+            if row not in of_lockstep:
+                with self.subTest(row):
+                    found = keras.ops.convert_to_numpy(compose(keras.ops.convert_to_tensor(test_ops.X)))
+                    numpy.testing.assert_allclose(found, expected(test_ops.X.astype("float64")), rtol=2e-5, atol=2e-5)
 
 
 class BesideKeras(ProgramTest):

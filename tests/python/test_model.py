@@ -290,6 +290,14 @@ class WhatIsAModel(ModelTest):
         with self.assertRaisesRegex(lockstep.UsageError, "delta"):
             model.compile(loss=type("Huber", (), {"__module__": "keras", "get_config": lambda self: {}, "_fn_kwargs": {"delta": -1}})())
         model.compile(loss=type("f", (), {"__module__": "keras.src.losses", "__name__": "mean_squared_error", "__call__": print})())
+        model.compile(loss=type("MeanSquaredError", (), {"__module__": "keras.src.losses", "get_config": lambda self: {}}))  # the class
+        relu = type("f", (), {"__module__": "keras.src.activations", "__name__": "relu", "__call__": print})()
+        model = lockstep.Sequential([layers.Input((4,)), layers.Dense(3, activation=relu, kernel_initializer=of("Constant", value=numpy.float32(0.5)),
+                                                                      kernel_regularizer=of("L2", l2=0.25))], device="cpu")
+        self.assertEqual(model.layers[0].config["activation"], "relu")
+        numpy.testing.assert_array_equal(model.get_weights()[0], numpy.full((4, 3), 0.5))
+        model.compile(loss="mean_squared_error")
+        self.assertAlmostEqual(model.evaluate(numpy.zeros((5, 4)), numpy.zeros((5, 3)) + 0.5, verbose=0), 0.25 + 0.25 * 12 * 0.25, 6)
 
 
 class Data(ModelTest):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """lockstep.ops: each operation beside NumPy, and losses, metrics and layers of the program beside the same in C and beside Lockstep's own."""
 import json
+import math
 import os
 import shlex
 import statistics
@@ -60,67 +61,135 @@ def squared(y_true, y_pred):
 
 X = numpy.random.default_rng(5).uniform(-2, 2, (6, 4, 6)).astype("float32")
 W = numpy.random.default_rng(6).uniform(-1, 1, (6, 3)).astype("float32")
-IMAGES = X.reshape(6, 4, 2, 3)[:, :, :, :2]
 KERNEL = numpy.arange(8, dtype="float32").reshape(1, 2, 2, 2) / 8
 
 
-def norm(x):
-    return (x - x.mean(-1, keepdims=True)) / numpy.sqrt(x.var(-1, keepdims=True) + 1e-3)
+def norm(x, epsilon):
+    return (x - x.mean(-1, keepdims=True)) / numpy.sqrt(x.var(-1, keepdims=True) + epsilon)
 
 
-def elu(x):
-    return numpy.where(x > 0, x, numpy.expm1(x))
+def elu(x, alpha=1.0):
+    return numpy.where(x > 0, x, alpha * numpy.expm1(x))
 
 
 def logistic(x):
     return 1 / (1 + numpy.exp(-x))
 
 
-# What is composed of an input, and the same by NumPy.
+def relu6(x):
+    return numpy.clip(x, 0, 6)
+
+
+def softmax(x, axis):
+    return numpy.exp(x) / numpy.exp(x).sum(axis, keepdims=True)
+
+
+# What is composed of an input, and the same by NumPy, with the defaults of keras.ops 3.15. python/keras has keras.ops itself in these rows.
 EACH = {
     "add": (lambda x: x + x[:, :1] + 1.5, lambda x: x + x[:, :1] + 1.5),
     "subtract": (lambda x: 2 - x - W[0].mean() - x[..., 3:4], lambda x: 2 - x - W[0].mean() - x[..., 3:4]),
     "multiply": (lambda x: 3 * x * numpy.ones(6) * x, lambda x: 3 * x * x),
     "divide": (lambda x: x / 4 + 1 / (x * x + 1) - x / 3, lambda x: x / 4 + 1 / (x * x + 1) - x / 3),
     "power": (lambda x: x ** 5 + (x ** 2) ** 0.5 - -x, lambda x: x ** 5 + numpy.abs(x) + x),
+    "power of a float": (lambda x: x ** 2.0 + ops.power(x, 3) + (x * x + 1) ** -1.5 + abs(x) ** 0.7 + x ** 0 + x ** -1,
+                         lambda x: x ** 2 + x ** 3 + (x * x + 1) ** -1.5 + abs(x) ** 0.7 + 1 + 1 / x),
+    "power of a tensor": (lambda x: 2 ** x + ops.power(x * x + 1, x) + ops.power(0.5, x), lambda x: 2 ** x + (x * x + 1) ** x + 0.5 ** x),
+    "reciprocal": (lambda x: ops.reciprocal(x) + ops.rsqrt(ops.square(x) + 1), lambda x: 1 / x + 1 / numpy.sqrt(x * x + 1)),
     "clip": (lambda x: ops.clip(x, -1, 0.5), lambda x: numpy.clip(x, -1, 0.5)),
     "maximum": (lambda x: ops.maximum(x, x[:, ::1, :1]), lambda x: numpy.maximum(x, x[:, :, :1])),
-    "absolute": (ops.absolute, numpy.abs),
+    "minimum": (lambda x: ops.minimum(x, x[:, :, :1]) + ops.minimum(0.5, x), lambda x: numpy.minimum(x, x[:, :, :1]) + numpy.minimum(0.5, x)),
+    "absolute": (lambda x: ops.absolute(x) + 2 * ops.abs(x) + 3 * abs(x), lambda x: 6 * numpy.abs(x)),
     "exp": (lambda x: ops.exp(x) + ops.log(ops.square(x) + 1), lambda x: numpy.exp(x) + numpy.log(x * x + 1)),
-    "relu": (lambda x: ops.relu(x) + ops.elu(x) + ops.activation(x, "relu6"), lambda x: numpy.maximum(x, 0) * 2 + elu(x)),
+    "relu": (lambda x: ops.relu(x) + ops.relu6(4 * x), lambda x: numpy.maximum(x, 0) + relu6(4 * x)),
+    "activation": (lambda x: ops.activation(x, "relu6") + ops.activation(x, "gelu") + ops.activation(x, None),
+                   lambda x: relu6(x) + x * (1 + numpy.vectorize(math.erf)(x / numpy.sqrt(2))) / 2 + x),
+    "leaky_relu": (lambda x: ops.leaky_relu(x) + ops.leaky_relu(x, negative_slope=0) + ops.leaky_relu(x, -0.5),
+                   lambda x: numpy.where(x > 0, 3 * x, (0.2 - 0.5) * x)),
+    "elu": (lambda x: ops.elu(x) + ops.elu(x, alpha=0.5) + ops.elu(x, -1), lambda x: elu(x) + elu(x, 0.5) + elu(x, -1)),
+    "selu": (lambda x: ops.selu(x), lambda x: 1.0507009873554805 * elu(x, 1.6732632423543772)),
+    "hard_sigmoid": (lambda x: ops.hard_sigmoid(2 * x) + ops.hard_silu(2 * x), lambda x: relu6(2 * x + 3) / 6 * (1 + 2 * x)),
+    "softsign": (lambda x: ops.softsign(x), lambda x: x / (1 + numpy.abs(x))),
     "sigmoid": (lambda x: ops.sigmoid(x) + ops.silu(x) + ops.log_sigmoid(x), lambda x: logistic(x) * (1 + x) + numpy.log(logistic(x))),
     "tanh": (lambda x: ops.tanh(x) + ops.softplus(x), lambda x: numpy.tanh(x) + numpy.log1p(numpy.exp(x))),
-    "gelu": (ops.gelu, lambda x: x * (1 + numpy.vectorize(__import__("math").erf)(x / numpy.sqrt(2))) / 2),
-    "softmax": (ops.softmax, lambda x: numpy.exp(x) / numpy.exp(x).sum(-1, keepdims=True)),
+    "gelu": (lambda x: ops.gelu(x), lambda x: x * (1 + numpy.tanh(numpy.sqrt(2 / numpy.pi) * (x + 0.044715 * x ** 3))) / 2),
+    "gelu, exact": (lambda x: ops.gelu(x, approximate=False), lambda x: x * (1 + numpy.vectorize(math.erf)(x / numpy.sqrt(2))) / 2),
+    "softmax": (lambda x: ops.softmax(x), lambda x: softmax(x, -1)),
+    "softmax of axes": (lambda x: ops.softmax(x, axis=1) + ops.softmax(x, (1, 2)), lambda x: softmax(x, 1) + softmax(x, (1, 2))),
+    "log_softmax": (lambda x: ops.log_softmax(100 * x) + ops.log_softmax(x, axis=-2),
+                    lambda x: 100 * (x - x.max(-1, keepdims=True)) - numpy.log(numpy.exp(100 * (x - x.max(-1, keepdims=True))).sum(-1, keepdims=True))
+                    + numpy.log(softmax(x, 1))),
     "sum": (lambda x: ops.sum(x, axis=-1), lambda x: x.sum(-1)),
     "sum of all": (lambda x: ops.sum(x, keepdims=True), lambda x: x.sum((1, 2), keepdims=True)),
-    "mean": (lambda x: ops.mean(x, axis=(1, 2)), lambda x: x.mean((1, 2))),
+    "mean": (lambda x: ops.mean(x, axis=(1, 2))[:, None], lambda x: x.mean((1, 2))[:, None]),
     "max": (lambda x: ops.max(x, axis=1, keepdims=True), lambda x: x.max(1, keepdims=True)),
+    "min": (lambda x: ops.min(x, axis=1), lambda x: x.min(1)),
+    "var": (lambda x: ops.var(x, axis=1, keepdims=True) + ops.std(x, axis=-1, keepdims=True), lambda x: x.var(1, keepdims=True) + x.std(-1, keepdims=True)),
     "logsumexp": (lambda x: ops.logsumexp(x * 100, axis=-1), lambda x: numpy.log(numpy.exp(100 * (x - x.max(-1, keepdims=True))).sum(-1)) + 100 * x.max(-1)),
     "reshape": (lambda x: ops.reshape(x, (None, 2, -1)), lambda x: x.reshape(6, 2, 12)),
     "transpose": (lambda x: ops.transpose(x, (0, 2, 1)), lambda x: x.transpose(0, 2, 1)),
     "concatenate": (lambda x: ops.concatenate([x, x[:, 1:3], -x], axis=1), lambda x: numpy.concatenate([x, x[:, 1:3], -x], 1)),
     "slice": (lambda x: x[:, -1, 2:5], lambda x: x[:, -1, 2:5]),
+    "new dimensions": (lambda x: x[:, None] * x[:, :, None] + x[:, 1:2, None, :1] + x[:, 0, None, None], lambda x: x[:, None] * x[:, :, None] + x[:, 1:2, None, :1] + x[:, 0, None, None]),
+    "expand_dims": (lambda x: ops.squeeze(ops.expand_dims(x, (1, -1)), 1) * ops.squeeze(x[:, None])[..., None], lambda x: (x * x)[..., None]),
     "matmul": (lambda x: x @ ops.transpose(x, (0, 2, 1)), lambda x: x @ x.transpose(0, 2, 1)),
-    "layer_normalization": (ops.layer_normalization, norm),
+    "dense": (lambda x: ops.dense(x, x.composition.constant(W), x.composition.constant(W[0])) + ops.dense(x, x.composition.constant(W)),
+              lambda x: 2 * (x @ W.astype("float64")) + W[0]),
+    "layer_normalization": (lambda x: ops.layer_normalization(x) + ops.layer_normalization(x, epsilon=0.1), lambda x: norm(x, 1e-7) + norm(x, 0.1)),
     "one_hot": (lambda x: ops.one_hot(ops.maximum(x, 0) * 0 + 1, 3), lambda x: numpy.eye(3)[numpy.ones(x.shape, dtype=int)]),
     "conv": (lambda x: ops.conv(ops.reshape(x, (None, 4, 2, 3))[..., :2], x.composition.constant(KERNEL), padding="same")[:, :, :1],
-             lambda x: numpy.einsum("bhwc,wcf->bhf", IMAGES, KERNEL[0])[:, :, None]),
-    "max_pool": (lambda x: ops.max_pool(ops.reshape(x, (None, 4, 6, 1)), (2, 3)), lambda x: x.reshape(6, 2, 2, 2, 3).max((2, 4))[..., None]),
-    "average_pool": (lambda x: ops.average_pool(ops.reshape(x, (None, 4, 6, 1)), 2), lambda x: x.reshape(6, 2, 2, 3, 2).mean((2, 4))[..., None]),
-    "dropout": (lambda x: ops.dropout(x, 0.5), lambda x: x),  # of predictions
+             lambda x: numpy.einsum("bhwc,wcf->bhf", x.reshape(6, 4, 2, 3)[..., :2], KERNEL[0])[:, :, None]),
+    "max_pool": (lambda x: ops.max_pool(ops.reshape(x, (-1, 4, 6, 1)), (2, 3)), lambda x: x.reshape(6, 2, 2, 2, 3).max((2, 4))[..., None]),
+    "average_pool": (lambda x: ops.average_pool(ops.reshape(x, (-1, 4, 6, 1)), 2), lambda x: x.reshape(6, 2, 2, 3, 2).mean((2, 4))[..., None]),
 }
 
 
+class Rows(ops.Layer):
+    def call(self, inputs):
+        return ops.take(self.add_weight((5, 3), name="table"), inputs, axis=0)
+
+
+class Dropped(ops.Layer):
+    def call(self, inputs, training=None):
+        return ops.dropout(inputs * self.add_weight((8,), "ones"), 0.5)
+
+
+class Doubled(ops.Layer):
+    def call(self, inputs, training=None):
+        return inputs * 2 if training else inputs
+
+
+def squares(y_true, y_pred):
+    return ops.mean(ops.square(y_pred), axis=-1)
+
+
 class Row(ops.Layer):
-    """One of EACH."""
+    """One of EACH, of the input and a weight that is 0."""
 
     def __init__(self, row, name=None):
         super().__init__(name)
         self.row = row
 
     def call(self, inputs):
-        return EACH[self.row][0](inputs)
+        return EACH[self.row][0](inputs + self.add_weight(inputs.shape[1:], "zeros", name="shift"))
+
+
+def slopes(function, x, step=1e-6):
+    """The gradient by this weight of the squared outputs, added up, of an example on average."""
+    made = numpy.empty(x.shape[1:])
+    for index in numpy.ndindex(made.shape):
+        moved = [x.copy(), x.copy()]
+        for one, sign in zip(moved, (1, -1)):
+            one[(slice(None), *index)] += sign * step
+        made[index] = numpy.subtract(*((function(one) ** 2).sum() for one in moved)) / (2 * step * len(x))
+    return made
+
+
+WEIGHT = {}  # what Weighted gives to add_weight
+
+
+class Weighted(ops.Layer):
+    def call(self, inputs):
+        return inputs * self.add_weight(*WEIGHT["given"], **WEIGHT["keywords"])
 
 
 class Options(ops.Layer):
@@ -128,10 +197,9 @@ class Options(ops.Layer):
         super().__init__(**others)
         self.given = factor, shift, kind, doubled
 
-    def call(self, inputs, training=False):
+    def call(self, inputs):
         factor, shift, kind, doubled = self.given
         made = inputs * factor * (2 if doubled else 1) + (shift[1] if shift else 0)
-        assert not training or self.given
         return made if kind == "plain" else [made, made]
 
 
@@ -176,12 +244,57 @@ class Operations(OpsTest):
             with self.subTest(row):
                 model = lockstep.Sequential([layers.Input(X.shape[1:]), Row(row)], device="cpu", threads=1)
                 numpy.testing.assert_allclose(model.predict(X), expected(X.astype("float64")), rtol=2e-5, atol=2e-5)
+                if row == "one_hot":  # whose derivative is 0, and no variable is left
+                    continue
+                model.compile("sgd:learning_rate=1", lambda y_true, y_pred: ops.sum(ops.square(y_pred)), metrics="none")
+                model.train_on_batch(X, numpy.zeros_like(model.predict(X)))
+                gradient = slopes(expected, X.astype("float64"))
+                numpy.testing.assert_allclose(-model.get_weights()[0], gradient, rtol=1e-4, atol=1e-4 * numpy.abs(gradient).max())
+
+    def test_take(self):
+        """Rows of a weight, and their gradient."""
+        ids, table = numpy.array([[1, 4], [4, 0], [4, 4]]), W[:5]
+        model = lockstep.Sequential([layers.Input((2,), dtype="int32"), Rows()], device="cpu", threads=1)
+        model.set_weights([table])
+        numpy.testing.assert_array_equal(model.predict(ids), table[ids])
+        model.compile("sgd:learning_rate=1", lambda y_true, y_pred: ops.sum(y_pred), metrics="none")
+        model.train_on_batch(ids, numpy.zeros((3, 2, 3), dtype="float32"))
+        numpy.testing.assert_allclose(model.get_weights()[0], table - numpy.bincount(ids.ravel(), minlength=5)[:, None] / 3, rtol=1e-6)
+
+    def test_dropout(self):
+        """Half of the elements are 0 in training, and the others twice as large; in an evaluation and a prediction all are as they were."""
+        x = numpy.ones((50, 8), dtype="float32")
+        model = lockstep.Sequential([layers.Input((8,)), Dropped()], device="cpu", threads=1)
+        model.compile("sgd:learning_rate=0", lambda y_true, y_pred: ops.mean(y_pred, axis=-1), metrics=[squares])
+        mean, of_squares = model.train_on_batch(x, x)
+        self.assertTrue(0.8 < mean < 1.2, mean)
+        self.assertAlmostEqual(of_squares, 2 * mean, 5)
+        self.assertEqual(model.test_on_batch(x, x), [1, 1])
+        numpy.testing.assert_array_equal(model.predict(x), x)
+
+    def test_training_is_known_only_where_the_model_says_it(self):
+        def config(training):
+            history = {"class_name": "__keras_tensor__", "config": {"shape": [None, 8], "dtype": "float32", "keras_history": ["in", 0, 0]}}
+            made = [("InputLayer", "in", {"batch_shape": [None, 8]}, []), ("Doubled", "own", {}, [{"args": [history], "kwargs": {"training": training}}])]
+            return {"class_name": "Functional", "config": {
+                "name": "f", "input_layers": [["in", 0, 0]], "output_layers": [["own", 0, 0]],
+                "layers": [{"class_name": kind, "name": name, "config": {"name": name, **options}, "inbound_nodes": nodes} for kind, name, options, nodes in made]}}
+
+        x = numpy.ones((4, 8), dtype="float32")
+        numpy.testing.assert_array_equal(lockstep.Model(config(False), custom_objects=[Doubled], device="cpu").predict(x), x)
+        for model in (lambda: lockstep.Model(config(None), custom_objects=[Doubled]), lambda: lockstep.Sequential([layers.Input((8,)), Doubled()])):
+            with self.assertRaisesRegex(lockstep.UsageError, "composed once, for training and predictions"):
+                model()
 
     def test_what_they_refuse(self):
         for compose, says in ((lambda x: ops.sum(x, axis=0), "axis 0 .* has the examples"), (lambda x: ops.sum(x, axis=3), "axis=3"),
                               (lambda x: x[1:], "all examples are taken"), (lambda x: x[:, ::2], "has steps"), (lambda x: x[:, 3:3], "is empty"),
-                              (lambda x: ops.reshape(x, (-1, -1, -1)), "at most one of them -1"), (lambda x: x ** 0.3, "to the power of 0.3"),
-                              (lambda x: x if x else -x, "instead of if"), (lambda x: 7, "returned 7: expected 1 to 8 tensors"),
+                              (lambda x: ops.reshape(x, (-1, -1, -1)), "at most one of them -1"),
+                              (lambda x: x if x else -x, "instead of if"), (lambda x: (-2) ** x, "a base above 0"), (lambda x: ops.softmax(x, axis=0), "axis 0 .* has the examples"),
+                              (lambda x: x[None], "all examples are taken"), (lambda x: x[:, x], "are taken by ops.take"), (lambda x: x[:, 0, 0, 0], "at most a part of each"),
+                              (lambda x: ops.concatenate([x, x]), "give the axis"), (lambda x: ops.expand_dims(x, 0), "behind the examples"),
+                              (lambda x: ops.squeeze(x, 1), "of size 1"), (lambda x: ops.take(x, x), "expected axis=0 of a weight"),
+                              (lambda x: ops.layer_normalization(x, axis=1), "expected -1"), (lambda x: 7, "returned 7: expected 1 to 8 tensors"),
                               (lambda x: ops.add(1, 2), "expected a tensor"), (lambda x: ops.max_pool(x, 2, padding="all"), "padding='all'"),
                               (lambda x: x @ ops.reshape(x, (None, 6, 4))[:, :3], "Row")):
             EACH["wrong"] = (compose, None)
@@ -193,6 +306,12 @@ class Operations(OpsTest):
         lockstep.Sequential([layers.Input(X.shape[1:]), Row("wrong")], device="cpu")
         with self.assertRaisesRegex(lockstep.UsageError, "after the function .* has returned"):
             kept[0] + kept[0]
+
+
+    def test_names_of_keras_that_are_not_there(self):
+        for name, says in (("where", "lockstep.ops has no where; compose ops.maximum"), ("cast", "tensors are float32"), ("sinh", "has no sinh$")):
+            with self.assertRaisesRegex(AttributeError, says):
+                getattr(ops, name)
 
 
 class BesideOthers(OpsTest):
@@ -229,14 +348,15 @@ class BesideOthers(OpsTest):
         self.assertIn(repr(self.losses(alone, squared, self.y).losses.tolist()), done.out)
 
     def test_speed(self):
-        """Steps a second, in turn; no figure is asserted."""
+        """Steps a second, in turn, of which none is asserted; what was timed is the same training."""
         random = numpy.random.default_rng(1)
         x, y = random.random((4096, 64), dtype="float32"), random.random((4096, 64), dtype="float32")
         models = {}
-        for name, loss, layer, more in (("Python", squared, Gated(128), {}), ("C", "squared-in-c", layers.Layer("GatedInC", units=128), {}),
-                                        ("the fused loss", "mean_squared_error", Gated(128), {})):
+        folder = self.plugins()
+        for name, loss, layer in (("Python", squared, Gated(128, name="own")), ("C", "squared-in-c", layers.Layer("GatedInC", units=128, name="own")),
+                                  ("the fused loss", "mean_squared_error", Gated(128, name="own"))):
             model = lockstep.Sequential([layers.Input((64,)), layer, layers.Dense(64)], strategy="ring", replicas=2, threads=1, device="cpu",
-                                        plugin_path=self.plugins())
+                                        plugin_path=folder)
             model.compile("sgd", loss)
             models[name] = model
         seconds = {name: [] for name in models}
@@ -249,7 +369,9 @@ class BesideOthers(OpsTest):
         middle = {name: statistics.median(times) for name, times in seconds.items()}
         print("; ".join(f"{name}: {64 / best[name]:.0f} steps/s at best, {64 / middle[name]:.0f} in the middle, of which Python has "
                         f"{best[name] / best['Python']:.3f} and {middle[name] / middle['Python']:.3f}" for name in models), flush=True)
-        self.assertEqual({len(times) for times in seconds.values()}, {TURNS})
+        weights = {name: numpy.concatenate([one.ravel() for one in model.get_weights()]) for name, model in models.items()}
+        numpy.testing.assert_array_equal(weights["Python"], weights["C"])
+        numpy.testing.assert_allclose(weights["Python"], weights["the fused loss"], rtol=1e-3, atol=1e-5)
 
 
 class Parts(OpsTest):
@@ -296,7 +418,7 @@ class Parts(OpsTest):
         model = self.model(layers.Dense(4))
         self.losses(model, squared, self.y)
         for given, more in ((model, {}), (self.model(Gated()), {}), ("mlp", {"loss": squared}), ("mlp", {"metrics": ["mae", quotient]})):
-            with self.assertRaisesRegex(lockstep.UsageError, "'(squared|Gated|quotient)' is of this program"):
+            with self.assertRaisesRegex(lockstep.UsageError, "'(squared|Gated|quotient)' is written in this program"):
                 lockstep.compare(given, self.x, self.y, steps=2, speed_steps=0, **more)
 
     def test_layers_by_their_options(self):
@@ -315,6 +437,24 @@ class Parts(OpsTest):
             lockstep.Sequential([layers.Input((8,)), type("Empty", (ops.Layer,), {})()], device="cpu")
         with self.assertRaisesRegex(lockstep.UsageError, "add_weight is for build and call"):
             Gated().add_weight((2,))
+
+    def test_what_add_weight_takes(self):
+        """As Keras's: a text, an object of Keras, its class or its JSON."""
+        constant = type("Constant", (), {"__module__": "keras.src.initializers", "__init__": lambda self, value=0.0: setattr(self, "value", value),
+                                         "get_config": lambda self: {"value": self.value}})
+        WEIGHT.update(given=((8,), "ones"), keywords={"trainable": False, "name": "w"})
+        for initializer, expected in (("constant:value=0.5", 0.5), (constant(0.25), 0.25), (constant, 0), ({"class_name": "Constant", "config": {"value": 2}}, 2)):
+            WEIGHT["given"] = ((8,), initializer, "float32")
+            model = lockstep.Sequential([layers.Input((8,)), Weighted()], device="cpu")
+            numpy.testing.assert_array_equal(model.get_weights()[0], numpy.full(8, expected, dtype="float32"))
+            self.assertEqual(model.variables[0], ("weighted/w", (8,), False))
+        for given, keywords, says in ((((8,), lambda shape, dtype: 0), {}, "expected a text, such as 'zeros'"), (((8,), "zeroes"), {}, "zeroes.*zeros"),
+                                      (((8,), numpy.ones(8)), {}, "set_weights sets numbers"), (("kernel", (8,)), {}, "expected the sizes first"),
+                                      (((8,), "ones", "float16"), {}, "dtype='float16'"), (((8,),), {"regularizer": "l2"}, "weight_decay"),
+                                      (((8,),), {"constraint": "non_neg"}, "constraint='non_neg'")):
+            WEIGHT.update(given=given, keywords=keywords)
+            with self.subTest(says), self.assertRaisesRegex(lockstep.LockstepError, says):
+                lockstep.Sequential([layers.Input((8,)), Weighted()], device="cpu")
 
     def test_a_model_of_a_file(self):
         model = self.model(Gated(5))
