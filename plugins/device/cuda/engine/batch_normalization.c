@@ -16,13 +16,19 @@ enum {
     ACROSS_PARTS = 4, // and that read what parts have found, two doubles each
 };
 
-struct form;
+// Kernels that run one after the other. An argument has a letter: x; d: dy or the addend, which may be missing; y; g: gamma, b: beta,
+// m: mean, v: variance; G, B: gradients of gamma and beta; s: sums of all replicas, two a channel and one more.
+struct form {
+    uint32_t op;
+    const char *inputs, *outputs;
+    bool parts, totals; // whether the scratch memory has them
+    uint32_t count, kernels[3];
+};
 
 struct normalization {
     const struct form *form;
     struct cuda_normalization arguments; // without what a launch brings
     uint64_t parts, totals; // offsets in the scratch memory
-    uint32_t other; // number of the argument that is dy or the addend; 0: none
 };
 
 // ---- Who reads what ----
@@ -73,204 +79,114 @@ static void lay_out(struct cuda_normalization *n, int64_t rows, int64_t channels
         within(1, THREADS / (n->tiles.columns / n->tiles.pack), divided_up(n->tiles.rows, ROWS));
 }
 
-// ---- Launching ----
+// ---- The operations ----
 
-static int32_t start(struct ls_device *device, enum cuda_normalization_kernel which,
-                     const struct cuda_normalization *n)
+#define STATISTICS cuda_normalization_moments, cuda_normalization_statistics
+#define GRADIENTS cuda_normalization_products, cuda_normalization_gradients
+#define Y cuda_normalization_normalize
+#define DX cuda_normalization_normalize_backward
+
+static const struct form forms[] = {
+    {LS_OP_BATCH_NORMALIZATION, "xgbd", "ymv", true, true, 3, {STATISTICS, Y}},
+    {LS_OP_BATCH_NORMALIZATION_BACKWARD, "xgmvd", "yGB", true, true, 3, {GRADIENTS, DX}},
+    {LS_OP_BATCH_NORMALIZATION_INFERENCE, "xgbmvd", "y", false, false, 1, {Y}},
+    // dx is y of x = dy without mean and beta.
+    {LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA, "xgv", "y", false, false, 1, {Y}},
+    {LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS,
+     "xmvd",
+     "GB",
+     true,
+     true,
+     2,
+     {GRADIENTS}},
+    {LS_OP_BATCH_MOMENTS, "x", "s", true, false, 2, {STATISTICS}},
+    {LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED,
+     "xgbsd",
+     "ymv",
+     false,
+     true,
+     2,
+     {cuda_normalization_shared_statistics, Y}},
+    {LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_SUMS,
+     "xmvd",
+     "GBs",
+     true,
+     false,
+     2,
+     {GRADIENTS}},
+    {LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA,
+     "xgmvds",
+     "y",
+     false,
+     true,
+     2,
+     {cuda_normalization_shared_gradients, DX}},
+};
+
+static void bind(struct cuda_normalization *n, char letter, void *argument)
 {
-    return cuda_check(device, cuda_normalization_launch(which, n, device->stream),
-                      "launching a kernel");
+    switch (letter) {
+    case 'x': n->x = argument; break;
+    case 'd': n->other = argument; break;
+    case 'g': n->gamma = argument; break;
+    case 'b': n->beta = argument; break;
+    case 'm': n->mean = argument; break;
+    case 'v': n->variance = argument; break;
+    case 'G': n->dgamma = argument; break;
+    case 'B': n->dbeta = argument; break;
+    case 's': n->moments = argument; break;
+    default: break; // y, which the store has
+    }
 }
 
-// What most operations have at these places.
-static void fill(const struct ls_kernel *kernel, const struct cuda_call *launch,
-                 struct cuda_normalization *out)
+static int32_t run_normalization(struct ls_device *device, const struct ls_kernel *kernel,
+                                 const struct cuda_call *launch)
 {
     const struct normalization *state = kernel->state;
+    const struct form *form = state->form;
+    struct cuda_normalization n = state->arguments;
     char *scratch = launch->scratch;
-    *out = state->arguments;
-    out->store = cuda_store_of(kernel, launch);
-    out->x = launch->arguments[0];
-    out->gamma = launch->arguments[1];
-    out->other = state->other ? launch->arguments[state->other] : NULL;
-    out->parts = scratch ? (double *)(void *)(scratch + state->parts) : NULL;
-    out->totals = scratch ? (double *)(void *)(scratch + state->totals) : NULL;
-}
-
-static int32_t run_forward(struct ls_device *device, const struct ls_kernel *kernel,
-                           const struct cuda_call *launch)
-{
-    struct cuda_normalization n;
-    fill(kernel, launch, &n);
-    n.beta = launch->arguments[2];
-    n.mean = cuda_output(kernel, launch, 1);
-    n.variance = cuda_output(kernel, launch, 2);
-    int32_t status = start(device, cuda_normalization_moments, &n);
-    if (!status)
-        status = start(device, cuda_normalization_statistics, &n);
-    return status ? status : start(device, cuda_normalization_normalize, &n);
-}
-
-static int32_t run_backward(struct ls_device *device, const struct ls_kernel *kernel,
-                            const struct cuda_call *launch)
-{
-    struct cuda_normalization n;
-    fill(kernel, launch, &n);
-    n.mean = launch->arguments[2];
-    n.variance = launch->arguments[3];
-    n.dgamma = cuda_output(kernel, launch, 1);
-    n.dbeta = cuda_output(kernel, launch, 2);
-    int32_t status = start(device, cuda_normalization_products, &n);
-    if (!status)
-        status = start(device, cuda_normalization_gradients, &n);
-    return status ? status : start(device, cuda_normalization_normalize_backward, &n);
-}
-
-static int32_t run_inference(struct ls_device *device, const struct ls_kernel *kernel,
-                             const struct cuda_call *launch)
-{
-    struct cuda_normalization n;
-    fill(kernel, launch, &n);
-    n.beta = launch->arguments[2];
-    n.mean = launch->arguments[3];
-    n.variance = launch->arguments[4];
-    return start(device, cuda_normalization_normalize, &n);
-}
-
-// dx is y of x = dy without mean and beta.
-static int32_t run_given_data(struct ls_device *device, const struct ls_kernel *kernel,
-                              const struct cuda_call *launch)
-{
-    struct cuda_normalization n;
-    fill(kernel, launch, &n);
-    n.variance = launch->arguments[2];
-    return start(device, cuda_normalization_normalize, &n);
-}
-
-// dgamma and dbeta, and with a third output their sums for all replicas.
-static int32_t run_weights(struct ls_device *device, const struct ls_kernel *kernel,
-                           const struct cuda_call *launch)
-{
-    struct cuda_normalization n;
-    fill(kernel, launch, &n);
-    n.mean = launch->arguments[1];
-    n.variance = launch->arguments[2];
-    n.dgamma = cuda_output(kernel, launch, 0);
-    n.dbeta = cuda_output(kernel, launch, 1);
-    n.moments = kernel->request.output_count > 2 ? cuda_output(kernel, launch, 2) : NULL;
-    const int32_t status = start(device, cuda_normalization_products, &n);
-    return status ? status : start(device, cuda_normalization_gradients, &n);
-}
-
-static int32_t run_moments(struct ls_device *device, const struct ls_kernel *kernel,
-                           const struct cuda_call *launch)
-{
-    struct cuda_normalization n;
-    fill(kernel, launch, &n);
-    n.moments = cuda_output(kernel, launch, 0);
-    const int32_t status = start(device, cuda_normalization_moments, &n);
-    return status ? status : start(device, cuda_normalization_statistics, &n);
-}
-
-static int32_t run_synchronized(struct ls_device *device, const struct ls_kernel *kernel,
-                                const struct cuda_call *launch)
-{
-    struct cuda_normalization n;
-    fill(kernel, launch, &n);
-    n.beta = launch->arguments[2];
-    n.moments = launch->arguments[3];
-    n.mean = cuda_output(kernel, launch, 1);
-    n.variance = cuda_output(kernel, launch, 2);
-    const int32_t status = start(device, cuda_normalization_shared_statistics, &n);
-    return status ? status : start(device, cuda_normalization_normalize, &n);
-}
-
-static int32_t run_synchronized_data(struct ls_device *device, const struct ls_kernel *kernel,
-                                     const struct cuda_call *launch)
-{
-    struct cuda_normalization n;
-    fill(kernel, launch, &n);
-    n.mean = launch->arguments[2];
-    n.variance = launch->arguments[3];
-    n.moments = launch->arguments[5];
-    const int32_t status = start(device, cuda_normalization_shared_gradients, &n);
-    return status ? status : start(device, cuda_normalization_normalize_backward, &n);
+    int32_t status = LS_OK;
+    n.store = cuda_store_of(kernel, launch);
+    n.parts = form->parts ? (double *)(void *)(scratch + state->parts) : NULL;
+    n.totals = form->totals ? (double *)(void *)(scratch + state->totals) : NULL;
+    for (uint32_t i = 0; i < cuda_inputs(kernel); i++)
+        bind(&n, form->inputs[i], launch->arguments[i]);
+    for (uint32_t i = 0; i < kernel->request.output_count; i++)
+        bind(&n, form->outputs[i], cuda_output(kernel, launch, i));
+    for (uint32_t i = 0; i < form->count && !status; i++)
+        status = cuda_check(device, cuda_normalization_launch(form->kernels[i], &n, device->stream),
+                            "launching a kernel");
+    return status;
 }
 
 // ---- Preparing ----
-
-// A letter for each argument: x: like x; v: a number a channel; m: two numbers a channel and one more. A request may lack the last
-// input of LIKE_X, an addend.
-struct form {
-    uint32_t op;
-    const char *inputs, *outputs;
-    int32_t (*run)(struct ls_device *device, const struct ls_kernel *kernel,
-                   const struct cuda_call *launch);
-    uint32_t other; // dy or the addend
-    uint32_t kept; // bit i: output i is never added to
-    uint32_t dgamma; // number of this output, which dbeta follows
-    bool parts, totals;
-};
-
-static const struct form forms[] = {
-    {LS_OP_BATCH_NORMALIZATION, "xvvx", "xvv", run_forward, 3, 6, 0, true, true},
-    {LS_OP_BATCH_NORMALIZATION_BACKWARD, "xvvvx", "xvv", run_backward, 4, 0, 1, true, true},
-    {LS_OP_BATCH_NORMALIZATION_INFERENCE, "xvvvvx", "x", run_inference, 5, 0, 0, false, false},
-    {LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA, "xvv", "x", run_given_data, 0, 0, 0, false,
-     false},
-    {LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS, "xvvx", "vv", run_weights, 3, 0, 0, true,
-     true},
-    {LS_OP_BATCH_MOMENTS, "x", "m", run_moments, 0, 1, 0, true, false},
-    {LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED, "xvvmx", "xvv", run_synchronized, 4, 6, 0, false,
-     true},
-    {LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_SUMS, "xvvx", "vvm", run_weights, 3, 4, 0,
-     true, false},
-    {LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA, "xvvvxm", "x", run_synchronized_data, 4,
-     0, 0, false, true},
-};
-
-static const struct form *form_of(uint32_t op)
-{
-    const struct form *form = forms;
-    while (form->op != op)
-        form++;
-    return form;
-}
 
 static bool same_shape(const struct ls_tensor_desc *a, const struct ls_tensor_desc *b)
 {
     return a->ndims == b->ndims && memcmp(a->dims, b->dims, a->ndims * sizeof(a->dims[0])) == 0;
 }
 
-static bool fits(char letter, const struct ls_tensor_desc *desc, const struct ls_tensor_desc *x)
-{
-    const int64_t channels = x->dims[x->ndims - 1];
-    return letter == 'x'
-               ? same_shape(desc, x)
-               : desc->ndims == 1 && desc->dims[0] == (letter == 'v' ? channels : 2 * channels + 1);
-}
-
-// An epilogue's input has been looked at.
-static bool shapes_fit(struct ls_kernel *kernel, const struct form *form)
+// Why a request is not for it; NULL: it is. An epilogue's input has been looked at.
+static const char *check(struct ls_kernel *kernel, const struct form *form)
 {
     const struct ls_tensor_desc *x = cuda_input_desc(kernel, 0);
-    for (uint32_t i = 0; i < cuda_inputs(kernel); i++)
-        if (!fits(form->inputs[i], cuda_input_desc(kernel, i), x))
-            return false;
-    for (uint32_t i = 0; i < kernel->request.output_count; i++)
-        if (!fits(form->outputs[i], cuda_output_desc(kernel, i), x))
-            return false;
-    return true;
-}
-
-static void take_scratch(struct normalization *state, struct ls_kernel_answer *answer)
-{
-    const struct cuda_tiles *t = &state->arguments.tiles;
-    const uint64_t pair = 2 * sizeof(double);
-    if (state->form->parts)
-        state->parts = cuda_scratch(answer, (uint64_t)(t->parts * t->columns) * pair);
-    if (state->form->totals)
-        state->totals = cuda_scratch(answer, (uint64_t)state->arguments.channels * pair);
+    const int64_t channels = x->dims[x->ndims - 1];
+    const uint32_t inputs = cuda_inputs(kernel);
+    for (uint32_t i = 0; i < inputs + kernel->request.output_count; i++) {
+        const bool output = i >= inputs;
+        const char letter = output ? form->outputs[i - inputs] : form->inputs[i];
+        const struct ls_tensor_desc *desc =
+            output ? cuda_output_desc(kernel, i - inputs) : cuda_input_desc(kernel, i);
+        if (output && strchr("mvs", letter) && cuda_accumulates(kernel, i - inputs))
+            return "statistics cannot be added to";
+        if (strchr("xyd", letter)
+                ? !same_shape(desc, x)
+                : desc->ndims != 1 ||
+                      desc->dims[0] != (letter == 's' ? 2 * channels + 1 : channels))
+            return "the shapes do not belong together";
+    }
+    return kernel->request.attributes.epsilon >= 0 ? NULL : "epsilon is negative";
 }
 
 int32_t cuda_prepare_normalization(struct ls_device *device, struct ls_kernel *kernel,
@@ -278,28 +194,33 @@ int32_t cuda_prepare_normalization(struct ls_device *device, struct ls_kernel *k
 {
     const struct ls_tensor_desc *x = cuda_input_desc(kernel, 0);
     const int64_t channels = x->dims[x->ndims - 1];
-    const struct form *form = form_of(kernel->request.op);
-    if (kernel->request.accumulate & form->kept)
-        return cuda_unsupported(device, kernel, "statistics cannot be added to");
-    if (!shapes_fit(kernel, form))
-        return cuda_unsupported(device, kernel, "the shapes do not belong together");
-    if (!(kernel->request.attributes.epsilon >= 0))
-        return cuda_unsupported(device, kernel, "epsilon is negative");
+    const struct form *form = forms;
+    while (form->op != kernel->request.op)
+        form++;
+    const char *why = check(kernel, form), *other = strchr(form->inputs, 'd');
+    if (why)
+        return cuda_unsupported(device, kernel, why);
     struct normalization *state = cuda_state(device, kernel, sizeof(*state));
     if (!state)
         return LS_OUT_OF_MEMORY;
     struct cuda_normalization *n = &state->arguments;
+    const uint64_t pair = 2 * sizeof(double);
     state->form = form;
-    state->other = form->other < cuda_inputs(kernel) ? form->other : 0;
     n->type = cuda_type_of(x);
     n->epsilon = kernel->request.attributes.epsilon;
-    for (uint32_t i = 0; i < 2; i++)
-        n->add[i] = cuda_accumulates(kernel, form->dgamma + i);
+    for (uint32_t i = 0; i < 2; i++) // dgamma and dbeta are the first outputs, or follow dx
+        n->add[i] = cuda_accumulates(kernel, i + (form->outputs[0] == 'y'));
     lay_out(n, (int64_t)ls_tensor_elements(x) / channels, channels);
-    take_scratch(state, answer);
-    if (form->outputs[0] == 'x')
-        answer->in_place = state->other ? UINT32_C(1) << state->other | 1 : 1;
-    kernel->run = form->run;
+    if (form->parts)
+        state->parts = cuda_scratch(answer, (uint64_t)(n->tiles.parts * n->tiles.columns) * pair);
+    if (form->totals)
+        state->totals = cuda_scratch(answer, (uint64_t)channels * pair);
+    if (form->outputs[0] == 'y') {
+        answer->in_place = 1;
+        if (other && other - form->inputs < (ptrdiff_t)cuda_inputs(kernel))
+            answer->in_place |= UINT32_C(1) << (other - form->inputs);
+    }
+    kernel->run = run_normalization;
     cuda_implementation(answer, "own");
     return LS_OK;
 }
@@ -312,7 +233,7 @@ static int32_t run_statistics(struct ls_device *device, const struct ls_kernel *
     struct cuda_arguments a = kernel->arguments;
     cuda_fill(kernel, launch, &a);
     a.first = cuda_output(kernel, launch, 1);
-    a.record = (const struct cuda_record *)launch->record;
+    a.record = launch->record;
     return cuda_start(device, cuda_kernel_batch_statistics, &a, kernel->items);
 }
 
