@@ -115,7 +115,7 @@ static int32_t run_softmax(struct ls_device *device, const struct ls_kernel *ker
     const struct cuda_attention arguments = {
         .scores = scores,
         .gradients = gradients,
-        .record = (const struct cuda_record *)launch->record,
+        .record = launch->record,
         .rows = a->matrices * a->queries,
         .queries = a->queries,
         .keys = a->keys,

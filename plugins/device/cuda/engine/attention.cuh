@@ -92,16 +92,6 @@ __global__ void __launch_bounds__(threads) backward(const __grid_constant__ stru
     }
 }
 
-inline unsigned load()
-{
-    unsigned error = load_kernel(forward<teams::warp>);
-    error = error ? error : load_kernel(forward<threads>);
-    error = error ? error : load_kernel(backward<teams::warp>);
-    error = error ? error : load_kernel(backward<threads>);
-    error = error ? error : ::load<struct cuda_heads, move_heads<1>>();
-    return error ? error : ::load<struct cuda_heads, move_heads<4>>();
-}
-
 } // namespace attention
 
 extern "C" unsigned cuda_heads_launch(const struct cuda_heads *h, struct CUstream_st *stream)
@@ -109,16 +99,16 @@ extern "C" unsigned cuda_heads_launch(const struct cuda_heads *h, struct CUstrea
     int64_t items = 0;
     for (const struct cuda_head_tensor &tensor : h->tensors)
         items += tensor.items;
-    return h->pack == 4 ? start<struct cuda_heads, attention::move_heads<4>>(h, items, stream)
-                        : start<struct cuda_heads, attention::move_heads<1>>(h, items, stream);
+    return for_pack(h->pack, [&](auto pack) { return start<struct cuda_heads, attention::move_heads<pack>>(h, items, stream); });
 }
 
 extern "C" unsigned cuda_attention_launch(const struct cuda_attention *a, struct CUstream_st *stream)
 {
-    using namespace attention;
-    if (a->keys > CUDA_WARP_ROW)
-        return teams::start<threads>(a->gradients ? backward<threads> : forward<threads>, a, a->rows, stream);
-    return teams::start<teams::warp>(a->gradients ? backward<teams::warp> : forward<teams::warp>, a, a->rows, stream);
+    return for_flag(a->keys > CUDA_WARP_ROW, [&](auto wide) {
+        constexpr unsigned group = wide ? threads : teams::warp;
+        return a->gradients ? teams::start<group, attention::backward<group>>(a, a->rows, stream)
+                            : teams::start<group, attention::forward<group>>(a, a->rows, stream);
+    });
 }
 
 #endif

@@ -4,6 +4,7 @@
 #ifndef LS_DEVICE_CUDA_COLUMNS_CUH
 #define LS_DEVICE_CUDA_COLUMNS_CUH
 
+#include "plugins/device/cuda/engine/grid.cuh"
 #include "plugins/device/cuda/engine/store_body.h"
 
 template <uint32_t type> struct cuda_number {
@@ -46,7 +47,8 @@ __device__ inline void cuda_add_rows(const cuda_column_sums &c, int64_t first, i
     }
 }
 
-template <uint32_t type, int pack> __device__ void cuda_add_columns(const cuda_column_sums &c)
+template <uint32_t type, int pack>
+__global__ void __launch_bounds__(CUDA_BLOCK, 3) cuda_add_columns(const __grid_constant__ struct cuda_column_sums c)
 {
     __shared__ double shared[pack][CUDA_BLOCK];
     const uint32_t thread = threadIdx.x, down = thread / c.across;
@@ -71,6 +73,16 @@ template <uint32_t type, int pack> __device__ void cuda_add_columns(const cuda_c
             c.sums[part * c.columns + column + p] = shared[p][thread];
         else
             cuda_put(&store, column + p, (float)shared[p][thread]);
+}
+
+extern "C" unsigned cuda_column_sums_launch(const struct cuda_column_sums *c, struct CUstream_st *stream)
+{
+    const dim3 blocks(c->tiles * (unsigned)c->parts);
+    if (c->type == CUDA_DOUBLES)
+        return launch<cuda_add_columns<CUDA_DOUBLES, 1>>(blocks, CUDA_BLOCK, stream, *c);
+    return for_type(c->type, [&](auto type) {
+        return for_pack(c->pack, [&](auto pack) { return launch<cuda_add_columns<type, pack>>(blocks, CUDA_BLOCK, stream, *c); });
+    });
 }
 
 #endif

@@ -37,7 +37,7 @@ static int32_t run_shared_draws(struct ls_device *device, const struct ls_kernel
     struct cuda_broadcast b = *(const struct cuda_broadcast *)kernel->state;
     b.store = cuda_store_of(kernel, launch);
     b.values[0] = launch->arguments[0];
-    b.record = (const struct cuda_record *)launch->record;
+    b.record = launch->record;
     return cuda_check(device, cuda_broadcast_launch(&b, device->stream), "launching a kernel");
 }
 

@@ -2,19 +2,6 @@
 // Functions of elements whose derivative needs x, by own kernels (function.cuh).
 #include "plugins/device/cuda/engine/internal.h"
 
-#define SAME(name, number) \
-    _Static_assert((int)(name) == (int)(number), "kernels.h has other numbers")
-SAME(LS_SCALE, cuda_function_scale);
-SAME(LS_GELU, cuda_function_gelu);
-SAME(LS_GELU_TANH, cuda_function_gelu_tanh);
-SAME(LS_SILU, cuda_function_silu);
-SAME(LS_HARD_SILU, cuda_function_hard_silu);
-SAME(LS_MISH, cuda_function_mish);
-SAME(LS_LOG_SIGMOID, cuda_function_log_sigmoid);
-SAME(LS_SQUARE, cuda_function_square);
-SAME(LS_SQUARE_ROOT, cuda_function_square_root);
-SAME(LS_LOGARITHM, cuda_function_logarithm);
-
 #define PACK_BYTES 16 // of four elements of float32; a range of a larger buffer may begin anywhere
 
 static int32_t run_function(struct ls_device *device, const struct ls_kernel *kernel,

@@ -11,17 +11,17 @@ namespace functions {
 
 __device__ inline float sigmoid(float x)
 {
-    return cuda_activate(4, 0, x);
+    return cuda_activate(LS_SIGMOID, 0, x);
 }
 
 __device__ inline float softplus(float x)
 {
-    return cuda_activate(6, 0, x);
+    return cuda_activate(LS_SOFTPLUS, 0, x);
 }
 
 __device__ inline float hard_sigmoid(float x)
 {
-    return cuda_activate(11, 0, x);
+    return cuda_activate(LS_HARD_SIGMOID, 0, x);
 }
 
 constexpr float root_of_half = 0.70710678118654752f;
@@ -51,15 +51,15 @@ template <bool half>
 __device__ inline float function_of(const struct cuda_function &f, float x)
 {
     switch (f.function) {
-    case cuda_function_gelu: return x * (half ? quick_normal_share(x, __expf(-x * x / 2)) : normal_share(x));
-    case cuda_function_gelu_tanh: return x * (1 + gelu_tanh(x)) / 2;
-    case cuda_function_silu: return x * sigmoid(x);
-    case cuda_function_hard_silu: return x * hard_sigmoid(x);
-    case cuda_function_mish: return x * tanhf(softplus(x));
-    case cuda_function_log_sigmoid: return -softplus(-x);
-    case cuda_function_square: return x * x;
-    case cuda_function_square_root: return sqrtf(x) < f.offset ? f.offset : sqrtf(x);
-    case cuda_function_logarithm: return logf(x);
+    case LS_GELU: return x * (half ? quick_normal_share(x, __expf(-x * x / 2)) : normal_share(x));
+    case LS_GELU_TANH: return x * (1 + gelu_tanh(x)) / 2;
+    case LS_SILU: return x * sigmoid(x);
+    case LS_HARD_SILU: return x * hard_sigmoid(x);
+    case LS_MISH: return x * tanhf(softplus(x));
+    case LS_LOG_SIGMOID: return -softplus(-x);
+    case LS_SQUARE: return x * x;
+    case LS_SQUARE_ROOT: return sqrtf(x) < f.offset ? f.offset : sqrtf(x);
+    case LS_LOGARITHM: return logf(x);
     default: return f.factor * x + f.offset;
     }
 }
@@ -68,24 +68,24 @@ template <bool half>
 __device__ inline float slope_of(const struct cuda_function &f, float x)
 {
     switch (f.function) {
-    case cuda_function_gelu: {
+    case LS_GELU: {
         const float bell = half ? __expf(-x * x / 2) : expf(-x * x / 2);
         return (half ? quick_normal_share(x, bell) : normal_share(x)) + x * bell * (root_of_two_over_pi / 2);
     }
-    case cuda_function_gelu_tanh: {
+    case LS_GELU_TANH: {
         const float t = gelu_tanh(x);
         return (1 + t) / 2 + x * (1 - t * t) / 2 * root_of_two_over_pi * (1 + 3 * 0.044715f * x * x);
     }
-    case cuda_function_silu: return sigmoid(x) + x * sigmoid(x) * sigmoid(-x);
-    case cuda_function_hard_silu: return hard_sigmoid(x) + (x > -3 && x < 3 ? x / 6 : 0);
-    case cuda_function_mish: {
+    case LS_SILU: return sigmoid(x) + x * sigmoid(x) * sigmoid(-x);
+    case LS_HARD_SILU: return hard_sigmoid(x) + (x > -3 && x < 3 ? x / 6 : 0);
+    case LS_MISH: {
         const float t = tanhf(softplus(x));
         return t + x * (1 - t * t) * sigmoid(x);
     }
-    case cuda_function_log_sigmoid: return sigmoid(-x);
-    case cuda_function_square: return 2 * x;
-    case cuda_function_square_root: return sqrtf(x) > f.offset ? 1 / (2 * sqrtf(x)) : 0;
-    case cuda_function_logarithm: return 1 / x;
+    case LS_LOG_SIGMOID: return sigmoid(-x);
+    case LS_SQUARE: return 2 * x;
+    case LS_SQUARE_ROOT: return sqrtf(x) > f.offset ? 1 / (2 * sqrtf(x)) : 0;
+    case LS_LOGARITHM: return 1 / x;
     default: return f.factor;
     }
 }
@@ -116,37 +116,15 @@ __device__ void body(const struct cuda_function *f, int64_t i)
         cuda_put(&store, k, result<type, backward>(*f, cuda_load(f->x, type, k), backward ? cuda_load(f->dy, type, k) : 0));
 }
 
-template <uint32_t type>
-unsigned start_of(const struct cuda_function *f, cudaStream_t stream)
-{
-    const int64_t items = (f->count + 3) / 4;
-    return f->dy ? start<struct cuda_function, body<type, true>>(f, items, stream)
-                 : start<struct cuda_function, body<type, false>>(f, items, stream);
-}
-
-template <uint32_t type>
-unsigned load_of()
-{
-    const unsigned error = ::load<struct cuda_function, body<type, true>>();
-    return error ? error : ::load<struct cuda_function, body<type, false>>();
-}
-
-inline unsigned load()
-{
-    unsigned error = load_of<CUDA_FLOAT>();
-    error = error ? error : load_of<CUDA_F16>();
-    return error ? error : load_of<CUDA_BF16>();
-}
-
 } // namespace functions
 
 extern "C" unsigned cuda_function_launch(const struct cuda_function *f, struct CUstream_st *stream)
 {
-    switch (f->store.type) {
-    case CUDA_F16: return functions::start_of<CUDA_F16>(f, stream);
-    case CUDA_BF16: return functions::start_of<CUDA_BF16>(f, stream);
-    default: return functions::start_of<CUDA_FLOAT>(f, stream);
-    }
+    return for_type(f->store.type, [&](auto type) {
+        return for_flag(f->dy, [&](auto backward) {
+            return start<struct cuda_function, functions::body<type, backward>>(f, (f->count + 3) / 4, stream);
+        });
+    });
 }
 
 #endif

@@ -133,16 +133,6 @@ __global__ void __launch_bounds__(threads) add_rows(const __grid_constant__ stru
     }
 }
 
-inline unsigned load()
-{
-    unsigned error = ::load<struct cuda_gather, take_row>();
-    error = error ? error : load_kernel(sort_tiles);
-    error = error ? error : ::load<struct cuda_gather, merge_runs>();
-    error = error ? error : ::load<struct cuda_gather, find_row>();
-    error = error ? error : load_kernel(add_rows<1>);
-    return error ? error : load_kernel(add_rows<4>);
-}
-
 } // namespace gathering
 
 extern "C" unsigned cuda_gather_launch(uint32_t kernel, const struct cuda_gather *g, struct CUstream_st *stream)
@@ -150,10 +140,11 @@ extern "C" unsigned cuda_gather_launch(uint32_t kernel, const struct cuda_gather
     using namespace gathering;
     switch (kernel) {
     case cuda_gather_forward: return start<struct cuda_gather, take_row>(g, g->count * g->packs, stream);
-    case cuda_gather_sort: return start_blocks(sort_tiles, g, (g->count + threads - 1) / threads, stream);
+    case cuda_gather_sort: return start_blocks<sort_tiles>(g, (g->count + threads - 1) / threads, stream);
     case cuda_gather_merge: return start<struct cuda_gather, merge_runs>(g, g->count, stream);
     case cuda_gather_find: return start<struct cuda_gather, find_row>(g, g->rows + 1, stream);
-    case cuda_gather_add: return start_blocks(g->pack == 4 ? add_rows<4> : add_rows<1>, g, g->rows * g->tiles, stream);
+    case cuda_gather_add:
+        return for_pack(g->pack, [&](auto pack) { return start_blocks<add_rows<pack>>(g, g->rows * g->tiles, stream); });
     default: return cudaErrorInvalidValue;
     }
 }

@@ -4,35 +4,60 @@
 #ifndef LS_DEVICE_CUDA_GRID_CUH
 #define LS_DEVICE_CUDA_GRID_CUH
 
+#include "plugins/device/cuda/engine/kernels.h"
+
 #include <cuda_runtime.h>
 
-#include <stdint.h>
+#include <type_traits>
 
 namespace {
 
-constexpr unsigned threads = 256;
+constexpr unsigned threads = CUDA_BLOCK;
 #ifndef CUDA_MOST_BLOCKS
 #define CUDA_MOST_BLOCKS 4096 // fewer in tests, where blocks then have several turns
 #endif
 constexpr int64_t most_blocks = CUDA_MOST_BLOCKS; // 132 multiprocessors with 8 blocks each, some times over
 
-// ---- Blocks ----
+// ---- Kernels ----
 
-template <typename arguments_type>
-unsigned start_blocks(void (*kernel)(arguments_type), const arguments_type *arguments, int64_t blocks, cudaStream_t stream)
+// A kernel that launch() is compiled for, and with it all of them.
+struct listed_kernel {
+    unsigned (*load)();
+    const listed_kernel *next;
+    static inline const listed_kernel *first = nullptr;
+
+    explicit listed_kernel(unsigned (*load_it)()) : load(load_it), next(first)
+    {
+        first = this;
+    }
+};
+
+template <auto kernel> struct listed {
+    static unsigned load()
+    {
+        cudaFuncAttributes attributes;
+        return cudaFuncGetAttributes(&attributes, kernel);
+    }
+    static inline const listed_kernel entry{load};
+};
+
+// Arguments are copied.
+template <auto kernel, typename... values>
+unsigned launch(dim3 blocks, unsigned block, cudaStream_t stream, const values &...arguments)
 {
-    void *values[] = {(void *)arguments}; // they are copied
-    if (blocks < 1)
-        return cudaSuccess;
-    return cudaLaunchKernel(kernel, dim3((unsigned)(blocks < most_blocks ? blocks : most_blocks)), dim3(threads), values, 0,
-                            stream);
+    static_assert(std::is_same_v<decltype(kernel), void (*)(values...)>, "arguments are what the kernel takes");
+    (void)&listed<kernel>::entry; // so it is in the list
+    void *all[] = {(void *)&arguments...};
+    return cudaLaunchKernel(kernel, blocks, dim3(block), all, 0, stream);
 }
 
-template <typename... arguments_types>
-unsigned load_kernel(void (*kernel)(arguments_types...))
+// Blocks of threads, which take several turns where there are more than most_blocks.
+template <auto kernel, typename arguments_type>
+unsigned start_blocks(const arguments_type *arguments, int64_t blocks, cudaStream_t stream)
 {
-    cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, kernel);
+    if (blocks < 1)
+        return cudaSuccess;
+    return launch<kernel>(dim3((unsigned)(blocks < most_blocks ? blocks : most_blocks)), threads, stream, *arguments);
 }
 
 // ---- Items ----
@@ -50,17 +75,33 @@ template <typename arguments_type, void (*body)(const arguments_type *, int64_t)
 unsigned start(const arguments_type *arguments, int64_t items, cudaStream_t stream)
 {
     const int64_t blocks = (items + threads - 1) / threads;
-    void *values[] = {(void *)arguments, &items}; // they are copied
     if (blocks < 1)
         return cudaSuccess;
-    return cudaLaunchKernel(run<arguments_type, body, least_blocks>,
-                            dim3((unsigned)(blocks < most_blocks ? blocks : most_blocks)), dim3(threads), values, 0, stream);
+    return launch<run<arguments_type, body, least_blocks>>(dim3((unsigned)(blocks < most_blocks ? blocks : most_blocks)), threads,
+                                                           stream, *arguments, items);
 }
 
-template <typename arguments_type, void (*body)(const arguments_type *, int64_t), unsigned least_blocks = 1>
-unsigned load()
+// ---- What the host knows and a kernel is compiled for: with(type), with(flag), with(1 or 4 elements) ----
+
+template <uint32_t number> using constant = std::integral_constant<uint32_t, number>;
+
+template <typename function> unsigned for_type(uint32_t type, function with)
 {
-    return load_kernel(run<arguments_type, body, least_blocks>);
+    switch (type) {
+    case CUDA_F16: return with(constant<CUDA_F16>());
+    case CUDA_BF16: return with(constant<CUDA_BF16>());
+    default: return with(constant<CUDA_FLOAT>());
+    }
+}
+
+template <typename function> unsigned for_flag(bool flag, function with)
+{
+    return flag ? with(std::true_type()) : with(std::false_type());
+}
+
+template <typename function> unsigned for_pack(int64_t pack, function with)
+{
+    return pack == 4 ? with(constant<4>()) : with(constant<1>());
 }
 
 } // namespace

@@ -7,24 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// bodies.h names activations and reads the step record by what it knows of them.
-_Static_assert(LS_RELU == 1 && LS_LEAKY_RELU == 2 && LS_ELU == 3 && LS_SIGMOID == 4 && LS_TANH == 5,
-               "bodies.h has other numbers");
-_Static_assert(LS_SOFTPLUS == 6 && LS_EXPONENTIAL == 7 && LS_RELU6 == 8, "bodies.h has others");
-_Static_assert(LS_SOFTSIGN == 9 && LS_SELU == 10 && LS_HARD_SIGMOID == 11,
-               "store_body.h has others");
 _Static_assert(LS_ACTIVATION_COUNT == 12, "store_body.h does not know the last activation");
-_Static_assert(sizeof(struct cuda_record) == sizeof(struct ls_step_record), "the record differs");
-_Static_assert(offsetof(struct cuda_record, gradient_scale) ==
-                   offsetof(struct ls_step_record, gradient_scale),
-               "the record differs");
-_Static_assert(offsetof(struct cuda_record, skip) == offsetof(struct ls_step_record, skip),
-               "the record differs");
-_Static_assert(offsetof(struct cuda_record, update) == offsetof(struct ls_step_record, update),
-               "the record differs");
-_Static_assert(offsetof(struct cuda_record, loss_scale) ==
-                   offsetof(struct ls_step_record, loss_scale),
-               "the record differs");
 
 static const struct cuda_operation operations[] = {
     [LS_OP_CONV2D] = {"conv2d", true, true, cuda_prepare_conv2d},

@@ -1,25 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our own kernels for what the libraries do not have, as one call. Plain C, so that kernels.cu can include it. What each kernel
-// does with one item is in bodies.h.
+// Our own kernels for what the libraries do not have, as one call. C that is also C++, so that kernels.cu can include it. What each
+// kernel does with one item is in bodies.h. Functions, activations and the step record are those of core/plugin/operations.h.
 #ifndef LS_DEVICE_CUDA_KERNELS_H
 #define LS_DEVICE_CUDA_KERNELS_H
 
+#include "core/plugin/operations.h"
 #include "plugins/device/cuda/engine/division.h"
 
 #include <stdint.h>
 
 struct CUstream_st;
-
-// As struct ls_step_record; kernel.c asserts that they lie alike.
-struct cuda_record {
-    uint64_t step, seed, example_offset;
-    float learning_rate, gradient_scale;
-    uint32_t skip;
-    float share_weight;
-    uint64_t update;
-    float loss_scale;
-    uint32_t reserved[5];
-};
 
 // How numbers lie in memory; computed with is float32. Zero is float32, so that who says nothing has that.
 enum cuda_type { CUDA_FLOAT = 0, CUDA_F16 = 1, CUDA_BF16 = 2 };
@@ -30,7 +20,7 @@ struct cuda_store {
     const void *y; // of an epilogue that is a backward one
     uint32_t type; // of both, enum cuda_type
     uint32_t epilogue; // 0: none, 1: activation, 2: backward of it
-    uint32_t activation; // of the epilogue, numbers of enum ls_activation
+    uint32_t activation; // of the epilogue, enum ls_activation
     float alpha;
     uint32_t add;
 };
@@ -52,7 +42,7 @@ struct cuda_arguments {
     float *first; // beside store.out: probabilities; variance
     const double *pairs; // two doubles an item, read
     double *sums; // and written
-    const struct cuda_record *record;
+    const struct ls_step_record *record;
     struct cuda_window window;
     int64_t count; // elements, or pairs to be added
     int64_t rows, columns; // rows: M, or positions; columns: N, C, or units of a row
@@ -71,21 +61,24 @@ struct cuda_arguments {
         pointer(flags[0]) pointer(flags[1]) pointer(first) pointer(pairs) pointer(sums)     \
             pointer(record)
 
+// Element by element, four at once where they are aligned (elements.cuh)
+#define CUDA_FOURS_KERNELS(kernel)                                                 \
+    kernel(finish) /* elements: a [+ bias over columns], stored */                 \
+        kernel(activation) kernel(activation_backward) kernel(add) kernel(dropout) \
+            kernel(from_bytes) /* elements: a holds bytes */ kernel(penalty_backward)
+
 // name: items
-#define CUDA_KERNELS(kernel)                                                                     \
-    kernel(finish) /* elements: a [+ bias over columns], stored */                               \
-        kernel(activation) kernel(activation_backward) kernel(add) kernel(dropout) kernel(noise) \
-            kernel(from_bytes) /* elements: a holds bytes */                                     \
-        kernel(transpose) /* elements: a (rows, columns) turned */                               \
-        kernel(pad) /* elements of the padded tensor */                                          \
-        kernel(crop) /* elements of the tensor without padding [+ bias], stored */               \
-        kernel(average_pool) /* elements of y */                                                 \
-        kernel(average_pool_backward) /* elements of x */                                        \
-        kernel(convolution) /* elements of y, x and w */                                         \
-        kernel(convolution_data) kernel(convolution_weights) /* without a library */             \
-        kernel(squared_error) /* width */                                                        \
-        kernel(squared_error_backward) kernel(measure) /* width */                               \
-        kernel(penalty) /* width */ kernel(penalty_backward) kernel(guard) /* 1 */               \
+#define CUDA_KERNELS(kernel)                                                         \
+    kernel(noise) kernel(transpose) /* elements: a (rows, columns) turned */         \
+        kernel(pad) /* elements of the padded tensor */                              \
+        kernel(crop) /* elements of the tensor without padding [+ bias], stored */   \
+        kernel(average_pool) /* elements of y */                                     \
+        kernel(average_pool_backward) /* elements of x */                            \
+        kernel(convolution) /* elements of y, x and w */                             \
+        kernel(convolution_data) kernel(convolution_weights) /* without a library */ \
+        kernel(squared_error) /* width */                                            \
+        kernel(squared_error_backward) kernel(measure) /* width */                   \
+        kernel(penalty) /* width */ kernel(guard) /* 1 */                            \
         kernel(batch_statistics) /* channels */
 
 // By threads that work together (rows.cuh). name: items
@@ -98,30 +91,13 @@ struct cuda_arguments {
 
 enum cuda_kernel {
 #define CUDA_KERNEL_NUMBER(name) cuda_kernel_##name,
-    CUDA_KERNELS(CUDA_KERNEL_NUMBER) CUDA_ROW_KERNELS(CUDA_KERNEL_NUMBER)
-        CUDA_PAIR_KERNELS(CUDA_KERNEL_NUMBER)
+    CUDA_FOURS_KERNELS(CUDA_KERNEL_NUMBER) CUDA_KERNELS(CUDA_KERNEL_NUMBER)
+        CUDA_ROW_KERNELS(CUDA_KERNEL_NUMBER) CUDA_PAIR_KERNELS(CUDA_KERNEL_NUMBER)
 #undef CUDA_KERNEL_NUMBER
             CUDA_KERNEL_COUNT
 };
 
-// Reductions for collectives (reduce_body.h): numbers of enum ls_reduction and ls_dtype, which reduce.c asserts.
-enum {
-    cuda_reduce_divide = 0,
-    cuda_reduce_sum,
-    cuda_reduce_product,
-    cuda_reduce_min,
-    cuda_reduce_max
-};
-enum {
-    cuda_reduce_number_f32 = 1,
-    cuda_reduce_number_f64,
-    cuda_reduce_number_f16,
-    cuda_reduce_number_bf16,
-    cuda_reduce_number_i32,
-    cuda_reduce_number_i64,
-    cuda_reduce_number_u8
-};
-
+// Reductions for collectives (reduce_body.h).
 struct cuda_reduction {
     void *to;
     const void *from; // NULL: divide
@@ -130,7 +106,8 @@ struct cuda_reduction {
     int64_t head; // elements before the first pack
     int64_t packs; // of 16 bytes
     int64_t items; // packs and single elements
-    uint32_t dtype, operation;
+    uint32_t dtype; // enum ls_dtype
+    uint32_t operation; // enum ls_reduction; 0: divide
 };
 #define CUDA_REDUCTION_POINTERS(pointer) pointer(to) pointer(from) pointer(also)
 
@@ -203,24 +180,14 @@ enum cuda_term {
     cuda_term_dropout // x; the offsets of the others are the number that is drawn and the example
 };
 
-// Numbers of enum ls_pair_function, which pair.c asserts.
-enum {
-    cuda_pair_add = 0,
-    cuda_pair_subtract,
-    cuda_pair_multiply,
-    cuda_pair_divide,
-    cuda_pair_maximum,
-    cuda_pair_minimum
-};
-
 struct cuda_broadcast {
     struct cuda_store store;
     const void *values[CUDA_WALKED]; // the fourth is float32
-    const struct cuda_record *record;
+    const struct ls_step_record *record;
     struct cuda_walk walk;
     int64_t count;
     uint32_t type; // of the values, enum cuda_type
-    uint32_t term, function;
+    uint32_t term, function; // enum cuda_term, enum ls_pair_function
     uint32_t tensors; // how many are walked
     int32_t pack; // elements of an item: 1 or 4
     uint32_t key;
@@ -348,41 +315,27 @@ enum cuda_normalization_kernel {
         CUDA_NORMALIZATION_COUNT
 };
 
-// Functions of elements (function.cuh): numbers of enum ls_function, which function.c asserts.
-enum {
-    cuda_function_scale = 0,
-    cuda_function_gelu,
-    cuda_function_gelu_tanh,
-    cuda_function_silu,
-    cuda_function_hard_silu,
-    cuda_function_mish,
-    cuda_function_log_sigmoid,
-    cuda_function_square,
-    cuda_function_square_root,
-    cuda_function_logarithm
-};
-
+// Functions of elements (function.cuh).
 struct cuda_function {
     struct cuda_store store; // y or dx; of the type of x and dy
     const void *x, *dy; // dy NULL: forward
-    uint32_t function;
+    uint32_t function; // enum ls_function
     float factor, offset;
     uint32_t aligned; // whether four elements are read and written at once
     int64_t count;
 };
 #define CUDA_FUNCTION_POINTERS(pointer) pointer(store.out) pointer(store.y) pointer(x) pointer(dy)
 
-// What goes over flat ranges (update.cuh); from sgd to nadam numbers of enum ls_update, which update.c asserts.
-#define CUDA_UPDATES(update)                                                                       \
-    update(sgd) update(adam) update(amsgrad) update(rmsprop) update(rmsprop_centered)              \
-        update(adagrad) update(adadelta) update(adamax) update(nadam) update(average) update(lamb) \
-            update(ema) update(lamb_direction) update(clip_value) update(clip_norm)                \
-                update(unscale)
-
-enum cuda_update_function {
-#define CUDA_UPDATE_NUMBER(name) cuda_update_##name,
-    CUDA_UPDATES(CUDA_UPDATE_NUMBER)
-#undef CUDA_UPDATE_NUMBER
+// What goes over flat ranges (update.cuh), after the optimizers of enum ls_update.
+enum {
+    CUDA_AVERAGE = LS_UPDATE_COUNT,
+    CUDA_LAMB,
+    CUDA_EMA,
+    CUDA_LAMB_DIRECTION,
+    CUDA_CLIP_VALUE,
+    CUDA_CLIP_NORM,
+    CUDA_UNSCALE,
+    CUDA_UPDATES
 };
 
 #define CUDA_UPDATE_STATES 3
@@ -394,9 +347,9 @@ struct cuda_update {
     float *states[CUDA_UPDATE_STATES]; // NULL: there is no such
     const double *measures; // pairs
     float *shared; // what all elements share; NULL: nothing is computed before
-    const struct cuda_record *record;
+    const struct ls_step_record *record;
     int64_t count, pairs;
-    uint32_t function; // enum cuda_update_function
+    uint32_t function; // enum ls_update, and those above
     uint32_t nesterov, every;
     uint32_t aligned; // whether four elements are read and written at once
     float momentum, beta1, beta2, epsilon, weight_decay, threshold;
@@ -405,32 +358,7 @@ struct cuda_update {
     pointer(in) pointer(out) pointer(states[0]) pointer(states[1]) pointer(states[2]) \
         pointer(measures) pointer(shared) pointer(record)
 
-// Losses with a function, and metrics (losses.cuh): numbers of enum ls_loss_function and ls_metric_function, which losses.c asserts.
-enum {
-    cuda_loss_sparse = 0,
-    cuda_loss_categorical,
-    cuda_loss_binary,
-    cuda_loss_squared,
-    cuda_loss_absolute,
-    cuda_loss_percentage,
-    cuda_loss_logarithmic,
-    cuda_loss_huber,
-    cuda_loss_log_cosh,
-    cuda_loss_divergence,
-    cuda_loss_poisson,
-    cuda_loss_hinge,
-    cuda_loss_squared_hinge,
-    cuda_loss_categorical_hinge,
-    cuda_loss_cosine,
-    cuda_loss_values
-};
-enum {
-    cuda_metric_binary = 0,
-    cuda_metric_categorical,
-    cuda_metric_top,
-    cuda_metric_confusion,
-    cuda_metric_buckets
-};
+// Losses with a function, and metrics (losses.cuh).
 enum { cuda_losses_forward, cuda_losses_backward, cuda_losses_metric, cuda_losses_bins };
 
 #define CUDA_BINS 4096 // that a block counts at once
@@ -442,12 +370,13 @@ struct cuda_losses {
     float *out; // gradients; counts
     double *sums; // a pair for each position
     uint32_t *counts; // (blocks, bins)
-    const struct cuda_record *record;
+    const struct ls_step_record *record;
     int64_t rows, columns; // positions of all examples, and elements of one
     int64_t positions; // of an example
     int64_t bins;
     uint32_t blocks; // that count
-    uint32_t function, from_logits, count;
+    uint32_t function; // enum ls_loss_function or ls_metric_function
+    uint32_t from_logits, count;
     float epsilon, smoothing, threshold;
 };
 #define CUDA_LOSSES_POINTERS(pointer)                                                   \
@@ -587,7 +516,7 @@ struct cuda_heads {
 
 struct cuda_attention {
     float *scores, *gradients; // (matrices, queries, keys); gradients NULL: forward
-    const struct cuda_record *record;
+    const struct ls_step_record *record;
     int64_t rows; // matrices x queries
     int64_t queries, keys, heads;
     int64_t first; // number of the first matrix among those of all examples and heads

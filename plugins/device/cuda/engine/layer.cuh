@@ -184,47 +184,22 @@ __global__ void __launch_bounds__(threads) add_parts(const __grid_constant__ str
     }
 }
 
-// ---- Kernels by what they know: a warp or a block for a set, 1 or 4 channels of a thread at once ----
-
-using kernel = void (*)(struct cuda_layer);
-constexpr kernel forward[2][2] = {{normalize<teams::warp, 1>, normalize<teams::warp, 4>},
-                                  {normalize<threads, 1>, normalize<threads, 4>}};
-constexpr kernel backward[2][2] = {{normalize_backward<teams::warp, 1>, normalize_backward<teams::warp, 4>},
-                                   {normalize_backward<threads, 1>, normalize_backward<threads, 4>}};
-
-inline unsigned start(const kernel (&kernels)[2][2], const struct cuda_layer *n, cudaStream_t stream)
-{
-    const bool packed = n->pack == 4;
-    return n->wide ? teams::start<threads>(kernels[1][packed], n, n->sets, stream)
-                   : teams::start<teams::warp>(kernels[0][packed], n, n->sets, stream);
-}
-
-inline unsigned load()
-{
-    unsigned error = cudaSuccess;
-    for (int wide = 0; wide < 2; wide++)
-        for (int packed = 0; packed < 2; packed++) {
-            error = error ? error : load_kernel(forward[wide][packed]);
-            error = error ? error : load_kernel(backward[wide][packed]);
-        }
-    error = error ? error : load_kernel(add_part<1>);
-    error = error ? error : load_kernel(add_part<4>);
-    return error ? error : load_kernel(add_parts);
-}
-
 } // namespace layers
 
 extern "C" unsigned cuda_layer_launch(uint32_t kernel, const struct cuda_layer *n, struct CUstream_st *stream)
 {
     using namespace layers;
-    const int64_t tiles = (n->channels / n->pack + across - 1) / across;
-    switch (kernel) {
-    case cuda_layer_forward: return layers::start(forward, n, stream);
-    case cuda_layer_backward: return layers::start(backward, n, stream);
-    case cuda_layer_add_part: return start_blocks(n->pack == 4 ? add_part<4> : add_part<1>, n, n->parts * tiles, stream);
-    case cuda_layer_add_parts: return start_blocks(add_parts, n, (2 * n->channels + across - 1) / across, stream);
-    default: return cudaErrorInvalidValue;
-    }
+    if (kernel == cuda_layer_add_parts)
+        return start_blocks<add_parts>(n, (2 * n->channels + across - 1) / across, stream);
+    return for_pack(n->pack, [&](auto pack) {
+        if (kernel == cuda_layer_add_part)
+            return start_blocks<add_part<pack>>(n, n->parts * ((n->channels / pack + across - 1) / across), stream);
+        return for_flag(n->wide, [&](auto wide) {
+            constexpr unsigned group = wide ? threads : teams::warp;
+            return kernel == cuda_layer_forward ? teams::start<group, normalize<group, pack>>(n, n->sets, stream)
+                                                : teams::start<group, normalize_backward<group, pack>>(n, n->sets, stream);
+        });
+    });
 }
 
 #endif

@@ -39,7 +39,7 @@ static int32_t run_gradient(struct ls_device *device, const struct ls_kernel *ke
     const bool entropy = kernel->request.op == LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD;
     struct cuda_arguments a = kernel->arguments;
     cuda_fill(kernel, launch, &a);
-    a.record = (const struct cuda_record *)launch->record;
+    a.record = launch->record;
     a.b = launch->arguments[entropy ? 2 : 1];
     a.b_type = CUDA_FLOAT;
     a.labels = entropy ? launch->arguments[1] : NULL;

@@ -2,32 +2,6 @@
 // Losses that have several functions, with weights of examples, metrics (losses.cuh), and what regularized variables add to losses.
 #include "plugins/device/cuda/engine/internal.h"
 
-#define SAME(name, number) \
-    _Static_assert((int)(name) == (int)(number), "kernels.h has other numbers")
-SAME(LS_LOSS_SPARSE, cuda_loss_sparse);
-SAME(LS_LOSS_CATEGORICAL, cuda_loss_categorical);
-SAME(LS_LOSS_BINARY, cuda_loss_binary);
-SAME(LS_LOSS_SQUARED, cuda_loss_squared);
-SAME(LS_LOSS_ABSOLUTE, cuda_loss_absolute);
-SAME(LS_LOSS_PERCENTAGE, cuda_loss_percentage);
-SAME(LS_LOSS_LOGARITHMIC, cuda_loss_logarithmic);
-SAME(LS_LOSS_HUBER, cuda_loss_huber);
-SAME(LS_LOSS_LOG_COSH, cuda_loss_log_cosh);
-SAME(LS_LOSS_DIVERGENCE, cuda_loss_divergence);
-SAME(LS_LOSS_POISSON, cuda_loss_poisson);
-SAME(LS_LOSS_HINGE, cuda_loss_hinge);
-SAME(LS_LOSS_SQUARED_HINGE, cuda_loss_squared_hinge);
-SAME(LS_LOSS_CATEGORICAL_HINGE, cuda_loss_categorical_hinge);
-SAME(LS_LOSS_COSINE, cuda_loss_cosine);
-SAME(LS_LOSS_VALUES, cuda_loss_values);
-SAME(LS_LOSS_FUNCTION_COUNT, cuda_loss_values + 1);
-SAME(LS_METRIC_BINARY, cuda_metric_binary);
-SAME(LS_METRIC_CATEGORICAL, cuda_metric_categorical);
-SAME(LS_METRIC_TOP, cuda_metric_top);
-SAME(LS_METRIC_CONFUSION, cuda_metric_confusion);
-SAME(LS_METRIC_BUCKETS, cuda_metric_buckets);
-SAME(LS_METRIC_FUNCTION_COUNT, cuda_metric_buckets + 1);
-
 #define MOST_BLOCKS 64 // that count side by side
 #define PENALTY_WIDTH 32768 // items that add side by side, four elements each at once
 
@@ -46,7 +20,7 @@ static struct cuda_losses losses_at(const struct ls_kernel *kernel, const struct
     l.targets = labels ? NULL : launch->arguments[1];
     l.labels = labels ? launch->arguments[1] : NULL;
     l.weights = kernel->request.input_count > 2 ? launch->arguments[2] : NULL;
-    l.record = (const struct cuda_record *)launch->record;
+    l.record = launch->record;
     l.out = cuda_output(kernel, launch, 0);
     return l;
 }
@@ -169,7 +143,7 @@ static int32_t run_penalty_gradient(struct ls_device *device, const struct ls_ke
 {
     struct cuda_arguments a = kernel->arguments;
     a.a = launch->arguments[1];
-    a.record = (const struct cuda_record *)launch->record;
+    a.record = launch->record;
     a.store = cuda_store_of(kernel, launch);
     return cuda_start(device, cuda_kernel_penalty_backward, &a, kernel->items);
 }

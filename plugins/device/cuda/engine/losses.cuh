@@ -5,7 +5,6 @@
 #ifndef LS_DEVICE_CUDA_LOSSES_CUH
 #define LS_DEVICE_CUDA_LOSSES_CUH
 
-#include "plugins/device/cuda/engine/grid.cuh"
 #include "plugins/device/cuda/engine/rows.cuh"
 
 namespace losses {
@@ -54,7 +53,7 @@ struct shared {
 template <bool block>
 __device__ inline struct shared share(const struct cuda_losses &l, const cuda_row &row)
 {
-    const bool sparse = l.function == cuda_loss_sparse, categorical = l.function == cuda_loss_categorical;
+    const bool sparse = l.function == LS_LOSS_SPARSE, categorical = l.function == LS_LOSS_CATEGORICAL;
     struct shared of = {-INFINITY, 0, 0, 0, 0};
     if (sparse || categorical) {
         if (l.from_logits)
@@ -71,7 +70,7 @@ __device__ inline struct shared share(const struct cuda_losses &l, const cuda_ro
                 of.targets -= clip(q, l.epsilon, 1 - l.epsilon) == q ? smoothed(l, t) : 0;
             });
         of.targets = cuda_row_sum<block>(row, of.targets);
-    } else if (l.function == cuda_loss_categorical_hinge) {
+    } else if (l.function == LS_LOSS_CATEGORICAL_HINGE) {
         cuda_best wrong = {-INFINITY, INT64_MAX};
         each(l, row, [&](int64_t k, float p, float t) {
             of.sum += t * p;
@@ -82,7 +81,7 @@ __device__ inline struct shared share(const struct cuda_losses &l, const cuda_ro
         of.largest = wrong.value;
         of.worst = wrong.column;
         of.sum = cuda_row_sum<block>(row, of.sum);
-    } else if (l.function == cuda_loss_cosine) {
+    } else if (l.function == LS_LOSS_COSINE) {
         each(l, row, [&](int64_t, float p, float t) {
             of.sum += p * p;
             of.targets += t * t;
@@ -123,26 +122,26 @@ __device__ inline struct part element(const struct cuda_losses &l, float p, floa
 {
     const float e = p - t, size = fabsf(e), delta = l.threshold;
     switch (l.function) {
-    case cuda_loss_binary: return binary(l, p, t);
-    case cuda_loss_squared: return {e * e, 2 * e};
-    case cuda_loss_absolute: return {size, sign(e)};
-    case cuda_loss_percentage: {
+    case LS_LOSS_BINARY: return binary(l, p, t);
+    case LS_LOSS_SQUARED: return {e * e, 2 * e};
+    case LS_LOSS_ABSOLUTE: return {size, sign(e)};
+    case LS_LOSS_PERCENTAGE: {
         const float of = fmaxf(fabsf(t), l.epsilon);
         return {100 * size / of, 100 * sign(e) / of};
     }
-    case cuda_loss_logarithmic: {
+    case LS_LOSS_LOGARITHMIC: {
         const float d = log1pf(p < l.epsilon ? l.epsilon : p) - log1pf(t < l.epsilon ? l.epsilon : t);
         return {d * d, p > l.epsilon ? 2 * d / (1 + p) : 0};
     }
-    case cuda_loss_huber:
+    case LS_LOSS_HUBER:
         if (size <= delta)
             return {e * e / 2, e};
         return {delta * size - delta * delta / 2, delta * sign(e)};
-    case cuda_loss_log_cosh:
+    case LS_LOSS_LOG_COSH:
         return {size < 0.1f ? logf(coshf(e)) : size + log1pf(expf(-2 * size)) - 0.69314718055994531f, tanhf(e)};
-    case cuda_loss_poisson: return {p - t * logf(p + l.epsilon), 1 - t / (p + l.epsilon)};
-    case cuda_loss_hinge: return hinge(p, t, false);
-    case cuda_loss_squared_hinge: return hinge(p, t, true);
+    case LS_LOSS_POISSON: return {p - t * logf(p + l.epsilon), 1 - t / (p + l.epsilon)};
+    case LS_LOSS_HINGE: return hinge(p, t, false);
+    case LS_LOSS_SQUARED_HINGE: return hinge(p, t, true);
     default: return {p, 1}; // values
     }
 }
@@ -165,17 +164,17 @@ __device__ inline struct part of_classes(const struct cuda_losses &l, const stru
 __device__ inline struct part part_of(const struct cuda_losses &l, const struct shared &of, int64_t k, float p, float t)
 {
     switch (l.function) {
-    case cuda_loss_sparse: return of_classes(l, of, p, t, true);
-    case cuda_loss_categorical: return of_classes(l, of, p, t, false);
-    case cuda_loss_divergence: {
+    case LS_LOSS_SPARSE: return of_classes(l, of, p, t, true);
+    case LS_LOSS_CATEGORICAL: return of_classes(l, of, p, t, false);
+    case LS_LOSS_DIVERGENCE: {
         const float q = clip(p, l.epsilon, 1), y = clip(t, l.epsilon, 1);
         return {y * logf(y / q), q == p ? -y / q : 0};
     }
-    case cuda_loss_categorical_hinge: {
+    case LS_LOSS_CATEGORICAL_HINGE: {
         const float loss = of.largest - of.sum + 1;
         return {k == 0 ? (loss < 0 ? 0 : loss) : 0, loss > 0 ? (k == of.worst ? 1 - t : 0) - t : 0};
     }
-    case cuda_loss_cosine: {
+    case LS_LOSS_COSINE: {
         const float size = sqrtf(of.sum), norm = fmaxf(size, l.epsilon), other = fmaxf(sqrtf(of.targets), l.epsilon);
         const float turned = size > l.epsilon ? of.product / (norm * norm) * p : 0;
         return {k == 0 ? -of.product / (norm * other) : 0, (turned - t) / (norm * other)};
@@ -190,7 +189,7 @@ __device__ inline struct part part_of(const struct cuda_losses &l, const struct 
 // A label that is no class has neither a loss nor a gradient.
 __device__ inline bool is_known(const struct cuda_losses &l, int64_t row)
 {
-    return l.function != cuda_loss_sparse || (l.labels[row] >= 0 && l.labels[row] < l.columns);
+    return l.function != LS_LOSS_SPARSE || (l.labels[row] >= 0 && l.labels[row] < l.columns);
 }
 
 __device__ inline float weight_at(const struct cuda_losses &l, int64_t row)
@@ -201,7 +200,7 @@ __device__ inline float weight_at(const struct cuda_losses &l, int64_t row)
 // Of one class a label is the class, and not the value of the element.
 __device__ inline float target_of(const struct cuda_losses &l, float t)
 {
-    return l.function == cuda_loss_sparse && l.columns == 1 ? 1 : t;
+    return l.function == LS_LOSS_SPARSE && l.columns == 1 ? 1 : t;
 }
 
 template <bool block>
@@ -235,7 +234,7 @@ __device__ void backward(const struct cuda_losses &l, const cuda_row &row)
 template <bool block>
 __device__ void metric(const struct cuda_losses &l, const cuda_row &row)
 {
-    const bool binary = l.function == cuda_metric_binary, top = l.function == cuda_metric_top;
+    const bool binary = l.function == LS_METRIC_BINARY, top = l.function == LS_METRIC_TOP;
     float found = 0;
     if (binary)
         each(l, row, [&](int64_t, float p, float t) { found += (p > l.threshold ? 1.0f : 0.0f) == t; });
@@ -264,7 +263,7 @@ __device__ inline int64_t bin_of(const struct cuda_losses &l, int64_t i)
     const int64_t row = cuda_quotient(i, l.columns);
     const float p = l.predictions[i], last = (float)l.count - 1;
     const bool is = target_at(l, row, i - row * l.columns) > 0, above = p > l.threshold;
-    if (l.function == cuda_metric_confusion)
+    if (l.function == LS_METRIC_CONFUSION)
         return above ? (is ? 0 : 1) : (is ? 2 : 3);
     return (is ? 0 : l.count) + (int64_t)fminf(fmaxf(ceilf(p * last) - 1, 0), last); // of NaN the first
 }
@@ -305,41 +304,23 @@ __global__ void __launch_bounds__(CUDA_BLOCK) run_positions(const __grid_constan
     body(l, cuda_row_of<block>(l.rows, l.columns, across));
 }
 
-template <bool block>
-auto kernel_of(uint32_t kernel)
-{
-    return kernel == cuda_losses_forward    ? run_positions<block, forward<block>>
-           : kernel == cuda_losses_backward ? run_positions<block, backward<block>>
-                                            : run_positions<block, metric<block>>;
-}
-
-inline unsigned load()
-{
-    unsigned error = load_kernel(cuda_count_bins);
-    error = error ? error : ::load<struct cuda_losses, add_bins>();
-    for (uint32_t kernel : {cuda_losses_forward, cuda_losses_backward, cuda_losses_metric}) {
-        error = error ? error : load_kernel(kernel_of<true>(kernel));
-        error = error ? error : load_kernel(kernel_of<false>(kernel));
-    }
-    return error;
-}
-
 } // namespace losses
 
 extern "C" unsigned cuda_losses_launch(uint32_t kernel, const struct cuda_losses *l, struct CUstream_st *stream)
 {
+    using namespace losses;
     if (kernel == cuda_losses_bins) {
-        void *values[] = {(void *)l};
-        const unsigned error = cudaLaunchKernel(losses::cuda_count_bins, dim3(l->blocks), dim3(CUDA_BLOCK), values, 0, stream);
-        return error ? error : start<struct cuda_losses, losses::add_bins>(l, l->bins, stream);
+        const unsigned error = launch<cuda_count_bins>(dim3(l->blocks), CUDA_BLOCK, stream, *l);
+        return error ? error : start<struct cuda_losses, add_bins>(l, l->bins, stream);
     }
-    const bool block = l->columns > 256;
-    int32_t across = block ? CUDA_BLOCK : 1;
-    while (across < l->columns && across < 32)
-        across *= 2;
-    void *values[] = {(void *)l, &across};
-    return cudaLaunchKernel(block ? losses::kernel_of<true>(kernel) : losses::kernel_of<false>(kernel),
-                            dim3((unsigned)((l->rows * across + CUDA_BLOCK - 1) / CUDA_BLOCK)), dim3(CUDA_BLOCK), values, 0, stream);
+    const int32_t across = cuda_row_across(l->columns);
+    const dim3 blocks = cuda_row_blocks(l->rows, across);
+    return for_flag(across == CUDA_BLOCK, [&](auto block) {
+        return kernel == cuda_losses_forward ? launch<run_positions<block, forward<block>>>(blocks, CUDA_BLOCK, stream, *l, across)
+               : kernel == cuda_losses_backward
+                   ? launch<run_positions<block, backward<block>>>(blocks, CUDA_BLOCK, stream, *l, across)
+                   : launch<run_positions<block, metric<block>>>(blocks, CUDA_BLOCK, stream, *l, across);
+    });
 }
 
 #endif

@@ -159,45 +159,26 @@ __device__ void upsample_backward(const struct cuda_upsampling *u, int64_t i)
     cuda_give(&u->store, pack * i, dx, pack);
 }
 
-template <int pack>
-unsigned load_of()
-{
-    unsigned error = ::load<struct cuda_move, move<pack>>();
-    error = error ? error : ::load<struct cuda_concatenation, concatenate<pack>>();
-    error = error ? error : ::load<struct cuda_upsampling, upsample<pack>>();
-    return error ? error : ::load<struct cuda_upsampling, upsample_backward<pack>>();
-}
-
-inline unsigned load()
-{
-    unsigned error = load_of<1>();
-    error = error ? error : load_kernel(turn);
-    return error ? error : load_of<4>();
-}
-
 } // namespace moves
 
 extern "C" unsigned cuda_move_launch(const struct cuda_move *m, int64_t items, struct CUstream_st *stream)
 {
     if (m->turned >= 0)
-        return start_blocks(moves::turn, m, m->blocks, stream);
-    return m->pack == 4 ? start<struct cuda_move, moves::move<4>>(m, items, stream)
-                        : start<struct cuda_move, moves::move<1>>(m, items, stream);
+        return start_blocks<moves::turn>(m, m->blocks, stream);
+    return for_pack(m->pack, [&](auto pack) { return start<struct cuda_move, moves::move<pack>>(m, items, stream); });
 }
 
 extern "C" unsigned cuda_concatenation_launch(const struct cuda_concatenation *c, int64_t items, struct CUstream_st *stream)
 {
-    return c->pack == 4 ? start<struct cuda_concatenation, moves::concatenate<4>>(c, items, stream)
-                        : start<struct cuda_concatenation, moves::concatenate<1>>(c, items, stream);
+    return for_pack(c->pack, [&](auto pack) { return start<struct cuda_concatenation, moves::concatenate<pack>>(c, items, stream); });
 }
 
 extern "C" unsigned cuda_upsampling_launch(const struct cuda_upsampling *u, int64_t items, struct CUstream_st *stream)
 {
-    if (u->backward)
-        return u->pack == 4 ? start<struct cuda_upsampling, moves::upsample_backward<4>>(u, items, stream)
-                            : start<struct cuda_upsampling, moves::upsample_backward<1>>(u, items, stream);
-    return u->pack == 4 ? start<struct cuda_upsampling, moves::upsample<4>>(u, items, stream)
-                        : start<struct cuda_upsampling, moves::upsample<1>>(u, items, stream);
+    return for_pack(u->pack, [&](auto pack) {
+        return u->backward ? start<struct cuda_upsampling, moves::upsample_backward<pack>>(u, items, stream)
+                           : start<struct cuda_upsampling, moves::upsample<pack>>(u, items, stream);
+    });
 }
 
 #endif

@@ -7,6 +7,7 @@
 #ifndef LS_DEVICE_CUDA_NORMALIZATION_CUH
 #define LS_DEVICE_CUDA_NORMALIZATION_CUH
 
+#include "plugins/device/cuda/engine/grid.cuh"
 #include "plugins/device/cuda/engine/store_body.h"
 
 namespace {
@@ -97,81 +98,92 @@ __device__ inline void cuda_merge_threads(struct cuda_together *together, int32_
     together->counts[thread] = count;
 }
 
+// ---- Sums of parts: of x less the thread's first value and of its square; or of dy (x - mean) and of dy ----
+
 // Adds some rows from `row` on, which are read at once; they are float32 sums of few terms, which are then added as doubles.
-template <uint32_t type, int pack, int rows>
-__device__ void cuda_add_moments(const struct cuda_normalization *n, const struct cuda_cell *cell, int64_t row,
-                                 struct cuda_four shift, double *sums, double *squares)
+template <uint32_t type, bool products, int pack, int rows>
+__device__ void cuda_add_turn(const struct cuda_normalization *n, const struct cuda_cell *cell, int64_t row,
+                              struct cuda_four center, double *first, double *second)
 {
-    struct cuda_four x[rows];
-    for (int u = 0; u < rows; u++)
-        x[u] = cuda_take(n->x, type, (row + u * cell->step) * n->tiles.columns + cell->column, pack);
+    struct cuda_four x[rows], dy[rows];
+    for (int u = 0; u < rows; u++) {
+        const int64_t at = (row + u * cell->step) * n->tiles.columns + cell->column;
+        x[u] = cuda_take(n->x, type, at, pack);
+        if (products)
+            dy[u] = cuda_take(n->other, type, at, pack);
+    }
     for (int k = 0; k < pack; k++) {
-        float sum = 0, square = 0;
+        float one = 0, two = 0;
         for (int u = 0; u < rows; u++) {
-            const float apart = x[u].v[k] - shift.v[k];
-            sum += apart;
-            square += apart * apart;
+            const float apart = x[u].v[k] - center.v[k];
+            one += products ? dy[u].v[k] * apart : apart;
+            two += products ? dy[u].v[k] : apart * apart;
         }
-        sums[k] += (double)sum;
-        squares[k] += (double)square;
+        first[k] += (double)one;
+        second[k] += (double)two;
     }
 }
 
-template <uint32_t type, int pack>
-__device__ void cuda_find_moments(const struct cuda_normalization *n, struct cuda_together *together,
-                                  const struct cuda_cell *cell)
+template <uint32_t type, bool products, int pack>
+__device__ void cuda_find(const struct cuda_normalization *n, struct cuda_together *together, const struct cuda_cell *cell)
 {
+    constexpr int batch = products ? CUDA_BATCH_OF_TWO : CUDA_BATCH;
     const int64_t rows = n->tiles.rows, step = cell->step;
-    struct cuda_four shift = {{0}};
-    double sums[4] = {0}, squares[4] = {0};
+    struct cuda_four center = {{0}};
+    double first[4] = {0}, second[4] = {0};
     int64_t row = cell->row;
-    if (row < rows)
-        shift = cuda_take(n->x, type, row * n->tiles.columns + cell->column, pack);
-    for (; row + (CUDA_BATCH - 1) * step < rows; row += CUDA_BATCH * step)
-        cuda_add_moments<type, pack, CUDA_BATCH>(n, cell, row, shift, sums, squares);
+    for (int k = 0; products && k < pack; k++)
+        center.v[k] = n->mean[cuda_remainder(cell->column + k, n->channels)];
+    if (!products && row < rows)
+        center = cuda_take(n->x, type, row * n->tiles.columns + cell->column, pack);
+    for (; row + (batch - 1) * step < rows; row += batch * step)
+        cuda_add_turn<type, products, pack, batch>(n, cell, row, center, first, second);
     for (; row < rows; row += step)
-        cuda_add_moments<type, pack, 1>(n, cell, row, shift, sums, squares);
+        cuda_add_turn<type, products, pack, 1>(n, cell, row, center, first, second);
 
     const double count = (double)cuda_quotient(row - cell->row, step);
     const double share = count > 0 ? 1 / count : 0;
     for (int k = 0; k < pack; k++) {
-        const double mean = sums[k] * share, rest = squares[k] - sums[k] * mean;
-        together->first[k][threadIdx.x] = (double)shift.v[k] + mean;
-        together->second[k][threadIdx.x] = rest < 0 ? 0 : rest;
+        const double mean = first[k] * share, rest = second[k] - first[k] * mean;
+        together->first[k][threadIdx.x] = products ? first[k] : (double)center.v[k] + mean;
+        together->second[k][threadIdx.x] = products ? second[k] : rest < 0 ? 0 : rest;
     }
-    together->counts[threadIdx.x] = count;
+    if (!products)
+        together->counts[threadIdx.x] = count;
 }
 
-// What a part has found of the columns of the calling thread, which has all of it.
-__device__ inline void cuda_keep_part(const struct cuda_normalization *n, const struct cuda_together *together,
-                                      const struct cuda_cell *cell)
+__device__ inline void cuda_add_threads(struct cuda_together *together, int32_t thread, int32_t other, int pack)
 {
-    for (int k = 0; k < n->tiles.pack; k++) {
-        double *out = n->parts + 2 * (cell->part * n->tiles.columns + cell->column + k);
-        out[0] = together->first[k][threadIdx.x];
-        out[1] = together->second[k][threadIdx.x];
+    for (int k = 0; k < pack; k++) {
+        together->first[k][thread] += together->first[k][other];
+        together->second[k][thread] += together->second[k][other];
     }
 }
 
 #define CUDA_BLOCK_KERNEL(name) \
     __global__ void __launch_bounds__(CUDA_BLOCK, CUDA_BLOCKS_BESIDE) name(const __grid_constant__ struct cuda_normalization n)
 
-template <uint32_t type>
-CUDA_BLOCK_KERNEL(cuda_moments_of_parts)
+template <uint32_t type, bool products>
+CUDA_BLOCK_KERNEL(cuda_sums_of_parts)
 {
     __shared__ struct cuda_together together;
     for (int64_t block = blockIdx.x; block < n.tiles.parts * n.tiles.tiles; block += gridDim.x) {
         const struct cuda_cell cell = cuda_cell_of(&n.tiles, block);
         if (cell.inside && n.tiles.pack == 4)
-            cuda_find_moments<type, 4>(&n, &together, &cell);
+            cuda_find<type, products, 4>(&n, &together, &cell);
         else if (cell.inside)
-            cuda_find_moments<type, 1>(&n, &together, &cell);
-        cuda_gather<cuda_merge_threads>(&together, &n.tiles, &cell);
-        if (cell.inside && cell.y == 0)
-            cuda_keep_part(&n, &together, &cell);
+            cuda_find<type, products, 1>(&n, &together, &cell);
+        cuda_gather<products ? cuda_add_threads : cuda_merge_threads>(&together, &n.tiles, &cell);
+        for (int k = 0; cell.inside && cell.y == 0 && k < n.tiles.pack; k++) {
+            double *out = n.parts + 2 * (cell.part * n.tiles.columns + cell.column + k);
+            out[0] = together.first[k][threadIdx.x];
+            out[1] = together.second[k][threadIdx.x];
+        }
         __syncthreads(); // before the next block's threads write
     }
 }
+
+// ---- What the parts of a channel say together ----
 
 // Gives the two sums of a channel to the sum over all replicas.
 __device__ inline void cuda_give_moments(const struct cuda_normalization *n, int64_t c, double first, double second)
@@ -210,74 +222,6 @@ CUDA_BLOCK_KERNEL(cuda_statistics_of_channels)
             n.mean[c] = (float)n.totals[2 * c];
             n.variance[c] = (float)n.totals[2 * c + 1];
         }
-        __syncthreads();
-    }
-}
-
-// ---- Sums of dy (x - mean) and dy ----
-
-__device__ inline void cuda_add_threads(struct cuda_together *together, int32_t thread, int32_t other, int pack)
-{
-    for (int k = 0; k < pack; k++) {
-        together->first[k][thread] += together->first[k][other];
-        together->second[k][thread] += together->second[k][other];
-    }
-}
-
-template <uint32_t type, int pack, int rows>
-__device__ void cuda_add_products(const struct cuda_normalization *n, const struct cuda_cell *cell, int64_t row,
-                                  struct cuda_four mean, double *products, double *sums)
-{
-    struct cuda_four x[rows], dy[rows];
-    for (int u = 0; u < rows; u++) {
-        const int64_t at = (row + u * cell->step) * n->tiles.columns + cell->column;
-        x[u] = cuda_take(n->x, type, at, pack);
-        dy[u] = cuda_take(n->other, type, at, pack);
-    }
-    for (int k = 0; k < pack; k++) {
-        float product = 0, sum = 0;
-        for (int u = 0; u < rows; u++) {
-            product += dy[u].v[k] * (x[u].v[k] - mean.v[k]);
-            sum += dy[u].v[k];
-        }
-        products[k] += (double)product;
-        sums[k] += (double)sum;
-    }
-}
-
-template <uint32_t type, int pack>
-__device__ void cuda_find_products(const struct cuda_normalization *n, struct cuda_together *together,
-                                   const struct cuda_cell *cell)
-{
-    const int64_t rows = n->tiles.rows, step = cell->step;
-    struct cuda_four mean = {{0}};
-    double products[4] = {0}, sums[4] = {0};
-    for (int k = 0; k < pack; k++)
-        mean.v[k] = n->mean[cuda_remainder(cell->column + k, n->channels)];
-    int64_t row = cell->row;
-    for (; row + (CUDA_BATCH_OF_TWO - 1) * step < rows; row += CUDA_BATCH_OF_TWO * step)
-        cuda_add_products<type, pack, CUDA_BATCH_OF_TWO>(n, cell, row, mean, products, sums);
-    for (; row < rows; row += step)
-        cuda_add_products<type, pack, 1>(n, cell, row, mean, products, sums);
-    for (int k = 0; k < pack; k++) {
-        together->first[k][threadIdx.x] = products[k];
-        together->second[k][threadIdx.x] = sums[k];
-    }
-}
-
-template <uint32_t type>
-CUDA_BLOCK_KERNEL(cuda_products_of_parts)
-{
-    __shared__ struct cuda_together together;
-    for (int64_t block = blockIdx.x; block < n.tiles.parts * n.tiles.tiles; block += gridDim.x) {
-        const struct cuda_cell cell = cuda_cell_of(&n.tiles, block);
-        if (cell.inside && n.tiles.pack == 4)
-            cuda_find_products<type, 4>(&n, &together, &cell);
-        else if (cell.inside)
-            cuda_find_products<type, 1>(&n, &together, &cell);
-        cuda_gather<cuda_add_threads>(&together, &n.tiles, &cell);
-        if (cell.inside && cell.y == 0)
-            cuda_keep_part(&n, &together, &cell);
         __syncthreads();
     }
 }
@@ -352,7 +296,7 @@ inline enum cuda_follower cuda_follower_of(const struct cuda_store *store, bool 
 {
     if (!store->epilogue && !store->add)
         return CUDA_NOTHING;
-    const bool relu = store->epilogue == 1 && store->activation == 1 && !store->add;
+    const bool relu = store->epilogue == 1 && store->activation == LS_RELU && !store->add;
     return activated && relu ? CUDA_RELU : CUDA_ANYTHING;
 }
 
@@ -361,9 +305,6 @@ __device__ inline bool cuda_reads_several(enum cuda_follower known)
 {
     return known != CUDA_ANYTHING;
 }
-
-#define CUDA_THREAD_BODY(name) \
-    __device__ inline void cuda_body_##name(const struct cuda_normalization *n, int64_t i, bool several)
 
 // Per column: out = (x - center) * scale + shift [+ addend], or the gradient of that.
 struct cuda_columns_of {
@@ -396,47 +337,6 @@ __device__ inline void cuda_forward_columns(const struct cuda_normalization *n,
     }
 }
 
-__device__ inline void cuda_forward_rows(const struct cuda_normalization *n,
-                                   const struct cuda_columns_of *of, int64_t row, int rows,
-                                   int pack)
-{
-    struct cuda_four x[CUDA_BATCH_OF_TWO], addend[CUDA_BATCH_OF_TWO];
-    const int64_t first = row * n->tiles.columns + of->column;
-    const int64_t step = n->lanes * n->tiles.columns;
-    for (int u = 0; u < rows; u++)
-        x[u] = cuda_take(n->x, n->type, first - u * step, pack);
-    for (int u = 0; n->other && u < rows; u++)
-        addend[u] = cuda_take(n->other, n->type, first - u * step, pack);
-    for (int u = 0; u < rows; u++) {
-        struct cuda_four y = {{0}};
-        for (int k = 0; k < pack; k++) {
-            y.v[k] = (x[u].v[k] - of->center.v[k]) * of->scale.v[k] + of->shift.v[k];
-            y.v[k] += n->other ? addend[u].v[k] : 0;
-        }
-        cuda_give(&n->store, first - u * step, y, pack);
-    }
-}
-
-__device__ inline void cuda_forward(const struct cuda_normalization *n, int64_t i, bool several, int pack)
-{
-    struct cuda_columns_of of = cuda_item(n, i, pack);
-    int64_t row = of.row;
-    cuda_forward_columns(n, &of, pack);
-    for (; several && row >= (CUDA_BATCH_OF_TWO - 1) * n->lanes;
-         row -= CUDA_BATCH_OF_TWO * n->lanes)
-        cuda_forward_rows(n, &of, row, CUDA_BATCH_OF_TWO, pack);
-    for (; row >= 0; row -= n->lanes)
-        cuda_forward_rows(n, &of, row, 1, pack);
-}
-
-CUDA_THREAD_BODY(normalize)
-{
-    if (n->tiles.pack == 4)
-        cuda_forward(n, i, several, 4);
-    else
-        cuda_forward(n, i, several, 1);
-}
-
 // dx = scale (dy - shift - (x - center) slope)
 __device__ inline void cuda_backward_columns(const struct cuda_normalization *n,
                                        struct cuda_columns_of *of, int pack)
@@ -451,46 +351,108 @@ __device__ inline void cuda_backward_columns(const struct cuda_normalization *n,
     }
 }
 
-__device__ inline void cuda_backward_rows(const struct cuda_normalization *n,
-                                    const struct cuda_columns_of *of, int64_t row, int rows,
-                                    int pack)
+template <bool backward, int pack>
+__device__ inline void cuda_put_rows(const struct cuda_normalization *n, const struct cuda_columns_of *of, int64_t row, int rows)
 {
-    struct cuda_four x[CUDA_BATCH_OF_TWO], dy[CUDA_BATCH_OF_TWO];
-    const int64_t first = row * n->tiles.columns + of->column;
-    const int64_t step = n->lanes * n->tiles.columns;
-    for (int u = 0; u < rows; u++) {
+    struct cuda_four x[CUDA_BATCH_OF_TWO], other[CUDA_BATCH_OF_TWO];
+    const int64_t first = row * n->tiles.columns + of->column, step = n->lanes * n->tiles.columns;
+    for (int u = 0; u < rows; u++)
         x[u] = cuda_take(n->x, n->type, first - u * step, pack);
-        dy[u] = cuda_take(n->other, n->type, first - u * step, pack);
-    }
+    for (int u = 0; (backward || n->other) && u < rows; u++)
+        other[u] = cuda_take(n->other, n->type, first - u * step, pack);
     for (int u = 0; u < rows; u++) {
-        struct cuda_four dx = {{0}};
-        for (int k = 0; k < pack; k++)
-            dx.v[k] = of->scale.v[k] * (dy[u].v[k] - of->shift.v[k] -
-                                        (x[u].v[k] - of->center.v[k]) * of->slope.v[k]);
-        cuda_give(&n->store, first - u * step, dx, pack);
+        struct cuda_four out = {{0}};
+        for (int k = 0; k < pack; k++) {
+            const float apart = x[u].v[k] - of->center.v[k];
+            if (backward) {
+                out.v[k] = of->scale.v[k] * (other[u].v[k] - of->shift.v[k] - apart * of->slope.v[k]);
+                continue;
+            }
+            out.v[k] = apart * of->scale.v[k] + of->shift.v[k];
+            out.v[k] += n->other ? other[u].v[k] : 0;
+        }
+        cuda_give(&n->store, first - u * step, out, pack);
     }
 }
 
-__device__ inline void cuda_backward(const struct cuda_normalization *n, int64_t i, bool several, int pack)
+template <bool backward, int pack>
+__device__ inline void cuda_put_columns(const struct cuda_normalization *n, int64_t i, bool several)
 {
     struct cuda_columns_of of = cuda_item(n, i, pack);
     int64_t row = of.row;
-    cuda_backward_columns(n, &of, pack);
-    for (; several && row >= (CUDA_BATCH_OF_TWO - 1) * n->lanes;
-         row -= CUDA_BATCH_OF_TWO * n->lanes)
-        cuda_backward_rows(n, &of, row, CUDA_BATCH_OF_TWO, pack);
+    if (backward)
+        cuda_backward_columns(n, &of, pack);
+    else
+        cuda_forward_columns(n, &of, pack);
+    for (; several && row >= (CUDA_BATCH_OF_TWO - 1) * n->lanes; row -= CUDA_BATCH_OF_TWO * n->lanes)
+        cuda_put_rows<backward, pack>(n, &of, row, CUDA_BATCH_OF_TWO);
     for (; row >= 0; row -= n->lanes)
-        cuda_backward_rows(n, &of, row, 1, pack);
+        cuda_put_rows<backward, pack>(n, &of, row, 1);
 }
 
-CUDA_THREAD_BODY(normalize_backward)
+// The type is known at compile time, so that a thread asks for several elements before it waits for the first; and what follows, where
+// that is nothing or a ReLU.
+template <uint32_t type, enum cuda_follower known, bool backward>
+__device__ void cuda_put_item(const struct cuda_normalization *n, int64_t i)
 {
+    struct cuda_normalization typed = *n;
+    typed.type = typed.store.type = type;
+    if (known != CUDA_ANYTHING) {
+        typed.store.epilogue = known == CUDA_RELU;
+        typed.store.activation = LS_RELU;
+        typed.store.add = 0;
+    }
     if (n->tiles.pack == 4)
-        cuda_backward(n, i, several, 4);
+        cuda_put_columns<backward, 4>(&typed, i, cuda_reads_several(known));
     else
-        cuda_backward(n, i, several, 1);
+        cuda_put_columns<backward, 1>(&typed, i, cuda_reads_several(known));
+}
+
+// ---- Launches ----
+
+template <uint32_t type, enum cuda_follower known, bool backward>
+unsigned cuda_start_items(const struct cuda_normalization *n, cudaStream_t stream)
+{
+    return start<struct cuda_normalization, cuda_put_item<type, known, backward>, CUDA_BLOCKS_BESIDE>(
+        n, n->tiles.columns / n->tiles.pack * n->lanes, stream);
+}
+
+template <bool backward> unsigned cuda_start_items(const struct cuda_normalization *n, cudaStream_t stream)
+{
+    const enum cuda_follower known = cuda_follower_of(&n->store, !backward);
+    return for_type(n->type, [&](auto type) {
+        if constexpr (!backward)
+            if (known == CUDA_RELU)
+                return cuda_start_items<type, CUDA_RELU, false>(n, stream);
+        return known == CUDA_NOTHING ? cuda_start_items<type, CUDA_NOTHING, backward>(n, stream)
+                                     : cuda_start_items<type, CUDA_ANYTHING, backward>(n, stream);
+    });
+}
+
+template <bool products> unsigned cuda_start_parts(const struct cuda_normalization *n, cudaStream_t stream)
+{
+    return for_type(n->type, [&](auto type) {
+        return start_blocks<cuda_sums_of_parts<type, products>>(n, n->tiles.parts * n->tiles.tiles, stream);
+    });
 }
 
 } // namespace
+
+extern "C" unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda_normalization *n, struct CUstream_st *stream)
+{
+    const int64_t merged = n->merged.parts * n->merged.tiles;
+    switch (kernel) {
+    case cuda_normalization_moments: return cuda_start_parts<false>(n, stream);
+    case cuda_normalization_products: return cuda_start_parts<true>(n, stream);
+    case cuda_normalization_statistics: return start_blocks<cuda_statistics_of_channels>(n, merged, stream);
+    case cuda_normalization_gradients: return start_blocks<cuda_gradients_of_channels>(n, merged, stream);
+    case cuda_normalization_shared_statistics:
+        return start<struct cuda_normalization, cuda_shared_statistics>(n, n->channels, stream);
+    case cuda_normalization_shared_gradients: return start<struct cuda_normalization, cuda_shared_gradients>(n, n->channels, stream);
+    case cuda_normalization_normalize: return cuda_start_items<false>(n, stream);
+    case cuda_normalization_normalize_backward: return cuda_start_items<true>(n, stream);
+    default: return cudaErrorInvalidValue;
+    }
+}
 
 #endif

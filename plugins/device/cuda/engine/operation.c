@@ -112,7 +112,7 @@ static int32_t run_own(struct ls_device *device, const struct ls_kernel *kernel,
 {
     struct cuda_arguments a = kernel->arguments;
     cuda_fill(kernel, launch, &a);
-    a.record = (const struct cuda_record *)launch->record;
+    a.record = launch->record;
     return cuda_start(device, (enum cuda_kernel)kernel->own, &a, kernel->items);
 }
 

@@ -3,15 +3,6 @@
 // the same seen from the other side; and PReLU, whose slopes are repeated. By own kernels (walk.cuh).
 #include "plugins/device/cuda/engine/internal.h"
 
-#define SAME(name, number) \
-    _Static_assert((int)(name) == (int)(number), "kernels.h has other numbers")
-SAME(LS_PAIR_ADD, cuda_pair_add);
-SAME(LS_PAIR_SUBTRACT, cuda_pair_subtract);
-SAME(LS_PAIR_MULTIPLY, cuda_pair_multiply);
-SAME(LS_PAIR_DIVIDE, cuda_pair_divide);
-SAME(LS_PAIR_MAXIMUM, cuda_pair_maximum);
-SAME(LS_PAIR_MINIMUM, cuda_pair_minimum);
-
 #define TOO_LARGE "it cannot add 2^31 elements, or make as many sums"
 
 // What an operation does, in this order, as far as it does it: folds into scratch memory how many elements are the largest, goes
@@ -49,7 +40,7 @@ static int32_t run_steps(struct ls_device *device, const struct ls_kernel *kerne
     for (uint32_t i = 0; i < steps->element_wise && !status; i++) {
         struct cuda_broadcast b = steps->elements[i];
         b.store = store_of(kernel, launch, i);
-        b.record = (const struct cuda_record *)launch->record;
+        b.record = launch->record;
         for (uint32_t t = 0; t < kernel->request.input_count; t++)
             b.values[t] = launch->arguments[t];
         if (steps->counts)

@@ -5,6 +5,7 @@
 #define LS_DEVICE_CUDA_POOLING_CUH
 
 #include "plugins/device/cuda/engine/division.h"
+#include "plugins/device/cuda/engine/grid.cuh"
 #include "plugins/device/cuda/engine/store_body.h"
 
 // What comes behind: nothing, or the derivative of a ReLU whose result is x: at the element that won, x is what the window gave.
@@ -127,7 +128,7 @@ __device__ inline void cuda_get_slopes(const cuda_pooling &p, uint32_t i, float 
 {
     cuda_get<type>(p.largest, i, out);
     for (int k = 0; k < pack; k++)
-        out[k] = p.store.activation == 8 ? cuda_slope(8, 0, out[k]) : cuda_slope(1, 0, out[k]);
+        out[k] = cuda_slope(p.store.activation == LS_RELU6 ? LS_RELU6 : LS_RELU, 0, out[k]);
 }
 
 // Windows that do not overlap. Item: `pack` channels of a row of dx, as many columns as windows are apart: those of one window,
@@ -217,6 +218,46 @@ __device__ void cuda_max_pool_overlapping(const cuda_pooling &p, uint32_t i)
     for (int k = 0; k < pack && known == CUDA_POOLED_RELU; k++)
         dx[k] *= factors[k];
     cuda_set<type, pack, known>(p.store, i, dx);
+}
+
+// ---- Launches: by what each is, by channels of an item, by what it knows of the window and of what comes behind ----
+
+template <void (*body)(const cuda_pooling &, uint32_t)>
+__global__ void __launch_bounds__(threads) cuda_run_pooling(const __grid_constant__ struct cuda_pooling p)
+{
+    const uint32_t i = blockIdx.x * threads + threadIdx.x;
+    if (i < p.items)
+        body(p, i);
+}
+
+template <void (*body)(const cuda_pooling &, uint32_t)>
+unsigned cuda_start_pooling(const struct cuda_pooling *p, cudaStream_t stream)
+{
+    return launch<cuda_run_pooling<body>>(dim3((p->items + threads - 1) / threads), threads, stream, *p);
+}
+
+extern "C" unsigned cuda_pooling_launch(uint32_t kernel, const struct cuda_pooling *p, struct CUstream_st *stream)
+{
+    const bool plain = !p->store.epilogue && !p->store.add, small = p->size[0] == 2 && p->size[1] == 2;
+    return for_type(p->store.type, [&](auto type) {
+        return for_pack(p->pack, [&](auto pack) {
+            if (kernel == cuda_pooling_forward)
+                return !plain ? cuda_start_pooling<cuda_max_pool<type, pack, 1, CUDA_POOLED_ANYTHING>>(p, stream)
+                       : small ? cuda_start_pooling<cuda_max_pool<type, pack, 2, CUDA_POOLED_PLAIN>>(p, stream)
+                               : cuda_start_pooling<cuda_max_pool<type, pack, 1, CUDA_POOLED_PLAIN>>(p, stream);
+            return for_flag(kernel == cuda_pooling_apart, [&](auto apart) {
+                const auto backward = [&](auto known) {
+                    if constexpr (apart)
+                        return cuda_start_pooling<cuda_max_pool_apart<type, pack, (cuda_pooled)(uint32_t)known>>(p, stream);
+                    else
+                        return cuda_start_pooling<cuda_max_pool_overlapping<type, pack, (cuda_pooled)(uint32_t)known>>(p, stream);
+                };
+                return p->largest ? backward(constant<CUDA_POOLED_RELU>())
+                       : plain    ? backward(constant<CUDA_POOLED_PLAIN>())
+                                  : backward(constant<CUDA_POOLED_ANYTHING>());
+            });
+        });
+    });
 }
 
 #endif

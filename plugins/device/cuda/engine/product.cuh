@@ -28,11 +28,6 @@ __device__ inline void multiply(const struct cuda_multiplication *m, int64_t i)
     cuda_write(m->d, m->type, d, m->beta != 0 ? value + m->beta * cuda_load(m->d, m->type, d) : value);
 }
 
-inline unsigned load()
-{
-    return ::load<struct cuda_multiplication, multiply>();
-}
-
 } // namespace products
 
 extern "C" unsigned cuda_multiplication_launch(const struct cuda_multiplication *m, struct CUstream_st *stream)

@@ -16,7 +16,7 @@ CUDA_SHARED uint64_t cuda_mix(uint64_t a, uint64_t b)
     return z ^ (z >> 31);
 }
 
-CUDA_SHARED uint64_t cuda_draw_key(const struct cuda_record *r, uint32_t layer, int64_t example)
+CUDA_SHARED uint64_t cuda_draw_key(const struct ls_step_record *r, uint32_t layer, int64_t example)
 {
     return cuda_mix(cuda_mix(cuda_mix(r->seed, r->step), layer),
                     r->example_offset + (uint64_t)example);

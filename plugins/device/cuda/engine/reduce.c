@@ -2,20 +2,6 @@
 // Reductions for collectives, and which GPUs reach each other's memory.
 #include "plugins/device/cuda/engine/internal.h"
 
-#define SAME(ours, theirs) \
-    _Static_assert((int)(ours) == (int)(theirs), "kernels.h has other numbers")
-SAME(LS_SUM, cuda_reduce_sum);
-SAME(LS_PRODUCT, cuda_reduce_product);
-SAME(LS_MIN, cuda_reduce_min);
-SAME(LS_MAX, cuda_reduce_max);
-SAME(LS_F32, cuda_reduce_number_f32);
-SAME(LS_F64, cuda_reduce_number_f64);
-SAME(LS_F16, cuda_reduce_number_f16);
-SAME(LS_BF16, cuda_reduce_number_bf16);
-SAME(LS_I32, cuda_reduce_number_i32);
-SAME(LS_I64, cuda_reduce_number_i64);
-SAME(LS_U8, cuda_reduce_number_u8);
-
 enum { PACK_BYTES = 16 }; // as CUDA_PACK_BYTES of reduce_body.h
 
 // Packs where all lie alike between two of them; else every element by itself.
@@ -41,7 +27,7 @@ int32_t cuda_reduce(struct ls_device *device, const struct ls_device_reduction *
                                .also = ls_address(call->also),
                                .divisor = call->divisor,
                                .dtype = call->dtype,
-                               .operation = divides ? cuda_reduce_divide : call->reduction};
+                               .operation = divides ? 0 : call->reduction};
     const uintptr_t all = (uintptr_t)r.to | (uintptr_t)r.from | (uintptr_t)r.also;
     if (!known || (!divides && (call->reduction < LS_SUM || call->reduction > LS_MAX)) ||
         divides == (r.from != NULL) || all % size)

@@ -13,13 +13,13 @@
 
 // name, type in memory, type of sums and products, type of comparisons, type of divisions, to the arithmetic and back
 #define CUDA_REDUCED_TYPES(type)                                                             \
-    type(f32, float, float, float, float, CUDA_SAME, CUDA_SAME)                              \
-        type(f64, double, double, double, double, CUDA_SAME, CUDA_SAME)                      \
-            type(f16, uint16_t, float, float, float, cuda_from_f16, cuda_to_f16)             \
-                type(bf16, uint16_t, float, float, float, cuda_from_bf16, cuda_to_bf16)      \
-                    type(i32, int32_t, uint32_t, int32_t, int64_t, CUDA_SAME, CUDA_SAME)     \
-                        type(i64, int64_t, uint64_t, int64_t, int64_t, CUDA_SAME, CUDA_SAME) \
-                            type(u8, uint8_t, uint32_t, uint8_t, uint32_t, CUDA_SAME, CUDA_SAME)
+    type(F32, float, float, float, float, CUDA_SAME, CUDA_SAME)                              \
+        type(F64, double, double, double, double, CUDA_SAME, CUDA_SAME)                      \
+            type(F16, uint16_t, float, float, float, cuda_from_f16, cuda_to_f16)             \
+                type(BF16, uint16_t, float, float, float, cuda_from_bf16, cuda_to_bf16)      \
+                    type(I32, int32_t, uint32_t, int32_t, int64_t, CUDA_SAME, CUDA_SAME)     \
+                        type(I64, int64_t, uint64_t, int64_t, int64_t, CUDA_SAME, CUDA_SAME) \
+                            type(U8, uint8_t, uint32_t, uint8_t, uint32_t, CUDA_SAME, CUDA_SAME)
 
 #define CUDA_SAME(value) (value)
 
@@ -32,10 +32,10 @@
     {                                                                                           \
         const ordered x = (ordered)load(a), y = (ordered)load(b);                               \
         switch (r->operation) {                                                                 \
-        case cuda_reduce_sum: return (stored)store((value)x + (value)y);                        \
-        case cuda_reduce_product: return (stored)store((value)x * (value)y);                    \
-        case cuda_reduce_min: return (stored)store(y < x || y != y ? y : x);                    \
-        case cuda_reduce_max: return (stored)store(y > x || y != y ? y : x);                    \
+        case LS_SUM: return (stored)store((value)x + (value)y);                                 \
+        case LS_PRODUCT: return (stored)store((value)x * (value)y);                             \
+        case LS_MIN: return (stored)store(y < x || y != y ? y : x);                             \
+        case LS_MAX: return (stored)store(y > x || y != y ? y : x);                             \
         default: return (stored)store((divided)x / (divided)r->divisor);                        \
         }                                                                                       \
     }                                                                                           \

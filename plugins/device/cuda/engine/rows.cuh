@@ -5,6 +5,21 @@
 #define LS_DEVICE_CUDA_ROWS_CUH
 
 #include "plugins/device/cuda/engine/bodies.h"
+#include "plugins/device/cuda/engine/grid.cuh"
+
+// Threads for a row: a block where a warp would ask for elements of it too often. And blocks for all rows.
+inline int32_t cuda_row_across(int64_t columns)
+{
+    int32_t across = columns > 256 ? CUDA_BLOCK : 1;
+    while (across < columns && across < 32)
+        across *= 2;
+    return across;
+}
+
+inline dim3 cuda_row_blocks(int64_t rows, int32_t across)
+{
+    return dim3((unsigned)((rows * across + CUDA_BLOCK - 1) / CUDA_BLOCK));
+}
 
 struct cuda_row {
     int64_t index, start;
@@ -272,6 +287,42 @@ __device__ inline void cuda_measure_sums(const cuda_arguments &a)
         return;
     a.sums[0] = sum.x;
     a.sums[1] = sum.y;
+}
+
+// ---- Launches ----
+
+template <uint32_t kernel, bool block, bool floats>
+__global__ void __launch_bounds__(CUDA_BLOCK)
+    cuda_run_rows(const __grid_constant__ struct cuda_arguments arguments, int64_t rows, int32_t across)
+{
+    struct cuda_arguments a = arguments;
+    if (floats)
+        a.a_type = a.b_type = a.store.type = CUDA_FLOAT;
+    const cuda_row row = cuda_row_of<block>(rows, a.columns, across);
+    if constexpr (kernel == cuda_kernel_softmax)
+        cuda_row_softmax<block>(a, row);
+    else if constexpr (kernel == cuda_kernel_softmax_backward)
+        cuda_row_softmax_backward<block>(a, row);
+    else if constexpr (kernel == cuda_kernel_cross_entropy)
+        cuda_row_cross_entropy<block>(a, row);
+    else
+        cuda_row_cross_entropy_backward<floats ? 4 : 2>(a, row); // more would not fit into registers
+}
+
+template <uint32_t kernel> unsigned cuda_start_rows(const cuda_arguments *a, int64_t rows, cudaStream_t stream)
+{
+    const int32_t across = cuda_row_across(a->columns);
+    return for_flag(across == CUDA_BLOCK, [&](auto block) {
+        return for_flag(!(a->a_type | a->b_type | a->store.type), [&](auto floats) {
+            return launch<cuda_run_rows<kernel, block, floats>>(cuda_row_blocks(rows, across), CUDA_BLOCK, stream, *a, rows, across);
+        });
+    });
+}
+
+template <void (*body)(const cuda_arguments &)>
+__global__ void __launch_bounds__(CUDA_BLOCK) cuda_run_pairs(const __grid_constant__ struct cuda_arguments a)
+{
+    body(a);
 }
 
 #endif

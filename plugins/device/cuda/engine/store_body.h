@@ -89,17 +89,17 @@ CUDA_SHARED void cuda_write_four(void *values, uint32_t type, int64_t i, struct 
 CUDA_SHARED float cuda_activate(uint32_t activation, float alpha, float x)
 {
     switch (activation) {
-    case 1: return x < 0 ? 0 : x; // relu; NaN stays NaN
-    case 2: return x < 0 ? alpha * x : x; // leaky relu
-    case 3: return x < 0 ? alpha * expm1f(x) : x; // elu
-    case 4: return x < 0 ? expf(x) / (1 + expf(x)) : 1 / (1 + expf(-x)); // sigmoid
-    case 5: return tanhf(x);
-    case 6: return (x < 0 ? 0 : x) + log1pf(expf(-fabsf(x))); // softplus
-    case 7: return expf(x);
-    case 8: return x < 0 ? 0 : x > 6 ? 6 : x; // relu6
-    case 9: return x / (1 + fabsf(x)); // softsign
-    case 10: return 1.0507009873554805f * (x < 0 ? 1.6732632423543772f * expm1f(x) : x); // selu
-    case 11: return x < -3 ? 0 : x > 3 ? 1 : (x + 3) / 6; // hard sigmoid
+    case LS_RELU: return x < 0 ? 0 : x; // NaN stays NaN
+    case LS_LEAKY_RELU: return x < 0 ? alpha * x : x;
+    case LS_ELU: return x < 0 ? alpha * expm1f(x) : x;
+    case LS_SIGMOID: return x < 0 ? expf(x) / (1 + expf(x)) : 1 / (1 + expf(-x));
+    case LS_TANH: return tanhf(x);
+    case LS_SOFTPLUS: return (x < 0 ? 0 : x) + log1pf(expf(-fabsf(x)));
+    case LS_EXPONENTIAL: return expf(x);
+    case LS_RELU6: return x < 0 ? 0 : x > 6 ? 6 : x;
+    case LS_SOFTSIGN: return x / (1 + fabsf(x));
+    case LS_SELU: return 1.0507009873554805f * (x < 0 ? 1.6732632423543772f * expm1f(x) : x);
+    case LS_HARD_SIGMOID: return x < -3 ? 0 : x > 3 ? 1 : (x + 3) / 6;
     default: return x;
     }
 }
@@ -107,17 +107,17 @@ CUDA_SHARED float cuda_activate(uint32_t activation, float alpha, float x)
 CUDA_SHARED float cuda_slope(uint32_t activation, float alpha, float y)
 {
     switch (activation) {
-    case 1: return y > 0 ? 1.0f : 0.0f;
-    case 2: return y > 0 ? 1 : alpha;
-    case 3: return y > 0 ? 1 : y + alpha;
-    case 4: return y * (1 - y);
-    case 5: return 1 - y * y;
-    case 6: return -expm1f(-y);
-    case 7: return y;
-    case 8: return y > 0 && y < 6 ? 1.0f : 0.0f;
-    case 9: return (1 - fabsf(y)) * (1 - fabsf(y));
-    case 10: return y > 0 ? 1.0507009873554805f : y + 1.7580993408473766f;
-    case 11: return y > 0 && y < 1 ? 1.0f / 6 : 0.0f;
+    case LS_RELU: return y > 0 ? 1.0f : 0.0f;
+    case LS_LEAKY_RELU: return y > 0 ? 1 : alpha;
+    case LS_ELU: return y > 0 ? 1 : y + alpha;
+    case LS_SIGMOID: return y * (1 - y);
+    case LS_TANH: return 1 - y * y;
+    case LS_SOFTPLUS: return -expm1f(-y);
+    case LS_EXPONENTIAL: return y;
+    case LS_RELU6: return y > 0 && y < 6 ? 1.0f : 0.0f;
+    case LS_SOFTSIGN: return (1 - fabsf(y)) * (1 - fabsf(y));
+    case LS_SELU: return y > 0 ? 1.0507009873554805f : y + 1.7580993408473766f;
+    case LS_HARD_SIGMOID: return y > 0 && y < 1 ? 1.0f / 6 : 0.0f;
     default: return 1;
     }
 }

@@ -11,9 +11,8 @@
 #ifndef LS_DEVICE_CUDA_TAPS_CUH
 #define LS_DEVICE_CUDA_TAPS_CUH
 
+#include "plugins/device/cuda/engine/grid.cuh"
 #include "plugins/device/cuda/engine/store_body.h"
-
-#include <cuda_runtime.h>
 
 #include <type_traits>
 
@@ -152,7 +151,7 @@ __global__ void __launch_bounds__(threads, beside(most)) forward(const __grid_co
     store.type = type;
     if (plain) {
         store.add = 0;
-        store.activation = 1;
+        store.activation = LS_RELU;
         store.epilogue = store.epilogue != 0;
     }
 
@@ -290,58 +289,25 @@ __global__ void __launch_bounds__(CUDA_TAPS_TOTAL) total(const __grid_constant__
         cuda_put(&a.bias_store, filter, (float)sum);
 }
 
-// ---- Launching ----
-
-using kernel = void (*)(struct cuda_taps);
-
-template <uint32_t type, int most> kernel kernel_of(uint32_t which, bool plain)
-{
-    if (which == cuda_taps_weights)
-        return weights<type, most>;
-    return plain ? forward<type, most, true> : forward<type, most, false>;
-}
-
-template <uint32_t type> kernel kernel_for(uint32_t which, int taps, bool plain)
-{
-    return taps <= CUDA_TAPS_FEW ? kernel_of<type, CUDA_TAPS_FEW>(which, plain)
-                                 : kernel_of<type, CUDA_TAPS_MOST>(which, plain);
-}
-
-inline kernel choose(uint32_t which, uint32_t type, int taps, bool plain)
-{
-    switch (type) {
-    case CUDA_F16: return kernel_for<CUDA_F16>(which, taps, plain);
-    case CUDA_BF16: return kernel_for<CUDA_BF16>(which, taps, plain);
-    default: return kernel_for<CUDA_FLOAT>(which, taps, plain);
-    }
-}
-
-inline unsigned load()
-{
-    cudaFuncAttributes attributes;
-    unsigned error = cudaFuncGetAttributes(&attributes, total);
-    for (uint32_t type = CUDA_FLOAT; type <= CUDA_BF16; type++)
-        for (int taps = CUDA_TAPS_FEW; taps <= CUDA_TAPS_MOST; taps += CUDA_TAPS_MOST - CUDA_TAPS_FEW) {
-            error = error ? error : cudaFuncGetAttributes(&attributes, choose(cuda_taps_weights, type, taps, true));
-            error = error ? error : cudaFuncGetAttributes(&attributes, choose(cuda_taps_forward, type, taps, true));
-            error = error ? error : cudaFuncGetAttributes(&attributes, choose(cuda_taps_forward, type, taps, false));
-        }
-    return error;
-}
-
 } // namespace taps
 
 extern "C" unsigned cuda_taps_launch(uint32_t which, const struct cuda_taps *a, struct CUstream_st *stream)
 {
-    void *values[] = {(void *)a}; // it is copied
-    if (which == cuda_taps_total) {
-        const int outputs = a->rows * a->filters, blocks = (outputs + CUDA_TAPS_OUTPUTS - 1) / CUDA_TAPS_OUTPUTS;
-        return cudaLaunchKernel(taps::total, dim3((unsigned)blocks), dim3(CUDA_TAPS_TOTAL), values, 0, stream);
-    }
-    const bool relu = a->store.epilogue == 1 && a->store.activation == 1;
-    const bool plain = !a->store.add && (a->store.epilogue == 0 || relu);
-    return cudaLaunchKernel(taps::choose(which, a->type, a->taps, plain),
-                            dim3((unsigned)a->part_count, (unsigned)a->tiles), dim3(CUDA_TAPS_THREADS), values, 0, stream);
+    if (which == cuda_taps_total)
+        return launch<taps::total>(dim3((unsigned)(a->rows * a->filters + CUDA_TAPS_OUTPUTS - 1) / CUDA_TAPS_OUTPUTS), CUDA_TAPS_TOTAL,
+                                   stream, *a);
+    const bool relu = a->store.epilogue == 1 && a->store.activation == LS_RELU;
+    const dim3 blocks((unsigned)a->part_count, (unsigned)a->tiles);
+    return for_type(a->type, [&](auto type) {
+        return for_flag(a->taps <= CUDA_TAPS_FEW, [&](auto few) {
+            constexpr int most = few ? CUDA_TAPS_FEW : CUDA_TAPS_MOST;
+            if (which == cuda_taps_weights)
+                return launch<taps::weights<type, most>>(blocks, CUDA_TAPS_THREADS, stream, *a);
+            return for_flag(!a->store.add && (a->store.epilogue == 0 || relu), [&](auto plain) {
+                return launch<taps::forward<type, most, plain>>(blocks, CUDA_TAPS_THREADS, stream, *a);
+            });
+        });
+    });
 }
 
 #endif

@@ -77,11 +77,11 @@ __device__ inline float sum_together(float mine)
 }
 
 // Blocks for so many rows.
-template <unsigned group, typename arguments_type>
-unsigned start(void (*kernel)(arguments_type), const arguments_type *arguments, int64_t count, cudaStream_t stream)
+template <unsigned group, auto kernel, typename arguments_type>
+unsigned start(const arguments_type *arguments, int64_t count, cudaStream_t stream)
 {
     constexpr int64_t beside = threads / group;
-    return start_blocks(kernel, arguments, (count + beside - 1) / beside, stream);
+    return start_blocks<kernel>(arguments, (count + beside - 1) / beside, stream);
 }
 
 } // namespace teams

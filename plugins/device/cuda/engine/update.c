@@ -3,18 +3,7 @@
 // of a loss. What changes from step to step is read from the record on the GPU.
 #include "plugins/device/cuda/engine/internal.h"
 
-#define SAME(name, number) \
-    _Static_assert((int)(name) == (int)(number), "kernels.h has other numbers")
-SAME(LS_UPDATE_SGD, cuda_update_sgd);
-SAME(LS_UPDATE_ADAM, cuda_update_adam);
-SAME(LS_UPDATE_AMSGRAD, cuda_update_amsgrad);
-SAME(LS_UPDATE_RMSPROP, cuda_update_rmsprop);
-SAME(LS_UPDATE_RMSPROP_CENTERED, cuda_update_rmsprop_centered);
-SAME(LS_UPDATE_ADAGRAD, cuda_update_adagrad);
-SAME(LS_UPDATE_ADADELTA, cuda_update_adadelta);
-SAME(LS_UPDATE_ADAMAX, cuda_update_adamax);
-SAME(LS_UPDATE_NADAM, cuda_update_nadam);
-SAME(LS_UPDATE_COUNT, cuda_update_average);
+_Static_assert(LS_UPDATE_COUNT == 9, "update.cuh does not know the last optimizer");
 
 #define MEASURE_WIDTH 32768 // items that add side by side, four elements each at once
 #define PACK_BYTES 16 // of four elements; a range of a larger buffer may begin anywhere
@@ -26,37 +15,37 @@ static const struct kind {
     uint32_t least, most; // outputs
     bool shares;
 } kinds[] = {
-    [cuda_update_sgd] = {1, 2, false},
-    [cuda_update_adam] = {3, 3, true},
-    [cuda_update_amsgrad] = {4, 4, true},
-    [cuda_update_rmsprop] = {2, 3, false},
-    [cuda_update_rmsprop_centered] = {3, 4, false},
-    [cuda_update_adagrad] = {2, 2, false},
-    [cuda_update_adadelta] = {3, 3, false},
-    [cuda_update_adamax] = {3, 3, true},
-    [cuda_update_nadam] = {3, 3, true},
-    [cuda_update_average] = {1, 1, false},
-    [cuda_update_lamb] = {1, 1, true},
-    [cuda_update_ema] = {2, 2, false},
-    [cuda_update_lamb_direction] = {4, 4, true},
-    [cuda_update_clip_value] = {1, 1, false},
-    [cuda_update_clip_norm] = {1, 1, true},
-    [cuda_update_unscale] = {1, 1, false},
+    [LS_UPDATE_SGD] = {1, 2, false},
+    [LS_UPDATE_ADAM] = {3, 3, true},
+    [LS_UPDATE_AMSGRAD] = {4, 4, true},
+    [LS_UPDATE_RMSPROP] = {2, 3, false},
+    [LS_UPDATE_RMSPROP_CENTERED] = {3, 4, false},
+    [LS_UPDATE_ADAGRAD] = {2, 2, false},
+    [LS_UPDATE_ADADELTA] = {3, 3, false},
+    [LS_UPDATE_ADAMAX] = {3, 3, true},
+    [LS_UPDATE_NADAM] = {3, 3, true},
+    [CUDA_AVERAGE] = {1, 1, false},
+    [CUDA_LAMB] = {1, 1, true},
+    [CUDA_EMA] = {2, 2, false},
+    [CUDA_LAMB_DIRECTION] = {4, 4, true},
+    [CUDA_CLIP_VALUE] = {1, 1, false},
+    [CUDA_CLIP_NORM] = {1, 1, true},
+    [CUDA_UNSCALE] = {1, 1, false},
 };
 
 static uint32_t function_of(const struct ls_kernel_request *request)
 {
     switch (request->op) {
-    case LS_OP_SGD_UPDATE: return cuda_update_sgd;
-    case LS_OP_ADAM_UPDATE: return cuda_update_adam;
-    case LS_OP_AVERAGE_UPDATE: return cuda_update_average;
-    case LS_OP_LAMB_DIRECTION: return cuda_update_lamb_direction;
-    case LS_OP_LAMB_UPDATE: return cuda_update_lamb;
-    case LS_OP_EMA_UPDATE: return cuda_update_ema;
-    case LS_OP_UNSCALE: return cuda_update_unscale;
+    case LS_OP_SGD_UPDATE: return LS_UPDATE_SGD;
+    case LS_OP_ADAM_UPDATE: return LS_UPDATE_ADAM;
+    case LS_OP_AVERAGE_UPDATE: return CUDA_AVERAGE;
+    case LS_OP_LAMB_DIRECTION: return CUDA_LAMB_DIRECTION;
+    case LS_OP_LAMB_UPDATE: return CUDA_LAMB;
+    case LS_OP_EMA_UPDATE: return CUDA_EMA;
+    case LS_OP_UNSCALE: return CUDA_UNSCALE;
     case LS_OP_CLIP:
-        return request->attributes.function == LS_CLIP_VALUE  ? cuda_update_clip_value
-               : request->attributes.function == LS_CLIP_NORM ? cuda_update_clip_norm
+        return request->attributes.function == LS_CLIP_VALUE  ? CUDA_CLIP_VALUE
+               : request->attributes.function == LS_CLIP_NORM ? CUDA_CLIP_NORM
                                                               : UINT32_MAX;
     default:
         return request->attributes.function < LS_UPDATE_COUNT ? request->attributes.function
@@ -73,7 +62,7 @@ static int32_t run_update(struct ls_device *device, const struct ls_kernel *kern
     u.measures = kernel->request.input_count > 1 ? launch->arguments[1] : NULL;
     u.out = cuda_output(kernel, launch, 0);
     u.shared = kinds[u.function].shares ? launch->scratch : NULL;
-    u.record = (const struct cuda_record *)launch->record;
+    u.record = launch->record;
     uintptr_t all = (uintptr_t)u.in | (uintptr_t)u.out;
     for (uint32_t i = 0; i + 1 < outputs; i++) {
         u.states[i] = cuda_output(kernel, launch, 1 + i);
@@ -90,7 +79,7 @@ int32_t cuda_prepare_update(struct ls_device *device, struct ls_kernel *kernel,
     const struct ls_op_attributes *attributes = &request->attributes;
     const uint32_t function = function_of(request);
     const int64_t count = (int64_t)ls_tensor_elements(cuda_input_desc(kernel, 0));
-    const bool measured = function == cuda_update_clip_norm || function == cuda_update_lamb;
+    const bool measured = function == CUDA_CLIP_NORM || function == CUDA_LAMB;
     const int64_t measures =
         request->input_count > 1 ? (int64_t)ls_tensor_elements(cuda_input_desc(kernel, 1)) : 0;
     if (function == UINT32_MAX)
@@ -99,7 +88,7 @@ int32_t cuda_prepare_update(struct ls_device *device, struct ls_kernel *kernel,
         request->output_count > kinds[function].most)
         return cuda_unsupported(device, kernel, "no optimizer has these states");
     if (measured != (request->input_count > 1) || measures % 2 ||
-        (function == cuda_update_lamb && measures != 4))
+        (function == CUDA_LAMB && measures != 4))
         return cuda_unsupported(device, kernel, "these measures do not belong to it");
     for (uint32_t i = 0; i < request->output_count; i++)
         if ((int64_t)ls_tensor_elements(cuda_output_desc(kernel, i)) != count)

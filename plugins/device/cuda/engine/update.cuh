@@ -8,6 +8,8 @@
 #include "plugins/device/cuda/engine/grid.cuh"
 #include "plugins/device/cuda/engine/store_body.h"
 
+#include <utility>
+
 namespace updates
 {
 
@@ -41,10 +43,10 @@ __device__ inline void share(const struct cuda_update *u, int64_t)
                  left2 = 1 - pow((double)u->beta2, t);
     double out[CUDA_SHARED_NUMBERS] = {0};
     switch (u->function) {
-    case cuda_update_adam:
-    case cuda_update_amsgrad: out[0] = rate * sqrt(left2) / left1; break;
-    case cuda_update_adamax: out[0] = rate / left1; break;
-    case cuda_update_nadam: {
+    case LS_UPDATE_ADAM:
+    case LS_UPDATE_AMSGRAD: out[0] = rate * sqrt(left2) / left1; break;
+    case LS_UPDATE_ADAMAX: out[0] = rate / left1; break;
+    case LS_UPDATE_NADAM: {
         const double now = beta1 * (1 - 0.5 * pow(0.96, t)),
                      next = beta1 * (1 - 0.5 * pow(0.96, t + 1));
         const double product = nadam_product(beta1, u->record->update);
@@ -53,16 +55,16 @@ __device__ inline void share(const struct cuda_update *u, int64_t)
         out[2] = 1 / left2;
         break;
     }
-    case cuda_update_lamb_direction:
+    case CUDA_LAMB_DIRECTION:
         out[0] = 1 / left1;
         out[1] = 1 / left2;
         break;
-    case cuda_update_lamb: {
+    case CUDA_LAMB: {
         const bool both = u->measures[0] > 0 && u->measures[2] > 0;
         out[0] = both ? rate * sqrt(u->measures[0] / u->measures[2]) : rate;
         break;
     }
-    case cuda_update_clip_norm: out[0] = clip_factor(*u); break;
+    case CUDA_CLIP_NORM: out[0] = clip_factor(*u); break;
     }
     for (int k = 0; k < CUDA_SHARED_NUMBERS; k++)
         u->shared[k] = (float)out[k];
@@ -71,17 +73,17 @@ __device__ inline void share(const struct cuda_update *u, int64_t)
 // ---- What is known of a function ----
 
 template <uint32_t function>
-constexpr bool skips = function < cuda_update_clip_value; // where the record says so
-template <uint32_t function> constexpr bool reads_out = function < cuda_update_lamb_direction;
+constexpr bool skips = function < CUDA_CLIP_VALUE; // where the record says so
+template <uint32_t function> constexpr bool reads_out = function < CUDA_LAMB_DIRECTION;
 
 // The most states; of LAMB's direction those are the parameter, which decays, and the moments.
 template <uint32_t function>
 constexpr int states_of =
-    function == cuda_update_sgd || function == cuda_update_adagrad || function == cuda_update_ema
+    function == LS_UPDATE_SGD || function == LS_UPDATE_ADAGRAD || function == CUDA_EMA
         ? 1
-    : function == cuda_update_average || function == cuda_update_lamb || !skips<function> ? 0
-    : function == cuda_update_amsgrad || function == cuda_update_rmsprop_centered ||
-            function == cuda_update_lamb_direction
+    : function == CUDA_AVERAGE || function == CUDA_LAMB || !skips<function> ? 0
+    : function == LS_UPDATE_AMSGRAD || function == LS_UPDATE_RMSPROP_CENTERED ||
+            function == CUDA_LAMB_DIRECTION
         ? 3
         : 2;
 
@@ -99,9 +101,9 @@ template <uint32_t function> __device__ inline struct known known_of(const struc
     out.keep = 1 - u.weight_decay * out.rate;
     for (int k = 0; u.shared && k < CUDA_SHARED_NUMBERS; k++)
         out.shared[k] = u.shared[k];
-    if (function == cuda_update_unscale)
+    if (function == CUDA_UNSCALE)
         out.scale = u.record->loss_scale;
-    if (function == cuda_update_ema) {
+    if (function == CUDA_EMA) {
         out.first = u.record->update == 1;
         out.overwrites = u.every && cuda_remainder((int64_t)u.record->update, u.every) == 0;
     }
@@ -136,33 +138,33 @@ __device__ inline float step_of(const struct cuda_update &u, const struct known 
                                 float (&s)[3])
 {
     switch (function) {
-    case cuda_update_sgd:
+    case LS_UPDATE_SGD:
         if (!u.states[0])
             return n.rate * g;
         s[0] = u.momentum * s[0] - n.rate * g;
         return u.nesterov ? n.rate * g - u.momentum * s[0] : -s[0];
-    case cuda_update_adam:
+    case LS_UPDATE_ADAM:
         move_moments(u, g, s);
         return s[0] * n.shared[0] / (sqrtf(s[1]) + u.epsilon);
-    case cuda_update_amsgrad:
+    case LS_UPDATE_AMSGRAD:
         move_moments(u, g, s);
         s[2] = s[1] > s[2] ? s[1] : s[2];
         return s[0] * n.shared[0] / (sqrtf(s[2]) + u.epsilon);
-    case cuda_update_rmsprop:
+    case LS_UPDATE_RMSPROP:
         s[0] = u.beta2 * s[0] + (1 - u.beta2) * (g * g);
         return moved(u, u.states[1], s[1], n.rate * g / sqrtf(s[0] + u.epsilon));
-    case cuda_update_rmsprop_centered:
+    case LS_UPDATE_RMSPROP_CENTERED:
         s[0] = u.beta2 * s[0] + (1 - u.beta2) * (g * g);
         s[1] = u.beta2 * s[1] + (1 - u.beta2) * g;
         return moved(u, u.states[2], s[2], n.rate * g / sqrtf(s[0] - s[1] * s[1] + u.epsilon));
-    case cuda_update_adagrad: s[0] += g * g; return n.rate * g / sqrtf(s[0] + u.epsilon);
-    case cuda_update_adadelta: {
+    case LS_UPDATE_ADAGRAD: s[0] += g * g; return n.rate * g / sqrtf(s[0] + u.epsilon);
+    case LS_UPDATE_ADADELTA: {
         s[0] = u.beta2 * s[0] + (1 - u.beta2) * (g * g);
         const float step = g * sqrtf(s[1] + u.epsilon) / sqrtf(s[0] + u.epsilon);
         s[1] = u.beta2 * s[1] + (1 - u.beta2) * (step * step);
         return n.rate * step;
     }
-    case cuda_update_adamax: {
+    case LS_UPDATE_ADAMAX: {
         const float faded = u.beta2 * s[1], size = fabsf(g);
         s[0] += (g - s[0]) * (1 - u.beta1);
         s[1] = faded > size ? faded : size;
@@ -179,10 +181,10 @@ __device__ inline void element(const struct cuda_update &u, const struct known &
                                float &w, float (&s)[3])
 {
     switch (function) {
-    case cuda_update_average: w = blended(u.momentum, w, g); break;
-    case cuda_update_lamb: w -= n.shared[0] * g; break;
-    case cuda_update_ema: s[0] = w = n.first ? g : blended(u.momentum, w, g); break;
-    case cuda_update_lamb_direction: {
+    case CUDA_AVERAGE: w = blended(u.momentum, w, g); break;
+    case CUDA_LAMB: w -= n.shared[0] * g; break;
+    case CUDA_EMA: s[0] = w = n.first ? g : blended(u.momentum, w, g); break;
+    case CUDA_LAMB_DIRECTION: {
         float moments[3] = {s[1], s[2]};
         move_moments(u, g, moments);
         s[0] *= n.keep;
@@ -191,11 +193,11 @@ __device__ inline void element(const struct cuda_update &u, const struct known &
         w = n.shared[0] * s[1] / (sqrtf(n.shared[1] * s[2]) + u.epsilon);
         break;
     }
-    case cuda_update_clip_value:
+    case CUDA_CLIP_VALUE:
         w = g < -u.threshold ? -u.threshold : g > u.threshold ? u.threshold : g;
         break;
-    case cuda_update_clip_norm: w = n.shared[0] * g; break;
-    case cuda_update_unscale: w = g / n.scale; break;
+    case CUDA_CLIP_NORM: w = n.shared[0] * g; break;
+    case CUDA_UNSCALE: w = g / n.scale; break;
     default: w = w * n.keep - step_of<function>(u, n, g, s);
     }
 }
@@ -225,7 +227,7 @@ __device__ inline void elements(const struct cuda_update &u, const struct known 
     if (reads_out<function>)
         out = take<pack>(u.out, i);
     for (int k = 0; k < states; k++)
-        if (function != cuda_update_ema && u.states[k])
+        if (function != CUDA_EMA && u.states[k])
             s[k] = take<pack>(u.states[k], i);
     for (int e = 0; e < pack; e++) {
         float of[3] = {s[0].v[e], s[1].v[e], s[2].v[e]};
@@ -235,7 +237,7 @@ __device__ inline void elements(const struct cuda_update &u, const struct known 
     }
     put<pack>(u.out, i, out);
     for (int k = 0; k < states; k++)
-        if (u.states[k] && (function != cuda_update_ema || n.overwrites))
+        if (u.states[k] && (function != CUDA_EMA || n.overwrites))
             put<pack>(u.states[k], i, s[k]);
 }
 
@@ -255,12 +257,11 @@ __global__ void __launch_bounds__(threads) run_update(const __grid_constant__ st
                 elements<function, 1>(u, n, k);
 }
 
-inline unsigned load()
+template <uint32_t... functions>
+unsigned start_update(const struct cuda_update *u, int64_t blocks, cudaStream_t stream, std::integer_sequence<uint32_t, functions...>)
 {
-    unsigned error = ::load<struct cuda_update, share>();
-#define CUDA_UPDATE_LOAD(name) error = error ? error : load_kernel(run_update<cuda_update_##name>);
-    CUDA_UPDATES(CUDA_UPDATE_LOAD)
-    return error;
+    constexpr unsigned (*all[])(const struct cuda_update *, int64_t, cudaStream_t) = {start_blocks<run_update<functions>>...};
+    return all[u->function](u, blocks, stream);
 }
 
 } // namespace updates
@@ -270,15 +271,8 @@ extern "C" unsigned cuda_update_launch(const struct cuda_update *u, struct CUstr
     const int64_t blocks = (u->count + 4 * threads - 1) / (4 * threads);
     const unsigned error =
         u->shared && blocks ? start<struct cuda_update, updates::share>(u, 1, stream) : 0;
-    if (error)
-        return error;
-    switch (u->function) {
-#define CUDA_UPDATE_CASE(name) \
-    case cuda_update_##name:   \
-        return start_blocks(updates::run_update<cuda_update_##name>, u, blocks, stream);
-        CUDA_UPDATES(CUDA_UPDATE_CASE)
-    default: return cudaErrorInvalidValue;
-    }
+    return error ? error
+                 : updates::start_update(u, blocks, stream, std::make_integer_sequence<uint32_t, CUDA_UPDATES>());
 }
 
 #endif

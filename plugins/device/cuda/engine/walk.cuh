@@ -45,11 +45,11 @@ __device__ inline bool repeats(const struct cuda_walk &walk, int tensor)
 __device__ inline float pair_of(uint32_t function, float a, float b)
 {
     switch (function) {
-    case cuda_pair_subtract: return a - b;
-    case cuda_pair_multiply: return a * b;
-    case cuda_pair_divide: return a / b;
-    case cuda_pair_maximum: return a >= b || a != a ? a : b;
-    case cuda_pair_minimum: return a <= b || a != a ? a : b;
+    case LS_PAIR_SUBTRACT: return a - b;
+    case LS_PAIR_MULTIPLY: return a * b;
+    case LS_PAIR_DIVIDE: return a / b;
+    case LS_PAIR_MAXIMUM: return a >= b || a != a ? a : b;
+    case LS_PAIR_MINIMUM: return a <= b || a != a ? a : b;
     default: return a + b;
     }
 }
@@ -57,11 +57,11 @@ __device__ inline float pair_of(uint32_t function, float a, float b)
 __device__ inline float pair_gradient(uint32_t function, bool by_b, float dy, float a, float b)
 {
     switch (function) {
-    case cuda_pair_subtract: return by_b ? -dy : dy;
-    case cuda_pair_multiply: return dy * (by_b ? a : b);
-    case cuda_pair_divide: return by_b ? -dy * (a / b / b) : dy / b;
-    case cuda_pair_maximum: return (a >= b) != by_b ? dy : 0;
-    case cuda_pair_minimum: return (a <= b) != by_b ? dy : 0;
+    case LS_PAIR_SUBTRACT: return by_b ? -dy : dy;
+    case LS_PAIR_MULTIPLY: return dy * (by_b ? a : b);
+    case LS_PAIR_DIVIDE: return by_b ? -dy * (a / b / b) : dy / b;
+    case LS_PAIR_MAXIMUM: return (a >= b) != by_b ? dy : 0;
+    case LS_PAIR_MINIMUM: return (a <= b) != by_b ? dy : 0;
     default: return dy;
     }
 }
@@ -220,59 +220,33 @@ __global__ void __launch_bounds__(threads) fold(const __grid_constant__ struct c
     }
 }
 
-// ---- Launches ----
-
-template <int pack>
-unsigned start_elements(const struct cuda_broadcast *b, cudaStream_t stream)
-{
-    const int64_t items = b->count / pack;
-    switch (b->tensors) {
-    case 1: return ::start<struct cuda_broadcast, elements<1, pack>>(b, items, stream);
-    case 2: return ::start<struct cuda_broadcast, elements<2, pack>>(b, items, stream);
-    case 3: return ::start<struct cuda_broadcast, elements<3, pack>>(b, items, stream);
-    default: return ::start<struct cuda_broadcast, elements<4, pack>>(b, items, stream);
-    }
-}
-
-using fold_kernel = void (*)(struct cuda_fold);
-
-// By tensors, and by elements of a pack.
-constexpr fold_kernel folds[4][2] = {
-    {fold<0, 1>, fold<0, 1>}, {fold<1, 1>, fold<1, 4>}, {fold<2, 1>, fold<2, 4>}, {fold<3, 1>, fold<3, 4>}};
-
-template <int pack>
-unsigned load_of()
-{
-    unsigned error = ::load<struct cuda_broadcast, elements<1, pack>>();
-    error = error ? error : ::load<struct cuda_broadcast, elements<2, pack>>();
-    error = error ? error : ::load<struct cuda_broadcast, elements<3, pack>>();
-    return error ? error : ::load<struct cuda_broadcast, elements<4, pack>>();
-}
-
-inline unsigned load()
-{
-    unsigned error = load_of<1>();
-    error = error ? error : load_of<4>();
-    error = error ? error : ::load<struct cuda_broadcast, dropout>();
-    for (const auto &of_tensors : folds)
-        for (const fold_kernel kernel : of_tensors)
-            error = error ? error : load_kernel(kernel);
-    return error;
-}
-
 } // namespace walks
 
 extern "C" unsigned cuda_broadcast_launch(const struct cuda_broadcast *b, struct CUstream_st *stream)
 {
     if (b->term == cuda_term_dropout)
         return start<struct cuda_broadcast, walks::dropout>(b, b->count, stream);
-    return b->pack == 4 ? walks::start_elements<4>(b, stream) : walks::start_elements<1>(b, stream);
+    return for_pack(b->pack, [&](auto pack) {
+        const int64_t items = b->count / pack;
+        switch (b->tensors) {
+        case 1: return start<struct cuda_broadcast, walks::elements<1, pack>>(b, items, stream);
+        case 2: return start<struct cuda_broadcast, walks::elements<2, pack>>(b, items, stream);
+        case 3: return start<struct cuda_broadcast, walks::elements<3, pack>>(b, items, stream);
+        default: return start<struct cuda_broadcast, walks::elements<4, pack>>(b, items, stream);
+        }
+    });
 }
 
 extern "C" unsigned cuda_fold_launch(const struct cuda_fold *f, struct CUstream_st *stream)
 {
-    const uint32_t tensors = f->type == CUDA_DOUBLES ? 0 : f->tensors;
-    return start_blocks(walks::folds[tensors][f->pack == 4], f, f->tiles * f->part_count, stream);
+    const int64_t blocks = f->tiles * f->part_count;
+    if (f->type == CUDA_DOUBLES)
+        return start_blocks<walks::fold<0, 1>>(f, blocks, stream);
+    return for_pack(f->pack, [&](auto pack) {
+        return f->tensors == 1   ? start_blocks<walks::fold<1, pack>>(f, blocks, stream)
+               : f->tensors == 2 ? start_blocks<walks::fold<2, pack>>(f, blocks, stream)
+                                 : start_blocks<walks::fold<3, pack>>(f, blocks, stream);
+    });
 }
 
 #endif
