@@ -4,8 +4,8 @@
 //   gpu-plans --save-properties=FILE        writes the properties of this machine's GPU, as cuDNN gives them
 //   gpu-plans --properties=FILE LIST...     finalises plans for each convolution of the lists, --plans=8 of those that fit, and
 //                                           prints their engines; exit code 1 where none fits
-//   gpu-plans --time --json=FILE LIST...    times them on this machine's GPU, beside the algorithm of the calls of version 7 that
-//                                           device `cuda` takes, for --seconds=60
+//   gpu-plans --time --json=FILE LIST...    times them on this machine's GPU, beside the algorithm of the calls of version 7, for
+//                                           --seconds=60
 //
 // A list has a line for each convolution (shapes/). Each is asked for forward, forward with bias and ReLU, gradient of x and of
 // the weights, in float32 without and with TF32, bfloat16 and float16; --operations= and --arithmetics= choose some by their names,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times convolutions on a GPU: the first plans that fit, and the algorithm of cuDNN's calls of version 7 that device `cuda`
-// takes (plugins/device/cuda/engine/convolution.c). A run is timed as it is in a recorded step: several times in a CUDA graph.
+// Times convolutions on a GPU: the first plans that fit, and the algorithm of cuDNN's calls of version 7 that gives the same
+// bits each time. A run is timed as it is in a recorded step: several times in a CUDA graph.
 // A child process does it, so that a kernel which breaks the GPU's context costs its own question only.
 #define _DEFAULT_SOURCE // MAP_ANONYMOUS
 #include "lab/gpu/plans.h"
@@ -22,7 +22,7 @@
 #define MOST_REPEATS 50
 #define GRAPHS 7 // launches of which the median is taken
 #define MOST_WORKSPACE ((int64_t)1 << 30)
-#define V7_MOST_WORKSPACE ((size_t)256 << 20) // as in convolution.c
+#define V7_MOST_WORKSPACE ((size_t)256 << 20)
 
 // One way to compute the answer: a plan, or calls of version 7 with an algorithm.
 struct way {
@@ -406,7 +406,7 @@ static bool set_workspace(struct bench *b, int64_t bytes)
     return false;
 }
 
-// ---- Calls of version 7: what convolution.c does ----
+// ---- Calls of version 7 ----
 
 static bool tell_tensor(cudnnTensorDescriptor_t *out, cudnnDataType_t type, int64_t n, int64_t h,
                         int64_t w, int64_t c)

@@ -313,8 +313,6 @@ static const struct ls_plugin_option options[] = {
      "whether steps are recorded as CUDA graphs and replayed"},
     {"tf32", "one of: off, on", "off",
      "whether products of float32 may round their factors to 10 bits"},
-    {"convolutions", "one of: plans, version-7", NULL,
-     "cuDNN's graph API or its calls of version 7; else plans with cuDNN 9 and later"},
     {"timing", "one of: off, on", "off",
      "on: the fastest of cuDNN's first eight plans, timed; replicas in one process take the same"},
     {"arena", "one of: on, off", "on",

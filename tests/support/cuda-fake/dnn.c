@@ -10,12 +10,6 @@
 #include <string.h>
 #include <time.h>
 
-enum { ALLOW_CONVERSION = 2, TENSOR_CORES = 3, CHOSEN = 5 };
-
-struct cudnnActivationStruct {
-    unsigned mode;
-};
-
 unsigned cudnnCreate(struct cudnnContext **handle)
 {
     *handle = calloc(1, sizeof(**handle));
@@ -45,7 +39,7 @@ const char *cudnnGetErrorString(unsigned status)
 
 size_t cudnnGetVersion(void)
 {
-    return 91900;
+    return (size_t)double_setting("CUDA_FAKE_CUDNN_VERSION", 91900);
 }
 
 unsigned double_dnn_make(void *out, size_t bytes)
@@ -91,75 +85,7 @@ unsigned cudnnSetTensor4dDescriptor(struct cudnnTensorStruct *desc, unsigned for
     return format == CUDNN_TENSOR_NHWC && is_type(type) ? 0 : DNN_MISUSED;
 }
 
-unsigned cudnnCreateFilterDescriptor(struct cudnnFilterStruct **desc)
-{
-    return double_dnn_make(desc, sizeof(**desc));
-}
-
-unsigned cudnnDestroyFilterDescriptor(struct cudnnFilterStruct *desc)
-{
-    return double_dnn_unmake(desc);
-}
-
-unsigned cudnnSetFilter4dDescriptor(struct cudnnFilterStruct *desc, unsigned type, unsigned format,
-                                    int k, int c, int h, int w)
-{
-    *desc = (struct cudnnFilterStruct){k, c, h, w, type};
-    return format == CUDNN_TENSOR_NHWC && is_type(type) ? 0 : DNN_MISUSED;
-}
-
-unsigned cudnnCreateConvolutionDescriptor(struct cudnnConvolutionStruct **desc)
-{
-    return double_dnn_make(desc, sizeof(**desc));
-}
-
-unsigned cudnnDestroyConvolutionDescriptor(struct cudnnConvolutionStruct *desc)
-{
-    return double_dnn_unmake(desc);
-}
-
-unsigned cudnnSetConvolution2dDescriptor(struct cudnnConvolutionStruct *desc, int pad_h, int pad_w,
-                                         int stride_h, int stride_w, int dilation_h, int dilation_w,
-                                         unsigned mode, unsigned compute)
-{
-    *desc = (struct cudnnConvolutionStruct){.pad = {pad_h, pad_w},
-                                            .stride = {stride_h, stride_w},
-                                            .dilation = {dilation_h, dilation_w},
-                                            .groups = 1};
-    return mode == CUDNN_CROSS_CORRELATION && compute == CUDNN_DATA_FLOAT ? 0 : DNN_MISUSED;
-}
-
-unsigned cudnnSetConvolutionMathType(struct cudnnConvolutionStruct *desc, unsigned math)
-{
-    desc->math = math;
-    return 0;
-}
-
-unsigned cudnnSetConvolutionGroupCount(struct cudnnConvolutionStruct *desc, int groups)
-{
-    desc->groups = groups;
-    return 0;
-}
-
-unsigned cudnnCreateActivationDescriptor(struct cudnnActivationStruct **desc)
-{
-    return double_dnn_make(desc, sizeof(**desc));
-}
-
-unsigned cudnnDestroyActivationDescriptor(struct cudnnActivationStruct *desc)
-{
-    return double_dnn_unmake(desc);
-}
-
-unsigned cudnnSetActivationDescriptor(struct cudnnActivationStruct *desc, unsigned mode,
-                                      unsigned nan, double coefficient)
-{
-    (void)coefficient;
-    desc->mode = mode;
-    return nan == CUDNN_PROPAGATE_NAN ? 0 : DNN_MISUSED;
-}
-
-// ---- Which algorithm ----
+// ---- What it knows ----
 
 static int64_t outputs(const struct cudnnConvolutionStruct *c, int d, int64_t in, int64_t kernel)
 {
@@ -201,103 +127,6 @@ int double_dnn_knows(const struct dnn_job *job)
         return 0;
     list_shape(&job->x_desc, &job->w_desc, c);
     return 1;
-}
-
-// First what must not be taken: not the same bits each time, then one that rounds float32 to halves, with tensor cores where the
-// descriptor forbids them, and one that answers an error.
-static unsigned list_choices(const struct cudnnTensorStruct *x, const struct cudnnFilterStruct *w,
-                             const struct cudnnConvolutionStruct *c,
-                             const struct cudnnTensorStruct *y, int wanted, int *found,
-                             struct cuda_convolution_choice *choices)
-{
-    const struct cuda_convolution_choice list[] = {
-        {.algo = 0, .determinism = 0, .mathType = CUDNN_FMA_MATH},
-        {.algo = 1, .determinism = CUDNN_DETERMINISTIC, .mathType = ALLOW_CONVERSION},
-        {.algo = TENSOR_CORES,
-         .determinism = CUDNN_DETERMINISTIC,
-         .mathType = CUDNN_TENSOR_OP_MATH},
-        {.algo = 2, .status = CUDNN_STATUS_NOT_SUPPORTED, .determinism = CUDNN_DETERMINISTIC},
-        {.algo = CHOSEN, .determinism = CUDNN_DETERMINISTIC, .mathType = CUDNN_FMA_MATH},
-    };
-    *found = 0;
-    if (!double_dnn_fits(x, w, c, y) || c->math == ALLOW_CONVERSION ||
-        (x->type != CUDNN_DATA_FLOAT && c->math != CUDNN_TENSOR_OP_MATH))
-        return DNN_MISUSED;
-    const struct dnn_job job = {.x_desc = *x, .w_desc = *w, .convolution = *c};
-    if (!double_dnn_knows(&job))
-        return CUDNN_STATUS_NOT_SUPPORTED;
-    for (; *found < wanted && *found < (int)(sizeof(list) / sizeof(list[0])); ++*found)
-        choices[*found] = list[*found];
-    return 0;
-}
-
-unsigned cudnnGetConvolutionForwardAlgorithm_v7(struct cudnnContext *handle,
-                                                struct cudnnTensorStruct *x,
-                                                struct cudnnFilterStruct *w,
-                                                struct cudnnConvolutionStruct *convolution,
-                                                struct cudnnTensorStruct *y, int wanted, int *found,
-                                                cudnnConvolutionFwdAlgoPerf_t *results)
-{
-    (void)handle;
-    return list_choices(x, w, convolution, y, wanted, found, results);
-}
-
-unsigned cudnnGetConvolutionBackwardDataAlgorithm_v7(
-    struct cudnnContext *handle, struct cudnnFilterStruct *w, struct cudnnTensorStruct *dy,
-    struct cudnnConvolutionStruct *convolution, struct cudnnTensorStruct *dx, int wanted,
-    int *found, cudnnConvolutionBwdDataAlgoPerf_t *results)
-{
-    (void)handle;
-    return list_choices(dx, w, convolution, dy, wanted, found, results);
-}
-
-unsigned cudnnGetConvolutionBackwardFilterAlgorithm_v7(
-    struct cudnnContext *handle, struct cudnnTensorStruct *x, struct cudnnTensorStruct *dy,
-    struct cudnnConvolutionStruct *convolution, struct cudnnFilterStruct *dw, int wanted,
-    int *found, cudnnConvolutionBwdFilterAlgoPerf_t *results)
-{
-    (void)handle;
-    return list_choices(x, dw, convolution, dy, wanted, found, results);
-}
-
-// Answered for every algorithm; enqueue() then takes only the one that is right.
-static unsigned workspace_of(unsigned algorithm, size_t *bytes)
-{
-    *bytes = DNN_WORKSPACE + 64 * (size_t)algorithm;
-    return 0;
-}
-
-unsigned cudnnGetConvolutionForwardWorkspaceSize(struct cudnnContext *handle,
-                                                 struct cudnnTensorStruct *x,
-                                                 struct cudnnFilterStruct *w,
-                                                 struct cudnnConvolutionStruct *convolution,
-                                                 struct cudnnTensorStruct *y, unsigned algorithm,
-                                                 size_t *bytes)
-{
-    (void)handle, (void)x, (void)w, (void)convolution, (void)y;
-    return workspace_of(algorithm, bytes);
-}
-
-unsigned cudnnGetConvolutionBackwardDataWorkspaceSize(struct cudnnContext *handle,
-                                                      struct cudnnFilterStruct *w,
-                                                      struct cudnnTensorStruct *dy,
-                                                      struct cudnnConvolutionStruct *convolution,
-                                                      struct cudnnTensorStruct *dx,
-                                                      unsigned algorithm, size_t *bytes)
-{
-    (void)handle, (void)w, (void)dy, (void)convolution, (void)dx;
-    return workspace_of(algorithm, bytes);
-}
-
-unsigned cudnnGetConvolutionBackwardFilterWorkspaceSize(struct cudnnContext *handle,
-                                                        struct cudnnTensorStruct *x,
-                                                        struct cudnnTensorStruct *dy,
-                                                        struct cudnnConvolutionStruct *convolution,
-                                                        struct cudnnFilterStruct *dw,
-                                                        unsigned algorithm, size_t *bytes)
-{
-    (void)handle, (void)x, (void)dy, (void)convolution, (void)dw;
-    return workspace_of(algorithm, bytes);
 }
 
 // ---- Convolving ----
@@ -396,90 +225,4 @@ unsigned double_dnn_enqueue(struct cudnnContext *handle, struct dnn_job *job)
     job->bias = double_reach_on(handle->stream, job->bias);
     job->workspace = double_reach_on(handle->stream, job->workspace);
     return double_enqueue(handle->stream, run_job, job, sizeof(*job), 1) ? DNN_EXECUTION_FAILED : 0;
-}
-
-// `alpha` is 1 and `beta` 0: the plugin asks for nothing else.
-static unsigned enqueue(struct cudnnContext *handle, struct dnn_job *job, const void *alpha,
-                        const void *beta, unsigned algorithm, void *workspace, size_t bytes)
-{
-    const float one = *(const float *)alpha, zero = *(const float *)beta;
-    const int cores = job->convolution.math == CUDNN_TENSOR_OP_MATH;
-    if (one < 1 || one > 1 || zero < 0 || zero > 0 ||
-        algorithm != (cores ? TENSOR_CORES : CHOSEN) || bytes < DNN_WORKSPACE ||
-        (uintptr_t)workspace % 256 ||
-        !double_dnn_fits(&job->x_desc, &job->w_desc, &job->convolution, &job->y_desc))
-        return DNN_MISUSED;
-    job->workspace = workspace;
-    return double_dnn_enqueue(handle, job);
-}
-
-static struct dnn_job job_of(enum dnn_direction direction, const struct cudnnTensorStruct *x_desc,
-                             const void *x, const struct cudnnFilterStruct *w_desc, const void *w,
-                             const struct cudnnConvolutionStruct *convolution,
-                             const struct cudnnTensorStruct *y_desc, const void *y)
-{
-    return (struct dnn_job){.direction = direction,
-                            .x_desc = *x_desc,
-                            .y_desc = *y_desc,
-                            .w_desc = *w_desc,
-                            .convolution = *convolution,
-                            .type = double_dnn_type(x_desc->type),
-                            .tf32 = x_desc->type == CUDNN_DATA_FLOAT &&
-                                    convolution->math != CUDNN_FMA_MATH,
-                            .x = (void *)(uintptr_t)x,
-                            .w = (void *)(uintptr_t)w,
-                            .y = (void *)(uintptr_t)y};
-}
-
-unsigned cudnnConvolutionForward(struct cudnnContext *handle, const void *alpha,
-                                 struct cudnnTensorStruct *x_desc, const void *x,
-                                 struct cudnnFilterStruct *w_desc, const void *w,
-                                 struct cudnnConvolutionStruct *convolution, unsigned algorithm,
-                                 void *workspace, size_t bytes, const void *beta,
-                                 struct cudnnTensorStruct *y_desc, void *y)
-{
-    struct dnn_job job = job_of(DNN_FORWARD, x_desc, x, w_desc, w, convolution, y_desc, y);
-    return enqueue(handle, &job, alpha, beta, algorithm, workspace, bytes);
-}
-
-unsigned cudnnConvolutionBiasActivationForward(
-    struct cudnnContext *handle, const void *alpha1, struct cudnnTensorStruct *x_desc,
-    const void *x, struct cudnnFilterStruct *w_desc, const void *w,
-    struct cudnnConvolutionStruct *convolution, unsigned algorithm, void *workspace, size_t bytes,
-    const void *alpha2, struct cudnnTensorStruct *z_desc, const void *z,
-    struct cudnnTensorStruct *b_desc, const void *b, struct cudnnActivationStruct *activation,
-    struct cudnnTensorStruct *y_desc, void *y)
-{
-    struct dnn_job job = job_of(DNN_FORWARD, x_desc, x, w_desc, w, convolution, y_desc, y);
-    if (double_setting("CUDA_FAKE_NO_FUSED", 0))
-        return CUDNN_STATUS_NOT_SUPPORTED;
-    if (z_desc != y_desc || z != y || b_desc->c != y_desc->c || b_desc->type != y_desc->type ||
-        !b || activation->mode != CUDNN_ACTIVATION_RELU)
-        return DNN_MISUSED;
-    job.bias = (void *)(uintptr_t)b;
-    job.relu = 1;
-    return enqueue(handle, &job, alpha1, alpha2, algorithm, workspace, bytes);
-}
-
-unsigned cudnnConvolutionBackwardData(struct cudnnContext *handle, const void *alpha,
-                                      struct cudnnFilterStruct *w_desc, const void *w,
-                                      struct cudnnTensorStruct *dy_desc, const void *dy,
-                                      struct cudnnConvolutionStruct *convolution,
-                                      unsigned algorithm, void *workspace, size_t bytes,
-                                      const void *beta, struct cudnnTensorStruct *dx_desc, void *dx)
-{
-    struct dnn_job job = job_of(DNN_DATA, dx_desc, dx, w_desc, w, convolution, dy_desc, dy);
-    return enqueue(handle, &job, alpha, beta, algorithm, workspace, bytes);
-}
-
-unsigned cudnnConvolutionBackwardFilter(struct cudnnContext *handle, const void *alpha,
-                                        struct cudnnTensorStruct *x_desc, const void *x,
-                                        struct cudnnTensorStruct *dy_desc, const void *dy,
-                                        struct cudnnConvolutionStruct *convolution,
-                                        unsigned algorithm, void *workspace, size_t bytes,
-                                        const void *beta, struct cudnnFilterStruct *dw_desc,
-                                        void *dw)
-{
-    struct dnn_job job = job_of(DNN_WEIGHTS, x_desc, x, dw_desc, dw, convolution, dy_desc, dy);
-    return enqueue(handle, &job, alpha, beta, algorithm, workspace, bytes);
 }

@@ -14,9 +14,6 @@ struct CUgraphExec_st;
 struct cublasLtContext;
 struct cudnnContext;
 struct cudnnTensorStruct;
-struct cudnnFilterStruct;
-struct cudnnConvolutionStruct;
-struct cudnnActivationStruct;
 struct cudnnPoolingStruct;
 
 // Opaque to us: only pointers to them are held. The names are NVIDIA's, and so are the types without a tag below.
@@ -35,20 +32,6 @@ typedef struct {
     float wavesCount;
     int reserved[4];
 } cublasLtMatmulHeuristicResult_t;
-
-// cuDNN has one such struct for each direction, all alike.
-struct cuda_convolution_choice {
-    unsigned algo;
-    unsigned status;
-    float time;
-    size_t memory;
-    unsigned determinism;
-    unsigned mathType;
-    int reserved[3];
-};
-typedef struct cuda_convolution_choice cudnnConvolutionFwdAlgoPerf_t;
-typedef struct cuda_convolution_choice cudnnConvolutionBwdDataAlgoPerf_t;
-typedef struct cuda_convolution_choice cudnnConvolutionBwdFilterAlgoPerf_t;
 
 struct cudaPointerAttributes {
     unsigned type;

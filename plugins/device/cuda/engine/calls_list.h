@@ -100,70 +100,6 @@ CUDA_CALL(DNN, unsigned, cudnnDestroyTensorDescriptor, (struct cudnnTensorStruct
 CUDA_CALL(DNN, unsigned, cudnnSetTensor4dDescriptor,
           (struct cudnnTensorStruct * desc, unsigned format, unsigned type, int n, int c, int h,
            int w))
-CUDA_CALL(DNN, unsigned, cudnnCreateFilterDescriptor, (struct cudnnFilterStruct * *desc))
-CUDA_CALL(DNN, unsigned, cudnnDestroyFilterDescriptor, (struct cudnnFilterStruct * desc))
-CUDA_CALL(DNN, unsigned, cudnnSetFilter4dDescriptor,
-          (struct cudnnFilterStruct * desc, unsigned type, unsigned format, int k, int c, int h,
-           int w))
-CUDA_CALL(DNN, unsigned, cudnnCreateConvolutionDescriptor, (struct cudnnConvolutionStruct * *desc))
-CUDA_CALL(DNN, unsigned, cudnnDestroyConvolutionDescriptor, (struct cudnnConvolutionStruct * desc))
-CUDA_CALL(DNN, unsigned, cudnnSetConvolution2dDescriptor,
-          (struct cudnnConvolutionStruct * desc, int pad_h, int pad_w, int stride_h, int stride_w,
-           int dilation_h, int dilation_w, unsigned mode, unsigned compute))
-CUDA_CALL(DNN, unsigned, cudnnSetConvolutionMathType,
-          (struct cudnnConvolutionStruct * desc, unsigned math))
-CUDA_CALL(DNN, unsigned, cudnnSetConvolutionGroupCount,
-          (struct cudnnConvolutionStruct * desc, int groups))
-CUDA_CALL(DNN, unsigned, cudnnCreateActivationDescriptor, (struct cudnnActivationStruct * *desc))
-CUDA_CALL(DNN, unsigned, cudnnDestroyActivationDescriptor, (struct cudnnActivationStruct * desc))
-CUDA_CALL(DNN, unsigned, cudnnSetActivationDescriptor,
-          (struct cudnnActivationStruct * desc, unsigned mode, unsigned nan, double coefficient))
-CUDA_CALL(DNN, unsigned, cudnnGetConvolutionForwardAlgorithm_v7,
-          (struct cudnnContext * handle, struct cudnnTensorStruct *x, struct cudnnFilterStruct *w,
-           struct cudnnConvolutionStruct *convolution, struct cudnnTensorStruct *y, int wanted,
-           int *found, cudnnConvolutionFwdAlgoPerf_t *results))
-CUDA_CALL(DNN, unsigned, cudnnGetConvolutionForwardWorkspaceSize,
-          (struct cudnnContext * handle, struct cudnnTensorStruct *x, struct cudnnFilterStruct *w,
-           struct cudnnConvolutionStruct *convolution, struct cudnnTensorStruct *y,
-           unsigned algorithm, size_t *bytes))
-CUDA_CALL(DNN, unsigned, cudnnConvolutionForward,
-          (struct cudnnContext * handle, const void *alpha, struct cudnnTensorStruct *x_desc,
-           const void *x, struct cudnnFilterStruct *w_desc, const void *w,
-           struct cudnnConvolutionStruct *convolution, unsigned algorithm, void *workspace,
-           size_t bytes, const void *beta, struct cudnnTensorStruct *y_desc, void *y))
-CUDA_CALL(DNN, unsigned, cudnnConvolutionBiasActivationForward,
-          (struct cudnnContext * handle, const void *alpha1, struct cudnnTensorStruct *x_desc,
-           const void *x, struct cudnnFilterStruct *w_desc, const void *w,
-           struct cudnnConvolutionStruct *convolution, unsigned algorithm, void *workspace,
-           size_t bytes, const void *alpha2, struct cudnnTensorStruct *z_desc, const void *z,
-           struct cudnnTensorStruct *b_desc, const void *b,
-           struct cudnnActivationStruct *activation, struct cudnnTensorStruct *y_desc, void *y))
-CUDA_CALL(DNN, unsigned, cudnnGetConvolutionBackwardDataAlgorithm_v7,
-          (struct cudnnContext * handle, struct cudnnFilterStruct *w, struct cudnnTensorStruct *dy,
-           struct cudnnConvolutionStruct *convolution, struct cudnnTensorStruct *dx, int wanted,
-           int *found, cudnnConvolutionBwdDataAlgoPerf_t *results))
-CUDA_CALL(DNN, unsigned, cudnnGetConvolutionBackwardDataWorkspaceSize,
-          (struct cudnnContext * handle, struct cudnnFilterStruct *w, struct cudnnTensorStruct *dy,
-           struct cudnnConvolutionStruct *convolution, struct cudnnTensorStruct *dx,
-           unsigned algorithm, size_t *bytes))
-CUDA_CALL(DNN, unsigned, cudnnConvolutionBackwardData,
-          (struct cudnnContext * handle, const void *alpha, struct cudnnFilterStruct *w_desc,
-           const void *w, struct cudnnTensorStruct *dy_desc, const void *dy,
-           struct cudnnConvolutionStruct *convolution, unsigned algorithm, void *workspace,
-           size_t bytes, const void *beta, struct cudnnTensorStruct *dx_desc, void *dx))
-CUDA_CALL(DNN, unsigned, cudnnGetConvolutionBackwardFilterAlgorithm_v7,
-          (struct cudnnContext * handle, struct cudnnTensorStruct *x, struct cudnnTensorStruct *dy,
-           struct cudnnConvolutionStruct *convolution, struct cudnnFilterStruct *dw, int wanted,
-           int *found, cudnnConvolutionBwdFilterAlgoPerf_t *results))
-CUDA_CALL(DNN, unsigned, cudnnGetConvolutionBackwardFilterWorkspaceSize,
-          (struct cudnnContext * handle, struct cudnnTensorStruct *x, struct cudnnTensorStruct *dy,
-           struct cudnnConvolutionStruct *convolution, struct cudnnFilterStruct *dw,
-           unsigned algorithm, size_t *bytes))
-CUDA_CALL(DNN, unsigned, cudnnConvolutionBackwardFilter,
-          (struct cudnnContext * handle, const void *alpha, struct cudnnTensorStruct *x_desc,
-           const void *x, struct cudnnTensorStruct *dy_desc, const void *dy,
-           struct cudnnConvolutionStruct *convolution, unsigned algorithm, void *workspace,
-           size_t bytes, const void *beta, struct cudnnFilterStruct *dw_desc, void *dw))
 CUDA_CALL(DNN, unsigned, cudnnBackendCreateDescriptor, (unsigned type, void **descriptor))
 CUDA_CALL(DNN, unsigned, cudnnBackendDestroyDescriptor, (void *descriptor))
 CUDA_CALL(DNN, unsigned, cudnnBackendFinalize, (void *descriptor))
@@ -257,11 +193,6 @@ CUDA_CONSTANT(CUDNN_DATA_HALF, 2)
 CUDA_CONSTANT(CUDNN_DATA_BFLOAT16, 9)
 CUDA_CONSTANT(CUDNN_TENSOR_NHWC, 1)
 CUDA_CONSTANT(CUDNN_CROSS_CORRELATION, 1)
-CUDA_CONSTANT(CUDNN_DEFAULT_MATH, 0)
-CUDA_CONSTANT(CUDNN_TENSOR_OP_MATH, 1)
-CUDA_CONSTANT(CUDNN_FMA_MATH, 3)
-CUDA_CONSTANT(CUDNN_DETERMINISTIC, 1)
-CUDA_CONSTANT(CUDNN_ACTIVATION_RELU, 1)
 CUDA_CONSTANT(CUDNN_PROPAGATE_NAN, 1)
 CUDA_CONSTANT(CUDNN_POOLING_MAX, 0)
 CUDA_CONSTANT(CUDNN_POOLING_AVERAGE_COUNT_EXCLUDE_PADDING, 2)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST_PLANS 90000 // version of cuDNN
+#define LEAST_DNN 90000 // version of cuDNN whose graph API is complete enough
 
 // ---- Opening and closing ----
 
@@ -135,17 +135,6 @@ static int32_t read_switch(const struct ls_host *host, const char *name, bool *o
     return LS_OK;
 }
 
-// cuDNN's graph API, where it is as complete as in the version that was asked for plans, else its calls of version 7.
-static int32_t read_convolutions(const struct ls_host *host, struct ls_device *device)
-{
-    const char *text = host->option(host, "convolutions");
-    if (text && strcmp(text, "plans") != 0 && strcmp(text, "version-7") != 0)
-        return ls_host_fail(host, LS_USAGE, "convolutions=%s: it is plans or version-7", text);
-    device->plans =
-        text ? strcmp(text, "plans") == 0 : device->calls->cudnnGetVersion() >= LEAST_PLANS;
-    return read_switch(host, "timing", &device->timing);
-}
-
 static int32_t read_options(const struct ls_host *host, const struct ls_device_config *config,
                             struct ls_device *device)
 {
@@ -156,7 +145,7 @@ static int32_t read_options(const struct ls_host *host, const struct ls_device_c
     if (!status)
         status = read_switch(host, "arena", &arena);
     if (!status)
-        status = read_convolutions(host, device);
+        status = read_switch(host, "timing", &device->timing);
     device->alone = !arena;
     return status;
 }
@@ -171,6 +160,9 @@ static int32_t device_open(const struct ls_host *host, const struct ls_device_co
     int32_t status = check_runtime(host, calls, config->index);
     if (status)
         return status;
+    if (calls->cudnnGetVersion() < LEAST_DNN)
+        return ls_host_fail(host, LS_UNAVAILABLE, "cuDNN %zu is too old: install %d or newer",
+                            calls->cudnnGetVersion(), LEAST_DNN);
     device->host = host;
     device->calls = calls;
     device->index = config->index;

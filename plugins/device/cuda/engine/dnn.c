@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How cuDNN is told of tensors and windows; for convolutions and pooling.
+// How cuDNN is told of tensors and windows.
 #include "plugins/device/cuda/engine/internal.h"
 
 #include <limits.h>

@@ -31,8 +31,7 @@ struct ls_device {
     uint32_t index;
     uint64_t deadline_ns; // of a wait
     bool tf32; // the libraries may round the factors of float32 products to TF32
-    bool plans; // convolutions by cuDNN's graph API
-    bool timing; // the fastest of its plans, else the first
+    bool timing; // the fastest of cuDNN's plans, else the first
     struct cuda_plan *first_plan; // those that were made (plan.c)
     struct CUstream_st *own;
     struct cuda_stream *streams; // beside it

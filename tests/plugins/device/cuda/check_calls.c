@@ -17,28 +17,8 @@
 #include "plugins/device/cuda/engine/calls_list.h"
 
 // The structs that calls.h declares anew; it cannot be included beside NVIDIA's.
-struct choice {
-    unsigned algo, status;
-    float time;
-    size_t memory;
-    unsigned determinism, mathType;
-    int reserved[3];
-};
-
 #define SAME(type, mine, member) \
     _Static_assert(offsetof(type, member) == offsetof(struct mine, member), #type "." #member)
-
-#define SAME_CHOICE(type)                                         \
-    _Static_assert(sizeof(type) == sizeof(struct choice), #type); \
-    SAME(type, choice, algo);                                     \
-    SAME(type, choice, status);                                   \
-    SAME(type, choice, memory);                                   \
-    SAME(type, choice, determinism);                              \
-    SAME(type, choice, mathType)
-
-SAME_CHOICE(cudnnConvolutionFwdAlgoPerf_t);
-SAME_CHOICE(cudnnConvolutionBwdDataAlgoPerf_t);
-SAME_CHOICE(cudnnConvolutionBwdFilterAlgoPerf_t);
 
 struct heuristic {
     uint64_t algo[8];
