@@ -19,6 +19,7 @@
 #include <string.h>
 
 #define SHOWN 64
+#define LONGEST_METRIC 4096 // as the command line says it
 #define DEEPEST_METRICS 3 // lists in lists
 
 // One of the three parts, with the option that takes its place.
@@ -445,7 +446,9 @@ static void own_text(struct part *part, const char *name, const json_t *value, c
             (strcmp(key, "reduction") == 0 && word && is_one_of(word, mean_reductions)))
             continue;
         number_text(json_number_value(option), number, sizeof(number));
-        if (word && !strpbrk(word, ",="))
+        if (strlen(text) + strlen(key) + strlen(word ? word : number) + 3 > bytes)
+            refuse(part, key, "the options of '%s' have more than %zu letters", name, bytes);
+        else if (word && !strpbrk(word, ",="))
             add_option(text, bytes, key, word);
         else if (json_is_boolean(option))
             add_option(text, bytes, key, json_is_true(option) ? "on" : "off");
@@ -551,23 +554,25 @@ static void read_metric_option(struct part *part, const char *metric, const json
 {
     const bool sided = strcmp(metric, "precision") == 0 || strcmp(metric, "recall") == 0 ||
                        strstr(metric, "itives") || strstr(metric, "atives");
-    char several[200];
-    const bool area = strcmp(metric, "auc") == 0;
+    char several[LONGEST_METRIC - 512];
+    const bool area = strcmp(metric, "auc") == 0, thresholds = strcmp(key, "thresholds") == 0;
     const json_t *only = json_array_size(value) == 1 ? json_array_get(value, 0) : value;
-    if (is_harmless_in_metric(key, value) ||
-        (area && strcmp(key, "thresholds") == 0 &&
-         are_even(value, json_object_get(options, "num_thresholds"))))
+    const json_t *number = json_object_get(options, "num_thresholds");
+    const json_t *given = json_object_get(options, "thresholds");
+    if (is_harmless_in_metric(key, value) || (area && thresholds && are_even(value, number)))
         return;
-    if (sided && strcmp(key, "thresholds") == 0 && json_array_size(value) > 1 &&
-        list_text(value, several, sizeof(several)))
-        add_option(out, bytes, key, several);
-    else if ((strstr(metric, "top_k") && strcmp(key, "k") == 0) ||
-             (strcmp(metric, "binary_accuracy") == 0 && strcmp(key, "threshold") == 0) ||
-             (sided && strcmp(key, "thresholds") == 0) ||
-             (area && strcmp(key, "num_thresholds") == 0))
+    if (area && strcmp(key, "num_thresholds") == 0 && json_is_array(given) &&
+        !are_even(given, number))
+        return; // in Keras, too, it is the number of the others
+    if ((sided || area) && thresholds && (area || json_array_size(value) > 1)) {
+        if (list_text(value, several, sizeof(several)))
+            add_option(out, bytes, key, several);
+        else
+            refuse(part, key, "expected numbers, at most %zu of them", sizeof(several) / SHOWN);
+    } else if ((strstr(metric, "top_k") && strcmp(key, "k") == 0) ||
+               (strcmp(metric, "binary_accuracy") == 0 && strcmp(key, "threshold") == 0) ||
+               (sided && thresholds) || (area && strcmp(key, "num_thresholds") == 0))
         read_number(part, key, key, FLT_MAX, only, out, bytes);
-    else if (area && strcmp(key, "thresholds") == 0)
-        refuse(part, key, "an area has evenly spaced thresholds, num_thresholds=N of them");
     else if (area && strcmp(key, "curve") == 0 && json_is_string(value))
         add_option(out, bytes, key, json_string_value(value));
     else if (!read_loss_option(part, metric, key, value, out, bytes))
@@ -578,17 +583,15 @@ static void read_metric_option(struct part *part, const char *metric, const json
 static bool is_plain(const char *name)
 {
     const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
-    return name && name[0] && strlen(name) < SHOWN / 2 && strspn(name, letters) == strlen(name);
+    return name && name[0] && strlen(name) < 2 * SHOWN && strspn(name, letters) == strlen(name);
 }
 
-// Adds "auc:curve=PR" to the list, with a comma between.
-static void read_metric(struct part *part, const char *name, const json_t *options, char *list,
-                        size_t bytes)
+// Adds "auc:curve=PR" to the list, with a comma before it.
+static void read_metric(struct part *part, const char *name, const json_t *options, FILE *list)
 {
-    char metric[SHOWN], text[256];
+    char metric[SHOWN], text[LONGEST_METRIC];
     const char *key;
     json_t *option;
-    const size_t used = strlen(list);
     plain_name(name, metric, sizeof(metric));
     if (strcmp(metric, "acc") == 0)
         snprintf(metric, sizeof(metric), "accuracy");
@@ -608,12 +611,11 @@ static void read_metric(struct part *part, const char *name, const json_t *optio
     const char *given = json_string_value(json_object_get(options, "name"));
     if (is_plain(given) && strcmp(given, shown) != 0)
         add_option(text, sizeof(text), "name", given);
-    snprintf(list + used, bytes - used, "%s%s", used ? "," : "", text);
+    fprintf(list, ",%s", text);
 }
 
 // A metric, or a list of them: Keras 2 writes one list for each output.
-static void read_metrics(struct part *part, const json_t *value, int depth, char *list,
-                         size_t bytes)
+static void read_metrics(struct part *part, const json_t *value, int depth, FILE *list)
 {
     const char *name, *inner;
     const json_t *options, *element;
@@ -622,22 +624,20 @@ static void read_metrics(struct part *part, const json_t *value, int depth, char
     if (json_is_array(value) && depth < DEEPEST_METRICS) {
         json_array_foreach((json_t *)value, index, element)
         {
-            read_metrics(part, element, depth + 1, list, bytes);
+            read_metrics(part, element, depth + 1, list);
         }
         return;
     }
     name = json_string_value(value);
     if (name && strchr(name, ':')) { // in the words of the command line already
-        const size_t used = strlen(list);
-        snprintf(list + used, bytes - used, "%s%s", used ? "," : "", name);
+        fprintf(list, ",%s", name);
         return;
     }
     name = own_name(part, value);
     if (name) {
-        char text[256];
-        const size_t used = strlen(list);
+        char text[LONGEST_METRIC];
         own_text(part, name, value, text, sizeof(text));
-        snprintf(list + used, bytes - used, "%s%s", used ? "," : "", text);
+        fprintf(list, ",%s", text);
         return;
     }
     if (is_off(value) || !read_object(part, value, &name, &options))
@@ -649,7 +649,7 @@ static void read_metrics(struct part *part, const json_t *value, int depth, char
         name = given && (strcmp(given, "accuracy") == 0 || is_one_of(given, short_names)) ? given
                                                                                           : inner;
     }
-    read_metric(part, name, options, list, bytes);
+    read_metric(part, name, options, list);
 }
 
 // ---- All ----
@@ -691,8 +691,10 @@ static enum ls_status read_parts(struct ls_graph *graph, const char *where, cons
     struct part loss = {config, "loss", "--loss=", LS_KERAS_LOSS, own, LS_KIND_LOSS};
     struct part metrics = {config, "metrics", "--metrics=", LS_KERAS_METRIC, own, LS_KIND_METRIC};
     const json_t *value = json_object_get(object, "optimizer");
-    char list[1024] = "";
-    bool memory = true;
+    char *list = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&list, &bytes);
+    bool memory = stream != NULL;
 
     if (!value)
         value = json_object_get(object, "optimizer_config");
@@ -706,12 +708,14 @@ static enum ls_status read_parts(struct ls_graph *graph, const char *where, cons
         memory = memory && (out->loss || loss.config.status);
     }
     value = json_object_get(object, "metrics");
-    if (parts & LS_COMPILE_METRICS)
-        read_metrics(&metrics, value, 0, list, sizeof(list));
-    if (list[0]) {
-        out->metrics = strdup(list);
-        memory = memory && out->metrics;
+    if ((parts & LS_COMPILE_METRICS) && stream)
+        read_metrics(&metrics, value, 0, stream);
+    memory = stream && fclose(stream) == 0 && memory;
+    if (memory && bytes) {
+        out->metrics = strdup(list + 1); // without the first comma
+        memory = out->metrics;
     }
+    free(list);
     check_rest(object, parts, &optimizer, &loss, &metrics);
     if (optimizer.config.status || loss.config.status || metrics.config.status)
         return LS_BAD_INPUT;

@@ -16,8 +16,9 @@
 #include <string.h>
 
 #define THRESHOLDS_MOST 10000
-#define LONGEST_NAME 72 // bytes: "val_" and the longest name of a plugin
-#define LONGEST_GIVEN 52 // bytes of one that name= gives, with "val_"
+#define LONGEST_NAME 128 // bytes of a key, with "val_" and the zero behind it
+#define KERAS_EPSILON 1e-7
+#define KERAS_TOLERANCE 1e-5 // numpy.allclose, relative
 
 static const struct ls_plugin_option threshold_options[] = {
     {"threshold", "number", "0.5", "predictions above it are 1"},
@@ -35,6 +36,7 @@ static const struct ls_plugin_option top_options[] = {
 static const struct ls_plugin_option area_options[] = {
     {"num_thresholds", "integer", "200", "points of the curve"},
     {"curve", "one of: ROC, PR", "ROC", "true by false positives, or precision by recall"},
+    {"thresholds", "text", NULL, "those of the points between 0 and 1 instead, as 0.2:0.5:0.9"},
     {NULL, NULL, NULL, NULL},
 };
 
@@ -204,15 +206,78 @@ static enum ls_status read_threshold(const struct reading *reading, const struct
     return LS_OK;
 }
 
+static int compare_numbers(const void *a, const void *b)
+{
+    const double one = *(const double *)a, other = *(const double *)b;
+    return (one > other) - (one < other);
+}
+
+// Whether Keras takes the thresholds, in order and without 0 and 1, for those of num_thresholds.
+static bool are_even(const double *thresholds, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const double even = (double)((float)(i + 1) / (float)(count + 1));
+        if (fabs(thresholds[i] - even) > KERAS_EPSILON + KERAS_TOLERANCE * even)
+            return false;
+    }
+    return true;
+}
+
+// "0.2:0.5:0.9", in any order. Buckets count what is between even thresholds; at others each is counted by itself.
+static enum ls_status read_thresholds(const struct ls_spec *spec, const char *text,
+                                      struct ls_metric_source *out)
+{
+    const size_t most = THRESHOLDS_MOST - 2;
+    double *numbers = malloc(most * sizeof(*numbers));
+    uint32_t count = 0;
+    bool good = numbers != NULL;
+    if (!numbers)
+        return LS_OUT_OF_MEMORY;
+    while (good && text) {
+        char part[64];
+        const size_t length = strcspn(text, ":");
+        snprintf(part, sizeof(part), "%.*s", (int)length, text);
+        good = length < sizeof(part) && count < most && ls_parse_number(part, &numbers[count]) &&
+               numbers[count] >= 0 && numbers[count] <= 1;
+        count++;
+        text = text[length] ? text + length + 1 : NULL;
+    }
+    if (good)
+        qsort(numbers, count, sizeof(*numbers), compare_numbers);
+    const bool even = good && are_even(numbers, count);
+    const bool fits = even || count <= LS_METRIC_THRESHOLDS - 2;
+    if (even) {
+        out->counts = counts_of(LS_METRIC_BUCKETS, 2 * (count + 2));
+        out->counts.attributes.count = count + 2;
+    } else if (good && fits) {
+        out->counts = counts_of(LS_METRIC_CONFUSION, 4);
+        out->threshold_count = count + 2;
+        out->thresholds[0] = (float)(0 - KERAS_EPSILON);
+        for (uint32_t i = 0; i < count; i++)
+            out->thresholds[i + 1] = (float)numbers[i];
+        out->thresholds[count + 1] = (float)(1 + KERAS_EPSILON);
+    }
+    free(numbers);
+    if (!good)
+        return refuse(spec->name, "needs thresholds from 0 to 1, as in thresholds=0.2:0.5:0.9");
+    return fits ? LS_OK
+                : refuse(spec->name, "takes up to 64 thresholds that are not even; "
+                                     "num_thresholds=N takes N even ones");
+}
+
 static enum ls_status read_area(const struct ls_spec *spec, struct ls_metric_source *out)
 {
-    const double thresholds = option_number(spec, area_options, "num_thresholds");
-    const char *curve = ls_spec_get(spec, "curve");
-    if (!(thresholds >= 2 && thresholds <= THRESHOLDS_MOST))
-        return refuse(spec->name, "needs num_thresholds from 2 to 10000");
+    const double count = option_number(spec, area_options, "num_thresholds");
+    const char *curve = ls_spec_get(spec, "curve"), *list = ls_spec_get(spec, "thresholds");
     out->kind = curve && strcmp(curve, "PR") == 0 ? LS_METRIC_AREA_PR : LS_METRIC_AREA;
-    out->counts = counts_of(LS_METRIC_BUCKETS, 2 * (uint32_t)thresholds);
-    out->counts.attributes.count = (uint32_t)thresholds;
+    if (list && ls_spec_get(spec, "num_thresholds"))
+        return refuse(spec->name, "has num_thresholds or thresholds, not both");
+    if (list)
+        return read_thresholds(spec, list, out);
+    if (!(count >= 2 && count <= THRESHOLDS_MOST))
+        return refuse(spec->name, "needs num_thresholds from 2 to 10000");
+    out->counts = counts_of(LS_METRIC_BUCKETS, 2 * (uint32_t)count);
+    out->counts.attributes.count = (uint32_t)count;
     return LS_OK;
 }
 
@@ -285,7 +350,7 @@ static enum ls_status refuse_name(const struct reading *reading, const char *nam
 // Those of the metric, and name=, which all have.
 static enum ls_status check_options(const struct ls_spec *spec)
 {
-    struct ls_plugin_option table[5] = {
+    struct ls_plugin_option table[6] = {
         {"name", "text", NULL, "its key in reports, instead of its own name"}};
     const struct ls_plugin_option *own = options_of(spec);
     for (size_t i = 0; own && own[i].name; i++) {
@@ -304,7 +369,6 @@ static enum ls_status check_name(const char *name, bool plugin)
         "seconds", "learning_rate", "made",     "command",
         "model",   "dataset",       "split"};
     bool fits = name[0] && (plugin || strspn(name, letters) == strlen(name)) &&
-                strlen(name) + sizeof("val_") <= (plugin ? LONGEST_NAME : LONGEST_GIVEN) &&
                 strncmp(name, "val_", 4) != 0;
     for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
         fits = fits && strcmp(name, taken[i]) != 0;
@@ -374,7 +438,7 @@ static const char *lasting(const char *prefix, const char *name)
     char expected[LONGEST_NAME] = "";
     struct text *found;
 
-    snprintf(expected, sizeof(expected), "%s%s", prefix, name);
+    snprintf(expected, sizeof(expected), "%s%s", prefix, name); // fits: add() has looked
     pthread_mutex_lock(&lock);
     for (found = first; found && strcmp(found->text, expected) != 0;)
         found = found->next;
@@ -416,14 +480,20 @@ static enum ls_status add(const struct reading *reading, const char *text)
     }
     if (!status && (given || out->composed))
         status = check_name(name, !given);
-    if (!status && reading->suffix) {
-        snprintf(key, sizeof(key), "%.*s%s", LONGEST_GIVEN - 5, name, reading->suffix);
-        name = key;
-        status = ls_metric_set_has(set, name) ? say_twice(name) : LS_OK;
+    const int bytes =
+        status ? 0
+               : snprintf(key, sizeof(key), "%s%s", name, reading->suffix ? reading->suffix : "");
+    if (!status && (size_t)bytes + sizeof("val_") > sizeof(key)) {
+        ls_error("--metrics",
+                 "%.40s... has %d letters; a key of reports has at most %zu, and name= gives one",
+                 name, bytes, sizeof(key) - sizeof("val_"));
+        status = LS_USAGE;
     }
+    if (!status && reading->suffix && ls_metric_set_has(set, key))
+        status = say_twice(key);
     if (!status) {
-        out->name = lasting("", name);
-        out->validation_name = lasting("val_", name);
+        out->name = lasting("", key);
+        out->validation_name = lasting("val_", key);
         status = out->name && out->validation_name ? LS_OK : LS_OUT_OF_MEMORY;
     }
     if (!status)
@@ -432,7 +502,7 @@ static enum ls_status add(const struct reading *reading, const char *text)
     return status;
 }
 
-// "precision:thresholds=0.2:0.5" is a metric for each threshold, "precision_at_0.2" and so on.
+// "precision:thresholds=0.2:0.5" is a metric for each threshold, "precision_at_0.2" and so on. An area is of all.
 static enum ls_status add_each(const struct reading *reading, const char *text)
 {
     static const char option[] = "thresholds=";
@@ -440,16 +510,16 @@ static enum ls_status add_each(const struct reading *reading, const char *text)
     const size_t before = list ? (size_t)(list - text) + strlen(option) : 0;
     const size_t all = list ? strcspn(text + before, ",") : 0;
     enum ls_status status = LS_OK;
-    if (!list || list == text || !strchr(":,", list[-1]) || !memchr(text + before, ':', all))
+    if (!list || list == text || !strchr(":,", list[-1]) || !memchr(text + before, ':', all) ||
+        strncmp(text, "auc:", 4) == 0)
         return add(reading, text);
-    char *each = malloc(strlen(text) + 1);
-    if (!each)
-        return LS_OUT_OF_MEMORY;
+    char *each = malloc(strlen(text) + 1), *suffix = malloc(strlen(text) + sizeof("_at_"));
+    if (!each || !suffix)
+        status = LS_OUT_OF_MEMORY;
     for (size_t at = 0; !status && at <= all;) {
         const int length = (int)strcspn(text + before + at, ":,");
         struct reading one = *reading;
-        char suffix[16];
-        snprintf(suffix, sizeof(suffix), "_at_%.*s", length < 11 ? length : 11, text + before + at);
+        sprintf(suffix, "_at_%.*s", length, text + before + at);
         snprintf(each, strlen(text) + 1, "%.*s%.*s%s", (int)before, text, length,
                  text + before + at, text + before + all);
         one.suffix = suffix;
@@ -457,6 +527,7 @@ static enum ls_status add_each(const struct reading *reading, const char *text)
         at += (size_t)length + 1;
     }
     free(each);
+    free(suffix);
     return status;
 }
 
@@ -541,12 +612,31 @@ static enum ls_status add_composed(struct ls_metric_source *source, struct ls_gr
     return status;
 }
 
+// An area at thresholds of its own.
+static enum ls_status add_thresholds(struct ls_metric_source *source, struct ls_graph *graph)
+{
+    enum ls_status status = LS_OK;
+    struct ls_count count = source->counts;
+    for (uint32_t i = 0; !status && i < source->threshold_count; i++) {
+        count.attributes.threshold = source->thresholds[i];
+        status = ls_graph_add_counts(graph, &count, 1);
+        if (i == 0)
+            source->counts.slot = count.slot;
+        else if (i == 1)
+            source->step = count.slot - source->counts.slot;
+        assert(status || count.slot == source->counts.slot + i * source->step);
+    }
+    return status;
+}
+
 enum ls_status ls_metric_set_add(struct ls_metric_set *set, struct ls_graph *graph)
 {
     enum ls_status status = LS_OK;
     for (uint32_t i = 0; !status && i < set->count; i++)
         if (set->list[i].kind == LS_METRIC_COMPOSED)
             status = add_composed(&set->list[i], graph);
+        else if (set->list[i].threshold_count)
+            status = add_thresholds(&set->list[i], graph);
         else if (set->list[i].kind != LS_METRIC_OF_STATISTIC || set->list[i].counts.slots)
             status = ls_graph_add_counts(graph, &set->list[i].counts, 1);
     return status;
@@ -561,19 +651,29 @@ static double quotient(double a, double b)
 
 // The area under the ROC curve by trapezoids; under precision over recall by Keras's interpolation
 // (Davis, Goadrich 2006).
-static double area(const double *counts, uint32_t points, bool pr)
+static double area(const struct ls_metric_source *source, const double *counts)
 {
+    const bool each = source->threshold_count; // else buckets
+    const uint32_t points = each ? source->threshold_count : source->counts.attributes.count;
     const double *positives = counts, *negatives = counts + points;
-    double all = 0, none = 0, true_before = 0, false_before = 0, sum = 0;
-    for (uint32_t i = 0; i < points; i++) {
+    double all = 0, none = 0, right = 0, wrong = 0, sum = 0;
+    for (uint32_t i = 0; !each && i < points; i++) {
         all += positives[i];
         none += negatives[i];
     }
+    if (each) {
+        all = counts[0] + counts[2];
+        none = counts[1] + counts[3];
+    }
     // From the highest threshold, above which nothing is, to the lowest.
     for (uint32_t i = points; i-- > 0;) {
-        const double right = true_before + positives[i], wrong = false_before + negatives[i];
-        const double before = true_before + false_before, now = right + wrong;
-        if (!pr) {
+        const double true_before = right, false_before = wrong, before = right + wrong;
+        right = each ? counts[i * source->step] : right + positives[i];
+        wrong = each ? counts[i * source->step + 1] : wrong + negatives[i];
+        const double now = right + wrong;
+        if (each && i + 1 == points)
+            continue; // the curve begins here
+        if (source->kind == LS_METRIC_AREA) {
             sum += (quotient(wrong, none) - quotient(false_before, none)) *
                    (quotient(right, all) + quotient(true_before, all)) / 2;
         } else {
@@ -582,8 +682,6 @@ static double area(const double *counts, uint32_t points, bool pr)
             const double ratio = before > 0 && now > 0 ? now / before : 1;
             sum += quotient(slope * (right - true_before + intercept * log(ratio)), all);
         }
-        true_before = right;
-        false_before = wrong;
     }
     return sum;
 }
@@ -618,8 +716,7 @@ static double value_of(const struct ls_metric_source *source, const double *stat
     case LS_METRIC_RECALL: return quotient(own[0], own[0] + own[2]);
     case LS_METRIC_COUNT_OF: return own[source->statistic];
     case LS_METRIC_AREA:
-    case LS_METRIC_AREA_PR:
-        return area(own, source->counts.attributes.count, source->kind == LS_METRIC_AREA_PR);
+    case LS_METRIC_AREA_PR: return area(source, own);
     default: return own[0] / own[1];
     }
 }

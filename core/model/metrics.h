@@ -22,10 +22,12 @@ enum ls_metric_kind {
     LS_METRIC_PRECISION, // of LS_METRIC_CONFUSION
     LS_METRIC_RECALL,
     LS_METRIC_COUNT_OF, // the count of that `statistic`
-    LS_METRIC_AREA, // of LS_METRIC_BUCKETS: under the ROC curve
+    LS_METRIC_AREA, // of LS_METRIC_BUCKETS, or of LS_METRIC_CONFUSION at each threshold: under the ROC curve
     LS_METRIC_AREA_PR, // under precision over recall
     LS_METRIC_COMPOSED, // of the sums of one of the user's own
 };
+
+#define LS_METRIC_THRESHOLDS 66 // of an area, with one below 0 and one above 1
 
 // Half of the places of an ls_metrics are for validation.
 struct ls_metric_set {
@@ -38,6 +40,10 @@ struct ls_metric_set {
         struct ls_count counts; // of others: what the graph has to count
         const struct ls_composed *composed; // of LS_METRIC_COMPOSED
         uint32_t slots[LS_METRIC_SUMS]; // where the count of each of its sums begins
+        // Of an area, in order, `counts` for each, which begin at `counts.slot` and have `step` floats between them.
+        // 0: LS_METRIC_BUCKETS.
+        uint32_t threshold_count, step;
+        float thresholds[LS_METRIC_THRESHOLDS];
     } list[LS_METRICS / 2];
 };
 

@@ -156,6 +156,8 @@ static void add_metrics(struct agreement *all, const struct ls_metric_set *metri
         item->key = ls_random_key_text(item->key, metric->composed ? metric->composed->text : "");
         for (size_t k = 0; k < sizeof(facts) / sizeof(*facts); k++)
             mix(&item->key, facts[k]);
+        for (uint32_t k = 0; k < metric->threshold_count; k++)
+            mix(&item->key, (double)metric->thresholds[k]);
         if (used < sizeof(item->value))
             used += (size_t)snprintf(item->value + used, sizeof(item->value) - used, "%s%s",
                                      i ? "," : "", metric->name);

@@ -291,6 +291,11 @@ static const struct {
      NULL, NULL,
      "accuracy,auc:num_thresholds=5,curve=PR,precision:thresholds=0.4,"
      "top_k_categorical_accuracy:k=3"},
+    {"compile_config",
+     "{'metrics': [" KERAS3("metrics", "AUC",
+                            "'num_thresholds': 4, 'name': 'auc_of_thresholds_that_are_not_even', "
+                            "'thresholds': [0.3, 0.5]") "]}",
+     NULL, NULL, "auc:thresholds=0.3:0.5,name=auc_of_thresholds_that_are_not_even"},
     {"compile_config", "{'metrics': [" KERAS3("metrics", "BinaryAccuracy", "'threshold': 0") "]}",
      NULL, NULL, "binary_accuracy:threshold=0"},
     // What is not compiled.
@@ -375,9 +380,7 @@ static const struct {
     // What a number that is 0, or a value that is not Keras's default, must not be taken for.
     {METRIC("Precision", "'class_id': 0"), LS_COMPILE_METRICS, "class_id: 0 is not supported"},
     {METRIC("Recall", "'top_k': 2"), LS_COMPILE_METRICS, "top_k: 2 is not supported"},
-    {METRIC("AUC", "'thresholds': [0.3, 0.5]"), LS_COMPILE_METRICS, "thresholds: an area has"},
-    {METRIC("AUC", "'num_thresholds': 9, 'thresholds': [0.5]"), LS_COMPILE_METRICS,
-     "num_thresholds=N"},
+    {METRIC("AUC", "'thresholds': [0.3, 'x']"), LS_COMPILE_METRICS, "thresholds: expected numbers"},
     {METRIC("AUC", "'multi_label': true"), LS_COMPILE_METRICS, "multi_label: true is not"},
     {METRIC("AUC", "'summation_method': 'minoring'"), LS_COMPILE_METRICS, "summation_method: "},
     {METRIC("SparseCategoricalCrossentropy", "'ignore_class': 0"), LS_COMPILE_METRICS,

@@ -166,8 +166,12 @@ class Arrays(DatasetTest):
         for metrics, says in (("auc,auc:curve=PR", "auc is given twice; name= gives one of them another key"),
                               ("auc:name=steps", "name=steps: expected letters, digits and underscores, and no key that reports have"),
                               ("auc:name=val_x", "name=val_x: expected"), ("auc:name=a b", "name=a b: expected"),
-                              ("auc:name=" + 48 * "x", "name=xxx"), ("auc:name=loss", "loss is given twice"),
-                              ("auc:names=x", "Available: name, num_thresholds, curve")):
+                              ("auc:name=loss", "loss is given twice"),
+                              ("auc:names=x", "Available: name, num_thresholds, curve"),
+                              ("auc:thresholds=0.2:x", "needs thresholds from 0 to 1"), ("auc:thresholds=0.2:1.5", "needs thresholds from 0 to 1"),
+                              ("auc:thresholds=0.2,num_thresholds=3", "not both"),
+                              ("auc:thresholds=" + ":".join(f"0.{i}" for i in range(10, 80)), "up to 64 thresholds that are not even"),
+                              ("auc:name=" + "a" * 124, "has 124 letters; a key of reports has at most 123")):
             self.refused(USAGE, "train", self.classifier(classes=3), dataset, loss, "--metrics=" + metrics, says=[says])
         self.refused(USAGE, "evaluate", self.classifier(), labels, "--class-weight=0:1", says=["unknown option --class-weight"])
 

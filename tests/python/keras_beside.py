@@ -83,6 +83,8 @@ def more_objects():
     yield "metrics", keras.metrics.Recall(thresholds=[0.25])
     yield "metrics", keras.metrics.FalseNegatives(thresholds=[0.1, 0.5], name="missed")
     yield "metrics", keras.metrics.AUC(curve="PR", num_thresholds=50)
+    yield "metrics", keras.metrics.AUC(thresholds=[0.3, 0.22, 0.25], name="area_of_thresholds_that_are_not_even")
+    yield "metrics", keras.metrics.AUC(thresholds=numpy.linspace(0.1, 0.9, 9).tolist(), curve="PR")
     yield "loss", keras.losses.CategoricalCrossentropy(from_logits=False, label_smoothing=0.1)
     yield "optimizer", keras.optimizers.Adam(decay, beta_1=0.8)
     yield "optimizer", keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(decay, momentum=0.5), initial_scale=8.0)

@@ -280,8 +280,9 @@ class WhatIsAModel(ModelTest):
         self.assertEqual(seen["true_positives"] + seen["false_negatives"], EXAMPLES)
         with self.assertRaisesRegex(lockstep.UsageError, "recall_at_0.5 is given twice"):
             model.compile(metrics="recall:thresholds=0.5:0.5")
-        with self.assertRaisesRegex(lockstep.UsageError, "num_thresholds=N"):
-            model.compile(metrics=[of("AUC", thresholds=[0.1, 0.3])])
+        model.compile(metrics=[of("AUC", name="auc", num_thresholds=4, thresholds=[0.1, 0.3]), "auc:thresholds=0.3:0.1,name=again"])
+        seen = self.quiet_fit(model, self.x, self.y).history
+        self.assertEqual(seen["auc"], seen["again"])
         for loss, says in ((of("KLDivergence", clip=2), "loss.clip: 2 is not supported$"), (of("Huber", "mine"), "expected one of Keras's"),
                            (of("Huber", delta=object()), "object object .* in the options of a layer or an object"), (3, "expected a text"),
                            ("{", "malformed JSON"), ({"class_name": "Dice"}, "'Dice' is not supported yet; supported: sparse")):

@@ -403,7 +403,7 @@ START_TEST(wrong_names_are_refused_with_what_there_is)
         {{.metrics = "f1_score:average=macro"}, "'f1_score' is not supported yet"},
         {{.metrics = "precision:class_id=0"}, "available: name, thresholds"},
         {{.loss = "huber:reduction=sum"}, "available: delta"},
-        {{.metrics = "auc:thresholds=3"}, "num_thresholds"},
+        {{.metrics = "auc:thresholds=3"}, "thresholds from 0 to 1"},
         {{.metrics = "mae", .loss = "sparse_categorical_crossentropy"}, "a target for each"},
         {{.metrics = "auc,auc:curve=PR"}, "twice"},
         {{.metrics = "sparse_top_k_categorical_accuracy", .loss = "mse"}, "labels of classes"},
