@@ -81,7 +81,7 @@ def layers_stub(positional):
     out = [HEAD + "from typing import Any, Dict, List, Mapping, Optional, Sequence, Union", "", ALIASES, "", "POSITIONAL: Dict[str, str]", "", "", "class Layer:",
            '    """A layer by the name of its class, with its options."""', "", "    class_name: str", "    config: Dict[str, Any]", "",
            "    def __init__(self, class_name: str, **config: Any) -> None: ...", "",
-           "    @property", "    def name(self) -> str:",
+           "    trainable: bool", "", "    @property", "    def name(self) -> str:",
            '        """That of its options; "" for a layer that has none before it is in a model."""', "", "",
            'def Input(shape: Sequence[Optional[int]], dtype: str = ..., *, name: str = ...) -> Layer:',
            '    """The input of a model: the shape of an example."""', "", "",

@@ -30,6 +30,15 @@ __all__ = ["AbortedError", "Callback", "CommandError", "Comparison", "History", 
            "simulate", "verify"]
 
 
+# What programs for Keras and TensorFlow look for here.
+_INSTEAD = {"callbacks": "give fit texts such as 'early_stopping:patience=3', objects of Keras, or a class of lockstep.Callback",
+            "losses": "give compile a text such as 'huber:delta=2', an object of Keras, or a function that composes lockstep.ops",
+            "metrics": "give compile a text such as 'auc:curve=PR', an object of Keras, or a function that composes lockstep.ops",
+            "optimizers": "give compile a text such as 'adam:learning_rate=0.01', or an object of Keras",
+            "load_model": "lockstep.Model('model.keras') opens a file", "models": "lockstep.Model and lockstep.Sequential are models",
+            "distribute": "give a model its strategy by name, as in lockstep.Model('cnn', strategy='mirrored', replicas=2)"}
+
+
 def _find(name: str) -> Any:
     import importlib
 
@@ -38,7 +47,8 @@ def _find(name: str) -> Any:
 
         return library().ls_version().decode()
     if name not in __all__:
-        raise AttributeError(f"module 'lockstep' has no attribute '{name}'")
+        hint = _INSTEAD.get("distribute" if name.endswith("Strategy") else name)
+        raise AttributeError(f"module 'lockstep' has no attribute '{name}'" + (f": {hint}" if hint else ""))
     if name not in _PLACES:
         return importlib.import_module("." + name, __name__)
     value = getattr(importlib.import_module("." + _PLACES[name], __name__), name)

@@ -125,6 +125,7 @@ class Calls:
 
     def __init__(self, model: "Model") -> None:
         self.model = model
+        self.params: Dict[str, Any] = {}  # as in Keras
         self.error: Optional[BaseException] = None
         self.interruptible: Optional[Interruptible] = None
         self.tables: List[declared.ls_callbacks] = []
@@ -164,6 +165,8 @@ class Calls:
             self.add_function(moment, lambda state: None)
 
     def add_object(self, callback: Any) -> None:
+        if hasattr(callback, "set_params"):  # of Keras
+            callback.set_params(self.params)
         if hasattr(callback, "set_model"):
             callback.set_model(self.model)
         functions = {}
@@ -214,3 +217,16 @@ class Calls:
         for table in self.opened:
             library().ls_callback_close(table)
         self.opened = []
+
+
+# What fit takes instead of Keras's classes.
+INSTEAD = {"CSVLogger": "'csv_logger:filename=log.csv'", "EarlyStopping": "'early_stopping:patience=3'", "ModelCheckpoint": "checkpoints='folder'",
+           "ReduceLROnPlateau": "'reduce_lr_on_plateau:patience=3'", "TensorBoard": "'tensorboard:log_dir=logs'", "TerminateOnNaN": "'terminate_on_nan'"}
+
+
+def _find(name: str) -> Any:
+    raise AttributeError(f"module 'lockstep.callbacks' has no attribute '{name}'" + (f": fit takes {INSTEAD[name]}, or the object of Keras" if name in INSTEAD else ""))
+
+
+if not TYPE_CHECKING:  # which would take any name
+    __getattr__ = _find

@@ -60,9 +60,32 @@ PACKAGES = ("keras", "tf_keras", "tensorflow")  # whose objects are Keras's
 class Layer:
     """A layer by the name of its class, with its options."""
 
+    _model_has_it = False  # it is one of Model.layers, which only tell of the model
+
     def __init__(self, class_name: str, **config: Any) -> None:
         self.class_name = class_name
         self.config = config
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        if not cls.__module__.startswith("lockstep.") and not hasattr(cls, "add_weight"):
+            raise UsageError(f"{cls.__name__}: a layer of one's own is a class of lockstep.ops.Layer, not of lockstep.layers.Layer")
+        super().__init_subclass__(**options)
+
+    def __call__(self, *_inputs: Any) -> None:
+        raise UsageError(f"{self.class_name} cannot be called: layers go into lockstep.Sequential([...]); a model with branches is made with Keras and given to "
+                         "lockstep.Model, and a layer of one's own composes lockstep.ops")
+
+    @property
+    def trainable(self) -> bool:
+        """Whether gradients change its weights."""
+        return bool(self.config.get("trainable", True))
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        if self._model_has_it:
+            raise UsageError(f"layer {self.name!r}: the model is made already; say trainable={value} where the layer is made, as in layers.Dense(10, "
+                             f"trainable={value})")
+        self.config = {**self.config, "trainable": bool(value)}
 
     @property
     def name(self) -> str:
@@ -128,13 +151,24 @@ def written(value: Any) -> Any:
     raise UsageError(f"{value!r} in the options of a layer or an object: expected numbers, texts, lists, dictionaries and objects of Keras")
 
 
+def with_input(layers: Sequence[Any]) -> List[Any]:
+    """The first layer may say the shape of the input, as it could in Keras 2."""
+    given = list(layers)
+    first = given[0].config if given and isinstance(given[0], Layer) and not is_own(given[0]) else {}
+    if "input_shape" not in first and "input_dim" not in first or given[0].class_name == "Embedding":
+        return given
+    rest = {name: value for name, value in first.items() if name not in ("input_shape", "input_dim")}
+    return [Input(first["input_shape"] if "input_shape" in first else (first["input_dim"],)), Layer(given[0].class_name, **rest), *given[1:]]
+
+
 def sequential_config(layers: Sequence[Layer], name: str) -> Dict[str, Any]:
     """The model as Keras writes it; layers without a name get those that Keras would give them in a new session."""
     counts: Dict[str, int] = {}
     made = []
-    for layer in layers:
+    for layer in with_input(layers):
         if not isinstance(layer, Layer):
-            raise UsageError(f"{layer!r} is no layer: expected those of lockstep.layers, as layers.Dense(10)")
+            hint = "; lockstep.Model takes a keras.Sequential of Keras's layers" if is_of_keras(type(layer)) else ""
+            raise UsageError(f"{layer!r} is no layer: expected those of lockstep.layers, as layers.Dense(10){hint}")
         kind = "input_layer" if layer.class_name == "InputLayer" else _snake(layer.class_name)
         number = counts.get(kind, 0)
         counts[kind] = number + 1

@@ -16,6 +16,8 @@ class Layer:
 
     def __init__(self, class_name: str, **config: Any) -> None: ...
 
+    trainable: bool
+
     @property
     def name(self) -> str:
         """That of its options; "" for a layer that has none before it is in a model."""

@@ -253,6 +253,9 @@ class Strategy:
     def __init__(self, model: "Model") -> None:
         self._model = model
 
+    def __repr__(self) -> str:
+        return f"<Strategy replicas={self.num_replicas_in_sync}>"
+
     @property
     def num_replicas_in_sync(self) -> int:
         """Those of all workers."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List,
 from . import _data
 from . import _declarations as declared
 from ._data import Data
-from ._errors import LockstepError, UsageError
+from ._errors import InputError, LockstepError, UsageError
 from ._interrupt import Interruptible
 from ._keras_callbacks import backup_of, callbacks_of, forget
 from ._native import check, discard, encode, error_of, fill, flush, leave_unsaid, library, refuse_others, type_of
@@ -40,6 +40,16 @@ OF_FIT = ("batch", "progress", "validation", "validation_epochs", "validation_ep
 
 _leaving = False  # the program ends, and daemon threads may still be in a call
 
+
+# What programs ask a keras.Model for.
+INSTEAD = {"optimizer": "model.learning_rate is its rate, which callbacks may set", "loss": "compile has it",
+           "trainable_weights": "model.variables says which are trained, get_weights has their values",
+           "trainable_variables": "model.variables says which are trained, get_weights has their values",
+           "weights": "model.variables names them, get_weights has their values", "metrics_names": "evaluate(return_dict=True) has the names",
+           "to_json": "model.save('model.keras') writes the model", "get_config": "model.layers has the options of each layer",
+           "add": "a Sequential has it, and other models the layers that they are made of",
+           "call": "predict and predict_on_batch run the model",
+           "fit_generator": "fit takes a generator"}
 
 Verbose = Union[int, str, None]
 
@@ -95,6 +105,8 @@ Own = Optional[Callable[[Any], str]]  # the name of a function of the program's,
 
 def _given(value: Any, what: str, own: Own) -> Any:
     """A text as it is; an object of Keras as Keras writes it in JSON, which the library reads as it reads that of a file."""
+    if isinstance(value, str) and re.fullmatch("[A-Z][A-Za-z0-9]+", value):  # the class, as Keras takes its name
+        return {"class_name": value, "config": {}}
     if value is None or isinstance(value, (str, dict)):
         return value
     if hasattr(value, "get_config") or is_of_keras(value):
@@ -155,6 +167,8 @@ class Model:
         (2, (None, 10))
     """
 
+    _grows = False  # a Sequential to which layers are added
+
     def __init__(self, model: Any, *, strategy: Optional[str] = None, replicas: int = 0, device: Optional[str] = None, threads: int = 0,
                  seed: int = 0, data: Any = None, custom_objects: Any = (), **options: Any) -> None:
         _shorten_openmp_waits()
@@ -167,7 +181,7 @@ class Model:
         self._handles = [ctypes.c_void_p(), ctypes.c_void_p()]  # the run and the model; empty: closed
         self._local_replicas: Optional[int] = None  # of this process, when strategy.run has counted them
         self._distributed: List[Any] = []  # datasets of loops: (whose it is, struct ls_distributed)
-        self._unbuilt = model if _has_no_shape(model) else None  # until data shows the shape of its input
+        self._unbuilt = model if _has_no_shape(model) or self._grows else None  # until data shows the shape of its input, or all layers are added
         self._to_compile: Dict[str, Any] = {}  # then
         self._json: Dict[str, Any] = {}  # as Keras has it; empty: nobody has asked
         refuse_others(self.__init__, declared.ls_run_options, OF_RUN, options)
@@ -214,14 +228,25 @@ class Model:
     def _build(self, x: Any) -> None:
         """A model that does not know the shape of its input is built from the first data that it gets, as in Keras."""
         model = self._unbuilt
-        if model is None:
+        if model is None or self._build_added():
             return
         inputs = _data.first_of(x)
         if inputs is None and not isinstance(x, str):
             raise UsageError("the model does not know the shape of its input, and an iterator would lose a batch: give data= an array")
         if is_keras(model):
             build_keras(model, inputs)
-        self._open(model, None if is_keras(model) else x if inputs is None else inputs)
+        self._open_unbuilt(None if is_keras(model) else x if inputs is None else inputs)
+
+    def _build_added(self) -> bool:
+        """Builds a model to which layers were added, the first of which says the shape of the input."""
+        if not self._grows or self._unbuilt is None or _has_no_shape(self._unbuilt):
+            return False
+        with self._alone():
+            self._open_unbuilt(None)
+        return True
+
+    def _open_unbuilt(self, data: Any) -> None:
+        self._open(self._unbuilt, data)
         self._unbuilt = None
         if self._compiled:
             self._compiled = False  # a fit after one in which this fails fails, too
@@ -237,6 +262,10 @@ class Model:
                 check(library().ls_model_open_json(self._run, None, encode(source), *rest))
             else:
                 check(library().ls_model_open(self._run, encode(source), *rest))
+        except InputError as error:
+            if ": this layer is unknown; " in error.message:
+                error.add("; in Python it is a class of lockstep.ops.Layer, which custom_objects= has")
+            raise
         finally:
             if shape:
                 shape.close()
@@ -271,7 +300,7 @@ class Model:
     @property
     def _model(self) -> ctypes.c_void_p:
         model = self._handle(1)
-        if self._unbuilt is not None and not model:
+        if self._unbuilt is not None and not model and not self._build_added():
             raise UsageError("the model does not know the shape of its input yet: give data= an array, or call fit, evaluate or predict first")
         return model
 
@@ -347,6 +376,7 @@ class Model:
             if layer["class_name"] != "InputLayer" or described["class_name"] != "Sequential":
                 made.append(Layer(layer["class_name"]))
                 made[-1].config = {**({"name": layer["name"]} if "name" in layer else {}), **copy.deepcopy(layer["config"])}
+                made[-1]._model_has_it = True
         return made
 
     def get_layer(self, name: Optional[str] = None, index: Optional[int] = None) -> Layer:
@@ -374,6 +404,10 @@ class Model:
         if index is not None and not -len(found) <= index < len(found):
             raise UsageError(f"get_layer: there is no layer {index}; the model has {len(found)}, numbered from 0")
         return found[names.index(name) if name is not None else operator.index(cast(int, index))]
+
+    def __getattr__(self, name: str) -> Any:
+        hint = INSTEAD.get(name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}" + (f": {hint}" if hint else ""))
 
     def __repr__(self) -> str:
         kind = type(self).__name__
@@ -477,6 +511,9 @@ class Model:
         if os.fspath(path).endswith(".keras"):
             self.save_weights(path, overwrite)
             return
+        if not os.fspath(path).endswith(".safetensors"):
+            raise UsageError(f"save: '{os.fspath(path)}': expected a name that ends with .keras, or with .safetensors for weights and the state of the optimizer; "
+                             "save_weights writes .weights.h5")
         _refuse_existing(path, overwrite)
         self._need_compiled()
         with self._alone():
@@ -525,7 +562,7 @@ class Model:
             0.1
         """
         refuse_others(self.compile, declared.ls_compile_options, (), options)
-        if self._unbuilt is not None:
+        if self._unbuilt is not None and not self._build_added():
             self._to_compile, self._compiled = {"optimizer": optimizer, "loss": loss, "metrics": metrics, **options}, True
             return
         with self._alone():
@@ -537,6 +574,8 @@ class Model:
             except UsageError as error:
                 if re.search(r"\b(loss|metrics): '\w+' is (not supported yet|unknown)", error.message):
                     error.add("; lockstep.ops composes others")
+                if "option learning_rate must be a number" in error.message:
+                    error.add("; a schedule is learning_rate_schedule= of compile, or an object of Keras")
                 raise
         self._compiled = True
         self._kept = []
@@ -691,6 +730,7 @@ class Model:
                 opened.append(self._validation_of(validation_data, _times(validation_steps, of_validation, validation_data), calls))
             elif isinstance(x, str) and split == "train" and re.search(r"[:,]validation_split=", x):
                 opened += filter(None, [_data.from_text(self._run, x, "validation")])
+            calls.params = {"verbose": verbose, "epochs": epochs, "steps": -(-len(opened[0]) // batch)}
             calls.add(callbacks_of(callbacks, self.is_chief))
             calls.add_signals("on_epoch_begin", "on_epoch_end")
             bar = _shows_bar(verbose)
@@ -906,7 +946,7 @@ class Sequential(Model):
     """A model of layers, one after the other.
 
     Args:
-        layers: Those of lockstep.layers, or of lockstep.ops.Layer; the first may be an Input.
+        layers: Those of lockstep.layers, or of lockstep.ops.Layer; the first may be an Input. None, or an Input alone: `add` adds others.
         name: Of the model.
         **options: The keywords of Model.
 
@@ -919,10 +959,35 @@ class Sequential(Model):
         7850
     """
 
-    def __init__(self, layers: Sequence[Layer], name: str = "sequential", **options: Any) -> None:
-        own = dict.fromkeys(type(layer) for layer in layers if isinstance(layer, Layer) and is_own(layer))
+    def __init__(self, layers: Optional[Sequence[Layer]] = None, name: str = "sequential", **options: Any) -> None:
+        self._added = list(layers or ())
+        self._grows = all(getattr(layer, "class_name", "") == "InputLayer" for layer in self._added)
+        own = dict.fromkeys(type(layer) for layer in self._added if isinstance(layer, Layer) and is_own(layer))
         given = options.pop("custom_objects", ())
-        super().__init__(sequential_config(layers, name), custom_objects=[*own, *(given.values() if isinstance(given, dict) else given)], **options)
+        super().__init__(sequential_config(self._added, name), custom_objects=[*own, *(given.values() if isinstance(given, dict) else given)], **options)
+
+    def add(self, layer: Layer) -> None:
+        """Adds a layer behind the others. `compile`, or what asks for weights or shapes, builds the model of them.
+
+        Args:
+            layer: Of lockstep.layers, or of lockstep.ops.Layer.
+
+        Raises:
+            UsageError: The model is built.
+
+        Example:
+            >>> grown = lockstep.Sequential(device="cpu")
+            >>> grown.add(layers.Input((8,)))
+            >>> grown.add(layers.Dense(2))
+            >>> grown.count_params()
+            18
+        """
+        if self._unbuilt is None:
+            raise UsageError("add: the model is built; expected all layers before compile, fit and what asks for weights or shapes")
+        self._unbuilt = sequential_config([*self._added, layer], self._unbuilt["config"]["name"])
+        self._added.append(layer)
+        if is_own(layer):
+            self._own_layer(type(layer))
 
 
 # ---- Small things ----

@@ -343,7 +343,7 @@ class Sequential(Model):
     """A model of layers, one after the other.
 
     Args:
-        layers: Those of lockstep.layers, or of lockstep.ops.Layer; the first may be an Input.
+        layers: Those of lockstep.layers, or of lockstep.ops.Layer; the first may be an Input. None, or an Input alone: `add` adds others.
         name: Of the model.
         **options: The keywords of Model.
 
@@ -356,8 +356,25 @@ class Sequential(Model):
         7850
     """
 
-    def __init__(self, layers: Sequence[Layer], name: str='sequential', *, strategy: Optional[str]=..., replicas: int=..., device: Optional[str]=..., threads: int=..., seed: int=..., data: Any=..., custom_objects: Any=..., deadline_seconds: Optional[float]=..., plugin_path: Optional[str]=..., progress: Optional[int]=..., verbose: Optional[int]=..., precision: Optional[str]=..., wire: Optional[str]=..., devices: Optional[str]=..., cluster: Optional[str]=..., insecure: Optional[int]=..., network: Optional[str]=..., silence_seconds: Optional[float]=..., join_seconds: Optional[float]=..., elastic: Optional[str]=..., share: Optional[str]=...) -> None:
+    def __init__(self, layers: Optional[Sequence[Layer]]=None, name: str='sequential', *, strategy: Optional[str]=..., replicas: int=..., device: Optional[str]=..., threads: int=..., seed: int=..., data: Any=..., custom_objects: Any=..., deadline_seconds: Optional[float]=..., plugin_path: Optional[str]=..., progress: Optional[int]=..., verbose: Optional[int]=..., precision: Optional[str]=..., wire: Optional[str]=..., devices: Optional[str]=..., cluster: Optional[str]=..., insecure: Optional[int]=..., network: Optional[str]=..., silence_seconds: Optional[float]=..., join_seconds: Optional[float]=..., elastic: Optional[str]=..., share: Optional[str]=...) -> None:
         ...
+
+    def add(self, layer: Layer) -> None:
+        """Adds a layer behind the others. `compile`, or what asks for weights or shapes, builds the model of them.
+
+        Args:
+            layer: Of lockstep.layers, or of lockstep.ops.Layer.
+
+        Raises:
+            UsageError: The model is built.
+
+        Example:
+            >>> grown = lockstep.Sequential(device="cpu")
+            >>> grown.add(layers.Input((8,)))
+            >>> grown.add(layers.Dense(2))
+            >>> grown.count_params()
+            18
+        """
 
 def is_keras(model: Any) -> bool:
     ...

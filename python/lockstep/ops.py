@@ -100,6 +100,12 @@ class Tensor:
     def __bool__(self) -> bool:
         raise UsageError("a tensor of lockstep.ops has no value while a model is made: compose ops.maximum, ops.minimum or ops.clip instead of if")
 
+    def _has_no_values(self, *_arguments: Any) -> Any:
+        raise UsageError("a tensor of lockstep.ops has no values while a model is made: compose it with lockstep.ops (from lockstep import ops), not with "
+                         "keras.ops, TensorFlow or NumPy")
+
+    __array__ = __len__ = __float__ = __int__ = _has_no_values
+
     def _compared(self, _other: Any) -> bool:
         raise UsageError("tensors of lockstep.ops cannot be compared: compose ops.maximum, ops.minimum, ops.clip or ops.one_hot")
 

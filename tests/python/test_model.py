@@ -229,6 +229,55 @@ class WhatIsAModel(ModelTest):
                 bare().fit(x, self.y)
         bare().close()
 
+    def test_layers_are_added_as_in_keras(self):
+        """Also the shape of the input in the first layer."""
+        options = {"device": "cpu", "threads": 1, "seed": 5}
+        dense = [layers.Dense(8, "relu"), layers.Dense(4)]
+        whole = lockstep.Sequential([layers.Input((36,)), *dense], **options)
+        x = self.x.reshape(EXAMPLES, 36)
+        whole.compile("sgd")
+        expected = self.quiet_fit(whole, x, self.y).losses.tolist()
+        for given, first in (((), [layers.Input((36,))]), (([layers.Input((36,))],), []), (([],), []), (([layers.Dense(8, "relu", input_shape=(36,)), dense[1]],), None),
+                             (([layers.Dense(8, "relu", input_dim=36), dense[1]],), None)):
+            model = lockstep.Sequential(*given, **options)
+            for layer in [*first, *dense] if first is not None else ():
+                model.add(layer)
+            model.compile("sgd")
+            if given != ([],):  # which the first data builds
+                self.assertEqual(model.count_params(), 332)
+            self.assertEqual(self.quiet_fit(model, x, self.y).losses.tolist(), expected)
+            with self.assertRaisesRegex(lockstep.UsageError, "add: the model is built"):
+                model.add(dense[1])
+        with self.assertRaisesRegex(lockstep.LockstepError, "layer"):
+            lockstep.Sequential().compile("sgd") or lockstep.Sequential().fit(x, self.y)
+
+    def test_trainable_is_an_option_and_no_wish(self):
+        frozen = layers.Dense(4)
+        frozen.trainable = False
+        model = lockstep.Sequential([layers.Input((3,)), frozen, layers.Dense(4)], device="cpu")
+        self.assertEqual([variable.trainable for variable in model.variables], [False, False, True, True])
+        self.assertEqual([layer.trainable for layer in model.layers], [False, True])
+        with self.assertRaisesRegex(lockstep.UsageError, "'dense_1': the model is made already; say trainable=False"):
+            model.layers[1].trainable = False
+
+    def test_names_of_keras_say_what_is_here(self):
+        model = small()
+        for ask, error, says in ((lambda: model.optimizer, AttributeError, "has no attribute 'optimizer': model.learning_rate"),
+                                 (lambda: model.metrics_names, AttributeError, "return_dict=True"), (lambda: model.nothing, AttributeError, "attribute 'nothing'$"),
+                                 (lambda: lockstep.optimizers, AttributeError, "'adam:learning_rate=0.01'"), (lambda: lockstep.nothing, AttributeError, "'nothing'$"),
+                                 (lambda: lockstep.MirroredStrategy, AttributeError, "strategy='mirrored'"),
+                                 (lambda: lockstep.callbacks.EarlyStopping, AttributeError, "'early_stopping:patience=3'"),
+                                 (lambda: layers.Dense(3)(1), lockstep.UsageError, "Dense cannot be called"),
+                                 (lambda: type("Own", (layers.Layer,), {}), lockstep.UsageError, "Own: .* class of lockstep.ops.Layer"),
+                                 (lambda: model.compile("sgd:learning_rate=cosine"), lockstep.UsageError, "learning_rate_schedule= of compile"),
+                                 (lambda: model.save("m.h5"), lockstep.UsageError, "'m.h5': expected a name that ends with .keras"),
+                                 (lambda: lockstep.Sequential([layers.Input((3,)), layers.Layer("Mine")]), lockstep.InputError, "a class of lockstep.ops.Layer, which")):
+            with self.subTest(says), self.assertRaisesRegex(error, says):
+                ask()
+        model.compile("Adam", "SparseCategoricalCrossentropy", ["SparseCategoricalAccuracy", "accuracy"])
+        with self.assertRaisesRegex(lockstep.UsageError, "'Adm' is unknown"):
+            model.compile("Adm")
+
     def test_layers_say_what_is_wrong(self):
         with self.assertRaisesRegex(AttributeError, "there is no layer Dens"):
             layers.Dens(3)
@@ -1049,8 +1098,8 @@ class Errors(ModelTest):
                 (lambda: model.fit(self.x), lockstep.UsageError, "^data: the data has no targets"),
                 (lambda: model.save_weights(self.path("a.foo")), lockstep.UsageError, r"a\.foo': weights are written as .safetensors"),
                 (lambda: model.save_weights(self.path("a.")), lockstep.UsageError, "must end with"),
-                (lambda: model.save(self.path("a.json")), lockstep.UsageError, r"a\.json': a model with the state of its optimizer"),
-                (lambda: model.save(self.path("a.weights.h5")), lockstep.UsageError, "must end with")):
+                (lambda: model.save(self.path("a.json")), lockstep.UsageError, r"a\.json': expected a name that ends with .keras"),
+                (lambda: model.save(self.path("a.weights.h5")), lockstep.UsageError, "expected a name that ends with")):
             with self.assertRaisesRegex(kind, says):
                 call()
         self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("a.")], [])
