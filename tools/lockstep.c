@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -198,12 +199,27 @@ static int run_command(int argc, char **argv)
     return end(command, command->run(&arguments));
 }
 
+// Reports name the program that was started. The Python package, which starts the command for a program, has its words
+// as a JSON list in this variable.
+static void note_command_line(char **argv)
+{
+    const char *text = getenv("LOCKSTEP_COMMAND_LINE");
+    json_t *list = text ? json_loads(text, 0, NULL) : NULL;
+    const size_t count = json_array_size(list);
+    const char **words = list ? calloc(count + 1, sizeof(*words)) : NULL;
+    for (size_t i = 0; words && i < count; i++)
+        words[i] = json_string_value(json_array_get(list, i));
+    ls_made_set_command_line(words ? words : (const char *const *)argv);
+    free(words);
+    json_decref(list);
+}
+
 int main(int argc, char **argv)
 {
     if (!open_standard_files())
         return 1; // nobody could read why
     ls_made_set_commit(ls_commit);
-    ls_made_set_command_line((const char *const *)argv);
+    note_command_line(argv);
     last_words_arm();
     return last_words_disarm(run_command(argc, argv));
 }

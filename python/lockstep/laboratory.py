@@ -194,11 +194,15 @@ def _model_arguments(model: Any, dataset: Any, folder: str) -> List[str]:
     if is_keras(model) and not getattr(model, "built", True):
         build_keras(model, first_of(dataset))
     source, is_json = source_of(model)
-    arguments = ["--model=" + (os.path.join(folder, "model.json") if is_json else os.fsdecode(source))]
     if is_json:
-        with open(os.path.join(folder, "model.json"), "w", encoding="utf-8") as file:
+        name = _name_of(source)
+        # Messages begin with the name of the file, which is the model's where a file can have it.
+        path = os.path.join(folder, name if re.fullmatch(r"\w[\w-]{0,99}", name) else "model")
+        with open(path, "w", encoding="utf-8") as file:
             file.write(source)
-        arguments.append("--model-name=" + _name_of(source))
+        arguments = ["--model=" + path, "--model-name=" + name]
+    else:
+        arguments = ["--model=" + os.fsdecode(source)]
     if is_keras(model):
         arguments.append("--initial-weights=" + os.path.join(folder, "model.weights.h5"))
         model.save_weights(os.path.join(folder, "model.weights.h5"))
@@ -258,7 +262,8 @@ def _run(name: str, collectives: Sequence[str], options: Dict[str, Any], folder:
     command = [command_path(), name, *collectives, *arguments, *(_argument(key, value) for key, value in options.items() if value is not None),
                f"--{writes}={_json_path(folder)}"]
     try:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   env={**os.environ, "LOCKSTEP_COMMAND_LINE": json.dumps(getattr(sys, "argv", []))})  # for reports
     except OSError as error:
         raise BY_STATUS[4](f"{command[0]}: {error.strerror}; LOCKSTEP_PROGRAM names the command") from None
     said: List[str] = []

@@ -188,8 +188,8 @@ class Model:
         given = fill(declared.ls_run_options, strategy=strategy, replicas=replicas, device=device, threads=threads, seed=seed,
                      **options)
         given.stuck, given.python = _stuck, 1
-        words = (ctypes.c_char_p * (len(sys.argv) + 1))(*(os.fsencode(word) for word in sys.argv))
-        given.command_line = ctypes.cast(words, type(given.command_line))
+        words = [os.fsencode(word) for word in getattr(sys, "argv", [])]
+        given.command_line = ctypes.cast((ctypes.c_char_p * (len(words) + 1))(*words), type(given.command_line))
         check(library().ls_run_open_sized(ctypes.byref(given), ctypes.sizeof(given), ctypes.byref(self._run)))
         self._finalizer = weakref.finalize(self, _close, self._handles, self._distributed, self._lock, self._process)
         if library().ls_run_is_server(self._run):

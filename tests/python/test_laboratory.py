@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import sys
 import tempfile
 import unittest.mock
 
@@ -55,9 +56,15 @@ class Compare(ProgramTest):
         self.assertIn("sequential on 200 examples", found.page)
         for text in (str(found), found.page, json.dumps(found.report)):
             self.assertNotIn(ours, text)
-        wrong = layers.sequential_config([layers.Input((2,)), layers.Dense(4, activation="rely")], "sequential")
-        with self.assertRaisesRegex(lockstep.InputError, "^model.json: .*rely"):
-            lockstep.compare(wrong, TEXT, **self.OPTIONS)
+        for one in (found.report, *(run["report"] for run in found.report["runs"])):
+            self.assertEqual(one["made"]["command_line"], sys.argv)
+        for name, says in (("mine", "mine"), ("mi/ne", "model"), ("x.npy", "model")):
+            wrong = layers.sequential_config([layers.Input((2,)), layers.Dense(4, activation="rely")], name)
+            for data in ((TEXT,), (numpy.ones((200, 2)), numpy.zeros(200, dtype="int32"))):
+                with self.assertRaisesRegex(lockstep.InputError, f"^{says}: layer 'dense' .*rely"):
+                    lockstep.compare(wrong, *data, **self.OPTIONS)
+        with self.assertRaisesRegex(lockstep.InputError, "^model: "):
+            lockstep.compare('{"class_name": 3}', TEXT, **self.OPTIONS)
 
     def test_advice_is_what_a_program_would_write(self):
         found = lockstep.compare(tiny_config(), numpy.ones((200, 2)), numpy.zeros(200, dtype="int32"), **self.OPTIONS)
