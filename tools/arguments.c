@@ -57,6 +57,11 @@ static const struct ls_hint arguments_elsewhere[] = {
      "--make-secret=FILE makes the secret that the workers share",
      1},
     {"max-restarts restarts", "it is --restart=K", 1},
+    {"verbose quiet model dataset strategy replicas replica-batch batch device threads epochs "
+     "steps report",
+     "options of the command that is started follow it, as in lockstep launch --workers=2 train "
+     "...",
+     1},
     {"tag-output label-io log-prefix", "it is --prefix=always", 1},
     {"nodes nnodes node-rank rank local-rank master-addr master-port hosts hostfile",
      "workers find their place in the variables of what starts them, such as mpirun, srun or "

@@ -22,6 +22,7 @@ struct command {
 
 // The list that has the names for an option ("models" for "model"); NULL: none (tools/list.c).
 const char *command_list_of(const char *option);
+bool command_is_list(const char *word); // "models", of `lockstep list models`
 
 extern const struct command train_command;
 extern const struct command evaluate_command;

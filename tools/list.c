@@ -154,6 +154,14 @@ const char *command_list_of(const char *option)
     return NULL;
 }
 
+bool command_is_list(const char *word)
+{
+    for (size_t i = 0; i < LISTS; i++)
+        if (strcmp(lists[i].name, word) == 0)
+            return true;
+    return false;
+}
+
 static void print_plugin(const struct list *list, const struct ls_plugin_entry *entry)
 {
     char text[1024];

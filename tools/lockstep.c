@@ -73,7 +73,11 @@ static const struct command *find_command(const struct command *const *list, con
             return list[i];
     }
     const char *nearest = ls_nearest(word, names);
-    if (nearest)
+    if (list == commands && command_is_list(word))
+        ls_error("usage", "unknown subcommand '%s'; it is lockstep list %s", word, word);
+    else if (list == commands && strcmp(word, "version") == 0)
+        ls_error("usage", "unknown subcommand 'version'; it is lockstep --version");
+    else if (nearest)
         ls_error("usage", "unknown subcommand '%s'; did you mean '%s'?", word, nearest);
     else
         ls_error("usage", "unknown subcommand '%s'; %s --help lists them", word, before);

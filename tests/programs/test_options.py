@@ -327,6 +327,12 @@ class Help(ProgramTest):
                 self.assertEqual(self.lockstep("help", *command.split()).out, text)
         self.refused(USAGE, "train", "--help=most", says=("--help=all",))
 
+    def test_words_that_are_elsewhere_are_shown_the_way(self):
+        for words, says in ((("models",), "it is lockstep list models"), (("version",), "it is lockstep --version"), (("tran",), "did you mean 'train'?"),
+                            (("launch", "--verbose", "train"), "follow it, as in lockstep launch --workers=2 train"),
+                            (("verify", "ring", "--verbose"), "unknown option --verbose; available: ")):
+            self.refused(USAGE, *words, says=(says,))
+
     def test_version_says_what_was_built(self):
         text = self.lockstep("-V").out
         self.assertEqual(self.lockstep("--version").out, text)
