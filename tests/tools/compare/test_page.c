@@ -219,6 +219,16 @@ START_TEST(nothing_known_is_a_page_too)
 }
 END_TEST
 
+START_TEST(a_page_says_when_it_was_made_and_not_where)
+{
+    char *page = page_of(json_pack("{s:{s:s, s:[s], s:s}}", "made", "date", "2026-11-27T12:40:00Z",
+                                   "command_line", "my-program", "host", "my-machine"));
+    ck_assert_ptr_nonnull(strstr(page, "<dt>made</dt><dd>2026-11-27T12:40:00Z</dd>"));
+    ck_assert_ptr_null(strstr(page, "my-"));
+    free(page);
+}
+END_TEST
+
 START_TEST(runs_of_one_strategy_are_told_apart_by_their_replicas)
 {
     char *page =
@@ -336,6 +346,7 @@ int main(void)
     tcase_add_test(tests, a_run_that_could_not_run_says_why_wherever_it_is_a_row);
     tcase_add_test(tests, texts_are_escaped_wherever_they_come_from);
     tcase_add_test(tests, nothing_known_is_a_page_too);
+    tcase_add_test(tests, a_page_says_when_it_was_made_and_not_where);
     tcase_add_test(tests, runs_of_one_strategy_are_told_apart_by_their_replicas);
     tcase_add_test(tests, a_bucket_plan_that_runs_share_is_shown_once);
     tcase_add_test(tests, other_strategies_with_other_counts_are_no_scaling);
