@@ -108,7 +108,7 @@ def leave_unsaid(folder: str) -> None:
 
 def _write(line: str) -> None:
     if sys.stderr is not None:
-        print(line, file=sys.stderr, flush=True)
+        print(_in_python(line), file=sys.stderr, flush=True)
 
 
 _write_line = declared.FUNCTIONS["ls_set_log"][1][0](_log_line)

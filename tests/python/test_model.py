@@ -187,6 +187,13 @@ class WhatIsAModel(ModelTest):
         with self.assertRaisesRegex(lockstep.LockstepError, "the file of the report, too"):
             self.quiet_fit(small(), self.x, self.y, report=report, timeline=os.path.join(os.path.dirname(report), ".", "report.json"))
 
+    def test_warnings_call_arrays_the_data(self):
+        model, err = lockstep.Sequential([layers.Input((100,)), layers.Dense(2)], device="cpu", threads=1), io.StringIO()
+        with contextlib.redirect_stderr(err):
+            self.quiet_fit(model, numpy.full((4, 100), 200, dtype="float32"), numpy.array([0, 1, 0, 1]))
+        self.assertRegex(err.getvalue(), "warning: data: the data has numbers from 0 to 255.*'sequential'")
+        self.assertNotIn("memory:", err.getvalue())
+
     def test_an_output_with_several_dimensions(self):
         model = lockstep.Sequential([layers.Input((6, 6, 1)), layers.Conv2D(3, 3)], device="cpu", threads=1)
         self.assertEqual(model.output_shape, (None, 4, 4, 3))
