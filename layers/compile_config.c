@@ -611,6 +611,11 @@ static void read_metric(struct part *part, const char *name, const json_t *optio
     const char *given = json_string_value(json_object_get(options, "name"));
     if (is_plain(given) && strcmp(given, shown) != 0)
         add_option(text, sizeof(text), "name", given);
+    else if (given && !is_plain(given))
+        ls_warn("metrics",
+                "the name '%.60s' is no key of reports, which have letters, digits and "
+                "underscores; the key is %s",
+                given, shown);
     fprintf(list, ",%s", text);
 }
 

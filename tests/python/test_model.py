@@ -336,6 +336,10 @@ class WhatIsAModel(ModelTest):
         self.assertEqual(seen["true_positives"] + seen["false_negatives"], EXAMPLES)
         with self.assertRaisesRegex(lockstep.UsageError, "recall_at_0.5 is given twice"):
             model.compile(metrics="recall:thresholds=0.5:0.5")
+        err = io.StringIO()
+        with contextlib.redirect_stderr(err):
+            model.compile(metrics=[of("AUC", name="my area")])
+        self.assertIn("metrics: the name 'my area' is no key of reports", err.getvalue())
         model.compile(metrics=[of("AUC", name="auc", num_thresholds=4, thresholds=[0.1, 0.3]), "auc:thresholds=0.3:0.1,name=again"])
         seen = self.quiet_fit(model, self.x, self.y).history
         self.assertEqual(seen["auc"], seen["again"])
