@@ -334,8 +334,10 @@ static json_t *node_of(const struct call *call)
 
     for (uint32_t i = 0; i < call->input_count; i++)
         failed |= json_array_append_new(
-            list, json_pack("{s:s, s:{s:o}}", "class_name", "__keras_tensor__", "config",
-                            "keras_history", history_of(call->inputs[i], 0)));
+            list,
+            json_pack("{s:s, s:{s:[n], s:s, s:o}}", "class_name", "__keras_tensor__", "config",
+                      "shape", "dtype", "float32", // Keras asks for them, and uses neither
+                      "keras_history", history_of(call->inputs[i], 0)));
     if (!apart && call->input_count > 1)
         args = json_pack("[o]", list);
     if (!failed && args && call->part->causal)
@@ -426,12 +428,13 @@ enum ls_status ls_functional_json(const char *name, const struct ls_model_ends *
     status = layers ? give_names(symbols) : LS_OUT_OF_MEMORY;
     if (!status)
         status = put_calls(symbols, layers);
-    json_t *model = status ? NULL
-                           : json_pack("{s:s, s:s, s:n, s:{s:s, s:O, s:o, s:o}}", "module", "keras",
-                                       "class_name", "Functional", "registered_name", "config",
-                                       "name", name, "layers", layers, "input_layers",
-                                       ends_of(ends->inputs, ends->input_count), "output_layers",
-                                       ends_of(ends->outputs, ends->output_count));
+    json_t *model =
+        status ? NULL
+               : json_pack("{s:s, s:s, s:s, s:{s:s, s:O, s:o, s:o}}", "module",
+                           "keras.src.models.functional", "class_name", "Functional",
+                           "registered_name", "Functional", "config", "name", name, "layers",
+                           layers, "input_layers", ends_of(ends->inputs, ends->input_count),
+                           "output_layers", ends_of(ends->outputs, ends->output_count));
     json_decref(layers);
     if (!model)
         return status ? status : LS_OUT_OF_MEMORY;

@@ -56,6 +56,8 @@ class Layers:
                 keys = re.search(r"\.keys = (\w+)", body)
                 self.options[name] = [key for key in lists[keys[1]] if key not in refused] if keys else []
                 self.summaries[name] = "".join(re.findall(r'"([^"]*)"', re.search(r"\.summary =\s*((?:\"[^\"]*\"\s*)+)", body)[1]))
+            for name, summary in re.findall(r'^    MERGE\("(\w+)", "([^"]*)"', text, re.M):
+                self.options[name], self.summaries[name] = list(lists["keys"]), summary
         must = re.compile(r'ls_config_integer\(\s*&?\w+,\s*"(\w+)",[^;]*?LS_CONFIG_NONE\)', re.S)
         self.must = {key for text in texts.values() for key in must.findall(text)} | {"kernel_size", "rate", "stddev", "target_shape", "dims"}
 
@@ -81,8 +83,10 @@ def layers_stub(positional):
     out = [HEAD + "from typing import Any, Dict, List, Mapping, Optional, Sequence, Union", "", ALIASES, "", "POSITIONAL: Dict[str, str]", "", "", "class Layer:",
            '    """A layer by the name of its class, with its options."""', "", "    class_name: str", "    config: Dict[str, Any]", "",
            "    def __init__(self, class_name: str, **config: Any) -> None: ...", "",
-           "    trainable: bool", "", "    @property", "    def name(self) -> str:",
+           "    trainable: bool", "", "    def __call__(self, *inputs: Any, **arguments: Any) -> Symbol: ...", "", "    @property", "    def name(self) -> str:",
            '        """That of its options; "" for a layer that has none before it is in a model."""', "", "",
+           "class Symbol:", '    """What a call of a layer makes, while a model is written. It takes + - * with another one."""', "",
+           *(f"    def __{name}__(self, other: Any) -> Symbol: ..." for name in ("add", "radd", "sub", "rsub", "mul", "rmul")), "", "",
            'def Input(shape: Sequence[Optional[int]], dtype: str = ..., *, name: str = ...) -> Layer:',
            '    """The input of a model: the shape of an example."""', "", "",
            "def sequential_config(layers: Sequence[Layer], name: str) -> Dict[str, Any]: ..."]
@@ -164,7 +168,7 @@ def model_stub(declared, own):
                 if key == ("Model", "__init__"):
                     init = arguments.kwonlyargs
             elif arguments.kwarg and key == ("Sequential", "__init__"):
-                with_options(arguments, init)
+                with_options(arguments, [one for one in init if one.arg not in ("inputs", *names_of(arguments))])
             kept.append(item)
         node.body = kept
         classes.append(node)

@@ -1,20 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of a Sequential model, with Keras's names and options: `layers.Dense(10, activation="relu")`.
+"""Layers, with Keras's names and options: `layers.Dense(10, activation="relu")`. They go into a Sequential model, or are called, as in Keras:
+
+    x = layers.Input((8,))
+    y = layers.Dense(8)(x)
+    model = lockstep.Model(x, layers.Add()([x, y]))
 
 A layer is what Keras writes of it into a model's JSON, and nothing more: Lockstep checks the options when the model is made. Those that
 are not below, and plugins of one's own, are `layers.Layer("RMSNorm", epsilon=1e-5)`.
 """
+import dataclasses
 import re
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ._errors import UsageError
 
 # The options that may be given by position, as in Keras.
 POSITIONAL: Dict[str, str] = {
     "Activation": "activation",
+    "Add": "",
+    "Average": "",
     "AveragePooling1D": "pool_size strides padding",
     "AveragePooling2D": "pool_size strides padding",
     "BatchNormalization": "axis momentum epsilon center scale",
+    "Concatenate": "axis",
     "Conv1D": "filters kernel_size strides padding",
     "Conv2D": "filters kernel_size strides padding",
     "Conv2DTranspose": "filters kernel_size strides padding",
@@ -37,6 +45,10 @@ POSITIONAL: Dict[str, str] = {
     "LeakyReLU": "negative_slope",
     "MaxPooling1D": "pool_size strides padding",
     "MaxPooling2D": "pool_size strides padding",
+    "Maximum": "",
+    "Minimum": "",
+    "MultiHeadAttention": "num_heads key_dim",
+    "Multiply": "",
     "PReLU": "",
     "Permute": "dims",
     "ReLU": "",
@@ -46,6 +58,7 @@ POSITIONAL: Dict[str, str] = {
     "SeparableConv2D": "filters kernel_size strides padding",
     "Softmax": "axis",
     "SpatialDropout2D": "rate",
+    "Subtract": "",
     "UpSampling1D": "size",
     "UpSampling2D": "size",
     "ZeroPadding1D": "padding",
@@ -71,9 +84,29 @@ class Layer:
             raise UsageError(f"{cls.__name__}: a layer of one's own is a class of lockstep.ops.Layer, not of lockstep.layers.Layer")
         super().__init_subclass__(**options)
 
-    def __call__(self, *_inputs: Any) -> None:
-        raise UsageError(f"{self.class_name} cannot be called: layers go into lockstep.Sequential([...]); a model with branches is made with Keras and given to "
-                         "lockstep.Model, and a layer of one's own composes lockstep.ops")
+    calls: Tuple["Call", ...] = ()
+
+    def __call__(self, *inputs: Any, **arguments: Any) -> "Symbol":
+        """Says what the layer takes, for lockstep.Model(inputs, outputs). A layer that is called again has the same weights in both places.
+
+        Args:
+            *inputs: A layers.Input, what another layer returned, or a list of them.
+            **arguments: Others that the layer has in Keras.
+
+        Returns:
+            What it makes.
+
+        Raises:
+            UsageError: Something else is given.
+        """
+        if self.class_name == "InputLayer" or self._model_has_it:
+            raise UsageError(f"{self!r} cannot be called: " + ("it is an input" if self.class_name == "InputLayer" else "it tells of a model that is made"))
+        call = Call(inputs, arguments)
+        if not call.symbols():
+            raise UsageError(f"{self.class_name} is called on {', '.join(map(repr, inputs)) or 'nothing'}: expected a layers.Input or what another layer "
+                             "returned; predict runs a model, and a layer of one's own composes lockstep.ops")
+        self.calls = (*self.calls, call)
+        return Symbol(self, len(self.calls) - 1)
 
     @property
     def trainable(self) -> bool:
@@ -94,6 +127,66 @@ class Layer:
 
     def __repr__(self) -> str:
         return f"{self.class_name}({', '.join(f'{name}={value!r}' for name, value in self.config.items())})"
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Symbol:
+    """What a call of a layer makes, while a model is written. It takes + - * with another one."""
+
+    layer: Layer
+    call: int
+
+    def __repr__(self) -> str:
+        return f"<output of {self.layer!r}>"
+
+    def __add__(self, other: Any) -> "Symbol":
+        return _merged("Add", self, other)
+
+    def __radd__(self, other: Any) -> "Symbol":
+        return _merged("Add", other, self)
+
+    def __sub__(self, other: Any) -> "Symbol":
+        return _merged("Subtract", self, other)
+
+    def __rsub__(self, other: Any) -> "Symbol":
+        return _merged("Subtract", other, self)
+
+    def __mul__(self, other: Any) -> "Symbol":
+        return _merged("Multiply", self, other)
+
+    def __rmul__(self, other: Any) -> "Symbol":
+        return _merged("Multiply", other, self)
+
+
+class Call(NamedTuple):
+    """What a layer was called with."""
+
+    inputs: Tuple[Any, ...]
+    arguments: Dict[str, Any]
+
+    def symbols(self) -> List[Symbol]:
+        found, waiting = [], [*self.inputs, *self.arguments.values()]
+        while waiting:
+            one = waiting.pop(0)
+            symbol = _symbol_of(one)
+            if symbol:
+                found.append(symbol)
+            elif isinstance(one, (list, tuple)):
+                waiting = [*one, *waiting]
+        return found
+
+
+def _merged(class_name: str, one: Any, other: Any) -> Symbol:
+    for given in (one, other):
+        if _symbol_of(given) is None:
+            raise UsageError(f"{class_name} of {given!r}: expected what a layer returned; layers.Rescaling(scale, offset) takes numbers")
+    return Layer(class_name)([one, other])
+
+
+def _symbol_of(value: Any) -> Optional[Symbol]:
+    if isinstance(value, Layer) and value.class_name == "InputLayer":
+        return Symbol(value, 0)
+    return value if isinstance(value, Symbol) else None
 
 
 def Input(shape: Sequence[Optional[int]], dtype: str = "float32", **config: Any) -> Layer:
@@ -163,17 +256,65 @@ def with_input(layers: Sequence[Any]) -> List[Any]:
 
 def sequential_config(layers: Sequence[Layer], name: str) -> Dict[str, Any]:
     """The model as Keras writes it; layers without a name get those that Keras would give them in a new session."""
+    return {"module": "keras", "class_name": "Sequential", "config": {"name": name, "layers": _written_layers(with_input(layers))}, "registered_name": None}
+
+
+def _written_layers(layers: Sequence[Any]) -> List[Dict[str, Any]]:
     counts: Dict[str, int] = {}
     made = []
-    for layer in with_input(layers):
+    for layer in layers:
         if not isinstance(layer, Layer):
             hint = "; lockstep.Model takes a keras.Sequential of Keras's layers" if is_of_keras(type(layer)) else ""
             raise UsageError(f"{layer!r} is no layer: expected those of lockstep.layers, as layers.Dense(10){hint}")
         kind = "input_layer" if layer.class_name == "InputLayer" else _snake(layer.class_name)
         number = counts.get(kind, 0)
-        counts[kind] = number + 1
+        counts[kind] = number + ("name" not in layer.config)  # as Keras counts
         config = {"name": f"{kind}_{number}" if number else kind, **layer.config}
         module = type(layer).__module__
         own = {"module": module, "registered_name": f"{module}>{layer.class_name}"} if is_own(layer) else {}
         made.append({"module": "keras.layers", "class_name": layer.class_name, "config": config, "registered_name": None, **own})
-    return {"module": "keras", "class_name": "Sequential", "config": {"name": name, "layers": made}, "registered_name": None}
+    return made
+
+
+def functional_config(inputs: Any, outputs: Any, name: str) -> Tuple[Dict[str, Any], List[Layer]]:
+    """The model between inputs and outputs, as Keras writes it, and its layers."""
+    ends = []
+    for what, given in (("inputs", inputs), ("outputs", outputs)):
+        several = list(given) if isinstance(given, (list, tuple)) else [given]
+        found = [one for one in map(_symbol_of, several) if one]
+        wrong = [type(one).__name__ for one in several if not _symbol_of(one)] or ["nothing"] * (not found)
+        if wrong or what == "inputs" and any(one.layer.class_name != "InputLayer" for one in found):
+            raise UsageError(f"{what}: expected {'layers.Input' if what == 'inputs' else 'what layers returned'}, or a list of them, got "
+                             f"{', '.join(wrong) or repr(given)}" + ("; a keras.Model of Keras's is given alone" if any(map(is_of_keras, map(type, several))) else ""))
+        ends.append(found)
+    order = dict.fromkeys(ends[0])  # calls, each behind those that it takes
+    waiting = ends[1][::-1]
+    while waiting:
+        end = waiting[-1]
+        before = [one for one in (end.layer.calls[end.call].symbols() if end.layer.calls else ()) if one not in order]
+        waiting += before[::-1]
+        if not before:
+            order[waiting.pop()] = None
+    layers = list(dict.fromkeys(one.layer for one in order))
+    lacking = [layer for layer in layers if layer.class_name == "InputLayer" and Symbol(layer, 0) not in ends[0]]
+    if lacking:
+        raise UsageError(f"inputs={inputs!r}: the outputs also need {lacking[0]!r}")
+    written_layers = _written_layers(layers)
+    names = {layer: entry["config"]["name"] for layer, entry in zip(layers, written_layers)}
+    nodes = {layer: [one.call for one in order if one.layer is layer] for layer in layers}  # calls for other models are left out
+
+    def history(symbol: Symbol) -> List[Any]:
+        return [names[symbol.layer], nodes[symbol.layer].index(symbol.call), 0]
+
+    def value(given: Any) -> Any:
+        symbol = _symbol_of(given)
+        if symbol:
+            return {"class_name": "__keras_tensor__", "config": {"shape": [None], "dtype": "float32", "keras_history": history(symbol)}}  # Keras asks for a shape
+        return [value(one) for one in given] if isinstance(given, (list, tuple)) else given
+
+    for layer, entry in zip(layers, written_layers):
+        calls = [layer.calls[call] for call in nodes[layer]] if layer.calls else []
+        entry.update(name=names[layer], inbound_nodes=[{"args": [value(one) for one in call.inputs],
+                                                        "kwargs": {key: value(one) for key, one in call.arguments.items()}} for call in calls])
+    config = {"name": name, "layers": written_layers, "input_layers": [history(one) for one in ends[0]], "output_layers": [history(one) for one in ends[1]]}
+    return {"module": "keras.src.models.functional", "class_name": "Functional", "config": config, "registered_name": "Functional"}, layers

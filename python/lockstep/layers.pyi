@@ -18,9 +18,22 @@ class Layer:
 
     trainable: bool
 
+    def __call__(self, *inputs: Any, **arguments: Any) -> Symbol: ...
+
     @property
     def name(self) -> str:
         """That of its options; "" for a layer that has none before it is in a model."""
+
+
+class Symbol:
+    """What a call of a layer makes, while a model is written. It takes + - * with another one."""
+
+    def __add__(self, other: Any) -> Symbol: ...
+    def __radd__(self, other: Any) -> Symbol: ...
+    def __sub__(self, other: Any) -> Symbol: ...
+    def __rsub__(self, other: Any) -> Symbol: ...
+    def __mul__(self, other: Any) -> Symbol: ...
+    def __rmul__(self, other: Any) -> Symbol: ...
 
 
 def Input(shape: Sequence[Optional[int]], dtype: str = ..., *, name: str = ...) -> Layer:
@@ -34,6 +47,14 @@ def Activation(activation: Named = ..., *, name: str = ..., trainable: bool = ..
     """Keras's Activation: an activation function by name."""
 
 
+def Add(*, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+    """Keras's Add: the sum of its inputs."""
+
+
+def Average(*, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+    """Keras's Average: the mean of its inputs."""
+
+
 def AveragePooling1D(pool_size: Sizes = ..., strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's AveragePooling1D: the mean of each window of a sequence."""
 
@@ -44,6 +65,10 @@ def AveragePooling2D(pool_size: Sizes = ..., strides: Optional[Sizes] = ..., pad
 
 def BatchNormalization(axis: Sizes = ..., momentum: Optional[float] = ..., epsilon: Optional[float] = ..., center: bool = ..., scale: Any = ..., *, beta_initializer: Named = ..., gamma_initializer: Named = ..., moving_mean_initializer: Named = ..., moving_variance_initializer: Named = ..., beta_regularizer: Named = ..., gamma_regularizer: Named = ..., beta_constraint: Any = ..., gamma_constraint: Any = ..., synchronized: bool = ..., renorm: bool = ..., renorm_momentum: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's BatchNormalization: mean 0 and variance 1 in each channel of the batch, then scale and shift."""
+
+
+def Concatenate(axis: int = ..., *, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+    """Keras's Concatenate: its inputs one behind the other."""
 
 
 def Conv1D(filters: int, kernel_size: Sizes, strides: Optional[Sizes] = ..., padding: str = ..., *, data_format: Optional[str] = ..., dilation_rate: Sizes = ..., groups: int = ..., activation: Named = ..., use_bias: bool = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., lora_rank: Any = ..., lora_alpha: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
@@ -134,6 +159,22 @@ def MaxPooling2D(pool_size: Sizes = ..., strides: Optional[Sizes] = ..., padding
     """Keras's MaxPooling2D: the largest element of each window."""
 
 
+def Maximum(*, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+    """Keras's Maximum: the largest of its inputs."""
+
+
+def Minimum(*, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+    """Keras's Minimum: the smallest of its inputs."""
+
+
+def MultiHeadAttention(num_heads: int, key_dim: int, *, value_dim: int = ..., dropout: Optional[float] = ..., use_bias: bool = ..., output_shape: Any = ..., attention_axes: Any = ..., flash_attention: Any = ..., kernel_initializer: Named = ..., bias_initializer: Named = ..., kernel_regularizer: Named = ..., bias_regularizer: Named = ..., kernel_constraint: Any = ..., bias_constraint: Any = ..., use_gate: bool = ..., seed: Optional[int] = ..., query_shape: Any = ..., key_shape: Any = ..., value_shape: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+    """Keras's MultiHeadAttention: attention of several heads."""
+
+
+def Multiply(*, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+    """Keras's Multiply: the product of its inputs."""
+
+
 def PReLU(*, alpha_initializer: Named = ..., alpha_regularizer: Named = ..., alpha_constraint: Any = ..., shared_axes: Any = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's PReLU: a trained slope for negative x."""
 
@@ -168,6 +209,10 @@ def Softmax(axis: int = ..., *, name: str = ..., trainable: bool = ..., dtype: N
 
 def SpatialDropout2D(rate: Optional[float], *, seed: Optional[int] = ..., data_format: Optional[str] = ..., name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
     """Keras's SpatialDropout2D: drops a fraction of the channels in training."""
+
+
+def Subtract(*, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:
+    """Keras's Subtract: the first input less the second."""
 
 
 def UpSampling1D(size: Sizes = ..., *, name: str = ..., trainable: bool = ..., dtype: Named = ...) -> Layer:

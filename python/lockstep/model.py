@@ -23,7 +23,7 @@ from ._interrupt import Interruptible
 from ._keras_callbacks import backup_of, callbacks_of, forget
 from ._native import check, discard, encode, error_of, fill, flush, leave_unsaid, library, refuse_others, type_of
 from .callbacks import Bar, CallbackLike, Calls, History, Logs, logs_of
-from .layers import Layer, is_of_keras, is_own, sequential_config, written
+from .layers import Layer, functional_config, is_of_keras, is_own, sequential_config, written
 
 if TYPE_CHECKING:
     import numpy
@@ -146,7 +146,11 @@ class Model:
     """A model, and the run that trains it. One thread uses a model at a time; several models may be used by several threads.
 
     Args:
-        model: A built-in name ("cnn"), a file of Keras model JSON, a .keras or .h5 file, the JSON itself, or a keras.Model, whose weights are taken.
+        model: A built-in name ("cnn"), a file of Keras model JSON, a .keras or .h5 file, the JSON itself, or a keras.Model, whose weights are taken. Before
+            outputs it is a layers.Input, or a list of them.
+        outputs: What called layers returned, of a model that is written so.
+        inputs: Another name for the first argument, before outputs.
+        name: Of a model with outputs.
         strategy: A strategy or a collective by its name and options, as "ring" or "parameter-server:mode=sync"; None: "one-device", "mirrored" for more replicas.
         replicas: How many train at once in this process; 0: as many as the strategy takes, which is one on the CPU.
         device: "cpu" or "cuda"; None: "cuda" where it can train the model.
@@ -169,9 +173,15 @@ class Model:
 
     _grows = False  # a Sequential to which layers are added
 
-    def __init__(self, model: Any, *, strategy: Optional[str] = None, replicas: int = 0, device: Optional[str] = None, threads: int = 0,
+    def __init__(self, model: Any = None, outputs: Any = None, *, inputs: Any = None, name: Optional[str] = None, strategy: Optional[str] = None, replicas: int = 0, device: Optional[str] = None, threads: int = 0,
                  seed: int = 0, data: Any = None, custom_objects: Any = (), **options: Any) -> None:
         _shorten_openmp_waits()
+        if outputs is None and (inputs is not None or name is not None):
+            raise UsageError("Model: inputs= and name= are for a model that is written by its outputs=, too")
+        if outputs is not None:
+            model, parts = functional_config(inputs if model is None else model, outputs, name or "functional")
+            own = dict.fromkeys(type(layer) for layer in parts if is_own(layer))
+            custom_objects = [*own, *(custom_objects.values() if isinstance(custom_objects, dict) else custom_objects)]
         self._lock = threading.RLock()
         self._compiled = False
         self._calling = False  # a fit, an evaluation or a prediction is under way

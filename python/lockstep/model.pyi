@@ -21,7 +21,11 @@ class Model:
     """A model, and the run that trains it. One thread uses a model at a time; several models may be used by several threads.
 
     Args:
-        model: A built-in name ("cnn"), a file of Keras model JSON, a .keras or .h5 file, the JSON itself, or a keras.Model, whose weights are taken.
+        model: A built-in name ("cnn"), a file of Keras model JSON, a .keras or .h5 file, the JSON itself, or a keras.Model, whose weights are taken. Before
+            outputs it is a layers.Input, or a list of them.
+        outputs: What called layers returned, of a model that is written so.
+        inputs: Another name for the first argument, before outputs.
+        name: Of a model with outputs.
         strategy: A strategy or a collective by its name and options, as "ring" or "parameter-server:mode=sync"; None: "one-device", "mirrored" for more replicas.
         replicas: How many train at once in this process; 0: as many as the strategy takes, which is one on the CPU.
         device: "cpu" or "cuda"; None: "cuda" where it can train the model.
@@ -42,7 +46,7 @@ class Model:
         (2, (None, 10))
     """
 
-    def __init__(self, model: Any, *, strategy: Optional[str]=None, replicas: int=0, device: Optional[str]=None, threads: int=0, seed: int=0, data: Any=None, custom_objects: Any=(), deadline_seconds: Optional[float]=..., plugin_path: Optional[str]=..., progress: Optional[int]=..., verbose: Optional[int]=..., precision: Optional[str]=..., wire: Optional[str]=..., devices: Optional[str]=..., cluster: Optional[str]=..., insecure: Optional[int]=..., network: Optional[str]=..., silence_seconds: Optional[float]=..., join_seconds: Optional[float]=..., elastic: Optional[str]=..., share: Optional[str]=...) -> None:
+    def __init__(self, model: Any=None, outputs: Any=None, *, inputs: Any=None, name: Optional[str]=None, strategy: Optional[str]=None, replicas: int=0, device: Optional[str]=None, threads: int=0, seed: int=0, data: Any=None, custom_objects: Any=(), deadline_seconds: Optional[float]=..., plugin_path: Optional[str]=..., progress: Optional[int]=..., verbose: Optional[int]=..., precision: Optional[str]=..., wire: Optional[str]=..., devices: Optional[str]=..., cluster: Optional[str]=..., insecure: Optional[int]=..., network: Optional[str]=..., silence_seconds: Optional[float]=..., join_seconds: Optional[float]=..., elastic: Optional[str]=..., share: Optional[str]=...) -> None:
         ...
 
     def close(self) -> None:

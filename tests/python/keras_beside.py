@@ -239,6 +239,21 @@ class BesideKeras(ProgramTest):
         ours.copy_weights_to(theirs)
         numpy.testing.assert_allclose(ours.predict(x), theirs.predict(x, verbose=0), atol=1e-5)
 
+    def test_keras_loads_a_model_of_called_layers(self):
+        random = numpy.random.default_rng(1)
+        a, b = random.random((20, 8), dtype="float32"), random.random((20, 4), dtype="float32")
+        made = {}
+        for layers, model_of in ((lockstep.layers, lockstep.Model), (keras.layers, keras.Model)):
+            left, right, twice = layers.Input((8,), name="left"), layers.Input((4,), name="right"), layers.Dense(8, "tanh", name="twice")
+            joined = layers.Concatenate(name="joined")([twice(twice(left)), layers.Dense(8, name="other")(right)])
+            scores = layers.Dense(1, name="scores")(layers.Subtract()([joined, layers.Multiply()([joined, layers.Dense(16, name="weights")(joined)])]))
+            made[layers] = model_of(inputs=[left, right], outputs=scores, name="two")
+        ours, theirs = made.values()
+        ours.save(self.path("two.keras"))
+        ours.copy_weights_to(theirs)
+        for model in (theirs, keras.models.load_model(self.path("two.keras"))):
+            numpy.testing.assert_allclose(model.predict([a, b], verbose=0), ours.predict([a, b], verbose=0), atol=1e-5)
+
     def test_what_it_was_compiled_with(self):
         theirs = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
         theirs.compile(keras.optimizers.SGD(0.25, momentum=0.5), keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])

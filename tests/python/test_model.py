@@ -21,7 +21,7 @@ import numpy
 from support import LOCKSTEP, ProgramTest, main, tensors
 
 import lockstep
-from lockstep import _data, _keras_callbacks, _native, layers
+from lockstep import _data, _keras_callbacks, _native, layers, ops
 
 ROUNDING = 1e-6  # relative: sums of gradients in another order
 EXAMPLES = 300
@@ -258,6 +258,47 @@ class WhatIsAModel(ModelTest):
         with self.assertRaisesRegex(lockstep.LockstepError, "layer"):
             lockstep.Sequential().compile("sgd") or lockstep.Sequential().fit(x, self.y)
 
+    def test_layers_are_called_as_in_keras(self):
+        """Two inputs, a branch, a layer in two places, and calls that are for another model."""
+        random = numpy.random.default_rng(3)
+        a, b = random.random((60, 8), dtype="float32"), random.random((60, 4), dtype="float32")
+        left, right, tanh = layers.Input((8,), name="left"), layers.Input((4,)), layers.Dense(8, "tanh")
+        twice = tanh(tanh(left))
+        joined = layers.Concatenate()([twice, layers.Dense(8)(right)])
+        model = lockstep.Model(inputs=[left, right], outputs=layers.Dense(1)(joined - joined * layers.Dense(16)(joined)), name="two", strategy="ring", replicas=2,
+                               device="cpu")
+        self.assertEqual([layer.name for layer in model.layers],
+                         ["left", "input_layer", "dense", "dense_1", "concatenate", "dense_2", "multiply", "subtract", "dense_3"])
+        self.assertEqual((model.name, model.count_params()), ("two", 72 + 40 + 272 + 17))
+        w = [weight.astype("float64") for weight in model.get_weights()]
+
+        def by_hand(a, b):
+            made = numpy.concatenate([numpy.tanh(numpy.tanh(a @ w[0] + w[1]) @ w[0] + w[1]), b @ w[2] + w[3]], axis=1)
+            return (made - made * (made @ w[4] + w[5])) @ w[6] + w[7]
+
+        numpy.testing.assert_allclose(model.predict([a, b]), by_hand(a, b), rtol=1e-4, atol=1e-5)
+        model.compile("adam", "mse")
+        losses = self.quiet_fit(model, [a, b], a.sum(1) + b.sum(1), epochs=3).losses
+        self.assertLess(losses[-1], losses[0])
+        self.assertEqual(len(lockstep.Model(left, tanh(left), device="cpu").variables), 2)
+
+        class Gate(ops.Layer):
+            def call(self, inputs):
+                return inputs[0] * ops.sigmoid(inputs[1])
+
+        self.assertEqual(lockstep.Model(left, Gate()([tanh(left), left]), device="cpu").predict(a).shape, (60, 8))
+        steps = layers.Input((5, 8))
+        self.assertEqual(lockstep.Model(steps, layers.MultiHeadAttention(2, 4)(steps, value=steps, use_causal_mask=True), device="cpu").output_shape, (None, 5, 8))
+        for ask, says in ((lambda: lockstep.Model(left, joined), "the outputs also need InputLayer"), (lambda: lockstep.Model(inputs=left), "by its outputs=, too"),
+                          (lambda: lockstep.Model("cnn", name="mine"), "by its outputs=, too"), (lambda: lockstep.Model(a, joined), "got ndarray$"),
+                          (lambda: lockstep.Model([], joined), "got nothing"), (lambda: lockstep.Model(twice, joined), "expected layers.Input.*got <output of Dense"),
+                          (lambda: lockstep.Model([left, right], 3), "outputs: expected what layers returned, or a list of them, got int"),
+                          (lambda: left(left), "it is an input"), (lambda: model.layers[2](left), "it tells of a model that is made"),
+                          (lambda: twice * 2, "Multiply of 2: expected what a layer returned"), (lambda: lockstep.Sequential([left, twice]), "is no layer")):
+            with self.subTest(says), self.assertRaisesRegex(lockstep.UsageError, says) as raised:
+                ask()
+            self.assertNotIn("\n", str(raised.exception))
+
     def test_trainable_is_an_option_and_no_wish(self):
         frozen = layers.Dense(4)
         frozen.trainable = False
@@ -274,7 +315,7 @@ class WhatIsAModel(ModelTest):
                                  (lambda: lockstep.optimizers, AttributeError, "'adam:learning_rate=0.01'"), (lambda: lockstep.nothing, AttributeError, "'nothing'$"),
                                  (lambda: lockstep.MirroredStrategy, AttributeError, "strategy='mirrored'"),
                                  (lambda: lockstep.callbacks.EarlyStopping, AttributeError, "'early_stopping:patience=3'"),
-                                 (lambda: layers.Dense(3)(1), lockstep.UsageError, "Dense cannot be called"),
+                                 (lambda: layers.Dense(3)(1), lockstep.UsageError, "Dense is called on 1: expected a layers.Input"),
                                  (lambda: type("Own", (layers.Layer,), {}), lockstep.UsageError, "Own: .* class of lockstep.ops.Layer"),
                                  (lambda: model.compile("sgd:learning_rate=cosine"), lockstep.UsageError, "learning_rate_schedule= of compile"),
                                  (lambda: model.save("m.h5"), lockstep.UsageError, "'m.h5': expected a name that ends with .keras"),
@@ -1068,7 +1109,7 @@ class Errors(ModelTest):
             self.assertNotIn("lockstep: error", caught.exception.message)
         self.assertTrue(issubclass(lockstep.UsageError, ValueError))
         for option in ("replica", "python", "stuck"):  # the last two are the package's own
-            with self.assertRaisesRegex(TypeError, f"there is no option '{option}'; (did you mean .*=. )?there are: model, strategy, .*, share$"):
+            with self.assertRaisesRegex(TypeError, f"there is no option '{option}'; (did you mean .*=. )?there are: model, .*strategy, .*, share$"):
                 lockstep.Model("cnn", **{option: 0})
         with self.assertRaisesRegex(TypeError, "there is no option 'batch'; did you mean batch_size=. there are: x, y, batch_size, "):
             small().fit(self.x, self.y, batch=3)
