@@ -141,6 +141,11 @@ bool ls_device_can_capture(const struct ls_device *device)
            !ls_device_in_host_memory(device);
 }
 
+bool ls_device_takes_branches(const struct ls_device *device)
+{
+    return ls_device_has_streams(device) && ls_device_interface(device)->streams->branches == 1;
+}
+
 static uint64_t device_tile_bytes(struct ls_device *device)
 {
     const struct ls_guarded_call call = ls_guard_enter(device, "tile_bytes");

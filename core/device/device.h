@@ -57,6 +57,7 @@ bool ls_device_blocking(const struct ls_device *device); // computes on the call
 bool ls_device_has_streams(const struct ls_device *device); // and events
 bool ls_device_has_staging(const struct ls_device *device); // besides streams
 bool ls_device_can_capture(const struct ls_device *device);
+bool ls_device_takes_branches(const struct ls_device *device); // `branches` of its streams
 uint64_t ls_device_tile_bytes(struct ls_device *device); // 0: it does not ask for tiles
 // Whether it takes halves where activations are float32 otherwise: LS_OP_CONVERT in struct
 // ls_fusion_pattern.

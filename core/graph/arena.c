@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory plan: when each buffer of the arena lives, which outputs take the place of an input
-// that ends, and where everything lies.
+// that ends, and where everything lies. Where the program has a branch (branch.c), buffers of the
+// branch live until it joins; it joins as late as memory allows.
 #include "core/graph/build.h"
 
 #include <stdlib.h>
 
 #define NEVER UINT32_MAX
+#define BRANCH_PERCENT 10 // that the arena may be larger with a branch than without
 
-// A piece of the arena, living from step `first` to step `last`, both included.
+// A piece of the arena, living from time `first` to time `last`, both included. Step s of the own
+// stream runs at time 2 s; one of the branch from then on, until the time between step `join` and
+// the step before it.
 struct piece {
     uint64_t bytes, offset;
     uint32_t first, last;
@@ -18,6 +22,8 @@ struct memory {
     struct ls_program *program;
     struct ls_program_buffers *buffers;
     struct piece *pieces; // by value; only those of memory's own in the arena count
+    struct piece *list, *placed; // those that need room
+    uint32_t *views; // by value: `memory` before anything took the place of an input
 };
 
 static bool in_arena(const struct memory *memory, uint32_t value)
@@ -25,13 +31,25 @@ static bool in_arena(const struct memory *memory, uint32_t value)
     return memory->buffers->values[value].home == LS_HOME_ARENA;
 }
 
-static void extend(struct memory *memory, uint32_t value, uint32_t step)
+static uint32_t begin_of(const struct ls_program *program, uint32_t step)
+{
+    return 2 * ls_tile_first(program, step);
+}
+
+static uint32_t end_of(const struct ls_program *program, uint32_t step)
+{
+    const uint32_t join = program->buffers->plans[step].join;
+    return join ? 2 * join - 1 : 2 * ls_tile_last(program, step);
+}
+
+static void extend(struct memory *memory, uint32_t value, uint32_t first, uint32_t last)
 {
     struct piece *piece = &memory->pieces[ls_value_memory(memory->buffers, value)];
 
     if (piece->first == NEVER)
-        piece->first = step;
-    piece->last = step;
+        piece->first = first;
+    if (last > piece->last)
+        piece->last = last;
 }
 
 static void find_lifetimes(struct memory *memory)
@@ -53,14 +71,13 @@ static void find_lifetimes(struct memory *memory)
         const struct ls_program_step *step = &program->steps[s];
         const struct ls_step_plan *plan = &memory->buffers->plans[s];
         for (uint32_t i = 0; i < step->input_count + step->output_count; i++)
-            if (i >= step->input_count || (plan->used_inputs >> i & 1) != 0) {
-                extend(memory, plan->values[i], ls_tile_first(program, s));
-                extend(memory, plan->values[i], ls_tile_last(program, s));
-            }
+            if (i >= step->input_count || (plan->used_inputs >> i & 1) != 0)
+                extend(memory, plan->values[i], begin_of(program, s), end_of(program, s));
     }
     for (uint32_t i = 0; i < memory->buffers->output_count && ls_keeps_outputs(program); i++)
         if (in_arena(memory, memory->buffers->outputs[i]))
-            extend(memory, memory->buffers->outputs[i], program->step_count);
+            extend(memory, memory->buffers->outputs[i], 2 * program->step_count,
+                   2 * program->step_count);
 }
 
 // ---- In place ----
@@ -72,7 +89,7 @@ static bool may_replace(const struct memory *memory, uint32_t s, uint32_t input,
     const struct ls_step_plan *plan = &memory->buffers->plans[s];
     const uint32_t root = ls_value_memory(memory->buffers, plan->values[input]);
 
-    if (!in_arena(memory, root) || root == output || memory->pieces[root].last != s ||
+    if (!in_arena(memory, root) || root == output || memory->pieces[root].last != 2 * s ||
         memory->pieces[root].bytes < memory->pieces[output].bytes)
         return false;
     for (uint32_t i = 0; i < step->input_count + step->output_count; i++) {
@@ -91,7 +108,7 @@ static void place_over_input(struct memory *memory, uint32_t s)
 
     // Only a value whose memory begins here can take over another's.
     if (!in_arena(memory, output) || memory->buffers->values[output].memory != output ||
-        memory->pieces[output].first != s)
+        memory->pieces[output].first != 2 * s)
         return;
     for (uint32_t i = 0; i < step->input_count; i++) {
         if ((plan->in_place & plan->used_inputs) >> i & 1 && may_replace(memory, s, i, output)) {
@@ -177,8 +194,8 @@ static uint32_t collect(const struct memory *memory, struct piece *out)
         if (memory->program->steps[s].scratch_bytes > 0)
             out[count++] =
                 (struct piece){.bytes = ls_align(memory->program->steps[s].scratch_bytes),
-                               .first = ls_tile_first(memory->program, s),
-                               .last = ls_tile_last(memory->program, s),
+                               .first = begin_of(memory->program, s),
+                               .last = end_of(memory->program, s),
                                .step = s,
                                .value = LS_NO_VALUE};
     return count;
@@ -202,28 +219,60 @@ static void assign(struct memory *memory, const struct piece *pieces, uint32_t c
     }
 }
 
+// With the joins that the program has.
+static void plan_once(struct memory *memory)
+{
+    struct ls_program *program = memory->program;
+
+    for (uint32_t i = 0; i < memory->buffers->value_count; i++)
+        memory->buffers->values[i].memory = memory->views[i];
+    find_lifetimes(memory);
+    program->unplanned_bytes = total_bytes(memory->list, collect(memory, memory->list));
+    for (uint32_t s = 0; s < program->step_count; s++)
+        place_over_input(memory, s);
+    const uint32_t count = collect(memory, memory->list);
+    program->arena_bytes = place_pieces(memory->list, count, memory->placed);
+    assign(memory, memory->list, count);
+}
+
+// First without a branch, then with the one that joins latest of those that memory allows.
+static void plan(struct memory *memory)
+{
+    static const uint32_t ahead[] = {UINT32_MAX, 64, 32, 16, 8, 4, 2, 1, 0};
+    struct ls_program *program = memory->program;
+
+    plan_once(memory);
+    const uint64_t most = program->arena_bytes + program->arena_bytes / 100 * BRANCH_PERCENT;
+    for (uint32_t i = 0; program->options.branch && i < sizeof(ahead) / sizeof(*ahead); i++) {
+        ls_branch_set_joins(program, ahead[i]);
+        plan_once(memory);
+        if (program->arena_bytes <= most)
+            return;
+    }
+}
+
 enum ls_status ls_plan_memory(struct ls_program *program)
 {
     struct memory memory = {.program = program, .buffers = program->buffers};
-    const size_t most = (size_t)memory.buffers->value_count + program->step_count + 1;
+    const size_t values = memory.buffers->value_count;
+    const size_t most = values + program->step_count + 1;
     enum ls_status status = LS_OUT_OF_MEMORY;
 
     memory.pieces = calloc(most, sizeof(*memory.pieces));
-    struct piece *list = calloc(most, sizeof(*list)), *placed = calloc(most, sizeof(*placed));
-    if (!memory.pieces || !list || !placed)
+    memory.list = calloc(most, sizeof(*memory.list));
+    memory.placed = calloc(most, sizeof(*memory.placed));
+    memory.views = calloc(values + 1, sizeof(*memory.views));
+    if (!memory.pieces || !memory.list || !memory.placed || !memory.views)
         goto out;
-    find_lifetimes(&memory);
-    program->unplanned_bytes = total_bytes(list, collect(&memory, list));
-    for (uint32_t s = 0; s < program->step_count; s++)
-        place_over_input(&memory, s);
-    const uint32_t count = collect(&memory, list);
-    program->arena_bytes = place_pieces(list, count, placed);
-    assign(&memory, list, count);
+    for (uint32_t i = 0; i < values; i++)
+        memory.views[i] = memory.buffers->values[i].memory;
+    plan(&memory);
     status = LS_OK;
 
 out:
     free(memory.pieces);
-    free(list);
-    free(placed);
+    free(memory.list);
+    free(memory.placed);
+    free(memory.views);
     return status;
 }

@@ -370,10 +370,14 @@ enum ls_status ls_program_create(struct ls_parameter_plan *plan, const struct ls
     if (status)
         return status;
     status = ls_tile_steps(program);
+    if (!status && options->branch)
+        status = ls_branch_find(program);
     if (!status)
         status = ls_plan_memory(program);
     if (!status)
         status = make_tables(program);
+    if (!status && program->branch_count)
+        status = ls_branch_make_events(program);
     if (status) {
         ls_program_destroy(program);
         return status;

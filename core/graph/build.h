@@ -57,6 +57,10 @@ struct ls_step_plan {
     uint32_t accumulate; // bit i: the kernel adds to output i
     uint64_t scratch_offset; // in the arena
     struct ls_tile *tile; // NULL: the step runs once for the whole batch
+    bool leaves; // it may run on the branch
+    uint32_t join; // of a step on the branch: before which step it is waited for; 0: the own stream
+    uint32_t waits_for; // the last step of the branch that joins before this one, plus one; 0: none
+    struct ls_event *over; // the branch, after this step; NULL: no step waits for it
 };
 
 // A pointer of a step that changes with the batch.
@@ -76,6 +80,8 @@ struct ls_program_buffers {
     struct ls_memory *given; // inputs, labels, weights, then seeds, as they were set last
     struct ls_batch_slot *slots;
     uint32_t slot_count;
+    uint32_t branch_from; // the first step on the branch that has not joined at the end of a part
+    bool branch_follows; // the branch runs after all that is on the own stream
 };
 
 #define LS_MAX_FUSED 2 // an addend and an epilogue
@@ -219,6 +225,18 @@ uint32_t ls_tile_last(const struct ls_program *program, uint32_t step);
 // Runs all tiles of the steps that begin with `first`. [replica thread]
 LS_STATUS ls_tile_run(struct ls_program *program, uint32_t first, bool timing);
 void ls_tile_destroy(struct ls_program *program, struct ls_tile *tile); // takes NULL
+
+// ---- branch.c ----
+
+// Which steps may run on the branch; before memory is planned.
+LS_STATUS ls_branch_find(struct ls_program *program);
+// All of them do, and each joins when `ahead` more steps run on the own stream; 0: none does.
+void ls_branch_set_joins(struct ls_program *program, uint32_t ahead);
+// What the steps need to run so; after memory was planned.
+LS_STATUS ls_branch_make_events(struct ls_program *program);
+// Around the launch of a step. [replica thread]
+LS_STATUS ls_branch_before(struct ls_program *program, uint32_t step);
+LS_STATUS ls_branch_after(struct ls_program *program, uint32_t step);
 
 // ---- arena.c ----
 

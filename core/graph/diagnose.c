@@ -174,7 +174,7 @@ static enum ls_status find_step(struct ls_program *program, char *text, size_t b
 {
     for (uint32_t s = 0; s < program->forward_count; s++) {
         bool finite;
-        enum ls_status status = ls_program_run(program, s, s + 1, false);
+        enum ls_status status = ls_program_join(program, ls_program_run(program, s, s + 1, false));
         if (!status)
             status = outputs_finite(program, s, &finite);
         if (status)

@@ -35,6 +35,8 @@ void ls_program_destroy(struct ls_program *program)
     for (uint32_t s = 0; s < program->step_count; s++) {
         ls_device_release_kernel(program->plan->device, program->steps[s].kernel);
         ls_tile_destroy(program, program->buffers->plans[s].tile);
+        if (program->buffers->plans[s].over)
+            ls_device_event_close(program->plan->device, program->buffers->plans[s].over);
     }
     destroy_buffers(program->buffers);
     free(program->steps);
@@ -191,8 +193,12 @@ enum ls_status ls_program_run(struct ls_program *program, uint32_t from, uint32_
     const bool timed = timing || ls_trace_on();
     int32_t status = LS_OK;
 
+    program->buffers->branch_follows = false; // others may have put work on the own stream
     for (uint32_t s = from; s < to && !status; s++) {
         struct ls_program_step *step = &program->steps[s];
+        status = program->branch_count ? ls_branch_before(program, s) : LS_OK;
+        if (status)
+            break;
         if (program->buffers->plans[s].tile) {
             status = ls_tile_first(program, s) == s ? ls_tile_run(program, s, timed) : LS_OK;
             continue;
@@ -200,6 +206,8 @@ enum ls_status ls_program_run(struct ls_program *program, uint32_t from, uint32_
         const uint64_t before = timed ? ls_clock_ns() : 0;
         ls_inside_about(step->label);
         status = ls_device_launch(plan->device, step->kernel, &program->buffers->launches[s]);
+        if (!status && program->branch_count)
+            status = ls_branch_after(program, s);
         if (status || !timed)
             continue;
         const uint64_t after = ls_clock_ns();

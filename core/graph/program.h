@@ -95,10 +95,17 @@ enum ls_purpose {
     LS_PURPOSE_COUNT,
 };
 
+// A second stream of a device, for the branch that a training program may have: gradients of weights
+// beside those of data. All programs of a replica share it.
+struct ls_branch;
+LS_STATUS ls_branch_open(struct ls_device *device, struct ls_branch **out);
+void ls_branch_close(struct ls_branch *branch); // takes NULL
+
 // Without a loss in the graph the outputs can be read whatever the purpose is.
 struct ls_program_options {
     int64_t batch; // examples of this replica, at least 1
     enum ls_purpose purpose;
+    struct ls_branch *branch; // of training; lives longer than the program; NULL: none
 };
 
 // One kernel of a program.
@@ -127,6 +134,7 @@ struct ls_program {
     struct ls_program_step *steps;
     uint32_t step_count;
     uint32_t forward_count; // steps before the first backward one
+    uint32_t branch_count; // steps that run on the branch
     uint64_t
         arena_bytes; // activations, gradients of activations, saved, scratch: planned by lifetimes
     uint64_t unplanned_bytes; // what the same buffers would take without sharing
@@ -171,6 +179,11 @@ void ls_program_set_weights(struct ls_program *program, struct ls_memory weights
 // The gradients that backward starts from, one for each of the graph's seeds: plain, in device
 // memory.
 void ls_program_set_seeds(struct ls_program *program, const struct ls_memory *seeds);
+
+// Ends a part of the steps, of which ls_program_run may have run one after the other: what is put on
+// the device's own stream from now on runs after all of them, on the branch, too. `status` is that
+// of the part, which is passed on. Takes NULL.
+LS_STATUS ls_program_join(struct ls_program *program, enum ls_status status);
 
 // Runs steps [from, to); steps that are tiled together run with the first of them. Nothing is
 // allocated. `timing`: adds to the steps' nanoseconds (blocking devices). The status of the device

@@ -164,7 +164,7 @@ struct ls_launch {
     const struct ls_memory *arguments; // inputs, then outputs, as in the request; nowhere: not used
     struct ls_memory scratch; // aligned to LS_ALIGNMENT; nowhere when scratch_bytes is 0
     struct ls_memory record; // a struct ls_step_record, in device memory
-    void *stream; // NULL: the device's only one
+    void *stream; // NULL: the device's own
 };
 
 // Producer and consumer that the device can run as one kernel: the producer with the consumer as
@@ -250,6 +250,7 @@ struct ls_device_reduction {
 // ---- The tables ----
 
 #define LS_RECORDING_OPTION "recording" // an option of a device that records: "on" or "off"
+#define LS_BRANCHES_OPTION "branches" // of one whose streams say `branches`: "on" or "off"
 
 // The memory that `allocate` returns: of the host, of a GPU that CUDA knows, or of a device that
 // has handles instead of addresses.
@@ -351,6 +352,12 @@ struct ls_device_streams {
     int32_t (*event_wait)(struct ls_device *device, struct ls_event *event, void *stream);
     // LS_OK: over; LS_AGAIN: not yet; else the work failed. [any thread]
     int32_t (*event_query)(struct ls_device *device, const struct ls_event *event);
+
+    // 1: kernels may run on the device's own stream and on one more at the same time, each with its
+    // own scratch memory. Then gradients of weights run beside those of data, unless the device's
+    // option LS_BRANCHES_OPTION is "off"; without it only where steps are recorded.
+    uint32_t branches;
+    uint32_t reserved_too; // 0
 };
 
 // Pinned host memory, which a stream reads and writes by itself, and copies that are only put on a

@@ -79,6 +79,7 @@ struct ls_replica {
     struct ls_replica_program empty; // of an empty block
     struct ls_replica_program *current; // that ran last; NULL: none, or the empty one
     uint64_t steps; // begun
+    struct ls_branch *branch; // of training programs; NULL: they have none
 
     // Device memory.
     struct ls_memory parameters;

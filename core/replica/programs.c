@@ -82,7 +82,10 @@ static enum ls_status add_program(struct ls_replica *replica, uint64_t size,
     struct ls_replica_program *entry = calloc(1, sizeof(*entry));
     if (!entry)
         return LS_OUT_OF_MEMORY;
-    const struct ls_program_options options = {.batch = (int64_t)size, .purpose = purpose};
+    const struct ls_program_options options = {
+        .batch = (int64_t)size,
+        .purpose = purpose,
+        .branch = purpose == LS_PURPOSE_TRAIN ? replica->branch : NULL};
     enum ls_status status =
         ls_program_create(replica->plan, replica->graph, &options, &entry->program);
     if (status) {

@@ -28,6 +28,17 @@ static enum ls_status open_device(struct ls_replica *replica,
     return ls_device_open(&device, &replica->device);
 }
 
+// Events between two streams cost the host time in each step that is not replayed, so a device that
+// records nothing must be told to have a branch.
+static enum ls_status open_branch(struct ls_replica *replica)
+{
+    if (!ls_device_takes_branches(replica->device))
+        return LS_OK;
+    const char *wanted = replica->host->option(replica->host, LS_BRANCHES_OPTION);
+    const bool on = wanted ? strcmp(wanted, "off") != 0 : ls_replica_may_record(replica);
+    return on ? ls_branch_open(replica->device, &replica->branch) : LS_OK;
+}
+
 // A device without the operation is waited for in every step.
 static enum ls_status prepare_guard(struct ls_replica *replica)
 {
@@ -80,6 +91,8 @@ enum ls_status ls_replica_open(const struct ls_replica_options *options, struct 
         status = ls_deferred_init(&replica->deferred, replica->device);
     }
     if (!status)
+        status = open_branch(replica);
+    if (!status)
         status = ls_plan_create(options->graph, replica->device, options->plan_batch,
                                 options->plain, &replica->plan);
     if (!status)
@@ -121,6 +134,7 @@ void ls_replica_destroy(struct ls_replica *replica)
     ls_plan_destroy(replica->plan);
     if (replica->device) {
         ls_input_close(replica);
+        ls_branch_close(replica->branch);
         ls_seed_release(replica);
         ls_buffers_release(replica);
         ls_device_close(replica->device);

@@ -152,7 +152,7 @@ static enum ls_status run_section(void *context)
         next = next_stop(member, at);
         status = need_parameters(member, at);
         if (status)
-            return status;
+            break;
         const uint64_t start = ls_clock_ns();
         status = ls_program_run(pass->program, at, next, pass->timed);
         member->compute_ns += ls_clock_ns() - start;
@@ -162,6 +162,7 @@ static enum ls_status run_section(void *context)
         if (!status && member->under_way && member->communicator && !member->recording)
             status = ls_communicator_progress(member->communicator);
     }
+    status = ls_program_join(pass->program, status);
     if (status || member->bucket == driver->bucket_count)
         return status;
     const uint64_t start = ls_clock_ns();

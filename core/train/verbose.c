@@ -116,6 +116,8 @@ static void print_program(const struct ls_fit *fit, const struct ls_program *pro
         out,
         "program for %lld examples: %u kernels, %u conversions of activations, %u slow kernels\n",
         (long long)program->options.batch, program->step_count, conversions, slow);
+    if (program->branch_count)
+        fprintf(out, "kernels on a second stream, beside the others: %u\n", program->branch_count);
     print_input(fit, (uint64_t)program->options.batch, out);
     fprintf(out, "weights with a second layout: %u", plan->shadow_count);
     for (uint32_t i = 0; i < plan->shadow_count; i++)

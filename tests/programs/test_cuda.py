@@ -368,6 +368,40 @@ class Double(ProgramTest):
                     self.assertEqual(got["losses"], wanted["losses"])
                     self.assertEqual(got["parameter_hashes"], wanted["parameter_hashes"])
 
+    def longest_way(self, *options, **settings):
+        """The report, and how many kernels of the largest recording run one after the other at least, of how many."""
+        path = self.path("graphs")
+        got = self.run_double(*options, graphs=path, **settings)
+        with open(path) as file:
+            kernels, way = max(tuple(map(int, line.split())) for line in file)
+        os.remove(path)
+        return got, way, kernels
+
+    def test_gradients_of_weights_run_beside_those_of_data(self):
+        # A step is replayed thirty times, each time in another order that its events allow.
+        some = ("--steps=32", "--batch=2", "--validation=off", "--optimizer=sgd:learning_rate=0.001")
+        for name, options in (("cnn", ("--model=cnn", "--dataset=synthetic:examples=64")),
+                              ("resnet", ("--model=resnet", "--dataset=synthetic:examples=64,shape=8x8x3")), ("gpt", self.gpt()[:3])):
+            with self.subTest(name):
+                one, way_of_one, kernels = self.longest_way(*options, *some, device="cuda:branches=off")
+                got, way, same = self.longest_way(*options, *some, streams="random:1")
+                print(f"{name}: {kernels} kernels of a recorded step, {way_of_one} one after the other; with a branch {way}", flush=True)
+                self.assertEqual((len(got["losses"]), way_of_one, same), (32, kernels, kernels))
+                self.assertLess(way, 0.9 * kernels)
+                self.assertLessEqual(got["device_bytes"], 1.1 * one["device_bytes"])
+                for member in "losses", "parameter_hashes":
+                    self.assertEqual(got[member], one[member], member)
+
+    def test_a_branch_runs_unrecorded_too_and_in_parts(self):
+        for replicas, device in (((), "recording=off,branches=on"), (("--replicas=2", "--strategy=ring"), "branches=on"),
+                                 (("--microbatches=2",), "branches=on")):
+            options = ("--model=cnn-small", "--steps=6", "--batch=4", "--validation=off", *replicas)
+            wanted = self.run_double(*options, device="cuda:branches=off")
+            for seed in 1, 2:
+                with self.subTest(replicas=replicas, seed=seed):
+                    got = self.run_double(*options, device="cuda:" + device, streams=f"random:{seed}")
+                    self.assertEqual((got["losses"], got["parameter_hashes"]), (wanted["losses"], wanted["parameter_hashes"]))
+
     def test_an_interrupted_run_counts_the_steps_that_it_did(self):
         path = self.path("r.json")
         options, environment = self.on_double(("--model=mlp", "--dataset=synthetic:examples=640", "--epochs=100000", "--validation=off",

@@ -315,6 +315,8 @@ static const struct ls_plugin_option options[] = {
      "whether products of float32 may round their factors to 10 bits"},
     {"timing", "one of: off, on", "off",
      "on: the fastest of cuDNN's first eight plans, timed; replicas in one process take the same"},
+    {LS_BRANCHES_OPTION, "one of: on, off", NULL,
+     "gradients of weights on a second stream beside those of data; else where steps are recorded"},
     {"arena", "one of: on, off", "on",
      "off: each buffer is an allocation of its own, so that compute-sanitizer sees its ends"},
     {NULL, NULL, NULL, NULL},
@@ -337,6 +339,7 @@ static const struct ls_device_kernels kernel_calls = {
 
 static const struct ls_device_streams stream_calls = {
     .struct_size = sizeof(stream_calls),
+    .branches = 1,
     .open = cuda_stream_open,
     .close = cuda_stream_close,
     .native = cuda_stream_native,

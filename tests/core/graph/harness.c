@@ -72,6 +72,46 @@ struct harness_device harness_with_tiles(struct harness_device device, uint64_t 
     return (struct harness_device){.ops = &ops, .device = device.device};
 }
 
+static int32_t open_stream(struct ls_device *device, void **out)
+{
+    static char stream;
+    (void)device;
+    *out = &stream;
+    return LS_OK;
+}
+
+static void close_stream(struct ls_device *device, void *stream)
+{
+    (void)device, (void)stream;
+}
+
+static int32_t open_event(struct ls_device *device, struct ls_event **out)
+{
+    static char event;
+    (void)device;
+    *out = (struct ls_event *)&event;
+    return LS_OK;
+}
+
+static void close_event(struct ls_device *device, struct ls_event *event)
+{
+    (void)device, (void)event;
+}
+
+struct harness_device harness_with_streams(struct harness_device device)
+{
+    static struct ls_device_interface ops;
+    static const struct ls_device_streams streams = {.struct_size = sizeof(streams),
+                                                     .open = open_stream,
+                                                     .close = close_stream,
+                                                     .event_open = open_event,
+                                                     .event_close = close_event,
+                                                     .branches = 1};
+    ops = *device.ops;
+    ops.streams = &streams;
+    return (struct harness_device){.ops = &ops, .device = device.device};
+}
+
 static char last_message[1024];
 
 static void keep_message(void *context, uint32_t level, const char *line)

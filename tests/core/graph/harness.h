@@ -22,6 +22,9 @@ void harness_close(struct harness_device *device);
 struct ls_device *harness_face(struct harness_device device);
 // The same device, which asks for tiles of so many bytes. One such device at a time.
 struct harness_device harness_with_tiles(struct harness_device device, uint64_t bytes);
+// The same device with streams and events, which do nothing: programs with a branch are planned, and
+// do not run. One such device at a time.
+struct harness_device harness_with_streams(struct harness_device device);
 
 // ---- Messages ----
 

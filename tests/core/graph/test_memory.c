@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory plan by brute force: the steps of a program are followed, and for every block of the
-// arena it is kept who wrote it last. Whoever reads must find what was written for it.
+// arena it is kept who wrote it last. Whoever reads must find what was written for it. A step of the
+// branch runs when its turn comes, and once more when it joins: it may run at any time between.
 #include "tests/core/graph/mock.h"
 #include "tests/support/suite.h"
 
@@ -118,6 +119,13 @@ static void replay_steps(struct replay *replay, uint32_t first, uint32_t last)
         }
 }
 
+static void replay_joining(struct replay *replay, uint32_t join)
+{
+    for (uint32_t s = 0; s < join; s++)
+        if (replay->buffers->plans[s].join == join)
+            replay_steps(replay, s, s);
+}
+
 static void check_program(const struct harness_run *run)
 {
     struct replay replay = {.program = run->program,
@@ -131,8 +139,11 @@ static void check_program(const struct harness_run *run)
         for (uint32_t i = step->input_count; i < step->input_count + step->output_count; i++)
             replay.made[replay.buffers->plans[s].values[i]] = true;
     }
-    for (uint32_t s = 0; s < run->program->step_count; s = ls_tile_last(run->program, s) + 1)
+    for (uint32_t s = 0; s < run->program->step_count; s = ls_tile_last(run->program, s) + 1) {
+        replay_joining(&replay, s);
         replay_steps(&replay, s, ls_tile_last(run->program, s));
+    }
+    replay_joining(&replay, run->program->step_count);
     const void *output = ls_address(ls_program_output(run->program, 0));
     if (ls_keeps_outputs(run->program) && in_arena(&replay, output))
         check_owner(&replay, output, harness_output_layout(run)->bytes,
@@ -141,7 +152,23 @@ static void check_program(const struct harness_run *run)
     free(replay.made);
 }
 
-// Every kind of program of a graph, on a plain device and on one with layouts of its own.
+static uint32_t branches; // steps on a branch, of all programs that were checked
+
+static void check_branch(struct harness_device device, const struct ls_graph *graph,
+                         struct ls_program_options options)
+{
+    const struct harness_device streams = harness_with_streams(device);
+    struct harness_run run;
+    ck_assert_int_eq(ls_branch_open(harness_face(streams), &options.branch), LS_OK);
+    harness_start(&run, streams, graph, NULL, options);
+    check_program(&run);
+    branches += run.program->branch_count;
+    harness_stop(&run, true);
+    ls_branch_close(options.branch);
+}
+
+// Every kind of program of a graph, on a plain device, on one with layouts of its own, and with a
+// branch.
 static void check_graph(struct ls_graph *graph)
 {
     static const struct ls_fusion_pattern patterns[] = {
@@ -171,6 +198,7 @@ static void check_graph(struct ls_graph *graph)
         harness_start(&run, mock, graph, NULL, options);
         check_program(&run);
         harness_stop(&run, true);
+        check_branch(mock, graph, options);
         mock_close(&mock);
         harness_start(&run, harness_with_tiles(reference, UINT64_C(1) << (4 + i)), graph, NULL,
                       options);
@@ -194,6 +222,7 @@ START_TEST(random_graphs_keep_what_is_still_read)
 {
     for (uint64_t seed = 0; seed < 40; seed++)
         check_graph(harness_random(seed));
+    ck_assert_uint_gt(branches, 500);
 }
 END_TEST
 
