@@ -247,6 +247,18 @@ class Model:
             build_keras(model, inputs)
         self._open_unbuilt(None if is_keras(model) else x if inputs is None else inputs)
 
+    def _built_inputs(self, x: Any) -> Any:
+        """`x` for a model that is built by it; arrays by the names of the inputs, as Keras takes them, as a list."""
+        self._build(x)
+        config = self._described()["config"] if isinstance(x, dict) else None
+        ends = config.get("input_layers") if isinstance(config, dict) else None
+        if not isinstance(ends, list):
+            return x
+        names = [end[0] for end in ([ends] if isinstance(ends[0], str) else ends)]
+        if set(names) != set(x):
+            raise UsageError(f"the data has {', '.join(map(str, x))}; expected arrays for the inputs {', '.join(names)}")
+        return [x[name] for name in names]
+
     def _build_added(self) -> bool:
         """Builds a model to which layers were added, the first of which says the shape of the input."""
         if not self._grows or self._unbuilt is None or _has_no_shape(self._unbuilt):
@@ -671,7 +683,7 @@ class Model:
                 raise UsageError(f"the dataset '{given}' has nothing to validate on")
             return data
         if isinstance(given, tuple) and len(given) in (2, 3):
-            return self._data_of(given[0], given[1], given[2] if len(given) == 3 else None, "validation")
+            return self._data_of(self._built_inputs(given[0]), given[1], given[2] if len(given) == 3 else None, "validation")
         if _data.is_generator(given):
             return self._data_of(given, None, None, "validation", examples, calls)
         raise UsageError(f"validation_data of type {type(given).__name__}: expected (x, y), (x, y, weights), a dataset text or a generator")
@@ -686,7 +698,7 @@ class Model:
         """Trains.
 
         Args:
-            x: An array, a list of one for each input, the text of a dataset ("fashion-mnist"), a function that returns an iterator over batches (x, y), such an
+            x: An array, a list or a dictionary of one for each input, the text of a dataset ("fashion-mnist"), a function that returns an iterator over batches (x, y), such an
                 iterator, a tf.data.Dataset or a keras.utils.PyDataset. Arrays of uint8, int32 and float32 are read where they are, until the next fit on
                 other data, so they must not change meanwhile.
             y: The targets of arrays.
@@ -723,7 +735,7 @@ class Model:
             (['accuracy', 'loss'], 8)
         """
         refuse_others(self.fit, declared.ls_fit_options, OF_FIT, options)
-        self._build(x)
+        x = self._built_inputs(x)
         self._need_compiled()
         callbacks, checkpoints, backups = backup_of(callbacks, checkpoints)
         calls, history, examples = Calls(self), History(), _checked_batch(batch_size) or _data.batch_of(x) or 0
@@ -818,7 +830,7 @@ class Model:
             >>> sorted(model.evaluate(x, y, verbose=0, return_dict=True))
             ['accuracy', 'loss']
         """
-        self._build(x)
+        x = self._built_inputs(x)
         self._need_compiled()
         calls, scores, batch = Calls(self), declared.ls_scores(), _checked_batch(batch_size)
         bar = Bar() if _shows_bar(verbose) else None
@@ -854,7 +866,7 @@ class Model:
         """
         import numpy
 
-        self._build(x)
+        x = self._built_inputs(x)
         calls, batch = Calls(self), _checked_batch(batch_size)
         bar = Bar() if _shows_bar(verbose) else None
         data = self._data_of(x, None, None, split)
@@ -907,7 +919,7 @@ class Model:
         Example:
             >>> loss, accuracy = model.train_on_batch(x[:64], y[:64])
         """
-        self._build(x)
+        x = self._built_inputs(x)
         self._need_compiled()
         return self._on_batch(library().ls_train_on_batch, x, y, sample_weight, return_dict)
 
@@ -924,7 +936,7 @@ class Model:
         Returns:
             A number, a list, or a dictionary.
         """
-        self._build(x)
+        x = self._built_inputs(x)
         self._need_compiled()
         return self._on_batch(library().ls_test_on_batch, x, y, sample_weight, return_dict)
 
@@ -945,7 +957,7 @@ class Model:
         """
         import numpy
 
-        self._build(x)
+        x = self._built_inputs(x)
         arrays = _data.Arrays(x)
         out = numpy.empty((len(arrays.inputs[0]), *self._output_dims()), dtype="float32")
         check(self._begun_anew(lambda: library().ls_predict_on_batch(self._model, arrays.struct.inputs, arrays.struct.input_count, _floats(out))))

@@ -216,7 +216,7 @@ class Model:
         """Trains.
 
         Args:
-            x: An array, a list of one for each input, the text of a dataset ("fashion-mnist"), a function that returns an iterator over batches (x, y), such an
+            x: An array, a list or a dictionary of one for each input, the text of a dataset ("fashion-mnist"), a function that returns an iterator over batches (x, y), such an
                 iterator, a tf.data.Dataset or a keras.utils.PyDataset. Arrays of uint8, int32 and float32 are read where they are, until the next fit on
                 other data, so they must not change meanwhile.
             y: The targets of arrays.

@@ -280,6 +280,14 @@ class WhatIsAModel(ModelTest):
         model.compile("adam", "mse")
         losses = self.quiet_fit(model, [a, b], a.sum(1) + b.sum(1), epochs=3).losses
         self.assertLess(losses[-1], losses[0])
+        named = {"input_layer": b, "left": a}  # as Keras takes them, too
+        numpy.testing.assert_array_equal(model.predict(named), model.predict([a, b]))
+        numpy.testing.assert_array_equal(model.predict_on_batch(named), model.predict_on_batch([a, b]))
+        y = a.sum(1) + b.sum(1)
+        self.assertEqual(self.quiet_fit(model, named, y, validation_data=(named, y)).history["val_loss"], [model.evaluate([a, b], y, verbose=0)])
+        self.assertEqual(self.quiet_fit(model, named, y, validation_split=0.5).examples, [30])
+        with self.assertRaisesRegex(lockstep.UsageError, "the data has left, right; expected arrays for the inputs left, input_layer$"):
+            model.predict({"left": a, "right": b})
         self.assertEqual(len(lockstep.Model(left, tanh(left), device="cpu").variables), 2)
 
         class Gate(ops.Layer):
