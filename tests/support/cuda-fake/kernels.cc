@@ -4,13 +4,17 @@
 
 #include "plugins/device/cuda/engine/kernels.h"
 
-#define REACH(member) reach(arguments->member);
-#define STRUCT(name, pointers)                                              \
-    template <typename function>                                            \
-    static inline void double_pointers(struct name *arguments, function reach) \
-    {                                                                       \
-        pointers(REACH)                                                     \
-    }
-CUDA_ARGUMENT_STRUCTS(STRUCT)
+template <typename type, typename function> static inline void double_member(type &member, function reach)
+{
+    if constexpr (std::is_array_v<type>) {
+        for (auto &one : member)
+            double_member(one, reach);
+    } else if constexpr (std::is_pointer_v<type>)
+        reach(member);
+    else if constexpr (std::is_class_v<type> && !std::is_same_v<type, cuda_divisor>)
+        double_pointers(&member, reach);
+}
+
+#include <pointers.h> // made of kernels.h by pointers.py
 
 #include "plugins/device/cuda/engine/kernels.cu"

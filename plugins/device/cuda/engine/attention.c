@@ -84,7 +84,7 @@ static int32_t move_heads(struct ls_device *device, const struct ls_kernel *kern
             .add = back && cuda_accumulates(kernel, output),
         };
     }
-    return cuda_check(device, cuda_heads_launch(&h, device->stream), "launching a kernel");
+    return cuda_start_heads(device, &h);
 }
 
 // ---- Rounds ----
@@ -125,8 +125,7 @@ static int32_t run_softmax(struct ls_device *device, const struct ls_kernel *ker
         .rate = attributes->rate,
         .key = attributes->key,
     };
-    return cuda_check(device, cuda_attention_launch(&arguments, device->stream),
-                      "launching a kernel");
+    return cuda_start_attention(device, &arguments);
 }
 
 static int32_t forward_round(struct ls_device *device, const struct ls_kernel *kernel,

@@ -155,8 +155,7 @@ static int32_t run_normalization(struct ls_device *device, const struct ls_kerne
     for (uint32_t i = 0; i < kernel->request.output_count; i++)
         bind(&n, form->outputs[i], cuda_output(kernel, launch, i));
     for (uint32_t i = 0; i < form->count && !status; i++)
-        status = cuda_check(device, cuda_normalization_launch(form->kernels[i], &n, device->stream),
-                            "launching a kernel");
+        status = cuda_start_normalization(device, form->kernels[i], &n);
     return status;
 }
 

@@ -30,73 +30,13 @@ CUDA_SHARED float cuda_bias(const struct cuda_arguments *a, int64_t i)
     return cuda_load(a->bias, a->a_type, i);
 }
 
-// ---- Element by element ----
-
-CUDA_BODY(finish)
-{
-    cuda_put(&a->store, i,
-             a->bias ? cuda_a(a, i) + cuda_bias(a, cuda_remainder(i, a->columns)) : cuda_a(a, i));
-}
-
-CUDA_BODY(activation)
-{
-    cuda_put(&a->store, i, cuda_activate(a->activation, a->alpha, cuda_a(a, i)));
-}
-
-CUDA_BODY(activation_backward)
-{
-    cuda_put(&a->store, i, cuda_a(a, i) * cuda_slope(a->activation, a->alpha, cuda_b(a, i)));
-}
-
-CUDA_BODY(add)
-{
-    cuda_put(&a->store, i, cuda_a(a, i) + cuda_b(a, i));
-}
-
-CUDA_SHARED float cuda_dropped(const struct cuda_arguments *a, uint32_t keep, float x)
-{
-    return keep ? x / (1 - a->rate) : 0;
-}
-
-CUDA_BODY(dropout) // columns: elements of an example
-{
-    const int64_t example = cuda_quotient(i, a->columns);
-    const uint64_t key = cuda_draw_key(a->record, a->key, example);
-    const uint32_t element = (uint32_t)(i - example * a->columns);
-    const uint32_t keep = cuda_keep(key, element, a->rate);
-    cuda_put(&a->store, i, cuda_dropped(a, keep, cuda_a(a, i)));
-}
-
-CUDA_BODY(noise) // columns: elements of an example
-{
-    const int64_t example = cuda_quotient(i, a->columns);
-    const uint64_t key = cuda_draw_key(a->record, a->key, example);
-    const uint64_t element = (uint64_t)(i - example * a->columns);
-    cuda_put(&a->store, i, cuda_a(a, i) + a->rate * cuda_normal(key, element));
-}
-
-// Rounded once whatever the compiler's flags: the CPU's input thread divides, too.
-CUDA_SHARED float cuda_from_byte(const struct cuda_arguments *a, float x)
-{
-#ifdef __CUDA_ARCH__
-    return __fdiv_rn(x, a->divisor);
-#else
-    return x / a->divisor;
-#endif
-}
-
-CUDA_BODY(from_bytes)
-{
-    cuda_put(&a->store, i, cuda_from_byte(a, (float)((const uint8_t *)a->a)[i]));
-}
+// ---- Windows, and matrices that are turned ----
 
 CUDA_BODY(transpose)
 {
     const int64_t column = cuda_quotient(i, a->rows);
     cuda_put(&a->store, i, cuda_a(a, (i - column * a->rows) * a->columns + column));
 }
-
-// ---- Windows ----
 
 struct cuda_place {
     int64_t b, h, w, c;
@@ -350,17 +290,6 @@ CUDA_BODY(penalty)
     }
     a->sums[2 * i] = sizes;
     a->sums[2 * i + 1] = squares;
-}
-
-CUDA_SHARED float cuda_penalty_slope(const struct cuda_arguments *a, float w)
-{
-    const float scale = (float)a->examples * a->record->gradient_scale;
-    return scale * (a->alpha * (float)((w > 0) - (w < 0)) + 2 * a->factor * w);
-}
-
-CUDA_BODY(penalty_backward)
-{
-    cuda_put(&a->store, i, cuda_penalty_slope(a, cuda_a(a, i)));
 }
 
 // ---- Moving statistics, guard ----

@@ -122,12 +122,12 @@ static int32_t copy_columns(struct ls_device *device, const void *from, int64_t 
                                 .type = store.type,
                                 .dims = 2,
                                 .pack = 1,
+                                .items = rows * columns,
                                 .out = {rows, columns},
                                 .in = {rows, from_columns},
                                 .step = {from_columns, 1},
                                 .turned = -1};
-    return cuda_check(device, cuda_move_launch(&m, rows * columns, device->stream),
-                      "launching a kernel");
+    return cuda_start_move(device, &m);
 }
 
 static int32_t multiply(struct ls_device *device, const struct ls_kernel *kernel,

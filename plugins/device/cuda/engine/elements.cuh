@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes element by element, four elements at once, and two fours a thread, all of which it asks for before it waits. Where a
-// count or an address is no multiple of four elements, the bodies of bodies.h run instead, with the same bits.
+// count or an address is no multiple of four elements, a thread has one, with the same bits.
 #ifndef LS_DEVICE_CUDA_ELEMENTS_CUH
 #define LS_DEVICE_CUDA_ELEMENTS_CUH
 
@@ -11,7 +11,20 @@ template <uint32_t kernel>
 constexpr bool cuda_has_two =
     kernel == cuda_kernel_activation_backward || kernel == cuda_kernel_add;
 
-// What an element becomes before it is stored. y: the second input, the bias, or whether it is kept.
+// Rounded once whatever the compiler's flags: the CPU's input thread divides, too.
+__device__ inline float cuda_from_byte(const cuda_arguments &a, float x)
+{
+    return __fdiv_rn(x, a.divisor);
+}
+
+// alpha: l1, factor: l2
+__device__ inline float cuda_penalty_slope(const cuda_arguments &a, float w)
+{
+    const float scale = (float)a.examples * a.record->gradient_scale;
+    return scale * (a.alpha * (float)((w > 0) - (w < 0)) + 2 * a.factor * w);
+}
+
+// What an element becomes before it is stored. y: the second input, the bias, whether it is kept, or its noise.
 template <uint32_t kernel>
 __device__ inline float cuda_element(const cuda_arguments &a, float x, float y)
 {
@@ -19,12 +32,32 @@ __device__ inline float cuda_element(const cuda_arguments &a, float x, float y)
     case cuda_kernel_activation: return cuda_activate(a.activation, a.alpha, x);
     case cuda_kernel_activation_backward: return x * cuda_slope(a.activation, a.alpha, y);
     case cuda_kernel_add: return x + y;
-    case cuda_kernel_dropout: return cuda_dropped(&a, y != 0, x);
-    case cuda_kernel_from_bytes: return cuda_from_byte(&a, x);
-    case cuda_kernel_penalty_backward: return cuda_penalty_slope(&a, x);
+    case cuda_kernel_dropout: return y != 0 ? x / (1 - a.rate) : 0;
+    case cuda_kernel_noise: return x + a.rate * y;
+    case cuda_kernel_from_bytes: return cuda_from_byte(a, x);
+    case cuda_kernel_penalty_backward: return cuda_penalty_slope(a, x);
     default: return a.bias ? x + y : x;
     }
 }
+
+// columns: of the bias, or elements of an example
+template <uint32_t kernel> __device__ void cuda_one_element(const cuda_arguments *a, int64_t i)
+{
+    const float x = kernel == cuda_kernel_from_bytes ? (float)((const uint8_t *)a->a)[i] : cuda_a(a, i);
+    float y = 0;
+    if (cuda_has_two<kernel>)
+        y = cuda_b(a, i);
+    if (kernel == cuda_kernel_finish && a->bias)
+        y = cuda_bias(a, cuda_remainder(i, a->columns));
+    if (kernel == cuda_kernel_dropout || kernel == cuda_kernel_noise) {
+        const int64_t example = cuda_quotient(i, a->columns), element = i - example * a->columns;
+        const uint64_t key = cuda_draw_key(a->record, a->key, example);
+        y = kernel == cuda_kernel_noise ? cuda_normal(key, (uint64_t)element) : (float)cuda_keep(key, (uint32_t)element, a->rate);
+    }
+    cuda_put(&a->store, i, cuda_element<kernel>(*a, x, y));
+}
+
+// ---- Four at once ----
 
 __device__ inline cuda_four cuda_load_bytes(const void *values, int64_t i)
 {
@@ -107,7 +140,9 @@ bool cuda_try_elements(const struct cuda_arguments *a, int64_t items, cudaStream
     if (items % 4 || all % 16 || (by_columns && a->columns % 4) || (two && a->b_type != from) || (float_only && (from | to)) ||
         (from != to && (!converts || (from && to))))
         return false;
-    if constexpr (float_only)
+    if constexpr (kernel == cuda_kernel_noise)
+        return false;
+    else if constexpr (float_only)
         *error = cuda_start_elements<kernel, CUDA_FLOAT, CUDA_FLOAT>(a, items, stream);
     else if (from == to)
         *error = for_type(from, [&](auto type) { return cuda_start_elements<kernel, type, type>(a, items, stream); });

@@ -38,7 +38,7 @@ static int32_t run_shared_draws(struct ls_device *device, const struct ls_kernel
     b.store = cuda_store_of(kernel, launch);
     b.values[0] = launch->arguments[0];
     b.record = launch->record;
-    return cuda_check(device, cuda_broadcast_launch(&b, device->stream), "launching a kernel");
+    return cuda_start_broadcast(device, &b);
 }
 
 // Beside y are walked: one example without the dimensions along which draws are shared, and the examples.

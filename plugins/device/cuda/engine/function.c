@@ -19,7 +19,7 @@ static int32_t run_function(struct ls_device *device, const struct ls_kernel *ke
     const uintptr_t all =
         (uintptr_t)f.store.out | (uintptr_t)f.store.y | (uintptr_t)f.x | (uintptr_t)f.dy;
     f.aligned = all % PACK_BYTES == 0;
-    return cuda_check(device, cuda_function_launch(&f, device->stream), "launching a kernel");
+    return cuda_start_function(device, &f);
 }
 
 int32_t cuda_prepare_function(struct ls_device *device, struct ls_kernel *kernel,

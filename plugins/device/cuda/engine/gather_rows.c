@@ -12,11 +12,6 @@ struct gather {
     uint64_t keys[2], starts; // offsets in the scratch memory
 };
 
-static int32_t start(struct ls_device *device, uint32_t which, const struct cuda_gather *g)
-{
-    return cuda_check(device, cuda_gather_launch(which, g, device->stream), "launching a kernel");
-}
-
 static int32_t run_forward(struct ls_device *device, const struct ls_kernel *kernel,
                            const struct cuda_call *launch)
 {
@@ -25,7 +20,7 @@ static int32_t run_forward(struct ls_device *device, const struct ls_kernel *ker
     g.store = cuda_store_of(kernel, launch);
     g.ids = launch->arguments[0];
     g.from = launch->arguments[1];
-    return start(device, cuda_gather_forward, &g);
+    return cuda_start_gather(device, cuda_gather_forward, &g);
 }
 
 static int32_t run_backward(struct ls_device *device, const struct ls_kernel *kernel,
@@ -40,16 +35,16 @@ static int32_t run_backward(struct ls_device *device, const struct ls_kernel *ke
     g.keys = (uint64_t *)(void *)(scratch + state->keys[0]);
     g.sorted = (uint64_t *)(void *)(scratch + state->keys[1]);
     g.starts = (int32_t *)(void *)(scratch + state->starts);
-    int32_t status = start(device, cuda_gather_sort, &g);
+    int32_t status = cuda_start_gather(device, cuda_gather_sort, &g);
     for (g.run = CUDA_GATHER_TILE; !status && g.run < g.count; g.run *= 2) {
         uint64_t *sorted = g.sorted;
         g.sorted = g.keys;
         g.keys = sorted;
-        status = start(device, cuda_gather_merge, &g);
+        status = cuda_start_gather(device, cuda_gather_merge, &g);
     }
     if (!status)
-        status = start(device, cuda_gather_find, &g);
-    return status ? status : start(device, cuda_gather_add, &g);
+        status = cuda_start_gather(device, cuda_gather_find, &g);
+    return status ? status : cuda_start_gather(device, cuda_gather_add, &g);
 }
 
 int32_t cuda_prepare_gather(struct ls_device *device, struct ls_kernel *kernel,

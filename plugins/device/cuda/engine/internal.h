@@ -209,6 +209,22 @@ void *cuda_workspace_at(const struct cuda_call *launch, uint64_t offset);
 void cuda_implementation(struct ls_kernel_answer *answer, const char *text);
 int32_t cuda_start(struct ls_device *device, enum cuda_kernel which,
                    const struct cuda_arguments *arguments, int64_t items);
+// cuda_start_move(device, &arguments), cuda_start_layer(device, kernel, &arguments), ...
+#define CUDA_START(name)                                                                           \
+    static inline int32_t cuda_start_##name(struct ls_device *device,                              \
+                                            const struct cuda_##name *arguments)                   \
+    {                                                                                              \
+        return cuda_check(device, cuda_##name##_launch(arguments, device->stream), CUDA_STARTING); \
+    }
+#define CUDA_START_SEVERAL(name)                                                           \
+    static inline int32_t cuda_start_##name(struct ls_device *device, uint32_t kernel,     \
+                                            const struct cuda_##name *arguments)           \
+    {                                                                                      \
+        return cuda_check(device, cuda_##name##_launch(kernel, arguments, device->stream), \
+                          CUDA_STARTING);                                                  \
+    }
+#define CUDA_STARTING "launching a kernel"
+CUDA_FAMILIES(CUDA_START, CUDA_START_SEVERAL)
 
 // An operation that is one own kernel: a and b are the inputs 0 and 1.
 void cuda_use_own(struct ls_kernel *kernel, struct ls_kernel_answer *answer, enum cuda_kernel which,
@@ -275,10 +291,10 @@ uint64_t cuda_column_bytes(int64_t rows, int64_t columns);
 int32_t cuda_column_sums(struct ls_device *device, const struct cuda_columns *columns,
                          const struct cuda_store *store);
 
-// Makes few pairs of sums of many; `from` and `scratch` are device memory, the result lies where it says.
-uint64_t cuda_pair_bytes(void);
-int32_t cuda_add_pairs(struct ls_device *device, const double *from, int64_t count, double *scratch,
-                       const double **out, int64_t *out_count);
+// The sums of `count` pairs at `pairs` are what the kernel `last` is given; cuda_pair_bytes() are there.
+uint64_t cuda_pair_bytes(int64_t count);
+int32_t cuda_add_pairs(struct ls_device *device, double *pairs, int64_t count,
+                       enum cuda_kernel last, struct cuda_arguments *a);
 
 // ---- dnn.c ----
 
@@ -378,56 +394,34 @@ int32_t cuda_fold_run(struct ls_device *device, const struct cuda_fold *plan, vo
 
 // ---- The operations ----
 
-int32_t cuda_prepare_conv2d(struct ls_device *device, struct ls_kernel *kernel,
-                            struct ls_kernel_answer *answer);
-int32_t cuda_prepare_dense(struct ls_device *device, struct ls_kernel *kernel,
-                           struct ls_kernel_answer *answer);
-int32_t cuda_prepare_pooling(struct ls_device *device, struct ls_kernel *kernel,
-                             struct ls_kernel_answer *answer);
-int32_t cuda_prepare_elementwise(struct ls_device *device, struct ls_kernel *kernel,
-                                 struct ls_kernel_answer *answer);
-int32_t cuda_prepare_function(struct ls_device *device, struct ls_kernel *kernel,
-                              struct ls_kernel_answer *answer);
-int32_t cuda_prepare_gather(struct ls_device *device, struct ls_kernel *kernel,
-                            struct ls_kernel_answer *answer);
-int32_t cuda_prepare_layer(struct ls_device *device, struct ls_kernel *kernel,
-                           struct ls_kernel_answer *answer);
-int32_t cuda_prepare_matmul(struct ls_device *device, struct ls_kernel *kernel,
-                            struct ls_kernel_answer *answer);
-int32_t cuda_prepare_attention(struct ls_device *device, struct ls_kernel *kernel,
-                               struct ls_kernel_answer *answer);
-int32_t cuda_prepare_convert(struct ls_device *device, struct ls_kernel *kernel,
-                             struct ls_kernel_answer *answer);
-int32_t cuda_prepare_loss(struct ls_device *device, struct ls_kernel *kernel,
-                          struct ls_kernel_answer *answer);
-int32_t cuda_prepare_losses(struct ls_device *device, struct ls_kernel *kernel,
-                            struct ls_kernel_answer *answer);
-int32_t cuda_prepare_penalty(struct ls_device *device, struct ls_kernel *kernel,
-                             struct ls_kernel_answer *answer);
-int32_t cuda_prepare_update(struct ls_device *device, struct ls_kernel *kernel,
-                            struct ls_kernel_answer *answer);
-int32_t cuda_prepare_measure(struct ls_device *device, struct ls_kernel *kernel,
-                             struct ls_kernel_answer *answer);
-int32_t cuda_prepare_guard(struct ls_device *device, struct ls_kernel *kernel,
-                           struct ls_kernel_answer *answer);
-int32_t cuda_prepare_normalization(struct ls_device *device, struct ls_kernel *kernel,
-                                   struct ls_kernel_answer *answer);
-int32_t cuda_prepare_part(struct ls_device *device, struct ls_kernel *kernel,
-                          struct ls_kernel_answer *answer);
-int32_t cuda_prepare_concatenation(struct ls_device *device, struct ls_kernel *kernel,
-                                   struct ls_kernel_answer *answer);
-int32_t cuda_prepare_transposition(struct ls_device *device, struct ls_kernel *kernel,
-                                   struct ls_kernel_answer *answer);
-int32_t cuda_prepare_upsampling(struct ls_device *device, struct ls_kernel *kernel,
+#define CUDA_PREPARE(name)                                                          \
+    int32_t cuda_prepare_##name(struct ls_device *device, struct ls_kernel *kernel, \
                                 struct ls_kernel_answer *answer);
-int32_t cuda_prepare_pair(struct ls_device *device, struct ls_kernel *kernel,
-                          struct ls_kernel_answer *answer);
-int32_t cuda_prepare_reduction(struct ls_device *device, struct ls_kernel *kernel,
-                               struct ls_kernel_answer *answer);
-int32_t cuda_prepare_prelu(struct ls_device *device, struct ls_kernel *kernel,
-                           struct ls_kernel_answer *answer);
-int32_t cuda_prepare_statistics(struct ls_device *device, struct ls_kernel *kernel,
-                                struct ls_kernel_answer *answer);
+CUDA_PREPARE(attention)
+CUDA_PREPARE(concatenation)
+CUDA_PREPARE(conv2d)
+CUDA_PREPARE(convert)
+CUDA_PREPARE(dense)
+CUDA_PREPARE(elementwise)
+CUDA_PREPARE(function)
+CUDA_PREPARE(gather)
+CUDA_PREPARE(guard)
+CUDA_PREPARE(layer)
+CUDA_PREPARE(loss)
+CUDA_PREPARE(losses)
+CUDA_PREPARE(matmul)
+CUDA_PREPARE(measure)
+CUDA_PREPARE(normalization)
+CUDA_PREPARE(pair)
+CUDA_PREPARE(part)
+CUDA_PREPARE(penalty)
+CUDA_PREPARE(pooling)
+CUDA_PREPARE(prelu)
+CUDA_PREPARE(reduction)
+CUDA_PREPARE(statistics)
+CUDA_PREPARE(transposition)
+CUDA_PREPARE(update)
+CUDA_PREPARE(upsampling)
 
 // The window over x that makes y; false: the shapes do not belong together.
 bool cuda_window_of(const struct ls_op_attributes *attributes, int64_t rows, int64_t columns,

@@ -57,12 +57,12 @@ extern "C" unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_argume
     if (items < 1)
         return cudaSuccess;
     switch (kernel) {
-#define CUDA_FOURS_CASE(name)                                                              \
+#define CUDA_ELEMENT_CASE(name)                                                              \
     case cuda_kernel_##name:                                                               \
         if (cuda_try_elements<cuda_kernel_##name>(arguments, items, stream, &error)) \
             return error;                                                                  \
-        return start_body<cuda_body_##name>(arguments, items, stream);
-        CUDA_FOURS_KERNELS(CUDA_FOURS_CASE)
+        return start_body<cuda_one_element<cuda_kernel_##name>>(arguments, items, stream);
+        CUDA_ELEMENT_KERNELS(CUDA_ELEMENT_CASE)
 #define CUDA_KERNEL_CASE(name) \
     case cuda_kernel_##name: return start_body<cuda_body_##name>(arguments, items, stream);
         CUDA_KERNELS(CUDA_KERNEL_CASE)
@@ -76,8 +76,7 @@ extern "C" unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_argume
     }
 }
 
-extern "C" unsigned cuda_reduce_launch(const struct cuda_reduction *reduction,
-                                       struct CUstream_st *stream)
+extern "C" unsigned cuda_reduction_launch(const struct cuda_reduction *reduction, struct CUstream_st *stream)
 {
     switch (reduction->dtype) {
 #define CUDA_REDUCE_CASE(name, stored, value, ordered, divided, load, store) \

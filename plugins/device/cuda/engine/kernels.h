@@ -56,20 +56,16 @@ struct cuda_arguments {
     uint32_t add_first; // whether what goes to `first` is added to it
     float alpha, rate, epsilon, divisor, factor;
 };
-#define CUDA_ARGUMENTS_POINTERS(pointer)                                                    \
-    pointer(store.out) pointer(store.y) pointer(a) pointer(b) pointer(bias) pointer(labels) \
-        pointer(flags[0]) pointer(flags[1]) pointer(first) pointer(pairs) pointer(sums)     \
-            pointer(record)
 
-// Element by element, four at once where they are aligned (elements.cuh)
-#define CUDA_FOURS_KERNELS(kernel)                                                 \
-    kernel(finish) /* elements: a [+ bias over columns], stored */                 \
-        kernel(activation) kernel(activation_backward) kernel(add) kernel(dropout) \
-            kernel(from_bytes) /* elements: a holds bytes */ kernel(penalty_backward)
+// Element by element (elements.cuh)
+#define CUDA_ELEMENT_KERNELS(kernel)                                                             \
+    kernel(finish) /* elements: a [+ bias over columns], stored */                               \
+        kernel(activation) kernel(activation_backward) kernel(add) kernel(dropout) kernel(noise) \
+            kernel(from_bytes) /* a holds bytes */ kernel(penalty_backward)
 
 // name: items
 #define CUDA_KERNELS(kernel)                                                         \
-    kernel(noise) kernel(transpose) /* elements: a (rows, columns) turned */         \
+    kernel(transpose) /* elements: a (rows, columns) turned */                       \
         kernel(pad) /* elements of the padded tensor */                              \
         kernel(crop) /* elements of the tensor without padding [+ bias], stored */   \
         kernel(average_pool) /* elements of y */                                     \
@@ -91,10 +87,9 @@ struct cuda_arguments {
 
 enum cuda_kernel {
 #define CUDA_KERNEL_NUMBER(name) cuda_kernel_##name,
-    CUDA_FOURS_KERNELS(CUDA_KERNEL_NUMBER) CUDA_KERNELS(CUDA_KERNEL_NUMBER)
+    CUDA_ELEMENT_KERNELS(CUDA_KERNEL_NUMBER) CUDA_KERNELS(CUDA_KERNEL_NUMBER)
         CUDA_ROW_KERNELS(CUDA_KERNEL_NUMBER) CUDA_PAIR_KERNELS(CUDA_KERNEL_NUMBER)
 #undef CUDA_KERNEL_NUMBER
-            CUDA_KERNEL_COUNT
 };
 
 // Reductions for collectives (reduce_body.h).
@@ -109,7 +104,6 @@ struct cuda_reduction {
     uint32_t dtype; // enum ls_dtype
     uint32_t operation; // enum ls_reduction; 0: divide
 };
-#define CUDA_REDUCTION_POINTERS(pointer) pointer(to) pointer(from) pointer(also)
 
 // Moves (move.cuh). Offsets count packs: 1 element, or 4 that are moved at once; the last dimension counts packs, too.
 #define CUDA_DIMS 6
@@ -123,12 +117,12 @@ struct cuda_move {
     const void *from;
     uint32_t type; // of both
     int32_t dims, pack;
+    int64_t items; // packs of the result
     int64_t out[CUDA_DIMS], in[CUDA_DIMS], shift[CUDA_DIMS], step[CUDA_DIMS];
     // The last dimension of `from`, where it is another one here: elements go by tiles of it and of the last; -1: one by one.
     int32_t turned;
     int64_t tiles[2], blocks; // of dimension `turned`, of the last; all
 };
-#define CUDA_MOVE_POINTERS(pointer) pointer(store.out) pointer(store.y) pointer(from)
 
 // The parts of each row are one after the other in a row of the whole.
 #define CUDA_PARTS 8
@@ -138,13 +132,10 @@ struct cuda_concatenation {
     const void *whole; // dy, whose parts are written; NULL: parts are read
     void *parts[CUDA_PARTS];
     int64_t start[CUDA_PARTS + 1]; // of each part in a row, and the end
+    int64_t items; // packs of the whole
     int32_t pack;
     uint32_t add; // bit k: part k is added to
 };
-#define CUDA_CONCATENATION_POINTERS(pointer)                                                      \
-    pointer(store.out) pointer(store.y) pointer(whole) pointer(parts[0]) pointer(parts[1])        \
-        pointer(parts[2]) pointer(parts[3]) pointer(parts[4]) pointer(parts[5]) pointer(parts[6]) \
-            pointer(parts[7])
 
 // x (B, rows, columns, channels) and y, `factor` times as large; backward the store is dx, and `from` dy.
 struct cuda_upsampling {
@@ -153,9 +144,9 @@ struct cuda_upsampling {
     uint32_t type; // of both
     uint32_t bilinear, backward;
     int32_t pack; // channels count packs
+    int64_t items; // packs of the result
     int64_t rows, columns, channels, factor[2];
 };
-#define CUDA_UPSAMPLING_POINTERS(pointer) pointer(store.out) pointer(store.y) pointer(from)
 
 // Tensors that are walked together (walk.cuh), element by element or folded: sizes of dimensions, and how far the next place along
 // each is in each tensor; 0 where an element is repeated.
@@ -193,9 +184,6 @@ struct cuda_broadcast {
     uint32_t key;
     float factor, rate;
 };
-#define CUDA_BROADCAST_POINTERS(pointer)                                                         \
-    pointer(store.out) pointer(store.y) pointer(values[0]) pointer(values[1]) pointer(values[2]) \
-        pointer(values[3]) pointer(record)
 
 // A block has `across` outputs, or packs of them, and for each `down` threads, whose number is a power of two.
 struct cuda_fold {
@@ -214,9 +202,6 @@ struct cuda_fold {
     uint32_t rows; // elements side by side are folded, else they are of outputs side by side
     int32_t pack, across, down;
 };
-#define CUDA_FOLD_POINTERS(pointer)                                                              \
-    pointer(store.out) pointer(store.y) pointer(values[0]) pointer(values[1]) pointer(values[2]) \
-        pointer(values[3]) pointer(parts)
 
 // Max-pooling (pooling.cuh), forward, or backward with windows that are apart or may overlap. Items and packs of channels in
 // `in` and out are fewer than 2^31.
@@ -236,8 +221,6 @@ struct cuda_pooling {
     uint32_t wide; // `saved` has 4 bytes an element, else 1
     uint32_t items;
 };
-#define CUDA_POOLING_POINTERS(pointer) \
-    pointer(store.out) pointer(store.y) pointer(in) pointer(largest) pointer(saved)
 
 #define CUDA_BLOCK 256 // threads that work together
 
@@ -257,8 +240,6 @@ struct cuda_column_sums {
     uint32_t across, down; // threads of a block
     uint32_t tiles; // blocks over the columns
 };
-#define CUDA_COLUMN_SUMS_POINTERS(pointer) \
-    pointer(store.out) pointer(store.y) pointer(values) pointer(sums)
 
 // Batch normalization (normalization.cuh). How blocks of threads lie over (rows, columns): beside each other over the columns, each
 // thread with `pack` of them, and over the rows in turns of `down`.
@@ -292,10 +273,6 @@ struct cuda_normalization {
     struct cuda_tiles merged; // (parts of a channel, channels)
     int64_t lanes; // threads over the rows in what goes element by element
 };
-#define CUDA_NORMALIZATION_POINTERS(pointer)                                                   \
-    pointer(store.out) pointer(store.y) pointer(x) pointer(other) pointer(gamma) pointer(beta) \
-        pointer(mean) pointer(variance) pointer(dgamma) pointer(dbeta) pointer(parts)          \
-            pointer(totals) pointer(moments)
 
 // name, and whether blocks of threads work together, or threads by themselves
 #define CUDA_NORMALIZATIONS(blocks, threads)                                       \
@@ -312,7 +289,6 @@ enum cuda_normalization_kernel {
 #define CUDA_NORMALIZATION_NUMBER(name) cuda_normalization_##name,
     CUDA_NORMALIZATIONS(CUDA_NORMALIZATION_NUMBER, CUDA_NORMALIZATION_NUMBER)
 #undef CUDA_NORMALIZATION_NUMBER
-        CUDA_NORMALIZATION_COUNT
 };
 
 // Functions of elements (function.cuh).
@@ -324,7 +300,6 @@ struct cuda_function {
     uint32_t aligned; // whether four elements are read and written at once
     int64_t count;
 };
-#define CUDA_FUNCTION_POINTERS(pointer) pointer(store.out) pointer(store.y) pointer(x) pointer(dy)
 
 // What goes over flat ranges (update.cuh), after the optimizers of enum ls_update.
 enum {
@@ -354,9 +329,6 @@ struct cuda_update {
     uint32_t aligned; // whether four elements are read and written at once
     float momentum, beta1, beta2, epsilon, weight_decay, threshold;
 };
-#define CUDA_UPDATE_POINTERS(pointer)                                                 \
-    pointer(in) pointer(out) pointer(states[0]) pointer(states[1]) pointer(states[2]) \
-        pointer(measures) pointer(shared) pointer(record)
 
 // Losses with a function, and metrics (losses.cuh).
 enum { cuda_losses_forward, cuda_losses_backward, cuda_losses_metric, cuda_losses_bins };
@@ -379,9 +351,6 @@ struct cuda_losses {
     uint32_t from_logits, count;
     float epsilon, smoothing, threshold;
 };
-#define CUDA_LOSSES_POINTERS(pointer)                                                   \
-    pointer(predictions) pointer(targets) pointer(weights) pointer(labels) pointer(out) \
-        pointer(sums) pointer(counts) pointer(record)
 
 // Convolutions of one group with few taps (taps.cuh). There are kernels for up to CUDA_TAPS_FEW and up to CUDA_TAPS_MOST taps.
 #define CUDA_TAPS_FEW 9
@@ -412,9 +381,6 @@ struct cuda_taps {
     // Of taps, from where a window begins.
     int32_t row[CUDA_TAPS_MOST], column[CUDA_TAPS_MOST], offset[CUDA_TAPS_MOST];
 };
-#define CUDA_TAPS_POINTERS(pointer)                                                              \
-    pointer(store.out) pointer(store.y) pointer(bias_store.out) pointer(bias_store.y) pointer(x) \
-        pointer(dy) pointer(w) pointer(bias) pointer(parts)
 
 enum { cuda_taps_forward, cuda_taps_weights, cuda_taps_total };
 
@@ -445,9 +411,6 @@ struct cuda_gather {
     uint32_t pack; // columns of a thread: 1 or 4
     uint32_t float_ids; // else int32_t
 };
-#define CUDA_GATHER_POINTERS(pointer)                                                            \
-    pointer(store.out) pointer(store.y) pointer(ids) pointer(from) pointer(keys) pointer(sorted) \
-        pointer(starts)
 
 // Layer and group normalization (layer.cuh): x is (examples, positions, groups, width) or, over the last dimension, (rows, 1, 1,
 // channels); a set has positions x width values.
@@ -473,10 +436,6 @@ struct cuda_layer {
     uint32_t pack; // channels of a thread: 1 or 4
     uint32_t wide; // a block has a set, else a warp
 };
-#define CUDA_LAYER_POINTERS(pointer)                                                        \
-    pointer(store.out) pointer(store.y) pointer(gamma_store.out) pointer(gamma_store.y)     \
-        pointer(beta_store.out) pointer(beta_store.y) pointer(x) pointer(dy) pointer(gamma) \
-            pointer(beta) pointer(saved) pointer(sums)
 
 // A product of matrices (product.cuh); steps: to the next matrix, row, column.
 struct cuda_multiplication {
@@ -487,7 +446,6 @@ struct cuda_multiplication {
     int64_t a_steps[3], b_steps[3], d_steps[3];
     float alpha, beta;
 };
-#define CUDA_MULTIPLICATION_POINTERS(pointer) pointer(a) pointer(b) pointer(d)
 
 // Attention around its products (attention.cuh).
 #define CUDA_WARP_ROW 1024 // elements of a row that a warp has; more are for a block
@@ -509,10 +467,6 @@ struct cuda_heads {
     uint32_t together; // heads are brought together, else back
     uint32_t pack; // 1 or CUDA_PACK
 };
-#define CUDA_HEADS_POINTERS(pointer)                                           \
-    pointer(tensors[0].from) pointer(tensors[0].to) pointer(tensors[1].from)   \
-        pointer(tensors[1].to) pointer(tensors[2].from) pointer(tensors[2].to) \
-            pointer(tensors[3].from) pointer(tensors[3].to)
 
 struct cuda_attention {
     float *scores, *gradients; // (matrices, queries, keys); gradients NULL: forward
@@ -523,28 +477,13 @@ struct cuda_attention {
     uint32_t causal, key;
     float rate;
 };
-#define CUDA_ATTENTION_POINTERS(pointer) pointer(scores) pointer(gradients) pointer(record)
 
-// What kernels are given, and which members are addresses of the GPU: the fake of the tests translates them.
-#define CUDA_ARGUMENT_STRUCTS(arguments)                                                          \
-    arguments(cuda_arguments, CUDA_ARGUMENTS_POINTERS) arguments(                                 \
-        cuda_reduction, CUDA_REDUCTION_POINTERS) arguments(cuda_move, CUDA_MOVE_POINTERS)         \
-        arguments(cuda_concatenation, CUDA_CONCATENATION_POINTERS)                                \
-            arguments(cuda_upsampling, CUDA_UPSAMPLING_POINTERS) arguments(cuda_pooling,          \
-                                                                           CUDA_POOLING_POINTERS) \
-                arguments(cuda_broadcast, CUDA_BROADCAST_POINTERS) arguments(cuda_fold,           \
-                                                                             CUDA_FOLD_POINTERS)  \
-                    arguments(cuda_normalization, CUDA_NORMALIZATION_POINTERS)                    \
-                        arguments(cuda_function, CUDA_FUNCTION_POINTERS)                          \
-                            arguments(cuda_column_sums, CUDA_COLUMN_SUMS_POINTERS)                \
-                                arguments(cuda_taps, CUDA_TAPS_POINTERS)                          \
-                                    arguments(cuda_gather, CUDA_GATHER_POINTERS)                  \
-                                        arguments(cuda_layer, CUDA_LAYER_POINTERS) arguments(     \
-                                            cuda_multiplication, CUDA_MULTIPLICATION_POINTERS)    \
-                                            arguments(cuda_attention, CUDA_ATTENTION_POINTERS)    \
-                                                arguments(cuda_update, CUDA_UPDATE_POINTERS)      \
-                                                    arguments(cuda_losses, CUDA_LOSSES_POINTERS)  \
-                                                        arguments(cuda_heads, CUDA_HEADS_POINTERS)
+// The kernels of a struct of arguments: one, or several by number.
+#define CUDA_FAMILIES(one, several)                                                               \
+    one(reduction) one(move) one(concatenation) one(upsampling) one(broadcast) one(fold)          \
+        one(function) one(column_sums) one(update) one(multiplication) one(heads) one(attention)  \
+            several(normalization) several(pooling) several(losses) several(taps) several(gather) \
+                several(layer)
 
 #ifdef __cplusplus
 extern "C" {
@@ -556,32 +495,14 @@ unsigned cuda_kernels_load(void);
 // Puts the kernel on the stream. 0, or an error of the CUDA runtime. `arguments` is copied.
 unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_arguments *arguments, int64_t items,
                             struct CUstream_st *stream);
-unsigned cuda_reduce_launch(const struct cuda_reduction *reduction, struct CUstream_st *stream);
-unsigned cuda_move_launch(const struct cuda_move *m, int64_t items, struct CUstream_st *stream);
-unsigned cuda_concatenation_launch(const struct cuda_concatenation *c, int64_t items,
-                                   struct CUstream_st *stream);
-unsigned cuda_upsampling_launch(const struct cuda_upsampling *u, int64_t items,
-                                struct CUstream_st *stream);
-unsigned cuda_broadcast_launch(const struct cuda_broadcast *b, struct CUstream_st *stream);
-unsigned cuda_fold_launch(const struct cuda_fold *f, struct CUstream_st *stream);
-unsigned cuda_pooling_launch(uint32_t kernel, const struct cuda_pooling *pooling,
-                             struct CUstream_st *stream);
-unsigned cuda_update_launch(const struct cuda_update *u, struct CUstream_st *stream);
-unsigned cuda_losses_launch(uint32_t kernel, const struct cuda_losses *l,
-                            struct CUstream_st *stream);
-unsigned cuda_function_launch(const struct cuda_function *f, struct CUstream_st *stream);
-unsigned cuda_column_sums_launch(const struct cuda_column_sums *sums, struct CUstream_st *stream);
-unsigned cuda_gather_launch(uint32_t kernel, const struct cuda_gather *g,
-                            struct CUstream_st *stream);
-unsigned cuda_layer_launch(uint32_t kernel, const struct cuda_layer *n, struct CUstream_st *stream);
-unsigned cuda_multiplication_launch(const struct cuda_multiplication *m,
-                                    struct CUstream_st *stream);
-unsigned cuda_heads_launch(const struct cuda_heads *h, struct CUstream_st *stream);
-unsigned cuda_attention_launch(const struct cuda_attention *a, struct CUstream_st *stream);
-unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda_normalization *n,
-                                   struct CUstream_st *stream);
-unsigned cuda_taps_launch(uint32_t kernel, const struct cuda_taps *taps,
-                          struct CUstream_st *stream);
+#define CUDA_ONE(name) \
+    unsigned cuda_##name##_launch(const struct cuda_##name *arguments, struct CUstream_st *stream);
+#define CUDA_SEVERAL(name)                                                              \
+    unsigned cuda_##name##_launch(uint32_t kernel, const struct cuda_##name *arguments, \
+                                  struct CUstream_st *stream);
+CUDA_FAMILIES(CUDA_ONE, CUDA_SEVERAL)
+#undef CUDA_ONE
+#undef CUDA_SEVERAL
 
 #ifdef __cplusplus
 }

@@ -15,11 +15,6 @@ struct layer {
     uint64_t sums; // offset in the scratch memory
 };
 
-static int32_t start(struct ls_device *device, uint32_t which, const struct cuda_layer *n)
-{
-    return cuda_check(device, cuda_layer_launch(which, n, device->stream), "launching a kernel");
-}
-
 static int32_t run_forward(struct ls_device *device, const struct ls_kernel *kernel,
                            const struct cuda_call *launch)
 {
@@ -32,7 +27,7 @@ static int32_t run_forward(struct ls_device *device, const struct ls_kernel *ker
     n.gamma = inputs > 1 && !only_beta ? launch->arguments[1] : NULL;
     n.beta = only_beta ? launch->arguments[1] : inputs > 2 ? launch->arguments[2] : NULL;
     n.saved = kernel->request.output_count > 1 ? cuda_output(kernel, launch, 1) : NULL;
-    return start(device, cuda_layer_forward, &n);
+    return cuda_start_layer(device, cuda_layer_forward, &n);
 }
 
 // Where the gradient of a vector goes; output 0: there is none.
@@ -61,10 +56,10 @@ static int32_t run_backward(struct ls_device *device, const struct ls_kernel *ke
     // The gradients of the vectors first: dx may be where dy or x is.
     int32_t status = LS_OK;
     if (outputs > 1)
-        status = start(device, cuda_layer_add_part, &n);
+        status = cuda_start_layer(device, cuda_layer_add_part, &n);
     if (!status && outputs > 1)
-        status = start(device, cuda_layer_add_parts, &n);
-    return status ? status : start(device, cuda_layer_backward, &n);
+        status = cuda_start_layer(device, cuda_layer_add_parts, &n);
+    return status ? status : cuda_start_layer(device, cuda_layer_backward, &n);
 }
 
 static void lay_out(struct cuda_layer *n, const struct ls_tensor_desc *x, int64_t groups)

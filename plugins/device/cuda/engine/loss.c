@@ -7,30 +7,21 @@
 
 #define ERROR_WIDTH 16384 // items that add squared errors side by side
 
-struct loss {
-    uint64_t pairs, sums; // offsets in the scratch memory
-    int64_t count; // of pairs
-};
-
 static int32_t run_loss(struct ls_device *device, const struct ls_kernel *kernel,
                         const struct cuda_call *launch)
 {
-    const struct loss *loss = kernel->state;
     const bool entropy = kernel->request.op == LS_OP_SPARSE_CROSS_ENTROPY;
-    char *scratch = launch->scratch;
     struct cuda_arguments a = kernel->arguments;
     a.a = launch->arguments[0];
     a.a_type = cuda_type_of(&kernel->descs[0]);
     a.b = entropy ? NULL : launch->arguments[1];
     a.labels = entropy ? launch->arguments[1] : NULL;
     a.first = kernel->request.output_count == 2 ? cuda_output(kernel, launch, 1) : NULL;
-    a.sums = (double *)(void *)(scratch + loss->pairs);
-    int32_t status = cuda_start(device, (enum cuda_kernel)kernel->own, &a, kernel->items);
-    if (!status)
-        status = cuda_add_pairs(device, a.sums, loss->count,
-                                (double *)(void *)(scratch + loss->sums), &a.pairs, &a.count);
+    a.sums = launch->scratch;
+    const int32_t status = cuda_start(device, (enum cuda_kernel)kernel->own, &a, kernel->items);
     a.store = (struct cuda_store){.out = cuda_output(kernel, launch, 0)};
-    return status ? status : cuda_start(device, cuda_kernel_loss_sums, &a, 1);
+    return status ? status
+                  : cuda_add_pairs(device, a.sums, kernel->items, cuda_kernel_loss_sums, &a);
 }
 
 static int32_t run_gradient(struct ls_device *device, const struct ls_kernel *kernel,
@@ -67,19 +58,14 @@ static bool shapes_fit(struct ls_kernel *kernel, int64_t count, int64_t rows)
     }
 }
 
-static int32_t prepare_sums(struct ls_device *device, struct ls_kernel *kernel,
-                            struct ls_kernel_answer *answer)
+static enum cuda_kernel kernel_of(uint32_t op)
 {
-    struct loss *loss = cuda_state(device, kernel, sizeof(*loss));
-    if (!loss)
-        return LS_OUT_OF_MEMORY;
-    loss->count = kernel->items;
-    loss->pairs = cuda_scratch(answer, (uint64_t)loss->count * 2 * sizeof(double));
-    loss->sums = cuda_scratch(answer, cuda_pair_bytes());
-    kernel->run = run_loss;
-    if (kernel->request.op == LS_OP_SPARSE_CROSS_ENTROPY)
-        answer->saved_bytes = ls_tensor_elements(kernel->descs) * sizeof(float);
-    return LS_OK;
+    switch (op) {
+    case LS_OP_SPARSE_CROSS_ENTROPY: return cuda_kernel_cross_entropy;
+    case LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD: return cuda_kernel_cross_entropy_backward;
+    case LS_OP_MEAN_SQUARED_ERROR: return cuda_kernel_squared_error;
+    default: return cuda_kernel_squared_error_backward;
+    }
 }
 
 int32_t cuda_prepare_loss(struct ls_device *device, struct ls_kernel *kernel,
@@ -89,6 +75,11 @@ int32_t cuda_prepare_loss(struct ls_device *device, struct ls_kernel *kernel,
     const struct ls_op_attributes *attributes = &kernel->request.attributes;
     const int64_t count = (int64_t)ls_tensor_elements(x), columns = x->dims[x->ndims - 1];
     const int64_t rows = count / columns;
+    const enum cuda_kernel own = kernel_of(kernel->request.op);
+    const bool backward =
+        own == cuda_kernel_cross_entropy_backward || own == cuda_kernel_squared_error_backward;
+    const bool sparse =
+        own == cuda_kernel_cross_entropy || own == cuda_kernel_cross_entropy_backward;
     struct cuda_arguments *a = &kernel->arguments;
     if (!shapes_fit(kernel, count, rows))
         return cuda_unsupported(device, kernel, "the shapes do not belong together");
@@ -98,27 +89,16 @@ int32_t cuda_prepare_loss(struct ls_device *device, struct ls_kernel *kernel,
     a->from_logits = attributes->from_logits;
     a->epsilon = attributes->epsilon;
     a->width = count < ERROR_WIDTH ? count : ERROR_WIDTH;
-    switch (kernel->request.op) {
-    case LS_OP_SPARSE_CROSS_ENTROPY:
-        a->positions = rows / a->examples;
-        cuda_use_own(kernel, answer, cuda_kernel_cross_entropy, rows);
-        return prepare_sums(device, kernel, answer);
-    case LS_OP_MEAN_SQUARED_ERROR:
-        a->positions = count / a->examples;
-        cuda_use_own(kernel, answer, cuda_kernel_squared_error, a->width);
-        return prepare_sums(device, kernel, answer);
-    case LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD:
-        a->positions = rows / a->examples;
-        cuda_use_own(kernel, answer, cuda_kernel_cross_entropy_backward, rows);
-        if (attributes->from_logits)
-            answer->used_inputs &= ~UINT32_C(1);
-        answer->in_place = attributes->from_logits ? 4 : 5;
-        break;
-    default:
-        a->positions = count / a->examples;
-        cuda_use_own(kernel, answer, cuda_kernel_squared_error_backward, count);
-        answer->in_place = 3;
+    a->positions = (sparse ? rows : count) / a->examples;
+    cuda_use_own(kernel, answer, own, sparse ? rows : backward ? count : a->width);
+    if (backward) {
+        answer->in_place = !sparse ? 3 : a->from_logits ? 4 : 5;
+        answer->used_inputs &= ~(uint32_t)(sparse && a->from_logits);
+        kernel->run = run_gradient;
+        return LS_OK;
     }
-    kernel->run = run_gradient;
+    cuda_scratch(answer, cuda_pair_bytes(kernel->items));
+    answer->saved_bytes = sparse ? (uint64_t)count * sizeof(float) : 0;
+    kernel->run = run_loss;
     return LS_OK;
 }

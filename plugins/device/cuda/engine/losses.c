@@ -5,11 +5,6 @@
 #define MOST_BLOCKS 64 // that count side by side
 #define PENALTY_WIDTH 32768 // items that add side by side, four elements each at once
 
-static int32_t launch_losses(struct ls_device *device, uint32_t which, const struct cuda_losses *l)
-{
-    return cuda_check(device, cuda_losses_launch(which, l, device->stream), "launching a kernel");
-}
-
 // ---- Losses and metrics ----
 
 static struct cuda_losses losses_at(const struct ls_kernel *kernel, const struct cuda_call *launch)
@@ -34,12 +29,11 @@ static int32_t run_pairs(struct ls_device *device, const struct ls_kernel *kerne
     struct cuda_arguments a = {
         .store = {.out = l.out}, .positions = l.positions, .examples = l.rows / l.positions};
     l.sums = launch->scratch;
-    int32_t status = launch_losses(device, metric ? cuda_losses_metric : cuda_losses_forward, &l);
-    if (!status)
-        status = cuda_add_pairs(device, l.sums, l.rows, l.sums + 2 * l.rows, &a.pairs, &a.count);
+    const int32_t status =
+        cuda_start_losses(device, metric ? cuda_losses_metric : cuda_losses_forward, &l);
     return status ? status
-                  : cuda_start(device, metric ? cuda_kernel_metric_sums : cuda_kernel_loss_sums, &a,
-                               1);
+                  : cuda_add_pairs(device, l.sums, l.rows,
+                                   metric ? cuda_kernel_metric_sums : cuda_kernel_loss_sums, &a);
 }
 
 static int32_t run_bins(struct ls_device *device, const struct ls_kernel *kernel,
@@ -47,14 +41,14 @@ static int32_t run_bins(struct ls_device *device, const struct ls_kernel *kernel
 {
     struct cuda_losses l = losses_at(kernel, launch);
     l.counts = launch->scratch;
-    return launch_losses(device, cuda_losses_bins, &l);
+    return cuda_start_losses(device, cuda_losses_bins, &l);
 }
 
 static int32_t run_gradient(struct ls_device *device, const struct ls_kernel *kernel,
                             const struct cuda_call *launch)
 {
     const struct cuda_losses l = losses_at(kernel, launch);
-    return launch_losses(device, cuda_losses_backward, &l);
+    return cuda_start_losses(device, cuda_losses_backward, &l);
 }
 
 // Why these shapes or this function are not for it; NULL: they are.
@@ -114,7 +108,7 @@ int32_t cuda_prepare_losses(struct ls_device *device, struct ls_kernel *kernel,
         cuda_scratch(answer, (uint64_t)l->bins * l->blocks * sizeof(*l->counts));
         kernel->run = run_bins;
     } else {
-        cuda_scratch(answer, (uint64_t)rows * 2 * sizeof(double) + cuda_pair_bytes());
+        cuda_scratch(answer, cuda_pair_bytes(rows));
         kernel->run = run_pairs;
     }
     return LS_OK;
@@ -127,15 +121,11 @@ static int32_t run_penalty(struct ls_device *device, const struct ls_kernel *ker
                            const struct cuda_call *launch)
 {
     struct cuda_arguments a = kernel->arguments;
-    double *scratch = launch->scratch;
     a.a = launch->arguments[1];
-    a.sums = scratch;
-    int32_t status = cuda_start(device, cuda_kernel_penalty, &a, a.width);
-    if (!status)
-        status =
-            cuda_add_pairs(device, scratch, a.width, scratch + 2 * a.width, &a.pairs, &a.count);
+    a.sums = launch->scratch;
     a.store = cuda_store_of(kernel, launch);
-    return status ? status : cuda_start(device, cuda_kernel_penalty_sums, &a, 1);
+    const int32_t status = cuda_start(device, cuda_kernel_penalty, &a, a.width);
+    return status ? status : cuda_add_pairs(device, a.sums, a.width, cuda_kernel_penalty_sums, &a);
 }
 
 static int32_t run_penalty_gradient(struct ls_device *device, const struct ls_kernel *kernel,
@@ -177,7 +167,7 @@ int32_t cuda_prepare_penalty(struct ls_device *device, struct ls_kernel *kernel,
         return LS_OK;
     }
     a->width = (count + 3) / 4 < PENALTY_WIDTH ? (count + 3) / 4 : PENALTY_WIDTH;
-    cuda_scratch(answer, (uint64_t)a->width * 2 * sizeof(double) + cuda_pair_bytes());
+    cuda_scratch(answer, cuda_pair_bytes(a->width));
     kernel->run = run_penalty;
     return LS_OK;
 }

@@ -15,8 +15,7 @@ static int32_t run_move(struct ls_device *device, const struct ls_kernel *kernel
     struct cuda_move m = *(const struct cuda_move *)kernel->state;
     m.store = cuda_store_of(kernel, launch);
     m.from = launch->arguments[0];
-    return cuda_check(device, cuda_move_launch(&m, kernel->items, device->stream),
-                      "launching a kernel");
+    return cuda_start_move(device, &m);
 }
 
 // A dimension that is taken whole, and follows the one before it in both tensors, is one with that, so there is less to divide by.
@@ -92,7 +91,7 @@ static int32_t use_move(struct ls_kernel *kernel, struct ls_kernel_answer *answe
                         struct cuda_move *m)
 {
     use_packs(m);
-    kernel->items = (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0)) / m->pack;
+    m->items = (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0)) / m->pack;
     kernel->run = run_move;
     cuda_implementation(answer, "own");
     return LS_OK;
@@ -171,8 +170,7 @@ static int32_t run_concatenation(struct ls_device *device, const struct ls_kerne
     c.add = kernel->request.accumulate;
     for (uint32_t k = 0; k < (forward ? inputs : outputs); k++)
         c.parts[k] = launch->arguments[forward ? k : inputs + k];
-    return cuda_check(device, cuda_concatenation_launch(&c, kernel->items, device->stream),
-                      "launching a kernel");
+    return cuda_start_concatenation(device, &c);
 }
 
 int32_t cuda_prepare_concatenation(struct ls_device *device, struct ls_kernel *kernel,
@@ -197,7 +195,7 @@ int32_t cuda_prepare_concatenation(struct ls_device *device, struct ls_kernel *k
             c->pack = 1;
     for (uint32_t k = 0; k < CUDA_PARTS; k++)
         c->start[k + 1] = c->start[k] + (k < count ? parts[k].dims[axis] * behind / c->pack : 0);
-    kernel->items = (int64_t)ls_tensor_elements(whole) / c->pack;
+    c->items = (int64_t)ls_tensor_elements(whole) / c->pack;
     kernel->run = run_concatenation;
     cuda_implementation(answer, "own");
     return LS_OK;
@@ -211,8 +209,7 @@ static int32_t run_upsampling(struct ls_device *device, const struct ls_kernel *
     struct cuda_upsampling u = *(const struct cuda_upsampling *)kernel->state;
     u.store = cuda_store_of(kernel, launch);
     u.from = launch->arguments[0];
-    return cuda_check(device, cuda_upsampling_launch(&u, kernel->items, device->stream),
-                      "launching a kernel");
+    return cuda_start_upsampling(device, &u);
 }
 
 // To the nearest: y is (B, H, rows that are alike, W, columns that are alike, C).
@@ -255,7 +252,7 @@ int32_t cuda_prepare_upsampling(struct ls_device *device, struct ls_kernel *kern
     u->channels = small->dims[3] / u->pack;
     u->factor[0] = attributes->strides[0];
     u->factor[1] = attributes->strides[1];
-    kernel->items = (int64_t)ls_tensor_elements(y) / u->pack;
+    u->items = (int64_t)ls_tensor_elements(y) / u->pack;
     kernel->run = run_upsampling;
     cuda_implementation(answer, "own");
     return LS_OK;

@@ -161,23 +161,23 @@ __device__ void upsample_backward(const struct cuda_upsampling *u, int64_t i)
 
 } // namespace moves
 
-extern "C" unsigned cuda_move_launch(const struct cuda_move *m, int64_t items, struct CUstream_st *stream)
+extern "C" unsigned cuda_move_launch(const struct cuda_move *m, struct CUstream_st *stream)
 {
     if (m->turned >= 0)
         return start_blocks<moves::turn>(m, m->blocks, stream);
-    return for_pack(m->pack, [&](auto pack) { return start<struct cuda_move, moves::move<pack>>(m, items, stream); });
+    return for_pack(m->pack, [&](auto pack) { return start<struct cuda_move, moves::move<pack>>(m, m->items, stream); });
 }
 
-extern "C" unsigned cuda_concatenation_launch(const struct cuda_concatenation *c, int64_t items, struct CUstream_st *stream)
+extern "C" unsigned cuda_concatenation_launch(const struct cuda_concatenation *c, struct CUstream_st *stream)
 {
-    return for_pack(c->pack, [&](auto pack) { return start<struct cuda_concatenation, moves::concatenate<pack>>(c, items, stream); });
+    return for_pack(c->pack, [&](auto pack) { return start<struct cuda_concatenation, moves::concatenate<pack>>(c, c->items, stream); });
 }
 
-extern "C" unsigned cuda_upsampling_launch(const struct cuda_upsampling *u, int64_t items, struct CUstream_st *stream)
+extern "C" unsigned cuda_upsampling_launch(const struct cuda_upsampling *u, struct CUstream_st *stream)
 {
     return for_pack(u->pack, [&](auto pack) {
-        return u->backward ? start<struct cuda_upsampling, moves::upsample_backward<pack>>(u, items, stream)
-                           : start<struct cuda_upsampling, moves::upsample<pack>>(u, items, stream);
+        return u->backward ? start<struct cuda_upsampling, moves::upsample_backward<pack>>(u, u->items, stream)
+                           : start<struct cuda_upsampling, moves::upsample<pack>>(u, u->items, stream);
     });
 }
 

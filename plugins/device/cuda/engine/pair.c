@@ -45,8 +45,7 @@ static int32_t run_steps(struct ls_device *device, const struct ls_kernel *kerne
             b.values[t] = launch->arguments[t];
         if (steps->counts)
             b.values[3] = scratch + steps->counted;
-        status =
-            cuda_check(device, cuda_broadcast_launch(&b, device->stream), "launching a kernel");
+        status = cuda_start_broadcast(device, &b);
     }
     if (status || !steps->folds)
         return status;

@@ -217,8 +217,7 @@ static int32_t run_largest(struct ls_device *device, const struct ls_kernel *ker
         own.saved = (void *)moved(saved, b * saved_size);
         own.largest = reads_largest(kernel) ? moved(launch->arguments[2], b * in) : NULL;
         own.items = (uint32_t)(p->items * (left < p->examples ? left : p->examples));
-        status = cuda_check(device, cuda_pooling_launch(kernel->own, &own, device->stream),
-                            "launching a kernel");
+        status = cuda_start_pooling(device, kernel->own, &own);
     }
     return status;
 }

@@ -180,7 +180,7 @@ static int32_t run_own(struct ls_device *device, const struct cuda_product *p,
         .alpha = p->alpha,
         .beta = p->beta,
     };
-    return cuda_check(device, cuda_multiplication_launch(&m, device->stream), "launching a kernel");
+    return cuda_start_multiplication(device, &m);
 }
 
 int32_t cuda_product_multiply(struct ls_device *device, const struct ls_kernel *kernel,

@@ -40,7 +40,7 @@ int32_t cuda_reduce(struct ls_device *device, const struct ls_device_reduction *
         return status;
     split(&r, (int64_t)call->count, (int64_t)size);
     cuda_launched(device, "reduce");
-    return cuda_check(device, cuda_reduce_launch(&r, device->stream), "launching a reduction");
+    return cuda_start_reduction(device, &r);
 }
 
 int32_t cuda_can_access_peer(struct ls_device *device, struct ls_device *other)

@@ -44,33 +44,32 @@ int32_t cuda_column_sums(struct ls_device *device, const struct cuda_columns *co
     a.type = columns->type;
     a.store = *store;
     a.sums = a.parts > 1 ? columns->scratch : NULL;
-    int32_t status =
-        cuda_check(device, cuda_column_sums_launch(&a, device->stream), "launching a kernel");
+    int32_t status = cuda_start_column_sums(device, &a);
     if (status || a.parts == 1)
         return status;
     a = plan(a.parts, columns->columns, true);
     a.values = columns->scratch;
     a.store = *store;
-    return cuda_check(device, cuda_column_sums_launch(&a, device->stream), "launching a kernel");
+    return cuda_start_column_sums(device, &a);
 }
 
 // ---- Pairs ----
 
-uint64_t cuda_pair_bytes(void)
+uint64_t cuda_pair_bytes(int64_t count)
 {
-    return BLOCKS * 2 * sizeof(double);
+    return ((uint64_t)count + BLOCKS) * 2 * sizeof(double);
 }
 
-// One block adds as many pairs as a plan has in one part.
-int32_t cuda_add_pairs(struct ls_device *device, const double *from, int64_t count, double *scratch,
-                       const double **out, int64_t *out_count)
+// One block adds as many pairs as a plan has in one part; of more pairs a first step makes fewer, behind them.
+int32_t cuda_add_pairs(struct ls_device *device, double *pairs, int64_t count,
+                       enum cuda_kernel last, struct cuda_arguments *a)
 {
-    struct cuda_column_sums a = plan(count, 2, true);
-    a.values = from;
-    a.sums = scratch;
-    *out = a.parts > 1 ? scratch : from;
-    *out_count = a.parts > 1 ? a.parts : count;
-    return a.parts > 1 ? cuda_check(device, cuda_column_sums_launch(&a, device->stream),
-                                    "launching a kernel")
-                       : LS_OK;
+    struct cuda_column_sums sums = plan(count, 2, true);
+    const bool many = sums.parts > 1;
+    sums.values = pairs;
+    sums.sums = pairs + 2 * count;
+    a->pairs = many ? sums.sums : pairs;
+    a->count = many ? sums.parts : count;
+    const int32_t status = many ? cuda_start_column_sums(device, &sums) : LS_OK;
+    return status ? status : cuda_start(device, last, a, 1);
 }

@@ -87,11 +87,6 @@ static void shape_of(const struct ls_kernel *kernel, struct cuda_taps *out)
     list_taps(w, out);
 }
 
-static int32_t start(struct ls_device *device, uint32_t which, const struct cuda_taps *taps)
-{
-    return cuda_check(device, cuda_taps_launch(which, taps, device->stream), "launching a kernel");
-}
-
 static int32_t run_forward(struct ls_device *device, const struct ls_kernel *kernel,
                            const struct cuda_call *launch)
 {
@@ -101,7 +96,7 @@ static int32_t run_forward(struct ls_device *device, const struct ls_kernel *ker
     taps.x = launch->arguments[0];
     taps.w = launch->arguments[1];
     taps.bias = cuda_has_bias(kernel) ? launch->arguments[2] : NULL;
-    return start(device, cuda_taps_forward, &taps);
+    return cuda_start_taps(device, cuda_taps_forward, &taps);
 }
 
 static int32_t run_weights(struct ls_device *device, const struct ls_kernel *kernel,
@@ -115,8 +110,8 @@ static int32_t run_weights(struct ls_device *device, const struct ls_kernel *ker
     taps.store = cuda_store_of(kernel, launch);
     if (cuda_has_bias_gradient(kernel))
         taps.bias_store = cuda_bias_store(kernel, launch);
-    const int32_t status = start(device, cuda_taps_weights, &taps);
-    return status ? status : start(device, cuda_taps_total, &taps);
+    const int32_t status = cuda_start_taps(device, cuda_taps_weights, &taps);
+    return status ? status : cuda_start_taps(device, cuda_taps_total, &taps);
 }
 
 static bool is_for_taps(const struct cuda_direct *how)

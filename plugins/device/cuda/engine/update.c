@@ -69,7 +69,7 @@ static int32_t run_update(struct ls_device *device, const struct ls_kernel *kern
         all |= (uintptr_t)u.states[i];
     }
     u.aligned = all % PACK_BYTES == 0;
-    return cuda_check(device, cuda_update_launch(&u, device->stream), "launching a kernel");
+    return cuda_start_update(device, &u);
 }
 
 int32_t cuda_prepare_update(struct ls_device *device, struct ls_kernel *kernel,
@@ -124,15 +124,12 @@ static int32_t run_measure(struct ls_device *device, const struct ls_kernel *ker
                            const struct cuda_call *launch)
 {
     struct cuda_arguments a = kernel->arguments;
-    double *scratch = launch->scratch;
     a.a = launch->arguments[0];
-    a.sums = scratch;
-    int32_t status = cuda_start(device, cuda_kernel_measure, &a, a.width);
-    if (!status)
-        status =
-            cuda_add_pairs(device, scratch, a.width, scratch + 2 * a.width, &a.pairs, &a.count);
+    a.sums = launch->scratch;
+    const int32_t status = cuda_start(device, cuda_kernel_measure, &a, a.width);
     a.sums = cuda_output(kernel, launch, 0);
-    return status ? status : cuda_start(device, cuda_kernel_measure_sums, &a, 1);
+    return status ? status
+                  : cuda_add_pairs(device, launch->scratch, a.width, cuda_kernel_measure_sums, &a);
 }
 
 int32_t cuda_prepare_measure(struct ls_device *device, struct ls_kernel *kernel,
@@ -143,7 +140,7 @@ int32_t cuda_prepare_measure(struct ls_device *device, struct ls_kernel *kernel,
         return cuda_unsupported(device, kernel, "a measure is two numbers");
     a->count = (int64_t)ls_tensor_elements(cuda_input_desc(kernel, 0));
     a->width = (a->count + 3) / 4 < MEASURE_WIDTH ? (a->count + 3) / 4 : MEASURE_WIDTH;
-    cuda_scratch(answer, (uint64_t)a->width * 2 * sizeof(double) + cuda_pair_bytes());
+    cuda_scratch(answer, cuda_pair_bytes(a->width));
     cuda_use_own(kernel, answer, cuda_kernel_measure, a->width);
     kernel->run = run_measure;
     return LS_OK;

@@ -134,7 +134,7 @@ int32_t cuda_fold_run(struct ls_device *device, const struct cuda_fold *plan, vo
 {
     struct cuda_fold f = *plan;
     f.parts = plan->part_count > 1 ? scratch : NULL;
-    int32_t status = cuda_check(device, cuda_fold_launch(&f, device->stream), "launching a kernel");
+    int32_t status = cuda_start_fold(device, &f);
     if (status || plan->part_count == 1)
         return status;
     struct cuda_fold parts = {.store = plan->store,
@@ -147,5 +147,5 @@ int32_t cuda_fold_run(struct ls_device *device, const struct cuda_fold *plan, vo
                               .pack = 1};
     lay_out(&parts);
     parts.part_count = 1;
-    return cuda_check(device, cuda_fold_launch(&parts, device->stream), "launching a kernel");
+    return cuda_start_fold(device, &parts);
 }
