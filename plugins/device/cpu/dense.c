@@ -245,7 +245,7 @@ static void follow_flat(const struct follow *f, int64_t begin, int64_t end)
 {
     const struct cpu_elementwise_loops *loops = f->device->loops->elementwise;
     float room[CPU_CHUNK], y_room[CPU_CHUNK];
-    if (f->y.at && f->function.activation == LS_RELU) {
+    if (f->y.at && f->function.activation == LS_RELU && f->y.dtype == f->result.dtype) {
         f->device->loops->half->relu_backward(f->y.dtype, (const uint16_t *)f->y.at + begin,
                                               (uint16_t *)f->result.at + begin, end - begin);
         return;

@@ -147,10 +147,10 @@ int32_t cuda_prepare_penalty(struct ls_device *device, struct ls_kernel *kernel,
     struct cuda_arguments *a = &kernel->arguments;
     if ((int64_t)ls_tensor_elements(out) != (backward ? count : 4))
         return cuda_unsupported(device, kernel, "the shapes do not belong together");
-    // A gradient lies as its variable does, whichever of the two is known.
-    struct ls_tensor_desc *known = w->layout.kind == LS_LAYOUT_ANY && backward ? out : w;
-    if (known->layout.kind == LS_LAYOUT_OWN &&
-        (!cuda_layout_weights(w) || (backward && !cuda_layout_weights(out))))
+    // A gradient lies as its variable does: plain, or both turned.
+    const bool turned =
+        w->layout.kind == LS_LAYOUT_OWN || (backward && out->layout.kind == LS_LAYOUT_OWN);
+    if (turned && (!cuda_layout_weights(w) || (backward && !cuda_layout_weights(out))))
         return cuda_unsupported(device, kernel, "a layout that is not of this device");
     answer->layouts[1] = w->layout;
     if (backward)

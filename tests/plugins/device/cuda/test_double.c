@@ -184,6 +184,35 @@ START_TEST(a_copy_to_the_host_waits_for_the_kernels_before_it)
 }
 END_TEST
 
+// Whichever of the two has a layout of this device's own; plain beside turned is refused.
+START_TEST(the_gradient_of_a_penalty_lies_as_its_variable)
+{
+    struct ls_device *device = opened();
+    const struct ls_tensor_desc any = {
+        .dtype = LS_F32, .ndims = 2, .dims = {5, 7}, .layout = {.kind = LS_LAYOUT_ANY}};
+    struct ls_tensor_desc plain = any, turned = any;
+    plain.layout = (struct ls_layout){.kind = LS_LAYOUT_PLAIN, .bytes = 140};
+    turned.layout = (struct ls_layout){.kind = LS_LAYOUT_OWN, .bytes = 140, .words = {1}};
+    const struct ls_tensor_desc pairs[][2] = {
+        {any, turned}, {turned, any}, {turned, turned}, {plain, turned}, {turned, plain}};
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        const struct test_request request = {.op = LS_OP_PENALTY_BACKWARD,
+                                             .input_count = 2,
+                                             .output_count = 1,
+                                             .arguments = {plain, pairs[i][0], pairs[i][1]}};
+        struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+        ck_assert_int_eq(test_prepare(ops, device, &request, &answer),
+                         i < 3 ? LS_OK : LS_UNSUPPORTED);
+        if (i >= 3)
+            continue;
+        ck_assert_uint_eq(answer.layouts[1].kind, LS_LAYOUT_OWN);
+        ck_assert_uint_eq(answer.layouts[2].kind, LS_LAYOUT_OWN);
+        ops->kernels->release(device, answer.kernel);
+    }
+    ls_device_close(device);
+}
+END_TEST
+
 // ---- Several ----
 
 START_TEST(several_devices_share_a_gpu)
@@ -642,6 +671,7 @@ int main(void)
     tcase_add_test(tests, host_memory_is_copied_to_host_memory_and_nothing_is_copied_as_nothing);
     tcase_add_test(tests, a_stream_of_somebody_else_is_refused);
     tcase_add_test(tests, a_copy_to_the_host_waits_for_the_kernels_before_it);
+    tcase_add_test(tests, the_gradient_of_a_penalty_lies_as_its_variable);
     tcase_add_test(tests, several_devices_share_a_gpu);
     tcase_add_test(tests, each_gpu_has_its_own_memory);
     tcase_add_test(tests, closing_gives_everything_back);
