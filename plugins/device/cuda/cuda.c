@@ -129,134 +129,74 @@ static void cuda_close(struct ls_device *device)
     engine->calls->close(device);
 }
 
-static struct ls_buffer *cuda_allocate(struct ls_device *device, uint64_t bytes)
-{
-    return engine->calls->memory->allocate(device, bytes);
-}
-
-static void cuda_release(struct ls_device *device, struct ls_buffer *buffer)
-{
-    engine->calls->memory->release(device, buffer);
-}
-
-static int32_t cuda_copy(struct ls_device *device, struct ls_memory to, struct ls_memory from,
-                         uint64_t bytes, void *stream)
-{
-    return engine->calls->memory->copy(device, to, from, bytes, stream);
-}
-
-static int32_t cuda_zero(struct ls_device *device, struct ls_memory memory, uint64_t bytes,
-                         void *stream)
-{
-    return engine->calls->memory->zero(device, memory, bytes, stream);
-}
-
-static int32_t cuda_prepare(struct ls_device *device, const struct ls_kernel_request *request,
-                            struct ls_kernel_answer *out)
-{
-    return engine->calls->kernels->prepare(device, request, out);
-}
-
-static int32_t cuda_launch(struct ls_device *device, const struct ls_kernel *kernel,
-                           const struct ls_launch *launch)
-{
-    return engine->calls->kernels->launch(device, kernel, launch);
-}
-
-static void cuda_release_kernel(struct ls_device *device, struct ls_kernel *kernel)
-{
-    engine->calls->kernels->release(device, kernel);
-}
-
-// Streams, events, staging, peers and captures.
-
-static int32_t cuda_stream_open(struct ls_device *device, void **out)
-{
-    return engine->calls->streams->open(device, out);
-}
-
-static void cuda_stream_close(struct ls_device *device, void *stream)
-{
-    engine->calls->streams->close(device, stream);
-}
-
-static int32_t cuda_stream_native(struct ls_device *device, void *stream,
-                                  struct ls_native_stream *out)
-{
-    return engine->calls->streams->native(device, stream, out);
-}
-
-static int32_t cuda_event_open(struct ls_device *device, struct ls_event **out)
-{
-    return engine->calls->streams->event_open(device, out);
-}
-
-static void cuda_event_close(struct ls_device *device, struct ls_event *event)
-{
-    engine->calls->streams->event_close(device, event);
-}
-
-static int32_t cuda_event_record(struct ls_device *device, struct ls_event *event, void *stream)
-{
-    return engine->calls->streams->event_record(device, event, stream);
-}
-
-static int32_t cuda_event_wait(struct ls_device *device, struct ls_event *event, void *stream)
-{
-    return engine->calls->streams->event_wait(device, event, stream);
-}
-
-static int32_t cuda_event_query(struct ls_device *device, const struct ls_event *event)
-{
-    return engine->calls->streams->event_query(device, event);
-}
-
-static void *cuda_allocate_host(struct ls_device *device, uint64_t bytes)
-{
-    return engine->calls->staging->allocate(device, bytes);
-}
-
-static void cuda_release_host(struct ls_device *device, void *memory)
-{
-    engine->calls->staging->release(device, memory);
-}
-
-static int32_t cuda_copy_async(struct ls_device *device, struct ls_memory to, struct ls_memory from,
-                               uint64_t bytes, void *stream)
-{
-    return engine->calls->staging->copy_async(device, to, from, bytes, stream);
-}
-
-static int32_t cuda_reduce(struct ls_device *device, const struct ls_device_reduction *call,
-                           void *stream)
-{
-    return engine->calls->peers->reduce(device, call, stream);
-}
-
-static int32_t cuda_can_access_peer(struct ls_device *device, struct ls_device *other)
-{
-    return engine->calls->peers->can_access_peer(device, other);
-}
-
-static int32_t cuda_record_begin(struct ls_device *device)
-{
-    return engine->calls->capture->begin(device);
-}
-
-static int32_t cuda_record_end(struct ls_device *device, struct ls_recording **out)
-{
-    return engine->calls->capture->end(device, out);
-}
-
-static int32_t cuda_replay(struct ls_device *device, const struct ls_recording *recording)
-{
-    return engine->calls->capture->replay(device, recording);
-}
-
-static void cuda_release_recording(struct ls_device *device, struct ls_recording *recording)
-{
-    engine->calls->capture->release(device, recording);
-}
+// A call of the plugin that is one of the engine part.
+#define FORWARD(result, name, call, parameters, arguments) \
+    static result name parameters                          \
+    {                                                      \
+        return engine->calls->call arguments;              \
+    }
+#define FORWARD_VOID(name, call, parameters, arguments) \
+    static void name parameters                         \
+    {                                                   \
+        engine->calls->call arguments;                  \
+    }
+FORWARD(struct ls_buffer *, cuda_allocate, memory->allocate,
+        (struct ls_device * device, uint64_t bytes), (device, bytes))
+FORWARD_VOID(cuda_release, memory->release, (struct ls_device * device, struct ls_buffer *buffer),
+             (device, buffer))
+FORWARD(int32_t, cuda_copy, memory->copy,
+        (struct ls_device * device, struct ls_memory to, struct ls_memory from, uint64_t bytes,
+         void *stream),
+        (device, to, from, bytes, stream))
+FORWARD(int32_t, cuda_zero, memory->zero,
+        (struct ls_device * device, struct ls_memory memory, uint64_t bytes, void *stream),
+        (device, memory, bytes, stream))
+FORWARD(int32_t, cuda_prepare, kernels->prepare,
+        (struct ls_device * device, const struct ls_kernel_request *request,
+         struct ls_kernel_answer *out),
+        (device, request, out))
+FORWARD(int32_t, cuda_launch, kernels->launch,
+        (struct ls_device * device, const struct ls_kernel *kernel, const struct ls_launch *launch),
+        (device, kernel, launch))
+FORWARD_VOID(cuda_release_kernel, kernels->release,
+             (struct ls_device * device, struct ls_kernel *kernel), (device, kernel))
+FORWARD(int32_t, cuda_stream_open, streams->open, (struct ls_device * device, void **out),
+        (device, out))
+FORWARD_VOID(cuda_stream_close, streams->close, (struct ls_device * device, void *stream),
+             (device, stream))
+FORWARD(int32_t, cuda_stream_native, streams->native,
+        (struct ls_device * device, void *stream, struct ls_native_stream *out),
+        (device, stream, out))
+FORWARD(int32_t, cuda_event_open, streams->event_open,
+        (struct ls_device * device, struct ls_event **out), (device, out))
+FORWARD_VOID(cuda_event_close, streams->event_close,
+             (struct ls_device * device, struct ls_event *event), (device, event))
+FORWARD(int32_t, cuda_event_record, streams->event_record,
+        (struct ls_device * device, struct ls_event *event, void *stream), (device, event, stream))
+FORWARD(int32_t, cuda_event_wait, streams->event_wait,
+        (struct ls_device * device, struct ls_event *event, void *stream), (device, event, stream))
+FORWARD(int32_t, cuda_event_query, streams->event_query,
+        (struct ls_device * device, const struct ls_event *event), (device, event))
+FORWARD(void *, cuda_allocate_host, staging->allocate, (struct ls_device * device, uint64_t bytes),
+        (device, bytes))
+FORWARD_VOID(cuda_release_host, staging->release, (struct ls_device * device, void *memory),
+             (device, memory))
+FORWARD(int32_t, cuda_copy_async, staging->copy_async,
+        (struct ls_device * device, struct ls_memory to, struct ls_memory from, uint64_t bytes,
+         void *stream),
+        (device, to, from, bytes, stream))
+FORWARD(int32_t, cuda_reduce, peers->reduce,
+        (struct ls_device * device, const struct ls_device_reduction *call, void *stream),
+        (device, call, stream))
+FORWARD(int32_t, cuda_can_access_peer, peers->can_access_peer,
+        (struct ls_device * device, struct ls_device *other), (device, other))
+FORWARD(int32_t, cuda_record_begin, capture->begin, (struct ls_device * device), (device))
+FORWARD(int32_t, cuda_record_end, capture->end,
+        (struct ls_device * device, struct ls_recording **out), (device, out))
+FORWARD(int32_t, cuda_replay, capture->replay,
+        (struct ls_device * device, const struct ls_recording *recording), (device, recording))
+FORWARD_VOID(cuda_release_recording, capture->release,
+             (struct ls_device * device, struct ls_recording *recording), (device, recording))
 
 static void cuda_abandon(struct ls_device *device)
 {
@@ -268,42 +208,28 @@ static void cuda_abandon(struct ls_device *device)
 enum { ALL_ACTIVATIONS = (1 << (LS_HARD_SIGMOID + 1)) - 1 }; // that bodies.h knows
 
 static const struct ls_fusion_pattern patterns[] = {
-    {.producer = LS_OP_CONV2D, .consumer = LS_OP_ACTIVATION, .activations = ALL_ACTIVATIONS},
-    {.producer = LS_OP_DENSE, .consumer = LS_OP_ACTIVATION, .activations = ALL_ACTIVATIONS},
-    {.producer = LS_OP_ADD, .consumer = LS_OP_ACTIVATION, .activations = ALL_ACTIVATIONS},
-    {.producer = LS_OP_BATCH_NORMALIZATION, .consumer = LS_OP_ADD},
-    {.producer = LS_OP_BATCH_NORMALIZATION,
-     .consumer = LS_OP_ACTIVATION,
-     .activations = ALL_ACTIVATIONS},
-    {.producer = LS_OP_BATCH_NORMALIZATION_INFERENCE, .consumer = LS_OP_ADD},
-    {.producer = LS_OP_BATCH_NORMALIZATION_INFERENCE,
-     .consumer = LS_OP_ACTIVATION,
-     .activations = ALL_ACTIVATIONS},
-    {.producer = LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED, .consumer = LS_OP_ADD},
-    {.producer = LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED,
-     .consumer = LS_OP_ACTIVATION,
-     .activations = ALL_ACTIVATIONS},
-    {.producer = LS_OP_CONV2D_BACKWARD_DATA,
-     .consumer = LS_OP_ACTIVATION_BACKWARD,
-     .activations = ALL_ACTIVATIONS},
-    {.producer = LS_OP_DENSE_BACKWARD_DATA,
-     .consumer = LS_OP_ACTIVATION_BACKWARD,
-     .activations = ALL_ACTIVATIONS},
-    {.producer = LS_OP_MAX_POOL2D_BACKWARD,
-     .consumer = LS_OP_ACTIVATION_BACKWARD,
-     .activations = ALL_ACTIVATIONS},
-    {.producer = LS_OP_AVERAGE_POOL2D_BACKWARD,
-     .consumer = LS_OP_ACTIVATION_BACKWARD,
-     .activations = ALL_ACTIVATIONS},
-    {.producer = LS_OP_CONVERT, .consumer = LS_OP_LAYER_NORMALIZATION},
-    {.producer = LS_OP_CONVERT, .consumer = LS_OP_LAYER_NORMALIZATION_BACKWARD},
-    {.producer = LS_OP_CONVERT, .consumer = LS_OP_GATHER_ROWS},
-    {.producer = LS_OP_CONVERT, .consumer = LS_OP_GATHER_ROWS_BACKWARD},
-    {.producer = LS_OP_CONVERT, .consumer = LS_OP_ATTENTION},
-    {.producer = LS_OP_CONVERT, .consumer = LS_OP_ATTENTION_BACKWARD},
-    {.producer = LS_OP_CONVERT, .consumer = LS_OP_MATMUL},
-    {.producer = LS_OP_CONVERT, .consumer = LS_OP_MATMUL_BACKWARD_LEFT},
-    {.producer = LS_OP_CONVERT, .consumer = LS_OP_MATMUL_BACKWARD_RIGHT},
+    {LS_OP_CONV2D, LS_OP_ACTIVATION, ALL_ACTIVATIONS},
+    {LS_OP_DENSE, LS_OP_ACTIVATION, ALL_ACTIVATIONS},
+    {LS_OP_ADD, LS_OP_ACTIVATION, ALL_ACTIVATIONS},
+    {LS_OP_BATCH_NORMALIZATION, LS_OP_ADD, 0},
+    {LS_OP_BATCH_NORMALIZATION, LS_OP_ACTIVATION, ALL_ACTIVATIONS},
+    {LS_OP_BATCH_NORMALIZATION_INFERENCE, LS_OP_ADD, 0},
+    {LS_OP_BATCH_NORMALIZATION_INFERENCE, LS_OP_ACTIVATION, ALL_ACTIVATIONS},
+    {LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED, LS_OP_ADD, 0},
+    {LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED, LS_OP_ACTIVATION, ALL_ACTIVATIONS},
+    {LS_OP_CONV2D_BACKWARD_DATA, LS_OP_ACTIVATION_BACKWARD, ALL_ACTIVATIONS},
+    {LS_OP_DENSE_BACKWARD_DATA, LS_OP_ACTIVATION_BACKWARD, ALL_ACTIVATIONS},
+    {LS_OP_MAX_POOL2D_BACKWARD, LS_OP_ACTIVATION_BACKWARD, ALL_ACTIVATIONS},
+    {LS_OP_AVERAGE_POOL2D_BACKWARD, LS_OP_ACTIVATION_BACKWARD, ALL_ACTIVATIONS},
+    {LS_OP_CONVERT, LS_OP_LAYER_NORMALIZATION, 0},
+    {LS_OP_CONVERT, LS_OP_LAYER_NORMALIZATION_BACKWARD, 0},
+    {LS_OP_CONVERT, LS_OP_GATHER_ROWS, 0},
+    {LS_OP_CONVERT, LS_OP_GATHER_ROWS_BACKWARD, 0},
+    {LS_OP_CONVERT, LS_OP_ATTENTION, 0},
+    {LS_OP_CONVERT, LS_OP_ATTENTION_BACKWARD, 0},
+    {LS_OP_CONVERT, LS_OP_MATMUL, 0},
+    {LS_OP_CONVERT, LS_OP_MATMUL_BACKWARD_LEFT, 0},
+    {LS_OP_CONVERT, LS_OP_MATMUL_BACKWARD_RIGHT, 0},
 };
 
 static const struct ls_plugin_option options[] = {
@@ -322,54 +248,7 @@ static const struct ls_plugin_option options[] = {
     {NULL, NULL, NULL, NULL},
 };
 
-static const struct ls_device_memory memory_calls = {
-    .struct_size = sizeof(memory_calls),
-    .allocate = cuda_allocate,
-    .release = cuda_release,
-    .copy = cuda_copy,
-    .zero = cuda_zero,
-};
-
-static const struct ls_device_kernels kernel_calls = {
-    .struct_size = sizeof(kernel_calls),
-    .prepare = cuda_prepare,
-    .launch = cuda_launch,
-    .release = cuda_release_kernel,
-};
-
-static const struct ls_device_streams stream_calls = {
-    .struct_size = sizeof(stream_calls),
-    .branches = 1,
-    .open = cuda_stream_open,
-    .close = cuda_stream_close,
-    .native = cuda_stream_native,
-    .event_open = cuda_event_open,
-    .event_close = cuda_event_close,
-    .event_record = cuda_event_record,
-    .event_wait = cuda_event_wait,
-    .event_query = cuda_event_query,
-};
-
-static const struct ls_device_staging staging_calls = {
-    .struct_size = sizeof(staging_calls),
-    .allocate = cuda_allocate_host,
-    .release = cuda_release_host,
-    .copy_async = cuda_copy_async,
-};
-
-static const struct ls_device_peers peer_calls = {
-    .struct_size = sizeof(peer_calls),
-    .reduce = cuda_reduce,
-    .can_access_peer = cuda_can_access_peer,
-};
-
-static const struct ls_device_capture capture_calls = {
-    .struct_size = sizeof(capture_calls),
-    .begin = cuda_record_begin,
-    .end = cuda_record_end,
-    .replay = cuda_replay,
-    .release = cuda_release_recording,
-};
+#include "plugins/device/cuda/tables.h" // of what is forwarded above
 
 static const struct ls_device_interface device_interface = {
     .struct_size = sizeof(device_interface),

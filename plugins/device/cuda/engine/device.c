@@ -3,6 +3,7 @@
 // cuda.c opens this object when a device is wanted, and calls its one function.
 #include "plugins/device/cuda/engine.h"
 #include "plugins/device/cuda/engine/internal.h"
+#include "plugins/device/cuda/tables.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -175,54 +176,6 @@ static int32_t device_open(const struct ls_host *host, const struct ls_device_co
 }
 
 _Static_assert(sizeof(struct ls_device) <= CUDA_DEVICE_BYTES, "engine.h says too little");
-
-static const struct ls_device_memory memory_calls = {
-    .struct_size = sizeof(memory_calls),
-    .allocate = cuda_allocate,
-    .release = cuda_release,
-    .copy = cuda_copy,
-    .zero = cuda_zero,
-};
-
-static const struct ls_device_kernels kernel_calls = {
-    .struct_size = sizeof(kernel_calls),
-    .prepare = cuda_prepare,
-    .launch = cuda_launch,
-    .release = cuda_release_kernel,
-};
-
-static const struct ls_device_streams stream_calls = {
-    .struct_size = sizeof(stream_calls),
-    .open = cuda_stream_open,
-    .close = cuda_stream_close,
-    .native = cuda_stream_native,
-    .event_open = cuda_event_open,
-    .event_close = cuda_event_close,
-    .event_record = cuda_event_record,
-    .event_wait = cuda_event_wait,
-    .event_query = cuda_event_query,
-};
-
-static const struct ls_device_staging staging_calls = {
-    .struct_size = sizeof(staging_calls),
-    .allocate = cuda_allocate_host,
-    .release = cuda_release_host,
-    .copy_async = cuda_copy_async,
-};
-
-static const struct ls_device_peers peer_calls = {
-    .struct_size = sizeof(peer_calls),
-    .reduce = cuda_reduce,
-    .can_access_peer = cuda_can_access_peer,
-};
-
-static const struct ls_device_capture capture_calls = {
-    .struct_size = sizeof(capture_calls),
-    .begin = cuda_record_begin,
-    .end = cuda_record_end,
-    .replay = cuda_replay,
-    .release = cuda_release_recording,
-};
 
 static const struct ls_device_interface device_calls = {
     .struct_size = sizeof(device_calls),
