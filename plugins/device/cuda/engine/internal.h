@@ -309,7 +309,7 @@ int32_t cuda_use_dnn(struct ls_device *device);
 unsigned cuda_dnn_tensor(const struct cuda_calls *calls, unsigned type, const int64_t *dims,
                          struct cudnnTensorStruct **out);
 
-// ---- plan.c ----
+// ---- graph.c ----
 
 // What cuDNN is asked for. Compared byte by byte: begin with memset.
 struct cuda_plan_question {
@@ -320,6 +320,8 @@ struct cuda_plan_question {
     int64_t x[4], w[4], y[4]; // (B, C, H, W), (F, C / groups, KH, KW), (B, F, H, W); NHWC in memory
     int64_t padding[2], stride[2], dilation[2];
 };
+
+enum { CUDA_PLAN_X = 1, CUDA_PLAN_W, CUDA_PLAN_Y, CUDA_PLAN_BIAS }; // unique ids of its tensors
 
 struct cuda_plan {
     struct cuda_plan_question question;
@@ -336,6 +338,19 @@ struct cuda_plan_memory {
     const void *x, *w, *y, *bias;
     void *workspace;
 };
+
+// Descriptors of cuDNN. NULL where cuDNN has not taken what one is made of, so only the last of a graph is looked at.
+bool cuda_set_attribute(const struct ls_device *device, void *descriptor, unsigned name,
+                        unsigned type, int64_t count, const void *values);
+bool cuda_set_descriptor(const struct ls_device *device, void *descriptor, unsigned name,
+                         void *value);
+// The descriptor, when all was set and cuDNN takes it; else NULL.
+void *cuda_finalize(const struct ls_device *device, void *descriptor, bool is_set);
+void cuda_destroy(const struct ls_device *device, void *descriptor);
+// The graph that the plan's question asks for; the plan keeps what it is made of.
+void *cuda_graph_make(const struct ls_device *device, struct cuda_plan *plan);
+
+// ---- plan.c ----
 
 // The device's plan for a question, made when it is asked for first; `out` stays as it is where cuDNN has none. It may run
 // on the GPU, so nothing may be recorded meanwhile.

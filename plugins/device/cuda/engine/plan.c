@@ -12,209 +12,15 @@
 #define MOST_OFFERS 64 // of one mode of the heuristics
 #define MOST_TRIED 8
 #define MOST_NOTES 32
-#define ALIGNMENT 16 // of tensors: vectors of a kernel's loads
-
-enum {
-    X = 1,
-    W,
-    Y,
-    BIAS,
-    PRODUCT,
-    SUM
-}; // unique ids; from PRODUCT on, tensors that are not in memory
-
-// ---- Descriptors ----
-
-static void *make(const struct ls_device *device, struct cuda_plan *plan, unsigned type)
-{
-    void *made = NULL;
-    const int most = (int)(sizeof(plan->made) / sizeof(plan->made[0]));
-    if (plan->made_count == most || device->calls->cudnnBackendCreateDescriptor(type, &made))
-        return NULL;
-    plan->made[plan->made_count++] = made;
-    return made;
-}
-
-static bool set(const struct ls_device *device, void *descriptor, unsigned name, unsigned type,
-                int64_t count, const void *values)
-{
-    return descriptor &&
-           !device->calls->cudnnBackendSetAttribute(descriptor, name, type, count, values);
-}
-
-static bool set_descriptor(const struct ls_device *device, void *descriptor, unsigned name,
-                           void *value)
-{
-    return value && set(device, descriptor, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
-}
-
-static bool set_integers(const struct ls_device *device, void *descriptor, unsigned name,
-                         int64_t count, const int64_t *values)
-{
-    return set(device, descriptor, name, CUDNN_TYPE_INT64, count, values);
-}
-
-// The descriptor, when all was set and cuDNN takes it; else NULL.
-static void *finalize(const struct ls_device *device, void *descriptor, bool is_set)
-{
-    return is_set && !device->calls->cudnnBackendFinalize(descriptor) ? descriptor : NULL;
-}
-
-static void destroy(const struct ls_device *device, void *descriptor)
-{
-    if (descriptor)
-        device->calls->cudnnBackendDestroyDescriptor(descriptor);
-}
 
 static void forget(const struct ls_device *device, struct cuda_plan *plan)
 {
     while (plan->made_count)
-        destroy(device, plan->made[--plan->made_count]);
+        cuda_destroy(device, plan->made[--plan->made_count]);
     plan->plan = NULL;
 }
 
-// ---- The graph ----
-
-// dims: (B, C, H, W); it is NHWC in memory.
-static void *make_tensor(const struct ls_device *device, struct cuda_plan *plan, int64_t id,
-                         const int64_t *dims)
-{
-    const int64_t strides[4] = {dims[1] * dims[2] * dims[3], 1, dims[3] * dims[1], dims[1]};
-    const int64_t alignment = ALIGNMENT;
-    const bool between = id >= PRODUCT;
-    const unsigned type = between ? CUDNN_DATA_FLOAT : plan->question.type;
-    void *d = make(device, plan, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    return finalize(
-        device, d,
-        set(device, d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type) &&
-            set_integers(device, d, CUDNN_ATTR_TENSOR_DIMENSIONS, 4, dims) &&
-            set_integers(device, d, CUDNN_ATTR_TENSOR_STRIDES, 4, strides) &&
-            set_integers(device, d, CUDNN_ATTR_TENSOR_UNIQUE_ID, 1, &id) &&
-            set_integers(device, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 1, &alignment) &&
-            set(device, d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &between));
-}
-
-static void *make_window(const struct ls_device *device, struct cuda_plan *plan)
-{
-    const struct cuda_plan_question *q = &plan->question;
-    const unsigned type = CUDNN_DATA_FLOAT, mode = CUDNN_CROSS_CORRELATION;
-    const int64_t two = 2;
-    void *d = make(device, plan, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
-    return finalize(
-        device, d,
-        set(device, d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type) &&
-            set(device, d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1,
-                &mode) &&
-            set_integers(device, d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, 1, &two) &&
-            set_integers(device, d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, 2, q->padding) &&
-            set_integers(device, d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, 2, q->padding) &&
-            set_integers(device, d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, 2, q->stride) &&
-            set_integers(device, d, CUDNN_ATTR_CONVOLUTION_DILATIONS, 2, q->dilation));
-}
-
-// What the three operations call alike: the window, x, w, y, the factors of the result and of what was there.
-struct names {
-    unsigned type, window, x, w, y, alpha, beta;
-};
-
-static struct names names_of(uint32_t op)
-{
-    switch (op) {
-    case LS_OP_CONV2D:
-        return (struct names){CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
-    case LS_OP_CONV2D_BACKWARD_DATA:
-        return (struct names){CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA};
-    default:
-        return (struct names){CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
-    }
-}
-
-static void *convolve(const struct ls_device *device, struct cuda_plan *plan, void *y)
-{
-    const struct cuda_plan_question *q = &plan->question;
-    const struct names names = names_of(q->op);
-    const float one = 1, zero = 0;
-    void *window = make_window(device, plan);
-    void *x = make_tensor(device, plan, X, q->x);
-    void *w = make_tensor(device, plan, W, q->w);
-    void *d = make(device, plan, names.type);
-    return finalize(
-        device, d,
-        set_descriptor(device, d, names.window, window) && set_descriptor(device, d, names.x, x) &&
-            set_descriptor(device, d, names.w, w) && set_descriptor(device, d, names.y, y) &&
-            set(device, d, names.alpha, CUDNN_TYPE_FLOAT, 1, &one) &&
-            set(device, d, names.beta, CUDNN_TYPE_FLOAT, 1, &zero));
-}
-
-// y = mode(x), or mode(x, b) where there is a b.
-static void *pointwise(const struct ls_device *device, struct cuda_plan *plan, unsigned mode,
-                       void *x, void *b, void *y)
-{
-    const unsigned type = CUDNN_DATA_FLOAT, nan = CUDNN_PROPAGATE_NAN;
-    void *how = make(device, plan, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    how = finalize(
-        device, how,
-        set(device, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode) &&
-            set(device, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type) &&
-            (mode != CUDNN_POINTWISE_RELU_FWD ||
-             set(device, how, CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION, 1,
-                 &nan)));
-    void *d = make(device, plan, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    return finalize(
-        device, d,
-        set_descriptor(device, d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how) &&
-            set_descriptor(device, d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x) &&
-            (!b || set_descriptor(device, d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b)) &&
-            set_descriptor(device, d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
-}
-
-static void *make_graph(const struct ls_device *device, struct cuda_plan *plan)
-{
-    const struct cuda_plan_question *q = &plan->question;
-    void *operations[3], *y = make_tensor(device, plan, Y, q->y);
-    int64_t count = 1;
-    if (q->fused) {
-        const int64_t dims[4] = {1, q->y[1], 1, 1};
-        void *bias = make_tensor(device, plan, BIAS, dims);
-        void *product = make_tensor(device, plan, PRODUCT, q->y);
-        void *sum = make_tensor(device, plan, SUM, q->y);
-        operations[0] = convolve(device, plan, product);
-        operations[1] = pointwise(device, plan, CUDNN_POINTWISE_ADD, product, bias, sum);
-        operations[2] = pointwise(device, plan, CUDNN_POINTWISE_RELU_FWD, sum, NULL, y);
-        count = 3;
-    } else {
-        operations[0] = convolve(device, plan, y);
-    }
-    for (int i = 0; i < count; i++)
-        if (!operations[i])
-            return NULL;
-    void *d = make(device, plan, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    return finalize(
-        device, d,
-        set(device, d, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count,
-            operations) &&
-            set(device, d, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &device->dnn));
-}
-
-// ---- What cuDNN offers for it ----
+// ---- What cuDNN offers for a graph ----
 
 // An engine with its knobs, and its plan once that was made.
 struct offer {
@@ -259,7 +65,7 @@ static bool read_offer(const struct ls_device *device, struct offer *offer)
         offer->notes |= bit(notes[i]);
     for (int64_t i = 0; read && i < behavior_count && i < MOST_NOTES; i++)
         offer->compiled |= behaviors[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
-    destroy(device, engine);
+    cuda_destroy(device, engine);
     return read;
 }
 
@@ -271,9 +77,10 @@ static void ask(const struct ls_device *device, void *graph, unsigned mode, stru
     if (calls->cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heuristics))
         return;
     bool ready =
-        set_descriptor(device, heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph) &&
-        set(device, heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-    ready = finalize(device, heuristics, ready);
+        cuda_set_descriptor(device, heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph) &&
+        cuda_set_attribute(device, heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1,
+                           &mode);
+    ready = cuda_finalize(device, heuristics, ready);
     for (int i = 0; ready && i < MOST_OFFERS; i++)
         ready =
             !calls->cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configs[i]);
@@ -286,9 +93,9 @@ static void ask(const struct ls_device *device, void *graph, unsigned mode, stru
         if (i < count && read_offer(device, &offer))
             offers->list[offers->count++] = offer;
         else
-            destroy(device, configs[i]);
+            cuda_destroy(device, configs[i]);
     }
-    destroy(device, heuristics);
+    cuda_destroy(device, heuristics);
 }
 
 static void list_offers(const struct ls_device *device, void *graph, struct offers *out)
@@ -301,8 +108,8 @@ static void list_offers(const struct ls_device *device, void *graph, struct offe
 static void offers_finish(const struct ls_device *device, struct offers *offers)
 {
     for (int i = 0; i < offers->count; i++) {
-        destroy(device, offers->list[i].plan);
-        destroy(device, offers->list[i].config);
+        cuda_destroy(device, offers->list[i].plan);
+        cuda_destroy(device, offers->list[i].config);
     }
 }
 
@@ -331,18 +138,19 @@ static bool make_plan(const struct ls_device *device, struct offer *offer)
     void *d = NULL;
     if (calls->cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d))
         return false;
-    const bool made = finalize(device, d,
-                               set_descriptor(device, d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-                                              offer->config) &&
-                                   set(device, d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
-                                       CUDNN_TYPE_HANDLE, 1, &device->dnn)) &&
-                      !calls->cudnnBackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                                       CUDNN_TYPE_INT64, 1, &count, &bytes) &&
-                      (uint64_t)bytes <= device->most_workspace;
+    const bool made =
+        cuda_finalize(device, d,
+                      cuda_set_descriptor(device, d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                                          offer->config) &&
+                          cuda_set_attribute(device, d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
+                                             CUDNN_TYPE_HANDLE, 1, &device->dnn)) &&
+        !calls->cudnnBackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                         CUDNN_TYPE_INT64, 1, &count, &bytes) &&
+        (uint64_t)bytes <= device->most_workspace;
     offer->plan = made ? d : NULL;
     offer->workspace_bytes = (uint64_t)bytes;
     if (!made)
-        destroy(device, d);
+        cuda_destroy(device, d);
     return made;
 }
 
@@ -373,7 +181,8 @@ static unsigned execute(const struct ls_device *device, void *plan, bool fused,
                         const struct cuda_plan_memory *memory)
 {
     const struct cuda_calls *calls = device->calls;
-    const int64_t ids[] = {X, W, Y, BIAS}, count = fused ? 4 : 3;
+    const int64_t ids[] = {CUDA_PLAN_X, CUDA_PLAN_W, CUDA_PLAN_Y, CUDA_PLAN_BIAS};
+    const int64_t count = fused ? 4 : 3;
     const void *addresses[] = {memory->x, memory->w, memory->y, memory->bias};
     void *pack = NULL;
     unsigned error =
@@ -391,7 +200,7 @@ static unsigned execute(const struct ls_device *device, void *plan, bool fused,
         error = calls->cudnnBackendFinalize(pack);
     if (!error)
         error = calls->cudnnBackendExecute(device->dnn, plan, pack);
-    destroy(device, pack);
+    cuda_destroy(device, pack);
     return error;
 }
 
@@ -693,7 +502,7 @@ static int32_t fill(struct ls_device *device, struct cuda_plan *plan)
     struct offers *offers = calloc(1, sizeof(*offers));
     if (!offers)
         return ls_host_fail(device->host, LS_OUT_OF_MEMORY, "no memory for a convolution");
-    void *graph = make_graph(device, plan);
+    void *graph = cuda_graph_make(device, plan);
     int32_t status = LS_OK;
     int rank = -1;
     if (graph) {
