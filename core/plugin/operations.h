@@ -305,7 +305,8 @@ enum ls_op {
 // even, when it is stored. It may also be rounded before a bias, an addend, an epilogue or the
 // addition into an output, as if that were an operation of its own. What only moves or chooses
 // elements is exact. Between the products of attention, probabilities and gradients of scores may
-// be rounded to 11 bits, as TF32 does. A device without a half type refuses (LS_UNSUPPORTED) LS_OP_CONVERT from F32
+// be rounded to 11 bits, as TF32 does, or to the type of the tensors; gradients may be made of y as
+// it was stored. A device without a half type refuses (LS_UNSUPPORTED) LS_OP_CONVERT from F32
 // to it, so the host asks for that first, and for nothing else if it is refused.
 // ls_argument_dtype() in core/plugin/half.h is this rule as code. A device may declare that it
 // takes halves in more operations: LS_OP_CONVERT in struct ls_fusion_pattern.

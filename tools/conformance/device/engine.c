@@ -163,8 +163,9 @@ static double half_slack(const struct ls_device_case *c, uint32_t dtype, uint32_
 {
     const bool first = index == c->request.input_count;
     const bool bias = first && has_bias(&c->request);
-    own += c->inside[index];
-    double slack = c->inside[index] + ls_device_rounding(dtype, fabs(wanted) + own);
+    const double inside = c->inside[index] * (dtype == LS_BF16 ? 8 : 1); // 8 bits instead of 11
+    own += inside;
+    double slack = inside + ls_device_rounding(dtype, fabs(wanted) + own);
     if (!alone && !bias)
         return slack;
     const double before =

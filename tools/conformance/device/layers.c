@@ -312,13 +312,13 @@ static const struct {
     bool causal;
     float rate;
 } attention_shapes[] = {
-    {1, 1, 1, 1, 1, 1, false, 0},         {2, 5, 7, 3, 4, 4, false, 0},
+    {2, 64, 64, 4, 32, 32, true, 0},      {2, 5, 7, 3, 4, 4, false, 0},
     {2, 7, 7, 2, 8, 5, true, 0},          {1, 13, 5, 2, 3, 7, true, 0},
-    {1, 5, 13, 1, 3, 3, true, 0.3f},      {3, 17, 17, 2, 16, 16, false, 0.5f},
-    {2, 64, 64, 4, 32, 32, true, 0},      {1, 130, 130, 2, 64, 64, true, 0},
-    {1, 197, 197, 1, 24, 24, false, 0},   {2, 1, 33, 2, 16, 8, false, 0},
-    {1, 129, 65, 1, 5, 11, true, 0.1f},   {1, 3, 1031, 2, 4, 3, false, 0.2f},
-    {1, 65, 33000, 2, 1, 1, false, 0.1f},
+    {1, 5, 13, 1, 3, 3, true, 0.3f},      {2, 1, 33, 2, 16, 8, false, 0},
+    {1, 1, 1, 1, 1, 1, false, 0},         {1, 130, 130, 2, 64, 64, true, 0},
+    {1, 197, 197, 1, 24, 24, false, 0},   {3, 17, 17, 2, 16, 16, false, 0.5f},
+    {2, 17, 70, 3, 40, 24, false, 0},     {1, 3, 1031, 2, 4, 3, false, 0.2f},
+    {1, 65, 33000, 2, 1, 1, false, 0.1f}, {1, 129, 65, 1, 5, 11, true, 0.1f},
 };
 
 static bool attention_case(struct ls_device_case *c, uint32_t op, size_t number)
@@ -354,7 +354,8 @@ static bool attention_case(struct ls_device_case *c, uint32_t op, size_t number)
     const double scale = 1 / (1 - (double)rate), rounding = 0x1p-22;
     const double p = rounding * (2 * sqrt((double)d) + 8) * scale;
     const double dp = rounding * (double)e * scale, ds = 2 * dp + 2 * p * sqrt((double)e) * scale;
-    // Halves: p and ds may be rounded to 11 bits before they are multiplied, p of a sum of 1 and ds of one like dp.
+    // Halves: p and ds may be rounded to 11 bits before they are multiplied (in bfloat16 to its 8), p of a sum of 1 and ds of one
+    // like dp.
     const double p_inside = 0x1p-12 * scale, ds_inside = 2 * p_inside * sqrt((double)e);
     if (!backward) {
         c->inside[3] = p_inside;

@@ -193,7 +193,8 @@ struct ls_device_case {
     uint32_t draw_count;
     void *values[LS_DEVICE_ARGUMENTS]; // owned, plain order; NULL: an output that is only written
     struct ls_device_tolerance tolerances[LS_DEVICE_ARGUMENTS]; // of outputs
-    double inside[LS_DEVICE_ARGUMENTS]; // what outputs of halves may be off by for values between
+    double inside
+        [LS_DEVICE_ARGUMENTS]; // what outputs of float16 may be off by for values between; of bfloat16 8 times as much
     uint32_t magnitude_inputs; // bit i: the result is linear in input i
     struct ls_step_record record;
 
