@@ -226,10 +226,10 @@ class Double(ProgramTest):
         for step, (a, b) in enumerate(zip(losses, wanted)):
             self.assertAlmostEqual(a, b, delta=delta, msg=f"step {step + 1}")
 
-    def gpt(self):
+    def gpt(self, dropout=0.1):
         """Options for a GPT of two blocks, with dropout in its attention, and a text of its 19 characters."""
         with gzip.open(os.path.join(FIXTURES, "models", "gpt.json.gz"), "rt") as packed, open(self.path("gpt.json"), "w") as file:
-            file.write(packed.read().replace('"dropout": 0.0', '"dropout": 0.1'))
+            file.write(packed.read().replace('"dropout": 0.0', '"dropout": %g' % dropout))
         with open(self.path("text.txt"), "w") as file:
             file.write("".join(chr(ord("a") + i * i * 7 % 19 * (i % 3) % 19) for i in range(1000)))
         return ("--model=" + self.path("gpt.json"), "--dataset=text:length=12,stride=5,file=" + self.path("text.txt"),
@@ -259,6 +259,15 @@ class Double(ProgramTest):
                     self.assertEqual(len(set(got["parameter_hashes"])), 1)
                     self.assert_close(got["losses"], wanted["losses"])
                     self.assert_same_weights("got.safetensors", "wanted.safetensors")
+
+    def test_a_gpt_in_halves_learns_as_on_the_reference_device_by_cudnn_s_attention_and_without(self):
+        options = (*self.gpt(dropout=0), "--precision=mixed_bfloat16", "--validation=off")
+        wanted = self.train("--device=reference", *options)["losses"]
+        losses = [self.run_double(*options, device="cuda" + option)["losses"] for option in ("", ":recording=off", ":fused_attention=off")]
+        self.assertEqual(losses[0], losses[1])
+        self.assertNotEqual(losses[0], losses[2]) # other roundings: they are two ways
+        for some in losses[1:]:
+            self.assert_close(some, wanted, 5e-3)
 
     def dense(self):
         """A model of two dense layers, the first with a penalty."""

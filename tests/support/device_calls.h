@@ -40,8 +40,12 @@ static inline int32_t test_prepare(const struct ls_device_interface *ops, struct
 {
     static _Thread_local struct ls_layout layouts[TEST_ARGUMENTS];
     const struct ls_kernel_request asked = test_kernel_request(request);
+    bool halves = false; // whether the device takes them where the contract does not ask for that
+    for (uint32_t i = 0; i < ops->pattern_count; i++)
+        halves |=
+            ops->patterns[i].producer == LS_OP_CONVERT && ops->patterns[i].consumer == request->op;
     const int32_t refused =
-        (int32_t)ls_operation_check(&asked, false, test_refusal, sizeof(test_refusal));
+        (int32_t)ls_operation_check(&asked, halves, test_refusal, sizeof(test_refusal));
     if (refused)
         return refused;
     memset(layouts, 0, sizeof(layouts));

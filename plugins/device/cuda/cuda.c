@@ -239,6 +239,8 @@ static const struct ls_plugin_option options[] = {
      "whether steps are recorded as CUDA graphs and replayed"},
     {"tf32", "one of: off, on", "off",
      "whether products of float32 may round their factors to 10 bits"},
+    {"fused_attention", "one of: on, off", "on",
+     "off: attention by products and a softmax, never by a plan of cuDNN"},
     {"timing", "one of: off, on", "off",
      "on: the fastest of cuDNN's first eight plans, timed; replicas in one process take the same"},
     {LS_BRANCHES_OPTION, "one of: on, off", NULL,

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuDNN's graph API in the fake: descriptors with attributes of one type each, which are all set before they are finalized and not
-// changed afterwards; graphs of a convolution, alone or with a bias and a ReLU; engines, heuristics, plans and packs of addresses.
-// Tensors are NHWC and, in memory, all of one type: for a float32 gradient of halves cuDNN has no engine.
-#include "tests/support/cuda-fake/dnn.h"
+// changed afterwards; graphs of a convolution, alone or with a bias and a ReLU, and of attention (dnn_attention.h); engines,
+// heuristics, plans and packs of addresses. A convolution's tensors are NHWC and, in memory, all of one type: for a float32 gradient
+// of halves cuDNN has no engine.
+#include "tests/support/cuda-fake/dnn_attention.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define BAD_PARAM CUDNN_STATUS_BAD_PARAM
-#define MOST_VALUES 4
+#define MOST_VALUES DNN_WALK_STEPS
 
 // ---- Engines ----
 
@@ -45,6 +46,19 @@ static const struct engine engines[] = {
     {PLAIN, -1, -1, DNN_WORKSPACE + 128},
 };
 
+// Of attention: all have tensor cores and are compiled first.
+#define ATTENTION_ENGINE(index, note, bytes)                        \
+    {                                                               \
+        index, note, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION, bytes \
+    }
+static const struct engine attention_engines[] = {
+    ATTENTION_ENGINE(OTHER_BITS, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, DNN_WORKSPACE),
+    ATTENTION_ENGINE(HAS_NO_PLAN, CUDNN_NUMERICAL_NOTE_TENSOR_CORE, DNN_WORKSPACE),
+    ATTENTION_ENGINE(LARGE, CUDNN_NUMERICAL_NOTE_TENSOR_CORE, INT64_C(2) << 30),
+    ATTENTION_ENGINE(LOSES_NAN, CUDNN_NUMERICAL_NOTE_TENSOR_CORE, DNN_WORKSPACE),
+    ATTENTION_ENGINE(CORES, CUDNN_NUMERICAL_NOTE_TENSOR_CORE, DNN_WORKSPACE + 64),
+};
+
 static const struct engine fallbacks[] = {
     {PLAIN, -1, -1, DNN_WORKSPACE + 128},
     {LOOPS, -1, -1, DNN_WORKSPACE},
@@ -71,6 +85,7 @@ struct descriptor {
     bool final;
     struct attribute attributes[8];
     struct dnn_job job; // of a graph, and of what was made from it
+    struct dnn_walk walk; // instead, of attention
     bool keeps_nan; // its ReLU was asked to
     struct engine engine; // of an engine, a configuration, a plan
 };
@@ -119,14 +134,29 @@ static const struct rule rules[] = {
     RULE(OPERATION_POINTWISE_XDESC, OPERATION_POINTWISE, BACKEND_DESCRIPTOR, 1),
     RULE(OPERATION_POINTWISE_BDESC, OPERATION_POINTWISE, BACKEND_DESCRIPTOR, 1),
     RULE(OPERATION_POINTWISE_YDESC, OPERATION_POINTWISE, BACKEND_DESCRIPTOR, 1),
-    RULE(OPERATIONGRAPH_OPS, OPERATIONGRAPH, BACKEND_DESCRIPTOR, 3),
+    RULE(TENSOR_IS_BY_VALUE, TENSOR, BOOLEAN, 1),
+    RULE(POINTWISE_AXIS, POINTWISE, INT64, 1),
+    RULE(OPERATION_POINTWISE_TDESC, OPERATION_POINTWISE, BACKEND_DESCRIPTOR, 1),
+    RULE(MATMUL_COMP_TYPE, MATMUL, DATA_TYPE, 1),
+    RULE(OPERATION_MATMUL_DESC, OPERATION_MATMUL, BACKEND_DESCRIPTOR, 1),
+    RULE(OPERATION_MATMUL_ADESC, OPERATION_MATMUL, BACKEND_DESCRIPTOR, 1),
+    RULE(OPERATION_MATMUL_BDESC, OPERATION_MATMUL, BACKEND_DESCRIPTOR, 1),
+    RULE(OPERATION_MATMUL_CDESC, OPERATION_MATMUL, BACKEND_DESCRIPTOR, 1),
+    RULE(REDUCTION_OPERATOR, REDUCTION, REDUCTION_OPERATOR_TYPE, 1),
+    RULE(REDUCTION_COMP_TYPE, REDUCTION, DATA_TYPE, 1),
+    RULE(OPERATION_REDUCTION_DESC, OPERATION_REDUCTION, BACKEND_DESCRIPTOR, 1),
+    RULE(OPERATION_REDUCTION_XDESC, OPERATION_REDUCTION, BACKEND_DESCRIPTOR, 1),
+    RULE(OPERATION_REDUCTION_YDESC, OPERATION_REDUCTION, BACKEND_DESCRIPTOR, 1),
+    RULE(OPERATION_RESHAPE_XDESC, OPERATION_RESHAPE, BACKEND_DESCRIPTOR, 1),
+    RULE(OPERATION_RESHAPE_YDESC, OPERATION_RESHAPE, BACKEND_DESCRIPTOR, 1),
+    RULE(OPERATIONGRAPH_OPS, OPERATIONGRAPH, BACKEND_DESCRIPTOR, MOST_VALUES),
     RULE(OPERATIONGRAPH_HANDLE, OPERATIONGRAPH, HANDLE, 1),
     RULE(ENGINEHEUR_OPERATION_GRAPH, ENGINEHEUR, BACKEND_DESCRIPTOR, 1),
     RULE(ENGINEHEUR_MODE, ENGINEHEUR, HEUR_MODE, 1),
     RULE(EXECUTION_PLAN_ENGINE_CONFIG, EXECUTION_PLAN, BACKEND_DESCRIPTOR, 1),
     RULE(EXECUTION_PLAN_HANDLE, EXECUTION_PLAN, HANDLE, 1),
-    RULE(VARIANT_PACK_UNIQUE_IDS, VARIANT_PACK, INT64, 4),
-    RULE(VARIANT_PACK_DATA_POINTERS, VARIANT_PACK, VOID_PTR, 4),
+    RULE(VARIANT_PACK_UNIQUE_IDS, VARIANT_PACK, INT64, MOST_VALUES),
+    RULE(VARIANT_PACK_DATA_POINTERS, VARIANT_PACK, VOID_PTR, MOST_VALUES),
     RULE(VARIANT_PACK_WORKSPACE, VARIANT_PACK, VOID_PTR, 1),
 };
 
@@ -198,6 +228,9 @@ static bool is_complete(const struct descriptor *d)
 {
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
         const bool optional = rules[i].name == CUDNN_ATTR_OPERATION_POINTWISE_BDESC ||
+                              rules[i].name == CUDNN_ATTR_OPERATION_POINTWISE_TDESC ||
+                              rules[i].name == CUDNN_ATTR_POINTWISE_AXIS ||
+                              rules[i].name == CUDNN_ATTR_TENSOR_IS_BY_VALUE ||
                               rules[i].name == CUDNN_ATTR_POINTWISE_NAN_PROPAGATION;
         const bool any = rules[i].name == CUDNN_ATTR_OPERATIONGRAPH_OPS ||
                          d->type == CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR;
@@ -222,14 +255,19 @@ static bool is_between(const struct descriptor *d)
 
 static bool is_tensor(const struct descriptor *d)
 {
+    const unsigned type = tensor_type(d);
+    return values(d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT)->integer == 16 &&
+           (type == CUDNN_DATA_FLOAT || type == CUDNN_DATA_HALF || type == CUDNN_DATA_BFLOAT16 ||
+            (is_between(d) && (type == CUDNN_DATA_INT32 || type == CUDNN_DATA_BOOLEAN)));
+}
+
+static bool is_nhwc(const struct descriptor *d)
+{
     const union value *dims = values(d, CUDNN_ATTR_TENSOR_DIMENSIONS);
     const union value *strides = values(d, CUDNN_ATTR_TENSOR_STRIDES);
     const int64_t c = dims[1].integer, h = dims[2].integer, w = dims[3].integer;
-    const unsigned type = tensor_type(d);
     return strides[0].integer == c * h * w && strides[1].integer == 1 &&
-           strides[2].integer == w * c && strides[3].integer == c &&
-           values(d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT)->integer == 16 &&
-           (type == CUDNN_DATA_FLOAT || type == CUDNN_DATA_HALF || type == CUDNN_DATA_BFLOAT16);
+           strides[2].integer == w * c && strides[3].integer == c;
 }
 
 static struct cudnnTensorStruct tensor_of(const struct descriptor *d)
@@ -295,6 +333,8 @@ static bool read_convolution(const struct descriptor *d, struct dnn_job *job)
     const struct names names = names_of(d);
     const struct descriptor *window = other(d, names.window);
     const struct cudnnTensorStruct w = tensor_of(other(d, names.w));
+    if (!is_nhwc(other(d, names.x)) || !is_nhwc(other(d, names.w)) || !is_nhwc(other(d, names.y)))
+        return false;
     job->direction = direction_of(d);
     job->x_desc = tensor_of(other(d, names.x));
     job->y_desc = tensor_of(other(d, names.y));
@@ -339,6 +379,8 @@ static bool read_fused(const union value *operations, struct descriptor *graph)
         other(relu, CUDNN_ATTR_OPERATION_POINTWISE_XDESC) != added || !is_between(product) ||
         !is_between(added) || is_between(y))
         return false;
+    if (!is_nhwc(bias) || !is_nhwc(y))
+        return false;
     const struct cudnnTensorStruct b = tensor_of(bias), out = tensor_of(y);
     graph->keeps_nan = values(other(relu, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR),
                               CUDNN_ATTR_POINTWISE_NAN_PROPAGATION)
@@ -348,9 +390,102 @@ static bool read_fused(const union value *operations, struct descriptor *graph)
     return b.n == 1 && b.h == 1 && b.w == 1 && b.c == out.c && b.type == out.type;
 }
 
+// ---- Graphs of attention ----
+
+static int add_tensor(struct dnn_walk *walk, const struct descriptor *d)
+{
+    struct dnn_walk_tensor t = {.id = values(d, CUDNN_ATTR_TENSOR_UNIQUE_ID)->integer,
+                                .type = tensor_type(d),
+                                .between = is_between(d),
+                                .by_value = values(d, CUDNN_ATTR_TENSOR_IS_BY_VALUE)->truth};
+    for (int i = 0; i < 4; i++) {
+        t.dims[i] = values(d, CUDNN_ATTR_TENSOR_DIMENSIONS)[i].integer;
+        t.strides[i] = values(d, CUDNN_ATTR_TENSOR_STRIDES)[i].integer;
+    }
+    for (int i = 0; i < walk->tensor_count; i++)
+        if (walk->tensors[i].id == t.id)
+            return i;
+    if (walk->tensor_count == DNN_WALK_TENSORS)
+        abort();
+    walk->tensors[walk->tensor_count] = t;
+    return walk->tensor_count++;
+}
+
+static int add_optional(struct dnn_walk *walk, const struct descriptor *d, unsigned name)
+{
+    const struct descriptor *tensor = other(d, name);
+    return tensor ? add_tensor(walk, tensor) : -1;
+}
+
+static char pointwise_of(const struct descriptor *how)
+{
+    switch (values(how, CUDNN_ATTR_POINTWISE_MODE)->word) {
+    case CUDNN_POINTWISE_ADD: return '+';
+    case CUDNN_POINTWISE_SUB: return '-';
+    case CUDNN_POINTWISE_MUL: return '*';
+    case CUDNN_POINTWISE_DIV: return '/';
+    case CUDNN_POINTWISE_EXP: return 'e';
+    case CUDNN_POINTWISE_LOG: return 'l';
+    case CUDNN_POINTWISE_CMP_GE: return '>';
+    case CUDNN_POINTWISE_BINARY_SELECT: return '?';
+    case CUDNN_POINTWISE_GEN_INDEX:
+        return values(how, CUDNN_ATTR_POINTWISE_AXIS)->integer == 2 ? 'r' : 'c';
+    default: return 0;
+    }
+}
+
+// Whether it is an operation of attention.
+static bool add_step(struct dnn_walk *walk, const struct descriptor *d)
+{
+    struct dnn_walk_step s = {.b = -1, .mask = -1};
+    switch (d->type) {
+    case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR:
+        s.what = 'x';
+        s.x = add_tensor(walk, other(d, CUDNN_ATTR_OPERATION_MATMUL_ADESC));
+        s.b = add_tensor(walk, other(d, CUDNN_ATTR_OPERATION_MATMUL_BDESC));
+        s.y = add_tensor(walk, other(d, CUDNN_ATTR_OPERATION_MATMUL_CDESC));
+        break;
+    case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
+        s.what =
+            values(other(d, CUDNN_ATTR_OPERATION_REDUCTION_DESC), CUDNN_ATTR_REDUCTION_OPERATOR)
+                        ->word == CUDNN_REDUCE_TENSOR_MAX
+                ? 'M'
+                : 'S';
+        s.x = add_tensor(walk, other(d, CUDNN_ATTR_OPERATION_REDUCTION_XDESC));
+        s.y = add_tensor(walk, other(d, CUDNN_ATTR_OPERATION_REDUCTION_YDESC));
+        break;
+    case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR:
+        s.what = 't';
+        s.x = add_tensor(walk, other(d, CUDNN_ATTR_OPERATION_RESHAPE_XDESC));
+        s.y = add_tensor(walk, other(d, CUDNN_ATTR_OPERATION_RESHAPE_YDESC));
+        break;
+    case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
+        s.what = pointwise_of(other(d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR));
+        s.x = add_tensor(walk, other(d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC));
+        s.b = add_optional(walk, d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
+        s.mask = add_optional(walk, d, CUDNN_ATTR_OPERATION_POINTWISE_TDESC);
+        s.y = add_tensor(walk, other(d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC));
+        break;
+    default: return false;
+    }
+    walk->steps[walk->step_count++] = s;
+    return s.what;
+}
+
+static unsigned finalize_attention(struct descriptor *graph)
+{
+    const struct attribute *operations = get(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS);
+    for (int i = 0; i < operations->count; i++)
+        if (!add_step(&graph->walk, operations->values[i].pointer))
+            return DNN_MISUSED;
+    return 0;
+}
+
 static unsigned finalize_graph(struct descriptor *graph)
 {
     const struct attribute *operations = get(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS);
+    if (operations->count > 3)
+        return finalize_attention(graph);
     if (!read_convolution(operations->values[0].pointer, &graph->job) ||
         (operations->count == 3 && !read_fused(operations->values, graph)) ||
         operations->count == 2)
@@ -372,6 +507,7 @@ static unsigned finalize_plan(struct descriptor *d)
 {
     const struct descriptor *config = other(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
     d->job = config->job;
+    d->walk = config->walk;
     d->keeps_nan = config->keeps_nan;
     d->engine = config->engine;
     return d->engine.index == HAS_NO_PLAN ? CUDNN_STATUS_NOT_SUPPORTED : 0;
@@ -380,8 +516,8 @@ static unsigned finalize_plan(struct descriptor *d)
 static bool is_pack(const struct descriptor *d)
 {
     const struct attribute *ids = get(d, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
-    for (int i = 0; i < ids->count; i++)
-        if (ids->values[i].integer != i + 1)
+    for (int i = 1; i < ids->count; i++)
+        if (ids->values[i].integer <= ids->values[i - 1].integer)
             return false;
     return ids->count >= 3 && ids->count == get(d, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS)->count;
 }
@@ -413,21 +549,33 @@ unsigned cudnnBackendFinalize(void *descriptor)
 
 // ---- Answers ----
 
+static bool is_offered(struct descriptor *graph)
+{
+    if (!graph->walk.step_count)
+        return is_of_one_type(&graph->job) && double_dnn_knows(&graph->job);
+    return !double_setting("CUDA_FAKE_NO_CUDNN", 0) && double_walk_knows(&graph->walk) &&
+           (graph->walk.type == CUDNN_DATA_FLOAT || !double_setting("CUDA_FAKE_NO_HALVES", 0));
+}
+
 static unsigned give_offers(const struct descriptor *heuristics, int64_t wanted, int64_t *count,
                             void *const *configs)
 {
-    const struct descriptor *graph = other(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
+    struct descriptor *graph = values(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)->pointer;
     const bool first = values(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE)->word == CUDNN_HEUR_MODE_A;
-    const struct engine *list = first ? engines : fallbacks;
-    const size_t most = first ? sizeof(engines) : sizeof(fallbacks);
+    const bool attention = graph->walk.step_count;
+    const struct engine *list = attention ? attention_engines : first ? engines : fallbacks;
+    const size_t most = attention ? sizeof(attention_engines)
+                        : first   ? sizeof(engines)
+                                  : sizeof(fallbacks);
     *count = 0;
-    if (!is_of_one_type(&graph->job) || !double_dnn_knows(&graph->job))
+    if (!is_offered(graph))
         return 0;
     for (; *count < wanted && *count < (int64_t)(most / sizeof(*list)); ++*count) {
         struct descriptor *config = configs[*count];
         if (!config || config->type != CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)
             return DNN_MISUSED;
         config->job = graph->job;
+        config->walk = graph->walk;
         config->keeps_nan = graph->keeps_nan;
         config->engine = list[*count];
         config->final = true;
@@ -473,11 +621,51 @@ unsigned cudnnBackendGetAttribute(void *descriptor, unsigned name, unsigned type
     return 0;
 }
 
+// An address for each tensor in memory, of the GPU or, by value, of the host, and no other.
+static unsigned execute_attention(struct cudnnContext *handle, const struct descriptor *plan,
+                                  const struct descriptor *pack)
+{
+    const struct attribute *ids = get(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
+    const struct attribute *at = get(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
+    struct dnn_walk walk = plan->walk;
+    int given = 0, wanted = 0;
+    if (double_setting("CUDA_FAKE_REFUSE", 0))
+        return CUDNN_STATUS_NOT_SUPPORTED + 1; // one of its reasons
+    for (int i = 0; i < walk.tensor_count; i++) {
+        struct dnn_walk_tensor *t = &walk.tensors[i];
+        wanted += !t->between;
+        for (int k = 0; k < ids->count && !t->between; k++) {
+            void *address = at->values[k].pointer;
+            if (ids->values[k].integer != t->id)
+                continue;
+            given++;
+            if (!address || (!t->by_value && (uintptr_t)address % 16))
+                return DNN_MISUSED;
+            if (t->by_value)
+                t->number = *(const float *)address;
+            else
+                t->address = double_reach_on(handle->stream, address);
+        }
+    }
+    walk.workspace = values(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE)->pointer;
+    if (given != wanted || given != ids->count || !walk.workspace ||
+        (uintptr_t)walk.workspace % 256 || plan->engine.index < LOSES_NAN)
+        return DNN_MISUSED;
+    walk.workspace = double_reach_on(handle->stream, walk.workspace);
+    walk.tf32 = walk.type == CUDNN_DATA_FLOAT;
+    walk.loses_nan = plan->engine.index == LOSES_NAN;
+    return double_enqueue(handle->stream, double_walk_run, &walk, sizeof(walk), 1)
+               ? DNN_EXECUTION_FAILED
+               : 0;
+}
+
 unsigned cudnnBackendExecute(struct cudnnContext *handle, void *plan, void *pack)
 {
     const struct descriptor *p = plan, *addresses = pack;
     const struct attribute *at = get(addresses, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
     struct dnn_job job = p->job;
+    if (p->final && addresses->final && p->walk.step_count)
+        return execute_attention(handle, p, addresses);
     if (!p->final || !addresses->final || (p->engine.index && p->engine.index < LOSES_NAN) ||
         at->count != (job.relu ? 4 : 3))
         return DNN_MISUSED;

@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention: products by cuBLASLt, and own kernels around them (attention.cuh). q, k and v are (B, positions, H, elements); first the
-// elements of each head are brought together, so that the matrices of all examples and heads, which are many and small, are one batch
-// of cuBLASLt's, and at last the results go back. Halves are float32 meanwhile, and multiplied on tensor cores: TF32 holds them
+// Attention. Where the dropout rate is 0, in halves, by a plan of cuDNN (plan.c), which reads q, k and v as they lie; forward leaves
+// y and a statistic of each row for its plan of the gradients, which stores gradients of scores on its way instead of adding to dq in
+// any order. It rounds probabilities and gradients of scores to the type of the tensors.
+// Else composed: products by cuBLASLt, and own kernels around them (attention.cuh). q, k and v are (B, positions, H, elements); first
+// the elements of each head are brought together, so that the matrices of all examples and heads, which are many and small, are one
+// batch of cuBLASLt's, and at last the results go back. Halves are float32 meanwhile, and multiplied on tensor cores: TF32 holds them
 // exactly, and rounds probabilities and gradients of scores to 11 bits. Where the scores of all are more than the cache holds, several
 // rounds go through all products, so that the scores of one round are the only ones in memory. Backward makes the scores anew, so
 // nothing is saved.
 #include "plugins/device/cuda/engine/internal.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #define ROUND_BYTES \
     (UINT64_C(16)   \
      << 20) // of scores, at most where one matrix has not more: with as many gradients they stay in the cache
 #define MOST_MATRICES 32768 // of a batch
+#define LEAST_VERSION \
+    91900 // of cuDNN, that was asked for plans; up to 9.15 some lengths want a mask for padding
 
 enum { SCORES, OUTPUT, FORWARD_PRODUCTS };
 enum { P_GRADIENT = 1, V_GRADIENT, Q_GRADIENT, K_GRADIENT, BACKWARD_PRODUCTS }; // after the scores
@@ -21,6 +28,10 @@ enum { Q, K, V, Y, DQ, DK, DV, TENSORS }; // Y: y or dy
 
 struct attention {
     int64_t batch, queries, keys, heads, depth, width; // B, T, S, H, and elements of q and k, of v
+    const struct cuda_plan *plan; // NULL: composed, for which what follows the next two is
+    uint64_t saved_bytes; // for the plan of the gradients; 0: there is none
+    uint64_t
+        statistics; // of a plan, offset in the scratch memory: of forward where nothing is saved, else sums of backward
     int64_t matrices; // of a round; all of them are B H
     struct cuda_product products[BACKWARD_PRODUCTS];
     int count;
@@ -181,6 +192,104 @@ static int32_t run_attention(struct ls_device *device, const struct ls_kernel *k
                     : move_heads(device, kernel, launch, output, 1, true);
 }
 
+// ---- A plan of cuDNN ----
+
+// `saved` has the statistics and then y.
+static uint64_t statistics_bytes(const struct attention *a)
+{
+    const uint64_t bytes = (uint64_t)(a->batch * a->heads * a->queries) * sizeof(float);
+    return (bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
+}
+
+static uint64_t y_bytes(const struct attention *a, const struct ls_kernel *kernel)
+{
+    const uint64_t element = kernel->descs[0].dtype == LS_F32 ? sizeof(float) : sizeof(uint16_t);
+    return (uint64_t)(a->batch * a->queries * a->heads * a->width) * element;
+}
+
+static int32_t run_plan(struct ls_device *device, const struct ls_kernel *kernel,
+                        const struct cuda_call *launch)
+{
+    const struct attention *a = kernel->state;
+    const bool backward = is_backward(kernel);
+    void *const *in = launch->arguments + (backward ? 1 : 0);
+    void *scratch = (char *)launch->scratch + a->statistics, *y = cuda_output(kernel, launch, 0);
+    char *saved = backward ? in[3] : a->saved_bytes ? cuda_output(kernel, launch, 1) : NULL;
+    struct cuda_plan_memory memory = {
+        .tensors = {[CUDA_PLAN_Q] = in[0],
+                    [CUDA_PLAN_K] = in[1],
+                    [CUDA_PLAN_V] = in[2],
+                    [CUDA_PLAN_ATTENDED] = backward ? saved + statistics_bytes(a) : y,
+                    [CUDA_PLAN_STATISTICS] = saved ? saved : scratch},
+        .workspace = cuda_workspace_at(launch, a->workspace),
+    };
+    if (backward) {
+        memory.tensors[CUDA_PLAN_DY] = launch->arguments[0];
+        for (uint32_t i = 0; i < 3; i++)
+            memory.tensors[CUDA_PLAN_DQ + i] = cuda_output(kernel, launch, i);
+        memory.tensors[CUDA_PLAN_SUMS] = scratch;
+    }
+    const int32_t status = cuda_plan_run(device, a->plan, &memory, kernel->operation->name);
+    if (status || backward || !saved)
+        return status;
+    return cuda_check(device,
+                      device->calls->cudaMemcpyAsync(saved + statistics_bytes(a), y,
+                                                     y_bytes(a, kernel), cudaMemcpyDeviceToDevice,
+                                                     device->stream),
+                      "keeping the result of attention");
+}
+
+// cuDNN's plan for the operation, or for the gradients of what it computes.
+static int32_t find_plan(struct ls_device *device, const struct ls_kernel *kernel, uint32_t op,
+                         const struct cuda_plan **out)
+{
+    const struct ls_op_attributes *attributes = &kernel->request.attributes;
+    const struct attention *a = kernel->state;
+    const int64_t sizes[] = {a->batch, a->queries, a->keys, a->heads, a->depth, a->width};
+    const bool float32 = kernel->descs[0].dtype == LS_F32;
+    struct cuda_plan_question q;
+    if (!device->fused_attention || device->calls->cudnnGetVersion() < LEAST_VERSION ||
+        attributes->rate > 0 || kernel->request.accumulate ||
+        !cuda_dnn_counts(sizes, sizeof(sizes) / sizeof(sizes[0])))
+        return LS_OK;
+    memset(&q, 0, sizeof(q));
+    q.op = op;
+    q.type = cuda_dnn_type(kernel->descs[0].dtype);
+    q.tensor_cores = !float32 || device->tf32;
+    q.causal = attributes->causal;
+    q.scale = 1 / sqrtf((float)a->depth);
+    memcpy(q.x, (int64_t[]){a->batch, a->heads, a->queries, a->depth}, sizeof(q.x));
+    memcpy(q.w, (int64_t[]){a->batch, a->heads, a->keys, a->depth}, sizeof(q.w));
+    memcpy(q.y, (int64_t[]){a->batch, a->heads, a->keys, a->width}, sizeof(q.y));
+    return cuda_plan_get(device, &q, out);
+}
+
+// Forward saves only what there is a plan for that reads it.
+static int32_t choose_plan(struct ls_device *device, struct ls_kernel *kernel)
+{
+    struct attention *a = kernel->state;
+    const struct cuda_plan *gradients = NULL;
+    int32_t status = find_plan(device, kernel, LS_OP_ATTENTION_BACKWARD, &gradients);
+    if (!status && !is_backward(kernel))
+        status = find_plan(device, kernel, LS_OP_ATTENTION, &a->plan);
+    if (!status && gradients &&
+        (is_backward(kernel) || (a->plan && kernel->request.output_count > 1)))
+        a->saved_bytes = statistics_bytes(a) + y_bytes(a, kernel);
+    if (is_backward(kernel))
+        a->plan = gradients;
+    return status;
+}
+
+static void use_plan(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    struct attention *a = kernel->state;
+    a->statistics = cuda_scratch(answer, statistics_bytes(a));
+    a->workspace = cuda_workspace(answer, a->plan->workspace_bytes);
+    kernel->run = run_plan;
+    snprintf(answer->implementation, sizeof(answer->implementation), "cuDNN engine %lld",
+             (long long)a->plan->engine);
+}
+
 // ---- Preparing ----
 
 static void add_product(struct attention *a, bool halves, struct cuda_product product)
@@ -296,11 +405,23 @@ int32_t cuda_prepare_attention(struct ls_device *device, struct ls_kernel *kerne
     kernel->finish = attention_finish;
     if (!find_shape(kernel, a))
         return cuda_unsupported(device, kernel, "the shapes do not belong together");
+    const int32_t status = choose_plan(device, kernel);
+    if (status)
+        return status;
     struct ls_tensor_desc *saved = backward                           ? cuda_input_desc(kernel, 4)
                                    : kernel->request.output_count > 1 ? cuda_output_desc(kernel, 1)
                                                                       : NULL;
-    if (saved && !cuda_layout_saved(saved, 0))
-        return cuda_unsupported(device, kernel, "`saved` is not what forward leaves");
+    if (saved && !cuda_layout_saved(saved, a->saved_bytes)) {
+        // Forward was composed, or has left what is read only where nothing is added to the gradients.
+        a->plan = NULL;
+        if (!backward)
+            return cuda_unsupported(device, kernel, "`saved` is not what forward leaves");
+    }
+    answer->saved_bytes = backward ? 0 : a->saved_bytes;
+    if (a->plan) {
+        use_plan(kernel, answer);
+        return LS_OK;
+    }
     a->matrices = matrices_of_round(a);
     add_products(a, backward, cuda_input_desc(kernel, 0)->dtype != LS_F32);
     for (int i = 0; i < a->count; i++)

@@ -220,10 +220,10 @@ static int32_t run_plan(struct ls_device *device, const struct ls_kernel *kernel
 {
     const struct convolution *c = kernel->state;
     const struct cuda_plan_memory memory = {
-        .x = x,
-        .w = w,
-        .y = y,
-        .bias = c->fused ? launch->arguments[2] : NULL,
+        .tensors = {[CUDA_PLAN_X] = x,
+                    [CUDA_PLAN_W] = w,
+                    [CUDA_PLAN_Y] = y,
+                    [CUDA_PLAN_BIAS] = c->fused ? launch->arguments[2] : NULL},
         .workspace = cuda_workspace_at(launch, c->workspace),
     };
     return cuda_plan_run(device, c->plan, &memory, kernel->operation->name);

@@ -147,6 +147,9 @@ static int32_t read_options(const struct ls_host *host, const struct ls_device_c
         status = read_switch(host, "arena", &arena);
     if (!status)
         status = read_switch(host, "timing", &device->timing);
+    device->fused_attention = true;
+    if (!status)
+        status = read_switch(host, "fused_attention", &device->fused_attention);
     device->alone = !arena;
     return status;
 }

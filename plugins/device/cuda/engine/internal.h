@@ -32,6 +32,7 @@ struct ls_device {
     uint64_t deadline_ns; // of a wait
     bool tf32; // the libraries may round the factors of float32 products to TF32
     bool timing; // the fastest of cuDNN's plans, else the first
+    bool fused_attention; // by plans where cuDNN has some
     struct cuda_plan *first_plan; // those that were made (plan.c)
     struct CUstream_st *own;
     struct cuda_stream *streams; // beside it
@@ -313,29 +314,52 @@ unsigned cuda_dnn_tensor(const struct cuda_calls *calls, unsigned type, const in
 
 // What cuDNN is asked for. Compared byte by byte: begin with memset.
 struct cuda_plan_question {
-    uint32_t op; // of enum ls_op: one of the three convolutions
+    uint32_t op; // of enum ls_op: one of the three convolutions, attention or its gradients
     uint32_t type; // cudnnDataType_t of the tensors; sums are float32
-    uint32_t fused; // 1: a bias of `type` and ReLU after it
+    uint32_t fused; // 1: a convolution, and bias of `type` and ReLU after it
     uint32_t tensor_cores; // 1: factors may go through them; float32 ones then as TF32
-    int64_t x[4], w[4], y[4]; // (B, C, H, W), (F, C / groups, KH, KW), (B, F, H, W); NHWC in memory
+    // (B, C, H, W), (F, C / groups, KH, KW), (B, F, H, W), NHWC in memory; q, k and v of attention: (B, H, positions, elements)
+    int64_t x[4], w[4], y[4];
     int64_t padding[2], stride[2], dilation[2];
+    uint32_t causal; // attention: 0 or 1
+    float scale; // of its scores
 };
 
-enum { CUDA_PLAN_X = 1, CUDA_PLAN_W, CUDA_PLAN_Y, CUDA_PLAN_BIAS }; // unique ids of its tensors
+// Unique ids of the tensors of a graph, and where plans find them.
+enum cuda_plan_tensor {
+    CUDA_PLAN_X = 1, // of a convolution
+    CUDA_PLAN_W,
+    CUDA_PLAN_Y,
+    CUDA_PLAN_BIAS,
+    CUDA_PLAN_Q = 1, // of attention
+    CUDA_PLAN_K,
+    CUDA_PLAN_V,
+    CUDA_PLAN_ATTENDED, // y
+    CUDA_PLAN_STATISTICS, // float32, (B, H, T): logarithm of the sum of a row's exponentials
+    CUDA_PLAN_DY,
+    CUDA_PLAN_DQ,
+    CUDA_PLAN_DK,
+    CUDA_PLAN_DV,
+    CUDA_PLAN_SUMS, // float32, (B, H, T), for the plan alone
+    CUDA_PLAN_SCALE, // three numbers, which plan.c brings
+    CUDA_PLAN_HIDDEN,
+    CUDA_PLAN_ONE,
+    CUDA_PLAN_TENSORS
+};
 
 struct cuda_plan {
     struct cuda_plan_question question;
     void *plan; // NULL: cuDNN has none
     uint64_t workspace_bytes;
     int64_t engine; // cuDNN's number
-    void *made[24]; // descriptors, in this order
+    void *made[96]; // descriptors, in this order
     int made_count;
     struct cuda_plan *next;
 };
 
-// What a plan reads and writes; the workspace is aligned as cuda_workspace_at() does.
+// What a plan reads and writes, NULL where there is no such; the workspace is aligned as cuda_workspace_at() does.
 struct cuda_plan_memory {
-    const void *x, *w, *y, *bias;
+    const void *tensors[CUDA_PLAN_SCALE];
     void *workspace;
 };
 

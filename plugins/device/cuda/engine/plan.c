@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions by cuDNN's graph API: a graph for each question, the engines that cuDNN's heuristics offer for it, and a plan by one
-// of them. Taken is only what gives the same bits each time and rounds neither factors nor sums beyond what was asked for; a ReLU
-// only where a NaN comes out of it, which cuDNN's notes do not say, so it is tried. It is the first by the heuristics, which
-// depends on GPU and question alone; with timing=on the fastest of the first eight, once for all replicas of the process.
+// Convolutions and attention by cuDNN's graph API: a graph for each question, the engines that cuDNN's heuristics offer for it, and a
+// plan by one of them. Taken is only what gives the same bits each time and rounds neither factors nor sums beyond what was asked
+// for; a ReLU and attention only where they run and a NaN comes out of them, which cuDNN's notes do not say, so they are tried. It is
+// the first by the heuristics, which depends on GPU and question alone; with timing=on the fastest of the first eight, once for all
+// replicas of the process.
 #include "plugins/device/cuda/engine/internal.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,14 +115,27 @@ static void offers_finish(const struct ls_device *device, struct offers *offers)
     }
 }
 
-// Engine 0 is cuDNN's plain loops: bias and ReLU in a pass of their own are faster than with them.
+static bool is_attention(const struct cuda_plan_question *question)
+{
+    return question->op == LS_OP_ATTENTION || question->op == LS_OP_ATTENTION_BACKWARD;
+}
+
+// Whether a plan is taken only after it has run.
+static bool is_tried(const struct cuda_plan_question *question)
+{
+    return question->fused || is_attention(question);
+}
+
+// Engine 0 is cuDNN's plain loops: bias and ReLU in a pass of their own are faster than with them. All engines of attention are
+// compiled first.
 static bool fits(const struct cuda_plan_question *question, const struct offer *offer)
 {
     const uint32_t wrong = bit(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) |
                            bit(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION) |
                            bit(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) |
                            (question->tensor_cores ? 0 : bit(CUDNN_NUMERICAL_NOTE_TENSOR_CORE));
-    return !(offer->notes & wrong) && !offer->compiled && (!question->fused || offer->engine != 0);
+    return !(offer->notes & wrong) && (!offer->compiled || is_attention(question)) &&
+           (!question->fused || offer->engine != 0);
 }
 
 static bool repeats(const struct offers *offers, int rank)
@@ -155,15 +170,17 @@ static bool make_plan(const struct ls_device *device, struct offer *offer)
 }
 
 // The first of those that fit, with plans. With TF32 those that use it come first: measured, the heuristics put some of the
-// others before them that take twice the time and more.
+// others before them that take twice the time and more. Those of attention one by one, because each is compiled first: `next` is
+// where to go on.
 static int list_tried(const struct ls_device *device, const struct cuda_plan_question *question,
-                      struct offers *offers, int *out)
+                      struct offers *offers, int *next, int *out)
 {
+    const int most = is_attention(question) && !device->timing ? 1 : MOST_TRIED;
     int ranks[MOST_TRIED], count = 0, sorted = 0;
-    for (int i = 0; i < offers->count && count < MOST_TRIED; i++)
-        if (fits(question, &offers->list[i]) && !repeats(offers, i) &&
-            make_plan(device, &offers->list[i]))
-            ranks[count++] = i;
+    for (; *next < offers->count && count < most; ++*next)
+        if (fits(question, &offers->list[*next]) && !repeats(offers, *next) &&
+            make_plan(device, &offers->list[*next]))
+            ranks[count++] = *next;
     const bool sort = question->type == CUDNN_DATA_FLOAT && question->tensor_cores;
     for (int cores = 1; cores >= 0; cores--)
         for (int i = 0; i < count; i++) {
@@ -177,13 +194,25 @@ static int list_tried(const struct ls_device *device, const struct cuda_plan_que
 
 // ---- Running ----
 
-static unsigned execute(const struct ls_device *device, void *plan, bool fused,
+static unsigned execute(const struct ls_device *device, void *plan,
+                        const struct cuda_plan_question *question,
                         const struct cuda_plan_memory *memory)
 {
+    static const float one = 1, hidden = -INFINITY;
     const struct cuda_calls *calls = device->calls;
-    const int64_t ids[] = {CUDA_PLAN_X, CUDA_PLAN_W, CUDA_PLAN_Y, CUDA_PLAN_BIAS};
-    const int64_t count = fused ? 4 : 3;
-    const void *addresses[] = {memory->x, memory->w, memory->y, memory->bias};
+    const void *all[CUDA_PLAN_TENSORS] = {0}, *addresses[CUDA_PLAN_TENSORS];
+    int64_t ids[CUDA_PLAN_TENSORS], count = 0;
+    memcpy(all, memory->tensors, sizeof(memory->tensors));
+    if (is_attention(question)) {
+        all[CUDA_PLAN_SCALE] = &question->scale;
+        all[CUDA_PLAN_HIDDEN] = question->causal ? &hidden : NULL;
+        all[CUDA_PLAN_ONE] = question->op == LS_OP_ATTENTION_BACKWARD ? &one : NULL;
+    }
+    for (int id = 1; id < CUDA_PLAN_TENSORS; id++)
+        if (all[id]) {
+            ids[count] = id;
+            addresses[count++] = all[id];
+        }
     void *pack = NULL;
     unsigned error =
         calls->cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
@@ -207,7 +236,7 @@ static unsigned execute(const struct ls_device *device, void *plan, bool fused,
 int32_t cuda_plan_run(struct ls_device *device, const struct cuda_plan *plan,
                       const struct cuda_plan_memory *memory, const char *what)
 {
-    return cuda_check_dnn(device, execute(device, plan->plan, plan->question.fused, memory), what);
+    return cuda_check_dnn(device, execute(device, plan->plan, &plan->question, memory), what);
 }
 
 // ---- Trying plans on the GPU, on zeros ----
@@ -216,7 +245,8 @@ int32_t cuda_plan_run(struct ls_device *device, const struct cuda_plan *plan,
 
 struct trial {
     char *base;
-    uint64_t bytes, x_bytes;
+    uint64_t bytes, full_bytes; // the latter: of the first tensor, x or q
+    const void *result; // an element in the middle of what it computes
     struct cuda_plan_memory memory;
 };
 
@@ -225,9 +255,32 @@ static uint64_t element_bytes(const struct cuda_plan_question *question)
     return question->type == CUDNN_DATA_FLOAT ? sizeof(float) : sizeof(uint16_t);
 }
 
-static uint64_t bytes_of(const struct cuda_plan_question *question, const int64_t *dims)
+// Elements of a tensor of the graph; 0: it has none with this id.
+static int64_t elements_of(const struct cuda_plan_question *q, int id)
 {
-    return (uint64_t)(dims[0] * dims[1] * dims[2] * dims[3]) * element_bytes(question);
+    const bool backward = q->op == LS_OP_ATTENTION_BACKWARD;
+    const int64_t rows = q->x[0] * q->x[1] * q->x[2];
+    const int64_t x = rows * q->x[3], w = q->w[0] * q->w[1] * q->w[2] * q->w[3],
+                  y = q->y[0] * q->y[1] * q->y[2] * q->y[3];
+    if (!is_attention(q))
+        return id == CUDA_PLAN_X                  ? x
+               : id == CUDA_PLAN_W                ? w
+               : id == CUDA_PLAN_Y                ? y
+               : id == CUDA_PLAN_BIAS && q->fused ? q->y[1]
+                                                  : 0;
+    switch (id) {
+    case CUDA_PLAN_Q: return x;
+    case CUDA_PLAN_K: return w;
+    case CUDA_PLAN_V: return y;
+    case CUDA_PLAN_ATTENDED: return rows * q->y[3];
+    case CUDA_PLAN_STATISTICS: return 2 * rows; // float32, also beside halves
+    case CUDA_PLAN_DY: return backward ? rows * q->y[3] : 0;
+    case CUDA_PLAN_DQ: return backward ? x : 0;
+    case CUDA_PLAN_DK: return backward ? w : 0;
+    case CUDA_PLAN_DV: return backward ? y : 0;
+    case CUDA_PLAN_SUMS: return backward ? 2 * rows : 0;
+    default: return 0;
+    }
 }
 
 static uint64_t add(uint64_t *total, uint64_t bytes)
@@ -241,11 +294,12 @@ static uint64_t add(uint64_t *total, uint64_t bytes)
 static bool trial_begin(struct ls_device *device, const struct cuda_plan_question *question,
                         uint64_t workspace_bytes, struct trial *out)
 {
-    uint64_t total = 0;
-    const uint64_t x = add(&total, bytes_of(question, question->x));
-    const uint64_t w = add(&total, bytes_of(question, question->w));
-    const uint64_t y = add(&total, bytes_of(question, question->y));
-    const uint64_t bias = add(&total, (uint64_t)question->y[1] * element_bytes(question));
+    const int result = question->op == LS_OP_ATTENTION            ? CUDA_PLAN_ATTENDED
+                       : question->op == LS_OP_ATTENTION_BACKWARD ? CUDA_PLAN_DQ
+                                                                  : CUDA_PLAN_Y;
+    uint64_t total = 0, at[CUDA_PLAN_SCALE] = {0};
+    for (int id = 1; id < CUDA_PLAN_SCALE; id++)
+        at[id] = add(&total, (uint64_t)elements_of(question, id) * element_bytes(question));
     const uint64_t workspace = add(&total, workspace_bytes);
     char *base = cuda_arena_take(device, total ? total : 1);
     if (!base)
@@ -253,9 +307,14 @@ static bool trial_begin(struct ls_device *device, const struct cuda_plan_questio
     *out = (struct trial){
         .base = base,
         .bytes = total,
-        .x_bytes = bytes_of(question, question->x),
-        .memory = {base + x, base + w, base + y, base + bias, base + workspace},
+        .full_bytes = (uint64_t)elements_of(question, 1) * element_bytes(question),
+        .result = base + at[result] +
+                  (uint64_t)(elements_of(question, result) / 2) * element_bytes(question),
+        .memory = {.workspace = base + workspace},
     };
+    for (int id = 1; id < CUDA_PLAN_SCALE; id++)
+        if (elements_of(question, id))
+            out->memory.tensors[id] = base + at[id];
     return true;
 }
 
@@ -270,31 +329,31 @@ static bool is_nan(const void *value, unsigned type)
                                      : (half & 0x7fff) > 0x7f80;
 }
 
-// Whether x full of NaN makes the element in the middle of y one.
+// Whether x or q full of NaN makes the element in the middle of the result one.
 static int32_t try_nan(struct ls_device *device, const struct cuda_plan_question *question,
                        const struct offer *offer, const struct trial *trial, bool *out)
 {
     const struct cuda_calls *calls = device->calls;
-    const uint64_t elements = bytes_of(question, question->y) / element_bytes(question);
-    const char *middle = (const char *)trial->memory.y + elements / 2 * element_bytes(question);
     char value[sizeof(float)] = {0};
     int32_t status =
         cuda_check(device, calls->cudaMemsetAsync(trial->base, 0, trial->bytes, device->stream),
-                   "trying a convolution");
+                   "trying a plan of cuDNN");
     if (!status)
-        status = cuda_check(device,
-                            calls->cudaMemsetAsync((void *)(uintptr_t)trial->memory.x, 0xff,
-                                                   trial->x_bytes, device->stream),
-                            "trying a convolution");
+        status =
+            cuda_check(device,
+                       calls->cudaMemsetAsync((void *)(uintptr_t)trial->memory.tensors[CUDA_PLAN_X],
+                                              0xff, trial->full_bytes, device->stream),
+                       "trying a plan of cuDNN");
     if (status)
         return status;
-    const unsigned error = execute(device, offer->plan, question->fused, &trial->memory);
+    const unsigned error = execute(device, offer->plan, question, &trial->memory);
     *out = false;
     if (error && cuda_dnn_refuses(error))
         return LS_OK;
-    status = cuda_check_dnn(device, error, "trying a convolution");
+    status = cuda_check_dnn(device, error, "trying a plan of cuDNN");
     if (!status)
-        status = cuda_copy(device, ls_host_memory(value), ls_host_memory(middle),
+        status = cuda_copy(device, ls_host_memory(value),
+                           ls_host_memory((void *)(uintptr_t)trial->result),
                            element_bytes(question), NULL);
     *out = !status && is_nan(value, question->type);
     return status;
@@ -319,7 +378,7 @@ static struct CUgraphExec_st *record(const struct ls_device *device,
     if (error)
         return NULL;
     for (uint64_t i = 0; i < repeats && !error; i++)
-        error = execute(device, offer->plan, question->fused, &trial->memory);
+        error = execute(device, offer->plan, question, &trial->memory);
     const unsigned ended = calls->cudaStreamEndCapture(device->stream, &graph);
     if (error || ended || calls->cudaGraphInstantiate(&out, graph, 0)) {
         calls->cudaGetLastError();
@@ -337,7 +396,7 @@ static int32_t spin(struct ls_device *device, uint64_t begin)
     while (host->clock_ns(host) - begin < 10 * SAMPLE_NS)
         if (device->calls->cudaStreamQuery(device->stream) != cudaErrorNotReady)
             break;
-    return cuda_wait(device, device->stream, "timing a convolution");
+    return cuda_wait(device, device->stream, "timing a plan of cuDNN");
 }
 
 // Nanoseconds of a run, the least of a few; 0: it cannot be recorded.
@@ -352,7 +411,7 @@ static int32_t time_recording(struct ls_device *device, const struct cuda_plan_q
     for (int i = 0; graph && i <= samples && !status; i++) {
         const uint64_t begin = host->clock_ns(host);
         status = cuda_check(device, device->calls->cudaGraphLaunch(graph, device->stream),
-                            "timing a convolution");
+                            "timing a plan of cuDNN");
         if (!status)
             status = spin(device, begin);
         const uint64_t ns = (host->clock_ns(host) - begin) / repeats + 1;
@@ -368,13 +427,13 @@ static int32_t time_offer(struct ls_device *device, const struct cuda_plan_quest
                           const struct offer *offer, const struct trial *trial, uint64_t best,
                           uint64_t *out)
 {
-    const unsigned error = execute(device, offer->plan, question->fused, &trial->memory);
+    const unsigned error = execute(device, offer->plan, question, &trial->memory);
     *out = 0;
     if (error && cuda_dnn_refuses(error))
         return LS_OK;
-    int32_t status = cuda_check_dnn(device, error, "timing a convolution");
+    int32_t status = cuda_check_dnn(device, error, "timing a plan of cuDNN");
     if (!status)
-        status = cuda_wait(device, device->stream, "timing a convolution");
+        status = cuda_wait(device, device->stream, "timing a plan of cuDNN");
     if (!status)
         status = time_recording(device, question, offer, trial, 2, 1, out);
     if (status || !*out || (best && *out > HOPELESS * best && *out > SAMPLE_NS / MOST_REPEATS))
@@ -392,19 +451,19 @@ static int32_t try_offers(struct ls_device *device, const struct cuda_plan_quest
 {
     struct trial trial = {0};
     uint64_t workspace = 0, best = 0;
-    *out = question->fused ? -1 : tried[0];
+    *out = is_tried(question) ? -1 : tried[0];
     for (int i = 0; i < count; i++)
         if (offers->list[tried[i]].workspace_bytes > workspace)
             workspace = offers->list[tried[i]].workspace_bytes;
     if (!trial_begin(device, question, workspace, &trial))
         return LS_OK;
-    cuda_launched(device, "a convolution that is tried");
+    cuda_launched(device, "a plan of cuDNN that is tried");
     int32_t status = cuda_use_dnn(device);
     for (int i = 0; i < count && !status && (device->timing || *out < 0); i++) {
         const struct offer *offer = &offers->list[tried[i]];
         bool good = true;
         uint64_t ns = 0;
-        if (question->fused)
+        if (is_tried(question))
             status = try_nan(device, question, offer, &trial, &good);
         if (!status && good && device->timing)
             status = time_offer(device, question, offer, &trial, best, &ns);
@@ -415,7 +474,7 @@ static int32_t try_offers(struct ls_device *device, const struct cuda_plan_quest
     }
     // What was refused may have been given zeros that are still on their way.
     if (!status)
-        status = cuda_wait(device, device->stream, "trying a convolution");
+        status = cuda_wait(device, device->stream, "trying a plan of cuDNN");
     if (status != LS_PEER_LOST)
         cuda_arena_give(device, trial.base);
     return status;
@@ -467,10 +526,9 @@ static bool is_offered(const struct choice *choice, const struct offers *offers)
 static int32_t choose(struct ls_device *device, const struct cuda_plan_question *question,
                       struct offers *offers, int *out)
 {
-    int tried[MOST_TRIED];
-    const int count = list_tried(device, question, offers, tried);
+    int tried[MOST_TRIED], next = 0, count = list_tried(device, question, offers, &next, tried);
     *out = count ? tried[0] : -1;
-    if (!count || (!question->fused && !device->timing))
+    if (!count || (!is_tried(question) && !device->timing))
         return LS_OK;
     pthread_mutex_lock(&choices_lock);
     const struct choice *choice = find_choice(device, question);
@@ -478,7 +536,12 @@ static int32_t choose(struct ls_device *device, const struct cuda_plan_question 
     if (choice && is_offered(choice, offers)) {
         *out = choice->rank;
     } else {
-        status = try_offers(device, question, offers, tried, count, out);
+        do {
+            status = try_offers(device, question, offers, tried, count, out);
+            count = !status && *out < 0 && is_attention(question)
+                        ? list_tried(device, question, offers, &next, tried)
+                        : 0;
+        } while (count);
         if (!status && !choice)
             keep_choice(device, question, offers, *out);
     }
@@ -501,7 +564,7 @@ static int32_t fill(struct ls_device *device, struct cuda_plan *plan)
 {
     struct offers *offers = calloc(1, sizeof(*offers));
     if (!offers)
-        return ls_host_fail(device->host, LS_OUT_OF_MEMORY, "no memory for a convolution");
+        return ls_host_fail(device->host, LS_OUT_OF_MEMORY, "no memory for a plan of cuDNN");
     void *graph = cuda_graph_make(device, plan);
     int32_t status = LS_OK;
     int rank = -1;
@@ -527,7 +590,7 @@ int32_t cuda_plan_get(struct ls_device *device, const struct cuda_plan_question 
     if (!plan) {
         plan = calloc(1, sizeof(*plan));
         if (!plan)
-            return ls_host_fail(device->host, LS_OUT_OF_MEMORY, "no memory for a convolution");
+            return ls_host_fail(device->host, LS_OUT_OF_MEMORY, "no memory for a plan of cuDNN");
         plan->question = *question;
         const int32_t status = fill(device, plan);
         if (status) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of the engines that cuDNN offers device `cuda` takes for a convolution, on the fake (dnn_graph.c). NOT A GPU. What
-// they compute is the device suite's business.
+// Which of the engines that cuDNN offers device `cuda` takes for a convolution and for attention, on the fake (dnn_graph.c). NOT A
+// GPU. What they compute is the device suite's business.
 #include "core/plugin/device.h"
 #include "tests/support/cuda-fake/fake.h"
 #include "tests/support/device_calls.h"
@@ -137,6 +137,81 @@ START_TEST(the_fastest_is_taken_by_all_replicas_where_plans_are_timed)
 }
 END_TEST
 
+// ---- Attention ----
+
+// y of (2, 5, 3, depth) and `saved`; backward dq, dk and dv.
+static void prepare_attention(struct ls_device *device, uint32_t op, uint32_t dtype, int64_t depth,
+                              float rate, uint32_t accumulate, uint64_t saved_bytes,
+                              struct ls_kernel_answer *out)
+{
+    const struct ls_tensor_desc x = {.dtype = dtype, .ndims = 4, .dims = {2, 5, 3, depth}};
+    const struct ls_tensor_desc saved = {
+        .dtype = LS_U8,
+        .ndims = 1,
+        .dims = {(int64_t)saved_bytes},
+        .layout = {.kind = op == LS_OP_ATTENTION ? LS_LAYOUT_ANY : LS_LAYOUT_PLAIN,
+                   .bytes = saved_bytes}};
+    struct test_request request = {.op = op,
+                                   .attributes = {.rate = rate, .causal = 1},
+                                   .input_count = 3,
+                                   .output_count = 2,
+                                   .arguments = {x, x, x, x, saved},
+                                   .accumulate = accumulate};
+    if (op == LS_OP_ATTENTION_BACKWARD) {
+        request.input_count = 5;
+        request.output_count = 3;
+        for (int i = 5; i < 8; i++)
+            request.arguments[i] = x;
+    }
+    *out = (struct ls_kernel_answer){.struct_size = sizeof(*out)};
+    ck_assert_msg(test_prepare(ops, device, &request, out) == LS_OK, "%s%s", test_refusal,
+                  host.message);
+}
+
+// Engines 2 and 6 have no plan and a workspace that is too large, 1 gives other bits, 7 makes 0 of a NaN. What is saved: 30
+// statistics, to a multiple of 64 bytes, and y.
+START_TEST(attention_is_cudnns_where_its_bits_and_precision_are_kept)
+{
+    static const char composed[] = "cuBLASLt, own softmax", plan[] = "cuDNN engine 8";
+    static const struct {
+        const char *options;
+        uint32_t dtype;
+        int64_t depth;
+        float rate;
+        uint32_t accumulate;
+        uint64_t saved;
+        const char *forward, *backward;
+    } rows[] = {
+        {"", LS_BF16, 8, 0, 0, 128 + 480, plan, plan},
+        {"", LS_F16, 128, 0, 0, 128 + 7680, plan, plan},
+        {"", LS_BF16, 8, 0, 2, 128 + 480, plan, composed}, // dk is added to
+        {"", LS_F16, 136, 0, 0, 0, plan, composed}, // no gradients of as many elements
+        {"", LS_BF16, 12, 0, 0, 0, composed, composed},
+        {"", LS_BF16, 8, 0.5f, 0, 0, composed, composed},
+        {"", LS_F32, 8, 0, 0, 0, composed, composed},
+        {"tf32=on", LS_F32, 8, 0, 0, 0, plan, composed},
+        {"fused_attention=off", LS_BF16, 8, 0, 0, 0, composed, composed},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct ls_device *device = opened(rows[i].options);
+        struct ls_kernel_answer forward, backward;
+        prepare_attention(device, LS_OP_ATTENTION, rows[i].dtype, rows[i].depth, rows[i].rate, 0, 0,
+                          &forward);
+        ck_assert_msg(strcmp(forward.implementation, rows[i].forward) == 0, "row %zu: %s", i,
+                      forward.implementation);
+        ck_assert_uint_eq(forward.saved_bytes, rows[i].saved);
+        prepare_attention(device, LS_OP_ATTENTION_BACKWARD, rows[i].dtype, rows[i].depth,
+                          rows[i].rate, rows[i].accumulate, forward.saved_bytes, &backward);
+        ck_assert_msg(strcmp(backward.implementation, rows[i].backward) == 0, "row %zu: %s", i,
+                      backward.implementation);
+        ck_assert_int_eq(backward.used_inputs >> 4 & 1, rows[i].backward == plan);
+        ops->kernels->release(device, forward.kernel);
+        ops->kernels->release(device, backward.kernel);
+        ls_device_close(device);
+    }
+}
+END_TEST
+
 // ---- NaN ----
 
 static float last_of_fused(struct ls_device *device, float first_of_x)
@@ -196,6 +271,7 @@ int main(void)
     tcase_add_test(tests, a_cudnn_without_its_graph_api_is_refused);
     tcase_add_test(tests, a_plan_is_made_once_and_goes_with_the_device);
     tcase_add_test(tests, the_fastest_is_taken_by_all_replicas_where_plans_are_timed);
+    tcase_add_test(tests, attention_is_cudnns_where_its_bits_and_precision_are_kept);
     tcase_add_test(tests, a_nan_comes_out_of_a_convolution_with_relu);
     return test_suite_run(suite);
 }
