@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The true cuDNN, asked without a GPU: has it a plan for each convolution that device `cuda` may ask for on a GPU of a kind?
+"""The true cuDNN, asked without a GPU: has it a plan for each convolution and attention that device `cuda` may ask for on a GPU of
+a kind?
 
-test_plans.py GPU_PLANS RUN_DEVICE SOURCE_ROOT KIND, where lab/gpu/properties has KIND.json. Those of the device
+test_plans.py GPU_PLANS ATTENTION_PLANS DRIVER RUN_DEVICE SOURCE_ROOT KIND, where lab/gpu/properties has KIND.json. Those of the device
 suite are what the fake of cuDNN writes down while the suite runs on it; those of models are in lab/gpu/shapes.
 It shows what cuDNN takes, not that a GPU computes it.
 """
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import unittest
 
-PROGRAM, RUN_DEVICE, ROOT, KIND = sys.argv[1:5]
+PROGRAM, ATTENTION, DRIVER, RUN_DEVICE, ROOT, KIND = sys.argv[1:7]
 FOLDER = os.path.join(ROOT, "lab", "gpu")
 SUITE_LEAST = 100  # convolutions of the suite, at the least: fewer, and the fake wrote nothing down
 TAKEN = re.compile(r"(\d+) convolutions, (\d+) questions: (\d+) plans finalised, (\d+) refused; (\d+) questions without a plan")
@@ -62,6 +63,33 @@ class Plans(unittest.TestCase):
         with open(written, encoding="utf-8") as file, open(self.list, "w", encoding="utf-8") as out:
             out.writelines(sorted(set(file)))
         self.assertGreater(self.check_plans(self.list), SUITE_LEAST)
+
+    def attention_plans(self, path):
+        """The answers, "engine 2 (256 bytes)" or "no plan", by the questions."""
+        outcome = subprocess.run([ATTENTION, DRIVER, self.properties.partition("=")[2], path], capture_output=True, text=True, timeout=200,
+                                 check=False)
+        self.assertEqual(outcome.returncode, 0, outcome.stdout + outcome.stderr)
+        print(outcome.stdout)
+        return dict(line.split(": ") for line in outcome.stdout.splitlines())
+
+    def test_each_attention_of_the_suite_and_of_the_gpts_has_a_plan(self):
+        with open(os.path.join(FOLDER, "shapes", "attention.txt"), encoding="utf-8") as file:
+            asked = {line for line in file if not line.startswith("#")}
+        subprocess.run([RUN_DEVICE, "cuda", "float16 attention"], env=dict(os.environ, CUDA_FAKE_ATTENTIONS=self.list), timeout=200,
+                       check=True, stdout=subprocess.DEVNULL)
+        with open(self.list, encoding="utf-8") as file:
+            written = {line for line in file if not line.endswith(" float32\n")}
+        self.assertGreaterEqual(len(written), 4)
+        with open(self.list, "w", encoding="utf-8") as out:
+            out.writelines(sorted(asked | written))
+        answers = self.attention_plans(self.list)
+        self.assertEqual(len(answers), 2 * len(asked | written))
+        self.assertEqual([question for question, answer in answers.items() if not answer.startswith("engine ")], [])
+
+    def test_cudnn_refuses_the_attention_that_its_fake_refuses(self):
+        with open(self.list, "w", encoding="utf-8") as out:
+            out.write("2 5 7 3 12 8 0 bfloat16\n2 5 7 3 8 12 1 float16\n2 64 64 2 64 64 1 float32\n2 64 64 2 264 264 1 bfloat16\n")
+        self.assertEqual(set(self.attention_plans(self.list).values()), {"no plan"})
 
     def test_a_convolution_without_a_plan_is_named_with_what_cudnn_says(self):
         with open(self.list, "w", encoding="utf-8") as out:
