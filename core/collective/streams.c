@@ -17,7 +17,7 @@ static const struct ls_trace_label settle_span = {
 
 static enum ls_status open_place(struct ls_rank_place *place)
 {
-    enum ls_status status = ls_device_stream_open(place->device, &place->stream);
+    enum ls_status status = ls_device_stream_open_urgent(place->device, &place->stream);
     if (!status)
         status = ls_device_event_open(place->device, &place->begun);
     if (!status)

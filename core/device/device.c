@@ -307,16 +307,28 @@ void ls_device_release_kernel(struct ls_device *device, struct ls_kernel *kernel
 
 // ---- Streams and events ----
 
-int32_t ls_device_stream_open(struct ls_device *device, void **out)
+static int32_t open_stream(struct ls_device *device, const char *name, bool urgent, void **out)
 {
-    const struct ls_guarded_call call = ls_guard_enter(device, "stream_open");
+    const struct ls_guarded_call call = ls_guard_enter(device, name);
     const struct ls_device_interface *own = call.own;
     *out = NULL;
-    int32_t status = own->streams->open(device, out);
+    int32_t status = (urgent ? own->streams->open_urgent : own->streams->open)(device, out);
     status = ls_guard_made(&call, status, *out != NULL, "a stream");
     if (status)
         *out = NULL;
     return status;
+}
+
+int32_t ls_device_stream_open(struct ls_device *device, void **out)
+{
+    return open_stream(device, "stream_open", false, out);
+}
+
+int32_t ls_device_stream_open_urgent(struct ls_device *device, void **out)
+{
+    return ls_device_interface(device)->streams->open_urgent
+               ? open_stream(device, "stream_open_urgent", true, out)
+               : ls_device_stream_open(device, out);
 }
 
 void ls_device_stream_close(struct ls_device *device, void *stream)
@@ -478,7 +490,8 @@ const struct ls_device_tables ls_device_guards = {
                 .event_close = ls_device_event_close,
                 .event_record = ls_device_event_record,
                 .event_wait = ls_device_event_wait,
-                .event_query = ls_device_event_query},
+                .event_query = ls_device_event_query,
+                .open_urgent = ls_device_stream_open_urgent},
     .staging = {.allocate = ls_device_allocate_host,
                 .release = ls_device_release_host,
                 .copy_async = ls_device_copy_async},

@@ -115,6 +115,8 @@ LS_STATUS ls_device_prepare_segment(struct ls_device *device, const char *about,
 // ---- Streams and events: where ls_device_has_streams() ----
 
 LS_MUST_CHECK int32_t ls_device_stream_open(struct ls_device *device, void **out);
+// One that goes before the others, where the device has such.
+LS_MUST_CHECK int32_t ls_device_stream_open_urgent(struct ls_device *device, void **out);
 void ls_device_stream_close(struct ls_device *device, void *stream);
 LS_MUST_CHECK int32_t ls_device_stream_native(struct ls_device *device, void *stream,
                                               struct ls_native_stream *out);

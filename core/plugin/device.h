@@ -358,6 +358,10 @@ struct ls_device_streams {
     // option LS_BRANCHES_OPTION is "off"; without it only where steps are recorded.
     uint32_t branches;
     uint32_t reserved_too; // 0
+
+    // Optional. A new stream whose work goes before that of all others, for collectives: other
+    // devices wait for them. NULL: the host takes `open`.
+    int32_t (*open_urgent)(struct ls_device *device, void **out);
 };
 
 // Pinned host memory, which a stream reads and writes by itself, and copies that are only put on a

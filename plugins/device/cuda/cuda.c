@@ -162,6 +162,8 @@ FORWARD_VOID(cuda_release_kernel, kernels->release,
              (struct ls_device * device, struct ls_kernel *kernel), (device, kernel))
 FORWARD(int32_t, cuda_stream_open, streams->open, (struct ls_device * device, void **out),
         (device, out))
+FORWARD(int32_t, cuda_stream_open_urgent, streams->open_urgent,
+        (struct ls_device * device, void **out), (device, out))
 FORWARD_VOID(cuda_stream_close, streams->close, (struct ls_device * device, void *stream),
              (device, stream))
 FORWARD(int32_t, cuda_stream_native, streams->native,

@@ -30,6 +30,7 @@ static const struct ls_device_streams stream_calls = {
     .event_record = cuda_event_record,
     .event_wait = cuda_event_wait,
     .event_query = cuda_event_query,
+    .open_urgent = cuda_stream_open_urgent,
 };
 
 static const struct ls_device_staging staging_calls = {

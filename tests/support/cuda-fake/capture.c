@@ -156,6 +156,16 @@ unsigned double_capture_spoils(void)
     return error;
 }
 
+int double_is_recorded(void)
+{
+    int found = 0;
+    pthread_mutex_lock(&double_lock);
+    for (const struct double_capture *capture = captures; capture; capture = capture->next)
+        found = found || pthread_equal(capture->thread, pthread_self());
+    pthread_mutex_unlock(&double_lock);
+    return found;
+}
+
 void double_device_waits(void)
 {
     const int device = double_current();

@@ -64,6 +64,7 @@ void *double_pinned(const void *memory);
 
 // GPUs: of a stream, of memory, of the calling thread; whether one reads the memory of another.
 DOUBLE_EXPORT int double_device_of(const struct CUstream_st *stream);
+DOUBLE_EXPORT int double_priority_of(const struct CUstream_st *stream);
 int double_owner(const void *memory);
 DOUBLE_EXPORT int double_current(void);
 // The calling thread waits for all work of its GPU, which spoils what any thread records there.
@@ -72,6 +73,9 @@ int double_sees(int device, int other);
 
 // The number of the recording that the stream belongs to, another for each; 0: none.
 DOUBLE_EXPORT uint64_t double_recording_of(const struct CUstream_st *stream);
+
+// Whether the calling thread records.
+DOUBLE_EXPORT int double_is_recorded(void);
 
 // What is in use; for tests.
 struct double_counts {

@@ -243,12 +243,32 @@ static void free_stream(struct CUstream_st *stream)
     free(stream);
 }
 
+enum { GREATEST_PRIORITY = -5 }; // as on an H100
+
+unsigned cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = 0;
+    *greatest = GREATEST_PRIORITY;
+    return double_failed();
+}
+
 unsigned cudaStreamCreateWithFlags(struct CUstream_st **out, unsigned flags)
+{
+    return cudaStreamCreateWithPriority(out, flags, 0);
+}
+
+// The real one takes any number and makes the nearest priority of it.
+unsigned cudaStreamCreateWithPriority(struct CUstream_st **out, unsigned flags, int priority)
 {
     struct CUstream_st *stream =
         double_failed() || flags != cudaStreamNonBlocking ? NULL : make_stream();
     if (!stream)
         return double_failed() ? double_failed() : cudaErrorMemoryAllocation;
+    if (priority < GREATEST_PRIORITY || priority > 0) {
+        fprintf(stderr, "cuda-fake: there is no priority %d\n", priority);
+        abort();
+    }
+    stream->priority = priority;
     if (!stream->deferred && pthread_create(&stream->thread, NULL, serve, stream)) {
         free_stream(stream);
         return cudaErrorMemoryAllocation;
@@ -395,4 +415,9 @@ unsigned double_enqueue_when(struct CUstream_st *stream, double_ready ready, dou
 int double_device_of(const struct CUstream_st *stream)
 {
     return stream->device;
+}
+
+int double_priority_of(const struct CUstream_st *stream)
+{
+    return stream->priority;
 }

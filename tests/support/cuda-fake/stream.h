@@ -44,6 +44,7 @@ struct CUstream_st {
     uint64_t asked; // deferred: what had been posted when somebody asked last
     int device, deferred, begun, ending, running;
     int random; // deferred, and with others in any order
+    int priority; // only kept: the fake keeps no order but that of events
     int meeting; // thread: the first of the queue is not ready
     struct CUstream_st *next; // of all
     struct double_capture *capture; // NULL: not recording

@@ -26,6 +26,9 @@ CUDA_CALL(RUNTIME, unsigned, cudaMemsetAsync,
           (void *memory, int value, size_t bytes, struct CUstream_st *stream))
 CUDA_CALL(RUNTIME, unsigned, cudaStreamCreateWithFlags,
           (struct CUstream_st * *stream, unsigned flags))
+CUDA_CALL(RUNTIME, unsigned, cudaDeviceGetStreamPriorityRange, (int *least, int *greatest))
+CUDA_CALL(RUNTIME, unsigned, cudaStreamCreateWithPriority,
+          (struct CUstream_st * *stream, unsigned flags, int priority))
 CUDA_CALL(RUNTIME, unsigned, cudaStreamDestroy, (struct CUstream_st * stream))
 CUDA_CALL(RUNTIME, unsigned, cudaStreamQuery, (struct CUstream_st * stream))
 CUDA_CALL(RUNTIME, unsigned, cudaEventCreateWithFlags, (struct CUevent_st * *event, unsigned flags))

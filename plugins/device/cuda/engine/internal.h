@@ -133,6 +133,7 @@ int32_t cuda_wait_event(struct ls_device *device, struct CUevent_st *event, cons
 // ---- streams.c ----
 
 int32_t cuda_stream_open(struct ls_device *device, void **out);
+int32_t cuda_stream_open_urgent(struct ls_device *device, void **out);
 void cuda_stream_close(struct ls_device *device, void *stream);
 void cuda_streams_finish(struct ls_device *device); // after a wait for all of them
 int32_t cuda_stream_native(struct ls_device *device, void *stream, struct ls_native_stream *out);

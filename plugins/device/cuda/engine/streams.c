@@ -8,9 +8,14 @@
 // ---- Streams ----
 
 // After the clearing of the memory that there is.
-int32_t cuda_stream_open(struct ls_device *device, void **out)
+static int32_t open_stream(struct ls_device *device, bool urgent, void **out)
 {
+    const struct cuda_calls *calls = device->calls;
+    int least, greatest;
     int32_t status = cuda_enter(device, NULL);
+    if (!status)
+        status = cuda_check(device, calls->cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                            "asking for priorities");
     if (!status)
         status = cuda_wait(device, device->own, "opening a stream");
     if (status)
@@ -18,9 +23,10 @@ int32_t cuda_stream_open(struct ls_device *device, void **out)
     struct cuda_stream *stream = calloc(1, sizeof(*stream));
     if (!stream)
         return ls_host_fail(device->host, LS_OUT_OF_MEMORY, "no memory for a stream");
-    status = cuda_check(
-        device, device->calls->cudaStreamCreateWithFlags(&stream->native, cudaStreamNonBlocking),
-        "making a stream");
+    status = cuda_check(device,
+                        calls->cudaStreamCreateWithPriority(&stream->native, cudaStreamNonBlocking,
+                                                            urgent ? greatest : least),
+                        "making a stream");
     if (status) {
         free(stream);
         return status;
@@ -29,6 +35,17 @@ int32_t cuda_stream_open(struct ls_device *device, void **out)
     device->streams = stream;
     *out = stream;
     return LS_OK;
+}
+
+int32_t cuda_stream_open(struct ls_device *device, void **out)
+{
+    return open_stream(device, false, out);
+}
+
+// Else the kernels of a collective are behind all blocks of a kernel that fills the GPU, and every GPU waits for the last one.
+int32_t cuda_stream_open_urgent(struct ls_device *device, void **out)
+{
+    return open_stream(device, true, out);
 }
 
 static void forget_stream(struct ls_device *device, struct cuda_stream *stream)

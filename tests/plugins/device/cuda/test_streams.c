@@ -251,6 +251,23 @@ START_TEST(who_waits_for_work_that_never_ends_meets_the_deadline)
 }
 END_TEST
 
+START_TEST(urgent_streams_go_before_the_others)
+{
+    struct ls_native_stream own = {.struct_size = sizeof(own)}, beside = own, first = own;
+    struct ls_device *device = opened(0);
+    void *stream = stream_of(device), *urgent = NULL;
+    ck_assert_int_eq(ops->streams->open_urgent(device, &urgent), LS_OK);
+    ck_assert_int_eq(ops->streams->native(device, NULL, &own), LS_OK);
+    ck_assert_int_eq(ops->streams->native(device, stream, &beside), LS_OK);
+    ck_assert_int_eq(ops->streams->native(device, urgent, &first), LS_OK);
+    ck_assert_int_eq(double_priority_of(beside.native), double_priority_of(own.native));
+    ck_assert_int_lt(double_priority_of(first.native), double_priority_of(own.native));
+    ops->streams->close(device, stream);
+    ops->streams->close(device, urgent);
+    ls_device_close(device);
+}
+END_TEST
+
 // A wait that was put on a stream outlives the event and the stream that it is for.
 START_TEST(events_and_streams_are_closed_while_others_wait_for_them)
 {
@@ -605,6 +622,7 @@ int main(void)
     tcase_add_test(tests, events_keep_the_order_of_two_threads_with_a_gpu_each);
     tcase_add_test(tests, an_event_tells_that_work_has_failed);
     tcase_add_test(tests, who_waits_for_work_that_never_ends_meets_the_deadline);
+    tcase_add_test(tests, urgent_streams_go_before_the_others);
     tcase_add_test(tests, events_and_streams_are_closed_while_others_wait_for_them);
     tcase_add_test(tests, a_stream_that_does_not_come_back_spoils_a_recording);
     tcase_add_test(tests, an_event_of_outside_spoils_a_recording);
