@@ -5,6 +5,7 @@
 
 #include "core/attributes.h"
 #include "core/base/instance.h"
+#include "core/base/log.h"
 #include "core/loader/internal.h"
 #include "core/loader/loader.h"
 #include "core/plugin/callback.h"
@@ -192,6 +193,30 @@ static void collective_abort(struct ls_collective *collective)
     ls_guard_leave(&call);
 }
 
+static int32_t collective_allocate(struct ls_collective *collective, uint64_t bytes, void **out)
+{
+    const struct ls_guarded_call call = ls_guard_enter(collective, "allocate");
+    const struct ls_collective_interface *own = call.own;
+    void *memory = NULL;
+    const int32_t status = ls_guard_answer(&call, own->allocate(collective, bytes, &memory), true);
+    *out = status ? NULL : memory;
+    if (status || (uintptr_t)memory % LS_ALIGNMENT == 0)
+        return status;
+    ls_error(call.plugin->name, "plugin %s: `%s` returned memory that is not aligned to %d bytes",
+             call.plugin->label, call.name, LS_ALIGNMENT);
+    own->release(collective, memory);
+    *out = NULL;
+    return LS_FAILED;
+}
+
+static void collective_release(struct ls_collective *collective, void *memory)
+{
+    const struct ls_guarded_call call = ls_guard_enter(collective, "release");
+    const struct ls_collective_interface *own = call.own;
+    own->release(collective, memory);
+    ls_guard_leave(&call);
+}
+
 static const struct ls_collective_interface collective_guards = {
     .build_schedule = collective_build_schedule,
     .open = collective_open,
@@ -200,6 +225,8 @@ static const struct ls_collective_interface collective_guards = {
     .done = collective_done,
     .poll = collective_poll,
     .abort = collective_abort,
+    .allocate = collective_allocate,
+    .release = collective_release,
 };
 
 // ---- Strategies ----

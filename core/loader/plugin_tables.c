@@ -257,9 +257,11 @@ static bool check_collective(const void *interface, struct ls_reason *reason)
                          collective->struct_size);
     if (!(collective->operations & 1u << LS_ALL_REDUCE))
         return ls_refuse(reason, "does not offer all-reduce, which every collective must offer");
-    if (runs && !check_state(collective->state_bytes, reason))
-        return false;
-    return true;
+    const bool allocates = LS_HAS(collective, allocate) && collective->allocate;
+    const bool releases = LS_HAS(collective, release) && collective->release;
+    if (allocates != releases)
+        return ls_refuse(reason, "has only one of the calls allocate and release");
+    return !runs || check_state(collective->state_bytes, reason);
 }
 
 static bool check_strategy(const void *interface, struct ls_reason *reason)

@@ -12,6 +12,7 @@
 //   done    [thread of the rank] host memory only: how many of them have ended
 //   poll    [thread of the rank] whether what is under way will end at all
 //   abort   [any thread] ends what is under way
+//   allocate, release   memory that the library knows, for later buffers; optional
 //   close   [any thread] once for each rank; the host frees the memory of all ranks of an open
 //           after the last of them is closed
 //
@@ -203,6 +204,16 @@ struct ls_collective_interface {
     void (*abort)(struct ls_collective *collective);
     // Writes what runs, for the report: "NCCL 2.28.9". NUL-terminated. [any thread]
     void (*about)(char *text, uint64_t bytes);
+
+    // Optional, both or neither. Device memory for buffers of later operations, in which the library
+    // is faster than in other memory. All ranks of the job make the same calls, in order and with
+    // equal sizes, while nothing is under way or captured; so a call may wait for the other ranks.
+    // `out` becomes an address aligned to LS_ALIGNMENT, where anything may be, or NULL: there is
+    // none, and the host takes memory of the device. [thread of the rank]
+    int32_t (*allocate)(struct ls_collective *collective, uint64_t bytes, void **out);
+    // Before `close`, also after an abort. Nothing uses the memory any more, and recordings that did
+    // were released. Where the device hangs it is not called: such memory stays. [any thread]
+    void (*release)(struct ls_collective *collective, void *memory);
 };
 
 // ---- Helpers ----

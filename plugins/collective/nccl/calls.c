@@ -55,14 +55,19 @@ static int find(void *handle, const char *name, void *out, char *reason, size_t 
 
 static int find_all(void *handle, char *reason, size_t bytes)
 {
+    *(void **)&calls.ncclGetVersion = dlsym(handle, "ncclGetVersion");
+    if (!calls.ncclGetVersion || calls.ncclGetVersion(&calls.version)) {
+        snprintf(reason, bytes, "%s does not say its version", NCCL_LIBRARY);
+        return 0;
+    }
 #define NCCL_CALL(result, name, arguments)                        \
     if (!find(handle, #name, (void *)&calls.name, reason, bytes)) \
         return 0;
+#define NCCL_LATER_CALL(result, name, arguments)                                                 \
+    if (calls.version >= NCCL_LATER && !find(handle, #name, (void *)&calls.name, reason, bytes)) \
+        return 0;
 #include "plugins/collective/nccl/calls_list.h"
-    if (calls.ncclGetVersion(&calls.version) == ncclSuccess)
-        return 1;
-    snprintf(reason, bytes, "%s does not say its version", NCCL_LIBRARY);
-    return 0;
+    return 1;
 }
 
 // Never closed: it has threads of its own.

@@ -3,9 +3,13 @@
 // that its C code needs to be compiled. A test compares each with NVIDIA's header where that is found. Enumerations are
 // unsigned int here, as gcc has them.
 //
-// Whoever includes this defines NCCL_CALL(result, name, arguments) or NCCL_CONSTANT(name, value).
+// Whoever includes this defines NCCL_CALL(result, name, arguments) or NCCL_CONSTANT(name, value), and may define NCCL_LATER_CALL
+// for calls that are in version NCCL_LATER and newer.
 
 #ifdef NCCL_CALL
+#ifndef NCCL_LATER_CALL
+#define NCCL_LATER_CALL NCCL_CALL
+#endif
 NCCL_CALL(unsigned, ncclGetVersion, (int *version))
 NCCL_CALL(unsigned, ncclGetUniqueId, (ncclUniqueId * id))
 NCCL_CALL(unsigned, ncclCommInitRankConfig,
@@ -33,6 +37,14 @@ NCCL_CALL(unsigned, ncclBroadcast,
 NCCL_CALL(unsigned, ncclReduce,
           (const void *from, void *to, size_t count, unsigned type, unsigned reduction, int root,
            struct ncclComm *comm, struct CUstream_st *stream))
+NCCL_LATER_CALL(unsigned, ncclMemAlloc, (void **memory, size_t bytes))
+NCCL_LATER_CALL(unsigned, ncclMemFree, (void *memory))
+NCCL_LATER_CALL(unsigned, ncclCommWindowRegister,
+                (struct ncclComm * comm, void *memory, size_t bytes,
+                 struct ncclWindow_vidmem **window, int flags))
+NCCL_LATER_CALL(unsigned, ncclCommWindowDeregister,
+                (struct ncclComm * comm, struct ncclWindow_vidmem *window))
+#undef NCCL_LATER_CALL
 #undef NCCL_CALL
 #endif
 
@@ -54,5 +66,7 @@ NCCL_CONSTANT(ncclFloat16, 6)
 NCCL_CONSTANT(ncclFloat32, 7)
 NCCL_CONSTANT(ncclFloat64, 8)
 NCCL_CONSTANT(ncclBfloat16, 9)
+NCCL_CONSTANT(NCCL_WIN_COLL_SYMMETRIC, 1)
+NCCL_CONSTANT(NCCL_CTA_POLICY_EFFICIENCY, 1)
 #undef NCCL_CONSTANT
 #endif

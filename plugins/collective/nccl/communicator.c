@@ -69,12 +69,11 @@ int32_t nccl_synchronize(struct ls_collective *collective, unsigned error, const
         if (atomic_load(&family->aborted))
             status = LS_ABORTED;
         else if (error == ncclInProgress && waited > family->deadline_ns)
-            status =
-                atomic_exchange(&family->aborted, true)
-                    ? LS_ABORTED
-                    : ls_host_fail(host, LS_PEER_LOST,
-                                   "rank %u: %s: NCCL has not put it on the stream after %.1f s",
-                                   collective->member.rank, what, (double)waited * 1e-9);
+            status = atomic_exchange(&family->aborted, true)
+                         ? LS_ABORTED
+                         : ls_host_fail(host, LS_PEER_LOST,
+                                        "rank %u: %s: NCCL is still in progress after %.1f s",
+                                        collective->member.rank, what, (double)waited * 1e-9);
         else
             pause_after(waited);
     }
@@ -219,7 +218,9 @@ static int32_t prepare(const struct ls_host *host, struct nccl_family *family)
         return ls_host_fail(host, LS_UNAVAILABLE,
                             "this is NCCL %s; 2.18 or newer is needed (nvidia-nccl-cu13)", reason);
     }
-    const int32_t status = nccl_pin(host, version);
+    int32_t status = nccl_pin(host, version);
+    if (!status)
+        status = nccl_configure(host, family);
     return status ? status : find_streams(host, family);
 }
 
@@ -279,7 +280,7 @@ static unsigned begin_all(struct nccl_family *family, ncclUniqueId id, uint32_t 
     for (uint32_t i = 0; !error && i < family->count; i++) {
         struct ls_collective *rank = family->ranks[i];
         const struct ls_collective_member *member = &rank->member;
-        ncclConfig_t settings = {sizeof(settings), NCCL_CONFIG_MAGIC, NCCL_CONFIG_VERSION, 0};
+        ncclConfig_t settings = family->config;
         *culprit = i;
         // Asked again, for it also makes the rank's GPU that of this thread: NCCL takes the one that it finds.
         if (member->ops->streams->native(member->device, member->stream, &rank->native))

@@ -17,12 +17,16 @@ struct ls_collective {
     struct ls_collective_member member;
     struct ls_native_stream native;
     struct ncclComm *comm; // NULL once aborted
+    struct nccl_memory *memory; // a list (memory.c)
 };
 
 // The ranks that one process has opened together.
 struct nccl_family {
     const struct ls_host *host;
     const struct nccl_calls *calls;
+    ncclConfig_t config; // of all communicators
+    bool windows; // memory is registered,
+    bool needs_windows; // or it is an error
     uint64_t deadline_ns; // of every wait
     int32_t (*check)(void *context); // as struct ls_collective_config says
     void *context;
@@ -51,6 +55,17 @@ int32_t nccl_synchronize(struct ls_collective *collective, unsigned error, const
 // Puts the options `algorithm` and `protocol` where NCCL finds them: into its environment
 // variables.
 int32_t nccl_pin(const struct ls_host *host, int version);
+
+// ---- config.c ----
+
+// The options of the communicators. After nccl_pin.
+int32_t nccl_configure(const struct ls_host *host, struct nccl_family *family);
+
+// ---- memory.c ----
+
+// As collective.h says them.
+int32_t nccl_allocate(struct ls_collective *collective, uint64_t bytes, void **out);
+void nccl_release(struct ls_collective *collective, void *memory);
 
 // ---- point_to_point.c ----
 

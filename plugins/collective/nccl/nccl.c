@@ -2,7 +2,8 @@
 // Collective `nccl`: NVIDIA's library does all-reduce and its relatives, on a stream of device `cuda`, between the GPUs of one
 // machine or of several. It runs itself: it describes no schedule, so it can be neither simulated nor verified.
 //
-// Options: algorithm= and protocol= pin what NCCL otherwise chooses for each size (pin.c); `auto` leaves it the choice.
+// Options: algorithm= and protocol= pin what NCCL otherwise chooses for each size (pin.c); `auto` leaves it the choice. ctas= and
+// policy= are for the communicator (config.c), symmetric= for the memory of gradients (memory.c).
 //
 // What is promised about bits: an all-reduce gives the same on all ranks. Two runs give the same when NCCL adds in the same
 // order, that is with the same version, GPUs and links, sizes, number of channels, algorithm and protocol; `ring` and `tree`
@@ -153,6 +154,12 @@ static const struct ls_plugin_option options[] = {
      "how NCCL adds: auto leaves it to NCCL, the others are pinned by NCCL_ALGO"},
     {"protocol", "one of: auto, simple, ll, ll128", "auto",
      "how NCCL sends: auto leaves it to NCCL, the others are pinned by NCCL_PROTO"},
+    {"ctas", "integer", "0",
+     "at most so many thread blocks of a GPU; 0: NCCL chooses. Fewer leave more to the step"},
+    {"policy", "one of: auto, efficiency", "auto",
+     "efficiency: fewer thread blocks where registered memory allows it"},
+    {"symmetric", "one of: auto, on, off", "auto",
+     "gradients in memory that is registered at all GPUs; auto: where NCCL knows that (2.27)"},
     {NULL, NULL, NULL, NULL},
 };
 
@@ -172,6 +179,8 @@ static const struct ls_collective_interface collective_interface = {
     .poll = nccl_poll,
     .abort = nccl_abort,
     .about = nccl_about,
+    .allocate = nccl_allocate,
+    .release = nccl_release,
 };
 
 static const struct ls_plugin plugin = {

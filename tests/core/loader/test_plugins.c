@@ -114,6 +114,7 @@ START_TEST(what_a_descriptor_lacks_is_named)
     assert_refused("too-short", "neither builds a schedule (build_schedule) nor is native (open, "
                                 "close, run, poll, abort); its table has 16 bytes");
     assert_refused("no-all-reduce", "does not offer all-reduce");
+    assert_refused("allocate-alone", "has only one of the calls allocate and release");
     assert_refused("no-summary", "has no summary");
     assert_refused("option-twice", "declares option groups twice");
     assert_refused("option-default", "option rate (number) with the default 'fast'");

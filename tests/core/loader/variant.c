@@ -68,6 +68,16 @@ static inline int32_t build_schedule(const struct ls_collective_call *call,
 #endif
 }
 
+#ifdef TEST_ALLOCATE
+static int32_t allocate(struct ls_collective *collective, uint64_t bytes, void **out)
+{
+    (void)collective;
+    (void)bytes;
+    (void)out;
+    return LS_OK;
+}
+#endif
+
 #ifdef TEST_LONGER
 // What a later minor version might look like: members that we do not know follow ours.
 static const struct {
@@ -88,6 +98,9 @@ static const struct ls_collective_interface table = {
     .operations = TEST_OPERATIONS,
 #ifndef TEST_NO_DESCRIBE
     .build_schedule = build_schedule,
+#endif
+#ifdef TEST_ALLOCATE
+    .allocate = allocate,
 #endif
 };
 #endif

@@ -10,7 +10,7 @@
 
 pthread_mutex_t nccl_fake_lock = PTHREAD_MUTEX_INITIALIZER;
 struct nccl_fake_counts nccl_fake_live;
-static struct nccl_fake_clique *cliques;
+struct nccl_fake_clique *nccl_fake_cliques;
 static char last_error[160];
 
 void nccl_fake_stop(const char *format, ...)
@@ -95,7 +95,15 @@ static unsigned begin_now(struct ncclComm *comm, enum nccl_fake_phase phase)
         tell_others(comm, NCCL_FAKE_JOINS);
     if (phase == NCCL_FAKE_FINALIZING)
         tell_others(comm, NCCL_FAKE_FINALIZES);
+    if (phase == NCCL_FAKE_REGISTERING)
+        nccl_fake_tell(comm->clique,
+                       &(struct nccl_fake_message){.kind = NCCL_FAKE_REGISTERS,
+                                                   .rank = comm->rank,
+                                                   .order.count = comm->windows[comm->asked].bytes},
+                       NULL);
     pthread_mutex_lock(&nccl_fake_lock);
+    if (phase == NCCL_FAKE_REGISTERING)
+        nccl_fake_ask(comm, comm->windows[comm->asked].memory, comm->windows[comm->asked].bytes);
     comm->phase = phase;
     comm->questions = 0;
     if (phase == NCCL_FAKE_FINALIZING)
@@ -159,6 +167,7 @@ static int is_over(const struct ncclComm *comm)
     switch (comm->phase) {
     case NCCL_FAKE_JOINING: return clique->joined == clique->world;
     case NCCL_FAKE_PUTTING: return !comm->stuck;
+    case NCCL_FAKE_REGISTERING: return nccl_fake_have_asked(comm);
     case NCCL_FAKE_FINALIZING:
         return clique->finalized == clique->world && !double_setting("NCCL_FAKE_STAY", 0);
     default: return 1;
@@ -175,6 +184,8 @@ unsigned ncclCommGetAsyncError(struct ncclComm *comm, unsigned *state)
     const int waits = comm->phase != NCCL_FAKE_IDLE && (++comm->questions < 2 || !is_over(comm));
     *state = comm->clique->failure ? comm->clique->failure : waits ? ncclInProgress : ncclSuccess;
     if (*state == ncclSuccess) {
+        if (comm->phase == NCCL_FAKE_REGISTERING)
+            nccl_fake_answer(comm);
         comm->phase = NCCL_FAKE_IDLE;
         orders = comm->orders;
         count = comm->order_count;
@@ -198,7 +209,7 @@ void nccl_fake_break(struct nccl_fake_clique *clique, unsigned error, const char
 
 static struct nccl_fake_clique *find_clique(const ncclUniqueId *id, int world)
 {
-    struct nccl_fake_clique *clique = cliques;
+    struct nccl_fake_clique *clique = nccl_fake_cliques;
     while (clique && memcmp(&clique->id, id, sizeof(*id)))
         clique = clique->next;
     if (clique)
@@ -206,8 +217,8 @@ static struct nccl_fake_clique *find_clique(const ncclUniqueId *id, int world)
     clique = calloc(1, sizeof(*clique));
     if (!clique)
         nccl_fake_stop("no memory");
-    *clique = (struct nccl_fake_clique){.id = *id, .world = world, .next = cliques};
-    cliques = clique;
+    *clique = (struct nccl_fake_clique){.id = *id, .world = world, .next = nccl_fake_cliques};
+    nccl_fake_cliques = clique;
     return clique;
 }
 
@@ -272,6 +283,7 @@ int nccl_fake_hear(struct nccl_fake_clique *clique, const struct nccl_fake_messa
         nccl_fake_arrive(comm, &message->order, input);
         input = NULL;
         break;
+    case NCCL_FAKE_REGISTERS: nccl_fake_ask(comm, NULL, message->order.count); break;
     case NCCL_FAKE_FINALIZES: clique->finalized++; break;
     case NCCL_FAKE_IS_LOST:
         news = clique->finalized < clique->world && !clique->failure;
@@ -284,15 +296,57 @@ int nccl_fake_hear(struct nccl_fake_clique *clique, const struct nccl_fake_messa
     return news;
 }
 
-unsigned ncclCommInitRankConfig(struct ncclComm **out, int ranks, ncclUniqueId id, int rank,
-                                ncclConfig_t *config)
+// How much of a caller's settings a version knows.
+static size_t known_bytes(int version)
 {
-    if (config->magic != NCCL_CONFIG_MAGIC || config->version < 21400 ||
-        config->size < offsetof(ncclConfig_t, blocking) + sizeof(int) || ranks < 1 ||
-        ranks > NCCL_FAKE_RANKS || rank < 0 || rank >= ranks)
+    return version >= 22700   ? sizeof(ncclConfig_t)
+           : version >= 22600 ? offsetof(ncclConfig_t, commName)
+                              : offsetof(ncclConfig_t, trafficClass);
+}
+
+static int is_chosen(int value)
+{
+    return value != NCCL_CONFIG_UNDEF_INT;
+}
+
+// What the fake makes of the settings, as parseCommConfig() of NCCL does. 0: it refuses them.
+static int read_config(const ncclConfig_t *given, ncclConfig_t *config)
+{
+    const int version = (int)double_setting("NCCL_FAKE_VERSION", 22809),
+              open = NCCL_CONFIG_UNDEF_INT;
+    *config = (ncclConfig_t){.cgaClusterSize = open,
+                             .minCTAs = open,
+                             .maxCTAs = open,
+                             .splitShare = open,
+                             .trafficClass = open,
+                             .collnetEnable = open,
+                             .CTAPolicy = open,
+                             .shrinkShare = open,
+                             .nvlsCTAs = open};
+    const size_t known = known_bytes(version);
+    memcpy(config, given, given->size < known ? given->size : known);
+    if (config->version < 22700)
+        config->collnetEnable = config->CTAPolicy = config->shrinkShare = config->nvlsCTAs = open;
+    const int most_policy = version >= 22800 ? 2 : 1;
+    return config->magic == NCCL_CONFIG_MAGIC && config->version >= 21400 &&
+           (!is_chosen(config->maxCTAs) || config->maxCTAs > 0) &&
+           (!is_chosen(config->minCTAs) || config->minCTAs > 0) &&
+           config->minCTAs <= config->maxCTAs &&
+           (!is_chosen(config->CTAPolicy) ||
+            (config->CTAPolicy >= 0 && config->CTAPolicy <= most_policy));
+}
+
+unsigned ncclCommInitRankConfig(struct ncclComm **out, int ranks, ncclUniqueId id, int rank,
+                                ncclConfig_t *given)
+{
+    ncclConfig_t config;
+    if (!read_config(given, &config) || ranks < 1 || ranks > NCCL_FAKE_RANKS || rank < 0 ||
+        rank >= ranks)
         return group.error = ncclInvalidArgument;
-    if (config->blocking)
+    if (config.blocking)
         nccl_fake_stop("only non-blocking communicators are there");
+    nccl_fake_live.ctas = is_chosen(config.maxCTAs) ? config.maxCTAs : 0;
+    nccl_fake_live.policy = is_chosen(config.CTAPolicy) ? config.CTAPolicy : 0;
     struct ncclComm *comm =
         make_comm(rank, double_current(), double_current() + double_setting("CUDA_FAKE_FIRST", 0));
     join(comm, &id, ranks);
@@ -329,6 +383,9 @@ unsigned ncclCommDestroy(struct ncclComm *comm)
         return error;
     if (comm->arrived != comm->done)
         nccl_fake_stop("rank %d is destroyed while it works", comm->rank);
+    if (nccl_fake_open_windows(comm))
+        nccl_fake_stop("rank %d is destroyed with %d windows", comm->rank,
+                       nccl_fake_open_windows(comm));
     comm->closed = 1;
     leave(comm);
     return ncclSuccess;
@@ -344,6 +401,36 @@ unsigned ncclCommAbort(struct ncclComm *comm)
     pthread_mutex_unlock(&nccl_fake_lock);
     leave(comm);
     return ncclSuccess;
+}
+
+// ---- Windows ----
+
+unsigned ncclCommWindowRegister(struct ncclComm *comm, void *memory, size_t bytes,
+                                struct ncclWindow_vidmem **out, int flags)
+{
+    const unsigned error = check(comm);
+    if (error)
+        return error;
+    nccl_fake_need("ncclCommWindowRegister");
+    if (flags != NCCL_WIN_COLL_SYMMETRIC)
+        nccl_fake_stop("windows of kind %d are not there", flags);
+    if (double_is_recorded())
+        nccl_fake_stop("rank %d registers memory within a capture", comm->rank);
+    if (comm->asked == NCCL_FAKE_WINDOWS)
+        nccl_fake_stop("rank %d asks for more windows than there are", comm->rank);
+    nccl_fake_check_memory(memory, bytes);
+    if (double_setting("NCCL_FAKE_NO_WINDOWS", 0) == 1)
+        return ncclSuccess; // as where GPUs do not reach each other, and nothing else is registered
+    if (double_setting("NCCL_FAKE_NO_WINDOWS", 0) == 2) {
+        pthread_mutex_lock(&nccl_fake_lock);
+        nccl_fake_break(comm->clique, ncclUnhandledCudaError,
+                        "the fake was told to register nothing");
+        pthread_mutex_unlock(&nccl_fake_lock);
+        return ncclUnhandledCudaError;
+    }
+    comm->answer = out;
+    comm->windows[comm->asked] = (struct ncclWindow_vidmem){.memory = memory, .bytes = bytes};
+    return begin(comm, NCCL_FAKE_REGISTERING);
 }
 
 // ---- Operations: kept until they are asked for ----
@@ -372,9 +459,11 @@ static unsigned give(struct nccl_fake_order order)
     if (double_device_of(order.stream) != comm->device)
         nccl_fake_stop("rank %d of GPU %d is given a stream of GPU %d", comm->rank, comm->device,
                        double_device_of(order.stream));
-    order.from = double_reach(order.from);
-    order.to = double_reach(order.to);
+    const void *from = order.from, *to = order.to;
+    order.from = double_reach(from);
+    order.to = double_reach(to);
     pthread_mutex_lock(&nccl_fake_lock);
+    nccl_fake_find_window(&order, from, to);
     const long long number = (long long)given++;
     comm->stuck = number == double_setting("NCCL_FAKE_STUCK", -1);
     comm->stream = order.stream;
@@ -387,33 +476,33 @@ unsigned ncclAllReduce(const void *from, void *to, size_t count, unsigned type, 
                        struct ncclComm *comm, struct CUstream_st *stream)
 {
     return give((struct nccl_fake_order){comm, stream, from, to, count, NCCL_FAKE_ALL_REDUCE, type,
-                                         reduction, 0, 0});
+                                         reduction, 0, 0, 0, 0, 0});
 }
 
 unsigned ncclReduceScatter(const void *from, void *to, size_t count, unsigned type,
                            unsigned reduction, struct ncclComm *comm, struct CUstream_st *stream)
 {
     return give((struct nccl_fake_order){comm, stream, from, to, count, NCCL_FAKE_REDUCE_SCATTER,
-                                         type, reduction, 0, 0});
+                                         type, reduction, 0, 0, 0, 0, 0});
 }
 
 unsigned ncclAllGather(const void *from, void *to, size_t count, unsigned type,
                        struct ncclComm *comm, struct CUstream_st *stream)
 {
     return give((struct nccl_fake_order){comm, stream, from, to, count, NCCL_FAKE_ALL_GATHER, type,
-                                         ncclSum, 0, 0});
+                                         ncclSum, 0, 0, 0, 0, 0});
 }
 
 unsigned ncclBroadcast(const void *from, void *to, size_t count, unsigned type, int root,
                        struct ncclComm *comm, struct CUstream_st *stream)
 {
     return give((struct nccl_fake_order){comm, stream, from, to, count, NCCL_FAKE_BROADCAST, type,
-                                         ncclSum, root, 0});
+                                         ncclSum, root, 0, 0, 0, 0});
 }
 
 unsigned ncclReduce(const void *from, void *to, size_t count, unsigned type, unsigned reduction,
                     int root, struct ncclComm *comm, struct CUstream_st *stream)
 {
     return give((struct nccl_fake_order){comm, stream, from, to, count, NCCL_FAKE_REDUCE, type,
-                                         reduction, root, 0});
+                                         reduction, root, 0, 0, 0, 0});
 }

@@ -10,7 +10,12 @@
 // - Ranks that call different operations, on which NCCL would hang, end the process with a line; so do a communicator that is
 //   used after its end, a stream of another GPU, and an operation that is recorded on some ranks only, or that ranks replay from
 //   recordings which they did not make together.
-// Variables make it fail: NCCL_FAKE_VERSION (22809), NCCL_FAKE_ID_ERROR (what ncclGetUniqueId answers), NCCL_FAKE_MISSING
+// - Settings of a communicator that the version does not know are passed over, and wrong ones refused, as NCCL does; a later call
+//   of an older version ends the process.
+// - A window is made when all ranks have asked for one. Memory that is not ncclMemAlloc's, an address of no page, other sizes on
+//   other ranks, a capture, memory that is freed under a window and a communicator that is destroyed with one end the process; so
+//   does an operation in windows at other places on other ranks.
+// Variables make it fail: NCCL_FAKE_VERSION (22809), NCCL_FAKE_NO_WINDOWS (1: none is made, without an error; 2: with one), NCCL_FAKE_ID_ERROR (what ncclGetUniqueId answers), NCCL_FAKE_MISSING
 // (a rank that never joins), NCCL_FAKE_ERROR (the so-many-th rank to begin an operation breaks the connection: all get
 // ncclRemoteError, and it never ends), NCCL_FAKE_STUCK (the so-many-th call stays in progress), NCCL_FAKE_STAY (1: finalizing never ends),
 // NCCL_FAKE_TWICE (1: reductions have rank 0's input twice).
@@ -43,6 +48,8 @@ struct nccl_fake_order {
     int root;
     uint64_t
         recording; // the so-many-th with operations of this rank; 0: given outside of recordings
+    // The window that has all of it: the so-many-th of this rank, and where in it; 0: none has.
+    uint64_t window, from_at, to_at;
 };
 
 // Orders of all ranks that belong together.
@@ -69,7 +76,24 @@ struct nccl_fake_clique {
     struct nccl_fake_clique *next;
 };
 
-enum nccl_fake_phase { NCCL_FAKE_IDLE, NCCL_FAKE_JOINING, NCCL_FAKE_PUTTING, NCCL_FAKE_FINALIZING };
+enum nccl_fake_phase {
+    NCCL_FAKE_IDLE,
+    NCCL_FAKE_JOINING,
+    NCCL_FAKE_PUTTING,
+    NCCL_FAKE_REGISTERING,
+    NCCL_FAKE_FINALIZING,
+};
+
+enum { NCCL_FAKE_WINDOWS = 8 }; // of a rank, ever
+
+// windows.c
+struct ncclWindow_vidmem {
+    struct ncclComm *comm;
+    const char *memory; // as the caller names it
+    size_t bytes;
+    uint64_t number; // from 1
+    int open;
+};
 
 struct ncclComm {
     struct nccl_fake_clique *clique;
@@ -84,7 +108,12 @@ struct ncclComm {
         recordings; // the last that had operations (double_recording_of), and how many
     uint64_t arrived, done; // orders that came to the front, and that are over
     struct CUstream_st *stream; // of the last order
+    struct ncclWindow_vidmem windows[NCCL_FAKE_WINDOWS]; // asked for, `asked` of them
+    struct ncclWindow_vidmem **answer; // where the last goes
+    int asked;
 };
+
+extern struct nccl_fake_clique *nccl_fake_cliques; // all that ever were; under the lock
 
 // Over everything here; taken after the lock of the streams, never before it.
 extern pthread_mutex_t nccl_fake_lock;
@@ -100,6 +129,7 @@ void nccl_fake_break(struct nccl_fake_clique *clique, unsigned error, const char
 enum nccl_fake_kind {
     NCCL_FAKE_JOINS,
     NCCL_FAKE_ARRIVES,
+    NCCL_FAKE_REGISTERS,
     NCCL_FAKE_FINALIZES,
     NCCL_FAKE_IS_LOST,
 };
@@ -128,6 +158,24 @@ int nccl_fake_hear(struct nccl_fake_clique *clique, const struct nccl_fake_messa
 // operations.c; under the lock
 void nccl_fake_arrive(struct ncclComm *comm, const struct nccl_fake_order *order, void *input);
 
+// ---- windows.c ----
+
+// Ends the process where this version has no such call; for memory that is no window's.
+void nccl_fake_need(const char *call);
+void nccl_fake_check_memory(const void *memory, size_t bytes);
+
+// Under the lock:
+
+// A rank asks for its next window of so many bytes.
+void nccl_fake_ask(struct ncclComm *comm, const void *memory, size_t bytes);
+// Whether all ranks have asked for the one that this rank waits for; ends the process where sizes differ.
+int nccl_fake_have_asked(const struct ncclComm *comm);
+// All have: the window is there.
+void nccl_fake_answer(struct ncclComm *comm);
+// Where the memory of an order is.
+void nccl_fake_find_window(struct nccl_fake_order *order, const void *from, const void *to);
+int nccl_fake_open_windows(const struct ncclComm *comm);
+
 size_t nccl_fake_bytes(unsigned type);
 // to[i] = to[i] (+) from[i]
 void nccl_fake_combine(void *to, const void *from, size_t count, unsigned type, unsigned reduction);
@@ -137,6 +185,9 @@ __attribute__((noreturn, format(printf, 1, 2))) void nccl_fake_stop(const char *
 // What is in use; for tests.
 struct nccl_fake_counts {
     uint64_t communicators, aborts, slots;
+    uint64_t memories, windows; // of ncclMemAlloc; open
+    uint64_t symmetric; // operations in windows, so far
+    int ctas, policy; // of the last communicator; 0: NCCL's own choice
 };
 DOUBLE_EXPORT void nccl_fake_count(struct nccl_fake_counts *out);
 extern struct nccl_fake_counts nccl_fake_live; // under the lock

@@ -54,6 +54,22 @@ static void compare(const struct nccl_fake_order *a, const struct nccl_fake_orde
                        b->root);
 }
 
+// Where ranks have symmetric windows, NCCL's kernels look at the others' memory at the places of their own.
+static void compare_windows(const struct nccl_fake_order *a, const struct nccl_fake_order *b)
+{
+    const int gathers = a->operation == NCCL_FAKE_ALL_GATHER,
+              scatters = a->operation == NCCL_FAKE_REDUCE_SCATTER;
+    if (a->window != b->window || (!gathers && a->from_at != b->from_at) ||
+        (!scatters && a->to_at != b->to_at))
+        nccl_fake_stop("rank %d has %s at bytes %llu and %llu of window %llu, rank %d at %llu and "
+                       "%llu of window "
+                       "%llu (0: none): it is not symmetric",
+                       a->comm->rank, names[a->operation], (unsigned long long)a->from_at,
+                       (unsigned long long)a->to_at, (unsigned long long)a->window, b->comm->rank,
+                       (unsigned long long)b->from_at, (unsigned long long)b->to_at,
+                       (unsigned long long)b->window);
+}
+
 // NCCL: whether an operation is captured is the same on all ranks, and they launch graphs of the same capture.
 static void compare_recordings(const struct nccl_fake_order *a, const struct nccl_fake_order *b)
 {
@@ -76,6 +92,7 @@ void nccl_fake_arrive(struct ncclComm *comm, const struct nccl_fake_order *order
         if (slot->inputs[i]) {
             compare(&slot->orders[i], order);
             compare_recordings(&slot->orders[i], order);
+            compare_windows(&slot->orders[i], order);
         }
     slot->arrived++;
     if (arrivals++ == double_setting("NCCL_FAKE_ERROR", -1))

@@ -17,7 +17,11 @@
 struct config {
     size_t size;
     unsigned magic, version;
-    int blocking;
+    int blocking, cgaClusterSize, minCTAs, maxCTAs;
+    const char *netName;
+    int splitShare, trafficClass;
+    const char *commName;
+    int collnetEnable, CTAPolicy, shrinkShare, nvlsCTAs;
 };
 
 #define SAME(member) \
@@ -27,11 +31,17 @@ SAME(size);
 SAME(magic);
 SAME(version);
 SAME(blocking);
+SAME(maxCTAs);
+SAME(splitShare);
+SAME(trafficClass);
+SAME(CTAPolicy);
+SAME(nvlsCTAs);
+_Static_assert(NCCL_CONFIG_UNDEF_INT == INT_MIN, "undefined");
 _Static_assert(sizeof(ncclConfig_t) >= sizeof(struct config), "config");
 _Static_assert(sizeof(ncclUniqueId) == 128, "id");
 
 int main(void)
 {
     const ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    return config.magic == 0xcafebeefu && config.version >= 21400 ? 0 : 1;
+    return config.magic == 0xcafebeefu && config.version >= 22700 ? 0 : 1;
 }

@@ -42,6 +42,14 @@ static const char *host_option(const struct ls_host *host, const char *name)
     return given ? given : test_host_option(host, name);
 }
 
+static void host_log(const struct ls_host *host, uint32_t level, const char *message)
+{
+    struct test_host *test = host->context;
+    struct job *job = (struct job *)((char *)test - offsetof(struct job, host));
+    if (level == LS_LOG_INFO)
+        snprintf(job->noted, sizeof(job->noted), "%s", message);
+}
+
 // ---- Life ----
 
 void job_init(struct job *job, uint32_t world, const uint32_t *gpus)
@@ -53,6 +61,7 @@ void job_init(struct job *job, uint32_t world, const uint32_t *gpus)
     test_host_init(&job->host, job_plugin);
     job->host.host.fail = host_fail;
     job->host.host.option = host_option;
+    job->host.host.log = host_log;
     job->world = world;
     job->deadline_ns = UINT64_C(20000000000);
     for (uint32_t i = 0; i < world; i++) {
@@ -142,6 +151,7 @@ void job_finish(struct job *job)
     nccl_fake_count(&counts);
     double_count(&cuda);
     ck_assert_uint_eq(counts.communicators, 0);
+    ck_assert_uint_eq(counts.memories, 0);
     ck_assert_uint_eq(cuda.streams, 0);
     ck_assert_uint_eq(cuda.events, 0);
 }
@@ -156,6 +166,23 @@ int32_t rank_blame(struct rank *rank, const char *format, ...)
         vsnprintf(rank->message, sizeof(rank->message), format, list);
     va_end(list);
     return LS_FAILED;
+}
+
+void *rank_allocate(struct rank *rank, uint64_t bytes)
+{
+    void *memory = NULL;
+    if (!rank->job->symmetric)
+        return (void *)job_ops->memory->allocate(rank->device, bytes);
+    rank->status = job_nccl->allocate(rank->collective, bytes, &memory);
+    return memory;
+}
+
+void rank_release(struct rank *rank, void *memory)
+{
+    if (rank->job->symmetric)
+        job_nccl->release(rank->collective, memory);
+    else
+        job_ops->memory->release(rank->device, memory);
 }
 
 int32_t rank_run(struct rank *rank, uint32_t operation, void *buffer, uint64_t count)

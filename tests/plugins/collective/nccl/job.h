@@ -37,6 +37,8 @@ struct job {
     struct test_host host; // of the collective
     int failures; // how often it said why something failed
     char said[512]; // the first
+    char noted[256]; // the last line for --verbose
+    bool symmetric; // bodies take memory of the collective
 };
 
 extern const struct ls_plugin *job_device_plugin, *job_plugin;
@@ -55,6 +57,9 @@ void job_run(struct job *job, int32_t (*body)(struct rank *rank));
 // Closes everything; asserts that nothing is left in the fakes.
 void job_finish(struct job *job);
 
+// Memory of the collective where the job is symmetric, else of the device; NULL: there is none.
+void *rank_allocate(struct rank *rank, uint64_t bytes);
+void rank_release(struct rank *rank, void *memory);
 // An operation in place on memory of the GPU.
 int32_t rank_run(struct rank *rank, uint32_t operation, void *buffer, uint64_t count);
 // Until the stream is done with everything, or the collective says that it never will be.

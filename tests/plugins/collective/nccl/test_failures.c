@@ -6,10 +6,12 @@
 #include "tests/support/suite.h"
 
 #include <check.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define SHORT_NS UINT64_C(200000000)
+#define ROWS(table) (int)(sizeof(table) / sizeof((table)[0]))
 
 static void assert_says(const struct job *job, const char *text)
 {
@@ -160,6 +162,197 @@ START_TEST(an_algorithm_for_one_operation_needs_an_nccl_that_knows_it)
 }
 END_TEST
 
+// What a version does not know, or NCCL would pass over. The plugin asks for the version once in a process.
+static const struct {
+    const char *version, *options, *algorithm, *says;
+    int32_t status;
+} refused_settings[] = {
+    {"22609", "policy=efficiency", NULL,
+     "policy=efficiency needs NCCL 2.27 or newer, this is 2.26.9", LS_UNAVAILABLE},
+    {"22609", "symmetric=on", NULL, "symmetric=on needs NCCL 2.27 or newer, this is 2.26.9",
+     LS_UNAVAILABLE},
+    {"22809", "ctas=65", NULL, "ctas=65: it is 1 to 64, or 0 for NCCL's choice", LS_USAGE},
+    {"22809", "policy=efficiency", "ring",
+     "policy=efficiency: NCCL passes over it where algorithm or protocol is pinned", LS_USAGE},
+};
+
+START_TEST(settings_of_a_communicator_are_refused_by_name)
+{
+    struct job job;
+    setenv("NCCL_FAKE_VERSION", refused_settings[_i].version, 1);
+    job_init(&job, 2, NULL);
+    job.algorithm = refused_settings[_i].algorithm;
+    ck_assert(test_host_set(&job.host, refused_settings[_i].options));
+    assert_refused(&job, refused_settings[_i].status, refused_settings[_i].says);
+}
+END_TEST
+
+static const struct {
+    const char *version, *options;
+    int ctas, policy;
+} settings[] = {{"22809", "ctas=8,policy=efficiency", 8, NCCL_CTA_POLICY_EFFICIENCY},
+                {"22703", "policy=efficiency", 0, NCCL_CTA_POLICY_EFFICIENCY},
+                {"22005", "ctas=4", 4, 0},
+                {"22809", "ctas=0", 0, 0}};
+
+START_TEST(settings_of_a_communicator_reach_nccl)
+{
+    struct nccl_fake_counts counts;
+    struct job job;
+    setenv("NCCL_FAKE_VERSION", settings[_i].version, 1);
+    job_init(&job, 2, NULL);
+    ck_assert(test_host_set(&job.host, settings[_i].options));
+    ck_assert_msg(job_open(&job) == LS_OK, "%s", job.said);
+    nccl_fake_count(&counts);
+    ck_assert_int_eq(counts.ctas, settings[_i].ctas);
+    ck_assert_int_eq(counts.policy, settings[_i].policy);
+    job_finish(&job);
+}
+END_TEST
+
+// ---- Symmetric memory ----
+
+static int32_t allocating_body(struct rank *rank)
+{
+    void *memory = rank_allocate(rank, 1000);
+    const int32_t status = rank->status;
+    if (!status && !memory)
+        rank_blame(rank, "there is none");
+    if (!status)
+        rank_release(rank, memory);
+    return status;
+}
+
+static const struct {
+    const char *version, *none, *options, *noted;
+    bool allocates;
+} unregistered[] = {
+    {"22609", "0", "symmetric=auto",
+     "gradients are not in symmetric memory: that needs NCCL 2.27 or newer, this is 2.26.9", false},
+    {"22809", "1", "symmetric=auto",
+     "gradients are not in symmetric memory: NCCL makes no window (NCCL_DEBUG=INFO says why)",
+     true},
+    {"22809", "0", "symmetric=off", "", false},
+    {"22809", "0", "symmetric=auto", "", true},
+};
+
+START_TEST(where_memory_is_not_registered_one_line_says_why)
+{
+    struct job job;
+    void *memory = NULL;
+    setenv("NCCL_FAKE_VERSION", unregistered[_i].version, 1);
+    setenv("NCCL_FAKE_NO_WINDOWS", unregistered[_i].none, 1);
+    job_init(&job, 2, NULL);
+    ck_assert(test_host_set(&job.host, unregistered[_i].options));
+    ck_assert_int_eq(job_open(&job), LS_OK);
+    job.symmetric = unregistered[_i].allocates;
+    if (job.symmetric)
+        job_run(&job, allocating_body);
+    else
+        ck_assert_int_eq(job_nccl->allocate(job.ranks[0].collective, 1, &memory), LS_OK);
+    ck_assert_ptr_null(memory);
+    ck_assert_str_eq(job.noted, unregistered[_i].noted);
+    ck_assert_int_eq(job.failures, 0);
+    job_finish(&job);
+}
+END_TEST
+
+START_TEST(memory_that_cannot_be_registered_ends_all_ranks_with_one_line)
+{
+    static const struct {
+        const char *name, *value, *options, *says;
+        int32_t status;
+    } rows[] = {
+        {"NCCL_FAKE_NO_WINDOWS", "1", "symmetric=on", "symmetric=on: NCCL makes no window on rank ",
+         LS_UNAVAILABLE},
+        {"NCCL_FAKE_NO_WINDOWS", "2", "symmetric=auto",
+         "registering memory (symmetric=off does without): NCCL answers", LS_FAILED},
+        {"CUDA_FAKE_MEMORY", "100000", "symmetric=auto", "NCCL finds no 0.0 MB for gradients",
+         LS_OUT_OF_MEMORY},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct job job;
+        setenv(rows[i].name, rows[i].value, 1);
+        job_init(&job, 2, NULL);
+        ck_assert(test_host_set(&job.host, rows[i].options));
+        ck_assert_int_eq(job_open(&job), LS_OK);
+        job.symmetric = true;
+        job_run(&job, allocating_body);
+        ck_assert_msg(strstr(job.said, rows[i].says), "%s", job.said);
+        ck_assert(job.ranks[0].status == rows[i].status || job.ranks[1].status == rows[i].status);
+        job_finish(&job);
+        unsetenv(rows[i].name);
+    }
+}
+END_TEST
+
+static int32_t first_allocates_body(struct rank *rank)
+{
+    return rank->number ? LS_OK : allocating_body(rank);
+}
+
+START_TEST(a_rank_that_does_not_register_ends_it_at_the_deadline)
+{
+    struct job job;
+    job_init(&job, 2, NULL);
+    job.deadline_ns = SHORT_NS;
+    ck_assert_int_eq(job_open(&job), LS_OK);
+    job.symmetric = true;
+    job_run(&job, first_allocates_body);
+    ck_assert_int_eq(job.ranks[0].status, LS_PEER_LOST);
+    assert_says(&job, "rank 0: registering memory (symmetric=off does without): NCCL is still in "
+                      "progress after 0.2 s");
+    job_finish(&job);
+}
+END_TEST
+
+enum mistake {
+    RECORDED, // registered within a capture
+    FOREIGN, // memory of cudaMalloc
+    UNEQUAL, // other sizes on other ranks
+    FREED, // under its window
+    LEFT_OPEN, // when the communicator is destroyed
+    SHIFTED, // operations at other places of the window on other ranks
+    MISTAKES,
+};
+static enum mistake mistake;
+
+static int32_t mistaken_body(struct rank *rank)
+{
+    const struct nccl_calls *calls = rank->collective->family->calls;
+    struct ncclWindow_vidmem *window = NULL;
+    void *memory = NULL;
+    if (mistake == FOREIGN)
+        memory = (void *)job_ops->memory->allocate(rank->device, 4096);
+    if (mistake == RECORDED &&
+        (job_ops->streams->native(rank->device, NULL, &rank->collective->native) ||
+         calls->ncclMemAlloc(&memory, 4096) || job_ops->capture->begin(rank->device)))
+        return LS_FAILED;
+    if (memory)
+        calls->ncclCommWindowRegister(rank->collective->comm, memory, 4096, &window,
+                                      NCCL_WIN_COLL_SYMMETRIC);
+    else
+        memory = rank_allocate(rank, mistake == UNEQUAL ? 4096 + 4096 * rank->number : 4096);
+    if (mistake == FREED)
+        calls->ncclMemFree(memory);
+    if (mistake == SHIFTED)
+        rank_run(rank, LS_ALL_REDUCE, (char *)memory + 64 * rank->number, 4);
+    return mistake == SHIFTED ? rank_wait(rank) : LS_OK;
+}
+
+// For the fake: each of these ends the process.
+START_TEST(what_nccl_does_not_forgive_ends_the_fake)
+{
+    struct job job;
+    mistake = (enum mistake)_i;
+    job_init(&job, 2, NULL);
+    ck_assert_int_eq(job_open(&job), LS_OK);
+    job.symmetric = true;
+    job_run(&job, mistaken_body);
+    job_finish(&job);
+}
+END_TEST
+
 // ---- Running ----
 
 enum { COUNT = 300, MANY = 1000 };
@@ -168,7 +361,7 @@ enum { COUNT = 300, MANY = 1000 };
 static int32_t many_body(struct rank *rank)
 {
     int32_t status = LS_OK;
-    void *buffer = (void *)job_ops->memory->allocate(rank->device, COUNT * sizeof(float));
+    void *buffer = rank_allocate(rank, COUNT * sizeof(float));
     for (int i = 0; !status && i < MANY; i++) {
         status = rank_run(rank, LS_ALL_REDUCE, buffer, COUNT);
         if (!status)
@@ -179,7 +372,7 @@ static int32_t many_body(struct rank *rank)
     if (rank_run(rank, LS_ALL_REDUCE, buffer, COUNT) != LS_ABORTED ||
         job_nccl->poll(rank->collective) != LS_ABORTED)
         rank_blame(rank, "it goes on after it has ended with %d", status);
-    job_ops->memory->release(rank->device, buffer); // waits for the stream
+    rank_release(rank, buffer); // the device's waits for the stream
     return status;
 }
 
@@ -199,6 +392,7 @@ START_TEST(an_asynchronous_error_ends_all_ranks_with_one_line)
     struct job job;
     setenv("NCCL_FAKE_ERROR", "31", 1);
     job_init(&job, 4, NULL);
+    job.symmetric = _i;
     ck_assert_int_eq(job_open(&job), LS_OK);
     job_run(&job, many_body);
     assert_one_and_others(&job, LS_PEER_LOST);
@@ -220,7 +414,7 @@ START_TEST(an_operation_that_is_never_put_on_the_stream_ends_at_the_deadline)
     ck_assert_int_eq(job_open(&job), LS_OK);
     job_run(&job, many_body);
     assert_one_and_others(&job, LS_PEER_LOST);
-    assert_says(&job, "all-reduce: NCCL has not put it on the stream after 0.2 s");
+    assert_says(&job, "all-reduce: NCCL is still in progress after 0.2 s");
     job_finish(&job);
 }
 END_TEST
@@ -335,7 +529,16 @@ static void add_tests(TCase *tests)
     tcase_add_test(tests, algorithm_and_protocol_are_where_nccl_reads_them);
     tcase_add_test(tests, what_the_user_has_set_is_not_overridden);
     tcase_add_test(tests, an_algorithm_for_one_operation_needs_an_nccl_that_knows_it);
-    tcase_add_test(tests, an_asynchronous_error_ends_all_ranks_with_one_line);
+    tcase_add_loop_test(tests, settings_of_a_communicator_are_refused_by_name, 0,
+                        ROWS(refused_settings));
+    tcase_add_loop_test(tests, settings_of_a_communicator_reach_nccl, 0, ROWS(settings));
+    tcase_add_loop_test(tests, where_memory_is_not_registered_one_line_says_why, 0,
+                        ROWS(unregistered));
+    tcase_add_test(tests, memory_that_cannot_be_registered_ends_all_ranks_with_one_line);
+    tcase_add_test(tests, a_rank_that_does_not_register_ends_it_at_the_deadline);
+    tcase_add_loop_test_raise_signal(tests, what_nccl_does_not_forgive_ends_the_fake, SIGABRT, 0,
+                                     MISTAKES);
+    tcase_add_loop_test(tests, an_asynchronous_error_ends_all_ranks_with_one_line, 0, 2);
     tcase_add_test(tests, an_operation_that_is_never_put_on_the_stream_ends_at_the_deadline);
     tcase_add_test(tests, an_abort_ends_those_who_wait);
     tcase_add_test(tests, a_rank_that_is_never_asked_again_is_aborted_when_all_are_closed);

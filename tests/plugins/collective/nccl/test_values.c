@@ -198,7 +198,7 @@ static int32_t in_flight_body(struct rank *rank)
     void *buffers[BUFFERS];
     int32_t status = LS_OK;
     for (int b = 0; b < BUFFERS; b++) {
-        buffers[b] = (void *)job_ops->memory->allocate(rank->device, sizeof(host[b]));
+        buffers[b] = rank_allocate(rank, sizeof(host[b]));
         for (int i = 0; i < COUNT; i++)
             host[b][i] = (float)(i % 100 + b + (int)rank->number);
         if (!status)
@@ -217,7 +217,7 @@ static int32_t in_flight_body(struct rank *rank)
                 status = rank_blame(rank, "buffer %d, element %d is %g", b, i, (double)host[b][i]);
     }
     for (int b = 0; b < BUFFERS; b++)
-        job_ops->memory->release(rank->device, buffers[b]);
+        rank_release(rank, buffers[b]);
     return status ? rank_blame(rank, "ends with %d", status) : LS_OK;
 }
 
@@ -256,12 +256,14 @@ static int32_t record(struct rank *rank, float *buffer, struct ls_event *const *
 }
 
 // Each replay makes 2 + 2 of every 1, which is 4 for two ranks: all-reduce doubles, and so does reduce-scatter.
+// In symmetric memory, the window was made before.
 static int32_t recorded_body(struct rank *rank)
 {
+    const float world = (float)rank->job->world;
     float host[COUNT], wanted = 1;
     struct ls_event *events[2] = {NULL, NULL};
     struct ls_recording *recording = NULL;
-    float *buffer = (void *)job_ops->memory->allocate(rank->device, sizeof(host));
+    float *buffer = rank_allocate(rank, sizeof(host));
     for (int i = 0; i < COUNT; i++)
         host[i] = 1;
     int32_t status = job_ops->streams->event_open(rank->device, &events[0]);
@@ -272,7 +274,7 @@ static int32_t recorded_body(struct rank *rank)
                                        sizeof(host), NULL);
     if (!status)
         status = record(rank, buffer, events, &recording);
-    for (int i = 0; !status && i < REPLAYS; i++, wanted *= 4)
+    for (int i = 0; !status && i < REPLAYS; i++, wanted *= world * world)
         status = job_ops->capture->replay(rank->device, recording);
     if (!status)
         status = job_ops->memory->copy(rank->device, ls_host_memory(host), ls_host_memory(buffer),
@@ -283,7 +285,7 @@ static int32_t recorded_body(struct rank *rank)
     job_ops->capture->release(rank->device, recording);
     job_ops->streams->event_close(rank->device, events[0]);
     job_ops->streams->event_close(rank->device, events[1]);
-    job_ops->memory->release(rank->device, (void *)buffer);
+    rank_release(rank, buffer);
     return status ? rank_blame(rank, "ends with %d: %s", status, rank->job->said) : LS_OK;
 }
 
@@ -293,6 +295,33 @@ START_TEST(operations_can_be_recorded_and_replayed)
     job_init(&job, 2, NULL);
     ck_assert_int_eq(job_open(&job), LS_OK);
     job_run(&job, recorded_body);
+    job_finish(&job);
+}
+END_TEST
+
+// Six windows of three ranks, then one of each rank with recorded operations.
+START_TEST(operations_in_symmetric_memory_have_the_same_results)
+{
+    struct nccl_fake_counts counts;
+    for (uint32_t world = 2; world <= MOST_RANKS; world += 2) {
+        struct job job;
+        job_init(&job, world, NULL);
+        ck_assert(test_host_set(&job.host, "symmetric=on"));
+        job.symmetric = true;
+        ck_assert_msg(job_open(&job) == LS_OK, "%s", job.said);
+        job_run(&job, recorded_body);
+        nccl_fake_count(&counts);
+        ck_assert_uint_ge(counts.symmetric, 3 * world);
+        ck_assert_uint_eq(counts.windows, 0);
+        job_finish(&job);
+    }
+    struct job job;
+    job_init(&job, 3, NULL);
+    job.symmetric = true;
+    ck_assert_int_eq(job_open(&job), LS_OK);
+    job_run(&job, in_flight_body);
+    nccl_fake_count(&counts);
+    ck_assert_str_eq(job.noted, "");
     job_finish(&job);
 }
 END_TEST
@@ -307,6 +336,7 @@ int main(void)
     tcase_add_loop_test(tests, every_operation_type_and_reduction_is_exact, 1, MOST_RANKS + 1);
     tcase_add_test(tests, several_operations_are_under_way_at_once);
     tcase_add_test(tests, operations_can_be_recorded_and_replayed);
+    tcase_add_test(tests, operations_in_symmetric_memory_have_the_same_results);
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);
 }
