@@ -117,15 +117,17 @@ struct ls_communicator_call {
     struct ls_memory buffer; // in place; where struct ls_communicator_place says
     uint64_t count;
     // LS_BF16 or LS_F16: what travels is rounded to that, at its sender, too, so that all ranks
-    // have equal bits. Only for sums of float32 in host memory, by schedules that were verified; of
-    // a plan of one's own. 0: values travel as they are.
+    // have equal bits. Only for sums of float32, of a plan of one's own: in host memory by schedules
+    // that were verified, in a device's memory by libraries, which then add halves. 0: values
+    // travel as they are.
     uint32_t wire;
+    struct ls_memory halves; // for libraries: where they are; nowhere: the plan has memory for them
     // The caller asked for a mean of this type, and adds up in a wider one; messages and the check
     // that all ranks call the same say so. Two elements are then one int64. 0: the call is what it
     // says.
     uint32_t mean_of;
     // A value beyond the largest of `wire` becomes infinite, for the caller to find; else the run
-    // fails.
+    // fails. In a device's memory it always becomes infinite.
     bool keeps_infinite;
 };
 // Begins it. Several may be under way, LS_CACHED_PLANS at most; the buffer belongs to the
@@ -143,6 +145,13 @@ LS_STATUS ls_communicator_wait_until(struct ls_communicator *communicator,
 // Whether its plan was made before and nobody uses it now, so that to begin it takes a moment.
 bool ls_communicator_is_prepared(struct ls_communicator *communicator,
                                  const struct ls_communicator_call *call);
+
+// Memory for buffers of this communicator in which its collective is faster, zeroed; nowhere: it has
+// none. Before the first run, by all ranks in the same order and with equal sizes. It is released
+// when the communicator is closed, which waits until the device's own stream is done with it.
+// [replica thread]
+LS_STATUS ls_communicator_allocate(struct ls_communicator *communicator, uint64_t bytes,
+                                   struct ls_memory *out);
 
 // Begins one run; the buffer belongs to the communicator until wait returns. Same order on every
 // rank.

@@ -92,6 +92,8 @@ struct ls_communicator {
     struct ls_collective_plan **running; // in the order in which they began
     uint32_t running_count, running_capacity;
     uint64_t given, ended; // operations of a native collective in host memory
+    void **taken; // memory of a native collective
+    uint32_t taken_count;
     struct ls_transfer **waiting; // room for all pending transfers of all plans
     uint32_t operation_count; // of all plans
     struct ls_communication_times times;
@@ -113,6 +115,9 @@ struct ls_collective_plan {
     struct ls_memory buffer;
     struct ls_memory scratch;
     uint16_t *halves; // of data and scratch, where messages are of 16 bits
+    // Of a native collective that sends halves; else NULL.
+    struct ls_kernel *round, *widen;
+    struct ls_memory sent; // the halves
     struct ls_event *done; // the last run, on the communicator's stream; NULL in host memory
     const struct ls_event *over; // the same, or what a replay ends with
     uint64_t sequence; // of the last run
@@ -197,6 +202,8 @@ LS_STATUS ls_library_open(const struct ls_communicator_options *options,
                           struct ls_communicator **communicators);
 void ls_library_close(struct ls_communicator *communicator);
 void ls_library_abort(struct ls_communicator_group *group); // on all ranks
+// What a plan needs whose values travel in 16 bits; `halves` as struct ls_communicator_call says.
+LS_STATUS ls_library_open_wire(struct ls_collective_plan *plan, struct ls_memory halves);
 enum ls_status ls_library_run(struct ls_collective_plan *plan);
 // Whether operations go on beside the rank's thread, and the last run of the plan has ended.
 bool ls_library_overlaps(const struct ls_communicator *communicator);

@@ -35,7 +35,8 @@ static enum ls_status answer(struct ls_collective_plan *plan, void *image, size_
                                        .reduction = signature->reduction,
                                        .world = plan->communicator->group->world,
                                        .root = signature->root,
-                                       .count = signature->count};
+                                       .count = signature->count,
+                                       .wire = signature->wire};
     const uint32_t rank = plan->communicator->rank;
     uint64_t first = 0;
     ls_known_values_fill(&call, rank, image);

@@ -3,6 +3,7 @@
 // stream, or works in host memory.
 #include "core/collective/internal.h"
 
+#include "core/base/dtype.h"
 #include "core/base/instance.h"
 #include "core/base/log.h"
 
@@ -152,10 +153,17 @@ void ls_library_close(struct ls_communicator *communicator)
     struct ls_communicator_group *group = communicator->group;
     if (!communicator->library)
         return;
+    // What computes on the memory is on the device's own stream.
+    if (communicator->taken_count && !ls_stream_begin(communicator))
+        ls_stream_drain(communicator);
     if (atomic_load(&group->stuck)) {
         ls_library_abort(group);
         (void)ls_library_poll(communicator);
     }
+    while (communicator->taken_count && !atomic_load(&group->stuck))
+        group->algorithm->release(communicator->library,
+                                  communicator->taken[--communicator->taken_count]);
+    free(communicator->taken);
     pthread_mutex_lock(&group->lock);
     group->libraries[communicator->rank - group->first_rank] = NULL;
     pthread_mutex_unlock(&group->lock);
@@ -172,6 +180,96 @@ void ls_library_abort(struct ls_communicator_group *group)
     pthread_mutex_unlock(&group->lock);
 }
 
+// ---- Memory ----
+
+enum ls_status ls_communicator_allocate(struct ls_communicator *communicator, uint64_t bytes,
+                                        struct ls_memory *out)
+{
+    const struct ls_collective_interface *algorithm = communicator->group->algorithm;
+    void *memory = NULL;
+    *out = (struct ls_memory){NULL, 0};
+    if (!communicator->library || !communicator->place || !algorithm->allocate)
+        return LS_OK;
+    void **taken = realloc(communicator->taken,
+                           (communicator->taken_count + 1) * sizeof(*communicator->taken));
+    if (!taken)
+        return LS_OUT_OF_MEMORY;
+    communicator->taken = taken;
+    enum ls_status status =
+        (enum ls_status)algorithm->allocate(communicator->library, bytes, &memory);
+    if (status || !memory)
+        return status;
+    taken[communicator->taken_count++] = memory;
+    *out = ls_memory_of(memory);
+    return (enum ls_status)ls_device_zero(communicator->place->device, *out, bytes, NULL);
+}
+
+// ---- Sums of float32 that travel in 16 bits ----
+
+static enum ls_status prepare_cast(const struct ls_collective_plan *plan, uint32_t from,
+                                   uint32_t to, struct ls_kernel **out)
+{
+    const struct ls_communicator *communicator = plan->communicator;
+    const uint32_t dtypes[] = {from, to};
+    struct ls_tensor_desc arguments[2];
+    const struct ls_kernel_request request = {.struct_size = sizeof(request),
+                                              .op = LS_OP_CONVERT,
+                                              .input_count = 1,
+                                              .output_count = 1,
+                                              .arguments = arguments};
+    struct ls_kernel_answer answer = {.layouts = NULL};
+    for (int i = 0; i < 2; i++)
+        arguments[i] = (struct ls_tensor_desc){
+            .dtype = dtypes[i],
+            .ndims = 1,
+            .dims = {(int64_t)plan->signature.count},
+            .layout = {.kind = LS_LAYOUT_PLAIN,
+                       .bytes = plan->signature.count * ls_dtype_bytes(dtypes[i])}};
+    enum ls_status status = ls_device_prepare(communicator->place->device,
+                                              "what travels in 16 bits", &request, &answer);
+    *out = status ? NULL : answer.kernel;
+    if (!status && answer.scratch_bytes)
+        status = LS_UNSUPPORTED;
+    if (status == LS_UNSUPPORTED) { // an answer, which is said here
+        ls_error(
+            communicator->group->name,
+            "rank %u: its device does not make %s of float32 for messages, or needs memory for "
+            "it; use --wire=float32",
+            communicator->rank, ls_dtype_name(plan->signature.wire));
+        status = LS_UNAVAILABLE;
+    }
+    return status;
+}
+
+enum ls_status ls_library_open_wire(struct ls_collective_plan *plan, struct ls_memory halves)
+{
+    const struct ls_communicator *communicator = plan->communicator;
+    const uint32_t wire = plan->signature.wire;
+    const uint64_t bytes = plan->signature.count * ls_dtype_bytes(wire);
+    if (!communicator->library || bytes == 0 || communicator->group->world == 1)
+        return LS_OK;
+    if (ls_memory_is_null(halves))
+        halves = plan->scratch = ls_device_allocate(communicator->place->device, bytes);
+    plan->sent = halves;
+    if (ls_memory_is_null(halves))
+        return LS_OUT_OF_MEMORY;
+    const enum ls_status status = prepare_cast(plan, LS_F32, wire, &plan->round);
+    return status ? status : prepare_cast(plan, wire, LS_F32, &plan->widen);
+}
+
+// Puts it on the communicator's stream.
+static enum ls_status cast(const struct ls_collective_plan *plan, const struct ls_kernel *kernel,
+                           struct ls_memory from, struct ls_memory to)
+{
+    const struct ls_rank_place *place = plan->communicator->place;
+    const struct ls_memory arguments[] = {from, to};
+    const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                     .argument_count = 2,
+                                     .arguments = arguments,
+                                     .stream = place->stream};
+    return (enum ls_status)ls_device_launch(place->device, kernel, &launch);
+}
+
 // ---- Running ----
 
 // A whole reduction is also one of which a rank needs only a part.
@@ -185,16 +283,24 @@ static uint32_t operation_of(const struct ls_collective_plan *plan)
 enum ls_status ls_library_run(struct ls_collective_plan *plan)
 {
     const struct ls_call_signature *signature = &plan->signature;
+    const struct ls_communicator *communicator = plan->communicator;
+    const bool halves = plan->widen != NULL;
     const struct ls_collective_run run = {.struct_size = sizeof(run),
                                           .operation = operation_of(plan),
-                                          .dtype = signature->dtype,
+                                          .dtype = halves ? signature->wire : signature->dtype,
                                           .reduction = signature->reduction,
                                           .root = signature->root,
-                                          .buffer = ls_address(plan->buffer),
+                                          .buffer = ls_address(halves ? plan->sent : plan->buffer),
                                           .count = signature->count};
     plan->number = plan->communicator->given++;
-    return (enum ls_status)plan->communicator->group->algorithm->run(plan->communicator->library,
-                                                                     &run);
+    enum ls_status status = LS_OK;
+    if (halves)
+        status = cast(plan, plan->round, plan->buffer, plan->sent);
+    if (!status)
+        status = (enum ls_status)communicator->group->algorithm->run(communicator->library, &run);
+    if (!status && halves)
+        status = cast(plan, plan->widen, plan->sent, plan->buffer);
+    return status;
 }
 
 bool ls_library_overlaps(const struct ls_communicator *communicator)
@@ -222,7 +328,8 @@ enum ls_status ls_library_poll(struct ls_communicator *communicator)
 uint64_t ls_library_bytes(const struct ls_collective_plan *plan)
 {
     const uint64_t world = plan->communicator->group->world;
-    const uint64_t bytes = plan->signature.count * ls_dtype_bytes(plan->signature.dtype);
+    const uint32_t dtype = plan->widen ? plan->signature.wire : plan->signature.dtype;
+    const uint64_t bytes = plan->signature.count * ls_dtype_bytes(dtype);
     const uint64_t share = bytes / world * (world - 1) + bytes % world * (world - 1) / world;
     switch (operation_of(plan)) {
     case LS_ALL_REDUCE: return 2 * share;

@@ -36,8 +36,12 @@ static const char *find_wire_problem(const struct ls_communicator *communicator,
     if (call->dtype != LS_F32 || call->reduction != LS_SUM || call->operation == LS_BROADCAST ||
         call->operation == LS_ALL_GATHER)
         return "only sums of float32 travel in 16 bits";
-    if (communicator->library)
+    const uint32_t dtypes = communicator->group->algorithm->dtypes;
+    if (communicator->library && !communicator->place)
         return "the collective is native, and decides itself what it sends";
+    if (communicator->library)
+        return dtypes && !(dtypes >> call->wire & 1) ? "the collective does not add this type"
+                                                     : NULL;
     return communicator->place ? "what is in a device's memory travels as it is" : NULL;
 }
 
@@ -294,6 +298,8 @@ enum ls_status ls_collective_plan_open(struct ls_communicator *communicator,
     name_slices(plan, label);
     if (!status)
         status = create_executor(plan);
+    if (!status && call->wire)
+        status = ls_library_open_wire(plan, call->halves);
     ls_messages_name(plan);
     if (!status)
         status = make_room(communicator, plan->compiled.operation_count);
@@ -343,10 +349,15 @@ void ls_collective_plan_destroy(struct ls_collective_plan *plan)
     ls_executor_destroy(plan->executor);
     ls_messages_forget(plan);
     ls_compiled_schedule_finish(&plan->compiled);
-    if (place)
+    if (place) {
+        if (plan->round)
+            ls_device_release_kernel(place->device, plan->round);
+        if (plan->widen)
+            ls_device_release_kernel(place->device, plan->widen);
         ls_device_release(place->device, plan->scratch);
-    else
+    } else {
         ls_segment_free(ls_address(plan->scratch));
+    }
     ls_segment_free(plan->halves);
     free(plan);
 }

@@ -59,7 +59,13 @@ enum ls_status ls_replica_allocate(struct ls_replica *replica,
     const uint64_t reduced = replica->plan->reduced_bytes;
     const uint32_t states = placement && placement->no_states ? 0 : replica->optimizer.state_count;
     replica->parameters = ls_replica_take_memory(replica, replica->plan->flat_bytes);
-    replica->reduced = ls_replica_take_memory(replica, LS_STEP_STATS_BYTES + reduced);
+    replica->reduced_is_lent = placement && is_there(placement->reduced);
+    if (replica->reduced_is_lent) {
+        replica->reduced = placement->reduced;
+        replica->device_bytes += LS_STEP_STATS_BYTES + reduced;
+    } else {
+        replica->reduced = ls_replica_take_memory(replica, LS_STEP_STATS_BYTES + reduced);
+    }
     if (replica->graph->count_slots) {
         const uint32_t slots = replica->graph->count_slots;
         replica->counts = ls_replica_take_memory(replica, slots * sizeof(float));
@@ -115,11 +121,12 @@ struct ls_memory ls_replica_memory(const struct ls_replica *replica, uint32_t bu
 
 void ls_buffers_release(struct ls_replica *replica)
 {
-    const struct ls_memory buffers[] = {replica->parameters,     replica->reduced,
-                                        replica->shadows.memory, replica->arena.memory,
-                                        replica->scratch.memory, replica->evaluation_sums,
-                                        replica->totals,         replica->failed,
-                                        replica->measures,       replica->counts};
+    const struct ls_memory buffers[] = {
+        replica->parameters,     replica->shadows.memory, replica->arena.memory,
+        replica->scratch.memory, replica->totals,         replica->evaluation_sums,
+        replica->failed,         replica->measures,       replica->counts};
+    if (!replica->reduced_is_lent)
+        ls_device_release(replica->device, replica->reduced);
     for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
         ls_device_release(replica->device, buffers[i]);
     for (uint32_t i = 0; i < LS_OPTIMIZER_STATES; i++)

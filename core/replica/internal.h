@@ -84,6 +84,7 @@ struct ls_replica {
     // Device memory.
     struct ls_memory parameters;
     struct ls_memory reduced; // the step's statistics and gradients: what buckets are made of
+    bool reduced_is_lent; // it is the caller's memory
     struct ls_memory gradients; // LS_STEP_STATS_BYTES behind the start of `reduced`
     struct ls_memory totals; // as the plan has them; nowhere without
     struct ls_memory states[LS_OPTIMIZER_STATES];

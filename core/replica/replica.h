@@ -42,6 +42,9 @@ struct ls_replica_options {
 // Which ranges of its flat buffers a replica holds.
 struct ls_replica_placement {
     bool no_states; // no optimizer state
+    // Zeroed memory of the caller's for LS_BUFFER_REDUCED; nowhere: the replica takes its own. When
+    // it is gone, the replica may only be destroyed.
+    struct ls_memory reduced;
 };
 
 // What is going to run: sizes of blocks and shares, by enum ls_purpose. A size of 0 is ignored.

@@ -105,6 +105,29 @@ enum ls_status ls_driver_open_gradients(struct ls_driver *driver)
     return status;
 }
 
+enum ls_status ls_driver_take_memory(struct ls_driver *driver, uint32_t replica,
+                                     struct ls_memory *out)
+{
+    struct ls_driver_member *member = &driver->members[replica];
+    const uint64_t bytes = LS_STEP_STATS_BYTES + driver->plan->reduced_bytes;
+    *out = (struct ls_memory){NULL, 0};
+    if (!member->communicator)
+        return LS_OK;
+    enum ls_status status = ls_communicator_allocate(member->communicator, bytes, out);
+    if (!status && driver->options.wire && !ls_memory_is_null(*out))
+        status = ls_communicator_allocate(member->communicator, bytes / sizeof(float) * 2,
+                                          &member->halves);
+    return status;
+}
+
+struct ls_memory ls_driver_halves(const struct ls_driver_member *member, struct ls_memory reduced)
+{
+    const struct ls_memory all = ls_replica_memory(member->replica, LS_BUFFER_REDUCED);
+    return ls_memory_is_null(member->halves)
+               ? member->halves
+               : ls_memory_at(member->halves, (reduced.offset - all.offset) / sizeof(float) * 2);
+}
+
 static enum ls_status create_bucket_plans(struct ls_driver *driver, struct ls_driver_member *member,
                                           uint32_t bucket)
 {
@@ -127,6 +150,7 @@ static enum ls_status create_bucket_plans(struct ls_driver *driver, struct ls_dr
     call.buffer = ls_memory_at(reduced, (first + whole) * sizeof(float));
     call.count = count - whole;
     call.wire = driver->options.wire;
+    call.halves = ls_driver_halves(member, call.buffer);
     call.keeps_infinite = ls_optimizer_scales(&driver->optimizer); // such a step is skipped
     snprintf(label, sizeof(label), "bucket %u", bucket);
     return ls_collective_plan_open(member->communicator, &call, label, &member->reduce[bucket]);

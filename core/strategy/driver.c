@@ -50,7 +50,7 @@ static enum ls_status check_memory(const struct ls_driver *driver,
     return LS_UNAVAILABLE;
 }
 
-// Who adds up gradients without a schedule of ours decides itself what travels.
+// In host memory, a library decides itself what travels; in a device's, only libraries send halves.
 static enum ls_status check_wire(const struct ls_driver *driver,
                                  const struct ls_driver_options *options)
 {
@@ -65,17 +65,27 @@ static enum ls_status check_wire(const struct ls_driver *driver,
                  wire, options->strategy.plugin->name);
         return LS_USAGE;
     }
-    if (!collective->build_schedule) {
+    const bool on_host = ls_device_in_host_memory(options->parts[0].device);
+    if (on_host && !collective->build_schedule) {
         ls_error("--wire",
                  "%s: collective '%s' is native and decides itself what it sends; use one that "
                  "describes its schedule, such as ring, or float32",
                  wire, options->collective.plugin->name);
         return LS_USAGE;
     }
-    if (!ls_device_in_host_memory(options->parts[0].device)) {
+    if (!on_host && !collective->build_schedule && options->wire == LS_F16 &&
+        !ls_optimizer_scales(&driver->optimizer)) {
         ls_error("--wire",
-                 "%s: gradients in the memory of device '%s' travel as they are; use float32", wire,
+                 "float16: a gradient beyond 65504 would become infinite in the memory of device "
+                 "'%s', and nobody looks; use bfloat16, or a loss scale, which skips such steps",
                  options->parts[0].device_name);
+        return LS_USAGE;
+    }
+    if (!on_host && collective->build_schedule) {
+        ls_error("--wire",
+                 "%s: gradients in the memory of device '%s' travel as they are under collective "
+                 "'%s'; use nccl, or float32",
+                 wire, options->parts[0].device_name, options->collective.plugin->name);
         return LS_UNAVAILABLE;
     }
     return LS_OK;
@@ -515,10 +525,11 @@ bool ls_driver_close(struct ls_driver *driver)
     ls_driver_close_endpoints(driver);
     ls_driver_close_metrics(driver);
     ls_driver_close_channels(driver);
-    // A collective may only be closed when no recording has operations of it.
+    // A collective may only be closed when no recording has operations or memory of it.
     ls_driver_end_communicators(driver);
-    for (uint32_t i = 0; driver->capturable && driver->communicators && i < driver->count; i++)
-        ls_replica_forget_recordings(driver->members[i].replica);
+    for (uint32_t i = 0; driver->communicators && i < driver->count; i++)
+        if (driver->members[i].replica)
+            ls_replica_forget_recordings(driver->members[i].replica);
     ls_driver_close_totals(driver);
     close_members(driver);
     if (driver->communicators)

@@ -87,7 +87,8 @@ struct ls_driver;
 
 // A driver's life:
 //   ls_driver_open        opens communicators and the strategy, which sees ranks and layout
-//   ls_driver_placement   says what each replica must hold; the caller allocates that
+//   ls_driver_placement   says what each replica must hold; the caller allocates that, the
+//                         gradients perhaps in memory of ls_driver_take_memory
 //   ls_driver_attach      the replicas have buffers, and the weights to begin with
 //   ls_driver_initialize_parameters   on every replica's thread; then steps, synchronise, rest, ...
 //   ls_driver_close       before the replicas lose their buffers
@@ -99,6 +100,11 @@ LS_STATUS ls_driver_open(const struct ls_driver_options *options, struct ls_driv
 // bucket. [main thread]
 LS_STATUS ls_driver_placement(struct ls_driver *driver, uint32_t replica, uint32_t bucket,
                               struct ls_strategy_placement *out);
+
+// Memory for LS_BUFFER_REDUCED of a replica in which the strategy's collective is faster, until
+// ls_driver_close; nowhere: there is none. All replicas of the job, between ls_driver_open and
+// ls_driver_attach. [replica thread]
+LS_STATUS ls_driver_take_memory(struct ls_driver *driver, uint32_t replica, struct ls_memory *out);
 
 // Makes the plans of the collectives on the replicas' buffers, and fills stores with the parameters
 // of replica 0 and with its optimizer state; where it has none, with zeros until

@@ -20,6 +20,7 @@ struct ls_driver_member {
     // travel as float32, because no rounding may change how many examples there were. NULL: it has
     // none.
     struct ls_collective_plan **whole;
+    struct ls_memory halves; // of LS_BUFFER_REDUCED, that travel; nowhere: plans have their own
     struct ls_collective_plan **broadcast; // one a root that was asked for
     struct ls_collective_plan **totals; // one a total of the plan; NULL: none are added up
     struct ls_collective_plan *counts; // what metrics count; NULL: each replica has its own
@@ -155,6 +156,8 @@ struct ls_driver_member *ls_driver_need_member(const struct ls_strategy_host *ta
 // ---- communicators.c: each does nothing where there are none ----
 LS_STATUS ls_driver_open_gradients(struct ls_driver *driver);
 LS_STATUS ls_driver_attach_gradients(struct ls_driver *driver);
+// Where the halves of a range of LS_BUFFER_REDUCED are.
+struct ls_memory ls_driver_halves(const struct ls_driver_member *member, struct ls_memory reduced);
 // When the strategy is open. LS_USAGE, logged, where its replicas do not make their steps together.
 LS_STATUS ls_driver_open_totals(struct ls_driver *driver);
 LS_STATUS ls_driver_attach_totals(struct ls_driver *driver);

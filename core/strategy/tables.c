@@ -380,15 +380,16 @@ static int32_t range_prepare(const struct ls_strategy_host *table, uint32_t repl
     snprintf(label, sizeof(label), "range %" PRIu64, operation->first);
     collective->sums = sums;
     collective->writes_parameters = operation->memory == LS_REPLICA_PARAMETERS;
-    const struct ls_communicator_call call = {.operation = operation->operation,
-                                              .dtype = LS_F32,
-                                              .reduction = LS_SUM,
-                                              .root = operation->root,
-                                              .buffer = range,
-                                              .count = operation->count,
-                                              .wire = wire_of(driver, operation),
-                                              .keeps_infinite =
-                                                  ls_optimizer_scales(&driver->optimizer)};
+    struct ls_communicator_call call = {.operation = operation->operation,
+                                        .dtype = LS_F32,
+                                        .reduction = LS_SUM,
+                                        .root = operation->root,
+                                        .buffer = range,
+                                        .count = operation->count,
+                                        .wire = wire_of(driver, operation),
+                                        .keeps_infinite = ls_optimizer_scales(&driver->optimizer)};
+    if (call.wire)
+        call.halves = ls_driver_halves(member, range);
     enum ls_status status = ls_collective_plan_open(member->communicator, &call,
                                                     sums ? "sums" : label, &collective->plan);
     if (!status)

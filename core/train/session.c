@@ -957,8 +957,12 @@ static enum ls_status find_placement(struct ls_session *session, uint32_t index,
 static enum ls_status allocate_replica(void *context, uint32_t index)
 {
     const struct allocating *allocating = context;
-    return ls_replica_allocate(allocating->session->replicas[index],
-                               &allocating->placements[index]);
+    struct ls_session *session = allocating->session;
+    struct ls_replica_placement *placement = &allocating->placements[index];
+    enum ls_status status = LS_OK;
+    if (session->driver)
+        status = ls_driver_take_memory(session->driver, index, &placement->reduced);
+    return status ? status : ls_replica_allocate(session->replicas[index], placement);
 }
 
 static enum ls_status allocate_replicas(struct ls_session *session)

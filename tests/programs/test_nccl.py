@@ -16,6 +16,7 @@ from support import DONE, FAILED, LOCKSTEP, PEER_LOST, TERMINATED, UNAVAILABLE, 
 DOUBLES = os.environ["LOCKSTEP_NCCL_FAKE"] + ":" + os.environ["LOCKSTEP_CUDA_FAKE"]
 MLP = ("--model=mlp", "--dataset=synthetic", "--validation=off")
 LOSS_TOLERANCE = 5e-6  # float32, added in another order
+WIRE_TOLERANCE = 5e-3  # gradients rounded to 2^-9 of them, at other places, over eight steps
 
 
 def has_driver():
@@ -54,8 +55,8 @@ class OnDoubles(ProgramTest):
         settings = {"CUDA_FAKE_DEVICES": 2, **settings}
         return {name: str(value) for name, value in settings.items()}
 
-    def on_doubles(self, *arguments, strategy="nccl", **settings):
-        return self.train("--plugin-path=" + DOUBLES, "--device=cuda", "--strategy=" + strategy, *arguments,
+    def on_doubles(self, *arguments, strategy="nccl", device="cuda", **settings):
+        return self.train("--plugin-path=" + DOUBLES, "--device=" + device, "--strategy=" + strategy, *arguments,
                           environment=self.environment(settings))
 
     def refused_on_doubles(self, code, *arguments, says=(), **settings):
@@ -87,9 +88,56 @@ class Fakes(OnDoubles):
         self.refused_on_doubles(UNAVAILABLE, "train", "--strategy=nccl", "--device=cuda", "--replicas=2", *MLP, CUDA_FAKE_DEVICES=1,
                                 says=("rank 0 and rank 1 are both on GPU 0; use hierarchical-copy, or one replica a GPU",))
 
-    def test_16_bits_on_the_wire_are_refused_by_name(self):
-        self.refused_on_doubles(USAGE, "train", "--strategy=nccl", "--device=cuda", "--replicas=2", *MLP, "--wire=bfloat16",
-                                CUDA_FAKE_DEVICES=2, says=("--wire: bfloat16: collective 'nccl' is native and decides itself",))
+    def test_gradients_travel_in_16_bits_as_between_processors(self):
+        options = ("--model=mlp", "--dataset=synthetic:examples=600", "--batch=63", "--steps=8", "--seed=3", "--validation=off",
+                   "--check-replicas=1", "--replicas=2")
+        whole = self.on_doubles(*options)
+        for wire, symmetric, more in (("bfloat16", "on", ()), ("float16", "off", ("--loss-scale=dynamic",))):
+            with self.subTest(wire):
+                on_cpu = self.train("--device=cpu", "--strategy=ring", "--wire=" + wire, *options, *more)
+                got = self.on_doubles("--wire=" + wire, *options, *more, strategy="nccl:symmetric=" + symmetric)
+                self.assertEqual((got["wire"], got["collective"], got["schedule_check"]), (wire, "nccl", "known-answer"))
+                self.assertEqual(len(set(got["parameter_hashes"])), 1)
+                self.assertNotEqual(got["parameter_hashes"][0], whole["parameter_hashes"][0])
+                # Losses travel as they are, and the weights before the first update are the same.
+                self.assertAlmostEqual(got["losses"][0], whole["losses"][0], delta=LOSS_TOLERANCE)
+                for one, other in zip(got["losses"], on_cpu["losses"]):
+                    self.assertAlmostEqual(one, other, delta=WIRE_TOLERANCE)
+                self.assertLess(got["communication"]["bytes_per_step_per_rank"], 0.51 * whole["communication"]["bytes_per_step_per_rank"])
+
+    def test_what_nobody_would_see_does_not_travel_in_16_bits(self):
+        for device in ((), ("--device=cuda",)):
+            self.refused_on_doubles(USAGE, "train", "--strategy=nccl", *device, "--replicas=2", *MLP, "--wire=float16",
+                                    says=("--wire: float16: a gradient beyond 65504 would become infinite in the memory of device 'cuda'",))
+        got = self.train("--plugin-path=" + DOUBLES, "--strategy=nccl", "--replicas=2", "--steps=2", *MLP, "--wire=bfloat16",
+                         environment=self.environment({}))
+        self.assertEqual((got["device"], got["collective"], got["wire"]), ("cuda", "nccl", "bfloat16"))
+
+    def test_symmetric_memory_changes_no_bits(self):
+        options = (*MLP, "--steps=4", "--batch=8", "--optimizer=sgd:learning_rate=0.01")
+        for replicas, device, recording, streams in ((2, "cuda", "recorded whole", "thread"), (4, "cuda", "recorded whole", "deferred"),
+                                                     (2, "cuda:recording=off", "not recorded", "deferred")):
+            with self.subTest(replicas=replicas, device=device):
+                found = [self.on_doubles(*options, f"--replicas={replicas}", strategy="nccl:symmetric=" + symmetric, device=device,
+                                         CUDA_FAKE_DEVICES=replicas, CUDA_FAKE_STREAMS=streams) for symmetric in ("on", "off")]
+                self.assertTrue(all(report["recording"].startswith(recording) for report in found))
+                self.assertEqual(len({hash for report in found for hash in report["parameter_hashes"]}), 1)
+
+    def test_gradients_are_registered_or_it_is_an_error(self):
+        for symmetric, windows, says in (("on", 1, "symmetric=on: NCCL makes no window on rank "),
+                                         ("auto", 2, "registering memory (symmetric=off does without): NCCL answers")):
+            self.refused_on_doubles(UNAVAILABLE if windows == 1 else FAILED, "train", "--quiet", "--strategy=nccl:symmetric=" + symmetric,
+                                    "--device=cuda", "--replicas=2", *MLP, NCCL_FAKE_NO_WINDOWS=windows, says=(says,))
+
+    def test_an_old_library_registers_nothing_and_says_so(self):
+        old = {"NCCL_FAKE_VERSION": 22609}
+        why = "gradients are not in symmetric memory: that needs NCCL 2.27 or newer, this is 2.26.9"
+        run = self.lockstep("train", "--plugin-path=" + DOUBLES, "--strategy=nccl", "--device=cuda", "--replicas=2", "--steps=3", *MLP,
+                            "--verbose", environment=self.environment(old))
+        self.assertEqual((run.code, run.err.count(why)), (DONE, 1), run.err)
+        for option in ("symmetric=on", "policy=efficiency"):
+            self.refused_on_doubles(UNAVAILABLE, "train", "--strategy=nccl:" + option, "--device=cuda", "--replicas=2", *MLP,
+                                    says=(option + " needs NCCL 2.27 or newer, this is 2.26.9",), **old)
 
     def test_memory_of_the_host_is_refused_by_name(self):
         self.refused_on_doubles(UNAVAILABLE, "train", "--strategy=nccl", "--device=cpu", "--replicas=2", *MLP, says=("--device=cuda",))

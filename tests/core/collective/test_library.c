@@ -27,7 +27,8 @@ struct ls_event {
     uint32_t recorded;
 };
 
-static uint32_t events, streams; // open
+static uint32_t events, streams, kernels; // open
+static char launched[RANKS][64]; // what each device was given, in order
 static char stream_memory[1];
 
 static int32_t stream_open(struct ls_device *device, void **out)
@@ -89,13 +90,71 @@ static int32_t event_query(struct ls_device *device, const struct ls_event *even
     return device->hangs ? LS_AGAIN : LS_OK;
 }
 
+static struct ls_buffer *allocate(struct ls_device *device, uint64_t bytes)
+{
+    (void)device;
+    return aligned_alloc(LS_ALIGNMENT, (bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT);
+}
+
 static void release(struct ls_device *device, struct ls_buffer *buffer)
 {
     (void)device;
     free(buffer);
 }
 
-static const struct ls_device_memory memory = {.struct_size = sizeof(memory), .release = release};
+static int32_t zero(struct ls_device *device, struct ls_memory memory, uint64_t bytes, void *stream)
+{
+    (void)device;
+    (void)stream;
+    memset(ls_address(memory), 0, bytes);
+    return LS_OK;
+}
+
+static const struct ls_device_memory memory = {
+    .struct_size = sizeof(memory), .allocate = allocate, .release = release, .zero = zero};
+
+struct ls_kernel {
+    uint32_t to; // enum ls_dtype
+};
+
+static int32_t prepare(struct ls_device *device, const struct ls_kernel_request *request,
+                       struct ls_kernel_answer *out)
+{
+    (void)device;
+    if (request->op != LS_OP_CONVERT || request->arguments[0].dims[0] != COUNT)
+        return LS_FAILED;
+    out->kernel = calloc(1, sizeof(*out->kernel));
+    out->kernel->to = request->arguments[1].dtype;
+    kernels++;
+    return LS_OK;
+}
+
+static void note(uint32_t rank, const char *what)
+{
+    const size_t used = strlen(launched[rank]);
+    snprintf(launched[rank] + used, sizeof(launched[rank]) - used, "%s ", what);
+}
+
+static int32_t launch(struct ls_device *device, const struct ls_kernel *kernel,
+                      const struct ls_launch *how)
+{
+    if (how->stream != stream_memory)
+        return LS_FAILED;
+    note(device->index, kernel->to == LS_BF16 ? "round" : "widen");
+    return LS_OK;
+}
+
+static void release_kernel(struct ls_device *device, struct ls_kernel *kernel)
+{
+    (void)device;
+    kernels -= kernel != NULL;
+    free(kernel);
+}
+
+static const struct ls_device_kernels kernel_calls = {.struct_size = sizeof(kernel_calls),
+                                                      .prepare = prepare,
+                                                      .launch = launch,
+                                                      .release = release_kernel};
 static const struct ls_device_streams stream_calls = {.struct_size = sizeof(stream_calls),
                                                       .open = stream_open,
                                                       .close = stream_close,
@@ -108,6 +167,7 @@ static const struct ls_device_streams stream_calls = {.struct_size = sizeof(stre
 static const struct ls_device_interface device_ops = {.struct_size = sizeof(device_ops),
                                                       .memory_kind = LS_MEMORY_CUDA,
                                                       .memory = &memory,
+                                                      .kernels = &kernel_calls,
                                                       .streams = &stream_calls};
 
 // ---- The library ----
@@ -159,7 +219,28 @@ static int32_t library_run(struct ls_collective *collective, const struct ls_col
         atomic_fetch_add(&early, 1);
     collective->last = *run;
     collective->runs++;
+    note(collective->rank, "add");
     return LS_OK;
+}
+
+static uint32_t memories; // taken and not released
+static bool has_memory; // the library has any
+
+static int32_t library_allocate(struct ls_collective *collective, uint64_t bytes, void **out)
+{
+    *out = has_memory ? aligned_alloc(LS_ALIGNMENT,
+                                      (bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT)
+                      : NULL;
+    if (*out)
+        memset(*out, 1, bytes);
+    memories += *out != NULL;
+    return is_open[collective->rank] ? LS_OK : LS_FAILED;
+}
+
+static void library_release(struct ls_collective *collective, void *taken)
+{
+    memories -= is_open[collective->rank];
+    free(taken);
 }
 
 static int32_t library_poll(struct ls_collective *collective)
@@ -185,6 +266,8 @@ static const struct ls_collective_interface library = {
     .run = library_run,
     .poll = library_poll,
     .abort = library_abort,
+    .allocate = library_allocate,
+    .release = library_release,
 };
 
 // ---- A job of three ranks ----
@@ -366,6 +449,79 @@ START_TEST(an_operation_is_handed_over_whole)
     teardown();
     ck_assert_uint_eq(events, 0);
     ck_assert_uint_eq(streams, 0);
+}
+END_TEST
+
+// Rounded, added in 16 bits and widened, on the communicator's stream; in the caller's memory of halves, or the plan's own.
+START_TEST(in_a_devices_memory_values_travel_in_16_bits)
+{
+    uint16_t halves[COUNT];
+    struct ls_collective_plan *plan = NULL;
+    struct ls_communicator_call call = {.operation = LS_ALL_REDUCE,
+                                        .dtype = LS_F32,
+                                        .reduction = LS_SUM,
+                                        .buffer = ls_host_memory(data[1]),
+                                        .count = COUNT,
+                                        .wire = LS_BF16,
+                                        .halves = ls_host_memory(halves)};
+    setup();
+    for (int own = 0; own < 2; own++) {
+        launched[1][0] = '\0';
+        call.halves = own ? (struct ls_memory){NULL, 0} : ls_host_memory(halves);
+        ck_assert_int_eq(ls_collective_plan_open(communicators[1], &call, "bucket 0", &plan),
+                         LS_OK);
+        ck_assert_int_eq(ls_collective_start(plan), LS_OK);
+        ck_assert_int_eq(ls_collective_wait(plan), LS_OK);
+        ck_assert_str_eq(launched[1], "round add widen ");
+        ck_assert_uint_eq(ranks[1]->last.dtype, LS_BF16);
+        ck_assert_uint_eq(ranks[1]->last.count, COUNT);
+        ck_assert((ranks[1]->last.buffer == halves) == !own);
+        ck_assert_uint_eq(ls_collective_plan_bytes(plan), 2 * (COUNT * 2 * 2 / 3));
+        ls_collective_plan_destroy(plan);
+    }
+    call.reduction = LS_MAX;
+    ck_assert_int_eq(ls_collective_plan_open(communicators[1], &call, "bucket 0", &plan), LS_USAGE);
+    ck_assert_ptr_nonnull(strstr(said, "only sums of float32 travel in 16 bits"));
+    teardown();
+    ck_assert_uint_eq(kernels, 0);
+}
+END_TEST
+
+START_TEST(memory_of_the_library_is_zeroed_and_released_before_it_is_closed)
+{
+    static const char zeros[1000];
+    for (int has = 0; has < 2; has++) {
+        struct ls_memory taken;
+        has_memory = has;
+        setup();
+        for (uint32_t i = 0; i < RANKS; i++)
+            for (int times = 0; times < 2; times++) {
+                ck_assert_int_eq(ls_communicator_allocate(communicators[i], sizeof(zeros), &taken),
+                                 LS_OK);
+                ck_assert_int_eq(ls_memory_is_null(taken), !has);
+                ck_assert(!has || !memcmp(ls_address(taken), zeros, sizeof(zeros)));
+            }
+        ck_assert_uint_eq(memories, has ? 2 * RANKS : 0);
+        teardown();
+        ck_assert_uint_eq(memories, 0);
+    }
+    has_memory = false;
+}
+END_TEST
+
+// What hangs may still write there.
+START_TEST(memory_of_the_library_stays_where_the_device_hangs)
+{
+    struct ls_memory taken;
+    has_memory = true;
+    setup();
+    ck_assert_int_eq(ls_communicator_allocate(communicators[0], 10, &taken), LS_OK);
+    opened[0].device.hangs = true;
+    teardown();
+    ck_assert_uint_eq(memories, 1);
+    free(ls_address(taken));
+    memories = 0;
+    has_memory = false;
 }
 END_TEST
 
@@ -594,6 +750,9 @@ static void add_tests(TCase *test_case)
 {
     tcase_add_test(test_case, an_operation_is_handed_over_whole);
     tcase_add_test(test_case, in_host_memory_operations_go_on_beside_the_rank);
+    tcase_add_test(test_case, in_a_devices_memory_values_travel_in_16_bits);
+    tcase_add_test(test_case, memory_of_the_library_is_zeroed_and_released_before_it_is_closed);
+    tcase_add_test(test_case, memory_of_the_library_stays_where_the_device_hangs);
     tcase_add_test(test_case, what_it_lacks_is_made_of_the_whole_reduction_or_refused);
     tcase_add_test(test_case, a_device_that_hangs_is_named_after_the_deadline);
     tcase_add_test(test_case, a_rank_that_does_not_come_is_named);
