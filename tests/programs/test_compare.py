@@ -24,7 +24,7 @@ FIRST_TEN = 5e-6  # what rounding may do before it has grown
 SPREADS = 10  # one difference by rounding tells the size of another, not its bound
 
 # Keys of the report, which scripts and the page rely on.
-ROOT_KEYS = {"lockstep", "command", "status", "model", "dataset", "optimizer", "device", "hardware", "workers", "seed", "global_batch",
+ROOT_KEYS = {"lockstep", "made", "command", "status", "model", "dataset", "optimizer", "device", "hardware", "workers", "seed", "global_batch",
              "steps", "target", "reference", "rounding_spread", "rounding_spread_first_two", "rounding_spread_first_ten", "rounding_spread_parameters",
              "rounding_spread_of",
              "runs", "comparisons", "reference_comparisons", "scaling", "verdict", "suggestions"}
