@@ -83,7 +83,7 @@ def layers_stub(positional):
     out = [HEAD + "from typing import Any, Dict, List, Mapping, Optional, Sequence, Union", "", ALIASES, "", "POSITIONAL: Dict[str, str]", "", "", "class Layer:",
            '    """A layer by the name of its class, with its options."""', "", "    class_name: str", "    config: Dict[str, Any]", "",
            "    def __init__(self, class_name: str, **config: Any) -> None: ...", "",
-           "    trainable: bool", "", "    def __call__(self, *inputs: Any, **arguments: Any) -> Symbol: ...", "", "    @property", "    def name(self) -> str:",
+           "    trainable: bool", "", "    def get_weights(self) -> List[Any]: ...", "", "    def set_weights(self, weights: Sequence[Any]) -> None: ...", "", "    def __call__(self, *inputs: Any, **arguments: Any) -> Symbol: ...", "", "    @property", "    def name(self) -> str:",
            '        """That of its options; "" for a layer that has none before it is in a model."""', "", "",
            "class Symbol:", '    """What a call of a layer makes, while a model is written. It takes + - * with another one."""', "",
            *(f"    def __{name}__(self, other: Any) -> Symbol: ..." for name in ("add", "radd", "sub", "rsub", "mul", "rmul")), "", "",

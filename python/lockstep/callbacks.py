@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Union
 
 from . import _declarations as declared
+from ._errors import UnavailableError
 from ._interrupt import Interruptible, handled_signals
 from ._native import check, encode, library, type_of
 
@@ -201,7 +202,12 @@ class Calls:
         for callback in [callbacks] if isinstance(callbacks, str) or callable(callbacks) else callbacks or ():
             if isinstance(callback, str):
                 table = ctypes.POINTER(declared.ls_callbacks)()
-                check(library().ls_callback_open(self.model._run, encode(callback), ctypes.byref(table)))
+                try:
+                    check(library().ls_callback_open(self.model._run, encode(callback), ctypes.byref(table)))
+                except UnavailableError as error:
+                    if callback.startswith("model_checkpoint"):
+                        error.add("; checkpoints='folder' of fit keeps the whole state")
+                    raise
                 self.opened.append(table)
                 self.tables.append(table.contents)
             elif callable(callback) and not any(hasattr(callback, moment) for moment in MOMENTS):

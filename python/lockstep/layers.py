@@ -73,7 +73,7 @@ PACKAGES = ("keras", "tf_keras", "tensorflow")  # whose objects are Keras's
 class Layer:
     """A layer by the name of its class, with its options."""
 
-    _model_has_it = False  # it is one of Model.layers, which only tell of the model
+    _told_by: Any = None  # the model that has it among its `layers`
 
     def __init__(self, class_name: str, **config: Any) -> None:
         self.class_name = class_name
@@ -83,6 +83,26 @@ class Layer:
         if not cls.__module__.startswith("lockstep.") and not hasattr(cls, "add_weight"):
             raise UsageError(f"{cls.__name__}: a layer of one's own is a class of lockstep.ops.Layer, not of lockstep.layers.Layer")
         super().__init_subclass__(**options)
+
+    def _variables(self) -> List[int]:
+        if self._told_by is None:
+            raise UsageError(f"{self!r} has no weights before it is in a model; ask the one of model.layers or model.get_layer")
+        return [index for index, variable in enumerate(self._told_by.variables) if variable.name.startswith(self.name + "/")]
+
+    def get_weights(self) -> List[Any]:
+        """A copy of the variables of a layer that `layers` or `get_layer` of a model returned."""
+        every = self._told_by.get_weights() if self._variables() else []
+        return [every[index] for index in self._variables()]
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Sets them."""
+        places = self._variables()
+        if len(weights) != len(places):
+            raise UsageError(f"{len(weights)} weights; layer {self.name!r} has {len(places)}")
+        every = self._told_by.get_weights()
+        for index, array in zip(places, weights):
+            every[index] = array
+        self._told_by.set_weights(every)
 
     calls: Tuple["Call", ...] = ()
 
@@ -99,7 +119,7 @@ class Layer:
         Raises:
             UsageError: Something else is given.
         """
-        if self.class_name == "InputLayer" or self._model_has_it:
+        if self.class_name == "InputLayer" or self._told_by is not None:
             raise UsageError(f"{self!r} cannot be called: " + ("it is an input" if self.class_name == "InputLayer" else "it tells of a model that is made"))
         call = Call(inputs, arguments)
         if not call.symbols():
@@ -115,7 +135,7 @@ class Layer:
 
     @trainable.setter
     def trainable(self, value: bool) -> None:
-        if self._model_has_it:
+        if self._told_by is not None:
             raise UsageError(f"layer {self.name!r}: the model is made already; say trainable={value} where the layer is made, as in layers.Dense(10, "
                              f"trainable={value})")
         self.config = {**self.config, "trainable": bool(value)}

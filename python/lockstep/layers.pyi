@@ -18,6 +18,10 @@ class Layer:
 
     trainable: bool
 
+    def get_weights(self) -> List[Any]: ...
+
+    def set_weights(self, weights: Sequence[Any]) -> None: ...
+
     def __call__(self, *inputs: Any, **arguments: Any) -> Symbol: ...
 
     @property

@@ -389,8 +389,8 @@ class Model:
 
     @property
     def layers(self) -> List[Layer]:
-        """The layers in their order, each with `name`, `class_name` and `config`. As in Keras a Sequential model has its input not among
-        them. They describe the model; changing them changes nothing."""
+        """The layers in their order, each with `name`, `class_name`, `config`, `get_weights` and `set_weights`. As in Keras a Sequential model has its input
+        not among them."""
         described = self._described()
         config = described["config"]
         made = []
@@ -398,7 +398,7 @@ class Model:
             if layer["class_name"] != "InputLayer" or described["class_name"] != "Sequential":
                 made.append(Layer(layer["class_name"]))
                 made[-1].config = {**({"name": layer["name"]} if "name" in layer else {}), **copy.deepcopy(layer["config"])}
-                made[-1]._model_has_it = True
+                made[-1]._told_by = self
         return made
 
     def get_layer(self, name: Optional[str] = None, index: Optional[int] = None) -> Layer:

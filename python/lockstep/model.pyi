@@ -81,8 +81,8 @@ class Model:
 
     @property
     def layers(self) -> List[Layer]:
-        """The layers in their order, each with `name`, `class_name` and `config`. As in Keras a Sequential model has its input not among
-        them. They describe the model; changing them changes nothing."""
+        """The layers in their order, each with `name`, `class_name`, `config`, `get_weights` and `set_weights`. As in Keras a Sequential model has its input
+        not among them."""
 
     def get_layer(self, name: Optional[str]=None, index: Optional[int]=None) -> Layer:
         """One of `layers`.

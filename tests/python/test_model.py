@@ -316,6 +316,21 @@ class WhatIsAModel(ModelTest):
         with self.assertRaisesRegex(lockstep.UsageError, "'dense_1': the model is made already; say trainable=False"):
             model.layers[1].trainable = False
 
+    def test_a_layer_of_a_model_has_its_weights(self):
+        model = lockstep.Sequential([layers.Input((3,)), layers.Dense(4, name="dense"), layers.ReLU(), layers.Dense(2, name="dense_1")], device="cpu")
+        every = model.get_weights()
+        for layer, expected in zip(model.layers, (every[:2], [], every[2:])):
+            for one, other in zip(layer.get_weights(), expected):
+                numpy.testing.assert_array_equal(one, other)
+            self.assertEqual(len(layer.get_weights()), len(expected))
+        model.get_layer("dense_1").set_weights([every[2] * 2, every[3] + 1])
+        for one, other in zip(model.get_weights(), (*every[:2], every[2] * 2, every[3] + 1)):
+            numpy.testing.assert_array_equal(one, other)
+        with self.assertRaisesRegex(lockstep.UsageError, "1 weights; layer 'dense' has 2"):
+            model.layers[0].set_weights([every[0]])
+        with self.assertRaisesRegex(lockstep.UsageError, "before it is in a model"):
+            layers.Dense(2).get_weights()
+
     def test_names_of_keras_say_what_is_here(self):
         model = small()
         for ask, error, says in ((lambda: model.optimizer, AttributeError, "has no attribute 'optimizer': model.learning_rate"),
@@ -325,6 +340,7 @@ class WhatIsAModel(ModelTest):
                                  (lambda: lockstep.callbacks.EarlyStopping, AttributeError, "'early_stopping:patience=3'"),
                                  (lambda: layers.Dense(3)(1), lockstep.UsageError, "Dense is called on 1: expected a layers.Input"),
                                  (lambda: type("Own", (layers.Layer,), {}), lockstep.UsageError, "Own: .* class of lockstep.ops.Layer"),
+                                 (lambda: model.fit(self.x, self.y, callbacks="model_checkpoint:filepath=a"), lockstep.UnavailableError, "checkpoints='folder' of fit"),
                                  (lambda: model.compile("sgd:learning_rate=cosine"), lockstep.UsageError, "learning_rate_schedule= of compile"),
                                  (lambda: model.save("m.h5"), lockstep.UsageError, "'m.h5': expected a name that ends with .keras"),
                                  (lambda: lockstep.Sequential([layers.Input((3,)), layers.Layer("Mine")]), lockstep.InputError, "a class of lockstep.ops.Layer, which")):
