@@ -161,11 +161,6 @@ static int32_t run_normalization(struct ls_device *device, const struct ls_kerne
 
 // ---- Preparing ----
 
-static bool same_shape(const struct ls_tensor_desc *a, const struct ls_tensor_desc *b)
-{
-    return a->ndims == b->ndims && memcmp(a->dims, b->dims, a->ndims * sizeof(a->dims[0])) == 0;
-}
-
 // Why a request is not for it; NULL: it is. An epilogue's input has been looked at.
 static const char *check(struct ls_kernel *kernel, const struct form *form)
 {
@@ -180,7 +175,7 @@ static const char *check(struct ls_kernel *kernel, const struct form *form)
         if (output && strchr("mvs", letter) && cuda_accumulates(kernel, i - inputs))
             return "statistics cannot be added to";
         if (strchr("xyd", letter)
-                ? !same_shape(desc, x)
+                ? !cuda_same_shape(desc, x)
                 : desc->ndims != 1 ||
                       desc->dims[0] != (letter == 's' ? 2 * channels + 1 : channels))
             return "the shapes do not belong together";
@@ -209,7 +204,7 @@ int32_t cuda_prepare_normalization(struct ls_device *device, struct ls_kernel *k
     n->epsilon = kernel->request.attributes.epsilon;
     for (uint32_t i = 0; i < 2; i++) // dgamma and dbeta are the first outputs, or follow dx
         n->add[i] = cuda_accumulates(kernel, i + (form->outputs[0] == 'y'));
-    lay_out(n, (int64_t)ls_tensor_elements(x) / channels, channels);
+    lay_out(n, cuda_elements(x) / channels, channels);
     if (form->parts)
         state->parts = cuda_scratch(answer, (uint64_t)(n->tiles.parts * n->tiles.columns) * pair);
     if (form->totals)
@@ -241,11 +236,11 @@ int32_t cuda_prepare_statistics(struct ls_device *device, struct ls_kernel *kern
 {
     const struct ls_tensor_desc *mean = cuda_input_desc(kernel, 0);
     for (uint32_t i = 1; i < 4; i++)
-        if (!same_shape(&kernel->descs[i], mean))
+        if (!cuda_same_shape(&kernel->descs[i], mean))
             return cuda_unsupported(device, kernel, "the shapes do not belong together");
     kernel->arguments.factor = kernel->request.attributes.factor;
     kernel->arguments.add_first = cuda_accumulates(kernel, 1);
-    cuda_use_own(kernel, answer, cuda_kernel_batch_statistics, (int64_t)ls_tensor_elements(mean));
+    cuda_use_own(kernel, answer, cuda_kernel_batch_statistics, cuda_elements(mean));
     kernel->run = run_statistics;
     return LS_OK;
 }

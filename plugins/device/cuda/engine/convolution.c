@@ -62,9 +62,9 @@ static bool find_shape(struct ls_kernel *kernel, struct convolution *c)
         w->dims[3] != c->filters)
         return false;
     const int64_t biases = biases_image(kernel) ? x->dims[3] : c->filters;
-    if (cuda_has_bias(kernel) && (int64_t)ls_tensor_elements(&in[2]) != biases)
+    if (cuda_has_bias(kernel) && cuda_elements(&in[2]) != biases)
         return false;
-    return !cuda_has_bias_gradient(kernel) || (int64_t)ls_tensor_elements(&out[1]) == biases;
+    return !cuda_has_bias_gradient(kernel) || cuda_elements(&out[1]) == biases;
 }
 
 // Weights as they are fixed, else turned. cuda_layout_weights() leaves a plain one plain.
@@ -278,9 +278,9 @@ static void plan_library(struct ls_kernel *kernel, struct ls_kernel_answer *answ
     if (!is_weights(kernel) && !c->turned)
         c->weights = cuda_scratch(answer, weights_of(kernel)->layout.bytes);
     if (c->redirect)
-        c->result = cuda_scratch(
-            answer, bytes_of(c, crop ? image_elements(c)
-                                     : (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0))));
+        c->result =
+            cuda_scratch(answer, bytes_of(c, crop ? image_elements(c)
+                                                  : cuda_elements(cuda_output_desc(kernel, 0))));
     kernel->run = run_library;
     snprintf(answer->implementation, sizeof(answer->implementation), "cuDNN engine %lld%s%s%s",
              (long long)c->plan->engine,

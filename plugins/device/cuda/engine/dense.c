@@ -207,13 +207,12 @@ static bool find_shape(struct ls_kernel *kernel, struct dense *d)
         return false;
     d->k = w->dims[0];
     d->n = w->dims[1];
-    d->m = (int64_t)ls_tensor_elements(y) / d->n;
-    if ((int64_t)ls_tensor_elements(y) != d->m * d->n ||
-        (int64_t)ls_tensor_elements(x) != d->m * d->k)
+    d->m = cuda_elements(y) / d->n;
+    if (cuda_elements(y) != d->m * d->n || cuda_elements(x) != d->m * d->k)
         return false;
-    if (cuda_has_bias(kernel) && (int64_t)ls_tensor_elements(&in[2]) != d->n)
+    if (cuda_has_bias(kernel) && cuda_elements(&in[2]) != d->n)
         return false;
-    return !cuda_has_bias_gradient(kernel) || (int64_t)ls_tensor_elements(&out[1]) == d->n;
+    return !cuda_has_bias_gradient(kernel) || cuda_elements(&out[1]) == d->n;
 }
 
 int32_t cuda_prepare_dense(struct ls_device *device, struct ls_kernel *kernel,

@@ -36,11 +36,9 @@ bool cuda_has_bias_gradient(const struct ls_kernel *kernel)
 static struct cuda_columns columns_of(const struct ls_kernel *kernel)
 {
     const struct ls_tensor_desc *dy = &kernel->descs[1];
-    const int64_t columns =
-        (int64_t)ls_tensor_elements(&kernel->descs[kernel->request.input_count + 1]);
-    return (struct cuda_columns){.type = cuda_type_of(dy),
-                                 .rows = (int64_t)ls_tensor_elements(dy) / columns,
-                                 .columns = columns};
+    const int64_t columns = cuda_elements(&kernel->descs[kernel->request.input_count + 1]);
+    return (struct cuda_columns){
+        .type = cuda_type_of(dy), .rows = cuda_elements(dy) / columns, .columns = columns};
 }
 
 struct cuda_store cuda_bias_store(const struct ls_kernel *kernel, const struct cuda_call *launch)
@@ -106,7 +104,7 @@ void cuda_use_direct(struct ls_kernel *kernel, struct ls_kernel_answer *answer,
 {
     kernel->arguments = cuda_direct_arguments(how);
     cuda_use_own(kernel, answer, kernel_of(kernel->request.op),
-                 (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0)));
+                 cuda_elements(cuda_output_desc(kernel, 0)));
     kernel->run = kernel->otherwise = run_direct;
     snprintf(answer->implementation, sizeof(answer->implementation), "own, without %s",
              how->library);

@@ -2,8 +2,6 @@
 // How cuDNN is told of tensors and windows.
 #include "plugins/device/cuda/engine/internal.h"
 
-#include <limits.h>
-
 unsigned cuda_dnn_type(uint32_t dtype)
 {
     return dtype == LS_F16    ? CUDNN_DATA_HALF
@@ -11,26 +9,9 @@ unsigned cuda_dnn_type(uint32_t dtype)
                               : CUDNN_DATA_FLOAT;
 }
 
-bool cuda_dnn_counts(const int64_t *sizes, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (sizes[i] > INT_MAX)
-            return false;
-    return true;
-}
-
 bool cuda_dnn_pads(const struct cuda_window *window)
 {
     return window->before[0] == window->after[0] && window->before[1] == window->after[1];
-}
-
-unsigned cuda_dnn_tensor(const struct cuda_calls *calls, unsigned type, const int64_t *dims,
-                         struct cudnnTensorStruct **out)
-{
-    const unsigned error = calls->cudnnCreateTensorDescriptor(out);
-    return error ? error
-                 : calls->cudnnSetTensor4dDescriptor(*out, CUDNN_TENSOR_NHWC, type, (int)dims[0],
-                                                     (int)dims[3], (int)dims[1], (int)dims[2]);
 }
 
 int32_t cuda_use_dnn(struct ls_device *device)

@@ -1,18 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations whose output looks like their input: activations, softmax, dropout, noise, reshape, add, convert, floats from bytes.
+// Operations whose output looks like their input: activations, functions whose derivative needs x, softmax, dropout, noise, reshape, add,
+// convert, floats from bytes.
 #include "plugins/device/cuda/engine/internal.h"
 
 #include <string.h>
-
-static bool same_count(const struct ls_tensor_desc *a, const struct ls_tensor_desc *b)
-{
-    return ls_tensor_elements(a) == ls_tensor_elements(b);
-}
-
-static bool same_shape(const struct ls_tensor_desc *a, const struct ls_tensor_desc *b)
-{
-    return a->ndims == b->ndims && memcmp(a->dims, b->dims, a->ndims * sizeof(a->dims[0])) == 0;
-}
 
 // Reshape and the activations look at elements alone.
 static bool shapes_fit(struct ls_kernel *kernel)
@@ -23,7 +14,7 @@ static bool shapes_fit(struct ls_kernel *kernel)
     const struct ls_tensor_desc *y = cuda_output_desc(kernel, 0);
     for (uint32_t i = 0; i < cuda_inputs(kernel); i++) {
         const struct ls_tensor_desc *x = cuda_input_desc(kernel, i);
-        if (loose ? !same_count(x, y) : !same_shape(x, y))
+        if (loose ? !cuda_same_count(x, y) : !cuda_same_shape(x, y))
             return false;
     }
     return true;
@@ -66,50 +57,84 @@ static int32_t prepare_shared_draws(struct ls_device *device, struct ls_kernel *
     return LS_OK;
 }
 
+// ---- Functions ----
+
+#define PACK_BYTES 16 // of four elements of float32; a range of a larger buffer may begin anywhere
+
+static int32_t run_function(struct ls_device *device, const struct ls_kernel *kernel,
+                            const struct cuda_call *launch)
+{
+    const struct ls_op_attributes *attributes = &kernel->request.attributes;
+    const bool backward = kernel->request.op == LS_OP_FUNCTION_BACKWARD;
+    struct cuda_function f = {.store = cuda_store_of(kernel, launch),
+                              .x = launch->arguments[backward ? 1 : 0],
+                              .dy = backward ? launch->arguments[0] : NULL,
+                              .function = attributes->function,
+                              .factor = attributes->factor,
+                              .offset = attributes->offset,
+                              .count = kernel->items};
+    const uintptr_t all =
+        (uintptr_t)f.store.out | (uintptr_t)f.store.y | (uintptr_t)f.x | (uintptr_t)f.dy;
+    f.aligned = all % PACK_BYTES == 0;
+    return cuda_start_function(device, &f);
+}
+
+int32_t cuda_prepare_function(struct ls_device *device, struct ls_kernel *kernel,
+                              struct ls_kernel_answer *answer)
+{
+    const struct ls_tensor_desc *y = cuda_output_desc(kernel, 0);
+    kernel->items = cuda_elements(y);
+    for (uint32_t i = 0; i < kernel->request.input_count; i++)
+        if (cuda_elements(cuda_input_desc(kernel, i)) != kernel->items)
+            return cuda_unsupported(device, kernel, "the shapes do not belong together");
+    if (kernel->request.attributes.function > LS_LOGARITHM)
+        return cuda_unsupported(device, kernel, "it does not know this function");
+    kernel->run = run_function;
+    answer->in_place = (UINT32_C(1) << cuda_inputs(kernel)) - 1;
+    cuda_implementation(answer, "own");
+    return LS_OK;
+}
+
 // ---- All others ----
+
+static enum cuda_kernel kernel_of(uint32_t op)
+{
+    switch (op) {
+    case LS_OP_ACTIVATION: return cuda_kernel_activation;
+    case LS_OP_ACTIVATION_BACKWARD: return cuda_kernel_activation_backward;
+    case LS_OP_SOFTMAX: return cuda_kernel_softmax;
+    case LS_OP_SOFTMAX_BACKWARD: return cuda_kernel_softmax_backward;
+    case LS_OP_DROPOUT: return cuda_kernel_dropout;
+    case LS_OP_NOISE: return cuda_kernel_noise;
+    case LS_OP_FROM_BYTES: return cuda_kernel_from_bytes;
+    case LS_OP_ADD: return cuda_kernel_add;
+    default: return cuda_kernel_finish;
+    }
+}
 
 int32_t cuda_prepare_elementwise(struct ls_device *device, struct ls_kernel *kernel,
                                  struct ls_kernel_answer *answer)
 {
     const struct ls_op_attributes *attributes = &kernel->request.attributes;
     const struct ls_tensor_desc *y = cuda_output_desc(kernel, 0);
-    const int64_t count = (int64_t)ls_tensor_elements(y), last = y->dims[y->ndims - 1];
+    const int64_t count = cuda_elements(y), last = y->dims[y->ndims - 1];
+    const uint32_t op = kernel->request.op;
+    const bool rows = op == LS_OP_SOFTMAX || op == LS_OP_SOFTMAX_BACKWARD;
     struct cuda_arguments *a = &kernel->arguments;
     if (!shapes_fit(kernel))
         return cuda_unsupported(device, kernel, "the shapes do not belong together");
+    for (uint32_t i = 0; op == LS_OP_DROPOUT && i < LS_MAX_DIMS; i++)
+        if (attributes->axes[i])
+            return prepare_shared_draws(device, kernel, answer);
     a->activation = attributes->activation;
     a->alpha = attributes->activation_alpha;
-    a->columns = last;
+    a->columns = op == LS_OP_DROPOUT || op == LS_OP_NOISE ? count / y->dims[0] : last;
     a->rate = attributes->rate;
     a->key = attributes->key;
-    switch (kernel->request.op) {
-    case LS_OP_ACTIVATION: cuda_use_own(kernel, answer, cuda_kernel_activation, count); break;
-    case LS_OP_ACTIVATION_BACKWARD:
-        cuda_use_own(kernel, answer, cuda_kernel_activation_backward, count);
-        break;
-    case LS_OP_SOFTMAX: cuda_use_own(kernel, answer, cuda_kernel_softmax, count / last); break;
-    case LS_OP_SOFTMAX_BACKWARD:
-        cuda_use_own(kernel, answer, cuda_kernel_softmax_backward, count / last);
-        break;
-    case LS_OP_DROPOUT:
-        for (uint32_t i = 0; i < LS_MAX_DIMS; i++)
-            if (attributes->axes[i])
-                return prepare_shared_draws(device, kernel, answer);
-        a->columns = count / y->dims[0];
-        cuda_use_own(kernel, answer, cuda_kernel_dropout, count);
-        break;
-    case LS_OP_NOISE:
-        a->columns = count / y->dims[0];
-        cuda_use_own(kernel, answer, cuda_kernel_noise, count);
-        break;
-    case LS_OP_FROM_BYTES:
-        a->divisor = attributes->divisor;
-        cuda_use_own(kernel, answer, cuda_kernel_from_bytes, count);
-        return LS_OK;
-    case LS_OP_ADD: cuda_use_own(kernel, answer, cuda_kernel_add, count); break;
-    default: cuda_use_own(kernel, answer, cuda_kernel_finish, count);
-    }
-    answer->in_place = (UINT32_C(1) << cuda_inputs(kernel)) - 1;
+    a->divisor = attributes->divisor;
+    cuda_use_own(kernel, answer, kernel_of(op), rows ? count / last : count);
+    if (op != LS_OP_FROM_BYTES)
+        answer->in_place = (UINT32_C(1) << cuda_inputs(kernel)) - 1;
     return LS_OK;
 }
 
@@ -119,10 +144,10 @@ int32_t cuda_prepare_convert(struct ls_device *device, struct ls_kernel *kernel,
                              struct ls_kernel_answer *answer)
 {
     struct ls_tensor_desc *x = cuda_input_desc(kernel, 0), *y = cuda_output_desc(kernel, 0);
-    const int64_t count = (int64_t)ls_tensor_elements(x), last = x->dims[x->ndims - 1];
+    const int64_t count = cuda_elements(x), last = x->dims[x->ndims - 1];
     const bool from = x->layout.kind == LS_LAYOUT_OWN, to = y->layout.kind == LS_LAYOUT_OWN;
     struct cuda_arguments *a = &kernel->arguments;
-    if (!same_shape(x, y))
+    if (!cuda_same_shape(x, y))
         return cuda_unsupported(device, kernel, "the shapes differ");
     if ((from && !cuda_layout_weights(x)) || (to && !cuda_layout_weights(y)))
         return cuda_unsupported(device, kernel, "a layout that is not of this device");

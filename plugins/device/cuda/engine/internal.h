@@ -193,6 +193,9 @@ struct ls_tensor_desc *cuda_input_desc(struct ls_kernel *kernel, uint32_t index)
 struct ls_tensor_desc *cuda_output_desc(struct ls_kernel *kernel, uint32_t index);
 void *cuda_output(const struct ls_kernel *kernel, const struct cuda_call *launch, uint32_t index);
 bool cuda_accumulates(const struct ls_kernel *kernel, uint32_t output);
+int64_t cuda_elements(const struct ls_tensor_desc *desc);
+bool cuda_same_count(const struct ls_tensor_desc *a, const struct ls_tensor_desc *b);
+bool cuda_same_shape(const struct ls_tensor_desc *a, const struct ls_tensor_desc *b);
 // Where output 0 goes, with the epilogue and the addition of the request.
 struct cuda_store cuda_store_of(const struct ls_kernel *kernel, const struct cuda_call *launch);
 uint32_t cuda_type_of(
@@ -302,14 +305,10 @@ int32_t cuda_add_pairs(struct ls_device *device, double *pairs, int64_t count,
 
 // cudnnDataType_t of an element type.
 unsigned cuda_dnn_type(uint32_t dtype);
-// Whether cuDNN, which counts in int, can count these sizes; and whether it pads as this window does: both sides alike.
-bool cuda_dnn_counts(const int64_t *sizes, size_t count);
+// Whether cuDNN pads as this window does: both sides alike.
 bool cuda_dnn_pads(const struct cuda_window *window);
 // cuDNN works on the stream of the running call from here on.
 int32_t cuda_use_dnn(struct ls_device *device);
-// A descriptor of a tensor (B, H, W, C). The status is cuDNN's; what was made is the caller's in any case.
-unsigned cuda_dnn_tensor(const struct cuda_calls *calls, unsigned type, const int64_t *dims,
-                         struct cudnnTensorStruct **out);
 
 // ---- graph.c ----
 

@@ -65,7 +65,7 @@ static int32_t run_backward(struct ls_device *device, const struct ls_kernel *ke
 static void lay_out(struct cuda_layer *n, const struct ls_tensor_desc *x, int64_t groups)
 {
     const int64_t channels = x->dims[x->ndims - 1];
-    const int64_t rows = (int64_t)ls_tensor_elements(x) / channels, examples = x->dims[0];
+    const int64_t rows = cuda_elements(x) / channels, examples = x->dims[0];
     n->channels = channels;
     n->groups = groups ? groups : 1;
     n->positions = groups ? rows / examples : 1;
@@ -91,8 +91,8 @@ static bool shapes_fit(struct ls_kernel *kernel, const struct ls_tensor_desc *x)
     for (uint32_t i = 0; i < inputs + kernel->request.output_count; i++) {
         const bool saved = i == (backward ? 2 : inputs + 1);
         const bool shaped = i == inputs || i == 0 || (backward && i == 1);
-        const int64_t count = (int64_t)ls_tensor_elements(&kernel->descs[i]);
-        if (!saved && count != (shaped ? (int64_t)ls_tensor_elements(x) : channels))
+        const int64_t count = cuda_elements(&kernel->descs[i]);
+        if (!saved && count != (shaped ? cuda_elements(x) : channels))
             return false;
     }
     return true;

@@ -39,7 +39,7 @@ static int32_t run_gradient(struct ls_device *device, const struct ls_kernel *ke
 
 static bool has_elements(const struct ls_tensor_desc *desc, int64_t count)
 {
-    return (int64_t)ls_tensor_elements(desc) == count;
+    return cuda_elements(desc) == count;
 }
 
 static bool shapes_fit(struct ls_kernel *kernel, int64_t count, int64_t rows)
@@ -73,7 +73,7 @@ int32_t cuda_prepare_loss(struct ls_device *device, struct ls_kernel *kernel,
 {
     const struct ls_tensor_desc *x = cuda_input_desc(kernel, 0);
     const struct ls_op_attributes *attributes = &kernel->request.attributes;
-    const int64_t count = (int64_t)ls_tensor_elements(x), columns = x->dims[x->ndims - 1];
+    const int64_t count = cuda_elements(x), columns = x->dims[x->ndims - 1];
     const int64_t rows = count / columns;
     const enum cuda_kernel own = kernel_of(kernel->request.op);
     const bool backward =

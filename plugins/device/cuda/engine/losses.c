@@ -58,7 +58,7 @@ static const char *check_losses(struct ls_kernel *kernel, int64_t count, int64_t
     const bool metric = kernel->request.op == LS_OP_METRIC;
     const bool labels = cuda_input_desc(kernel, 1)->dtype == LS_I32;
     const struct ls_tensor_desc *predictions = cuda_input_desc(kernel, 0);
-    const int64_t out = (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0));
+    const int64_t out = cuda_elements(cuda_output_desc(kernel, 0));
     const int64_t counts = attributes->function == LS_METRIC_CONFUSION ? 4
                            : attributes->function == LS_METRIC_BUCKETS ? 2 * attributes->count
                                                                        : 2;
@@ -66,9 +66,9 @@ static const char *check_losses(struct ls_kernel *kernel, int64_t count, int64_t
         return "it does not know this function";
     if (!metric && labels != (attributes->function == LS_LOSS_SPARSE))
         return "labels are for the sparse loss only";
-    if ((int64_t)ls_tensor_elements(cuda_input_desc(kernel, 1)) != (labels ? rows : count) ||
+    if (cuda_elements(cuda_input_desc(kernel, 1)) != (labels ? rows : count) ||
         (kernel->request.input_count > 2 &&
-         (int64_t)ls_tensor_elements(cuda_input_desc(kernel, 2)) != predictions->dims[0]) ||
+         cuda_elements(cuda_input_desc(kernel, 2)) != predictions->dims[0]) ||
         out != (metric                             ? counts
                 : kernel->request.op == LS_OP_LOSS ? 4
                                                    : count))
@@ -81,7 +81,7 @@ int32_t cuda_prepare_losses(struct ls_device *device, struct ls_kernel *kernel,
 {
     const struct ls_op_attributes *attributes = &kernel->request.attributes;
     const struct ls_tensor_desc *x = cuda_input_desc(kernel, 0);
-    const int64_t count = (int64_t)ls_tensor_elements(x), columns = x->dims[x->ndims - 1];
+    const int64_t count = cuda_elements(x), columns = x->dims[x->ndims - 1];
     const int64_t rows = count / columns, blocks = (count + CUDA_BLOCK - 1) / CUDA_BLOCK;
     const bool metric = kernel->request.op == LS_OP_METRIC;
     const char *why = check_losses(kernel, count, rows);
@@ -93,7 +93,7 @@ int32_t cuda_prepare_losses(struct ls_device *device, struct ls_kernel *kernel,
     *l = (struct cuda_losses){.rows = rows,
                               .columns = columns,
                               .positions = metric ? 1 : rows / x->dims[0],
-                              .bins = (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0)),
+                              .bins = cuda_elements(cuda_output_desc(kernel, 0)),
                               .blocks = (uint32_t)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS),
                               .function = attributes->function,
                               .from_logits = attributes->from_logits,
@@ -143,9 +143,9 @@ int32_t cuda_prepare_penalty(struct ls_device *device, struct ls_kernel *kernel,
 {
     struct ls_tensor_desc *w = cuda_input_desc(kernel, 1), *out = cuda_output_desc(kernel, 0);
     const bool backward = kernel->request.op == LS_OP_PENALTY_BACKWARD;
-    const int64_t count = (int64_t)ls_tensor_elements(w);
+    const int64_t count = cuda_elements(w);
     struct cuda_arguments *a = &kernel->arguments;
-    if ((int64_t)ls_tensor_elements(out) != (backward ? count : 4))
+    if (cuda_elements(out) != (backward ? count : 4))
         return cuda_unsupported(device, kernel, "the shapes do not belong together");
     // A gradient lies as its variable does: plain, or both turned.
     const bool turned =

@@ -98,7 +98,7 @@ static bool find_product(struct ls_kernel *kernel, struct matmul *m, struct cuda
         .alignment = LS_ALIGNMENT, // a round's matrices have a multiple of it
         .epilogue = CUBLASLT_EPILOGUE_DEFAULT,
     };
-    m->matrices = (int64_t)ls_tensor_elements(d) / (out->m * out->n);
+    m->matrices = cuda_elements(d) / (out->m * out->n);
     return rows_of(d) == out->m && columns_of(d) == out->n &&
            (turn_b ? columns_of(b) : rows_of(b)) == out->k;
 }

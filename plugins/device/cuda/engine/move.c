@@ -91,7 +91,7 @@ static int32_t use_move(struct ls_kernel *kernel, struct ls_kernel_answer *answe
                         struct cuda_move *m)
 {
     use_packs(m);
-    m->items = (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0)) / m->pack;
+    m->items = cuda_elements(cuda_output_desc(kernel, 0)) / m->pack;
     kernel->run = run_move;
     cuda_implementation(answer, "own");
     return LS_OK;
@@ -195,7 +195,7 @@ int32_t cuda_prepare_concatenation(struct ls_device *device, struct ls_kernel *k
             c->pack = 1;
     for (uint32_t k = 0; k < CUDA_PARTS; k++)
         c->start[k + 1] = c->start[k] + (k < count ? parts[k].dims[axis] * behind / c->pack : 0);
-    c->items = (int64_t)ls_tensor_elements(whole) / c->pack;
+    c->items = cuda_elements(whole) / c->pack;
     kernel->run = run_concatenation;
     cuda_implementation(answer, "own");
     return LS_OK;
@@ -252,7 +252,7 @@ int32_t cuda_prepare_upsampling(struct ls_device *device, struct ls_kernel *kern
     u->channels = small->dims[3] / u->pack;
     u->factor[0] = attributes->strides[0];
     u->factor[1] = attributes->strides[1];
-    u->items = (int64_t)ls_tensor_elements(y) / u->pack;
+    u->items = cuda_elements(y) / u->pack;
     kernel->run = run_upsampling;
     cuda_implementation(answer, "own");
     return LS_OK;

@@ -96,11 +96,6 @@ static bool use_fold(struct steps *steps, struct ls_kernel_answer *answer,
     return true;
 }
 
-static bool same_count(const struct ls_tensor_desc *a, const struct ls_tensor_desc *b)
-{
-    return ls_tensor_elements(a) == ls_tensor_elements(b);
-}
-
 // ---- Pairs ----
 
 int32_t cuda_prepare_pair(struct ls_device *device, struct ls_kernel *kernel,
@@ -121,7 +116,7 @@ int32_t cuda_prepare_pair(struct ls_device *device, struct ls_kernel *kernel,
     const uint32_t term = forward                            ? cuda_term_pair
                           : op == LS_OP_PAIR_BACKWARD_SECOND ? cuda_term_pair_second
                                                              : cuda_term_pair_first;
-    if (!forward && !same_count(out, whole))
+    if (!forward && !cuda_same_count(out, whole))
         return use_fold(steps, answer, &walked, out, term, function)
                    ? LS_OK
                    : cuda_unsupported(device, kernel, TOO_LARGE);
@@ -129,7 +124,7 @@ int32_t cuda_prepare_pair(struct ls_device *device, struct ls_kernel *kernel,
     if (op == LS_OP_MAXIMUM_BACKWARD) // its inputs are read twice
         use_elements(steps, &walked, cuda_term_pair_second, function);
     for (uint32_t i = 0; op != LS_OP_MAXIMUM_BACKWARD && i < walked.tensors; i++)
-        answer->in_place |= (uint32_t)same_count(walked.parts[i], whole) << i;
+        answer->in_place |= (uint32_t)cuda_same_count(walked.parts[i], whole) << i;
     return LS_OK;
 }
 

@@ -10,6 +10,8 @@
 //   keeps x.
 #include "plugins/device/cuda/engine/internal.h"
 
+#include <limits.h>
+
 #ifndef CUDA_POOLING_PACKS
 #define CUDA_POOLING_PACKS INT32_MAX // that a launch counts; the tests have fewer
 #endif
@@ -104,10 +106,23 @@ static bool is_for_library(struct ls_kernel *kernel)
     const struct cuda_window *w = &kernel->arguments.window;
     const int64_t sizes[] = {w->batch,     w->height,  w->width,   w->channels,  w->out_height,
                              w->out_width, w->size[0], w->size[1], w->stride[0], w->stride[1]};
+    int64_t largest = 0; // cuDNN counts in int
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        largest = sizes[i] > largest ? sizes[i] : largest;
     const bool saved = is_largest(kernel) && (is_backward(kernel) || request->output_count == 2);
     return !saved && request->attributes.epilogue == LS_OP_NONE && cuda_dnn_pads(w) &&
            (!cuda_accumulates(kernel, 0) || cuda_output_desc(kernel, 0)->dtype == LS_F32) &&
-           cuda_dnn_counts(sizes, sizeof(sizes) / sizeof(sizes[0]));
+           largest <= INT_MAX;
+}
+
+// A descriptor of a tensor (B, H, W, C). The status is cuDNN's; what was made is the caller's in any case.
+static unsigned make_tensor(const struct cuda_calls *calls, unsigned type, const int64_t *dims,
+                            struct cudnnTensorStruct **out)
+{
+    const unsigned error = calls->cudnnCreateTensorDescriptor(out);
+    return error ? error
+                 : calls->cudnnSetTensor4dDescriptor(*out, CUDNN_TENSOR_NHWC, type, (int)dims[0],
+                                                     (int)dims[3], (int)dims[1], (int)dims[2]);
 }
 
 static unsigned make_descriptors(const struct cuda_calls *calls, struct ls_kernel *kernel)
@@ -117,9 +132,9 @@ static unsigned make_descriptors(const struct cuda_calls *calls, struct ls_kerne
     const int64_t y[] = {w->batch, w->out_height, w->out_width, w->channels};
     const unsigned type = cuda_dnn_type(cuda_input_desc(kernel, 0)->dtype);
     struct pooling *p = kernel->state;
-    unsigned error = cuda_dnn_tensor(calls, type, x, &p->x);
+    unsigned error = make_tensor(calls, type, x, &p->x);
     if (!error)
-        error = cuda_dnn_tensor(calls, type, y, &p->y);
+        error = make_tensor(calls, type, y, &p->y);
     if (!error)
         error = calls->cudnnCreatePoolingDescriptor(&p->window);
     // A NaN comes out wherever it lies in the window; own kernels, like `reference`, keep one only where it comes first. The
@@ -295,7 +310,7 @@ static const char *plan_own(struct ls_kernel *kernel, struct ls_kernel_answer *a
         return "the window has too many elements";
     cuda_use_own(kernel, answer,
                  is_backward(kernel) ? cuda_kernel_average_pool_backward : cuda_kernel_average_pool,
-                 (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0)));
+                 cuda_elements(cuda_output_desc(kernel, 0)));
     return is_largest(kernel) ? plan_largest(kernel, answer) : NULL;
 }
 

@@ -78,10 +78,10 @@ int32_t cuda_prepare_update(struct ls_device *device, struct ls_kernel *kernel,
     const struct ls_kernel_request *request = &kernel->request;
     const struct ls_op_attributes *attributes = &request->attributes;
     const uint32_t function = function_of(request);
-    const int64_t count = (int64_t)ls_tensor_elements(cuda_input_desc(kernel, 0));
+    const int64_t count = cuda_elements(cuda_input_desc(kernel, 0));
     const bool measured = function == CUDA_CLIP_NORM || function == CUDA_LAMB;
     const int64_t measures =
-        request->input_count > 1 ? (int64_t)ls_tensor_elements(cuda_input_desc(kernel, 1)) : 0;
+        request->input_count > 1 ? cuda_elements(cuda_input_desc(kernel, 1)) : 0;
     if (function == UINT32_MAX)
         return cuda_unsupported(device, kernel, "it does not know this function");
     if (request->output_count < kinds[function].least ||
@@ -91,7 +91,7 @@ int32_t cuda_prepare_update(struct ls_device *device, struct ls_kernel *kernel,
         (function == CUDA_LAMB && measures != 4))
         return cuda_unsupported(device, kernel, "these measures do not belong to it");
     for (uint32_t i = 0; i < request->output_count; i++)
-        if ((int64_t)ls_tensor_elements(cuda_output_desc(kernel, i)) != count)
+        if (cuda_elements(cuda_output_desc(kernel, i)) != count)
             return cuda_unsupported(device, kernel, "the ranges are not of one length");
     struct cuda_update *u = cuda_state(device, kernel, sizeof(*u));
     if (!u)
@@ -138,7 +138,7 @@ int32_t cuda_prepare_measure(struct ls_device *device, struct ls_kernel *kernel,
     struct cuda_arguments *a = &kernel->arguments;
     if (ls_tensor_elements(cuda_output_desc(kernel, 0)) != 2)
         return cuda_unsupported(device, kernel, "a measure is two numbers");
-    a->count = (int64_t)ls_tensor_elements(cuda_input_desc(kernel, 0));
+    a->count = cuda_elements(cuda_input_desc(kernel, 0));
     a->width = (a->count + 3) / 4 < MEASURE_WIDTH ? (a->count + 3) / 4 : MEASURE_WIDTH;
     cuda_scratch(answer, cuda_pair_bytes(a->width));
     cuda_use_own(kernel, answer, cuda_kernel_measure, a->width);
@@ -164,7 +164,7 @@ int32_t cuda_prepare_guard(struct ls_device *device, struct ls_kernel *kernel,
     if (ls_tensor_elements(cuda_output_desc(kernel, 0)) != 1 ||
         ls_tensor_elements(cuda_output_desc(kernel, 1)) != 1)
         return cuda_unsupported(device, kernel, "a flag is one number");
-    kernel->arguments.count = (int64_t)ls_tensor_elements(cuda_input_desc(kernel, 0));
+    kernel->arguments.count = cuda_elements(cuda_input_desc(kernel, 0));
     cuda_use_own(kernel, answer, cuda_kernel_guard, 1);
     kernel->run = run_guard;
     return LS_OK;

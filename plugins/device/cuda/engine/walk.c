@@ -63,7 +63,7 @@ void cuda_broadcast_plan(struct cuda_broadcast *b, const struct cuda_walked *wal
     b->tensors = walked->tensors;
     b->type = cuda_type_of(walked->whole);
     b->pack = pack_of(&b->walk);
-    b->count = (int64_t)ls_tensor_elements(walked->whole);
+    b->count = cuda_elements(walked->whole);
 }
 
 // The smallest power of two that is `least` at least, and `most` at most.
@@ -114,8 +114,8 @@ bool cuda_fold_plan(struct cuda_fold *f, const struct cuda_walked *walked,
     f->tensors = walked->tensors;
     f->type = cuda_type_of(walked->whole);
     f->pack = pack_of(f->rows ? &f->folded : &f->kept);
-    f->outputs = (int64_t)ls_tensor_elements(out);
-    f->each = (int64_t)ls_tensor_elements(walked->whole) / f->outputs;
+    f->outputs = cuda_elements(out);
+    f->each = cuda_elements(walked->whole) / f->outputs;
     f->share = 1;
     if (f->outputs > INT32_MAX || f->each > INT32_MAX)
         return false;
