@@ -231,12 +231,23 @@ enum ls_status ls_plan_create(const struct ls_graph *graph, struct ls_device *de
     return LS_OK;
 }
 
+static void forget_refresh(struct ls_parameter_plan *plan)
+{
+    if (plan->refresh)
+        ls_device_release_kernel(plan->device, plan->refresh);
+    free(plan->refresh_memory);
+    plan->refresh = NULL;
+    plan->refresh_memory = NULL;
+    plan->refresh_count = 0;
+}
+
 void ls_plan_destroy(struct ls_parameter_plan *plan)
 {
     if (!plan)
         return;
     for (uint32_t i = 0; i < plan->shadow_count; i++)
         ls_device_release_kernel(plan->device, plan->shadows[i].convert);
+    forget_refresh(plan);
     free(plan->shadows);
     free(plan->totals);
     free(plan->by_name);
@@ -376,10 +387,107 @@ enum ls_status ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, st
     return status;
 }
 
+// ---- Shadows ----
+
+// What a segment is made of: for each shadow a kernel, and as values its master and the shadow.
+struct shadow_segment {
+    struct ls_kernel_request *requests;
+    struct ls_tensor_desc *descs;
+    struct ls_segment_kernel *kernels;
+    struct ls_segment_value *values;
+    uint32_t *numbers;
+};
+
+static void fill_segment(const struct ls_parameter_plan *plan, const struct shadow_segment *segment)
+{
+    for (uint32_t i = 0; i < plan->shadow_count; i++) {
+        const struct ls_shadow *shadow = &plan->shadows[i];
+        const struct ls_parameter_place *master = &plan->places[shadow->place];
+        struct ls_tensor_desc *descs = &segment->descs[2 * (size_t)i];
+        ls_describe_tensor(master->parameter, 1, &descs[0]);
+        descs[1] = descs[0];
+        descs[0].layout = master->layout;
+        descs[1].dtype = shadow->dtype;
+        descs[1].layout = shadow->layout;
+        segment->requests[i] = (struct ls_kernel_request){.struct_size = sizeof(*segment->requests),
+                                                          .op = LS_OP_CONVERT,
+                                                          .input_count = 1,
+                                                          .output_count = 1,
+                                                          .arguments = descs};
+        segment->kernels[i] = (struct ls_segment_kernel){
+            .request = &segment->requests[i], .values = &segment->numbers[2 * (size_t)i]};
+        for (uint32_t k = 2 * i; k < 2 * i + 2; k++) {
+            segment->numbers[k] = k;
+            segment->values[k] =
+                (struct ls_segment_value){.desc = segment->descs[k], .argument = k};
+        }
+    }
+}
+
+enum ls_status ls_plan_gather_shadows(struct ls_parameter_plan *plan)
+{
+    const size_t count = plan->shadow_count;
+    if (count < 2 || count == plan->refresh_count || !ls_device_takes_segments(plan->device))
+        return LS_OK;
+    struct shadow_segment segment = {
+        .requests = calloc(count, sizeof(*segment.requests)),
+        .descs = calloc(2 * count, sizeof(*segment.descs)),
+        .kernels = calloc(count, sizeof(*segment.kernels)),
+        .values = calloc(2 * count, sizeof(*segment.values)),
+        .numbers = calloc(2 * count, sizeof(*segment.numbers)),
+    };
+    struct ls_kernel_answer answer = {.layouts = NULL};
+    enum ls_status status = LS_OUT_OF_MEMORY;
+    forget_refresh(plan);
+    plan->refresh_memory = calloc(2 * count, sizeof(*plan->refresh_memory));
+    if (segment.requests && segment.descs && segment.kernels && segment.values && segment.numbers &&
+        plan->refresh_memory) {
+        fill_segment(plan, &segment);
+        const struct ls_segment_request request = {.struct_size = sizeof(request),
+                                                   .kernel_count = plan->shadow_count,
+                                                   .kernels = segment.kernels,
+                                                   .values = segment.values,
+                                                   .value_count = 2 * plan->shadow_count,
+                                                   .argument_count = 2 * plan->shadow_count};
+        status = ls_device_prepare_segment(plan->device, "second layouts", &request, &answer);
+    }
+    if (!status) {
+        plan->refresh = answer.kernel;
+        plan->refresh_scratch_bytes = answer.scratch_bytes;
+    }
+    if (!status || status == LS_UNSUPPORTED)
+        plan->refresh_count = plan->shadow_count;
+    free(segment.requests);
+    free(segment.descs);
+    free(segment.kernels);
+    free(segment.values);
+    free(segment.numbers);
+    return status == LS_UNSUPPORTED ? LS_OK : status;
+}
+
+static enum ls_status refresh_at_once(struct ls_parameter_plan *plan, struct ls_memory flat,
+                                      struct ls_memory shadows, struct ls_memory scratch)
+{
+    for (uint32_t i = 0; i < plan->shadow_count; i++) {
+        const struct ls_shadow *shadow = &plan->shadows[i];
+        plan->refresh_memory[2 * i] = ls_memory_at(flat, plan->places[shadow->place].offset);
+        plan->refresh_memory[2 * i + 1] = ls_memory_at(shadows, shadow->offset);
+    }
+    const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                     .argument_count = 2 * plan->shadow_count,
+                                     .arguments = plan->refresh_memory,
+                                     .scratch = scratch};
+    ls_inside_about("second layouts");
+    return ls_device_launch(plan->device, plan->refresh, &launch);
+}
+
 enum ls_status ls_plan_refresh_shadows(struct ls_parameter_plan *plan, struct ls_memory flat,
                                        struct ls_memory shadows, struct ls_memory scratch)
 {
     const struct ls_memory nowhere = {NULL, 0};
+    if (plan->refresh && plan->refresh_count == plan->shadow_count)
+        return refresh_at_once(plan, flat, shadows,
+                               plan->refresh_scratch_bytes > 0 ? scratch : nowhere);
     for (uint32_t i = 0; i < plan->shadow_count; i++) {
         const struct ls_shadow *shadow = &plan->shadows[i];
         enum ls_status status = launch_conversion(

@@ -57,6 +57,10 @@ struct ls_parameter_plan {
     struct ls_shadow *shadows;
     uint32_t shadow_count;
     uint64_t shadow_bytes;
+    struct ls_kernel *refresh; // makes the first `refresh_count` shadows at once; NULL: one by one
+    struct ls_memory *refresh_memory; // masters and shadows, in turn
+    uint32_t refresh_count;
+    uint64_t refresh_scratch_bytes;
     struct ls_total *totals; // in the order in which every pass makes them
     uint32_t total_count; // 0 without backward operations
     uint64_t total_bytes;
@@ -83,6 +87,9 @@ LS_STATUS ls_plan_import(struct ls_parameter_plan *plan, uint32_t place, const f
                          struct ls_memory flat);
 LS_STATUS ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, struct ls_memory flat,
                          float *to);
+
+// Makes one kernel of all that make shadows, where the device can; when programs were created.
+LS_STATUS ls_plan_gather_shadows(struct ls_parameter_plan *plan);
 
 // Rewrites all shadows from the flat parameters. `scratch` as large as the largest scratch_bytes.
 LS_STATUS ls_plan_refresh_shadows(struct ls_parameter_plan *plan, struct ls_memory flat,

@@ -184,8 +184,12 @@ enum ls_status ls_replica_need(struct ls_replica *replica, const struct ls_repli
     if (status || !*changed)
         return status;
     ls_replica_forget_recordings(replica);
+    status = ls_plan_gather_shadows(replica->plan);
+    if (status)
+        return status;
     for (uint32_t i = 0; i < replica->plan->shadow_count; i++)
         ls_replica_need_scratch(replica, replica->plan->shadows[i].scratch_bytes);
+    ls_replica_need_scratch(replica, replica->plan->refresh_scratch_bytes);
     // The device may still compute what no call has waited for; a copy to the host waits for it.
     char scrap[LS_ALIGNMENT];
     if (!ls_device_blocking(replica->device))

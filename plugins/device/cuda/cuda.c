@@ -160,6 +160,10 @@ FORWARD(int32_t, cuda_launch, kernels->launch,
         (device, kernel, launch))
 FORWARD_VOID(cuda_release_kernel, kernels->release,
              (struct ls_device * device, struct ls_kernel *kernel), (device, kernel))
+FORWARD(int32_t, cuda_prepare_segment, kernels->prepare_segment,
+        (struct ls_device * device, const struct ls_segment_request *request,
+         struct ls_kernel_answer *out),
+        (device, request, out))
 FORWARD(int32_t, cuda_stream_open, streams->open, (struct ls_device * device, void **out),
         (device, out))
 FORWARD(int32_t, cuda_stream_open_urgent, streams->open_urgent,

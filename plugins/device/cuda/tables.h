@@ -17,6 +17,7 @@ static const struct ls_device_kernels kernel_calls = {
     .prepare = cuda_prepare,
     .launch = cuda_launch,
     .release = cuda_release_kernel,
+    .prepare_segment = cuda_prepare_segment,
 };
 
 static const struct ls_device_streams stream_calls = {

@@ -92,6 +92,7 @@ struct ls_kernel {
     int32_t (*otherwise)(struct ls_device *device, const struct ls_kernel *kernel,
                          const struct cuda_call *launch);
     struct cuda_turn *turn; // what changes in it later
+    bool casts; // it is a segment of casts (casts.c), and of all the above has `state` only
 };
 
 struct cuda_turn {
@@ -129,6 +130,13 @@ int32_t cuda_enter(struct ls_device *device, const void *stream);
 int32_t cuda_wait(struct ls_device *device, struct CUstream_st *stream, const char *what);
 int32_t cuda_wait_all(struct ls_device *device, const char *what);
 int32_t cuda_wait_event(struct ls_device *device, struct CUevent_st *event, const char *what);
+
+// ---- casts.c ----
+
+int32_t cuda_prepare_segment(struct ls_device *device, const struct ls_segment_request *request,
+                             struct ls_kernel_answer *out);
+int32_t cuda_run_casts(struct ls_device *device, const struct ls_kernel *kernel,
+                       const struct ls_launch *launch);
 
 // ---- streams.c ----
 

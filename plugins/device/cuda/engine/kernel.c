@@ -237,6 +237,8 @@ int32_t cuda_launch(struct ls_device *device, const struct ls_kernel *kernel,
 {
     void *addresses[CUDA_MAX_ARGUMENTS];
     int32_t status = cuda_enter(device, launch->stream);
+    if (!status && kernel->casts)
+        return cuda_run_casts(device, kernel, launch);
     if (!status)
         status = cuda_use_dnn(device);
     if (status)

@@ -2,6 +2,7 @@
 // Our own kernels on a GPU.
 #include "plugins/device/cuda/engine/attention.cuh"
 #include "plugins/device/cuda/engine/bodies.h"
+#include "plugins/device/cuda/engine/casts.cuh"
 #include "plugins/device/cuda/engine/columns.cuh"
 #include "plugins/device/cuda/engine/elements.cuh"
 #include "plugins/device/cuda/engine/function.cuh"

@@ -478,12 +478,30 @@ struct cuda_attention {
     float rate;
 };
 
+// Casts of many tensors of float32 to halves (casts.cuh).
+#define CUDA_CASTS 96 // arguments of a kernel have 4 KiB
+
+struct cuda_cast {
+    int64_t from, to; // elements behind those of the first
+    int64_t count; // elements
+    int64_t end; // tiles, of this one and those before
+};
+
+struct cuda_casts {
+    const float *from; // of the first
+    void *to;
+    uint32_t type; // enum cuda_type of what is written
+    uint32_t count;
+    struct cuda_cast casts[CUDA_CASTS];
+};
+#define CUDA_CAST_TILE (4 * CUDA_BLOCK) // elements of a block
+
 // The kernels of a struct of arguments: one, or several by number.
-#define CUDA_FAMILIES(one, several)                                                               \
-    one(reduction) one(move) one(concatenation) one(upsampling) one(broadcast) one(fold)          \
-        one(function) one(column_sums) one(update) one(multiplication) one(heads) one(attention)  \
-            several(normalization) several(pooling) several(losses) several(taps) several(gather) \
-                several(layer)
+#define CUDA_FAMILIES(one, several)                                                              \
+    one(reduction) one(move) one(concatenation) one(upsampling) one(broadcast) one(fold)         \
+        one(function) one(column_sums) one(update) one(multiplication) one(heads) one(attention) \
+            one(casts) several(normalization) several(pooling) several(losses) several(taps)     \
+                several(gather) several(layer)
 
 #ifdef __cplusplus
 extern "C" {

@@ -99,6 +99,100 @@ START_TEST(the_source_of_a_copy_may_change_at_once)
 }
 END_TEST
 
+// ---- Segments ----
+
+enum { CASTS = 200, MOST = 5000, ROOM = MOST + 56 };
+
+static struct ls_tensor_desc cast_desc(uint32_t dtype, int64_t count)
+{
+    const uint64_t bytes = (uint64_t)count * (dtype == LS_F32 ? 4 : 2);
+    return (struct ls_tensor_desc){.dtype = dtype,
+                                   .ndims = 1,
+                                   .dims = {count},
+                                   .layout = {.kind = LS_LAYOUT_PLAIN, .bytes = bytes}};
+}
+
+// More than one launch takes, of any length; nothing but the tensors is written.
+START_TEST(a_segment_of_casts_has_the_bits_of_its_casts)
+{
+    const uint32_t dtype = _i ? LS_F16 : LS_BF16;
+    static struct ls_kernel_request requests[CASTS];
+    static struct ls_tensor_desc descs[2 * CASTS];
+    static struct ls_segment_kernel kernels[CASTS];
+    static struct ls_segment_value values[2 * CASTS];
+    static struct ls_memory memory[2 * CASTS];
+    static uint32_t numbers[2 * CASTS];
+    struct ls_device *device = opened();
+    const size_t bytes = (size_t)CASTS * ROOM * 2;
+    unsigned char *numbers_of = pattern(2 * bytes, 7), *one = malloc(bytes), *all = malloc(bytes);
+    char *from = (void *)ops->memory->allocate(device, 2 * bytes);
+    char *to = (void *)ops->memory->allocate(device, bytes);
+    for (size_t i = 3; i < 2 * bytes; i += 4)
+        numbers_of[i] &= 0x3f; // no NaN, some beyond what float16 has
+    ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(from), ls_host_memory(numbers_of),
+                                       2 * bytes, NULL),
+                     LS_OK);
+    for (uint32_t i = 0; i < CASTS; i++) {
+        const int64_t count = i < 20 ? i + 1 : (int64_t)i * 1237 % MOST + 1;
+        descs[2 * i] = cast_desc(LS_F32, count);
+        descs[2 * i + 1] = cast_desc(dtype, count);
+        requests[i] = (struct ls_kernel_request){.struct_size = sizeof(requests[i]),
+                                                 .op = LS_OP_CONVERT,
+                                                 .input_count = 1,
+                                                 .output_count = 1,
+                                                 .arguments = &descs[2 * i]};
+        kernels[i] = (struct ls_segment_kernel){&requests[i], &numbers[2 * i]};
+        memory[2 * i] = ls_host_memory(from + (size_t)(CASTS - 1 - i) * ROOM / 16 * 64);
+        memory[2 * i + 1] = ls_host_memory(to + (size_t)i * ROOM / 32 * 64);
+        for (uint32_t k = 2 * i; k < 2 * i + 2; k++) {
+            numbers[k] = k;
+            values[k] = (struct ls_segment_value){.desc = descs[k], .argument = k};
+        }
+    }
+    for (uint32_t i = 0; i < CASTS; i++) {
+        struct ls_layout layouts[2];
+        struct ls_kernel_answer answer = {.struct_size = sizeof(answer), .layouts = layouts};
+        memset(layouts, 0, sizeof(layouts));
+        ck_assert_int_eq(ops->kernels->prepare(device, &requests[i], &answer), LS_OK);
+        const struct ls_launch launch = {
+            .struct_size = sizeof(launch), .argument_count = 2, .arguments = &memory[2 * i]};
+        ck_assert_int_eq(ops->kernels->launch(device, answer.kernel, &launch), LS_OK);
+        ops->kernels->release(device, answer.kernel);
+    }
+    ck_assert_int_eq(
+        ops->memory->copy(device, ls_host_memory(one), ls_host_memory(to), bytes, NULL), LS_OK);
+    ck_assert_int_eq(ops->memory->zero(device, ls_host_memory(to), bytes, NULL), LS_OK);
+    const struct ls_segment_request request = {.struct_size = sizeof(request),
+                                               .kernel_count = CASTS,
+                                               .kernels = kernels,
+                                               .values = values,
+                                               .value_count = 2 * CASTS,
+                                               .argument_count = 2 * CASTS};
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    struct double_work_counts before, after;
+    double_count_work(&before);
+    ck_assert_int_eq(ops->kernels->prepare_segment(device, &request, &answer), LS_OK);
+    const struct ls_launch launch = {
+        .struct_size = sizeof(launch), .argument_count = 2 * CASTS, .arguments = memory};
+    ck_assert_int_eq(ops->kernels->launch(device, answer.kernel, &launch), LS_OK);
+    double_count_work(&after);
+    ck_assert_uint_eq(after.kernels - before.kernels, 3);
+    ck_assert_int_eq(
+        ops->memory->copy(device, ls_host_memory(all), ls_host_memory(to), bytes, NULL), LS_OK);
+    ck_assert_mem_eq(one, all, bytes);
+    ops->kernels->release(device, answer.kernel);
+
+    descs[2 * CASTS - 1].dtype = dtype == LS_F16 ? LS_BF16 : LS_F16; // casts of two types
+    ck_assert_int_eq(ops->kernels->prepare_segment(device, &request, &answer), LS_UNSUPPORTED);
+    ops->memory->release(device, (void *)from);
+    ops->memory->release(device, (void *)to);
+    ls_device_close(device);
+    free(numbers_of);
+    free(one);
+    free(all);
+}
+END_TEST
+
 START_TEST(host_memory_is_copied_to_host_memory_and_nothing_is_copied_as_nothing)
 {
     struct ls_device *device = opened();
@@ -668,6 +762,7 @@ int main(void)
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, copies_of_any_size_come_back);
     tcase_add_test(tests, the_source_of_a_copy_may_change_at_once);
+    tcase_add_loop_test(tests, a_segment_of_casts_has_the_bits_of_its_casts, 0, 2);
     tcase_add_test(tests, host_memory_is_copied_to_host_memory_and_nothing_is_copied_as_nothing);
     tcase_add_test(tests, a_stream_of_somebody_else_is_refused);
     tcase_add_test(tests, a_copy_to_the_host_waits_for_the_kernels_before_it);
