@@ -10,6 +10,7 @@
 // nothing is saved.
 #include "plugins/device/cuda/engine/internal.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -248,9 +249,11 @@ static int32_t find_plan(struct ls_device *device, const struct ls_kernel *kerne
     const int64_t sizes[] = {a->batch, a->queries, a->keys, a->heads, a->depth, a->width};
     const bool float32 = kernel->descs[0].dtype == LS_F32;
     struct cuda_plan_question q;
+    int64_t largest = 0; // cuDNN counts in int
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        largest = sizes[i] > largest ? sizes[i] : largest;
     if (!device->fused_attention || device->calls->cudnnGetVersion() < LEAST_VERSION ||
-        attributes->rate > 0 || kernel->request.accumulate ||
-        !cuda_dnn_counts(sizes, sizeof(sizes) / sizeof(sizes[0])))
+        attributes->rate > 0 || kernel->request.accumulate || largest > INT_MAX)
         return LS_OK;
     memset(&q, 0, sizeof(q));
     q.op = op;
