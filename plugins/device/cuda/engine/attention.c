@@ -272,11 +272,12 @@ static int32_t choose_plan(struct ls_device *device, struct ls_kernel *kernel)
 {
     struct attention *a = kernel->state;
     const struct cuda_plan *gradients = NULL;
-    int32_t status = find_plan(device, kernel, LS_OP_ATTENTION_BACKWARD, &gradients);
-    if (!status && !is_backward(kernel))
+    int32_t status = LS_OK;
+    if (!is_backward(kernel))
         status = find_plan(device, kernel, LS_OP_ATTENTION, &a->plan);
-    if (!status && gradients &&
-        (is_backward(kernel) || (a->plan && kernel->request.output_count > 1)))
+    if (!status && (is_backward(kernel) || (a->plan && kernel->request.output_count > 1)))
+        status = find_plan(device, kernel, LS_OP_ATTENTION_BACKWARD, &gradients);
+    if (gradients)
         a->saved_bytes = statistics_bytes(a) + y_bytes(a, kernel);
     if (is_backward(kernel))
         a->plan = gradients;
