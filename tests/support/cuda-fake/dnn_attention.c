@@ -42,11 +42,11 @@ static bool has_types(const struct dnn_walk *w, unsigned own)
     return true;
 }
 
-// Heads of a multiple of 8 elements, 128 at most for gradients (256 on Hopper, by another engine) and 256 forward; a float32 one
-// has engines forward alone.
+// Heads of a multiple of 8 elements, 128 at most for gradients (256 on Hopper, by another engine); a float32 one has engines forward
+// alone.
 static bool fits(const struct dnn_walk *w)
 {
-    const int64_t most = w->backward ? 128 : 256;
+    const int64_t most = w->backward ? 128 : INT64_MAX;
     for (int i = 0; i < w->step_count; i++) {
         const int factors[] = {w->steps[i].x, w->steps[i].b, w->steps[i].y};
         for (int k = 0; k < 3 && w->steps[i].what == 'x'; k++) {
