@@ -146,7 +146,7 @@ void ls_cluster_tell(struct ls_cluster *cluster, const char *key, const uint32_t
 
 #define LS_NO_STEP UINT64_MAX
 
-// What this worker is at: "lost in step 117, bucket 0" is what the others say if it is the last
+// What this worker is at: "last heard of in step 117" is what the others say if it is the last
 // they hear. `step` may be LS_NO_STEP, `where` has at most 47 letters and is copied. Takes no lock,
 // and costs some stores. [any thread]
 void ls_cluster_say(struct ls_cluster *cluster, uint64_t step, const char *where);

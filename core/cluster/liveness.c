@@ -113,7 +113,7 @@ void ls_lost_sentence(const char *name, const struct ls_spot *spot, const char *
 {
     char at[96];
     ls_spot_text(spot, at, sizeof(at));
-    snprintf(out, bytes, "%s lost%s: %s", name, at, why);
+    snprintf(out, bytes, "%s lost%s%s: %s", name, *at ? ", last heard of" : "", at, why);
 }
 
 void ls_machine_name(char out[LS_NAME_BYTES])

@@ -66,7 +66,7 @@ bool ls_own_clock_stood(const struct ls_own_clock *clock);
 // (hostb)". Members are the workers and then the servers.
 void ls_member_name(uint32_t member, uint32_t workers, bool apart, const char *host, char *out,
                     size_t bytes);
-// "worker 2 (hostb) lost in step 117, bucket 0: its connection closed".
+// "worker 2 (hostb) lost, last heard of in step 117, bucket 0: its connection closed".
 void ls_lost_sentence(const char *name, const struct ls_spot *spot, const char *why, char *out,
                       size_t bytes);
 // " in step 117, bucket 0"; "" where it did not say.

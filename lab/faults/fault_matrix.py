@@ -360,7 +360,7 @@ def check_names(job, cell, arguments):
     if cell.moment == "start" or cell.servers:
         expected = rf"{cell.name}\b"
     else:
-        expected = rf"{cell.name}\b.* lost in step \d+, \w+"
+        expected = rf"{cell.name}\b.* lost, last heard of in step \d+, \w+"
     for number in range(arguments.workers):
         if (cell.role, cell.number) != ("worker", number) and not re.search(expected, job.said_by("worker", number)):
             raise Failed(f"worker {number} does not say {expected!r}: {job.said_by('worker', number)[-800:]!r}")

@@ -52,7 +52,7 @@ static void assert_lost(const struct job *job, uint32_t victim, uint64_t since_n
         ck_assert_uint_eq(process->lost_calls, 1);
         ck_assert_ptr_nonnull(strstr(process->own.log, process->lost_text));
         assert_log_has(process, text);
-        assert_log_has(process, ") lost in step 117, bucket 0: ");
+        assert_log_has(process, ") lost, last heard of in step 117, bucket 0: ");
         assert_log_has(process, why);
         ck_assert_ptr_eq(strchr(process->own.log, '\n') + 1,
                          process->own.log + strlen(process->own.log));
@@ -146,7 +146,7 @@ START_TEST(a_worker_that_is_cut_off_is_lost_and_loses_the_others)
     ck_assert_uint_lt(victim->numbers[0] - job->begin_ns, 4 * SECOND);
     ck_assert_uint_eq(victim->lost_calls, 1);
     assert_log_has(victim, "worker 0 (");
-    assert_log_has(victim, ") lost in step 117, bucket 0: it was silent for ");
+    assert_log_has(victim, ") lost, last heard of in step 117, bucket 0: it was silent for ");
     kill(relay, SIGKILL);
     ck_assert_int_eq(waitpid(relay, NULL, 0), relay);
     job_destroy(job);
@@ -266,7 +266,8 @@ START_TEST(a_worker_that_gives_up_tells_the_others_why)
     job_run(job, 3, one_gives_up);
     for (uint32_t i = 0; i < 3; i += 2) {
         ck_assert_int_eq(job->process[i].status, LS_PEER_LOST);
-        assert_log_has(&job->process[i], ") lost in reading data: mnist: file is too short");
+        assert_log_has(&job->process[i],
+                       ") lost, last heard of in reading data: mnist: file is too short");
     }
     ck_assert_int_eq(job->process[1].status, LS_FAILED);
     assert_log_empty(&job->process[1]);
@@ -299,8 +300,9 @@ START_TEST(a_worker_that_does_not_come_to_a_barrier_is_named_at_the_deadline)
     for (uint32_t i = 0; i < 3; i++) {
         ck_assert_int_eq(job->process[i].status, LS_PEER_LOST);
         assert_log_has(&job->process[i], "worker 2 (");
-        assert_log_has(&job->process[i], "lost in step 3, forward: it did not come to the barrier "
-                                         "that worker ");
+        assert_log_has(&job->process[i],
+                       "lost, last heard of in step 3, forward: it did not come to the barrier "
+                       "that worker ");
     }
     job_destroy(job);
 }
