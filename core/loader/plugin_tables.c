@@ -367,8 +367,7 @@ static bool check_version(const struct ls_plugin *plugin, struct ls_reason *reas
     if (plugin->magic == MAGIC_BEFORE)
         return ls_refuse(reason,
                          "was built for the plugin interface before 1.0: build it again with "
-                         "the headers of this version (docs/plugin-authors.md lists what has "
-                         "another name)");
+                         "the headers of this version");
     if (plugin->magic != LS_PLUGIN_MAGIC)
         return ls_refuse(reason, "is not a Lockstep plugin (wrong magic number)");
     if (plugin->abi_major != LS_PLUGIN_ABI_MAJOR)
