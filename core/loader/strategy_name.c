@@ -86,6 +86,13 @@ static enum ls_status select_parts(struct resolution *resolution)
         if (part < 0)
             continue;
         struct part *selected = &resolution->parts[part];
+        const char *colon = strchr(option->value, ':');
+        if (colon) {
+            ls_error(SCOPE, "no %s is called '%s'; write %s=%.*s,%s", kind_text(part),
+                     option->value, option->name, (int)(colon - option->value), option->value,
+                     colon + 1);
+            return LS_USAGE;
+        }
         if (selected->name && strcmp(selected->name, option->value)) {
             ls_error(SCOPE, "%s is already the %s; %s=%s contradicts it", selected->name,
                      kind_text(part), option->name, option->value);
@@ -313,7 +320,9 @@ static enum ls_status route(struct resolution *resolution, const struct ls_optio
             return LS_USAGE;
         }
     }
-    status = ls_option_check(SCOPE, declared(resolution, owner, name), given->value);
+    char scope[sizeof(SCOPE) + 2 * LS_LONGEST_NAME];
+    snprintf(scope, sizeof(scope), SCOPE ": %s %s", kind_text(owner), part->name);
+    status = ls_option_check(scope, declared(resolution, owner, name), given->value);
     if (status)
         return status;
     part->options[part->option_count++] = (struct ls_option_value){(char *)name, given->value};

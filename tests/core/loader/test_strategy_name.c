@@ -89,6 +89,8 @@ START_TEST(contradictions_are_usage_errors)
     assert_fails(loader, "one-device:collective=ring", LS_USAGE, "one-device uses no collective");
     assert_fails(loader, "ring:strategy=one-device", LS_USAGE, "one-device uses no collective");
     assert_fails(loader, "mirrored:collective=", LS_UNAVAILABLE, "no collective is called ''");
+    assert_fails(loader, "mirrored:collective=ring:groups=2", LS_USAGE,
+                 "no collective is called 'ring:groups=2'; write collective=ring,groups=2");
     ls_loader_destroy(loader);
 }
 END_TEST
@@ -172,8 +174,9 @@ START_TEST(a_value_of_the_wrong_type_is_a_usage_error)
 {
     struct ls_loader *loader = loader_of_parts();
     assert_fails(loader, "ring:overlap=perhaps", LS_USAGE,
-                 "--strategy: option overlap must be on or off");
-    assert_fails(loader, "ring:collective.groups=two", LS_USAGE, "groups must be a whole number");
+                 "--strategy: strategy mirrored: option overlap must be on or off");
+    assert_fails(loader, "ring:collective.groups=two", LS_USAGE,
+                 "--strategy: collective ring: option groups must be a whole number");
     assert_fails(loader, "ring:", LS_USAGE, "--strategy");
     assert_fails(loader, "", LS_USAGE, "--strategy");
     ls_loader_destroy(loader);
