@@ -189,25 +189,28 @@ enum ls_status ls_graph_fail(const struct ls_graph *graph, const struct ls_tenso
 }
 
 // LS_BAD_INPUT, logged, when a dimension or the number of elements (batch counted as one) is below
-// one or beyond the bounds.
+// one or beyond the bounds. `variable`: the name of the one that has this shape, or NULL.
 static enum ls_status check_shape(const struct ls_graph *graph, const struct ls_tensor *input,
-                                  const struct ls_shape *shape)
+                                  const char *variable, const struct ls_shape *shape)
 {
-    char text[128];
+    char text[128], who[160] = "";
     int64_t elements = 1;
 
+    if (variable)
+        snprintf(who, sizeof(who), "variable '%.120s': ", variable);
     if (shape->ndims < 1 || shape->ndims > LS_MAX_DIMS)
-        return ls_graph_fail(graph, input, "a tensor has 1 to %d dimensions, not %u", LS_MAX_DIMS,
-                             shape->ndims);
+        return ls_graph_fail(graph, input, "%sa tensor has 1 to %d dimensions, not %u", who,
+                             LS_MAX_DIMS, shape->ndims);
     for (uint32_t i = 0; i < shape->ndims; i++) {
         const int64_t dim = shape->dims[i];
         if (dim == LS_BATCH && i == 0)
             continue;
         if (dim < 1 || dim > LS_MAX_DIM)
-            return ls_graph_fail(graph, input, "every dimension of %s must be between 1 and %lld",
-                                 ls_shape_text(shape, text, sizeof(text)), (long long)LS_MAX_DIM);
+            return ls_graph_fail(graph, input, "%severy dimension of %s must be between 1 and %lld",
+                                 who, ls_shape_text(shape, text, sizeof(text)),
+                                 (long long)LS_MAX_DIM);
         if (elements > LS_MAX_ELEMENTS / dim)
-            return ls_graph_fail(graph, input, "%s has more than %lld elements",
+            return ls_graph_fail(graph, input, "%s%s has more than %lld elements", who,
                                  ls_shape_text(shape, text, sizeof(text)),
                                  (long long)LS_MAX_ELEMENTS);
         elements *= dim;
@@ -272,7 +275,7 @@ enum ls_status ls_graph_typed_input(struct ls_graph *graph, uint32_t dtype,
     for (uint32_t i = 1; i < shape.ndims; i++)
         if (shape.dims[i] == LS_BATCH)
             shape.dims[i] = 0; // only the first may be open; the check names this one
-    enum ls_status status = check_shape(graph, NULL, &shape);
+    enum ls_status status = check_shape(graph, NULL, NULL, &shape);
     if (status)
         return status;
     status = make_room(&graph->inputs, graph->input_count, sizeof(*graph->inputs));
@@ -335,7 +338,7 @@ static enum ls_status add_parameter(struct ls_graph *graph, const char *name,
             return ls_graph_fail(graph, NULL, "two variables are called '%s'", full_name);
     if (shape->ndims > 0 && shape->dims[0] == LS_BATCH)
         return ls_graph_fail(graph, NULL, "variable '%s' must not depend on the batch size", name);
-    enum ls_status status = check_shape(graph, NULL, shape);
+    enum ls_status status = check_shape(graph, NULL, name, shape);
     if (status)
         return status;
 
@@ -527,14 +530,14 @@ enum ls_status ls_graph_add_uncast(struct ls_graph *graph, uint32_t op,
         call.inputs[i] = inputs[i]->shape;
     }
     if (output_shape) {
-        status = check_shape(graph, inputs[0], output_shape);
+        status = check_shape(graph, inputs[0], NULL, output_shape);
         if (status)
             return status;
         call.asked = *output_shape;
     }
     if (!ls_operation_shapes(row, &call))
         return ls_graph_fail(graph, inputs[0], "%s", call.why);
-    status = check_shape(graph, inputs[0], &call.outputs[0]);
+    status = check_shape(graph, inputs[0], NULL, &call.outputs[0]);
     if (!status)
         status = append_outputs(graph, row, call.outputs, converted, &operation);
     if (!status)
