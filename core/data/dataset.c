@@ -26,7 +26,7 @@ static const struct ls_plugin_option common[] = {
 };
 #define COMMON (sizeof(common) / sizeof(common[0]))
 
-static enum ls_status unknown_kind(const char *name)
+enum ls_status ls_dataset_refuse_unknown(const char *name, const char *registered)
 {
     const char *names[64];
     char list[512] = "";
@@ -39,7 +39,9 @@ static enum ls_status unknown_kind(const char *name)
     }
     names[count] = NULL;
     const char *nearest = ls_nearest(name, names);
-    if (nearest)
+    if (registered[0])
+        ls_error(SCOPE, "unknown dataset %s; %s; available: %s", name, registered, list);
+    else if (nearest)
         ls_error(SCOPE,
                  "unknown dataset %s; did you mean %s? Available: %s, and plugins dataset-NAME.so "
                  "on the "
@@ -154,7 +156,8 @@ static enum ls_status parse(const struct ls_dataset_kind *kind, const char *text
     if (status)
         return status;
     out->kind = kind ? kind : find_kind(out->spec.name);
-    status = out->kind ? check_options(out->kind, &out->spec) : unknown_kind(out->spec.name);
+    status = out->kind ? check_options(out->kind, &out->spec)
+                       : ls_dataset_refuse_unknown(out->spec.name, "");
     if (!status)
         status = read_count(&out->spec, "skip", &out->skip);
     if (!status)

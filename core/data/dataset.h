@@ -127,6 +127,8 @@ struct ls_dataset_kind {
 
 // Whether datasets/ has one of this name.
 bool ls_dataset_is_known(const char *name);
+// LS_USAGE, logged. `registered`: ls_loader_registered_text(), or "".
+LS_STATUS ls_dataset_refuse_unknown(const char *name, const char *registered);
 
 // All datasets, ends with NULL. Defined in datasets/.
 extern const struct ls_dataset_kind *const ls_dataset_kinds[];

@@ -83,6 +83,10 @@ bool ls_loader_has(const struct ls_loader *loader, uint32_t kind, const char *na
 // name; and it lists the available plugins. Returns LS_UNAVAILABLE.
 LS_STATUS ls_loader_report_unknown(const struct ls_loader *loader, const char *scope,
                                    uint32_t kinds, const char *name);
+// For the message that no built-in part of `kind` is called `name`: "did you mean 'wave'? registered
+// by this program: wave, turn"; "" where the program has registered none. Returns `text`.
+const char *ls_loader_registered_text(const struct ls_loader *loader, uint32_t kind,
+                                      const char *name, char *text, size_t bytes);
 // The directories of the search path, with commas between. Returns `text`.
 const char *ls_loader_path_text(const struct ls_loader *loader, char *text, size_t bytes);
 // LS_USAGE, logged, for a device with a number ("cuda:0"), as other frameworks write it.

@@ -417,14 +417,28 @@ static void write_unknown(FILE *text, const struct ls_loader *loader, uint32_t k
     fputs(": name one with --plugin-path", text);
 }
 
+static enum ls_status add_registered(struct found_list *list, const struct ls_loader *loader)
+{
+    enum ls_status status = LS_OK;
+    for (const struct ls_module *module = loader->modules; module && !status; module = module->next)
+        if (module->registered && !is_known(list, module->plugin->kind, module->plugin->name))
+            status =
+                add_found(list, module->plugin->kind, module->plugin->name, strdup(LS_BUILT_IN));
+    return status;
+}
+
 enum ls_status ls_loader_report_unknown(const struct ls_loader *loader, const char *scope,
                                         uint32_t kinds, const char *name)
 {
     struct ls_found *found = NULL;
     size_t count = 0, bytes = 0;
-    const enum ls_status status = ls_search_all(loader, &found, &count);
+    enum ls_status status = ls_search_all(loader, &found, &count);
     if (status)
         return status;
+    struct found_list list = {found, count};
+    status = add_registered(&list, loader);
+    found = list.items;
+    count = list.count;
     const char **names = calloc(count + 1, sizeof(*names));
     char *line = NULL;
     FILE *text = names ? open_memstream(&line, &bytes) : NULL;
@@ -436,5 +450,25 @@ enum ls_status ls_loader_report_unknown(const struct ls_loader *loader, const ch
     free(line);
     free(names);
     ls_found_destroy(found, count);
-    return LS_UNAVAILABLE;
+    return status ? status : LS_UNAVAILABLE;
+}
+
+const char *ls_loader_registered_text(const struct ls_loader *loader, uint32_t kind,
+                                      const char *name, char *text, size_t bytes)
+{
+    const char *names[64];
+    size_t count = 0, used = 0;
+    for (const struct ls_module *module = loader->modules; module && count < 63;
+         module = module->next)
+        if (module->registered && module->plugin->kind == kind)
+            names[count++] = module->plugin->name;
+    names[count] = NULL;
+    text[0] = '\0';
+    const char *nearest = ls_nearest(name, names);
+    if (nearest)
+        used = (size_t)snprintf(text, bytes, "did you mean '%s'? ", nearest);
+    for (size_t i = 0; i < count && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s",
+                                 i ? ", " : "registered by this program: ", names[i]);
+    return text;
 }

@@ -44,9 +44,11 @@ static void hint(const struct ls_own_parts *face, uint32_t kind, const char *nam
                  size_t bytes)
 {
     const struct ls_loader *loader = ((const struct parts *)face)->loader;
-    char path[320];
+    char path[320], own[160];
     ls_loader_path_text(loader, path, sizeof(path));
-    if (path[0])
+    if (ls_loader_registered_text(loader, kind, name, own, sizeof(own))[0])
+        snprintf(text, bytes, "%s", own);
+    else if (path[0])
         snprintf(text, bytes, "a plugin %s-%.64s.so could provide it; there is none in %s",
                  ls_kind_text(kind), name, path);
     else

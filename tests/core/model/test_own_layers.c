@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers of the program that are written wrongly: each is refused by name, and nothing is read that
-// is not there. What a step may have at most.
+// is not there. Names of its own parts that are misspelt. What a step may have at most.
+#include "core/plugin/dataset.h"
 #include "core/plugin/layer.h"
+#include "core/plugin/loss.h"
 #include "tests/core/train/support.h"
 #include "tests/support/suite.h"
 
@@ -106,7 +108,8 @@ static const struct {
     const char *says;
 } mistakes[] = {
     {weight_is_null, LS_BAD_INPUT, "weight: expected what the weight is, got NULL"},
-    {weight_is_huge, LS_BAD_INPUT, "must be between 1 and 2147483647"},
+    {weight_is_huge, LS_BAD_INPUT,
+     "variable 'kernel': every dimension of (4, 9223372036854775807) must be between"},
     {weight_has_99_dimensions, LS_BAD_INPUT, "a shape of 99 dimensions; expected 1 to 6"},
     {weights_have_one_name, LS_BAD_INPUT, "two variables are called"},
     {inputs_are_null, LS_BAD_INPUT, "operation: expected an array of tensors, got NULL"},
@@ -173,6 +176,61 @@ START_TEST(a_step_has_so_many_parts_and_examples_at_most)
 }
 END_TEST
 
+static int32_t build_loss(const struct ls_host *host, const struct ls_composer *composer,
+                          struct ls_tensor *predictions, struct ls_tensor *targets,
+                          struct ls_tensor **values)
+{
+    (void)host;
+    values[0] = ls_compose_subtract(composer, predictions, targets);
+    return LS_OK;
+}
+
+static int32_t open_split(const struct ls_host *host, const char *split,
+                          struct ls_dataset_state *state, struct ls_dataset_description *out)
+{
+    (void)split;
+    (void)state;
+    (void)out;
+    return ls_host_fail(host, LS_UNSUPPORTED, "is not opened");
+}
+
+static int32_t load(struct ls_dataset_state *state, uint64_t example, void *const *fields)
+{
+    (void)state;
+    (void)example;
+    (void)fields;
+    return LS_OK;
+}
+
+START_TEST(what_the_program_has_registered_is_suggested)
+{
+    static const struct ls_loss_interface loss = {.struct_size = sizeof(loss), .build = build_loss};
+    static const struct ls_dataset_interface dataset = {
+        .struct_size = sizeof(dataset), .state_bytes = 8, .open = open_split, .load = load};
+    static const struct ls_plugin pseudo_huber = {
+        LS_PLUGIN_HEADER(LS_KIND_LOSS), .name = "pseudo_huber", .version = "1", .licence = "none",
+        .summary = "is registered",     .interface = &loss};
+    static const struct ls_plugin wave = {
+        LS_PLUGIN_HEADER(LS_KIND_DATASET), .name = "wave",       .version = "1", .licence = "none",
+        .summary = "is registered",        .interface = &dataset};
+    const struct ls_layer layers[] = {LS_INPUT(4), LS_DENSE(3), LS_END};
+    struct ls_run *run = run_of("ring", 2);
+    struct ls_model *model = NULL;
+    struct ls_data *data = NULL;
+    OK(ls_plugin_register(run, &pseudo_huber));
+    OK(ls_plugin_register(run, &wave));
+    OK(ls_sequential_create(run, "model", layers, &model));
+    forget_errors();
+    expect_error(ls_run_data_open(run, "waev", "train", &data), LS_USAGE,
+                 "unknown dataset waev; did you mean 'wave'? registered by this program: wave; ");
+    expect_error(ls_compile(model, &(struct ls_compile_options){.loss = "pseudo_hubr"}), LS_USAGE,
+                 "; did you mean 'pseudo_huber'? registered by this program: pseudo_huber");
+    ck_assert_ptr_null(data);
+    ls_model_close(model);
+    ls_run_close(run);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("core/model/own_layers");
@@ -180,6 +238,7 @@ int main(void)
     tcase_set_timeout(cases, 60);
     tcase_add_loop_test(cases, a_wrong_layer_is_refused_by_name, 0,
                         sizeof(mistakes) / sizeof(mistakes[0]));
+    tcase_add_test(cases, what_the_program_has_registered_is_suggested);
     tcase_add_test(cases, a_step_has_so_many_parts_and_examples_at_most);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);
