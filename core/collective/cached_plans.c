@@ -75,7 +75,7 @@ static enum ls_status make_plan(struct ls_communicator *communicator,
 {
     struct ls_cached_plan *cached = find_room(communicator);
     if (!cached) {
-        ls_error(communicator->group->name,
+        ls_error(communicator->group->scope,
                  "rank %u has %u operations under way on buffers of its own; wait for some first",
                  communicator->rank, LS_CACHED_PLANS);
         return LS_USAGE;

@@ -101,13 +101,13 @@ enum ls_status ls_collective_start(struct ls_collective_plan *plan)
         return ls_communicator_give_up(communicator, LS_ABORTED);
     ls_guard_forget_reasons();
     if (plan->check == LS_CHECK_MISSING) {
-        ls_error(communicator->group->name, "rank %u starts a plan before its known answer",
+        ls_error(communicator->group->scope, "rank %u starts a plan before its known answer",
                  communicator->rank);
         return LS_FAILED;
     }
     if (plan->running) {
         char text[160];
-        ls_error(communicator->group->name, "rank %u starts %s again before it waited for it",
+        ls_error(communicator->group->scope, "rank %u starts %s again before it waited for it",
                  communicator->rank, ls_call_text(&plan->signature, text));
         return LS_FAILED;
     }

@@ -32,6 +32,7 @@ static void group_destroy(struct ls_communicator_group *group)
     free(group->libraries);
     free(group->recorders);
     free(group->name);
+    free(group->scope);
     free(group->answers);
     free(group->collective_text);
     free(group);
@@ -84,7 +85,7 @@ static enum ls_status try_collective(struct ls_communicator_group *group)
     status = ls_schedule_measure(group->algorithm, &call, TRIED_CALLS_MOST, false, &size);
     ls_expectation_leave(&group->expectation);
     if (status == LS_UNSUPPORTED) // an answer, which is said here
-        ls_error(group->name,
+        ls_error(group->scope,
                  "collective %s does not serve these %u ranks on their hosts (--verbose says why); "
                  "choose another",
                  group->collective->name, group->world);
@@ -110,17 +111,18 @@ static enum ls_status group_create(const struct ls_communicator_options *options
     group->ask_context = options->ask_context;
     group->segment_bytes = options->segment_bytes;
     group->name = strdup(options->name ? options->name : "collective");
+    group->scope = group->name ? strndup(group->name, strcspn(group->name, ".")) : NULL;
     group->collective_text = options->collective_text ? strdup(options->collective_text) : NULL;
     group->unproven = options->unproven;
     pthread_mutex_init(&group->lock, NULL);
     pthread_mutex_init(&group->proof_lock, NULL);
     pthread_mutex_init(&group->failure_lock, NULL);
-    group->expectation = (struct ls_expectation){.scope = group->name,
+    group->expectation = (struct ls_expectation){.scope = group->scope,
                                                  .name = group->collective->name,
                                                  .world = group->world,
                                                  .deadline_ns = group->deadline_ns,
                                                  .status = LS_PEER_LOST};
-    const bool named = group->name && (group->collective_text || !options->collective_text);
+    const bool named = group->scope && (group->collective_text || !options->collective_text);
     enum ls_status status = named ? allocate_ranks(group, options) : LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_streams_open(group);
@@ -214,8 +216,9 @@ static enum ls_status name_places(const struct ls_communicator_group *group,
     if (!devices)
         return LS_OK;
     if (devices < group->count) {
-        ls_error(group->name, "%u of %u ranks have buffers in memory of devices; all must, or none",
-                 devices, group->count);
+        ls_error(group->scope,
+                 "%u of %u ranks have buffers in memory of devices; all must, or none", devices,
+                 group->count);
         return LS_UNSUPPORTED;
     }
     for (uint32_t i = 0; *out && i < group->count; i++)
@@ -250,7 +253,7 @@ static enum ls_status open_transport(const struct ls_communicator_options *optio
         own[i] = group->first_rank + i;
     status = own && endpoints ? ls_endpoints_open(&opening, endpoints) : LS_OUT_OF_MEMORY;
     if (status == LS_UNSUPPORTED) { // an answer, which nobody has heard yet
-        ls_error(group->name, "transport %s cannot connect these %u ranks; choose another",
+        ls_error(group->scope, "transport %s cannot connect these %u ranks; choose another",
                  options->transport->name, options->world);
         status = LS_UNAVAILABLE;
     }

@@ -91,7 +91,7 @@ enum ls_status ls_communicator_fail_mismatch(struct ls_communicator *communicato
     if (!is_first_to_fail(communicator))
         return ls_communicator_give_up(communicator, LS_ABORTED);
     if (ls_communicator_find_mismatch(communicator, plan, &peer, &theirs))
-        ls_error(communicator->group->name,
+        ls_error(communicator->group->scope,
                  "call %" PRIu64
                  " differs: rank %u calls %s, rank %u calls %s; all ranks must make the same "
                  "calls in the same order",
@@ -99,14 +99,14 @@ enum ls_status ls_communicator_fail_mismatch(struct ls_communicator *communicato
                  peer, ls_call_text(&theirs, their_text));
     else if (plan->check == LS_CHECK_VERIFIED && // so the messages of one call fit each other
              ls_ask_state(communicator->group, peer, plan->sequence) == LS_RANK_UNKNOWN)
-        ls_error(communicator->group->name,
+        ls_error(communicator->group->scope,
                  "call %" PRIu64
                  " differs: rank %u calls %s, and rank %u, of another process, calls something "
                  "else; all ranks must make the same calls in the same order",
                  plan->sequence, communicator->rank, ls_call_text(&plan->signature, mine_text),
                  peer);
     else
-        ls_error(communicator->group->name,
+        ls_error(communicator->group->scope,
                  "call %" PRIu64
                  ", %s: rank %u and rank %u disagree on their messages; collective %s is wrong",
                  plan->sequence, ls_call_text(&plan->signature, mine_text), communicator->rank,
@@ -121,7 +121,7 @@ enum ls_status ls_communicator_fail_answer(struct ls_communicator *communicator,
     char text[160];
     if (!is_first_to_fail(communicator))
         return ls_communicator_give_up(communicator, LS_ABORTED);
-    ls_error(communicator->group->name,
+    ls_error(communicator->group->scope,
              "collective %s is wrong: %s on known values: rank %u has %" PRIu64
              " wrong element%s, the first is element %" PRIu64 "; choose another collective",
              communicator->group->collective->name, ls_call_text(&plan->signature, text),
@@ -136,7 +136,7 @@ enum ls_status ls_communicator_fail_overflow(struct ls_communicator *communicato
     char text[160];
     if (!is_first_to_fail(communicator))
         return ls_communicator_give_up(communicator, LS_ABORTED);
-    ls_error(communicator->group->name,
+    ls_error(communicator->group->scope,
              "%s: rank %u has a value beyond %s, the largest that travels; use %s--wire=float32",
              ls_call_text(&plan->signature, text), communicator->rank, half ? "65504" : "3.39e38",
              half ? "--wire=bfloat16 or " : "");
@@ -186,14 +186,14 @@ enum ls_status ls_communicator_fail_deadline(struct ls_communicator *communicato
     const uint32_t culprit = find_culprit(communicator, plan, &state);
     const bool inside = ls_inside_of_replica(culprit, &call);
     if (culprit == communicator->rank) // all have come, and hosts have nothing to do any more
-        ls_error(communicator->group->name,
+        ls_error(communicator->group->scope,
                  "rank %u waited %.1f s for its device in call %" PRIu64
                  ", %s: all ranks have made this call, but the device has not ended it; a device "
                  "hangs, or --deadline is too short for it",
                  communicator->rank, (double)waited_ns * 1e-9, plan->sequence,
                  ls_call_text(&plan->signature, text));
     else
-        ls_error(communicator->group->name,
+        ls_error(communicator->group->scope,
                  "rank %u waited %.1f s for rank %u in call %" PRIu64
                  ", %s: %s%s%s (collective %s, transport %s); look there, or raise --deadline",
                  communicator->rank, (double)waited_ns * 1e-9, culprit, plan->sequence,
@@ -233,10 +233,11 @@ enum ls_status ls_communicator_fail(struct ls_communicator *communicator,
         note_lost(communicator);
     // A library has said why; of a lost process the cluster says it.
     if (communicator->library || elsewhere)
-        ls_info(communicator->group->name, "rank %u was in call %" PRIu64 ", %s",
+        ls_info(communicator->group->scope, "rank %u was in call %" PRIu64 ", %s",
                 communicator->rank, plan->sequence, ls_call_text(&plan->signature, text));
     else
-        ls_error(communicator->group->name, "rank %u, call %" PRIu64 ", %s: %s", communicator->rank,
-                 plan->sequence, ls_call_text(&plan->signature, text), ls_status_text(status));
+        ls_error(communicator->group->scope, "rank %u, call %" PRIu64 ", %s: %s",
+                 communicator->rank, plan->sequence, ls_call_text(&plan->signature, text),
+                 ls_status_text(status));
     return fail_first(communicator, status);
 }

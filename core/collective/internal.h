@@ -42,7 +42,8 @@ struct ls_communicator_group {
     uint32_t first_rank, count; // ranks of this process
     uint64_t deadline_ns;
     uint64_t segment_bytes;
-    char *name;
+    char *name; // "gradients.0.1": of this communicator alone
+    char *scope; // "gradients": in messages
     pthread_mutex_t failure_lock; // held by the first rank that fails while it says why
     _Atomic uint32_t failed; // it has
     _Atomic uint32_t lost; // 1 + the rank that the transport had lost then; 0: it knew of none

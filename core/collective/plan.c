@@ -72,7 +72,7 @@ static enum ls_status check_plan(const struct ls_communicator *communicator,
     if (!problem)
         return LS_OK;
     const char *operation = ls_collective_operation_text(call->operation);
-    ls_error(group->name,
+    ls_error(group->scope,
              "collective %s: %s of %" PRIu64
              " elements of %s, reduction %u, root %u of %u ranks: %s",
              group->collective->name, operation ? operation : "operation", call->count,
@@ -140,7 +140,7 @@ static enum ls_status compile_plan(struct ls_collective_plan *plan)
         return LS_UNAVAILABLE;
     }
     if (signature->wire && plan->check == LS_CHECK_MISSING) {
-        ls_error(group->name,
+        ls_error(group->scope,
                  "collective %s: its schedule for %u ranks is too large to be verified, and only "
                  "what is verified travels in 16 bits; use --wire=float32, or fewer replicas",
                  group->collective->name, group->world);

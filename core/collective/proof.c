@@ -42,7 +42,7 @@ static void log_refusal(const struct ls_communicator_group *group,
         return;
     }
     if (found->verdict == LS_VERDICT_ROUNDING) {
-        ls_error(group->name,
+        ls_error(group->scope,
                  "collective %s cannot send 16 bits: %u ranks would not end with equal values: %s; "
                  "use --wire=float32, or another collective, such as ring; lockstep verify %s "
                  "--world=%u "
@@ -54,7 +54,7 @@ static void log_refusal(const struct ls_communicator_group *group,
     char root[32] = "";
     if (call->operation == LS_BROADCAST || call->operation == LS_REDUCE)
         snprintf(root, sizeof(root), ", root %u", call->root);
-    ls_error(group->name,
+    ls_error(group->scope,
              "collective %s is wrong and was not run: %s of %" PRIu64 " elements, %u ranks%s: %s; "
              "lockstep verify %s --world=%u --count=%" PRIu64 " --ranks-per-host=%u --operation=%s "
              "shows it",

@@ -35,7 +35,7 @@ enum ls_status ls_streams_open(struct ls_communicator_group *group)
         if (ls_device_blocking(given->device) && ls_device_in_host_memory(given->device))
             continue; // as host memory without a device
         if (!ls_device_has_streams(given->device)) {
-            ls_error(group->name,
+            ls_error(group->scope,
                      "rank %u: its device has memory of its own, but no streams and events, which "
                      "collectives need there; central-storage does without",
                      group->first_rank + i);
