@@ -180,8 +180,10 @@ void ls_worker_place_describe(const struct ls_worker_place *place, char *out, si
     else
         snprintf(who, sizeof(who), "server %u of %u", place->number, place->servers);
     // What Lockstep's own launcher sets is of interest where something is wrong.
-    const bool own = strcmp(place->resolver, "launch") == 0 && ls_log_level() < LS_LOG_DEBUG;
-    snprintf(out, bytes, "%s by %s%s%s%s%s%s", who, place->resolver, own ? "" : " (",
+    const bool launch = strcmp(place->resolver, "launch") == 0;
+    const bool own = launch && ls_log_level() < LS_LOG_DEBUG;
+    snprintf(out, bytes, "%s by %s%s%s%s%s%s", who,
+             launch && !place->job[0] ? "LOCKSTEP_RANK" : place->resolver, own ? "" : " (",
              own ? "" : place->taken, own ? "" : ")", place->ignored[0] ? ", not by " : "",
              place->ignored);
 }

@@ -413,9 +413,15 @@ END_TEST
 START_TEST(the_variables_of_launch_are_described_with_verbose)
 {
     static const char *const own[] = {"LOCKSTEP_RANK=3", "LOCKSTEP_WORLD_SIZE=4",
-                                      "LOCKSTEP_ADDRESS=h:5", NULL};
+                                      "LOCKSTEP_ADDRESS=h:5", "LOCKSTEP_JOB=launch-7", NULL};
+    static const char *const by_hand[] = {"LOCKSTEP_RANK=3", "LOCKSTEP_WORLD_SIZE=4",
+                                          "LOCKSTEP_ADDRESS=h:5", NULL};
     struct ls_worker_place place;
     char text[1024];
+    ck_assert_int_eq(ls_worker_place_resolve("auto", &(struct ls_environment){by_hand}, &place),
+                     LS_OK);
+    ls_worker_place_describe(&place, text, sizeof(text));
+    ck_assert_str_eq(text, "worker 3 of 4 by LOCKSTEP_RANK");
     ck_assert_int_eq(ls_worker_place_resolve("auto", &(struct ls_environment){own}, &place), LS_OK);
     ls_worker_place_describe(&place, text, sizeof(text));
     ck_assert_str_eq(text, "worker 3 of 4 by launch");
