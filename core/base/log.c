@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static _Atomic uint32_t log_level = LS_LOG_INFO;
 static _Thread_local int32_t log_rank = -1;
@@ -48,6 +49,11 @@ void ls_log_set_writer(void (*write)(void *context, uint32_t level, const char *
     log_writer = write;
     log_writer_context = context;
     pthread_mutex_unlock(&log_lock);
+}
+
+uint64_t ls_log_wait_ns(void)
+{
+    return isatty(STDERR_FILENO) ? UINT64_C(1000000000) : UINT64_C(10000000000);
 }
 
 void ls_log_set_before(void (*before)(void))

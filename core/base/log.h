@@ -37,6 +37,9 @@ void ls_log_note_line(const char *line);
 uint64_t ls_log_errors(void);
 void ls_log_note_error(void); // counts one that a child process wrote
 
+// Between two lines that say how long this process has waited: 1 s on a terminal, 10 s in a file.
+uint64_t ls_log_wait_ns(void);
+
 // Before and after a fork: the child must not find the lock taken by a thread that it does not have.
 void ls_log_lock(void);
 void ls_log_unlock(void);

@@ -319,7 +319,10 @@ static enum ls_status reach_store(const struct ls_cluster_options *options, cons
     const struct ls_worker_place *place = options->place;
     const bool apart = options->departed != NULL;
     char advice[96];
-    snprintf(advice, sizeof(advice), "start all %u %s", place->workers,
+    char all[24] = "both";
+    if (place->workers != 2)
+        snprintf(all, sizeof(all), "all %u", place->workers);
+    snprintf(advice, sizeof(advice), "start %s %s", all,
              apart ? "processes" : "workers, or train alone with --cluster=none");
     const struct ls_reach reach = {
         .name = apart ? "process 0" : "worker 0",

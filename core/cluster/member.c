@@ -28,7 +28,6 @@
 #define WELCOME_PATIENCE_NS UINT64_C(3000000000)
 #define LOOK_NS UINT64_C(200000000) // how often a waiting call looks at its clock
 #define SAY_AFTER_NS UINT64_C(5000000000)
-#define SAY_EVERY_NS UINT64_C(1000000000)
 
 enum ls_member_phase {
     LS_MEMBER_JOINING,
@@ -787,7 +786,7 @@ static void say_outside(const struct ls_member *member, uint64_t passed_ns, uint
 {
     if (!member->outside || passed_ns < *say_at)
         return;
-    *say_at = passed_ns + SAY_EVERY_NS;
+    *say_at = passed_ns + ls_log_wait_ns();
     ls_info("cluster", "waiting until the training at %s takes this worker in, %.0f s of %g s",
             member->address, (double)passed_ns * 1e-9, (double)deadline_ns * 1e-9);
 }

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #define SAY_AFTER_NS UINT64_C(5000000000)
-#define SAY_EVERY_NS UINT64_C(1000000000)
 // A difference is told when all are here, so that each of them learns the reason; but not later.
 #define REFUSE_AFTER_NS UINT64_C(3000000000)
 #define MOST_REPLICAS 65536 // of a worker
@@ -283,9 +282,12 @@ static void give_up(struct ls_store *store, const char *missing)
     char text[LS_TEXT_BYTES];
     const unsigned long long others =
         (unsigned long long)ls_door_strangers(store->door, LS_STRANGER_SECRET);
+    char all[24] = "both";
+    if (store->workers != 2)
+        snprintf(all, sizeof(all), "all %u", store->workers);
     int length =
-        snprintf(text, sizeof(text), "%s did not come to %s within %g s: start all %u %s", missing,
-                 store->address, (double)store->join_deadline_ns * 1e-9, store->workers,
+        snprintf(text, sizeof(text), "%s did not connect to %s within %g s: start %s %s", missing,
+                 store->address, (double)store->join_deadline_ns * 1e-9, all,
                  store->apart ? "processes" : "workers, or train alone with --cluster=none");
     if (others && length > 0 && (size_t)length < sizeof(text))
         snprintf(text + length, sizeof(text) - (size_t)length,
@@ -313,7 +315,7 @@ void ls_store_watch_joining(struct ls_store *store)
     if (now >= store->join_deadline_ns) {
         give_up(store, missing);
     } else if (now >= store->say_at_ns) {
-        store->say_at_ns = now + SAY_EVERY_NS;
+        store->say_at_ns = now + ls_log_wait_ns();
         ls_info("cluster", "waiting for %s at %s, %.0f s of %g s", missing, store->address,
                 (double)now * 1e-9, (double)store->join_deadline_ns * 1e-9);
     }

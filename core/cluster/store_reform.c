@@ -19,7 +19,6 @@
 #include <unistd.h>
 
 #define SAY_AFTER_NS UINT64_C(5000000000)
-#define SAY_EVERY_NS UINT64_C(1000000000)
 #define CERTAIN_NS \
     UINT64_C(1000000000) // after which a worker that still listens is taken to be alive
 #define PROBE_NS UINT64_C(1000000000) // for an answer
@@ -237,7 +236,8 @@ static void form(struct ls_store *store, uint32_t survivors, uint32_t joiners)
     store->reforming = false;
     store->clock.stood_ns = 0;
     store->generation++;
-    ls_info("cluster", "%u workers go on: %u lost, %u new", workers, before - survivors, joiners);
+    ls_info("cluster", "continuing with %u worker%s (%u lost, %u new)", workers,
+            workers == 1 ? "" : "s", before - survivors, joiners);
     ls_store_welcome(store);
 }
 
@@ -282,13 +282,13 @@ static void refuse_part(struct ls_store *store, const struct census *census)
     ls_store_refuse(store, LS_PEER_LOST, text);
 }
 
-static void say(struct ls_store *store, uint64_t waited, const char *whom)
+static void say(struct ls_store *store, uint64_t waited, uint64_t after, const char *whom)
 {
-    if (waited < SAY_AFTER_NS || store->clock.now_ns < store->say_at_ns)
+    if (waited < after || store->clock.now_ns < store->say_at_ns)
         return;
-    store->say_at_ns = store->clock.now_ns + SAY_EVERY_NS;
-    ls_info("cluster", "to go on, the others wait for %s, %.0f s of %g s", whom,
-            (double)waited * 1e-9, (double)store->reform_deadline_ns * 1e-9);
+    store->say_at_ns = store->clock.now_ns + ls_log_wait_ns();
+    ls_info("cluster", "waiting for %s to continue, %.0f s of %g s", whom, (double)waited * 1e-9,
+            (double)store->reform_deadline_ns * 1e-9);
 }
 
 // One worker has lost another one that the store has not lost, or is far ahead: the others must not
@@ -350,7 +350,7 @@ void ls_store_watch_reform(struct ls_store *store)
     if (census.missing) {
         ls_member_name(census.first_missing, store->workers, store->apart,
                        store->member[census.first_missing].host, whom, sizeof(whom));
-        say(store, waited, whom);
+        say(store, waited, SAY_AFTER_NS, whom);
         return;
     }
     if (!census.chief)
@@ -371,8 +371,8 @@ void ls_store_watch_reform(struct ls_store *store)
     } else if (late) {
         refuse_few(store, census.ready + joiners);
     } else {
-        snprintf(whom, sizeof(whom), "%u more %s", store->least_workers - census.ready - joiners,
+        snprintf(whom, sizeof(whom), "%u new %s", store->least_workers - census.ready - joiners,
                  store->least_workers - census.ready - joiners == 1 ? "worker" : "workers");
-        say(store, waited, whom);
+        say(store, waited, 0, whom);
     }
 }

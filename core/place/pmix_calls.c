@@ -18,7 +18,6 @@
 
 #define LIBRARY "libpmix.so.2"
 #define SAY_AFTER_NS UINT64_C(5000000000)
-#define SAY_EVERY_NS UINT64_C(1000000000)
 #define CLOSE_NS (UINT64_C(2) * 1000000000)
 
 enum { PMIX_SUCCESS = 0, PMIX_BOOL = 1, PMIX_STRING = 3, PMIX_UINT16 = 13, PMIX_UINT32 = 14 };
@@ -145,7 +144,7 @@ static bool await(struct call *call, pthread_t thread, uint64_t deadline_ns)
         if (call->has_ended || passed >= deadline_ns)
             break;
         if (passed >= say_at) {
-            say_at += SAY_EVERY_NS;
+            say_at += ls_log_wait_ns();
             ls_info("cluster", "waiting for %s, %.0f s of %g s", call->whom, (double)passed * 1e-9,
                     (double)deadline_ns * 1e-9);
         }

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #define SAY_AFTER_NS UINT64_C(5000000000)
-#define SAY_EVERY_NS UINT64_C(1000000000)
 #define CONNECT_NS UINT64_C(2000000000)
 #define ANSWER_NS UINT64_C(4000000000)
 #define LEAST_PAUSE_NS UINT64_C(5000000) // between two tries; grows by half each time
@@ -135,7 +134,7 @@ enum ls_status ls_reach(const struct ls_reach *reach, struct ls_connection *out)
             return LS_PEER_LOST;
         }
         if (now >= say_at) {
-            say_at = now + SAY_EVERY_NS;
+            say_at = now + ls_log_wait_ns();
             ls_info("cluster", "waiting for %s (%s:%u), %.0f s of %g s", reach->name,
                     reach->address, reach->port, (double)now * 1e-9, patience);
         }

@@ -220,7 +220,7 @@ START_TEST(of_four_workers_three_go_on)
         assert_log_has(process, "worker 2 (");
         assert_log_has(process, "its connection closed");
     }
-    assert_log_has(&job->process[0], "3 workers go on: 1 lost, 0 new");
+    assert_log_has(&job->process[0], "continuing with 3 workers (1 lost, 0 new)");
     job_destroy(job);
 }
 END_TEST
@@ -412,6 +412,7 @@ START_TEST(fewer_than_the_least_end_with_an_error)
         assert_log_has(&job->process[i], "2 workers are left, fewer than the 3 of --elastic=3:4, "
                                          "and no new ones came within 1 s");
     }
+    assert_log_has(&job->process[_i ? 0 : 1], "waiting for 1 new worker to continue, ");
     job_destroy(job);
 }
 END_TEST

@@ -270,7 +270,7 @@ START_TEST(a_worker_that_does_not_come_is_named_on_all_others)
     for (uint32_t i = 0; i < 4; i++)
         job->process[i].options.join_deadline_ns = SECOND;
     job_run(job, 3, tell_what_it_sees);
-    snprintf(text, sizeof(text), "worker 3 did not come to 127.0.0.1:%u within 1 s", job->port);
+    snprintf(text, sizeof(text), "worker 3 did not connect to 127.0.0.1:%u within 1 s", job->port);
     for (uint32_t i = 0; i < 3; i++) {
         ck_assert_int_eq(job->process[i].joined, LS_PEER_LOST);
         assert_log_has(&job->process[i], text);

@@ -406,7 +406,7 @@ static int bring_another_secret(struct hand *hand)
         NEED(says("process 0 at ") &&
              says("another secret than this process: expected the same `secret`"));
     else
-        NEED(says("process 1 did not come to ") && says("start all 2 processes"));
+        NEED(says("process 1 did not connect to ") && says("start both processes"));
     NEED(!says("worker") && !says("--cluster"));
     return 0;
 }
