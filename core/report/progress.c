@@ -31,10 +31,13 @@ static void make_room(void)
         ls_progress_clear(progress);
 }
 
-// A dumb terminal cannot wipe a line away.
+// A dumb terminal cannot wipe a line away. mpirun gives its processes a terminal, whatever becomes of
+// what they write.
 static bool can_redraw(FILE *stream)
 {
     const char *kind = getenv("TERM");
+    if (getenv("OMPI_COMM_WORLD_RANK") || getenv("PMIX_RANK"))
+        return false;
     return isatty(fileno(stream)) == 1 && !(kind && strcmp(kind, "dumb") == 0);
 }
 
@@ -242,9 +245,9 @@ static enum ls_status on_epoch_end(void *context, const struct ls_fit_state *sta
     if (progress->bar)
         print_bar(progress, state);
     else
-        fprintf(progress->stream, "Epoch %llu/%llu - %llu steps - %.2f s",
+        fprintf(progress->stream, "Epoch %llu/%llu - %llu step%s - %.2f s",
                 (unsigned long long)epoch->epoch, (unsigned long long)state->epochs,
-                (unsigned long long)epoch->steps, epoch->seconds);
+                (unsigned long long)epoch->steps, epoch->steps == 1 ? "" : "s", epoch->seconds);
     if (epoch->seconds > 0)
         fprintf(progress->stream, " - %.0f examples/s", (double)epoch->examples / epoch->seconds);
     print_metrics(progress->stream, &epoch->metrics);

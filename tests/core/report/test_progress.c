@@ -93,7 +93,7 @@ START_TEST(values_that_are_not_measured_are_not_shown)
     begin(file, false, 1, 1, 1);
     end(1, 0, 64, &loss_alone); // and no rate in no time
     ck_assert_str_eq(shown_in(file),
-                     "Epoch 1/1 - 1 steps - 0.00 s - loss: 0.5000 - val_loss: 0.7500\n");
+                     "Epoch 1/1 - 1 step - 0.00 s - loss: 0.5000 - val_loss: 0.7500\n");
     fclose(file);
 }
 END_TEST
