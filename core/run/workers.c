@@ -561,5 +561,5 @@ void ls_workers_give_up(struct ls_run *run)
 {
     if (ls_cluster_workers(run->workers.cluster) > 1 &&
         !atomic_exchange(&run->workers.gave_up, true))
-        ls_cluster_give_up(run->workers.cluster, "it failed, with the reason that it has logged");
+        ls_cluster_give_up(run->workers.cluster, "it failed; see its log");
 }

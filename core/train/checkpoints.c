@@ -435,7 +435,7 @@ static enum ls_status open_or_say(const char *path, const char *next, struct ls_
     }
     if (status && status != LS_OUT_OF_MEMORY) {
         ls_warn(SCOPE, "'%s' cannot be used (%s)%s%s%s", path, why,
-                next ? "; the one before it, '" : "", next ? next : "", next ? "', is tried" : "");
+                next ? "; trying the one before it, '" : "", next ? next : "", next ? "'" : "");
         status = LS_BAD_INPUT;
     }
     free(line);
@@ -458,7 +458,7 @@ static enum ls_status resume(struct ls_fit *fit)
             return status;
         status = ls_checkpoints_go_on_from(fit, path, file, state);
         if (!status)
-            ls_info(SCOPE, "going on from '%s'", path);
+            ls_info(SCOPE, "resuming from '%s'", path);
         if (!all->training) { // an older one says nothing: it is of the training that goes on from it
             draw_training(all);
             all->entries[i].head.training = all->training;
@@ -469,7 +469,7 @@ static enum ls_status resume(struct ls_fit *fit)
         return status;
     }
     if (all->count + all->unusable) {
-        ls_error(SCOPE, "no checkpoint in '%s' can be used; take another folder to begin anew",
+        ls_error(SCOPE, "no checkpoint in '%s' can be used; use another folder to start over",
                  all->options->folder);
         return LS_BAD_INPUT;
     }
@@ -493,8 +493,8 @@ enum ls_status ls_checkpoints_open(struct ls_fit *fit)
     status = look_around(all);
     if (!status && all->count + all->unusable && !all->options->resume) {
         ls_error(SCOPE,
-                 "'%s' holds checkpoints of an earlier training; --resume goes on from the newest, "
-                 "another folder begins anew",
+                 "'%s' holds checkpoints of an earlier training; --resume continues from the "
+                 "newest; use another folder to start over",
                  all->options->folder);
         status = LS_USAGE;
     }

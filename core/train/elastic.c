@@ -192,7 +192,7 @@ enum ls_status ls_elastic_go_on(struct ls_fit *fit)
     if (fd >= 0)
         close(fd);
     if (!status)
-        ls_info(SCOPE, "going on after step %" PRIu64, fit->done.steps);
+        ls_info(SCOPE, "continuing after step %" PRIu64, fit->done.steps);
     ls_workers_note_met(run);
     fit->joined = fit->joined && status;
     return status;

@@ -373,7 +373,7 @@ class Refusing(CheckpointTest):
         on = ("--checkpoint-dir=" + self.dir, "--resume")
         for metrics in ("accuracy", "accuracy,sparse_top_k_categorical_accuracy:k=3,name=top"):
             err = self.refused(USAGE, "with other metrics; give the same --metrics", *on, "--metrics=" + metrics)
-            self.assertNotIn("going on from", err)  # nothing was taken before it was looked at
+            self.assertNotIn("resuming from", err)  # nothing was taken before it was looked at
 
     def test_another_model_optimizer_batch_seed_and_data(self):
         self.train(*MODEL, "--checkpoint-dir=" + self.dir)
@@ -444,7 +444,7 @@ class Refusing(CheckpointTest):
             outcome = self.lockstep("train", *MODEL, "--epochs=4", "--checkpoint-dir=" + self.dir, "--resume", "--report=" + self.path("r.json"))
             self.assertEqual(outcome.code, DONE, outcome.err)
             self.assertRegex(outcome.err, re.escape(newest) + r"'? ?(is damaged|cannot be used|:)")
-            self.assertIn(f"going on from '{before}'", outcome.err)
+            self.assertIn(f"resuming from '{before}'", outcome.err)
             with open(self.path("r.json"), encoding="ascii") as file:
                 self.assert_same_training(json.load(file), whole)
             newest, before = (os.path.join(self.dir, name) for name in reversed(self.names()[-2:]))
@@ -481,7 +481,7 @@ class Refusing(CheckpointTest):
             make(path)
         outcome = self.lockstep("train", *MODEL, "--epochs=2", "--checkpoint-dir=" + self.dir, "--resume")
         self.assertEqual(outcome.code, DONE, outcome.err)
-        self.assertIn("going on from", outcome.err)
+        self.assertIn("resuming from", outcome.err)
         for path in paths[1:]:
             self.assertEqual(outcome.err.count(path), 1, outcome.err)
         self.assertIn(f"'{paths[0]}' is not of this training, and is not replaced", outcome.err)

@@ -206,7 +206,7 @@ class Examples(ProgramTest):
         first, *both = re.findall(r"^epoch (\d): loss (\S+), val_loss (\S+)$", done.stdout, re.M)
         self.assertEqual([row[0] for row in both], ["1", "2"])
         self.assertEqual(both[0], first)  # the second training begins with what the first has done
-        self.assertIn("going on from", done.stderr)
+        self.assertIn("resuming from", done.stderr)
         self.assertEqual(sorted(os.listdir(self.path("checkpoints"))), [".lock", "ckpt-1.safetensors", "ckpt-2.safetensors"])
 
     def test_generator(self):

@@ -165,7 +165,7 @@ class TakesOver(Strangers):
             time.sleep(1)
             self.processes[0].kill()
             begin = time.monotonic()
-            self.wait_for(lambda: "going on after step" in self.log(1))
+            self.wait_for(lambda: "continuing after step" in self.log(1))
             self.took.append(time.monotonic() - begin)
             time.sleep(0.5)
             for process in self.processes[1:]:

@@ -196,7 +196,7 @@ class Failures(Workers):
                 self.assertIn(FAILED, codes)
                 for code, error in zip(codes, errors):  # who hears of another one first may end with that
                     self.assertIn(code, (FAILED, PEER_LOST), error)
-                    self.assertIn(f"collective {name} is wrong and was not run: " if code == FAILED else " lost: it failed, with the reason", error)
+                    self.assertIn(f"collective {name} is wrong and was not run: " if code == FAILED else " lost: it failed; see its log", error)
 
     def test_one_that_does_not_come_is_named(self):
         codes, errors = self.work(("train", *MODEL, "--join-deadline=1"), ("--version",), ("train", *MODEL, "--join-deadline=1"))
@@ -368,7 +368,7 @@ class Elastic(ElasticWorkers):
         codes, errors = self.finish()
         self.assertEqual((codes[0], codes[1], codes[2]), (-signal.SIGKILL, DONE, -signal.SIGKILL), errors)
         self.assertIn("worker 2", errors[1])
-        self.assertIn("going on after step", errors[1])
+        self.assertIn("continuing after step", errors[1])
         self.assertNotIn("lockstep: error: ", errors[1])
         self.assertIn("Epoch 3/3 - step 400/500", self.texts[1][0])  # it prints now
         self.check_losses(1)

@@ -293,7 +293,7 @@ static enum ls_status take_part(struct member *member)
     if (!status)
         say_how_it_ended(member, ended);
     else if (member->cluster && status != LS_PEER_LOST)
-        ls_cluster_give_up(member->cluster, "it failed, with the reason that it has logged");
+        ls_cluster_give_up(member->cluster, "it failed; see its log");
     if (status && member->child > 0)
         kill(member->child, SIGUSR1);
     close(member->line);
