@@ -311,6 +311,19 @@ void arguments_warn_idle(const struct arguments *arguments, uint32_t reason, uin
         ls_warn("usage", "no effect %s: %s", why, names);
 }
 
+void arguments_warn_steps(const struct arguments *arguments, uint64_t steps, uint64_t epochs)
+{
+    uint64_t wanted = 0;
+    if (!epochs || steps < epochs || !arguments_given(arguments, "steps") ||
+        arguments_count(arguments, "steps", 1, UINT64_C(1) << 48, &wanted) || wanted <= steps)
+        return;
+    const uint64_t epoch = steps / epochs;
+    ls_warn("usage",
+            "--steps=%llu is more than the %llu step%s of --epochs=%llu; it needs --epochs=%llu",
+            (unsigned long long)wanted, (unsigned long long)steps, steps == 1 ? "" : "s",
+            (unsigned long long)epochs, (unsigned long long)((wanted + epoch - 1) / epoch));
+}
+
 enum ls_status arguments_parse(const struct argument *table, int argc, char **argv,
                                size_t most_operands, struct arguments *out)
 {

@@ -83,6 +83,9 @@ LS_STATUS arguments_switch(const struct arguments *arguments, const char *name, 
 void arguments_warn_idle(const struct arguments *arguments, uint32_t reason, uint64_t steps,
                          const char *why);
 
+// Warns where --steps is more than the `steps` that `epochs` have, and says how many it needs.
+void arguments_warn_steps(const struct arguments *arguments, uint64_t steps, uint64_t epochs);
+
 // "./folder/collective-x.so:a=b/c" without its folders: "collective-x.so:a=b/c". A part of `text`.
 const char *arguments_short_name(const char *text);
 

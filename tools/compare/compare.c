@@ -61,7 +61,7 @@ static const struct argument table[] = {
 
     {NULL, NULL, NULL, "How to train: the same for all"},
     {"epochs", "N", "1", "passes over the training data", .first_day = true},
-    {"steps", "N", NULL, "stop after N steps", .idle = ARGUMENT_IDLE_LATE, .first_day = true},
+    {"steps", "N", NULL, "stop after N steps", .first_day = true},
     {"batch", "N", NULL,
      "examples of a step over all replicas, the same for every replica count; default: 64 times "
      "the largest count"},
@@ -349,10 +349,7 @@ static void warn_of_idle_options(const struct arguments *arguments,
                                  const struct comparing *comparing)
 {
     const struct compare_shared *shared = comparing->race.runners[comparing->reference].shared;
-    char why[64];
-    snprintf(why, sizeof(why), "in runs of %llu step%s", (unsigned long long)shared->steps,
-             shared->steps == 1 ? "" : "s");
-    arguments_warn_idle(arguments, ARGUMENT_IDLE_LATE, shared->steps, why);
+    arguments_warn_steps(arguments, shared->steps, comparing->setting.fit.epochs);
     if (comparing->place.workers > 1)
         return;
     arguments_warn_idle(arguments, ARGUMENT_IDLE_ALONE, 0, "with one worker");
