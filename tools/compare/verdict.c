@@ -145,12 +145,11 @@ static void say_needed(struct ls_sentence_writer *writer, const struct ls_compar
     if (!out)
         return;
     ls_put_compared_name(out, comparison, leaders->best);
-    fputs(" was measured at ", out);
+    fputs(" at ", out);
     put_ratio(out, comparison, leaders->best, next);
     fprintf(out,
-            ", p = %.2g: a difference counts where p is at most %g. To see one of %.2g %% on this "
-            "machine "
-            "as it was, ",
+            " is within the noise: p = %.2g, and a difference counts where p is at most %g. To see "
+            "one of %.2g %% on this machine as it was, ",
             difference->p, LS_SIGNIFICANT, difference->needed_percent);
     if (difference->needed_steps)
         fprintf(out, "%s=%llu would be needed (%llu were timed).",
@@ -263,9 +262,10 @@ static void say_division(FILE *out, const struct ls_comparison *comparison, size
     const struct ls_compared_run *run = &comparison->runs[index];
     const struct ls_compared_run *one = &comparison->runs[base];
     const bool level = ls_compared_is_level(comparison, index, base);
+    fputs(level ? "No difference was measured between " : "", out);
     ls_put_compared_name(out, comparison, index);
     if (level)
-        fputs(" is as fast, as far as could be measured, as ", out);
+        fputs(" and ", out);
     else
         fprintf(out, " is %.2f times as fast as ", run->rate / one->rate);
     ls_put_compared_name(out, comparison, base);
@@ -382,8 +382,9 @@ static void say_divisions(struct ls_sentence_writer *writer, const struct ls_com
     }
     fputs(told ? " times as fast" : "", out);
     fputs(told && same.count ? "; " : "", out);
+    fputs(same.count ? "no difference was measured for " : "", out);
     ls_put_compared_names(out, comparison, same.list, same.count);
-    fputs(same.count ? " as fast, as far as could be measured." : ".", out);
+    fputs(".", out);
     free(same.list);
     ls_sentence_end(writer);
 }

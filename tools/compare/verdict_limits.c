@@ -109,18 +109,24 @@ static const struct words *words_of(enum ls_limit limit)
     return &words[limit == LS_LIMIT_UNKNOWN ? LS_LIMIT_COMPUTE : limit];
 }
 
+static const char *how_much(double share)
+{
+    return share > 0.995 ? "all" : share > 0.9 ? "almost all" : "most";
+}
+
 static void put_overlap(FILE *out, enum overlap overlap, const struct range *exposed,
                         const struct range *all)
 {
     if (overlap == OVERLAP_NONE)
         return;
-    fputs(overlap == OVERLAP_HIDDEN ? "; communication hides under backward (" : "; ", out);
+    if (overlap == OVERLAP_HIDDEN)
+        fputs("; communication hides under backward (", out);
+    else
+        fprintf(out, "; %s communication (", how_much(exposed->high / all->high));
     put_range(out, exposed, 2);
     fputs(" of ", out);
     put_range(out, all, 2);
-    fputs(overlap == OVERLAP_HIDDEN ? " ms show)"
-                                    : " ms of communication do not hide under backward",
-          out);
+    fputs(overlap == OVERLAP_HIDDEN ? " ms show)" : " ms) is exposed", out);
 }
 
 static void say_limit(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,

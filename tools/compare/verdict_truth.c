@@ -91,7 +91,7 @@ static void put_spread(FILE *out, const struct ls_comparison *comparison)
     char twin[LS_TWIN_BYTES];
     if (!isfinite(comparison->rounding_spread))
         return;
-    fprintf(out, "; rounding alone (%s) makes ", ls_twin_text(comparison, twin));
+    fprintf(out, "; rounding alone (%s) accounts for ", ls_twin_text(comparison, twin));
     if (isfinite(comparison->rounding_spread_first_two)) {
         put_number(out, comparison->rounding_spread_first_two);
         fputs(", ", out);
