@@ -258,11 +258,14 @@ static void print_rounds(struct cursor *cursor, uint32_t rounds)
         uint32_t end = round;
         while (end < rounds && end != cursor->mark_round && is_empty(cursor, end))
             end++;
-        if (end <= round + 1) {
+        if (end == round) {
             print_round(cursor, round);
             continue;
         }
-        printf("rounds %u to %u: no steps\n", round, end - 1);
+        if (end == round + 1)
+            printf("round %u: no steps\n", round);
+        else
+            printf("rounds %u to %u: no steps\n", round, end - 1);
         round = end - 1;
     }
 }
