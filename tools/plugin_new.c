@@ -223,8 +223,8 @@ static void print_next(const char *folder, const char *kind, const char *name)
 {
     char pkg_config[PATH_MAX];
     printf("%s/ has a %s that works. Next:\n", folder, kind);
-    if (ls_find_installed(LS_PKGCONFIG_FROM_PROGRAM, LS_PKGCONFIG_FROM_PROGRAM, "no-pkgconfig",
-                          pkg_config) &&
+    if (ls_find_installed(LS_PKGCONFIG_FROM_PROGRAM, LS_PKGCONFIG_FROM_PROGRAM,
+                          "packaging/in-place", pkg_config) &&
         !is_found(pkg_config))
         printf("  export PKG_CONFIG_PATH=%s\n", pkg_config);
     printf("  cd %s && meson setup build && meson compile -C build\n"

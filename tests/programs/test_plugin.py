@@ -74,7 +74,8 @@ class New(PluginTest):
                     self.assertIn("buildtype=release", file.read())
 
     def test_a_collective_is_a_page(self):
-        self.lockstep("plugin", "new", "page", "--kind=collective")
+        outcome = self.lockstep("plugin", "new", "page", "--kind=collective")
+        self.assertRegex(outcome.out, r"export PKG_CONFIG_PATH=/\S*/packaging/in-place\n")
         with open(self.path("page/page.c")) as file:
             self.assertLess(len(file.readlines()), 80)
 
