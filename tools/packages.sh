@@ -27,7 +27,7 @@ packages_install() {
     if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
         echo "This script installs packages on Debian 12 only. Lockstep needs what Debian calls:" >&2
         packages_of "$@" | sed 's/^/    /' >&2
-        echo "Install their like, then run this again with LOCKSTEP_NO_INSTALL=1." >&2
+        echo "Install the equivalents, then run this again with LOCKSTEP_NO_INSTALL=1." >&2
         exit 4
     fi
     missing=$(packages_missing "$@" | tr '\n' ' ')

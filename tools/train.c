@@ -65,8 +65,7 @@ static const struct argument table[] = {
 
     {NULL, NULL, NULL, "How to train"},
     {"epochs", "N", "1", "passes over the training data; 0: trains nothing", .first_day = true},
-    {"steps", "N", NULL, "stop after N steps",
-     .idle = ARGUMENT_IDLE_UNTRAINED | ARGUMENT_IDLE_LATE},
+    {"steps", "N", NULL, "stop after N steps", .idle = ARGUMENT_IDLE_UNTRAINED},
     {"optimizer", "NAME[:option=value,...]", NULL,
      "sgd, adam, adamw, rmsprop, adagrad, adadelta, adamax, nadam or lamb; with Keras's options, "
      "such as adamw:weight_decay=0.01,global_clipnorm=1,use_ema=on; default: the optimizer in the "
@@ -157,7 +156,7 @@ static const struct argument table[] = {
     {"report", "FILE", NULL, "write what was measured, as JSON", .writes = true, .first_day = true},
     {"timeline", "FILE", NULL,
      "record what each rank did and when, as a Chrome trace for ui.perfetto.dev or "
-     "chrome://tracing",
+     "chrome://tracing; of several processes, that of worker 0",
      .writes = true},
     {"timeline-steps", "FIRST:LAST", NULL,
      "record only these steps; default: all, up to a million spans", .needs = "timeline"},
@@ -330,6 +329,7 @@ static enum ls_status say_notes(void *context, const struct ls_fit_state *state)
         snprintf(why, sizeof(why), "in a training of %llu step%s", (unsigned long long)state->steps,
                  state->steps == 1 ? "" : "s");
         arguments_warn_idle(inputs->arguments, ARGUMENT_IDLE_LATE, state->steps, why);
+        arguments_warn_steps(inputs->arguments, state->steps, state->epochs);
     }
     if (inputs->unvalidated)
         ls_info("train",
