@@ -57,16 +57,38 @@ static enum ls_status list(const struct ls_plugin_entry *entries, size_t count)
     return LS_OK;
 }
 
-static void print_options(const struct ls_plugin *plugin)
+// Prints the options of a table, and returns how many there are. `before`: those that are printed.
+static size_t print_options_of(const struct ls_plugin_option *options, size_t before)
 {
-    if (!plugin->options || !plugin->options->name)
-        puts("options:      none");
     struct line type, value, text;
-    for (const struct ls_plugin_option *option = plugin->options; option && option->name; option++)
-        printf("%-13s %s (%s%s%s): %s\n", option == plugin->options ? "options:" : "", option->name,
+    size_t count = 0;
+    for (; options && options[count].name; count++) {
+        const struct ls_plugin_option *option = &options[count];
+        printf("%-13s %s (%s%s%s): %s\n", before + count ? "" : "options:", option->name,
                clean(option->type ? option->type : "text", &type),
                option->default_value ? ", default " : "", clean(option->default_value, &value),
                clean(option->help, &text));
+    }
+    return count;
+}
+
+static void print_options(const struct ls_opened_plugin *opened)
+{
+    static const struct ls_plugin_option parts[] = {
+        {"collective", "text", "ring", "the name of the one that reduces; takes its options, too"},
+        {"transport", "text", NULL,
+         "the name of the one between the ranks; takes its options, too"},
+        {NULL, NULL, NULL, NULL},
+    };
+    const struct ls_plugin *plugin = opened->plugin;
+    const struct ls_strategy_interface *strategy = opened->interface;
+    size_t count = print_options_of(plugin->options, 0);
+    if (plugin->kind == LS_KIND_STRATEGY && strategy->needs_collective)
+        count += print_options_of(parts, count);
+    else if (plugin->kind == LS_KIND_STRATEGY && strategy->needs_transport)
+        count += print_options_of(&parts[1], count);
+    if (!count)
+        puts("options:      none");
 }
 
 static void print_names(const char *title, uint64_t mask, const char *const *names)
@@ -221,7 +243,7 @@ static enum ls_status show_entry(struct ls_loader *loader, const struct ls_plugi
            clean(entry->version, &version), clean(entry->summary, &text));
     printf("%-13s %s\n", "file:", clean(entry->file, &text));
     printf("%-13s %s\n", "licence:", clean(opened->plugin->licence, &text));
-    print_options(opened->plugin);
+    print_options(opened);
     print_traits(opened);
     return LS_OK;
 }
