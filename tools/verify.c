@@ -71,6 +71,7 @@ struct request {
     uint64_t deadline_ns;
     bool draw; // instead of the table
     bool halves; // messages of 16 bits
+    int name_width; // of the first column
 };
 
 // One collective, opened.
@@ -262,10 +263,11 @@ static void explain_end(const struct request *request, const struct ls_child_end
         snprintf(text, bytes, "%s ended the process; a plugin must never do that", where);
 }
 
-static void print_heading(void)
+static void print_heading(int name_width)
 {
-    printf("%-22s %-16s %-14s %7s %7s %7s %14s %14s %7s %13s  %s\n", "collective", "operation",
-           "worlds", "cases", "rounds", "least", "bytes", "least", "ratio", "worst", "verdict");
+    printf("%-*s %-16s %-14s %7s %7s %7s %14s %14s %7s %13s  %s\n", name_width, "collective",
+           "operation", "worlds", "cases", "rounds", "least", "bytes", "least", "ratio", "worst",
+           "verdict");
 }
 
 static bool row_passed(const struct row *row)
@@ -303,8 +305,8 @@ static void print_row(const struct task *task, const struct row *row)
     operation_text(task->subject, task->operation, operation, sizeof(operation));
     number_ranges_text(row->worlds, row->world_count, worlds, sizeof(worlds));
     verdict_text(row, verdict, sizeof(verdict));
-    printf("%-22s %-16s %-14s %7" PRIu64 " ", task->subject->name, operation,
-           *worlds ? worlds : "-", row->held);
+    printf("%-*s %-16s %-14s %7" PRIu64 " ", task->request->name_width, task->subject->name,
+           operation, *worlds ? worlds : "-", row->held);
     snprintf(worst, sizeof(worst), "%.3f at %u", row->worst_ratio, row->worst_world);
     if (row_passed(row))
         printf("%7u %7u %14" PRIu64 " %14.0f %7.3f %13s", found->rounds, found->least_rounds,
@@ -511,11 +513,22 @@ static enum ls_status check_drawn(const struct arguments *arguments, const struc
     return LS_USAGE;
 }
 
+static int longest_name(const struct arguments *arguments, int least)
+{
+    int longest = least;
+    for (size_t i = 0; i < arguments->operand_count; i++) {
+        const int length = (int)strlen(arguments_short_name(arguments->operands[i]));
+        longest = length > longest ? length : longest;
+    }
+    return longest;
+}
+
 static enum ls_status read_request(const struct arguments *arguments, struct request *out)
 {
     uint64_t seconds = 0;
     char count[24];
     out->draw = arguments_given(arguments, "draw");
+    out->name_width = longest_name(arguments, 22);
     out->halves = arguments_given(arguments, "wire");
     enum ls_status status =
         number_list_parse("--world", text_or(arguments, "world", out->draw, "4"), 1,
@@ -563,7 +576,7 @@ static enum ls_status verify_all(const struct arguments *arguments, const struct
     if (result)
         return result;
     if (!request->draw)
-        print_heading();
+        print_heading(request->name_width);
     for (size_t i = 0; i < arguments->operand_count; i++) {
         const enum ls_status status = verify_subject(request, &subjects[i], rows);
         if (status)

@@ -106,6 +106,7 @@ struct settings {
         *said_verified; // of which, in which world, was said how far it was verified
     uint32_t said_world;
     double *seconds; // by size, world and collective
+    int name_width; // of the first column
     bool has_header;
 };
 
@@ -273,11 +274,14 @@ static enum ls_status open_collectives(const struct arguments *arguments, struct
 {
     enum ls_status status =
         ls_loader_create(arguments_text(arguments, "plugin-path"), &settings->loader);
+    settings->name_width = 20;
     for (size_t i = 0; !status && i < arguments->operand_count; i++) {
         struct collective *collective = &settings->collectives[i];
         status = open_collective(settings, arguments->operands[i], collective);
         if (!status)
             status = check_collective(settings, collective);
+        const int length = (int)strlen(collective->label);
+        settings->name_width = length > settings->name_width ? length : settings->name_width;
         settings->collective_count++;
     }
     return status;
@@ -392,8 +396,8 @@ static void print_header(struct settings *settings)
     settings->has_header = true;
     printf("%s of %s on network %s\n\n", settings->operation_name, settings->dtype_name,
            settings->network.name);
-    printf("%-20s %8s %10s %12s %11s %11s %7s  %s\n", "collective", "world", "bytes", "time",
-           "algbw GB/s", "busbw GB/s", "bound", "busiest link");
+    printf("%-*s %8s %10s %12s %11s %11s %7s  %s\n", settings->name_width, "collective", "world",
+           "bytes", "time", "algbw GB/s", "busbw GB/s", "bound", "busiest link");
 }
 
 static void write_row(struct settings *settings, const struct collective *collective,
@@ -409,9 +413,9 @@ static void write_row(struct settings *settings, const struct collective *collec
         snprintf(busiest, sizeof(busiest), "%s, %.0f %%", result->busiest,
                  100 * result->busiest_share);
     print_header(settings);
-    printf("%-20s %8u %10s %12s %11.3f %11.3f %5.1f %%  %s\n", collective->label, simulation->world,
-           size_text(bytes, size, sizeof(size)), time_text(seconds, time, sizeof(time)), algbw,
-           busbw, 100 * share, busiest);
+    printf("%-*s %8u %10s %12s %11.3f %11.3f %5.1f %%  %s\n", settings->name_width,
+           collective->label, simulation->world, size_text(bytes, size, sizeof(size)),
+           time_text(seconds, time, sizeof(time)), algbw, busbw, 100 * share, busiest);
     fflush(stdout);
 
     struct ls_rows *rows = settings->rows;
