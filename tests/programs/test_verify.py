@@ -119,6 +119,11 @@ class Shipped(VerifyTest):
         out = self.verify(DONE, *SHIPPED, "--wire", "--operation=all-reduce", "--count=1,world+1,1009,104729").out
         self.assertEqual(len(re.findall(r"(?m)^\S+ +all-reduce +1-64 +\d+ .* holds$", out)), len(SHIPPED), out)
 
+    def test_a_long_name_moves_no_column(self):
+        out = self.verify(DONE, "hierarchical-copy:groups=2", "--world=4", "--operation=all-reduce").out
+        heading, row = [line for line in out.splitlines() if "operation" in line or "all-reduce" in line][:2]
+        self.assertEqual(heading.index("operation"), row.index("all-reduce"))
+
     def test_a_ring_has_the_rounds_and_bytes_it_is_known_for(self):
         path = self.path("rows.json")
         outcome = self.verify(DONE, "ring", "--world=8", "--count=8192", "--operation=all", "--json=" + path)
