@@ -242,6 +242,20 @@ static void add_facts(json_t *root, const struct ls_report *report)
     json_decref(facts);
 }
 
+static json_t *changes_json(const struct ls_report *report)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < report->change_count; i++) {
+        const struct ls_report_change *change = &report->changes[i];
+        json_array_append_new(
+            list, json_pack("{s:I, s:I, s:I, s:I, s:o}", "step", (json_int_t)change->step, "lost",
+                            (json_int_t)change->lost, "joined", (json_int_t)change->joined,
+                            "workers", (json_int_t)change->workers, "seconds",
+                            ls_report_number_json(change->seconds)));
+    }
+    return list;
+}
+
 // What ran, and on what.
 static void add_setting(json_t *root, const struct ls_report *report)
 {
@@ -252,6 +266,8 @@ static void add_setting(json_t *root, const struct ls_report *report)
     json_object_set_new(root, "resumed_from_step",
                         report->resumed_from_step ? ls_report_count_json(report->resumed_from_step)
                                                   : json_null());
+    if (report->change_count)
+        json_object_set_new(root, "elastic", changes_json(report));
     json_object_set_new(root, "stopped_by", ls_report_text_json(report->stopped_by));
     json_object_set_new(root, "strategy", ls_report_text_json(report->strategy));
     json_object_set_new(root, "collective", ls_report_text_json(report->collective));

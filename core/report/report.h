@@ -86,10 +86,19 @@ struct ls_report_statistics {
     uint64_t reductions, bytes; // in each pass; the bytes are those that a rank sends
 };
 
+// Workers of an elastic training were lost, or have come.
+struct ls_report_change {
+    uint64_t step; // after which the training has continued
+    uint32_t lost, joined, workers; // `workers`: from then on
+    double seconds; // between the loss and the next step
+};
+
 // Texts are borrowed; NULL where there is nothing (collective of one-device).
 struct ls_report {
     const char *command, *status;
     uint64_t resumed_from_step; // 0: from none
+    const struct ls_report_change *changes; // that the worker has seen which reports
+    size_t change_count;
     const char *stopped_by; // the callback that has ended the training early; NULL: none has
     const char *strategy, *collective, *transport, *device, *hardware, *precision;
     const char *wire; // what gradients travel as; NULL: a collective sends none

@@ -5,11 +5,13 @@
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/report/report.h"
 #include "core/train/agreement.h"
 #include "core/run/workers.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +50,37 @@ static enum ls_status bring_to_host(struct ls_fit *fit)
     return status ? status : closed;
 }
 
+static enum ls_status note_change(struct ls_fit *fit, const struct ls_cluster_change *change,
+                                  uint64_t begun_ns)
+{
+    const size_t count = fit->change_count;
+    struct ls_report_change *more = realloc(fit->changes, (count + 1) * sizeof(*more));
+    if (!more)
+        return LS_OUT_OF_MEMORY;
+    fit->changes = more;
+    more[count] = (struct ls_report_change){
+        .step = fit->done.steps,
+        .lost = change->lost,
+        .joined = change->joined,
+        .workers = ls_cluster_workers(fit->run->workers.cluster),
+        .seconds = NAN,
+    };
+    fit->change_count++;
+    fit->changed_ns = begun_ns;
+    return LS_OK;
+}
+
+static void note_continued(struct ls_fit *fit)
+{
+    ls_info(SCOPE, "continuing after step %" PRIu64, fit->done.steps);
+    if (!fit->changed_ns)
+        return; // a new worker
+    struct ls_report_change *last = &fit->changes[fit->change_count - 1];
+    last->step = fit->done.steps;
+    last->seconds = (double)(ls_clock_ns() - fit->changed_ns) * 1e-9;
+    fit->changed_ns = 0;
+}
+
 enum ls_status ls_elastic_leave(struct ls_fit *fit)
 {
     struct ls_cluster_change change;
@@ -69,7 +102,7 @@ enum ls_status ls_elastic_leave(struct ls_fit *fit)
             ls_cluster_workers(fit->run->workers.cluster) == 1 ? "" : "s", change.lost,
             change.joined, ls_cluster_world(fit->run->workers.cluster),
             (double)(ls_clock_ns() - start) * 1e-9);
-    return LS_OK;
+    return note_change(fit, &change, start);
 }
 
 // How far each worker is. A new one has nothing.
@@ -192,7 +225,7 @@ enum ls_status ls_elastic_go_on(struct ls_fit *fit)
     if (fd >= 0)
         close(fd);
     if (!status)
-        ls_info(SCOPE, "continuing after step %" PRIu64, fit->done.steps);
+        note_continued(fit);
     ls_workers_note_met(run);
     fit->joined = fit->joined && status;
     return status;

@@ -324,6 +324,7 @@ static enum ls_status finish(struct ls_fit *fit)
     ls_async_steps_destroy(fit->async_steps);
     ls_history_finish(&fit->history);
     free(fit->hashes);
+    free(fit->changes);
     free(fit->done.counts);
     free(fit->done.step_counts);
     free(fit->done.counts_before);

@@ -83,6 +83,9 @@ struct ls_fit {
     bool joined; // this worker has come while the others were training
     bool begun; // callbacks were told that the training begins
     bool reforms; // new workers wait: the training stops to take them in
+    struct ls_report_change *changes; // of the workers, in their order
+    size_t change_count;
+    uint64_t changed_ns; // when the last one began; 0: the training has continued since
 };
 
 // As ls_fit, but may fail without a message (calls.c).

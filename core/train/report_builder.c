@@ -235,6 +235,8 @@ static void describe_result(const struct ls_fit *fit, struct lists *lists, struc
     const struct ls_replica *replica = fit->session->replicas[0];
     report->status = fit->status;
     report->resumed_from_step = fit->resumed.steps;
+    report->changes = fit->changes;
+    report->change_count = fit->change_count;
     report->stopped_by = fit->clients.stopped_by[0] ? fit->clients.stopped_by : NULL;
     report->steps = fit->done.steps;
     report->scales_loss = ls_optimizer_scales(&fit->model->optimizer);

@@ -372,6 +372,12 @@ class Elastic(ElasticWorkers):
         self.assertNotIn("lockstep: error: ", errors[1])
         self.assertIn("Epoch 3/3 - step 400/500", self.texts[1][0])  # it prints now
         self.check_losses(1)
+        changes = self.report("elastic.json")["elastic"]
+        self.assertEqual([(change["lost"], change["joined"], change["workers"]) for change in changes], [(1, 0, 2), (1, 0, 1)])
+        said = int(re.findall(r"continuing after step (\d+)", errors[1])[-1])  # by worker 0 of those that are left
+        self.assertLessEqual(changes[0]["step"], changes[1]["step"])
+        self.assertEqual(changes[1]["step"], said)
+        self.assertTrue(all(change["seconds"] > 0 for change in changes))
         self.assertTrue(any(name.startswith("checkpoint-00001500") for name in os.listdir(self.path("checkpoints"))))
 
     def test_a_new_worker_with_other_options_leaves_the_others_alone(self):
