@@ -704,11 +704,14 @@ static enum ls_status check_input(const struct ls_model *model, const struct ls_
     if (!fits(&input->shape, &shape)) {
         char expected[96], found[96];
         const bool image = input->shape.ndims == 4 && shape.ndims < 4;
+        const bool any = strcmp(model->source, "mlp") == 0 || strcmp(model->source, "linear") == 0;
         ls_error("data", "model '%s' expects input '%s' %s, but field '%s' of '%s' is %s%s",
                  model->source, input_name(model, input),
                  ls_shape_text(&input->shape, expected, sizeof(expected)), field->name, data->text,
                  ls_shape_text(&shape, found, sizeof(found)),
-                 image ? "; it is for images, --model=mlp takes any shape" : "");
+                 any     ? "; it takes the shape of the data that it is made with"
+                 : image ? "; it is for images, --model=mlp takes any shape"
+                         : "");
         return LS_BAD_INPUT;
     }
     if (field->dtype && !ls_can_gather(field->dtype, input->dtype)) {

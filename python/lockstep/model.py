@@ -156,7 +156,7 @@ class Model:
         device: "cpu" or "cuda"; None: "cuda" where it can train the model.
         threads: Of each replica; 0: the processors are shared out.
         seed: Of the first weights, the order of examples and dropout.
-        data: Arrays or the text of a dataset, which give the shape of the input to a model that does not say it.
+        data: Arrays or the text of a dataset, which give the shape of the input to a model that does not say it; None: the first data that it gets.
         custom_objects: The classes of lockstep.ops.Layer that the model names, in a list or as Keras has them in a dictionary.
         **options: Further fields of struct ls_run_options in lockstep.h, such as `precision`, `wire`, `plugin_path`, `cluster`.
 
@@ -193,6 +193,8 @@ class Model:
         self._distributed: List[Any] = []  # datasets of loops: (whose it is, struct ls_distributed)
         self._unbuilt = model if _has_no_shape(model) or self._grows else None  # until data shows the shape of its input, or all layers are added
         self._to_compile: Dict[str, Any] = {}  # then
+        is_named = isinstance(model, str) and data is None and re.fullmatch("[a-z][a-z0-9-]*", model) and not os.path.exists(model)
+        self._named = model if is_named else None  # a built-in model of which nobody has asked for weights or shapes: data may still show the shape
         self._json: Dict[str, Any] = {}  # as Keras has it; empty: nobody has asked
         refuse_others(self.__init__, declared.ls_run_options, OF_RUN, options)
         given = fill(declared.ls_run_options, strategy=strategy, replicas=replicas, device=device, threads=threads, seed=seed,
@@ -247,9 +249,10 @@ class Model:
             build_keras(model, inputs)
         self._open_unbuilt(None if is_keras(model) else x if inputs is None else inputs)
 
-    def _built_inputs(self, x: Any) -> Any:
+    def _built_inputs(self, x: Any, y: Any = None) -> Any:
         """`x` for a model that is built by it; arrays by the names of the inputs, as Keras takes them, as a list."""
         self._build(x)
+        self._open_named(x, y)
         config = self._described()["config"] if isinstance(x, dict) else None
         ends = config.get("input_layers") if isinstance(config, dict) else None
         if not isinstance(ends, list):
@@ -258,6 +261,23 @@ class Model:
         if set(names) != set(x):
             raise UsageError(f"the data has {', '.join(map(str, x))}; expected arrays for the inputs {', '.join(names)}")
         return [x[name] for name in names]
+
+    def _open_named(self, x: Any, y: Any) -> None:
+        """A built-in model takes the shape of the first data that it gets, as if that had been its data=."""
+        named, self._named, handle = self._named, None, self._handle(1)
+        data = x if isinstance(x, str) else _data.first_of(x) if named else None
+        if named is None or data is None or isinstance(x, dict):
+            return
+        before, handle.value = handle.value, None
+        try:
+            self._open(named, data, y if len(data) == 1 else None)
+        except BaseException:
+            handle.value = before
+            raise
+        library().ls_model_close(before)
+        if self._compiled:
+            self._compiled = False
+            self._need_compiled()
 
     def _build_added(self) -> bool:
         """Builds a model to which layers were added, the first of which says the shape of the input."""
@@ -274,9 +294,9 @@ class Model:
             self._compiled = False  # a fit after one in which this fails fails, too
             self._need_compiled()
 
-    def _open(self, model: Any, data: Any) -> None:
+    def _open(self, model: Any, data: Any, targets: Any = None) -> None:
         """`data` gives the shape of the input to models that do not say it."""
-        shape = self._data_of(data, None, None, "train") if data is not None else None
+        shape = self._data_of(data, targets, None, "train") if data is not None else None
         try:
             source, is_json = source_of(model)
             rest = (shape and shape.pointer, ctypes.byref(self._handle(1)))
@@ -321,7 +341,7 @@ class Model:
 
     @property
     def _model(self) -> ctypes.c_void_p:
-        model = self._handle(1)
+        model, self._named = self._handle(1), None
         if self._unbuilt is not None and not model and not self._build_added():
             raise UsageError("the model does not know the shape of its input yet: give data= an array, or call fit, evaluate or predict first")
         return model
@@ -592,7 +612,7 @@ class Model:
                          loss=_compile_text(loss, "loss", self._own_function(True)),
                          metrics=_compile_text(metrics, "metrics", self._own_function(False)), **options)
             try:
-                check(library().ls_compile_sized(self._model, ctypes.byref(given), ctypes.sizeof(given)))
+                check(library().ls_compile_sized(self._handle(1), ctypes.byref(given), ctypes.sizeof(given)))
             except UsageError as error:
                 if re.search(r"\b(loss|metrics): '\w+' is (not supported yet|unknown)", error.message):
                     error.add("; lockstep.ops composes others")
@@ -601,6 +621,8 @@ class Model:
                 raise
         self._compiled = True
         self._kept = []
+        if self._named is not None:
+            self._to_compile = {"optimizer": optimizer, "loss": loss, "metrics": metrics, **options}
 
     def _need_compiled(self) -> None:
         if not self._compiled:
@@ -735,7 +757,7 @@ class Model:
             (['accuracy', 'loss'], 8)
         """
         refuse_others(self.fit, declared.ls_fit_options, OF_FIT, options)
-        x = self._built_inputs(x)
+        x = self._built_inputs(x, y)
         self._need_compiled()
         callbacks, checkpoints, backups = backup_of(callbacks, checkpoints)
         calls, history, examples = Calls(self), History(), _checked_batch(batch_size) or _data.batch_of(x) or 0
@@ -830,7 +852,7 @@ class Model:
             >>> sorted(model.evaluate(x, y, verbose=0, return_dict=True))
             ['accuracy', 'loss']
         """
-        x = self._built_inputs(x)
+        x = self._built_inputs(x, y)
         self._need_compiled()
         calls, scores, batch = Calls(self), declared.ls_scores(), _checked_batch(batch_size)
         bar = Bar() if _shows_bar(verbose) else None
@@ -919,7 +941,7 @@ class Model:
         Example:
             >>> loss, accuracy = model.train_on_batch(x[:64], y[:64])
         """
-        x = self._built_inputs(x)
+        x = self._built_inputs(x, y)
         self._need_compiled()
         return self._on_batch(library().ls_train_on_batch, x, y, sample_weight, return_dict)
 
@@ -936,7 +958,7 @@ class Model:
         Returns:
             A number, a list, or a dictionary.
         """
-        x = self._built_inputs(x)
+        x = self._built_inputs(x, y)
         self._need_compiled()
         return self._on_batch(library().ls_test_on_batch, x, y, sample_weight, return_dict)
 

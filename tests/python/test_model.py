@@ -199,6 +199,24 @@ class WhatIsAModel(ModelTest):
         self.assertEqual(model.output_shape, (None, 4, 4, 3))
         self.assertEqual(model.predict(self.x).shape, (EXAMPLES, 4, 4, 3))
 
+    def test_a_built_in_model_takes_shape_and_classes_of_the_first_data(self):
+        x, y = self.x.reshape(len(self.x), -1)[:30, :4], numpy.arange(30) % 3
+        given = lockstep.Model("mlp", device="cpu", data=x)
+        for target, loss, outputs in ((y, None, 3), (numpy.eye(3)[y], "categorical_crossentropy", 3), (y.astype(float), "mse", 1)):
+            model = lockstep.Model("mlp", device="cpu")
+            model.compile("sgd", loss)
+            self.quiet_fit(model, x, target)
+            self.assertEqual((model.output_shape, model.variables[0].shape), ((None, outputs), given.variables[0].shape))
+        with self.assertRaisesRegex(lockstep.InputError, r"expects input 'input_layer' \(None, 4\).*; it takes the shape of the data that it is made with$"):
+            self.quiet_fit(model, x[:, :3], y.astype(float))
+        known = lockstep.Model("mlp", device="cpu")
+        before = known.get_weights()
+        with self.assertRaisesRegex(lockstep.InputError, "it takes the shape of the data that it is made with"):
+            self.quiet_fit(known, x, y)
+        self.assertTrue(all((one == other).all() for one, other in zip(before, known.get_weights())))
+        with self.assertRaisesRegex(lockstep.InputError, 'it is for images, model "mlp" takes any shape'):
+            self.quiet_fit(lockstep.Model("cnn", device="cpu"), x, y)
+
     def test_a_model_without_an_input_takes_the_shape_of_the_data(self):
         model = lockstep.Sequential([layers.Flatten(), layers.Dense(4)], device="cpu", data=self.x)
         self.assertEqual(model.variables[0].shape, (36, 4))
