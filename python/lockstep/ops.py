@@ -15,6 +15,8 @@ mixes: `axis=None` means all other dimensions.
 """
 import builtins
 import ctypes
+import difflib
+import inspect
 import math
 import operator
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple, Union
@@ -85,8 +87,6 @@ class Tensor:
     """A tensor of the model that is being made: it has a `shape`, and values once the model runs. It takes + - * / ** @, and slices such as
     `x[:, 2:5]` and `x[..., None]`."""
 
-    __array_ufunc__ = None  # NumPy leaves the operators to this class
-
     def __init__(self, composition: Composition, pointer: int, shape: Shape) -> None:
         self.composition, self.pointer, self.shape = composition, pointer, shape
 
@@ -105,6 +105,18 @@ class Tensor:
                          "keras.ops, TensorFlow or NumPy")
 
     __array__ = __len__ = __float__ = __int__ = _has_no_values
+
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> "Tensor":
+        """An operator between an array and a tensor, or a function of NumPy's, which is refused."""
+        name = function.__name__.replace("true_", "")
+        if name in COMPARISONS:
+            self._compared(None)
+        if name not in OPERATORS or method != "__call__" or options:
+            _refuse_numpy(name)
+        return globals()[name](*inputs)  # type: ignore[no-any-return]
+
+    def __array_function__(self, function: Any, *_arguments: Any) -> Any:
+        _refuse_numpy(function.__name__)
 
     def _compared(self, _other: Any) -> bool:
         raise UsageError("tensors of lockstep.ops cannot be compared: compose ops.maximum, ops.minimum, ops.clip or ops.one_hot")
@@ -153,6 +165,17 @@ class Tensor:
 
     def __getitem__(self, parts: Any) -> "Tensor":
         return _slice(self, parts if isinstance(parts, tuple) else (parts,))
+
+
+# ---- NumPy's functions ----
+
+OPERATORS = ("add", "subtract", "multiply", "divide", "power")
+COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+
+
+def _refuse_numpy(name: str) -> None:
+    instead = f"take ops.{name}" if name in __dir__() else INSTEAD.get(name, "compose it with lockstep.ops")
+    raise UsageError(f"numpy.{name}: a tensor of lockstep.ops has no values while a model is made: {instead} (from lockstep import ops)")
 
 
 # ---- Arguments ----
@@ -696,14 +719,17 @@ INSTEAD = {
 
 def _find(name: str) -> Any:
     if name != "Layer":
-        raise AttributeError(f"lockstep.ops has no {name}" + (f"; {INSTEAD[name]}" if name in INSTEAD else ""))
+        near = difflib.get_close_matches(name.lower(), __dir__(), 1)
+        hint = INSTEAD.get(name) or (f"did you mean {near[0]}?" if near else "")
+        raise AttributeError(f"lockstep.ops has no {name}" + (f"; {hint}" if hint else ""))
     from ._own_parts import Layer
 
     return Layer
 
 
 def __dir__() -> List[str]:
-    return sorted({*globals(), "Layer"})
+    """What a program composes with: the functions, and the classes of tensors and layers."""
+    return sorted({"Layer", "Tensor", *(name for name, value in globals().items() if name[0] != "_" and inspect.isfunction(value))})
 
 
 if not TYPE_CHECKING:  # which would take any name

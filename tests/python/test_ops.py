@@ -295,7 +295,9 @@ class Operations(OpsTest):
                               (lambda x: ops.concatenate([x, x]), "give the axis"), (lambda x: ops.expand_dims(x, 0), "behind the examples"),
                               (lambda x: ops.squeeze(x, 1), "of size 1"), (lambda x: ops.take(x, x), "expected axis=0 of a weight"),
                               (lambda x: ops.layer_normalization(x, axis=1), "expected -1"), (lambda x: 7, "returned 7: expected 1 to 8 tensors"),
-                              (lambda x: ops.add(1, 2), "expected a tensor"), (numpy.mean, "has no values while a model is made"), (lambda x: ops.max_pool(x, 2, padding="all"), "padding='all'"),
+                              (lambda x: ops.add(1, 2), "expected a tensor"), (numpy.mean, "numpy.mean: .*: take ops.mean \\(from"),
+                              (lambda x: numpy.log(x), "numpy.log: .*: take ops.log "), (lambda x: numpy.log1p(x), "write ops.log\\(1 \\+ x\\)"), (lambda x: len(x), "has no values while"),
+                              (lambda x: numpy.ones(6) < x, "cannot be compared"), (lambda x: numpy.ones((6, 6)) @ x, "take ops.matmul"), (lambda x: ops.max_pool(x, 2, padding="all"), "padding='all'"),
                               (lambda x: x @ ops.reshape(x, (None, 6, 4))[:, :3], "Row")):
             EACH["wrong"] = (compose, None)
             with self.subTest(says), self.assertRaisesRegex(lockstep.LockstepError, says) as raised:
@@ -309,9 +311,12 @@ class Operations(OpsTest):
 
 
     def test_names_of_keras_that_are_not_there(self):
-        for name, says in (("where", "lockstep.ops has no where; compose ops.maximum"), ("cast", "tensors are float32"), ("sinh", "has no sinh$")):
+        for name, says in (("where", "lockstep.ops has no where; compose ops.maximum"), ("cast", "tensors are float32"), ("sinh", "has no sinh$"),
+                           ("softmaxx", "did you mean softmax.$")):
             with self.assertRaisesRegex(AttributeError, says):
                 getattr(ops, name)
+        self.assertEqual([name for name in dir(ops) if name[0] == "_" or name in ("ctypes", "Refused", "INSTEAD")], [])
+        self.assertLessEqual({"Layer", "Tensor", "loss", "mean"}, set(dir(ops)))
 
 
 class BesideOthers(OpsTest):
