@@ -58,7 +58,9 @@ static void refuse_name(struct part *part, const char *name, const char *const *
 static void refuse_value(struct part *part, const char *key, const json_t *value)
 {
     char text[SHOWN];
-    refuse(part, key, "%s is not supported", ls_json_text(value, text, sizeof(text)));
+    refuse(part, key, "%s is not supported%s", ls_json_text(value, text, sizeof(text)),
+           key && strcmp(key, "reduction") == 0 ? "; only the mean of the examples is computed"
+                                                : "");
 }
 
 static bool is_one_of(const char *name, const char *const *names)

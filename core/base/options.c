@@ -164,6 +164,16 @@ static size_t edit_distance(const char *a, size_t a_length, const char *b, size_
     return rows[a_length % 3][b_length];
 }
 
+// Whether `name` has the first letters of the words of `known`: lr of learning_rate.
+static bool are_initials(const char *name, const char *known)
+{
+    const char *first = name;
+    for (bool begins = true; *known; begins = *known == '_' || *known == '-', known++)
+        if (begins && *first++ != *known)
+            return false;
+    return first - name > 1 && *first == '\0';
+}
+
 const char *ls_nearest(const char *name, const char *const *names)
 {
     const size_t length = strlen(name);
@@ -175,6 +185,8 @@ const char *ls_nearest(const char *name, const char *const *names)
         const size_t other = strlen(*names);
         if (other > LONGEST_NAME)
             continue;
+        if (are_initials(name, *names))
+            return *names;
         const size_t distance = edit_distance(name, length, *names, other);
         if (distance < length && (distance < best || (distance == best && !nearest))) {
             best = distance;

@@ -365,7 +365,9 @@ static const struct {
     {LOSS("Dice", ""), LS_COMPILE_LOSS, "model.json: compile_config.loss: 'Dice' is not supported"},
     {"{'loss': 'tversky'}", LS_COMPILE_LOSS, "loss: 'tversky' is not supported yet"},
     {LOSS("MeanSquaredError", "'reduction': 'sum'"), LS_COMPILE_LOSS,
-     "compile_config.loss.reduction: \"sum\" is not supported; --loss= overrides it"},
+     "compile_config.loss.reduction: \"sum\" is not supported; only the mean of the examples is "
+     "computed; --loss= "
+     "overrides it"},
     {LOSS("SparseCategoricalCrossentropy", "'ignore_class': 0"), LS_COMPILE_LOSS,
      "loss.ignore_class: 0 is not supported"},
     {LOSS("SparseCategoricalCrossentropy", "'axis': 1"), LS_COMPILE_LOSS,
