@@ -24,7 +24,8 @@ static const struct argument table[] = {
      "file, else untrained ones",
      .first_day = true},
     {"dataset", "NAME[:option=value,...]", NULL,
-     "the examples, such as images:dir=new,resize=180x180; as for train, and labels are not used",
+     "the examples, such as images:dir=new,resize=180x180; as for train, and labels are not used; "
+     "a table without a column of labels has label=none",
      .first_day = true},
     {"split", "train|test", "test", "which part of the dataset", .first_day = true},
     {"out", "FILE.npy|FILE.csv", NULL,
@@ -158,6 +159,16 @@ static enum ls_status set_classes(const struct arguments *arguments, struct ls_m
     return status;
 }
 
+// A table without labels has one input less than that of the training, which is its last column.
+static void tell_of_last_column(const struct arguments *arguments)
+{
+    const char *dataset = arguments_text(arguments, "dataset");
+    if (strncmp(dataset, "csv:", 4) == 0 && !strstr(dataset, "label="))
+        ls_info("predict",
+                "the last column of the table was taken as the labels; label=none, as in "
+                "csv:file=new.csv,label=none, where it has none");
+}
+
 static enum ls_status predict(const struct arguments *arguments, struct ls_run *run,
                               struct ls_data *data, const struct run_callbacks *callbacks,
                               bool says)
@@ -173,6 +184,8 @@ static enum ls_status predict(const struct arguments *arguments, struct ls_run *
         status = set_classes(arguments, model, &names);
     if (!status)
         status = run_options_load_weights(arguments, model);
+    if (status == LS_BAD_INPUT)
+        tell_of_last_column(arguments);
     if (!status)
         status = ls_set_callbacks(model, callbacks->tables, callbacks->count);
     if (!status)

@@ -246,6 +246,16 @@ class Refused(PredictTest):
                 self.refused(code, *arguments, says=says)
         self.refused(USAGE, "predict", "--model=mlp", self.data, says=("--out is missing",))
 
+    def test_a_table_without_labels_is_shown_the_way(self):
+        for name, line in (("old.csv", "1,2,3,0\n4,5,6,1\n"), ("new.csv", "1,2,3\n4,5,6\n")):
+            with open(self.path(name), "w") as file:
+                file.write(20 * line)
+        self.lockstep("train", "--quiet", "--model=mlp", "--dataset=csv:file=" + self.path("old.csv"), "--epochs=1", "--save-weights=" + self.path("w.safetensors"))
+        for more, code in (("", BAD_INPUT), (",label=none", DONE)):
+            outcome = self.lockstep("predict", "--model=mlp", "--initial-weights=" + self.path("w.safetensors"), "--out=" + self.path("p.npy"),
+                                    "--dataset=csv:file=" + self.path("new.csv") + more)
+            self.assertEqual((outcome.code, outcome.err.count("label=none, as in csv:")), (code, int(not more)), outcome.err)
+
     def test_what_it_reads_is_not_replaced(self):
         for path in ("x.npy", "./x.npy", self.path("x.npy")):
             self.write("x.npy", b"data")
