@@ -131,7 +131,7 @@ def with_options(arguments, added):
 
 
 def is_told(name):
-    return not name.startswith("_") or name in ("__init__", "__repr__")
+    return not name.startswith("_") or name in ("__init__", "__repr__", "__call__")
 
 
 def body_of(function):

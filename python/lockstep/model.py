@@ -23,7 +23,7 @@ from ._interrupt import Interruptible
 from ._keras_callbacks import backup_of, callbacks_of, forget
 from ._native import check, discard, encode, error_of, fill, flush, leave_unsaid, library, refuse_others, type_of
 from .callbacks import Bar, CallbackLike, Calls, History, Logs, logs_of
-from .layers import Layer, functional_config, is_of_keras, is_own, sequential_config, written
+from .layers import Layer, Symbol, functional_config, is_of_keras, is_own, sequential_config, written
 
 if TYPE_CHECKING:
     import numpy
@@ -192,6 +192,8 @@ class Model:
         self._local_replicas: Optional[int] = None  # of this process, when strategy.run has counted them
         self._distributed: List[Any] = []  # datasets of loops: (whose it is, struct ls_distributed)
         self._unbuilt = model if _has_no_shape(model) or self._grows else None  # until data shows the shape of its input, or all layers are added
+        if is_keras(self._unbuilt):
+            _json_of(self._unbuilt)  # refuses what no data can build
         self._to_compile: Dict[str, Any] = {}  # then
         is_named = isinstance(model, str) and data is None and re.fullmatch("[a-z][a-z0-9-]*", model) and not os.path.exists(model)
         self._named = model if is_named else None  # a built-in model of which nobody has asked for weights or shapes: data may still show the shape
@@ -586,13 +588,17 @@ class Model:
 
     # ---- Training ----
 
-    def compile(self, optimizer: Any = None, loss: Any = None, metrics: Any = None, **options: Any) -> None:
+    def compile(self, optimizer: Any = None, loss: Any = None, metrics: Any = None, *, run_eagerly: bool = False, steps_per_execution: Union[int, str] = 1,
+                jit_compile: Union[bool, str] = "auto", **options: Any) -> None:
         """Says how the model is trained; what an earlier call said is forgotten.
 
         Args:
             optimizer: A text ("adam:learning_rate=0.01") or an object of Keras; None: as the model's file says, else adam.
             loss: A text, an object of Keras, or a function of y_true and y_pred that composes lockstep.ops; None: by the file or the last layer.
             metrics: One of these or a list; None: by the loss; "none": none.
+            run_eagerly: Of Keras, without effect: a model is always compiled as a whole.
+            steps_per_execution: Likewise.
+            jit_compile: Likewise.
             **options: Further fields of struct ls_compile_options in lockstep.h, such as `loss_scale`, `learning_rate_schedule`.
 
         Raises:
@@ -608,14 +614,16 @@ class Model:
             self._to_compile, self._compiled = {"optimizer": optimizer, "loss": loss, "metrics": metrics, **options}, True
             return
         with self._alone():
-            given = fill(declared.ls_compile_options, optimizer=_compile_text(optimizer, "optimizer"),
-                         loss=_compile_text(loss, "loss", self._own_function(True)),
-                         metrics=_compile_text(metrics, "metrics", self._own_function(False)), **options)
             try:
+                given = fill(declared.ls_compile_options, optimizer=_compile_text(optimizer, "optimizer"),
+                             loss=_compile_text(loss, "loss", self._own_function(True)),
+                             metrics=_compile_text(metrics, "metrics", self._own_function(False)), **options)
                 check(library().ls_compile_sized(self._handle(1), ctypes.byref(given), ctypes.sizeof(given)))
             except UsageError as error:
                 if re.search(r"\b(loss|metrics): '\w+' is (not supported yet|unknown)", error.message):
                     error.add("; lockstep.ops composes others")
+                if re.search(r"\b(loss|metrics): (expected one of Keras's, got \{)|^<class ", error.message):
+                    error.add("; losses and metrics of one's own are functions of y_true and y_pred that compose lockstep.ops (docs/python.md)")
                 if "option learning_rate must be a number" in error.message:
                     error.add("; a schedule is learning_rate_schedule= of compile, or an object of Keras")
                 raise
@@ -986,6 +994,26 @@ class Model:
         return out
 
 
+    def __call__(self, x: Any, training: bool = False) -> "numpy.ndarray":
+        """As predict_on_batch, for programs that call a model of Keras.
+
+        Args:
+            x: Arrays of the examples.
+            training: False.
+
+        Returns:
+            An array of float32.
+
+        Raises:
+            UsageError: `training` is true, or x is what a layer returned.
+        """
+        if training:
+            raise UsageError("a call with training=True: expected fit, train_on_batch, or a function of strategy.run")
+        if isinstance(x, Symbol):
+            raise UsageError("a model is no layer here: call its layers one by one")
+        return self.predict_on_batch(x)
+
+
 class Sequential(Model):
     """A model of layers, one after the other.
 
@@ -1083,6 +1111,8 @@ def _json_of(model: Any) -> str:
     """As Keras writes it; of a loss Keras leaves out arguments of its function, such as Huber's delta."""
     text, loss = model.to_json(), getattr(model, "loss", None)
     made = json.loads(text)
+    if made.get("class_name") not in ("Sequential", "Functional", "Model"):
+        raise UsageError(f"model: {type(model).__name__} is a class of the program, whose JSON has no layers: write it as a functional model, keras.Model(inputs, outputs)")
     written = (made.get("compile_config") or {}).get("loss")
     if not isinstance(written, dict) or not isinstance(written.get("config"), dict) or written.get("class_name") != type(loss).__name__:
         return text

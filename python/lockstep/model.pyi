@@ -174,13 +174,16 @@ class Model:
             keras_model: The model that gets them.
         """
 
-    def compile(self, optimizer: Any=None, loss: Any=None, metrics: Any=None, *, own_optimizer: Any=..., lr_scaling: Optional[str]=..., learning_rate_schedule: Optional[str]=..., loss_scale: Optional[str]=..., keep_outputs: Optional[int]=...) -> None:
+    def compile(self, optimizer: Any=None, loss: Any=None, metrics: Any=None, *, run_eagerly: bool=False, steps_per_execution: Union[int, str]=1, jit_compile: Union[bool, str]='auto', own_optimizer: Any=..., lr_scaling: Optional[str]=..., learning_rate_schedule: Optional[str]=..., loss_scale: Optional[str]=..., keep_outputs: Optional[int]=...) -> None:
         """Says how the model is trained; what an earlier call said is forgotten.
 
         Args:
             optimizer: A text ("adam:learning_rate=0.01") or an object of Keras; None: as the model's file says, else adam.
             loss: A text, an object of Keras, or a function of y_true and y_pred that composes lockstep.ops; None: by the file or the last layer.
             metrics: One of these or a list; None: by the loss; "none": none.
+            run_eagerly: Of Keras, without effect: a model is always compiled as a whole.
+            steps_per_execution: Likewise.
+            jit_compile: Likewise.
             **options: Further fields of struct ls_compile_options in lockstep.h, such as `loss_scale`, `learning_rate_schedule`.
 
         Raises:
@@ -341,6 +344,20 @@ class Model:
 
         Returns:
             An array of float32.
+        """
+
+    def __call__(self, x: Any, training: bool=False) -> 'numpy.ndarray':
+        """As predict_on_batch, for programs that call a model of Keras.
+
+        Args:
+            x: Arrays of the examples.
+            training: False.
+
+        Returns:
+            An array of float32.
+
+        Raises:
+            UsageError: `training` is true, or x is what a layer returned.
         """
 
 class Sequential(Model):

@@ -64,6 +64,22 @@ class LikeKeras:
         return json.dumps(layers.sequential_config(convolutions(), "mine"))
 
 
+class Subclassed(LikeKeras):
+    """One whose layers are in a program's `call`."""
+
+    built = False
+
+    def to_json(self):
+        return json.dumps({"class_name": "Subclassed", "config": {}})
+
+
+class Own:
+    """A loss or a metric of a program's, for Keras."""
+
+    def get_config(self):
+        return {"name": "own"}
+
+
 class ModelTest(ProgramTest):
     def setUp(self):
         super().setUp()
@@ -351,6 +367,8 @@ class WhatIsAModel(ModelTest):
 
     def test_names_of_keras_say_what_is_here(self):
         model = small()
+        model.compile("sgd", run_eagerly=True, steps_per_execution=4, jit_compile=True)
+        self.assertTrue((model(self.x[:4]) == model.predict_on_batch(self.x[:4])).all())
         for ask, error, says in ((lambda: model.optimizer, AttributeError, "has no attribute 'optimizer': model.learning_rate"),
                                  (lambda: model.metrics_names, AttributeError, "return_dict=True"), (lambda: model.nothing, AttributeError, "attribute 'nothing'$"),
                                  (lambda: lockstep.optimizers, AttributeError, "'adam:learning_rate=0.01'"), (lambda: lockstep.nothing, AttributeError, "'nothing'$"),
@@ -361,6 +379,13 @@ class WhatIsAModel(ModelTest):
                                  (lambda: model.fit(self.x, self.y, callbacks="model_checkpoint:filepath=a"), lockstep.UnavailableError, "checkpoints='folder' of fit"),
                                  (lambda: model.compile("sgd:learning_rate=cosine"), lockstep.UsageError, "learning_rate_schedule= of compile"),
                                  (lambda: model.save("m.h5"), lockstep.UsageError, "'m.h5': expected a name that ends with .keras"),
+                                 (lambda: model.compile("adam:lr=0.01"), lockstep.UsageError, "adam has no option lr; did you mean learning_rate"),
+                                 (lambda: model.compile("sgd", Own()), lockstep.UsageError, "loss: expected one of Keras's, got .*; losses and metrics of one's own are functions"),
+                                 (lambda: model.compile("sgd", Own), lockstep.UsageError, "; losses and metrics of one's own are functions"),
+                                 (lambda: model.compile("sgd", metrics=[Own()]), lockstep.UsageError, "metrics: expected one of Keras's, got .*compose lockstep.ops"),
+                                 (lambda: lockstep.Model(Subclassed(None), device="cpu"), lockstep.UsageError, "Subclassed is a class of the program.*functional model"),
+                                 (lambda: model(self.x, training=True), lockstep.UsageError, "expected fit, train_on_batch"),
+                                 (lambda: model(layers.Dense(3)(layers.Input((3,)))), lockstep.UsageError, "a model is no layer here"),
                                  (lambda: lockstep.Sequential([layers.Input((3,)), layers.Layer("Mine")]), lockstep.InputError, "a class of lockstep.ops.Layer, which")):
             with self.subTest(says), self.assertRaisesRegex(error, says):
                 ask()
