@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define SCOPE "--dataset"
 
@@ -66,6 +67,53 @@ static const struct ls_dataset_kind *find_kind(const char *name)
 bool ls_dataset_is_known(const char *name)
 {
     return find_kind(name) != NULL;
+}
+
+// ---- Paths where an option is expected ----
+
+enum ls_status ls_dataset_refuse_path(const char *name)
+{
+    static const struct {
+        const char *ending, *option, *more;
+    } readers[] = {{".csv", "csv:file=", ",label=COLUMN"},
+                   {".csv.gz", "csv:file=", ",label=COLUMN"},
+                   {".tfrecord", "tfrecord:file=", ""},
+                   {".txt", "text:file=", ""},
+                   {".npy", "arrays:x=", ",y=FILE"}};
+    const size_t length = strlen(name);
+    struct stat status;
+    for (size_t i = 0; i < sizeof(readers) / sizeof(readers[0]); i++) {
+        const size_t ending = strlen(readers[i].ending);
+        if (length > ending && strcmp(name + length - ending, readers[i].ending) == 0) {
+            ls_error(SCOPE, "'%s' is a file; it is read by --dataset=%s%s%s", name,
+                     readers[i].option, name, readers[i].more);
+            return LS_USAGE;
+        }
+    }
+    if (stat(name, &status) != 0 || !S_ISDIR(status.st_mode))
+        return LS_OK;
+    ls_error(SCOPE, "'%s' is a folder; images in it are read by --dataset=images:dir=%s", name,
+             name);
+    return LS_USAGE;
+}
+
+enum ls_status ls_dataset_refuse_bare_path(const char *text)
+{
+    static const char *const names[] = {"file", "dir", "x"};
+    const size_t length = strcspn(text, ":");
+    for (size_t i = 0; ls_dataset_kinds[i] && text[length] && !strchr(text, '='); i++) {
+        const struct ls_dataset_kind *kind = ls_dataset_kinds[i];
+        for (size_t j = 0; kind->options && j < sizeof(names) / sizeof(names[0]); j++)
+            if (strlen(kind->name) == length && strncmp(kind->name, text, length) == 0 &&
+                ls_option_find(kind->options, names[j])) {
+                const char *path = text + length + 1;
+                ls_error(SCOPE,
+                         "'%s' after '%s:' is not of the form option=value; did you mean %s:%s=%s?",
+                         path, kind->name, kind->name, names[j], path);
+                return LS_USAGE;
+            }
+    }
+    return LS_OK;
 }
 
 // The options of the kind, and the common ones.

@@ -130,6 +130,11 @@ bool ls_dataset_is_known(const char *name);
 // LS_USAGE, logged. `registered`: ls_loader_registered_text(), or "".
 LS_STATUS ls_dataset_refuse_unknown(const char *name, const char *registered);
 
+// LS_USAGE, logged with what reads it: the unknown name is that of a file or a folder.
+LS_STATUS ls_dataset_refuse_path(const char *name);
+// LS_USAGE, logged with the option that is meant: "csv:table.csv".
+LS_STATUS ls_dataset_refuse_bare_path(const char *text);
+
 // All datasets, ends with NULL. Defined in datasets/.
 extern const struct ls_dataset_kind *const ls_dataset_kinds[];
 

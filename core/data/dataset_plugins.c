@@ -251,7 +251,9 @@ enum ls_status ls_dataset_plugin_find(const struct ls_loader *like, const char *
 {
     struct ls_spec spec = {0};
     *out = NULL;
-    enum ls_status status = ls_spec_parse("--dataset", text, &spec);
+    enum ls_status status = ls_dataset_refuse_bare_path(text);
+    if (!status)
+        status = ls_spec_parse("--dataset", text, &spec);
     if (status || ls_dataset_is_known(spec.name)) {
         ls_spec_finish(&spec);
         return status;
@@ -266,8 +268,10 @@ enum ls_status ls_dataset_plugin_find(const struct ls_loader *like, const char *
     char own[160];
     if (found)
         status = open_plugin(plugin, spec.name);
-    else if (!status && ls_loader_registered_text(plugin->loader, LS_KIND_DATASET, spec.name, own,
-                                                  sizeof(own))[0])
+    else if (!status)
+        status = ls_dataset_refuse_path(spec.name);
+    if (!status && !found &&
+        ls_loader_registered_text(plugin->loader, LS_KIND_DATASET, spec.name, own, sizeof(own))[0])
         status = ls_dataset_refuse_unknown(spec.name, own);
     if (status || !found)
         ls_dataset_plugin_close(plugin);
