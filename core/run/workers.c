@@ -264,8 +264,8 @@ static enum ls_status compare_item(struct ls_run *run, const struct ls_worker_it
         ls_cluster_gather_workers(run->workers.cluster, &mine, sizeof(mine), all);
     for (uint32_t i = 1; !status && i < workers; i++)
         if (!is_same(&all[0], &all[i])) {
-            ls_error(SCOPE, "worker %u has %s %.239s, but worker 0 has %.239s", i, item->name,
-                     all[i].value, all[0].value);
+            ls_error(SCOPE, "worker %u has %s %.239s, but worker 0 has %.239s%s", i, item->name,
+                     all[i].value, all[0].value, item->remedy ? item->remedy : "");
             status = LS_USAGE;
         }
     free(all);
@@ -343,6 +343,21 @@ static bool is_memory(const struct ls_data *data)
     return strcmp(data->name, "memory") == 0;
 }
 
+static void describe_arrays(const struct ls_data *data, struct ls_worker_item *item)
+{
+    const struct ls_field *x =
+        ls_field_find(data->info.fields, data->info.field_count, LS_FIELD_INPUT, 0);
+    int used = snprintf(item->value, sizeof(item->value), "arrays of shape (%llu",
+                        (unsigned long long)ls_data_count(data));
+    for (uint32_t i = 0; x && i < x->ndims; i++)
+        used += snprintf(item->value + used, sizeof(item->value) - (size_t)used, ", %lld",
+                         (long long)x->dims[i]);
+    snprintf(item->value + used, sizeof(item->value) - (size_t)used, ") with contents %016llx",
+             (unsigned long long)data->dataset->contents);
+    item->key = ls_random_key(ls_data_count(data), data->dataset->contents);
+    item->remedy = "; load the same on all workers, or seed the numbers: Lockstep shares them out";
+}
+
 void ls_workers_describe_data(const struct ls_data *data, const char *name,
                               struct ls_worker_item *item)
 {
@@ -352,10 +367,14 @@ void ls_workers_describe_data(const struct ls_data *data, const char *name,
     *item = (struct ls_worker_item){.name = name, .key = 1, .value = "(none)"};
     if (!data)
         return;
+    if (is_memory(data)) {
+        describe_arrays(data, item);
+        return;
+    }
     describe_data(data, text, sizeof(text));
     snprintf(item->value, sizeof(item->value), "%s (%llu examples of split %s)", text,
              (unsigned long long)ls_data_count(data), splits[data->split]);
-    item->key = ls_random_key(ls_data_count(data), is_memory(data) ? data->dataset->contents : 0);
+    item->key = ls_random_key(ls_data_count(data), 0);
 }
 
 enum ls_status ls_workers_agree_on_examples(struct ls_run *run, struct ls_data *data,

@@ -75,6 +75,7 @@ struct ls_worker_item {
     const char *name; // as the user knows it: "--batch"
     uint64_t key; // that is compared, while the value is only shown; 0: the value is compared
     char value[240];
+    const char *remedy; // "; what to do" behind both values; NULL: nothing
 };
 
 // LS_USAGE, logged with both values on all workers, where an item differs: nobody is then told that

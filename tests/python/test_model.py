@@ -1452,7 +1452,7 @@ class Errors(ModelTest):
             def rate(model):
                 model.learning_rate = 0.25
 
-            def fit(alone, before=None):
+            def fit(alone, before=None, x=x):
                 model = lockstep.Sequential([L.Input((8,)), L.Dense(4)], strategy="multi-worker-mirrored", device="cpu", threads=1, seed=5)
                 model.compile("sgd:learning_rate=0.5")
                 if before and not model.is_chief:
@@ -1467,14 +1467,17 @@ class Errors(ModelTest):
                     model.close()
 
             said = [fit("reduce_lr_on_plateau:monitor=loss"), fit(rate), fit(weights), fit(print), fit(print, weights)]
+            other = x + float(os.environ["LOCKSTEP_RANK"])
+            said.append(fit(print, None, other))
             for line in said:  # whole, because both workers write to one pipe
                 os.write(1, f"SAID {line}\\n".encode())
             """)
         said = [line[line.index("SAID") + 5:] for line in done.stdout.splitlines() if "SAID" in line]
-        self.assertEqual(len(said), 10, done.stdout)
+        self.assertEqual(len(said), 12, done.stdout)
         for text, times in (("worker 1 has callbacks reduce_lr_on_plateau:monitor=loss, but worker 0 has (none)", 2),
                             ("worker 1 has the learning rate 0.25, but worker 0 has 0.5", 2), ("worker 1 has set other variables", 2),
-                            ("done", 2), ("worker 1 has other weights than worker 0", 2)):
+                            ("done", 2), ("worker 1 has other weights than worker 0", 2),
+                            ("; load the same on all workers, or seed the numbers: Lockstep shares them out", 2)):
             self.assertEqual(sum(text in line for line in said), times, (text, said))
 
 
