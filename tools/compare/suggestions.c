@@ -117,10 +117,18 @@ static bool any_other_ran(const struct ls_comparison *comparison)
     return false;
 }
 
+// Then nothing speaks for another strategy than the reference.
+static bool is_level_with_reference(const struct ls_comparison *comparison, size_t best)
+{
+    return comparison->reference < comparison->run_count &&
+           ls_compared_was_measured(comparison, comparison->reference) &&
+           ls_compared_is_level(comparison, best, comparison->reference);
+}
+
 static void suggest_training(struct ls_sentence_writer *writer,
                              const struct ls_comparison *comparison)
 {
-    const size_t best = ls_compared_highest(comparison, LS_COMPARISON_NONE, true);
+    size_t best = ls_compared_highest(comparison, LS_COMPARISON_NONE, true);
     if (best == LS_COMPARISON_NONE || !any_other_ran(comparison))
         return;
     // What deviates is no advice.
@@ -131,6 +139,13 @@ static void suggest_training(struct ls_sentence_writer *writer,
         return;
     if (ls_compared_leads(comparison, best, true)) {
         fputs("The fastest synchronous strategy: ", out);
+    } else if (is_level_with_reference(comparison, best)) {
+        best = comparison->reference;
+        fputs("No strategy was measured to be faster than the others; ", out);
+        ls_put_compared_name(out, comparison, best);
+        fputs(strcmp(comparison->runs[best].strategy, "one-device") == 0 ? " is the simplest: "
+                                                                         : " is the reference: ",
+              out);
     } else {
         fputs("No synchronous strategy was measured to be faster than ", out);
         ls_put_compared_name(out, comparison, best);

@@ -138,6 +138,18 @@ START_TEST(what_chance_may_do_is_no_difference)
 }
 END_TEST
 
+START_TEST(where_nothing_differs_the_reference_is_advised)
+{
+    struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1010)};
+    const struct ls_comparison comparison = of(runs, 2);
+    ck_assert(verdict_has(&comparison, "No difference in speed was measured"));
+    ck_assert(suggestions_have(&comparison,
+                               "No strategy was measured to be faster than the others; one-device "
+                               "is the simplest: lockstep train"));
+    ck_assert(!suggestions_have(&comparison, "ring"));
+}
+END_TEST
+
 // Nobody who is level with the best may be said to be level with everyone who is, too.
 START_TEST(level_with_the_best_is_not_level_with_each_other)
 {
@@ -687,6 +699,7 @@ int main(void)
     TCase *tests = tcase_create("verdict");
     tcase_add_test(tests, the_fastest_is_named_with_its_lead);
     tcase_add_test(tests, what_chance_may_do_is_no_difference);
+    tcase_add_test(tests, where_nothing_differs_the_reference_is_advised);
     tcase_add_test(tests, level_with_the_best_is_not_level_with_each_other);
     tcase_add_test(tests, a_drifting_machine_hides_no_difference);
     tcase_add_test(tests, a_few_processes_tell_nothing);
