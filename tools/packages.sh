@@ -59,6 +59,21 @@ packages_install() {
     packages_changed=yes
 }
 
+# Ends the script with 4 where one of these commands is not there, which LOCKSTEP_NO_INSTALL=1 does not install: $1 are
+# the sections, separated by blanks, that have them.
+packages_need() {
+    sections=$1
+    shift
+    for command; do
+        if ! command -v "$command" >/dev/null; then
+            echo "There is no $command, and LOCKSTEP_NO_INSTALL=1 installs nothing. On Debian, as root:" >&2
+            # shellcheck disable=SC2086  # one word a section
+            echo "    apt-get install --no-install-recommends $(packages_of $sections | sort -u | tr '\n' ' ')" >&2
+            exit 4
+        fi
+    done
+}
+
 # Likewise a section that nothing depends on; $2 says what goes without it. Goes on where it cannot install. Keeps
 # packages_changed, unless it installed something.
 packages_install_optional() {
