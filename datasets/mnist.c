@@ -296,7 +296,7 @@ const struct ls_dataset_kind ls_dataset_mnist = {
 
 const struct ls_dataset_kind ls_dataset_fashion_mnist = {
     .name = "fashion-mnist",
-    .summary = "60,000 pieces of clothing, 28 x 28, 10 classes; 10,000 for the test",
+    .summary = "60,000 images of clothing, 28 x 28, 10 classes; 10,000 for the test",
     .options = fashion_options,
     .open = fashion_open,
     .describe = fashion_describe,

@@ -224,7 +224,7 @@ def _layer(class_name: str, names: List[str]) -> Callable[..., Layer]:
         return Layer(class_name, **dict(zip(names, values)), **config)
 
     make.__name__ = make.__qualname__ = class_name
-    make.__doc__ = f"Keras's {class_name}; by position: {', '.join(names) or 'nothing'}."
+    make.__doc__ = f"The layer {class_name} with Keras's options and defaults; by position: {', '.join(names) or 'nothing'}. Called on a layers.Input, it is part of a model."
     return make
 
 

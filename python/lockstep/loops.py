@@ -269,7 +269,7 @@ class Strategy:
             x: As in `fit`: arrays, the text of a dataset, a tf.data.Dataset.
             y: The targets of arrays.
             batch_size: Of all replicas together; None: 64 times the replicas.
-            sample_weight: What each example counts.
+            sample_weight: The weight of each example.
             shuffle: Whether, or through a buffer of how many examples.
             training: False: step functions evaluate, and nothing is shuffled.
             split: Of a dataset's text.

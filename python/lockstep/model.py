@@ -152,9 +152,9 @@ class Model:
         inputs: Another name for the first argument, before outputs.
         name: Of a model with outputs.
         strategy: A strategy or a collective by its name and options, as "ring" or "parameter-server:mode=sync"; None: "one-device", "mirrored" for more replicas.
-        replicas: How many train at once in this process; 0: as many as the strategy takes, which is one on the CPU.
+        replicas: The number of replicas in this process; 0: as many as the strategy takes, which is one on the CPU.
         device: "cpu" or "cuda"; None: "cuda" where it can train the model.
-        threads: Of each replica; 0: the processors are shared out.
+        threads: The number of threads of each replica; 0: the processors are shared out.
         seed: Of the first weights, the order of examples and dropout.
         data: Arrays or the text of a dataset, which give the shape of the input to a model that does not say it; None: the first data that it gets.
         custom_objects: The classes of lockstep.ops.Layer that the model names, in a list or as Keras has them in a dictionary.
@@ -411,8 +411,8 @@ class Model:
 
     @property
     def layers(self) -> List[Layer]:
-        """The layers in their order, each with `name`, `class_name`, `config`, `get_weights` and `set_weights`. As in Keras a Sequential model has its input
-        not among them."""
+        """The layers in their order, each with `name`, `class_name`, `config`, `get_weights` and `set_weights`. As in Keras, those of a
+        Sequential model do not include its input."""
         described = self._described()
         config = described["config"]
         made = []
@@ -733,14 +733,14 @@ class Model:
                 other data, so they must not change meanwhile.
             y: The targets of arrays.
             batch_size: Of all replicas together; None: 64 times the replicas.
-            epochs: The last one.
+            epochs: The number of the last epoch, which is that of all epochs unless `initial_epoch` is given.
             verbose: "auto", None and 1 show a bar on a terminal, and elsewhere, as in a notebook, a line for each epoch; 2 always lines; 0 nothing.
             callbacks: One or several: texts, functions of epoch and logs, lockstep.Callback, or those of Keras.
             validation_split: The share of arrays, at their end, that is validated on.
             validation_data: (x, y), (x, y, weights), a text or a generator.
             shuffle: Whether, or through a buffer of how many examples.
             class_weight: What an example of a class counts in the loss, as {0: 1.0, 1: 2.5}.
-            sample_weight: What each example counts.
+            sample_weight: The weight of each example.
             steps_per_epoch: Of a generator.
             validation_steps: Of a generator that is validated on.
             initial_epoch: Epochs are numbered on from it.
@@ -845,7 +845,7 @@ class Model:
             y: The targets of arrays.
             batch_size: Of all replicas together; None: 64 times the replicas.
             verbose: "auto", None and 1 show a bar on a terminal while it runs, and then a line, as 2 does; 0 nothing.
-            sample_weight: What each example counts.
+            sample_weight: The weight of each example.
             callbacks: As in `fit`.
             return_dict: Whether the result is a dictionary.
             split: Of a dataset's text.
@@ -937,7 +937,7 @@ class Model:
         Args:
             x: Arrays of the examples.
             y: The targets.
-            sample_weight: What each example counts.
+            sample_weight: The weight of each example.
             return_dict: Whether the result is a dictionary.
 
         Returns:
@@ -960,7 +960,7 @@ class Model:
         Args:
             x: Arrays of the examples.
             y: The targets.
-            sample_weight: What each example counts.
+            sample_weight: The weight of each example.
             return_dict: Whether the result is a dictionary.
 
         Returns:
