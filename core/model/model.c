@@ -305,6 +305,20 @@ void ls_model_give_up(struct ls_model *model)
 
 // ---- Compiling ----
 
+// Keras trains labels 0 and 1 on binary_crossentropy, but nobody has said that these are labels.
+static void say_loss_of_sigmoid(const struct ls_model *model)
+{
+    const struct ls_tensor *output = model->graph->outputs[0];
+    const struct ls_operation *last =
+        output->producer >= 0 ? &model->graph->operations[output->producer] : NULL;
+    if (last && ls_operation_has(last->op, LS_TRAIT_ACTIVATION) &&
+        last->attributes.activation == LS_SIGMOID)
+        ls_info("--loss",
+                "model '%s' ends with a sigmoid: mean_squared_error, if no loss is named; "
+                "binary_crossentropy is for labels 0 and 1",
+                model->source);
+}
+
 // What a model without a named loss is trained on, by its last layer.
 static struct ls_loss default_loss(const struct ls_graph *graph)
 {
@@ -342,6 +356,8 @@ static enum ls_status parse_options(const struct ls_model *model,
     else if (!status)
         out->loss = default_loss(model->graph);
     out->loss.by_layer = !options->loss;
+    if (!status && out->loss.by_layer && out->loss.kind == LS_LOSS_MEAN_SQUARED_ERROR)
+        say_loss_of_sigmoid(model);
     if (!status && metrics_of_file && out->loss.kind == LS_LOSS_MEAN_SQUARED_ERROR &&
         strcmp(options->metrics, "accuracy") == 0) {
         ls_error(model->source, "compile_config.metrics: accuracy needs classes, and "
@@ -816,16 +832,18 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
         if (target->counted_in && target->class_count > target->counted_in)
             ls_error("data",
                      "the labels of '%s' go up to %u in %llu examples, but the last layer of model "
-                     "'%s' has %lld units: "
+                     "'%s' has %lld unit%s: "
                      "if they are classes, take more examples, or a model with %u units; if they "
                      "are numbers, "
                      "--model=linear --loss=mean_squared_error",
                      data->text, target->class_count - 1, (unsigned long long)target->counted_in,
-                     model->source, (long long)units, target->class_count);
+                     model->source, (long long)units, units == 1 ? "" : "s", target->class_count);
         else
-            ls_error("data",
-                     "dataset '%s' has %u classes, but the last layer of model '%s' has %lld units",
-                     data->text, target->class_count, model->source, (long long)units);
+            ls_error(
+                "data",
+                "dataset '%s' has %u classes, but the last layer of model '%s' has %lld unit%s",
+                data->text, target->class_count, model->source, (long long)units,
+                units == 1 ? "" : "s");
         return LS_BAD_INPUT;
     }
     const int64_t labels = ls_shape_elements(&label->shape, 1);

@@ -233,6 +233,14 @@ class WhatIsAModel(ModelTest):
         with self.assertRaisesRegex(lockstep.InputError, 'it is for images, model "mlp" takes any shape'):
             self.quiet_fit(lockstep.Model("cnn", device="cpu"), x, y)
 
+    def test_a_sigmoid_without_a_loss_says_which_it_has(self):
+        for loss, said in ((None, 1), ("mse", 0), ("binary_crossentropy", 0)):
+            model = lockstep.Sequential([layers.Input((4,)), layers.Dense(1, activation="sigmoid")], device="cpu")
+            with contextlib.redirect_stderr(io.StringIO()) as err:
+                model.compile("adam", loss)
+                self.quiet_fit(model, numpy.zeros((8, 4), "float32"), numpy.zeros(8, "float32"))
+            self.assertEqual(err.getvalue().count("'sequential' ends with a sigmoid: mean_squared_error"), said, err.getvalue())
+
     def test_a_model_without_an_input_takes_the_shape_of_the_data(self):
         model = lockstep.Sequential([layers.Flatten(), layers.Dense(4)], device="cpu", data=self.x)
         self.assertEqual(model.variables[0].shape, (36, 4))
