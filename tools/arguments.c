@@ -136,10 +136,10 @@ static enum ls_status fail_unknown(const struct argument *table, const char *nam
     const char *hint = hint_for(table, given);
     const char *nearest = hint ? NULL : ls_nearest(given, names);
     if (hint)
-        ls_error("usage", "unknown option --%s: %s. Available: %s", given, hint, all);
+        ls_error("usage", "unknown option --%s: %s; --help=all lists all", given, hint);
     else if (nearest)
-        ls_error("usage", "unknown option --%s; did you mean --%s? Available: %s", given, nearest,
-                 all);
+        ls_error("usage", "unknown option --%s; did you mean --%s? --help=all lists all", given,
+                 nearest);
     else
         ls_error("usage", "unknown option --%s; available: %s", given, all);
     return LS_USAGE;

@@ -115,7 +115,8 @@ static enum ls_status evaluate(const struct arguments *arguments, struct ls_run 
         status =
             ls_evaluate(model, data, batch ? batch : replica_batch * ls_run_replicas(run), &scores);
     if (!status && ls_run_is_chief(run)) {
-        printf("%llu examples - %.2f s", (unsigned long long)scores.examples, scores.seconds);
+        printf("%llu example%s - %.2f s", (unsigned long long)scores.examples,
+               scores.examples == 1 ? "" : "s", scores.seconds);
         for (uint32_t i = 0; i < scores.metrics.count; i++)
             printf(" - %s: %.4f", scores.metrics.list[i].name, scores.metrics.list[i].value);
         putchar('\n');

@@ -197,8 +197,8 @@ static enum ls_status predict(const struct arguments *arguments, struct ls_run *
         status = ls_predict_to_file(model, data,
                                     batch ? batch : replica_batch * ls_run_replicas(run), out);
     if (!status && says && ls_run_is_chief(run))
-        printf("%llu examples - %.2f s - %s\n", (unsigned long long)ls_data_count(data),
-               (double)(ls_clock_ns() - start) * 1e-9, out);
+        printf("%llu prediction%s - %.2f s - %s\n", (unsigned long long)ls_data_count(data),
+               ls_data_count(data) == 1 ? "" : "s", (double)(ls_clock_ns() - start) * 1e-9, out);
     ls_model_close(model);
     ls_class_names_destroy(names);
     return status;

@@ -72,7 +72,7 @@ class Usage(ProgramTest):
             (UNAVAILABLE, "--strategy=TPUStrategy", ("no TPU device",)),
             (UNAVAILABLE, "--strategy=fsdp", ("every replica holds the whole model",)),
             (UNAVAILABLE, "--strategy=ring:transport=rdma", ("UCX does that: transport `ucx`",)),
-            (USAGE, "--lr=0.1", ("unknown option --lr: ", "--optimizer=adam:learning_rate=0.001", "Available: --model, --dataset,")),
+            (USAGE, "--lr=0.1", ("unknown option --lr: ", "--optimizer=adam:learning_rate=0.001", "; --help=all lists all")),
             (USAGE, "--batch-size=32", ("--batch=N is the batch of all replicas", "--replica-batch=N that of each")),
             (USAGE, "--gpus=2", ("--device=cuda", "--replicas=N")),
             (USAGE, "--fp16", ("--precision=mixed_bfloat16",)),
@@ -93,7 +93,7 @@ class Usage(ProgramTest):
                 self.assertTrue(options)
                 self.refused(USAGE, command, "--zebra", says=("unknown option --zebra; available: " + ", ".join(options),))
         self.refused(USAGE, *TRAIN, "--model=mlp", SYNTHETIC, "--optimizer=adam:lr=1",
-                     says=("adam has no option lr; available: learning_rate, beta_1, beta_2, epsilon",))
+                     says=("adam has no option lr; did you mean learning_rate? Available: learning_rate, beta_1, beta_2, epsilon",))
 
     def test_every_plugin_whose_file_is_missing_is_named_with_what_brings_it(self):
         build = os.path.dirname(os.path.dirname(LOCKSTEP))

@@ -128,7 +128,7 @@ END_TEST
 START_TEST(every_error_is_one_line_that_helps)
 {
     refused(WORDS("--modle=cnn"),
-            "unknown option --modle; did you mean --model? Available: --model, --steps, --epochs,");
+            "unknown option --modle; did you mean --model? --help=all lists all");
     refused(WORDS("--xyzzyxyzzy"),
             "unknown option --xyzzyxyzzy; available: --model, --steps, --epochs, --deadline, "
             "--shuffle, --a-name-that-is-longer-than-its-column, --data, --quiet");
@@ -150,8 +150,9 @@ END_TEST
 
 START_TEST(an_option_from_elsewhere_is_answered_with_ours)
 {
-    refused(WORDS("--max_steps=7"), "unknown option --max_steps: it is --steps=N. Available: ");
-    refused(WORDS("--Timeout", "7"), "unknown option --Timeout: it is --deadline=SECONDS.");
+    refused(WORDS("--max_steps=7"),
+            "unknown option --max_steps: it is --steps=N; --help=all lists all");
+    refused(WORDS("--Timeout", "7"), "unknown option --Timeout: it is --deadline=SECONDS;");
     // No hint names an option that this table lacks.
     refused(WORDS("--lr=0.1"), "unknown option --lr; available: --model,");
 }
