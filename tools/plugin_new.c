@@ -241,6 +241,13 @@ static enum ls_status run(const struct arguments *arguments)
         ls_error(SCOPE, "the name is missing: lockstep plugin new NAME --kind=collective");
         return LS_USAGE;
     }
+    if (arguments->operand_count > 1) {
+        ls_error(SCOPE,
+                 "unexpected argument '%s': lockstep plugin new NAME --kind=KIND, such as %s "
+                 "--kind=collective",
+                 arguments->operands[1], arguments->operands[1]);
+        return LS_USAGE;
+    }
     enum ls_status status = check_name(name);
     if (!status)
         status = check_kind(kind);
@@ -269,7 +276,7 @@ const struct command plugin_new_command = {
     .operands = "NAME",
     .summary = "writes a folder with a small plugin that works, to be changed from there",
     .help = help,
-    .most_operands = 1,
+    .most_operands = 2, // of which the second is refused
     .arguments = table,
     .run = run,
 };

@@ -112,6 +112,7 @@ class New(PluginTest):
         self.refused(USAGE, "plugin", "new", "fine", "--kind=colective", says=("did you mean 'collective'",))
         self.refused(USAGE, "plugin", "new", "fine", "--kind=zebra", says=("unknown kind 'zebra'",))
         self.refused(USAGE, "plugin", "new", says=("the name is missing",))
+        self.refused(USAGE, "plugin", "new", "collective", "mine", says=("lockstep plugin new NAME --kind=KIND, such as mine --kind=collective",))
         self.refused(USAGE, "plugin", "new", "deep", "--kind=device", "--dir=" + self.path("no/such"), says=("cannot create",))
         self.refused(USAGE, "plugin", "now", says=("did you mean 'new'",))
 
