@@ -1029,7 +1029,7 @@ class GoingOn(ModelTest):
         whole = self.quiet_fit(small(), self.x, self.y, epochs=4).losses.tolist()
         self.quiet_fit(small(), self.x, self.y, epochs=2, checkpoints=folder)
         model = small()
-        with self.assertRaisesRegex(lockstep.UsageError, r"an earlier training; checkpoints={'folder': \.\.\., 'resume': True} goes on from the"):
+        with self.assertRaisesRegex(lockstep.UsageError, r"an earlier training; checkpoints={'folder': \.\.\., 'resume': True} continues from the"):
             self.quiet_fit(model, self.x, self.y, epochs=4, checkpoints=folder)
         self.quiet_fit(model, self.x, self.y, epochs=4, checkpoints={"folder": folder, "resume": True})
         self.assertEqual(model.history().losses.tolist(), whole)
