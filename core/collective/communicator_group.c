@@ -146,6 +146,9 @@ static void communicator_close(struct ls_communicator *communicator)
     ls_endpoint_close(group->interface, communicator->transport);
     if (communicator->library)
         ls_communicator_end(communicator);
+    // What computes on the library's memory is on the device's own stream.
+    if (communicator->taken_count && !ls_stream_begin(communicator))
+        ls_stream_drain(communicator);
     ls_library_close(communicator);
     free(communicator->numbers.next_send);
     free(communicator->numbers.next_receive);

@@ -153,9 +153,6 @@ void ls_library_close(struct ls_communicator *communicator)
     struct ls_communicator_group *group = communicator->group;
     if (!communicator->library)
         return;
-    // What computes on the memory is on the device's own stream.
-    if (communicator->taken_count && !ls_stream_begin(communicator))
-        ls_stream_drain(communicator);
     if (atomic_load(&group->stuck)) {
         ls_library_abort(group);
         (void)ls_library_poll(communicator);
@@ -232,7 +229,7 @@ static enum ls_status prepare_cast(const struct ls_collective_plan *plan, uint32
         status = LS_UNSUPPORTED;
     if (status == LS_UNSUPPORTED) { // an answer, which is said here
         ls_error(
-            communicator->group->name,
+            communicator->group->scope,
             "rank %u: its device does not make %s of float32 for messages, or needs memory for "
             "it; use --wire=float32",
             communicator->rank, ls_dtype_name(plan->signature.wire));
