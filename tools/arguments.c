@@ -82,7 +82,7 @@ static const struct ls_hint arguments_elsewhere[] = {
     {"fp16 bf16 amp half mixed-precision",
      "it is --precision=mixed_bfloat16 or --precision=mixed_float16", 1},
     {"fp16-allreduce fp16-compression grad-compression",
-     "--wire=bfloat16 sends gradients in 16 bits, and adds them in float32", 1},
+     "--wire=bfloat16 sends gradients in 16 bits, and adds them in float32 (under nccl in 16 bits)", 1},
     {"tf32 allow-tf32", "it is an option of the device: --device=cuda:tf32=on", 1},
     {"gradient-accumulation-steps accumulate-grad-batches", "it is --accumulate=N", 1},
     {"slices", "--microbatches=N computes each replica's batch in N parts, and updates once", 1},

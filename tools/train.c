@@ -55,8 +55,8 @@ static const struct argument table[] = {
     {"elastic", "MIN:MAX", NULL,
      "continue when workers are lost, as long as MIN are left, and accept new ones, up to MAX"},
     {"wire", "float32|bfloat16|float16", "float32",
-     "number format in which gradients travel between replicas; they are added in float32. 16 bits "
-     "halve the bytes; only on the CPU, with collectives that describe their schedule",
+     "number format in which gradients travel between replicas; 16 bits halve "
+     "the bytes; they are added in float32, under nccl in 16 bits; on a GPU only under nccl",
      .idle = ARGUMENT_IDLE_ONE_REPLICA | ARGUMENT_IDLE_UNTRAINED},
     {"check-replicas", "N", NULL,
      "compare the replicas' parameters every N steps, which makes all replicas wait for each other "

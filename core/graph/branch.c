@@ -191,9 +191,11 @@ enum ls_status ls_program_join(struct ls_program *program, enum ls_status status
     const struct ls_branch *branch = program->options.branch;
     const bool joined = buffers->branch_from == NOTHING;
     buffers->branch_from = NOTHING;
-    if (status || joined)
+    if (joined)
         return status;
-    const int32_t recorded = ls_device_event_record(branch->device, branch->joined, branch->stream);
-    return (enum ls_status)(recorded ? recorded
-                                     : ls_device_event_wait(branch->device, branch->joined, NULL));
+    // Also after a failure: what gives memory up waits for the own stream, so for the branch, too.
+    int32_t made = ls_device_event_record(branch->device, branch->joined, branch->stream);
+    if (!made)
+        made = ls_device_event_wait(branch->device, branch->joined, NULL);
+    return status ? status : (enum ls_status)made;
 }

@@ -355,7 +355,7 @@ struct ls_device_streams {
 
     // 1: kernels may run on the device's own stream and on one more at the same time, each with its
     // own scratch memory. Then gradients of weights run beside those of data, unless the device's
-    // option LS_BRANCHES_OPTION is "off"; without it only where steps are recorded.
+    // option LS_BRANCHES_OPTION is "off"; unsaid, only where the device records steps.
     uint32_t branches;
     uint32_t reserved_too; // 0
 

@@ -90,7 +90,8 @@ struct ls_report_statistics {
 struct ls_report_change {
     uint64_t step; // after which the training has continued
     uint32_t lost, joined, workers; // `workers`: from then on
-    double seconds; // between the loss and the next step
+    double
+        seconds; // from when it was noticed until the workers agreed; NaN: another change came first
 };
 
 // Texts are borrowed; NULL where there is nothing (collective of one-device).

@@ -92,9 +92,13 @@ void nccl_release(struct ls_collective *collective, void *address)
         return;
     *place = memory->next;
     if (!choose_gpu(collective)) {
+        int32_t status = LS_OK;
         if (!nccl_poll(collective) && memory->window)
-            calls->ncclCommWindowDeregister(collective->comm, memory->window);
-        calls->ncclMemFree(memory->memory);
+            status = nccl_synchronize(
+                collective, calls->ncclCommWindowDeregister(collective->comm, memory->window),
+                "ending a window");
+        if (!status) // else the window may still be there, and needs its memory
+            calls->ncclMemFree(memory->memory);
     }
     free(memory);
 }

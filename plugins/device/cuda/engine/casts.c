@@ -87,12 +87,15 @@ int32_t cuda_run_casts(struct ls_device *device, const struct ls_kernel *kernel,
         struct cuda_casts casts = group->casts;
         casts.from = ls_address(launch->arguments[group->from[0]]);
         casts.to = ls_address(launch->arguments[group->to[0]]);
+        uintptr_t ends = 0; // of all addresses
         for (uint32_t i = 0; i < casts.count; i++) {
             const char *from = ls_address(launch->arguments[group->from[i]]);
             const char *to = ls_address(launch->arguments[group->to[i]]);
+            ends |= (uintptr_t)from | (uintptr_t)to << 1;
             casts.casts[i].from = (from - (const char *)casts.from) / (int64_t)sizeof(float);
             casts.casts[i].to = (to - (const char *)casts.to) / (int64_t)sizeof(uint16_t);
         }
+        casts.aligned = ends % 16 == 0;
         status = cuda_start_casts(device, &casts);
     }
     return status;

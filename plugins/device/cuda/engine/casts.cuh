@@ -33,10 +33,10 @@ __global__ void __launch_bounds__(threads) run(const __grid_constant__ struct cu
         const float *from = c.from + cast.from;
         uint16_t *to = (uint16_t *)c.to + cast.to;
         const int64_t i = (tile - (at ? c.casts[at - 1].end : 0)) * CUDA_CAST_TILE + 4 * threadIdx.x;
-        if (i + 4 <= cast.count)
+        if (c.aligned && i + 4 <= cast.count)
             cuda_write_four(to, type, i, cuda_load_four(from, CUDA_FLOAT, i));
         else
-            for (int64_t k = i; k < cast.count; k++)
+            for (int64_t k = i; k < cast.count && k < i + 4; k++)
                 cuda_write(to, type, k, from[k]);
     }
 }

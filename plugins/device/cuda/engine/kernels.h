@@ -491,6 +491,7 @@ struct cuda_casts {
     const float *from; // of the first
     void *to;
     uint32_t type; // enum cuda_type of what is written
+    uint32_t aligned; // 1: all may be read and written four at a time
     uint32_t count;
     struct cuda_cast casts[CUDA_CASTS];
 };

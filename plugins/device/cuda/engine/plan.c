@@ -447,7 +447,8 @@ static int32_t time_offer(struct ls_device *device, const struct cuda_plan_quest
 
 // Tries on the GPU those that are listed; `out` is the rank of one, -1 for none.
 static int32_t try_offers(struct ls_device *device, const struct cuda_plan_question *question,
-                          const struct offers *offers, const int *tried, int count, int *out)
+                          const struct offers *offers, const int *tried, int count, int *out,
+                          bool *no_memory)
 {
     struct trial trial = {0};
     uint64_t workspace = 0, best = 0;
@@ -455,8 +456,10 @@ static int32_t try_offers(struct ls_device *device, const struct cuda_plan_quest
     for (int i = 0; i < count; i++)
         if (offers->list[tried[i]].workspace_bytes > workspace)
             workspace = offers->list[tried[i]].workspace_bytes;
-    if (!trial_begin(device, question, workspace, &trial))
+    if (!trial_begin(device, question, workspace, &trial)) {
+        *no_memory = true;
         return LS_OK;
+    }
     cuda_launched(device, "a plan of cuDNN that is tried");
     int32_t status = cuda_use_dnn(device);
     for (int i = 0; i < count && !status && (device->timing || *out < 0); i++) {
@@ -533,15 +536,21 @@ static int32_t choose(struct ls_device *device, const struct cuda_plan_question 
     pthread_mutex_lock(&choices_lock);
     const struct choice *choice = find_choice(device, question);
     int32_t status = LS_OK;
+    bool no_memory = false;
     if (choice && is_offered(choice, offers)) {
         *out = choice->rank;
     } else {
         do {
-            status = try_offers(device, question, offers, tried, count, out);
-            count = !status && *out < 0 && is_attention(question)
+            status = try_offers(device, question, offers, tried, count, out, &no_memory);
+            count = !status && *out < 0 && !no_memory && is_attention(question)
                         ? list_tried(device, question, offers, &next, tried)
                         : 0;
         } while (count);
+        if (!status && no_memory && *out < 0)
+            cuda_log(device, LS_LOG_WARN,
+                     "GPU %u: no memory to try a plan of cuDNN, so other kernels take its place; "
+                     "a smaller batch needs less",
+                     device->index);
         if (!status && !choice)
             keep_choice(device, question, offers, *out);
     }

@@ -55,9 +55,9 @@ static void forget_stream(struct ls_device *device, struct cuda_stream *stream)
         place = &(*place)->next;
     *place = stream->next;
     // cuDNN's handle must not name a stream that is no more.
-    if (device->dnn && device->dnn_stream == stream->native &&
-        !device->calls->cudnnSetStream(device->dnn, device->own))
-        device->dnn_stream = device->own;
+    if (device->dnn && device->dnn_stream == stream->native)
+        device->dnn_stream =
+            device->calls->cudnnSetStream(device->dnn, device->own) ? NULL : device->own;
     device->calls->cudaStreamDestroy(stream->native);
     free(stream);
 }
