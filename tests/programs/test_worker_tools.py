@@ -404,7 +404,7 @@ class Compare(Compared):
     def test_one_that_does_not_come_is_named(self):
         codes, errors = self.work(("compare", *self.RINGS, "--join-deadline=1"), ("--version",))
         self.assertEqual(codes, [PEER_LOST, DONE], errors)
-        self.assertIn("worker 1 did not come", errors[0])
+        self.assertIn("worker 1 did not connect", errors[0])
 
 
 class CompareUnderMpirun(Compared):
