@@ -51,8 +51,8 @@ static enum ls_status write_report(const struct arguments *arguments, const char
     struct ls_whole_file file = {0};
     json_t *root = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "made", ls_made_json(),
                              "command", ls_report_text_json("evaluate"), "model",
-                             ls_report_text_json(arguments_text(arguments, "model")), "dataset",
-                             ls_report_text_json(arguments_text(arguments, "dataset")), "split",
+                             ls_made_text_json(NULL, arguments_text(arguments, "model")), "dataset",
+                             ls_made_text_json(NULL, arguments_text(arguments, "dataset")), "split",
                              ls_report_text_json(arguments_text(arguments, "split")), "examples",
                              ls_report_count_json(scores->examples), "seconds",
                              ls_report_number_json(scores->seconds));

@@ -22,12 +22,21 @@ static const char *commit;
 // Whether what ends before `end` is a name of something secret: api_key, --token, my-callback:password.
 static bool is_secret(const char *begin, const char *end)
 {
-    static const char *const names[] = {"secret",     "password",    "passwd",
-                                        "passphrase", "token",       "key",
-                                        "credential", "credentials", "auth"};
+    static const struct {
+        const char *name;
+        bool is_word; // it begins where a word does: compass is no pass
+    } names[] = {
+        {"secret", false}, {"password", false},  {"passwd", false},     {"passphrase", false},
+        {"token", false},  {"key", false},       {"credential", false}, {"credentials", false},
+        {"auth", false},   {"signature", false}, {"bearer", false},     {"pwd", false},
+        {"pass", true},    {"sig", true},
+    };
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const size_t length = strlen(names[i]);
-        if ((size_t)(end - begin) >= length && strncasecmp(end - length, names[i], length) == 0)
+        const size_t length = strlen(names[i].name);
+        if ((size_t)(end - begin) < length || strncasecmp(end - length, names[i].name, length) != 0)
+            continue;
+        const char *at = end - length;
+        if (!names[i].is_word || at == begin || !isalnum((unsigned char)at[-1]))
             return true;
     }
     return false;
@@ -91,6 +100,11 @@ void ls_made_set_command_line(const char *const *words)
     json_decref(command_line);
     command_line = list;
     pthread_mutex_unlock(&lock);
+}
+
+json_t *ls_made_text_json(const char *name, const char *text)
+{
+    return text ? word_json(text, name && is_secret(name, name + strlen(name))) : json_null();
 }
 
 json_t *ls_made_json(void)

@@ -31,7 +31,8 @@ static json_t *pairs_json(const struct ls_report_pair *pairs, size_t n)
 {
     json_t *object = json_object();
     for (size_t i = 0; i < n; i++)
-        json_object_set_new(object, pairs[i].name, ls_report_text_json(pairs[i].value));
+        json_object_set_new(object, pairs[i].name,
+                            ls_made_text_json(pairs[i].name, pairs[i].value));
     return object;
 }
 
@@ -288,7 +289,7 @@ static void add_setting(json_t *root, const struct ls_report *report)
     json_object_set_new(root, "learning_rate_schedule", ls_report_text_json(report->schedule));
     json_object_set_new(root, "loss", ls_report_text_json(report->loss));
     json_object_set_new(root, "class_weight", ls_report_text_json(report->class_weight));
-    json_object_set_new(root, "model", ls_report_text_json(report->model));
+    json_object_set_new(root, "model", ls_made_text_json(NULL, report->model));
     json_object_set_new(root, "parameters", ls_report_count_json(report->parameters));
     json_object_set_new(root, "dataset", ls_report_text_json(report->dataset));
     json_object_set_new(root, "dataset_options",

@@ -343,7 +343,7 @@ class Made(ProgramTest):
     def test_every_report_says_by_what_it_was_made(self):
         commit = re.search(r"commit (\S+),", self.lockstep("--version").out)[1]
         asked = (("train", "report", "--epochs=1"), ("evaluate", "report"), ("compare", "report", "--steps=2"), ("verify", "json"),
-                 ("simulate", "json", "--world=4", "--bytes=64"), ("bench", "json", "--strategies=ring", "--bytes=64", "--iterations=1"),
+                 ("simulate", "json", "--world=4", "--bytes=64"), ("bench", "json", "ring", "--bytes=64", "--iterations=1"),
                  ("plugin check", "json"))
         for command, option, *more in asked:
             with self.subTest(command=command):
@@ -359,6 +359,23 @@ class Made(ProgramTest):
                     self.assertTrue(before <= calendar.timegm(time.strptime(made.pop("date"), "%Y-%m-%dT%H:%M:%SZ")) <= time.time())
                     expected = {"command_line": words, "host": socket.gethostname(), **({} if commit == "unknown" else {"commit": commit})}
                     self.assertEqual(made, expected)
+
+
+    def test_what_may_be_secret_is_in_no_report(self):
+        os.mkdir(self.path("api_token=secret"))
+        with open(self.path("api_token=secret/t.csv"), "w", encoding="utf-8") as file:
+            file.write(20 * "1,2,0\n3,4,1\n")
+        dataset = "--dataset=csv:file=" + self.path("api_token=secret/t.csv")
+        for command, *more in (("train", "--epochs=1"), ("evaluate",), ("compare", "--strategies=one-device,ring", "--replicas=2", "--steps=2", "--speed-steps=5",
+                                                                       "--html=" + self.path("page.html"))):
+            with self.subTest(command=command):
+                done = self.lockstep(command, "--model=mlp", dataset, *more, "--report=" + self.path("made.json"))
+                self.assertEqual(done.code, DONE, done.err)
+                for name in ["made.json", *(["page.html"] if command == "compare" else [])]:
+                    with open(self.path(name), encoding="utf-8") as file:
+                        text = file.read()
+                    self.assertNotIn("secret", text)
+                    self.assertIn("api_token=***", text)
 
 
 class Manual(ProgramTest):

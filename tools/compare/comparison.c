@@ -48,11 +48,12 @@ static json_t *numbers(const double *values, size_t n)
     return list;
 }
 
+// One may have a command to copy, with the words of this one's; it ends where something may be secret.
 static json_t *sentences_json(const struct ls_sentences *sentences)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < sentences->count; i++)
-        json_array_append_new(list, ls_report_text_json(sentences->list[i]));
+        json_array_append_new(list, ls_made_text_json(NULL, sentences->list[i]));
     return list;
 }
 
@@ -256,8 +257,8 @@ static void add_setting(json_t *root, const struct ls_comparison *comparison)
     json_object_set_new(root, "made", ls_made_json());
     json_object_set_new(root, "command", json_string("compare"));
     json_object_set_new(root, "status", ls_report_text_json(comparison->status));
-    json_object_set_new(root, "model", ls_report_text_json(comparison->model));
-    json_object_set_new(root, "dataset", ls_report_text_json(comparison->dataset));
+    json_object_set_new(root, "model", ls_made_text_json(NULL, comparison->model));
+    json_object_set_new(root, "dataset", ls_made_text_json(NULL, comparison->dataset));
     json_object_set_new(root, "optimizer", ls_report_text_json(comparison->optimizer));
     json_object_set_new(root, "device", ls_report_text_json(comparison->device));
     json_object_set_new(root, "hardware", ls_report_text_json(comparison->hardware));

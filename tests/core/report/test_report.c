@@ -153,6 +153,10 @@ static const struct {
     {{"https://me:a@b@host/x@y", "s3://k@bucket,http://@host"},
      {"https://***@host/x@y", "s3://***@bucket,http://***@host"}},
     {{"https://host/x?a=1&token=b", "\xff=1"}, {"https://host/x?a=1&token=***", "?=1"}},
+    {{"a.py", "--db-pass=x", "compass=1,pass=x", "bypass=1"},
+     {"a.py", "--db-pass=***", "compass=1,pass=***", "bypass=1"}},
+    {{"sig=x", "mysig=1,userpwd=x", "https://host/x?X-Signature=a", "bearer=x"},
+     {"sig=***", "mysig=1,userpwd=***", "https://host/x?X-Signature=***", "bearer=***"}},
 };
 
 START_TEST(a_command_line_has_no_secrets)
@@ -172,6 +176,15 @@ START_TEST(a_command_line_has_no_secrets)
         const char *commit = json_string_value(json_object_get(made, "commit"));
         ck_assert(i % 2 ? !commit : strcmp(commit, "a158e5ab") == 0);
         json_decref(made);
+    }
+    static const char *const texts[][3] = {{NULL, "mine:url=s3://k@b", "mine:url=s3://***@b"},
+                                           {"api_key", "x", "***"},
+                                           {"goal", "x", "x"},
+                                           {"goal", NULL, NULL}};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        json_t *shown = ls_made_text_json(texts[i][0], texts[i][1]);
+        ck_assert_pstr_eq(json_string_value(shown), texts[i][2]);
+        json_decref(shown);
     }
     ls_made_set_command_line((const char *const[]){"", NULL}); // as Python has it at its prompt
     json_t *made = ls_made_json();
