@@ -169,7 +169,7 @@ static bool are_initials(const char *name, const char *known)
 {
     const char *first = name;
     for (bool begins = true; *known; begins = *known == '_' || *known == '-', known++)
-        if (begins && *first++ != *known)
+        if (begins && !is_same(*first++, *known))
             return false;
     return first - name > 1 && *first == '\0';
 }

@@ -291,6 +291,7 @@ START_TEST(the_nearest_name_is_one_slip_away)
     ck_assert_str_eq(ls_nearest("hierarchicalcopy", names), "hierarchical-copy");
     ck_assert_str_eq(ls_nearest("heirarchical_copy", names), "hierarchical-copy");
     ck_assert_str_eq(ls_nearest("hc", names), "hierarchical-copy");
+    ck_assert_str_eq(ls_nearest("HC", names), "hierarchical-copy");
     ck_assert_ptr_null(ls_nearest("h", names));
     ck_assert_ptr_null(ls_nearest("hcc", names));
     ck_assert_ptr_null(ls_nearest("nccl", names));
