@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CLASSES_MOST 4096
 
@@ -76,7 +77,8 @@ static enum ls_status take_names(char *text, bool lines, struct ls_class_names *
 {
     const char *names[CLASSES_MOST];
     uint32_t count = 0;
-    for (char *rest = text; rest && !(lines && !*rest);) {
+    for (char *rest = text;
+         rest && !(lines && !rest[strspn(rest, " \t\r\n")]);) { // only blank ones
         char *name = rest;
         size_t length = strcspn(name, lines ? "\n" : ",");
         rest = name[length] ? name + length + 1 : NULL;
@@ -159,14 +161,22 @@ static enum ls_status set_classes(const struct arguments *arguments, struct ls_m
     return status;
 }
 
-// A table without labels has one input less than that of the training, which is its last column.
-static void tell_of_last_column(const struct arguments *arguments)
+// A table without labels has one input less than that of the training, which is its last column. So has a model that got
+// its shape of the table, and `weights` do not fit it; NULL: it is the model that has an input more.
+static void tell_of_last_column(const struct arguments *arguments, const struct ls_model *model,
+                                const struct ls_data *data, const char *weights)
 {
     const char *dataset = arguments_text(arguments, "dataset");
-    if (strncmp(dataset, "csv:", 4) == 0 && !strstr(dataset, "label="))
+    const struct ls_field *field =
+        ls_field_find(data->info.fields, data->info.field_count, LS_FIELD_INPUT, 0);
+    if (strncmp(dataset, "csv:", 4) != 0 || strstr(dataset, "label=") || !field)
+        return;
+    const uint64_t inputs = (uint64_t)ls_shape_elements(&model->graph->inputs[0]->shape, 1);
+    if (weights ? access(weights, R_OK) == 0 : inputs == ls_field_elements(field) + 1)
         ls_info("predict",
-                "the last column of the table was taken as the labels; label=none, as in "
-                "csv:file=new.csv,label=none, where it has none");
+                "the last column was taken as the labels; if the table has none, write "
+                "%s,label=none",
+                dataset);
 }
 
 static enum ls_status predict(const struct arguments *arguments, struct ls_run *run,
@@ -182,10 +192,12 @@ static enum ls_status predict(const struct arguments *arguments, struct ls_run *
         status = run_options_open_model(arguments, run, data, &model);
     if (!status)
         status = set_classes(arguments, model, &names);
-    if (!status)
+    if (!status) {
         status = run_options_load_weights(arguments, model);
-    if (status == LS_BAD_INPUT)
-        tell_of_last_column(arguments);
+        if (status == LS_BAD_INPUT)
+            tell_of_last_column(arguments, model, data,
+                                arguments_text(arguments, "initial-weights"));
+    }
     if (!status)
         status = ls_set_callbacks(model, callbacks->tables, callbacks->count);
     if (!status)
@@ -193,9 +205,12 @@ static enum ls_status predict(const struct arguments *arguments, struct ls_run *
     if (!status)
         run_options_warn_idle(arguments, run);
     const uint64_t start = ls_clock_ns();
-    if (!status)
+    if (!status) {
         status = ls_predict_to_file(model, data,
                                     batch ? batch : replica_batch * ls_run_replicas(run), out);
+        if (status == LS_BAD_INPUT)
+            tell_of_last_column(arguments, model, data, NULL);
+    }
     if (!status && says && ls_run_is_chief(run))
         printf("%llu prediction%s - %.2f s - %s\n", (unsigned long long)ls_data_count(data),
                ls_data_count(data) == 1 ? "" : "s", (double)(ls_clock_ns() - start) * 1e-9, out);

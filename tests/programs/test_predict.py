@@ -164,8 +164,9 @@ class Predictions(PredictTest):
         self.assertEqual(table(), ["file", "output_0", "output_1"])
         long = "B" * 70000
         self.write("names", b"A\r\nB\n")
+        self.write("blank", b"A\nB\n\r\n \n")
         self.write("long", f"A\n{long}".encode())
-        for given, second in (("A,B", "B"), (self.path("names"), "B"), (self.path("long"), long), ("A," + long, long)):
+        for given, second in (("A,B", "B"), (self.path("names"), "B"), (self.path("blank"), "B"), (self.path("long"), long), ("A," + long, long)):
             self.assertEqual(table("--classes=" + given), ["file", "A", second, "class"])
         for name, text in (("hole", b"A\n\nB\n"), ("zero", b"A\nB\0\n"), ("empty", b"")):
             self.write(name, text)
@@ -254,7 +255,14 @@ class Refused(PredictTest):
         for more, code in (("", BAD_INPUT), (",label=none", DONE)):
             outcome = self.lockstep("predict", "--model=mlp", "--initial-weights=" + self.path("w.safetensors"), "--out=" + self.path("p.npy"),
                                     "--dataset=csv:file=" + self.path("new.csv") + more)
-            self.assertEqual((outcome.code, outcome.err.count("label=none, as in csv:")), (code, int(not more)), outcome.err)
+            shown = f"if the table has none, write csv:file={self.path('new.csv')},label=none"
+            self.assertEqual((outcome.code, outcome.err.count(shown)), (code, int(not more)), outcome.err)
+        made = self.model(("InputLayer", {"batch_shape": [None, 3]}), ("Dense", {"units": 2}))
+        for name, model, weights, says in (("new.csv", made, (), 1), ("old.csv", "--model=mlp", ("--initial-weights=" + self.path("none.safetensors"),), 0),
+                                           ("bad.csv", made, (), 0)):
+            self.write("bad.csv", b"1,2,3,0\n1,2,x,1\n")
+            outcome = self.lockstep("predict", model, *weights, "--out=" + self.path("p.npy"), "--dataset=csv:file=" + self.path(name))
+            self.assertEqual((outcome.code, outcome.err.count("the last column was taken")), (BAD_INPUT, says), outcome.err)
 
     def test_what_it_reads_is_not_replaced(self):
         for path in ("x.npy", "./x.npy", self.path("x.npy")):
