@@ -59,14 +59,16 @@ packages_install() {
     packages_changed=yes
 }
 
-# Ends the script with 4 where one of these commands is not there, which LOCKSTEP_NO_INSTALL=1 does not install: $1 are
-# the sections, separated by blanks, that have them.
+# Ends the script with 4 where one of these commands is not there: $1 are the sections, separated by blanks, that have
+# them.
 packages_need() {
     sections=$1
     shift
     for command; do
         if ! command -v "$command" >/dev/null; then
-            echo "There is no $command, and LOCKSTEP_NO_INSTALL=1 installs nothing. On Debian, as root:" >&2
+            why=
+            [ "${LOCKSTEP_NO_INSTALL:-}" != 1 ] || why=", and LOCKSTEP_NO_INSTALL=1 installs nothing"
+            echo "There is no $command$why. On Debian, as root:" >&2
             # shellcheck disable=SC2086  # one word a section
             echo "    apt-get install --no-install-recommends $(packages_of $sections | sort -u | tr '\n' ' ')" >&2
             exit 4
