@@ -111,6 +111,11 @@ def _write(line: str) -> None:
         print(_in_python(line), file=sys.stderr, flush=True)
 
 
+def warn(scope: str, text: str) -> None:
+    """A warning, as the library writes them."""
+    _write(f"lockstep: warning: {scope}: {text}")
+
+
 _write_line = declared.FUNCTIONS["ls_set_log"][1][0](_log_line)
 
 

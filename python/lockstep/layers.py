@@ -107,7 +107,8 @@ class Layer:
     calls: Tuple["Call", ...] = ()
 
     def __call__(self, *inputs: Any, **arguments: Any) -> "Symbol":
-        """Says what the layer takes, for lockstep.Model(inputs, outputs). A layer that is called again has the same weights in both places.
+        """Says what the layer takes, for lockstep.Model(inputs, outputs). A layer that is called again has the same weights in both places of a model;
+        another model has weights of its own.
 
         Args:
             *inputs: A layers.Input, what another layer returned, or a list of them.

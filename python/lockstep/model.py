@@ -21,7 +21,7 @@ from ._data import Data
 from ._errors import InputError, LockstepError, UsageError
 from ._interrupt import Interruptible
 from ._keras_callbacks import backup_of, callbacks_of, forget
-from ._native import check, discard, encode, error_of, fill, flush, leave_unsaid, library, refuse_others, type_of
+from ._native import check, discard, encode, error_of, fill, flush, leave_unsaid, library, refuse_others, type_of, warn
 from .callbacks import Bar, CallbackLike, Calls, History, Logs, logs_of
 from .layers import Layer, Symbol, functional_config, is_of_keras, is_own, sequential_config, written
 
@@ -39,6 +39,7 @@ OF_RUN = ("stuck", "python", "command_line")
 OF_FIT = ("batch", "progress", "validation", "validation_epochs", "validation_epoch_count", "callback_count")
 
 _leaving = False  # the program ends, and daemon threads may still be in a call
+_models_of: "weakref.WeakKeyDictionary[Layer, weakref.WeakSet[Model]]" = weakref.WeakKeyDictionary()  # that have weights of the layer
 
 
 # What programs ask a keras.Model for.
@@ -173,6 +174,7 @@ class Model:
 
     _grows = False  # a Sequential to which layers are added
 
+    _parts = cast(Sequence[Layer], ())  # of lockstep.layers, that it is made of
     def __init__(self, model: Any = None, outputs: Any = None, *, inputs: Any = None, name: Optional[str] = None, strategy: Optional[str] = None, replicas: int = 0, device: Optional[str] = None, threads: int = 0,
                  seed: int = 0, data: Any = None, custom_objects: Any = (), **options: Any) -> None:
         _shorten_openmp_waits()
@@ -183,6 +185,7 @@ class Model:
             own = dict.fromkeys(type(layer) for layer in parts if is_own(layer))
             custom_objects = [*own, *(custom_objects.values() if isinstance(custom_objects, dict) else custom_objects)]
         self._lock = threading.RLock()
+            self._parts = parts
         self._compiled = False
         self._calling = False  # a fit, an evaluation or a prediction is under way
         self._late = False  # a signal of the last call may have come when that had ended, and would end the next one
@@ -335,6 +338,19 @@ class Model:
             raise UsageError("the model is closed")
         if self._process != os.getpid():
             raise UsageError("a forked process cannot use a model of its parent: make one after the fork")
+        if self._parts:
+            self._tell_of_shared(model["config"]["layers"])
+
+    def _tell_of_shared(self, made: List[Dict[str, Any]]) -> None:
+        """In Keras, models of the same layers have the same weights. `made` are the layers as JSON."""
+        names = [variable.name for variable in self.variables]
+        parts = [layer for layer, one in zip(self._parts[::-1], made[::-1])  # an Input may be before them
+                 if any(name.startswith(one["config"]["name"] + "/") for name in names)]
+        if any(other is not self and other._handles for layer in parts for other in _models_of.get(layer, ())):
+            warn("model", "layers are in another model, too: each model has weights of its own; model.set_weights(other.get_weights()) copies them, or "
+                          "set_weights of one of model.layers")
+        for layer in parts:
+            _models_of.setdefault(layer, weakref.WeakSet()).add(self)
         return self._handles[index]
 
     @property
@@ -1059,6 +1075,7 @@ class Sequential(Model):
         self._unbuilt = sequential_config([*self._added, layer], self._unbuilt["config"]["name"])
         self._added.append(layer)
         if is_own(layer):
+        self._parts = self._added
             self._own_layer(type(layer))
 
 

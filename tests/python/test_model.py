@@ -330,7 +330,11 @@ class WhatIsAModel(ModelTest):
         self.assertEqual(self.quiet_fit(model, named, y, validation_split=0.5).examples, [30])
         with self.assertRaisesRegex(lockstep.UsageError, "the data has left, right; expected arrays for the inputs left, input_layer$"):
             model.predict({"left": a, "right": b})
-        self.assertEqual(len(lockstep.Model(left, tanh(left), device="cpu").variables), 2)
+        for made, count in ((lambda: lockstep.Model(left, tanh(left), device="cpu"), 1), (lambda: lockstep.Sequential([layers.Input((8,)), tanh], device="cpu"), 1),
+                            (lambda: lockstep.Model(left, layers.Dense(2)(left), device="cpu"), 0)):
+            with contextlib.redirect_stderr(io.StringIO()) as err:
+                self.assertEqual(len(made().variables), 2)
+            self.assertEqual(err.getvalue().count("lockstep: warning: model: layers are in another model, too: each model has weights of its own; model.set_weights("), count)
 
         class Gate(ops.Layer):
             def call(self, inputs):
@@ -362,6 +366,10 @@ class WhatIsAModel(ModelTest):
         model = lockstep.Sequential([layers.Input((3,)), layers.Dense(4, name="dense"), layers.ReLU(), layers.Dense(2, name="dense_1")], device="cpu")
         every = model.get_weights()
         for layer, expected in zip(model.layers, (every[:2], [], every[2:])):
+        model.close()
+        with contextlib.redirect_stderr(io.StringIO()) as err:
+            lockstep.Model(left, tanh(left), device="cpu")
+        self.assertEqual(err.getvalue(), "")
             for one, other in zip(layer.get_weights(), expected):
                 numpy.testing.assert_array_equal(one, other)
             self.assertEqual(len(layer.get_weights()), len(expected))
