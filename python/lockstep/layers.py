@@ -187,13 +187,14 @@ class Call(NamedTuple):
 
     def symbols(self) -> List[Symbol]:
         found, waiting = [], [*self.inputs, *self.arguments.values()]
+        waiting.reverse()
         while waiting:
-            one = waiting.pop(0)
+            one = waiting.pop()
             symbol = _symbol_of(one)
             if symbol:
                 found.append(symbol)
             elif isinstance(one, (list, tuple)):
-                waiting = [*one, *waiting]
+                waiting += reversed(one)
         return found
 
 

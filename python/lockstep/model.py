@@ -23,7 +23,7 @@ from ._interrupt import Interruptible
 from ._keras_callbacks import backup_of, callbacks_of, forget
 from ._native import check, discard, encode, error_of, fill, flush, leave_unsaid, library, refuse_others, type_of, warn
 from .callbacks import Bar, CallbackLike, Calls, History, Logs, logs_of
-from .layers import Layer, Symbol, functional_config, is_of_keras, is_own, sequential_config, written
+from .layers import Call, Layer, functional_config, is_of_keras, is_own, sequential_config, written
 
 if TYPE_CHECKING:
     import numpy
@@ -181,6 +181,8 @@ class Model:
         if outputs is None and (inputs is not None or name is not None):
             raise UsageError("Model: inputs= and name= are for a model that is written by its outputs=, too")
         if outputs is not None:
+        if model is not None and inputs is not None:
+            raise UsageError("Model: the inputs are given twice")
             model, parts = functional_config(inputs if model is None else model, outputs, name or "functional")
             own = dict.fromkeys(type(layer) for layer in parts if is_own(layer))
             custom_objects = [*own, *(custom_objects.values() if isinstance(custom_objects, dict) else custom_objects)]
@@ -1025,7 +1027,7 @@ class Model:
         """
         if training:
             raise UsageError("a call with training=True: expected fit, train_on_batch, or a function of strategy.run")
-        if isinstance(x, Symbol):
+        if Call((x,), {}).symbols():
             raise UsageError("a model is no layer here: call its layers one by one")
         return self.predict_on_batch(x)
 

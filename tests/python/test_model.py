@@ -297,8 +297,8 @@ class WhatIsAModel(ModelTest):
             self.assertEqual(self.quiet_fit(model, x, self.y).losses.tolist(), expected)
             with self.assertRaisesRegex(lockstep.UsageError, "add: the model is built"):
                 model.add(dense[1])
-        with self.assertRaisesRegex(lockstep.LockstepError, "layer"):
-            lockstep.Sequential().compile("sgd") or lockstep.Sequential().fit(x, self.y)
+        with self.assertRaisesRegex(lockstep.LockstepError, "the model has 0 layers; expected 1 to 10000"):
+            lockstep.Sequential().fit(x, self.y)
 
     def test_layers_are_called_as_in_keras(self):
         """Two inputs, a branch, a layer in two places, and calls that are for another model."""
@@ -357,6 +357,7 @@ class WhatIsAModel(ModelTest):
         frozen = layers.Dense(4)
         frozen.trainable = False
         model = lockstep.Sequential([layers.Input((3,)), frozen, layers.Dense(4)], device="cpu")
+                          (lambda: lockstep.Model(left, joined, inputs=right), "Model: the inputs are given twice"),
         self.assertEqual([variable.trainable for variable in model.variables], [False, False, True, True])
         self.assertEqual([layer.trainable for layer in model.layers], [False, True])
         with self.assertRaisesRegex(lockstep.UsageError, "'dense_1': the model is made already; say trainable=False"):
@@ -415,6 +416,8 @@ class WhatIsAModel(ModelTest):
         with self.assertRaisesRegex(TypeError, "units is given twice"):
             layers.Dense(3, units=4)
         with self.assertRaisesRegex(TypeError, "takes 1 options by position"):
+                                 (lambda: model(layers.Input((3,))), lockstep.UsageError, "a model is no layer here: call its layers"),
+                                 (lambda: model([layers.Dense(3)(layers.Input((3,)))]), lockstep.UsageError, "a model is no layer here: call"),
             layers.Dropout(0.5, 3)
         with self.assertRaisesRegex(lockstep.InputError, "uints: unknown option; did you mean 'units'.*\n.*units: expected a positive integer"):
             lockstep.Sequential([layers.Input((4,)), layers.Dense(uints=3)], device="cpu")
