@@ -22,6 +22,7 @@ WARNING = "lockstep: warning: "
 PROGRESS = "progress: "
 WIPE = "\r\033[K"
 OPTION = re.compile(r"`[^`]*`|(?<!\w)'[^']*'(?!\w)|lockstep [a-z][^;,)]*|(?<![\w/=-])--([a-z][a-z-]*)")  # not of a command line, nor between quotes
+COMMAND_LINE_MOST = 100_000  # bytes
 GRACE_SECONDS = 20  # that an interrupted command has to end its steps
 
 Names = Union[str, Sequence[str], None]
@@ -263,7 +264,7 @@ def _run(name: str, collectives: Sequence[str], options: Dict[str, Any], folder:
                f"--{writes}={_json_path(folder)}"]
     try:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   env={**os.environ, "LOCKSTEP_COMMAND_LINE": json.dumps(getattr(sys, "argv", []))})  # for reports
+                                   env={**os.environ, **_command_line()})
     except OSError as error:
         raise BY_STATUS[4](f"{command[0]}: {error.strerror}; LOCKSTEP_PROGRAM names the command") from None
     said: List[str] = []
@@ -280,6 +281,12 @@ def _run(name: str, collectives: Sequence[str], options: Dict[str, Any], folder:
     if code and (code == INTERRUPTED or not os.path.exists(_json_path(folder))):
         raise _error(name, code, said)
     return _told(out, folder)
+
+
+def _command_line() -> Dict[str, str]:
+    """For reports; Linux takes no variable of more than 128 KiB."""
+    text = json.dumps([str(word) for word in getattr(sys, "argv", [])])
+    return {"LOCKSTEP_COMMAND_LINE": text} if len(text) <= COMMAND_LINE_MOST else {}
 
 
 def _read_lines(stream: Any, said: List[str], verbose: bool, folder: str) -> None:

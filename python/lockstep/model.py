@@ -207,7 +207,7 @@ class Model:
         given = fill(declared.ls_run_options, strategy=strategy, replicas=replicas, device=device, threads=threads, seed=seed,
                      **options)
         given.stuck, given.python = _stuck, 1
-        words = [os.fsencode(word) for word in getattr(sys, "argv", [])]
+        words = [os.fsencode(str(word)) for word in getattr(sys, "argv", [])]
         given.command_line = ctypes.cast((ctypes.c_char_p * (len(words) + 1))(*words), type(given.command_line))
         check(library().ls_run_open_sized(ctypes.byref(given), ctypes.sizeof(given), ctypes.byref(self._run)))
         self._finalizer = weakref.finalize(self, _close, self._handles, self._distributed, self._lock, self._process)

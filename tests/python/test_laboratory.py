@@ -130,6 +130,16 @@ class Tables(ProgramTest):
                               ("'--speed-steps' and `--no-such`, not --wire-check", "'--speed-steps' and `--no-such`, not wire_check")):
             self.assertEqual(str(laboratory._error("verify", 2, ["lockstep: error: " + said])), message)
 
+    def test_a_command_line_that_is_too_long_is_left_out(self):
+        before = sys.argv
+        try:
+            for words, count in ((["a.py", 7], 1), (["a.py", "x" * 200_000], 0), (["a.py"] * 60_000, 0)):
+                sys.argv = words
+                self.assertEqual(len(laboratory._command_line()), count)
+                self.assertTrue(lockstep.verify("ring", world=2, count=8)["passed"])
+        finally:
+            sys.argv = before
+
     def test_what_does_not_hold_is_a_result(self):
         row = lockstep.verify(os.path.join(os.environ["LOCKSTEP_FAULTS"], "collective-twice.so"), world=4, operation="all-reduce", deadline=5)
         self.assertFalse(row["passed"])
