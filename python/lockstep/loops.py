@@ -284,7 +284,7 @@ class Strategy:
 
         model = self._model
         with model._alone():
-            model._build(x)
+            x = model._built_inputs(x, y)
             model._need_compiled()
             model._forget_distributed()
             batch = _checked_batch(batch_size) or _data.batch_of(x) or 0

@@ -157,7 +157,8 @@ class Model:
         device: "cpu" or "cuda"; None: "cuda" where it can train the model.
         threads: The number of threads of each replica; 0: the processors are shared out.
         seed: Of the first weights, the order of examples and dropout.
-        data: Arrays or the text of a dataset, which give the shape of the input to a model that does not say it; None: the first data that it gets.
+        data: Arrays or the text of a dataset, which give the shape of the input to a model that does not say it; None: the first data that it gets, unless
+            weights or shapes were asked for before.
         custom_objects: The classes of lockstep.ops.Layer that the model names, in a list or as Keras has them in a dictionary.
         **options: Further fields of struct ls_run_options in lockstep.h, such as `precision`, `wire`, `plugin_path`, `cluster`.
 
@@ -173,21 +174,21 @@ class Model:
     """
 
     _grows = False  # a Sequential to which layers are added
-
     _parts = cast(Sequence[Layer], ())  # of lockstep.layers, that it is made of
+
     def __init__(self, model: Any = None, outputs: Any = None, *, inputs: Any = None, name: Optional[str] = None, strategy: Optional[str] = None, replicas: int = 0, device: Optional[str] = None, threads: int = 0,
                  seed: int = 0, data: Any = None, custom_objects: Any = (), **options: Any) -> None:
         _shorten_openmp_waits()
         if outputs is None and (inputs is not None or name is not None):
             raise UsageError("Model: inputs= and name= are for a model that is written by its outputs=, too")
-        if outputs is not None:
         if model is not None and inputs is not None:
             raise UsageError("Model: the inputs are given twice")
+        if outputs is not None:
             model, parts = functional_config(inputs if model is None else model, outputs, name or "functional")
+            self._parts = parts
             own = dict.fromkeys(type(layer) for layer in parts if is_own(layer))
             custom_objects = [*own, *(custom_objects.values() if isinstance(custom_objects, dict) else custom_objects)]
         self._lock = threading.RLock()
-            self._parts = parts
         self._compiled = False
         self._calling = False  # a fit, an evaluation or a prediction is under way
         self._late = False  # a signal of the last call may have come when that had ended, and would end the next one
@@ -202,6 +203,7 @@ class Model:
         self._to_compile: Dict[str, Any] = {}  # then
         is_named = isinstance(model, str) and data is None and re.fullmatch("[a-z][a-z0-9-]*", model) and not os.path.exists(model)
         self._named = model if is_named else None  # a built-in model of which nobody has asked for weights or shapes: data may still show the shape
+        self._rate: Optional[float] = None  # that the program has set meanwhile
         self._json: Dict[str, Any] = {}  # as Keras has it; empty: nobody has asked
         refuse_others(self.__init__, declared.ls_run_options, OF_RUN, options)
         given = fill(declared.ls_run_options, strategy=strategy, replicas=replicas, device=device, threads=threads, seed=seed,
@@ -259,32 +261,46 @@ class Model:
     def _built_inputs(self, x: Any, y: Any = None) -> Any:
         """`x` for a model that is built by it; arrays by the names of the inputs, as Keras takes them, as a list."""
         self._build(x)
-        self._open_named(x, y)
-        config = self._described()["config"] if isinstance(x, dict) else None
-        ends = config.get("input_layers") if isinstance(config, dict) else None
-        if not isinstance(ends, list):
+        made = self._in_order(x) if isinstance(x, dict) else x
+        self._open_named(made, y)
+        return made
+
+    def _in_order(self, x: Dict[str, Any]) -> Any:
+        named = self._named
+        config = self._described()["config"]
+        self._named = named  # names are no shapes
+        if "input_layers" in config:
+            ends = config["input_layers"]
+            names = [end[0] for end in ([ends] if isinstance(ends[0], str) else ends)]
+        else:  # of a Sequential
+            first = (config if isinstance(config, list) else config["layers"])[0]
+            names = [first["config"]["name"]] if first["class_name"] == "InputLayer" and "name" in first["config"] else []
+        if not names:
             return x
-        names = [end[0] for end in ([ends] if isinstance(ends[0], str) else ends)]
         if set(names) != set(x):
             raise UsageError(f"the data has {', '.join(map(str, x))}; expected arrays for the inputs {', '.join(names)}")
         return [x[name] for name in names]
 
     def _open_named(self, x: Any, y: Any) -> None:
         """A built-in model takes the shape of the first data that it gets, as if that had been its data=."""
-        named, self._named, handle = self._named, None, self._handle(1)
-        data = x if isinstance(x, str) else _data.first_of(x) if named else None
-        if named is None or data is None or isinstance(x, dict):
+        if self._named is None:
+            return
+        data, handle = x if isinstance(x, str) else _data.first_of(x), self._handle(1)
+        if data is None:
             return
         before, handle.value = handle.value, None
         try:
-            self._open(named, data, y if len(data) == 1 else None)
+            self._open(self._named, data, y if len(data) == 1 else None)
         except BaseException:
             handle.value = before
             raise
+        self._named, self._json = None, {}
         library().ls_model_close(before)
         if self._compiled:
-            self._compiled = False
+            rate, self._compiled = self._rate, False
             self._need_compiled()
+            if rate is not None:
+                self.learning_rate = rate
 
     def _build_added(self) -> bool:
         """Builds a model to which layers were added, the first of which says the shape of the input."""
@@ -322,6 +338,19 @@ class Model:
             with _weights_between() as path:
                 model.save_weights(path)
                 self.load_weights(path)
+        if self._parts:
+            self._tell_of_shared(model["config"]["layers"])
+
+    def _tell_of_shared(self, made: List[Dict[str, Any]]) -> None:
+        """In Keras, models of the same layers have the same weights. `made` are the layers as JSON."""
+        names = [variable.name for variable in self.variables]
+        parts = [layer for layer, one in zip(self._parts[::-1], made[::-1])  # an Input may be before them
+                 if any(name.startswith(one["config"]["name"] + "/") for name in names)]
+        if any(other is not self and other._handles for layer in parts for other in _models_of.get(layer, ())):
+            warn("model", "layers are in another model, too: each model has weights of its own; model.set_weights(other.get_weights()) copies them, or "
+                          "set_weights of one of model.layers")
+        for layer in parts:
+            _models_of.setdefault(layer, weakref.WeakSet()).add(self)
 
     def close(self) -> None:
         """Frees everything, as the garbage collector does for a model that is no longer referenced."""
@@ -340,19 +369,6 @@ class Model:
             raise UsageError("the model is closed")
         if self._process != os.getpid():
             raise UsageError("a forked process cannot use a model of its parent: make one after the fork")
-        if self._parts:
-            self._tell_of_shared(model["config"]["layers"])
-
-    def _tell_of_shared(self, made: List[Dict[str, Any]]) -> None:
-        """In Keras, models of the same layers have the same weights. `made` are the layers as JSON."""
-        names = [variable.name for variable in self.variables]
-        parts = [layer for layer, one in zip(self._parts[::-1], made[::-1])  # an Input may be before them
-                 if any(name.startswith(one["config"]["name"] + "/") for name in names)]
-        if any(other is not self and other._handles for layer in parts for other in _models_of.get(layer, ())):
-            warn("model", "layers are in another model, too: each model has weights of its own; model.set_weights(other.get_weights()) copies them, or "
-                          "set_weights of one of model.layers")
-        for layer in parts:
-            _models_of.setdefault(layer, weakref.WeakSet()).add(self)
         return self._handles[index]
 
     @property
@@ -646,7 +662,7 @@ class Model:
                     error.add("; a schedule is learning_rate_schedule= of compile, or an object of Keras")
                 raise
         self._compiled = True
-        self._kept = []
+        self._kept, self._rate = [], None
         if self._named is not None:
             self._to_compile = {"optimizer": optimizer, "loss": loss, "metrics": metrics, **options}
 
@@ -657,12 +673,17 @@ class Model:
     @property
     def learning_rate(self) -> float:
         """That of the next step; callbacks may set it between steps."""
-        return float(library().ls_learning_rate(self._model))
+        named = self._named
+        rate = float(library().ls_learning_rate(self._model))
+        self._named = named  # it has no shape
+        return rate
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
         with self._alone():
+            named = self._named
             check(library().ls_set_learning_rate(self._model, rate))
+            self._named, self._rate = named, rate
 
     @property
     def stop_training(self) -> bool:
@@ -1054,6 +1075,7 @@ class Sequential(Model):
         self._grows = all(getattr(layer, "class_name", "") == "InputLayer" for layer in self._added)
         own = dict.fromkeys(type(layer) for layer in self._added if isinstance(layer, Layer) and is_own(layer))
         given = options.pop("custom_objects", ())
+        self._parts = self._added
         super().__init__(sequential_config(self._added, name), custom_objects=[*own, *(given.values() if isinstance(given, dict) else given)], **options)
 
     def add(self, layer: Layer) -> None:
@@ -1077,7 +1099,6 @@ class Sequential(Model):
         self._unbuilt = sequential_config([*self._added, layer], self._unbuilt["config"]["name"])
         self._added.append(layer)
         if is_own(layer):
-        self._parts = self._added
             self._own_layer(type(layer))
 
 

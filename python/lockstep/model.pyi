@@ -31,7 +31,8 @@ class Model:
         device: "cpu" or "cuda"; None: "cuda" where it can train the model.
         threads: The number of threads of each replica; 0: the processors are shared out.
         seed: Of the first weights, the order of examples and dropout.
-        data: Arrays or the text of a dataset, which give the shape of the input to a model that does not say it; None: the first data that it gets.
+        data: Arrays or the text of a dataset, which give the shape of the input to a model that does not say it; None: the first data that it gets, unless
+            weights or shapes were asked for before.
         custom_objects: The classes of lockstep.ops.Layer that the model names, in a list or as Keras has them in a dictionary.
         **options: Further fields of struct ls_run_options in lockstep.h, such as `precision`, `wire`, `plugin_path`, `cluster`.
 

@@ -34,10 +34,10 @@ class Loops(ProgramTest):
         self.x, self.labels = random.random((200, 8), dtype="float32"), random.integers(0, 3, 200)
         self.y = random.random((200, 2), dtype="float32")
 
-    def steps(self, model, y, step, epochs=2, **options):
+    def steps(self, model, y, step, epochs=2, x=None, **options):
         """The losses of a loop, and its metrics after each epoch."""
         strategy = model.strategy
-        dataset = strategy.experimental_distribute_dataset(self.x, y, batch_size=64, **options)
+        dataset = strategy.experimental_distribute_dataset(self.x if x is None else x, y, batch_size=64, **options)
         losses, metrics = [], []
         for _ in range(epochs):
             dataset.reset_metrics()
@@ -66,6 +66,17 @@ class Loops(ProgramTest):
                 for one, other in self.beside_fit(ours, theirs, self.labels, train_step):
                     self.assertEqual(one, other)
                 self.assertEqual(ours.strategy.num_replicas_in_sync, replicas)
+
+    def test_the_first_data_shows_the_shape_and_inputs_have_names(self):
+        for x, y in ((self.x, self.labels), ({"input_layer": self.x}, self.labels)):
+            model = lockstep.Model("mlp", device="cpu", threads=1)
+            self.steps(model, y, train_step, epochs=1, x=x)
+            self.assertEqual((model.variables[0].shape[0], model.output_shape), (8, (None, 3)))
+        left, right = layers.Input((8,), name="left"), layers.Input((8,), name="right")
+        model = lockstep.Model([left, right], layers.Dense(3)(layers.Concatenate()([left, right])), device="cpu", threads=1)
+        self.steps(model, self.labels, train_step, epochs=1, x={"right": self.x, "left": self.x})
+        with self.assertRaisesRegex(lockstep.UsageError, "expected arrays for the inputs left, right"):
+            model.strategy.experimental_distribute_dataset({"left": self.x}, self.labels)
 
     def test_a_loss_of_operations_and_one_by_hand(self):
         theirs = model_of(2)

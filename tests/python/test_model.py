@@ -225,6 +225,15 @@ class WhatIsAModel(ModelTest):
             self.assertEqual((model.output_shape, model.variables[0].shape), ((None, outputs), given.variables[0].shape))
         with self.assertRaisesRegex(lockstep.InputError, r"expects input 'input_layer' \(None, 4\).*; it takes the shape of the data that it is made with$"):
             self.quiet_fit(model, x[:, :3], y.astype(float))
+        for wrong, fails in ((x, y[:3]), ({"pixels": x}, y), (iter(()), None), (self.broken, None)):  # the data after it still shows the shape
+            model = lockstep.Model("mlp", device="cpu")
+            model.compile("sgd:learning_rate=0.5")
+            self.assertEqual(model.learning_rate, 0.5)
+            model.learning_rate = 0.25
+            with self.assertRaises((lockstep.LockstepError, ZeroDivisionError)):
+                model.fit(wrong, fails, verbose=0)
+            self.quiet_fit(model, {"input_layer": x}, y)
+            self.assertEqual((model.output_shape, model.variables[0].shape, model.learning_rate), ((None, 3), given.variables[0].shape, 0.25))
         known = lockstep.Model("mlp", device="cpu")
         before = known.get_weights()
         with self.assertRaisesRegex(lockstep.InputError, "it takes the shape of the data that it is made with"):
@@ -232,6 +241,10 @@ class WhatIsAModel(ModelTest):
         self.assertTrue(all((one == other).all() for one, other in zip(before, known.get_weights())))
         with self.assertRaisesRegex(lockstep.InputError, 'it is for images, model "mlp" takes any shape'):
             self.quiet_fit(lockstep.Model("cnn", device="cpu"), x, y)
+
+    @staticmethod
+    def broken():
+        yield 1 / 0
 
     def test_a_sigmoid_without_a_loss_says_which_it_has(self):
         for loss, said in ((None, 1), ("mse", 0), ("binary_crossentropy", 0)):
@@ -344,6 +357,7 @@ class WhatIsAModel(ModelTest):
         steps = layers.Input((5, 8))
         self.assertEqual(lockstep.Model(steps, layers.MultiHeadAttention(2, 4)(steps, value=steps, use_causal_mask=True), device="cpu").output_shape, (None, 5, 8))
         for ask, says in ((lambda: lockstep.Model(left, joined), "the outputs also need InputLayer"), (lambda: lockstep.Model(inputs=left), "by its outputs=, too"),
+                          (lambda: lockstep.Model(left, joined, inputs=right), "Model: the inputs are given twice"),
                           (lambda: lockstep.Model("cnn", name="mine"), "by its outputs=, too"), (lambda: lockstep.Model(a, joined), "got ndarray$"),
                           (lambda: lockstep.Model([], joined), "got nothing"), (lambda: lockstep.Model(twice, joined), "expected layers.Input.*got <output of Dense"),
                           (lambda: lockstep.Model([left, right], 3), "outputs: expected what layers returned, or a list of them, got int"),
@@ -352,12 +366,15 @@ class WhatIsAModel(ModelTest):
             with self.subTest(says), self.assertRaisesRegex(lockstep.UsageError, says) as raised:
                 ask()
             self.assertNotIn("\n", str(raised.exception))
+        model.close()
+        with contextlib.redirect_stderr(io.StringIO()) as err:
+            lockstep.Model(left, tanh(left), device="cpu")
+        self.assertEqual(err.getvalue(), "")
 
     def test_trainable_is_an_option_and_no_wish(self):
         frozen = layers.Dense(4)
         frozen.trainable = False
         model = lockstep.Sequential([layers.Input((3,)), frozen, layers.Dense(4)], device="cpu")
-                          (lambda: lockstep.Model(left, joined, inputs=right), "Model: the inputs are given twice"),
         self.assertEqual([variable.trainable for variable in model.variables], [False, False, True, True])
         self.assertEqual([layer.trainable for layer in model.layers], [False, True])
         with self.assertRaisesRegex(lockstep.UsageError, "'dense_1': the model is made already; say trainable=False"):
@@ -367,10 +384,6 @@ class WhatIsAModel(ModelTest):
         model = lockstep.Sequential([layers.Input((3,)), layers.Dense(4, name="dense"), layers.ReLU(), layers.Dense(2, name="dense_1")], device="cpu")
         every = model.get_weights()
         for layer, expected in zip(model.layers, (every[:2], [], every[2:])):
-        model.close()
-        with contextlib.redirect_stderr(io.StringIO()) as err:
-            lockstep.Model(left, tanh(left), device="cpu")
-        self.assertEqual(err.getvalue(), "")
             for one, other in zip(layer.get_weights(), expected):
                 numpy.testing.assert_array_equal(one, other)
             self.assertEqual(len(layer.get_weights()), len(expected))
@@ -403,6 +416,8 @@ class WhatIsAModel(ModelTest):
                                  (lambda: lockstep.Model(Subclassed(None), device="cpu"), lockstep.UsageError, "Subclassed is a class of the program.*functional model"),
                                  (lambda: model(self.x, training=True), lockstep.UsageError, "expected fit, train_on_batch"),
                                  (lambda: model(layers.Dense(3)(layers.Input((3,)))), lockstep.UsageError, "a model is no layer here"),
+                                 (lambda: model(layers.Input((3,))), lockstep.UsageError, "a model is no layer here: call its layers"),
+                                 (lambda: model([layers.Dense(3)(layers.Input((3,)))]), lockstep.UsageError, "a model is no layer here: call"),
                                  (lambda: lockstep.Sequential([layers.Input((3,)), layers.Layer("Mine")]), lockstep.InputError, "a class of lockstep.ops.Layer, which")):
             with self.subTest(says), self.assertRaisesRegex(error, says):
                 ask()
@@ -416,8 +431,6 @@ class WhatIsAModel(ModelTest):
         with self.assertRaisesRegex(TypeError, "units is given twice"):
             layers.Dense(3, units=4)
         with self.assertRaisesRegex(TypeError, "takes 1 options by position"):
-                                 (lambda: model(layers.Input((3,))), lockstep.UsageError, "a model is no layer here: call its layers"),
-                                 (lambda: model([layers.Dense(3)(layers.Input((3,)))]), lockstep.UsageError, "a model is no layer here: call"),
             layers.Dropout(0.5, 3)
         with self.assertRaisesRegex(lockstep.InputError, "uints: unknown option; did you mean 'units'.*\n.*units: expected a positive integer"):
             lockstep.Sequential([layers.Input((4,)), layers.Dense(uints=3)], device="cpu")
