@@ -103,6 +103,11 @@ class Undecided:
         raise UsageError("a layer is composed once, for training and predictions, so `training` is neither true nor false in its call: ops.dropout acts in "
                          "training alone")
 
+    def __eq__(self, _other: object) -> bool:
+        return bool(self)
+
+    __hash__ = None  # type: ignore[assignment]
+
 
 class Layer(layers.Layer):
     """A layer of one's own, as keras.layers.Layer: `build(input_shape)` makes weights by `add_weight`, and `call(inputs)` composes lockstep.ops. Its arguments
@@ -151,7 +156,7 @@ class Layer(layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         """Composes what the layer computes, once for training and predictions: ops.dropout acts in training alone. A parameter `training` is False where the
-        model's JSON calls the layer so; else what looks at it is refused.
+        model's JSON calls the layer so; else what looks at it is refused, but for `training is True`, which nothing can see.
 
         Args:
             inputs: A tensor, or a list of them.

@@ -210,6 +210,14 @@ def _axes(x: Tensor, axis: Axes) -> List[int]:
     return made
 
 
+def _of_examples(x: Tensor) -> Tensor:
+    """Refuses a weight, and what pairs make of weights."""
+    if _tensors(x)[0].shape[:1] != (None,):
+        raise UsageError(f"ops: {x} has no examples: a weight is only added, subtracted, multiplied and divided, or compared by ops.maximum and ops.minimum: "
+                         "combine it with a tensor of examples first")
+    return x
+
+
 # ---- Pairs of tensors; shapes are broadcast as by NumPy ----
 
 def _pair(function: int, a: TensorLike, b: TensorLike) -> Tensor:
@@ -297,7 +305,7 @@ def _power(x: Tensor, exponent: float) -> Tensor:
 # ---- Functions of each element ----
 
 def _function(name: str, x: Tensor) -> Tensor:
-    _tensors(x)
+    _of_examples(x)
     return x.composition.tensor(x.composition.table.function(x.composition.pointer, name.encode(), x.pointer))
 
 
@@ -362,7 +370,7 @@ def relu6(x: Tensor) -> Tensor:
 
 
 def _sloped(kind: int, x: Tensor, alpha: float) -> Tensor:
-    _tensors(x)
+    _of_examples(x)
     return x.composition.operation(declared.LS_OP_ACTIVATION, [x], activation=kind, activation_alpha=alpha)
 
 
@@ -433,7 +441,7 @@ def tanh(x: Tensor) -> Tensor:
 
 def softmax(x: Tensor, axis: Axes = -1) -> Tensor:
     """exp(x) divided by its sum over these dimensions."""
-    if _axes(_tensors(x)[0], axis) == [x.ndim - 1]:
+    if _axes(_of_examples(x), axis) == [x.ndim - 1]:
         return _function("softmax", x)
     made = exp(subtract(x, max(x, axis, True)))
     return divide(made, sum(made, axis, True))
@@ -447,8 +455,7 @@ def log_softmax(x: Tensor, axis: Axes = -1) -> Tensor:
 # ---- Sums, means, maxima ----
 
 def _reduce(function: int, x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
-    _tensors(x)
-    axes = _axes(x, axis)
+    axes = _axes(_of_examples(x), axis)
     made = x.composition.operation(declared.LS_OP_REDUCE, [x], function=function, axes=[int(index in axes) for index in range(x.ndim)]) if axes else x
     return made if keepdims or not axes else reshape(made, tuple(size for index, size in enumerate(made.shape) if index not in axes))
 
@@ -494,7 +501,7 @@ def logsumexp(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 def reshape(x: Tensor, newshape: Sequence[Optional[int]]) -> Tensor:
     """The same elements in another shape, the first size of which is None or -1: examples. One more -1 is what is left."""
-    _tensors(x)
+    _of_examples(x)
     shape: List[Optional[int]] = [None if size in (None, -1) else operator.index(size) for size in newshape]
     rest = [index for index, size in enumerate(shape) if size is None and index]
     if not shape or shape[0] is not None or len(rest) > 1:
@@ -507,7 +514,7 @@ def reshape(x: Tensor, newshape: Sequence[Optional[int]]) -> Tensor:
 
 def expand_dims(x: Tensor, axis: Union[int, Sequence[int]]) -> Tensor:
     """With a dimension of size 1 at each of these places of the result."""
-    _tensors(x)
+    _of_examples(x)
     places = [axis] if hasattr(axis, "__index__") else list(axis)  # type: ignore
     ndims = x.ndim + len(places)
     if not all(-ndims <= one < ndims and one % ndims for one in places) or len({one % ndims for one in places}) < len(places):
@@ -518,7 +525,7 @@ def expand_dims(x: Tensor, axis: Union[int, Sequence[int]]) -> Tensor:
 
 def squeeze(x: Tensor, axis: Axes = None) -> Tensor:
     """Without these dimensions, whose size is 1; None: without all of size 1."""
-    axes = [index for index in _axes(_tensors(x)[0], None) if x.shape[index] == 1] if axis is None else _axes(x, axis)
+    axes = [index for index in _axes(_of_examples(x), None) if x.shape[index] == 1] if axis is None else _axes(_of_examples(x), axis)
     if any(x.shape[index] != 1 for index in axes):
         raise UsageError(f"ops.squeeze: axis={axis} of {x}: expected dimensions of size 1")
     return reshape(x, [size for index, size in enumerate(x.shape) if index not in axes])
@@ -526,13 +533,13 @@ def squeeze(x: Tensor, axis: Axes = None) -> Tensor:
 
 def transpose(x: Tensor, axes: Sequence[int]) -> Tensor:
     """Dimension i of the result is dimension axes[i] of x; the first stays the first."""
-    _tensors(x)
+    _of_examples(x)
     return x.composition.operation(declared.LS_OP_TRANSPOSE, [x], axes=[_axis(x, axis) for axis in axes])
 
 
 def concatenate(xs: Sequence[Tensor], axis: int = 0) -> Tensor:
     """One after the other along a dimension that is not the first, so axis has to be given."""
-    made = _tensors(*xs)
+    made = [_of_examples(x) for x in _tensors(*xs)]
     along = _axis(made[0], axis)
     if not along:
         raise UsageError("ops.concatenate: axis=0 has the examples, which are not mixed: give the axis, such as axis=-1")
@@ -541,9 +548,9 @@ def concatenate(xs: Sequence[Tensor], axis: int = 0) -> Tensor:
 
 def _slice(x: Tensor, parts: Tuple[Any, ...]) -> Tensor:
     """NumPy's slices without steps; a number takes its dimension away, and None is a new one of size 1."""
-    _tensors(x)
+    _of_examples(x)
     written = ", ".join(map(str, parts))
-    if not all(part is None or part is Ellipsis or isinstance(part, slice) or hasattr(part, "__index__") for part in parts):
+    if not all(part is None or part is Ellipsis or isinstance(part, slice) or hasattr(part, "__index__") and not getattr(part, "ndim", 0) for part in parts):
         raise UsageError(f"ops: {x}[{written}]: expected numbers, slices, ... and None; rows of a table are taken by ops.take")
     here = builtins.sum(isinstance(part, slice) or hasattr(part, "__index__") for part in parts)  # dimensions of x
     at = next((index for index, part in enumerate(parts) if part is Ellipsis), len(parts))
@@ -713,13 +720,14 @@ INSTEAD = {
     "greater": "compose ops.maximum, ops.minimum or ops.clip", "less": "compose ops.maximum, ops.minimum or ops.clip",
     "log1p": "write ops.log(1 + x)", "ones_like": "a number is broadcast: write 1", "shape": "write x.shape",
     "split": "write slices, such as x[:, :4]", "stack": "write ops.concatenate of x[..., None]",
+    "tan": "ops.tanh is the hyperbolic tangent, another function",
     "where": "compose ops.maximum, ops.minimum, ops.clip or ops.one_hot", "zeros_like": "a number is broadcast: write 0",
 }
 
 
 def _find(name: str) -> Any:
     if name != "Layer":
-        near = difflib.get_close_matches(name.lower(), __dir__(), 1)
+        near = difflib.get_close_matches(name.lower(), __dir__(), 1, 0.85)
         hint = INSTEAD.get(name) or (f"did you mean {near[0]}?" if near else "")
         raise AttributeError(f"lockstep.ops has no {name}" + (f"; {hint}" if hint else ""))
     from ._own_parts import Layer

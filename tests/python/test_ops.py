@@ -158,6 +158,15 @@ class Doubled(ops.Layer):
         return inputs * 2 if training else inputs
 
 
+class Equal(ops.Layer):
+    def __init__(self, value=True, name=None):
+        super().__init__(name)
+        self.value = value
+
+    def call(self, inputs, training=None):
+        return inputs * 2 if training == self.value else inputs
+
+
 def squares(y_true, y_pred):
     return ops.mean(ops.square(y_pred), axis=-1)
 
@@ -189,7 +198,7 @@ WEIGHT = {}  # what Weighted gives to add_weight
 
 class Weighted(ops.Layer):
     def call(self, inputs):
-        return inputs * self.add_weight(*WEIGHT["given"], **WEIGHT["keywords"])
+        return inputs * WEIGHT.get("made", lambda weight: weight)(self.add_weight(*WEIGHT["given"], **WEIGHT["keywords"]))
 
 
 class Options(ops.Layer):
@@ -282,7 +291,8 @@ class Operations(OpsTest):
 
         x = numpy.ones((4, 8), dtype="float32")
         numpy.testing.assert_array_equal(lockstep.Model(config(False), custom_objects=[Doubled], device="cpu").predict(x), x)
-        for model in (lambda: lockstep.Model(config(None), custom_objects=[Doubled]), lambda: lockstep.Sequential([layers.Input((8,)), Doubled()])):
+        for model in (lambda: lockstep.Model(config(None), custom_objects=[Doubled]), lambda: lockstep.Sequential([layers.Input((8,)), Doubled()]),
+                      lambda: lockstep.Sequential([layers.Input((8,)), Equal()]), lambda: lockstep.Sequential([layers.Input((8,)), Equal(False)])):
             with self.assertRaisesRegex(lockstep.UsageError, "composed once, for training and predictions"):
                 model()
 
@@ -298,11 +308,21 @@ class Operations(OpsTest):
                               (lambda x: ops.add(1, 2), "expected a tensor"), (numpy.mean, "numpy.mean: .*: take ops.mean \\(from"),
                               (lambda x: numpy.log(x), "numpy.log: .*: take ops.log "), (lambda x: numpy.log1p(x), "write ops.log\\(1 \\+ x\\)"), (lambda x: len(x), "has no values while"),
                               (lambda x: numpy.ones(6) < x, "cannot be compared"), (lambda x: numpy.ones((6, 6)) @ x, "take ops.matmul"), (lambda x: ops.max_pool(x, 2, padding="all"), "padding='all'"),
+                              (lambda x: x[:, numpy.array([1, 2])], "are taken by ops.take"), (lambda x: x[:, numpy.array([1])], "are taken by ops.take"),
                               (lambda x: x @ ops.reshape(x, (None, 6, 4))[:, :3], "Row")):
             EACH["wrong"] = (compose, None)
             with self.subTest(says), self.assertRaisesRegex(lockstep.LockstepError, says) as raised:
                 lockstep.Sequential([layers.Input(X.shape[1:]), Row("wrong")], device="cpu")
             self.assertNotIn("\n", str(raised.exception))
+        for compose in (ops.tanh, ops.leaky_relu, ops.softmax, ops.sum, ops.logsumexp, lambda w: ops.mean(w, axis=0), lambda w: ops.reshape(w, (None, 6)), lambda w: w[:2],
+                        lambda w: ops.concatenate([w, w]), lambda w: ops.expand_dims(w, -1), ops.squeeze, lambda w: ops.squeeze(w, 0), lambda w: ops.transpose(w, (1, 0)),
+                        lambda w: (w * w)[None], lambda w: w ** 2):
+            WEIGHT.update(given=[(6, 4)], keywords={}, made=compose)
+            with self.assertRaisesRegex(lockstep.UsageError, r"\(6, 4\)> has no examples: a weight is only added, .* with a tensor of examples first"):
+                lockstep.Sequential([layers.Input((6, 4)), Weighted()], device="cpu")
+        WEIGHT.update(given=[(6, 4), "ones"], keywords={}, made=lambda w: ops.maximum(2 * w - w / 4, 0.5))
+        self.assertEqual(lockstep.Sequential([layers.Input((6, 4)), Weighted()], device="cpu").predict(numpy.ones((1, 6, 4)))[0, 0, 0], 1.75)
+        del WEIGHT["made"]
         EACH["wrong"] = (lambda x: kept.append(x) or x, None)
         kept = []
         lockstep.Sequential([layers.Input(X.shape[1:]), Row("wrong")], device="cpu")
@@ -311,7 +331,8 @@ class Operations(OpsTest):
 
 
     def test_names_of_keras_that_are_not_there(self):
-        for name, says in (("where", "lockstep.ops has no where; compose ops.maximum"), ("cast", "tensors are float32"), ("sinh", "has no sinh$"),
+        for name, says in (("where", "lockstep.ops has no where; compose ops.maximum"), ("cast", "tensors are float32"), ("sinh", "has no sinh$"), ("sin", "has no sin$"),
+                           ("cos", "has no cos$"), ("round", "has no round$"), ("tan", "has no tan; ops.tanh is .*another function$"), ("Softplus", "did you mean softplus.$"),
                            ("softmaxx", "did you mean softmax.$")):
             with self.assertRaisesRegex(AttributeError, says):
                 getattr(ops, name)
