@@ -20,11 +20,8 @@ _numbers = itertools.count(1)
 _lent: Dict[int, List[Any]] = {}  # arrays that the library reads, until it gives them back
 
 
-def _give_back(number: int) -> None:
-    _lent.pop(number, None)
-
-
-_release = declared.FUNCTIONS["ls_data_borrow"][1][1](_give_back)
+# No function of Python's own, in which the handler of a signal would run: what it raises there is printed and lost.
+_release = declared.FUNCTIONS["ls_data_borrow"][1][1](_lent.pop)
 
 
 class Data:
@@ -119,7 +116,7 @@ def from_arrays(x: Any, y: Any = None, weights: Any = None, classes: Classes = N
     _lent[number] = [arrays.inputs, arrays.weights]
     status = library().ls_data_borrow(ctypes.byref(arrays.struct), _release, number, ctypes.byref(pointer))
     if status:
-        _give_back(number)
+        del _lent[number]
     check(status)
     return Data(pointer)
 

@@ -23,8 +23,8 @@ def handled_signals() -> List[int]:
 
 
 class Interruptible:
-    """`with Interruptible(interrupt):` around a call of the main thread; elsewhere it does nothing. `interrupt` is called by another
-    thread, at most once for each SIGINT, unless the program ignores it."""
+    """`with Interruptible(interrupt):` around a call of the main thread; elsewhere it does nothing. `interrupt` is called for each SIGINT,
+    by another thread or before the call begins, unless the program ignores it."""
 
     def __init__(self, interrupt: Callable[[], None]) -> None:
         self.interrupt = interrupt
@@ -48,6 +48,8 @@ class Interruptible:
             self.wakeup_before = signal.set_wakeup_fd(self.write, warn_on_full_buffer=False)
             self.thread = threading.Thread(target=self.watch, name="lockstep-interrupt", daemon=True)
             self.thread.start()
+            if self.signalled:  # before the thread could hear of it
+                self.interrupt()
         return self
 
     def note(self, number: int, frame: Optional[FrameType]) -> None:

@@ -711,16 +711,20 @@ class Model:
 
     def _call(self, calls: Calls, call: Callable[[], int]) -> None:
         """A call that takes long: Ctrl-C ends it, and exceptions of callbacks come out of it."""
-        with self._alone(), Interruptible(lambda: library().ls_run_interrupt(self._run)) as interruptible:
-            calls.interruptible = interruptible
-            before, self._calling = self._calling, True
-            status = self._begun_anew(call, lambda: interruptible.signalled or calls.error is not None)
-            self._late = interruptible.signalled
-            calls.interruptible = None
-            self._calling = before
-            if status and calls.error:  # a generator that fails ahead of the last step fails nobody
-                discard()
-            error = error_of(status) if status else None
+        interruptible = Interruptible(lambda: library().ls_run_interrupt(self._run))
+        with self._alone():
+            try:
+                with interruptible:
+                    calls.interruptible = interruptible
+                    before, self._calling = self._calling, True
+                    status = self._begun_anew(call, lambda: interruptible.signalled or calls.error is not None)
+                    calls.interruptible = None
+                    self._calling = before
+                    if status and calls.error:  # a generator that fails ahead of the last step fails nobody
+                        discard()
+                    error = error_of(status) if status else None
+            finally:
+                self._late = interruptible.signalled
         if error:
             raise calls.error or error
         check(status)

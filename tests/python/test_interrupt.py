@@ -44,7 +44,7 @@ class Interruption(ProgramTest):
 
     def interrupt(self, text, signals=1):
         """A program that says "ready" each time it is to be interrupted; what it says afterwards."""
-        process = self.start(text)
+        process, begin = self.start(text), time.monotonic()
         for _ in range(signals):
             self.assertEqual(process.stdout.readline(), "ready\n", "the program ended")
             time.sleep(0.2)
@@ -117,6 +117,33 @@ class Interruption(ProgramTest):
             works_on()
             """, signals=2)
         self.assertEqual(said, ["works on with 1 thread"])
+
+    def test_none_is_lost_between_calls(self):
+        """Whether Python or C runs when it comes, such as C that gives arrays back."""
+        said = self.interrupt("""
+            caught = threading.Event()
+
+            def send():
+                for number in range(1000):
+                    time.sleep(0.003 * random.random())
+                    caught.clear()
+                    os.kill(os.getpid(), signal.SIGINT)
+                    if not caught.wait(30):
+                        say("signal", number, "was lost")
+                        os._exit(1)
+                say("all were caught")
+                os._exit(0)
+
+            model.evaluate(x, y, verbose=0)
+            threading.Thread(target=send).start()
+            while True:
+                try:
+                    while True:
+                        model.evaluate(x, y, verbose=0)
+                except KeyboardInterrupt:
+                    caught.set()
+            """, signals=0)
+        self.assertEqual(said, ["all were caught"])
 
     def test_a_callback_is_interrupted_where_it_is(self):
         said = self.interrupt("""
