@@ -232,12 +232,15 @@ static enum ls_status leave(struct ls_replica_context *replica, enum ls_status s
     struct ls_distributed *dataset = replica->dataset;
     if (replica->part == LS_PART_APPLIED || (replica->part != LS_PART_NONE && status))
         return status;
-    atomic_store(&dataset->left, replica->index + 1);
-    if (!atomic_load(&dataset->begun)) {
-        int32_t none = LS_OK;
-        atomic_compare_exchange_strong(&dataset->status, &none, (int32_t)status);
+    int32_t none = LS_OK;
+    atomic_compare_exchange_strong(&dataset->status, &none, (int32_t)status);
+    const uint64_t left = (uint64_t)replica->index + 1;
+    uint64_t seen = atomic_load(&dataset->begun_and_left);
+    while (
+        !atomic_compare_exchange_weak(&dataset->begun_and_left, &seen, left << 32 | (uint32_t)seen))
+        continue;
+    if (!(uint32_t)seen) // nothing was begun:
         return status ? LS_INTERRUPTED : LS_OK; // which ends the run, and breaks nothing
-    }
     if (!status)
         ls_error("ls_strategy_run",
                  "the step function returned on replica %u without a step, which another replica "
@@ -283,8 +286,7 @@ static void reset_contexts(struct ls_distributed *dataset)
                                                .output_room = replica->output_room};
     }
     ls_session_clear_counts(session);
-    atomic_store(&dataset->begun, 0);
-    atomic_store(&dataset->left, 0);
+    atomic_store(&dataset->begun_and_left, 0);
     atomic_store(&dataset->status, LS_OK);
 }
 

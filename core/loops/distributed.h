@@ -48,9 +48,11 @@ struct ls_distributed {
     double step_statistics[LS_STATISTICS], statistics[LS_STATISTICS];
     double *step_counts, *counts;
     // Of the run under way.
-    atomic_uint begun; // replicas that have begun a step
-    atomic_uint left; // one more than the index of a replica that has returned without one; 0: none
-    _Atomic int32_t status; // of a step function that failed before anything was begun
+    // In the low half the replicas that have begun a step, in the high half one more than the index
+    // of the last one that has returned without a step, 0: none. One word: whoever writes knows
+    // whether the others see it.
+    _Atomic uint64_t begun_and_left;
+    _Atomic int32_t status; // of the first step function that failed without a step
 };
 
 // As ls_distribute_dataset and ls_strategy_run, but may fail without a message (calls.c).

@@ -143,17 +143,16 @@ enum ls_status ls_context_target(struct ls_replica_context *replica, struct ls_a
 static enum ls_status join(struct ls_replica_context *replica)
 {
     struct ls_distributed *dataset = replica->dataset;
-    atomic_fetch_add(&dataset->begun, 1);
-    const uint32_t left = atomic_load(&dataset->left);
-    if (!left)
-        return LS_OK;
-    atomic_fetch_sub(&dataset->begun, 1);
+    uint64_t seen = atomic_load(&dataset->begun_and_left);
+    while (!(seen >> 32))
+        if (atomic_compare_exchange_weak(&dataset->begun_and_left, &seen, seen + 1))
+            return LS_OK;
     if (atomic_load(&dataset->status)) // which has said why
         return fail(replica, LS_ABORTED);
     return refuse(replica, "ls_context_forward",
                   "it begins a step, but on replica %u the step function has returned without one: "
                   "all replicas make it, or none",
-                  ls_session_rank(dataset->model->session, left - 1));
+                  ls_session_rank(dataset->model->session, (uint32_t)(seen >> 32) - 1));
 }
 
 static enum ls_status forward_training(struct ls_replica_context *replica)
