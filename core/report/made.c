@@ -61,8 +61,9 @@ static json_t *word_json(const char *word, bool whole)
         strcpy(copy, HIDDEN);
     for (char *at = copy; (at = strstr(at, "://"));) {
         at += strlen("://");
-        const char *end = at + strcspn(at, "/?# ");
-        const char *sign = end;
+        // A password may have any sign, such as /, so that a path with @ is hidden, too.
+        const char *next = strstr(at, "://"), *end = at + strcspn(at, " ");
+        const char *sign = next && next < end ? next : end;
         while (sign > at && sign[-1] != '@')
             sign--;
         if (sign > at)
