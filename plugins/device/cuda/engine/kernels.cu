@@ -12,6 +12,7 @@
 #include "plugins/device/cuda/engine/losses.cuh"
 #include "plugins/device/cuda/engine/move.cuh"
 #include "plugins/device/cuda/engine/normalization.cuh"
+#include "plugins/device/cuda/engine/pairs.cuh"
 #include "plugins/device/cuda/engine/pooling.cuh"
 #include "plugins/device/cuda/engine/product.cuh"
 #include "plugins/device/cuda/engine/reduce_body.h"

@@ -321,7 +321,6 @@ struct cuda_update {
     float *out; // parameter; average; direction; what is clipped or not scaled any more
     float *states[CUDA_UPDATE_STATES]; // NULL: there is no such
     const double *measures; // pairs
-    float *shared; // what all elements share; NULL: nothing is computed before
     const struct ls_step_record *record;
     int64_t count, pairs;
     uint32_t function; // enum ls_update, and those above

@@ -5,7 +5,7 @@
 #define LS_DEVICE_CUDA_ROWS_CUH
 
 #include "plugins/device/cuda/engine/bodies.h"
-#include "plugins/device/cuda/engine/grid.cuh"
+#include "plugins/device/cuda/engine/pairs.cuh"
 
 // Threads for a row: a block where a warp would ask for elements of it too often. And blocks for all rows.
 inline int32_t cuda_row_across(int64_t columns)
@@ -216,42 +216,10 @@ __device__ void cuda_row_cross_entropy_backward(const cuda_arguments &a, const c
 
 // ---- Pairs: `count` of them by one block ----
 
-__device__ inline double2 cuda_block_sum(double2 mine)
-{
-    __shared__ double2 shared[CUDA_BLOCK];
-    shared[threadIdx.x] = mine;
-    for (unsigned half = CUDA_BLOCK / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) {
-            shared[threadIdx.x].x += shared[threadIdx.x + half].x;
-            shared[threadIdx.x].y += shared[threadIdx.x + half].y;
-        }
-    }
-    __syncthreads(); // also for those that need no sum: nvcc lets all of them read it
-    return shared[0];
-}
-
-__device__ inline double2 cuda_add_pairs(const cuda_arguments &a)
-{
-    double2 sum = make_double2(0, 0);
-    for (int64_t k = threadIdx.x; k < a.count; k += 4 * CUDA_BLOCK) {
-        double2 pairs[4];
-        for (int e = 0; e < 4; e++) {
-            const int64_t at = k + e * CUDA_BLOCK;
-            pairs[e] = ((const double2 *)a.pairs)[at < a.count ? at : k];
-        }
-        for (int e = 0; e < 4 && k + e * CUDA_BLOCK < a.count; e++) {
-            sum.x += pairs[e].x;
-            sum.y += pairs[e].y;
-        }
-    }
-    return cuda_block_sum(sum);
-}
-
 // loss, right, examples, 0
 __device__ inline void cuda_loss_sums(const cuda_arguments &a)
 {
-    const double2 sum = cuda_add_pairs(a);
+    const double2 sum = cuda_sum_of_pairs(a.pairs, a.count);
     if (threadIdx.x)
         return;
     float *out = (float *)a.store.out;
@@ -264,7 +232,7 @@ __device__ inline void cuda_loss_sums(const cuda_arguments &a)
 // right, of how many
 __device__ inline void cuda_metric_sums(const cuda_arguments &a)
 {
-    const double2 sum = cuda_add_pairs(a);
+    const double2 sum = cuda_sum_of_pairs(a.pairs, a.count);
     if (threadIdx.x)
         return;
     ((float *)a.store.out)[0] = (float)sum.x;
@@ -274,7 +242,7 @@ __device__ inline void cuda_metric_sums(const cuda_arguments &a)
 // alpha: l1, factor: l2
 __device__ inline void cuda_penalty_sums(const cuda_arguments &a)
 {
-    const double2 sum = cuda_add_pairs(a);
+    const double2 sum = cuda_sum_of_pairs(a.pairs, a.count);
     const double loss = (double)a.alpha * sum.x + (double)a.factor * sum.y;
     for (int64_t k = 0; threadIdx.x == 0 && k < 4; k++)
         cuda_put(&a.store, k, k ? 0 : (float)((double)a.examples * loss));
@@ -282,7 +250,7 @@ __device__ inline void cuda_penalty_sums(const cuda_arguments &a)
 
 __device__ inline void cuda_measure_sums(const cuda_arguments &a)
 {
-    const double2 sum = cuda_add_pairs(a);
+    const double2 sum = cuda_sum_of_pairs(a.pairs, a.count);
     if (threadIdx.x)
         return;
     a.sums[0] = sum.x;

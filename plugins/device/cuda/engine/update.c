@@ -10,27 +10,26 @@ _Static_assert(LS_UPDATE_COUNT == 9, "update.cuh does not know the last optimize
 
 // ---- Updates, clipping, averages, the loss scale ----
 
-// What an operation is: its function, how many outputs it has, and whether something is computed before its elements.
+// What an operation is: its function, and how many outputs it has.
 static const struct kind {
     uint32_t least, most; // outputs
-    bool shares;
 } kinds[] = {
-    [LS_UPDATE_SGD] = {1, 2, false},
-    [LS_UPDATE_ADAM] = {3, 3, true},
-    [LS_UPDATE_AMSGRAD] = {4, 4, true},
-    [LS_UPDATE_RMSPROP] = {2, 3, false},
-    [LS_UPDATE_RMSPROP_CENTERED] = {3, 4, false},
-    [LS_UPDATE_ADAGRAD] = {2, 2, false},
-    [LS_UPDATE_ADADELTA] = {3, 3, false},
-    [LS_UPDATE_ADAMAX] = {3, 3, true},
-    [LS_UPDATE_NADAM] = {3, 3, true},
-    [CUDA_AVERAGE] = {1, 1, false},
-    [CUDA_LAMB] = {1, 1, true},
-    [CUDA_EMA] = {2, 2, false},
-    [CUDA_LAMB_DIRECTION] = {4, 4, true},
-    [CUDA_CLIP_VALUE] = {1, 1, false},
-    [CUDA_CLIP_NORM] = {1, 1, true},
-    [CUDA_UNSCALE] = {1, 1, false},
+    [LS_UPDATE_SGD] = {1, 2},
+    [LS_UPDATE_ADAM] = {3, 3},
+    [LS_UPDATE_AMSGRAD] = {4, 4},
+    [LS_UPDATE_RMSPROP] = {2, 3},
+    [LS_UPDATE_RMSPROP_CENTERED] = {3, 4},
+    [LS_UPDATE_ADAGRAD] = {2, 2},
+    [LS_UPDATE_ADADELTA] = {3, 3},
+    [LS_UPDATE_ADAMAX] = {3, 3},
+    [LS_UPDATE_NADAM] = {3, 3},
+    [CUDA_AVERAGE] = {1, 1},
+    [CUDA_LAMB] = {1, 1},
+    [CUDA_EMA] = {2, 2},
+    [CUDA_LAMB_DIRECTION] = {4, 4},
+    [CUDA_CLIP_VALUE] = {1, 1},
+    [CUDA_CLIP_NORM] = {1, 1},
+    [CUDA_UNSCALE] = {1, 1},
 };
 
 static uint32_t function_of(const struct ls_kernel_request *request)
@@ -61,7 +60,6 @@ static int32_t run_update(struct ls_device *device, const struct ls_kernel *kern
     u.in = launch->arguments[0];
     u.measures = kernel->request.input_count > 1 ? launch->arguments[1] : NULL;
     u.out = cuda_output(kernel, launch, 0);
-    u.shared = kinds[u.function].shares ? launch->scratch : NULL;
     u.record = launch->record;
     uintptr_t all = (uintptr_t)u.in | (uintptr_t)u.out;
     for (uint32_t i = 0; i + 1 < outputs; i++) {
@@ -110,8 +108,6 @@ int32_t cuda_prepare_update(struct ls_device *device, struct ls_kernel *kernel,
                                       ? attributes->weight_decay
                                       : 0,
                               .threshold = attributes->threshold};
-    if (kinds[function].shares)
-        cuda_scratch(answer, CUDA_SHARED_NUMBERS * sizeof(float));
     answer->in_place = request->op == LS_OP_CLIP || request->op == LS_OP_UNSCALE;
     kernel->run = run_update;
     cuda_implementation(answer, "own");

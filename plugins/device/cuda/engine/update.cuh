@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes over flat ranges of float32: the optimizers' updates (enum ls_update), LAMB, averages, clipping, the loss scale. Kernels know
 // the function; a thread has four elements where all addresses are aligned. What changes from step to step is read from the record
-// there, and what all elements share of it is computed once before, by one thread: powers take a GPU long.
+// there.
 #ifndef LS_DEVICE_CUDA_UPDATE_CUH
 #define LS_DEVICE_CUDA_UPDATE_CUH
 
-#include "plugins/device/cuda/engine/grid.cuh"
+#include "plugins/device/cuda/engine/pairs.cuh"
 #include "plugins/device/cuda/engine/store_body.h"
 
 #include <utility>
@@ -24,56 +24,48 @@ __device__ inline double nadam_product(double beta1, uint64_t t)
     return product;
 }
 
-__device__ inline double clip_factor(const struct cuda_update &u)
+// The numbers that all elements share; by one thread, and of what `others` have found for it.
+template <uint32_t function>
+__device__ inline void share(const struct cuda_update &u, double2 found, float *out)
 {
-    double squares = 0, others = 0;
-    for (int64_t k = 0; k < u.pairs; k++) {
-        squares += u.measures[2 * k];
-        others += u.measures[2 * k + 1];
-    }
-    const double norm = others > 0 ? (double)NAN : sqrt(squares);
-    return norm <= (double)u.threshold ? 1 : (double)u.threshold / norm;
-}
-
-// The numbers that all elements share.
-__device__ inline void share(const struct cuda_update *u, int64_t)
-{
-    const double rate = (double)u->record->learning_rate, t = (double)u->record->update;
-    const double beta1 = (double)u->beta1, left1 = 1 - pow(beta1, t),
-                 left2 = 1 - pow((double)u->beta2, t);
-    double out[CUDA_SHARED_NUMBERS] = {0};
-    switch (u->function) {
-    case LS_UPDATE_ADAM:
-    case LS_UPDATE_AMSGRAD: out[0] = rate * sqrt(left2) / left1; break;
-    case LS_UPDATE_ADAMAX: out[0] = rate / left1; break;
-    case LS_UPDATE_NADAM: {
+    const double rate = (double)u.record->learning_rate, t = (double)u.record->update;
+    const double beta1 = (double)u.beta1;
+    if constexpr (function == LS_UPDATE_ADAM || function == LS_UPDATE_AMSGRAD)
+        out[0] = (float)(rate * sqrt(1 - pow((double)u.beta2, t)) / (1 - pow(beta1, t)));
+    else if constexpr (function == LS_UPDATE_ADAMAX)
+        out[0] = (float)(rate / (1 - pow(beta1, t)));
+    else if constexpr (function == LS_UPDATE_NADAM) {
         const double now = beta1 * (1 - 0.5 * pow(0.96, t)),
                      next = beta1 * (1 - 0.5 * pow(0.96, t + 1));
-        const double product = nadam_product(beta1, u->record->update);
-        out[0] = rate * next / (1 - product * next);
-        out[1] = rate * (1 - now) / (1 - product);
-        out[2] = 1 / left2;
-        break;
+        const double product = nadam_product(beta1, u.record->update);
+        out[0] = (float)(rate * next / (1 - product * next));
+        out[1] = (float)(rate * (1 - now) / (1 - product));
+        out[2] = (float)(1 / (1 - pow((double)u.beta2, t)));
+    } else if constexpr (function == CUDA_LAMB_DIRECTION) {
+        out[0] = (float)(1 / (1 - pow(beta1, t)));
+        out[1] = (float)(1 / (1 - pow((double)u.beta2, t)));
+    } else if constexpr (function == CUDA_LAMB) {
+        const bool both = u.measures[0] > 0 && u.measures[2] > 0;
+        out[0] = (float)(both ? rate * sqrt(u.measures[0] / u.measures[2]) : rate);
+    } else if constexpr (function == CUDA_CLIP_NORM) {
+        const double norm = found.y > 0 ? (double)NAN : sqrt(found.x);
+        out[0] = (float)(norm <= (double)u.threshold ? 1 : (double)u.threshold / norm);
     }
-    case CUDA_LAMB_DIRECTION:
-        out[0] = 1 / left1;
-        out[1] = 1 / left2;
-        break;
-    case CUDA_LAMB: {
-        const bool both = u->measures[0] > 0 && u->measures[2] > 0;
-        out[0] = both ? rate * sqrt(u->measures[0] / u->measures[2]) : rate;
-        break;
-    }
-    case CUDA_CLIP_NORM: out[0] = clip_factor(*u); break;
-    }
-    for (int k = 0; k < CUDA_SHARED_NUMBERS; k++)
-        u->shared[k] = (float)out[k];
 }
 
 // ---- What is known of a function ----
 
 template <uint32_t function>
 constexpr bool skips = function < CUDA_CLIP_VALUE; // where the record says so
+// How many numbers all elements share.
+template <uint32_t function>
+constexpr int shares = function == LS_UPDATE_NADAM           ? 3
+                       : function == CUDA_LAMB_DIRECTION     ? 2
+                       : function == LS_UPDATE_ADAM || function == LS_UPDATE_AMSGRAD ||
+                               function == LS_UPDATE_ADAMAX || function == CUDA_LAMB ||
+                               function == CUDA_CLIP_NORM
+                           ? 1
+                           : 0;
 template <uint32_t function> constexpr bool reads_out = function < CUDA_LAMB_DIRECTION;
 
 // The most states; of LAMB's direction those are the parameter, which decays, and the moments.
@@ -94,13 +86,23 @@ struct known {
     bool first, overwrites; // of an average of weights
 };
 
+// By all threads of a block. Each block computes what all share: a kernel before it would take longer.
 template <uint32_t function> __device__ inline struct known known_of(const struct cuda_update &u)
 {
     struct known out = {};
     out.rate = u.record->learning_rate;
     out.keep = 1 - u.weight_decay * out.rate;
-    for (int k = 0; u.shared && k < CUDA_SHARED_NUMBERS; k++)
-        out.shared[k] = u.shared[k];
+    if constexpr (shares<function>) {
+        __shared__ float shared[CUDA_SHARED_NUMBERS];
+        double2 found = make_double2(0, 0);
+        if constexpr (function == CUDA_CLIP_NORM)
+            found = cuda_sum_of_pairs(u.measures, u.pairs);
+        if (threadIdx.x == 0)
+            share<function>(u, found, shared);
+        __syncthreads();
+        for (int k = 0; k < shares<function>; k++)
+            out.shared[k] = shared[k];
+    }
     if (function == CUDA_UNSCALE)
         out.scale = u.record->loss_scale;
     if (function == CUDA_EMA) {
@@ -269,10 +271,7 @@ unsigned start_update(const struct cuda_update *u, int64_t blocks, cudaStream_t 
 extern "C" unsigned cuda_update_launch(const struct cuda_update *u, struct CUstream_st *stream)
 {
     const int64_t blocks = (u->count + 4 * threads - 1) / (4 * threads);
-    const unsigned error =
-        u->shared && blocks ? start<struct cuda_update, updates::share>(u, 1, stream) : 0;
-    return error ? error
-                 : updates::start_update(u, blocks, stream, std::make_integer_sequence<uint32_t, CUDA_UPDATES>());
+    return updates::start_update(u, blocks, stream, std::make_integer_sequence<uint32_t, CUDA_UPDATES>());
 }
 
 #endif
