@@ -248,23 +248,6 @@ CUDA_SHARED float cuda_weight(const struct cuda_arguments *a, float p, float lar
     return a->from_logits ? expf(p - largest) : cuda_clip(p, a->epsilon);
 }
 
-CUDA_BODY(squared_error) // a: predictions, b: targets
-{
-    double sum = 0;
-    for (int64_t k = i; k < a->count; k += a->width) {
-        const double difference = (double)cuda_a(a, k) - (double)cuda_b(a, k);
-        sum += difference * difference;
-    }
-    a->sums[2 * i] = sum;
-    a->sums[2 * i + 1] = 0;
-}
-
-CUDA_BODY(squared_error_backward)
-{
-    const float scale = 2 * a->record->gradient_scale / (float)a->positions;
-    cuda_put(&a->store, i, (cuda_a(a, i) - cuda_b(a, i)) * scale);
-}
-
 // Four elements of float32 from k on, of which the last may be missing: in the same order whether they are aligned or not.
 CUDA_SHARED struct cuda_four cuda_four_of(const struct cuda_arguments *a, int64_t k)
 {
@@ -275,21 +258,6 @@ CUDA_SHARED struct cuda_four cuda_four_of(const struct cuda_arguments *a, int64_
         if (k + e < a->count)
             out.v[e] = ((const float *)a->a)[k + e];
     return out;
-}
-
-// What regularized variables add; a: w, alpha: l1, factor: l2.
-CUDA_BODY(penalty)
-{
-    double sizes = 0, squares = 0;
-    for (int64_t k = 4 * i; k < a->count; k += 4 * a->width) {
-        const struct cuda_four w = cuda_four_of(a, k);
-        for (int e = 0; e < 4; e++) {
-            sizes += (double)fabsf(w.v[e]);
-            squares += (double)w.v[e] * (double)w.v[e];
-        }
-    }
-    a->sums[2 * i] = sizes;
-    a->sums[2 * i + 1] = squares;
 }
 
 // ---- Moving statistics, guard ----
@@ -311,23 +279,6 @@ CUDA_BODY(guard)
             *flags = 1;
     if (*flags)
         a->flags[1][i] = 1;
-}
-
-// ---- Sums of squares ----
-
-CUDA_BODY(measure)
-{
-    double sum = 0, others = 0;
-    for (int64_t k = 4 * i; k < a->count; k += 4 * a->width) {
-        const struct cuda_four x = cuda_four_of(a, k);
-        for (int e = 0; e < 4; e++)
-            if (isfinite(x.v[e]))
-                sum += (double)x.v[e] * (double)x.v[e];
-            else
-                others++;
-    }
-    a->sums[2 * i] = sum;
-    a->sums[2 * i + 1] = others;
 }
 
 #endif

@@ -66,6 +66,7 @@ struct cuda_call {
     void *const *arguments; // inputs, then outputs
     void *scratch;
     const struct ls_step_record *record;
+    void *gradient; // of a loss, made with it; NULL: it is not
 };
 
 struct cuda_operation {
@@ -84,6 +85,7 @@ struct ls_kernel {
     uint32_t own; // enum cuda_kernel that `cuda_run_own` launches
     int64_t items;
     uint64_t sums; // where the scratch memory of a bias gradient, or of parts of sums, begins
+    struct ls_buffer *done; // blocks that are, where it adds up pairs; else NULL
     void *state; // of an operation that a library runs
     void (*finish)(struct ls_device *device, struct ls_kernel *kernel); // NULL: only free(state)
     int32_t (*run)(struct ls_device *device, const struct ls_kernel *kernel,
@@ -304,10 +306,10 @@ uint64_t cuda_column_bytes(int64_t rows, int64_t columns);
 int32_t cuda_column_sums(struct ls_device *device, const struct cuda_columns *columns,
                          const struct cuda_store *store);
 
-// The sums of `count` pairs at `pairs` are what the kernel `last` is given; cuda_pair_bytes() are there.
-uint64_t cuda_pair_bytes(int64_t count);
-int32_t cuda_add_pairs(struct ls_device *device, double *pairs, int64_t count,
-                       enum cuda_kernel last, struct cuda_arguments *a);
+// For a kernel that adds up pairs over its grid: memory for it. Where that is, at a launch.
+int32_t cuda_prepare_pairs(struct ls_device *device, struct ls_kernel *kernel,
+                           struct ls_kernel_answer *answer);
+struct cuda_pairs cuda_pairs_of(const struct ls_kernel *kernel, const struct cuda_call *launch);
 
 // ---- dnn.c ----
 

@@ -258,6 +258,7 @@ void cuda_release_kernel(struct ls_device *device, struct ls_kernel *kernel)
         return;
     if (kernel->finish)
         kernel->finish(device, kernel);
+    cuda_release(device, kernel->done);
     free(kernel->state);
     free(kernel->turn);
     free(kernel);

@@ -72,7 +72,7 @@ extern "C" unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_argume
     case cuda_kernel_##name: return cuda_start_rows<cuda_kernel_##name>(arguments, items, stream);
         CUDA_ROW_KERNELS(CUDA_ROWS_CASE)
 #define CUDA_PAIRS_CASE(name) \
-    case cuda_kernel_##name: return launch<cuda_run_pairs<cuda_##name>>(dim3(1), CUDA_BLOCK, stream, *arguments);
+    case cuda_kernel_##name: return cuda_start_pairs<cuda_pair_##name, cuda_end_##name>(arguments, items, stream);
         CUDA_PAIR_KERNELS(CUDA_PAIRS_CASE)
     default: return cudaErrorInvalidValue;
     }

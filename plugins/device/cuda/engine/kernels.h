@@ -32,6 +32,14 @@ struct cuda_window {
     int64_t size[2], stride[2], before[2], after[2], dilation[2]; // rows, columns
 };
 
+// Where the pairs of numbers meet that the blocks of a grid add up (pairs.cuh).
+#define CUDA_PAIR_BLOCKS 512 // of such a grid, at most
+
+struct cuda_pairs {
+    double *parts; // one of each block; NULL: nobody asks for the sum
+    uint32_t *done; // blocks that are; 0 before and after
+};
+
 struct cuda_arguments {
     struct cuda_store store;
     const void *a, *b;
@@ -40,11 +48,11 @@ struct cuda_arguments {
     const int32_t *labels;
     int32_t *flags[2]; // of a guard
     float *first; // beside store.out: probabilities; variance
-    const double *pairs; // two doubles an item, read
-    double *sums; // and written
+    struct cuda_pairs pairs;
+    void *sums; // what comes of them
     const struct ls_step_record *record;
     struct cuda_window window;
-    int64_t count; // elements, or pairs to be added
+    int64_t count; // elements
     int64_t rows, columns; // rows: M, or positions; columns: N, C, or units of a row
     int64_t positions; // of an example
     int64_t width; // how many items add side by side
@@ -72,18 +80,14 @@ struct cuda_arguments {
         kernel(average_pool_backward) /* elements of x */                            \
         kernel(convolution) /* elements of y, x and w */                             \
         kernel(convolution_data) kernel(convolution_weights) /* without a library */ \
-        kernel(squared_error) /* width */                                            \
-        kernel(squared_error_backward) kernel(measure) /* width */                   \
-        kernel(penalty) /* width */ kernel(guard) /* 1 */                            \
-        kernel(batch_statistics) /* channels */
+        kernel(guard) /* 1 */ kernel(batch_statistics) /* channels */
 
 // By threads that work together (rows.cuh). name: items
 #define CUDA_ROW_KERNELS(kernel)                        \
     kernel(softmax) kernel(softmax_backward) /* rows */ \
-        kernel(cross_entropy) kernel(cross_entropy_backward)
-#define CUDA_PAIR_KERNELS(kernel)                                                      \
-    kernel(loss_sums) kernel(metric_sums) kernel(penalty_sums) /* of count pairs: 1 */ \
-        kernel(measure_sums)
+        kernel(cross_entropy) /* with its gradient, where the store has a place for it */
+// Items that are pairs, which are added up where somebody asks; the error also with its gradient. name: items
+#define CUDA_PAIR_KERNELS(kernel) kernel(squared_error) kernel(measure) kernel(penalty) /* width */
 
 enum cuda_kernel {
 #define CUDA_KERNEL_NUMBER(name) cuda_kernel_##name,
@@ -330,7 +334,7 @@ struct cuda_update {
 };
 
 // Losses with a function, and metrics (losses.cuh).
-enum { cuda_losses_forward, cuda_losses_backward, cuda_losses_metric, cuda_losses_bins };
+enum { cuda_losses_loss, cuda_losses_metric, cuda_losses_bins };
 
 #define CUDA_BINS 4096 // that a block counts at once
 
@@ -338,8 +342,9 @@ struct cuda_losses {
     const float *predictions, *targets; // targets NULL: labels
     const float *weights; // of examples; NULL: 1
     const int32_t *labels;
-    float *out; // gradients; counts
-    double *sums; // a pair for each position
+    float *gradients; // NULL: nobody asks
+    float *sums; // of losses; counts
+    struct cuda_pairs pairs;
     uint32_t *counts; // (blocks, bins)
     const struct ls_step_record *record;
     int64_t rows, columns; // positions of all examples, and elements of one

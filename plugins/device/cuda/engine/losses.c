@@ -16,24 +16,18 @@ static struct cuda_losses losses_at(const struct ls_kernel *kernel, const struct
     l.labels = labels ? launch->arguments[1] : NULL;
     l.weights = kernel->request.input_count > 2 ? launch->arguments[2] : NULL;
     l.record = launch->record;
-    l.out = cuda_output(kernel, launch, 0);
+    l.sums = cuda_output(kernel, launch, 0);
+    l.gradients = launch->gradient;
     return l;
 }
 
-// A pair for each position, then the sums of all.
 static int32_t run_pairs(struct ls_device *device, const struct ls_kernel *kernel,
                          const struct cuda_call *launch)
 {
-    const bool metric = kernel->request.op == LS_OP_METRIC;
     struct cuda_losses l = losses_at(kernel, launch);
-    struct cuda_arguments a = {
-        .store = {.out = l.out}, .positions = l.positions, .examples = l.rows / l.positions};
-    l.sums = launch->scratch;
-    const int32_t status =
-        cuda_start_losses(device, metric ? cuda_losses_metric : cuda_losses_forward, &l);
-    return status ? status
-                  : cuda_add_pairs(device, l.sums, l.rows,
-                                   metric ? cuda_kernel_metric_sums : cuda_kernel_loss_sums, &a);
+    l.pairs = cuda_pairs_of(kernel, launch);
+    return cuda_start_losses(
+        device, kernel->request.op == LS_OP_METRIC ? cuda_losses_metric : cuda_losses_loss, &l);
 }
 
 static int32_t run_bins(struct ls_device *device, const struct ls_kernel *kernel,
@@ -47,8 +41,9 @@ static int32_t run_bins(struct ls_device *device, const struct ls_kernel *kernel
 static int32_t run_gradient(struct ls_device *device, const struct ls_kernel *kernel,
                             const struct cuda_call *launch)
 {
-    const struct cuda_losses l = losses_at(kernel, launch);
-    return cuda_start_losses(device, cuda_losses_backward, &l);
+    struct cuda_losses l = losses_at(kernel, launch);
+    l.gradients = cuda_output(kernel, launch, 0);
+    return cuda_start_losses(device, cuda_losses_loss, &l);
 }
 
 // Why these shapes or this function are not for it; NULL: they are.
@@ -108,8 +103,8 @@ int32_t cuda_prepare_losses(struct ls_device *device, struct ls_kernel *kernel,
         cuda_scratch(answer, (uint64_t)l->bins * l->blocks * sizeof(*l->counts));
         kernel->run = run_bins;
     } else {
-        cuda_scratch(answer, cuda_pair_bytes(rows));
         kernel->run = run_pairs;
+        return cuda_prepare_pairs(device, kernel, answer);
     }
     return LS_OK;
 }
@@ -122,10 +117,9 @@ static int32_t run_penalty(struct ls_device *device, const struct ls_kernel *ker
 {
     struct cuda_arguments a = kernel->arguments;
     a.a = launch->arguments[1];
-    a.sums = launch->scratch;
+    a.pairs = cuda_pairs_of(kernel, launch);
     a.store = cuda_store_of(kernel, launch);
-    const int32_t status = cuda_start(device, cuda_kernel_penalty, &a, a.width);
-    return status ? status : cuda_add_pairs(device, a.sums, a.width, cuda_kernel_penalty_sums, &a);
+    return cuda_start(device, cuda_kernel_penalty, &a, a.width);
 }
 
 static int32_t run_penalty_gradient(struct ls_device *device, const struct ls_kernel *kernel,
@@ -167,7 +161,6 @@ int32_t cuda_prepare_penalty(struct ls_device *device, struct ls_kernel *kernel,
         return LS_OK;
     }
     a->width = (count + 3) / 4 < PENALTY_WIDTH ? (count + 3) / 4 : PENALTY_WIDTH;
-    cuda_scratch(answer, cuda_pair_bytes(a->width));
     kernel->run = run_penalty;
-    return LS_OK;
+    return cuda_prepare_pairs(device, kernel, answer);
 }

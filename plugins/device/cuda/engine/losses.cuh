@@ -203,36 +203,36 @@ __device__ inline float target_of(const struct cuda_losses &l, float t)
     return l.function == LS_LOSS_SPARSE && l.columns == 1 ? 1 : t;
 }
 
+// The loss of a position, and its gradient where somebody asks.
 template <bool block>
-__device__ void forward(const struct cuda_losses &l, const cuda_row &row)
+__device__ double2 loss(const struct cuda_losses &l, const cuda_row &row)
 {
     const struct shared of = share<block>(l, row);
-    float loss = 0;
-    each(l, row, [&](int64_t k, float p, float t) { loss += part_of(l, of, k, p, target_of(l, t)).loss; });
-    loss = cuda_row_sum<block>(row, loss);
+    const float weight = weight_at(l, row.index), scale = l.gradients ? l.record->gradient_scale / (float)l.positions * weight : 0;
+    const bool known = is_known(l, row.index);
+    float sum = 0;
+    each(l, row, [&](int64_t k, float p, float t) {
+        const struct part one = part_of(l, of, k, p, target_of(l, t));
+        sum += one.loss;
+        if (l.gradients && row.inside)
+            l.gradients[row.start + k] = known ? one.slope * scale : NAN;
+    });
+    sum = cuda_row_sum<block>(row, sum);
     if (row.thread || !row.inside)
-        return;
-    l.sums[2 * row.index] = is_known(l, row.index) ? (double)weight_at(l, row.index) * (double)loss : (double)NAN;
-    l.sums[2 * row.index + 1] = 0;
+        return make_double2(0, 0);
+    return make_double2(known ? (double)weight * (double)sum : (double)NAN, 0);
 }
 
-template <bool block>
-__device__ void backward(const struct cuda_losses &l, const cuda_row &row)
+__device__ inline void end_loss(const struct cuda_losses &l, double2 sum)
 {
-    const struct shared of = share<block>(l, row);
-    const float scale = l.record->gradient_scale / (float)l.positions * weight_at(l, row.index);
-    const bool known = is_known(l, row.index);
-    each(l, row, [&](int64_t k, float p, float t) {
-        if (row.inside)
-            l.out[row.start + k] = known ? part_of(l, of, k, p, target_of(l, t)).slope * scale : NAN;
-    });
+    cuda_put_loss(l.sums, sum, l.positions, l.rows / l.positions);
 }
 
 // ---- Metrics ----
 
 // How many are right, and of how many: elements, or the position.
 template <bool block>
-__device__ void metric(const struct cuda_losses &l, const cuda_row &row)
+__device__ double2 metric(const struct cuda_losses &l, const cuda_row &row)
 {
     const bool binary = l.function == LS_METRIC_BINARY, top = l.function == LS_METRIC_TOP;
     float found = 0;
@@ -253,9 +253,15 @@ __device__ void metric(const struct cuda_losses &l, const cuda_row &row)
     }
     found = cuda_row_sum<block>(row, found);
     if (row.thread || !row.inside)
-        return;
-    l.sums[2 * row.index] = binary ? (double)found : found < (float)(top ? l.count : 1);
-    l.sums[2 * row.index + 1] = binary ? (double)l.columns : 1;
+        return make_double2(0, 0);
+    return binary ? make_double2((double)found, (double)l.columns) : make_double2(found < (float)(top ? l.count : 1), 1);
+}
+
+// right, of how many
+__device__ inline void end_metric(const struct cuda_losses &l, double2 sum)
+{
+    l.sums[0] = (float)sum.x;
+    l.sums[1] = (float)sum.y;
 }
 
 __device__ inline int64_t bin_of(const struct cuda_losses &l, int64_t i)
@@ -293,15 +299,19 @@ __device__ inline void add_bins(const struct cuda_losses *l, int64_t bin)
     uint64_t sum = 0;
     for (int64_t block = 0; block < l->blocks; block++)
         sum += l->counts[block * l->bins + bin];
-    l->out[bin] = (float)sum;
+    l->sums[bin] = (float)sum;
 }
 
 // ---- Launches ----
 
-template <bool block, void (*body)(const struct cuda_losses &, const cuda_row &)>
+template <bool block, double2 (*body)(const struct cuda_losses &, const cuda_row &), void (*end)(const struct cuda_losses &, double2)>
 __global__ void __launch_bounds__(CUDA_BLOCK) run_positions(const __grid_constant__ struct cuda_losses l, int32_t across)
 {
-    body(l, cuda_row_of<block>(l.rows, l.columns, across));
+    double2 sum = make_double2(0, 0);
+    for (int64_t at = blockIdx.x; at < cuda_row_blocks(l.rows, across); at += gridDim.x)
+        cuda_add_pair(sum, body(l, cuda_row_of<block>(at, l.rows, l.columns, across)));
+    if (l.pairs.parts && cuda_grid_sum(sum, l.pairs, &sum) && threadIdx.x == 0)
+        end(l, sum);
 }
 
 } // namespace losses
@@ -314,12 +324,11 @@ extern "C" unsigned cuda_losses_launch(uint32_t kernel, const struct cuda_losses
         return error ? error : start<struct cuda_losses, add_bins>(l, l->bins, stream);
     }
     const int32_t across = cuda_row_across(l->columns);
-    const dim3 blocks = cuda_row_blocks(l->rows, across);
+    const dim3 blocks = cuda_pair_blocks(cuda_row_blocks(l->rows, across));
     return for_flag(across == CUDA_BLOCK, [&](auto block) {
-        return kernel == cuda_losses_forward ? launch<run_positions<block, forward<block>>>(blocks, CUDA_BLOCK, stream, *l, across)
-               : kernel == cuda_losses_backward
-                   ? launch<run_positions<block, backward<block>>>(blocks, CUDA_BLOCK, stream, *l, across)
-                   : launch<run_positions<block, metric<block>>>(blocks, CUDA_BLOCK, stream, *l, across);
+        return kernel == cuda_losses_loss
+                   ? launch<run_positions<block, loss<block>, end_loss>>(blocks, CUDA_BLOCK, stream, *l, across)
+                   : launch<run_positions<block, metric<block>, end_metric>>(blocks, CUDA_BLOCK, stream, *l, across);
     });
 }
 

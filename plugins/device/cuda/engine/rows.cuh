@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax and cross-entropy: threads side by side have a row, as many as a power of two up to a warp, or a block where rows are
-// long. And sums of pairs by one block. All orders of adding follow from the shape.
+// long. And what is added up over a whole tensor. All orders of adding follow from the shape.
 #ifndef LS_DEVICE_CUDA_ROWS_CUH
 #define LS_DEVICE_CUDA_ROWS_CUH
 
 #include "plugins/device/cuda/engine/bodies.h"
 #include "plugins/device/cuda/engine/pairs.cuh"
 
-// Threads for a row: a block where a warp would ask for elements of it too often. And blocks for all rows.
+// Threads for a row: a block where a warp would ask for elements of it too often. And blocks of threads for all rows.
 inline int32_t cuda_row_across(int64_t columns)
 {
     int32_t across = columns > 256 ? CUDA_BLOCK : 1;
@@ -16,9 +16,9 @@ inline int32_t cuda_row_across(int64_t columns)
     return across;
 }
 
-inline dim3 cuda_row_blocks(int64_t rows, int32_t across)
+__host__ __device__ inline int64_t cuda_row_blocks(int64_t rows, int32_t across)
 {
-    return dim3((unsigned)((rows * across + CUDA_BLOCK - 1) / CUDA_BLOCK));
+    return (rows * across + CUDA_BLOCK - 1) / CUDA_BLOCK;
 }
 
 struct cuda_row {
@@ -27,14 +27,15 @@ struct cuda_row {
     bool inside; // else it is the last row again, and nothing is written
 };
 
+// That of this thread in the block of threads `at`.
 template <bool block>
-__device__ inline cuda_row cuda_row_of(int64_t rows, int64_t columns, int32_t across)
+__device__ inline cuda_row cuda_row_of(int64_t at, int64_t rows, int64_t columns, int32_t across)
 {
     const int32_t thread = (int32_t)threadIdx.x;
     cuda_row row;
     row.across = block ? CUDA_BLOCK : across;
     row.thread = block ? thread : thread & (across - 1);
-    row.index = block ? blockIdx.x : ((int64_t)blockIdx.x * CUDA_BLOCK + thread) / across;
+    row.index = block ? at : (at * CUDA_BLOCK + thread) / across;
     row.inside = row.index < rows;
     row.index = row.inside ? row.index : rows - 1;
     row.start = row.index * columns;
@@ -163,11 +164,23 @@ __device__ void cuda_row_softmax_backward(const cuda_arguments &a, const cuda_ro
     });
 }
 
-// a: predictions; first: probabilities, NULL where nobody needs them. A NaN is the largest only where it is first.
+// What the loss of a row has as its slope at column k; x: the prediction, p: its probability.
+__device__ inline float cuda_entropy_slope(const cuda_arguments &a, int64_t k, int32_t label, float x, float p)
+{
+    if (label < 0 || label >= a.columns)
+        return NAN;
+    const float slope = p - (k == label ? 1.0f : 0.0f);
+    return a.from_logits ? slope : cuda_clip(x, a.epsilon) == x ? slope / x : 0;
+}
+
+// a: predictions; first: probabilities, and store: gradients, NULL where nobody asks for them. A NaN is the largest only where it is
+// first. What is read of others' elements is read before the row is joined: gradients may take the place of predictions.
 template <bool block>
-__device__ void cuda_row_cross_entropy(const cuda_arguments &a, const cuda_row &row)
+__device__ double2 cuda_row_cross_entropy(const cuda_arguments &a, const cuda_row &row)
 {
     const int32_t label = a.labels[row.index];
+    const bool known = label >= 0 && label < a.columns;
+    const float right = known ? cuda_a(&a, row.start + label) : NAN;
     float largest = -INFINITY, sum = 0;
     cuda_best best = {-INFINITY, INT64_MAX};
     cuda_row_each<4>(row, a, [&](int64_t k, float x) {
@@ -179,82 +192,97 @@ __device__ void cuda_row_cross_entropy(const cuda_arguments &a, const cuda_row &
     best = cuda_row_first_largest<block>(row, best);
     cuda_row_each<4>(row, a, [&](int64_t, float x) { sum += cuda_weight(&a, x, largest); });
     sum = cuda_row_sum<block>(row, sum);
-    if (a.first && row.inside)
+    if (!row.inside)
+        return make_double2(0, 0);
+    if (a.first)
         cuda_row_each<4>(row, a, [&](int64_t k, float x) {
             a.first[row.start + k] = cuda_weight(&a, x, largest) / sum;
         });
-    if (row.thread || !row.inside)
-        return;
-    float loss = NAN;
-    if (label >= 0 && label < a.columns) {
-        const float p = cuda_a(&a, row.start + label);
-        loss =
-            a.from_logits ? logf(sum) - (p - largest) : logf(sum) - logf(cuda_clip(p, a.epsilon));
+    if (a.store.out) {
+        const float scale = a.record->gradient_scale / (float)a.positions;
+        cuda_row_each<2>(row, a, [&](int64_t k, float x) {
+            const float slope = cuda_entropy_slope(a, k, label, x, cuda_weight(&a, x, largest) / sum);
+            cuda_put(&a.store, row.start + k, slope * scale);
+        });
     }
-    a.sums[2 * row.index] = (double)loss;
-    a.sums[2 * row.index + 1] = best.column == label;
+    if (row.thread)
+        return make_double2(0, 0);
+    const float loss = a.from_logits ? logf(sum) - (right - largest) : logf(sum) - logf(cuda_clip(right, a.epsilon));
+    return make_double2(known ? (double)loss : (double)NAN, best.column == label);
 }
 
-// a: predictions, b: probabilities
-template <int ahead>
-__device__ void cuda_row_cross_entropy_backward(const cuda_arguments &a, const cuda_row &row)
+// ---- Items that are pairs ----
+
+__device__ inline double2 cuda_pair_squared_error(const cuda_arguments &a, int64_t i) // a: predictions, b: targets
 {
-    const int32_t label = a.labels[row.index];
-    const bool known = label >= 0 && label < a.columns;
-    const float scale = a.record->gradient_scale / (float)a.positions;
-    cuda_store store = a.store;
-    store.epilogue = 0; // known
-    if (!row.inside)
-        return;
-    cuda_row_each_two<ahead>(row, a, !a.from_logits, [&](int64_t k, float x, float p) {
-        float gradient = known ? p - (k == label ? 1.0f : 0.0f) : NAN;
-        if (!a.from_logits)
-            gradient = cuda_clip(x, a.epsilon) == x ? gradient / x : 0;
-        cuda_put(&store, row.start + k, gradient * scale);
-    });
+    double2 sum = make_double2(0, 0);
+    for (int64_t k = i; k < a.count; k += a.width) {
+        const float one = cuda_a(&a, k), other = cuda_b(&a, k);
+        const double difference = (double)one - (double)other;
+        sum.x += difference * difference;
+        if (a.store.out)
+            cuda_put(&a.store, k, (one - other) * (2 * a.record->gradient_scale / (float)a.positions));
+    }
+    return sum;
 }
 
-// ---- Pairs: `count` of them by one block ----
+// a: w; sums of sizes and of squares
+__device__ inline double2 cuda_pair_penalty(const cuda_arguments &a, int64_t i)
+{
+    double2 sum = make_double2(0, 0);
+    for (int64_t k = 4 * i; k < a.count; k += 4 * a.width) {
+        const struct cuda_four w = cuda_four_of(&a, k);
+        for (int e = 0; e < 4; e++) {
+            sum.x += (double)fabsf(w.v[e]);
+            sum.y += (double)w.v[e] * (double)w.v[e];
+        }
+    }
+    return sum;
+}
+
+// Sum of squares, and how many are not finite.
+__device__ inline double2 cuda_pair_measure(const cuda_arguments &a, int64_t i)
+{
+    double2 sum = make_double2(0, 0);
+    for (int64_t k = 4 * i; k < a.count; k += 4 * a.width) {
+        const struct cuda_four x = cuda_four_of(&a, k);
+        for (int e = 0; e < 4; e++)
+            if (isfinite(x.v[e]))
+                sum.x += (double)x.v[e] * (double)x.v[e];
+            else
+                sum.y++;
+    }
+    return sum;
+}
+
+// ---- What comes of the pairs of all ----
 
 // loss, right, examples, 0
-__device__ inline void cuda_loss_sums(const cuda_arguments &a)
+__device__ inline void cuda_put_loss(float *out, double2 sum, int64_t positions, int64_t examples)
 {
-    const double2 sum = cuda_sum_of_pairs(a.pairs, a.count);
-    if (threadIdx.x)
-        return;
-    float *out = (float *)a.store.out;
-    out[0] = (float)(sum.x / (double)a.positions);
-    out[1] = (float)(sum.y / (double)a.positions);
-    out[2] = (float)a.examples;
+    out[0] = (float)(sum.x / (double)positions);
+    out[1] = (float)(sum.y / (double)positions);
+    out[2] = (float)examples;
     out[3] = 0;
 }
 
-// right, of how many
-__device__ inline void cuda_metric_sums(const cuda_arguments &a)
+__device__ inline void cuda_end_squared_error(const cuda_arguments &a, double2 sum)
 {
-    const double2 sum = cuda_sum_of_pairs(a.pairs, a.count);
-    if (threadIdx.x)
-        return;
-    ((float *)a.store.out)[0] = (float)sum.x;
-    ((float *)a.store.out)[1] = (float)sum.y;
+    cuda_put_loss((float *)a.sums, sum, a.positions, a.examples);
 }
 
 // alpha: l1, factor: l2
-__device__ inline void cuda_penalty_sums(const cuda_arguments &a)
+__device__ inline void cuda_end_penalty(const cuda_arguments &a, double2 sum)
 {
-    const double2 sum = cuda_sum_of_pairs(a.pairs, a.count);
     const double loss = (double)a.alpha * sum.x + (double)a.factor * sum.y;
-    for (int64_t k = 0; threadIdx.x == 0 && k < 4; k++)
+    for (int64_t k = 0; k < 4; k++)
         cuda_put(&a.store, k, k ? 0 : (float)((double)a.examples * loss));
 }
 
-__device__ inline void cuda_measure_sums(const cuda_arguments &a)
+__device__ inline void cuda_end_measure(const cuda_arguments &a, double2 sum)
 {
-    const double2 sum = cuda_sum_of_pairs(a.pairs, a.count);
-    if (threadIdx.x)
-        return;
-    a.sums[0] = sum.x;
-    a.sums[1] = sum.y;
+    ((double *)a.sums)[0] = sum.x;
+    ((double *)a.sums)[1] = sum.y;
 }
 
 // ---- Launches ----
@@ -266,31 +294,48 @@ __global__ void __launch_bounds__(CUDA_BLOCK)
     struct cuda_arguments a = arguments;
     if (floats)
         a.a_type = a.b_type = a.store.type = CUDA_FLOAT;
-    const cuda_row row = cuda_row_of<block>(rows, a.columns, across);
+    if constexpr (kernel == cuda_kernel_cross_entropy) {
+        double2 sum = make_double2(0, 0);
+        a.store.epilogue = 0; // known
+        for (int64_t at = blockIdx.x; at < cuda_row_blocks(rows, across); at += gridDim.x)
+            cuda_add_pair(sum, cuda_row_cross_entropy<block>(a, cuda_row_of<block>(at, rows, a.columns, across)));
+        if (a.pairs.parts && cuda_grid_sum(sum, a.pairs, &sum) && threadIdx.x == 0)
+            cuda_put_loss((float *)a.sums, sum, a.positions, a.examples);
+        return;
+    }
+    const cuda_row row = cuda_row_of<block>(blockIdx.x, rows, a.columns, across);
     if constexpr (kernel == cuda_kernel_softmax)
         cuda_row_softmax<block>(a, row);
     else if constexpr (kernel == cuda_kernel_softmax_backward)
         cuda_row_softmax_backward<block>(a, row);
-    else if constexpr (kernel == cuda_kernel_cross_entropy)
-        cuda_row_cross_entropy<block>(a, row);
-    else
-        cuda_row_cross_entropy_backward<floats ? 4 : 2>(a, row); // more would not fit into registers
 }
 
 template <uint32_t kernel> unsigned cuda_start_rows(const cuda_arguments *a, int64_t rows, cudaStream_t stream)
 {
     const int32_t across = cuda_row_across(a->columns);
+    const int64_t all = cuda_row_blocks(rows, across);
+    const dim3 blocks = kernel == cuda_kernel_cross_entropy ? cuda_pair_blocks(all) : dim3((unsigned)all);
     return for_flag(across == CUDA_BLOCK, [&](auto block) {
         return for_flag(!(a->a_type | a->b_type | a->store.type), [&](auto floats) {
-            return launch<cuda_run_rows<kernel, block, floats>>(cuda_row_blocks(rows, across), CUDA_BLOCK, stream, *a, rows, across);
+            return launch<cuda_run_rows<kernel, block, floats>>(blocks, CUDA_BLOCK, stream, *a, rows, across);
         });
     });
 }
 
-template <void (*body)(const cuda_arguments &)>
-__global__ void __launch_bounds__(CUDA_BLOCK) cuda_run_pairs(const __grid_constant__ struct cuda_arguments a)
+template <double2 (*pair)(const cuda_arguments &, int64_t), void (*end)(const cuda_arguments &, double2)>
+__global__ void __launch_bounds__(CUDA_BLOCK) cuda_run_pairs(const __grid_constant__ struct cuda_arguments a, int64_t items)
 {
-    body(a);
+    double2 sum = make_double2(0, 0);
+    for (int64_t i = (int64_t)blockIdx.x * CUDA_BLOCK + threadIdx.x; i < items; i += (int64_t)gridDim.x * CUDA_BLOCK)
+        cuda_add_pair(sum, pair(a, i));
+    if (a.pairs.parts && cuda_grid_sum(sum, a.pairs, &sum) && threadIdx.x == 0)
+        end(a, sum);
+}
+
+template <double2 (*pair)(const cuda_arguments &, int64_t), void (*end)(const cuda_arguments &, double2)>
+unsigned cuda_start_pairs(const cuda_arguments *a, int64_t items, cudaStream_t stream)
+{
+    return launch<cuda_run_pairs<pair, end>>(cuda_pair_blocks((items + CUDA_BLOCK - 1) / CUDA_BLOCK), CUDA_BLOCK, stream, *a, items);
 }
 
 #endif

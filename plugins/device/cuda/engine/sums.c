@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of columns and of pairs, in one step or two: enough threads side by side to read memory at its speed, each with few
-// numbers to add one after the other. The order depends on nothing but the shape.
+// Sums of columns, in one step or two: enough threads side by side to read memory at its speed, each with few
+// numbers to add one after the other. The order depends on nothing but the shape. And what kernels need that add pairs up.
 #include "plugins/device/cuda/engine/internal.h"
 
 // ---- Columns ----
@@ -55,21 +55,17 @@ int32_t cuda_column_sums(struct ls_device *device, const struct cuda_columns *co
 
 // ---- Pairs ----
 
-uint64_t cuda_pair_bytes(int64_t count)
+int32_t cuda_prepare_pairs(struct ls_device *device, struct ls_kernel *kernel,
+                           struct ls_kernel_answer *answer)
 {
-    return ((uint64_t)count + BLOCKS) * 2 * sizeof(double);
+    cuda_scratch(answer, CUDA_PAIR_BLOCKS * 2 * sizeof(double));
+    kernel->done = cuda_allocate(device, sizeof(uint32_t));
+    return kernel->done ? LS_OK
+                        : ls_host_fail(device->host, LS_OUT_OF_MEMORY,
+                                       "GPU %u: no memory for a kernel", device->index);
 }
 
-// One block adds as many pairs as a plan has in one part; of more pairs a first step makes fewer, behind them.
-int32_t cuda_add_pairs(struct ls_device *device, double *pairs, int64_t count,
-                       enum cuda_kernel last, struct cuda_arguments *a)
+struct cuda_pairs cuda_pairs_of(const struct ls_kernel *kernel, const struct cuda_call *launch)
 {
-    struct cuda_column_sums sums = plan(count, 2, true);
-    const bool many = sums.parts > 1;
-    sums.values = pairs;
-    sums.sums = pairs + 2 * count;
-    a->pairs = many ? sums.sums : pairs;
-    a->count = many ? sums.parts : count;
-    const int32_t status = many ? cuda_start_column_sums(device, &sums) : LS_OK;
-    return status ? status : cuda_start(device, last, a, 1);
+    return (struct cuda_pairs){launch->scratch, ls_address(ls_memory_of(kernel->done))};
 }

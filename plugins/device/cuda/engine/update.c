@@ -121,11 +121,9 @@ static int32_t run_measure(struct ls_device *device, const struct ls_kernel *ker
 {
     struct cuda_arguments a = kernel->arguments;
     a.a = launch->arguments[0];
-    a.sums = launch->scratch;
-    const int32_t status = cuda_start(device, cuda_kernel_measure, &a, a.width);
+    a.pairs = cuda_pairs_of(kernel, launch);
     a.sums = cuda_output(kernel, launch, 0);
-    return status ? status
-                  : cuda_add_pairs(device, launch->scratch, a.width, cuda_kernel_measure_sums, &a);
+    return cuda_start(device, cuda_kernel_measure, &a, a.width);
 }
 
 int32_t cuda_prepare_measure(struct ls_device *device, struct ls_kernel *kernel,
@@ -136,10 +134,9 @@ int32_t cuda_prepare_measure(struct ls_device *device, struct ls_kernel *kernel,
         return cuda_unsupported(device, kernel, "a measure is two numbers");
     a->count = cuda_elements(cuda_input_desc(kernel, 0));
     a->width = (a->count + 3) / 4 < MEASURE_WIDTH ? (a->count + 3) / 4 : MEASURE_WIDTH;
-    cuda_scratch(answer, cuda_pair_bytes(a->width));
     cuda_use_own(kernel, answer, cuda_kernel_measure, a->width);
     kernel->run = run_measure;
-    return LS_OK;
+    return cuda_prepare_pairs(device, kernel, answer);
 }
 
 // ---- Guard ----
