@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The course of building a program: values and nodes from the graph, rewriting, a step for each
-// node, tiles, memory, and tables of what the steps need and make.
+// node, segments, tiles, memory, and tables of what the steps need and make.
 #include "core/graph/build.h"
 
 #include "core/base/log.h"
@@ -369,7 +369,9 @@ enum ls_status ls_program_create(struct ls_parameter_plan *plan, const struct ls
     status = ls_build_program(plan, graph, options, false, &program);
     if (status)
         return status;
-    status = ls_tile_steps(program);
+    status = options->purpose == LS_PURPOSE_TRAIN ? ls_join_loss(program) : LS_OK;
+    if (!status)
+        status = ls_tile_steps(program);
     if (!status && options->branch)
         status = ls_branch_find(program);
     if (!status)

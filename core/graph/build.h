@@ -226,6 +226,12 @@ uint32_t ls_tile_last(const struct ls_program *program, uint32_t step);
 LS_STATUS ls_tile_run(struct ls_program *program, uint32_t first, bool timing);
 void ls_tile_destroy(struct ls_program *program, struct ls_tile *tile); // takes NULL
 
+// ---- segment.c ----
+
+// Makes one step of the loss and its gradient, where the device makes one kernel of both; of a
+// program whose steps are complete.
+LS_STATUS ls_join_loss(struct ls_program *program);
+
 // ---- branch.c ----
 
 // Which steps may run on the branch; before memory is planned.

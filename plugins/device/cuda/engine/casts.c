@@ -50,34 +50,8 @@ static void fill(const struct ls_segment_request *request, struct segment *segme
     }
 }
 
-int32_t cuda_prepare_segment(struct ls_device *device, const struct ls_segment_request *request,
-                             struct ls_kernel_answer *out)
-{
-    const uint32_t count = request->kernel_count, groups = (count + CUDA_CASTS - 1) / CUDA_CASTS;
-    const uint32_t dtype = count ? request->kernels[0].request->arguments[1].dtype : LS_F32;
-    bool known = dtype == LS_BF16 || dtype == LS_F16;
-    for (uint32_t i = 0; known && i < count; i++)
-        known = is_cast(request, i, dtype);
-    if (!known)
-        return ls_host_fail(device->host, LS_UNSUPPORTED, "a segment that is not all casts");
-    struct ls_kernel *kernel = calloc(1, sizeof(*kernel));
-    struct segment *segment = calloc(1, sizeof(*segment) + groups * sizeof(struct group));
-    if (!kernel || !segment) {
-        free(kernel);
-        free(segment);
-        return ls_host_fail(device->host, LS_OUT_OF_MEMORY, "no memory for a segment");
-    }
-    segment->groups = groups;
-    fill(request, segment);
-    kernel->state = segment;
-    kernel->casts = true;
-    out->kernel = kernel;
-    cuda_implementation(out, "own");
-    return LS_OK;
-}
-
-int32_t cuda_run_casts(struct ls_device *device, const struct ls_kernel *kernel,
-                       const struct ls_launch *launch)
+static int32_t run_casts(struct ls_device *device, const struct ls_kernel *kernel,
+                         const struct ls_launch *launch)
 {
     const struct segment *segment = kernel->state;
     int32_t status = LS_OK;
@@ -99,4 +73,30 @@ int32_t cuda_run_casts(struct ls_device *device, const struct ls_kernel *kernel,
         status = cuda_start_casts(device, &casts);
     }
     return status;
+}
+
+int32_t cuda_prepare_casts(struct ls_device *device, const struct ls_segment_request *request,
+                           struct ls_kernel_answer *out)
+{
+    const uint32_t count = request->kernel_count, groups = (count + CUDA_CASTS - 1) / CUDA_CASTS;
+    const uint32_t dtype = count ? request->kernels[0].request->arguments[1].dtype : LS_F32;
+    bool known = dtype == LS_BF16 || dtype == LS_F16;
+    for (uint32_t i = 0; known && i < count; i++)
+        known = is_cast(request, i, dtype);
+    if (!known)
+        return ls_host_fail(device->host, LS_UNSUPPORTED, "a segment that is not all casts");
+    struct ls_kernel *kernel = calloc(1, sizeof(*kernel));
+    struct segment *segment = calloc(1, sizeof(*segment) + groups * sizeof(struct group));
+    if (!kernel || !segment) {
+        free(kernel);
+        free(segment);
+        return ls_host_fail(device->host, LS_OUT_OF_MEMORY, "no memory for a segment");
+    }
+    segment->groups = groups;
+    fill(request, segment);
+    kernel->state = segment;
+    kernel->run_segment = run_casts;
+    out->kernel = kernel;
+    cuda_implementation(out, "own");
+    return LS_OK;
 }

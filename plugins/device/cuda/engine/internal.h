@@ -60,6 +60,7 @@ struct ls_device {
 };
 
 #define CUDA_MAX_ARGUMENTS 16 // of the operations that this device knows
+#define CUDA_LOSS_ARGUMENTS 5 // of a loss with weights: three inputs, sums; and the gradient
 
 // A launch, by addresses.
 struct cuda_call {
@@ -94,7 +95,11 @@ struct ls_kernel {
     int32_t (*otherwise)(struct ls_device *device, const struct ls_kernel *kernel,
                          const struct cuda_call *launch);
     struct cuda_turn *turn; // what changes in it later
-    bool casts; // it is a segment of casts (casts.c), and of all the above has `state` only
+    // It is a segment: casts (casts.c), which of all the above have `state` only, or a loss with its gradient (loss.c). NULL: not.
+    int32_t (*run_segment)(struct ls_device *device, const struct ls_kernel *kernel,
+                           const struct ls_launch *launch);
+    uint32_t places
+        [CUDA_LOSS_ARGUMENTS]; // of the loss's arguments, then of its gradient, in a launch of the segment
 };
 
 struct cuda_turn {
@@ -133,12 +138,13 @@ int32_t cuda_wait(struct ls_device *device, struct CUstream_st *stream, const ch
 int32_t cuda_wait_all(struct ls_device *device, const char *what);
 int32_t cuda_wait_event(struct ls_device *device, struct CUevent_st *event, const char *what);
 
-// ---- casts.c ----
+// ---- casts.c, loss.c: segments ----
 
-int32_t cuda_prepare_segment(struct ls_device *device, const struct ls_segment_request *request,
-                             struct ls_kernel_answer *out);
-int32_t cuda_run_casts(struct ls_device *device, const struct ls_kernel *kernel,
-                       const struct ls_launch *launch);
+int32_t cuda_prepare_casts(struct ls_device *device, const struct ls_segment_request *request,
+                           struct ls_kernel_answer *out);
+int32_t cuda_prepare_loss_with_gradient(struct ls_device *device,
+                                        const struct ls_segment_request *request,
+                                        struct ls_kernel_answer *out);
 
 // ---- streams.c ----
 
@@ -191,6 +197,8 @@ int32_t cuda_can_access_peer(struct ls_device *device, struct ls_device *other);
 
 int32_t cuda_prepare(struct ls_device *device, const struct ls_kernel_request *request,
                      struct ls_kernel_answer *out);
+int32_t cuda_prepare_segment(struct ls_device *device, const struct ls_segment_request *request,
+                             struct ls_kernel_answer *out);
 int32_t cuda_launch(struct ls_device *device, const struct ls_kernel *kernel,
                     const struct ls_launch *launch);
 void cuda_release_kernel(struct ls_device *device, struct ls_kernel *kernel);
