@@ -194,16 +194,14 @@ __device__ double2 cuda_row_cross_entropy(const cuda_arguments &a, const cuda_ro
     sum = cuda_row_sum<block>(row, sum);
     if (!row.inside)
         return make_double2(0, 0);
-    if (a.first)
-        cuda_row_each<4>(row, a, [&](int64_t k, float x) {
-            a.first[row.start + k] = cuda_weight(&a, x, largest) / sum;
-        });
-    if (a.store.out) {
-        const float scale = a.record->gradient_scale / (float)a.positions;
-        cuda_row_each<2>(row, a, [&](int64_t k, float x) {
-            const float slope = cuda_entropy_slope(a, k, label, x, cuda_weight(&a, x, largest) / sum);
-            cuda_put(&a.store, row.start + k, slope * scale);
-        });
+    cuda_store store = a.store;
+    store.epilogue = 0; // known
+    for (int64_t k = row.thread; k < a.columns && (a.first || store.out); k += row.across) {
+        const float x = cuda_a(&a, row.start + k), p = cuda_weight(&a, x, largest) / sum;
+        if (a.first)
+            a.first[row.start + k] = p;
+        if (store.out)
+            cuda_put(&store, row.start + k, cuda_entropy_slope(a, k, label, x, p) * (a.record->gradient_scale / (float)a.positions));
     }
     if (row.thread)
         return make_double2(0, 0);
@@ -288,7 +286,7 @@ __device__ inline void cuda_end_measure(const cuda_arguments &a, double2 sum)
 // ---- Launches ----
 
 template <uint32_t kernel, bool block, bool floats>
-__global__ void __launch_bounds__(CUDA_BLOCK)
+__global__ void __launch_bounds__(CUDA_BLOCK, 3)
     cuda_run_rows(const __grid_constant__ struct cuda_arguments arguments, int64_t rows, int32_t across)
 {
     struct cuda_arguments a = arguments;
@@ -296,7 +294,6 @@ __global__ void __launch_bounds__(CUDA_BLOCK)
         a.a_type = a.b_type = a.store.type = CUDA_FLOAT;
     if constexpr (kernel == cuda_kernel_cross_entropy) {
         double2 sum = make_double2(0, 0);
-        a.store.epilogue = 0; // known
         for (int64_t at = blockIdx.x; at < cuda_row_blocks(rows, across); at += gridDim.x)
             cuda_add_pair(sum, cuda_row_cross_entropy<block>(a, cuda_row_of<block>(at, rows, a.columns, across)));
         if (a.pairs.parts && cuda_grid_sum(sum, a.pairs, &sum) && threadIdx.x == 0)
