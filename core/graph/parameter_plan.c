@@ -396,32 +396,61 @@ struct shadow_segment {
     struct ls_segment_kernel *kernels;
     struct ls_segment_value *values;
     uint32_t *numbers;
+    uint32_t count; // of kernels
 };
 
-static void fill_segment(const struct ls_parameter_plan *plan, const struct shadow_segment *segment)
+// Whether the shadow lies as its master does, and is of another type.
+static bool only_casts(const struct ls_parameter_plan *plan, const struct ls_shadow *shadow)
 {
-    for (uint32_t i = 0; i < plan->shadow_count; i++) {
-        const struct ls_shadow *shadow = &plan->shadows[i];
-        const struct ls_parameter_place *master = &plan->places[shadow->place];
-        struct ls_tensor_desc *descs = &segment->descs[2 * (size_t)i];
-        ls_describe_tensor(master->parameter, 1, &descs[0]);
-        descs[1] = descs[0];
-        descs[0].layout = master->layout;
-        descs[1].dtype = shadow->dtype;
-        descs[1].layout = shadow->layout;
-        segment->requests[i] = (struct ls_kernel_request){.struct_size = sizeof(*segment->requests),
-                                                          .op = LS_OP_CONVERT,
-                                                          .input_count = 1,
-                                                          .output_count = 1,
-                                                          .arguments = descs};
-        segment->kernels[i] = (struct ls_segment_kernel){
-            .request = &segment->requests[i], .values = &segment->numbers[2 * (size_t)i]};
-        for (uint32_t k = 2 * i; k < 2 * i + 2; k++) {
-            segment->numbers[k] = k;
-            segment->values[k] =
-                (struct ls_segment_value){.desc = segment->descs[k], .argument = k};
-        }
+    const struct ls_layout *master = &plan->places[shadow->place].layout;
+    return shadow->dtype != LS_F32 && shadow->layout.kind == master->kind &&
+           memcmp(shadow->layout.words, master->words, sizeof(master->words)) == 0;
+}
+
+static void add_shadow(const struct ls_parameter_plan *plan, const struct ls_shadow *shadow,
+                       struct shadow_segment *segment)
+{
+    const struct ls_parameter_place *master = &plan->places[shadow->place];
+    const uint32_t i = segment->count++;
+    struct ls_tensor_desc *descs = &segment->descs[2 * (size_t)i];
+    ls_describe_tensor(master->parameter, 1, &descs[0]);
+    descs[1] = descs[0];
+    descs[0].layout = master->layout;
+    descs[1].dtype = shadow->dtype;
+    descs[1].layout = shadow->layout;
+    segment->requests[i] = (struct ls_kernel_request){.struct_size = sizeof(*segment->requests),
+                                                      .op = LS_OP_CONVERT,
+                                                      .input_count = 1,
+                                                      .output_count = 1,
+                                                      .arguments = descs};
+    segment->kernels[i] = (struct ls_segment_kernel){.request = &segment->requests[i],
+                                                     .values = &segment->numbers[2 * (size_t)i]};
+    for (uint32_t k = 2 * i; k < 2 * i + 2; k++) {
+        segment->numbers[k] = k;
+        segment->values[k] = (struct ls_segment_value){.desc = segment->descs[k], .argument = k};
     }
+}
+
+// Asks for a kernel of all shadows, or of those that are casts and no more.
+static enum ls_status ask_for_refresh(struct ls_parameter_plan *plan,
+                                      struct shadow_segment *segment, bool casts,
+                                      struct ls_kernel_answer *answer)
+{
+    segment->count = 0;
+    for (uint32_t i = 0; i < plan->shadow_count; i++) {
+        plan->shadows[i].together = !casts || only_casts(plan, &plan->shadows[i]);
+        if (plan->shadows[i].together)
+            add_shadow(plan, &plan->shadows[i], segment);
+    }
+    const struct ls_segment_request request = {.struct_size = sizeof(request),
+                                               .kernel_count = segment->count,
+                                               .kernels = segment->kernels,
+                                               .values = segment->values,
+                                               .value_count = 2 * segment->count,
+                                               .argument_count = 2 * segment->count};
+    return segment->count < 2
+               ? LS_UNSUPPORTED
+               : ls_device_prepare_segment(plan->device, "second layouts", &request, answer);
 }
 
 enum ls_status ls_plan_gather_shadows(struct ls_parameter_plan *plan)
@@ -442,14 +471,9 @@ enum ls_status ls_plan_gather_shadows(struct ls_parameter_plan *plan)
     plan->refresh_memory = calloc(2 * count, sizeof(*plan->refresh_memory));
     if (segment.requests && segment.descs && segment.kernels && segment.values && segment.numbers &&
         plan->refresh_memory) {
-        fill_segment(plan, &segment);
-        const struct ls_segment_request request = {.struct_size = sizeof(request),
-                                                   .kernel_count = plan->shadow_count,
-                                                   .kernels = segment.kernels,
-                                                   .values = segment.values,
-                                                   .value_count = 2 * plan->shadow_count,
-                                                   .argument_count = 2 * plan->shadow_count};
-        status = ls_device_prepare_segment(plan->device, "second layouts", &request, &answer);
+        status = ask_for_refresh(plan, &segment, false, &answer);
+        if (status == LS_UNSUPPORTED)
+            status = ask_for_refresh(plan, &segment, true, &answer);
     }
     if (!status) {
         plan->refresh = answer.kernel;
@@ -465,16 +489,19 @@ enum ls_status ls_plan_gather_shadows(struct ls_parameter_plan *plan)
     return status == LS_UNSUPPORTED ? LS_OK : status;
 }
 
-static enum ls_status refresh_at_once(struct ls_parameter_plan *plan, struct ls_memory flat,
-                                      struct ls_memory shadows, struct ls_memory scratch)
+static enum ls_status refresh_together(struct ls_parameter_plan *plan, struct ls_memory flat,
+                                       struct ls_memory shadows, struct ls_memory scratch)
 {
+    uint32_t count = 0;
     for (uint32_t i = 0; i < plan->shadow_count; i++) {
         const struct ls_shadow *shadow = &plan->shadows[i];
-        plan->refresh_memory[2 * i] = ls_memory_at(flat, plan->places[shadow->place].offset);
-        plan->refresh_memory[2 * i + 1] = ls_memory_at(shadows, shadow->offset);
+        if (!shadow->together)
+            continue;
+        plan->refresh_memory[count++] = ls_memory_at(flat, plan->places[shadow->place].offset);
+        plan->refresh_memory[count++] = ls_memory_at(shadows, shadow->offset);
     }
     const struct ls_launch launch = {.struct_size = sizeof(launch),
-                                     .argument_count = 2 * plan->shadow_count,
+                                     .argument_count = count,
                                      .arguments = plan->refresh_memory,
                                      .scratch = scratch};
     ls_inside_about("second layouts");
@@ -485,16 +512,17 @@ enum ls_status ls_plan_refresh_shadows(struct ls_parameter_plan *plan, struct ls
                                        struct ls_memory shadows, struct ls_memory scratch)
 {
     const struct ls_memory nowhere = {NULL, 0};
-    if (plan->refresh && plan->refresh_count == plan->shadow_count)
-        return refresh_at_once(plan, flat, shadows,
-                               plan->refresh_scratch_bytes > 0 ? scratch : nowhere);
-    for (uint32_t i = 0; i < plan->shadow_count; i++) {
+    enum ls_status status = LS_OK;
+    if (plan->refresh)
+        status = refresh_together(plan, flat, shadows,
+                                  plan->refresh_scratch_bytes > 0 ? scratch : nowhere);
+    for (uint32_t i = 0; !status && i < plan->shadow_count; i++) {
         const struct ls_shadow *shadow = &plan->shadows[i];
-        enum ls_status status = launch_conversion(
+        if (plan->refresh && shadow->together)
+            continue;
+        status = launch_conversion(
             plan, shadow->convert, ls_memory_at(flat, plan->places[shadow->place].offset),
             ls_memory_at(shadows, shadow->offset), shadow->scratch_bytes > 0 ? scratch : nowhere);
-        if (status)
-            return status;
     }
-    return LS_OK;
+    return status;
 }

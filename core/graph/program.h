@@ -31,6 +31,7 @@ struct ls_shadow {
     uint64_t offset; // bytes in the shadow buffer
     struct ls_kernel *convert; // master -> shadow
     uint64_t scratch_bytes;
+    bool together; // the plan's `refresh` makes it, where there is one
 };
 
 // Float64 sums that operations of a training program leave in the buffer of totals. All replicas
@@ -57,9 +58,9 @@ struct ls_parameter_plan {
     struct ls_shadow *shadows;
     uint32_t shadow_count;
     uint64_t shadow_bytes;
-    struct ls_kernel *refresh; // makes the first `refresh_count` shadows at once; NULL: one by one
+    struct ls_kernel *refresh; // makes several shadows at once; NULL: one by one
     struct ls_memory *refresh_memory; // masters and shadows, in turn
-    uint32_t refresh_count;
+    uint32_t refresh_count; // shadows that there were when the device was asked for it
     uint64_t refresh_scratch_bytes;
     struct ls_total *totals; // in the order in which every pass makes them
     uint32_t total_count; // 0 without backward operations
@@ -88,7 +89,8 @@ LS_STATUS ls_plan_import(struct ls_parameter_plan *plan, uint32_t place, const f
 LS_STATUS ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, struct ls_memory flat,
                          float *to);
 
-// Makes one kernel of all that make shadows, where the device can; when programs were created.
+// Makes one kernel of all that make shadows, where the device can, else of all that only cast; when
+// programs were created.
 LS_STATUS ls_plan_gather_shadows(struct ls_parameter_plan *plan);
 
 // Rewrites all shadows from the flat parameters. `scratch` as large as the largest scratch_bytes.
