@@ -7,7 +7,8 @@
 //
 // A step of the branch runs after all steps that come before it in the program (an event of the own
 // stream), and before the step where it joins (an event of the branch). Until then lives what it
-// reads and writes (arena.c), so later joins take more memory.
+// reads and writes (arena.c), so later joins take more memory. While the branch is off its steps are
+// on the own stream like all others, which needs no event.
 #include "core/graph/build.h"
 
 #include <stdlib.h>
@@ -19,6 +20,7 @@ struct ls_branch {
     void *stream;
     struct ls_event *forked; // what the own stream did before a step of the branch
     struct ls_event *joined; // the branch, where a part of the program ends
+    bool on;
 };
 
 enum ls_status ls_branch_open(struct ls_device *device, struct ls_branch **out)
@@ -50,6 +52,11 @@ void ls_branch_close(struct ls_branch *branch)
     if (branch->stream)
         ls_device_stream_close(branch->device, branch->stream);
     free(branch);
+}
+
+void ls_branch_set(struct ls_branch *branch, bool on)
+{
+    branch->on = on;
 }
 
 // ---- Which steps, and where they join ----
@@ -146,8 +153,6 @@ enum ls_status ls_branch_make_events(struct ls_program *program)
         if (buffers->plans[s].waits_for)
             status = ls_device_event_open(program->plan->device,
                                           &buffers->plans[buffers->plans[s].waits_for - 1].over);
-        if (buffers->plans[s].join)
-            buffers->launches[s].stream = program->options.branch->stream;
     }
     return (enum ls_status)status;
 }
@@ -158,8 +163,11 @@ enum ls_status ls_branch_before(struct ls_program *program, uint32_t s)
 {
     struct ls_program_buffers *buffers = program->buffers;
     const struct ls_step_plan *plan = &buffers->plans[s];
-    struct ls_branch *branch = program->options.branch;
+    const struct ls_branch *branch = program->options.branch;
     int32_t status = LS_OK;
+    buffers->launches[s].stream = plan->join && branch->on ? branch->stream : NULL;
+    if (!branch->on)
+        return LS_OK;
     if (plan->waits_for > buffers->branch_from) // what has joined is not waited for again
         status =
             ls_device_event_wait(branch->device, buffers->plans[plan->waits_for - 1].over, NULL);
@@ -178,7 +186,7 @@ enum ls_status ls_branch_before(struct ls_program *program, uint32_t s)
 enum ls_status ls_branch_after(struct ls_program *program, uint32_t s)
 {
     const struct ls_branch *branch = program->options.branch;
-    struct ls_event *over = program->buffers->plans[s].over;
+    struct ls_event *over = branch->on ? program->buffers->plans[s].over : NULL;
     return over ? (enum ls_status)ls_device_event_record(branch->device, over, branch->stream)
                 : LS_OK;
 }

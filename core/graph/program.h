@@ -109,6 +109,8 @@ enum ls_purpose {
 struct ls_branch;
 LS_STATUS ls_branch_open(struct ls_device *device, struct ls_branch **out);
 void ls_branch_close(struct ls_branch *branch); // takes NULL
+// Whether programs use it from here on, between two runs; at first they do not. [replica thread]
+void ls_branch_set(struct ls_branch *branch, bool on);
 
 // Without a loss in the graph the outputs can be read whatever the purpose is.
 struct ls_program_options {

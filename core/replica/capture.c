@@ -46,6 +46,8 @@ enum ls_status ls_capture_begin(struct ls_replica *replica, bool *on)
 {
     const enum ls_status status = ls_device_capture_begin(replica->device);
     *on = status == LS_OK;
+    if (*on && replica->branch)
+        ls_branch_set(replica->branch, true);
     if (status != LS_UNSUPPORTED)
         return status;
     replica->recorder.refusal = cannot;
@@ -57,6 +59,8 @@ enum ls_status ls_capture_end(struct ls_replica *replica, struct ls_capture *cap
 {
     struct ls_recording *recording = NULL;
     const enum ls_status ended = ls_device_capture_end(replica->device, &recording);
+    if (replica->branch)
+        ls_branch_set(replica->branch, replica->branch_always);
     if (!status && !ended) {
         capture->recording = recording;
         return LS_OK;

@@ -80,6 +80,7 @@ struct ls_replica {
     struct ls_replica_program *current; // that ran last; NULL: none, or the empty one
     uint64_t steps; // begun
     struct ls_branch *branch; // of training programs; NULL: they have none
+    bool branch_always; // else only where they are recorded
 
     // Device memory.
     struct ls_memory parameters;

@@ -28,15 +28,19 @@ static enum ls_status open_device(struct ls_replica *replica,
     return ls_device_open(&device, &replica->device);
 }
 
-// Events between two streams cost the host time in each step that is not replayed, so a device that
-// records nothing must be told to have a branch.
+// Events between two streams cost the host time, so what is not recorded uses the branch only where
+// the user says so.
 static enum ls_status open_branch(struct ls_replica *replica)
 {
     if (!ls_device_takes_branches(replica->device))
         return LS_OK;
     const char *wanted = replica->host->option(replica->host, LS_BRANCHES_OPTION);
     const bool on = wanted ? strcmp(wanted, "off") != 0 : ls_replica_may_record(replica);
-    return on ? ls_branch_open(replica->device, &replica->branch) : LS_OK;
+    const enum ls_status status = on ? ls_branch_open(replica->device, &replica->branch) : LS_OK;
+    replica->branch_always = wanted && on;
+    if (replica->branch)
+        ls_branch_set(replica->branch, replica->branch_always);
+    return status;
 }
 
 // A device without the operation is waited for in every step.

@@ -160,6 +160,7 @@ static void check_branch(struct harness_device device, const struct ls_graph *gr
     const struct harness_device streams = harness_with_streams(device);
     struct harness_run run;
     ck_assert_int_eq(ls_branch_open(harness_face(streams), &options.branch), LS_OK);
+    ls_branch_set(options.branch, true);
     harness_start(&run, streams, graph, NULL, options);
     check_program(&run);
     branches += run.program->branch_count;
