@@ -95,11 +95,12 @@ struct ls_kernel {
     int32_t (*otherwise)(struct ls_device *device, const struct ls_kernel *kernel,
                          const struct cuda_call *launch);
     struct cuda_turn *turn; // what changes in it later
-    // It is a segment: casts (casts.c), which of all the above have `state` only, or a loss with its gradient (loss.c). NULL: not.
+    // It is a segment: casts (casts.c), which of all the above have `state` only, or a loss with its
+    // gradient (segment.c). NULL: it is none.
     int32_t (*run_segment)(struct ls_device *device, const struct ls_kernel *kernel,
                            const struct ls_launch *launch);
-    uint32_t places
-        [CUDA_LOSS_ARGUMENTS]; // of the loss's arguments, then of its gradient, in a launch of the segment
+    // Where the loss's arguments, and behind them its gradient, are in a launch of the segment.
+    uint32_t places[CUDA_LOSS_ARGUMENTS];
 };
 
 struct cuda_turn {
@@ -138,13 +139,12 @@ int32_t cuda_wait(struct ls_device *device, struct CUstream_st *stream, const ch
 int32_t cuda_wait_all(struct ls_device *device, const char *what);
 int32_t cuda_wait_event(struct ls_device *device, struct CUevent_st *event, const char *what);
 
-// ---- casts.c, loss.c: segments ----
+// ---- segment.c, casts.c ----
 
+int32_t cuda_prepare_segment(struct ls_device *device, const struct ls_segment_request *request,
+                             struct ls_kernel_answer *out);
 int32_t cuda_prepare_casts(struct ls_device *device, const struct ls_segment_request *request,
                            struct ls_kernel_answer *out);
-int32_t cuda_prepare_loss_with_gradient(struct ls_device *device,
-                                        const struct ls_segment_request *request,
-                                        struct ls_kernel_answer *out);
 
 // ---- streams.c ----
 
@@ -197,8 +197,6 @@ int32_t cuda_can_access_peer(struct ls_device *device, struct ls_device *other);
 
 int32_t cuda_prepare(struct ls_device *device, const struct ls_kernel_request *request,
                      struct ls_kernel_answer *out);
-int32_t cuda_prepare_segment(struct ls_device *device, const struct ls_segment_request *request,
-                             struct ls_kernel_answer *out);
 int32_t cuda_launch(struct ls_device *device, const struct ls_kernel *kernel,
                     const struct ls_launch *launch);
 void cuda_release_kernel(struct ls_device *device, struct ls_kernel *kernel);

@@ -222,14 +222,6 @@ int32_t cuda_prepare(struct ls_device *device, const struct ls_kernel_request *r
     return status;
 }
 
-int32_t cuda_prepare_segment(struct ls_device *device, const struct ls_segment_request *request,
-                             struct ls_kernel_answer *out)
-{
-    const bool casts = request->kernel_count && request->kernels[0].request->op == LS_OP_CONVERT;
-    return casts ? cuda_prepare_casts(device, request, out)
-                 : cuda_prepare_loss_with_gradient(device, request, out);
-}
-
 static int32_t run(struct ls_device *device, const struct ls_kernel *kernel,
                    const struct cuda_call *launch)
 {

@@ -193,6 +193,179 @@ START_TEST(a_segment_of_casts_has_the_bits_of_its_casts)
 }
 END_TEST
 
+// ---- A loss with its gradient ----
+
+static const struct joined_loss {
+    uint32_t op, backward, dtype; // of predictions
+    uint32_t function; // of LS_OP_LOSS, which has weights of examples here
+    int64_t examples, classes;
+} joined_losses[] = {
+    {LS_OP_SPARSE_CROSS_ENTROPY, LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD, LS_F32, 0, 1, 1},
+    {LS_OP_SPARSE_CROSS_ENTROPY, LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD, LS_F32, 0, 1031, 10},
+    {LS_OP_SPARSE_CROSS_ENTROPY, LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD, LS_BF16, 0, 700, 301},
+    {LS_OP_MEAN_SQUARED_ERROR, LS_OP_MEAN_SQUARED_ERROR_BACKWARD, LS_F32, 0, 2053, 13},
+    {LS_OP_LOSS, LS_OP_LOSS_BACKWARD, LS_F32, LS_LOSS_CATEGORICAL, 515, 7},
+    {LS_OP_LOSS, LS_OP_LOSS_BACKWARD, LS_F32, LS_LOSS_SPARSE, 600, 260},
+};
+
+enum { PREDICTIONS, TARGETS, WEIGHTS, SUMS, PROBABILITIES, GRADIENT, LOSS_TENSORS };
+
+struct loss_tensors {
+    struct ls_tensor_desc descs[LOSS_TENSORS];
+    struct ls_memory memory[LOSS_TENSORS];
+};
+
+static struct ls_tensor_desc plain_desc(uint32_t dtype, int64_t rows, int64_t columns)
+{
+    const uint64_t size = dtype == LS_BF16 ? 2 : 4;
+    return (struct ls_tensor_desc){
+        .dtype = dtype,
+        .ndims = columns ? 2 : 1,
+        .dims = {rows, columns},
+        .layout = {.kind = LS_LAYOUT_PLAIN,
+                   .bytes = (uint64_t)(columns ? rows * columns : rows) * size}};
+}
+
+static void make_loss_tensors(struct ls_device *device, const struct joined_loss *loss,
+                              struct loss_tensors *out)
+{
+    const bool sparse = loss->op == LS_OP_SPARSE_CROSS_ENTROPY ||
+                        (loss->op == LS_OP_LOSS && loss->function == LS_LOSS_SPARSE);
+    const int64_t rows = loss->examples, columns = loss->classes;
+    out->descs[PREDICTIONS] = out->descs[GRADIENT] = plain_desc(loss->dtype, rows, columns);
+    out->descs[TARGETS] = sparse ? plain_desc(LS_I32, rows, 0) : plain_desc(LS_F32, rows, columns);
+    out->descs[WEIGHTS] = plain_desc(LS_F32, rows, 0);
+    out->descs[SUMS] = plain_desc(LS_F32, 4, 0);
+    out->descs[PROBABILITIES] = plain_desc(LS_F32, rows, columns);
+    for (int i = 0; i < LOSS_TENSORS; i++) {
+        const uint64_t bytes = out->descs[i].layout.bytes;
+        unsigned char *values = pattern(bytes + 4, (unsigned)i + 3);
+        for (uint64_t k = 0; k < bytes / 4; k++) // positive, below 2; halves, too
+            if (i == TARGETS && sparse)
+                ((int32_t *)(void *)values)[k] = (int32_t)(k * 7 % (uint64_t)columns);
+            else
+                values[4 * k + 3] = values[4 * k + 1] = 0x3e;
+        if (loss->dtype == LS_BF16 && i == PREDICTIONS && bytes % 4)
+            values[bytes - 1] = 0x3e;
+        out->memory[i] = ls_memory_of(ops->memory->allocate(device, bytes));
+        ck_assert_int_eq(
+            ops->memory->copy(device, out->memory[i], ls_host_memory(values), bytes, NULL), LS_OK);
+        free(values);
+    }
+}
+
+// The kernel, on the tensors that `of` names.
+static void run_on(struct ls_device *device, const struct ls_kernel *kernel, uint64_t scratch_bytes,
+                   const struct loss_tensors *tensors, const uint32_t *of, uint32_t count)
+{
+    struct ls_memory memory[LOSS_TENSORS];
+    const struct ls_step_record record = {.step = 1, .update = 1, .gradient_scale = 0.25f};
+    struct ls_buffer *scratch = ops->memory->allocate(device, scratch_bytes + 64);
+    struct ls_buffer *step = ops->memory->allocate(device, sizeof(record));
+    ck_assert_int_eq(ops->memory->copy(device, ls_memory_of(step), ls_host_memory(&record),
+                                       sizeof(record), NULL),
+                     LS_OK);
+    for (uint32_t i = 0; i < count; i++)
+        memory[i] = tensors->memory[of[i]];
+    const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                     .argument_count = count,
+                                     .arguments = memory,
+                                     .scratch = ls_memory_of(scratch),
+                                     .record = ls_memory_of(step)};
+    ck_assert_int_eq(ops->kernels->launch(device, kernel, &launch), LS_OK);
+    ops->memory->release(device, scratch);
+    ops->memory->release(device, step);
+}
+
+// The sums, then the gradient; both are cleared.
+static unsigned char *take_results(struct ls_device *device, const struct loss_tensors *tensors)
+{
+    const uint64_t bytes = tensors->descs[GRADIENT].layout.bytes;
+    unsigned char *out = malloc(bytes + 16);
+    for (int i = 0; i < 2; i++) {
+        const struct ls_memory from = tensors->memory[i ? GRADIENT : SUMS];
+        const uint64_t size = i ? bytes : 16;
+        ck_assert_int_eq(
+            ops->memory->copy(device, ls_host_memory(out + (i ? 16 : 0)), from, size, NULL), LS_OK);
+        ck_assert_int_eq(ops->memory->zero(device, from, size, NULL), LS_OK);
+    }
+    return out;
+}
+
+START_TEST(a_loss_with_its_gradient_has_the_bits_of_both)
+{
+    const struct joined_loss *loss = &joined_losses[_i];
+    const bool saves = loss->op == LS_OP_SPARSE_CROSS_ENTROPY, weighted = loss->op == LS_OP_LOSS;
+    const uint32_t of[2][4] = {
+        {PREDICTIONS, TARGETS, weighted ? WEIGHTS : SUMS, weighted ? SUMS : PROBABILITIES},
+        {PREDICTIONS, TARGETS,
+         weighted ? WEIGHTS
+         : saves  ? PROBABILITIES
+                  : GRADIENT,
+         GRADIENT}};
+    const uint32_t both[] = {PREDICTIONS, TARGETS, weighted ? WEIGHTS : SUMS,
+                             weighted ? SUMS : GRADIENT, GRADIENT};
+    struct ls_kernel_request requests[2];
+    struct ls_tensor_desc descs[2][4];
+    struct ls_segment_kernel kernels[2];
+    struct ls_segment_value values[LOSS_TENSORS];
+    struct ls_device *device = opened();
+    struct loss_tensors tensors;
+    make_loss_tensors(device, loss, &tensors);
+    for (uint32_t k = 0; k < 2; k++) {
+        const uint32_t inputs = (k ? saves : false) || weighted ? 3 : 2;
+        const uint32_t outputs = !k && saves ? 2 : 1;
+        struct ls_layout layouts[4] = {{0}};
+        struct ls_kernel_answer answer = {.struct_size = sizeof(answer), .layouts = layouts};
+        for (uint32_t i = 0; i < inputs + outputs; i++)
+            descs[k][i] = tensors.descs[of[k][i]];
+        requests[k] = (struct ls_kernel_request){
+            .struct_size = sizeof(requests[k]),
+            .op = k ? loss->backward : loss->op,
+            .attributes = {.from_logits = 1, .epsilon = 1e-7f, .function = loss->function},
+            .input_count = inputs,
+            .output_count = outputs,
+            .arguments = descs[k]};
+        kernels[k] = (struct ls_segment_kernel){&requests[k], of[k]};
+        ck_assert_int_eq(ops->kernels->prepare(device, &requests[k], &answer), LS_OK);
+        run_on(device, answer.kernel, answer.scratch_bytes, &tensors, of[k], inputs + outputs);
+        ops->kernels->release(device, answer.kernel);
+    }
+    unsigned char *wanted = take_results(device, &tensors);
+    const uint32_t count = weighted ? 5 : 4;
+    for (uint32_t i = 0; i < LOSS_TENSORS; i++)
+        values[i] =
+            (struct ls_segment_value){.desc = tensors.descs[i], .argument = LS_SEGMENT_INSIDE};
+    for (uint32_t i = 0; i < count; i++)
+        values[both[i]].argument = i;
+    const struct ls_segment_request request = {.struct_size = sizeof(request),
+                                               .kernel_count = 2,
+                                               .kernels = kernels,
+                                               .values = values,
+                                               .value_count = LOSS_TENSORS,
+                                               .argument_count = count};
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    struct double_work_counts before, after;
+    ck_assert_int_eq(ops->kernels->prepare_segment(device, &request, &answer), LS_OK);
+    for (int again = 0; again < 2; again++) {
+        double_count_work(&before);
+        run_on(device, answer.kernel, answer.scratch_bytes, &tensors, both, count);
+        double_count_work(&after);
+        ck_assert_uint_eq(after.kernels - before.kernels, 1);
+        unsigned char *got = take_results(device, &tensors);
+        ck_assert_mem_eq(got, wanted, tensors.descs[GRADIENT].layout.bytes + 16);
+        free(got);
+    }
+    ops->kernels->release(device, answer.kernel);
+    requests[1].accumulate = 1;
+    ck_assert_int_eq(ops->kernels->prepare_segment(device, &request, &answer), LS_UNSUPPORTED);
+    for (int i = 0; i < LOSS_TENSORS; i++)
+        ops->memory->release(device, ls_address(tensors.memory[i]));
+    ls_device_close(device);
+    free(wanted);
+}
+END_TEST
+
 START_TEST(host_memory_is_copied_to_host_memory_and_nothing_is_copied_as_nothing)
 {
     struct ls_device *device = opened();
@@ -763,6 +936,8 @@ int main(void)
     tcase_add_test(tests, copies_of_any_size_come_back);
     tcase_add_test(tests, the_source_of_a_copy_may_change_at_once);
     tcase_add_loop_test(tests, a_segment_of_casts_has_the_bits_of_its_casts, 0, 2);
+    tcase_add_loop_test(tests, a_loss_with_its_gradient_has_the_bits_of_both, 0,
+                        sizeof(joined_losses) / sizeof(joined_losses[0]));
     tcase_add_test(tests, host_memory_is_copied_to_host_memory_and_nothing_is_copied_as_nothing);
     tcase_add_test(tests, a_stream_of_somebody_else_is_refused);
     tcase_add_test(tests, a_copy_to_the_host_waits_for_the_kernels_before_it);
