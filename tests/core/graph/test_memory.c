@@ -210,6 +210,32 @@ static void check_graph(struct ls_graph *graph)
     ls_graph_destroy(graph);
 }
 
+// The events of these streams cannot be recorded: a call would end the test.
+START_TEST(a_branch_that_is_off_needs_no_event)
+{
+    struct ls_graph *graph = harness_cnn();
+    struct harness_device reference;
+    struct harness_run plain, run;
+    ck_assert(harness_open("reference", &reference));
+    const struct harness_device streams = harness_with_streams(reference);
+    ck_assert(!streams.ops->streams->event_record && !streams.ops->streams->event_wait);
+    struct ls_program_options options = {.batch = 3, .purpose = LS_PURPOSE_TRAIN};
+    harness_start(&plain, reference, graph, NULL, options);
+    ck_assert_int_eq(ls_branch_open(harness_face(streams), &options.branch), LS_OK);
+    harness_start(&run, streams, graph, NULL, options);
+    ck_assert_uint_gt(run.program->branch_count, 0);
+    harness_step(&plain);
+    harness_step(&run);
+    ck_assert_int_eq(ls_program_join(run.program, LS_OK), LS_OK);
+    ck_assert_double_eq(harness_gradient_difference(&plain, &run), 0);
+    harness_stop(&plain, true);
+    harness_stop(&run, true);
+    ls_branch_close(options.branch);
+    harness_close(&reference);
+    ls_graph_destroy(graph);
+}
+END_TEST
+
 START_TEST(no_step_reads_memory_that_another_took)
 {
     check_graph(harness_cnn());
@@ -249,6 +275,7 @@ int main(void)
     TCase *tests = tcase_create("plan");
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, no_step_reads_memory_that_another_took);
+    tcase_add_test(tests, a_branch_that_is_off_needs_no_event);
     tcase_add_test(tests, random_graphs_keep_what_is_still_read);
     tcase_add_test(tests, buffers_share_memory);
     suite_add_tcase(suite, tests);
