@@ -23,7 +23,7 @@ struct ls_device *harness_face(struct harness_device device);
 // The same device, which asks for tiles of so many bytes. One such device at a time.
 struct harness_device harness_with_tiles(struct harness_device device, uint64_t bytes);
 // The same device with streams and events, which do nothing: programs with a branch are planned, and
-// do not run. One such device at a time.
+// run only while it is off. One such device at a time.
 struct harness_device harness_with_streams(struct harness_device device);
 
 // ---- Messages ----

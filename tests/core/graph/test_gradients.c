@@ -388,6 +388,96 @@ START_TEST(variables_in_halves_used_twice_sum_their_gradients)
 }
 END_TEST
 
+// ---- Shadows together: a device that makes segments of casts alone ----
+
+static struct {
+    const struct ls_device_kernels *real;
+    struct ls_kernel *list[4];
+    uint32_t count, asked[3], asks, launches;
+} casts;
+
+static int32_t prepare_casts(struct ls_device *device, const struct ls_segment_request *request,
+                             struct ls_kernel_answer *out)
+{
+    casts.asked[casts.asks++] = request->kernel_count;
+    for (uint32_t i = 0; i < request->kernel_count; i++) {
+        const struct ls_tensor_desc *of = request->kernels[i].request->arguments;
+        if (of[0].layout.words[0] != of[1].layout.words[0])
+            return LS_UNSUPPORTED;
+    }
+    for (casts.count = 0; casts.count < request->kernel_count; casts.count++) {
+        struct ls_layout layouts[2] = {{0}};
+        struct ls_kernel_answer answer = {.struct_size = sizeof(answer), .layouts = layouts};
+        ck_assert_int_eq(
+            casts.real->prepare(device, request->kernels[casts.count].request, &answer), LS_OK);
+        casts.list[casts.count] = answer.kernel;
+        if (answer.scratch_bytes > out->scratch_bytes)
+            out->scratch_bytes = answer.scratch_bytes;
+    }
+    out->kernel = (struct ls_kernel *)(void *)&casts;
+    return LS_OK;
+}
+
+static int32_t launch_casts(struct ls_device *device, const struct ls_kernel *kernel,
+                            const struct ls_launch *launch)
+{
+    if ((const void *)kernel != &casts)
+        return casts.real->launch(device, kernel, launch);
+    casts.launches++;
+    ck_assert_uint_eq(launch->argument_count, 2 * casts.count);
+    for (uint32_t i = 0; i < casts.count; i++) {
+        struct ls_launch one = *launch;
+        one.argument_count = 2;
+        one.arguments = &launch->arguments[2 * i];
+        ck_assert_int_eq(casts.real->launch(device, casts.list[i], &one), LS_OK);
+    }
+    return LS_OK;
+}
+
+static void release_casts(struct ls_device *device, struct ls_kernel *kernel)
+{
+    if ((void *)kernel != &casts)
+        casts.real->release(device, kernel);
+    else
+        for (uint32_t i = 0; i < casts.count; i++)
+            casts.real->release(device, casts.list[i]);
+}
+
+START_TEST(a_shadow_of_another_layout_leaves_the_others_together)
+{
+    struct harness_device device;
+    struct harness_run apart, run;
+    struct ls_graph *halves = twice_graph(LS_BF16);
+    ck_assert(harness_open("reference", &device));
+    const struct ls_program_options options = {.batch = 4, .purpose = LS_PURPOSE_TRAIN};
+    harness_start(&apart, device, halves, NULL, options);
+    harness_step(&apart);
+    harness_start(&run, device, halves, NULL, options);
+    struct ls_device_interface ops = *device.ops;
+    struct ls_device_kernels kernels = *device.ops->kernels;
+    memset(&casts, 0, sizeof(casts));
+    casts.real = device.ops->kernels;
+    kernels.prepare_segment = prepare_casts;
+    kernels.launch = launch_casts;
+    kernels.release = release_casts;
+    ops.kernels = &kernels;
+    harness_face((struct harness_device){.ops = &ops, .device = device.device});
+    run.plan->shadows[1].layout.words[0] = 7; // its conversion stays what it is
+    ck_assert_int_eq(ls_plan_gather_shadows(run.plan), LS_OK);
+    ck_assert_uint_eq(casts.asks, 2);
+    ck_assert_uint_eq(casts.asked[0], 3);
+    ck_assert_uint_eq(casts.asked[1], 2);
+    harness_step(&run);
+    ck_assert_uint_eq(casts.launches, 1);
+    ck_assert_double_eq(harness_gradient_difference(&apart, &run), 0);
+    harness_stop(&run, true);
+    harness_stop(&apart, true);
+    harness_face(device);
+    harness_close(&device);
+    ls_graph_destroy(halves);
+}
+END_TEST
+
 // Halves have steps of their own, so differences say nothing: the gradient is that without the
 // conversion, but for the rounding of bfloat16 (8 bits) on the way.
 START_TEST(a_conversion_passes_the_gradient_through)
@@ -442,6 +532,7 @@ int main(void)
     tcase_add_test(tests, gradients_from_outside_of_two_outputs_reach_every_variable);
     tcase_add_test(tests, a_conversion_passes_the_gradient_through);
     tcase_add_loop_test(tests, variables_in_halves_used_twice_sum_their_gradients, 0, 2);
+    tcase_add_test(tests, a_shadow_of_another_layout_leaves_the_others_together);
     suite_add_tcase(suite, tests);
 
     return test_suite_run(suite);
