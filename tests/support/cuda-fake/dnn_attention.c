@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention in the fake of cuDNN: a graph of products, sums and functions of elements, of which the true one knows two: forward
-// with the statistics of rows, and the gradients without sums in any order, each with a causal mask or without. They are known by
-// operations and types, and so here; what they compute is what each operation says, one after the other, in double precision, and
+// Attention in the fake of cuDNN: a graph of products, sums and functions of elements, of which the
+// true one knows two: forward with the statistics of rows, and the gradients without sums in any
+// order, each with a causal mask or without. They are known by operations and types, and so here;
+// what they compute is what each operation says, one after the other, in double precision, and
 // rounded to the type of what lies between.
 #include "tests/support/cuda-fake/dnn_attention.h"
 #include "tests/support/cuda-fake/numbers.h"
@@ -23,8 +24,8 @@ static bool is_list(const struct dnn_walk *w, const char *wanted)
     return true;
 }
 
-// The type of what a step makes; `own` is that of q. Factors of the later products are of it, and so is what is in memory, but for
-// numbers of rows.
+// The type of what a step makes; `own` is that of q. Factors of the later products are of it, and
+// so is what is in memory, but for numbers of rows.
 static bool has_types(const struct dnn_walk *w, unsigned own)
 {
     for (int i = 0; i < w->step_count; i++) {
@@ -42,8 +43,8 @@ static bool has_types(const struct dnn_walk *w, unsigned own)
     return true;
 }
 
-// Heads of a multiple of 8 elements, 128 at most for gradients (256 on Hopper, by another engine); a float32 one has engines forward
-// alone.
+// Heads of a multiple of 8 elements, 128 at most for gradients (256 on Hopper, by another engine);
+// a float32 one has engines forward alone.
 static bool fits(const struct dnn_walk *w)
 {
     const int64_t most = w->backward ? 128 : INT64_MAX;
@@ -59,7 +60,8 @@ static bool fits(const struct dnn_walk *w)
     return !w->backward || w->type != CUDNN_DATA_FLOAT;
 }
 
-// For test_attention_plans, which asks the true cuDNN for the same: batch, queries, keys, heads, elements of q and of v, causal, type.
+// For test_attention_plans, which asks the true cuDNN for the same: batch, queries, keys, heads,
+// elements of q and of v, causal, type.
 static void list_shape(const struct dnn_walk *w)
 {
     const char *path = getenv("CUDA_FAKE_ATTENTIONS");

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention. Where the dropout rate is 0, in halves, by a plan of cuDNN (plan.c), which reads q, k and v as they lie; forward leaves
-// y and a statistic of each row for its plan of the gradients, which stores gradients of scores on its way instead of adding to dq in
-// any order. It rounds probabilities and gradients of scores to the type of the tensors.
-// Else composed: products by cuBLASLt, and own kernels around them (attention.cuh). q, k and v are (B, positions, H, elements); first
-// the elements of each head are brought together, so that the matrices of all examples and heads, which are many and small, are one
-// batch of cuBLASLt's, and at last the results go back. Halves are float32 meanwhile, and multiplied on tensor cores: TF32 holds them
-// exactly, and rounds probabilities and gradients of scores to 11 bits. Where the scores of all are more than the cache holds, several
-// rounds go through all products, so that the scores of one round are the only ones in memory. Backward makes the scores anew, so
-// nothing is saved.
+// Attention. Where the dropout rate is 0, in halves, by a plan of cuDNN (plan.c), which reads q, k
+// and v as they lie; forward leaves y and a statistic of each row for its plan of the gradients,
+// which stores gradients of scores on its way instead of adding to dq in any order. It rounds
+// probabilities and gradients of scores to the type of the tensors.
+// Else composed: products by cuBLASLt, and own kernels around them (attention.cuh). q, k and v are
+// (B, positions, H, elements); first the elements of each head are brought together, so that the
+// matrices of all examples and heads, which are many and small, are one batch of cuBLASLt's, and at
+// last the results go back. Halves are float32 meanwhile, and multiplied on tensor cores: TF32
+// holds them exactly, and rounds probabilities and gradients of scores to 11 bits. Where the scores
+// of all are more than the cache holds, several rounds go through all products, so that the scores
+// of one round are the only ones in memory. Backward makes the scores anew, so nothing is saved.
 #include "plugins/device/cuda/engine/internal.h"
 
 #include <limits.h>
@@ -15,12 +17,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ROUND_BYTES \
-    (UINT64_C(16)   \
-     << 20) // of scores, at most where one matrix has not more: with as many gradients they stay in the cache
+// Of scores, at most where one matrix has not more: with as many gradients they stay in the cache.
+#define ROUND_BYTES (UINT64_C(16) << 20)
 #define MOST_MATRICES 32768 // of a batch
-#define LEAST_VERSION \
-    91900 // of cuDNN, that was asked for plans; up to 9.15 some lengths want a mask for padding
+// Of cuDNN, that was asked for plans; up to 9.15 some lengths want a mask for padding.
+#define LEAST_VERSION 91900
 
 enum { SCORES, OUTPUT, FORWARD_PRODUCTS };
 enum { P_GRADIENT = 1, V_GRADIENT, Q_GRADIENT, K_GRADIENT, BACKWARD_PRODUCTS }; // after the scores
@@ -31,8 +32,9 @@ struct attention {
     int64_t batch, queries, keys, heads, depth, width; // B, T, S, H, and elements of q and k, of v
     const struct cuda_plan *plan; // NULL: composed, for which what follows the next two is
     uint64_t saved_bytes; // for the plan of the gradients; 0: there is none
-    uint64_t
-        statistics; // of a plan, offset in the scratch memory: of forward where nothing is saved, else sums of backward
+    // Of a plan, offset in the scratch memory: of forward where nothing is saved, else sums of
+    // backward.
+    uint64_t statistics;
     int64_t matrices; // of a round; all of them are B H
     struct cuda_product products[BACKWARD_PRODUCTS];
     int count;
@@ -416,7 +418,8 @@ int32_t cuda_prepare_attention(struct ls_device *device, struct ls_kernel *kerne
                                    : kernel->request.output_count > 1 ? cuda_output_desc(kernel, 1)
                                                                       : NULL;
     if (saved && !cuda_layout_saved(saved, a->saved_bytes)) {
-        // Forward was composed, or has left what is read only where nothing is added to the gradients.
+        // Forward was composed, or has left what is read only where nothing is added to the
+        // gradients.
         a->plan = NULL;
         if (!backward)
             return cuda_unsupported(device, kernel, "`saved` is not what forward leaves");
