@@ -467,6 +467,32 @@ void ls_device_release_recording(struct ls_device *device, struct ls_recording *
     ls_guard_leave(&call);
 }
 
+// ---- Choices: of a plugin that need not be open, by its table ----
+
+static const char *device_depend(const struct ls_host *host)
+{
+    const struct ls_guarded_call call = ls_guard_enter_host(host, "depend");
+    const struct ls_device_interface *own = call.own;
+    const char *text = own->choices->depend(host);
+    ls_guard_leave(&call);
+    return text;
+}
+
+static int32_t device_give(const struct ls_host *host, void *out, uint64_t bytes, uint64_t *needed)
+{
+    const struct ls_guarded_call call = ls_guard_enter_host(host, "give");
+    const struct ls_device_interface *own = call.own;
+    *needed = 0;
+    return ls_guard_answer(&call, own->choices->give(host, out, bytes, needed), true);
+}
+
+static int32_t device_take(const struct ls_host *host, const void *choices, uint64_t bytes)
+{
+    const struct ls_guarded_call call = ls_guard_enter_host(host, "take");
+    const struct ls_device_interface *own = call.own;
+    return ls_guard_answer(&call, own->choices->take(host, choices, bytes), true);
+}
+
 // ---- The table that other plugins are handed ----
 
 const struct ls_device_tables ls_device_guards = {
@@ -500,4 +526,5 @@ const struct ls_device_tables ls_device_guards = {
                 .end = ls_device_capture_end,
                 .replay = ls_device_replay,
                 .release = ls_device_release_recording},
+    .choices = {.depend = device_depend, .give = device_give, .take = device_take},
 };

@@ -156,6 +156,7 @@ struct ls_device_tables {
     struct ls_device_staging staging;
     struct ls_device_peers peers;
     struct ls_device_capture capture;
+    struct ls_device_choices choices;
 };
 
 extern const struct ls_device_tables ls_device_guards; // only functions; all else is 0

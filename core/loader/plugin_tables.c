@@ -84,6 +84,13 @@ static const struct required_call capture_calls[] = {
     {NULL, 0},
 };
 
+static const struct required_call choice_calls[] = {
+    CALL(ls_device_choices, depend),
+    CALL(ls_device_choices, give),
+    CALL(ls_device_choices, take),
+    {NULL, 0},
+};
+
 // The small tables that a device's table points to, and where our copy of each is.
 static const struct small_table {
     const char *name;
@@ -102,6 +109,7 @@ static const struct small_table {
     SMALL(memory, memory_calls, true),   SMALL(kernels, kernel_calls, true),
     SMALL(streams, stream_calls, false), SMALL(staging, staging_calls, false),
     SMALL(peers, peer_calls, false),     SMALL(capture, capture_calls, false),
+    SMALL(choices, choice_calls, false),
 };
 #define SMALL_TABLES (sizeof(small_tables) / sizeof(small_tables[0]))
 

@@ -17,6 +17,7 @@
 //   5. struct ls_device_staging    pinned host memory, and copies that nobody waits for
 //   6. struct ls_device_peers      reductions and the memory of other devices, for collectives
 //   7. struct ls_device_capture    a step that is captured once and then replayed as a whole
+//   8. struct ls_device_choices    what `prepare` measured, so that all processes do the same
 // A pointer to a table that the device does not have is NULL. In a table that it has, all calls are
 // required but those whose comment says "Optional".
 //
@@ -416,6 +417,26 @@ struct ls_device_capture {
     void (*release)(struct ls_device *device, struct ls_recording *recording); // takes NULL
 };
 
+// Choices of `prepare` that depend on measurements or files, such as the fastest kernels of a
+// library: results have other bits where replicas choose otherwise. They are the process's, for all
+// of its devices. Where `depend` answers a text, several workers that are not elastic prepare as
+// follows: worker 0 does, and hands over what it has chosen so far (`give`); all others `take` it,
+// before they open devices, and again before each later `prepare`; then these prepare, and choose
+// as worker 0 has wherever they are asked the same. A choice that cannot be followed is a failure
+// of `prepare`. [main thread, while no device prepares]
+struct ls_device_choices {
+    uint32_t struct_size;
+    uint32_t reserved;
+    // Which of the options make choices depend on more than the request, "timing=on"; all workers
+    // must have the same. NULL: none does, and the other calls are not made. Borrowed.
+    const char *(*depend)(const struct ls_host *host);
+    // Writes all choices into `out`, if its `bytes` are as many as `needed`, which is set in any
+    // case.
+    int32_t (*give)(const struct ls_host *host, void *out, uint64_t bytes, uint64_t *needed);
+    // Takes what `give` of another process of the same version wrote; it replaces own choices.
+    int32_t (*take)(const struct ls_host *host, const void *choices, uint64_t bytes);
+};
+
 // The table of a device plugin.
 struct ls_device_interface {
     uint32_t struct_size;
@@ -448,6 +469,7 @@ struct ls_device_interface {
     const struct ls_device_staging *staging; // NULL: none
     const struct ls_device_peers *peers; // NULL: none
     const struct ls_device_capture *capture; // NULL: none
+    const struct ls_device_choices *choices; // NULL: none
 };
 
 // The number of elements of a tensor, without padding.

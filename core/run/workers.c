@@ -125,12 +125,25 @@ void ls_workers_leave(struct ls_run *run)
     pthread_mutex_destroy(&workers->watch_lock);
 }
 
+static const struct ls_device_choices *choices_of(const struct ls_run *run)
+{
+    return ((const struct ls_device_interface *)run->device->interface)->choices;
+}
+
+// NULL: none depend on anything but what is asked.
+static const char *choices_depend(const struct ls_run *run)
+{
+    const struct ls_device_choices *choices = choices_of(run);
+    return choices ? choices->depend(run->device->host) : NULL;
+}
+
 enum ls_status ls_workers_join(struct ls_run *run, const struct ls_run_options *options,
                                uint32_t replicas)
 {
     char seed[24], hardware[128], device[80], *secret = NULL;
     // Replicas update their parameters each by itself: another instruction set rounds otherwise.
     const char *arithmetic = strrchr(run->hardware, '(');
+    const char *choices = choices_depend(run);
     snprintf(seed, sizeof(seed), "%" PRIu64, options->seed);
     snprintf(hardware, sizeof(hardware), "%s", arithmetic ? arithmetic : run->hardware);
     snprintf(device, sizeof(device), "%s%s", run->device->plugin->name,
@@ -139,6 +152,7 @@ enum ls_status ls_workers_join(struct ls_run *run, const struct ls_run_options *
         {"the version of Lockstep", LS_VERSION},
         {"--strategy", or_default(options->strategy)},
         {"--device", device},
+        {"the choices of --device", choices ? choices : "(fixed)"},
         {"the instruction set (ONEDNN_MAX_CPU_ISA lowers it)", hardware},
         {"--seed", seed},
         {"--wire", or_default(options->wire)},
@@ -303,6 +317,54 @@ enum ls_status ls_workers_agree_on_tuning(struct ls_run *run, const struct ls_tu
                                                         : "the candidates of auto"};
     ls_tuning_describe(tuning, item.value, sizeof(item.value));
     return ls_workers_agree(run, &item, 1);
+}
+
+bool ls_workers_share_choices(const struct ls_run *run)
+{
+    return ls_cluster_workers(run->workers.cluster) > 1 && !run->most_workers &&
+           choices_depend(run);
+}
+
+#define MOST_CHOICES (UINT64_C(1) << 30) // bytes
+
+// All that worker 0's device has chosen. Its replicas rest, so nothing is added meanwhile.
+static enum ls_status give_choices(const struct ls_run *run, void **out, uint64_t *bytes)
+{
+    const struct ls_device_choices *choices = choices_of(run);
+    uint64_t needed = 0;
+    int32_t status = choices->give(run->device->host, NULL, 0, bytes);
+    if (status)
+        return (enum ls_status)status;
+    *out = *bytes <= MOST_CHOICES ? malloc(*bytes + 1) : NULL;
+    if (!*out)
+        return LS_OUT_OF_MEMORY;
+    status = choices->give(run->device->host, *out, *bytes, &needed);
+    if (status || needed == *bytes)
+        return (enum ls_status)status;
+    ls_error(run->device->plugin->name,
+             "it gives %" PRIu64 " bytes of choices after it said %" PRIu64, needed, *bytes);
+    return LS_FAILED;
+}
+
+enum ls_status ls_workers_hand_choices(struct ls_run *run)
+{
+    struct ls_cluster *cluster = run->workers.cluster;
+    const bool chief = ls_cluster_worker(cluster) == 0;
+    void *choices = NULL;
+    uint64_t bytes = 0;
+    enum ls_status status = chief ? give_choices(run, &choices, &bytes) : LS_OK;
+    if (!status)
+        status = ls_cluster_broadcast(cluster, &bytes, sizeof(bytes), 0);
+    if (!status && !chief)
+        choices = malloc(bytes + 1);
+    if (!status && !choices)
+        status = LS_OUT_OF_MEMORY;
+    if (!status)
+        status = ls_cluster_broadcast(cluster, choices, bytes, 0);
+    if (!status && !chief)
+        status = (enum ls_status)choices_of(run)->take(run->device->host, choices, bytes);
+    free(choices);
+    return status;
 }
 
 // What each worker has a folder or a file of its own for.

@@ -86,6 +86,13 @@ LS_STATUS ls_workers_agree(struct ls_run *run, const struct ls_worker_item *item
 // thread]
 LS_STATUS ls_workers_agree_on_tuning(struct ls_run *run, const struct ls_tuning *tuning);
 
+// Whether choices of the device depend on more than what is asked (struct ls_device_choices), so
+// that the other workers take those of worker 0. [main thread]
+bool ls_workers_share_choices(const struct ls_run *run);
+// They do. All workers call this: worker 0 once its replicas have prepared, the others before.
+// [main thread]
+LS_STATUS ls_workers_hand_choices(struct ls_run *run);
+
 // Forms the next generation of an elastic training; where that fails, the training ends. [main
 // thread]
 LS_STATUS ls_workers_reform(struct ls_run *run, struct ls_cluster_change *change);

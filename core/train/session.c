@@ -106,6 +106,27 @@ enum ls_status ls_session_run(struct ls_session *session, const char *doing,
     return status;
 }
 
+// Runs what prepares kernels. Where a device chooses them by measurements, worker 0 does so first,
+// and the others take its choices. What a device lacks it lacks on all of them.
+static enum ls_status run_preparing(struct ls_session *session, const char *doing,
+                                    enum ls_status (*function)(void *context, uint32_t index),
+                                    void *context)
+{
+    const bool shares = ls_workers_share_choices(session->run);
+    const bool first = !shares || ls_cluster_worker(session->cluster) == 0;
+    enum ls_status status = first ? ls_session_run(session, doing, function, context) : LS_OK;
+    bool lacks = false;
+    for (uint32_t i = 0; session->lacks && i < session->count; i++)
+        lacks = lacks || session->lacks[i][0];
+    if (!shares || (status && !lacks))
+        return status;
+    session->run->doing = "taking over worker 0's choices of kernels";
+    const enum ls_status handed = ls_workers_hand_choices(session->run);
+    if (!first && !handed)
+        status = ls_session_run(session, doing, function, context);
+    return handed ? handed : status;
+}
+
 bool ls_session_in_host_memory(const struct ls_session *session)
 {
     return ((const struct ls_device_interface *)session->run->device->interface)->memory_kind ==
@@ -274,7 +295,7 @@ static enum ls_status make_programs(struct ls_session *session)
     enum ls_status status =
         ls_session_in_host_memory(session) ? LS_OK : ls_model_take(session->model, LS_TAKE_ALL);
     if (!status)
-        status = ls_session_run(session, "preparing the replicas", prepare_replica, &preparing);
+        status = run_preparing(session, "preparing the replicas", prepare_replica, &preparing);
     if (!status && (trains || preparing.changed))
         status = ls_session_run(session, "preparing the replicas", forget_recordings, session);
     if (!status && trains)
@@ -337,7 +358,7 @@ static enum ls_status has_layouts(struct ls_session *session, const struct ls_se
     for (size_t i = 0; i < session->same_count; i++)
         if (session->same_layouts[i] == batch)
             return LS_OK;
-    enum ls_status status = ls_session_run(session, "choosing layouts", compare_layouts, &layouts);
+    enum ls_status status = run_preparing(session, "choosing layouts", compare_layouts, &layouts);
     if (!status && layouts.same)
         status = note_layouts(session, batch);
     *out = layouts.same;
@@ -1183,7 +1204,7 @@ static enum ls_status open_session(struct ls_session *session)
     enum ls_status status = open_group(session);
     if (!status)
         status = agree_on_lack(
-            session, ls_session_run(session, "opening the replicas", open_replica, session));
+            session, run_preparing(session, "opening the replicas", open_replica, session));
     if (!status)
         status = note_layouts(session, layout_batch(session, &session->need));
     if (!status && trains)
