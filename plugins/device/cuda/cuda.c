@@ -114,14 +114,37 @@ static int32_t load_engine(const struct ls_host *host)
     return LS_OK;
 }
 
-static int32_t cuda_open(const struct ls_host *host, const struct ls_device_config *config,
-                         struct ls_device *device)
+static int32_t need_engine(const struct ls_host *host)
 {
     pthread_mutex_lock(&engine_lock);
     const int32_t status = engine ? LS_OK : load_engine(host);
     pthread_mutex_unlock(&engine_lock);
+    return status;
+}
+
+static int32_t cuda_open(const struct ls_host *host, const struct ls_device_config *config,
+                         struct ls_device *device)
+{
+    const int32_t status = need_engine(host);
     return status ? status : engine->calls->open(host, config, device);
 }
+
+// ---- Choices, which other processes make too: these come without a device ----
+
+static int32_t cuda_choices_give(const struct ls_host *host, void *out, uint64_t bytes,
+                                 uint64_t *needed)
+{
+    const int32_t status = need_engine(host);
+    return status ? status : engine->calls->choices->give(host, out, bytes, needed);
+}
+
+static int32_t cuda_choices_take(const struct ls_host *host, const void *choices, uint64_t bytes)
+{
+    const int32_t status = need_engine(host);
+    return status ? status : engine->calls->choices->take(host, choices, bytes);
+}
+
+// ---- Calls of a device ----
 
 // Who has a device came through cuda_open().
 static void cuda_close(struct ls_device *device)
@@ -248,7 +271,9 @@ static const struct ls_plugin_option options[] = {
     {"fused_attention", "one of: on, off", "on",
      "off: attention by products and a softmax, never by a plan of cuDNN"},
     {"timing", "one of: off, on", "off",
-     "on: the fastest of cuDNN's first eight plans, timed; replicas in one process take the same"},
+     "on: the fastest of cuDNN's first eight plans, timed; all replicas take the same"},
+    {"plans", "text", NULL,
+     "a file of plans that were timed: they are taken from it, and with timing=on added to it"},
     {LS_BRANCHES_OPTION, "one of: on, off", NULL,
      "gradients of weights on a second stream beside those of data; else where steps are recorded"},
     {"arena", "one of: on, off", "on",
@@ -275,6 +300,7 @@ static const struct ls_device_interface device_interface = {
     .staging = &staging_calls,
     .peers = &peer_calls,
     .capture = &capture_calls,
+    .choices = &choice_calls,
 };
 
 static const struct ls_plugin plugin = {

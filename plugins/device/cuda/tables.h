@@ -4,6 +4,10 @@
 #ifndef LS_DEVICE_CUDA_TABLES_H
 #define LS_DEVICE_CUDA_TABLES_H
 
+#include "core/plugin/device.h"
+
+#include <string.h>
+
 static const struct ls_device_memory memory_calls = {
     .struct_size = sizeof(memory_calls),
     .allocate = cuda_allocate,
@@ -53,6 +57,22 @@ static const struct ls_device_capture capture_calls = {
     .end = cuda_record_end,
     .replay = cuda_replay,
     .release = cuda_release_recording,
+};
+
+// Of both parts: it needs no device.
+static const char *cuda_choices_depend(const struct ls_host *host)
+{
+    const char *timing = host->option(host, "timing");
+    return timing && strcmp(timing, "on") == 0 ? "timing=on"
+           : host->option(host, "plans")       ? "plans=FILE"
+                                               : NULL;
+}
+
+static const struct ls_device_choices choice_calls = {
+    .struct_size = sizeof(choice_calls),
+    .depend = cuda_choices_depend,
+    .give = cuda_choices_give,
+    .take = cuda_choices_take,
 };
 
 #endif

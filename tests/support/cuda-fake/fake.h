@@ -20,7 +20,7 @@
 // CUDA_FAKE_DEVICES (1; 0: none) is the number of GPUs, and CUDA_FAKE_FIRST (0) which of the host's is the first of them: as
 // CUDA_VISIBLE_DEVICES does, it gives processes GPUs of their own.
 // Other variables make it fail: CUDA_FAKE_VERSION (of the driver, 13000),
-// CUDA_FAKE_CAPABILITY (90), CUDA_FAKE_INIT (what cuInit answers), CUDA_FAKE_MEMORY (bytes of a GPU),
+// CUDA_FAKE_CAPABILITY (90), CUDA_FAKE_MULTIPROCESSORS (132), CUDA_FAKE_INIT (what cuInit answers), CUDA_FAKE_MEMORY (bytes of a GPU),
 // CUDA_FAKE_FORKED (1: a forked child of a process that uses the driver may use it, too, because
 // tests are such children; NVIDIA's driver refuses it),
 // CUDA_FAKE_PINNED (bytes of pinned memory), CUDA_FAKE_FAIL (the so-many-th kernel fails), CUDA_FAKE_ERROR (how, 719), CUDA_FAKE_HANG (it never ends),

@@ -60,6 +60,22 @@ unsigned cudaDeviceGetPCIBusId(char *out, int bytes, int device)
     return cudaSuccess;
 }
 
+unsigned cudaDeviceGetAttribute(int *value, unsigned attribute, int device)
+{
+    const int capability = (int)double_setting("CUDA_FAKE_CAPABILITY", 90);
+    if (!is_device(device))
+        return INVALID_DEVICE;
+    switch (attribute) {
+    case cudaDevAttrComputeCapabilityMajor: *value = capability / 10; return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor: *value = capability % 10; return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount:
+        *value = (int)double_setting("CUDA_FAKE_MULTIPROCESSORS", 132);
+        return cudaSuccess;
+    case cudaDevAttrGlobalMemoryBusWidth: *value = 5120; return cudaSuccess;
+    default: return INVALID_VALUE;
+    }
+}
+
 // ---- Errors ----
 
 static const struct {

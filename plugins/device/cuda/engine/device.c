@@ -54,16 +54,31 @@ static void device_close(struct ls_device *device)
         calls->cudaStreamDestroy(device->own);
 }
 
-static int32_t find_most_workspace(struct ls_device *device)
+// What of the GPU decides which plans of cuDNN can be had and are fast.
+static int32_t find_hardware(struct ls_device *device)
 {
     enum { PART = 20 }; // of the GPU's memory
+    static const unsigned asked[] = {
+        cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor,
+        cudaDevAttrMultiProcessorCount, cudaDevAttrGlobalMemoryBusWidth};
     const uint64_t most = UINT64_C(1) << 30;
+    const struct cuda_calls *calls = device->calls;
+    int answers[4] = {0};
     size_t unused, total;
-    const int32_t status = cuda_check(device, device->calls->cudaMemGetInfo(&unused, &total),
-                                      "asking for the size of the memory");
-    if (!status)
-        device->most_workspace = total / PART < most ? total / PART : most;
-    return status;
+    int32_t status = cuda_check(device, calls->cudaMemGetInfo(&unused, &total),
+                                "asking for the size of the memory");
+    for (int i = 0; !status && i < 4; i++)
+        status = cuda_check(
+            device, calls->cudaDeviceGetAttribute(&answers[i], asked[i], (int)device->index),
+            "asking what the GPU is");
+    if (status)
+        return status;
+    device->most_workspace = total / PART < most ? total / PART : most;
+    const int64_t hardware[CUDA_HARDWARE] = {10 * answers[0] + answers[1], answers[2], answers[3],
+                                             (int64_t)(total >> 30),
+                                             (int64_t)calls->cudnnGetVersion()};
+    memcpy(device->hardware, hardware, sizeof(hardware));
+    return LS_OK;
 }
 
 static int32_t open_handles(struct ls_device *device)
@@ -85,7 +100,7 @@ static int32_t open_handles(struct ls_device *device)
                                 "opening cuDNN");
     device->dnn_stream = device->own;
     if (!status)
-        status = find_most_workspace(device);
+        status = find_hardware(device);
     return status ? status : cuda_staging_open(device);
 }
 
@@ -151,7 +166,8 @@ static int32_t read_options(const struct ls_host *host, const struct ls_device_c
     if (!status)
         status = read_switch(host, "fused_attention", &device->fused_attention);
     device->alone = !arena;
-    return status;
+    device->plans = host->option(host, "plans");
+    return status ? status : cuda_choices_read(device);
 }
 
 static int32_t device_open(const struct ls_host *host, const struct ls_device_config *config,
@@ -191,6 +207,7 @@ static const struct ls_device_interface device_calls = {
     .staging = &staging_calls,
     .peers = &peer_calls,
     .capture = &capture_calls,
+    .choices = &choice_calls,
 };
 
 CUDA_ENGINE_EXPORT const struct cuda_engine *cuda_engine_get(void)

@@ -20,6 +20,9 @@ struct cuda_stream {
     struct cuda_stream *next;
 };
 
+// Numbers of a GPU and its cuDNN: compute capability, multiprocessors, bits of the memory's bus, GiB of it; version of cuDNN.
+#define CUDA_HARDWARE 5
+
 struct ls_event {
     struct CUevent_st *native;
 };
@@ -32,6 +35,8 @@ struct ls_device {
     uint64_t deadline_ns; // of a wait
     bool tf32; // the libraries may round the factors of float32 products to TF32
     bool timing; // the fastest of cuDNN's plans, else the first
+    const char *plans; // a file of them, the host's text; NULL: none
+    int64_t hardware[CUDA_HARDWARE]; // by which choices of plans are told apart (choices.c)
     bool fused_attention; // by plans where cuDNN has some
     struct cuda_plan *first_plan; // those that were made (plan.c)
     struct CUstream_st *own;
@@ -399,6 +404,31 @@ int32_t cuda_plan_get(struct ls_device *device, const struct cuda_plan_question 
 int32_t cuda_plan_run(struct ls_device *device, const struct cuda_plan *plan,
                       const struct cuda_plan_memory *memory, const char *what);
 void cuda_plans_finish(struct ls_device *device);
+
+// ---- choices.c ----
+
+#define CUDA_MOST_OFFERS 128 // of cuDNN for a question
+
+// Which of the offers was taken.
+struct cuda_choice {
+    int place; // -1: none
+    int64_t engine;
+    const char *source; // who has taken it, for messages
+};
+
+// What was chosen before is found, and what is chosen anew is kept, by one thread at a time.
+void cuda_choices_enter(void);
+void cuda_choices_leave(void);
+bool cuda_choice_find(struct ls_device *device, const struct cuda_plan_question *question,
+                      struct cuda_choice *out);
+// Writes the device's file where it has timed and `lasting`: the choice is not for want of memory.
+int32_t cuda_choice_keep(struct ls_device *device, const struct cuda_plan_question *question,
+                         int place, int64_t engine, bool lasting);
+// Adds those of the device's file, once in the process.
+int32_t cuda_choices_read(struct ls_device *device);
+// The calls of struct ls_device_choices that need this part.
+int32_t cuda_choices_give(const struct ls_host *host, void *out, uint64_t bytes, uint64_t *needed);
+int32_t cuda_choices_take(const struct ls_host *host, const void *choices, uint64_t bytes);
 
 // ---- direct.c ----
 

@@ -2,16 +2,15 @@
 // Convolutions and attention by cuDNN's graph API: a graph for each question, the engines that cuDNN's heuristics offer for it, and a
 // plan by one of them. Taken is only what gives the same bits each time and rounds neither factors nor sums beyond what was asked
 // for; a ReLU and attention only where they run and a NaN comes out of them, which cuDNN's notes do not say, so they are tried. It is
-// the first by the heuristics, which depends on GPU and question alone; with timing=on the fastest of the first eight, once for all
-// replicas of the process.
+// the first by the heuristics, which depends on GPU and question alone; with timing=on the fastest of the first eight. What was
+// taken is taken again (choices.c).
 #include "plugins/device/cuda/engine/internal.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_OFFERS 64 // of one mode of the heuristics
+#define MOST_OFFERS (CUDA_MOST_OFFERS / 2) // of one mode of the heuristics
 #define MOST_TRIED 8
 #define MOST_NOTES 32
 
@@ -34,7 +33,7 @@ struct offer {
 };
 
 struct offers {
-    struct offer list[2 * MOST_OFFERS];
+    struct offer list[CUDA_MOST_OFFERS];
     int count, by_heuristics; // the latter are first; then fallbacks
 };
 
@@ -483,78 +482,61 @@ static int32_t try_offers(struct ls_device *device, const struct cuda_plan_quest
     return status;
 }
 
-// What replicas of the process have taken, so that they all take the same: a trial may end otherwise the next time.
-struct choice {
-    struct cuda_plan_question question;
-    bool timed;
-    int rank; // -1: none
-    int64_t engine;
-    struct choice *next;
-};
-
-static pthread_mutex_t choices_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct choice *choices;
-
-static const struct choice *find_choice(const struct ls_device *device,
-                                        const struct cuda_plan_question *question)
+// What was taken before, by whoever it was. That it cannot be made is an error: what another takes in its place has other bits.
+static int32_t follow(struct ls_device *device, const struct cuda_plan_question *question,
+                      struct offers *offers, const struct cuda_choice *choice, int *out)
 {
-    const struct choice *c = choices;
-    while (c && (c->timed != device->timing || memcmp(&c->question, question, sizeof(*question))))
-        c = c->next;
-    return c;
+    *out = choice->place;
+    if (choice->place < 0 ||
+        (choice->place < offers->count && offers->list[choice->place].engine == choice->engine &&
+         fits(question, &offers->list[choice->place]) &&
+         make_plan(device, &offers->list[choice->place])))
+        return LS_OK;
+    return ls_host_fail(device->host, LS_FAILED,
+                        "GPU %u: engine %lld of cuDNN, number %d of its list, which %s takes for "
+                        "%s, cannot be made here; use timing=off without plans=, or delete the "
+                        "file of plans",
+                        device->index, (long long)choice->engine, choice->place, choice->source,
+                        is_attention(question) ? "attention" : "a convolution");
 }
 
-static void keep_choice(const struct ls_device *device, const struct cuda_plan_question *question,
-                        const struct offers *offers, int rank)
-{
-    struct choice *choice = malloc(sizeof(*choice));
-    if (!choice)
-        return;
-    *choice = (struct choice){.question = *question,
-                              .timed = device->timing,
-                              .rank = rank,
-                              .engine = rank < 0 ? 0 : offers->list[rank].engine,
-                              .next = choices};
-    choices = choice;
-}
-
-// Another GPU of the process may be of another kind, with other offers: then it chooses for itself.
-static bool is_offered(const struct choice *choice, const struct offers *offers)
-{
-    return choice->rank < 0 ||
-           (choice->rank < offers->count && offers->list[choice->rank].engine == choice->engine &&
-            offers->list[choice->rank].plan);
-}
-
-static int32_t choose(struct ls_device *device, const struct cuda_plan_question *question,
-                      struct offers *offers, int *out)
+static int32_t choose_anew(struct ls_device *device, const struct cuda_plan_question *question,
+                           struct offers *offers, int *out)
 {
     int tried[MOST_TRIED], next = 0, count = list_tried(device, question, offers, &next, tried);
+    int32_t status = LS_OK;
+    bool no_memory = false;
     *out = count ? tried[0] : -1;
     if (!count || (!is_tried(question) && !device->timing))
         return LS_OK;
-    pthread_mutex_lock(&choices_lock);
-    const struct choice *choice = find_choice(device, question);
-    int32_t status = LS_OK;
-    bool no_memory = false;
-    if (choice && is_offered(choice, offers)) {
-        *out = choice->rank;
-    } else {
-        do {
-            status = try_offers(device, question, offers, tried, count, out, &no_memory);
-            count = !status && *out < 0 && !no_memory && is_attention(question)
-                        ? list_tried(device, question, offers, &next, tried)
-                        : 0;
-        } while (count);
-        if (!status && no_memory && *out < 0)
-            cuda_log(device, LS_LOG_WARN,
-                     "GPU %u: no memory to try a plan of cuDNN, so other kernels take its place; "
-                     "a smaller batch needs less",
-                     device->index);
-        if (!status && !choice)
-            keep_choice(device, question, offers, *out);
-    }
-    pthread_mutex_unlock(&choices_lock);
+    do {
+        status = try_offers(device, question, offers, tried, count, out, &no_memory);
+        count = !status && *out < 0 && !no_memory && is_attention(question)
+                    ? list_tried(device, question, offers, &next, tried)
+                    : 0;
+    } while (count);
+    if (!status && no_memory && *out < 0)
+        cuda_log(device, LS_LOG_WARN,
+                 "GPU %u: no memory to try a plan of cuDNN, so other kernels take its place; "
+                 "a smaller batch needs less",
+                 device->index);
+    return status ? status
+                  : cuda_choice_keep(device, question, *out,
+                                     *out < 0 ? 0 : offers->list[*out].engine, !no_memory);
+}
+
+// One after the other, so that all replicas of the process take the same: a trial may end otherwise the next time.
+static int32_t choose(struct ls_device *device, const struct cuda_plan_question *question,
+                      struct offers *offers, int *out)
+{
+    struct cuda_choice choice;
+    if (!is_tried(question) && !device->timing && !device->plans)
+        return choose_anew(device, question, offers, out);
+    cuda_choices_enter();
+    const int32_t status = cuda_choice_find(device, question, &choice)
+                               ? follow(device, question, offers, &choice, out)
+                               : choose_anew(device, question, offers, out);
+    cuda_choices_leave();
     return status;
 }
 

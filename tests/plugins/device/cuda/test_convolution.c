@@ -9,10 +9,21 @@
 
 #include <check.h>
 #include <math.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static const struct ls_plugin *plugin;
 static const struct ls_device_interface *ops;
 static struct test_host host;
+static char test_host_warning[300]; // the last
+
+static void keep_warning(const struct ls_host *of, uint32_t level, const char *message)
+{
+    (void)of;
+    if (level == LS_LOG_WARN)
+        snprintf(test_host_warning, sizeof(test_host_warning), "%s", message);
+}
 
 static struct ls_device *opened(const char *options)
 {
@@ -134,6 +145,298 @@ START_TEST(the_fastest_is_taken_by_all_replicas_where_plans_are_timed)
     ls_device_close(device);
     ls_device_close(other);
     ls_device_close(untimed);
+}
+END_TEST
+
+// ---- Choices that others take over ----
+
+// What another process has chosen, which it gives as text.
+static char *choices_of_another(const char *slow, const char *multiprocessors)
+{
+    int ends[2];
+    char *text = calloc(1, 4096);
+    ck_assert_int_eq(pipe(ends), 0);
+    const pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        uint64_t needed = 0;
+        setenv("CUDA_FAKE_SLOW_ENGINE", slow, 1);
+        setenv("CUDA_FAKE_MULTIPROCESSORS", multiprocessors, 1);
+        struct ls_device *device = opened("timing=on");
+        assert_by(device, LS_F32, 0, "cuDNN engine ");
+        assert_by(device, LS_F32, 1, "cuDNN engine ");
+        const bool given = !ops->choices->give(&host.host, text, 4096, &needed) && needed <= 4096 &&
+                           write(ends[1], text, needed) == (ssize_t)needed;
+        ls_device_close(device);
+        _exit(!given);
+    }
+    close(ends[1]);
+    size_t used = 0;
+    for (ssize_t count = 1; count > 0; used += (size_t)count)
+        count = read(ends[0], text + used, 4096 - used);
+    close(ends[0]);
+    int code = 1;
+    ck_assert_int_eq(waitpid(child, &code, 0), child);
+    ck_assert_int_eq(code, 0);
+    ck_assert_uint_gt(used, 1);
+    return text;
+}
+
+static int32_t take(const char *text)
+{
+    return ops->choices->take(&host.host, text, strlen(text) + 1);
+}
+
+START_TEST(choices_of_another_process_are_taken_whatever_is_fast_here)
+{
+    char *text = choices_of_another("7", "132");
+    setenv("CUDA_FAKE_SLOW_ENGINE", "9", 1);
+    ck_assert(test_host_set(&host, "timing=on"));
+    ck_assert_str_eq(ops->choices->depend(&host.host), "timing=on");
+    struct ls_device *before = opened("timing=on");
+    assert_by(before, LS_F32, 0, "cuDNN engine 7");
+    ck_assert_int_eq(take(text), LS_OK);
+    struct ls_device *device = opened("timing=on");
+    assert_by(device, LS_F32, 0, "cuDNN engine 9");
+    assert_by(device, LS_F32, 1, "cuDNN engine 9 + bias + relu");
+    assert_by(device, LS_F16, 0, "cuDNN engine "); // of which the other knows nothing
+    ls_device_close(device);
+    ls_device_close(before);
+    ck_assert(test_host_set(&host, ""));
+    ck_assert_ptr_null(ops->choices->depend(&host.host));
+    free(text);
+}
+END_TEST
+
+START_TEST(choices_for_another_gpu_are_not_taken)
+{
+    char *text = choices_of_another("7", "114");
+    setenv("CUDA_FAKE_SLOW_ENGINE", "9", 1);
+    ck_assert(test_host_set(&host, "timing=on"));
+    ck_assert_int_eq(take(text), LS_OK);
+    struct ls_device *device = opened("timing=on");
+    assert_by(device, LS_F32, 0, "cuDNN engine 7");
+    ck_assert_str_eq(test_host_warning, "GPU 0: worker 0 has another GPU or another cuDNN, so this "
+                                        "worker chooses plans of cuDNN itself where it must");
+    ls_device_close(device);
+    free(text);
+}
+END_TEST
+
+// Engine 9 is the last number of its line.
+START_TEST(a_choice_that_cannot_be_made_here_is_an_error)
+{
+    char *text = choices_of_another("7", "132");
+    char *last = strrchr(text, ' ');
+    ck_assert_str_eq(last, " 9\n");
+    last[1] = '8';
+    ck_assert(test_host_set(&host, "timing=on"));
+    ck_assert_int_eq(take(text), LS_OK);
+    struct ls_device *device = opened("timing=on");
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    int failed = 0;
+    for (int fused = 0; fused < 2; fused++) {
+        const struct test_request request = request_of(LS_F32, fused);
+        const int32_t status = test_prepare(ops, device, &request, &answer);
+        failed += status == LS_FAILED;
+        if (!status)
+            ops->kernels->release(device, answer.kernel);
+    }
+    ck_assert_int_eq(failed, 1);
+    ck_assert_ptr_nonnull(strstr(host.message, "GPU 0: engine 8 of cuDNN, number "));
+    ck_assert_ptr_nonnull(
+        strstr(host.message,
+               "which worker 0 takes for a convolution, cannot be made here; use timing=off"));
+    ls_device_close(device);
+    free(text);
+}
+END_TEST
+
+// ---- A file of choices ----
+
+static char plans_path[64], plans_options[96];
+
+static void write_plans(const char *text, size_t bytes)
+{
+    FILE *file = fopen(plans_path, "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(text, 1, bytes, file), bytes);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+static char *read_plans(void)
+{
+    char *text = calloc(1, 1 << 16);
+    FILE *file = fopen(plans_path, "r");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_lt(fread(text, 1, (1 << 16) - 1, file), (1 << 16) - 1);
+    fclose(file);
+    return text;
+}
+
+static void set_plans(const char *more)
+{
+    snprintf(plans_path, sizeof(plans_path), "/tmp/lockstep-plans-%d", (int)getpid());
+    snprintf(plans_options, sizeof(plans_options), "plans=%s%s", plans_path, more);
+    unlink(plans_path);
+}
+
+// A process of its own: what one has chosen it knows without a file. Its exit code: 0, or 1 where an assertion fails.
+static void in_another(const char *options, uint32_t dtype, const char *slow, const char *by)
+{
+    int code = 1;
+    const pid_t child = fork();
+    if (child == 0) {
+        setenv("CUDA_FAKE_SLOW_ENGINE", slow, 1);
+        struct ls_device *device = opened(options);
+        assert_by(device, dtype, 0, by);
+        ls_device_close(device);
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(child, &code, 0), child);
+    ck_assert_msg(code == 0, "%s, with engine %s slow, is not by %s", options, slow, by);
+}
+
+static int count_lines(const char *text)
+{
+    int count = 0;
+    for (; *text; text++)
+        count += *text == '\n';
+    return count;
+}
+
+START_TEST(plans_that_were_timed_are_kept_in_a_file)
+{
+    set_plans(",timing=on");
+    in_another(plans_options, LS_F32, "7", "cuDNN engine 9");
+    char *first = read_plans();
+    ck_assert_int_eq(count_lines(first), 3);
+    ck_assert_ptr_nonnull(strstr(first, "lockstep plans of device cuda, version 1\n"));
+    in_another(plans_options, LS_F32, "9",
+               "cuDNN engine 9"); // from the file, which does not change
+    char *second = read_plans();
+    ck_assert_str_eq(first, second);
+    in_another(plans_options, LS_BF16, "9", "cuDNN engine "); // is added
+    char *third = read_plans();
+    ck_assert_int_eq(count_lines(third), 4);
+    set_plans("");
+    write_plans(third, strlen(third));
+    in_another(plans_options, LS_F32, "9", "cuDNN engine 9"); // also without timing
+    in_another(plans_options, LS_F16, "7", "cuDNN engine 7"); // and what is not there is the first
+    char *fourth = read_plans();
+    ck_assert_str_eq(third, fourth);
+    setenv("CUDA_FAKE_MULTIPROCESSORS", "114", 1);
+    in_another(plans_options, LS_F32, "9", "cuDNN engine 7"); // those of another GPU are not taken
+    unsetenv("CUDA_FAKE_MULTIPROCESSORS");
+    setenv("CUDA_FAKE_CUDNN_VERSION", "91800", 1);
+    in_another(plans_options, LS_F32, "9", "cuDNN engine 7"); // nor those of another cuDNN
+    unlink(plans_path);
+    free(first);
+    free(second);
+    free(third);
+    free(fourth);
+}
+END_TEST
+
+START_TEST(processes_that_write_at_once_lose_nothing)
+{
+    enum { PROCESSES = 4, TIMES = 2 };
+    static const uint32_t types[PROCESSES] = {LS_F32, LS_BF16, LS_F16, LS_F32};
+    pid_t children[PROCESSES];
+    set_plans(",timing=on");
+    for (int i = 0; i < PROCESSES; i++) {
+        children[i] = fork();
+        if (children[i] == 0) {
+            struct ls_device *device = opened(plans_options);
+            for (int fused = 0; fused < TIMES; fused++)
+                assert_by(device, types[i], fused, "cuDNN engine ");
+            ls_device_close(device);
+            _exit(0);
+        }
+    }
+    for (int i = 0; i < PROCESSES; i++) {
+        int code = 1;
+        ck_assert_int_eq(waitpid(children[i], &code, 0), children[i]);
+        ck_assert_int_eq(code, 0);
+    }
+    char *text = read_plans(), beside[96];
+    ck_assert_int_eq(count_lines(text), 2 + 3 * TIMES);
+    snprintf(beside, sizeof(beside), "%s.new", plans_path);
+    ck_assert_int_ne(access(beside, F_OK), 0);
+    unlink(plans_path);
+    free(text);
+}
+END_TEST
+
+static void assert_refused(const char *text, size_t bytes, const char *says)
+{
+    const struct ls_device_config config = {.struct_size = sizeof(config)};
+    struct ls_device *device = NULL;
+    write_plans(text, bytes);
+    ck_assert(test_host_set(&host, plans_options));
+    ck_assert_msg(ls_device_open_state(ops, &host.host, &config, &device) == LS_BAD_INPUT,
+                  "taken: %.*s", (int)bytes, text);
+    ck_assert_msg(strstr(host.message, plans_path) && strstr(host.message, says), "%s",
+                  host.message);
+}
+
+// Every file that is cut off, and every one with a byte that no number has.
+START_TEST(a_file_that_is_damaged_is_refused_by_name)
+{
+    set_plans(",timing=on");
+    in_another(plans_options, LS_F32, "7", "cuDNN engine 9");
+    char *text = read_plans();
+    const size_t bytes = strlen(text);
+    const char *line = strstr(text, "place engine\n") + strlen("place engine\n");
+    assert_refused("", 0, "line 1 is not what this version writes");
+    assert_refused("{\"plans\": []}\n", 14, "line 1 is not what this version writes");
+    assert_refused("lockstep plans of device cuda, version 2\n", 41, "line 1 ");
+    assert_refused("lockstep plans of device cuda, version 1\nengine place\n", 54, "line 2 ");
+    for (size_t length = 1; length < bytes; length++) {
+        const bool whole = text + length == line;
+        if (!whole)
+            assert_refused(text, length, " is not what this version writes");
+    }
+    for (size_t i = 0; i < bytes; i++) {
+        const char before = text[i];
+        text[i] = '#';
+        assert_refused(text, bytes, text + i < line ? "line " : "line 3 ");
+        text[i] = '\0';
+        assert_refused(text, bytes, "it is no text");
+        text[i] = before;
+    }
+    const size_t head = (size_t)(line - text);
+    for (const char *bad = "9223372036854775808 ;-1 ; 1 ;+1 ;1  ;1\t;0x1 ;1e1 "; bad;
+         bad = strchr(bad, ';') ? strchr(bad, ';') + 1 : NULL) {
+        const size_t length = strcspn(bad, ";");
+        char *made = calloc(1, bytes + 64);
+        memcpy(made, text, head);
+        memcpy(made + head, bad, length);
+        strcpy(made + head + length, strchr(line, ' ') + 1);
+        assert_refused(made, strlen(made), "line 3 ");
+        free(made);
+    }
+    write_plans(text, bytes);
+    in_another(plans_options, LS_F32, "9", "cuDNN engine 9");
+    unlink(plans_path);
+    ck_assert_int_eq(mkdir(plans_path, 0700), 0);
+    const struct ls_device_config config = {.struct_size = sizeof(config)};
+    struct ls_device *device = NULL;
+    ck_assert_int_eq(ls_device_open_state(ops, &host.host, &config, &device), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(host.message, "no file of plans"));
+    rmdir(plans_path);
+    free(text);
+}
+END_TEST
+
+START_TEST(a_file_that_is_not_there_is_said_where_nothing_writes_it)
+{
+    set_plans("");
+    struct ls_device *device = opened(plans_options);
+    ck_assert_ptr_nonnull(strstr(test_host_warning, "there is no such file"));
+    assert_by(device, LS_F32, 0, "cuDNN engine 7");
+    ck_assert_int_ne(access(plans_path, F_OK), 0);
+    ls_device_close(device);
 }
 END_TEST
 
@@ -261,6 +564,7 @@ int main(void)
         return 1; // it says why; the fake is built wherever the tests are
     ops = plugin->interface;
     test_host_init(&host, plugin);
+    host.host.log = keep_warning;
     Suite *suite = suite_create("convolutions of device cuda on the fake");
     TCase *tests = tcase_create("convolutions");
     tcase_set_timeout(tests, 60);
@@ -271,6 +575,13 @@ int main(void)
     tcase_add_test(tests, a_cudnn_without_its_graph_api_is_refused);
     tcase_add_test(tests, a_plan_is_made_once_and_goes_with_the_device);
     tcase_add_test(tests, the_fastest_is_taken_by_all_replicas_where_plans_are_timed);
+    tcase_add_test(tests, choices_of_another_process_are_taken_whatever_is_fast_here);
+    tcase_add_test(tests, choices_for_another_gpu_are_not_taken);
+    tcase_add_test(tests, a_choice_that_cannot_be_made_here_is_an_error);
+    tcase_add_test(tests, plans_that_were_timed_are_kept_in_a_file);
+    tcase_add_test(tests, processes_that_write_at_once_lose_nothing);
+    tcase_add_test(tests, a_file_that_is_damaged_is_refused_by_name);
+    tcase_add_test(tests, a_file_that_is_not_there_is_said_where_nothing_writes_it);
     tcase_add_test(tests, attention_is_cudnns_where_its_bits_and_precision_are_kept);
     tcase_add_test(tests, a_nan_comes_out_of_a_convolution_with_relu);
     return test_suite_run(suite);
