@@ -5,13 +5,14 @@ NEITHER A GPU NOR NCCL (tests/support/nccl-fake).
 import ctypes
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import time
 import unittest
 
-from support import DONE, FAILED, LOCKSTEP, PEER_LOST, TERMINATED, UNAVAILABLE, USAGE, ProgramTest, main
+from support import BAD_INPUT, DONE, FAILED, LOCKSTEP, PEER_LOST, TERMINATED, UNAVAILABLE, USAGE, ProgramTest, main
 
 DOUBLES = os.environ["LOCKSTEP_NCCL_FAKE"] + ":" + os.environ["LOCKSTEP_CUDA_FAKE"]
 MLP = ("--model=mlp", "--dataset=synthetic", "--validation=off")
@@ -275,6 +276,67 @@ class Workers(OnDoubles):
         # A launcher that shows each worker GPUs of its own, with and without its local rank.
         for local in ({}, {"LOCKSTEP_LOCAL_RANK": None, "LOCKSTEP_LOCAL_WORLD_SIZE": None}):
             self.check_equal_to_one_process(2, *[((), {"CUDA_FAKE_FIRST": i}) for i in (5, 3)], CUDA_FAKE_DEVICES=1, CUDA_FAKE_STREAMS="deferred", **local)
+
+    def start_timing(self, *workers):
+        """Two workers, of which one finds engine 7 of cuDNN slow and the other engine 9; options of the device and variables of each."""
+        self.MODEL = ("--model=cnn", "--dataset=synthetic", "--validation=off", "--threads=1", "--batch=4", "--steps=3", "--quiet")
+        self.device = ()
+        for rank in range(2):
+            with open(self.path(f"{rank}.engines"), "w"):
+                pass
+        self.start(*[(("--device=cuda:" + device, "--timeline=" + self.path("timeline.json")),
+                      {"CUDA_FAKE_SLOW_ENGINE": 7 + 2 * rank, "CUDA_FAKE_ENGINES": self.path(f"{rank}.engines"), **own})
+                     for rank, (device, own) in enumerate(workers)], CUDA_FAKE_DEVICES=2)
+        return self.finish()
+
+    def chosen(self):
+        """The engines by which worker 0 computes convolutions."""
+        with open(self.path("timeline.json")) as file:
+            spans = json.load(file)["traceEvents"]
+        return {found[1] for found in (re.match("cuDNN engine ([0-9]+)", span.get("args", {}).get("implementation", "")) for span in spans) if found}
+
+    def ran(self, rank):
+        """The engines that ran on a worker, when it was timing, too."""
+        with open(self.path(f"{rank}.engines")) as file:
+            return set(file.read().split())
+
+    def test_worker_0_times_plans_and_all_take_its_choice(self):
+        codes, errors = self.start_timing(("timing=on", {}), ("timing=on", {}))
+        self.assertEqual(codes, [DONE] * 2, errors)
+        self.assertIn("9", self.chosen())
+        self.assertEqual(self.ran(1), self.chosen())
+        self.assertLess(self.chosen(), self.ran(0))
+        # Out of a file of worker 0, and then nobody times anything; the other worker has no such file.
+        files = [self.path("0.plans"), self.path("1.plans")]
+        codes, errors = self.start_timing(*[("timing=on,plans=" + file, {}) for file in files])
+        self.assertEqual(codes, [DONE] * 2, errors)
+        self.assertEqual([os.path.exists(file) for file in files], [True, False])
+        chosen = self.chosen()
+        for device in ("plans=", "timing=on,plans="):
+            codes, errors = self.start_timing(*[(device + file, {"CUDA_FAKE_SLOW_ENGINE": 9}) for file in files])
+            self.assertEqual(codes, [DONE] * 2, errors)
+            self.assertEqual((self.chosen(), self.ran(0), self.ran(1)), (chosen,) * 3)
+
+    def test_a_worker_with_another_gpu_times_plans_itself_and_says_so(self):
+        codes, errors = self.start_timing(("timing=on", {}), ("timing=on", {"CUDA_FAKE_MULTIPROCESSORS": 114}))
+        self.assertEqual(codes, [DONE] * 2, errors)
+        says = "GPU 1: worker 0 has another GPU or another cuDNN, so this worker chooses plans of cuDNN itself where it must"
+        self.assertEqual([error.count(says) for error in errors], [0, 1], errors)
+        self.assertEqual(self.ran(1), self.ran(0))
+
+    def test_workers_that_would_choose_otherwise_are_refused_by_name(self):
+        codes, errors = self.start_timing(("timing=on", {}), ("timing=off", {}))
+        self.assertEqual(codes, [USAGE] * 2, errors)
+        for error in errors:
+            self.assertRegex(error, r"worker 1 \(.*\) has the choices of --device \(fixed\), but worker 0 \(.*\) has timing=on")
+
+    def test_a_damaged_file_of_plans_ends_all_by_its_name(self):
+        with open(self.path("0.plans"), "w") as file:
+            file.write("plans\n")
+        codes, errors = self.start_timing(("timing=on,plans=0.plans", {}), ("timing=on,plans=1.plans", {}))
+        self.assertEqual(codes, [BAD_INPUT, PEER_LOST], errors)
+        self.assertIn("plans=0.plans: line 1 is not what this version writes", errors[0])
+        self.assertIn("worker 0", errors[1])
 
     def check_refused(self, says, *workers, **common):
         self.start(*workers, **common)

@@ -30,6 +30,7 @@
 // CUDA_FAKE_LACKS (an operation, by name, that device `cuda` is to lack).
 // CUDA_FAKE_SLOW_ENGINE (the engine of cuDNN with this number takes milliseconds more; dnn_graph.c).
 // CUDA_FAKE_GRAPHS names a file that gets a line for each recording: its kernels, and those on the longest way through it.
+// CUDA_FAKE_ENGINES names a file that gets a line for each engine of cuDNN that is handed over: its number.
 // CUDA_FAKE_CONVOLUTIONS names a file that gets a line for each convolution that cuDNN is asked for and knows.
 #ifndef LS_TESTS_CUDA_FAKE_H
 #define LS_TESTS_CUDA_FAKE_H
