@@ -35,6 +35,7 @@ class Sizes:
         self.loss_cases = [("mlp_adam", *case[1:]) for case in LOSS_CASES[:4]] if dry else LOSS_CASES
         self.suite_cases = "softmax" if dry else ""
         self.collectives = ["-short", "collective-ring"] if dry else ["transport-local", *("collective-" + name for name in REDUCING)]
+        self.plan_batch = 4 if dry else 64
         self.compare_steps, self.compare_batch = (4, 8) if dry else (60, 256)
         self.compare_options = ["--speed-steps=0"] if dry else []
         self.bench_bytes, self.bench_seconds = ("8,4K", "0.01") if dry else ("8,64K,1M,16M,256M", "0.1")
@@ -201,6 +202,23 @@ class Checks:
         said = next((line for line in outcome.err.splitlines() if "the loss is not finite" in line), None)
         if outcome.code != 1 or not said:
             raise Wrong("expected exit code 1 and 'the loss is not finite': " + outcome.ending(), output=outcome.output)
+        return said, {}
+
+    def plans(self):
+        """Plans of cuDNN that were timed are kept in a file, and two trainings that take them from it have the same bits."""
+        path = os.path.join(self.place.out, "plans.txt")
+        if os.path.exists(path):
+            os.unlink(path)
+        arguments = ("--model=cnn", "--batch=%d" % self.sizes.plan_batch, "--replicas=1", "--validation=off")
+        runs, files = [], []
+        for device in ("cuda:timing=on,plans=", "cuda:plans=", "cuda:timing=on,plans="):
+            report = self.place.train(*arguments, steps=5, device=device + path)
+            runs.append((report["losses"], report["parameter_hashes"]))
+            with open(path) as file:
+                files.append(file.read())
+        said = "%d plans in the file" % (files[0].count("\n") - 2)
+        if runs.count(runs[0]) != 3 or files.count(files[0]) != 3:
+            raise Wrong(said + ", but runs that took them differ, or wrote it anew", {"losses": [losses for losses, _ in runs]})
         return said, {}
 
     def collectives(self):

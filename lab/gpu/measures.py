@@ -139,15 +139,3 @@ class Measures:
             why = "; ".join(sorted({side["why"] for row in rows for side in row["sides"].values() if side["status"] != "measured"}))
             raise NotRun("nothing of PyTorch was measured: " + why, figures)
         return "; ".join(said), figures
-
-    def plans(self):
-        """Plans of cuDNN for convolutions, timed beside what its version-7 calls choose."""
-        if self.place.double:
-            raise NotRun("the fake runs no plans")
-        path = os.path.join(self.place.out, "plans.json")
-        shapes = [os.path.join(ROOT, "lab", "gpu", "shapes", name + ".txt") for name in ("cnn", "resnet50")]
-        outcome = self.place.runner.run([self.place.program("tools", "gpu-plans"), "--time", "--json=" + path,
-                                         "--seconds=%d" % (self.place.runner.left() - 5)] + shapes, self.place.environment)
-        if outcome.code:
-            raise Wrong(outcome.ending(), output=outcome.output)
-        return outcome.last_line(), {}

@@ -4,13 +4,11 @@
 //   gpu-plans --save-properties=FILE        writes the properties of this machine's GPU, as cuDNN gives them
 //   gpu-plans --properties=FILE LIST...     finalises plans for each convolution of the lists, --plans=8 of those that fit, and
 //                                           prints their engines; exit code 1 where none fits
-//   gpu-plans --time --json=FILE LIST...    times them on this machine's GPU, beside the algorithm of the calls of version 7, for
-//                                           --seconds=60
 //
 // A list has a line for each convolution (shapes/). Each is asked for forward, forward with bias and ReLU, gradient of x and of
 // the weights, in float32 without and with TF32, bfloat16 and float16; --operations= and --arithmetics= choose some by their names,
 // with commas between them.
-#include "lab/gpu/plans.h"
+#include "lab/gpu/plans_cudnn.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -21,8 +19,7 @@
 #define NUMBERS 14 // of a line
 
 struct options {
-    const char *properties, *save_properties, *plans, *seconds, *operations, *arithmetics, *json;
-    bool time;
+    const char *properties, *save_properties, *plans, *operations, *arithmetics;
 };
 
 static struct shape shapes[MOST_SHAPES];
@@ -131,7 +128,7 @@ static int print_plans(const struct question *question, const struct offers *off
         int64_t workspace = 0;
         if (!offer_fits(offer, question->arithmetic) || offer_repeats(offers, i))
             continue;
-        descriptor plan = offer_plan(offer, NULL, properties, &workspace);
+        descriptor plan = offer_plan(offer, properties, &workspace);
         made += plan != NULL;
         counts->refused += !plan;
         if (!plan)
@@ -164,7 +161,7 @@ static int print_all(descriptor properties, int most)
                arithmetic_names[question->arithmetic]);
         if (i == 0 || !is_same_graph(question, question - 1)) {
             offers_finish(&offers);
-            answered = offers_get(question, NULL, properties, &offers);
+            answered = offers_get(question, properties, &offers);
         }
         const int made = print_plans(question, &offers, properties, most, &counts);
         if (!made)
@@ -194,8 +191,6 @@ static int usage(void)
 {
     fputs("usage: gpu-plans [--properties=FILE] --save-properties=FILE\n"
           "       gpu-plans --properties=FILE [--plans=8] [--operations=NAMES] "
-          "[--arithmetics=NAMES] LIST...\n"
-          "       gpu-plans --time --json=FILE [--seconds=60] [--plans=8] [--operations=NAMES] "
           "[--arithmetics=NAMES] LIST...\n",
           stderr);
     return 2;
@@ -241,25 +236,18 @@ int main(int argc, char **argv)
         if (argument[0] != '-') {
             if (!read_shapes(argument))
                 return 2;
-        } else if (strcmp(argument, "--time") == 0) {
-            o.time = true;
         } else if (!read_option(argument, "--properties", &o.properties) &&
                    !read_option(argument, "--save-properties", &o.save_properties) &&
                    !read_option(argument, "--plans", &o.plans) &&
-                   !read_option(argument, "--seconds", &o.seconds) &&
                    !read_option(argument, "--operations", &o.operations) &&
-                   !read_option(argument, "--arithmetics", &o.arithmetics) &&
-                   !read_option(argument, "--json", &o.json)) {
+                   !read_option(argument, "--arithmetics", &o.arithmetics)) {
             return usage();
         }
     }
     if (o.save_properties)
         return save(&o);
     make_questions(&o);
-    if (!question_count || o.time == !o.json || o.time == (o.properties != NULL))
+    if (!question_count || !o.properties)
         return usage();
-    const int most = o.plans ? atoi(o.plans) : 8;
-    return o.time ? plans_time(questions, question_count, most, o.seconds ? atof(o.seconds) : 60,
-                               o.json)
-                  : print_from_file(&o, most);
+    return print_from_file(&o, o.plans ? atoi(o.plans) : 8);
 }

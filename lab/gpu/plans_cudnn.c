@@ -23,7 +23,8 @@ static bool fail(const char *name, const char *text)
     return false;
 }
 
-bool cudnn_ok(cudnnStatus_t status, const char *name)
+// Whether the call NAME did not fail; else cudnn_reason() says what cuDNN does.
+static bool cudnn_ok(cudnnStatus_t status, const char *name)
 {
     if (!status)
         return true;
@@ -121,7 +122,7 @@ bool cudnn_properties_save(descriptor properties, const char *path)
 
 // ---- A convolution ----
 
-int64_t shape_outputs(const struct shape *shape, int dimension)
+static int64_t shape_outputs(const struct shape *shape, int dimension)
 {
     const int64_t in = dimension ? shape->width : shape->height;
     const int64_t window = (shape->size[dimension] - 1) * shape->dilation[dimension] + 1;
@@ -138,13 +139,6 @@ static void dims_of(const struct shape *s, enum tensor tensor, int64_t *out)
         [TENSOR_BIAS] = {1, s->filters, 1, 1},
     };
     memcpy(out, dims[tensor], sizeof(dims[tensor]));
-}
-
-int64_t shape_elements(const struct shape *shape, enum tensor tensor)
-{
-    int64_t dims[4];
-    dims_of(shape, tensor, dims);
-    return dims[0] * dims[1] * dims[2] * dims[3];
 }
 
 cudnnDataType_t arithmetic_type(enum arithmetic arithmetic)
@@ -261,7 +255,7 @@ static descriptor pointwise(struct offers *offers, cudnnPointwiseMode_t mode, de
     return keep(offers, finish(d, ready, "pointwise operation"));
 }
 
-static bool make_graph(struct offers *offers, const struct question *question, cudnnHandle_t handle)
+static bool make_graph(struct offers *offers, const struct question *question)
 {
     descriptor operations[3];
     int count = 1;
@@ -282,8 +276,7 @@ static bool make_graph(struct offers *offers, const struct question *question, c
             return false;
     descriptor d = create(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     const bool ready =
-        set(d, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, operations) &&
-        (!handle || set(d, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle));
+        set(d, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, operations);
     offers->graph = finish(d, ready, "graph");
     return offers->graph;
 }
@@ -315,10 +308,9 @@ static bool ask(struct offers *offers, cudnnBackendHeurMode_t mode, descriptor p
 {
     descriptor configs[MOST_OFFERS];
     descriptor d = create(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-    const bool ready =
-        set_descriptor(d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, offers->graph) &&
-        set(d, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode) &&
-        (!properties || set_descriptor(d, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, properties));
+    const bool ready = set_descriptor(d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, offers->graph) &&
+                       set(d, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode) &&
+                       set_descriptor(d, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, properties);
     d = finish(d, ready, "heuristics");
     if (!d)
         return false;
@@ -342,11 +334,10 @@ static bool ask(struct offers *offers, cudnnBackendHeurMode_t mode, descriptor p
     return answered;
 }
 
-bool offers_get(const struct question *question, cudnnHandle_t handle, descriptor properties,
-                struct offers *out)
+bool offers_get(const struct question *question, descriptor properties, struct offers *out)
 {
     memset(out, 0, sizeof(*out));
-    if (!make_graph(out, question, handle))
+    if (!make_graph(out, question))
         return false;
     const bool found = ask(out, CUDNN_HEUR_MODE_A, properties);
     out->by_heuristics = out->count;
@@ -405,31 +396,16 @@ const char *offer_notes(const struct offer *offer, char *text, size_t bytes)
     return text;
 }
 
-descriptor offer_plan(const struct offer *offer, cudnnHandle_t handle, descriptor properties,
-                      int64_t *workspace)
+descriptor offer_plan(const struct offer *offer, descriptor properties, int64_t *workspace)
 {
     int64_t count = 0;
     descriptor d = create(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    const bool ready =
-        set_descriptor(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, offer->config) &&
-        (!properties || set_descriptor(d, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, properties)) &&
-        (!handle || set(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle));
+    const bool ready = set_descriptor(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, offer->config) &&
+                       set_descriptor(d, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, properties);
     d = finish(d, ready, "plan");
     if (d && !cudnn_ok(cudnnBackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
                                                 CUDNN_TYPE_INT64, 1, &count, workspace),
                        "workspace"))
         cudnn_destroy(&d);
     return d;
-}
-
-descriptor offer_pack(const struct question *question, void *const *tensors, void *workspace)
-{
-    const int64_t ids[] = {TENSOR_X, TENSOR_W, TENSOR_Y, TENSOR_BIAS};
-    const int64_t count = question->operation == FUSED ? 4 : 3;
-    descriptor d = create(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    const bool ready =
-        set_integers(d, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, count, ids) &&
-        set(d, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, tensors + 1) &&
-        set(d, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
-    return finish(d, ready, "variant pack");
 }

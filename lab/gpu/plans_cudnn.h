@@ -17,9 +17,6 @@ typedef cudnnBackendDescriptor_t descriptor;
 // Why the last call that failed did so: one line.
 const char *cudnn_reason(void);
 
-// Whether the call NAME did not fail; else cudnn_reason() says what cuDNN does.
-bool cudnn_ok(cudnnStatus_t status, const char *name);
-
 void cudnn_destroy(descriptor *d);
 
 // ---- Properties of a GPU. NULL, false: cudnn_reason(). ----
@@ -53,8 +50,6 @@ struct question {
 
 enum tensor { TENSOR_X = 1, TENSOR_W, TENSOR_Y, TENSOR_BIAS, TENSORS }; // their unique ids, too
 
-int64_t shape_elements(const struct shape *shape, enum tensor tensor);
-int64_t shape_outputs(const struct shape *shape, int dimension);
 cudnnDataType_t arithmetic_type(enum arithmetic arithmetic);
 
 // ---- What cuDNN offers for it ----
@@ -75,9 +70,8 @@ struct offers {
     int made_count;
 };
 
-// `properties`: of the GPU that is asked for; NULL: `handle` has it.
-bool offers_get(const struct question *question, cudnnHandle_t handle, descriptor properties,
-                struct offers *out);
+// `properties`: of the GPU that is asked for.
+bool offers_get(const struct question *question, descriptor properties, struct offers *out);
 void offers_finish(struct offers *offers);
 
 // Whether its results have the same bits each time and no factor or sum is rounded beyond what the arithmetic says.
@@ -90,10 +84,6 @@ bool offer_repeats(const struct offers *offers, int offer);
 const char *offer_notes(const struct offer *offer, char *text, size_t bytes);
 
 // A plan for the offer. NULL: cudnn_reason().
-descriptor offer_plan(const struct offer *offer, cudnnHandle_t handle, descriptor properties,
-                      int64_t *workspace);
-
-// What a plan runs on. `tensors`: addresses by their ids.
-descriptor offer_pack(const struct question *question, void *const *tensors, void *workspace);
+descriptor offer_plan(const struct offer *offer, descriptor properties, int64_t *workspace);
 
 #endif

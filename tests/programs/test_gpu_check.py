@@ -85,6 +85,11 @@ class Script(ProgramTest):
         row = figures["rows"][0]
         self.assertAlmostEqual(row["least_gb_s"], 2e-9 * row["replicas"] * row["bytes"] / row["seconds"])
 
+    def test_plans_come_out_of_a_file(self):
+        code, checks, said = self.check("plans")
+        self.assertEqual(code, 0, said)
+        self.assertRegex(checks["plans"]["detail"], "^[1-9][0-9]* plans in the file$")
+
     def test_ten_losses_are_those_of_the_cpu(self):
         arguments = ["--model=mlp", "--optimizer=sgd:learning_rate=0.01", "--batch=16", "--steps=3", "--shuffle=off", "--seed=0",
                      "--dataset=synthetic", "--validation=off"]

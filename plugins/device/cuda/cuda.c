@@ -4,7 +4,8 @@
 // and is opened when a device is.
 //
 // Options: deadline=SECONDS, how long a call may wait for the GPU; recording=off, no CUDA graphs; tf32=on lets products of float32
-// round their factors to TF32 (off); arena=off makes each buffer an allocation of its own, for compute-sanitizer.
+// round their factors to TF32 (off); timing=on takes the fastest of cuDNN's plans instead of the first, and plans=FILE keeps which
+// that were; arena=off makes each buffer an allocation of its own, for compute-sanitizer.
 #define _GNU_SOURCE // dladdr
 
 #include "plugins/device/cuda/driver.h"

@@ -14,6 +14,10 @@ bool cuda_dnn_pads(const struct cuda_window *window)
     return window->before[0] == window->after[0] && window->before[1] == window->after[1];
 }
 
+// One handle for both streams of a step: it has the stream that the next call goes to, and nothing
+// that kernels of two calls share. What they write between their passes is the workspace, which
+// each launch brings, and each stream has its own. The device is called by one thread at a time, so
+// the stream does not change within a call.
 int32_t cuda_use_dnn(struct ls_device *device)
 {
     if (device->dnn_stream == device->stream)
