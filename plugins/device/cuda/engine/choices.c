@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which plans of cuDNN were taken, so that the same are taken again: by all replicas of the process,
-// by the other processes of a job, which are handed those of worker 0, and by later runs, out of a
-// file. As text, in that file and between processes, a choice is a line of numbers: what it was made
-// for (GPU, version of cuDNN, question), the place in cuDNN's list of offers, and the engine there,
-// by which a list that is another one is noticed. In memory it is the same numbers.
+// Which plans of cuDNN were taken, so that the same are taken again: by all replicas of the
+// process, by the other processes of a job, which are handed those of worker 0, and by later runs,
+// out of a file. As text, in that file and between processes, a choice is a line of numbers: what
+// it was made for (GPU, version of cuDNN, question), the place in cuDNN's list of offers, and the
+// engine there, by which a list that is another one is noticed. In memory it is the same numbers.
 //
 // A file is replaced as a whole, by a temporary one beside it, FILE.new, which is locked meanwhile:
 // who writes adds to what others have written before.
@@ -168,7 +168,8 @@ static bool read_line(const char *line, int64_t numbers[NUMBERS])
     return numbers[PLACE] >= -1 && numbers[PLACE] < CUDA_MOST_OFFERS;
 }
 
-// Adds what `text` has. The number of its first line that is none of ours, and then adds nothing; 0: all are.
+// Adds what `text` has. The number of its first line that is none of ours, and then adds nothing;
+// 0: all are.
 static int read_text(const char *text, enum source source, bool lasting)
 {
     static const char head[] = VERSION "\n" COLUMNS "\n";
@@ -260,6 +261,8 @@ int32_t cuda_choices_read(struct ls_device *device)
     const char *path = device->plans;
     bool there = false;
     int32_t status = LS_OK;
+    if (path && !*path)
+        return ls_host_fail(device->host, LS_USAGE, "plans= is empty: it is the name of a file");
     cuda_choices_enter();
     if (path && (!path_read || strcmp(path_read, path) != 0)) {
         status = merge(device->host, path, &there);

@@ -20,7 +20,8 @@ struct cuda_stream {
     struct cuda_stream *next;
 };
 
-// Numbers of a GPU and its cuDNN: compute capability, multiprocessors, bits of the memory's bus, GiB of it; version of cuDNN.
+// Numbers of a GPU and its cuDNN: compute capability, multiprocessors, bits of the memory's bus, GiB
+// of it; version of cuDNN.
 #define CUDA_HARDWARE 5
 
 struct ls_event {

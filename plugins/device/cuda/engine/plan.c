@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions and attention by cuDNN's graph API: a graph for each question, the engines that cuDNN's heuristics offer for it, and a
-// plan by one of them. Taken is only what gives the same bits each time and rounds neither factors nor sums beyond what was asked
-// for; a ReLU and attention only where they run and a NaN comes out of them, which cuDNN's notes do not say, so they are tried. It is
-// the first by the heuristics, which depends on GPU and question alone; with timing=on the fastest of the first eight. What was
-// taken is taken again (choices.c).
+// Convolutions and attention by cuDNN's graph API: a graph for each question, the engines that
+// cuDNN's heuristics offer for it, and a plan by one of them. Taken is only what gives the same
+// bits each time and rounds neither factors nor sums beyond what was asked for; a ReLU and
+// attention only where they run and a NaN comes out of them, which cuDNN's notes do not say, so
+// they are tried. It is the first by the heuristics, which depends on GPU and question alone; with
+// timing=on the fastest of the first eight. What was taken is taken again (choices.c).
 #include "plugins/device/cuda/engine/internal.h"
 
 #include <math.h>
@@ -125,8 +126,8 @@ static bool is_tried(const struct cuda_plan_question *question)
     return question->fused || is_attention(question);
 }
 
-// Engine 0 is cuDNN's plain loops: bias and ReLU in a pass of their own are faster than with them. All engines of attention are
-// compiled first.
+// Engine 0 is cuDNN's plain loops: bias and ReLU in a pass of their own are faster than with them.
+// All engines of attention are compiled first.
 static bool fits(const struct cuda_plan_question *question, const struct offer *offer)
 {
     const uint32_t wrong = bit(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) |
@@ -168,9 +169,9 @@ static bool make_plan(const struct ls_device *device, struct offer *offer)
     return made;
 }
 
-// The first of those that fit, with plans. With TF32 those that use it come first: measured, the heuristics put some of the
-// others before them that take twice the time and more. Those of attention one by one, because each is compiled first: `next` is
-// where to go on.
+// The first of those that fit, with plans. With TF32 those that use it come first: measured, the
+// heuristics put some of the others before them that take twice the time and more. Those of
+// attention one by one, because each is compiled first: `next` is where to go on.
 static int list_tried(const struct ls_device *device, const struct cuda_plan_question *question,
                       struct offers *offers, int *next, int *out)
 {
@@ -363,7 +364,8 @@ static int32_t try_nan(struct ls_device *device, const struct cuda_plan_question
 #define SAMPLES 3
 #define HOPELESS 3 // times slower than the best so far
 
-// Runs it `repeats` times in a recording; 0: it cannot be recorded. A recording is what a step is, and has no gaps.
+// Runs it `repeats` times in a recording; 0: it cannot be recorded. A recording is what a step is,
+// and has no gaps.
 static struct CUgraphExec_st *record(const struct ls_device *device,
                                      const struct cuda_plan_question *question,
                                      const struct offer *offer, const struct trial *trial,
@@ -482,7 +484,8 @@ static int32_t try_offers(struct ls_device *device, const struct cuda_plan_quest
     return status;
 }
 
-// What was taken before, by whoever it was. That it cannot be made is an error: what another takes in its place has other bits.
+// What was taken before, by whoever it was. That it cannot be made is an error: what another takes
+// in its place has other bits.
 static int32_t follow(struct ls_device *device, const struct cuda_plan_question *question,
                       struct offers *offers, const struct cuda_choice *choice, int *out)
 {
@@ -525,7 +528,8 @@ static int32_t choose_anew(struct ls_device *device, const struct cuda_plan_ques
                                      *out < 0 ? 0 : offers->list[*out].engine, !no_memory);
 }
 
-// One after the other, so that all replicas of the process take the same: a trial may end otherwise the next time.
+// One after the other, so that all replicas of the process take the same: a trial may end otherwise
+// the next time.
 static int32_t choose(struct ls_device *device, const struct cuda_plan_question *question,
                       struct offers *offers, int *out)
 {
