@@ -8,7 +8,9 @@
 #include "tests/support/suite.h"
 
 #include <check.h>
+#include <fcntl.h>
 #include <math.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -368,6 +370,28 @@ START_TEST(processes_that_write_at_once_lose_nothing)
 }
 END_TEST
 
+START_TEST(a_file_that_another_process_writes_is_waited_for_but_not_for_ever)
+{
+    const struct test_request request = request_of(LS_F32, 0);
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    char beside[96];
+    set_plans(",timing=on");
+    snprintf(beside, sizeof(beside), "%s.new", plans_path);
+    const int fd = open(beside, O_WRONLY | O_CREAT, 0600);
+    ck_assert_int_eq(flock(fd, LOCK_EX), 0);
+    struct ls_device *device = opened(plans_options);
+    ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_BAD_INPUT);
+    ck_assert_msg(strstr(host.message, plans_path) && strstr(host.message, "FILE.new beside it"),
+                  "%s", host.message);
+    ck_assert_int_ne(access(plans_path, F_OK), 0);
+    close(fd);
+    assert_by(device, LS_BF16, 0, "cuDNN engine ");
+    ck_assert_int_eq(access(plans_path, F_OK), 0);
+    ls_device_close(device);
+    unlink(plans_path);
+}
+END_TEST
+
 static void assert_refused(const char *text, size_t bytes, const char *says)
 {
     const struct ls_device_config config = {.struct_size = sizeof(config)};
@@ -380,7 +404,7 @@ static void assert_refused(const char *text, size_t bytes, const char *says)
                   host.message);
 }
 
-// Every file that is cut off, and every one with a byte that no number has.
+// Every file that is cut off, that has a byte which no number has, or a line that ends elsewhere.
 START_TEST(a_file_that_is_damaged_is_refused_by_name)
 {
     set_plans(",timing=on");
@@ -403,6 +427,8 @@ START_TEST(a_file_that_is_damaged_is_refused_by_name)
         assert_refused(text, bytes, text + i < line ? "line " : "line 3 ");
         text[i] = '\0';
         assert_refused(text, bytes, "it is no text");
+        text[i] = before == ' ' ? '\n' : ' ';
+        assert_refused(text, bytes, text + i < line ? "line " : "line 3 ");
         text[i] = before;
     }
     const size_t head = (size_t)(line - text);
@@ -580,6 +606,7 @@ int main(void)
     tcase_add_test(tests, a_choice_that_cannot_be_made_here_is_an_error);
     tcase_add_test(tests, plans_that_were_timed_are_kept_in_a_file);
     tcase_add_test(tests, processes_that_write_at_once_lose_nothing);
+    tcase_add_test(tests, a_file_that_another_process_writes_is_waited_for_but_not_for_ever);
     tcase_add_test(tests, a_file_that_is_damaged_is_refused_by_name);
     tcase_add_test(tests, a_file_that_is_not_there_is_said_where_nothing_writes_it);
     tcase_add_test(tests, attention_is_cudnns_where_its_bits_and_precision_are_kept);
