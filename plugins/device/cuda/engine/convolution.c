@@ -45,7 +45,7 @@ static struct ls_tensor_desc *weights_of(struct ls_kernel *kernel)
     return is_weights(kernel) ? cuda_output_desc(kernel, 0) : cuda_input_desc(kernel, 1);
 }
 
-static bool find_shape(struct ls_kernel *kernel, struct convolution *c)
+static void find_shape(struct ls_kernel *kernel, struct convolution *c)
 {
     const struct ls_op_attributes *a = &kernel->request.attributes;
     const struct ls_tensor_desc *in = kernel->descs, *out = cuda_output_desc(kernel, 0);
@@ -55,16 +55,8 @@ static bool find_shape(struct ls_kernel *kernel, struct convolution *c)
     const struct ls_tensor_desc *x = data ? out : &in[image];
     const struct ls_tensor_desc *y = is_weights(kernel) ? &in[1 - image] : data ? &in[0] : out;
     c->groups = a->groups > 0 ? a->groups : 1;
-    if (w->ndims != 4 || !cuda_window_of(a, w->dims[0], w->dims[1], x, y, &c->window))
-        return false;
+    c->window = cuda_window_of(a, w->dims[0], w->dims[1], x, y);
     c->filters = y->dims[3];
-    if (x->dims[3] % c->groups || c->filters % c->groups || w->dims[2] != x->dims[3] / c->groups ||
-        w->dims[3] != c->filters)
-        return false;
-    const int64_t biases = biases_image(kernel) ? x->dims[3] : c->filters;
-    if (cuda_has_bias(kernel) && cuda_elements(&in[2]) != biases)
-        return false;
-    return !cuda_has_bias_gradient(kernel) || cuda_elements(&out[1]) == biases;
 }
 
 // Weights as they are fixed, else turned. cuda_layout_weights() leaves a plain one plain.
@@ -297,8 +289,7 @@ int32_t cuda_prepare_conv2d(struct ls_device *device, struct ls_kernel *kernel,
     struct convolution *c = cuda_state(device, kernel, sizeof(*c));
     if (!c)
         return LS_OUT_OF_MEMORY;
-    if (!find_shape(kernel, c))
-        return cuda_unsupported(device, kernel, "shapes and attributes do not belong together");
+    find_shape(kernel, c);
     find_type(kernel, c);
     if (!find_layout(kernel, c, answer))
         return cuda_unsupported(device, kernel, "weights of another device's layout");

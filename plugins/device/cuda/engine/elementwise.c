@@ -3,23 +3,6 @@
 // convert, floats from bytes.
 #include "plugins/device/cuda/engine/internal.h"
 
-#include <string.h>
-
-// Reshape and the activations look at elements alone.
-static bool shapes_fit(struct ls_kernel *kernel)
-{
-    const uint32_t op = kernel->request.op;
-    const bool loose =
-        op == LS_OP_RESHAPE || op == LS_OP_ACTIVATION || op == LS_OP_ACTIVATION_BACKWARD;
-    const struct ls_tensor_desc *y = cuda_output_desc(kernel, 0);
-    for (uint32_t i = 0; i < cuda_inputs(kernel); i++) {
-        const struct ls_tensor_desc *x = cuda_input_desc(kernel, i);
-        if (loose ? !cuda_same_count(x, y) : !cuda_same_shape(x, y))
-            return false;
-    }
-    return true;
-}
-
 // ---- Dropout whose elements share draws ----
 
 static int32_t run_shared_draws(struct ls_device *device, const struct ls_kernel *kernel,
@@ -82,13 +65,9 @@ static int32_t run_function(struct ls_device *device, const struct ls_kernel *ke
 int32_t cuda_prepare_function(struct ls_device *device, struct ls_kernel *kernel,
                               struct ls_kernel_answer *answer)
 {
-    const struct ls_tensor_desc *y = cuda_output_desc(kernel, 0);
-    kernel->items = cuda_elements(y);
-    for (uint32_t i = 0; i < kernel->request.input_count; i++)
-        if (cuda_elements(cuda_input_desc(kernel, i)) != kernel->items)
-            return cuda_unsupported(device, kernel, "the shapes do not belong together");
     if (kernel->request.attributes.function > LS_LOGARITHM)
         return cuda_unsupported(device, kernel, "it does not know this function");
+    kernel->items = cuda_elements(cuda_output_desc(kernel, 0));
     kernel->run = run_function;
     answer->in_place = (UINT32_C(1) << cuda_inputs(kernel)) - 1;
     cuda_implementation(answer, "own");
@@ -121,8 +100,6 @@ int32_t cuda_prepare_elementwise(struct ls_device *device, struct ls_kernel *ker
     const uint32_t op = kernel->request.op;
     const bool rows = op == LS_OP_SOFTMAX || op == LS_OP_SOFTMAX_BACKWARD;
     struct cuda_arguments *a = &kernel->arguments;
-    if (!shapes_fit(kernel))
-        return cuda_unsupported(device, kernel, "the shapes do not belong together");
     for (uint32_t i = 0; op == LS_OP_DROPOUT && i < LS_MAX_DIMS; i++)
         if (attributes->axes[i])
             return prepare_shared_draws(device, kernel, answer);
@@ -147,8 +124,6 @@ int32_t cuda_prepare_convert(struct ls_device *device, struct ls_kernel *kernel,
     const int64_t count = cuda_elements(x), last = x->dims[x->ndims - 1];
     const bool from = x->layout.kind == LS_LAYOUT_OWN, to = y->layout.kind == LS_LAYOUT_OWN;
     struct cuda_arguments *a = &kernel->arguments;
-    if (!cuda_same_shape(x, y))
-        return cuda_unsupported(device, kernel, "the shapes differ");
     if ((from && !cuda_layout_weights(x)) || (to && !cuda_layout_weights(y)))
         return cuda_unsupported(device, kernel, "a layout that is not of this device");
     // Turned is (F, rest); a matrix (rows, columns) is written as (columns, rows).

@@ -54,11 +54,7 @@ int32_t cuda_prepare_gather(struct ls_device *device, struct ls_kernel *kernel,
     const struct ls_tensor_desc *ids = cuda_input_desc(kernel, 0);
     const struct ls_tensor_desc *table =
         backward ? cuda_output_desc(kernel, 0) : cuda_input_desc(kernel, 1);
-    const struct ls_tensor_desc *rows =
-        backward ? cuda_input_desc(kernel, 1) : cuda_output_desc(kernel, 0);
     const int64_t count = cuda_elements(ids);
-    if (table->ndims != 2 || cuda_elements(rows) != count * table->dims[1])
-        return cuda_unsupported(device, kernel, "the shapes do not belong together");
     if (count >= INT32_MAX || table->dims[0] >= INT32_MAX)
         return cuda_unsupported(device, kernel, "more indices or rows than 32 bits count");
     struct gather *state = cuda_state(device, kernel, sizeof(*state));

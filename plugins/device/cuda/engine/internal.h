@@ -217,7 +217,6 @@ void *cuda_output(const struct ls_kernel *kernel, const struct cuda_call *launch
 bool cuda_accumulates(const struct ls_kernel *kernel, uint32_t output);
 int64_t cuda_elements(const struct ls_tensor_desc *desc);
 bool cuda_same_count(const struct ls_tensor_desc *a, const struct ls_tensor_desc *b);
-bool cuda_same_shape(const struct ls_tensor_desc *a, const struct ls_tensor_desc *b);
 // Where output 0 goes, with the epilogue and the addition of the request.
 struct cuda_store cuda_store_of(const struct ls_kernel *kernel, const struct cuda_call *launch);
 uint32_t cuda_type_of(
@@ -509,9 +508,9 @@ CUDA_PREPARE(transposition)
 CUDA_PREPARE(update)
 CUDA_PREPARE(upsampling)
 
-// The window over x that makes y; false: the shapes do not belong together.
-bool cuda_window_of(const struct ls_op_attributes *attributes, int64_t rows, int64_t columns,
-                    const struct ls_tensor_desc *x, const struct ls_tensor_desc *y,
-                    struct cuda_window *out);
+// The window over x that makes y.
+struct cuda_window cuda_window_of(const struct ls_op_attributes *attributes, int64_t rows,
+                                  int64_t columns, const struct ls_tensor_desc *x,
+                                  const struct ls_tensor_desc *y);
 
 #endif

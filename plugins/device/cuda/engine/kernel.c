@@ -123,14 +123,13 @@ static bool is_saved(const struct ls_kernel_request *request, uint32_t argument)
     }
 }
 
-// The host has checked the request; what is asked here is what this device knows.
+// The host has checked the request: numbers of arguments, their types and shapes, attributes. What is
+// asked here, and by the operations, is what this device knows.
 static const char *check_request(const struct ls_kernel_request *request,
                                  const struct cuda_operation *operation)
 {
     if (request->accumulate && !operation->accumulate)
         return "it cannot add into its outputs";
-    if (is_saved(request, request->input_count + 1) && request->accumulate & 2)
-        return "it cannot add into this output";
     if (request->attributes.activation > LS_HARD_SIGMOID ||
         request->attributes.epilogue_activation > LS_HARD_SIGMOID)
         return "it does not know this activation";

@@ -80,31 +80,11 @@ static void lay_out(struct cuda_layer *n, const struct ls_tensor_desc *x, int64_
     n->parts = n->parts > 0 ? n->parts : 1;
 }
 
-static bool shapes_fit(struct ls_kernel *kernel, const struct ls_tensor_desc *x)
-{
-    const bool backward = kernel->request.op == LS_OP_LAYER_NORMALIZATION_BACKWARD;
-    const int32_t groups = kernel->request.attributes.groups;
-    const int64_t channels = x->dims[x->ndims - 1];
-    const uint32_t inputs = kernel->request.input_count;
-    if (groups < 0 || (groups && channels % groups))
-        return false;
-    for (uint32_t i = 0; i < inputs + kernel->request.output_count; i++) {
-        const bool saved = i == (backward ? 2 : inputs + 1);
-        const bool shaped = i == inputs || i == 0 || (backward && i == 1);
-        const int64_t count = cuda_elements(&kernel->descs[i]);
-        if (!saved && count != (shaped ? cuda_elements(x) : channels))
-            return false;
-    }
-    return true;
-}
-
 int32_t cuda_prepare_layer(struct ls_device *device, struct ls_kernel *kernel,
                            struct ls_kernel_answer *answer)
 {
     const bool backward = kernel->request.op == LS_OP_LAYER_NORMALIZATION_BACKWARD;
     const struct ls_tensor_desc *x = cuda_input_desc(kernel, backward ? 1 : 0);
-    if (!shapes_fit(kernel, x))
-        return cuda_unsupported(device, kernel, "the shapes do not belong together");
     struct layer *state = cuda_state(device, kernel, sizeof(*state));
     if (!state)
         return LS_OUT_OF_MEMORY;

@@ -57,14 +57,6 @@ static int64_t columns_of(const struct ls_tensor_desc *desc)
     return desc->dims[desc->ndims - 1];
 }
 
-static bool leads_alike(const struct ls_tensor_desc *desc, const struct ls_tensor_desc *other)
-{
-    bool alike = desc->ndims >= 2 && desc->ndims == other->ndims;
-    for (uint32_t i = 0; alike && i + 2 < desc->ndims; i++)
-        alike = desc->dims[i] == other->dims[i];
-    return alike;
-}
-
 static struct cuda_matrix plain(const struct ls_tensor_desc *desc)
 {
     return (struct cuda_matrix){columns_of(desc), 1, rows_of(desc) * columns_of(desc)};
@@ -75,16 +67,13 @@ static struct cuda_matrix turned(const struct ls_tensor_desc *desc)
     return (struct cuda_matrix){1, columns_of(desc), rows_of(desc) * columns_of(desc)};
 }
 
-// false: the shapes do not belong together
-static bool find_product(struct ls_kernel *kernel, struct matmul *m, struct cuda_product *out)
+static struct cuda_product product_of(struct ls_kernel *kernel)
 {
     const struct ls_tensor_desc *a = &kernel->descs[0], *b = &kernel->descs[1];
     const struct ls_tensor_desc *d = &kernel->descs[2];
     const bool turn_a = kernel->request.op == LS_OP_MATMUL_BACKWARD_RIGHT;
     const bool turn_b = kernel->request.op == LS_OP_MATMUL_BACKWARD_LEFT;
-    if (!leads_alike(a, b) || !leads_alike(a, d))
-        return false;
-    *out = (struct cuda_product){
+    return (struct cuda_product){
         .m = turn_a ? columns_of(a) : rows_of(a),
         .n = turn_b ? rows_of(b) : columns_of(b),
         .k = turn_a ? rows_of(a) : columns_of(a),
@@ -98,21 +87,17 @@ static bool find_product(struct ls_kernel *kernel, struct matmul *m, struct cuda
         .alignment = LS_ALIGNMENT, // a round's matrices have a multiple of it
         .epilogue = CUBLASLT_EPILOGUE_DEFAULT,
     };
-    m->matrices = cuda_elements(d) / (out->m * out->n);
-    return rows_of(d) == out->m && columns_of(d) == out->n &&
-           (turn_b ? columns_of(b) : rows_of(b)) == out->k;
 }
 
 int32_t cuda_prepare_matmul(struct ls_device *device, struct ls_kernel *kernel,
                             struct ls_kernel_answer *answer)
 {
-    struct cuda_product product;
+    const struct cuda_product product = product_of(kernel);
     struct matmul *m = cuda_state(device, kernel, sizeof(*m));
     if (!m)
         return LS_OUT_OF_MEMORY;
     kernel->finish = matmul_finish;
-    if (!find_product(kernel, m, &product))
-        return cuda_unsupported(device, kernel, "the shapes do not belong together");
+    m->matrices = cuda_elements(cuda_output_desc(kernel, 0)) / (product.m * product.n);
     const int64_t batches[PRODUCTS] = {m->matrices < MOST_MATRICES ? 0 : MOST_MATRICES,
                                        m->matrices % MOST_MATRICES};
     uint64_t workspace = 0;

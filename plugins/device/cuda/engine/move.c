@@ -105,18 +105,6 @@ static void steps_of(const struct ls_tensor_desc *desc, int64_t *steps)
         steps[i] = step;
 }
 
-// Whether the part lies in the whole along each dimension.
-static bool part_fits(const struct ls_tensor_desc *part, const struct ls_tensor_desc *whole,
-                      const int32_t *begin)
-{
-    if (part->ndims != whole->ndims)
-        return false;
-    for (uint32_t i = 0; i < whole->ndims; i++)
-        if (begin[i] < 0 || begin[i] + part->dims[i] > whole->dims[i])
-            return false;
-    return true;
-}
-
 int32_t cuda_prepare_part(struct ls_device *device, struct ls_kernel *kernel,
                           struct ls_kernel_answer *answer)
 {
@@ -126,8 +114,6 @@ int32_t cuda_prepare_part(struct ls_device *device, struct ls_kernel *kernel,
                                 *out = cuda_output_desc(kernel, 0);
     const int32_t *begin = kernel->request.attributes.axes;
     int64_t steps[LS_MAX_DIMS];
-    if (!part_fits(take ? out : in, take ? in : out, begin))
-        return cuda_unsupported(device, kernel, "the part is not in the whole");
     struct cuda_move *m = new_move(device, kernel);
     if (!m)
         return LS_OUT_OF_MEMORY;

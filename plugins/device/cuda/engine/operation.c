@@ -43,11 +43,6 @@ bool cuda_same_count(const struct ls_tensor_desc *a, const struct ls_tensor_desc
     return cuda_elements(a) == cuda_elements(b);
 }
 
-bool cuda_same_shape(const struct ls_tensor_desc *a, const struct ls_tensor_desc *b)
-{
-    return a->ndims == b->ndims && memcmp(a->dims, b->dims, a->ndims * sizeof(a->dims[0])) == 0;
-}
-
 uint32_t cuda_type_of(const struct ls_tensor_desc *desc)
 {
     return desc->dtype == LS_F16 ? CUDA_F16 : desc->dtype == LS_BF16 ? CUDA_BF16 : CUDA_FLOAT;

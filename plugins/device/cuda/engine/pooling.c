@@ -24,23 +24,11 @@ struct pooling {
     int64_t examples; // of a launch
 };
 
-static bool axis_fits(const struct cuda_window *window, int axis, int64_t in, int64_t out)
+struct cuda_window cuda_window_of(const struct ls_op_attributes *attributes, int64_t rows,
+                                  int64_t columns, const struct ls_tensor_desc *x,
+                                  const struct ls_tensor_desc *y)
 {
-    if (window->stride[axis] < 1 || window->before[axis] < 0 || window->after[axis] < 0 ||
-        window->size[axis] < 1)
-        return false;
-    const int64_t span = (window->size[axis] - 1) * window->dilation[axis] + 1;
-    const int64_t padded = in + window->before[axis] + window->after[axis];
-    return padded >= span && out == (padded - span) / window->stride[axis] + 1;
-}
-
-bool cuda_window_of(const struct ls_op_attributes *attributes, int64_t rows, int64_t columns,
-                    const struct ls_tensor_desc *x, const struct ls_tensor_desc *y,
-                    struct cuda_window *out)
-{
-    if (x->ndims != 4 || y->ndims != 4 || x->dims[0] != y->dims[0])
-        return false;
-    *out = (struct cuda_window){
+    struct cuda_window out = {
         .batch = x->dims[0],
         .height = x->dims[1],
         .width = x->dims[2],
@@ -52,25 +40,10 @@ bool cuda_window_of(const struct ls_op_attributes *attributes, int64_t rows, int
         .after = {attributes->padding[1], attributes->padding[3]},
     };
     for (int i = 0; i < 2; i++) {
-        out->stride[i] = attributes->strides[i];
-        out->dilation[i] = attributes->dilation[i] > 0 ? attributes->dilation[i] : 1;
+        out.stride[i] = attributes->strides[i];
+        out.dilation[i] = attributes->dilation[i] > 0 ? attributes->dilation[i] : 1;
     }
-    return axis_fits(out, 0, out->height, out->out_height) &&
-           axis_fits(out, 1, out->width, out->out_width);
-}
-
-// Every window must hold an element: padding smaller than the window sees to that.
-static bool pool_fits(const struct ls_op_attributes *attributes, const struct ls_tensor_desc *x,
-                      const struct ls_tensor_desc *y, struct cuda_window *out)
-{
-    if (!cuda_window_of(attributes, attributes->kernel[0], attributes->kernel[1], x, y, out) ||
-        x->dims[3] != y->dims[3])
-        return false;
-    for (int i = 0; i < 2; i++)
-        if (out->dilation[i] != 1 || out->before[i] >= out->size[i] ||
-            out->after[i] >= out->size[i])
-            return false;
-    return true;
+    return out;
 }
 
 static bool is_backward(const struct ls_kernel *kernel)
@@ -317,14 +290,13 @@ static const char *plan_own(struct ls_kernel *kernel, struct ls_kernel_answer *a
 int32_t cuda_prepare_pooling(struct ls_device *device, struct ls_kernel *kernel,
                              struct ls_kernel_answer *answer)
 {
-    const struct ls_tensor_desc *in = cuda_input_desc(kernel, 0),
-                                *out = cuda_output_desc(kernel, 0);
+    const struct ls_op_attributes *a = &kernel->request.attributes;
+    const struct ls_tensor_desc *in = kernel->descs, *out = cuda_output_desc(kernel, 0);
     const bool backward = is_backward(kernel);
-    if (!pool_fits(&kernel->request.attributes, backward ? out : in, backward ? in : out,
-                   &kernel->arguments.window))
-        return cuda_unsupported(device, kernel, "shapes and attributes do not belong together");
     if (!cuda_state(device, kernel, sizeof(struct pooling)))
         return LS_OUT_OF_MEMORY;
+    kernel->arguments.window =
+        cuda_window_of(a, a->kernel[0], a->kernel[1], backward ? out : in, backward ? in : out);
     kernel->finish = pooling_finish;
     const char *why = plan_own(kernel, answer);
     if (why)

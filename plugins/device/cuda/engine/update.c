@@ -76,8 +76,6 @@ int32_t cuda_prepare_update(struct ls_device *device, struct ls_kernel *kernel,
     const struct ls_kernel_request *request = &kernel->request;
     const struct ls_op_attributes *attributes = &request->attributes;
     const uint32_t function = function_of(request);
-    const int64_t count = cuda_elements(cuda_input_desc(kernel, 0));
-    const bool measured = function == CUDA_CLIP_NORM || function == CUDA_LAMB;
     const int64_t measures =
         request->input_count > 1 ? cuda_elements(cuda_input_desc(kernel, 1)) : 0;
     if (function == UINT32_MAX)
@@ -85,16 +83,10 @@ int32_t cuda_prepare_update(struct ls_device *device, struct ls_kernel *kernel,
     if (request->output_count < kinds[function].least ||
         request->output_count > kinds[function].most)
         return cuda_unsupported(device, kernel, "no optimizer has these states");
-    if (measured != (request->input_count > 1) || measures % 2 ||
-        (function == CUDA_LAMB && measures != 4))
-        return cuda_unsupported(device, kernel, "these measures do not belong to it");
-    for (uint32_t i = 0; i < request->output_count; i++)
-        if (cuda_elements(cuda_output_desc(kernel, i)) != count)
-            return cuda_unsupported(device, kernel, "the ranges are not of one length");
     struct cuda_update *u = cuda_state(device, kernel, sizeof(*u));
     if (!u)
         return LS_OUT_OF_MEMORY;
-    *u = (struct cuda_update){.count = count,
+    *u = (struct cuda_update){.count = cuda_elements(cuda_input_desc(kernel, 0)),
                               .pairs = measures / 2,
                               .function = function,
                               .nesterov = attributes->nesterov,
@@ -130,8 +122,7 @@ int32_t cuda_prepare_measure(struct ls_device *device, struct ls_kernel *kernel,
                              struct ls_kernel_answer *answer)
 {
     struct cuda_arguments *a = &kernel->arguments;
-    if (ls_tensor_elements(cuda_output_desc(kernel, 0)) != 2)
-        return cuda_unsupported(device, kernel, "a measure is two numbers");
+    (void)device;
     a->count = cuda_elements(cuda_input_desc(kernel, 0));
     a->width = (a->count + 3) / 4 < MEASURE_WIDTH ? (a->count + 3) / 4 : MEASURE_WIDTH;
     cuda_use_own(kernel, answer, cuda_kernel_measure, a->width);
