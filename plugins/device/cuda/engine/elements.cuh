@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes element by element, four elements at once, and two fours a thread, all of which it asks for before it waits. Where a
-// count or an address is no multiple of four elements, a thread has one, with the same bits.
+// What goes element by element, four elements at once, and two fours a thread, all of which it asks
+// for before it waits. Where a count or an address is no multiple of four elements, a thread has
+// one, with the same bits.
 #ifndef LS_DEVICE_CUDA_ELEMENTS_CUH
 #define LS_DEVICE_CUDA_ELEMENTS_CUH
 
@@ -24,7 +25,8 @@ __device__ inline float cuda_penalty_slope(const cuda_arguments &a, float w)
     return scale * (a.alpha * (float)((w > 0) - (w < 0)) + 2 * a.factor * w);
 }
 
-// What an element becomes before it is stored. y: the second input, the bias, whether it is kept, or its noise.
+// What an element becomes before it is stored. y: the second input, the bias, whether it is kept,
+// or its noise.
 template <uint32_t kernel>
 __device__ inline float cuda_element(const cuda_arguments &a, float x, float y)
 {
@@ -43,7 +45,8 @@ __device__ inline float cuda_element(const cuda_arguments &a, float x, float y)
 // columns: of the bias, or elements of an example
 template <uint32_t kernel> __device__ void cuda_one_element(const cuda_arguments *a, int64_t i)
 {
-    const float x = kernel == cuda_kernel_from_bytes ? (float)((const uint8_t *)a->a)[i] : cuda_a(a, i);
+    const float x =
+        kernel == cuda_kernel_from_bytes ? (float)((const uint8_t *)a->a)[i] : cuda_a(a, i);
     float y = 0;
     if (cuda_has_two<kernel>)
         y = cuda_b(a, i);
@@ -52,7 +55,8 @@ template <uint32_t kernel> __device__ void cuda_one_element(const cuda_arguments
     if (kernel == cuda_kernel_dropout || kernel == cuda_kernel_noise) {
         const int64_t example = cuda_quotient(i, a->columns), element = i - example * a->columns;
         const uint64_t key = cuda_draw_key(a->record, a->key, example);
-        y = kernel == cuda_kernel_noise ? cuda_normal(key, (uint64_t)element) : (float)cuda_keep(key, (uint32_t)element, a->rate);
+        y = kernel == cuda_kernel_noise ? cuda_normal(key, (uint64_t)element)
+                                        : (float)cuda_keep(key, (uint32_t)element, a->rate);
     }
     cuda_put(&a->store, i, cuda_element<kernel>(*a, x, y));
 }
@@ -79,11 +83,13 @@ __device__ inline cuda_four cuda_kept(const cuda_arguments &a, int64_t i)
 
 // `plain`: nothing but a rounding follows.
 template <uint32_t kernel, uint32_t from, uint32_t to, bool plain>
-__global__ void __launch_bounds__(threads) cuda_elements(const __grid_constant__ struct cuda_arguments a, int64_t fours)
+__global__ void __launch_bounds__(threads)
+    cuda_elements(const __grid_constant__ struct cuda_arguments a, int64_t fours)
 {
     const int64_t first = (int64_t)blockIdx.x * 2 * threads + threadIdx.x, second = first + threads;
     const bool two = second < fours;
-    // The first elements of the fours of a thread. Who has one only asks for that twice, without a branch between loads.
+    // The first elements of the fours of a thread. Who has one only asks for that twice, without a
+    // branch between loads.
     const int64_t places[2] = {first * 4, (two ? second : first) * 4};
     cuda_four x[2], y[2] = {};
     if (first >= fours)
@@ -122,30 +128,36 @@ unsigned cuda_start_elements(const struct cuda_arguments *a, int64_t items, cuda
 {
     const int64_t fours = items / 4;
     return for_flag(!a->store.epilogue && !a->store.add, [&](auto plain) {
-        return launch<cuda_elements<kernel, from, to, plain>>(dim3((unsigned)((fours + 2 * threads - 1) / (2 * threads))), threads,
-                                                              stream, *a, fours);
+        return launch<cuda_elements<kernel, from, to, plain>>(
+            dim3((unsigned)((fours + 2 * threads - 1) / (2 * threads))), threads, stream, *a,
+            fours);
     });
 }
 
-// Whether it has begun, or failed with `error`; false: there is no such kernel for these types and addresses.
+// Whether it has begun, or failed with `error`; false: there is no such kernel for these types and
+// addresses.
 template <uint32_t kernel>
-bool cuda_try_elements(const struct cuda_arguments *a, int64_t items, cudaStream_t stream, unsigned *error)
+bool cuda_try_elements(const struct cuda_arguments *a, int64_t items, cudaStream_t stream,
+                       unsigned *error)
 {
-    constexpr bool float_only = kernel == cuda_kernel_from_bytes || kernel == cuda_kernel_penalty_backward;
+    constexpr bool float_only =
+        kernel == cuda_kernel_from_bytes || kernel == cuda_kernel_penalty_backward;
     constexpr bool converts = kernel == cuda_kernel_finish, two = cuda_has_two<kernel>;
     const uint32_t from = a->a_type, to = a->store.type;
-    const uintptr_t all = (uintptr_t)a->a | (two ? (uintptr_t)a->b : 0) | (uintptr_t)a->bias | (uintptr_t)a->store.out |
-                          (uintptr_t)a->store.y;
+    const uintptr_t all = (uintptr_t)a->a | (two ? (uintptr_t)a->b : 0) | (uintptr_t)a->bias |
+                          (uintptr_t)a->store.out | (uintptr_t)a->store.y;
     const bool by_columns = a->bias || kernel == cuda_kernel_dropout;
-    if (items % 4 || all % 16 || (by_columns && a->columns % 4) || (two && a->b_type != from) || (float_only && (from | to)) ||
-        (from != to && (!converts || (from && to))))
+    if (items % 4 || all % 16 || (by_columns && a->columns % 4) || (two && a->b_type != from) ||
+        (float_only && (from | to)) || (from != to && (!converts || (from && to))))
         return false;
     if constexpr (kernel == cuda_kernel_noise)
         return false;
     else if constexpr (float_only)
         *error = cuda_start_elements<kernel, CUDA_FLOAT, CUDA_FLOAT>(a, items, stream);
     else if (from == to)
-        *error = for_type(from, [&](auto type) { return cuda_start_elements<kernel, type, type>(a, items, stream); });
+        *error = for_type(from, [&](auto type) {
+            return cuda_start_elements<kernel, type, type>(a, items, stream);
+        });
     else if constexpr (converts)
         *error = for_flag(from, [&](auto narrow) {
             return for_flag((from | to) == CUDA_F16, [&](auto is_f16) {

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch normalization. What is found out about a channel is found by blocks of threads: each goes over its rows, then one half of
-// those that are left takes over what the other half has, until one has all. All orders of adding follow from the shape.
+// Batch normalization. What is found out about a channel is found by blocks of threads: each goes
+// over its rows, then one half of those that are left takes over what the other half has, until one
+// has all. All orders of adding follow from the shape.
 //
-// Statistics without E(x^2) - E(x)^2, which leaves nothing where the mean is large: a thread adds differences to its first value,
-// and what threads and parts have found is merged by Chan, Golub and LeVeque 1983: count, mean, sum of squares around it.
+// Statistics without E(x^2) - E(x)^2, which leaves nothing where the mean is large: a thread adds
+// differences to its first value, and what threads and parts have found is merged by Chan, Golub
+// and LeVeque 1983: count, mean, sum of squares around it.
 #ifndef LS_DEVICE_CUDA_NORMALIZATION_CUH
 #define LS_DEVICE_CUDA_NORMALIZATION_CUH
 
 #include "plugins/device/cuda/engine/grid.cuh"
 #include "plugins/device/cuda/engine/store_body.h"
 
-namespace {
+namespace
+{
 
-// Rows whose numbers a thread asks for before it waits for the first, and adds in float32: where it reads one tensor, and where
-// it reads two.
+// Rows whose numbers a thread asks for before it waits for the first, and adds in float32: where it
+// reads one tensor, and where it reads two.
 #define CUDA_BATCH 4
 #define CUDA_BATCH_OF_TWO 2
 
@@ -39,7 +42,8 @@ __device__ inline struct cuda_cell cuda_cell_of(const struct cuda_tiles *t, int6
     struct cuda_cell cell;
     cell.part = cuda_quotient(block, t->tiles);
     cell.y = thread / t->across;
-    cell.column = ((block - cell.part * t->tiles) * t->across + thread - cell.y * t->across) * t->pack;
+    cell.column =
+        ((block - cell.part * t->tiles) * t->across + thread - cell.y * t->across) * t->pack;
     cell.row = cell.part * t->down + cell.y;
     cell.step = t->parts * t->down;
     cell.inside = cell.y < t->down && cell.column < t->columns;
@@ -54,9 +58,11 @@ __device__ inline double cuda_part_rows(const struct cuda_tiles *t, int64_t part
     return (double)(turns * t->down + (rest < 0 ? 0 : rest > t->down ? t->down : rest));
 }
 
-// The threads of a column hand what they have to the first of them. `take` adds what thread `other` has to what `thread` has.
+// The threads of a column hand what they have to the first of them. `take` adds what thread `other`
+// has to what `thread` has.
 template <void (*take)(struct cuda_together *together, int32_t thread, int32_t other, int pack)>
-__device__ void cuda_gather(struct cuda_together *together, const struct cuda_tiles *t, const struct cuda_cell *cell)
+__device__ void cuda_gather(struct cuda_together *together, const struct cuda_tiles *t,
+                            const struct cuda_cell *cell)
 {
     const int32_t thread = (int32_t)threadIdx.x;
     for (int32_t left = t->down, half; left > 1; left = half) {
@@ -77,15 +83,18 @@ __device__ inline struct cuda_moments cuda_merge(struct cuda_moments a, struct c
 {
     const double count = a.count + b.count, weight = count > 0 ? b.count / count : 0;
     const double apart = b.mean - a.mean;
-    return {count, a.mean + apart * weight, a.squares + b.squares + apart * apart * a.count * weight};
+    return {count, a.mean + apart * weight,
+            a.squares + b.squares + apart * apart * a.count * weight};
 }
 
-__device__ inline struct cuda_moments cuda_found(const struct cuda_together *together, int k, int32_t thread)
+__device__ inline struct cuda_moments cuda_found(const struct cuda_together *together, int k,
+                                                 int32_t thread)
 {
     return {together->counts[thread], together->first[k][thread], together->second[k][thread]};
 }
 
-__device__ inline void cuda_merge_threads(struct cuda_together *together, int32_t thread, int32_t other, int pack)
+__device__ inline void cuda_merge_threads(struct cuda_together *together, int32_t thread,
+                                          int32_t other, int pack)
 {
     double count = 0;
     for (int k = 0; k < pack; k++) {
@@ -98,12 +107,14 @@ __device__ inline void cuda_merge_threads(struct cuda_together *together, int32_
     together->counts[thread] = count;
 }
 
-// ---- Sums of parts: of x less the thread's first value and of its square; or of dy (x - mean) and of dy ----
+// ---- Sums of parts: of x less the thread's first value and of its square; or of dy (x - mean) and
+// of dy ----
 
-// Adds some rows from `row` on, which are read at once; they are float32 sums of few terms, which are then added as doubles.
+// Adds some rows from `row` on, which are read at once; they are float32 sums of few terms, which
+// are then added as doubles.
 template <uint32_t type, bool products, int pack, int rows>
-__device__ void cuda_add_turn(const struct cuda_normalization *n, const struct cuda_cell *cell, int64_t row,
-                              struct cuda_four center, double *first, double *second)
+__device__ void cuda_add_turn(const struct cuda_normalization *n, const struct cuda_cell *cell,
+                              int64_t row, struct cuda_four center, double *first, double *second)
 {
     struct cuda_four x[rows], dy[rows];
     for (int u = 0; u < rows; u++) {
@@ -125,7 +136,8 @@ __device__ void cuda_add_turn(const struct cuda_normalization *n, const struct c
 }
 
 template <uint32_t type, bool products, int pack>
-__device__ void cuda_find(const struct cuda_normalization *n, struct cuda_together *together, const struct cuda_cell *cell)
+__device__ void cuda_find(const struct cuda_normalization *n, struct cuda_together *together,
+                          const struct cuda_cell *cell)
 {
     constexpr int batch = products ? CUDA_BATCH_OF_TWO : CUDA_BATCH;
     const int64_t rows = n->tiles.rows, step = cell->step;
@@ -152,7 +164,8 @@ __device__ void cuda_find(const struct cuda_normalization *n, struct cuda_togeth
         together->counts[threadIdx.x] = count;
 }
 
-__device__ inline void cuda_add_threads(struct cuda_together *together, int32_t thread, int32_t other, int pack)
+__device__ inline void cuda_add_threads(struct cuda_together *together, int32_t thread,
+                                        int32_t other, int pack)
 {
     for (int k = 0; k < pack; k++) {
         together->first[k][thread] += together->first[k][other];
@@ -160,11 +173,11 @@ __device__ inline void cuda_add_threads(struct cuda_together *together, int32_t 
     }
 }
 
-#define CUDA_BLOCK_KERNEL(name) \
-    __global__ void __launch_bounds__(CUDA_BLOCK, CUDA_BLOCKS_BESIDE) name(const __grid_constant__ struct cuda_normalization n)
+#define CUDA_BLOCK_KERNEL(name)                                       \
+    __global__ void __launch_bounds__(CUDA_BLOCK, CUDA_BLOCKS_BESIDE) \
+        name(const __grid_constant__ struct cuda_normalization n)
 
-template <uint32_t type, bool products>
-CUDA_BLOCK_KERNEL(cuda_sums_of_parts)
+template <uint32_t type, bool products> CUDA_BLOCK_KERNEL(cuda_sums_of_parts)
 {
     __shared__ struct cuda_together together;
     for (int64_t block = blockIdx.x; block < n.tiles.parts * n.tiles.tiles; block += gridDim.x) {
@@ -186,12 +199,14 @@ CUDA_BLOCK_KERNEL(cuda_sums_of_parts)
 // ---- What the parts of a channel say together ----
 
 // Gives the two sums of a channel to the sum over all replicas.
-__device__ inline void cuda_give_moments(const struct cuda_normalization *n, int64_t c, double first, double second)
+__device__ inline void cuda_give_moments(const struct cuda_normalization *n, int64_t c,
+                                         double first, double second)
 {
     n->moments[c] = first;
     n->moments[n->channels + c] = second;
     if (c == 0)
-        n->moments[2 * n->channels] = (double)cuda_quotient(n->tiles.rows * n->tiles.columns, n->channels);
+        n->moments[2 * n->channels] =
+            (double)cuda_quotient(n->tiles.rows * n->tiles.columns, n->channels);
 }
 
 // Into `moments` where there are such, else mean and variance.
@@ -206,7 +221,8 @@ CUDA_BLOCK_KERNEL(cuda_statistics_of_channels)
             struct cuda_moments mine = {0, 0, 0};
             for (int64_t row = cell.row; row < n.merged.rows; row += cell.step) {
                 const double *part = n.parts + 2 * (row * n.channels + c);
-                mine = cuda_merge(mine, {cuda_part_rows(&n.tiles, cuda_quotient(row, beside)), part[0], part[1]});
+                mine = cuda_merge(
+                    mine, {cuda_part_rows(&n.tiles, cuda_quotient(row, beside)), part[0], part[1]});
             }
             together.first[0][threadIdx.x] = mine.mean;
             together.second[0][threadIdx.x] = mine.squares;
@@ -215,7 +231,8 @@ CUDA_BLOCK_KERNEL(cuda_statistics_of_channels)
         cuda_gather<cuda_merge_threads>(&together, &n.merged, &cell);
         if (cell.inside && cell.y == 0 && n.moments) {
             const struct cuda_moments all = cuda_found(&together, 0, (int32_t)threadIdx.x);
-            cuda_give_moments(&n, c, all.mean * all.count, all.squares + all.mean * all.mean * all.count);
+            cuda_give_moments(&n, c, all.mean * all.count,
+                              all.squares + all.mean * all.mean * all.count);
         } else if (cell.inside && cell.y == 0) {
             n.totals[2 * c] = together.first[0][threadIdx.x];
             n.totals[2 * c + 1] = together.second[0][threadIdx.x] * n.share;
@@ -249,7 +266,8 @@ CUDA_BLOCK_KERNEL(cuda_gradients_of_channels)
         }
         cuda_gather<cuda_add_threads>(&together, &n.merged, &cell);
         if (cell.inside && cell.y == 0) {
-            const double product = together.first[0][threadIdx.x], sum = together.second[0][threadIdx.x];
+            const double product = together.first[0][threadIdx.x],
+                         sum = together.second[0][threadIdx.x];
             const double scaled = product * (double)cuda_scale(&n, (double)n.variance[c]);
             const float dgamma = (float)scaled;
             if (n.moments) {
@@ -288,8 +306,8 @@ __device__ inline void cuda_shared_gradients(const struct cuda_normalization *n,
 // ---- Element by element: an item is one column, or four, on every n->lanes-th row ----
 // From the last row to the first: those that were read last before may still lie in the cache.
 
-// What comes after the result of a thread by itself. There are kernels for each of these, but for a ReLU only where an activation
-// may follow, as it does forward (`activated`).
+// What comes after the result of a thread by itself. There are kernels for each of these, but for a
+// ReLU only where an activation may follow, as it does forward (`activated`).
 enum cuda_follower { CUDA_NOTHING, CUDA_RELU, CUDA_ANYTHING };
 
 inline enum cuda_follower cuda_follower_of(const struct cuda_store *store, bool activated)
@@ -300,7 +318,8 @@ inline enum cuda_follower cuda_follower_of(const struct cuda_store *store, bool 
     return activated && relu ? CUDA_RELU : CUDA_ANYTHING;
 }
 
-// Whether rows are read CUDA_BATCH_OF_TWO at a time (`several`), else one by one, which needs fewer registers.
+// Whether rows are read CUDA_BATCH_OF_TWO at a time (`several`), else one by one, which needs fewer
+// registers.
 __device__ inline bool cuda_reads_several(enum cuda_follower known)
 {
     return known != CUDA_ANYTHING;
@@ -313,7 +332,7 @@ struct cuda_columns_of {
 };
 
 __device__ inline struct cuda_columns_of cuda_item(const struct cuda_normalization *n, int64_t i,
-                                             int pack)
+                                                   int pack)
 {
     struct cuda_columns_of out;
     const int64_t across = n->tiles.columns / pack, lane = cuda_quotient(i, across);
@@ -322,10 +341,10 @@ __device__ inline struct cuda_columns_of cuda_item(const struct cuda_normalizati
     return out;
 }
 
-// The mean of a training is known to more bits than `center` has: what is left goes into the shift. A gradient through given
-// statistics has neither mean nor beta.
+// The mean of a training is known to more bits than `center` has: what is left goes into the shift.
+// A gradient through given statistics has neither mean nor beta.
 __device__ inline void cuda_forward_columns(const struct cuda_normalization *n,
-                                      struct cuda_columns_of *of, int pack)
+                                            struct cuda_columns_of *of, int pack)
 {
     for (int k = 0; k < pack; k++) {
         const int64_t c = cuda_remainder(of->column + k, n->channels);
@@ -333,13 +352,14 @@ __device__ inline void cuda_forward_columns(const struct cuda_normalization *n,
         const double variance = n->totals ? n->totals[2 * c + 1] : (double)n->variance[c];
         of->center.v[k] = (float)mean;
         of->scale.v[k] = n->gamma[c] * cuda_scale(n, variance);
-        of->shift.v[k] = (n->beta ? n->beta[c] : 0) - (float)(mean - (double)of->center.v[k]) * of->scale.v[k];
+        of->shift.v[k] =
+            (n->beta ? n->beta[c] : 0) - (float)(mean - (double)of->center.v[k]) * of->scale.v[k];
     }
 }
 
 // dx = scale (dy - shift - (x - center) slope)
 __device__ inline void cuda_backward_columns(const struct cuda_normalization *n,
-                                       struct cuda_columns_of *of, int pack)
+                                             struct cuda_columns_of *of, int pack)
 {
     for (int k = 0; k < pack; k++) {
         const int64_t c = cuda_remainder(of->column + k, n->channels);
@@ -352,7 +372,8 @@ __device__ inline void cuda_backward_columns(const struct cuda_normalization *n,
 }
 
 template <bool backward, int pack>
-__device__ inline void cuda_put_rows(const struct cuda_normalization *n, const struct cuda_columns_of *of, int64_t row, int rows)
+__device__ inline void cuda_put_rows(const struct cuda_normalization *n,
+                                     const struct cuda_columns_of *of, int64_t row, int rows)
 {
     struct cuda_four x[CUDA_BATCH_OF_TWO], other[CUDA_BATCH_OF_TWO];
     const int64_t first = row * n->tiles.columns + of->column, step = n->lanes * n->tiles.columns;
@@ -365,7 +386,8 @@ __device__ inline void cuda_put_rows(const struct cuda_normalization *n, const s
         for (int k = 0; k < pack; k++) {
             const float apart = x[u].v[k] - of->center.v[k];
             if (backward) {
-                out.v[k] = of->scale.v[k] * (other[u].v[k] - of->shift.v[k] - apart * of->slope.v[k]);
+                out.v[k] =
+                    of->scale.v[k] * (other[u].v[k] - of->shift.v[k] - apart * of->slope.v[k]);
                 continue;
             }
             out.v[k] = apart * of->scale.v[k] + of->shift.v[k];
@@ -384,14 +406,15 @@ __device__ inline void cuda_put_columns(const struct cuda_normalization *n, int6
         cuda_backward_columns(n, &of, pack);
     else
         cuda_forward_columns(n, &of, pack);
-    for (; several && row >= (CUDA_BATCH_OF_TWO - 1) * n->lanes; row -= CUDA_BATCH_OF_TWO * n->lanes)
+    for (; several && row >= (CUDA_BATCH_OF_TWO - 1) * n->lanes;
+         row -= CUDA_BATCH_OF_TWO * n->lanes)
         cuda_put_rows<backward, pack>(n, &of, row, CUDA_BATCH_OF_TWO);
     for (; row >= 0; row -= n->lanes)
         cuda_put_rows<backward, pack>(n, &of, row, 1);
 }
 
-// The type is known at compile time, so that a thread asks for several elements before it waits for the first; and what follows, where
-// that is nothing or a ReLU.
+// The type is known at compile time, so that a thread asks for several elements before it waits for
+// the first; and what follows, where that is nothing or a ReLU.
 template <uint32_t type, enum cuda_follower known, bool backward>
 __device__ void cuda_put_item(const struct cuda_normalization *n, int64_t i)
 {
@@ -413,11 +436,12 @@ __device__ void cuda_put_item(const struct cuda_normalization *n, int64_t i)
 template <uint32_t type, enum cuda_follower known, bool backward>
 unsigned cuda_start_items(const struct cuda_normalization *n, cudaStream_t stream)
 {
-    return start<struct cuda_normalization, cuda_put_item<type, known, backward>, CUDA_BLOCKS_BESIDE>(
-        n, n->tiles.columns / n->tiles.pack * n->lanes, stream);
+    return start<struct cuda_normalization, cuda_put_item<type, known, backward>,
+                 CUDA_BLOCKS_BESIDE>(n, n->tiles.columns / n->tiles.pack * n->lanes, stream);
 }
 
-template <bool backward> unsigned cuda_start_items(const struct cuda_normalization *n, cudaStream_t stream)
+template <bool backward>
+unsigned cuda_start_items(const struct cuda_normalization *n, cudaStream_t stream)
 {
     const enum cuda_follower known = cuda_follower_of(&n->store, !backward);
     return for_type(n->type, [&](auto type) {
@@ -429,26 +453,32 @@ template <bool backward> unsigned cuda_start_items(const struct cuda_normalizati
     });
 }
 
-template <bool products> unsigned cuda_start_parts(const struct cuda_normalization *n, cudaStream_t stream)
+template <bool products>
+unsigned cuda_start_parts(const struct cuda_normalization *n, cudaStream_t stream)
 {
     return for_type(n->type, [&](auto type) {
-        return start_blocks<cuda_sums_of_parts<type, products>>(n, n->tiles.parts * n->tiles.tiles, stream);
+        return start_blocks<cuda_sums_of_parts<type, products>>(n, n->tiles.parts * n->tiles.tiles,
+                                                                stream);
     });
 }
 
 } // namespace
 
-extern "C" unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda_normalization *n, struct CUstream_st *stream)
+extern "C" unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda_normalization *n,
+                                              struct CUstream_st *stream)
 {
     const int64_t merged = n->merged.parts * n->merged.tiles;
     switch (kernel) {
     case cuda_normalization_moments: return cuda_start_parts<false>(n, stream);
     case cuda_normalization_products: return cuda_start_parts<true>(n, stream);
-    case cuda_normalization_statistics: return start_blocks<cuda_statistics_of_channels>(n, merged, stream);
-    case cuda_normalization_gradients: return start_blocks<cuda_gradients_of_channels>(n, merged, stream);
+    case cuda_normalization_statistics:
+        return start_blocks<cuda_statistics_of_channels>(n, merged, stream);
+    case cuda_normalization_gradients:
+        return start_blocks<cuda_gradients_of_channels>(n, merged, stream);
     case cuda_normalization_shared_statistics:
         return start<struct cuda_normalization, cuda_shared_statistics>(n, n->channels, stream);
-    case cuda_normalization_shared_gradients: return start<struct cuda_normalization, cuda_shared_gradients>(n, n->channels, stream);
+    case cuda_normalization_shared_gradients:
+        return start<struct cuda_normalization, cuda_shared_gradients>(n, n->channels, stream);
     case cuda_normalization_normalize: return cuda_start_items<false>(n, stream);
     case cuda_normalization_normalize_backward: return cuda_start_items<true>(n, stream);
     default: return cudaErrorInvalidValue;
