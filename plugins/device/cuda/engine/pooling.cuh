@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Max-pooling as kernels: a thread has one or four channels of one place, and all that it asks memory for at once. Channels of
-// four are counted as one, so that no index is above 2^31. Types and shapes that are usual are known to the compiler.
+// Max-pooling as kernels: a thread has one or four channels of one place, and all that it asks
+// memory for at once. Channels of four are counted as one, so that no index is above 2^31. Types
+// and shapes that are usual are known to the compiler.
 #ifndef LS_DEVICE_CUDA_POOLING_CUH
 #define LS_DEVICE_CUDA_POOLING_CUH
 
@@ -8,7 +9,8 @@
 #include "plugins/device/cuda/engine/grid.cuh"
 #include "plugins/device/cuda/engine/store_body.h"
 
-// What comes behind: nothing, or the derivative of a ReLU whose result is x: at the element that won, x is what the window gave.
+// What comes behind: nothing, or the derivative of a ReLU whose result is x: at the element that
+// won, x is what the window gave.
 enum cuda_pooled { CUDA_POOLED_PLAIN, CUDA_POOLED_RELU, CUDA_POOLED_ANYTHING };
 
 struct cuda_pooled_place {
@@ -32,30 +34,19 @@ __device__ inline cuda_pooled_place cuda_pooled_place_of(uint32_t i, cuda_diviso
 // ---- `pack` channels in memory: number i of them ----
 
 template <uint32_t type, int pack>
-__device__ inline void cuda_get(const void *values, uint32_t i, float (&out)[pack])
+__device__ inline cuda_four cuda_get(const void *values, uint32_t i)
 {
-    if constexpr (pack == 4) {
-        const cuda_four four = cuda_load_four(values, type, (int64_t)i * pack);
-        for (int k = 0; k < pack; k++)
-            out[k] = four.v[k];
-    } else
-        out[0] = cuda_load(values, type, i);
+    return cuda_take(values, type, (int64_t)i * pack, pack);
 }
 
 template <uint32_t type, int pack, cuda_pooled known>
-__device__ inline void cuda_set(const cuda_store &store, uint32_t i, const float (&values)[pack])
+__device__ inline void cuda_set(const cuda_store &store, uint32_t i, const cuda_four &values)
 {
     cuda_store to = store;
     to.type = type;
     if (known != CUDA_POOLED_ANYTHING)
         to.epilogue = to.add = 0;
-    if constexpr (pack == 4) {
-        cuda_four four;
-        for (int k = 0; k < pack; k++)
-            four.v[k] = values[k];
-        cuda_put_four(&to, (int64_t)i * pack, four);
-    } else
-        cuda_put(&to, i, values[0]);
+    cuda_give(&to, (int64_t)i * pack, values, pack);
 }
 
 // Which element of its window won.
@@ -92,13 +83,13 @@ __device__ void cuda_max_pool(const cuda_pooling &p, uint32_t i)
     const int32_t top = (int32_t)at.h * (int32_t)p.strides[0].by - p.before[0];
     const int32_t left = (int32_t)at.w * (int32_t)p.strides[1].by - p.before[1];
     const int32_t rows = side > 1 ? side : p.size[0], columns = side > 1 ? side : p.size[1];
-    float best[pack] = {0};
+    cuda_four best = {{0}};
     int32_t winners[pack];
     for (int k = 0; k < pack; k++)
         winners[k] = -1;
     for (int32_t kh = 0; kh < rows; kh += side)
         for (int32_t kw = 0; kw < columns; kw += side) {
-            float x[side * side][pack];
+            cuda_four x[side * side];
             bool inside[side * side];
             for (int e = 0; e < side * side; e++) {
                 const uint32_t h = (uint32_t)(top + kh + e / side);
@@ -106,12 +97,13 @@ __device__ void cuda_max_pool(const cuda_pooling &p, uint32_t i)
                 inside[e] = h < p.rows.by && w < p.columns.by;
                 const uint32_t from =
                     ((at.b * p.rows.by + h) * p.columns.by + w) * p.channels.by + at.c;
-                cuda_get<type>(p.in, inside[e] ? from : 0, x[e]); // no branch between loads
+                x[e] = cuda_get<type, pack>(p.in, inside[e] ? from : 0); // no branch between loads
             }
             for (int e = 0; e < side * side; e++)
                 for (int k = 0; k < pack; k++) {
-                    const bool wins = inside[e] & ((winners[k] < 0) | (x[e][k] > best[k]));
-                    best[k] = wins ? x[e][k] : best[k];
+                    const float found = x[e].v[k];
+                    const bool wins = inside[e] & ((winners[k] < 0) | (found > best.v[k]));
+                    best.v[k] = wins ? found : best.v[k];
                     winners[k] = wins ? (kh + e / side) * columns + kw + e % side : winners[k];
                 }
         }
@@ -124,37 +116,37 @@ __device__ void cuda_max_pool(const cuda_pooling &p, uint32_t i)
 
 // What the gradient of a window becomes by the derivative of the ReLU.
 template <uint32_t type, int pack>
-__device__ inline void cuda_get_slopes(const cuda_pooling &p, uint32_t i, float (&out)[pack])
+__device__ inline cuda_four cuda_get_slopes(const cuda_pooling &p, uint32_t i)
 {
-    cuda_get<type>(p.largest, i, out);
+    cuda_four y = cuda_get<type, pack>(p.largest, i);
     for (int k = 0; k < pack; k++)
-        out[k] = cuda_slope(p.store.activation == LS_RELU6 ? LS_RELU6 : LS_RELU, 0, out[k]);
+        y.v[k] = cuda_slope(p.store.activation == LS_RELU6 ? LS_RELU6 : LS_RELU, 0, y.v[k]);
+    return y;
 }
 
-// Windows that do not overlap. Item: `pack` channels of a row of dx, as many columns as windows are apart: those of one window,
-// and those behind it that belong to none.
+// Windows that do not overlap. Item: `pack` channels of a row of dx, as many columns as windows are
+// apart: those of one window, and those behind it that belong to none.
 template <uint32_t type, int pack, cuda_pooled known>
 __device__ void cuda_max_pool_apart(const cuda_pooling &p, uint32_t i)
 {
     const cuda_pooled_place at = cuda_pooled_place_of(i, p.rows, p.steps, p.channels);
     const uint32_t row = at.h + (uint32_t)p.before[0], oh = cuda_divide(row, p.strides[0]);
     const int32_t kh = (int32_t)(row - oh * p.strides[0].by);
-    float dx[pack] = {0};
+    cuda_four dx = {{0}}, slopes;
     int32_t winners[pack]; // columns of the window
     for (int k = 0; k < pack; k++)
         winners[k] = -1;
     if (kh < p.size[0] && oh < p.out_rows.by && at.w < p.out_columns.by) {
         const uint32_t from =
             ((at.b * p.out_rows.by + oh) * p.out_columns.by + at.w) * p.channels.by + at.c;
-        float dy[pack], slopes[pack];
-        cuda_get<type>(p.in, from, dy);
+        const cuda_four dy = cuda_get<type, pack>(p.in, from);
         cuda_get_winners(p, from, winners);
         if (known == CUDA_POOLED_RELU)
-            cuda_get_slopes<type>(p, from, slopes);
+            slopes = cuda_get_slopes<type, pack>(p, from);
         for (int k = 0; k < pack; k++) {
-            dx[k] += dy[k];
+            dx.v[k] += dy.v[k];
             if (known == CUDA_POOLED_RELU)
-                dx[k] *= slopes[k];
+                dx.v[k] *= slopes.v[k];
             winners[k] -= kh * p.size[1];
             winners[k] = winners[k] < p.size[1] ? winners[k] : -1;
         }
@@ -163,9 +155,9 @@ __device__ void cuda_max_pool_apart(const cuda_pooling &p, uint32_t i)
     const int32_t right = (int32_t)p.columns.by - left;
     const uint32_t start = (at.b * p.rows.by + at.h) * p.columns.by;
     for (int32_t kw = left < 0 ? -left : 0; kw < stride && kw < right; kw++) {
-        float out[pack];
+        cuda_four out = {{0}};
         for (int k = 0; k < pack; k++)
-            out[k] = winners[k] == kw ? dx[k] : 0;
+            out.v[k] = winners[k] == kw ? dx.v[k] : 0;
         cuda_set<type, pack, known>(p.store, (start + (uint32_t)(left + kw)) * p.channels.by + at.c,
                                     out);
     }
@@ -195,35 +187,36 @@ __device__ void cuda_max_pool_overlapping(const cuda_pooling &p, uint32_t i)
     const uint32_t row = at.h + (uint32_t)p.before[0], column = at.w + (uint32_t)p.before[1];
     const cuda_windows rows = cuda_windows_over(p, 0, row, p.out_rows.by);
     const cuda_windows columns = cuda_windows_over(p, 1, column, p.out_columns.by);
-    float dx[pack] = {0}, factors[pack] = {0};
+    cuda_four dx = {{0}}, factors = {{0}}, slopes;
     for (uint32_t oh = rows.first; oh < rows.end; oh++)
         for (uint32_t ow = columns.first; ow < columns.end; ow++) {
             const uint32_t from =
                 ((at.b * p.out_rows.by + oh) * p.out_columns.by + ow) * p.channels.by + at.c;
             const int32_t own = (int32_t)((row - oh * p.strides[0].by) * (uint32_t)p.size[1] +
                                           column - ow * p.strides[1].by);
-            float dy[pack], slopes[pack];
             int32_t winners[pack];
-            cuda_get<type>(p.in, from, dy);
+            const cuda_four dy = cuda_get<type, pack>(p.in, from);
             cuda_get_winners(p, from, winners);
             if (known == CUDA_POOLED_RELU)
-                cuda_get_slopes<type>(p, from, slopes);
+                slopes = cuda_get_slopes<type, pack>(p, from);
             for (int k = 0; k < pack; k++) {
                 const bool won = winners[k] == own;
-                dx[k] += won ? dy[k] : 0;
+                dx.v[k] += won ? dy.v[k] : 0;
                 if (known == CUDA_POOLED_RELU)
-                    factors[k] = won ? slopes[k] : factors[k];
+                    factors.v[k] = won ? slopes.v[k] : factors.v[k];
             }
         }
     for (int k = 0; k < pack && known == CUDA_POOLED_RELU; k++)
-        dx[k] *= factors[k];
+        dx.v[k] *= factors.v[k];
     cuda_set<type, pack, known>(p.store, i, dx);
 }
 
-// ---- Launches: by what each is, by channels of an item, by what it knows of the window and of what comes behind ----
+// ---- Launches: by what each is, by channels of an item, by what it knows of the window and of
+// what comes behind ----
 
 template <void (*body)(const cuda_pooling &, uint32_t)>
-__global__ void __launch_bounds__(threads) cuda_run_pooling(const __grid_constant__ struct cuda_pooling p)
+__global__ void __launch_bounds__(threads)
+    cuda_run_pooling(const __grid_constant__ struct cuda_pooling p)
 {
     const uint32_t i = blockIdx.x * threads + threadIdx.x;
     if (i < p.items)
@@ -233,24 +226,36 @@ __global__ void __launch_bounds__(threads) cuda_run_pooling(const __grid_constan
 template <void (*body)(const cuda_pooling &, uint32_t)>
 unsigned cuda_start_pooling(const struct cuda_pooling *p, cudaStream_t stream)
 {
-    return launch<cuda_run_pooling<body>>(dim3((p->items + threads - 1) / threads), threads, stream, *p);
+    const dim3 blocks((p->items + threads - 1) / threads);
+    return launch<cuda_run_pooling<body>>(blocks, threads, stream, *p);
 }
 
-extern "C" unsigned cuda_pooling_launch(uint32_t kernel, const struct cuda_pooling *p, struct CUstream_st *stream)
+extern "C" unsigned cuda_pooling_launch(uint32_t kernel, const struct cuda_pooling *p,
+                                        struct CUstream_st *stream)
 {
-    const bool plain = !p->store.epilogue && !p->store.add, small = p->size[0] == 2 && p->size[1] == 2;
+    const bool plain = !p->store.epilogue && !p->store.add;
+    const bool small = p->size[0] == 2 && p->size[1] == 2;
     return for_type(p->store.type, [&](auto type) {
         return for_pack(p->pack, [&](auto pack) {
             if (kernel == cuda_pooling_forward)
-                return !plain ? cuda_start_pooling<cuda_max_pool<type, pack, 1, CUDA_POOLED_ANYTHING>>(p, stream)
-                       : small ? cuda_start_pooling<cuda_max_pool<type, pack, 2, CUDA_POOLED_PLAIN>>(p, stream)
-                               : cuda_start_pooling<cuda_max_pool<type, pack, 1, CUDA_POOLED_PLAIN>>(p, stream);
+                return !plain
+                           ? cuda_start_pooling<cuda_max_pool<type, pack, 1, CUDA_POOLED_ANYTHING>>(
+                                 p, stream)
+                       : small
+                           ? cuda_start_pooling<cuda_max_pool<type, pack, 2, CUDA_POOLED_PLAIN>>(
+                                 p, stream)
+                           : cuda_start_pooling<cuda_max_pool<type, pack, 1, CUDA_POOLED_PLAIN>>(
+                                 p, stream);
             return for_flag(kernel == cuda_pooling_apart, [&](auto apart) {
                 const auto backward = [&](auto known) {
                     if constexpr (apart)
-                        return cuda_start_pooling<cuda_max_pool_apart<type, pack, (cuda_pooled)(uint32_t)known>>(p, stream);
+                        return cuda_start_pooling<
+                            cuda_max_pool_apart<type, pack, (cuda_pooled)(uint32_t)known>>(p,
+                                                                                           stream);
                     else
-                        return cuda_start_pooling<cuda_max_pool_overlapping<type, pack, (cuda_pooled)(uint32_t)known>>(p, stream);
+                        return cuda_start_pooling<
+                            cuda_max_pool_overlapping<type, pack, (cuda_pooled)(uint32_t)known>>(
+                            p, stream);
                 };
                 return p->largest ? backward(constant<CUDA_POOLED_RELU>())
                        : plain    ? backward(constant<CUDA_POOLED_PLAIN>())
