@@ -85,42 +85,24 @@ static void lay_out(struct cuda_normalization *n, int64_t rows, int64_t channels
 #define GRADIENTS cuda_normalization_products, cuda_normalization_gradients
 #define Y cuda_normalization_normalize
 #define DX cuda_normalization_normalize_backward
+#define OF_ALL(kernel) cuda_normalization_shared_##kernel
+#define FORM(op, ...)                 \
+    {                                 \
+        LS_OP_BATCH_##op, __VA_ARGS__ \
+    }
 
 static const struct form forms[] = {
-    {LS_OP_BATCH_NORMALIZATION, "xgbd", "ymv", true, true, 3, {STATISTICS, Y}},
-    {LS_OP_BATCH_NORMALIZATION_BACKWARD, "xgmvd", "yGB", true, true, 3, {GRADIENTS, DX}},
-    {LS_OP_BATCH_NORMALIZATION_INFERENCE, "xgbmvd", "y", false, false, 1, {Y}},
+    FORM(NORMALIZATION, "xgbd", "ymv", true, true, 3, {STATISTICS, Y}),
+    FORM(NORMALIZATION_BACKWARD, "xgmvd", "yGB", true, true, 3, {GRADIENTS, DX}),
+    FORM(NORMALIZATION_INFERENCE, "xgbmvd", "y", false, false, 1, {Y}),
     // dx is y of x = dy without mean and beta.
-    {LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA, "xgv", "y", false, false, 1, {Y}},
-    {LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS,
-     "xmvd",
-     "GB",
-     true,
-     true,
-     2,
-     {GRADIENTS}},
-    {LS_OP_BATCH_MOMENTS, "x", "s", true, false, 2, {STATISTICS}},
-    {LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED,
-     "xgbsd",
-     "ymv",
-     false,
-     true,
-     2,
-     {cuda_normalization_shared_statistics, Y}},
-    {LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_SUMS,
-     "xmvd",
-     "GBs",
-     true,
-     false,
-     2,
-     {GRADIENTS}},
-    {LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA,
-     "xgmvds",
-     "y",
-     false,
-     true,
-     2,
-     {cuda_normalization_shared_gradients, DX}},
+    FORM(NORMALIZATION_INFERENCE_BACKWARD_DATA, "xgv", "y", false, false, 1, {Y}),
+    FORM(NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS, "xmvd", "GB", true, true, 2, {GRADIENTS}),
+    FORM(MOMENTS, "x", "s", true, false, 2, {STATISTICS}),
+    FORM(NORMALIZATION_SYNCHRONIZED, "xgbsd", "ymv", false, true, 2, {OF_ALL(statistics), Y}),
+    FORM(NORMALIZATION_SYNCHRONIZED_BACKWARD_SUMS, "xmvd", "GBs", true, false, 2, {GRADIENTS}),
+    FORM(NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA, "xgmvds", "y", false, true, 2,
+         {OF_ALL(gradients), DX}),
 };
 
 static void bind(struct cuda_normalization *n, char letter, void *argument)
@@ -190,9 +172,7 @@ int32_t cuda_prepare_normalization(struct ls_device *device, struct ls_kernel *k
         if (other && other - form->inputs < (ptrdiff_t)cuda_inputs(kernel))
             answer->in_place |= UINT32_C(1) << (other - form->inputs);
     }
-    kernel->run = run_normalization;
-    cuda_implementation(answer, "own");
-    return LS_OK;
+    return cuda_run_own(kernel, answer, run_normalization);
 }
 
 // ---- Moving statistics ----

@@ -34,10 +34,8 @@ static int32_t prepare_shared_draws(struct ls_device *device, struct ls_kernel *
     b->term = cuda_term_dropout;
     b->rate = attributes->rate;
     b->key = attributes->key;
-    kernel->run = run_shared_draws;
     answer->in_place = 1;
-    cuda_implementation(answer, "own");
-    return LS_OK;
+    return cuda_run_own(kernel, answer, run_shared_draws);
 }
 
 // ---- Functions ----
@@ -68,10 +66,8 @@ int32_t cuda_prepare_function(struct ls_device *device, struct ls_kernel *kernel
     if (kernel->request.attributes.function > LS_LOGARITHM)
         return cuda_unsupported(device, kernel, "it does not know this function");
     kernel->items = cuda_elements(cuda_output_desc(kernel, 0));
-    kernel->run = run_function;
     answer->in_place = (UINT32_C(1) << cuda_inputs(kernel)) - 1;
-    cuda_implementation(answer, "own");
-    return LS_OK;
+    return cuda_run_own(kernel, answer, run_function);
 }
 
 // ---- All others ----

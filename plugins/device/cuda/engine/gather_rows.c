@@ -12,19 +12,8 @@ struct gather {
     uint64_t keys[2], starts; // offsets in the scratch memory
 };
 
-static int32_t run_forward(struct ls_device *device, const struct ls_kernel *kernel,
-                           const struct cuda_call *launch)
-{
-    const struct gather *state = kernel->state;
-    struct cuda_gather g = state->arguments;
-    g.store = cuda_store_of(kernel, launch);
-    g.ids = launch->arguments[0];
-    g.from = launch->arguments[1];
-    return cuda_start_gather(device, cuda_gather_forward, &g);
-}
-
-static int32_t run_backward(struct ls_device *device, const struct ls_kernel *kernel,
-                            const struct cuda_call *launch)
+static int32_t run_gather(struct ls_device *device, const struct ls_kernel *kernel,
+                          const struct cuda_call *launch)
 {
     const struct gather *state = kernel->state;
     char *scratch = launch->scratch;
@@ -32,6 +21,8 @@ static int32_t run_backward(struct ls_device *device, const struct ls_kernel *ke
     g.store = cuda_store_of(kernel, launch);
     g.ids = launch->arguments[0];
     g.from = launch->arguments[1];
+    if (kernel->request.op == LS_OP_GATHER_ROWS)
+        return cuda_start_gather(device, cuda_gather_forward, &g);
     g.keys = (uint64_t *)(void *)(scratch + state->keys[0]);
     g.sorted = (uint64_t *)(void *)(scratch + state->keys[1]);
     g.starts = (int32_t *)(void *)(scratch + state->starts);
@@ -75,7 +66,5 @@ int32_t cuda_prepare_gather(struct ls_device *device, struct ls_kernel *kernel,
         state->keys[i] = cuda_scratch(answer, (uint64_t)count * sizeof(uint64_t));
     if (backward)
         state->starts = cuda_scratch(answer, (uint64_t)(table->dims[0] + 1) * sizeof(int32_t));
-    kernel->run = backward ? run_backward : run_forward;
-    cuda_implementation(answer, "own");
-    return LS_OK;
+    return cuda_run_own(kernel, answer, run_gather);
 }

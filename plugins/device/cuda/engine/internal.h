@@ -76,6 +76,9 @@ struct cuda_call {
     void *gradient; // of a loss, made with it; NULL: it is not
 };
 
+typedef int32_t cuda_run(struct ls_device *device, const struct ls_kernel *kernel,
+                         const struct cuda_call *launch);
+
 struct cuda_operation {
     const char *name;
     bool epilogue; // may have one
@@ -95,11 +98,9 @@ struct ls_kernel {
     struct ls_buffer *done; // blocks that are, where it adds up pairs; else NULL
     void *state; // of an operation that a library runs
     void (*finish)(struct ls_device *device, struct ls_kernel *kernel); // NULL: only free(state)
-    int32_t (*run)(struct ls_device *device, const struct ls_kernel *kernel,
-                   const struct cuda_call *launch);
+    cuda_run *run;
     // By own kernels, where a library said that it knows the operation, and refuses it when it runs; NULL: there is no such.
-    int32_t (*otherwise)(struct ls_device *device, const struct ls_kernel *kernel,
-                         const struct cuda_call *launch);
+    cuda_run *otherwise;
     struct cuda_turn *turn; // what changes in it later
     // It is a segment: casts (casts.c), which of all the above have `state` only, or a loss with its
     // gradient (segment.c). NULL: it is none.
@@ -252,6 +253,8 @@ int32_t cuda_start(struct ls_device *device, enum cuda_kernel which,
 #define CUDA_STARTING "launching a kernel"
 CUDA_FAMILIES(CUDA_START, CUDA_START_SEVERAL)
 
+// An operation that own kernels are, which `run` launches. LS_OK.
+int32_t cuda_run_own(struct ls_kernel *kernel, struct ls_kernel_answer *answer, cuda_run *run);
 // An operation that is one own kernel: a and b are the inputs 0 and 1.
 void cuda_use_own(struct ls_kernel *kernel, struct ls_kernel_answer *answer, enum cuda_kernel which,
                   int64_t items);

@@ -278,21 +278,15 @@ struct cuda_normalization {
     int64_t lanes; // threads over the rows in what goes element by element
 };
 
-// name, and whether blocks of threads work together, or threads by themselves
-#define CUDA_NORMALIZATIONS(blocks, threads)                                       \
-    blocks(moments) /* of parts: mean and sum of squares around it */              \
-        blocks(statistics) /* mean and variance of channels, of parts */           \
-        threads(shared_statistics) /* mean and variance of channels, of moments */ \
-        threads(normalize) /* y */                                                 \
-        blocks(products) /* of parts: sums of dy (x - mean) and dy */              \
-        blocks(gradients) /* dgamma and dbeta, of parts */                         \
-        threads(shared_gradients) /* totals, of moments */                         \
-        threads(normalize_backward) /* dx */
-
 enum cuda_normalization_kernel {
-#define CUDA_NORMALIZATION_NUMBER(name) cuda_normalization_##name,
-    CUDA_NORMALIZATIONS(CUDA_NORMALIZATION_NUMBER, CUDA_NORMALIZATION_NUMBER)
-#undef CUDA_NORMALIZATION_NUMBER
+    cuda_normalization_moments, // of parts: mean and sum of squares around it
+    cuda_normalization_statistics, // mean and variance of channels, of parts
+    cuda_normalization_shared_statistics, // mean and variance of channels, of moments
+    cuda_normalization_normalize, // y
+    cuda_normalization_products, // of parts: sums of dy (x - mean) and dy
+    cuda_normalization_gradients, // dgamma and dbeta, of parts
+    cuda_normalization_shared_gradients, // totals, of moments
+    cuda_normalization_normalize_backward // dx
 };
 
 // Functions of elements (function.cuh).

@@ -101,7 +101,5 @@ int32_t cuda_prepare_layer(struct ls_device *device, struct ls_kernel *kernel,
         return cuda_unsupported(device, kernel, "`saved` is not what forward leaves");
     if (backward && kernel->request.output_count > 1)
         state->sums = cuda_scratch(answer, (uint64_t)(n->parts * 2 * n->channels) * sizeof(float));
-    kernel->run = backward ? run_backward : run_forward;
-    cuda_implementation(answer, "own");
-    return LS_OK;
+    return cuda_run_own(kernel, answer, backward ? run_backward : run_forward);
 }

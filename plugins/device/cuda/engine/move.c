@@ -92,9 +92,7 @@ static int32_t use_move(struct ls_kernel *kernel, struct ls_kernel_answer *answe
 {
     use_packs(m);
     m->items = cuda_elements(cuda_output_desc(kernel, 0)) / m->pack;
-    kernel->run = run_move;
-    cuda_implementation(answer, "own");
-    return LS_OK;
+    return cuda_run_own(kernel, answer, run_move);
 }
 
 // How far the next element along each dimension is.
@@ -182,9 +180,7 @@ int32_t cuda_prepare_concatenation(struct ls_device *device, struct ls_kernel *k
     for (uint32_t k = 0; k < CUDA_PARTS; k++)
         c->start[k + 1] = c->start[k] + (k < count ? parts[k].dims[axis] * behind / c->pack : 0);
     c->items = cuda_elements(whole) / c->pack;
-    kernel->run = run_concatenation;
-    cuda_implementation(answer, "own");
-    return LS_OK;
+    return cuda_run_own(kernel, answer, run_concatenation);
 }
 
 // ---- Upsampling ----
@@ -239,7 +235,5 @@ int32_t cuda_prepare_upsampling(struct ls_device *device, struct ls_kernel *kern
     u->factor[0] = attributes->strides[0];
     u->factor[1] = attributes->strides[1];
     u->items = cuda_elements(y) / u->pack;
-    kernel->run = run_upsampling;
-    cuda_implementation(answer, "own");
-    return LS_OK;
+    return cuda_run_own(kernel, answer, run_upsampling);
 }

@@ -117,7 +117,7 @@ void cuda_fill(const struct ls_kernel *kernel, const struct cuda_call *launch,
     out->b_type = cuda_type_of(&kernel->descs[1]);
 }
 
-static int32_t run_own(struct ls_device *device, const struct ls_kernel *kernel,
+static int32_t run_one(struct ls_device *device, const struct ls_kernel *kernel,
                        const struct cuda_call *launch)
 {
     struct cuda_arguments a = kernel->arguments;
@@ -126,13 +126,19 @@ static int32_t run_own(struct ls_device *device, const struct ls_kernel *kernel,
     return cuda_start(device, (enum cuda_kernel)kernel->own, &a, kernel->items);
 }
 
+int32_t cuda_run_own(struct ls_kernel *kernel, struct ls_kernel_answer *answer, cuda_run *run)
+{
+    kernel->run = run;
+    cuda_implementation(answer, "own");
+    return LS_OK;
+}
+
 void cuda_use_own(struct ls_kernel *kernel, struct ls_kernel_answer *answer, enum cuda_kernel which,
                   int64_t items)
 {
     kernel->own = which;
     kernel->items = items;
-    kernel->run = run_own;
-    cuda_implementation(answer, "own");
+    cuda_run_own(kernel, answer, run_one);
 }
 
 // ---- Layouts ----

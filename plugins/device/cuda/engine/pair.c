@@ -59,8 +59,7 @@ static int32_t run_steps(struct ls_device *device, const struct ls_kernel *kerne
 static struct steps *new_steps(struct ls_device *device, struct ls_kernel *kernel,
                                struct ls_kernel_answer *answer)
 {
-    kernel->run = run_steps;
-    cuda_implementation(answer, "own");
+    cuda_run_own(kernel, answer, run_steps);
     return cuda_state(device, kernel, sizeof(struct steps));
 }
 

@@ -101,9 +101,7 @@ int32_t cuda_prepare_update(struct ls_device *device, struct ls_kernel *kernel,
                                       : 0,
                               .threshold = attributes->threshold};
     answer->in_place = request->op == LS_OP_CLIP || request->op == LS_OP_UNSCALE;
-    kernel->run = run_update;
-    cuda_implementation(answer, "own");
-    return LS_OK;
+    return cuda_run_own(kernel, answer, run_update);
 }
 
 // ---- Measures ----
