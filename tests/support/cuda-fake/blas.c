@@ -58,11 +58,6 @@ const char *cublasLtGetStatusString(unsigned status)
     return status == NOT_SUPPORTED ? "CUBLAS_STATUS_NOT_SUPPORTED" : "an error of the fake";
 }
 
-size_t cublasLtGetVersion(void)
-{
-    return 130000;
-}
-
 // Descriptors are all made alike.
 static unsigned make(void *out, size_t bytes)
 {

@@ -60,7 +60,6 @@ CUDA_CALL(RUNTIME, unsigned, cudaGraphDestroy, (struct CUgraph_st * graph))
 CUDA_CALL(BLAS, unsigned, cublasLtCreate, (struct cublasLtContext * *handle))
 CUDA_CALL(BLAS, unsigned, cublasLtDestroy, (struct cublasLtContext * handle))
 CUDA_CALL(BLAS, const char *, cublasLtGetStatusString, (unsigned status))
-CUDA_CALL(BLAS, size_t, cublasLtGetVersion, (void))
 CUDA_CALL(BLAS, unsigned, cublasLtMatmulDescCreate,
           (cublasLtMatmulDescOpaque_t * *desc, unsigned compute, unsigned scale))
 CUDA_CALL(BLAS, unsigned, cublasLtMatmulDescDestroy, (cublasLtMatmulDescOpaque_t * desc))
@@ -137,10 +136,8 @@ CUDA_CALL(DNN, unsigned, cudnnPoolingBackward,
 #ifdef CUDA_CONSTANT
 CUDA_CONSTANT(cudaSuccess, 0)
 CUDA_CONSTANT(cudaErrorMemoryAllocation, 2)
-CUDA_CONSTANT(cudaErrorStubLibrary, 34)
 CUDA_CONSTANT(cudaErrorInsufficientDriver, 35)
 CUDA_CONSTANT(cudaErrorNoDevice, 100)
-CUDA_CONSTANT(cudaErrorNoKernelImageForDevice, 209)
 CUDA_CONSTANT(cudaErrorECCUncorrectable, 214)
 CUDA_CONSTANT(cudaErrorNvlinkUncorrectable, 220)
 CUDA_CONSTANT(cudaErrorContained, 226)
