@@ -3,8 +3,6 @@
 // the same seen from the other side; and PReLU, whose slopes are repeated. By own kernels (walk.cuh).
 #include "plugins/device/cuda/engine/internal.h"
 
-#define TOO_LARGE "it cannot add 2^31 elements, or make as many sums"
-
 // What an operation does, in this order, as far as it does it: folds into scratch memory how many elements are the largest, goes
 // element by element to outputs 0 and 1, folds into the output after them.
 struct steps {
@@ -82,17 +80,19 @@ static void use_elements(struct steps *steps, const struct cuda_walked *walked, 
     cuda_broadcast_plan(b, walked);
 }
 
-static bool use_fold(struct steps *steps, struct ls_kernel_answer *answer,
-                     const struct cuda_walked *walked, const struct ls_tensor_desc *out,
-                     uint32_t term, uint32_t function)
+// Plans a fold of the steps, whose term and function are set.
+static int32_t use_fold(struct ls_device *device, struct ls_kernel *kernel,
+                        struct ls_kernel_answer *answer, struct cuda_fold *fold,
+                        const struct cuda_walked *walked, const struct ls_tensor_desc *out)
 {
-    steps->folds = 1;
-    steps->fold.term = term;
-    steps->fold.function = function;
-    if (!cuda_fold_plan(&steps->fold, walked, out))
-        return false;
-    steps->parts = cuda_scratch(answer, cuda_fold_bytes(&steps->fold));
-    return true;
+    struct steps *steps = kernel->state;
+    if (!cuda_fold_plan(fold, walked, out))
+        return cuda_unsupported(device, kernel,
+                                "it cannot add 2^31 elements, or make as many sums");
+    steps->folds = fold == &steps->fold;
+    steps->counts = fold == &steps->count;
+    steps->parts = cuda_scratch(answer, cuda_fold_bytes(fold));
+    return LS_OK;
 }
 
 // ---- Pairs ----
@@ -115,10 +115,9 @@ int32_t cuda_prepare_pair(struct ls_device *device, struct ls_kernel *kernel,
     const uint32_t term = forward                            ? cuda_term_pair
                           : op == LS_OP_PAIR_BACKWARD_SECOND ? cuda_term_pair_second
                                                              : cuda_term_pair_first;
+    steps->fold = (struct cuda_fold){.term = term, .function = function};
     if (!forward && !cuda_same_count(out, whole))
-        return use_fold(steps, answer, &walked, out, term, function)
-                   ? LS_OK
-                   : cuda_unsupported(device, kernel, TOO_LARGE);
+        return use_fold(device, kernel, answer, &steps->fold, &walked, out);
     use_elements(steps, &walked, term, function);
     if (op == LS_OP_MAXIMUM_BACKWARD) // its inputs are read twice
         use_elements(steps, &walked, cuda_term_pair_second, function);
@@ -146,13 +145,9 @@ static int32_t prepare_reduction_backward(struct ls_device *device, struct ls_ke
     if (!largest)
         return LS_OK;
     const struct cuda_walked counted = {.whole = x, .parts = {x, y}, .tensors = 2};
-    steps->counts = 1;
     steps->count.term = cuda_term_equal;
-    if (!cuda_fold_plan(&steps->count, &counted, y))
-        return cuda_unsupported(device, kernel, TOO_LARGE);
     steps->counted = cuda_scratch(answer, ls_tensor_elements(y) * sizeof(float));
-    steps->parts = cuda_scratch(answer, cuda_fold_bytes(&steps->count));
-    return LS_OK;
+    return use_fold(device, kernel, answer, &steps->count, &counted, y);
 }
 
 int32_t cuda_prepare_reduction(struct ls_device *device, struct ls_kernel *kernel,
@@ -168,12 +163,12 @@ int32_t cuda_prepare_reduction(struct ls_device *device, struct ls_kernel *kerne
     if (!steps)
         return LS_OUT_OF_MEMORY;
     const struct cuda_walked walked = walked_of(kernel, 1, x);
-    if (!use_fold(steps, answer, &walked, y, cuda_term_value, 0))
-        return cuda_unsupported(device, kernel, TOO_LARGE);
+    steps->fold.term = cuda_term_value;
     steps->fold.largest = function == LS_REDUCE_TO_MAXIMUM;
+    const int32_t status = use_fold(device, kernel, answer, &steps->fold, &walked, y);
     if (function == LS_REDUCE_TO_MEAN)
         steps->fold.share = 1 / (double)steps->fold.each;
-    return LS_OK;
+    return status;
 }
 
 // ---- PReLU ----
@@ -191,8 +186,6 @@ int32_t cuda_prepare_prelu(struct ls_device *device, struct ls_kernel *kernel,
     if (forward)
         return LS_OK;
     const struct cuda_walked of_slopes = walked_of(kernel, 2, x);
-    return use_fold(steps, answer, &of_slopes, cuda_output_desc(kernel, 1), cuda_term_prelu_slope,
-                    0)
-               ? LS_OK
-               : cuda_unsupported(device, kernel, TOO_LARGE);
+    steps->fold.term = cuda_term_prelu_slope;
+    return use_fold(device, kernel, answer, &steps->fold, &of_slopes, cuda_output_desc(kernel, 1));
 }
