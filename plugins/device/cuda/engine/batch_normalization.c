@@ -177,16 +177,6 @@ int32_t cuda_prepare_normalization(struct ls_device *device, struct ls_kernel *k
 
 // ---- Moving statistics ----
 
-static int32_t run_statistics(struct ls_device *device, const struct ls_kernel *kernel,
-                              const struct cuda_call *launch)
-{
-    struct cuda_arguments a = kernel->arguments;
-    cuda_fill(kernel, launch, &a);
-    a.first = cuda_output(kernel, launch, 1);
-    a.record = launch->record;
-    return cuda_start(device, cuda_kernel_batch_statistics, &a, kernel->items);
-}
-
 int32_t cuda_prepare_statistics(struct ls_device *device, struct ls_kernel *kernel,
                                 struct ls_kernel_answer *answer)
 {
@@ -195,6 +185,5 @@ int32_t cuda_prepare_statistics(struct ls_device *device, struct ls_kernel *kern
     kernel->arguments.add_first = cuda_accumulates(kernel, 1);
     cuda_use_own(kernel, answer, cuda_kernel_batch_statistics,
                  cuda_elements(cuda_input_desc(kernel, 0)));
-    kernel->run = run_statistics;
     return LS_OK;
 }

@@ -13,8 +13,9 @@ struct convolution {
     int64_t filters, groups;
     bool turned; // the weights of the request lie as cuDNN wants them
     bool padded; // x is copied with its padding
+    int64_t height, width; // of x as cuDNN sees it: with that padding
     bool widened; // x and dy are copied as float32: cuDNN makes no float32 gradient of halves
-    unsigned type; // cudnnDataType_t of what cuDNN sees
+    uint32_t dtype; // of what cuDNN sees
     bool fused; // bias and ReLU by cuDNN
     bool post; // something is left after cuDNN: bias, epilogue, addition, padding, layout
     bool redirect; // and its result cannot lie in the output meanwhile
@@ -70,47 +71,19 @@ static bool find_layout(struct ls_kernel *kernel, struct convolution *c,
     return c->turned || w->layout.kind == LS_LAYOUT_PLAIN;
 }
 
-// x as cuDNN sees it: with the padding that it cannot do by itself.
-static int64_t height_of(const struct convolution *c)
-{
-    const struct cuda_window *w = &c->window;
-    return c->padded ? w->height + w->before[0] + w->after[0] : w->height;
-}
-
-static int64_t width_of(const struct convolution *c)
-{
-    const struct cuda_window *w = &c->window;
-    return c->padded ? w->width + w->before[1] + w->after[1] : w->width;
-}
-
 static int64_t image_elements(const struct convolution *c)
 {
-    return c->window.batch * height_of(c) * width_of(c) * c->window.channels;
+    return c->window.batch * c->height * c->width * c->window.channels;
 }
 
 static uint64_t bytes_of(const struct convolution *c, int64_t elements)
 {
-    return (uint64_t)elements * (c->type == CUDNN_DATA_FLOAT ? sizeof(float) : sizeof(uint16_t));
-}
-
-// How cuDNN's results and copies for it lie: enum cuda_type.
-static uint32_t inner_type(const struct convolution *c)
-{
-    return c->type == CUDNN_DATA_HALF       ? CUDA_F16
-           : c->type == CUDNN_DATA_BFLOAT16 ? CUDA_BF16
-                                            : CUDA_FLOAT;
+    return (uint64_t)elements * ls_dtype_bytes(c->dtype);
 }
 
 static int64_t outputs_of(const struct convolution *c)
 {
     return c->window.batch * c->window.out_height * c->window.out_width * c->filters;
-}
-
-static void find_type(struct ls_kernel *kernel, struct convolution *c)
-{
-    const uint32_t x = cuda_input_desc(kernel, 0)->dtype, y = cuda_output_desc(kernel, 0)->dtype;
-    c->widened = x != y;
-    c->type = cuda_dnn_type(y);
 }
 
 // ---- Preparing: a plan ----
@@ -123,12 +96,12 @@ static struct cuda_plan_question question_of(const struct ls_device *device,
     struct cuda_plan_question q;
     memset(&q, 0, sizeof(q));
     q.op = cuda_convolution_of(kernel->request.op);
-    q.type = c->type;
+    q.type = cuda_dnn_type(c->dtype);
     q.fused = c->fused;
     // Halves go through them as they are. So may float32 as TF32, which rounds to 10 bits, where that was asked for, and where they are
     // halves made wider, for those have no more bits.
-    q.tensor_cores = c->type != CUDNN_DATA_FLOAT || device->tf32 || c->widened;
-    memcpy(q.x, (int64_t[]){w->batch, w->channels, height_of(c), width_of(c)}, sizeof(q.x));
+    q.tensor_cores = c->dtype != LS_F32 || device->tf32 || c->widened;
+    memcpy(q.x, (int64_t[]){w->batch, w->channels, c->height, c->width}, sizeof(q.x));
     memcpy(q.w, (int64_t[]){c->filters, w->channels / c->groups, w->size[0], w->size[1]},
            sizeof(q.w));
     memcpy(q.y, (int64_t[]){w->batch, c->filters, w->out_height, w->out_width}, sizeof(q.y));
@@ -178,7 +151,7 @@ static int32_t copy(struct ls_device *device, const struct ls_kernel *kernel,
         .window = c->window,
         .rows = taps_of(c),
         .columns = c->filters,
-        .store = {.out = at(launch, offset), .type = inner_type(c)},
+        .store = {.out = at(launch, offset), .type = cuda_type(c->dtype)},
     };
     *out = a.store.out;
     return cuda_start(device, how, &a, items);
@@ -191,7 +164,7 @@ static int32_t run_post(struct ls_device *device, const struct ls_kernel *kernel
     const struct convolution *c = kernel->state;
     const struct cuda_window *w = &c->window;
     struct cuda_arguments a = {.a = result,
-                               .a_type = inner_type(c),
+                               .a_type = cuda_type(c->dtype),
                                .window = *w,
                                .columns = biases_image(kernel) ? w->channels : c->filters,
                                .bias = cuda_has_bias(kernel) ? launch->arguments[2] : NULL,
@@ -290,10 +263,14 @@ int32_t cuda_prepare_conv2d(struct ls_device *device, struct ls_kernel *kernel,
     if (!c)
         return LS_OUT_OF_MEMORY;
     find_shape(kernel, c);
-    find_type(kernel, c);
+    c->dtype = cuda_output_desc(kernel, 0)->dtype;
+    c->widened = c->dtype != cuda_input_desc(kernel, 0)->dtype;
     if (!find_layout(kernel, c, answer))
         return cuda_unsupported(device, kernel, "weights of another device's layout");
-    c->padded = !cuda_dnn_pads(&c->window);
+    const struct cuda_window *w = &c->window;
+    c->padded = !cuda_dnn_pads(w);
+    c->height = w->height + (c->padded ? w->before[0] + w->after[0] : 0);
+    c->width = w->width + (c->padded ? w->before[1] + w->after[1] : 0);
     c->fused = is_forward(kernel) && cuda_has_bias(kernel) && !cuda_accumulates(kernel, 0) &&
                a->epilogue == LS_OP_ACTIVATION && a->epilogue_activation == LS_RELU;
     const struct cuda_direct direct = {.window = c->window,

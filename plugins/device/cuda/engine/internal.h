@@ -220,8 +220,9 @@ int64_t cuda_elements(const struct ls_tensor_desc *desc);
 bool cuda_same_count(const struct ls_tensor_desc *a, const struct ls_tensor_desc *b);
 // Where output 0 goes, with the epilogue and the addition of the request.
 struct cuda_store cuda_store_of(const struct ls_kernel *kernel, const struct cuda_call *launch);
-uint32_t cuda_type_of(
-    const struct ls_tensor_desc *desc); // enum cuda_type; float32 for all that is no half
+// enum cuda_type; float32 for all that is no half
+uint32_t cuda_type(uint32_t dtype);
+uint32_t cuda_type_of(const struct ls_tensor_desc *desc);
 // The first two inputs, with their types, and where output 0 goes: what most own kernels are told.
 void cuda_fill(const struct ls_kernel *kernel, const struct cuda_call *launch,
                struct cuda_arguments *out);
@@ -255,7 +256,7 @@ CUDA_FAMILIES(CUDA_START, CUDA_START_SEVERAL)
 
 // An operation that own kernels are, which `run` launches. LS_OK.
 int32_t cuda_run_own(struct ls_kernel *kernel, struct ls_kernel_answer *answer, cuda_run *run);
-// An operation that is one own kernel: a and b are the inputs 0 and 1.
+// An operation that is one own kernel: a and b are the inputs 0 and 1, `first` is output 1.
 void cuda_use_own(struct ls_kernel *kernel, struct ls_kernel_answer *answer, enum cuda_kernel which,
                   int64_t items);
 // Whether the call that failed is a library's, which refuses what it said it can do, and own kernels can take its place, now and

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prepares and launches operations: checks a request, fixes its layouts, hands it to the file of the operation, all of which
 // are listed here.
-#include "core/plugin/half.h"
 #include "plugins/device/cuda/engine/internal.h"
 
 #include <stdlib.h>
@@ -110,19 +109,6 @@ static const struct cuda_operation operations[] = {
 
 // ---- Checking a request ----
 
-static bool is_saved(const struct ls_kernel_request *request, uint32_t argument)
-{
-    switch (request->op) {
-    case LS_OP_MAX_POOL2D:
-    case LS_OP_ATTENTION:
-    case LS_OP_LAYER_NORMALIZATION: return argument == request->input_count + 1;
-    case LS_OP_MAX_POOL2D_BACKWARD: return argument == 3;
-    case LS_OP_LAYER_NORMALIZATION_BACKWARD: return argument == 2;
-    case LS_OP_ATTENTION_BACKWARD: return argument == 4;
-    default: return false;
-    }
-}
-
 // The host has checked the request: numbers of arguments, their types and shapes, attributes. What is
 // asked here, and by the operations, is what this device knows.
 static const char *check_request(const struct ls_kernel_request *request,
@@ -140,7 +126,7 @@ static const char *check_request(const struct ls_kernel_request *request,
 
 // ---- Preparing and launching ----
 
-// What the operation has not laid out lies plain.
+// What the operation has not laid out lies plain. Bytes are what a forward operation saves.
 static const char *fix_layouts(struct ls_kernel *kernel, struct ls_kernel_answer *out)
 {
     const struct ls_kernel_request *request = &kernel->request;
@@ -148,7 +134,8 @@ static const char *fix_layouts(struct ls_kernel *kernel, struct ls_kernel_answer
         struct ls_tensor_desc *desc = &kernel->descs[i];
         const bool weights = desc->layout.kind == LS_LAYOUT_OWN && cuda_layout_weights(desc) &&
                              out->layouts[i].kind == LS_LAYOUT_OWN;
-        if (!is_saved(request, i) && !weights && !cuda_layout_plain(desc))
+        const bool saved = desc->dtype == LS_U8 && request->op != LS_OP_FROM_BYTES;
+        if (!saved && !weights && !cuda_layout_plain(desc))
             return "an argument lies in a layout that this operation does not read";
         out->layouts[i] = desc->layout;
     }

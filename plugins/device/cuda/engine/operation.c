@@ -43,9 +43,14 @@ bool cuda_same_count(const struct ls_tensor_desc *a, const struct ls_tensor_desc
     return cuda_elements(a) == cuda_elements(b);
 }
 
+uint32_t cuda_type(uint32_t dtype)
+{
+    return dtype == LS_F16 ? CUDA_F16 : dtype == LS_BF16 ? CUDA_BF16 : CUDA_FLOAT;
+}
+
 uint32_t cuda_type_of(const struct ls_tensor_desc *desc)
 {
-    return desc->dtype == LS_F16 ? CUDA_F16 : desc->dtype == LS_BF16 ? CUDA_BF16 : CUDA_FLOAT;
+    return cuda_type(desc->dtype);
 }
 
 struct cuda_store cuda_store_of(const struct ls_kernel *kernel, const struct cuda_call *launch)
@@ -122,6 +127,7 @@ static int32_t run_one(struct ls_device *device, const struct ls_kernel *kernel,
 {
     struct cuda_arguments a = kernel->arguments;
     cuda_fill(kernel, launch, &a);
+    a.first = kernel->request.output_count > 1 ? cuda_output(kernel, launch, 1) : NULL;
     a.record = launch->record;
     return cuda_start(device, (enum cuda_kernel)kernel->own, &a, kernel->items);
 }

@@ -167,9 +167,7 @@ static int32_t run_own(struct ls_device *device, const struct cuda_product *p,
         .a = of->a,
         .b = of->b,
         .d = of->d,
-        .type = p->dtype == LS_F16    ? CUDA_F16
-                : p->dtype == LS_BF16 ? CUDA_BF16
-                                      : CUDA_FLOAT,
+        .type = cuda_type(p->dtype),
         .rows = p->m,
         .columns = p->n,
         .inner = p->k,
