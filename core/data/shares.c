@@ -14,6 +14,19 @@ static void cut_evenly(uint64_t count, uint32_t ranks, uint32_t blocks, uint32_t
     *size = end * base + (end < larger ? end : larger) - *offset;
 }
 
+// The row of shards that a rank has.
+static void row_of(const struct ls_shares *shares, uint32_t rank, uint64_t *first, uint64_t *count)
+{
+    cut_evenly(shares->shards, shares->world, 1, rank, first, count);
+}
+
+uint32_t ls_most_shards(const struct ls_shares *shares)
+{
+    uint64_t first, count;
+    row_of(shares, 0, &first, &count);
+    return (uint32_t)count;
+}
+
 // The part of group `index`: its quota rounded down, and one example more where its remainder is
 // among the largest. The remainders add up to the examples that are left, times all weights.
 static uint64_t part_of(const struct ls_shares *shares, uint64_t count, uint32_t index)
@@ -38,6 +51,14 @@ void ls_share(const struct ls_shares *shares, uint64_t count, uint32_t blocks, u
 {
     uint64_t first = 0, part = count;
     uint32_t ranks = shares->world;
+    if (shares->shards) {
+        uint64_t row, length, end, last;
+        row_of(shares, rank, &row, &length);
+        cut_evenly(count, shares->shards, 1, (uint32_t)row, offset, size);
+        cut_evenly(count, shares->shards, 1, (uint32_t)(row + length) - 1, &end, &last);
+        *size = end + last - *offset;
+        return;
+    }
     if (shares->blocks_first && blocks > 1) { // which have two sizes
         const uint64_t larger = count % blocks;
         uint64_t of_larger = 0, of_others;
@@ -63,6 +84,15 @@ void ls_share_block(const struct ls_shares *shares, uint64_t count, uint32_t blo
                     uint32_t index, uint64_t *offset, uint64_t *size)
 {
     uint64_t first, whole;
+    if (shares->shards) {
+        row_of(shares, rank, &first, &whole);
+        const bool none = index >= whole;
+        cut_evenly(count, shares->shards, 1, (uint32_t)(first + (none ? whole - 1 : index)), offset,
+                   size);
+        *offset += none ? *size : 0;
+        *size = none ? 0 : *size;
+        return;
+    }
     if (shares->blocks_first) {
         cut_evenly(count, blocks, 1, index, &first, &whole);
         ls_share(shares, whole, 1, rank, offset, size);
@@ -77,7 +107,7 @@ uint64_t ls_largest_share(const struct ls_shares *shares, uint64_t count, uint32
 {
     uint64_t offset, size, largest = 0;
     uint32_t rank = 0;
-    if (!shares->group_count)
+    if (!shares->group_count) // of equal ranks the first has the largest
         ls_share(shares, count, blocks, 0, &offset, &largest);
     for (uint32_t i = 0; i < shares->group_count; i++) {
         ls_share(shares, count, blocks, rank, &offset, &size);
@@ -90,7 +120,9 @@ uint64_t ls_largest_share(const struct ls_shares *shares, uint64_t count, uint32
 uint64_t ls_largest_block(const struct ls_shares *shares, uint64_t count, uint32_t blocks)
 {
     uint64_t offset, first;
-    if (!shares->blocks_first)
+    if (shares->shards)
+        blocks = shares->shards;
+    else if (!shares->blocks_first)
         count = ls_largest_share(shares, count, blocks);
     cut_evenly(count, blocks, 1, 0, &offset, &first);
     return shares->blocks_first ? ls_largest_share(shares, first, 1) : first;

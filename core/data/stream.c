@@ -86,6 +86,12 @@ static char *share_memory(const struct ls_stream *stream, uint32_t slot, uint32_
     return stream->memory + share * stream->share_bytes;
 }
 
+// Whether each block of a share is a run of its own.
+static bool runs_are_blocks(const struct ls_stream_options *options)
+{
+    return options->shares.blocks_first || options->shares.shards;
+}
+
 // Where the runs of its share are.
 static size_t run_index(const struct ls_stream *stream, uint32_t slot, uint32_t local)
 {
@@ -150,7 +156,7 @@ static void write_share(struct ls_stream *stream, const struct position *positio
     uint64_t before = 0; // examples of the share
     for (uint32_t run = 0; run < stream->runs; run++) {
         uint64_t offset, count;
-        if (options->shares.blocks_first)
+        if (runs_are_blocks(options))
             ls_share_block(&options->shares, position->count, options->blocks,
                            options->first_rank + i, run, &offset, &count);
         else
@@ -299,7 +305,7 @@ static void describe(const struct ls_stream *stream, uint32_t local, uint32_t sl
     const struct position *position = &stream->positions[slot];
     const size_t first_run = run_index(stream, slot, local);
     const uint64_t *counts = stream->run_counts + first_run;
-    const bool blocks = stream->options.shares.blocks_first;
+    const bool blocks = runs_are_blocks(&stream->options);
     const char *memory = share_memory(stream, slot, local);
     *out = (struct ls_batch){
         .example_offset = stream->run_offsets[first_run],
@@ -497,7 +503,7 @@ enum ls_status ls_stream_open(const struct ls_dataset *dataset,
     };
     if (!stream->options.blocks)
         stream->options.blocks = 1;
-    stream->runs = options->shares.blocks_first ? stream->options.blocks : 1;
+    stream->runs = runs_are_blocks(options) ? stream->options.blocks : 1;
     if (dataset->in_order)
         stream->options.shuffle = LS_SHUFFLE_OFF;
     status = choose_dtypes(dataset, &stream->options);

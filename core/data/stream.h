@@ -35,6 +35,10 @@ struct ls_shares {
     // blocks of all ranks that are computed at the same time are together one device's. Else it is
     // shared first, and each share is cut.
     bool blocks_first;
+    // A batch is cut into so many blocks, whatever the world: its logical shards. A rank has a
+    // contiguous row of them, the first ranks one more than the others, and the rest of its blocks
+    // are empty. At least `world`; without groups and `blocks_first`. 0: there are none.
+    uint32_t shards;
 };
 
 struct ls_stream_options {
@@ -68,8 +72,9 @@ struct ls_batch {
     const struct ls_dataset *dataset; // whose fields follow
     const uint32_t *dtypes; // by field
     const void *fields[LS_MAX_FIELDS]; // by field: count x example, LS_ALIGNMENT; NULL: left out
-    // By block, with `blocks_first`: examples of this share, one block's after the other's, and the
-    // position of the first in the global batch. NULL: the share is contiguous there.
+    // By block, with `blocks_first` or `shards`: examples of this share, one block's after the
+    // other's, and the position of the first in the global batch. NULL: the share is contiguous
+    // there, and cut evenly.
     const uint64_t *block_counts, *block_offsets;
 };
 
@@ -78,8 +83,8 @@ struct ls_stream;
 // The share of `rank` in a batch of `count` examples: `blocks` blocks (at least 1). The
 // part of its group is cut into that many for each of the group's ranks; they differ by at most one
 // example, the first ones larger, and each rank has as many, one after the other. With
-// `blocks_first` `offset` is that of the first block. Nothing else divides a batch among replicas.
-// [any thread]
+// `blocks_first` `offset` is that of the first block; with `shards` it does not matter how many
+// blocks there are. Nothing else divides a batch among replicas. [any thread]
 void ls_share(const struct ls_shares *shares, uint64_t count, uint32_t blocks, uint32_t rank,
               uint64_t *offset, uint64_t *size);
 // Block `index` of it. [any thread]
@@ -88,6 +93,8 @@ void ls_share_block(const struct ls_shares *shares, uint64_t count, uint32_t blo
 // The size of the largest share, and of the largest block. [any thread]
 uint64_t ls_largest_share(const struct ls_shares *shares, uint64_t count, uint32_t blocks);
 uint64_t ls_largest_block(const struct ls_shares *shares, uint64_t count, uint32_t blocks);
+// The most shards of a rank: the blocks of a share; 0 where there are no shards. [any thread]
+uint32_t ls_most_shards(const struct ls_shares *shares);
 // Batches of one epoch: ceil(count / global_batch). [any thread]
 uint64_t ls_stream_steps(uint64_t count, uint64_t global_batch);
 // Writes the dataset index of each example of an epoch, in order. `order` has `count` entries.

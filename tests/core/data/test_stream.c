@@ -59,7 +59,8 @@ static void read_epoch(struct ls_stream *stream, const struct ls_stream_options 
             ls_share(&options->shares, wanted, blocks, rank, &offset, &size);
             ck_assert_uint_eq(batch.count, size);
             ck_assert_uint_eq(batch.example_offset, offset);
-            ck_assert(!batch.block_counts == !options->shares.blocks_first);
+            ck_assert(!batch.block_counts ==
+                      !(options->shares.blocks_first || options->shares.shards));
             ck_assert_uint_eq(batch.global_count, wanted);
             ck_assert_uint_eq(batch.epoch, epoch);
             ck_assert_uint_eq(batch.step, step);
@@ -89,21 +90,26 @@ static void expect_each_once(const int32_t *seen, uint64_t count)
         ck_assert_uint_eq(found[seen[i]]++, 0);
 }
 
-// Sizes that leave every remainder, worlds of 1 to 8, blocks that are cut first or last: each
-// example once, in the order of ls_stream_order.
+// Sizes that leave every remainder, worlds of 1 to 8, blocks that are cut first or last, logical
+// shards: each example once, in the order of ls_stream_order.
 START_TEST(every_example_comes_once_an_epoch_in_the_same_order_for_every_world)
 {
     const uint32_t world = (uint32_t)_i;
     for (uint64_t count = 1; count <= 40; count += count < 20 ? 1 : 7)
         for (uint64_t global = 1; global <= 12; global++) {
             const struct ls_dataset dataset = numbers(count);
-            const struct ls_stream_options options = {
+            const bool shards = global % 3 == 2;
+            struct ls_stream_options options = {
                 .global_batch = global,
-                .shares = {.world = world, .blocks_first = global % 2},
+                .shares = {.world = world,
+                           .blocks_first = global % 3 == 1,
+                           .shards = shards ? world + (uint32_t)(count % 4) : 0},
                 .rank_count = world,
                 .blocks = (uint32_t)(count % 5),
                 .shuffle = LS_SHUFFLE_ALL,
                 .seed = 5};
+            if (shards)
+                options.blocks = ls_most_shards(&options.shares);
             struct ls_stream *stream;
             ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
             for (uint64_t epoch = 1; epoch <= 3; epoch++) {
@@ -116,6 +122,43 @@ START_TEST(every_example_comes_once_an_epoch_in_the_same_order_for_every_world)
                     ck_assert_int_eq(seen[i], (int32_t)order[i]);
             }
             ls_stream_close(stream);
+        }
+}
+END_TEST
+
+// Whatever the world, the shards of a batch are the same: each once, in order, of one rank.
+START_TEST(logical_shards_do_not_depend_on_the_world)
+{
+    const uint32_t shards = (uint32_t)_i;
+    for (uint64_t batch = 0; batch < 40; batch += 1 + batch / 3)
+        for (uint32_t world = 1; world <= shards; world++) {
+            const struct ls_shares shares = {.world = world, .shards = shards};
+            const struct ls_shares one = {.world = 1, .shards = shards};
+            const uint32_t blocks = ls_most_shards(&shares);
+            uint64_t end = 0;
+            uint32_t shard = 0;
+            for (uint32_t rank = 0; rank < world; rank++) {
+                uint64_t first, whole, offset, size, wanted, wanted_size, sum = 0;
+                ls_share(&shares, batch, 1, rank, &first, &whole);
+                ck_assert_uint_eq(first, end);
+                ck_assert_uint_le(whole, ls_largest_share(&shares, batch, 1));
+                for (uint32_t block = 0; block < blocks; block++) {
+                    const bool own = block < shards / world + (rank < shards % world);
+                    ls_share_block(&shares, batch, blocks, rank, block, &offset, &size);
+                    ck_assert(own || size == 0);
+                    ck_assert_uint_le(size, ls_largest_block(&shares, batch, blocks));
+                    if (!own)
+                        continue;
+                    ls_share_block(&one, batch, shards, 0, shard++, &wanted, &wanted_size);
+                    ck_assert_uint_eq(offset, wanted);
+                    ck_assert_uint_eq(size, wanted_size);
+                    sum += size;
+                }
+                ck_assert_uint_eq(sum, whole);
+                end += whole;
+            }
+            ck_assert_uint_eq(shard, shards);
+            ck_assert_uint_eq(end, batch);
         }
 }
 END_TEST
@@ -627,6 +670,7 @@ int main(void)
     tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, every_example_comes_once_an_epoch_in_the_same_order_for_every_world,
                         1, 9);
+    tcase_add_loop_test(tests, logical_shards_do_not_depend_on_the_world, 1, 14);
     tcase_add_loop_test(tests, all_fields_of_an_example_come_together, 1, 7);
     tcase_add_test(tests, eight_bit_examples_come_as_stored_when_bytes_are_wanted);
     tcase_add_test(tests, weighted_shares_give_every_example_once_in_the_same_order);
