@@ -157,16 +157,20 @@ static enum ls_status attach_store(struct ls_stores *stores, struct ls_store *st
     return status;
 }
 
-// Where in the measures each store has its own.
+// Where in the measures each store has its own: in the order of the buffer, in which they are added,
+// whatever the stores are. With whole variables in each the sum is then that of a replica's own.
 static enum ls_status count_measures(struct ls_stores *stores)
 {
     if (!ls_optimizer_measures_all(stores->optimizer) || !stores->first)
         return LS_OK;
     stores->measure_count = 0;
     for (struct ls_store *store = stores->first; store; store = store->next) {
-        store->first_measure = stores->measure_count;
-        stores->measure_count +=
+        const uint64_t count =
             ls_updater_count_measures(stores->plan, store->first, store->first + store->count);
+        stores->measure_count += count;
+        for (struct ls_store *other = stores->first; other; other = other->next)
+            if (other->first > store->first)
+                other->first_measure += count;
     }
     stores->measures = calloc(2 * stores->measure_count + 1, sizeof(*stores->measures));
     return stores->measures ? LS_OK : LS_OUT_OF_MEMORY;
