@@ -176,6 +176,10 @@ struct ls_run_options {
     // The words that started the program, the last one NULL, as argv has them: from now on reports of
     // this process have them under "made", without passwords and the like. NULL: as before; at first none
     const char *const *command_line;
+    // Logical shards of each batch, at most 1024: ls_fit then gives the same bits for any number of
+    // replicas up to that and any number of workers, under every strategy whose replicas step
+    // together (docs/strategies.md). `threads` 0 is 1 then. 0: bits depend on the replicas
+    uint32_t reproducible;
 };
 
 // Opens a run with the plugins that the options name. Models, and everything else that is opened

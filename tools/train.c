@@ -58,6 +58,10 @@ static const struct argument table[] = {
      "number format in which gradients travel between replicas; 16 bits halve "
      "the bytes; they are added in float32, under nccl in 16 bits; on a GPU only under nccl",
      .idle = ARGUMENT_IDLE_ONE_REPLICA | ARGUMENT_IDLE_UNTRAINED},
+    {"reproducible", "SHARDS", NULL,
+     "the same bits for any number of replicas and workers: each batch in SHARDS logical shards (8 "
+     "without a value), whose sums are made in integers; slower (docs/strategies.md)",
+     .optional = true, .excludes = "microbatches accumulate share replica-batch wire"},
     {"check-replicas", "N", NULL,
      "compare the replicas' parameters every N steps, which makes all replicas wait for each other "
      "under any strategy; the parameters are always compared at the end",
@@ -368,6 +372,22 @@ static enum ls_status train(const struct arguments *arguments, struct inputs *in
     return status;
 }
 
+#define DEFAULT_SHARDS 8
+#define MOST_SHARDS 1024
+
+static enum ls_status read_reproducible(const struct arguments *arguments, uint32_t *out)
+{
+    const char *text = arguments_text(arguments, "reproducible");
+    uint64_t shards = DEFAULT_SHARDS;
+    enum ls_status status = LS_OK;
+    if (!text)
+        return LS_OK;
+    if (strcmp(text, "on") != 0)
+        status = arguments_count(arguments, "reproducible", 1, MOST_SHARDS, &shards);
+    *out = (uint32_t)shards;
+    return status;
+}
+
 static enum ls_status run(const struct arguments *arguments)
 {
     struct inputs inputs = {.arguments = arguments};
@@ -382,6 +402,8 @@ static enum ls_status run(const struct arguments *arguments)
         status = run_options_read(arguments, &run_options);
     run_options.wire = arguments_text(arguments, "wire");
     run_options.elastic = arguments_text(arguments, "elastic");
+    if (!status)
+        status = read_reproducible(arguments, &run_options.reproducible);
     if (!status)
         status = arguments_count(arguments, "seed", 0, INT64_MAX, &run_options.seed);
     if (!status)

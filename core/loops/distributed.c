@@ -109,6 +109,11 @@ enum ls_status ls_open_distributed(struct ls_model *model, struct ls_data *data,
                                    struct ls_distributed **out)
 {
     const bool evaluates = options->evaluation;
+    if (model->run->shards) {
+        ls_error("--reproducible", "the steps of a loop of one's own do not go with logical shards "
+                                   "yet; use ls_fit, or leave it out");
+        return LS_USAGE;
+    }
     enum ls_status status = check(model, data, evaluates, own_order);
     if (status)
         return status;

@@ -305,7 +305,10 @@ struct ls_strategy_interface {
     // forward reads this one.
     int32_t (*parameters_needed)(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket);
     // The gradients of this replica in the bucket are complete. Called in the order of the buckets,
-    // while backward of earlier layers still runs; must not wait for other replicas.
+    // while backward of earlier layers still runs; must not wait for other replicas. With
+    // --reproducible the host has added them before, and the sums of the step: all replicas have
+    // the result, but where the strategy adds floats without a collective those of rank 0 alone,
+    // and the others zeros.
     int32_t (*gradient_ready)(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket);
     // All buckets were ready. Returns when the parameters are updated.
     int32_t (*end_step)(struct ls_strategy *strategy, uint32_t replica);

@@ -104,6 +104,7 @@ struct ls_replica {
     uint32_t microbatches; // of this fit
     uint32_t levels; // of the tree in which blocks are added, that there is memory for
     struct ls_memory accumulated[LS_TREE_LEVELS]; // sums and gradients of 1, 2, 4, ... blocks
+    struct ls_shard_sums *shard_sums; // NULL: there are no logical shards, and blocks are added
     struct ls_kernel **adds; // one a bucket: two ranges of its size into the first; NULL: not yet
     struct ls_updater **updates; // one a bucket; NULL without an optimizer
     struct ls_memory measures; // those of an updater's own, then of each place that is reduced

@@ -3,6 +3,7 @@
 #include "core/replica/programs.h"
 #include "core/replica/input.h"
 #include "core/replica/microbatches.h"
+#include "core/replica/shard_sums.h"
 
 #include <stdlib.h>
 
@@ -137,7 +138,8 @@ static enum ls_status make_room(struct ls_replica *replica)
         status = ls_replica_grow(replica, &replica->scratch, replica->scratch_bytes);
     if (!status)
         status = ls_replica_grow(replica, &replica->arena, replica->arena_bytes);
-    for (const uint32_t levels = ls_microbatches_levels(replica->microbatches);
+    for (const uint32_t levels =
+             replica->shard_sums ? 0 : ls_microbatches_levels(replica->microbatches);
          !status && replica->levels < levels; replica->levels++) {
         struct ls_memory *sums = &replica->accumulated[replica->levels];
         *sums = ls_replica_take_memory(replica, flat);
@@ -177,7 +179,10 @@ enum ls_status ls_replica_need(struct ls_replica *replica, const struct ls_repli
     enum ls_status status = replica->empty.captures ? LS_OK : add_empty(replica);
     if (!status)
         status = add_programs(replica, need);
-    if (!status)
+    if (!status && need->shards && !replica->shard_sums)
+        status = ls_replica_say_no_memory(
+            replica, ls_shard_sums_create(replica, need->shards, replica->microbatches));
+    if (!status && !replica->shard_sums)
         status = ls_microbatches_prepare(replica);
     *changed = programs != replica->program_count || microbatches != replica->microbatches ||
                ls_memory_is_null(replica->record);

@@ -3,6 +3,7 @@
 #include "core/replica/input.h"
 #include "core/replica/programs.h"
 #include "core/replica/microbatches.h"
+#include "core/replica/shard_sums.h"
 
 #include "core/base/clock.h"
 #include "core/base/inside.h"
@@ -122,6 +123,7 @@ void ls_replica_destroy(struct ls_replica *replica)
     if (!replica)
         return;
     ls_replica_forget_recordings(replica);
+    ls_shard_sums_destroy(replica);
     ls_programs_destroy(replica);
     ls_updates_release(replica);
     for (uint32_t i = 0; replica->adds && i < replica->buckets.count; i++)
@@ -214,6 +216,8 @@ enum ls_status ls_replica_count_block(struct ls_replica *replica, const struct l
 {
     const uint32_t slots = replica->graph->count_slots;
     const bool nothing = !pass->program && !replica->counts_whole; // of an empty block
+    if (replica->shard_sums && !pass->last) // the last has those of all shards
+        return LS_OK;
     const enum ls_status status = slots == 0 || nothing ? LS_OK : read_counts(replica);
     for (uint32_t i = 0; !status && i < slots; i++) {
         replica->found_before[i] += nothing ? 0 : (double)replica->found[i];
@@ -290,9 +294,8 @@ uint32_t ls_replica_block_count(const struct ls_replica *replica)
     return replica->microbatches;
 }
 
-// Block `index` of a share.
-static struct ls_replica_batch cut(const struct ls_replica *replica,
-                                   const struct ls_replica_batch *batch, uint32_t index)
+struct ls_replica_batch ls_replica_block(const struct ls_replica *replica,
+                                         const struct ls_replica_batch *batch, uint32_t index)
 {
     struct ls_replica_batch block = *batch;
     uint64_t offset = 0; // in the share
@@ -331,7 +334,7 @@ enum ls_status ls_replica_begin_block(struct ls_replica *replica,
                                       const struct ls_replica_batch *batch, uint32_t index,
                                       bool stop, struct ls_pass *out)
 {
-    const struct ls_replica_batch block = cut(replica, batch, index);
+    const struct ls_replica_batch block = ls_replica_block(replica, batch, index);
     const struct ls_recorder *recorder = &replica->recorder;
     const double all = (double)block.global_count;
     struct ls_replica_program *entry =
@@ -375,7 +378,8 @@ enum ls_status ls_replica_end_bucket(struct ls_replica *replica, const struct ls
 {
     const enum ls_status status =
         !pass->program && bucket == 0 ? zero_gradients(replica, pass->own) : LS_OK;
-    return status ? status : ls_microbatches_add(replica, pass->block, bucket);
+    return status || replica->shard_sums ? status
+                                         : ls_microbatches_add(replica, pass->block, bucket);
 }
 
 void ls_replica_end_block(struct ls_replica *replica, const struct ls_pass *pass)

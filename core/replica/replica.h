@@ -55,6 +55,9 @@ struct ls_replica_need {
     } sizes[LS_PURPOSE_COUNT];
     // Blocks of a share in training, whose gradients are added; 0, 1: the whole share.
     uint32_t microbatches;
+    // Logical shards of a batch over all replicas; blocks are kept as these instead of added, of
+    // which there are always as many. Only in host memory. 0: none.
+    uint32_t shards;
 };
 
 // What a replica computes on.
@@ -154,6 +157,9 @@ struct ls_pass {
 void ls_replica_begin_step(struct ls_replica *replica, const struct ls_replica_batch *batch,
                            uint64_t step, double learning_rate, bool together);
 uint32_t ls_replica_block_count(const struct ls_replica *replica);
+// Block `index` of a share.
+struct ls_replica_batch ls_replica_block(const struct ls_replica *replica,
+                                         const struct ls_replica_batch *batch, uint32_t index);
 // `stop` is added to the step's statistics with the last block. LS_FAILED, logged: no program was
 // prepared for its size.
 LS_STATUS ls_replica_begin_block(struct ls_replica *replica, const struct ls_replica_batch *batch,
@@ -168,6 +174,24 @@ void ls_replica_end_step(struct ls_replica *replica, bool whole);
 // What metrics have counted in the block; when the step is made, with the last of them, it joins
 // what they counted before.
 LS_STATUS ls_replica_count_block(struct ls_replica *replica, const struct ls_pass *pass);
+
+// Logical shards, where the replica was made for them (need.shards), each of which is a block:
+//   ls_replica_keep_shard    after the passes over each block
+//   the magnitudes of ls_replica_largest become the maximum over all replicas (int32)
+//   for each bucket          with bucket 0, the sums of the step and what metrics count, too
+//       ls_replica_add_shards
+//       its ls_replica_integers become the sum over all replicas (int64)
+//       ls_replica_round_sums
+// Then statistics, gradients and counts are those of the global batch, the same bits whichever
+// replica computes which shard; NaN where an addend was not finite. `zero`: the replica has zeros
+// instead, for a strategy that adds what replicas have, but counts are those of all.
+void ls_replica_keep_shard(struct ls_replica *replica, const struct ls_pass *pass);
+void ls_replica_add_shards(struct ls_replica *replica, uint32_t bucket);
+void ls_replica_round_sums(struct ls_replica *replica, uint32_t bucket, bool zero);
+// What travels, and how many elements; at the same place in every step.
+struct ls_memory ls_replica_largest(const struct ls_replica *replica, uint64_t *count);
+struct ls_memory ls_replica_integers(const struct ls_replica *replica, uint32_t bucket,
+                                     uint64_t *count);
 
 // Where the graph has no loss but a seed (ls_graph_add_seed) the host gives the gradient of the
 // model's first output between the two calls: it is written to ls_replica_output_gradient, plain,

@@ -299,6 +299,8 @@ static void add_setting(json_t *root, const struct ls_report *report)
                             texts_json(report->vocabulary, report->vocabulary_size));
     json_object_set_new(root, "shuffle", ls_report_text_json(report->shuffle));
     json_object_set_new(root, "microbatches", ls_report_count_json(report->microbatches));
+    if (report->shards)
+        json_object_set_new(root, "logical_shards", ls_report_count_json(report->shards));
     json_object_set_new(root, "accumulate", ls_report_count_json(report->accumulate));
     json_object_set_new(root, "global_batch", ls_report_count_json(report->global_batch));
     json_object_set_new(root, "replica_batches",

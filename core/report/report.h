@@ -120,6 +120,7 @@ struct ls_report {
     const char *shuffle; // as the user wrote it
     uint32_t microbatches; // those of accumulated batches included
     uint32_t accumulate;
+    uint32_t shards; // logical ones of a batch; 0: none
     const struct ls_report_pair *dataset_options; // as the user wrote them
     size_t dataset_option_count;
     // Of a text: the bytes that are its classes, in the order of their ids; NULL: it is no text.

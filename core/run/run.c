@@ -214,6 +214,51 @@ static enum ls_status assign_shares(struct ls_run *run)
     return LS_OK;
 }
 
+// What would change bits with the number of replicas, or shares the batch otherwise.
+static enum ls_status read_reproducible(struct ls_run *run, const struct ls_run_options *options)
+{
+    const char *against = options->share ? "--share gives replicas unequal parts of a batch"
+                          : run->wire    ? "--wire rounds what replicas send"
+                                         : NULL;
+    if (!options->reproducible)
+        return LS_OK;
+    if (options->reproducible > LS_MOST_SHARDS) {
+        ls_error("--reproducible", "%u: expected 1 to %d logical shards of a batch",
+                 options->reproducible, LS_MOST_SHARDS);
+        return LS_USAGE;
+    }
+    if (against) {
+        ls_error("--reproducible", "%s; leave one of both out", against);
+        return LS_USAGE;
+    }
+    run->shards = options->reproducible;
+    if (!run->threads) // kernels may add in another order with another number
+        run->threads = 1;
+    return LS_OK;
+}
+
+enum ls_status ls_run_check_shards(const struct ls_run *run)
+{
+    const uint32_t world = ls_cluster_world(run->workers.cluster);
+    if (!run->shards)
+        return LS_OK;
+    if (run->workers.served.servers) {
+        ls_error(
+            "--reproducible",
+            "workers with server processes make steps of their own, whose order is another one "
+            "in every run; leave --servers out");
+        return LS_USAGE;
+    }
+    if (world <= run->shards)
+        return LS_OK;
+    ls_error(
+        "--reproducible",
+        "%u logical shards are too few for %u replicas; use at most %u replicas, or begin with "
+        "--reproducible=%u",
+        run->shards, world, run->shards, world);
+    return LS_USAGE;
+}
+
 static enum ls_status read_options(struct ls_run *run, const struct ls_run_options *options)
 {
     run->threads = options->threads;
@@ -269,7 +314,8 @@ static enum ls_status read_options(struct ls_run *run, const struct ls_run_optio
                         : (enum ls_progress_kind)options->progress;
     run->chief_progress = run->progress;
     run->stuck = options->stuck;
-    return read_wire(options->wire, &run->wire);
+    const enum ls_status wire = read_wire(options->wire, &run->wire);
+    return wire ? wire : read_reproducible(run, options);
 }
 
 // Several workers of a host share its GPUs, the first ones take what is left over: each those of
@@ -327,6 +373,8 @@ static enum ls_status open_cluster(struct ls_run *run, const struct ls_run_optio
     enum ls_status status = ls_workers_join(run, options, count_replicas(run, options));
     if (!status)
         status = assign_shares(run);
+    if (!status)
+        status = ls_run_check_shards(run);
     if (status)
         return status;
     const uint32_t others =
@@ -447,6 +495,9 @@ static void find_lack(const struct ls_run *run, const struct ls_run_options *opt
     if (options->elastic)
         snprintf(lack, LS_LACK_BYTES,
                  "has steps under way that --elastic could not take back when a worker is lost");
+    else if (run->shards)
+        snprintf(lack, LS_LACK_BYTES,
+                 "computes beside its thread, where --reproducible has no sums");
     else if (several && run->wire && (!collective || collective->build_schedule))
         snprintf(lack, LS_LACK_BYTES, "sends gradients as they are, whatever --wire says");
     else if (blind)
@@ -694,8 +745,8 @@ const char *ls_run_algorithm(const struct ls_run *run, uint64_t bytes)
 
 uint64_t ls_run_global_batch(const struct ls_run *run, uint64_t batch, uint64_t replica_batch)
 {
-    if (batch)
-        return batch;
+    if (batch || (run->shards && !replica_batch)) // the same for any number of replicas
+        return batch ? batch : LS_DEFAULT_REPLICA_BATCH;
     return (replica_batch ? replica_batch : LS_DEFAULT_REPLICA_BATCH) * ls_run_shares(run);
 }
 
@@ -718,5 +769,6 @@ struct ls_shares ls_run_division(const struct ls_run *run, bool trains)
         return (struct ls_shares){.world = ls_run_shares(run)};
     return (struct ls_shares){.world = ls_cluster_world(run->workers.cluster),
                               .group_count = run->share_group_count,
-                              .groups = run->share_groups};
+                              .groups = run->share_groups,
+                              .shards = run->shards};
 }

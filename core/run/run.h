@@ -15,6 +15,7 @@
 #include <stdbool.h>
 
 #define LS_DEFAULT_REPLICA_BATCH 64
+#define LS_MOST_SHARDS 1024 // of a batch
 #define LS_DEFAULT_DEADLINE_SECONDS 60
 #define LS_CHOSEN_DEVICES 64 // at most
 
@@ -48,6 +49,7 @@ struct ls_run {
     uint32_t threads;
     uint64_t seed;
     uint32_t wire; // LS_BF16 or LS_F16; 0: float32
+    uint32_t shards; // logical ones of a batch (--reproducible); 0: none
     uint64_t deadline_ns;
     uint64_t silence_ns; // after which a worker that says nothing is lost; 0: the default
     enum ls_precision precision; // of the layers of its models
@@ -93,6 +95,10 @@ uint32_t ls_run_first_share(const struct ls_run *run);
 // How a batch is divided in training, or else in an evaluation or prediction. Borrowed; holds until
 // workers are lost or join.
 struct ls_shares ls_run_division(const struct ls_run *run, bool trains);
+
+// Whether each replica has a logical shard, where there are any. LS_USAGE, logged. When workers have
+// joined or were lost.
+LS_STATUS ls_run_check_shards(const struct ls_run *run);
 
 // What the collective calls of others ("NCCL 2.28.9"); empty: nothing. Asks the plugin.
 void ls_run_library(const struct ls_run *run, char text[static 64]);

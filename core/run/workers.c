@@ -3,6 +3,7 @@
 #include "core/run/run.h"
 
 #include "core/base/clock.h"
+#include "core/base/libraries.h"
 #include "core/base/log.h"
 #include "core/base/random.h"
 #include "core/data/data.h"
@@ -140,7 +141,8 @@ static const char *choices_depend(const struct ls_run *run)
 enum ls_status ls_workers_join(struct ls_run *run, const struct ls_run_options *options,
                                uint32_t replicas)
 {
-    char seed[24], hardware[128], device[80], *secret = NULL;
+    char seed[24], hardware[128], device[80], shards[24], threads[24];
+    char libraries[128] = "(any)", *secret = NULL;
     // Replicas update their parameters each by itself: another instruction set rounds otherwise.
     const char *arithmetic = strrchr(run->hardware, '(');
     const char *choices = choices_depend(run);
@@ -148,6 +150,10 @@ enum ls_status ls_workers_join(struct ls_run *run, const struct ls_run_options *
     snprintf(hardware, sizeof(hardware), "%s", arithmetic ? arithmetic : run->hardware);
     snprintf(device, sizeof(device), "%s%s", run->device->plugin->name,
              run->by_default ? " by default" : ""); // of which the workers tell each other more
+    snprintf(shards, sizeof(shards), run->shards ? "%u" : "(none)", run->shards);
+    if (run->shards)
+        ls_libraries_text(libraries, sizeof(libraries));
+    snprintf(threads, sizeof(threads), run->shards ? "%u" : "(any)", run->threads);
     const struct ls_agreement agreement[] = {
         {"the version of Lockstep", LS_VERSION},
         {"--strategy", or_default(options->strategy)},
@@ -159,6 +165,9 @@ enum ls_status ls_workers_join(struct ls_run *run, const struct ls_run_options *
         {"--precision", or_default(options->precision)},
         {"--share", options->share ? options->share : "(none)"},
         {"--elastic", options->elastic ? options->elastic : "(none)"},
+        {"--reproducible", shards},
+        {"--threads (with --reproducible)", threads},
+        {"the libraries that compute (with --reproducible)", libraries},
     };
     struct ls_cluster_options join = {
         .place = &run->workers.place,

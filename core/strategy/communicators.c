@@ -21,10 +21,10 @@ static struct ls_communicator_place *list_places(const struct ls_driver_options 
 }
 
 // Of all ranks.
-static enum ls_status open_communicators(const struct ls_driver *driver,
-                                         const struct ls_driver_plugin *collective,
-                                         const struct ls_driver_plugin *transport, const char *name,
-                                         struct ls_communicator ***out)
+enum ls_status ls_driver_open_communicators(const struct ls_driver *driver,
+                                            const struct ls_driver_plugin *collective,
+                                            const struct ls_driver_plugin *transport,
+                                            const char *name, struct ls_communicator ***out)
 {
     const struct ls_driver_options *options = &driver->options;
     struct ls_communicator_place *places = list_places(options, driver->count);
@@ -82,7 +82,7 @@ static enum ls_status tune(const struct ls_driver *driver, struct ls_tuner *tune
         counts[i] -= whole;
     }
     const struct ls_tuner_task task = {.operation = LS_ALL_REDUCE,
-                                       .dtype = LS_F32,
+                                       .dtype = driver->options.shards ? LS_I64 : LS_F32,
                                        .reduction = LS_SUM,
                                        .wire = driver->options.wire,
                                        .counts = counts,
@@ -96,8 +96,8 @@ static enum ls_status tune(const struct ls_driver *driver, struct ls_tuner *tune
 enum ls_status ls_driver_open_gradients(struct ls_driver *driver)
 {
     const struct ls_driver_options *options = &driver->options;
-    enum ls_status status = open_communicators(driver, &options->collective, &options->transport,
-                                               "gradients", &driver->communicators);
+    enum ls_status status = ls_driver_open_communicators(
+        driver, &options->collective, &options->transport, "gradients", &driver->communicators);
     if (!status && options->tuner)
         status = tune(driver, options->tuner);
     for (uint32_t i = 0; !status && i < driver->count; i++)
@@ -182,6 +182,8 @@ static enum ls_status create_plans(struct ls_driver *driver, uint32_t index)
 enum ls_status ls_driver_attach_gradients(struct ls_driver *driver)
 {
     enum ls_status status = LS_OK;
+    if (driver->options.shards) // integers travel instead
+        return LS_OK;
     for (uint32_t i = 0; !status && driver->communicators && i < driver->count; i++)
         status = create_plans(driver, i);
     return status;
@@ -234,8 +236,8 @@ enum ls_status ls_driver_open_totals(struct ls_driver *driver)
     if (!status)
         status = check_transport(driver, &transport);
     if (!status)
-        status = open_communicators(driver, &collective, &transport, "statistics",
-                                    &driver->total_communicators);
+        status = ls_driver_open_communicators(driver, &collective, &transport, "statistics",
+                                              &driver->total_communicators);
     for (uint32_t i = 0; !status && i < driver->count; i++)
         driver->members[i].total_communicator = driver->total_communicators[i];
     if (status)
@@ -294,8 +296,9 @@ void ls_driver_close_totals(struct ls_driver *driver)
 enum ls_status ls_driver_try_collectives(const struct ls_driver_member *member)
 {
     const struct ls_driver *driver = member->driver;
-    enum ls_status status = LS_OK;
-    for (uint32_t i = 0; !status && member->communicator && i < driver->bucket_count; i++) {
+    enum ls_status status =
+        member->magnitudes ? ls_collective_known_answer(member->magnitudes) : LS_OK;
+    for (uint32_t i = 0; !status && i < driver->bucket_count; i++) {
         if (member->whole[i])
             status = ls_collective_known_answer(member->whole[i]);
         if (!status && member->reduce[i])
@@ -317,13 +320,18 @@ void ls_driver_end_communicators(struct ls_driver *driver)
     for (uint32_t i = 0; driver->total_communicators && i < driver->count; i++)
         if (driver->total_communicators[i])
             ls_communicator_end(driver->total_communicators[i]);
+    for (uint32_t i = 0; driver->integer_communicators && i < driver->count; i++)
+        if (driver->integer_communicators[i])
+            ls_communicator_end(driver->integer_communicators[i]);
 }
 
 bool ls_driver_lost(const struct ls_driver *driver, uint32_t *rank)
 {
     return (driver->communicators && ls_communicator_lost(driver->communicators[0], rank)) ||
            (driver->total_communicators &&
-            ls_communicator_lost(driver->total_communicators[0], rank));
+            ls_communicator_lost(driver->total_communicators[0], rank)) ||
+           (driver->integer_communicators &&
+            ls_communicator_lost(driver->integer_communicators[0], rank));
 }
 
 // ---- For the report ----
@@ -340,7 +348,7 @@ uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver)
 {
     const struct ls_driver_member *first = &driver->members[0];
     uint64_t bytes = 0;
-    for (uint32_t i = 0; driver->communicators && i < driver->bucket_count; i++) {
+    for (uint32_t i = 0; i < driver->bucket_count; i++) {
         if (first->whole[i])
             bytes += ls_collective_plan_bytes(first->whole[i]);
         if (first->reduce[i]) // else the driver could not be attached
@@ -348,6 +356,8 @@ uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver)
     }
     if (first->counts)
         bytes += ls_collective_plan_bytes(first->counts);
+    if (first->magnitudes)
+        bytes += ls_collective_plan_bytes(first->magnitudes);
     return bytes + (first->all_steps ? first->all_bytes / first->all_steps : 0);
 }
 

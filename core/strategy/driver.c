@@ -164,6 +164,9 @@ static void make_table(struct ls_driver *driver)
         .transport = driver->options.transport.interface,
         .norms = norms_of(&driver->optimizer),
     };
+    // A norm of pieces depends on where they are cut.
+    if (driver->options.shards && driver->table.norms)
+        driver->table.norms |= LS_NORM_OF_VARIABLES;
 }
 
 // The optimizer needs norms that the strategy does not provide for.
@@ -287,7 +290,11 @@ enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls
     if (!status)
         status = check_scale(driver);
     if (!status)
+        status = ls_driver_check_reproducible(driver);
+    if (!status)
         status = ls_driver_open_totals(driver);
+    if (!status)
+        status = ls_driver_open_integers(driver);
     if (status) {
         ls_driver_close(driver);
         return status;
@@ -349,8 +356,10 @@ enum ls_status ls_driver_attach(struct ls_driver *driver, struct ls_replica *con
     if (!status)
         status = ls_driver_attach_totals(driver);
     if (!status)
+        status = ls_driver_attach_integers(driver);
+    if (!status)
         status = ls_driver_attach_stores(driver);
-    driver->defers = !status && may_defer(driver);
+    driver->defers = !status && !driver->options.shards && may_defer(driver);
     driver->capturable = driver->defers && !driver->ops->begin_step &&
                          !driver->ops->parameters_needed && !driver->total_communicators;
     for (uint32_t i = 0; driver->communicators && i < driver->count; i++)
@@ -486,7 +495,7 @@ bool ls_driver_asynchronous(const struct ls_driver *driver)
 
 bool ls_driver_adds_counts(const struct ls_driver *driver)
 {
-    return driver->members[0].counts != NULL;
+    return driver->members[0].counts || driver->options.shards;
 }
 
 // ---- Closing ----
@@ -531,6 +540,7 @@ bool ls_driver_close(struct ls_driver *driver)
         if (driver->members[i].replica)
             ls_replica_forget_recordings(driver->members[i].replica);
     ls_driver_close_totals(driver);
+    ls_driver_close_integers(driver);
     close_members(driver);
     if (driver->communicators)
         ls_communicators_close(driver->communicators, driver->count);

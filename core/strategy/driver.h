@@ -44,6 +44,9 @@ struct ls_driver_options {
     struct ls_driver_plugin strategy, collective, transport;
     struct ls_tuner *tuner; // that measures on the communicators before the first plan; NULL: none
     uint32_t wire; // LS_BF16 or LS_F16: what gradients travel as; 0: as they are
+    // Logical shards of a batch: their sums are made in integers, with the same bits for any number
+    // of replicas. 0: none.
+    uint32_t shards;
     uint64_t deadline_ns;
     struct ls_cluster *cluster; // borrowed
     // Of the drivers that the workers have opened in this generation of the cluster, in the same

@@ -15,7 +15,8 @@ struct ls_driver_member {
     struct ls_replica *replica; // NULL until the driver is attached
     struct ls_communicator *communicator; // NULL: no collective
     struct ls_communicator *total_communicator; // NULL: no totals
-    struct ls_collective_plan **reduce; // one a bucket; NULL: all of it is in `whole`
+    // One a bucket: of its gradients, or of integers. NULL: all of it is in `whole`, or one rank.
+    struct ls_collective_plan **reduce;
     // With a wire, one a bucket: the sums of the step and the moving statistics at its front, which
     // travel as float32, because no rounding may change how many examples there were. NULL: it has
     // none.
@@ -23,6 +24,7 @@ struct ls_driver_member {
     struct ls_memory halves; // of LS_BUFFER_REDUCED, that travel; nowhere: plans have their own
     struct ls_collective_plan **broadcast; // one a root that was asked for
     struct ls_collective_plan **totals; // one a total of the plan; NULL: none are added up
+    struct ls_collective_plan *magnitudes; // of logical shards; NULL: there are none, or one rank
     struct ls_collective_plan *counts; // what metrics count; NULL: each replica has its own
     float step_stats[LS_STEP_STATS]; // the sums that were checked
     uint32_t *late; // buckets to be updated when the step has ended, where updates come last
@@ -90,6 +92,7 @@ struct ls_driver {
     struct ls_driver_member *members;
     struct ls_communicator **communicators; // NULL: no collective
     struct ls_communicator **total_communicators; // NULL: no totals, or one rank
+    struct ls_communicator **integer_communicators; // NULL: no logical shards, or others add them
     const char *total_collective, *total_transport; // what adds them up; NULL: nothing, none
     uint32_t first_rank, count, world; // of the cluster; `count` replicas are this worker's
     const struct ls_parameter_plan *plan; // of replica 0: the layout of all of them
@@ -166,6 +169,19 @@ LS_STATUS ls_driver_try_collectives(const struct ls_driver_member *member);
 // All replicas have left their steps: ends what they had under way together, or aborts it.
 void ls_driver_end_communicators(struct ls_driver *driver);
 void ls_driver_close_totals(struct ls_driver *driver);
+LS_STATUS ls_driver_open_communicators(const struct ls_driver *driver,
+                                       const struct ls_driver_plugin *collective,
+                                       const struct ls_driver_plugin *transport, const char *name,
+                                       struct ls_communicator ***out);
+
+// ---- reproducible.c: each does nothing where there are no logical shards ----
+// LS_USAGE or LS_UNAVAILABLE, logged: what would not have the same bits. When the strategy is open.
+LS_STATUS ls_driver_check_reproducible(const struct ls_driver *driver);
+LS_STATUS ls_driver_open_integers(struct ls_driver *driver);
+LS_STATUS ls_driver_attach_integers(struct ls_driver *driver);
+// The sums of the step become those of all shards. [replica thread]
+LS_STATUS ls_driver_add_shards(struct ls_driver_member *member);
+void ls_driver_close_integers(struct ls_driver *driver);
 
 // ---- step.c ----
 // LS_FAILED when the loss of `step` in member->step_stats is not finite.

@@ -8,6 +8,7 @@
 //       backward               bucket by bucket:
 //         run_section          kernels up to the end of the bucket; communication moves on between
 //         gradient_ready       hook: the strategy begins to reduce the bucket
+//     add_shards               with --reproducible: all sums in integers, before the hooks
 //     apply                    hook end_step: the strategy waits for sums and makes the updates
 //     finish                   loss scale, times, and the sums of this step or of an earlier one
 //
@@ -220,7 +221,7 @@ static enum ls_status capture(struct ls_driver_member *member, struct ls_capture
 static bool records_sections(const struct ls_driver_member *member)
 {
     return member->pass.captures && !member->driver->ops->parameters_needed && !member->totals &&
-           ls_replica_may_record(member->replica);
+           !member->driver->options.shards && ls_replica_may_record(member->replica);
 }
 
 // Whether the passes over this block are recorded as one: with the hooks, or a block without hooks.
@@ -292,6 +293,16 @@ static enum ls_status forward(struct ls_driver_member *member)
     return status;
 }
 
+// The gradients of the bucket are complete.
+static enum ls_status gradient_ready(struct ls_driver_member *member, uint32_t bucket)
+{
+    struct ls_driver *driver = member->driver;
+    const uint64_t start = enter_hook(member, &ready_span, bucket);
+    member->under_way = true;
+    return leave_hook(member, start,
+                      driver->ops->gradient_ready(driver->strategy, member->index, bucket));
+}
+
 // Makes the gradients of a block, bucket by bucket. Where sections are recorded, that of the first
 // bucket has the forward pass in it. Blocks but the last one have no hooks.
 static enum ls_status backward(struct ls_driver_member *member)
@@ -314,15 +325,27 @@ static enum ls_status backward(struct ls_driver_member *member)
         if (!status && !empty)
             status = member->forwarded ? run_section(member)
                                        : capture(member, &pass->captures[bucket], run_section);
-        if (!status && pass->last && bucket < count) {
-            const uint64_t start = enter_hook(member, &ready_span, bucket);
-            status =
-                leave_hook(member, start,
-                           driver->ops->gradient_ready(driver->strategy, member->index, bucket));
-            member->under_way = true;
-        }
+        if (!status && pass->last && bucket < count && !driver->options.shards)
+            status = gradient_ready(member, bucket);
         member->from = member->to;
     }
+    return status;
+}
+
+static const struct ls_trace_label integers_span = {.category = "strategy", .name = "add shards"};
+
+// A logical shard is computed. After the last one of the replica those of all are added, which
+// counts as communication, and only then the strategy has gradients.
+static enum ls_status end_shard(struct ls_driver_member *member)
+{
+    enum ls_status status = LS_OK;
+    ls_replica_keep_shard(member->replica, &member->pass);
+    if (!member->pass.last)
+        return LS_OK;
+    const uint64_t start = enter_hook(member, &integers_span, 0);
+    status = leave_hook(member, start, ls_driver_add_shards(member));
+    for (uint32_t i = 0; !status && i < member->driver->bucket_count; i++)
+        status = gradient_ready(member, i);
     return status;
 }
 
@@ -577,6 +600,8 @@ enum ls_status ls_driver_step(struct ls_driver *driver, uint32_t index,
                 status = forward(member);
             if (!status)
                 status = backward(member);
+            if (!status && driver->options.shards)
+                status = end_shard(member);
             if (!status && pass->last)
                 status = apply(member);
         }

@@ -67,6 +67,8 @@ static int32_t host_all_reduce_start(const struct ls_strategy_host *table, uint3
     if (!member ||
         !may_communicate(driver, "all_reduce_start of bucket", bucket, driver->bucket_count))
         return LS_FAILED;
+    if (driver->options.shards) // integers were added before the strategy heard of them
+        return LS_OK;
     struct ls_collective_plan *whole = member->whole[bucket], *reduce = member->reduce[bucket];
     say_bucket(driver, member, bucket);
     enum ls_status status = bucket == 0 ? start_counts(member) : LS_OK;
@@ -84,6 +86,8 @@ static int32_t host_all_reduce_wait(const struct ls_strategy_host *table, uint32
     if (!member ||
         !may_communicate(driver, "all_reduce_wait for bucket", bucket, driver->bucket_count))
         return LS_FAILED;
+    if (driver->options.shards)
+        return LS_OK;
     struct ls_collective_plan *whole = member->whole[bucket], *reduce = member->reduce[bucket];
     enum ls_status status = bucket == 0 ? wait_for_counts(member) : LS_OK;
     if (!status && whole)
@@ -338,6 +342,9 @@ struct ls_strategy_collective {
     struct ls_collective_plan *plan;
     bool writes_parameters;
     bool sums; // of the step
+    struct ls_memory
+        added; // where all ranks have the sum of integers already; nowhere: they do not
+    uint64_t bytes; // of it
 };
 
 static struct ls_memory sums_of(const struct ls_strategy_host *table, uint32_t replica)
@@ -380,6 +387,11 @@ static int32_t range_prepare(const struct ls_strategy_host *table, uint32_t repl
     snprintf(label, sizeof(label), "range %" PRIu64, operation->first);
     collective->sums = sums;
     collective->writes_parameters = operation->memory == LS_REPLICA_PARAMETERS;
+    if (driver->options.shards && !collective->writes_parameters &&
+        operation->operation != LS_BROADCAST && operation->operation != LS_ALL_GATHER) {
+        collective->added = range;
+        collective->bytes = operation->count * sizeof(float);
+    }
     struct ls_communicator_call call = {.operation = operation->operation,
                                         .dtype = LS_F32,
                                         .reduction = LS_SUM,
@@ -411,7 +423,10 @@ static int32_t range_start(const struct ls_strategy_host *table, uint32_t replic
     const struct ls_driver_member *member = ls_driver_find_member(table, "start", replica);
     if (!member)
         return LS_FAILED;
-    const enum ls_status status = collective->sums ? start_counts(member) : LS_OK;
+    enum ls_status status = collective->sums ? start_counts(member) : LS_OK;
+    if (!status && !ls_memory_is_null(collective->added) && ls_replica_rank(member->replica) > 0)
+        status = ls_device_zero(ls_replica_device(member->replica), collective->added,
+                                collective->bytes, NULL);
     return (int32_t)(status ? status : ls_collective_start(collective->plan));
 }
 

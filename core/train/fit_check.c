@@ -38,6 +38,29 @@ enum ls_status ls_shuffle_parse(const char *text, enum ls_shuffle *out, uint64_t
 #define MOST_EXAMPLES (1 << 24) // of a batch
 #define MOST_BLOCKS (1 << 16) // each costs time, with or without examples
 
+// What would change bits with the number of replicas, or cuts a batch otherwise than logical shards
+// do, of which each replica computes one after the other.
+static enum ls_status check_reproducible(struct ls_fit *fit)
+{
+    const struct ls_fit_options *options = fit->options;
+    const char *against =
+        options->microbatches > 1 ? "--microbatches cuts the share of a replica; each logical "
+                                    "shard is computed by itself already"
+        : options->accumulate > 1 ? "--accumulate does not go with logical shards yet; a larger "
+                                    "--batch in more shards is the same"
+        : options->replica_batch  ? "--replica-batch makes the batch depend on the number of "
+                                    "replicas; use --batch"
+        : fit->model->optimizer.rate_factor != 1 ? "--lr-scaling makes the learning rate depend on "
+                                                   "the number of replicas; use none"
+                                                 : NULL;
+    const struct ls_shares division = ls_run_division(fit->run, true);
+    fit->plan.microbatches = ls_most_shards(&division);
+    if (!against)
+        return LS_OK;
+    ls_error("--reproducible", "%s", against);
+    return LS_USAGE;
+}
+
 // What is accumulated is one large batch, computed in as many more blocks.
 static enum ls_status read_batch(struct ls_fit *fit)
 {
@@ -57,7 +80,7 @@ static enum ls_status read_batch(struct ls_fit *fit)
     }
     fit->plan.microbatches = (uint32_t)blocks;
     fit->plan.global_batch = batch * times;
-    return LS_OK;
+    return fit->run->shards ? check_reproducible(fit) : LS_OK;
 }
 
 // Blocks without examples are computed all the same: each zeroes the gradients and adds them.
@@ -69,7 +92,7 @@ static void warn_of_empty_blocks(const struct ls_fit *fit)
     const struct ls_session *session = fit->model->session;
     const bool said = session && session->need.microbatches == fit->plan.microbatches &&
                       session->need.global_batch == fit->plan.global_batch;
-    if (fit->plan.microbatches <= share || said)
+    if (fit->plan.microbatches <= share || said || shares.shards)
         return;
     ls_warn(fit->options->accumulate > 1 ? "--accumulate" : "--microbatches",
             "%u parts of at most %llu example%s a replica: %llu of them are empty and only cost "

@@ -120,7 +120,7 @@ static bool make_lists(const struct ls_fit *fit, struct lists *out)
     for (uint32_t i = 0; i < buckets->count; i++) {
         uint64_t first, count;
         ls_buckets_reduced(buckets, i, &first, &count);
-        out->buckets[i].bytes = count * sizeof(float);
+        out->buckets[i].bytes = count * (run->shards ? sizeof(int64_t) : sizeof(float));
         out->buckets[i].algorithm = ls_run_algorithm(run, out->buckets[i].bytes);
     }
     list_optimizer(&fit->model->optimizer, out);
@@ -223,6 +223,7 @@ static void describe_setting(const struct ls_fit *fit, struct lists *lists,
     report->shuffle = fit->options->shuffle ? fit->options->shuffle : "on";
     report->accumulate = fit->options->accumulate ? fit->options->accumulate : 1;
     report->microbatches = fit->plan.microbatches;
+    report->shards = fit->run->shards;
     report->model = model->source;
     report->dataset = fit->train->name;
     report->parameters = ls_model_parameters(model);

@@ -108,10 +108,11 @@ json_t *ls_fit_save_state(struct ls_fit *fit, bool ended)
         if (ended || fit->history.epochs[i].epoch != number)
             json_array_append_new(epochs, epoch_json(&fit->history.epochs[i]));
     return json_pack(
-        "{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "steps", (json_int_t)fit->done.steps,
+        "{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "steps", (json_int_t)fit->done.steps,
         "skipped_steps", (json_int_t)fit->done.skipped_steps, "global_batch",
-        (json_int_t)fit->plan.global_batch, "seed", (json_int_t)fit->run->seed, "order",
-        ls_checkpoint_order(&fit->plan.order), "data", data_json(fit), "epochs", epochs, "epoch",
+        (json_int_t)fit->plan.global_batch, "shards", (json_int_t)fit->run->shards, "seed",
+        (json_int_t)fit->run->seed, "order", ls_checkpoint_order(&fit->plan.order), "data",
+        data_json(fit), "epochs", epochs, "epoch",
         ended || fit->state.epoch.steps == 0 ? json_null() : under_way(fit), "tuning",
         ls_tuning_save(&fit->run->tuning, tuning_setting(fit, setting)));
 }
@@ -143,6 +144,21 @@ static enum ls_status check_number(const struct ls_fit *fit, const char *option,
         return LS_OK;
     snprintf(theirs, sizeof(theirs), "%s=%" PRIu64, option, saved);
     snprintf(ours, sizeof(ours), "%" PRIu64, own);
+    return refuse(fit, theirs, ours);
+}
+
+// 0 is none, as in a checkpoint without "shards", which is an older one.
+static enum ls_status check_shards(const struct ls_fit *fit)
+{
+    const uint64_t saved =
+        (uint64_t)json_integer_value(json_object_get(fit->resumed.state, "shards"));
+    char theirs[64] = "no --reproducible", ours[64] = "none";
+    if (saved == fit->run->shards)
+        return LS_OK;
+    if (saved)
+        snprintf(theirs, sizeof(theirs), "--reproducible=%" PRIu64, saved);
+    if (fit->run->shards)
+        snprintf(ours, sizeof(ours), "%u", fit->run->shards);
     return refuse(fit, theirs, ours);
 }
 
@@ -207,6 +223,8 @@ enum ls_status ls_fit_resume_steps(struct ls_fit *fit)
     enum ls_status status = check_number(fit, "--batch", batch, fit->plan.global_batch);
     if (!status)
         status = check_number(fit, "--seed", seed, fit->run->seed);
+    if (!status)
+        status = check_shards(fit);
     if (!status)
         status = check_data(fit, order.key);
     if (!status &&

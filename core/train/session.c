@@ -228,13 +228,15 @@ static enum ls_status prepare_replica(void *context, uint32_t index)
     if (need->position)
         find_sizes(session, need->training_examples - need->position, true, index,
                    need->microbatches, &training);
-    find_sizes(session, need->evaluation_examples, false, index, 1, &evaluation);
-    find_sizes(session, need->prediction_examples, false, index, 1, &prediction);
+    const uint32_t blocks = session->run->shards ? need->microbatches : 1;
+    find_sizes(session, need->evaluation_examples, false, index, blocks, &evaluation);
+    find_sizes(session, need->prediction_examples, false, index, blocks, &prediction);
     const struct ls_replica_need replica = {
         .sizes = {[LS_PURPOSE_TRAIN] = {training.list, training.count},
                   [LS_PURPOSE_EVALUATE] = {evaluation.list, evaluation.count},
                   [LS_PURPOSE_PREDICT] = {prediction.list, prediction.count}},
-        .microbatches = need->microbatches};
+        .microbatches = need->microbatches,
+        .shards = session->driver ? session->run->shards : 0};
     enum ls_status status = training.status     ? training.status
                             : evaluation.status ? evaluation.status
                                                 : prediction.status;
@@ -1085,6 +1087,7 @@ static enum ls_status open_driver(struct ls_session *session)
         .transport = driver_plugin(run->strategy.transport),
         .tuner = measures(run) ? run->tuning.tuner : NULL,
         .wire = run->wire,
+        .shards = run->shards,
         .deadline_ns = run->deadline_ns,
         .cluster = session->cluster,
         .number = ++session->run->drivers_opened,
@@ -1241,7 +1244,13 @@ static enum ls_status suits(struct ls_session *session, const struct ls_session_
 static enum ls_status make_ready(struct ls_model *model, const struct ls_session_need *need)
 {
     struct ls_session_need requested = *need;
+    const struct ls_shares division = ls_run_division(model->run, true);
+    const enum ls_status enough = ls_run_check_shards(model->run); // replicas may have come or gone
+    if (enough)
+        return enough;
     requested.microbatches = need->microbatches ? need->microbatches : 1;
+    if (division.shards)
+        requested.microbatches = ls_most_shards(&division);
     if (model->session) {
         if (!need->training_examples) // those of the last fit stay as they are
             requested.microbatches = model->session->need.microbatches;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Evaluation and prediction by all replicas; those that are left compute the shares of those that fail.
+// Evaluation and prediction by all replicas, with --reproducible by logical shards; those that are left compute the shares of those that fail.
 #include "core/train/callbacks.h"
 #include "core/train/session.h"
 #include "core/run/workers.h"
 
 #include "core/base/clock.h"
+#include "core/base/exact_sum.h"
 #include "core/base/trace.h"
 
 #include <math.h>
@@ -21,6 +22,9 @@ struct evaluation {
     struct ls_session *session;
     uint64_t first, steps; // batches of the dataset
     double (*sums)[LS_STATISTICS]; // by index; NULL: of a prediction
+    // With logical shards: (index, statistics and what metrics count). NULL: `sums` has them.
+    struct ls_exact_sum *exact;
+    uint32_t exact_count; // of an index
     float *outputs; // of the examples from batch `first` on; NULL: of an evaluation
     uint64_t output_elements; // of an example
     uint32_t *readers; // who computes the shares of each replica
@@ -45,17 +49,53 @@ static void choose_readers(const struct ls_session *session, uint32_t *readers)
     }
 }
 
+static enum ls_status predict_share(const struct evaluation *evaluation, uint32_t index,
+                                    uint64_t step, struct ls_replica_batch *batch)
+{
+    const struct ls_session *session = evaluation->session;
+    const uint64_t example = step * session->need.global_batch + batch->example_offset;
+    batch->labels = NULL; // whatever they are
+    return ls_replica_predict(session->replicas[index], batch,
+                              evaluation->outputs + example * evaluation->output_elements);
+}
+
+// What the shard adds to the sums of the replica is float32, and is added without rounding.
+static enum ls_status evaluate_shard(const struct evaluation *evaluation, uint32_t index,
+                                     const struct ls_replica_batch *shard)
+{
+    struct ls_replica *replica = evaluation->session->replicas[index];
+    struct ls_exact_sum *exact = evaluation->exact + (size_t)index * evaluation->exact_count;
+    double *found = calloc(evaluation->exact_count, sizeof(*found));
+    if (!found)
+        return LS_OUT_OF_MEMORY;
+    ls_replica_clear_counts(replica);
+    enum ls_status status = ls_replica_evaluate(replica, shard, found);
+    if (!status)
+        status = ls_replica_evaluate_end(replica, found);
+    ls_replica_add_counts(replica, found + LS_STATISTICS);
+    for (uint32_t i = 0; !status && i < evaluation->exact_count; i++)
+        ls_exact_sum_add(&exact[i], (float)found[i]);
+    free(found);
+    return status;
+}
+
 static enum ls_status compute_share(const struct evaluation *evaluation, uint32_t index,
                                     uint64_t step, struct ls_replica_batch *batch)
 {
     const struct ls_session *session = evaluation->session;
     struct ls_replica *replica = session->replicas[index];
-    if (!evaluation->outputs)
-        return ls_replica_evaluate(replica, batch, evaluation->sums[index]);
-    const uint64_t example = step * session->need.global_batch + batch->example_offset;
-    batch->labels = NULL; // whatever they are
-    return ls_replica_predict(replica, batch,
-                              evaluation->outputs + example * evaluation->output_elements);
+    const uint32_t blocks = session->run->shards ? session->need.microbatches : 0;
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < blocks; i++) {
+        struct ls_replica_batch shard = ls_replica_block(replica, batch, i);
+        if (shard.count)
+            status = evaluation->outputs ? predict_share(evaluation, index, step, &shard)
+                                         : evaluate_shard(evaluation, index, &shard);
+    }
+    if (blocks)
+        return status;
+    return evaluation->outputs ? predict_share(evaluation, index, step, batch)
+                               : ls_replica_evaluate(replica, batch, evaluation->sums[index]);
 }
 
 // All shares of a batch that are this replica's.
@@ -148,10 +188,14 @@ static enum ls_status evaluate_once(struct evaluation *evaluation, const struct 
     struct ls_stream *stream = NULL;
     const struct ls_stream_options order = {
         .shuffle = LS_SHUFFLE_OFF, .first_example = evaluation->first * session->need.global_batch};
-    enum ls_status status =
-        ls_session_open_stream(session, dataset, &order, 1, 0, session->count, &stream);
+    enum ls_status status = ls_session_open_stream(
+        session, dataset, &order, session->run->shards ? session->need.microbatches : 1, 0,
+        session->count, &stream);
     if (evaluation->sums)
         memset(evaluation->sums, 0, session->count * sizeof(*evaluation->sums));
+    if (evaluation->exact)
+        memset(evaluation->exact, 0,
+               (size_t)session->count * evaluation->exact_count * sizeof(*evaluation->exact));
     if (evaluation->sums)
         ls_session_clear_counts(session);
     choose_readers(session, evaluation->readers);
@@ -206,31 +250,18 @@ enum ls_status ls_session_predict(struct ls_session *session, const struct ls_da
     return status;
 }
 
-enum ls_status ls_session_evaluate(struct ls_session *session, const struct ls_dataset *dataset,
-                                   bool validation, const struct ls_batch_clients *batches,
-                                   struct ls_scores *out)
+// The sums of all replicas of all workers. `counts`: what metrics count.
+static enum ls_status add_all(const struct evaluation *evaluation, double *statistics,
+                              double *counts)
 {
-    const uint64_t start = ls_clock_ns();
+    struct ls_session *session = evaluation->session;
     const uint32_t world = ls_cluster_world(session->cluster);
     const uint32_t slots = session->model->graph->count_slots;
     double(*all)[LS_STATISTICS] = calloc(world, sizeof(*all)); // by rank
-    double *counts = calloc(slots + 1, sizeof(*counts));
-    struct evaluation evaluation = {.session = session,
-                                    .steps =
-                                        ls_stream_steps(dataset->count, session->need.global_batch),
-                                    .batches = batches,
-                                    .sums = calloc(session->count, sizeof(*evaluation.sums)),
-                                    .readers = calloc(session->count, sizeof(*evaluation.readers))};
     enum ls_status status =
-        all && counts && evaluation.sums && evaluation.readers ? LS_OK : LS_OUT_OF_MEMORY;
-    if (batches)
-        batches->state->batches = evaluation.steps;
-    if (!status)
-        status = evaluate_all(&evaluation, dataset);
-    if (!status)
-        status = ls_cluster_gather(session->cluster, evaluation.sums, sizeof(*all), all);
-    double statistics[LS_STATISTICS] = {0};
-    if (!status && counts) {
+        all ? ls_cluster_gather(session->cluster, evaluation->sums, sizeof(*all), all)
+            : LS_OUT_OF_MEMORY;
+    if (!status) {
         ls_session_add_counts(session, counts);
         status = ls_workers_add(session->run, counts, slots);
     }
@@ -238,6 +269,58 @@ enum ls_status ls_session_evaluate(struct ls_session *session, const struct ls_d
         for (uint32_t k = 0; k < LS_STATISTICS; k++)
             statistics[k] += all[i][k];
     free(all);
+    return status;
+}
+
+static enum ls_status add_all_exactly(const struct evaluation *evaluation, double *statistics,
+                                      double *counts)
+{
+    const struct ls_session *session = evaluation->session;
+    const uint32_t world = ls_cluster_world(session->cluster), count = evaluation->exact_count;
+    struct ls_exact_sum *all = calloc((size_t)world * count, sizeof(*all)); // by rank
+    const enum ls_status status =
+        all ? ls_cluster_gather(session->cluster, evaluation->exact, count * sizeof(*all), all)
+            : LS_OUT_OF_MEMORY;
+    for (uint32_t k = 0; !status && k < count; k++) {
+        for (uint32_t i = 1; i < world; i++)
+            ls_exact_sum_merge(&all[k], &all[(size_t)i * count + k]);
+        *(k < LS_STATISTICS ? &statistics[k] : &counts[k - LS_STATISTICS]) =
+            ls_exact_sum_value(&all[k]);
+    }
+    free(all);
+    return status;
+}
+
+enum ls_status ls_session_evaluate(struct ls_session *session, const struct ls_dataset *dataset,
+                                   bool validation, const struct ls_batch_clients *batches,
+                                   struct ls_scores *out)
+{
+    const uint64_t start = ls_clock_ns();
+    const uint32_t slots = session->model->graph->count_slots;
+    const bool exact = session->run->shards;
+    double statistics[LS_STATISTICS] = {0}, *counts = calloc(slots + 1, sizeof(*counts));
+    struct evaluation evaluation = {.session = session,
+                                    .exact_count = LS_STATISTICS + slots,
+                                    .steps =
+                                        ls_stream_steps(dataset->count, session->need.global_batch),
+                                    .batches = batches,
+                                    .sums = calloc(session->count, sizeof(*evaluation.sums)),
+                                    .readers = calloc(session->count, sizeof(*evaluation.readers))};
+    if (exact)
+        evaluation.exact =
+            calloc((size_t)session->count * evaluation.exact_count, sizeof(*evaluation.exact));
+    enum ls_status status =
+        counts && evaluation.sums && evaluation.readers && !exact == !evaluation.exact
+            ? LS_OK
+            : LS_OUT_OF_MEMORY;
+    if (batches)
+        batches->state->batches = evaluation.steps;
+    if (!status)
+        status = evaluate_all(&evaluation, dataset);
+    if (!status)
+        status = exact ? add_all_exactly(&evaluation, statistics, counts)
+                       : add_all(&evaluation, statistics, counts);
+    free(evaluation.exact);
     free(evaluation.sums);
     free(evaluation.readers);
     if (status) {

@@ -20,6 +20,15 @@ static const struct ls_program *main_program(const struct ls_fit *fit)
     return ls_replica_training_program(fit->session->replicas[0], block_size(fit, 0), NULL);
 }
 
+static bool normalizes(const struct ls_fit *fit)
+{
+    const struct ls_graph *graph = fit->model->graph;
+    for (uint32_t i = 0; i < graph->operation_count; i++)
+        if (graph->operations[i].op == LS_OP_BATCH_NORMALIZATION)
+            return true;
+    return false;
+}
+
 // One line that leaves no doubt about what was chosen, also by default.
 static void print_setting(const struct ls_fit *fit, FILE *out)
 {
@@ -52,6 +61,9 @@ static void print_setting(const struct ls_fit *fit, FILE *out)
                 run->workers.served.workers, run->workers.served.servers,
                 run->workers.served.servers == 1 ? "" : "s");
     fprintf(out, ", %llu examples a step", (unsigned long long)fit->plan.global_batch);
+    if (run->shards)
+        fprintf(out, " in %u logical shards (reproducible%s)", run->shards,
+                normalizes(fit) ? "; each has its own statistics of BatchNormalization" : "");
     for (uint32_t i = 0; i < run->share_group_count; i++)
         fprintf(out, "%s%u", i ? "," : " in shares of ", run->share_groups[i].weight);
     fputc('\n', out);

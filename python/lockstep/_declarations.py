@@ -245,6 +245,7 @@ class ls_run_options(Structure):
         ("share", c_char_p),
         ("python", c_uint32),
         ("command_line", POINTER(c_char_p)),
+        ("reproducible", c_uint32),
     ]
 
 

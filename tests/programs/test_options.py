@@ -102,6 +102,8 @@ ROWS = {
         "elastic": Row(seen="test_worker_ends.py"),
         "wire": Row(("--wire=bfloat16", *TWO), TWO,
                     idle=[(("--wire=bfloat16",), ONE_REPLICA), untrained("--wire=bfloat16", TWO)]),
+        "reproducible": Row(("--reproducible=4", *TWO), TWO, refused=[
+            (("--reproducible", "--microbatches=2"), "--microbatches"), (("--reproducible", "--wire=bfloat16"), "--wire")]),
         "check-replicas": Row(seen="test_run.py", idle=[
             (("--check-replicas=2",), ONE_REPLICA), (("--check-replicas=9", *TWO), FEW_STEPS),
             untrained("--check-replicas=2", TWO)]),
