@@ -34,7 +34,7 @@ class Model:
         data: Arrays or the text of a dataset, which give the shape of the input to a model that does not say it; None: the first data that it gets, unless
             weights or shapes were asked for before.
         custom_objects: The classes of lockstep.ops.Layer that the model names, in a list or as Keras has them in a dictionary.
-        **options: Further fields of struct ls_run_options in lockstep.h, such as `precision`, `wire`, `plugin_path`, `cluster`.
+        **options: Further fields of struct ls_run_options in lockstep.h, such as `precision`, `wire`, `reproducible`, `cluster`.
 
     Raises:
         UsageError: There is no such model, or an option has a value that it cannot have.
