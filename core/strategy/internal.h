@@ -29,6 +29,7 @@ struct ls_driver_member {
     float step_stats[LS_STEP_STATS]; // the sums that were checked
     uint32_t *late; // buckets to be updated when the step has ended, where updates come last
     uint32_t late_count;
+    bool asked; // the strategy has asked for sums of gradients, which are there already
     bool touched; // parameters changed after the shadows were made
     bool not_finite; // the sums of its last step were not
     uint64_t most_examples, least_examples; // so far, of a global batch and of a share of its own
@@ -181,6 +182,8 @@ LS_STATUS ls_driver_open_integers(struct ls_driver *driver);
 LS_STATUS ls_driver_attach_integers(struct ls_driver *driver);
 // The sums of the step become those of all shards. [replica thread]
 LS_STATUS ls_driver_add_shards(struct ls_driver_member *member);
+// The strategy has ended the step. LS_USAGE, logged once: it adds gradients in a way of its own.
+LS_STATUS ls_driver_check_sums(const struct ls_driver_member *member);
 void ls_driver_close_integers(struct ls_driver *driver);
 
 // ---- step.c ----

@@ -147,3 +147,16 @@ enum ls_status ls_driver_add_shards(struct ls_driver_member *member)
     }
     return status;
 }
+
+// With a collective all replicas have the sum. Who asks for none would add it up once more.
+enum ls_status ls_driver_check_sums(const struct ls_driver_member *member)
+{
+    struct ls_driver *driver = member->driver;
+    if (!driver->options.shards || !driver->ops->needs_collective || driver->world < 2 ||
+        member->asked)
+        return LS_OK;
+    if (atomic_exchange(&driver->wrong_sums, true))
+        return LS_USAGE;
+    return refuse(driver, "adds gradients in a way of its own, which --reproducible does not know; "
+                          "use mirrored, central-storage or parameter-server:mode=sync");
+}

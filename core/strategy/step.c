@@ -357,6 +357,8 @@ static enum ls_status apply(struct ls_driver_member *member)
     const uint64_t start = enter_hook(member, &end_span, 0);
     enum ls_status status =
         leave_hook(member, start, driver->ops->end_step(driver->strategy, member->index));
+    if (!status)
+        status = ls_driver_check_sums(member);
     for (uint32_t i = 0; !status && i < member->late_count; i++)
         status = ls_replica_update(member->replica, member->late[i]);
     return status ? status : refresh(member);

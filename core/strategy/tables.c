@@ -62,13 +62,14 @@ static int32_t host_all_reduce_start(const struct ls_strategy_host *table, uint3
                                      uint32_t bucket)
 {
     const struct ls_driver *driver = ls_driver_of(table);
-    const struct ls_driver_member *member =
-        ls_driver_find_member(table, "all_reduce_start", replica);
+    struct ls_driver_member *member = ls_driver_find_member(table, "all_reduce_start", replica);
     if (!member ||
         !may_communicate(driver, "all_reduce_start of bucket", bucket, driver->bucket_count))
         return LS_FAILED;
-    if (driver->options.shards) // integers were added before the strategy heard of them
+    if (driver->options.shards) { // integers were added before the strategy heard of them
+        member->asked = true;
         return LS_OK;
+    }
     struct ls_collective_plan *whole = member->whole[bucket], *reduce = member->reduce[bucket];
     say_bucket(driver, member, bucket);
     enum ls_status status = bucket == 0 ? start_counts(member) : LS_OK;
@@ -420,9 +421,10 @@ static int32_t range_prepare(const struct ls_strategy_host *table, uint32_t repl
 static int32_t range_start(const struct ls_strategy_host *table, uint32_t replica,
                            struct ls_strategy_collective *collective)
 {
-    const struct ls_driver_member *member = ls_driver_find_member(table, "start", replica);
+    struct ls_driver_member *member = ls_driver_find_member(table, "start", replica);
     if (!member)
         return LS_FAILED;
+    member->asked = member->asked || !ls_memory_is_null(collective->added);
     enum ls_status status = collective->sums ? start_counts(member) : LS_OK;
     if (!status && !ls_memory_is_null(collective->added) && ls_replica_rank(member->replica) > 0)
         status = ls_device_zero(ls_replica_device(member->replica), collective->added,

@@ -473,6 +473,84 @@ START_TEST(replicas_make_the_update_of_one)
 }
 END_TEST
 
+// ---- Logical shards ----
+
+#define SHARDS 3 // of 6 examples
+
+static void start_shards(struct job *job, uint32_t world)
+{
+    memset(job, 0, sizeof(*job));
+    interface.needs_collective = world > 1;
+    make_replicas(job, world, NULL);
+    struct ls_driver_options options = driver_options(job);
+    options.shards = SHARDS;
+    const struct ls_replica_need need = {
+        .sizes[LS_PURPOSE_TRAIN] = {sizes, 5}, .microbatches = SHARDS / world, .shards = SHARDS};
+    for (uint32_t i = 0; i < world; i++) {
+        bool changed;
+        ck_assert_int_eq(ls_replica_need(job->replicas[i], &need, &changed), LS_OK);
+    }
+    start_with(job, options);
+}
+
+START_TEST(logical_shards_give_the_bits_of_one_replica)
+{
+    struct job one, three;
+    start_shards(&one, 1);
+    start_shards(&three, SHARDS);
+    for (int i = 0; i < 3; i++) {
+        fake.replicas = one.replicas;
+        ck_assert_int_eq(run_step(&one), LS_OK);
+        fake.replicas = three.replicas;
+        ck_assert_int_eq(run_step(&three), LS_OK);
+        ck_assert_mem_eq(three.results[2].sums, one.results[0].sums, sizeof(one.results[0].sums));
+        ck_assert_float_eq(three.results[1].sums[2], 6);
+    }
+    for (uint32_t rank = 0; rank < three.world; rank++)
+        ck_assert_uint_eq(hash_of(three.replicas[rank]), hash_of(one.replicas[0]));
+    finish(&three);
+    finish(&one);
+}
+END_TEST
+
+static int32_t add_alone(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket)
+{
+    (void)strategy;
+    return note(replica, 100 * READY + (int32_t)bucket);
+}
+
+static int32_t end_alone(struct ls_strategy *strategy, uint32_t replica)
+{
+    return strategy->host->step->check_step(strategy->host, replica);
+}
+
+START_TEST(a_strategy_that_adds_gradients_in_a_way_of_its_own_is_refused)
+{
+    struct job job;
+    interface.gradient_ready = add_alone;
+    interface.end_step = end_alone;
+    start_shards(&job, SHARDS);
+    ck_assert_int_eq(run_step(&job), LS_USAGE);
+    ck_assert_uint_eq(errors, 1);
+    ck_assert_ptr_nonnull(strstr(message, "adds gradients in a way of its own"));
+    finish(&job);
+}
+END_TEST
+
+START_TEST(replicas_that_step_by_themselves_have_no_logical_shards)
+{
+    struct job job = {0};
+    interface.traits.divisor = LS_DIVISOR_OWN;
+    make_replicas(&job, 2, NULL);
+    struct ls_driver_options options = driver_options(&job);
+    options.shards = 2;
+    ck_assert_int_eq(test_driver_open(options, job.replicas, job.world, &job.cluster, &job.driver),
+                     LS_USAGE);
+    ck_assert_ptr_nonnull(strstr(message, "steps of their own"));
+    finish(&job);
+}
+END_TEST
+
 START_TEST(broadcast_makes_parameters_those_of_the_root)
 {
     struct job job;
@@ -721,6 +799,9 @@ int main(void)
     tcase_add_test(cases, a_hook_that_fails_ends_the_step);
     tcase_add_test(cases, a_hook_that_fails_on_one_replica_ends_all);
     tcase_add_loop_test(cases, replicas_make_the_update_of_one, 2, 4);
+    tcase_add_test(cases, logical_shards_give_the_bits_of_one_replica);
+    tcase_add_test(cases, a_strategy_that_adds_gradients_in_a_way_of_its_own_is_refused);
+    tcase_add_test(cases, replicas_that_step_by_themselves_have_no_logical_shards);
     tcase_add_test(cases, broadcast_makes_parameters_those_of_the_root);
     tcase_add_loop_test(cases, one_rank_that_asks_to_stop_is_heard_by_all, 0, 3);
     tcase_add_loop_test(cases, a_loss_that_is_not_finite_updates_nothing_and_is_said_once, 0, 3);
