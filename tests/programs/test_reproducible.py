@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from support import DONE, LOCKSTEP, UNAVAILABLE, USAGE, ProgramTest, main
+from support import DONE, LOCKSTEP, USAGE, ProgramTest, main
 from test_worker_ends import free_port
 
 SECONDS = 120
@@ -123,6 +123,14 @@ class Ring(Reproducible):
             with self.subTest(options=options[-1]):
                 self.refused(code, "train", "--quiet", "--reproducible", *options, says=says)
         self.refused(USAGE, "train", "--quiet", "--reproducible=0", *self.options(), says=("--reproducible=0",))
+
+    def test_workers_that_would_compute_other_bits_are_refused(self):
+        for script, says in (("--threads=$((LOCKSTEP_RANK + 1)) --reproducible", "--threads (with --reproducible)"),
+                             ("--reproducible=$((LOCKSTEP_RANK + 4))", "--reproducible")):
+            command = " ".join((LOCKSTEP, "train", "--quiet", *self.options(1), script))
+            outcome = self.lockstep("launch", "-n2", "sh", "-c", "exec " + command)
+            self.assertEqual(outcome.code, USAGE, outcome.err)
+            self.assertIn(says, outcome.err)
 
     def test_the_first_line_says_it(self):
         outcome = self.lockstep("train", *self.options(1), "--reproducible")

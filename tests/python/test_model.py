@@ -1165,6 +1165,27 @@ class Progress(ModelTest):
                 call(small())
 
 
+class Reproducible(ModelTest):
+    def test_weights_histories_and_scores_have_the_same_bits_for_any_number_of_replicas(self):
+        x, y = examples(150)
+        results = []
+        for strategy, replicas in (("one-device", 1), ("ring", 2), ("central-storage", 3)):
+            with contextlib.closing(small(strategy=strategy, replicas=replicas, reproducible=4)) as model:
+                model.compile(optimizer="adam")
+                history = model.fit(x, y, batch_size=32, epochs=3, validation_split=0.2, verbose=0).history
+                results.append((history, model.evaluate(x, y, verbose=0), [weight.tobytes() for weight in model.get_weights()],
+                                model.predict(x).tobytes()))
+        self.assertEqual(results[1], results[0])
+        self.assertEqual(results[2], results[0])
+
+    def test_a_step_of_a_loop_is_refused(self):
+        x, y = examples(32)
+        with contextlib.closing(small(reproducible=4)) as model:
+            model.compile(optimizer="adam")
+            with self.assertRaisesRegex(lockstep.UsageError, "reproducible.*loop of one's own"):
+                model.train_on_batch(x, y)
+
+
 class Errors(ModelTest):
     def test_parameters_are_counted_as_keras_does(self):
         dense = lockstep.Sequential([lockstep.layers.Input((4,)), lockstep.layers.Dense(3), lockstep.layers.BatchNormalization()])
