@@ -176,6 +176,14 @@ static enum ls_status check_norms(const struct ls_driver *driver)
     const struct ls_optimizer *optimizer = &driver->optimizer;
     if (!missing)
         return LS_OK;
+    if (missing == LS_NORM_OF_VARIABLES && !ls_optimizer_measures_variables(optimizer)) {
+        ls_error("--reproducible",
+                 "a norm of all gradients (global_clipnorm, a loss scale) has the same bits only "
+                 "where it is made of whole variables, which strategy '%s' cuts; use clipvalue and "
+                 "--loss-scale=none, or --strategy=mirrored",
+                 ls_driver_name(driver));
+        return LS_USAGE;
+    }
     const bool all = (missing & LS_NORM_OF_ALL) != 0;
     if (all && ls_optimizer_scales(optimizer)) {
         ls_error("--loss-scale",

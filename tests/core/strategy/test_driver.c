@@ -551,6 +551,23 @@ START_TEST(replicas_that_step_by_themselves_have_no_logical_shards)
 }
 END_TEST
 
+START_TEST(logical_shards_need_norms_of_whole_variables)
+{
+    struct job job = {0};
+    struct ls_optimizer clipped = test_optimizer("sgd:global_clipnorm=1");
+    interface.norms = LS_NORM_OF_ALL;
+    make_replicas(&job, 2, NULL);
+    struct ls_driver_options options = driver_options(&job);
+    options.optimizer = &clipped;
+    options.shards = 2;
+    ck_assert_int_eq(test_driver_open(options, job.replicas, job.world, &job.cluster, &job.driver),
+                     LS_USAGE);
+    ck_assert_ptr_nonnull(strstr(message, "--reproducible"));
+    ck_assert_ptr_nonnull(strstr(message, "whole variables"));
+    finish(&job);
+}
+END_TEST
+
 START_TEST(broadcast_makes_parameters_those_of_the_root)
 {
     struct job job;
@@ -802,6 +819,7 @@ int main(void)
     tcase_add_test(cases, logical_shards_give_the_bits_of_one_replica);
     tcase_add_test(cases, a_strategy_that_adds_gradients_in_a_way_of_its_own_is_refused);
     tcase_add_test(cases, replicas_that_step_by_themselves_have_no_logical_shards);
+    tcase_add_test(cases, logical_shards_need_norms_of_whole_variables);
     tcase_add_test(cases, broadcast_makes_parameters_those_of_the_root);
     tcase_add_loop_test(cases, one_rank_that_asks_to_stop_is_heard_by_all, 0, 3);
     tcase_add_loop_test(cases, a_loss_that_is_not_finite_updates_nothing_and_is_said_once, 0, 3);
