@@ -220,6 +220,7 @@ static int32_t cpu_open(const struct ls_host *host, const struct ls_device_confi
         host->log(host, LS_LOG_WARN, "OMP_THREAD_LIMIT allows fewer threads than were asked for");
     }
     device->loops = cpu_loops_choose();
+    device->limit = (uint64_t)ls_host_number(host, "memory");
     dnnl_status_t status = dnnl_engine_create(&device->engine, dnnl_cpu, 0);
     if (status == dnnl_success)
         status = dnnl_stream_create(&device->stream, device->engine, dnnl_stream_default_flags);
@@ -233,17 +234,33 @@ static int32_t cpu_open(const struct ls_host *host, const struct ls_device_confi
 
 // ---- memory ----
 
+// With a limit, the LS_ALIGNMENT bytes in front of a buffer begin with its size.
 static struct ls_buffer *cpu_allocate(struct ls_device *device, uint64_t bytes)
 {
-    void *memory = device->host->allocate(device->host, bytes, LS_ALIGNMENT);
-    if (memory)
-        memset(memory, 0, bytes);
-    return memory;
+    const uint64_t front = device->limit ? LS_ALIGNMENT : 0;
+    if (device->limit && bytes > device->limit - device->allocated)
+        return NULL;
+    unsigned char *memory = device->host->allocate(device->host, front + bytes, LS_ALIGNMENT);
+    if (!memory)
+        return NULL;
+    memset(memory, 0, front + bytes);
+    if (device->limit) {
+        memcpy(memory, &bytes, sizeof(bytes));
+        device->allocated += bytes;
+    }
+    return (struct ls_buffer *)(void *)(memory + front);
 }
 
 static void cpu_release(struct ls_device *device, struct ls_buffer *buffer)
 {
-    device->host->release(device->host, buffer);
+    unsigned char *memory = (unsigned char *)(void *)buffer;
+    uint64_t bytes;
+    if (device->limit && memory) {
+        memory -= LS_ALIGNMENT;
+        memcpy(&bytes, memory, sizeof(bytes));
+        device->allocated -= bytes;
+    }
+    device->host->release(device->host, memory);
 }
 
 static int32_t cpu_copy(struct ls_device *device, struct ls_memory to, struct ls_memory from,
@@ -546,12 +563,19 @@ static const struct ls_device_interface interface = {
     .kernels = &kernels,
 };
 
+static const struct ls_plugin_option options[] = {
+    {"memory", "integer", "0",
+     "bytes that each replica may take, as of a device with memory of its own; 0: no limit"},
+    {NULL, NULL, NULL, NULL},
+};
+
 static const struct ls_plugin plugin = {
     LS_PLUGIN_HEADER(LS_KIND_DEVICE),
     .name = "cpu",
     .version = "0.1.0",
     .licence = "Apache-2.0",
     .summary = "the processor's cores: oneDNN and own vectorised loops",
+    .options = options,
     .interface = &interface,
 };
 

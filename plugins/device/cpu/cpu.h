@@ -16,6 +16,8 @@ struct ls_device {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     const struct cpu_loops *loops; // for this processor
+    uint64_t limit,
+        allocated; // option `memory` in bytes, 0: none; and what is in use, if there is one
 };
 
 #define CPU_MAX_ARGUMENTS 16 // of the operations that this device knows
