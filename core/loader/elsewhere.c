@@ -36,10 +36,11 @@ const struct ls_hint ls_elsewhere[] = {
      "asynchronous training is `parameter-server`, whose default is mode=async", STRATEGY},
     {"sync synchronous",
      "`mirrored` is synchronous, and so is `parameter-server` with the option mode=sync", STRATEGY},
-    {"FSDP FullyShardedDataParallel ZeRO ZeroRedundancyOptimizer DeepSpeed pipeline "
-     "tensor-parallel model-parallel",
-     "not available: every replica holds the whole model; the nearest is `parameter-server`, "
-     "which divides the update among its servers",
+    {"ZeRO ZeroRedundancyOptimizer ZeRO-1",
+     "it is `sharded` here, which spreads the states of the optimizer", STRATEGY},
+    {"FSDP FSDP2 FullyShardedDataParallel DeepSpeed pipeline tensor-parallel model-parallel",
+     "not available: every replica holds the whole model; the nearest is `sharded`, which spreads "
+     "the states of the optimizer",
      STRATEGY},
     {"Adasum",
      "not available; the nearest is `ring`: gradients are summed and divided by the number of "
@@ -99,8 +100,8 @@ const struct ls_hint ls_elsewhere[] = {
      TRANSPORT},
     {"direct halving-doubling hierarchical-copy mpi nccl ring torus tree two-level", INCOMPLETE,
      COLLECTIVE},
-    {"central-storage mirrored multi-worker-mirrored one-device parameter-server", INCOMPLETE,
-     STRATEGY},
+    {"central-storage mirrored multi-worker-mirrored one-device parameter-server sharded",
+     INCOMPLETE, STRATEGY},
     {NULL, NULL, 0},
 };
 

@@ -3,9 +3,13 @@
 // collectives and operations on a range. core/plugin/strategy.h includes this header.
 //
 // Such a strategy says in `placement` what each rank holds. It prepares its collectives in
-// initialize_parameters. In each step `parameters_needed` gathers the parameters of a bucket before
-// forward reads them, `gradient_ready` reduces its gradients to the rank that holds them, and
-// end_step calls step->update_range for the ranges that this rank holds.
+// initialize_parameters. In each step `gradient_ready` reduces the gradients of a bucket to the
+// ranks that hold its parts, end_step calls step->update_range for those of this rank, and their new
+// parameters are gathered there, or in `parameters_needed` before the next forward pass reads them.
+//
+// Today `states` is kept to: a replica has memory for the states of its own ranges alone, the host
+// collects them for checkpoints, and a run of such a strategy is not elastic. `parameters` and
+// `gradients` must be whole buckets.
 #ifndef LS_PLUGIN_SHARDING_H
 #define LS_PLUGIN_SHARDING_H
 

@@ -62,6 +62,12 @@ enum ls_replica_memory {
     LS_REPLICA_PARAMETERS = 1, // the flat buffer of parameters
     LS_REPLICA_GRADIENTS = 2, // the flat buffer of gradients
     LS_REPLICA_SUMS = 3, // the LS_STRATEGY_SUMS floats, as a whole; only for collectives->prepare
+    // Only for collectives->prepare, too: the sums and the gradients behind them as one buffer, whose
+    // beginning is that of bucket 0 as all_reduce_start has it. A range of it is cut among the ranks
+    // alike, and each element is added in the same order; the sums are in the part of rank 0.
+    LS_REPLICA_SUMS_AND_GRADIENTS = 4,
+    // As long: room that nobody reads, and the parameters behind it.
+    LS_REPLICA_ROOM_AND_PARAMETERS = 5,
 };
 
 // The sums of a step, in floats: losses of the examples, correct predictions, examples, 0, number
@@ -81,7 +87,9 @@ enum ls_strategy_norms {
     // order, and the call for the last bucket makes all updates; stores are measured before they
     // are updated. A loss scale needs the same order: the last update, and those of stores, then
     // change nothing if gradients are not finite, and check_step and check_step_on accept a loss
-    // that is not finite.
+    // that is not finite. Where ranks hold parts, all of them call `update_range` instead for the
+    // `states` of each bucket, empty ones too; the last call adds up the norms of all ranks, and
+    // waits for them.
     LS_NORM_OF_ALL = 2,
 };
 

@@ -53,12 +53,38 @@ static bool is_there(struct ls_memory memory)
     return !ls_memory_is_null(memory);
 }
 
+// The ranges lie as in the flat buffers: where all is held, a state is one of these.
+static enum ls_status place_states(struct ls_replica *replica, const struct ls_held_range *states,
+                                   uint64_t *floats)
+{
+    const uint64_t unit = LS_ALIGNMENT / sizeof(float);
+    const struct ls_buckets *buckets = &replica->buckets;
+    replica->held = calloc(buckets->count, sizeof(*replica->held));
+    if (!replica->held)
+        return LS_OUT_OF_MEMORY;
+    replica->holds_all = true;
+    *floats = 0;
+    for (uint32_t i = 0; i < buckets->count; i++) {
+        const struct ls_held_range whole = {buckets->list[i].offset / sizeof(float),
+                                            buckets->list[i].bytes / sizeof(float)};
+        const struct ls_held_range range = states ? states[i] : whole;
+        replica->held[i] = (struct ls_held_states){range, *floats};
+        replica->holds_all = replica->holds_all && range.count == whole.count;
+        *floats += (range.count + unit - 1) / unit * unit;
+    }
+    return LS_OK;
+}
+
 enum ls_status ls_replica_allocate(struct ls_replica *replica,
                                    const struct ls_replica_placement *placement)
 {
     const uint64_t reduced = replica->plan->reduced_bytes;
-    const uint32_t states = placement && placement->no_states ? 0 : replica->optimizer.state_count;
-    replica->parameters = ls_replica_take_memory(replica, replica->plan->flat_bytes);
+    uint64_t held = 0; // floats of a state
+    if (place_states(replica, placement ? placement->states : NULL, &held))
+        return LS_OUT_OF_MEMORY;
+    const uint32_t states = held ? replica->optimizer.state_count : 0;
+    replica->room =
+        ls_replica_take_memory(replica, LS_STEP_STATS_BYTES + replica->plan->flat_bytes);
     replica->reduced_is_lent = placement && is_there(placement->reduced);
     if (replica->reduced_is_lent) {
         replica->reduced = placement->reduced;
@@ -83,28 +109,45 @@ enum ls_status ls_replica_allocate(struct ls_replica *replica,
                           ls_optimizer_measures_all(&replica->optimizer);
     if (measures)
         replica->measures = ls_replica_take_memory(
-            replica, LS_UPDATER_OWN + 2 * sizeof(double) * replica->plan->reduced_count);
+            replica, LS_UPDATER_OWN + 2 * sizeof(double) * (1 + replica->plan->reduced_count));
     if (ls_optimizer_scales(&replica->optimizer)) {
         replica->measured =
-            calloc(2 * replica->plan->reduced_count + 1, sizeof(*replica->measured));
+            calloc(2 * (1 + replica->plan->reduced_count), sizeof(*replica->measured));
         if (!replica->measured)
             return LS_OUT_OF_MEMORY;
     }
     if (replica->guard)
         replica->failed = ls_replica_take_memory(replica, sizeof(int32_t));
-    bool complete = is_there(replica->parameters) && is_there(replica->reduced) &&
+    bool complete = is_there(replica->room) && is_there(replica->reduced) &&
                     is_there(replica->evaluation_sums) &&
                     (!replica->plan->total_count || is_there(replica->totals)) &&
                     (!replica->guard || is_there(replica->failed)) &&
                     (!measures || is_there(replica->measures));
     for (uint32_t i = 0; i < states; i++) {
-        replica->states[i] = ls_replica_take_memory(replica, reduced);
+        replica->states[i] = ls_replica_take_memory(replica, held * sizeof(float));
         complete = complete && is_there(replica->states[i]);
     }
     if (!complete)
         return ls_replica_say_no_memory(replica, LS_OUT_OF_MEMORY);
     replica->gradients = ls_memory_at(replica->reduced, LS_STEP_STATS_BYTES);
+    replica->parameters = ls_memory_at(replica->room, LS_STEP_STATS_BYTES);
     return LS_OK;
+}
+
+struct ls_held_range ls_replica_held_states(const struct ls_replica *replica, uint32_t bucket)
+{
+    return replica->held[bucket].range;
+}
+
+bool ls_replica_holds_all_states(const struct ls_replica *replica)
+{
+    return replica->holds_all;
+}
+
+struct ls_memory ls_replica_held_state(const struct ls_replica *replica, uint32_t bucket,
+                                       uint32_t k)
+{
+    return ls_memory_at(replica->states[k], replica->held[bucket].at * sizeof(float));
 }
 
 struct ls_memory ls_replica_memory(const struct ls_replica *replica, uint32_t buffer)
@@ -115,14 +158,16 @@ struct ls_memory ls_replica_memory(const struct ls_replica *replica, uint32_t bu
     case LS_BUFFER_REDUCED: return replica->reduced;
     case LS_BUFFER_TOTALS: return replica->totals;
     case LS_BUFFER_COUNTS: return replica->counts;
-    default: return replica->states[buffer - LS_BUFFER_STATE];
+    default:
+        return replica->holds_all ? replica->states[buffer - LS_BUFFER_STATE]
+                                  : (struct ls_memory){NULL, 0};
     }
 }
 
 void ls_buffers_release(struct ls_replica *replica)
 {
     const struct ls_memory buffers[] = {
-        replica->parameters,     replica->shadows.memory, replica->arena.memory,
+        replica->room,           replica->shadows.memory, replica->arena.memory,
         replica->scratch.memory, replica->totals,         replica->evaluation_sums,
         replica->failed,         replica->measures,       replica->counts};
     if (!replica->reduced_is_lent)
@@ -133,4 +178,5 @@ void ls_buffers_release(struct ls_replica *replica)
         ls_device_release(replica->device, replica->states[i]);
     for (uint32_t i = 0; i < replica->levels; i++)
         ls_device_release(replica->device, replica->accumulated[i]);
+    free(replica->held);
 }

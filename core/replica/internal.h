@@ -83,12 +83,19 @@ struct ls_replica {
     bool branch_always; // else only where they are recorded
 
     // Device memory.
-    struct ls_memory parameters;
+    struct ls_memory parameters; // LS_STEP_STATS_BYTES behind the start of `room`
+    struct ls_memory
+        room; // of parameters: as `reduced` is of gradients, so that both are cut alike
     struct ls_memory reduced; // the step's statistics and gradients: what buckets are made of
     bool reduced_is_lent; // it is the caller's memory
     struct ls_memory gradients; // LS_STEP_STATS_BYTES behind the start of `reduced`
     struct ls_memory totals; // as the plan has them; nowhere without
-    struct ls_memory states[LS_OPTIMIZER_STATES];
+    struct ls_memory states[LS_OPTIMIZER_STATES]; // the ranges that are held, one after the other
+    struct ls_held_states { // of a bucket, in floats
+        struct ls_held_range range; // of the flat buffers
+        uint64_t at; // where its states begin in each of `states`
+    } * held; // one a bucket
+    bool holds_all; // of the states
     struct ls_replica_room shadows;
     struct ls_replica_room arena;
     struct ls_replica_room scratch; // of shadows, updates and sums of blocks

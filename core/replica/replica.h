@@ -39,9 +39,16 @@ struct ls_replica_options {
     char *lack; // as ls_device_options
 };
 
+// `count` floats of a bucket from float `first` of the flat buffers.
+struct ls_held_range {
+    uint64_t first, count;
+};
+
 // Which ranges of its flat buffers a replica holds.
 struct ls_replica_placement {
-    bool no_states; // no optimizer state
+    // Of each bucket, for which range there is optimizer state; count 0: for nothing of it. NULL:
+    // for all. Read in ls_replica_allocate.
+    const struct ls_held_range *states;
     // Zeroed memory of the caller's for LS_BUFFER_REDUCED; nowhere: the replica takes its own. When
     // it is gone, the replica may only be destroyed.
     struct ls_memory reduced;
@@ -304,7 +311,9 @@ enum {
     LS_BUFFER_TOTALS = 66, // float64, as the plan's totals say; nowhere where there are none
     LS_BUFFER_COUNTS = 67, // what metrics count in a step; nowhere where there are none
 };
-// A flat buffer in the device's memory; nowhere: the replica does not hold it. It does not move
+// LS_STEP_STATS_BYTES in front of the parameters are the replica's, too, and hold nothing.
+// A flat buffer in the device's memory; nowhere: the replica does not hold it, or parts of it only
+// (ls_replica_held_states). It does not move
 // after ls_replica_allocate. Who writes parameters calls ls_replica_refresh before the next step.
 // [any thread]
 struct ls_memory ls_replica_memory(const struct ls_replica *replica, uint32_t buffer);
@@ -318,6 +327,13 @@ uint64_t ls_replica_update_ns(const struct ls_replica *replica);
 // which has scratch memory of its own.
 struct ls_updater_memory ls_replica_updater_memory(const struct ls_replica *replica,
                                                    uint64_t first);
+// For which range of a bucket the replica holds optimizer state. [any thread]
+struct ls_held_range ls_replica_held_states(const struct ls_replica *replica, uint32_t bucket);
+// Whether that is all of every bucket.
+bool ls_replica_holds_all_states(const struct ls_replica *replica);
+// Where state k of such a range is: as many floats as it has, LS_ALIGNMENT bytes aligned.
+struct ls_memory ls_replica_held_state(const struct ls_replica *replica, uint32_t bucket,
+                                       uint32_t k);
 // Bytes of the device's memory: all that the replica has, and what activations take of it.
 void ls_replica_bytes(const struct ls_replica *replica, uint64_t *all, uint64_t *activations);
 

@@ -306,6 +306,8 @@ enum ls_status ls_driver_try_collectives(const struct ls_driver_member *member)
     }
     if (!status && member->counts)
         status = ls_collective_known_answer(member->counts);
+    if (!status && member->norm)
+        status = ls_collective_known_answer(member->norm);
     for (uint32_t i = 0; !status && member->totals && i < driver->plan->total_count; i++)
         status = ls_collective_known_answer(member->totals[i]);
     return status;

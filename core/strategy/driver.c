@@ -321,7 +321,12 @@ static bool is_within(const struct ls_placed_range *range, const struct ls_place
                                  range->first - bucket->first <= bucket->count - range->count);
 }
 
-enum ls_status ls_driver_placement(struct ls_driver *driver, uint32_t replica, uint32_t bucket,
+static bool is_same(const struct ls_placed_range *a, const struct ls_placed_range *b)
+{
+    return a->first == b->first && a->count == b->count;
+}
+
+enum ls_status ls_driver_placement(struct ls_driver *driver, uint32_t rank, uint32_t bucket,
                                    struct ls_strategy_placement *out)
 {
     const struct ls_bucket *range = &driver->buckets->list[bucket];
@@ -329,7 +334,6 @@ enum ls_status ls_driver_placement(struct ls_driver *driver, uint32_t replica, u
                                           range->bytes / sizeof(float)};
     struct ls_strategy_placement placement = {
         .struct_size = sizeof(placement), .parameters = whole, .gradients = whole, .states = whole};
-    const uint32_t rank = driver->first_rank + replica;
     if (driver->ops->placement)
         driver->ops->placement(driver->strategy, rank, bucket, &placement);
     if (!is_within(&placement.parameters, &whole) || !is_within(&placement.gradients, &whole) ||
@@ -338,6 +342,15 @@ enum ls_status ls_driver_placement(struct ls_driver *driver, uint32_t replica, u
                  "placement of bucket %u on rank %u is not within the bucket: an error of the "
                  "plugin",
                  bucket, rank);
+        return LS_FAILED;
+    }
+    if (placement.states.count &&
+        (!is_same(&placement.parameters, &whole) || !is_same(&placement.gradients, &whole) ||
+         placement.states.first % (LS_ALIGNMENT / sizeof(float)))) {
+        ls_error(ls_driver_name(driver),
+                 "placement of bucket %u on rank %u: parameters and gradients must be whole, and "
+                 "states begin at a multiple of %zu floats: an error of the plugin",
+                 bucket, rank, LS_ALIGNMENT / sizeof(float));
         return LS_FAILED;
     }
     *out = placement;
@@ -361,6 +374,8 @@ enum ls_status ls_driver_attach(struct ls_driver *driver, struct ls_replica *con
     for (uint32_t i = 0; i < driver->count; i++)
         driver->members[i].replica = replicas[i];
     enum ls_status status = ls_driver_attach_gradients(driver);
+    if (!status)
+        status = ls_driver_attach_norms(driver);
     if (!status)
         status = ls_driver_attach_totals(driver);
     if (!status)
@@ -519,6 +534,8 @@ static void close_members(struct ls_driver *driver)
         for (uint32_t root = 0; member->broadcast && root < driver->world; root++)
             ls_collective_plan_destroy(member->broadcast[root]);
         ls_collective_plan_destroy(member->counts);
+        ls_collective_plan_destroy(member->norm);
+        free(member->measured);
         ls_driver_close_ranges(member);
         free(member->reduce);
         free(member->whole);

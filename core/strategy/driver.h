@@ -97,11 +97,9 @@ struct ls_driver;
 //   ls_driver_close       before the replicas lose their buffers
 LS_STATUS ls_driver_open(const struct ls_driver_options *options, struct ls_driver **out);
 
-// The ranges of a bucket that a replica of this worker holds, in floats of the flat buffers. A
-// session uses little of the answer today: only states.count == 0 in every bucket saves memory; all
-// other buffers are allocated whole. LS_FAILED (logged): the strategy answers what is not in the
-// bucket. [main thread]
-LS_STATUS ls_driver_placement(struct ls_driver *driver, uint32_t replica, uint32_t bucket,
+// The ranges of a bucket that a rank holds, in floats of the flat buffers. LS_FAILED (logged): the
+// strategy answers what is not in the bucket, or not what sharding.h allows. [main thread]
+LS_STATUS ls_driver_placement(struct ls_driver *driver, uint32_t rank, uint32_t bucket,
                               struct ls_strategy_placement *out);
 
 // Memory for LS_BUFFER_REDUCED of a replica in which the strategy's collective is faster, until

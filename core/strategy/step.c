@@ -249,6 +249,8 @@ static enum ls_status begin(struct ls_driver_member *member, const struct ls_rep
     if (batch->global_count > member->most_examples)
         member->most_examples = batch->global_count;
     member->not_finite = false;
+    member->measured_count = 0;
+    member->range_measures = 0;
     member->batch = *batch;
     if (driver->traits.divisor == LS_DIVISOR_OWN)
         member->batch.global_count = batch->count;

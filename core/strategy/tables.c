@@ -234,9 +234,16 @@ static void host_variable_range(const struct ls_strategy_host *table, uint32_t v
     *count = place->bytes / sizeof(float);
 }
 
+// In front of parameters and gradients there are LS_STEP_STATS floats.
 static struct ls_memory buffer_of(const struct ls_replica *replica, uint32_t memory)
 {
+    struct ls_memory parameters;
     switch (memory) {
+    case LS_REPLICA_SUMS_AND_GRADIENTS: return ls_replica_memory(replica, LS_BUFFER_REDUCED);
+    case LS_REPLICA_ROOM_AND_PARAMETERS:
+        parameters = ls_replica_memory(replica, LS_BUFFER_PARAMETERS);
+        parameters.offset -= LS_STEP_STATS_BYTES;
+        return parameters;
     case LS_REPLICA_PARAMETERS: return ls_replica_memory(replica, LS_BUFFER_PARAMETERS);
     case LS_REPLICA_GRADIENTS: return ls_replica_memory(replica, LS_BUFFER_GRADIENTS);
     default: return (struct ls_memory){NULL, 0};
@@ -259,7 +266,9 @@ static struct ls_memory range_of(const struct ls_strategy_host *table, const cha
     const struct ls_driver_member *member = ls_driver_find_member(table, call, replica);
     if (!member)
         return nowhere;
-    const uint64_t all = table->flat_count;
+    const bool longer =
+        memory == LS_REPLICA_SUMS_AND_GRADIENTS || memory == LS_REPLICA_ROOM_AND_PARAMETERS;
+    const uint64_t all = table->flat_count + (longer ? LS_STRATEGY_SUMS : 0);
     const struct ls_memory buffer = buffer_of(member->replica, memory);
     if (!ls_memory_is_null(buffer) && first <= all && count <= all - first)
         return ls_memory_at(buffer, first * sizeof(float));
@@ -387,7 +396,8 @@ static int32_t range_prepare(const struct ls_strategy_host *table, uint32_t repl
     char label[32];
     snprintf(label, sizeof(label), "range %" PRIu64, operation->first);
     collective->sums = sums;
-    collective->writes_parameters = operation->memory == LS_REPLICA_PARAMETERS;
+    collective->writes_parameters = operation->memory == LS_REPLICA_PARAMETERS ||
+                                    operation->memory == LS_REPLICA_ROOM_AND_PARAMETERS;
     if (driver->options.shards && !collective->writes_parameters &&
         operation->operation != LS_BROADCAST && operation->operation != LS_ALL_GATHER) {
         collective->added = range;
@@ -545,6 +555,7 @@ static bool is_aligned(const struct ls_strategy_host *table, const char *call, u
 static enum ls_status need_updater(struct ls_driver *driver, struct ls_driver_member *member,
                                    uint64_t first, uint64_t count, struct ls_range_updater **out)
 {
+    const bool measures = ls_optimizer_measures_all(&driver->optimizer);
     for (*out = member->updaters; *out; *out = (*out)->next)
         if ((*out)->first == first && (*out)->count == count)
             return LS_OK;
@@ -555,19 +566,15 @@ static enum ls_status need_updater(struct ls_driver *driver, struct ls_driver_me
                  count, first, driver->optimizer.name);
         return LS_FAILED;
     }
-    if (ls_optimizer_measures_all(&driver->optimizer)) {
-        ls_error(ls_driver_name(driver),
-                 "update_range, where the optimizer needs all gradients together (LS_NORM_OF_ALL): "
-                 "an error of the plugin");
-        return LS_FAILED;
-    }
     struct ls_range_updater *range = calloc(1, sizeof(*range));
     const struct ls_updater_options options = {.device = ls_replica_device(member->replica),
                                                .about = "update of a range",
                                                .plan = driver->plan,
                                                .optimizer = &driver->optimizer,
                                                .first = first,
-                                               .end = first + count};
+                                               .end = first + count,
+                                               .first_measure = 1 + member->range_measures,
+                                               .measures = measures};
     const char *missing = NULL;
     enum ls_status status =
         range ? ls_updater_create(&options, &missing, &range->updater) : LS_OUT_OF_MEMORY;
@@ -589,6 +596,70 @@ static enum ls_status need_updater(struct ls_driver *driver, struct ls_driver_me
     return LS_OK;
 }
 
+static enum ls_status run_updater(const struct ls_driver_member *member,
+                                  const struct ls_range_updater *range, bool measures)
+{
+    struct ls_updater_memory memory = ls_replica_updater_memory(member->replica, range->first);
+    memory.scratch = range->scratch;
+    ls_inside_about("update of a range");
+    return measures ? ls_updater_measure(range->updater, &memory)
+                    : ls_updater_run(range->updater, &memory);
+}
+
+// Where the optimizer looks at all gradients together, a range is only measured, and the last one of
+// the step updates them all; or none, where a loss scale skips the step.
+static enum ls_status update_measured(struct ls_driver *driver, struct ls_driver_member *member,
+                                      uint64_t first, uint64_t count)
+{
+    struct ls_range_updater *range = NULL;
+    enum ls_status status = LS_OK;
+    bool skips = false;
+    if (!member->norm || member->measured_count == driver->bucket_count) {
+        ls_error(ls_driver_name(driver),
+                 "update_range of %" PRIu64
+                 " values: the optimizer needs all gradients together (LS_NORM_OF_ALL), so that it "
+                 "is called once for each bucket, by a strategy with a placement and a collective: "
+                 "an error of the plugin",
+                 count);
+        return LS_FAILED;
+    }
+    if (count)
+        status = need_updater(driver, member, first, count, &range);
+    if (!status && count)
+        status = run_updater(member, range, true);
+    if (status)
+        return status;
+    member->measured[member->measured_count++] = range;
+    const uint64_t trained = driver->table.trained_first, end = first + count;
+    if (end > trained)
+        member->range_measures +=
+            ls_updater_count_measures(driver->plan, first > trained ? first : trained, end);
+    if (member->measured_count < driver->bucket_count)
+        return LS_OK;
+    status = ls_driver_add_norms(driver, member, &skips);
+    for (uint32_t i = 0; !status && !skips && i < driver->bucket_count; i++)
+        if (member->measured[i])
+            status = run_updater(member, member->measured[i], false);
+    return status;
+}
+
+// Whether the replica has states for all of the range.
+static bool holds(const struct ls_driver *driver, const struct ls_driver_member *member,
+                  uint64_t first, uint64_t count)
+{
+    for (uint32_t i = 0; i < driver->bucket_count; i++) {
+        const struct ls_held_range held = ls_replica_held_states(member->replica, i);
+        if (first >= held.first && first - held.first <= held.count &&
+            count <= held.count - (first - held.first))
+            return true;
+    }
+    ls_error(ls_driver_name(driver),
+             "update_range of %" PRIu64 " values from %" PRIu64
+             ", of which replica %u does not hold the states: an error of the plugin",
+             count, first, driver->first_rank + member->index);
+    return false;
+}
+
 static int32_t range_update(const struct ls_strategy_host *table, uint32_t replica, uint64_t first,
                             uint64_t count)
 {
@@ -598,18 +669,18 @@ static int32_t range_update(const struct ls_strategy_host *table, uint32_t repli
         return LS_FAILED;
     struct ls_driver *driver = ls_driver_of(table);
     struct ls_driver_member *member = &driver->members[replica];
-    if (driver->optimizer.op == LS_OP_NONE || count == 0)
+    const bool measures = ls_optimizer_measures_all(&driver->optimizer);
+    if (driver->optimizer.op == LS_OP_NONE || (count == 0 && !measures))
         return LS_OK;
+    if (count && !holds(driver, member, first, count))
+        return LS_FAILED;
     const uint64_t start = ls_clock_ns();
     struct ls_range_updater *range;
-    enum ls_status status = need_updater(driver, member, first, count, &range);
-    if (!status) {
-        struct ls_updater_memory memory = ls_replica_updater_memory(member->replica, first);
-        memory.scratch = range->scratch;
-        member->touched = true;
-        ls_inside_about("update of a range");
-        status = ls_updater_run(range->updater, &memory);
-    }
+    member->touched = true;
+    enum ls_status status = measures ? update_measured(driver, member, first, count)
+                                     : need_updater(driver, member, first, count, &range);
+    if (!status && !measures)
+        status = run_updater(member, range, false);
     const uint64_t end = ls_clock_ns();
     member->own_update_ns += end - start;
     ls_trace_span(&update_span, start, end, count);

@@ -16,6 +16,7 @@
 #include "core/train/fit.h"
 #include "core/run/workers.h"
 #include "core/train/model_calls.h"
+#include "core/train/session_states.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -686,28 +687,43 @@ enum ls_status ls_checkpoints_take(struct ls_fit *fit, bool ended,
     return status;
 }
 
+// Where the next one belongs, once the last is settled. NULL with LS_OK: it is not written.
+static enum ls_status find_path(struct ls_fit *fit, char **out)
+{
+    struct ls_checkpoints *all = fit->checkpoints;
+    char name[NAME_MAX];
+    const enum ls_status status = settle(all);
+    *out = NULL;
+    if (status)
+        return status;
+    if (!ls_checkpoint_name(fit, all->name, generation_of(fit), name, sizeof(name)) ||
+        asprintf(out, "%s/%s", all->options->folder, name) < 0)
+        return LS_OUT_OF_MEMORY;
+    ls_cluster_say(fit->run->workers.cluster, fit->model->steps_done, "a checkpoint");
+    all->last_ns = ls_clock_ns();
+    if (may_replace(all, *out))
+        return LS_OK;
+    ls_warn(SCOPE, "'%s' is not of this training, and is not replaced; the training goes on", *out);
+    all->failed++;
+    free(*out);
+    *out = NULL;
+    return LS_OK;
+}
+
 // Copies the model while the replicas rest; the file is written beside the training.
 static enum ls_status write_one(struct ls_fit *fit, bool ended)
 {
     struct ls_checkpoints *all = fit->checkpoints;
-    char name[NAME_MAX], *path = NULL;
+    char *path = NULL;
+    const bool helps = all->reads_only && ls_session_spreads_over_workers(fit->session);
+    if (!all->reads_only || helps)
+        all->written_step = fit->done.steps;
     if (all->reads_only)
-        return LS_OK;
-    enum ls_status status = settle(all);
-    if (status)
+        return ls_session_lend_states(fit->session);
+    enum ls_status status = find_path(fit, &path);
+    if (!path) {
+        ls_session_decline_states(fit->session);
         return status;
-    if (!ls_checkpoint_name(fit, all->name, generation_of(fit), name, sizeof(name)) ||
-        asprintf(&path, "%s/%s", all->options->folder, name) < 0)
-        return LS_OUT_OF_MEMORY;
-    ls_cluster_say(fit->run->workers.cluster, fit->model->steps_done, "a checkpoint");
-    all->last_ns = ls_clock_ns();
-    all->written_step = fit->done.steps;
-    if (!may_replace(all, path)) {
-        ls_warn(SCOPE, "'%s' is not of this training, and is not replaced; the training goes on",
-                path);
-        all->failed++;
-        free(path);
-        return LS_OK;
     }
     ls_trace_begin(&take_span, 0);
     status = ls_checkpoints_take(fit, ended, &all->image);
@@ -756,7 +772,11 @@ enum ls_status ls_checkpoints_after_segment(struct ls_fit *fit)
     const bool steps = options->steps && fit->done.steps && fit->done.steps % options->steps == 0;
     const bool seconds =
         options->seconds > 0 && (double)(ls_clock_ns() - all->last_ns) * 1e-9 >= options->seconds;
-    return steps || seconds ? write_one(fit, false) : LS_OK;
+    unsigned char due = steps || seconds;
+    enum ls_status status = LS_OK;
+    if (options->seconds > 0 && ls_session_spreads_over_workers(fit->session))
+        status = ls_cluster_broadcast(fit->run->workers.cluster, &due, sizeof(due), 0);
+    return !status && due ? write_one(fit, false) : status;
 }
 
 // Whether the epoch is the best so far.

@@ -88,8 +88,11 @@ enum ls_status ls_checkpoint_take(struct ls_model *model, struct ls_checkpoint_i
 {
     struct ls_values to;
     enum ls_status status = ls_checkpoint_begin(model, image, &to);
-    if (status)
+    if (status) {
+        if (model->states_ahead)
+            ls_session_decline_states(model->session);
         return status;
+    }
     float **pointers = to.weights;
     if (!model->ahead) // also those that were set since the last step
         status = ls_model_need_weights(model);
@@ -101,6 +104,8 @@ enum ls_status ls_checkpoint_take(struct ls_model *model, struct ls_checkpoint_i
         status = ls_session_compare(model->session);
     if (!status && model->states_ahead)
         status = ls_session_copy(model->session, &to);
+    else if (model->states_ahead)
+        ls_session_decline_states(model->session);
     free(pointers);
     return status;
 }

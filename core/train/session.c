@@ -12,6 +12,7 @@
 #include "core/base/watchdog.h"
 #include "core/model/learned_classes.h"
 #include "core/model/pixels.h"
+#include "core/train/session_states.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -609,9 +610,13 @@ static enum ls_status give_first_weights(struct ls_session *session)
 static enum ls_status give_states(void *context, uint32_t index)
 {
     const struct ls_session *session = context;
+    const bool parts = ls_session_spreads_states(session);
     const struct ls_model *model = session->model;
     struct ls_replica *replica = session->replicas[index];
     enum ls_status status = LS_OK;
+    for (uint32_t k = 0; parts && !status && k < model->optimizer.state_count; k++)
+        if (model->states[k] && !model->states_ahead)
+            status = ls_states_give(session, index, k);
     for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
         for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++)
             if (model->states[k] && !model->states_ahead &&
@@ -843,17 +848,85 @@ static enum ls_status copy(void *context, uint32_t index)
         return LS_OK;
     if (copying->to->weights)
         status = copy_weights(session, index, copying->to->weights);
-    for (uint32_t k = 0; !status && k < session->model->optimizer.state_count; k++)
+    const bool parts = ls_session_spreads_states(session); // which are collected
+    for (uint32_t k = 0; !status && !parts && k < session->model->optimizer.state_count; k++)
         if (copying->to->states[k])
             status = copy_state(session, index, k, copying->to->states[k]);
     return status;
 }
 
+// ---- States in parts ----
+
+struct reading {
+    const struct ls_session *session;
+    uint32_t parameter;
+    float *out;
+};
+
+// [replica thread]
+static enum ls_status read_gradients(void *context, uint32_t index)
+{
+    const struct reading *reading = context;
+    return index ? LS_OK
+                 : ls_replica_get_buffer(reading->session->replicas[0], LS_BUFFER_GRADIENTS,
+                                         reading->parameter, reading->out);
+}
+
+enum ls_status ls_session_read_state(struct ls_session *session, uint32_t parameter, uint32_t state,
+                                     float *out)
+{
+    struct reading reading = {session, parameter, out};
+    const enum ls_status status = ls_states_collect(session, parameter, state, out != NULL);
+    return status || !out
+               ? status
+               : ls_session_run(session, "taking the states back", read_gradients, &reading);
+}
+
+// `to`: NULL: this worker only sends what it holds.
+static enum ls_status read_states(struct ls_session *session, const struct ls_values *to)
+{
+    enum ls_status status = ls_states_agree(session, true);
+    for (uint32_t i = 0; !status && i < session->model->graph->parameter_count; i++)
+        for (uint32_t k = 0; !status && k < session->model->optimizer.state_count; k++)
+            status = ls_session_read_state(session, i, k, to ? to->states[k][i] : NULL);
+    return status;
+}
+
+static bool has_states_elsewhere(const struct ls_session *session)
+{
+    return session->model->states_ahead && ls_session_spreads_over_workers(session);
+}
+
+enum ls_status ls_session_lend_states(struct ls_session *session)
+{
+    if (!has_states_elsewhere(session))
+        return LS_OK;
+    enum ls_status status = ls_session_synchronise(session);
+    if (status)
+        ls_session_decline_states(session);
+    else
+        status = read_states(session, NULL);
+    return status == LS_OUT_OF_MEMORY ? LS_OK : status;
+}
+
+void ls_session_decline_states(struct ls_session *session)
+{
+    if (has_states_elsewhere(session))
+        (void)!ls_states_agree(session, false);
+}
+
 enum ls_status ls_session_copy(struct ls_session *session, const struct ls_values *to)
 {
     struct copying copying = {session, to};
-    const enum ls_status status = ls_session_synchronise(session);
-    return status ? status : ls_session_run(session, "taking the weights back", copy, &copying);
+    enum ls_status status = ls_session_synchronise(session);
+    if (!status)
+        status = ls_session_run(session, "taking the weights back", copy, &copying);
+    if (!to->states[0] || !ls_session_spreads_states(session))
+        return status;
+    if (!status)
+        return read_states(session, to);
+    ls_session_decline_states(session);
+    return status;
 }
 
 enum ls_status ls_session_take(struct ls_session *session, enum ls_take what)
@@ -872,6 +945,8 @@ enum ls_status ls_session_take(struct ls_session *session, enum ls_take what)
         status = ls_model_need_states(model, k);
         to.states[k] = model->states[k];
     }
+    if (status && states)
+        ls_session_decline_states(session);
     if (!status)
         status = ls_session_copy(session, &to);
     if (status) {
@@ -950,30 +1025,28 @@ struct allocating {
     struct ls_replica_placement *placements; // one a replica of this worker
 };
 
-// A replica holds all of its optimizer state, or where the strategy places none of it there,
-// nothing. [main thread]
+// `ranges`: of the buckets, for which the replica holds optimizer state. [main thread]
 static enum ls_status find_placement(struct ls_session *session, uint32_t index,
-                                     struct ls_replica_placement *out)
+                                     struct ls_held_range *ranges)
 {
-    *out = (struct ls_replica_placement){.no_states = session->driver != NULL};
+    const uint32_t rank = ls_session_rank(session, index);
     const struct ls_buckets *buckets = ls_replica_buckets(session->replicas[index]);
-    for (uint32_t i = 0; session->driver && i < buckets->count; i++) {
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < buckets->count; i++) {
         struct ls_strategy_placement bucket;
-        const enum ls_status status = ls_driver_placement(session->driver, index, i, &bucket);
-        if (status)
-            return status;
-        out->no_states = out->no_states && bucket.states.count == 0;
-        // What the model has after the training is in the states of the first replica, or in stores.
-        const uint64_t whole = buckets->list[i].bytes / sizeof(float);
-        if (session->model->optimizer.averages && session->need.training_examples &&
-            bucket.states.count && bucket.states.count != whole) {
-            ls_error("--optimizer",
-                     "use_ema needs averages of all weights in one place, but the strategy spreads "
-                     "the optimizer's state over the replicas; use --strategy=mirrored");
-            return LS_USAGE;
-        }
+        status = ls_driver_placement(session->driver, rank, i, &bucket);
+        ranges[i] = (struct ls_held_range){bucket.states.first, bucket.states.count};
+        if (status || !session->run->most_workers || !bucket.states.count ||
+            bucket.states.count == buckets->list[i].bytes / sizeof(float))
+            continue;
+        ls_error("--elastic",
+                 "under strategy '%s' each worker holds a part of the optimizer's state, which is "
+                 "lost with it; leave --elastic out, and go on from checkpoints with --resume, or "
+                 "use --strategy=mirrored",
+                 session->run->strategy.strategy->plugin->name);
+        status = LS_USAGE;
     }
-    return LS_OK;
+    return status;
 }
 
 // [replica thread]
@@ -992,12 +1065,17 @@ static enum ls_status allocate_replicas(struct ls_session *session)
 {
     struct allocating allocating = {.session = session};
     allocating.placements = calloc(session->count, sizeof(*allocating.placements));
-    enum ls_status status = allocating.placements ? LS_OK : LS_OUT_OF_MEMORY;
-    for (uint32_t i = 0; !status && i < session->count; i++)
-        status = find_placement(session, i, &allocating.placements[i]);
+    const uint32_t buckets = ls_replica_buckets(session->replicas[0])->count;
+    struct ls_held_range *ranges = calloc((size_t)session->count * buckets, sizeof(*ranges));
+    enum ls_status status = allocating.placements && ranges ? LS_OK : LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; !status && session->driver && i < session->count; i++) {
+        allocating.placements[i].states = &ranges[(size_t)i * buckets];
+        status = find_placement(session, i, &ranges[(size_t)i * buckets]);
+    }
     if (!status)
         status = ls_session_run(session, "preparing the replicas", allocate_replica, &allocating);
     free(allocating.placements);
+    free(ranges);
     return status;
 }
 

@@ -175,6 +175,16 @@ LS_STATUS ls_session_check_replica(struct ls_session *session);
 // Copies parameters and optimizer state of the first replica, or of the stores, there. LS_FAILED
 // (logged) when a parameter is not finite.
 LS_STATUS ls_session_copy(struct ls_session *session, const struct ls_values *to);
+// Where replicas of several workers hold parts of states that are ahead of the host
+// (session_states.h), all workers copy or take them at the same place of the training. One that needs
+// no copy, where others make a checkpoint, lends what it holds; one that should make the checkpoint
+// and cannot declines, and says why itself: then none is made.
+LS_STATUS ls_session_lend_states(struct ls_session *session);
+void ls_session_decline_states(struct ls_session *session);
+// A state of one parameter, where replicas hold parts of states, by its index in the graph; NULL: this
+// worker only sends what it holds. All workers read the same ones in the same order.
+LS_STATUS ls_session_read_state(struct ls_session *session, uint32_t parameter, uint32_t state,
+                                float *out);
 // Copies parameters and optimizer state of the first replica, or of the stores, back to the model.
 // LS_FAILED (logged) when a parameter is not finite: then nothing was copied. Also after a step
 // has failed.

@@ -6,6 +6,7 @@
 #include "core/base/log.h"
 #include "core/base/random.h"
 #include "core/plugin/strategy.h"
+#include "core/train/session_states.h"
 #include "core/model/learned_classes.h"
 
 #include <stdlib.h>
@@ -75,8 +76,10 @@ static enum ls_status need(const char *call, const struct ls_model *model, const
 // What the replicas have, during a fit: its session stays open, whatever fails.
 static enum ls_status take_during_fit(struct ls_model *model)
 {
+    // Other workers do not read with this one: what they hold of the states stays there.
+    const bool parts = ls_session_spreads_over_workers(model->session);
     const enum ls_status status = ls_session_compare(model->session);
-    return status ? status : ls_session_take(model->session, LS_TAKE_ALL);
+    return status ? status : ls_session_take(model->session, parts ? LS_TAKE_WEIGHTS : LS_TAKE_ALL);
 }
 
 // During a fit all comes.

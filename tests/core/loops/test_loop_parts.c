@@ -456,8 +456,7 @@ START_TEST(whatever_a_step_consists_of_has_the_bits_of_fit)
                                            .device = "reference",
                                            .replicas = odd->replicas,
                                            .threads = 1,
-                                           .precision = odd->precision,
-                                           .plugin_path = SHARDED};
+                                           .precision = odd->precision};
     struct ls_run *many = NULL;
     OK(ls_run_open(&options, &many));
     struct ls_data *data = odd_data(odd->weighted);

@@ -101,11 +101,8 @@ static struct ls_model *model_for(struct ls_run *run, const struct ls_compile_op
 static struct ls_run *open_run(const char *strategy, const char *device, uint32_t replicas)
 {
     struct ls_run *run = NULL;
-    const struct ls_run_options options = {.strategy = strategy,
-                                           .device = device,
-                                           .replicas = replicas,
-                                           .plugin_path = SHARDED,
-                                           .threads = 1};
+    const struct ls_run_options options = {
+        .strategy = strategy, .device = device, .replicas = replicas, .threads = 1};
     OK(ls_run_open(&options, &run));
     return run;
 }
@@ -241,6 +238,7 @@ static const struct setting settings[] = {
     {"lamb:learning_rate=0.05,weight_decay=0.1", "halving-doubling", 3, 7, 1},
     {"rmsprop:learning_rate=0.02,clipvalue=0.05", "hierarchical-copy", 3, 2, 2},
     {"adam:learning_rate=0.05,use_ema=on", "central-storage", 3, 7, 2},
+    {"adam:learning_rate=0.05,use_ema=on,global_clipnorm=0.1", "sharded", 3, 7, 2},
     {"sgd:learning_rate=0.1,global_clipnorm=0.1", "central-storage", 3, 2, 1},
     {"lamb:learning_rate=0.05,global_clipnorm=0.2", "parameter-server:mode=sync", 3, 7, 1},
     {"adamw:learning_rate=0.05,clipnorm=0.1", "parameter-server:mode=sync", 3, 2, 2},
@@ -316,7 +314,7 @@ static json_t *faults(const char *list)
 // Moving statistics stay, too; and the loss of the step is left out of that of the epoch.
 START_TEST(a_skipped_step_changes_nothing_at_all)
 {
-    static const char *const strategies[] = {"ring", "central-storage",
+    static const char *const strategies[] = {"ring", "sharded", "central-storage",
                                              "parameter-server:mode=sync"};
     const struct ls_layer layers[] = {LS_INPUT(5), LS_DENSE(4), LS_BATCH_NORMALIZATION(),
                                       LS_DENSE(3), LS_END};
@@ -488,7 +486,7 @@ END_TEST
 // As in Keras, which looks at the loss alone: gradients that overflow are skipped.
 START_TEST(terminate_on_nan_ends_at_a_loss_that_is_not_finite)
 {
-    static const char *const strategies[] = {"ring", "central-storage",
+    static const char *const strategies[] = {"ring", "sharded", "central-storage",
                                              "parameter-server:mode=sync"};
     json_t *c = faults("[3]");
     float before[MOST], after[MOST];
@@ -542,7 +540,6 @@ START_TEST(strategies_refuse_scales_that_they_cannot_keep)
     refused("parameter-server:mode=bounded", "use mode=sync");
     refused("parameter-server:mode=sync,servers=2,shard_bytes=4", "loss scales need all gradients "
                                                                   "on one server");
-    refused("sharded", "a loss scale looks at all gradients together, which strategy 'sharded'");
 }
 END_TEST
 
@@ -600,12 +597,12 @@ int main(void)
     tcase_add_loop_test(cases, steps_are_those_of_keras, 0, PLACES);
     tcase_add_loop_test(cases, powers_of_two_change_no_bit, 0, SETTINGS);
     tcase_add_test(cases, other_scales_change_roundings_only);
-    tcase_add_loop_test(cases, a_skipped_step_changes_nothing_at_all, 0, 3);
+    tcase_add_loop_test(cases, a_skipped_step_changes_nothing_at_all, 0, 4);
     tcase_add_test(cases, the_report_has_the_scale_and_what_was_skipped);
     tcase_add_test(cases, a_scale_falls_until_gradients_are_finite);
     tcase_add_test(cases, weights_of_a_training_without_updates_stay);
     tcase_add_test(cases, a_hundred_skipped_steps_end_the_training);
-    tcase_add_loop_test(cases, terminate_on_nan_ends_at_a_loss_that_is_not_finite, 0, 3);
+    tcase_add_loop_test(cases, terminate_on_nan_ends_at_a_loss_that_is_not_finite, 0, 4);
     tcase_add_test(cases, strategies_refuse_scales_that_they_cannot_keep);
     tcase_add_test(cases, wrong_scales_are_refused);
     tcase_add_test(cases, scales_have_bounds);

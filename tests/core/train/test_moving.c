@@ -259,7 +259,6 @@ static const struct setting settings[] = {
     {"sharded:late=on", 4, 1, "reference"},
 };
 #define SETTINGS ((int)(sizeof(settings) / sizeof(settings[0])))
-#define WHOLE_STATES (SETTINGS - 2) // a session takes the optimizer's state from one replica
 
 static struct ls_run *open_run(const struct setting *setting)
 {
@@ -268,8 +267,7 @@ static struct ls_run *open_run(const struct setting *setting)
                                             .device = setting->device,
                                             .replicas = setting->replicas,
                                             .threads = 1,
-                                            .seed = 5,
-                                            .plugin_path = SHARDED},
+                                            .seed = 5},
                    &run));
     return run;
 }
@@ -525,7 +523,7 @@ int main(void)
     tcase_add_loop_test(tests, evaluation_takes_the_moving_statistics_whatever_the_shares, 0,
                         SETTINGS);
     tcase_add_loop_test(tests, files_have_keras_s_variables_and_no_constants, 0, 4);
-    tcase_add_loop_test(tests, statistics_go_on_over_fits, 0, WHOLE_STATES);
+    tcase_add_loop_test(tests, statistics_go_on_over_fits, 0, SETTINGS);
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);
 }

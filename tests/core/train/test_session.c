@@ -16,6 +16,7 @@ static const struct setting {
     {"one-device", 1},
     {"ring", 2},
     {"tree", 3},
+    {"sharded", 3},
     {"central-storage", 2},
     {"parameter-server:mode=sync,servers=2", 3},
 };
@@ -223,7 +224,7 @@ END_TEST
 START_TEST(variables_on_the_host_leave_no_optimizer_state_on_replicas)
 {
     open_run(_i);
-    const bool host = _i >= 3;
+    const bool host = _i >= 3; // or in parts
     struct ls_model *model = model_of(run, "adam");
     OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 8, .steps = 2}));
     for (uint32_t i = 0; i < model->session->count; i++)
@@ -231,22 +232,6 @@ START_TEST(variables_on_the_host_leave_no_optimizer_state_on_replicas)
             ck_assert_int_eq(ls_memory_is_null(ls_replica_memory(model->session->replicas[i],
                                                                  LS_BUFFER_STATE + k)),
                              host);
-    ls_model_close(model);
-}
-END_TEST
-
-// The strategy refuses when it is asked for a placement on another thread than it was opened on.
-START_TEST(placement_is_asked_on_the_main_thread)
-{
-    const struct ls_run_options options = {.strategy = "sharded",
-                                           .device = "reference",
-                                           .replicas = 3,
-                                           .threads = 1,
-                                           .plugin_path = SHARDED};
-    OK(ls_run_open(&options, &run));
-    struct ls_model *model = model_of(run, "adam");
-    OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 9, .steps = 2}));
-    ck_assert_uint_eq(errors, 0);
     ls_model_close(model);
 }
 END_TEST
@@ -549,7 +534,6 @@ int main(void)
     tcase_add_loop_test(cases, data_may_be_closed_between_fits, 0, SETTINGS);
     tcase_add_loop_test(cases, variables_on_the_host_leave_no_optimizer_state_on_replicas, 0,
                         SETTINGS);
-    tcase_add_test(cases, placement_is_asked_on_the_main_thread);
     tcase_add_loop_test(cases, after_a_loss_that_is_not_finite_the_model_is_that_before_the_step, 0,
                         SETTINGS);
     tcase_add_test(cases, parameters_that_are_not_finite_do_not_come_to_the_host);

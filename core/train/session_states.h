@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The optimizer's states where each replica holds parts of them alone (core/plugin/sharding.h).
+// While they lie on several workers, all of these make the same calls in the same order. The way to
+// the replicas and back leads through gradients, which nobody needs between steps. [main thread,
+// while the replicas rest, unless a comment says otherwise]
+#ifndef LS_TRAIN_SESSION_STATES_H
+#define LS_TRAIN_SESSION_STATES_H
+
+#include "core/train/session.h"
+
+bool ls_session_spreads_states(const struct ls_session *session);
+bool ls_session_spreads_over_workers(const struct ls_session *session);
+
+// The replica takes its parts of a state of the model's. [replica thread]
+LS_STATUS ls_states_give(const struct ls_session *session, uint32_t index, uint32_t state);
+
+// Whether all workers are able: nobody is to wait for one that has no memory for a copy.
+// LS_OUT_OF_MEMORY, not logged, on all of them where one is not.
+LS_STATUS ls_states_agree(const struct ls_session *session, bool able);
+// Brings a state of one parameter, by its index in the graph, to the gradients of the first replica.
+// `wanted`: false: this worker only sends what it holds.
+LS_STATUS ls_states_collect(const struct ls_session *session, uint32_t parameter, uint32_t state,
+                            bool wanted);
+
+#endif

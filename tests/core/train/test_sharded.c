@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strategy sharded beside mirrored: the same bits, less memory, and checkpoints that go on anywhere. Replicas of one process;
+// tests/programs/test_sharded.py has several.
+#include "core/train/model_calls.h"
+#include "core/train/session.h"
+#include "tests/core/train/support.h"
+#include "tests/support/suite.h"
+
+#define SAVED "sharded-test.safetensors"
+#define STEPS 50
+#define BATCH 7 // shares are unequal, and the last batch of an epoch has 1 example
+#define WIDE 1500
+
+static struct ls_data *train;
+
+static void set_up(void)
+{
+    forget_errors();
+    train = data_of(DATA, "train");
+}
+
+static void tear_down(void)
+{
+    unlink(SAVED);
+    ls_data_close(train);
+}
+
+// Of several buckets, cut within variables, with moving statistics in front and a frozen layer behind.
+static struct ls_model *wide_model(struct ls_run *run, const char *optimizer, int64_t width)
+{
+    const struct ls_layer layers[] = {
+        LS_INPUT(4, 4, 1),
+        LS_CONV2D(3, 2, .activation = "relu", .frozen = 1),
+        LS_BATCH_NORMALIZATION(),
+        LS_FLATTEN(),
+        LS_DENSE(37, .activation = "tanh"),
+        LS_DENSE(width, .activation = "relu"),
+        LS_DROPOUT(0.25),
+        LS_DENSE(227, .activation = "tanh"),
+        LS_DENSE(10),
+        LS_END,
+    };
+    struct ls_model *model = NULL;
+    OK(ls_sequential_create(run, "wide", layers, &model));
+    OK(ls_compile(model, &(struct ls_compile_options){.optimizer = optimizer}));
+    return model;
+}
+
+// In which nothing depends on how a batch is divided.
+static struct ls_model *plain_model(struct ls_run *run)
+{
+    const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_FLATTEN(),
+                                      LS_DENSE(131, .activation = "tanh"), LS_DENSE(10), LS_END};
+    struct ls_model *model = NULL;
+    OK(ls_sequential_create(run, "plain", layers, &model));
+    OK(ls_compile(
+        model, &(struct ls_compile_options){.optimizer = "adam:learning_rate=0.001,use_ema=on"}));
+    return model;
+}
+
+static void fit(struct ls_model *model, uint64_t steps)
+{
+    OK(ls_fit(model, train,
+              &(struct ls_fit_options){.batch = BATCH, .steps = steps, .epochs = 99}));
+}
+
+static void expect_equal(struct ls_model *one, struct ls_model *other)
+{
+    size_t count, same;
+    const float *losses = ls_fit_losses(one, &count), *others = ls_fit_losses(other, &same);
+    ck_assert_uint_eq(count, same);
+    ck_assert_mem_eq(losses, others, count * sizeof(float));
+    OK(ls_model_take(one, LS_TAKE_ALL));
+    OK(ls_model_take(other, LS_TAKE_ALL));
+    for (uint32_t i = 0; i < one->graph->parameter_count; i++) {
+        const size_t bytes =
+            (size_t)ls_shape_elements(&one->graph->parameters[i]->shape, 1) * sizeof(float);
+        ck_assert_mem_eq(one->weights[i], other->weights[i], bytes);
+        for (uint32_t k = 0; k < one->optimizer.state_count; k++)
+            ck_assert_mem_eq(one->states[k][i], other->states[k][i], bytes);
+    }
+}
+
+// ---- The same bits ----
+
+static const char *const optimizers[] = {
+    "adam:learning_rate=0.01", "adam:learning_rate=0.01,use_ema=on,ema_overwrite_frequency=20",
+    "sgd:learning_rate=0.05,momentum=0.9"};
+
+// Each optimizer with 1 to 4 replicas.
+START_TEST(weights_states_and_losses_are_those_of_mirrored)
+{
+    const uint32_t replicas = (uint32_t)_i % 4 + 1;
+    struct ls_run *one = run_of("mirrored:collective=ring", replicas);
+    struct ls_run *other = run_of(_i % 2 ? "sharded" : "sharded:late=on", replicas);
+    struct ls_model *mirrored = wide_model(one, optimizers[_i / 4], 200);
+    struct ls_model *sharded = wide_model(other, optimizers[_i / 4], 200);
+    fit(mirrored, STEPS);
+    fit(sharded, STEPS);
+    expect_equal(mirrored, sharded);
+    ck_assert_uint_eq(errors, 0);
+    ls_model_close(mirrored);
+    ls_model_close(sharded);
+    ls_run_close(one);
+    ls_run_close(other);
+}
+END_TEST
+
+// The squares of the ranks are added in another order; blocks of a share and empty shares (a batch of 2) are as ever.
+START_TEST(norms_are_those_of_mirrored)
+{
+    const struct ls_fit_options options = {
+        .batch = _i % 2 ? 2 : 9, .steps = 10, .epochs = 9, .microbatches = _i % 2 ? 1 : 2};
+    struct ls_run *one = run_of("mirrored", 3), *other = run_of("sharded", 3);
+    struct ls_model *mirrored = wide_model(one, "adam:learning_rate=0.01,global_clipnorm=0.05", 40);
+    struct ls_model *sharded =
+        wide_model(other, "adam:learning_rate=0.01,global_clipnorm=0.05", 40);
+    size_t count, same;
+    OK(ls_fit(mirrored, train, &options));
+    OK(ls_fit(sharded, train, &options));
+    const float *losses = ls_fit_losses(mirrored, &count), *others = ls_fit_losses(sharded, &same);
+    ck_assert_uint_eq(count, 10);
+    ck_assert_uint_eq(same, 10);
+    for (size_t i = 0; i < count; i++)
+        ck_assert_double_eq_tol((double)losses[i], (double)others[i], 1e-6 * (double)losses[i]);
+    ls_model_close(mirrored);
+    ls_model_close(sharded);
+    ls_run_close(one);
+    ls_run_close(other);
+}
+END_TEST
+
+// ---- Memory ----
+
+// Of all that is no activation, in bytes a trained parameter.
+static double bytes_per_parameter(const char *strategy, uint32_t replicas, const char *optimizer)
+{
+    struct ls_run *run = run_of(strategy, replicas);
+    struct ls_model *model = wide_model(run, optimizer, WIDE);
+    uint64_t largest = 0;
+    fit(model, 1);
+    for (uint32_t i = 0; i < replicas; i++) {
+        uint64_t all, activations;
+        ls_replica_bytes(model->session->replicas[i], &all, &activations);
+        largest = all - activations > largest ? all - activations : largest;
+    }
+    const double parameters = (double)ls_model_parameters(model);
+    ls_model_close(model);
+    ls_run_close(run);
+    return (double)largest / parameters;
+}
+
+// Padding, sums, and what a library needs beside them are within 2 %.
+START_TEST(states_take_the_memory_of_their_parts)
+{
+    const double replicas = _i + 1;
+    const double none = bytes_per_parameter("mirrored", (uint32_t)_i + 1, "adam");
+    const double one = bytes_per_parameter("sharded", (uint32_t)_i + 1, "adam");
+    const double average = bytes_per_parameter("sharded", (uint32_t)_i + 1, "adam:use_ema=on");
+    ck_assert_double_eq_tol(none, 16, 16 * 0.02);
+    ck_assert_double_eq_tol(one, 8 + 8 / replicas, (8 + 8 / replicas) * 0.02);
+    ck_assert_double_eq_tol(average - one, 4 / replicas, 4 / replicas * 0.02);
+}
+END_TEST
+
+static enum ls_status train_within(const char *strategy, const char *device, uint32_t replicas)
+{
+    struct ls_run *run = NULL;
+    const struct ls_run_options options = {
+        .strategy = strategy, .device = device, .replicas = replicas, .threads = 1, .seed = 5};
+    OK(ls_run_open(&options, &run));
+    struct ls_model *model = wide_model(run, "adam", WIDE);
+    const enum ls_status status =
+        ls_fit(model, train, &(struct ls_fit_options){.batch = 8, .steps = 3, .epochs = 9});
+    ls_model_close(model);
+    ls_run_close(run);
+    return status;
+}
+
+// 403,000 parameters: 6.4 MB of 16 bytes each, 4 MB of 10.
+START_TEST(a_model_that_does_not_fit_one_replica_trains_on_four)
+{
+    const char *device = "cpu:memory=6000000";
+    expect_error(train_within(NULL, device, 1), LS_OUT_OF_MEMORY, "the device has no");
+    forget_errors();
+    ck_assert_int_eq(train_within("mirrored", device, 4), LS_OUT_OF_MEMORY);
+    forget_errors();
+    OK(train_within("sharded", device, 4));
+    ck_assert_uint_eq(errors, 0);
+}
+END_TEST
+
+// ---- Checkpoints ----
+
+struct place {
+    const char *strategy;
+    uint32_t replicas;
+};
+
+// Ten steps here, saved, ten steps there: as long as the number of replicas stays, to the bit.
+START_TEST(a_saved_training_goes_on_in_any_world)
+{
+    static const struct place places[][2] = {
+        {{"sharded", 3}, {"sharded", 3}},
+        {{"sharded", 3}, {"mirrored:collective=ring", 3}},
+        {{"mirrored:collective=ring", 3}, {"sharded", 3}},
+        {{"sharded", 4}, {"sharded", 2}},
+        {{"sharded", 2}, {NULL, 1}},
+        {{"sharded:late=on", 2}, {"central-storage", 2}},
+    };
+    const struct place *from = &places[_i][0], *to = &places[_i][1];
+    const bool exact = from->replicas == to->replicas && _i < 3;
+    struct ls_run *one = run_of(from->strategy, from->replicas);
+    struct ls_model *first = plain_model(one);
+    fit(first, 10);
+    OK(ls_save_model(first, SAVED));
+    struct ls_run *other = run_of(to->strategy, to->replicas);
+    struct ls_model *second = plain_model(other);
+    OK(ls_load_model(second, SAVED));
+    fit(first, 10);
+    fit(second, 10);
+    size_t count, same;
+    const float *losses = ls_fit_losses(first, &count), *others = ls_fit_losses(second, &same);
+    ck_assert_uint_eq(count, same);
+    for (size_t i = 0; i < count; i++)
+        ck_assert_double_eq_tol((double)losses[i], (double)others[i], 1e-5 * (double)losses[i]);
+    if (exact)
+        expect_equal(first, second);
+    ck_assert_uint_eq(errors, 0);
+    ls_model_close(first);
+    ls_model_close(second);
+    ls_run_close(one);
+    ls_run_close(other);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("core/train/sharded");
+    TCase *cases = tcase_create("sharded");
+    tcase_set_timeout(cases, 120);
+    tcase_add_checked_fixture(cases, set_up, tear_down);
+    tcase_add_loop_test(cases, weights_states_and_losses_are_those_of_mirrored, 0, 12);
+    tcase_add_loop_test(cases, norms_are_those_of_mirrored, 0, 2);
+    tcase_add_loop_test(cases, states_take_the_memory_of_their_parts, 0, 4);
+    tcase_add_test(cases, a_model_that_does_not_fit_one_replica_trains_on_four);
+    tcase_add_loop_test(cases, a_saved_training_goes_on_in_any_world, 0, 6);
+    suite_add_tcase(suite, cases);
+    return test_suite_run(suite);
+}

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Strategy sharded over processes: the bits of mirrored, and checkpoints of states that no process has as a whole."""
+import glob
+import json
+import os
+import signal
+import subprocess
+import time
+
+import engines
+from support import DONE, LOCKSTEP, USAGE, ProgramTest, main
+
+DATA = "--dataset=synthetic:shape=28x28x1,classes=10,examples=96"
+TRAINING = ("train", "--model=cnn", DATA, "--threads=1", "--seed=3", "--quiet", "--batch=30")
+MIRRORED = ("--strategy=mirrored:collective=ring", "--replicas=4")
+
+
+class Sharded(ProgramTest):
+    def trained(self, engine, workers, *options):
+        report, weights = self.path("report.json"), self.path("out.safetensors")
+        done = engine.run([LOCKSTEP, *TRAINING, "--report=" + report, "--save-weights=" + weights, *engine.options, *options], workers,
+                          self.folder)
+        self.assertEqual(set(done.codes), {DONE}, done.out + done.err)
+        with open(report) as file, open(weights, "rb") as saved:
+            return json.load(file)["losses"], saved.read()
+
+
+class SameBits(Sharded):
+    """50 steps, with averages of the weights, which lie in parts, too."""
+
+    def check(self, workers, replicas, *options):
+        options = ("--steps=50", "--epochs=99", "--optimizer=adam:learning_rate=0.002,use_ema=on", *options)
+        expected = self.trained(engines.Alone(), 1, *MIRRORED, *options)
+        found = self.trained(engines.Launch(), workers, "--strategy=sharded", f"--replicas={replicas}", *options)
+        self.assertEqual(len(expected[0]), 50)
+        self.assertEqual(found[0], expected[0])
+        self.assertTrue(found[1] == expected[1], "the weights differ")
+
+    def test_two_workers_of_two_replicas(self):
+        self.check(2, 2)
+
+    def test_four_workers(self):
+        self.check(4, 1, "--microbatches=2")
+
+
+class Checkpoints(Sharded):
+    def files(self):
+        return sorted(glob.glob(self.path("checkpoints/*.safetensors")))
+
+    def kill_after(self, count, command):
+        """Starts it, and kills all of its processes at once when it has written so many checkpoints."""
+        with open(self.path("killed.txt"), "w") as out:
+            process = subprocess.Popen(command, cwd=self.folder, stdout=out, stderr=out, start_new_session=True)
+            end = time.monotonic() + 120
+            while len(self.files()) < count and process.poll() is None and time.monotonic() < end:
+                time.sleep(0.01)
+            code = process.poll()
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        with open(self.path("killed.txt")) as out:
+            self.assertIsNone(code, out.read())
+
+    def test_a_killed_training_goes_on_in_another_world_and_under_mirrored(self):
+        folder = ("--checkpoint-dir=" + self.path("checkpoints"), "--checkpoint-keep=99")
+        every = (*folder, "--checkpoint-steps=5")
+        options = ("--epochs=10", "--optimizer=adam")  # 40 steps
+        whole = self.trained(engines.Alone(), 1, *MIRRORED, *options)
+        self.kill_after(3, [LOCKSTEP, "launch", "-n2", "--", LOCKSTEP, *TRAINING, "--strategy=sharded", "--replicas=2", "--epochs=999",
+                            *every])
+        for path in self.files()[3:]:
+            os.unlink(path)
+        for path in glob.glob(self.path("checkpoints/*.tmp")):
+            os.unlink(path)
+        self.assertEqual(len(self.files()), 3)
+        # The same number of replicas: the bits of the run that nobody killed.
+        resumed = self.trained(engines.Alone(), 1, *MIRRORED, *options, *folder, "--resume")
+        self.assertEqual(resumed[0], whole[0])
+        self.assertTrue(resumed[1] == whole[1], "the weights differ")
+        for path in self.files()[3:]:
+            os.unlink(path)
+        for workers, replicas in ((4, 1), (3, 1), (1, 2)):
+            with self.subTest(workers=workers, replicas=replicas):
+                engine = engines.Launch() if workers > 1 else engines.Alone()
+                found = self.trained(engine, workers, "--strategy=sharded", f"--replicas={replicas}", *options, *folder, "--resume")
+                self.assertEqual(len(found[0]), 40)
+                if workers * replicas == 4:
+                    self.assertEqual(found, whole)
+                for one, other in zip(found[0], whole[0]):
+                    self.assertAlmostEqual(one, other, delta=0.05 * other)
+                for path in self.files()[3:]:
+                    os.unlink(path)
+
+    def test_seconds(self):
+        """The chief has the clock, and the others hear of it."""
+        self.trained(engines.Launch(), 2, "--strategy=sharded", "--epochs=10", "--checkpoint-dir=" + self.path("checkpoints"),
+                   "--checkpoint-seconds=0.02", "--checkpoint-keep=99")
+        self.assertGreater(len(self.files()), 1)
+
+
+class Refused(Sharded):
+    def test_by_name(self):
+        for options, says in ((("--strategy=sharded:stage=2",), "sharded: stage=2 is not there yet"),
+                              (("--strategy=sharded:stage=3",), "sharded: stage=3 is not there yet"),
+                              (("--strategy=sharded", "--optimizer=lamb"), "lamb needs the norm of whole variables"),
+                              (("--strategy=sharded:stage=4",), "stage")):
+            with self.subTest(options=options):
+                self.refused(USAGE, *TRAINING, "--replicas=2", *options, says=(says,))
+
+    def test_elastic(self):
+        done = engines.Launch().run([LOCKSTEP, *TRAINING, "--strategy=sharded", "--elastic=1:2"], 2, self.folder)
+        self.assertEqual(set(done.codes), {USAGE}, done.out + done.err)
+        self.assertIn("--elastic: under strategy 'sharded' each worker holds a part", done.err)
+
+
+if __name__ == "__main__":
+    main()
