@@ -33,8 +33,9 @@
     {"strategy", "NAME[:option=value,...]", NULL,                                                  \
      "how the replicas are kept in sync, such as ring or mirrored; a strategy (one-device, "       \
      "mirrored, multi-worker-mirrored, "                                                           \
-     "central-storage, parameter-server), or a collective under mirrored (ring, tree, nccl, ..., " \
-     "auto); `lockstep plugins` lists them. Default: one-device for one replica, mirrored for "    \
+     "sharded, central-storage, parameter-server), or a collective under mirrored (ring, tree, "   \
+     "nccl, ..., auto); `lockstep plugins` lists them. Default: one-device for one replica, "      \
+     "mirrored for "                                                                               \
      "several, multi-worker-mirrored among several workers",                                       \
      .first_day = true},                                                                           \
         {"device", "cpu|cuda|reference|...", NULL,                                                 \

@@ -46,6 +46,30 @@ def mirrored():
     return picture
 
 
+def sharded():
+    picture = Picture(760, 306, "Sharded: the optimizer's states in parts",
+                      "Each replica gets the sums of its part of every bucket, updates that part with the states that it alone has, and "
+                      "gives the new parameters to all.")
+    colours = ("first", "second", "fourth")
+    for i in range(3):
+        x = 30 + i * 250
+        picture.rect(x, 24, 200, 160, "group", 8)
+        picture.text(x + 12, 46, f"replica {i}", "head")
+        picture.text(x + 188, 46, "share: 1/3", "soft end")
+        picture.box(x + 12, 58, 176, 24, "parameters  P", "cell")
+        picture.box(x + 12, 88, 176, 24, "gradients  P", "cell")
+        picture.box(x + 12 + i * 59, 118, 58, 24, "states", colours[i], "middle on")
+        picture.text(x + 41 + i * 59, 164, f"part {i}", "middle soft")
+        picture.arrow(x + 82, 184, x + 82, 232, "first")
+        picture.arrow(x + 118, 232, x + 118, 184, "second", "dashed")
+    picture.box(30, 234, 700, 34, "collective: reduce-scatter, then all-gather, bucket by bucket", "first", "middle on")
+    picture.arrow(30, 286, 70, 286, "first")
+    picture.text(76, 290, "own gradients; the sums of a part come back", "soft")
+    picture.arrow(400, 286, 440, 286, "second", "dashed")
+    picture.text(446, 290, "new parameters of all parts", "soft")
+    return picture
+
+
 def step():
     """The order of bucket reductions and updates is that of mirrored's end_step."""
     picture = Picture(760, 250, "A step of mirrored in time",
@@ -186,6 +210,7 @@ def wait(picture, x, y, width):
 def pictures():
     yield "one-device", one_device()
     yield "mirrored", mirrored()
+    yield "sharded", sharded()
     yield "step", step()
     yield "central-storage", central_storage()
     yield "parameter-server", parameter_server()
