@@ -660,7 +660,8 @@ LS_CALL ls_save_weights(struct ls_model *model, const char *path);
 // Writes a compiled model with the state of its optimizer, to go on from later, to a .safetensors
 // file (docs/checkpoints.md has the format); other names are LS_USAGE. ls_model_load needs a model
 // with the same variables that is compiled with the same optimizer: LS_BAD_INPUT, LS_USAGE
-// otherwise. Afterwards fits go on as if the model had never been saved.
+// otherwise. Afterwards fits go on as if the model had never been saved. Under strategy sharded all
+// workers call it at the same place.
 LS_CALL ls_model_save(struct ls_model *model, const char *path);
 // Reads a file that ls_model_save has written, as described there.
 LS_CALL ls_model_load(struct ls_model *model, const char *path);

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -220,17 +221,45 @@ static bool output_end(struct output *output)
             write_bytes(output->fd, output->room, output->used));
 }
 
-static bool write_all(int fd, const char *header, size_t header_bytes, const struct ls_saved *saved)
+// A text of the metadata is `"name":"text"` in the header; what it becomes has the same length.
+static bool write_late(int fd, const char *header, size_t header_bytes,
+                       const struct ls_saved *saved)
+{
+    const char *text = NULL;
+    char name[64];
+    for (size_t i = 0; saved->late && i < saved->text_count; i++)
+        if (strcmp(saved->texts[i].name, saved->late) == 0)
+            text = saved->texts[i].text;
+    if (!text)
+        return true;
+    const int length = snprintf(name, sizeof(name), "\"%s\":\"", saved->late);
+    const char *at = memmem(header, header_bytes, name, (size_t)length);
+    char *own = strdup(text);
+    bool written = at && own;
+    if (written) {
+        saved->finish(saved->context, own);
+        at += length;
+        written = pwrite(fd, own, strlen(text), (off_t)(at - header)) == (ssize_t)strlen(text);
+    }
+    free(own);
+    return written;
+}
+
+// `silent`: a tensor had no values, and that was said.
+static bool write_all(int fd, const char *header, size_t header_bytes, const struct ls_saved *saved,
+                      bool *silent)
 {
     struct output output;
     output_open(&output, fd, saved->uncached);
     bool written = put(&output, header, header_bytes);
     for (size_t i = 0; written && i < saved->count; i++) {
+        const float *data =
+            saved->values ? saved->values(saved->context, i) : saved->tensors[i].data;
         uint64_t bytes;
-        written =
-            tensor_bytes(&saved->tensors[i], &bytes) && put(&output, saved->tensors[i].data, bytes);
+        *silent = saved->values && !data;
+        written = !*silent && tensor_bytes(&saved->tensors[i], &bytes) && put(&output, data, bytes);
     }
-    written = written && output_end(&output);
+    written = written && output_end(&output) && write_late(fd, header, header_bytes, saved);
     const int error = errno;
     free(output.room);
     errno = error;
@@ -244,8 +273,9 @@ enum ls_status ls_safetensors_write_to(int fd, const char *path, const struct ls
     const enum ls_status status = header_text(path, saved, &header, &header_bytes);
     if (status)
         return status;
-    const bool written = write_all(fd, header, header_bytes, saved);
-    if (!written)
+    bool silent = false;
+    const bool written = write_all(fd, header, header_bytes, saved, &silent);
+    if (!written && !silent)
         ls_error(SCOPE, "%s: cannot write: %s; the file was left as it was", path, strerror(errno));
     free(header);
     return written ? LS_OK : LS_FAILED;

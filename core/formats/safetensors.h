@@ -41,6 +41,13 @@ struct ls_saved {
     // The values go past the page cache, where the file system can do that: for a file that is written
     // beside other work and not read soon.
     bool uncached;
+    // Asked for the values of each tensor, in their order, while the file is written; they are
+    // borrowed until the next call. It may answer NULL, and says itself why. NULL: tensors have data.
+    const float *(*values)(void *context, size_t index);
+    // With `values`: a text of the metadata that is known in the end; `finish` overwrites its letters.
+    const char *late;
+    void (*finish)(void *context, char *text);
+    void *context;
 };
 
 struct ls_safetensors; // an opened file: its header checked, its data mapped or read

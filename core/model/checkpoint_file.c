@@ -28,6 +28,7 @@
 #define HEAD_BYTES 4096 // of a file, in which its state begins
 #define LENGTH_BYTES 8 // in front of its header
 #define LONGEST_NAME 512
+#define SUM_DIGITS 16
 #define MOST_STEPS (UINT64_C(1) << 60) // so that a few may be added
 
 // ---- Copies ----
@@ -41,7 +42,7 @@ static size_t values_of(const struct ls_saved_tensor *tensor)
 }
 
 // Where the tensor was of the same size in the last copy, its memory is used again. `out`: its
-// values, which are to be filled in.
+// values, which are to be filled in; NULL: it has none.
 static enum ls_status add_tensor(struct ls_checkpoint_image *image, const char *name,
                                  const struct ls_saved_tensor *shape, float **out)
 {
@@ -56,6 +57,14 @@ static enum ls_status add_tensor(struct ls_checkpoint_image *image, const char *
     }
     struct ls_saved_tensor *tensor = &image->tensors[image->count];
     const size_t count = values_of(shape);
+    if (!out) {
+        free((void *)(uintptr_t)tensor->name);
+        free((void *)(uintptr_t)tensor->data);
+        *tensor = (struct ls_saved_tensor){.name = strdup(name), .ndims = shape->ndims};
+        memcpy(tensor->dims, shape->dims, sizeof(shape->dims));
+        image->count++;
+        return tensor->name ? LS_OK : LS_OUT_OF_MEMORY;
+    }
     if (!tensor->data || !tensor->name || strcmp(tensor->name, name) != 0 ||
         values_of(tensor) != count) {
         free((void *)(uintptr_t)tensor->name);
@@ -94,7 +103,8 @@ static enum ls_status add_parameter(struct ls_checkpoint_image *image,
     return add_tensor(image, name, &shape, out);
 }
 
-// A tensor for each variable and each state of the optimizer; `to`: where their values belong.
+// A tensor for each variable and each state of the optimizer; `to`: where their values belong, NULL:
+// nowhere.
 static enum ls_status add_variables(struct ls_checkpoint_image *image, const struct ls_model *model,
                                     const struct ls_values *to)
 {
@@ -104,10 +114,10 @@ static enum ls_status add_variables(struct ls_checkpoint_image *image, const str
         const struct ls_tensor *parameter = graph->parameters[i];
         if (parameter->constant)
             continue;
-        status = add_parameter(image, parameter, -1, &to->weights[i]);
+        status = add_parameter(image, parameter, -1, to ? &to->weights[i] : NULL);
         for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++)
-            if (to->states[k])
-                status = add_parameter(image, parameter, (int)k, &to->states[k][i]);
+            if (!to || to->states[k])
+                status = add_parameter(image, parameter, (int)k, to ? &to->states[k][i] : NULL);
     }
     return status;
 }
@@ -134,9 +144,24 @@ enum ls_status ls_checkpoint_begin(const struct ls_model *model, struct ls_check
             to->states[k] = pointers + (size_t)graph->parameter_count * (1 + k);
     image->count = 0;
     image->step = model->steps_done;
+    image->source = (struct ls_checkpoint_source){0};
     const enum ls_status status = add_variables(image, model, to);
     if (status)
         free(pointers);
+    return status;
+}
+
+enum ls_status ls_checkpoint_begin_from(const struct ls_model *model,
+                                        const struct ls_checkpoint_source *source,
+                                        struct ls_checkpoint_image *image)
+{
+    image->count = 0;
+    image->step = model->steps_done;
+    image->source = *source;
+    image->graph = model->graph;
+    image->states = model->optimizer.state_count;
+    const enum ls_status status = add_variables(image, model, NULL);
+    image->sourced = image->count;
     return status;
 }
 
@@ -254,6 +279,111 @@ static uint64_t sum_of(const char *state, const char *classes,
     return value;
 }
 
+// ---- Files from a source ----
+
+// Of an image that is being written.
+struct sourcing {
+    const struct ls_checkpoint_image *image;
+    float *values; // room for the largest variable
+    struct ls_hash *sum;
+    uint32_t parameter; // of the next tensor
+    int state;
+    size_t next;
+    enum ls_status status; // of the source
+};
+
+static float *room_for(const struct ls_checkpoint_image *image)
+{
+    size_t most = 1;
+    for (size_t i = 0; i < image->sourced; i++)
+        most = values_of(&image->tensors[i]) > most ? values_of(&image->tensors[i]) : most;
+    return ls_malloc_aligned(most * sizeof(float));
+}
+
+// The values of the next tensor of the source.
+static enum ls_status read_next(struct sourcing *sourcing)
+{
+    const struct ls_checkpoint_image *image = sourcing->image;
+    while (image->graph->parameters[sourcing->parameter]->constant)
+        sourcing->parameter++;
+    sourcing->status = image->source.read(image->source.context, sourcing->parameter,
+                                          sourcing->state, sourcing->values);
+    sourcing->next++;
+    if (++sourcing->state == (int)image->states) {
+        sourcing->state = -1;
+        sourcing->parameter++;
+    }
+    return sourcing->status;
+}
+
+static const float *source_values(void *context, size_t index)
+{
+    struct sourcing *sourcing = context;
+    const struct ls_saved_tensor *tensor = &sourcing->image->tensors[index];
+    if (index < sourcing->image->sourced && read_next(sourcing))
+        return NULL;
+    const float *values = tensor->data ? tensor->data : sourcing->values;
+    ls_hash_add(sourcing->sum, tensor->name, strlen(tensor->name));
+    ls_hash_add(sourcing->sum, tensor->dims, tensor->ndims * sizeof(tensor->dims[0]));
+    ls_hash_add(sourcing->sum, values, values_of(tensor) * sizeof(float));
+    return values;
+}
+
+static void put_sum(void *context, char *digits)
+{
+    snprintf(digits, SUM_DIGITS + 1, "%016" PRIx64, ls_hash_get(((struct sourcing *)context)->sum));
+}
+
+static enum ls_status write_sourced(const struct ls_checkpoint_image *image, int fd,
+                                    const char *name, struct sourcing *sourcing)
+{
+    const struct ls_saved_text texts[] = {{"format", "pt"},
+                                          {LS_CHECKPOINT_STATE, image->state},
+                                          {LS_CHECKPOINT_SUM, "0000000000000000"},
+                                          {LS_CLASS_NAMES, image->classes}};
+    const struct ls_saved saved = {.tensors = image->tensors,
+                                   .count = image->count,
+                                   .texts = texts,
+                                   .text_count = image->classes ? 4 : 3,
+                                   .uncached = true,
+                                   .values = source_values,
+                                   .late = LS_CHECKPOINT_SUM,
+                                   .finish = put_sum,
+                                   .context = sourcing};
+    ls_hash_add(sourcing->sum, image->state, strlen(image->state));
+    if (image->classes)
+        ls_hash_add(sourcing->sum, image->classes, strlen(image->classes));
+    enum ls_status status = ls_safetensors_write_to(fd, name, &saved);
+    while (!sourcing->status && sourcing->next < image->sourced) // after a failure of the file
+        (void)!read_next(sourcing);
+    return sourcing->status ? sourcing->status : status;
+}
+
+static enum ls_status write_from_source(struct ls_checkpoint_image *image, const char *path)
+{
+    const struct ls_checkpoint_source *source = &image->source;
+    struct sourcing sourcing = {.image = image, .state = -1};
+    struct ls_replacement file = {0};
+    sourcing.values = room_for(image);
+    sourcing.sum = ls_hash_create();
+    enum ls_status status = sourcing.values && sourcing.sum ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status)
+        status = ls_replacement_open(SCOPE, path, &file);
+    image->failed = source->begin(source->context, !status);
+    if (!status && !image->failed) {
+        status = write_sourced(image, file.fd, path, &sourcing);
+        image->failed = sourcing.status;
+    }
+    if (!status && !image->failed)
+        status = ls_replacement_commit(&file);
+    ls_replacement_discard(&file);
+    ls_hash_destroy(sourcing.sum);
+    free(sourcing.values);
+    return status ? status : image->failed;
+}
+
+// ---- Files of copies ----
+
 enum ls_status ls_checkpoint_write_to(const struct ls_checkpoint_image *image, int fd,
                                       const char *name, bool uncached)
 {
@@ -274,9 +404,12 @@ enum ls_status ls_checkpoint_write_to(const struct ls_checkpoint_image *image, i
     return ok ? ls_safetensors_write_to(fd, name, &saved) : LS_OUT_OF_MEMORY;
 }
 
-enum ls_status ls_checkpoint_write(const struct ls_checkpoint_image *image, const char *path)
+enum ls_status ls_checkpoint_write(struct ls_checkpoint_image *image, const char *path)
 {
     struct ls_replacement file = {0};
+    image->failed = LS_OK;
+    if (image->source.read)
+        return write_from_source(image, path);
     enum ls_status status = ls_replacement_open(SCOPE, path, &file);
     if (status)
         return status;

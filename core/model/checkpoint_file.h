@@ -15,7 +15,18 @@ struct ls_renaming;
 #define LS_CHECKPOINT_STATE "lockstep_training" // text of the metadata: the state
 #define LS_CHECKPOINT_SUM "lockstep_xxh64" // and the checksum
 
-// A copy of a model, which is written beside the training. Zeroed, or taken.
+// Where values come from while a file is written, if there is no room for a copy of all of them.
+struct ls_checkpoint_source {
+    // Once, before any `read`: whether there is a file. What it answers but LS_OK ends the writing.
+    enum ls_status (*begin)(void *context, bool able);
+    // A variable by its index in the graph (`state` -1), or a state of the optimizer of it. It is asked
+    // for all of them, in the order of the graph, though the file may be of no use any more.
+    enum ls_status (*read)(void *context, uint32_t parameter, int state, float *out);
+    void *context;
+};
+
+// A copy of a model, which is written beside the training; or with a source what is to be written at
+// once, while the replicas rest. Zeroed, or taken.
 struct ls_checkpoint_image {
     struct ls_saved_tensor *tensors;
     size_t count, room;
@@ -24,6 +35,12 @@ struct ls_checkpoint_image {
     uint64_t step;
     // Which training writes it, and which of the chiefs that have followed each other in it. 0: none.
     uint64_t training, generation;
+    // `read` NULL: tensors have their values. Else the first `sourced` tensors have none.
+    struct ls_checkpoint_source source;
+    size_t sourced;
+    const struct ls_graph *graph; // with a source; borrowed
+    uint32_t states; // of each variable
+    enum ls_status failed; // of the source, when it was written
 };
 
 // Begins a copy of the model with its optimizer, in which memory of an earlier copy is used again.
@@ -31,6 +48,10 @@ struct ls_checkpoint_image {
 // freed. [main thread]
 LS_STATUS ls_checkpoint_begin(const struct ls_model *model, struct ls_checkpoint_image *image,
                               struct ls_values *to);
+// The same without a copy.
+LS_STATUS ls_checkpoint_begin_from(const struct ls_model *model,
+                                   const struct ls_checkpoint_source *source,
+                                   struct ls_checkpoint_image *image);
 // Copies there what the replicas are not ahead of.
 void ls_checkpoint_copy(const struct ls_model *model, const struct ls_values *to);
 // Adds a tensor of one dimension, a copy of `values`. LS_OUT_OF_MEMORY.
@@ -41,8 +62,9 @@ LS_STATUS ls_checkpoint_describe(const struct ls_model *model, json_t *own,
                                  struct ls_checkpoint_image *image);
 void ls_checkpoint_finish(struct ls_checkpoint_image *image); // takes a zeroed one
 
-// LS_FAILED, logged; `path` is complete, or what it was before. [any thread]
-LS_STATUS ls_checkpoint_write(const struct ls_checkpoint_image *image, const char *path);
+// LS_FAILED, logged; `path` is complete, or what it was before. With a source, what that answers, too.
+// [any thread; with a source as that says]
+LS_STATUS ls_checkpoint_write(struct ls_checkpoint_image *image, const char *path);
 
 // The same into an open file, such as one in memory; `name` is for messages.
 LS_STATUS ls_checkpoint_write_to(const struct ls_checkpoint_image *image, int fd, const char *name,

@@ -710,7 +710,8 @@ static enum ls_status find_path(struct ls_fit *fit, char **out)
     return LS_OK;
 }
 
-// Copies the model while the replicas rest; the file is written beside the training.
+// Copies the model while the replicas rest; the file is written beside the training. Without a copy it
+// is written at once.
 static enum ls_status write_one(struct ls_fit *fit, bool ended)
 {
     struct ls_checkpoints *all = fit->checkpoints;
@@ -735,9 +736,18 @@ static enum ls_status write_one(struct ls_fit *fit, bool ended)
                     path);
         all->failed += goes_on;
         free(path);
+        ls_session_decline_states(fit->session);
         return goes_on ? LS_OK : status;
     }
     all->path = path;
+    if (all->image.source.read) {
+        write_image(all);
+        if (!all->image.failed || all->image.failed == LS_OUT_OF_MEMORY)
+            return LS_OK;
+        free(all->path); // the training does not go on
+        all->path = NULL;
+        return all->image.failed;
+    }
     all->writing = !ls_thread_start(&all->writer, "checkpoint", write_beside, all);
     if (!all->writing) // without a thread it is written here
         write_image(all);

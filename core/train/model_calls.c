@@ -5,7 +5,7 @@
 #include "core/base/log.h"
 #include "core/base/plain_locale.h"
 #include "core/model/weights.h"
-#include "core/train/session.h"
+#include "core/train/session_states.h"
 #include "core/train/variables.h"
 
 #include <stdlib.h>
@@ -84,15 +84,44 @@ enum ls_status ls_write_weights(struct ls_model *model, const char *path)
 
 // ---- Weights, optimizer, and where the training is ----
 
+static enum ls_status begin_reading(void *context, bool able)
+{
+    const struct ls_model *model = context;
+    return ls_states_agree(model->session, able);
+}
+
+static enum ls_status read_values(void *context, uint32_t parameter, int state, float *out)
+{
+    const struct ls_model *model = context;
+    if (state >= 0)
+        return ls_session_read_state(model->session, parameter, (uint32_t)state, out);
+    if (model->ahead)
+        return ls_session_read_parameter(model->session, parameter, out);
+    memcpy(out, model->weights[parameter],
+           (size_t)ls_shape_elements(&model->graph->parameters[parameter]->shape, 1) *
+               sizeof(*out));
+    return LS_OK;
+}
+
+// Where replicas hold parts of the states, no worker needs to have room for all of them.
+static enum ls_status take_source(struct ls_model *model, struct ls_checkpoint_image *image)
+{
+    const struct ls_checkpoint_source source = {begin_reading, read_values, model};
+    enum ls_status status = ls_session_compare(model->session); // synchronises, too
+    if (!status)
+        status =
+            model->ahead ? ls_session_check_weights(model->session) : ls_model_need_weights(model);
+    return status ? status : ls_checkpoint_begin_from(model, &source, image);
+}
+
 enum ls_status ls_checkpoint_take(struct ls_model *model, struct ls_checkpoint_image *image)
 {
     struct ls_values to;
+    if (model->states_ahead && ls_session_spreads_states(model->session))
+        return take_source(model, image);
     enum ls_status status = ls_checkpoint_begin(model, image, &to);
-    if (status) {
-        if (model->states_ahead)
-            ls_session_decline_states(model->session);
+    if (status)
         return status;
-    }
     float **pointers = to.weights;
     if (!model->ahead) // also those that were set since the last step
         status = ls_model_need_weights(model);
@@ -104,8 +133,6 @@ enum ls_status ls_checkpoint_take(struct ls_model *model, struct ls_checkpoint_i
         status = ls_session_compare(model->session);
     if (!status && model->states_ahead)
         status = ls_session_copy(model->session, &to);
-    else if (model->states_ahead)
-        ls_session_decline_states(model->session);
     free(pointers);
     return status;
 }
@@ -135,6 +162,8 @@ enum ls_status ls_save_model(struct ls_model *model, const char *path)
         status = ls_checkpoint_describe(model, NULL, &image);
     if (!status)
         status = ls_checkpoint_write(&image, path);
+    else if (model->states_ahead)
+        ls_session_decline_states(model->session);
     ls_checkpoint_finish(&image);
     return status;
 }

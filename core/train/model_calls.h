@@ -20,6 +20,8 @@ LS_STATUS ls_model_need_weighted(struct ls_model *model);
 
 // Copies the model with its optimizer, from the replicas where they are ahead of the host.
 // LS_FAILED, logged: replicas differ, or a parameter is not finite. [while the replicas rest]
+// The copy may be one with a source, which the session is: it is written while the replicas rest.
+// After a failure, and where it is not written, ls_session_decline_states.
 LS_STATUS ls_checkpoint_take(struct ls_model *model, struct ls_checkpoint_image *image);
 // The model becomes that of an opened checkpoint. Errors as of ls_checkpoint_match.
 LS_STATUS ls_checkpoint_restore(struct ls_model *model, const char *path,

@@ -859,27 +859,32 @@ static enum ls_status copy(void *context, uint32_t index)
 
 struct reading {
     const struct ls_session *session;
-    uint32_t parameter;
+    uint32_t buffer, parameter;
     float *out;
 };
 
 // [replica thread]
-static enum ls_status read_gradients(void *context, uint32_t index)
+static enum ls_status read_first(void *context, uint32_t index)
 {
     const struct reading *reading = context;
     return index ? LS_OK
-                 : ls_replica_get_buffer(reading->session->replicas[0], LS_BUFFER_GRADIENTS,
+                 : ls_replica_get_buffer(reading->session->replicas[0], reading->buffer,
                                          reading->parameter, reading->out);
+}
+
+enum ls_status ls_session_read_parameter(struct ls_session *session, uint32_t parameter, float *out)
+{
+    struct reading reading = {session, LS_BUFFER_PARAMETERS, parameter, out};
+    return ls_session_run(session, "taking the weights back", read_first, &reading);
 }
 
 enum ls_status ls_session_read_state(struct ls_session *session, uint32_t parameter, uint32_t state,
                                      float *out)
 {
-    struct reading reading = {session, parameter, out};
+    struct reading reading = {session, LS_BUFFER_GRADIENTS, parameter, out};
     const enum ls_status status = ls_states_collect(session, parameter, state, out != NULL);
-    return status || !out
-               ? status
-               : ls_session_run(session, "taking the states back", read_gradients, &reading);
+    return status || !out ? status
+                          : ls_session_run(session, "taking the states back", read_first, &reading);
 }
 
 // `to`: NULL: this worker only sends what it holds.

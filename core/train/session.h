@@ -181,8 +181,10 @@ LS_STATUS ls_session_copy(struct ls_session *session, const struct ls_values *to
 // and cannot declines, and says why itself: then none is made.
 LS_STATUS ls_session_lend_states(struct ls_session *session);
 void ls_session_decline_states(struct ls_session *session);
-// A state of one parameter, where replicas hold parts of states, by its index in the graph; NULL: this
-// worker only sends what it holds. All workers read the same ones in the same order.
+// A parameter of the first replica, by its index in the graph.
+LS_STATUS ls_session_read_parameter(struct ls_session *session, uint32_t parameter, float *out);
+// A state of one, where replicas hold parts of states; NULL: this worker only sends what it holds. All
+// workers read the states of all parameters, in the order of the graph.
 LS_STATUS ls_session_read_state(struct ls_session *session, uint32_t parameter, uint32_t state,
                                 float *out);
 // Copies parameters and optimizer state of the first replica, or of the stores, back to the model.

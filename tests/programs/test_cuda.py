@@ -107,6 +107,18 @@ class Double(ProgramTest):
                                                               "output_layers": [["12", 0, 0]]}}, file)
         return "--model=" + self.path("u-net.json")
 
+    def test_states_in_parts_have_the_bits_of_whole_ones(self):
+        arguments = ("--model=mlp", "--dataset=synthetic:shape=8x8x1,classes=10,examples=96", "--batch=30", "--replicas=3", "--validation=off")
+        for more in (("--optimizer=adam",), ("--optimizer=adam:global_clipnorm=0.1", "--loss-scale=dynamic")):
+            for streams in ("thread", "deferred"):
+                with self.subTest(more=more, streams=streams):
+                    whole, parts = (self.run_double(*arguments, *more, "--strategy=" + strategy, devices=3, streams=streams)
+                                    for strategy in ("mirrored:collective=ring", "sharded:late=on"))
+                    for one, other in zip(whole["losses"], parts["losses"]):
+                        self.assertAlmostEqual(one, other, delta=1e-6 * one if "--loss-scale=dynamic" in more else 0)
+                    parameters = parts["parameters"]
+                    self.assertLess(parts["device_bytes"], whole["device_bytes"] - 8 * parameters * 0.6)  # two thirds of two states
+
     SHORT = ("--steps=4", "--batch=4", "--validation=off")
 
     def by_default(self, command, *arguments, code=DONE, **settings):

@@ -106,6 +106,37 @@ START_TEST(weights_states_and_losses_are_those_of_mirrored)
 }
 END_TEST
 
+// Whose reduce-scatter may add in another order than its all-reduce, or has none of its own.
+START_TEST(every_collective_gives_the_losses_of_mirrored)
+{
+    static const char *const collectives[] = {
+        "ring", "halving-doubling", "tree", "torus", "direct", "two-level", "hierarchical-copy"};
+    const uint32_t replicas = (uint32_t)_i % 2 + 3;
+    char text[2][64];
+    struct ls_run *runs[2];
+    struct ls_model *models[2];
+    size_t counts[2];
+    const float *losses[2];
+    for (int i = 0; i < 2; i++) {
+        snprintf(text[i], sizeof(text[i]), "%s:collective=%s", i ? "sharded" : "mirrored",
+                 collectives[_i / 2]);
+        runs[i] = run_of(text[i], replicas);
+        models[i] = wide_model(runs[i], "adam", 40);
+        fit(models[i], 10);
+        losses[i] = ls_fit_losses(models[i], &counts[i]);
+    }
+    ck_assert_uint_eq(counts[0], 10);
+    ck_assert_uint_eq(counts[1], 10);
+    for (size_t i = 0; i < 10; i++)
+        ck_assert_double_le(fabs((double)losses[0][i] - (double)losses[1][i]),
+                            _i / 2 ? 1e-6 * (double)losses[0][i] : 0);
+    for (int i = 0; i < 2; i++) {
+        ls_model_close(models[i]);
+        ls_run_close(runs[i]);
+    }
+}
+END_TEST
+
 // The squares of the ranks are added in another order; blocks of a share and empty shares (a batch of 2) are as ever.
 START_TEST(norms_are_those_of_mirrored)
 {
@@ -241,6 +272,7 @@ int main(void)
     tcase_set_timeout(cases, 120);
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_loop_test(cases, weights_states_and_losses_are_those_of_mirrored, 0, 12);
+    tcase_add_loop_test(cases, every_collective_gives_the_losses_of_mirrored, 0, 14);
     tcase_add_loop_test(cases, norms_are_those_of_mirrored, 0, 2);
     tcase_add_loop_test(cases, states_take_the_memory_of_their_parts, 0, 4);
     tcase_add_test(cases, a_model_that_does_not_fit_one_replica_trains_on_four);
