@@ -4,9 +4,9 @@
 // each bucket are added (core/replica/shard_sums.h): by the strategy's collective, or where it has
 // none, by the one that adds up totals. Only then is the strategy told that gradients are ready.
 //
-// What a strategy adds afterwards changes no bit: where it asks for an all-reduce, that is done
-// already; where it adds what the replicas have itself, or by collectives on ranges, all replicas but
-// rank 0 have zeros.
+// What a strategy adds afterwards changes no bit: where it asks for sums of gradients, of buckets or
+// of ranges, all replicas have them already; where it adds what the replicas have itself, all
+// replicas but rank 0 have zeros.
 #include "core/strategy/internal.h"
 
 #include "core/base/log.h"

@@ -349,12 +349,10 @@ struct ls_range_updater {
 
 struct ls_strategy_collective {
     struct ls_strategy_collective *next; // of the member
-    struct ls_collective_plan *plan;
+    struct ls_collective_plan *plan; // NULL: nothing is to be done
     bool writes_parameters;
     bool sums; // of the step
-    struct ls_memory
-        added; // where all ranks have the sum of integers already; nowhere: they do not
-    uint64_t bytes; // of it
+    bool added; // all ranks have the sums of integers already: there is no plan
 };
 
 static struct ls_memory sums_of(const struct ls_strategy_host *table, uint32_t replica)
@@ -398,11 +396,9 @@ static int32_t range_prepare(const struct ls_strategy_host *table, uint32_t repl
     collective->sums = sums;
     collective->writes_parameters = operation->memory == LS_REPLICA_PARAMETERS ||
                                     operation->memory == LS_REPLICA_ROOM_AND_PARAMETERS;
-    if (driver->options.shards && !collective->writes_parameters &&
-        operation->operation != LS_BROADCAST && operation->operation != LS_ALL_GATHER) {
-        collective->added = range;
-        collective->bytes = operation->count * sizeof(float);
-    }
+    collective->added = driver->options.shards && !collective->writes_parameters &&
+                        operation->operation != LS_BROADCAST &&
+                        operation->operation != LS_ALL_GATHER;
     struct ls_communicator_call call = {.operation = operation->operation,
                                         .dtype = LS_F32,
                                         .reduction = LS_SUM,
@@ -413,9 +409,11 @@ static int32_t range_prepare(const struct ls_strategy_host *table, uint32_t repl
                                         .keeps_infinite = ls_optimizer_scales(&driver->optimizer)};
     if (call.wire)
         call.halves = ls_driver_halves(member, range);
-    enum ls_status status = ls_collective_plan_open(member->communicator, &call,
-                                                    sums ? "sums" : label, &collective->plan);
-    if (!status)
+    enum ls_status status = LS_OK;
+    if (!collective->added)
+        status = ls_collective_plan_open(member->communicator, &call, sums ? "sums" : label,
+                                         &collective->plan);
+    if (!status && collective->plan)
         status = ls_collective_known_answer(collective->plan);
     if (status) {
         ls_collective_plan_destroy(collective->plan);
@@ -434,12 +432,9 @@ static int32_t range_start(const struct ls_strategy_host *table, uint32_t replic
     struct ls_driver_member *member = ls_driver_find_member(table, "start", replica);
     if (!member)
         return LS_FAILED;
-    member->asked = member->asked || !ls_memory_is_null(collective->added);
-    enum ls_status status = collective->sums ? start_counts(member) : LS_OK;
-    if (!status && !ls_memory_is_null(collective->added) && ls_replica_rank(member->replica) > 0)
-        status = ls_device_zero(ls_replica_device(member->replica), collective->added,
-                                collective->bytes, NULL);
-    return (int32_t)(status ? status : ls_collective_start(collective->plan));
+    member->asked = member->asked || collective->added;
+    const enum ls_status status = collective->sums ? start_counts(member) : LS_OK;
+    return (int32_t)(status || !collective->plan ? status : ls_collective_start(collective->plan));
 }
 
 static int32_t range_wait(const struct ls_strategy_host *table, uint32_t replica,
@@ -450,7 +445,7 @@ static int32_t range_wait(const struct ls_strategy_host *table, uint32_t replica
         return LS_FAILED;
     member->touched = member->touched || collective->writes_parameters;
     const enum ls_status status = collective->sums ? wait_for_counts(member) : LS_OK;
-    return (int32_t)(status ? status : ls_collective_wait(collective->plan));
+    return (int32_t)(status || !collective->plan ? status : ls_collective_wait(collective->plan));
 }
 
 void ls_driver_close_ranges(struct ls_driver_member *member)
