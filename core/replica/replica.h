@@ -221,6 +221,10 @@ uint32_t ls_replica_count_slots(const struct ls_replica *replica);
 // Runs the optimizer on one bucket. Each bucket once a step, in their order: where the optimizer
 // looks at all gradients together, the last one updates all, or none.
 LS_STATUS ls_replica_update(struct ls_replica *replica, uint32_t bucket);
+// Where it does, measures all gradients and updates nothing: for updaters of the caller's. `count`
+// pairs, one of each trained variable in their order, are then where ls_replica_updater_memory has
+// measures. Not together with ls_replica_update.
+LS_STATUS ls_replica_measure(struct ls_replica *replica, uint64_t *count);
 
 // Loss scales, where the optimizer has one. A step is decided once: by ls_replica_update of the
 // last bucket, or by a caller that updates elsewhere. It is skipped where gradients are not finite,

@@ -19,11 +19,16 @@ static uint64_t first_of(const struct ls_bucket *bucket)
     return bucket->offset / sizeof(float);
 }
 
+static uint64_t count_measures(const struct ls_replica *replica)
+{
+    return ls_updater_count_measures(replica->plan, replica->plan->statistics_bytes / sizeof(float),
+                                     replica->plan->reduced_bytes / sizeof(float));
+}
+
 static enum ls_status prepare_bucket(struct ls_replica *replica, uint32_t index)
 {
     const struct ls_bucket *bucket = &replica->buckets.list[index];
     const uint64_t trained = replica->plan->statistics_bytes / sizeof(float);
-    const uint64_t all = replica->plan->reduced_bytes / sizeof(float);
     const struct ls_updater_options options = {
         .device = replica->device,
         .about = "update",
@@ -34,7 +39,7 @@ static enum ls_status prepare_bucket(struct ls_replica *replica, uint32_t index)
         .first_measure = first_of(bucket) <= trained
                              ? 0
                              : ls_updater_count_measures(replica->plan, trained, first_of(bucket)),
-        .measures = ls_updater_count_measures(replica->plan, trained, all)};
+        .measures = count_measures(replica)};
     const char *missing = NULL;
     const enum ls_status status = ls_updater_create(&options, &missing, &replica->updates[index]);
     if (status == LS_UNSUPPORTED) {
@@ -151,9 +156,7 @@ void ls_replica_decide(struct ls_replica *replica, bool finite)
 // All buckets are measured. The gradients are reduced, so all replicas find the same.
 static enum ls_status decide(struct ls_replica *replica, bool *skips)
 {
-    const uint64_t count =
-        ls_updater_count_measures(replica->plan, replica->plan->statistics_bytes / sizeof(float),
-                                  replica->plan->reduced_bytes / sizeof(float));
+    const uint64_t count = count_measures(replica);
     const uint64_t skipped = replica->scale.skipped;
     const enum ls_status status = ls_device_copy(replica->device, ls_host_memory(replica->measured),
                                                  ls_memory_at(replica->measures, LS_UPDATER_OWN),
@@ -173,6 +176,15 @@ static enum ls_status launch_measure(void *context)
     const struct ls_updater_memory memory = memory_of(update->replica, update->bucket);
     ls_inside_about("update");
     return ls_updater_measure(update->replica->updates[update->bucket], &memory);
+}
+
+enum ls_status ls_replica_measure(struct ls_replica *replica, uint64_t *count)
+{
+    enum ls_status status = LS_OK;
+    *count = count_measures(replica);
+    for (uint32_t i = 0; !status && i < replica->buckets.count; i++)
+        status = launch_measure(&(struct update){replica, i});
+    return status;
 }
 
 // Of the bucket; where all gradients are measured before, of all buckets.

@@ -164,8 +164,9 @@ static void make_table(struct ls_driver *driver)
         .transport = driver->options.transport.interface,
         .norms = norms_of(&driver->optimizer),
     };
-    // A norm of pieces depends on where they are cut.
-    if (driver->options.shards && driver->table.norms)
+    // A norm of pieces depends on where they are cut, but norms.c measures what ranks cut.
+    const bool measured = driver->ops->placement && driver->ops->needs_collective;
+    if (driver->options.shards && driver->table.norms && !measured)
         driver->table.norms |= LS_NORM_OF_VARIABLES;
 }
 

@@ -57,7 +57,7 @@ struct ls_driver_member {
     struct ls_range_kernel *kernels; // on ranges: a list
     struct ls_range_updater *updaters; // of ranges: a list
     // Where ranks hold parts and the optimizer looks at all gradients together (norms.c):
-    struct ls_collective_plan *norm; // adds the measures of all ranks; NULL: nobody needs them
+    struct ls_collective_plan *norm; // adds the measures of all ranks; NULL: each measures all
     struct ls_range_updater **measured; // of the step under way, one a bucket; NULL: an empty range
     uint32_t measured_count;
     uint64_t range_measures; // of these
@@ -194,8 +194,8 @@ void ls_driver_close_integers(struct ls_driver *driver);
 // ---- norms.c ----
 // Does nothing where nobody needs them. [main thread]
 LS_STATUS ls_driver_attach_norms(struct ls_driver *driver);
-// All ranges of the step are measured: adds the measures of this rank to those of all others, where
-// updates find them. `skips`: a loss scale has it that there are none. [replica thread]
+// All ranges of the step are known: adds the measures of this rank to those of all others, where
+// updates find them; with --reproducible, measures all gradients. `skips`: a loss scale has it that there are none. [replica thread]
 LS_STATUS ls_driver_add_norms(struct ls_driver *driver, struct ls_driver_member *member,
                               bool *skips);
 

@@ -2,7 +2,8 @@
 // The norm of all gradients, and whether they are finite, where each rank has the sums of its own
 // parts alone: each measures these, and the measures of all ranks are added up. Measures are pairs,
 // as LS_OP_MEASURE has them: a sum of squares, and how many values are not finite. The first pair
-// of a replica is that of all ranks, which clipping reads; its own follow.
+// of a replica is that of all ranks, which clipping reads; its own follow. With --reproducible each
+// rank has all sums: it measures whole variables, as a strategy without parts does.
 #include "core/strategy/internal.h"
 
 #include <stdlib.h>
@@ -22,27 +23,29 @@ enum ls_status ls_driver_attach_norms(struct ls_driver *driver)
     for (uint32_t i = 0; !status && i < driver->count; i++) {
         struct ls_driver_member *member = &driver->members[i];
         member->measured = calloc(driver->bucket_count, sizeof(*member->measured));
-        status = member->measured ? ls_collective_plan_create(member->communicator, LS_ALL_REDUCE,
-                                                              measures_of(member), 2, LS_F64,
-                                                              LS_SUM, 0, "norm", &member->norm)
-                                  : LS_OUT_OF_MEMORY;
+        if (!member->measured)
+            status = LS_OUT_OF_MEMORY;
+        else if (!driver->options.shards)
+            status =
+                ls_collective_plan_create(member->communicator, LS_ALL_REDUCE, measures_of(member),
+                                          2, LS_F64, LS_SUM, 0, "norm", &member->norm);
     }
     return status;
 }
 
-// The replica's own become one pair, the first.
-static enum ls_status add_own(const struct ls_driver_member *member, double *sums)
+// So many pairs from pair `first` on become one, the first.
+static enum ls_status add_pairs(const struct ls_driver_member *member, uint64_t first,
+                                uint64_t count, double *sums)
 {
     struct ls_device *device = ls_replica_device(member->replica);
     const struct ls_memory all = measures_of(member);
-    const uint64_t count = 2 * member->range_measures;
-    double *own = malloc((count + 1) * sizeof(*own));
-    enum ls_status status =
-        own ? ls_device_copy(device, ls_host_memory(own), ls_memory_at(all, 2 * sizeof(*own)),
-                             count * sizeof(*own), NULL)
-            : LS_OUT_OF_MEMORY;
+    double *own = malloc((2 * count + 1) * sizeof(*own));
+    enum ls_status status = own ? ls_device_copy(device, ls_host_memory(own),
+                                                 ls_memory_at(all, 2 * first * sizeof(*own)),
+                                                 2 * count * sizeof(*own), NULL)
+                                : LS_OUT_OF_MEMORY;
     sums[0] = sums[1] = 0;
-    for (uint64_t i = 0; !status && i < count; i++)
+    for (uint64_t i = 0; !status && i < 2 * count; i++)
         sums[i % 2] += own[i];
     free(own);
     if (!status)
@@ -50,16 +53,27 @@ static enum ls_status add_own(const struct ls_driver_member *member, double *sum
     return status;
 }
 
+static enum ls_status add_over_ranks(const struct ls_driver_member *member, double *sums)
+{
+    enum ls_status status = add_pairs(member, 1, member->range_measures, sums);
+    if (!status)
+        status = ls_collective_start(member->norm);
+    return status ? status : ls_collective_wait(member->norm);
+}
+
+static enum ls_status measure_all(const struct ls_driver_member *member, double *sums)
+{
+    uint64_t count;
+    const enum ls_status status = ls_replica_measure(member->replica, &count);
+    return status ? status : add_pairs(member, 0, count, sums);
+}
+
 enum ls_status ls_driver_add_norms(struct ls_driver *driver, struct ls_driver_member *member,
                                    bool *skips)
 {
     struct ls_replica *replica = member->replica;
     double sums[2];
-    enum ls_status status = add_own(member, sums);
-    if (!status)
-        status = ls_collective_start(member->norm);
-    if (!status)
-        status = ls_collective_wait(member->norm);
+    enum ls_status status = member->norm ? add_over_ranks(member, sums) : measure_all(member, sums);
     *skips = false;
     if (status || !ls_optimizer_scales(&driver->optimizer))
         return status;

@@ -602,14 +602,15 @@ static enum ls_status run_updater(const struct ls_driver_member *member,
 }
 
 // Where the optimizer looks at all gradients together, a range is only measured, and the last one of
-// the step updates them all; or none, where a loss scale skips the step.
+// the step updates them all; or none, where a loss scale skips the step. Without a norm of all ranks
+// the last one measures, too.
 static enum ls_status update_measured(struct ls_driver *driver, struct ls_driver_member *member,
                                       uint64_t first, uint64_t count)
 {
     struct ls_range_updater *range = NULL;
     enum ls_status status = LS_OK;
     bool skips = false;
-    if (!member->norm || member->measured_count == driver->bucket_count) {
+    if (!member->measured || member->measured_count == driver->bucket_count) {
         ls_error(ls_driver_name(driver),
                  "update_range of %" PRIu64
                  " values: the optimizer needs all gradients together (LS_NORM_OF_ALL), so that it "
@@ -620,7 +621,7 @@ static enum ls_status update_measured(struct ls_driver *driver, struct ls_driver
     }
     if (count)
         status = need_updater(driver, member, first, count, &range);
-    if (!status && count)
+    if (!status && count && member->norm)
         status = run_updater(member, range, true);
     if (status)
         return status;
