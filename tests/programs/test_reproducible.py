@@ -12,7 +12,7 @@ from test_worker_ends import free_port
 SECONDS = 120
 REPLICAS = (1, 2, 3, 4, 8)
 STRATEGIES = ("tree", "two-level", "hierarchical-copy", "halving-doubling", "direct", "torus", "central-storage",
-              "parameter-server:mode=sync")
+              "parameter-server:mode=sync", "sharded", "sharded:late=on")
 RESULTS = ("losses", "parameter_hashes", "epochs")
 
 
@@ -91,7 +91,8 @@ class Ring(Reproducible):
     def test_a_loss_scale_skips_the_same_steps(self):
         options = (*self.options(20), "--precision=mixed_float16", "--reproducible", "--loss-scale=dynamic:initial_scale=1e9,dynamic_growth_steps=3")
         wanted = self.results(*options)
-        self.check_same(self.results(*options, "--replicas=3", "--strategy=ring"), wanted)
+        for strategy in ("ring", "sharded"):
+            self.check_same(self.results(*options, "--replicas=3", "--strategy=" + strategy), wanted, strategy=strategy)
 
     def test_early_stopping_ends_after_the_same_epoch(self):
         options = (*self.options(100)[:-2], "--callback=early_stopping:patience=2,min_delta=0.3,restore_best_weights=on", "--reproducible")
@@ -146,8 +147,9 @@ class Strategies(Reproducible):
             replicas = REPLICAS[1:][number % 4]
             self.check_same(self.results(*self.options(), "--reproducible", f"--replicas={replicas}", "--strategy=" + strategy), wanted,
                             strategy=strategy, replicas=replicas)
-        self.check_same(self.results(*self.options(), "--reproducible", "--strategy=tree", "--replicas=2", workers=2), wanted,
-                        strategy="tree", workers=2)
+        for strategy in ("tree", "sharded"):
+            self.check_same(self.results(*self.options(), "--reproducible", "--strategy=" + strategy, "--replicas=2", workers=2), wanted,
+                            strategy=strategy, workers=2)
 
 
 class All(Reproducible):
