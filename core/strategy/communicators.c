@@ -349,8 +349,9 @@ const char *ls_driver_schedule_check(const struct ls_driver *driver, double *sec
 uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver)
 {
     const struct ls_driver_member *first = &driver->members[0];
+    const bool ranges = first->collectives && !first->asked; // these are counted in steps
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < driver->bucket_count; i++) {
+    for (uint32_t i = 0; i < driver->bucket_count && !ranges; i++) {
         if (first->whole[i])
             bytes += ls_collective_plan_bytes(first->whole[i]);
         if (first->reduce[i]) // else the driver could not be attached
@@ -360,6 +361,8 @@ uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver)
         bytes += ls_collective_plan_bytes(first->counts);
     if (first->magnitudes)
         bytes += ls_collective_plan_bytes(first->magnitudes);
+    if (first->norm)
+        bytes += ls_collective_plan_bytes(first->norm);
     return bytes + (first->all_steps ? first->all_bytes / first->all_steps : 0);
 }
 

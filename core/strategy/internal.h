@@ -29,7 +29,7 @@ struct ls_driver_member {
     float step_stats[LS_STEP_STATS]; // the sums that were checked
     uint32_t *late; // buckets to be updated when the step has ended, where updates come last
     uint32_t late_count;
-    bool asked; // the strategy has asked for sums of gradients, which are there already
+    bool asked; // the strategy has asked for sums of buckets, or for any that are there already
     bool touched; // parameters changed after the shadows were made
     bool not_finite; // the sums of its last step were not
     uint64_t most_examples, least_examples; // so far, of a global batch and of a share of its own
@@ -50,7 +50,7 @@ struct ls_driver_member {
     uint64_t update_ns_before; // of the replica, in earlier steps
     uint64_t hook_ns; // in hooks, but for updates
     uint64_t own_update_ns; // in updates of stores and ranges, which the replica knows nothing of
-    uint64_t bytes; // that the strategy counted
+    uint64_t bytes; // that the strategy counted, and of its ranges
     // Of all steps.
     uint64_t all_bytes, all_steps;
     struct ls_strategy_collective *collectives; // on ranges: a list

@@ -66,10 +66,9 @@ static int32_t host_all_reduce_start(const struct ls_strategy_host *table, uint3
     if (!member ||
         !may_communicate(driver, "all_reduce_start of bucket", bucket, driver->bucket_count))
         return LS_FAILED;
-    if (driver->options.shards) { // integers were added before the strategy heard of them
-        member->asked = true;
+    member->asked = true;
+    if (driver->options.shards) // integers were added before the strategy heard of them
         return LS_OK;
-    }
     struct ls_collective_plan *whole = member->whole[bucket], *reduce = member->reduce[bucket];
     say_bucket(driver, member, bucket);
     enum ls_status status = bucket == 0 ? start_counts(member) : LS_OK;
@@ -434,7 +433,10 @@ static int32_t range_start(const struct ls_strategy_host *table, uint32_t replic
         return LS_FAILED;
     member->asked = member->asked || collective->added;
     const enum ls_status status = collective->sums ? start_counts(member) : LS_OK;
-    return (int32_t)(status || !collective->plan ? status : ls_collective_start(collective->plan));
+    if (status || !collective->plan)
+        return (int32_t)status;
+    member->bytes += ls_collective_plan_bytes(collective->plan);
+    return (int32_t)ls_collective_start(collective->plan);
 }
 
 static int32_t range_wait(const struct ls_strategy_host *table, uint32_t replica,

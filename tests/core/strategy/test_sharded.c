@@ -144,6 +144,10 @@ START_TEST(sharded_states_give_what_mirrored_gives)
             ck_assert_float_eq(sharded.results[0].sums[k], mirrored.results[0].sums[k]);
     }
     ck_assert_int_eq(ls_group_run(sharded.group, synchronise, &sharded), LS_OK);
+    // Rank 0 also sends the sums of the step on, to two ranks at most.
+    const uint64_t sent = ls_driver_bytes_per_step(mirrored.driver);
+    const uint64_t more = (world > 2 ? 2 : world - 1) * LS_STEP_STATS_BYTES;
+    ck_assert_uint_eq(ls_driver_bytes_per_step(sharded.driver), sent + more);
     for (uint32_t i = 0; i < world; i++) {
         uint64_t hash, first;
         ck_assert_int_eq(ls_replica_hash(sharded.replicas[i], &hash), LS_OK);
@@ -184,6 +188,10 @@ START_TEST(gradients_travel_in_16_bits_under_sharded)
     ck_assert_int_eq(ls_replica_hash(halves.replicas[0], &hashes[1]), LS_OK);
     ck_assert_int_eq(ls_replica_hash(halves.replicas[2], &hashes[2]), LS_OK);
     ck_assert_uint_ne(hashes[0], hashes[1]);
+    ck_assert_uint_lt(ls_driver_bytes_per_step(halves.driver),
+                      ls_driver_bytes_per_step(whole.driver));
+    ck_assert_uint_gt(2 * ls_driver_bytes_per_step(halves.driver),
+                      ls_driver_bytes_per_step(whole.driver));
     ck_assert_uint_eq(hashes[1], hashes[2]);
     finish(&halves);
     finish(&whole);
