@@ -195,7 +195,8 @@ void ls_driver_close_integers(struct ls_driver *driver);
 // Does nothing where nobody needs them. [main thread]
 LS_STATUS ls_driver_attach_norms(struct ls_driver *driver);
 // All ranges of the step are known: adds the measures of this rank to those of all others, where
-// updates find them; with --reproducible, measures all gradients. `skips`: a loss scale has it that there are none. [replica thread]
+// updates find them; with --reproducible, measures all gradients. `skips`: a loss scale has it that
+// there are none. [replica thread]
 LS_STATUS ls_driver_add_norms(struct ls_driver *driver, struct ls_driver_member *member,
                               bool *skips);
 

@@ -12,7 +12,7 @@ from test_worker_ends import free_port
 SECONDS = 120
 REPLICAS = (1, 2, 3, 4, 8)
 STRATEGIES = ("tree", "two-level", "hierarchical-copy", "halving-doubling", "direct", "torus", "central-storage",
-              "parameter-server:mode=sync", "sharded", "sharded:late=on")
+              "parameter-server:mode=sync", "sharded:late=on")
 RESULTS = ("losses", "parameter_hashes", "epochs")
 
 
@@ -150,6 +150,12 @@ class Strategies(Reproducible):
         for strategy in ("tree", "sharded"):
             self.check_same(self.results(*self.options(), "--reproducible", "--strategy=" + strategy, "--replicas=2", workers=2), wanted,
                             strategy=strategy, workers=2)
+
+    def test_sharded_has_them_with_any_number_of_replicas(self):
+        wanted = self.results(*self.options(), "--reproducible")
+        for replicas in REPLICAS:
+            self.check_same(self.results(*self.options(), "--reproducible", f"--replicas={replicas}", "--strategy=sharded"), wanted,
+                            replicas=replicas)
 
 
 class All(Reproducible):
