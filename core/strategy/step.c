@@ -128,13 +128,19 @@ static enum ls_status add_up_zeros(struct ls_driver_member *member, bool forward
     return status;
 }
 
+// Whether something may be under way while kernels run: gradients, or parameters that forward waits
+// for when it needs them.
+static bool stops_between(const struct ls_driver_member *member)
+{
+    return member->under_way || member->driver->ops->parameters_needed;
+}
+
 // Where the program stops next, on its way from step `at` to the end of the section: kernel by
 // kernel where something is to be done in between, and after a step that makes a total.
 static uint32_t next_stop(const struct ls_driver_member *member, uint32_t at)
 {
     const struct ls_driver *driver = member->driver;
-    const bool stops = member->under_way || driver->ops->parameters_needed;
-    const uint32_t end = stops ? at + 1 : member->to;
+    const uint32_t end = stops_between(member) ? at + 1 : member->to;
     if (!member->totals || member->total == driver->plan->total_count)
         return end;
     const uint32_t total = member->pass.program->totals[member->total] + 1;
@@ -148,6 +154,7 @@ static enum ls_status run_section(void *context)
     struct ls_driver_member *member = context;
     const struct ls_driver *driver = member->driver;
     const struct ls_pass *pass = &member->pass;
+    const bool moves = stops_between(member);
     enum ls_status status = LS_OK;
     for (uint32_t at = member->from, next; !status && at < member->to; at = next) {
         next = next_stop(member, at);
@@ -160,7 +167,7 @@ static enum ls_status run_section(void *context)
         if (!status && member->totals && member->total < driver->plan->total_count &&
             pass->program->totals[member->total] + 1 == next)
             status = add_up(member);
-        if (!status && member->under_way && member->communicator && !member->recording)
+        if (!status && moves && member->communicator && !member->recording)
             status = ls_communicator_progress(member->communicator);
     }
     status = ls_program_join(pass->program, status);
