@@ -117,7 +117,8 @@ static void join(struct ls_program *program, uint32_t loss, uint32_t gradient,
     step->tensors[count - 1] = steps[gradient].tensors[steps[gradient].input_count];
     snprintf(step->implementation, sizeof(step->implementation), "%.*s",
              (int)sizeof(step->implementation) - 1, answer->implementation);
-    snprintf(step->label, sizeof(step->label), "loss and its gradient");
+    const size_t length = strlen(step->label);
+    snprintf(step->label + length, sizeof(step->label) - length, " + gradient");
     plan->used_inputs = (UINT32_C(1) << step->input_count) - 1;
     plan->in_place = 0;
     memmove(&steps[gradient], &steps[gradient + 1], behind * sizeof(*steps));

@@ -339,6 +339,15 @@ class Double(ProgramTest):
             for a, b in zip(ours[name][1], values):
                 self.assertAlmostEqual(a, b, delta=delta, msg=name)
 
+    def test_a_loss_that_is_not_finite_is_named_as_on_the_reference_device(self):
+        with open(self.path("one.json"), "w") as file:
+            json.dump({"class_name": "Sequential", "config": {"layers": [{"class_name": "Dense", "config": {"units": 1}}]}}, file)
+        options = ("train", "--quiet", "--model=" + self.path("one.json"), "--dataset=synthetic:shape=8,classes=2,examples=48", "--batch=8",
+                   "--loss=mean_squared_error", "--optimizer=sgd:learning_rate=1e19")
+        says = "step 2: the loss is not finite; the first value that is not finite is in 'mean_squared_error forward"
+        self.refused(FAILED, *options, "--device=reference", says=(says + "'",))
+        self.refused(FAILED, *options, "--device=cuda", "--plugin-path=" + DOUBLE, says=(says + " + gradient'",))
+
     def test_two_runs_have_the_same_bits(self):
         options = ("--model=cnn", "--steps=4", "--batch=8", "--validation=off")
         hashes = [self.run_double(*options, streams=streams)["parameter_hashes"] for streams in ("thread", "deferred")]
