@@ -19,13 +19,13 @@ static bool is_gradient(const struct ls_segment_kernel *loss,
                         const struct ls_segment_kernel *gradient)
 {
     const struct ls_kernel_request *of = loss->request, *request = gradient->request;
-    const uint32_t inputs = of->input_count, last = request->input_count;
-    struct ls_tensor_desc from = of->arguments[0], to = request->arguments[last];
-    for (uint32_t i = 0; i < inputs; i++)
+    if (request->op == LS_OP_NONE || request->op != gradient_of(of->op))
+        return false; // of these two alone is it known how many values they have
+    struct ls_tensor_desc from = of->arguments[0], to = request->arguments[request->input_count];
+    for (uint32_t i = 0; i < of->input_count; i++)
         if (loss->values[i] != gradient->values[i])
             return false;
-    return request->op == gradient_of(of->op) && request->op != LS_OP_NONE &&
-           !request->accumulate && request->attributes.epilogue == LS_OP_NONE &&
+    return !request->accumulate && request->attributes.epilogue == LS_OP_NONE &&
            from.dtype == to.dtype && cuda_layout_plain(&from) && cuda_layout_plain(&to);
 }
 
