@@ -19,6 +19,7 @@ struct optimizer {
     uint32_t op;
     uint32_t states; // outputs: parameter and what the optimizer keeps
     struct ls_op_attributes attributes;
+    uint64_t before; // updates that were made before
 };
 
 static const struct optimizer optimizers[] = {
@@ -52,6 +53,11 @@ static const struct optimizer optimizers[] = {
     UPDATE("adadelta", ADADELTA, 3, .beta2 = 0.95f),
     UPDATE("adamax", ADAMAX, 3, .beta1 = 0.9f, .beta2 = 0.999f),
     UPDATE("nadam", NADAM, 3, .beta1 = 0.9f, .beta2 = 0.999f),
+    {"update nadam later",
+     LS_OP_UPDATE,
+     3,
+     {.function = LS_UPDATE_NADAM, .beta1 = 0.999f, .beta2 = 0.999f, .epsilon = 1e-7f},
+     .before = 1019},
     {"lamb_direction",
      LS_OP_LAMB_DIRECTION,
      4,
@@ -204,8 +210,9 @@ static void optimizer_case(struct ls_device_suite *suite, const struct optimizer
         bool good = race_open(suite, &race, length);
         for (uint32_t step = 1; good && step <= STEPS; step++) {
             // Steps that were skipped count in `step` only: Adam goes by the updates.
-            const struct ls_step_record record = {
-                .step = 100 + step, .update = step, .learning_rate = 0.01f / (float)(1 + step % 3)};
+            const struct ls_step_record record = {.step = optimizer->before + 100 + step,
+                                                  .update = optimizer->before + step,
+                                                  .learning_rate = 0.01f / (float)(1 + step % 3)};
             good = race_step(&race, length, &record) && race_compare(suite, &race, length, step);
         }
         if (good)

@@ -13,18 +13,28 @@
 namespace updates
 {
 
-// The product of beta1 (1 - 0.96^i / 2) for i = 1 .. t, as ls_nadam_product().
+// The product of ls_nadam_product(), by all threads of a block, each of which has some of the first factors; thread 0 gets it. The
+// factors behind those are beta1 to the last bit: 0.96^i is too small there.
 __device__ inline double nadam_product(double beta1, uint64_t t)
 {
-    double product = 1, power = 1;
-    for (uint64_t i = 0; i < t && product > 1e-20; i++) {
+    constexpr uint64_t each = 4, first = each * threads;
+    static_assert(first >= 900, "0.96^i / 2 is below half of the last bit of 1");
+    __shared__ double shared[threads];
+    double product = 1, power = pow(0.96, (double)(each * threadIdx.x));
+    for (uint64_t i = each * threadIdx.x; i < each * (threadIdx.x + 1) && i < t; i++) {
         power *= 0.96;
         product *= beta1 * (1 - 0.5 * power);
     }
-    return product;
+    shared[threadIdx.x] = product;
+    for (unsigned half = threads / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half)
+            shared[threadIdx.x] *= shared[threadIdx.x + half];
+    }
+    return threadIdx.x ? 0 : shared[0] * pow(beta1, (double)(t > first ? t - first : 0));
 }
 
-// The numbers that all elements share; by one thread, and of what `others` have found for it.
+// The numbers that all elements share; by one thread, of what all threads of its block have found.
 template <uint32_t function>
 __device__ inline void share(const struct cuda_update &u, double2 found, float *out)
 {
@@ -37,7 +47,7 @@ __device__ inline void share(const struct cuda_update &u, double2 found, float *
     else if constexpr (function == LS_UPDATE_NADAM) {
         const double now = beta1 * (1 - 0.5 * pow(0.96, t)),
                      next = beta1 * (1 - 0.5 * pow(0.96, t + 1));
-        const double product = nadam_product(beta1, u.record->update);
+        const double product = found.x;
         out[0] = (float)(rate * next / (1 - product * next));
         out[1] = (float)(rate * (1 - now) / (1 - product));
         out[2] = (float)(1 / (1 - pow((double)u.beta2, t)));
@@ -97,6 +107,8 @@ template <uint32_t function> __device__ inline struct known known_of(const struc
         double2 found = make_double2(0, 0);
         if constexpr (function == CUDA_CLIP_NORM)
             found = cuda_sum_of_pairs(u.measures, u.pairs);
+        else if constexpr (function == LS_UPDATE_NADAM)
+            found.x = nadam_product((double)u.beta1, u.record->update);
         if (threadIdx.x == 0)
             share<function>(u, found, shared);
         __syncthreads();
