@@ -196,13 +196,16 @@ __device__ double2 cuda_row_cross_entropy(const cuda_arguments &a, const cuda_ro
         return make_double2(0, 0);
     cuda_store store = a.store;
     store.epilogue = 0; // known
-    for (int64_t k = row.thread; k < a.columns && (a.first || store.out); k += row.across) {
-        const float x = cuda_a(&a, row.start + k), p = cuda_weight(&a, x, largest) / sum;
+    const float scale = store.out ? a.record->gradient_scale / (float)a.positions : 0;
+    const auto put = [&](int64_t k, float x) {
+        const float p = cuda_weight(&a, x, largest) / sum;
         if (a.first)
             a.first[row.start + k] = p;
         if (store.out)
-            cuda_put(&store, row.start + k, cuda_entropy_slope(a, k, label, x, p) * (a.record->gradient_scale / (float)a.positions));
-    }
+            cuda_put(&store, row.start + k, cuda_entropy_slope(a, k, label, x, p) * scale);
+    };
+    if (a.first || store.out)
+        cuda_row_each<4>(row, a, put);
     if (row.thread)
         return make_double2(0, 0);
     const float loss = a.from_logits ? logf(sum) - (right - largest) : logf(sum) - logf(cuda_clip(right, a.epsilon));
