@@ -3,7 +3,9 @@
 // host asks for both (segment.c), at once.
 #include "plugins/device/cuda/engine/internal.h"
 
-#define ERROR_WIDTH 16384 // items that add squared errors side by side
+// Of so many squared errors each item has one. Of more it has four at once, and the sum has another order.
+#define FEW_ERRORS 16384
+#define ERROR_WIDTH ((int64_t)CUDA_PAIR_BLOCKS * CUDA_BLOCK) // items that add side by side, at most
 
 static int32_t run_loss(struct ls_device *device, const struct ls_kernel *kernel,
                         const struct cuda_call *launch)
@@ -76,7 +78,8 @@ int32_t cuda_prepare_loss(struct ls_device *device, struct ls_kernel *kernel,
     a->count = count;
     a->from_logits = attributes->from_logits;
     a->epsilon = attributes->epsilon;
-    a->width = backward || count < ERROR_WIDTH ? count : ERROR_WIDTH;
+    a->width = count > FEW_ERRORS ? (count + 3) / 4 : count;
+    a->width = a->width < ERROR_WIDTH ? a->width : ERROR_WIDTH;
     a->positions = (entropy ? rows : count) / a->examples;
     cuda_use_own(kernel, answer, entropy ? cuda_kernel_cross_entropy : cuda_kernel_squared_error,
                  entropy ? rows : a->width);

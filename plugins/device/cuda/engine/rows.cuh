@@ -214,16 +214,34 @@ __device__ double2 cuda_row_cross_entropy(const cuda_arguments &a, const cuda_ro
 
 // ---- Items that are pairs ----
 
-__device__ inline double2 cuda_pair_squared_error(const cuda_arguments &a, int64_t i) // a: predictions, b: targets
+// Of a pack of elements. a: predictions, b: targets
+template <int pack> __device__ inline void cuda_add_squared_errors(const cuda_arguments &a, int64_t k, float scale, double2 &sum)
 {
-    double2 sum = make_double2(0, 0);
-    for (int64_t k = i; k < a.count; k += a.width) {
-        const float one = cuda_a(&a, k), other = cuda_b(&a, k);
-        const double difference = (double)one - (double)other;
+    const struct cuda_four one = cuda_take(a.a, a.a_type, k, pack), other = cuda_take(a.b, a.b_type, k, pack);
+    struct cuda_four slope = {{0}};
+    for (int e = 0; e < pack; e++) {
+        const double difference = (double)one.v[e] - (double)other.v[e];
         sum.x += difference * difference;
-        if (a.store.out)
-            cuda_put(&a.store, k, (one - other) * (2 * a.record->gradient_scale / (float)a.positions));
+        slope.v[e] = (one.v[e] - other.v[e]) * scale;
     }
+    if (a.store.out)
+        cuda_give(&a.store, k, slope, pack);
+}
+
+// An item has one element where there are as many items; else four at once, and more of those one width apart.
+__device__ inline double2 cuda_pair_squared_error(const cuda_arguments &a, int64_t i)
+{
+    const uintptr_t addresses = (uintptr_t)a.a | (uintptr_t)a.b | (uintptr_t)a.store.out | (uintptr_t)a.store.y;
+    const bool aligned = addresses % sizeof(struct cuda_four) == 0;
+    const float scale = a.store.out ? 2 * a.record->gradient_scale / (float)a.positions : 0;
+    double2 sum = make_double2(0, 0);
+    const int64_t pack = a.width < a.count ? 4 : 1;
+    for (int64_t k = pack * i; k < a.count; k += pack * a.width)
+        if (pack == 4 && aligned && k + 4 <= a.count)
+            cuda_add_squared_errors<4>(a, k, scale, sum);
+        else
+            for (int64_t e = k; e < k + pack && e < a.count; e++)
+                cuda_add_squared_errors<1>(a, e, scale, sum);
     return sum;
 }
 
@@ -322,9 +340,12 @@ template <uint32_t kernel> unsigned cuda_start_rows(const cuda_arguments *a, int
     });
 }
 
-template <double2 (*pair)(const cuda_arguments &, int64_t), void (*end)(const cuda_arguments &, double2)>
-__global__ void __launch_bounds__(CUDA_BLOCK) cuda_run_pairs(const __grid_constant__ struct cuda_arguments a, int64_t items)
+template <bool floats, double2 (*pair)(const cuda_arguments &, int64_t), void (*end)(const cuda_arguments &, double2)>
+__global__ void __launch_bounds__(CUDA_BLOCK) cuda_run_pairs(const __grid_constant__ struct cuda_arguments arguments, int64_t items)
 {
+    struct cuda_arguments a = arguments;
+    if (floats)
+        a.a_type = a.b_type = a.store.type = CUDA_FLOAT;
     double2 sum = make_double2(0, 0);
     for (int64_t i = (int64_t)blockIdx.x * CUDA_BLOCK + threadIdx.x; i < items; i += (int64_t)gridDim.x * CUDA_BLOCK)
         cuda_add_pair(sum, pair(a, i));
@@ -335,7 +356,10 @@ __global__ void __launch_bounds__(CUDA_BLOCK) cuda_run_pairs(const __grid_consta
 template <double2 (*pair)(const cuda_arguments &, int64_t), void (*end)(const cuda_arguments &, double2)>
 unsigned cuda_start_pairs(const cuda_arguments *a, int64_t items, cudaStream_t stream)
 {
-    return launch<cuda_run_pairs<pair, end>>(cuda_pair_blocks((items + CUDA_BLOCK - 1) / CUDA_BLOCK), CUDA_BLOCK, stream, *a, items);
+    const dim3 blocks = cuda_pair_blocks((items + CUDA_BLOCK - 1) / CUDA_BLOCK);
+    return for_flag(!(a->a_type | a->b_type | a->store.type), [&](auto floats) {
+        return launch<cuda_run_pairs<floats, pair, end>>(blocks, CUDA_BLOCK, stream, *a, items);
+    });
 }
 
 #endif
