@@ -317,6 +317,19 @@ class Workers(OnDoubles):
             self.assertEqual(codes, [DONE] * 2, errors)
             self.assertEqual((self.chosen(), self.ran(0), self.ran(1)), (chosen,) * 3)
 
+    def test_all_take_what_worker_0_takes_by_the_heuristics(self):
+        """Whatever a file of another worker has, and what worker 0 has not in its own."""
+        codes, errors = self.start_timing(*[("timing=on,plans=7.plans", {"CUDA_FAKE_SLOW_ENGINE": 7})] * 2)
+        self.assertEqual(codes, [DONE] * 2, errors)
+        taken, none = {"7.plans": self.chosen()}, "there is no such file"
+        for plans in (("none", "none"), ("none", "7.plans"), ("7.plans", "none")):
+            with self.subTest(plans=plans):
+                codes, errors = self.start_timing(*[("plans=" + file, {}) for file in plans])
+                self.assertEqual(codes, [DONE] * 2, errors)
+                self.assertEqual([none in error for error in errors], [plans[0] == "none", False], errors)
+                chosen = self.chosen()
+                self.assertEqual((self.ran(0), self.ran(1), chosen), (chosen, chosen, taken.setdefault(plans[0], chosen)))
+
     def test_a_worker_with_another_gpu_times_plans_itself_and_says_so(self):
         codes, errors = self.start_timing(("timing=on", {}), ("timing=on", {"CUDA_FAKE_MULTIPROCESSORS": 114}))
         self.assertEqual(codes, [DONE] * 2, errors)

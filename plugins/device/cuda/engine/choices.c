@@ -6,12 +6,14 @@
 // engine there, by which a list that is another one is noticed. In memory it is the same numbers.
 //
 // A file is replaced as a whole, by a temporary one beside it, FILE.new, which is locked meanwhile:
-// who writes adds to what others have written before.
+// who writes adds to what others have written before. Each origin has a set of its own: what a device
+// takes depends on its options, not on what else has run in the process.
 #include "plugins/device/cuda/engine/internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +27,7 @@
     "capability multiprocessors bus_bits memory_gib cudnn operation type fused tensor_cores "    \
     "x0 x1 x2 x3 w0 w1 w2 w3 y0 y1 y2 y3 padding0 padding1 stride0 stride1 dilation0 dilation1 " \
     "causal scale_bits place engine"
+#define HEAD VERSION "\n" COLUMNS "\n"
 #define MOST_BYTES (16 << 20) // of a file
 #define LOCK_NS UINT64_C(2000000000) // that another process may take to write
 
@@ -35,19 +38,33 @@ enum {
     NUMBERS
 };
 
-// Where a choice is from.
-enum source { TRIED, TIMED, READ, CHIEF };
-
 struct choice {
     int64_t numbers[NUMBERS];
-    enum source source; // TRIED: by a device that neither times nor has a file, and for such
-    bool lasting; // it goes into the file
+    bool lasting; // for a file: it is not for want of memory
+    bool written; // the file has it
     struct choice *next;
 };
 
+// In the order in which they came, and a tree of tsearch() by what they were made for.
+struct set {
+    struct choice *first, *last;
+    void *tree;
+};
+
+struct file {
+    char *path;
+    struct set set;
+    struct stat seen; // when it was read or written last; all 0: there is none
+    bool read;
+    bool told, told_locked; // what there is to say, once
+    struct file *next;
+};
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct choice *choices;
-static char *path_read; // of the file that was read last
+static struct set timed, untimed; // of this process; the latter are the first that can be taken
+static struct set chief; // those of worker 0, until the last device is closed
+static struct file *files;
+static unsigned devices; // that are open
 static bool told; // that this process chooses otherwise than worker 0
 
 void cuda_choices_enter(void)
@@ -60,7 +77,7 @@ void cuda_choices_leave(void)
     pthread_mutex_unlock(&lock);
 }
 
-// ---- The list ----
+// ---- Sets ----
 
 static void number(const struct ls_device *device, const struct cuda_plan_question *question,
                    int64_t out[NUMBERS])
@@ -78,76 +95,136 @@ static void number(const struct ls_device *device, const struct cuda_plan_questi
     memcpy(out + QUESTION, numbers, sizeof(numbers));
 }
 
-static bool is_same(const int64_t *numbers, const int64_t *others, int first, int end)
+static int compare(const void *a, const void *b)
 {
-    return memcmp(numbers + first, others + first, (size_t)(end - first) * sizeof(*numbers)) == 0;
+    return memcmp(a, b, PLACE * sizeof(int64_t)); // numbers come first in a choice
 }
 
-static struct choice *find(const int64_t *numbers, bool tried)
+static struct choice *find(const struct set *set, const int64_t *numbers)
 {
-    struct choice *c = choices;
-    while (c && ((c->source == TRIED) != tried || !is_same(c->numbers, numbers, 0, PLACE)))
-        c = c->next;
-    return c;
+    struct choice *const *found = tfind(numbers, &set->tree, compare);
+    return found ? *found : NULL;
 }
 
-// NULL: no memory. One of worker 0 replaces what is there; else what is there stays.
-static struct choice *add(const int64_t *numbers, enum source source)
+// NULL: no memory. What is there stays.
+static struct choice *add(struct set *set, const int64_t *numbers)
 {
-    struct choice *c = find(numbers, source == TRIED);
-    if (c && source != CHIEF)
+    struct choice *c = find(set, numbers);
+    if (c)
         return c;
-    if (!c) {
-        c = calloc(1, sizeof(*c));
-        if (!c)
-            return NULL;
-        c->next = choices;
-        choices = c;
-    }
+    c = calloc(1, sizeof(*c));
+    if (!c)
+        return NULL;
     memcpy(c->numbers, numbers, sizeof(c->numbers));
-    c->source = source;
+    if (!tsearch(c, &set->tree, compare)) {
+        free(c);
+        return NULL;
+    }
+    *(set->last ? &set->last->next : &set->first) = c;
+    set->last = c;
     return c;
 }
 
-static bool shares(const struct ls_device *device)
+static void empty(struct set *set)
 {
-    return device->timing || device->plans;
+    for (struct choice *c = set->first, *next; c; c = next) {
+        next = c->next;
+        tdelete(c, &set->tree, compare);
+        free(c);
+    }
+    *set = (struct set){0};
 }
 
-// Once in a process that has choices of worker 0.
+// Of this name, perhaps new; NULL: no memory.
+static struct file *file_of(const char *path)
+{
+    struct file *file = files;
+    while (file && strcmp(file->path, path) != 0)
+        file = file->next;
+    if (file)
+        return file;
+    file = calloc(1, sizeof(*file));
+    if (file)
+        file->path = strdup(path);
+    if (!file || !file->path) {
+        free(file);
+        return NULL;
+    }
+    file->next = files;
+    files = file;
+    return file;
+}
+
+// ---- What a device takes ----
+
+enum { CHIEF, FROM_FILE, OWN, SETS };
+
+// Those in which a device with these options looks, first to last; some are NULL. Untimed, a worker
+// that has worker 0's choices has no use for a file of its own: where worker 0 has none yet, both
+// take the first that can be taken.
+static void list_sets(bool timing, const char *plans, const struct set *out[SETS])
+{
+    const struct file *file = plans && (timing || !chief.first) ? file_of(plans) : NULL;
+    out[CHIEF] = timing || plans ? &chief : NULL;
+    out[FROM_FILE] = file ? &file->set : NULL;
+    out[OWN] = timing ? &timed : &untimed;
+}
+
+static bool has_hardware(const struct set *set, const int64_t *numbers)
+{
+    const struct choice *c = set->first;
+    while (c && memcmp(c->numbers, numbers, QUESTION * sizeof(*numbers)) != 0)
+        c = c->next;
+    return c != NULL;
+}
+
+// Why neither worker 0 nor the file has a choice: of each once.
 static void tell(struct ls_device *device, const int64_t *numbers)
 {
-    bool given = false, other_gpu = false;
-    for (const struct choice *c = choices; c; c = c->next) {
-        given |= c->source == CHIEF;
-        other_gpu |= c->source == CHIEF && !is_same(c->numbers, numbers, 0, QUESTION);
+    if (chief.first && !told && (device->timing || device->plans)) {
+        told = true;
+        cuda_log(device, LS_LOG_WARN,
+                 "GPU %u: worker 0 has %s, so this worker chooses plans of cuDNN itself where it "
+                 "must",
+                 device->index,
+                 has_hardware(&chief, numbers) ? "no plans for all of these shapes"
+                                               : "another GPU or another cuDNN");
     }
-    if (!given || told)
+    struct file *file =
+        device->plans && !device->timing && !chief.first ? file_of(device->plans) : NULL;
+    if (!file || file->told)
         return;
-    told = true;
-    cuda_log(device, LS_LOG_WARN,
-             "GPU %u: worker 0 has %s, so this worker chooses plans of cuDNN itself where it must",
-             device->index,
-             other_gpu ? "another GPU or another cuDNN" : "no plans for all of these shapes");
+    file->told = true;
+    cuda_log(device, LS_LOG_WARN, "plans=%s: %s; timing=on %s", file->path,
+             !file->seen.st_ino ? "there is no such file, so plans are the first by cuDNN's "
+                                  "heuristics"
+             : has_hardware(&file->set, numbers)
+                 ? "it has no plans for some of these shapes, which take the first by cuDNN's "
+                   "heuristics"
+                 : "it has no plans for this GPU and cuDNN, so they are the first by cuDNN's "
+                   "heuristics",
+             file->seen.st_ino ? "adds them" : "writes one");
 }
 
 bool cuda_choice_find(struct ls_device *device, const struct cuda_plan_question *question,
                       struct cuda_choice *out)
 {
-    static const char *const sources[] = {[TRIED] = "another replica",
-                                          [TIMED] = "another replica",
-                                          [READ] = "the file of plans",
-                                          [CHIEF] = "worker 0"};
+    static const char *const sources[SETS] = {"worker 0", "the file of plans", "another replica"};
+    const struct set *sets[SETS];
     int64_t numbers[NUMBERS] = {0};
     number(device, question, numbers);
-    const struct choice *c = shares(device) ? find(numbers, false) : NULL;
-    if (!c && shares(device))
-        tell(device, numbers);
-    if (!c && !device->timing)
-        c = find(numbers, true);
-    if (c)
-        *out = (struct cuda_choice){(int)c->numbers[PLACE], c->numbers[ENGINE], sources[c->source]};
-    return c != NULL;
+    list_sets(device->timing, device->plans, sets);
+    for (int i = 0; i < SETS; i++) {
+        const struct choice *c = sets[i] ? find(sets[i], numbers) : NULL;
+        if (i == OWN)
+            tell(device, numbers);
+        if (!c)
+            continue;
+        *out = (struct cuda_choice){(int)c->numbers[PLACE], c->numbers[ENGINE], sources[i],
+                                    i == OWN && c->lasting};
+        return true;
+    }
+    return false;
 }
 
 // ---- As text ----
@@ -168,11 +245,11 @@ static bool read_line(const char *line, int64_t numbers[NUMBERS])
     return numbers[PLACE] >= -1 && numbers[PLACE] < CUDA_MOST_OFFERS;
 }
 
-// Adds what `text` has. The number of its first line that is none of ours, and then adds nothing;
-// 0: all are.
-static int read_text(const char *text, enum source source, bool lasting)
+// Adds what `text` has; `written`: it is a file's. The number of its first line that is none of
+// ours, and then adds nothing; 0: all are.
+static int read_text(const char *text, struct set *set, bool written)
 {
-    static const char head[] = VERSION "\n" COLUMNS "\n";
+    static const char head[] = HEAD;
     int64_t numbers[NUMBERS];
     if (strncmp(text, head, sizeof(head) - 1) != 0)
         return strncmp(text, VERSION "\n", sizeof(VERSION)) != 0 ? 1 : 2;
@@ -181,22 +258,17 @@ static int read_text(const char *text, enum source source, bool lasting)
         if (!read_line(at, numbers))
             return line;
     for (at = first; *at; at = strchr(at, '\n') + 1) {
-        struct choice *c = read_line(at, numbers) ? add(numbers, source) : NULL;
+        struct choice *c = read_line(at, numbers) ? add(set, numbers) : NULL;
         if (c)
-            c->lasting |= lasting;
+            c->written = c->lasting = written;
     }
     return 0;
 }
 
-static void write_text(FILE *out, bool lasting)
+static void write_line(FILE *out, const struct choice *choice)
 {
-    fputs(VERSION "\n" COLUMNS "\n", out);
-    for (const struct choice *c = choices; c; c = c->next) {
-        if (c->source == TRIED || (lasting && !c->lasting))
-            continue;
-        for (int i = 0; i < NUMBERS; i++)
-            fprintf(out, "%lld%c", (long long)c->numbers[i], i + 1 < NUMBERS ? ' ' : '\n');
-    }
+    for (int i = 0; i < NUMBERS; i++)
+        fprintf(out, "%lld%c", (long long)choice->numbers[i], i + 1 < NUMBERS ? ' ' : '\n');
 }
 
 // ---- In a file ----
@@ -206,20 +278,23 @@ static int32_t refuse_file(const struct ls_host *host, const char *path, const c
     return ls_host_fail(host, LS_BAD_INPUT, "plans=%s: %s: %s", path, what, strerror(errno));
 }
 
-// The whole file, with a NUL behind it; *out stays NULL where there is none.
-static int32_t load(const struct ls_host *host, const char *path, char **out)
+// The whole file, with a NUL behind it, and `seen` of it; *out stays NULL where there is none.
+static int32_t load(const struct ls_host *host, const char *path, char **out, struct stat *seen)
 {
-    struct stat about;
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return errno == ENOENT ? LS_OK : refuse_file(host, path, "cannot be read");
-    if (fstat(fd, &about) || !S_ISREG(about.st_mode) || about.st_size > MOST_BYTES) {
+    if (fstat(fd, seen) || !S_ISREG(seen->st_mode) || seen->st_size > MOST_BYTES) {
         close(fd);
-        return ls_host_fail(host, LS_BAD_INPUT,
-                            "plans=%s: no file of plans, which is at most %d bytes", path,
-                            MOST_BYTES);
+        return S_ISDIR(seen->st_mode)
+                   ? ls_host_fail(host, LS_BAD_INPUT,
+                                  "plans=%s: it is a directory: name a file, in it or elsewhere",
+                                  path)
+                   : ls_host_fail(host, LS_BAD_INPUT,
+                                  "plans=%s: no file of plans, which is at most %d bytes", path,
+                                  MOST_BYTES);
     }
-    const size_t bytes = (size_t)about.st_size;
+    const size_t bytes = (size_t)seen->st_size;
     char *text = calloc(1, bytes + 1);
     size_t used = 0;
     ssize_t count = text ? 1 : -1;
@@ -240,90 +315,148 @@ static int32_t load(const struct ls_host *host, const char *path, char **out)
     return status;
 }
 
-// Adds what the file has; `out`: whether there is one.
-static int32_t merge(const struct ls_host *host, const char *path, bool *out)
+static bool is_as_seen(const struct stat *a, const struct stat *b)
 {
-    char *text = NULL;
-    const int32_t status = load(host, path, &text);
-    *out = text != NULL;
-    const int line = text ? read_text(text, READ, true) : 0;
-    free(text);
-    if (!status && line)
-        return ls_host_fail(host, LS_BAD_INPUT,
-                            "plans=%s: line %d is not what this version writes: delete the file, "
-                            "or name another",
-                            path, line);
-    return status;
+    return a->st_ino == b->st_ino && a->st_dev == b->st_dev && a->st_size == b->st_size &&
+           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
+// Adds what the file has, unless it is as it was. `out`: its text; NULL: none, or an empty file.
+static int32_t merge(const struct ls_host *host, struct file *file, char **out)
+{
+    struct stat seen = {0};
+    char *text = NULL;
+    const int32_t status = load(host, file->path, &text, &seen);
+    const bool changed = !is_as_seen(&seen, &file->seen);
+    *out = NULL;
+    if (status)
+        return status;
+    for (struct choice *c = file->set.first; changed && c; c = c->next)
+        c->written = false;
+    const int line = changed && text && *text ? read_text(text, &file->set, true) : 0;
+    if (!line)
+        file->seen = seen;
+    if (!line && text && *text)
+        *out = text;
+    else
+        free(text);
+    return line ? ls_host_fail(host, LS_BAD_INPUT,
+                               "plans=%s: line %d is not what this version writes: delete the "
+                               "file, or name another",
+                               file->path, line)
+                : LS_OK;
+}
+
+// While devices are open what was read stays: some may have taken it already.
 int32_t cuda_choices_read(struct ls_device *device)
 {
     const char *path = device->plans;
-    bool there = false;
+    struct stat there = {0};
     int32_t status = LS_OK;
     if (path && !*path)
         return ls_host_fail(device->host, LS_USAGE, "plans= is empty: it is the name of a file");
     cuda_choices_enter();
-    if (path && (!path_read || strcmp(path_read, path) != 0)) {
-        status = merge(device->host, path, &there);
-        if (!status) {
-            free(path_read);
-            path_read = strdup(path);
-        }
-        if (!status && !there && !device->timing)
-            cuda_log(device, LS_LOG_WARN,
-                     "plans=%s: there is no such file, so plans are the first by cuDNN's "
-                     "heuristics; timing=on writes one",
-                     path);
+    struct file *file = path ? file_of(path) : NULL;
+    if (path && !file)
+        status = ls_host_fail(device->host, LS_OUT_OF_MEMORY, "no memory for a list of plans");
+    if (file && stat(path, &there))
+        there = (struct stat){0};
+    if (file && (!file->read || (!devices && !is_as_seen(&there, &file->seen)))) {
+        char *text = NULL;
+        empty(&file->set);
+        file->seen = (struct stat){0};
+        status = merge(device->host, file, &text);
+        free(text);
     }
+    if (file)
+        file->read = !status;
+    devices += !status;
+    device->chooses = !status;
     cuda_choices_leave();
     return status;
 }
 
-// Opens FILE.new, locked, or -1. Another process may have moved it to FILE since it was opened.
-static int open_locked(const struct ls_device *device, const char *name)
+void cuda_choices_finish(struct ls_device *device)
 {
-    const struct ls_host *host = device->host;
-    const uint64_t end = host->clock_ns(host) + LOCK_NS;
-    const struct timespec pause = {.tv_nsec = 5000000};
-    do {
-        struct stat mine, there;
-        const int fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-        if (fd < 0)
-            return -1;
-        if (!flock(fd, LOCK_EX | LOCK_NB) && !fstat(fd, &mine) && !stat(name, &there) &&
-            mine.st_ino == there.st_ino && mine.st_dev == there.st_dev)
-            return fd;
-        close(fd);
-        nanosleep(&pause, NULL);
-    } while (host->clock_ns(host) < end);
-    errno = EWOULDBLOCK;
-    return -1;
+    cuda_choices_enter();
+    devices -= device->chooses;
+    device->chooses = false;
+    if (!devices)
+        empty(&chief);
+    cuda_choices_leave();
 }
 
-static int32_t write_file(struct ls_device *device)
+// Opens FILE.new, locked, or -1; EWOULDBLOCK: another process has it locked for longer than
+// `wait_ns`. Another process may have moved it to FILE since it was opened.
+static int open_locked(const struct ls_host *host, const char *name, uint64_t wait_ns)
 {
-    const char *path = device->plans;
-    char name[4096];
-    bool there = false;
-    if (snprintf(name, sizeof(name), "%s.new", path) >= (int)sizeof(name))
+    const uint64_t end = host->clock_ns(host) + wait_ns;
+    const struct timespec pause = {.tv_nsec = 5000000};
+    for (;;) {
+        struct stat mine, there;
+        const int fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+        if (fd < 0)
+            return -1;
+        int error = fstat(fd, &mine) || flock(fd, LOCK_EX | LOCK_NB) ? errno : 0;
+        if (!error && !S_ISREG(mine.st_mode))
+            error = ENXIO; // as open() says it of a pipe that nobody reads
+        if (!error && !stat(name, &there) && mine.st_ino == there.st_ino &&
+            mine.st_dev == there.st_dev)
+            return fd;
+        close(fd);
+        errno = error ? error : EWOULDBLOCK;
+        if ((error && error != EWOULDBLOCK && error != EINTR) || host->clock_ns(host) >= end)
+            return -1;
+        nanosleep(&pause, NULL);
+    }
+}
+
+// That FILE.new cannot be had: a choice that is not written now is written with the next one.
+static int32_t refuse_new(struct ls_device *device, struct file *file)
+{
+    if (errno == ENXIO)
+        return ls_host_fail(device->host, LS_BAD_INPUT,
+                            "plans=%s: FILE.new beside it is no regular file: delete it",
+                            file->path);
+    if (errno != EWOULDBLOCK)
+        return refuse_file(device->host, file->path, "FILE.new beside it cannot be written");
+    if (!file->told_locked)
+        cuda_log(device, LS_LOG_WARN,
+                 "plans=%s: another process holds the lock of FILE.new beside it, so plans are "
+                 "not written yet; the next that is timed tries again",
+                 file->path);
+    file->told_locked = true;
+    return LS_OK;
+}
+
+// What the file has, and behind it what it has not.
+static int32_t write_file(struct ls_device *device, struct file *file)
+{
+    char name[4096], *before = NULL;
+    if (snprintf(name, sizeof(name), "%s.new", file->path) >= (int)sizeof(name))
         return ls_host_fail(device->host, LS_BAD_INPUT, "plans=: the name is too long");
-    const int fd = open_locked(device, name);
+    const int fd = open_locked(device->host, name, file->told_locked ? 0 : LOCK_NS);
     if (fd < 0)
-        return refuse_file(device->host, path, "FILE.new beside it cannot be written");
-    int32_t status = merge(device->host, path, &there);
-    FILE *file = status || ftruncate(fd, 0) ? NULL : fdopen(fd, "w");
-    if (file)
-        write_text(file, true);
+        return refuse_new(device, file);
+    int32_t status = merge(device->host, file, &before);
+    FILE *out = status || ftruncate(fd, 0) ? NULL : fdopen(fd, "w");
+    if (out)
+        fputs(before ? before : HEAD, out);
+    for (const struct choice *c = file->set.first; out && c; c = c->next)
+        if (c->lasting && !c->written)
+            write_line(out, c);
     // Moved, or removed, before it is closed, which ends the lock.
-    if (!status && (!file || fflush(file) || rename(name, path)))
-        status = refuse_file(device->host, path, "cannot be written");
+    if (!status && (!out || fflush(out) || fstat(fd, &file->seen) || rename(name, file->path)))
+        status = refuse_file(device->host, file->path, "cannot be written");
     if (status)
         unlink(name);
-    if (file)
-        fclose(file);
+    for (struct choice *c = file->set.first; !status && c; c = c->next)
+        c->written = true;
+    if (out)
+        fclose(out);
     else
         close(fd);
+    free(before);
     return status;
 }
 
@@ -334,14 +467,34 @@ int32_t cuda_choice_keep(struct ls_device *device, const struct cuda_plan_questi
     number(device, question, numbers);
     numbers[PLACE] = place;
     numbers[ENGINE] = engine;
-    struct choice *c = add(numbers, device->timing ? TIMED : TRIED);
-    if (!c)
-        return LS_OK; // the next one finds it anew
-    c->lasting = lasting && device->timing;
-    return c->lasting && device->plans ? write_file(device) : LS_OK;
+    struct choice *own = add(device->timing ? &timed : &untimed, numbers);
+    struct file *file = device->timing && device->plans ? file_of(device->plans) : NULL;
+    struct choice *filed = file ? add(&file->set, numbers) : NULL;
+    if (own)
+        own->lasting = lasting;
+    if (filed)
+        filed->lasting = lasting;
+    return filed && lasting ? write_file(device, file) : LS_OK;
 }
 
 // ---- Between processes ----
+
+// What a device with the host's options takes.
+static void write_all(const struct ls_host *host, FILE *out)
+{
+    const char *timing = host->option(host, "timing");
+    const struct set *sets[SETS];
+    list_sets(timing && strcmp(timing, "on") == 0, host->option(host, "plans"), sets);
+    fputs(HEAD, out);
+    for (int i = 0; i < SETS; i++)
+        for (const struct choice *c = sets[i] ? sets[i]->first : NULL; c; c = c->next) {
+            bool before = false;
+            for (int j = 0; j < i; j++)
+                before |= sets[j] && find(sets[j], c->numbers);
+            if (!before)
+                write_line(out, c);
+        }
+}
 
 int32_t cuda_choices_give(const struct ls_host *host, void *out, uint64_t bytes, uint64_t *needed)
 {
@@ -351,7 +504,7 @@ int32_t cuda_choices_give(const struct ls_host *host, void *out, uint64_t bytes,
     if (!stream)
         return ls_host_fail(host, LS_OUT_OF_MEMORY, "no memory for a list of plans");
     cuda_choices_enter();
-    write_text(stream, false);
+    write_all(host, stream);
     cuda_choices_leave();
     if (fclose(stream)) {
         free(text);
@@ -371,7 +524,8 @@ int32_t cuda_choices_take(const struct ls_host *host, const void *choices_of_ano
     int line = 1;
     if (bytes && !text[bytes - 1]) {
         cuda_choices_enter();
-        line = read_text(text, CHIEF, false);
+        empty(&chief);
+        line = read_text(text, &chief, false);
         cuda_choices_leave();
     }
     return line ? ls_host_fail(host, LS_FAILED, "line %d of worker 0's list of plans is none", line)

@@ -43,6 +43,7 @@ static void device_close(struct ls_device *device)
         return;
     }
     cuda_plans_finish(device);
+    cuda_choices_finish(device);
     if (device->dnn)
         calls->cudnnDestroy(device->dnn);
     if (device->blas)

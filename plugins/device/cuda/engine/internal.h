@@ -36,6 +36,7 @@ struct ls_device {
     uint64_t deadline_ns; // of a wait
     bool tf32; // the libraries may round the factors of float32 products to TF32
     bool timing; // the fastest of cuDNN's plans, else the first
+    bool chooses; // since cuda_choices_read()
     const char *plans; // a file of them, the host's text; NULL: none
     int64_t hardware[CUDA_HARDWARE]; // by which choices of plans are told apart (choices.c)
     bool fused_attention; // by plans where cuDNN has some
@@ -418,6 +419,7 @@ struct cuda_choice {
     int place; // -1: none
     int64_t engine;
     const char *source; // who has taken it, for messages
+    bool unwritten; // the device's file has it not, and should
 };
 
 // What was chosen before is found, and what is chosen anew is kept, by one thread at a time.
@@ -428,8 +430,9 @@ bool cuda_choice_find(struct ls_device *device, const struct cuda_plan_question 
 // Writes the device's file where it has timed and `lasting`: the choice is not for want of memory.
 int32_t cuda_choice_keep(struct ls_device *device, const struct cuda_plan_question *question,
                          int place, int64_t engine, bool lasting);
-// Adds those of the device's file, once in the process.
+// Reads the device's file, unless the process has read it as it is. cuda_choices_finish() may follow in any case.
 int32_t cuda_choices_read(struct ls_device *device);
+void cuda_choices_finish(struct ls_device *device);
 // The calls of struct ls_device_choices that need this part.
 int32_t cuda_choices_give(const struct ls_host *host, void *out, uint64_t bytes, uint64_t *needed);
 int32_t cuda_choices_take(const struct ls_host *host, const void *choices, uint64_t bytes);

@@ -503,13 +503,15 @@ static int32_t follow(struct ls_device *device, const struct cuda_plan_question 
                         is_attention(question) ? "attention" : "a convolution");
 }
 
+// `lasting`: it is not for want of memory.
 static int32_t choose_anew(struct ls_device *device, const struct cuda_plan_question *question,
-                           struct offers *offers, int *out)
+                           struct offers *offers, int *out, bool *lasting)
 {
     int tried[MOST_TRIED], next = 0, count = list_tried(device, question, offers, &next, tried);
     int32_t status = LS_OK;
     bool no_memory = false;
     *out = count ? tried[0] : -1;
+    *lasting = true;
     if (!count || (!is_tried(question) && !device->timing))
         return LS_OK;
     do {
@@ -523,9 +525,8 @@ static int32_t choose_anew(struct ls_device *device, const struct cuda_plan_ques
                  "GPU %u: no memory to try a plan of cuDNN, so other kernels take its place; "
                  "a smaller batch needs less",
                  device->index);
-    return status ? status
-                  : cuda_choice_keep(device, question, *out,
-                                     *out < 0 ? 0 : offers->list[*out].engine, !no_memory);
+    *lasting = !no_memory;
+    return status;
 }
 
 // One after the other, so that all replicas of the process take the same: a trial may end otherwise
@@ -534,12 +535,20 @@ static int32_t choose(struct ls_device *device, const struct cuda_plan_question 
                       struct offers *offers, int *out)
 {
     struct cuda_choice choice;
+    bool keep = true, lasting = true;
     if (!is_tried(question) && !device->timing && !device->plans)
-        return choose_anew(device, question, offers, out);
+        return choose_anew(device, question, offers, out, &lasting);
     cuda_choices_enter();
-    const int32_t status = cuda_choice_find(device, question, &choice)
-                               ? follow(device, question, offers, &choice, out)
-                               : choose_anew(device, question, offers, out);
+    int32_t status = LS_OK;
+    if (cuda_choice_find(device, question, &choice)) {
+        status = follow(device, question, offers, &choice, out);
+        keep = choice.unwritten;
+    } else {
+        status = choose_anew(device, question, offers, out, &lasting);
+    }
+    if (!status && keep)
+        status = cuda_choice_keep(device, question, *out, *out < 0 ? 0 : offers->list[*out].engine,
+                                  lasting);
     cuda_choices_leave();
     return status;
 }

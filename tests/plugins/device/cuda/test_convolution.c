@@ -380,15 +380,111 @@ START_TEST(a_file_that_another_process_writes_is_waited_for_but_not_for_ever)
     const int fd = open(beside, O_WRONLY | O_CREAT, 0600);
     ck_assert_int_eq(flock(fd, LOCK_EX), 0);
     struct ls_device *device = opened(plans_options);
-    ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_BAD_INPUT);
-    ck_assert_msg(strstr(host.message, plans_path) && strstr(host.message, "FILE.new beside it"),
-                  "%s", host.message);
+    ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_OK);
+    ops->kernels->release(device, answer.kernel);
+    ck_assert_ptr_nonnull(strstr(test_host_warning, "another process holds the lock of FILE.new"));
     ck_assert_int_ne(access(plans_path, F_OK), 0);
     close(fd);
     assert_by(device, LS_BF16, 0, "cuDNN engine ");
-    ck_assert_int_eq(access(plans_path, F_OK), 0);
+    char *text = read_plans();
+    ck_assert_int_eq(count_lines(text), 4); // what was timed meanwhile, too
     ls_device_close(device);
     unlink(plans_path);
+    free(text);
+}
+END_TEST
+
+START_TEST(a_new_file_that_cannot_be_written_is_refused_by_what_it_is)
+{
+    const struct test_request request = request_of(LS_F32, 0);
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    char beside[96];
+    set_plans(",timing=on");
+    snprintf(beside, sizeof(beside), "%s.new", plans_path);
+    ck_assert_int_eq(_i == 2 ? mkdir(beside, 0700) : mkfifo(beside, 0600), 0);
+    const int reader = _i == 1 ? open(beside, O_RDONLY | O_NONBLOCK) : -1;
+    struct ls_device *device = opened(plans_options);
+    ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_BAD_INPUT);
+    const char *says = _i == 2 ? "FILE.new beside it cannot be written: Is a directory"
+                               : "FILE.new beside it is no regular file: delete it";
+    ck_assert_msg(strstr(host.message, plans_path) && strstr(host.message, says), "%s",
+                  host.message);
+    ls_device_close(device);
+    close(reader);
+    remove(beside);
+}
+END_TEST
+
+// Runs in one process, as several trainings by Python are.
+START_TEST(choices_of_a_run_are_for_runs_with_the_same_options)
+{
+    set_plans("");
+    char timed[112];
+    snprintf(timed, sizeof(timed), "%s,timing=on", plans_options);
+    setenv("CUDA_FAKE_SLOW_ENGINE", "7", 1);
+    const struct {
+        const char *options, *by;
+        int lines; // of the file afterwards; 0: there is none
+    } runs[] = {
+        {"timing=on", "cuDNN engine 9", 0}, {plans_options, "cuDNN engine 7", 0},
+        {timed, "cuDNN engine 9", 3},       {plans_options, "cuDNN engine 9", 3},
+        {"", "cuDNN engine 7", 3},
+    };
+    for (int twice = 0; twice < 2; twice++) {
+        for (size_t i = 0; i < sizeof(runs) / sizeof(*runs); i++) {
+            struct ls_device *device = opened(runs[i].options);
+            assert_by(device, LS_F32, 0, runs[i].by);
+            ls_device_close(device);
+            ck_assert_int_eq(access(plans_path, F_OK), runs[i].lines ? 0 : -1);
+            char *text = runs[i].lines ? read_plans() : NULL;
+            ck_assert_int_eq(text ? count_lines(text) : 0, runs[i].lines);
+            free(text);
+        }
+        unlink(plans_path); // what it had is taken no more
+    }
+}
+END_TEST
+
+START_TEST(an_empty_file_is_a_new_one)
+{
+    set_plans(",timing=on");
+    write_plans("", 0);
+    in_another(plans_options, LS_F32, "7", "cuDNN engine 9");
+    char *text = read_plans();
+    ck_assert_int_eq(count_lines(text), 3);
+    unlink(plans_path);
+    free(text);
+}
+END_TEST
+
+START_TEST(a_file_of_many_lines_is_read_and_added_to)
+{
+    enum { LINES = 100000 };
+    char *many = calloc(LINES, 100), *end = many;
+    set_plans(",timing=on");
+    in_another(plans_options, LS_F32, "7", "cuDNN engine 9");
+    char *text = read_plans();
+    end += sprintf(end, "%s", text);
+    const char *rest = strchr(strstr(text, "place engine\n") + strlen("place engine\n"), ' ');
+    for (int i = 0; i < LINES; i++)
+        end += sprintf(end, "%d%s", 1000 + i, rest); // of other GPUs
+    write_plans(many, (size_t)(end - many));
+    setenv("CUDA_FAKE_SLOW_ENGINE", "9", 1);
+    struct ls_device *device = opened(plans_options);
+    assert_by(device, LS_F32, 0, "cuDNN engine 9");
+    assert_by(device, LS_BF16, 0, "cuDNN engine ");
+    assert_by(device, LS_F16, 0, "cuDNN engine ");
+    ls_device_close(device);
+    char *after = calloc(LINES, 100);
+    FILE *file = fopen(plans_path, "r");
+    ck_assert_uint_gt(fread(after, 1, (size_t)LINES * 100, file), 0);
+    ck_assert_int_eq(strncmp(after, many, (size_t)(end - many)), 0);
+    ck_assert_int_eq(count_lines(after), 2 + 1 + LINES + 2);
+    fclose(file);
+    unlink(plans_path);
+    free(many);
+    free(text);
+    free(after);
 }
 END_TEST
 
@@ -412,7 +508,6 @@ START_TEST(a_file_that_is_damaged_is_refused_by_name)
     char *text = read_plans();
     const size_t bytes = strlen(text);
     const char *line = strstr(text, "place engine\n") + strlen("place engine\n");
-    assert_refused("", 0, "line 1 is not what this version writes");
     assert_refused("{\"plans\": []}\n", 14, "line 1 is not what this version writes");
     assert_refused("lockstep plans of device cuda, version 2\n", 41, "line 1 ");
     assert_refused("lockstep plans of device cuda, version 1\nengine place\n", 54, "line 2 ");
@@ -449,20 +544,39 @@ START_TEST(a_file_that_is_damaged_is_refused_by_name)
     const struct ls_device_config config = {.struct_size = sizeof(config)};
     struct ls_device *device = NULL;
     ck_assert_int_eq(ls_device_open_state(ops, &host.host, &config, &device), LS_BAD_INPUT);
-    ck_assert_ptr_nonnull(strstr(host.message, "no file of plans"));
+    ck_assert_ptr_nonnull(strstr(host.message, "it is a directory"));
     rmdir(plans_path);
     free(text);
 }
 END_TEST
 
-START_TEST(a_file_that_is_not_there_is_said_where_nothing_writes_it)
+START_TEST(what_the_file_has_not_is_said_once_where_nothing_adds_it)
 {
-    set_plans("");
+    static const char *const says[] = {
+        "there is no such file, so plans are the first by cuDNN's heuristics; timing=on writes one",
+        "it has no plans for this GPU and cuDNN, so they are the first by cuDNN's heuristics; "
+        "timing=on adds them",
+        "it has no plans for some of these shapes, which take the first by cuDNN's heuristics; "
+        "timing=on adds them"};
+    set_plans(",timing=on");
+    if (_i > 0)
+        in_another(plans_options, LS_F32, "7", "cuDNN engine 9");
+    plans_options[strlen(plans_options) - strlen(",timing=on")] = '\0';
+    if (_i == 1)
+        setenv("CUDA_FAKE_MULTIPROCESSORS", "114", 1);
     struct ls_device *device = opened(plans_options);
-    ck_assert_ptr_nonnull(strstr(test_host_warning, "there is no such file"));
-    assert_by(device, LS_F32, 0, "cuDNN engine 7");
-    ck_assert_int_ne(access(plans_path, F_OK), 0);
+    assert_by(device, LS_F32, 0, _i == 2 ? "cuDNN engine 9" : "cuDNN engine 7");
+    if (_i == 2)
+        ck_assert_str_eq(test_host_warning, "");
+    assert_by(device, LS_F32, 1, "cuDNN engine 9 + bias + relu");
+    ck_assert_msg(strstr(test_host_warning, says[_i]) && strstr(test_host_warning, plans_path),
+                  "%s", test_host_warning);
+    test_host_warning[0] = '\0';
+    assert_by(device, LS_F16, 0, "cuDNN engine ");
+    ck_assert_str_eq(test_host_warning, "");
+    ck_assert_int_eq(access(plans_path, F_OK), _i > 0 ? 0 : -1);
     ls_device_close(device);
+    unlink(plans_path);
 }
 END_TEST
 
@@ -608,7 +722,11 @@ int main(void)
     tcase_add_test(tests, processes_that_write_at_once_lose_nothing);
     tcase_add_test(tests, a_file_that_another_process_writes_is_waited_for_but_not_for_ever);
     tcase_add_test(tests, a_file_that_is_damaged_is_refused_by_name);
-    tcase_add_test(tests, a_file_that_is_not_there_is_said_where_nothing_writes_it);
+    tcase_add_loop_test(tests, a_new_file_that_cannot_be_written_is_refused_by_what_it_is, 0, 3);
+    tcase_add_test(tests, choices_of_a_run_are_for_runs_with_the_same_options);
+    tcase_add_test(tests, an_empty_file_is_a_new_one);
+    tcase_add_test(tests, a_file_of_many_lines_is_read_and_added_to);
+    tcase_add_loop_test(tests, what_the_file_has_not_is_said_once_where_nothing_adds_it, 0, 3);
     tcase_add_test(tests, attention_is_cudnns_where_its_bits_and_precision_are_kept);
     tcase_add_test(tests, a_nan_comes_out_of_a_convolution_with_relu);
     return test_suite_run(suite);
