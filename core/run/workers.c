@@ -355,6 +355,20 @@ static enum ls_status give_choices(const struct ls_run *run, void **out, uint64_
     return LS_FAILED;
 }
 
+// The first wait for worker 0 while it chooses; lost after the deadline, it may be choosing yet.
+static enum ls_status await_choices(const struct ls_run *run, uint64_t *bytes)
+{
+    const uint64_t begin = ls_clock_ns();
+    const enum ls_status status =
+        ls_cluster_broadcast(run->workers.cluster, bytes, sizeof(*bytes), 0);
+    if (status == LS_PEER_LOST && ls_clock_ns() - begin >= run->deadline_ns)
+        ls_error(run->device->plugin->name,
+                 "worker 0 chooses kernels for all workers (%s), which took longer than "
+                 "--deadline=%g; raise it, or keep the choices in a file (plans=FILE of cuda)",
+                 choices_depend(run), (double)run->deadline_ns * 1e-9);
+    return status;
+}
+
 enum ls_status ls_workers_hand_choices(struct ls_run *run)
 {
     struct ls_cluster *cluster = run->workers.cluster;
@@ -363,7 +377,7 @@ enum ls_status ls_workers_hand_choices(struct ls_run *run)
     uint64_t bytes = 0;
     enum ls_status status = chief ? give_choices(run, &choices, &bytes) : LS_OK;
     if (!status)
-        status = ls_cluster_broadcast(cluster, &bytes, sizeof(bytes), 0);
+        status = await_choices(run, &bytes);
     if (!status && !chief)
         choices = malloc(bytes + 1);
     if (!status && !choices)

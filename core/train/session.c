@@ -115,6 +115,8 @@ static enum ls_status run_preparing(struct ls_session *session, const char *doin
 {
     const bool shares = ls_workers_share_choices(session->run);
     const bool first = !shares || ls_cluster_worker(session->cluster) == 0;
+    if (first && shares)
+        ls_cluster_say(session->cluster, LS_NO_STEP, "the choice of kernels for all workers");
     enum ls_status status = first ? ls_session_run(session, doing, function, context) : LS_OK;
     bool lacks = false;
     for (uint32_t i = 0; session->lacks && i < session->count; i++)

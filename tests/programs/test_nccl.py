@@ -3,6 +3,7 @@
 NEITHER A GPU NOR NCCL (tests/support/nccl-fake).
 """
 import ctypes
+import fcntl
 import json
 import os
 import re
@@ -277,14 +278,14 @@ class Workers(OnDoubles):
         for local in ({}, {"LOCKSTEP_LOCAL_RANK": None, "LOCKSTEP_LOCAL_WORLD_SIZE": None}):
             self.check_equal_to_one_process(2, *[((), {"CUDA_FAKE_FIRST": i}) for i in (5, 3)], CUDA_FAKE_DEVICES=1, CUDA_FAKE_STREAMS="deferred", **local)
 
-    def start_timing(self, *workers):
+    def start_timing(self, *workers, options=()):
         """Two workers, of which one finds engine 7 of cuDNN slow and the other engine 9; options of the device and variables of each."""
         self.MODEL = ("--model=cnn", "--dataset=synthetic", "--validation=off", "--threads=1", "--batch=4", "--steps=3", "--quiet")
         self.device = ()
         for rank in range(2):
             with open(self.path(f"{rank}.engines"), "w"):
                 pass
-        self.start(*[(("--device=cuda:" + device, "--timeline=" + self.path("timeline.json")),
+        self.start(*[(("--device=cuda:" + device, "--timeline=" + self.path("timeline.json"), *options),
                       {"CUDA_FAKE_SLOW_ENGINE": 7 + 2 * rank, "CUDA_FAKE_ENGINES": self.path(f"{rank}.engines"), **own})
                      for rank, (device, own) in enumerate(workers)], CUDA_FAKE_DEVICES=2)
         return self.finish()
@@ -329,6 +330,14 @@ class Workers(OnDoubles):
                 self.assertEqual([none in error for error in errors], [plans[0] == "none", False], errors)
                 chosen = self.chosen()
                 self.assertEqual((self.ran(0), self.ran(1), chosen), (chosen, chosen, taken.setdefault(plans[0], chosen)))
+
+    def test_what_worker_0_does_longer_than_the_deadline_is_said(self):
+        with open(self.path("0.plans.new"), "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # for which worker 0 waits 2 s
+            codes, errors = self.start_timing(*[("timing=on,plans=0.plans", {})] * 2, options=("--deadline=1",))
+        self.assertEqual(codes, [PEER_LOST] * 2, errors)
+        self.assertIn("lost, last heard of in the choice of kernels for all workers: it did not come to the broadcast", errors[1])
+        self.assertIn("cuda: worker 0 chooses kernels for all workers (timing=on), which took longer than --deadline=1; raise it", errors[1])
 
     def test_a_worker_with_another_gpu_times_plans_itself_and_says_so(self):
         codes, errors = self.start_timing(("timing=on", {}), ("timing=on", {"CUDA_FAKE_MULTIPROCESSORS": 114}))
