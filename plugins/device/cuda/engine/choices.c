@@ -450,6 +450,8 @@ static int32_t write_file(struct ls_device *device, struct file *file)
         status = refuse_file(device->host, file->path, "cannot be written");
     if (status)
         unlink(name);
+    if (!status)
+        file->told_locked = false;
     for (struct choice *c = file->set.first; !status && c; c = c->next)
         c->written = true;
     if (out)
