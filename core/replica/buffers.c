@@ -139,11 +139,6 @@ struct ls_held_range ls_replica_held_states(const struct ls_replica *replica, ui
     return replica->held[bucket].range;
 }
 
-bool ls_replica_holds_all_states(const struct ls_replica *replica)
-{
-    return replica->holds_all;
-}
-
 struct ls_memory ls_replica_held_state(const struct ls_replica *replica, uint32_t bucket,
                                        uint32_t k)
 {

@@ -333,8 +333,6 @@ struct ls_updater_memory ls_replica_updater_memory(const struct ls_replica *repl
                                                    uint64_t first);
 // For which range of a bucket the replica holds optimizer state. [any thread]
 struct ls_held_range ls_replica_held_states(const struct ls_replica *replica, uint32_t bucket);
-// Whether that is all of every bucket.
-bool ls_replica_holds_all_states(const struct ls_replica *replica);
 // Where state k of such a range is: as many floats as it has, LS_ALIGNMENT bytes aligned.
 struct ls_memory ls_replica_held_state(const struct ls_replica *replica, uint32_t bucket,
                                        uint32_t k);

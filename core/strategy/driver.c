@@ -358,6 +358,24 @@ enum ls_status ls_driver_placement(struct ls_driver *driver, uint32_t rank, uint
     return LS_OK;
 }
 
+enum ls_status ls_driver_find_states(struct ls_driver *driver, struct ls_driver_states *out)
+{
+    const struct ls_buckets *buckets = driver->buckets;
+    const uint32_t world = driver->ops->placement ? driver->world : 0;
+    bool some = false, lacks = false;
+    enum ls_status status = LS_OK;
+    for (uint32_t rank = 0; !status && !(some && lacks) && rank < world; rank++)
+        for (uint32_t i = 0; !status && i < buckets->count; i++) {
+            struct ls_strategy_placement placement;
+            status = ls_driver_placement(driver, rank, i, &placement);
+            some = some || (!status && placement.states.count);
+            lacks = lacks ||
+                    (!status && placement.states.count != buckets->list[i].bytes / sizeof(float));
+        }
+    *out = (struct ls_driver_states){some, some && lacks};
+    return status;
+}
+
 // ---- Attaching ----
 
 // Whether sums may be looked at later. The strategy must not look at what it decides on, nor do

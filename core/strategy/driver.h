@@ -102,6 +102,14 @@ LS_STATUS ls_driver_open(const struct ls_driver_options *options, struct ls_driv
 LS_STATUS ls_driver_placement(struct ls_driver *driver, uint32_t rank, uint32_t bucket,
                               struct ls_strategy_placement *out);
 
+// Which ranks of the job hold the optimizer's states: the same on every worker.
+struct ls_driver_states {
+    bool placed; // where the strategy says; false: on all ranks, or in stores
+    bool spread; // and a rank holds less than all of a bucket's
+};
+// LS_FAILED as of ls_driver_placement. [main thread]
+LS_STATUS ls_driver_find_states(struct ls_driver *driver, struct ls_driver_states *out);
+
 // Memory for LS_BUFFER_REDUCED of a replica in which the strategy's collective is faster, until
 // ls_driver_close; nowhere: there is none. All replicas of the job, between ls_driver_open and
 // ls_driver_attach. [replica thread]

@@ -1043,17 +1043,21 @@ static enum ls_status find_placement(struct ls_session *session, uint32_t index,
         struct ls_strategy_placement bucket;
         status = ls_driver_placement(session->driver, rank, i, &bucket);
         ranges[i] = (struct ls_held_range){bucket.states.first, bucket.states.count};
-        if (status || !session->run->most_workers || !bucket.states.count ||
-            bucket.states.count == buckets->list[i].bytes / sizeof(float))
-            continue;
-        ls_error("--elastic",
-                 "under strategy '%s' each worker holds a part of the optimizer's state, which is "
-                 "lost with it; leave --elastic out, and go on from checkpoints with --resume, or "
-                 "use --strategy=mirrored",
-                 session->run->strategy.strategy->plugin->name);
-        status = LS_USAGE;
     }
     return status;
+}
+
+// A worker that joins or is lost changes the ranks, and with them who holds what.
+static enum ls_status refuse_elastic(const struct ls_session *session)
+{
+    if (!session->run->most_workers)
+        return LS_OK;
+    ls_error("--elastic",
+             "under strategy '%s' each worker holds a part of the optimizer's state, which is "
+             "lost with it; leave --elastic out, and go on from checkpoints with --resume, or "
+             "use --strategy=mirrored",
+             session->run->strategy.strategy->plugin->name);
+    return LS_USAGE;
 }
 
 // [replica thread]
@@ -1075,6 +1079,12 @@ static enum ls_status allocate_replicas(struct ls_session *session)
     const uint32_t buckets = ls_replica_buckets(session->replicas[0])->count;
     struct ls_held_range *ranges = calloc((size_t)session->count * buckets, sizeof(*ranges));
     enum ls_status status = allocating.placements && ranges ? LS_OK : LS_OUT_OF_MEMORY;
+    struct ls_driver_states states = {false, false};
+    if (!status && session->driver)
+        status = ls_driver_find_states(session->driver, &states);
+    if (!status && states.placed)
+        status = refuse_elastic(session);
+    session->spread = states.spread;
     for (uint32_t i = 0; !status && session->driver && i < session->count; i++) {
         allocating.placements[i].states = &ranges[(size_t)i * buckets];
         status = find_placement(session, i, &ranges[(size_t)i * buckets]);

@@ -6,9 +6,7 @@
 
 bool ls_session_spreads_states(const struct ls_session *session)
 {
-    return session->driver && session->model->optimizer.state_count &&
-           !ls_driver_has_stores(session->driver) &&
-           !ls_replica_holds_all_states(session->replicas[0]);
+    return session->spread && session->model->optimizer.state_count;
 }
 
 bool ls_session_spreads_over_workers(const struct ls_session *session)

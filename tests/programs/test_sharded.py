@@ -15,10 +15,16 @@ TRAINING = ("train", "--model=cnn", DATA, "--threads=1", "--seed=3", "--quiet", 
 MIRRORED = ("--strategy=mirrored:collective=ring", "--replicas=4")
 
 
+def tiny(inputs, classes):
+    """Of so few parameters that rank 0 has the states of all."""
+    return ("train", "--model=linear", f"--dataset=synthetic:shape={inputs},classes={classes},examples=40", "--device=cpu", "--batch=8",
+            "--threads=1", "--seed=3", "--quiet")
+
+
 class Sharded(ProgramTest):
-    def trained(self, engine, workers, *options):
+    def trained(self, engine, workers, *options, training=TRAINING):
         report, weights = self.path("report.json"), self.path("out.safetensors")
-        done = engine.run([LOCKSTEP, *TRAINING, "--report=" + report, "--save-weights=" + weights, *engine.options, *options], workers,
+        done = engine.run([LOCKSTEP, *training, "--report=" + report, "--save-weights=" + weights, *engine.options, *options], workers,
                           self.folder)
         self.assertEqual(set(done.codes), {DONE}, done.out + done.err)
         with open(report) as file, open(weights, "rb") as saved:
@@ -90,6 +96,19 @@ class Checkpoints(Sharded):
                 for path in self.files()[3:]:
                     os.unlink(path)
 
+    def test_a_model_of_which_rank_0_has_all(self):
+        options = ("--optimizer=adam",)
+        for training in (tiny(2, 2), tiny(2, 1), tiny(10, 1)):
+            whole = self.trained(engines.Alone(), 1, *MIRRORED[:1], "--replicas=3", *options, "--epochs=3", training=training)
+            self.assertEqual(len(whole[0]), 15)
+            for workers, replicas in ((3, 1), (1, 3)):
+                with self.subTest(training=training, workers=workers):
+                    folder = "--checkpoint-dir=" + self.path(f"{workers}-{training[2]}")
+                    engine = engines.Launch() if workers > 1 else engines.Alone()
+                    options_of = ("--strategy=sharded", f"--replicas={replicas}", *options, folder, "--resume")
+                    self.trained(engine, workers, *options_of, "--epochs=2", training=training)
+                    self.assertEqual(self.trained(engine, workers, *options_of, "--epochs=3", training=training), whole)
+
     def test_seconds(self):
         """The chief has the clock, and the others hear of it."""
         self.trained(engines.Launch(), 2, "--strategy=sharded", "--epochs=10", "--checkpoint-dir=" + self.path("checkpoints"),
@@ -130,9 +149,12 @@ class Refused(Sharded):
                 self.refused(USAGE, *TRAINING, "--replicas=2", *options, says=(says,))
 
     def test_elastic(self):
-        done = engines.Launch().run([LOCKSTEP, *TRAINING, "--strategy=sharded", "--elastic=1:2"], 2, self.folder)
-        self.assertEqual(set(done.codes), {USAGE}, done.out + done.err)
-        self.assertIn("--elastic: under strategy 'sharded' each worker holds a part", done.err)
+        """Also where this model, or this number of workers, has all states on one rank."""
+        for training, workers in ((TRAINING, 2), (TRAINING, 1), (tiny(2, 1), 2)):
+            with self.subTest(training=training, workers=workers):
+                done = engines.Launch().run([LOCKSTEP, *training, "--strategy=sharded", "--elastic=1:2"], workers, self.folder)
+                self.assertEqual(set(done.codes), {USAGE}, done.out + done.err)
+                self.assertIn("--elastic: under strategy 'sharded' each worker holds a part", done.err)
 
 
 if __name__ == "__main__":
