@@ -178,7 +178,8 @@ struct ls_run_options {
     const char *const *command_line;
     // Logical shards of each batch, at most 1024: ls_fit then gives the same bits for any number of
     // replicas up to that and any number of workers, under every strategy whose replicas step
-    // together (docs/strategies.md). `threads` 0 is 1 then. 0: bits depend on the replicas
+    // together (docs/strategies.md); 8 are what the option has without a value, and True in Python.
+    // `threads` 0 is 1 then. 0: bits depend on the replicas
     uint32_t reproducible;
 };
 

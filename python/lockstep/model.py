@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .loops import Strategy
 
 STUCK = 5  # the exit code of Lockstep where a plugin does not return
+LOGICAL_SHARDS = 8  # of `reproducible=True`, as of --reproducible without a value
 SPINS = "3000"
 AT_EXIT = 60  # seconds that the end of the program waits for a daemon thread's step
 
@@ -160,7 +161,7 @@ class Model:
         data: Arrays or the text of a dataset, which give the shape of the input to a model that does not say it; None: the first data that it gets, unless
             weights or shapes were asked for before.
         custom_objects: The classes of lockstep.ops.Layer that the model names, in a list or as Keras has them in a dictionary.
-        **options: Further fields of struct ls_run_options in lockstep.h, such as `precision`, `wire`, `reproducible`, `cluster`.
+        **options: Further fields of struct ls_run_options in lockstep.h, such as `precision`, `wire`, `cluster`; `reproducible` is the number of logical shards, and True is 8.
 
     Raises:
         UsageError: There is no such model, or an option has a value that it cannot have.
@@ -206,6 +207,8 @@ class Model:
         self._rate: Optional[float] = None  # that the program has set meanwhile
         self._json: Dict[str, Any] = {}  # as Keras has it; empty: nobody has asked
         refuse_others(self.__init__, declared.ls_run_options, OF_RUN, options)
+        if options.get("reproducible") is True:
+            options["reproducible"] = LOGICAL_SHARDS
         given = fill(declared.ls_run_options, strategy=strategy, replicas=replicas, device=device, threads=threads, seed=seed,
                      **options)
         given.stuck, given.python = _stuck, 1
@@ -581,6 +584,8 @@ class Model:
 
     def save(self, path: Union[str, "os.PathLike[str]"], overwrite: bool = True) -> None:
         """Writes the model to a file.
+
+        Under strategy sharded all workers call model.save at the same place (save_weights may be the chief's alone).
 
         Args:
             path: FILE.keras is the model for Keras's load_model. FILE.safetensors has the weights and the state of the optimizer, from which `load` goes on.

@@ -34,7 +34,7 @@ class Model:
         data: Arrays or the text of a dataset, which give the shape of the input to a model that does not say it; None: the first data that it gets, unless
             weights or shapes were asked for before.
         custom_objects: The classes of lockstep.ops.Layer that the model names, in a list or as Keras has them in a dictionary.
-        **options: Further fields of struct ls_run_options in lockstep.h, such as `precision`, `wire`, `reproducible`, `cluster`.
+        **options: Further fields of struct ls_run_options in lockstep.h, such as `precision`, `wire`, `cluster`; `reproducible` is the number of logical shards, and True is 8.
 
     Raises:
         UsageError: There is no such model, or an option has a value that it cannot have.
@@ -152,6 +152,8 @@ class Model:
 
     def save(self, path: Union[str, 'os.PathLike[str]'], overwrite: bool=True) -> None:
         """Writes the model to a file.
+
+        Under strategy sharded all workers call model.save at the same place (save_weights may be the chief's alone).
 
         Args:
             path: FILE.keras is the model for Keras's load_model. FILE.safetensors has the weights and the state of the optimizer, from which `load` goes on.

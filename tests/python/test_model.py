@@ -1178,6 +1178,19 @@ class Reproducible(ModelTest):
         self.assertEqual(results[1], results[0])
         self.assertEqual(results[2], results[0])
 
+    def test_true_is_the_option_without_a_value(self):
+        x, y = examples(100)
+        losses = {}
+        for shards in (True, 8, 1, False, 0, None):
+            with contextlib.closing(small(reproducible=shards)) as model:
+                losses[repr(shards)] = list(model.fit(x, y, batch_size=32, verbose=0).losses)
+        self.assertEqual(losses["True"], losses["8"])
+        self.assertNotEqual(losses["True"], losses["1"])
+        self.assertEqual(losses["False"], losses["None"])
+        self.assertEqual(losses["0"], losses["None"])
+        with contextlib.closing(small(reproducible=True, strategy="ring", replicas=2)) as model:
+            self.assertEqual(list(model.fit(x, y, batch_size=32, verbose=0).losses), losses["8"])
+
     def test_a_step_of_a_loop_is_refused(self):
         x, y = examples(32)
         with contextlib.closing(small(reproducible=4)) as model:
