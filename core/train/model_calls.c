@@ -87,7 +87,21 @@ enum ls_status ls_write_weights(struct ls_model *model, const char *path)
 static enum ls_status begin_reading(void *context, bool able)
 {
     const struct ls_model *model = context;
-    return ls_states_agree(model->session, able);
+    uint32_t unable;
+    return ls_states_agree(model->session, able, &unable);
+}
+
+// Where each worker writes a file of its own.
+static enum ls_status begin_saving(void *context, bool able)
+{
+    const struct ls_model *model = context;
+    uint32_t unable;
+    const enum ls_status status = ls_states_agree(model->session, able, &unable);
+    if (!able || status != LS_OUT_OF_MEMORY ||
+        unable == ls_cluster_workers(model->session->cluster))
+        return status;
+    ls_error("checkpoint", "worker %u could not make its file; see its log", unable);
+    return LS_FAILED;
 }
 
 static enum ls_status read_values(void *context, uint32_t parameter, int state, float *out)
@@ -152,6 +166,18 @@ enum ls_status ls_checkpoint_restore(struct ls_model *model, const char *path,
     return status;
 }
 
+// After the workers' calls have differed, or one has ended without saving.
+static void say_who_saves(const struct ls_model *model)
+{
+    const struct ls_session *session = model->session;
+    if (session && ls_session_spreads_over_workers(session) &&
+        ls_cluster_check(session->cluster, NULL))
+        ls_error("checkpoint",
+                 "under strategy '%s' all workers save the model at the same place of the program "
+                 "(save_weights may be the chief's alone)",
+                 session->run->strategy.strategy->plugin->name);
+}
+
 enum ls_status ls_save_model(struct ls_model *model, const char *path)
 {
     struct ls_checkpoint_image image = {0};
@@ -160,11 +186,15 @@ enum ls_status ls_save_model(struct ls_model *model, const char *path)
         status = ls_checkpoint_take(model, &image);
     if (!status)
         status = ls_checkpoint_describe(model, NULL, &image);
+    if (image.source.begin)
+        image.source.begin = begin_saving;
     if (!status)
         status = ls_checkpoint_write(&image, path);
     else if (model->states_ahead)
         ls_session_decline_states(model->session);
     ls_checkpoint_finish(&image);
+    if (status)
+        say_who_saves(model);
     return status;
 }
 

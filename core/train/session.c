@@ -892,7 +892,8 @@ enum ls_status ls_session_read_state(struct ls_session *session, uint32_t parame
 // `to`: NULL: this worker only sends what it holds.
 static enum ls_status read_states(struct ls_session *session, const struct ls_values *to)
 {
-    enum ls_status status = ls_states_agree(session, true);
+    uint32_t unable;
+    enum ls_status status = ls_states_agree(session, true, &unable);
     for (uint32_t i = 0; !status && i < session->model->graph->parameter_count; i++)
         for (uint32_t k = 0; !status && k < session->model->optimizer.state_count; k++)
             status = ls_session_read_state(session, i, k, to ? to->states[k][i] : NULL);
@@ -918,8 +919,9 @@ enum ls_status ls_session_lend_states(struct ls_session *session)
 
 void ls_session_decline_states(struct ls_session *session)
 {
+    uint32_t unable;
     if (has_states_elsewhere(session))
-        (void)!ls_states_agree(session, false);
+        (void)!ls_states_agree(session, false, &unable);
 }
 
 enum ls_status ls_session_copy(struct ls_session *session, const struct ls_values *to)

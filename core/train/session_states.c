@@ -40,18 +40,21 @@ enum ls_status ls_states_give(const struct ls_session *session, uint32_t index, 
 
 // ---- Back ----
 
-enum ls_status ls_states_agree(const struct ls_session *session, bool able)
+enum ls_status ls_states_agree(const struct ls_session *session, bool able, uint32_t *unable)
 {
     const uint32_t workers = ls_cluster_workers(session->cluster);
     const unsigned char mine = able;
+    *unable = able ? workers : ls_cluster_worker(session->cluster);
     if (workers == 1)
         return able ? LS_OK : LS_OUT_OF_MEMORY;
     unsigned char *all = calloc(workers, sizeof(*all));
     enum ls_status status = all ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_cluster_gather_workers(session->cluster, &mine, sizeof(mine), all);
-    for (uint32_t i = 0; !status && i < workers; i++)
+    for (uint32_t i = 0; !status && i < workers; i++) {
         status = all[i] ? LS_OK : LS_OUT_OF_MEMORY;
+        *unable = all[i] ? workers : i;
+    }
     free(all);
     return status;
 }

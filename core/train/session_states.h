@@ -15,8 +15,9 @@ bool ls_session_spreads_over_workers(const struct ls_session *session);
 LS_STATUS ls_states_give(const struct ls_session *session, uint32_t index, uint32_t state);
 
 // Whether all workers are able: nobody is to wait for one that has no memory for a copy.
-// LS_OUT_OF_MEMORY, not logged, on all of them where one is not.
-LS_STATUS ls_states_agree(const struct ls_session *session, bool able);
+// LS_OUT_OF_MEMORY, not logged, on all of them where one is not; `unable` is the first such worker,
+// and without one the number of workers.
+LS_STATUS ls_states_agree(const struct ls_session *session, bool able, uint32_t *unable);
 // Brings a state of one parameter, by its index in the graph, to the gradients of the first replica.
 // `wanted`: false: this worker only sends what it holds.
 LS_STATUS ls_states_collect(const struct ls_session *session, uint32_t parameter, uint32_t state,

@@ -1498,6 +1498,46 @@ class Errors(ModelTest):
         self.assertEqual((two[0], one[0], len(two)), ("2", "1", len(one)))
         numpy.testing.assert_allclose([float(loss) for loss in two[1:]], [float(loss) for loss in one[1:]], rtol=ROUNDING)
 
+    def saved_by_two(self, path):
+        """What Model.save raises on each of two workers that hold parts of the states."""
+        done = self.script("""
+            import os, socket, subprocess, sys
+            if "LOCKSTEP_RANK" not in os.environ:
+                with socket.create_server(("127.0.0.1", 0)) as server:
+                    own = dict(os.environ, LOCKSTEP_WORLD_SIZE="2", LOCKSTEP_ADDRESS="127.0.0.1:%d" % server.getsockname()[1])
+                workers = [subprocess.Popen([sys.executable, __file__], env=dict(own, LOCKSTEP_RANK=rank)) for rank in "01"]
+                sys.exit(max(worker.wait() for worker in workers))
+            import numpy, lockstep
+            random = numpy.random.default_rng(3)
+            x, y = random.random((40, 8), dtype="float32"), random.integers(0, 4, 40)
+            L = lockstep.layers
+            model = lockstep.Sequential([L.Input((8,)), L.Dense(40), L.Dense(4)], strategy="sharded", device="cpu", threads=1, seed=5)
+            model.compile("adam")
+            model.fit(x, y, batch_size=40, verbose=0)
+            path, said = PATH, "saved"
+            try:
+                if path:
+                    model.save(path)
+                elif not model.is_chief:
+                    model.fit(x, y, batch_size=40, verbose=0)
+            except lockstep.LockstepError as error:
+                said = f"{type(error).__name__} {error}".replace("\\n", " ")
+            os.write(1, f"SAID {os.environ['LOCKSTEP_RANK']} {said}\\n".encode())
+            """.replace("PATH", path))
+        lines = sorted(line[line.index("SAID") + 5:] for line in done.stdout.splitlines() if "SAID" in line)
+        self.assertEqual([line[0] for line in lines], ["0", "1"], done.stdout + done.stderr)
+        return lines
+
+    def test_a_worker_that_cannot_write_its_file_of_states_in_parts(self):
+        zero, one = self.saved_by_two(f"[{self.path('zero.safetensors')!r}, '/nowhere/one.safetensors'][not model.is_chief]")
+        self.assertIn("worker 1 could not make its file; see its log", zero)
+        self.assertNotIn("OutOfMemory", zero)
+        self.assertIn("/nowhere/one.safetensors", one)
+
+    def test_a_chief_that_saves_states_in_parts_alone(self):
+        zero, _ = self.saved_by_two(f"model.is_chief and {self.path('zero.safetensors')!r}")
+        self.assertIn("under strategy 'sharded' all workers save the model at the same place of the program", zero)
+
     def test_what_one_worker_alone_does_is_refused_by_all(self):
         """What it is given, and what its callbacks set; but it may look."""
         done = self.script("""
