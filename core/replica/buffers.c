@@ -27,11 +27,13 @@ void ls_replica_give_memory(struct ls_replica *replica, struct ls_memory memory,
 
 enum ls_status ls_replica_say_no_memory(const struct ls_replica *replica, enum ls_status status)
 {
+    const bool is_small = replica->device_bytes < 100000;
     if (status == LS_OUT_OF_MEMORY)
         ls_host_fail(replica->host, (int32_t)status,
-                     "the device has no %.1f MB of memory left for this model; a smaller batch "
+                     "the device has no %.1f %s of memory left for this model; a smaller batch "
                      "needs less",
-                     (double)replica->device_bytes * 1e-6);
+                     (double)replica->device_bytes * (is_small ? 1e-3 : 1e-6),
+                     is_small ? "kB" : "MB");
     return status;
 }
 

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import engines
-from support import DONE, LOCKSTEP, USAGE, ProgramTest, main
+from support import DONE, FAILED, LOCKSTEP, USAGE, ProgramTest, main
 
 DATA = "--dataset=synthetic:shape=28x28x1,classes=10,examples=96"
 TRAINING = ("train", "--model=cnn", DATA, "--threads=1", "--seed=3", "--quiet", "--batch=30")
@@ -147,6 +147,11 @@ class Refused(Sharded):
                               (("--strategy=sharded:stage=4",), "stage")):
             with self.subTest(options=options):
                 self.refused(USAGE, *TRAINING, "--replicas=2", *options, says=(says,))
+
+    def test_memory_that_is_none(self):
+        for text in ("-5", "1e30"):
+            self.refused(USAGE, *TRAINING, f"--device=cpu:memory={text}", says=("memory",))
+        self.refused(FAILED, *(text.replace("=cpu", "=cpu:memory=1000") for text in tiny(2, 1)), says=(" kB of memory left",))
 
     def test_elastic(self):
         """Also where this model, or this number of workers, has all states on one rank."""

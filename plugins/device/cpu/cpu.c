@@ -206,12 +206,18 @@ static void cpu_close(struct ls_device *device)
         dnnl_engine_destroy(device->engine);
 }
 
+#define MOST_MEMORY 1e18 // bytes
+
 static int32_t cpu_open(const struct ls_host *host, const struct ls_device_config *config,
                         struct ls_device *device)
 {
     if (config->index != 0)
         return ls_host_fail(host, LS_UNAVAILABLE, "cpu: there is no device %u, only device 0",
                             config->index);
+    const double limit = ls_host_number(host, "memory");
+    if (limit != 0 && !(limit >= 1 && limit <= MOST_MEMORY))
+        return ls_host_fail(host, LS_USAGE, "cpu: memory=%.15g: expected bytes, from 1 to %.0g",
+                            limit, MOST_MEMORY);
     device->host = host;
     device->threads = config->threads ? config->threads : (uint32_t)omp_get_num_procs();
     // OpenMP gives a team no more than this, and kernels planned for more would wait for the rest.
@@ -220,7 +226,7 @@ static int32_t cpu_open(const struct ls_host *host, const struct ls_device_confi
         host->log(host, LS_LOG_WARN, "OMP_THREAD_LIMIT allows fewer threads than were asked for");
     }
     device->loops = cpu_loops_choose();
-    device->limit = (uint64_t)ls_host_number(host, "memory");
+    device->limit = (uint64_t)limit;
     dnnl_status_t status = dnnl_engine_create(&device->engine, dnnl_cpu, 0);
     if (status == dnnl_success)
         status = dnnl_stream_create(&device->stream, device->engine, dnnl_stream_default_flags);
