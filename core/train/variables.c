@@ -114,10 +114,8 @@ enum ls_status ls_read_variable(struct ls_model *model, uint32_t index, float *o
 // Whether each replica has the whole sum of each gradient after a step.
 static bool replicas_have_sums(const struct ls_session *session)
 {
-    const struct ls_strategy_interface *strategy =
-        session->run->strategy.strategy->plugin->interface;
     return !ls_driver_has_stores(session->driver) && !ls_driver_asynchronous(session->driver) &&
-           !strategy->placement;
+           !session->spread;
 }
 
 uint32_t ls_has_gradients(const struct ls_model *model)

@@ -85,6 +85,8 @@ START_TEST(a_callback_reads_the_gradients_that_the_replicas_have_reduced)
     } cases[] = {{"one-device", 1, 1, true},
                  {"ring", 3, 1, true},
                  {"ring", 2, 2, true},
+                 {"sharded", 1, 1, true}, // of which nothing is spread
+                 {"sharded", 2, 1, false},
                  {"central-storage", 2, 1, false},
                  {"parameter-server:mode=async", 2, 1, false}};
     struct ls_run *some = run_of(cases[_i].strategy, cases[_i].replicas);
@@ -549,7 +551,7 @@ int main(void)
     TCase *cases = tcase_create("variables");
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_set_timeout(cases, 60);
-    tcase_add_loop_test(cases, a_callback_reads_the_gradients_that_the_replicas_have_reduced, 0, 5);
+    tcase_add_loop_test(cases, a_callback_reads_the_gradients_that_the_replicas_have_reduced, 0, 7);
     tcase_add_test(cases, variables_have_the_names_and_shapes_of_keras);
     tcase_add_loop_test(cases, what_is_set_is_trained_on_under_every_strategy, 0, STRATEGIES);
     tcase_add_loop_test(cases, a_callback_sets_them_within_a_fit_under_every_strategy, 0,
