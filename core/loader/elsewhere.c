@@ -38,8 +38,17 @@ const struct ls_hint ls_elsewhere[] = {
      "`mirrored` is synchronous, and so is `parameter-server` with the option mode=sync", STRATEGY},
     {"ZeRO ZeroRedundancyOptimizer ZeRO-1",
      "it is `sharded` here, which spreads the states of the optimizer", STRATEGY},
-    {"FSDP FSDP2 FullyShardedDataParallel DeepSpeed pipeline tensor-parallel model-parallel",
-     "not available: every replica holds the whole model; the nearest is `sharded`, which spreads "
+    {"DeepSpeed",
+     "its stage 1 is `sharded` here, which spreads the states of the optimizer; stages 2 and 3 are "
+     "not there yet: every replica holds all parameters and gradients",
+     STRATEGY},
+    {"FSDP FSDP2 FullyShardedDataParallel ZeRO-2 ZeRO-3",
+     "not available: parameters and gradients are not spread yet (stages 2 and 3 of ZeRO), every "
+     "replica holds all of them; the nearest is `sharded`, which spreads the states of the "
+     "optimizer",
+     STRATEGY},
+    {"pipeline tensor-parallel model-parallel",
+     "not available: every replica holds all parameters; the nearest is `sharded`, which spreads "
      "the states of the optimizer",
      STRATEGY},
     {"Adasum",

@@ -7,8 +7,8 @@
 // ranks that hold its parts, end_step calls step->update_range for those of this rank, and their new
 // parameters are gathered there, or in `parameters_needed` before the next forward pass reads them.
 //
-// Today `states` is kept to: a replica has memory for the states of its own ranges alone, the host
-// collects them for checkpoints, and a run of such a strategy is not elastic. `parameters` and
+// Today only `states` is honoured: a replica has memory for the states of its own ranges alone, the
+// host collects them for checkpoints, and a run of such a strategy is not elastic. `parameters` and
 // `gradients` must be whole buckets.
 #ifndef LS_PLUGIN_SHARDING_H
 #define LS_PLUGIN_SHARDING_H
