@@ -380,7 +380,7 @@ static enum ls_status read_reproducible(const struct arguments *arguments, uint3
     const char *text = arguments_text(arguments, "reproducible");
     uint64_t shards = DEFAULT_SHARDS;
     enum ls_status status = LS_OK;
-    if (!text)
+    if (!text || strcmp(text, "off") == 0)
         return LS_OK;
     if (strcmp(text, "on") != 0)
         status = arguments_count(arguments, "reproducible", 1, MOST_SHARDS, &shards);

@@ -377,6 +377,8 @@ static enum ls_status parse_options(const struct ls_model *model,
         status = ls_loss_scale_parse(loss_scale, &out->optimizer.loss_scale);
     out->optimizer.learning_rate *= scale;
     out->optimizer.rate_factor = scale;
+    out->optimizer.rate_by_replicas =
+        options->lr_scaling && strcmp(options->lr_scaling, "none") != 0;
     return status;
 }
 

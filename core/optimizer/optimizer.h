@@ -32,6 +32,7 @@ struct ls_optimizer {
     double learning_rate;
     struct ls_rate_schedule schedule; // of kind LS_RATE_CONSTANT: the rate stays
     double rate_factor; // on the rates of a schedule; learning_rate has it already
+    bool rate_by_replicas; // a rule makes the factor from their number, also where it is 1
     enum ls_clipping clipping;
     float clip; // value or norm
     bool averages; // use_ema

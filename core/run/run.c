@@ -251,11 +251,19 @@ enum ls_status ls_run_check_shards(const struct ls_run *run)
     }
     if (world <= run->shards)
         return LS_OK;
-    ls_error(
-        "--reproducible",
-        "%u logical shards are too few for %u replicas; use at most %u replicas, or begin with "
-        "--reproducible=%u",
-        run->shards, world, run->shards, world);
+    char more[48] = "";
+    if (world <= LS_MOST_SHARDS)
+        snprintf(more, sizeof(more), ", or begin with --reproducible=%u", world);
+    const char *one = run->shards == 1 ? "" : "s";
+    if (run->most_workers)
+        ls_error("--reproducible",
+                 "%u logical shard%s %s too few for the %u replicas that there are with this "
+                 "worker; begin with a lower MAX in --elastic=MIN:MAX%s",
+                 run->shards, one, run->shards == 1 ? "is" : "are", world, more);
+    else
+        ls_error("--reproducible",
+                 "%u logical shard%s %s too few for %u replicas; use at most %u replica%s%s",
+                 run->shards, one, run->shards == 1 ? "is" : "are", world, run->shards, one, more);
     return LS_USAGE;
 }
 

@@ -50,7 +50,7 @@ static enum ls_status check_reproducible(struct ls_fit *fit)
                                     "--batch in more shards is the same"
         : options->replica_batch  ? "--replica-batch makes the batch depend on the number of "
                                     "replicas; use --batch"
-        : fit->model->optimizer.rate_factor != 1 ? "--lr-scaling makes the learning rate depend on "
+        : fit->model->optimizer.rate_by_replicas ? "--lr-scaling makes the learning rate depend on "
                                                    "the number of replicas; use none"
                                                  : NULL;
     const struct ls_shares division = ls_run_division(fit->run, true);

@@ -112,7 +112,7 @@ class Ring(Reproducible):
     def test_what_cannot_be_the_same_is_refused(self):
         self.write_model("synchronized.json", True)
         for code, options, says in (
-                (USAGE, (*self.options(), "--replicas=9", "--strategy=ring"), ("8 logical shards are too few for 9 replicas",)),
+                (USAGE, (*self.options(), "--replicas=9", "--strategy=ring"), ("8 logical shards are too few for 9 replicas", "use at most 8 replicas, or begin with --reproducible=9")),
                 (USAGE, ("--model=mlp", "--dataset=synthetic:examples=50", "--strategy=parameter-server", "--replicas=2"),
                  ("parameter-server", "steps of their own")),
                 (USAGE, (*self.options(), "--microbatches=2"), ("--microbatches",)),
@@ -120,10 +120,18 @@ class Ring(Reproducible):
                 (USAGE, (*self.options(), "--share=2,1", "--replicas=2"), ("--share",)),
                 (USAGE, (*self.options(), "--wire=bfloat16", "--replicas=2"), ("--wire",)),
                 (USAGE, (*self.options(), "--lr-scaling=linear", "--replicas=2"), ("--lr-scaling",)),
+                (USAGE, (*self.options(), "--lr-scaling=linear"), ("--lr-scaling",)),
                 (USAGE, self.options(model="synchronized.json"), ("first", "synchronized"))):
             with self.subTest(options=options[-1]):
                 self.refused(code, "train", "--quiet", "--reproducible", *options, says=says)
         self.refused(USAGE, "train", "--quiet", "--reproducible=0", *self.options(), says=("--reproducible=0",))
+        self.refused(USAGE, "train", "--quiet", "--reproducible=1", *self.options(), "--replicas=2", "--strategy=ring",
+                     says=("1 logical shard is too few for 2 replicas; use at most 1 replica, or begin with --reproducible=2",))
+
+    def test_on_and_off(self):
+        for text, same in (("on", "=8"), ("off", None)):
+            wanted = self.results(*self.options(3), *([] if same is None else ["--reproducible" + same]))
+            self.check_same(self.results(*self.options(3), "--reproducible=" + text, "--lr-scaling=none"), wanted, text=text)
 
     def test_workers_that_would_compute_other_bits_are_refused(self):
         for script, says in (("--threads=$((LOCKSTEP_RANK + 1)) --reproducible", "--threads (with --reproducible)"),
