@@ -358,6 +358,11 @@ enum ls_status ls_driver_placement(struct ls_driver *driver, uint32_t rank, uint
     return LS_OK;
 }
 
+bool ls_driver_rounds_ranges(const struct ls_driver *driver)
+{
+    return driver->members[0].rounds;
+}
+
 enum ls_status ls_driver_find_states(struct ls_driver *driver, struct ls_driver_states *out)
 {
     const struct ls_buckets *buckets = driver->buckets;

@@ -110,6 +110,10 @@ struct ls_driver_states {
 // LS_FAILED as of ls_driver_placement. [main thread]
 LS_STATUS ls_driver_find_states(struct ls_driver *driver, struct ls_driver_states *out);
 
+// Whether some range of gradients travels in the wire's number format, after
+// ls_driver_initialize_parameters. [main thread]
+bool ls_driver_rounds_ranges(const struct ls_driver *driver);
+
 // Memory for LS_BUFFER_REDUCED of a replica in which the strategy's collective is faster, until
 // ls_driver_close; nowhere: there is none. All replicas of the job, between ls_driver_open and
 // ls_driver_attach. [replica thread]

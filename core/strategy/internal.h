@@ -30,6 +30,7 @@ struct ls_driver_member {
     uint32_t *late; // buckets to be updated when the step has ended, where updates come last
     uint32_t late_count;
     bool asked; // the strategy has asked for sums of buckets, or for any that are there already
+    bool rounds; // a range of gradients travels in the wire's number format
     bool touched; // parameters changed after the shadows were made
     bool not_finite; // the sums of its last step were not
     uint64_t most_examples, least_examples; // so far, of a global batch and of a share of its own

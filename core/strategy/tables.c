@@ -408,6 +408,7 @@ static int32_t range_prepare(const struct ls_strategy_host *table, uint32_t repl
                                         .keeps_infinite = ls_optimizer_scales(&driver->optimizer)};
     if (call.wire)
         call.halves = ls_driver_halves(member, range);
+    member->rounds = member->rounds || call.wire;
     enum ls_status status = LS_OK;
     if (!collective->added)
         status = ls_collective_plan_open(member->communicator, &call, sums ? "sums" : label,

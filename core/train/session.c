@@ -1104,6 +1104,18 @@ static enum ls_status initialize_parameters(void *context, uint32_t index)
     return ls_driver_initialize_parameters(((struct ls_session *)context)->driver, index);
 }
 
+// The sums of a step, in front of the first gradients, may not be rounded.
+static void warn_of_wire(const struct ls_session *session)
+{
+    const struct ls_run *run = session->run;
+    if (run->wire && session->spread && ls_session_rank(session, 0) == 0 &&
+        !ls_driver_rounds_ranges(session->driver))
+        ls_warn("--wire",
+                "no effect: under strategy '%s' the first gradients travel in float32 with the "
+                "sums of the step, and this model is so small that these are all; leave it out",
+                run->strategy.strategy->plugin->name);
+}
+
 static struct ls_driver_plugin driver_plugin(const struct ls_opened_plugin *opened)
 {
     if (!opened)
@@ -1320,6 +1332,8 @@ static enum ls_status open_session(struct ls_session *session)
     if (!status && trains)
         status =
             ls_session_run(session, "making the parameters equal", initialize_parameters, session);
+    if (!status && trains)
+        warn_of_wire(session);
     ls_give_memory_back(); // first weights were copied one after the other
     return status;
 }

@@ -148,6 +148,15 @@ class Refused(Sharded):
             with self.subTest(options=options):
                 self.refused(USAGE, *TRAINING, "--replicas=2", *options, says=(says,))
 
+    def test_a_wire_that_has_no_effect_is_said(self):
+        says = "warning: --wire: no effect: under strategy 'sharded'"
+        wide = ("train", "--model=mlp", *TRAINING[2:])
+        for training, options, said in ((tiny(2, 2), ("--wire=bfloat16",), True), (tiny(2, 2), (), False), (wide, ("--wire=bfloat16",), False)):
+            with self.subTest(training=training, options=options):
+                done = self.lockstep(*training, "--strategy=sharded", "--replicas=2", "--steps=1", *options)
+                self.assertEqual(done.code, DONE, done.err)
+                self.assertEqual(says in done.err, said, done.err)
+
     def test_memory_that_is_none(self):
         for text in ("-5", "1e30"):
             self.refused(USAGE, *TRAINING, f"--device=cpu:memory={text}", says=("memory",))
