@@ -258,7 +258,7 @@ enum ls_status ls_run_check_shards(const struct ls_run *run)
     if (run->most_workers)
         ls_error("--reproducible",
                  "%u logical shard%s %s too few for the %u replicas that there are with this "
-                 "worker; begin with a lower MAX in --elastic=MIN:MAX%s",
+                 "worker; give --elastic=MIN:MAX a lower MAX%s",
                  run->shards, one, run->shards == 1 ? "is" : "are", world, more);
     else
         ls_error("--reproducible",

@@ -128,6 +128,12 @@ class Ring(Reproducible):
         self.refused(USAGE, "train", "--quiet", "--reproducible=1", *self.options(), "--replicas=2", "--strategy=ring",
                      says=("1 logical shard is too few for 2 replicas; use at most 1 replica, or begin with --reproducible=2",))
 
+    def test_a_worker_too_many_for_an_elastic_training(self):
+        outcome = self.lockstep("launch", "-n2", "--", LOCKSTEP, "train", "--quiet", "--reproducible=1", "--elastic=1:2", *self.options(3))
+        self.assertEqual(outcome.code, USAGE, outcome.err)
+        self.assertIn("1 logical shard is too few for the 2 replicas that there are with this worker; give --elastic=MIN:MAX a lower MAX, "
+                      "or begin with --reproducible=2", outcome.err)
+
     def test_on_and_off(self):
         for text, same in (("on", "=8"), ("off", None)):
             wanted = self.results(*self.options(3), *([] if same is None else ["--reproducible" + same]))
