@@ -55,16 +55,14 @@ class Checkpoints(Sharded):
 
     def kill_after(self, count, command):
         """Starts it, and kills all of its processes at once when it has written so many checkpoints."""
-        with open(self.path("killed.txt"), "w") as out:
-            process = subprocess.Popen(command, cwd=self.folder, stdout=out, stderr=out, start_new_session=True)
-            end = time.monotonic() + 120
-            while len(self.files()) < count and process.poll() is None and time.monotonic() < end:
-                time.sleep(0.01)
-            code = process.poll()
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        with open(self.path("killed.txt")) as out:
-            self.assertIsNone(code, out.read())
+        process = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+        end = time.monotonic() + 120
+        while len(self.files()) < count and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)
+        code = process.poll()
+        os.killpg(process.pid, signal.SIGKILL)
+        said, _ = process.communicate()  # until the workers have ended, too, which hold the folder's lock
+        self.assertIsNone(code, said)
 
     def test_a_killed_training_goes_on_in_another_world_and_under_mirrored(self):
         folder = ("--checkpoint-dir=" + self.path("checkpoints"), "--checkpoint-keep=99")
