@@ -314,17 +314,25 @@ static int32_t update(const struct ls_strategy_host *host, uint32_t replica, uin
 static float *find_range(struct ls_fake_host *fake, uint32_t replica, uint32_t memory,
                          uint64_t first, uint64_t count, const char *call)
 {
-    const uint64_t all = memory == LS_REPLICA_SUMS ? LS_STRATEGY_SUMS : fake->table.flat_count;
+    const uint64_t flat = fake->table.flat_count;
     struct ls_fake_replica *own = &fake->replica[replica];
-    if (memory < LS_REPLICA_PARAMETERS || memory > LS_REPLICA_SUMS || first > all ||
-        count > all - first) {
-        ls_tally_blame(fake->tally, "%s of %" PRIu64 " floats from %" PRIu64 " of memory %u", call,
-                       count, first, memory);
-        return NULL;
-    }
-    if (memory == LS_REPLICA_SUMS)
-        return own->sums + first;
-    return (memory == LS_REPLICA_PARAMETERS ? own->parameters : own->gradients) + first;
+    const struct {
+        float *floats;
+        uint64_t count;
+    } memories[] = {
+        [LS_REPLICA_PARAMETERS] = {own->parameters, flat},
+        [LS_REPLICA_GRADIENTS] = {own->gradients, flat},
+        [LS_REPLICA_SUMS] = {own->sums, LS_STRATEGY_SUMS},
+        [LS_REPLICA_SUMS_AND_GRADIENTS] = {own->sums_and_gradients, LS_STRATEGY_SUMS + flat},
+        [LS_REPLICA_ROOM_AND_PARAMETERS] = {own->room_and_parameters, LS_STRATEGY_SUMS + flat},
+    };
+    const bool known = memory < sizeof(memories) / sizeof(memories[0]);
+    if (known && first <= memories[memory].count && count <= memories[memory].count - first &&
+        memories[memory].floats)
+        return memories[memory].floats + first;
+    ls_tally_blame(fake->tally, "%s of %" PRIu64 " floats from %" PRIu64 " of memory %u", call,
+                   count, first, memory);
+    return NULL;
 }
 
 static bool equal(const struct ls_strategy_operation *a, const struct ls_strategy_operation *b)
@@ -458,7 +466,8 @@ static int32_t range_wait(const struct ls_strategy_host *host, uint32_t replica,
                     find_range(fake, replica, of->memory, of->first, of->count, "wait"));
         range->waited[replica]++;
         own->sums_waited |= of->memory == LS_REPLICA_SUMS;
-        own->changes += of->memory == LS_REPLICA_PARAMETERS;
+        own->changes +=
+            of->memory == LS_REPLICA_PARAMETERS || of->memory == LS_REPLICA_ROOM_AND_PARAMETERS;
     }
     pthread_mutex_unlock(&fake->lock);
     return status;

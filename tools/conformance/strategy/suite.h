@@ -58,8 +58,20 @@ struct ls_fake_bucket {
 };
 
 struct ls_fake_replica {
-    _Alignas(64) float parameters[LS_FAKE_FLAT];
-    _Alignas(64) float gradients[LS_FAKE_FLAT]; // its own; of a bucket that was waited for: the sum
+    union { // LS_REPLICA_ROOM_AND_PARAMETERS
+        _Alignas(64) float room_and_parameters[LS_STRATEGY_SUMS + LS_FAKE_FLAT];
+        struct {
+            float room[LS_STRATEGY_SUMS];
+            float parameters[LS_FAKE_FLAT];
+        };
+    };
+    union { // LS_REPLICA_SUMS_AND_GRADIENTS: its own, or what a collective made of them
+        _Alignas(64) float sums_and_gradients[LS_STRATEGY_SUMS + LS_FAKE_FLAT];
+        struct {
+            float sums[LS_STRATEGY_SUMS];
+            float gradients[LS_FAKE_FLAT];
+        };
+    };
     float seen[LS_FAKE_FLAT]; // parameters when the last hook ended
     uint32_t changes,
         judged; // how often the strategy said that it changed them; and until the last hook
@@ -75,7 +87,6 @@ struct ls_fake_replica {
     bool gone; // lost
     bool came; // to the barrier
     float own_sums[LS_STRATEGY_SUMS]; // of each of its steps, unless a test changes them
-    float sums[LS_STRATEGY_SUMS]; // its own, or what a collective made of them
     float checked[LS_STRATEGY_SUMS]; // by check_step_on, last
     uint64_t bytes; // that it said it has sent
     uint32_t waits[LS_WAITED_FOR_SERVERS + 1]; // by whom it waited for
