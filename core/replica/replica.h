@@ -315,11 +315,11 @@ enum {
     LS_BUFFER_TOTALS = 66, // float64, as the plan's totals say; nowhere where there are none
     LS_BUFFER_COUNTS = 67, // what metrics count in a step; nowhere where there are none
 };
-// LS_STEP_STATS_BYTES in front of the parameters are the replica's, too, and hold nothing.
-// A flat buffer in the device's memory; nowhere: the replica does not hold it, or parts of it only
-// (ls_replica_held_states). It does not move
-// after ls_replica_allocate. Who writes parameters calls ls_replica_refresh before the next step.
-// [any thread]
+// A flat buffer in the device's memory; nowhere: the replica does not hold it, or only parts of it
+// (ls_replica_held_states). It does not move after ls_replica_allocate. Whoever writes parameters
+// calls ls_replica_refresh before the next step. LS_STEP_STATS_BYTES in front of the parameters are
+// the replica's, too, and hold nothing: so parameters are cut among ranks as gradients are, which
+// have the sums of the step there. [any thread]
 struct ls_memory ls_replica_memory(const struct ls_replica *replica, uint32_t buffer);
 // The struct ls_step_record of the step under way in the device's memory: for kernels of the
 // caller's. It may move in ls_replica_need.

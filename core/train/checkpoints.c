@@ -710,8 +710,8 @@ static enum ls_status find_path(struct ls_fit *fit, char **out)
     return LS_OK;
 }
 
-// Copies the model while the replicas rest; the file is written beside the training. Without a copy it
-// is written at once.
+// Copies the model while the replicas rest; the file is written beside the training. Without a copy
+// it is written at once.
 static enum ls_status write_one(struct ls_fit *fit, bool ended)
 {
     struct ls_checkpoints *all = fit->checkpoints;

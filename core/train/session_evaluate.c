@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Evaluation and prediction by all replicas, with --reproducible by logical shards; those that are left compute the shares of those that fail.
+// Evaluation and prediction by all replicas, with --reproducible by logical shards; those that are
+// left compute the shares of those that fail.
 #include "core/train/callbacks.h"
 #include "core/train/session.h"
 #include "core/run/workers.h"

@@ -25,7 +25,8 @@ static void tear_down(void)
     ls_data_close(train);
 }
 
-// Of several buckets, cut within variables, with moving statistics in front and a frozen layer behind.
+// Of several buckets, cut within variables, with moving statistics in front and a frozen layer
+// behind.
 static struct ls_model *wide_model(struct ls_run *run, const char *optimizer, int64_t width)
 {
     const struct ls_layer layers[] = {
@@ -137,7 +138,8 @@ START_TEST(every_collective_gives_the_losses_of_mirrored)
 }
 END_TEST
 
-// The squares of the ranks are added in another order; blocks of a share and empty shares (a batch of 2) are as ever.
+// The squares of the ranks are added in another order; blocks of a share and empty shares (a batch
+// of 2) are as ever.
 START_TEST(norms_are_those_of_mirrored)
 {
     const struct ls_fit_options options = {
