@@ -19,6 +19,9 @@ LOSS_CASES = (("cnn_sgd", "one-device", 1), ("cnn_sgd", "ring", REPLICAS), ("cnn
               ("efficientnet_sgd", "one-device", 1))  # 0: one replica a GPU
 BENCH_REPLICAS = (2, REPLICAS)
 COPY_BANDWIDTH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "copy_bandwidth.py")
+# How a case of one replica runs, and whether its bits are those of the first way.
+WAYS = {"recording=on": True, "recording=off": True, "recording=on,branches=off": True}
+WAYS_OF_ATTENTION = {"recording=on,fused_attention=off": False}
 REDUCING = ("ring", "hierarchical-copy", "tree", "direct")
 STRATEGIES = ("one-device", *REDUCING)  # central-storage computes on device cpu, which the kit has not
 SUITE_LINES = 100  # of failed cases, and of slow ones, that are kept
@@ -146,30 +149,36 @@ class Checks:
         return "%d cases, %d refused, %d on slow code" % (passed, refused, slow), figures
 
     def losses(self):
-        """The first ten as device cpu computed them, whatever reduces, steps replayed as CUDA graphs or not: replicas have the same
-        bits, and so have replayed steps and others."""
+        """The first ten as device cpu computed them, whatever reduces, steps replayed as CUDA graphs or not, with a branch or without:
+        replicas have the same bits, and so have these ways. Attention composed of products has others."""
         rows, wrong = [], []
         self.place.runner.partial = {"rows": rows}
         for run, strategy, replicas in self.sizes.loss_cases:
             hashes = {}
-            for recording in ("on", "off"):
-                name = "%s, %s, %d, recording %s" % (run, strategy, replicas or self.place.gpus, recording)
+            for way, same in self.ways_of(run, strategy).items():
                 try:
-                    row = self.ten_losses(run, strategy, replicas or self.place.gpus, recording)
+                    row = self.ten_losses(run, strategy, replicas or self.place.gpus, way)
                     rows.append(row)
-                    hashes[recording] = row["parameter_hashes"][0]
-                    judge_row(row, recording)
+                    judge_row(row, "off" if "recording=off" in way else "on")
+                    if same:
+                        hashes[way] = row["parameter_hashes"][0]
                 except Wrong as error:
-                    wrong.append("%s: %s" % (name, error))
+                    wrong.append("%s, %s, %d, %s: %s" % (run, strategy, replicas or self.place.gpus, way, error))
             if len(set(hashes.values())) > 1:
-                wrong.append("%s, %s: replayed steps have other bits than those that are not" % (run, strategy))
+                wrong.append("%s, %s: other bits by the way in which steps run: %s" % (
+                    run, strategy, ", ".join("%s %s" % pair for pair in hashes.items())))
         if wrong:
             raise Wrong("; ".join(wrong), {"rows": rows})
         largest = max(rows, key=lambda row: row["largest_deviation"])
-        return "%d losses part from device cpu's by %.1e at most (%s, %s); replayed or not, the same bits" % (
+        return "%d losses part from device cpu's by %.1e at most (%s, %s); replayed or not, with a branch or not, the same bits" % (
             self.sizes.loss_steps, largest["largest_deviation"], largest["run"], largest["strategy"]), {"rows": rows}
 
-    def ten_losses(self, run, strategy, replicas, recording):
+    @staticmethod
+    def ways_of(run, strategy):
+        ways = dict(WAYS) if strategy == "one-device" else {way: WAYS[way] for way in ("recording=on", "recording=off")}
+        return ways | (WAYS_OF_ATTENTION if run.startswith("gpt") else {})
+
+    def ten_losses(self, run, strategy, replicas, way):
         path = self.place.carried("cpu", run + ".json")
         if not path:
             raise Wrong("the kit has no cpu/%s.json" % run)
@@ -178,8 +187,8 @@ class Checks:
         if recorded["weights"]:
             arguments.append("--initial-weights=" + self.place.carried("reference", recorded["weights"]))
         report = self.place.train(*arguments, "--strategy=" + strategy, "--replicas=%d" % replicas, steps=self.sizes.loss_steps,
-                                  device="cuda:recording=" + recording)
-        row = {"run": run, "strategy": strategy, "replicas": replicas}
+                                  device="cuda:" + way)
+        row = {"run": run, "strategy": strategy, "replicas": replicas, "way": way}
         row.update((key, report[key]) for key in ("recording", "losses", "parameter_hashes", "step_seconds"))
         row["largest_deviation"] = max(deviations(row["losses"], recorded["losses"][:self.sizes.loss_steps]))
         return row
