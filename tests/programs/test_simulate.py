@@ -131,6 +131,60 @@ class Charts(SimulateTest):
         self.chart("ring", "--world=1", "--bytes=0")
 
 
+class Measured(SimulateTest):
+    NAMES = "operation,bytes,ranks,nodes,ranks_per_node,seconds_out_of_place,seconds_in_place,algorithm,note"
+
+    def measured(self, *lines, names=NAMES):
+        with open(self.path("measured.csv"), "w") as file:
+            file.write("\n".join([names, *lines]) + "\n")
+        return "--against=" + self.path("measured.csv")
+
+    def sweep(self):
+        """Of a machine that takes 1.25 times as long as `flat` out of place, and 0.8 times in place."""
+        lines = []
+        for size in (1 << 20, 1 << 22, 1 << 26):
+            seconds = ring_seconds(4, size)
+            lines.append("all-reduce,%d,4,1,4,%.9g,%.9g,ring," % (size, 1.25 * seconds, 0.8 * seconds))
+        return lines
+
+    def test_how_far_the_simulation_is_off(self):
+        left_out = ['all-reduce,1048576,4,1,4,1,,nvls,', 'all-reduce,1048576,4,1,4,1,,unknown,"artefact, of the ""start"""']
+        rows = self.simulate("ring", self.measured(*self.sweep(), *left_out), "--svg=" + self.path("error.svg"))
+        self.assertEqual([row["left_out"] for row in rows], [None] * 3 + ["reduced in a switch", "an artefact"])
+        for row in rows[:3]:
+            self.assertAlmostEqual(row["seconds"] / row["measured_seconds"], 0.8, delta=1e-6)
+        self.assertIn("3 points, off by 25.0 % ", self.out)
+        self.assertIn("at worst by 25.0 %: ", self.out)
+        self.assertIn("4 ranks, too fast; 2 left out", self.out)
+        self.assertIn("-20.0 %", self.out)
+        texts = {element.text for element in xml.etree.ElementTree.parse(self.path("error.svg")).iter("{http://www.w3.org/2000/svg}text")}
+        self.assertLessEqual({"measured", "simulated", "size of the buffer", "ring on flat, against measurements"}, texts)
+        self.simulate("ring", self.measured(*self.sweep()), "--in-place", "--bytes=4M,64M", "--world=4")
+        self.assertIn("2 points, off by 25.0 % ", self.out)
+        self.assertIn("too slow; 0 left out", self.out)
+        rows = self.simulate("ring", self.measured("all_gather,4096,2,1e-3", names="operation,bytes,ranks,seconds_in_place"))
+        self.assertEqual((rows[0]["operation"], rows[0]["algorithm"]), ("all_gather", None))
+
+    def test_tables_that_cannot_be(self):
+        line = self.sweep()[0]
+        for lines, says in (([line.replace(",4,1,", ",x,1,")], ("measured.csv:2", "number of ranks", "'x'")),
+                            ([line, line + ",more"], ("measured.csv:3", "as many fields")),
+                            ([line + '"open'], ("measured.csv:2", "quote")),
+                            (["all-reduce,8,4,1,4,,,ring,"], ("measured.csv:2", "time in seconds")),
+                            (["all-reduce,8,4,1,4,-1,,ring,"], ("measured.csv:2", "time in seconds")),
+                            (["all-reduce,7,4,1,4,1,,ring,"], ("7 bytes", "4 bytes")), (["scan,8,4,1,4,1,,ring,"], ("scan",)),
+                            ([], ("no measurement",))):
+            with self.subTest(lines=lines):
+                self.refused(BAD_INPUT, "simulate", "ring", self.measured(*lines), says=says)
+        self.refused(BAD_INPUT, "simulate", "ring", self.measured("1,2", names="operation,bytes"), says=("measured.csv:1", "'ranks'"))
+        self.refused(BAD_INPUT, "simulate", "ring", "--against=none.csv", says=("none.csv",))
+        self.refused(BAD_INPUT, "simulate", "ring", self.measured("all-reduce,4096,16,4,4,1,,ring,"), "--network=nvlink-ndr",
+                     says=("nodes of 4", "have 8"))
+        self.refused(USAGE, "simulate", "ring", self.measured(line), "--world=8", says=("no row",))
+        self.refused(USAGE, "simulate", "ring", "tree", self.measured(line), says=("one collective",))
+        self.refused(USAGE, "simulate", "ring", self.measured(line), "--operation=broadcast", says=("--against",))
+
+
 class Large(SimulateTest):
     """No time is measured here; the memory is."""
 

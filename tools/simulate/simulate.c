@@ -2,6 +2,7 @@
 // lockstep simulate: how long collectives would take on a network that need not be here.
 #include "tools/command.h"
 #include "tools/number_list.h"
+#include "tools/simulate/against.h"
 #include "tools/simulate/check.h"
 #include "tools/size_list.h"
 
@@ -31,11 +32,16 @@
 
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to simulate"},
-    {"world", "N[,N-N...]", "8", "numbers of ranks: 64, or 2-16,1024", .first_day = true},
-    {"bytes", "SIZE[,SIZE...]", "64M", "sizes of the whole buffer; K, M, G are KiB, MiB, GiB",
+    {"world", "N[,N-N...]", "8",
+     "numbers of ranks: 64, or 2-16,1024; with --against those of its rows that count, by default "
+     "all",
+     .first_day = true},
+    {"bytes", "SIZE[,SIZE...]", "64M",
+     "sizes of the whole buffer; K, M, G are KiB, MiB, GiB; with --against as --world",
      .first_day = true},
     {"operation", "NAME", "all_reduce",
-     "all_reduce, reduce_scatter, all_gather, broadcast or reduce", .first_day = true},
+     "all_reduce, reduce_scatter, all_gather, broadcast or reduce", .first_day = true,
+     .excludes = "against"},
     {"dtype", "NAME", "float32", "float32, float64, float16, bfloat16, int32, int64 or uint8"},
     {"root", "RANK", "0", "root of broadcast and reduce",
      .needs = "operation=broadcast operation=reduce"},
@@ -50,6 +56,13 @@ static const struct argument table[] = {
      "each message and reduction takes longer by a random fraction, at most this one"},
     {"seed", "N", "0", "seed of the jitter: the same seed gives the same times", .needs = "jitter"},
     {"deadline", "SECONDS", "60", "longest time for the collective to describe one rank"},
+
+    {NULL, NULL, NULL, "Whether it is right"},
+    {"against", "FILE.csv", NULL,
+     "simulate what was measured, and say how far the simulated times are off"},
+    {"in-place", NULL, NULL,
+     "measured times are those in place where a row has them, else out of place",
+     .needs = "against"},
 
     {NULL, NULL, NULL, "What comes out"},
     {"json", "FILE", NULL, "write the table as JSON", .writes = true},
@@ -78,8 +91,13 @@ static const char help[] =
     "--network=nvlink-ndr --svg=compare.svg\n"
     "  lockstep simulate ring --world=64 --network=internet --straggler=3:10 --jitter=0.2 "
     "--seed=7\n"
+    "  lockstep simulate ring --network=my-cluster.json --against=measured.csv --svg=error.svg\n"
     "  lockstep simulate ./build/collective-my-reduce.so --world=256 --network=my-cluster.json "
     "--json=rows.json\n";
+
+// From enum ls_collective_operation 1 on.
+static const char *const operations[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                         "broadcast",  "reduce",         NULL};
 
 struct collective {
     const struct ls_opened_plugin *opened;
@@ -102,6 +120,9 @@ struct settings {
     const char *json, *svg;
     struct ls_rows *rows;
     uint64_t deadline_ns; // of describing a rank
+    const char *against; // NULL: nothing was measured
+    bool in_place;
+    struct ls_measured measured;
     const struct collective
         *said_verified; // of which, in which world, was said how far it was verified
     uint32_t said_world;
@@ -194,8 +215,6 @@ static enum ls_status check_sizes(const struct settings *settings)
 
 static enum ls_status read_settings(const struct arguments *arguments, struct settings *out)
 {
-    static const char *const operations[] = {"all_reduce", "reduce_scatter", "all_gather",
-                                             "broadcast",  "reduce",         NULL};
     static const char *const dtypes[] = {"float32", "float64", "float16", "bfloat16",
                                          "int32",   "int64",   "uint8",   NULL};
     uint64_t root = 0, seconds = 0;
@@ -207,9 +226,18 @@ static enum ls_status read_settings(const struct arguments *arguments, struct se
     out->dtype_name = arguments_text(arguments, "dtype");
     out->json = arguments_text(arguments, "json");
     out->svg = arguments_text(arguments, "svg");
-    enum ls_status status = number_list_parse("--world", arguments_text(arguments, "world"), 1,
-                                              LS_SIMULATED_WORLD_MOST, false, &out->worlds);
-    if (!status)
+    out->against = arguments_text(arguments, "against");
+    out->in_place = arguments_given(arguments, "in-place");
+    if (out->against && arguments->operand_count > 1) {
+        ls_error("usage", "--against holds one collective against what was measured, not %zu",
+                 arguments->operand_count);
+        return LS_USAGE;
+    }
+    enum ls_status status = LS_OK;
+    if (!out->against || arguments_given(arguments, "world"))
+        status = number_list_parse("--world", arguments_text(arguments, "world"), 1,
+                                   LS_SIMULATED_WORLD_MOST, false, &out->worlds);
+    if (!status && (!out->against || arguments_given(arguments, "bytes")))
         status = size_list_parse("bytes", arguments_text(arguments, "bytes"), 0, BYTES_MOST,
                                  &out->sizes);
     if (!status)
@@ -319,10 +347,9 @@ static void say_progress(void *context)
 }
 
 // Once for each world of each collective.
-static void say_verified(struct settings *settings, size_t c, size_t w, uint32_t verified_world)
+static void say_verified(struct settings *settings, const struct collective *collective,
+                         uint32_t world, uint32_t verified_world)
 {
-    const struct collective *collective = &settings->collectives[c];
-    const uint32_t world = (uint32_t)world_at(settings, w);
     if (verified_world == world ||
         (settings->said_verified == collective && settings->said_world == world))
         return;
@@ -336,25 +363,26 @@ static void say_verified(struct settings *settings, size_t c, size_t w, uint32_t
                 world);
 }
 
-static enum ls_status check_and_simulate(struct settings *settings, size_t c, size_t w,
+static enum ls_status check_and_simulate(struct settings *settings,
+                                         const struct collective *collective,
                                          const struct ls_simulation *simulation,
                                          uint32_t *verified_world, struct ls_simulation_result *out)
 {
-    const struct collective *collective = &settings->collectives[c];
     enum ls_status status = ls_simulation_fits(simulation);
     if (!status)
         status =
             simulate_check(simulation, collective->label, collective->opened->text, verified_world);
     if (!status && *verified_world)
-        say_verified(settings, c, w, *verified_world);
+        say_verified(settings, collective, simulation->world, *verified_world);
     if (!status)
         status = ls_simulate(simulation, out);
     if (!status)
-        say_verified(settings, c, w, *verified_world);
+        say_verified(settings, collective, simulation->world, *verified_world);
     return status;
 }
 
-static enum ls_status simulate_watched(struct settings *settings, size_t c, size_t w,
+static enum ls_status simulate_watched(struct settings *settings,
+                                       const struct collective *collective,
                                        struct ls_simulation *simulation, uint32_t *verified_world,
                                        struct ls_simulation_result *out)
 {
@@ -370,7 +398,7 @@ static enum ls_status simulate_watched(struct settings *settings, size_t c, size
         return status;
     ls_expectation_enter(&watch.expectation);
     simulation->progress = &watch.progress;
-    status = check_and_simulate(settings, c, w, simulation, verified_world, out);
+    status = check_and_simulate(settings, collective, simulation, verified_world, out);
     ls_expectation_leave(&watch.expectation);
     ls_expectation_stop(&watch.expectation);
     return status;
@@ -445,18 +473,17 @@ static size_t cell(const struct settings *settings, size_t collective, size_t wo
     return (collective * settings->worlds.count + world) * settings->sizes.count + size;
 }
 
-static enum ls_status simulate_one(struct settings *settings, size_t c, size_t w, size_t s)
+static struct ls_simulation simulation_of(const struct settings *settings,
+                                          const struct collective *collective, uint32_t operation,
+                                          uint32_t world, uint64_t bytes)
 {
-    const struct collective *collective = &settings->collectives[c];
-    const uint64_t bytes = settings->sizes.bytes[s];
-    struct ls_simulation_result result;
-    struct ls_simulation simulation = {
+    return (struct ls_simulation){
         .collective = collective->opened->interface,
         .name = collective->opened->plugin->name,
         .host = collective->opened->host,
         .network = &settings->network,
-        .operation = settings->operation,
-        .world = (uint32_t)world_at(settings, w),
+        .operation = operation,
+        .world = world,
         .root = settings->root,
         .element_bytes = (uint32_t)ls_dtype_bytes(settings->dtype),
         .count = bytes / ls_dtype_bytes(settings->dtype),
@@ -465,9 +492,18 @@ static enum ls_status simulate_one(struct settings *settings, size_t c, size_t w
         .jitter = settings->jitter,
         .seed = settings->seed,
     };
+}
+
+static enum ls_status simulate_one(struct settings *settings, size_t c, size_t w, size_t s)
+{
+    const struct collective *collective = &settings->collectives[c];
+    const uint64_t bytes = settings->sizes.bytes[s];
+    struct ls_simulation_result result;
+    struct ls_simulation simulation = simulation_of(settings, collective, settings->operation,
+                                                    (uint32_t)world_at(settings, w), bytes);
     uint32_t verified_world = 0;
     const enum ls_status status =
-        simulate_watched(settings, c, w, &simulation, &verified_world, &result);
+        simulate_watched(settings, collective, &simulation, &verified_world, &result);
     if (status)
         return status;
     settings->seconds[cell(settings, c, w, s)] = result.seconds;
@@ -487,6 +523,63 @@ static enum ls_status simulate_all(struct settings *settings)
         for (size_t s = 0; !status && s < settings->sizes.count; s++)
             for (size_t c = 0; !status && c < settings->collective_count; c++)
                 status = simulate_one(settings, c, w, s);
+    return status;
+}
+
+// ---- Against measurements ----
+
+// Whether --world and --bytes, where they are given, choose the row.
+static bool is_chosen(const struct settings *settings, const struct ls_measured_row *row)
+{
+    bool world = settings->worlds.count == 0, size = settings->sizes.count == 0;
+    for (size_t i = 0; i < settings->worlds.count; i++)
+        world = world || world_at(settings, i) == row->ranks;
+    for (size_t i = 0; i < settings->sizes.count; i++)
+        size = size || settings->sizes.bytes[i] == row->bytes;
+    return world && size;
+}
+
+static enum ls_status simulate_row(struct settings *settings, struct ls_against *against,
+                                   const struct ls_measured_row *row)
+{
+    const struct collective *collective = &settings->collectives[0];
+    uint32_t operation = 0, verified_world = 0;
+    struct ls_simulation_result result;
+    while (operations[operation] && strcmp(operations[operation], row->operation) != 0)
+        operation++;
+    if (!operations[operation]) {
+        ls_error("--against", "%s: there is no operation '%s'", settings->against, row->operation);
+        return LS_BAD_INPUT;
+    }
+    enum ls_status status = ls_against_fits(settings->against, &settings->network, row,
+                                            (uint32_t)ls_dtype_bytes(settings->dtype));
+    if (status)
+        return status;
+    struct ls_simulation simulation =
+        simulation_of(settings, collective, operation + 1, row->ranks, row->bytes);
+    status = simulate_watched(settings, collective, &simulation, &verified_world, &result);
+    if (!status)
+        ls_against_add(against, row, result.seconds, settings->rows);
+    return status;
+}
+
+static enum ls_status simulate_measured(struct settings *settings)
+{
+    const struct collective *collective = &settings->collectives[0];
+    struct ls_against *against = NULL;
+    enum ls_status status =
+        ls_measured_read(settings->against, settings->in_place, &settings->measured);
+    if (!status)
+        status = ls_against_create(settings->against, collective->label, settings->network.name,
+                                   settings->measured.count, &against);
+    for (size_t i = 0; !status && i < settings->measured.count; i++)
+        if (is_chosen(settings, &settings->measured.rows[i]))
+            status = simulate_row(settings, against, &settings->measured.rows[i]);
+    if (!status)
+        status = ls_against_finish(against);
+    if (!status && settings->svg)
+        status = ls_against_draw(against, "--svg", settings->svg);
+    ls_against_destroy(against);
     return status;
 }
 
@@ -551,7 +644,7 @@ static enum ls_status run(const struct arguments *arguments)
     if (!status)
         status = ls_rows_create(&settings->rows);
     if (!status) {
-        status = simulate_all(settings);
+        status = settings->against ? simulate_measured(settings) : simulate_all(settings);
         // A schedule that is broken is a result, too.
         if (settings->json && (!status || status == LS_FAILED)) {
             const enum ls_status written =
@@ -559,8 +652,9 @@ static enum ls_status run(const struct arguments *arguments)
             status = status ? status : written;
         }
     }
-    if (!status && settings->svg)
+    if (!status && settings->svg && !settings->against)
         status = write_chart(settings);
+    ls_measured_finish(&settings->measured);
     ls_rows_destroy(settings->rows);
     ls_loader_destroy(settings->loader);
     number_list_finish(&settings->worlds);
