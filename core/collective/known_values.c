@@ -131,17 +131,18 @@ void ls_known_values_fill(const struct ls_known_call *call, uint32_t rank, void 
         write_element(call->dtype, value_at(&recipe, rank, i), data, i);
 }
 
-// `from`: the rank whose elements are expected; -1: the reduction.
+// `from`: the rank whose elements are expected, `shift` further on; -1: the reduction.
 static uint64_t wrong_in(const struct recipe *recipe, const void *data, struct ls_range range,
-                         int64_t from, uint64_t *first)
+                         int64_t from, uint64_t shift, uint64_t *first)
 {
     const uint32_t dtype = recipe->call->dtype;
     const uint64_t bytes = ls_dtype_bytes(dtype);
     uint64_t wrong = 0;
     for (uint64_t i = range.offset; i < range.offset + range.count; i++) {
         uint64_t expected = 0;
-        write_element(dtype, from < 0 ? reduced_at(recipe, i) : value_at(recipe, (uint32_t)from, i),
-                      &expected, 0);
+        write_element(
+            dtype, from < 0 ? reduced_at(recipe, i) : value_at(recipe, (uint32_t)from, i + shift),
+            &expected, 0);
         if (memcmp((const char *)data + i * bytes, &expected, bytes) == 0)
             continue;
         if (first && (!wrong || i < *first))
@@ -156,23 +157,28 @@ uint64_t ls_known_values_wrong(const struct ls_known_call *call, uint32_t rank, 
 {
     const struct recipe recipe = recipe_of(call);
     const struct ls_range whole = ls_data_range(0, call->count);
+    const uint64_t each = call->count / call->world;
+    const bool all_to_all = call->operation == LS_ALL_TO_ALL;
     uint64_t wrong = 0;
     switch (call->operation) {
     case LS_REDUCE_SCATTER:
-        return wrong_in(&recipe, data, ls_part(whole, rank, call->world), -1, first);
+        return wrong_in(&recipe, data, ls_part(whole, rank, call->world), -1, 0, first);
     case LS_ALL_GATHER:
+    case LS_ALL_TO_ALL:
         for (uint32_t part = 0; part < call->world; part++) {
+            const struct ls_range range =
+                all_to_all ? ls_data_range(part * each, each) : ls_part(whole, part, call->world);
+            const uint64_t shift = all_to_all ? rank * each - range.offset : 0;
             uint64_t at = 0;
-            const uint64_t more =
-                wrong_in(&recipe, data, ls_part(whole, part, call->world), part, &at);
+            const uint64_t more = wrong_in(&recipe, data, range, part, shift, &at);
             if (first && more && !wrong)
                 *first = at;
             wrong += more;
         }
         return wrong;
-    case LS_BROADCAST: return wrong_in(&recipe, data, whole, call->root, first);
-    case LS_REDUCE: return rank == call->root ? wrong_in(&recipe, data, whole, -1, first) : 0;
-    default: return wrong_in(&recipe, data, whole, -1, first);
+    case LS_BROADCAST: return wrong_in(&recipe, data, whole, call->root, 0, first);
+    case LS_REDUCE: return rank == call->root ? wrong_in(&recipe, data, whole, -1, 0, first) : 0;
+    default: return wrong_in(&recipe, data, whole, -1, 0, first);
     }
 }
 

@@ -331,7 +331,8 @@ uint64_t ls_library_bytes(const struct ls_collective_plan *plan)
     switch (operation_of(plan)) {
     case LS_ALL_REDUCE: return 2 * share;
     case LS_REDUCE_SCATTER:
-    case LS_ALL_GATHER: return share;
+    case LS_ALL_GATHER:
+    case LS_ALL_TO_ALL: return share;
     default: return world > 1 ? bytes : 0;
     }
 }

@@ -22,7 +22,7 @@ const char *ls_wire_text(uint32_t wire)
 static bool lacks_operation(const struct ls_collective_interface *algorithm, uint32_t operation)
 {
     return ls_collective_is_native(algorithm) && !(algorithm->operations >> operation & 1) &&
-           (operation == LS_BROADCAST || operation == LS_ALL_GATHER);
+           (operation == LS_BROADCAST || operation == LS_ALL_GATHER || operation == LS_ALL_TO_ALL);
 }
 
 // What keeps messages from being shorter than elements; NULL: nothing.
@@ -33,8 +33,8 @@ static const char *find_wire_problem(const struct ls_communicator *communicator,
         return NULL;
     if (call->wire != LS_BF16 && call->wire != LS_F16)
         return "messages are of float16 or bfloat16, or of the elements' type";
-    if (call->dtype != LS_F32 || call->reduction != LS_SUM || call->operation == LS_BROADCAST ||
-        call->operation == LS_ALL_GATHER)
+    if (call->dtype != LS_F32 || call->reduction != LS_SUM ||
+        !ls_operation_reduces(call->operation))
         return "only sums of float32 travel in 16 bits";
     const uint32_t dtypes = communicator->group->algorithm->dtypes;
     if (communicator->library && !communicator->place)
@@ -65,6 +65,8 @@ static enum ls_status check_plan(const struct ls_communicator *communicator,
         problem = "the root is no rank";
     else if (call->count > UINT64_MAX / 16 || (call->count && ls_memory_is_null(call->buffer)))
         problem = "there is no such buffer";
+    else if (ls_collective_whole_count(call->operation, call->count, group->world) != call->count)
+        problem = "the elements are no equal blocks, one for each rank";
     else if (call->buffer.offset % element_bytes)
         problem = "the buffer is not aligned to its elements";
     else

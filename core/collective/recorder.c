@@ -45,8 +45,7 @@ const char *ls_call_signature_text(const struct ls_call_signature *signature, ch
     memcpy(label, signature->label, sizeof(label));
     label[sizeof(label) - 1] = '\0';
     const char *operation = ls_collective_operation_text(signature->operation);
-    const bool reduces =
-        signature->operation != LS_BROADCAST && signature->operation != LS_ALL_GATHER;
+    const bool reduces = ls_operation_reduces(signature->operation);
     const bool rooted = signature->operation == LS_BROADCAST || signature->operation == LS_REDUCE;
     const uint32_t mean_of = signature->mean_of;
     const char *reduction = reduction_texts[mean_of ? LS_MEAN : signature->reduction % 6];

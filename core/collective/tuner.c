@@ -289,7 +289,7 @@ enum ls_status ls_tuner_create(const struct ls_plugin *plugin, const struct ls_h
     tuner->interface = (struct ls_collective_interface){
         .struct_size = sizeof(tuner->interface),
         .operations = 1u << LS_ALL_REDUCE | 1u << LS_REDUCE_SCATTER | 1u << LS_ALL_GATHER |
-                      1u << LS_BROADCAST | 1u << LS_REDUCE,
+                      1u << LS_BROADCAST | 1u << LS_REDUCE | 1u << LS_ALL_TO_ALL,
         .deterministic = 1,
         .build_schedule = build_schedule};
     tuner->plugin = *plugin;

@@ -44,7 +44,16 @@ enum ls_collective_operation {
     LS_ALL_GATHER = 3, // every rank: part r as rank r had it, for all r
     LS_BROADCAST = 4, // every rank: what `root` had
     LS_REDUCE = 5, // `root`: the reduction of all
+    // rank r, in block s: block r as rank s had it, for all s. The blocks are equal: `count` is a
+    // multiple of the world, and block s is ls_block(call, s).
+    LS_ALL_TO_ALL = 6,
 };
+
+// 1: elements are combined; 0: they are only copied.
+static inline uint32_t ls_operation_reduces(uint32_t operation)
+{
+    return operation == LS_ALL_REDUCE || operation == LS_REDUCE_SCATTER || operation == LS_REDUCE;
+}
 
 // The operation to describe. All values but `rank` are equal on all ranks, and what the plugin
 // derives from them must be equal, too.
@@ -268,6 +277,13 @@ static inline struct ls_range ls_scratch_range(uint64_t offset, uint64_t count)
 static inline struct ls_range ls_chunk(const struct ls_collective_call *call, uint64_t index)
 {
     return ls_part(ls_data_range(0, call->count), index % call->world, call->world);
+}
+
+// Block `index` (modulo the world) of the data buffer, of an all-to-all.
+static inline struct ls_range ls_block(const struct ls_collective_call *call, uint64_t index)
+{
+    const uint64_t each = call->count / call->world;
+    return ls_data_range(index % call->world * each, each);
 }
 
 // Appends a step of any kind; the functions below are for one kind each.

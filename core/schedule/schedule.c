@@ -39,8 +39,15 @@ const char *ls_collective_operation_text(uint32_t operation)
     case LS_ALL_GATHER: return "all-gather";
     case LS_BROADCAST: return "broadcast";
     case LS_REDUCE: return "reduce";
+    case LS_ALL_TO_ALL: return "all-to-all";
     default: return NULL;
     }
+}
+
+uint64_t ls_collective_whole_count(uint32_t operation, uint64_t count, uint32_t world)
+{
+    const uint64_t over = operation == LS_ALL_TO_ALL ? count % world : 0;
+    return over ? count + (world - over) : count;
 }
 
 const char *ls_step_kind_text(uint32_t kind)
@@ -210,6 +217,39 @@ static void describe_all_gather(const struct ls_collective_call *call, struct ls
     ls_end_round(schedule);
 }
 
+// With whom `rank` exchanges blocks in round `round`, who then exchanges with it; itself: nobody.
+// Where the world is a power of two all meet in world - 1 rounds, else in `world`.
+static uint64_t partner(const struct ls_collective_call *call, uint64_t round)
+{
+    const uint64_t world = call->world;
+    if ((world & (world - 1)) == 0)
+        return call->rank ^ (round + 1);
+    return (round + world - call->rank) % world;
+}
+
+// One pair after the other, so that no rank is sent to by several. What comes is where the block is
+// that leaves, so it waits in scratch for one round; there are two places for it.
+static void describe_all_to_all(const struct ls_collective_call *call, struct ls_schedule *schedule)
+{
+    const uint64_t world = call->world, each = call->count / world;
+    const uint64_t unit = LS_CHUNK_ALIGNMENT, stride = (each + unit - 1) / unit * unit;
+    const uint64_t rounds = (world & (world - 1)) == 0 ? world - 1 : world;
+    if (world > 1)
+        ls_scratch(schedule, stride + each);
+    for (uint64_t round = 0; world > 1 && round <= rounds; round++) {
+        const uint64_t now = round < rounds ? partner(call, round) : call->rank;
+        const uint64_t before = round > 0 ? partner(call, round - 1) : call->rank;
+        if (now != call->rank) {
+            ls_send(schedule, (uint32_t)now, ls_block(call, now));
+            ls_receive(schedule, (uint32_t)now, ls_scratch_range(round % 2 * stride, each));
+        }
+        if (before != call->rank)
+            ls_copy(schedule, ls_block(call, before),
+                    ls_scratch_range((round + 1) % 2 * stride, each));
+        ls_end_round(schedule);
+    }
+}
+
 int32_t ls_schedule_build(const struct ls_collective_interface *collective,
                           const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
@@ -219,6 +259,8 @@ int32_t ls_schedule_build(const struct ls_collective_interface *collective,
         describe_broadcast(call, schedule);
     else if (call->operation == LS_ALL_GATHER)
         describe_all_gather(call, schedule);
+    else if (call->operation == LS_ALL_TO_ALL)
+        describe_all_to_all(call, schedule);
     else {
         struct ls_collective_call all_reduce = *call;
         all_reduce.operation = LS_ALL_REDUCE;

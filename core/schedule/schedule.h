@@ -25,7 +25,7 @@ struct ls_drawn_schedule {
 
 // Lets `collective` (named `name`) describe the call. An operation that it does not offer is taken
 // from the host's own: reduce and reduce-scatter run its all-reduce; broadcast is a binomial tree;
-// all-gather sends each part to every rank. Steps that name a peer outside the world, or a range
+// all-gather sends each part to every rank; in an all-to-all ranks exchange blocks in pairs. Steps that name a peer outside the world, or a range
 // outside its buffer, are LS_FAILED, logged with rank, round and range.
 LS_STATUS ls_schedule_draw(const struct ls_collective_interface *collective, const char *name,
                            const struct ls_collective_call *call, struct ls_drawn_schedule *out);
@@ -44,6 +44,10 @@ struct ls_schedule_size {
 LS_STATUS ls_schedule_measure(const struct ls_collective_interface *collective,
                               const struct ls_collective_call *call, uint64_t most, bool silent,
                               struct ls_schedule_size *out);
+
+// `count`, or the next larger number of elements with which there is such an operation: the blocks
+// of an all-to-all are equal.
+uint64_t ls_collective_whole_count(uint32_t operation, uint64_t count, uint32_t world);
 
 const char *ls_collective_operation_text(
     uint32_t operation); // "all-reduce"; NULL for another number

@@ -366,8 +366,8 @@ static struct ls_memory sums_of(const struct ls_strategy_host *table, uint32_t r
 static uint32_t wire_of(const struct ls_driver *driver,
                         const struct ls_strategy_operation *operation)
 {
-    const bool sums = operation->operation != LS_BROADCAST && operation->operation != LS_ALL_GATHER;
-    return sums && operation->memory == LS_REPLICA_GRADIENTS &&
+    return ls_operation_reduces(operation->operation) &&
+                   operation->memory == LS_REPLICA_GRADIENTS &&
                    operation->first >= driver->table.trained_first
                ? driver->options.wire
                : 0;
@@ -396,8 +396,7 @@ static int32_t range_prepare(const struct ls_strategy_host *table, uint32_t repl
     collective->writes_parameters = operation->memory == LS_REPLICA_PARAMETERS ||
                                     operation->memory == LS_REPLICA_ROOM_AND_PARAMETERS;
     collective->added = driver->options.shards && !collective->writes_parameters &&
-                        operation->operation != LS_BROADCAST &&
-                        operation->operation != LS_ALL_GATHER;
+                        ls_operation_reduces(operation->operation);
     struct ls_communicator_call call = {.operation = operation->operation,
                                         .dtype = LS_F32,
                                         .reduction = LS_SUM,

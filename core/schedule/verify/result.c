@@ -149,23 +149,31 @@ static enum ls_status refuse_copy(struct check *check, uint32_t symbol, uint32_t
                               range->count == 1 ? "is" : "are", what, owner);
 }
 
+// The elements of this range should be those `shift` further on.
 static enum ls_status refuse_place(struct check *check, const struct ls_interval *interval,
-                                   uint32_t rank, const struct ls_range *range)
+                                   uint32_t rank, const struct ls_range *range, uint64_t shift)
 {
-    const struct ls_range other = {LS_BUFFER_DATA, 0, range->offset + interval->shift,
-                                   range->count};
-    char here[128], there[128];
+    const struct ls_range found = ls_data_range(range->offset + interval->shift, range->count);
+    const struct ls_range wanted = ls_data_range(range->offset + shift, range->count);
+    char here[128], there[128], instead[128];
+    if (check->verifier->verified->operation == LS_ALL_TO_ALL)
+        return ls_verifier_refuse(
+            check->verifier, LS_VERDICT_RESULT, rank, UINT32_MAX, range,
+            "%s %s %s of rank %u instead of its %s", ls_elements_text(range, here, sizeof(here)),
+            range->count == 1 ? "is" : "are", ls_elements_text(&found, there, sizeof(there)),
+            interval->symbol - 1, ls_elements_text(&wanted, instead, sizeof(instead)));
     return ls_verifier_refuse(
         check->verifier, LS_VERDICT_RESULT, rank, UINT32_MAX, range, "%s %s what belongs to %s",
         ls_elements_text(range, here, sizeof(here)), range->count == 1 ? "has" : "have",
-        ls_elements_text(&other, there, sizeof(there)));
+        ls_elements_text(&found, there, sizeof(there)));
 }
 
 // ---- The result of one rank ----
 
-// `owner`: the rank whose elements are wanted; UINT32_MAX: the sum over all.
-static enum ls_status check_range(struct check *check, uint32_t rank, const struct ls_range *wanted,
-                                  uint32_t owner)
+// `owner`: the rank whose elements are wanted, from `shift` elements further on; UINT32_MAX: the
+// sum over all.
+static enum ls_status check_shifted(struct check *check, uint32_t rank,
+                                    const struct ls_range *wanted, uint32_t owner, uint64_t shift)
 {
     const struct ls_intervals *data = ls_symbols_data(check->symbols, rank);
     const uint64_t end = wanted->offset + wanted->count;
@@ -178,14 +186,23 @@ static enum ls_status check_range(struct check *check, uint32_t rank, const stru
         const uint64_t from = interval->begin > wanted->offset ? interval->begin : wanted->offset;
         const uint64_t to = ls_interval_end(data, i) < end ? ls_interval_end(data, i) : end;
         const struct ls_range range = ls_data_range(from, to - from);
-        if (interval->shift)
-            status = refuse_place(check, interval, rank, &range);
+        const bool other = owner != UINT32_MAX && interval->symbol != owner + 1;
+        if (other && check->verifier->verified->operation == LS_ALL_TO_ALL)
+            status = refuse_copy(check, interval->symbol, rank, &range, owner);
+        else if (interval->shift != shift)
+            status = refuse_place(check, interval, rank, &range, shift);
         else if (owner == UINT32_MAX)
             status = check_sum(check, interval->symbol, rank, &range);
-        else if (interval->symbol != owner + 1)
+        else if (other)
             status = refuse_copy(check, interval->symbol, rank, &range, owner);
     }
     return status;
+}
+
+static enum ls_status check_range(struct check *check, uint32_t rank, const struct ls_range *wanted,
+                                  uint32_t owner)
+{
+    return check_shifted(check, rank, wanted, owner, 0);
 }
 
 static enum ls_status check_rank(struct check *check, uint32_t rank)
@@ -204,8 +221,10 @@ static enum ls_status check_rank(struct check *check, uint32_t rank)
     default: break;
     }
     for (uint32_t owner = 0; !status && owner < verified->world; owner++) {
-        const struct ls_range part = ls_chunk(&call, owner);
-        status = check_range(check, rank, &part, owner);
+        const bool all_to_all = verified->operation == LS_ALL_TO_ALL;
+        const struct ls_range part = all_to_all ? ls_block(&call, owner) : ls_chunk(&call, owner);
+        const uint64_t shift = all_to_all ? ls_block(&call, rank).offset - part.offset : 0;
+        status = check_shifted(check, rank, &part, owner, shift);
     }
     return status;
 }

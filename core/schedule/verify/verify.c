@@ -27,7 +27,8 @@ static double least_bytes(const struct ls_verify_case *verified)
     switch (verified->operation) {
     case LS_ALL_REDUCE: return 2 * others * bytes;
     case LS_REDUCE_SCATTER:
-    case LS_ALL_GATHER: return others * bytes;
+    case LS_ALL_GATHER:
+    case LS_ALL_TO_ALL: return others * bytes;
     default: return verified->world > 1 ? bytes : 0;
     }
 }
@@ -66,6 +67,13 @@ static enum ls_status check_case(const struct ls_verify_case *verified)
                  "%" PRIu64 " elements (at most %" PRIu64 ") of %u bytes",
                  verified->operation, verified->root, verified->world, LS_VERIFY_WORLD,
                  verified->count, LS_VERIFY_COUNT, verified->element_bytes);
+        return LS_USAGE;
+    }
+    if (ls_collective_whole_count(verified->operation, verified->count, verified->world) !=
+        verified->count) {
+        ls_error("verify", "%" PRIu64 " elements are no equal blocks for %u ranks, as %s needs",
+                 verified->count, verified->world,
+                 ls_collective_operation_text(verified->operation));
         return LS_USAGE;
     }
     return LS_OK;

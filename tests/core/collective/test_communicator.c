@@ -357,7 +357,8 @@ START_TEST(requests_that_do_not_fit_are_refused)
         uint32_t dtype, reduction, root;
     } wrong[] = {
         {0, data, 8, LS_F32, LS_SUM, 0},
-        {6, data, 8, LS_F32, LS_SUM, 0},
+        {LS_ALL_TO_ALL + 1, data, 8, LS_F32, LS_SUM, 0},
+        {LS_ALL_TO_ALL, data, 7, LS_F32, LS_SUM, 0}, // no equal blocks
         {LS_ALL_REDUCE, data, 8, LS_I32, LS_SUM, 0},
         {LS_ALL_REDUCE, data, 8, 99, LS_SUM, 0},
         {LS_ALL_REDUCE, data, 8, LS_F32, LS_MAX, 0},

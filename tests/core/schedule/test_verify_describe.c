@@ -169,6 +169,12 @@ static int32_t parts(const struct ls_collective_call *call, struct ls_schedule *
     case LS_REDUCE:
         return call->rank == call->root ? ls_receive_and_reduce(schedule, peer, whole)
                                         : ls_send(schedule, peer, whole);
+    case LS_ALL_TO_ALL:
+        ls_scratch(schedule, COUNT / 2);
+        ls_send(schedule, peer, ls_block(call, peer));
+        ls_receive(schedule, peer, ls_scratch_range(0, COUNT / 2));
+        ls_end_round(schedule);
+        return ls_copy(schedule, ls_block(call, peer), ls_scratch_range(0, COUNT / 2));
     default: return star(call, schedule);
     }
 }
@@ -187,6 +193,10 @@ static int32_t other_parts(const struct ls_collective_call *call, struct ls_sche
         ls_send(schedule, peer, ls_chunk(call, call->rank));
         return ls_receive_and_reduce(schedule, peer, ls_chunk(call, peer));
     }
+    if (call->operation == LS_ALL_TO_ALL) {
+        ls_send(schedule, peer, ls_block(call, call->rank));
+        return ls_receive(schedule, peer, ls_block(call, peer));
+    }
     return parts(&other, schedule);
 }
 
@@ -199,11 +209,14 @@ START_TEST(each_operation_is_held_to_its_own_result)
         [LS_BROADCAST] =
             "rank 0, in the end: elements 0 to 255 are what rank 0 had instead of what rank 1 had",
         [LS_REDUCE] = "rank 1, in the end: elements 0 to 255 lack what rank 0 had",
+        [LS_ALL_TO_ALL] = "rank 0, in the end: elements 128 to 255 are elements 128 to 255 of rank "
+                          "1 instead of its elements 0 to 127",
     };
-    for (uint32_t operation = LS_REDUCE_SCATTER; operation <= LS_REDUCE; operation++) {
+    for (uint32_t operation = LS_REDUCE_SCATTER; operation <= LS_ALL_TO_ALL; operation++) {
         const struct ls_verify_case verified = {.operation = operation,
                                                 .world = 2,
-                                                .root = operation >= LS_BROADCAST,
+                                                .root = operation == LS_BROADCAST ||
+                                                        operation == LS_REDUCE,
                                                 .count = COUNT,
                                                 .element_bytes = 4};
         struct ls_verification found = verify_case(parts, &verified, 1);
@@ -308,13 +321,14 @@ START_TEST(a_case_that_is_none_is_refused)
     const struct ls_verify_case good = {
         .operation = LS_ALL_REDUCE, .world = 2, .count = 1, .element_bytes = 4};
     struct ls_verification found;
-    struct ls_verify_case bad[] = {good, good, good, good, good, good};
+    struct ls_verify_case bad[] = {good, good, good, good, good, good, good};
     bad[0].operation = 9;
     bad[1].world = 0;
     bad[2].world = LS_VERIFY_WORLD + 1;
     bad[3].root = 2;
     bad[4].count = LS_VERIFY_COUNT + 1;
     bad[5].element_bytes = 0;
+    bad[6].operation = LS_ALL_TO_ALL; // of no equal blocks
     test_log_begin();
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         ck_assert_int_eq(ls_verify_schedule(&interface, NULL, &bad[i], &found), LS_USAGE);

@@ -11,7 +11,7 @@
 #include <inttypes.h>
 
 #define MUTANTS 1000 // of each collective
-#define MOST_COUNT 1500
+#define MOST_COUNT (1500 + TEST_RANKS) // rounded up to equal blocks
 #define MOST_STEPS 4096 // of a rank
 #define VERDICTS (LS_VERDICT_ORDER + 1)
 
@@ -31,6 +31,11 @@ static const struct ls_plugin *open_shipped(const char *name)
     return test_plugin_open(file);
 }
 
+static int is_rooted(uint32_t operation)
+{
+    return operation == LS_BROADCAST || operation == LS_REDUCE;
+}
+
 START_TEST(a_shipped_collective_holds_in_every_world)
 {
     const struct ls_plugin *plugin = open_shipped(shipped[_i]);
@@ -42,14 +47,14 @@ START_TEST(a_shipped_collective_holds_in_every_world)
     test_host_init(&host, plugin);
     for (uint32_t world = 1; world <= 64; world += world < 20 ? 1 : 11) {
         const uint64_t counts[] = {0, 1, world - 1, world, world + 1, 1009, 104729};
-        for (uint32_t operation = LS_ALL_REDUCE; operation <= LS_REDUCE; operation++)
+        for (uint32_t operation = LS_ALL_REDUCE; operation <= LS_ALL_TO_ALL; operation++)
             for (uint32_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
                 const struct ls_verify_case verified = {
                     .operation = operation,
                     .world = world,
-                    .root = operation >= LS_BROADCAST ? (world - 1) / 2 : 0,
+                    .root = is_rooted(operation) ? (world - 1) / 2 : 0,
                     .ranks_per_host = i % 2 * 3,
-                    .count = counts[i],
+                    .count = ls_collective_whole_count(operation, counts[i], world),
                     .element_bytes = 4};
                 struct ls_verification found;
                 ck_assert_int_eq(ls_verify_schedule(interface, &host.host, &verified, &found),
@@ -61,7 +66,7 @@ START_TEST(a_shipped_collective_holds_in_every_world)
                 held++;
             }
     }
-    ck_assert_uint_ge(held, 5 * 7 * 20);
+    ck_assert_uint_ge(held, 6 * 7 * 20);
 }
 END_TEST
 
@@ -105,7 +110,7 @@ static int32_t replay(const struct ls_collective_call *call, struct ls_schedule 
 static struct ls_collective_interface replaying(uint32_t deterministic)
 {
     return (struct ls_collective_interface){.struct_size = sizeof(struct ls_collective_interface),
-                                            .operations = 0x3e,
+                                            .operations = 0x7e,
                                             .deterministic = deterministic,
                                             .build_schedule = replay};
 }
@@ -418,12 +423,15 @@ static void run_mutant_rank(struct test_rank *rank)
         ls_communicator_abort(communicator);
 }
 
-static float wanted(uint64_t index)
+static float wanted(uint32_t at, uint64_t index)
 {
     const struct ls_collective_call call = {.world = mutant.verified.world,
                                             .count = mutant.verified.count};
+    const uint64_t each = call.count / call.world;
     float sum = 0;
     uint32_t owner = mutant.verified.root;
+    if (mutant.verified.operation == LS_ALL_TO_ALL)
+        return integer_of((uint32_t)(index / each), at * each + index % each);
     if (mutant.verified.operation == LS_ALL_GATHER) {
         owner = 0;
         while (ls_chunk(&call, owner).offset + ls_chunk(&call, owner).count <= index)
@@ -450,7 +458,7 @@ static uint64_t count_wrong(const struct mutant_run *runs, int of_bits)
             range.count = 0;
         for (uint64_t i = range.offset; i < range.offset + range.count; i++)
             wrong += of_bits ? memcmp(&runs[rank].data[1][i], &runs[0].data[1][i], 4) != 0
-                             : runs[rank].data[0][i] != wanted(i);
+                             : runs[rank].data[0][i] != wanted(rank, i);
     }
     return wrong;
 }
@@ -541,7 +549,7 @@ START_TEST(the_executor_confirms_what_is_said_of_mutants)
     test_host_init(&host, plugin);
     for (uint32_t world = 2; world <= TEST_RANKS; world++) {
         test_collective_open(&collectives[world], replay, world, 0, 0);
-        collectives[world].interface.operations = 0x3e;
+        collectives[world].interface.operations = 0x7e;
     }
     for (uint32_t i = 0; i < MUTANTS; i++) {
         mutant.key = ls_random_key(i, _i);
@@ -550,9 +558,12 @@ START_TEST(the_executor_confirms_what_is_said_of_mutants)
                                                   .count = counts[draw_below(6)],
                                                   .element_bytes = 4};
         do
-            mutant.verified.operation = draw_below(2) ? LS_ALL_REDUCE : 1 + draw_below(5);
-        while (!(shipped_interface->operations & 1u << mutant.verified.operation));
-        if (mutant.verified.operation >= LS_BROADCAST)
+            mutant.verified.operation = draw_below(2) ? LS_ALL_REDUCE : 1 + draw_below(6);
+        while (!((shipped_interface->operations | 1u << LS_ALL_TO_ALL) &
+                 1u << mutant.verified.operation)); // else the host's
+        mutant.verified.count = ls_collective_whole_count(
+            mutant.verified.operation, mutant.verified.count, mutant.verified.world);
+        if (is_rooted(mutant.verified.operation))
             mutant.verified.root = draw_below(mutant.verified.world);
         load(plugin, &host.host);
         const uint64_t before = verify_mutant(1).fingerprint;

@@ -15,7 +15,7 @@ static inline struct ls_verification verify_case(test_build_schedule build_sched
     const struct ls_collective_interface interface = {
         .struct_size = sizeof(interface),
         .operations = 1u << LS_ALL_REDUCE | 1u << LS_REDUCE_SCATTER | 1u << LS_ALL_GATHER |
-                      1u << LS_BROADCAST | 1u << LS_REDUCE,
+                      1u << LS_BROADCAST | 1u << LS_REDUCE | 1u << LS_ALL_TO_ALL,
         .deterministic = deterministic,
         .build_schedule = build_schedule,
     };
