@@ -9,6 +9,7 @@
 //   all-reduce, larger: each rank adds up one chunk of all and sends it to all: 2 rounds, 2 (p - 1) messages,
 //     2 n (p - 1) / p bytes, the minimum
 //   reduce-scatter, all-gather: the halves of the latter: 1 round, n (p - 1) / p bytes
+//   all-to-all: 1 round of messages (1 more only on the rank itself), n (p - 1) / p bytes, scratch for n
 //   broadcast, reduce: 1 round; the root sends, or receives, (p - 1) n bytes; others n
 // Peers are taken in turn from the next rank on, so that no rank is everybody's first.
 // (Known as all-pairs in MSCCL++, as direct in ASTRA-sim.)
@@ -73,6 +74,24 @@ static void exchange_whole(const struct ls_collective_call *call, struct ls_sche
     ls_end_round(schedule);
 }
 
+// What comes is where the block is that leaves, so it waits in scratch.
+static void exchange_blocks(const struct ls_collective_call *call, struct ls_schedule *schedule)
+{
+    ls_scratch(schedule, call->count);
+    for (uint64_t i = 1; i < call->world; i++) {
+        const uint32_t to = rank_after(call, i), from = rank_after(call, call->world - i);
+        const struct ls_range place = ls_block(call, from);
+        ls_send(schedule, to, ls_block(call, to));
+        ls_receive(schedule, from, ls_scratch_range(place.offset, place.count));
+    }
+    ls_end_round(schedule);
+    for (uint64_t i = 1; i < call->world; i++) {
+        const struct ls_range place = ls_block(call, rank_after(call, i));
+        ls_copy(schedule, place, ls_scratch_range(place.offset, place.count));
+    }
+    ls_end_round(schedule);
+}
+
 static void broadcast(const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
     const struct ls_range all = ls_data_range(0, call->count);
@@ -121,6 +140,7 @@ static int32_t direct_build_schedule(const struct ls_collective_call *call,
     case LS_ALL_GATHER: share(call, schedule); break;
     case LS_BROADCAST: broadcast(call, schedule); break;
     case LS_REDUCE: reduce(call, schedule); break;
+    case LS_ALL_TO_ALL: exchange_blocks(call, schedule); break;
     default: all_reduce(call, schedule, (uint64_t)whole_below);
     }
     return LS_OK;
@@ -135,7 +155,7 @@ static const struct ls_plugin_option options[] = {
 static const struct ls_collective_interface direct = {
     .struct_size = sizeof(struct ls_collective_interface),
     .operations = 1u << LS_ALL_REDUCE | 1u << LS_REDUCE_SCATTER | 1u << LS_ALL_GATHER |
-                  1u << LS_BROADCAST | 1u << LS_REDUCE,
+                  1u << LS_BROADCAST | 1u << LS_REDUCE | 1u << LS_ALL_TO_ALL,
     .deterministic = 1,
     .build_schedule = direct_build_schedule,
 };

@@ -26,6 +26,9 @@ MPI_CALL(MPI_Ireduce_scatter, (const void *from, void *to, const int counts[], m
                                mpi_op op, mpi_comm comm, mpi_request *request))
 MPI_CALL(MPI_Ibcast, (void *buffer, int count, mpi_datatype type, int root, mpi_comm comm,
                       mpi_request *request))
+MPI_CALL(MPI_Ialltoall,
+         (const void *from, int send_count, mpi_datatype send_type, void *to, int receive_count,
+          mpi_datatype receive_type, mpi_comm comm, mpi_request *request))
 MPI_CALL(MPI_Ibarrier, (mpi_comm comm, mpi_request *request))
 MPI_CALL(MPI_Test, (mpi_request * request, int *flag, void *status))
 MPI_CALL(MPI_Op_create, (mpi_function * function, int commutes, mpi_op *op))

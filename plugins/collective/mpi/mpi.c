@@ -134,7 +134,7 @@ static void mpi_about(char *text, uint64_t bytes)
 static const struct ls_collective_interface interface = {
     .struct_size = sizeof(struct ls_collective_interface),
     .operations = 1u << LS_ALL_REDUCE | 1u << LS_REDUCE_SCATTER | 1u << LS_ALL_GATHER |
-                  1u << LS_BROADCAST | 1u << LS_REDUCE,
+                  1u << LS_BROADCAST | 1u << LS_REDUCE | 1u << LS_ALL_TO_ALL,
     .dtypes = 1u << LS_F32 | 1u << LS_F64 | 1u << LS_F16 | 1u << LS_BF16 | 1u << LS_I32 |
               1u << LS_I64 | 1u << LS_U8,
     .memory_kinds = 1u << LS_MEMORY_HOST,

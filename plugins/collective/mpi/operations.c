@@ -156,12 +156,25 @@ static int begin_reduce_scatter(const struct ls_collective *collective,
     return error;
 }
 
+static int begin_all_to_all(const struct ls_collective *collective, struct mpi_operation *operation)
+{
+    const struct ls_collective_run *run = &operation->run;
+    const struct mpi_calls *calls = collective->calls;
+    const int each = (int)(run->count / collective->world);
+    const mpi_datatype type = type_of(calls, run->dtype);
+    const int error = calls->MPI_Ialltoall(MPI_IN_PLACE, each, type, run->buffer, each, type,
+                                           collective->comm, operation->requests);
+    operation->count = !error;
+    return error;
+}
+
 static int begin(const struct ls_collective *collective, struct mpi_operation *operation)
 {
     const struct ls_collective_run *run = &operation->run;
     int error = MPI_SUCCESS;
     switch (run->operation) {
     case LS_REDUCE_SCATTER: return begin_reduce_scatter(collective, operation);
+    case LS_ALL_TO_ALL: return begin_all_to_all(collective, operation);
     case LS_ALL_GATHER: // every rank sends its part to all
         for (uint32_t i = 0; !error && i < collective->world; i++)
             error =
@@ -191,6 +204,11 @@ int32_t mpi_run(struct ls_collective *collective, const struct ls_collective_run
     const int32_t status = mpi_poll(collective);
     if (status)
         return status;
+    if (run->operation == LS_ALL_TO_ALL && run->count / collective->world > INT_MAX)
+        return ls_host_fail(collective->host, LS_UNSUPPORTED,
+                            "all-to-all of blocks of %llu elements: MPI counts to %d; take a wider "
+                            "element type, or another collective",
+                            (unsigned long long)(run->count / collective->world), INT_MAX);
     struct mpi_operation *operation = take(collective, requests_of(collective, run));
     if (!operation)
         return ls_host_fail(collective->host, LS_OUT_OF_MEMORY, "no memory for an operation");

@@ -70,7 +70,7 @@ static const struct call {
     {LS_ALL_REDUCE, LS_I64, LS_PRODUCT, 0},      {LS_ALL_REDUCE, LS_U8, LS_MIN, 0},
     {LS_REDUCE_SCATTER, LS_F32, LS_SUM, 0},      {LS_ALL_GATHER, LS_F64, LS_SUM, 0},
     {LS_BROADCAST, LS_I32, LS_SUM, 0},           {LS_REDUCE, LS_F32, LS_SUM, 0},
-    {LS_REDUCE_SCATTER, LS_F32, LS_SUM, LS_F16},
+    {LS_REDUCE_SCATTER, LS_F32, LS_SUM, LS_F16}, {LS_ALL_TO_ALL, LS_U8, LS_SUM, 0},
 };
 // Nothing, fewer than ranks, a prime; and for the first calls, so many that there are many pieces and segments.
 #define LARGE_CALLS 2
@@ -132,8 +132,9 @@ static bool run_once(struct rank *rank, const struct call *call, uint64_t count,
 
 // Two communicators take turns, and what is small is reduced twice, because the second run finds slots, pieces and memory as the
 // first left them.
-static bool reduce(struct rank *rank, const struct call *call, uint64_t count, void *const *data)
+static bool reduce(struct rank *rank, const struct call *call, uint64_t about, void *const *data)
 {
+    const uint64_t count = ls_collective_whole_count(call->operation, about, rank->process->ranks);
     struct ls_collective_plan *plans[COMMUNICATORS] = {NULL};
     for (int i = 0; i < COMMUNICATORS && rank->good; i++) {
         const struct ls_communicator_call asked = {.operation = call->operation,

@@ -121,6 +121,26 @@ START_TEST(direct_takes_two_rounds_or_one)
 }
 END_TEST
 
+// The host's pairs, which every collective has that offers none of its own, and the one round of direct.
+START_TEST(an_all_to_all_sends_the_minimum_in_every_world)
+{
+    for (uint32_t ranks = 1; ranks <= WORLDS; ranks++) {
+        const bool even = (ranks & (ranks - 1)) == 0;
+        const uint64_t pairs = even ? ranks : ranks + 1; // the last is the rank's own
+        for (int direct = 0; direct < 2; direct++) {
+            struct world *world = world_run(direct ? "direct" : "ring", NULL, NULL, LS_ALL_TO_ALL,
+                                            ranks, 0, 128 * ranks);
+            check_rounds(world, ranks == 1 ? 0 : direct ? 2 : pairs);
+            check_sent(world, 128 * (ranks - 1));
+            EXPECT(world,
+                   world->drawn[0].scratch_count <= (direct ? 128 * ranks : 2 * UINT64_C(128)),
+                   "%u elements of scratch", (unsigned)world->drawn[0].scratch_count);
+            world_finish(world);
+        }
+    }
+}
+END_TEST
+
 // 5 ranks send 4 buffers each: one round as long as these are fewer bytes than the option says.
 START_TEST(direct_goes_in_one_round_below_its_limit)
 {
@@ -398,6 +418,7 @@ int main(void)
     tcase_add_test(test_case, halving_doubling_is_drawn_quickly_in_a_large_world);
     tcase_add_test(test_case, a_torus_of_any_shape_sends_the_minimum);
     tcase_add_test(test_case, direct_takes_two_rounds_or_one);
+    tcase_add_test(test_case, an_all_to_all_sends_the_minimum_in_every_world);
     tcase_add_test(test_case, direct_goes_in_one_round_below_its_limit);
     tcase_add_test(test_case, two_level_serves_nodes_of_any_size);
     tcase_add_test(test_case, two_level_keeps_to_its_node_what_need_not_leave_it);

@@ -194,6 +194,18 @@ static void expect_part(struct world *world, uint32_t rank, struct ls_range rang
     }
 }
 
+// What rank `from` had for `rank`, at its place.
+static void expect_block(struct world *world, uint32_t rank, uint32_t from)
+{
+    const struct ls_range here = ls_block(&world->call, from);
+    const uint64_t there = ls_block(&world->call, rank).offset / UNIT;
+    for (uint64_t i = 0; i < here.count / UNIT; i++)
+        EXPECT(world,
+               world->cells[rank][LS_BUFFER_DATA][here.offset / UNIT + i].order ==
+                   mix(from, there + i),
+               "rank %u has another block than that of rank %u", rank, from);
+}
+
 static void check_result(struct world *world)
 {
     const struct ls_collective_call *call = &world->call;
@@ -210,6 +222,8 @@ static void check_result(struct world *world)
             expect_part(world, rank, data, all, false);
         for (uint32_t i = 0; call->operation == LS_ALL_GATHER && i < call->world; i++)
             expect_part(world, rank, ls_chunk(call, i), UINT64_C(1) << i, false);
+        for (uint32_t i = 0; call->operation == LS_ALL_TO_ALL && i < call->world; i++)
+            expect_block(world, rank, i);
     }
 }
 
@@ -223,7 +237,8 @@ static void fill(struct world *world, uint32_t rank)
         world->touched[rank][i] = calloc(cells, 1);
         EXPECT(world, world->cells[rank][i] && world->touched[rank][i], "no memory");
         for (size_t k = 0; i == 0 && k < cells; k++)
-            world->cells[rank][i][k] = (struct cell){UINT64_C(1) << rank, mix(rank, 1)};
+            world->cells[rank][i][k] = (struct cell){
+                UINT64_C(1) << rank, mix(rank, world->call.operation == LS_ALL_TO_ALL ? k : 1)};
     }
 }
 

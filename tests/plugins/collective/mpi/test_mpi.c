@@ -23,7 +23,7 @@
 #define MOST_BYTES 64 // that a rank gives in one exchange
 #define DEADLINE_NS UINT64_C(20000000000)
 #define LARGE 65537 // elements
-#define FLIGHT 5 // operations at a time
+#define FLIGHT 6 // operations at a time
 
 // ---- Where the ranks meet ----
 
@@ -87,7 +87,7 @@ static void put(void *memory, uint32_t dtype, uint64_t index, uint32_t value)
 
 static uint32_t value_of(uint32_t of, uint64_t index)
 {
-    return 1 + (uint32_t)((index * 7 + of * 3) % 2);
+    return 1 + (uint32_t)((index / 3 * 7 + index + of * 3) % 2);
 }
 
 // The mean is exact because every value is multiplied by the number of ranks.
@@ -116,6 +116,8 @@ struct trial {
 static bool trial_init(struct trial *trial, uint32_t operation, uint32_t dtype, uint32_t reduction,
                        uint64_t count, uint32_t root)
 {
+    if (operation == LS_ALL_TO_ALL) // equal blocks
+        count += (world - count % world) % world;
     trial->buffer = malloc(count * 8 + 8);
     trial->run = (struct ls_collective_run){.struct_size = sizeof(trial->run),
                                             .operation = operation,
@@ -124,7 +126,7 @@ static bool trial_init(struct trial *trial, uint32_t operation, uint32_t dtype, 
                                             .root = root,
                                             .buffer = trial->buffer,
                                             .count = count};
-    const bool reduces = operation != LS_BROADCAST && operation != LS_ALL_GATHER;
+    const bool reduces = ls_operation_reduces(operation);
     for (uint64_t i = 0; trial->buffer && i < count; i++)
         put(trial->buffer, dtype, i,
             value_of(rank, i) * (reduces && reduction == LS_MEAN ? world : 1));
@@ -151,6 +153,9 @@ static bool trial_judge(const struct trial *trial)
             if (i - part.offset < part.count)
                 expected = value_of(k, i);
         }
+        const uint64_t each = run->count / world;
+        if (run->operation == LS_ALL_TO_ALL)
+            expected = value_of((uint32_t)(i / each), rank * each + i % each);
         put(wanted, run->dtype, 0, expected);
         if (memcmp(wanted, (char *)trial->buffer + i * size, size) == 0)
             continue;
@@ -203,11 +208,12 @@ static bool use(const struct ls_collective_interface *ops, struct ls_collective 
     static const uint64_t counts[] = {0, 1, 1009, LARGE};
     struct trial trials[1];
     uint64_t given = 0;
-    for (uint32_t operation = LS_ALL_REDUCE; operation <= LS_REDUCE; operation++)
+    for (uint32_t operation = LS_ALL_REDUCE; operation <= LS_ALL_TO_ALL; operation++)
         for (size_t t = 0; t < DTYPES; t++)
             for (uint32_t reduction = LS_SUM; reduction <= LS_MEAN; reduction++)
                 for (size_t c = 0; c < sizeof(counts) / sizeof(*counts) &&
-                                   (operation == LS_ALL_REDUCE || dtypes[t] == LS_F32);
+                                   (operation == LS_ALL_REDUCE || dtypes[t] == LS_F32 ||
+                                    (operation == LS_ALL_TO_ALL && reduction == LS_SUM));
                      c++)
                     if (!trial_init(&trials[0], operation, dtypes[t], reduction, counts[c],
                                     world - 1) ||
