@@ -103,8 +103,8 @@ static void print_names(const char *title, uint64_t mask, const char *const *nam
 static const char *const dtype_names[] = {"float32", "float64", "float16", "bfloat16",
                                           "int32",   "int64",   "uint8",   NULL};
 static const char *const reduction_names[] = {"sum", "product", "min", "max", "mean", NULL};
-static const char *const operation_names[] = {"all_reduce", "reduce_scatter", "all_gather",
-                                              "broadcast",  "reduce",         NULL};
+static const char *const operation_names[] = {
+    "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all", NULL};
 static const char *const memory_names[] = {"host", "cuda", NULL};
 
 static void print_device(const struct ls_opened_plugin *opened)

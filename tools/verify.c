@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPERATIONS 6 // one beyond the last number
+#define OPERATIONS 7 // one beyond the last number
 #define ALL_ROOTS_WORLD 8
 #define WORLDS_TEXT 64
 
@@ -29,7 +29,8 @@ static const struct argument table[] = {
      .first_day = true},
     {"operation", "all|NAME,...", "all",
      "all: what the collective offers; or all-reduce, reduce-scatter, all-gather, broadcast, "
-     "reduce. An operation that the collective does not offer is verified as the host builds it",
+     "reduce, all-to-all. An operation that the collective does not offer is verified as the host "
+     "builds it",
      .first_day = true},
     {"ranks-per-host", "LIST", "0,4", "ranks that share a host; 0: the collective is not told"},
     {"draw", NULL, NULL,
@@ -52,7 +53,8 @@ static const char help[] =
     "and read in one round; no undefined element is read; the result has each rank's contribution\n"
     "exactly once, added in the same order on all ranks. Broadcast and reduce are verified for\n"
     "every root up to 8 ranks, and for the first, second, middle and last rank in larger "
-    "worlds.\n\n"
+    "worlds.\n"
+    "The counts of all-to-all are rounded up to equal blocks for all ranks.\n\n"
     "`rounds` and `bytes` are for the largest world and count. `least` is the lower bound of any\n"
     "schedule: of the bytes that a rank sends or receives, and of the rounds with as many "
     "messages\n"
@@ -180,7 +182,9 @@ static bool verify_world(const struct task *task, struct row *row)
 {
     const struct request *request = task->request;
     for (size_t i = 0; i < request->counts.count; i++) {
-        row->running.count = listed_number_get(&request->counts.numbers[i], row->running.world);
+        row->running.count = ls_collective_whole_count(
+            task->operation, listed_number_get(&request->counts.numbers[i], row->running.world),
+            row->running.world);
         for (size_t j = 0; j < request->hosts.count; j++) {
             row->running.ranks_per_host =
                 (uint32_t)listed_number_get(&request->hosts.numbers[j], 0);
@@ -198,8 +202,7 @@ static void verify_operation(void *argument, void *shared)
     row->running = (struct ls_verify_case){
         .operation = task->operation,
         .element_bytes = (uint32_t)task->request->element_bytes,
-        .halves = task->request->halves && task->operation != LS_BROADCAST &&
-                  task->operation != LS_ALL_GATHER,
+        .halves = task->request->halves && ls_operation_reduces(task->operation),
         .describing = &row->describing,
     };
     for (size_t i = 0; i < task->request->worlds.count; i++) {
@@ -472,7 +475,7 @@ static enum ls_status read_operations(const char *text, uint32_t *out)
         if (operation == OPERATIONS) {
             ls_error("usage",
                      "--operation=%s: unknown operation '%s'; expected all, or all-reduce, "
-                     "reduce-scatter, all-gather, broadcast, reduce",
+                     "reduce-scatter, all-gather, broadcast, reduce, all-to-all",
                      text, name);
             return LS_USAGE;
         }

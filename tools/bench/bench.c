@@ -11,6 +11,7 @@
 #include "core/base/random.h"
 #include "core/plugin/collective.h"
 #include "core/report/report.h"
+#include "core/schedule/schedule.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -30,7 +31,9 @@ static const struct argument table[] = {
      "sizes of the whole buffer; A:B doubles from A to B; K, M, G are KiB, MiB, GiB",
      .first_day = true},
     {"operation", "NAME", "all_reduce",
-     "all_reduce, reduce_scatter, all_gather, broadcast or reduce", .first_day = true},
+     "all_reduce, reduce_scatter, all_gather, broadcast, reduce or all_to_all, whose sizes are "
+     "rounded up to equal blocks",
+     .first_day = true},
     {"dtype", "NAME", "float32", "float32, float64, float16, bfloat16, int32, int64 or uint8"},
     {"wire", "NAME", "float32", "what sums of float32 travel as: float32, bfloat16 or float16",
      .idle = ARGUMENT_IDLE_ONE_REPLICA},
@@ -86,7 +89,7 @@ static const char help[] =
     "         distance between the quartiles\n"
     "algbw    size / time, in 1e9 bytes a second\n"
     "busbw    algbw times 2 (n - 1) / n for all_reduce, (n - 1) / n for reduce_scatter and\n"
-    "         all_gather: what a link must carry, whatever the number of ranks\n"
+    "         all_gather and all_to_all: what a link must carry, whatever the number of ranks\n"
     "#wrong   elements without the exact expected value, in a run after the timing\n\n"
     "A Lockstep collective works in place. Out of place, the input is first copied into the "
     "output,\n"
@@ -159,8 +162,8 @@ static enum ls_status read_call(const struct arguments *arguments, bool alone,
         status = read_name(arguments, "place", places, place);
     if (!status)
         status = read_name(arguments, "wire", bench_wires, &out->wire);
-    const bool sums = out->dtype == LS_F32 && out->reduction == LS_SUM &&
-                      out->operation != LS_BROADCAST && out->operation != LS_ALL_GATHER;
+    const bool sums =
+        out->dtype == LS_F32 && out->reduction == LS_SUM && ls_operation_reduces(out->operation);
     if (!status && out->wire && !sums) {
         ls_error("usage", "--wire=%s: only sums of float32 travel in 16 bits",
                  arguments_text(arguments, "wire"));
@@ -443,7 +446,8 @@ static enum ls_status time_size(struct bench *bench, struct bench_result (*out)[
 static enum ls_status run_size(struct bench *bench, size_t number, struct ls_rows *rows)
 {
     struct ls_known_call *call = &bench->task.call;
-    call->count = bench->sizes.bytes[number] / ls_dtype_bytes(call->dtype);
+    call->count = ls_collective_whole_count(
+        call->operation, bench->sizes.bytes[number] / ls_dtype_bytes(call->dtype), call->world);
     const enum ls_status status = time_size(bench, bench->results[number]);
     for (uint32_t i = 0; !status && i < bench->lane_count; i++) {
         const struct bench_result *result = bench->results[number][i];

@@ -11,10 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-const struct bench_name bench_operations[] = {
-    {"all_reduce", LS_ALL_REDUCE}, {"reduce_scatter", LS_REDUCE_SCATTER},
-    {"all_gather", LS_ALL_GATHER}, {"broadcast", LS_BROADCAST},
-    {"reduce", LS_REDUCE},         {NULL, 0}};
+const struct bench_name bench_operations[] = {{"all_reduce", LS_ALL_REDUCE},
+                                              {"reduce_scatter", LS_REDUCE_SCATTER},
+                                              {"all_gather", LS_ALL_GATHER},
+                                              {"broadcast", LS_BROADCAST},
+                                              {"reduce", LS_REDUCE},
+                                              {"all_to_all", LS_ALL_TO_ALL},
+                                              {NULL, 0}};
 const struct bench_name bench_dtypes[] = {
     {"float32", LS_F32}, {"float64", LS_F64}, {"float16", LS_F16}, {"bfloat16", LS_BF16},
     {"int32", LS_I32},   {"int64", LS_I64},   {"uint8", LS_U8},    {NULL, 0}};
@@ -38,7 +41,7 @@ static double bandwidth(const struct ls_known_call *call, double seconds)
 
 static bool reduces(const struct ls_known_call *call)
 {
-    return call->operation != LS_ALL_GATHER && call->operation != LS_BROADCAST;
+    return ls_operation_reduces(call->operation);
 }
 
 static uint32_t count_workers(const struct bench *bench)

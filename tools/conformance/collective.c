@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const operation_names[] = {"",           "all_reduce", "reduce_scatter",
-                                              "all_gather", "broadcast",  "reduce"};
+static const char *const operation_names[] = {
+    "", "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all"};
 static const char *const dtype_names[] = {"",         "float32", "float64", "float16",
                                           "bfloat16", "int32",   "int64",   "uint8"};
 static const char *const reduction_names[] = {"", "sum", "product", "min", "max", "mean"};
@@ -239,11 +239,20 @@ static void value_case(struct ls_collective_suite *suite, uint32_t world, uint32
     run_case(suite, &trial, NULL);
 }
 
+// The host cannot make an all-to-all of what a native collective does.
+static bool can_do(const struct ls_collective_suite *suite, uint32_t operation)
+{
+    const struct ls_collective_interface *algorithm = suite->options->collective->interface;
+    return operation != LS_ALL_TO_ALL || algorithm->build_schedule ||
+           algorithm->operations >> operation & 1;
+}
+
 static void run_values(struct ls_collective_suite *suite)
 {
     for (size_t i = 0; i < WORLDS; i++)
-        for (uint32_t operation = LS_ALL_REDUCE; operation <= LS_REDUCE; operation++)
-            value_case(suite, worlds[i], operation, LS_F32, LS_SUM, false);
+        for (uint32_t operation = LS_ALL_REDUCE; operation <= LS_ALL_TO_ALL; operation++)
+            if (can_do(suite, operation))
+                value_case(suite, worlds[i], operation, LS_F32, LS_SUM, false);
     for (uint32_t world = 1; world <= 5; world++)
         value_case(suite, world, LS_ALL_REDUCE, LS_F32, LS_SUM, true);
     for (uint32_t dtype = LS_F32; dtype <= LS_U8; dtype++) {
@@ -254,6 +263,8 @@ static void run_values(struct ls_collective_suite *suite)
             value_case(suite, 3, LS_ALL_REDUCE, dtype, reduction, false);
             value_case(suite, 5, LS_REDUCE_SCATTER, dtype, reduction, false);
         }
+        if (suite->dtypes & 1u << dtype && can_do(suite, LS_ALL_TO_ALL))
+            value_case(suite, 5, LS_ALL_TO_ALL, dtype, LS_SUM, false);
     }
 }
 

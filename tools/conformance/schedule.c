@@ -25,7 +25,7 @@ static bool verify_one(struct suite *suite, uint32_t operation, uint32_t world, 
         .operation = operation,
         .world = world,
         .root = root,
-        .count = count,
+        .count = ls_collective_whole_count(operation, count, world),
         .element_bytes = 4,
     };
     const enum ls_status status =
@@ -64,7 +64,7 @@ enum ls_status ls_conformance_schedule(const struct ls_schedule_conformance_opti
     const uint32_t most = options->collective->maximum_world;
     struct suite suite = {.options = options};
     ls_tally_init(&suite.tally, options->only, options->wanted, report, context);
-    for (uint32_t operation = LS_ALL_REDUCE; operation <= LS_REDUCE; operation++)
+    for (uint32_t operation = LS_ALL_REDUCE; operation <= LS_ALL_TO_ALL; operation++)
         for (size_t i = 0; i < sizeof(worlds) / sizeof(*worlds); i++)
             if (options->collective->operations >> operation & 1 && (!most || worlds[i] <= most))
                 schedule_case(&suite, operation, worlds[i]);

@@ -243,15 +243,18 @@ struct cut {
     double groups;
     double bandwidth;
     double latency;
+    double size; // ranks of the largest group
 };
 
 // Bytes that leave (or enter) at least one of the groups: that of which most must.
-static double cut_bytes(uint32_t operation, double groups, double bytes)
+static double cut_bytes(const struct cut *cut, uint32_t operation, double world, double bytes)
 {
+    const double groups = cut->groups;
     switch (operation) {
     case LS_ALL_REDUCE: return 2 * bytes * (groups - 1) / groups;
     case LS_REDUCE_SCATTER:
     case LS_ALL_GATHER: return bytes * (groups - 1) / groups;
+    case LS_ALL_TO_ALL: return bytes * cut->size * (world - cut->size) / world;
     default: return bytes; // broadcast, reduce
     }
 }
@@ -262,13 +265,13 @@ static double cut_time(const struct ls_fabric *fabric, const struct cut *cut, ui
     if (cut->groups < 2)
         return 0;
     return fabric->network.overhead + cut->latency +
-           cut_bytes(operation, cut->groups, bytes) / cut->bandwidth;
+           cut_bytes(cut, operation, fabric->world, bytes) / cut->bandwidth;
 }
 
 static double torus_bound(const struct ls_fabric *fabric, uint32_t operation, double bytes)
 {
     const struct ls_network *network = &fabric->network;
-    struct cut rank = {fabric->world, 0, network->link.latency};
+    struct cut rank = {fabric->world, 0, network->link.latency, 1};
     double bound = 0;
     for (uint32_t d = 0; d < network->dimensions; d++) {
         const double ways = network->sides[d] > 2 ? 2 : 1;
@@ -276,7 +279,10 @@ static double torus_bound(const struct ls_fabric *fabric, uint32_t operation, do
             continue;
         rank.bandwidth += ways * network->link.bandwidth;
         const double across = (double)fabric->world / network->sides[d] * ways;
-        const struct cut half = {2, across * network->link.bandwidth, network->link.latency};
+        const double half_size =
+            (double)(network->sides[d] / 2) * fabric->world / network->sides[d];
+        const struct cut half = {2, across * network->link.bandwidth, network->link.latency,
+                                 half_size};
         bound = fmax(bound, cut_time(fabric, &half, operation, bytes));
     }
     bound = fmax(bound, cut_time(fabric, &rank, operation, bytes));
@@ -287,7 +293,7 @@ static double tree_bound(const struct ls_fabric *fabric, uint32_t operation, dou
 {
     const struct ls_network *network = &fabric->network;
     double farthest = network->link.latency;
-    struct cut rank = {fabric->world, network->link.bandwidth, network->link.latency};
+    struct cut rank = {fabric->world, network->link.bandwidth, network->link.latency, 1};
     if (network->ranks_per_node > 1) {
         rank.bandwidth = network->inside.bandwidth;
         rank.latency = fmin(network->inside.latency, network->link.latency);
@@ -296,16 +302,18 @@ static double tree_bound(const struct ls_fabric *fabric, uint32_t operation, dou
         else
             farthest = network->inside.latency;
     }
+    double size = network->ranks_per_node;
     const struct cut node = {fabric->nodes, network->link.bandwidth * network->cards_per_node,
-                             network->link.latency};
+                             network->link.latency, size};
     double bound =
         fmax(cut_time(fabric, &rank, operation, bytes), cut_time(fabric, &node, operation, bytes));
     for (uint32_t layer = 0; layer < network->layer_count; layer++) {
         if (fabric->units[layer] < 2)
             break;
         farthest += network->layers[layer].latency;
+        size *= network->layers[layer].below;
         const struct cut layer_cut = {fabric->units[layer], up_bandwidth(network, layer),
-                                      network->link.latency};
+                                      network->link.latency, size};
         bound = fmax(bound, cut_time(fabric, &layer_cut, operation, bytes));
     }
     return fmax(bound, network->overhead + farthest);
@@ -318,7 +326,6 @@ double ls_fabric_bound(const struct ls_fabric *fabric, uint32_t operation, doubl
     const double bound = fabric->network.topology == LS_TOPOLOGY_TORUS
                              ? torus_bound(fabric, operation, bytes)
                              : tree_bound(fabric, operation, bytes);
-    const bool reduces = operation != LS_ALL_GATHER && operation != LS_BROADCAST;
     const double additions = bytes * (fabric->world - 1) / fabric->world;
-    return fmax(bound, reduces ? additions * fabric->network.reduction : 0);
+    return fmax(bound, ls_operation_reduces(operation) ? additions * fabric->network.reduction : 0);
 }

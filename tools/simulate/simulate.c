@@ -40,8 +40,9 @@ static const struct argument table[] = {
      "sizes of the whole buffer; K, M, G are KiB, MiB, GiB; with --against as --world",
      .first_day = true},
     {"operation", "NAME", "all_reduce",
-     "all_reduce, reduce_scatter, all_gather, broadcast or reduce", .first_day = true,
-     .excludes = "against"},
+     "all_reduce, reduce_scatter, all_gather, broadcast, reduce or all_to_all, whose sizes are "
+     "rounded up to equal blocks",
+     .first_day = true, .excludes = "against"},
     {"dtype", "NAME", "float32", "float32, float64, float16, bfloat16, int32, int64 or uint8"},
     {"root", "RANK", "0", "root of broadcast and reduce",
      .needs = "operation=broadcast operation=reduce"},
@@ -96,8 +97,8 @@ static const char help[] =
     "--json=rows.json\n";
 
 // From enum ls_collective_operation 1 on.
-static const char *const operations[] = {"all_reduce", "reduce_scatter", "all_gather",
-                                         "broadcast",  "reduce",         NULL};
+static const char *const operations[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                         "reduce",     "all_to_all",     NULL};
 
 struct collective {
     const struct ls_opened_plugin *opened;
@@ -477,6 +478,8 @@ static struct ls_simulation simulation_of(const struct settings *settings,
                                           const struct collective *collective, uint32_t operation,
                                           uint32_t world, uint64_t bytes)
 {
+    const uint64_t element_bytes = ls_dtype_bytes(settings->dtype);
+    const uint64_t count = ls_collective_whole_count(operation, bytes / element_bytes, world);
     return (struct ls_simulation){
         .collective = collective->opened->interface,
         .name = collective->opened->plugin->name,
@@ -485,8 +488,8 @@ static struct ls_simulation simulation_of(const struct settings *settings,
         .operation = operation,
         .world = world,
         .root = settings->root,
-        .element_bytes = (uint32_t)ls_dtype_bytes(settings->dtype),
-        .count = bytes / ls_dtype_bytes(settings->dtype),
+        .element_bytes = (uint32_t)element_bytes,
+        .count = count,
         .stragglers = settings->stragglers,
         .straggler_count = settings->straggler_count,
         .jitter = settings->jitter,
@@ -507,7 +510,8 @@ static enum ls_status simulate_one(struct settings *settings, size_t c, size_t w
     if (status)
         return status;
     settings->seconds[cell(settings, c, w, s)] = result.seconds;
-    write_row(settings, collective, &simulation, bytes, verified_world, &result);
+    write_row(settings, collective, &simulation, simulation.count * simulation.element_bytes,
+              verified_world, &result);
     return LS_OK;
 }
 

@@ -273,7 +273,8 @@ double ls_bus_factor(uint32_t operation, uint32_t world)
     switch (operation) {
     case LS_ALL_REDUCE: return 2 * others;
     case LS_REDUCE_SCATTER:
-    case LS_ALL_GATHER: return others;
+    case LS_ALL_GATHER:
+    case LS_ALL_TO_ALL: return others;
     default: return 1;
     }
 }

@@ -289,11 +289,12 @@ static void check_dependencies(const char *name)
     const bool tree = strcmp(name, "collective-tree") == 0;
     test_option_host_init(&host, plugin, tree ? "segments" : NULL, "3");
     const struct ls_collective_interface *interface = plugin->interface;
-    for (uint32_t operation = LS_ALL_REDUCE; operation <= LS_REDUCE; operation++)
+    for (uint32_t operation = LS_ALL_REDUCE; operation <= LS_ALL_TO_ALL; operation++)
         for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
             for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
                 struct ls_simulation simulation =
-                    test_simulation(interface, &host.test.host, &network, worlds[w], counts[c]);
+                    test_simulation(interface, &host.test.host, &network, worlds[w],
+                                    ls_collective_whole_count(operation, counts[c], worlds[w]));
                 simulation.operation = operation;
                 test_near(test_simulate(&simulation).seconds, plain_seconds(&simulation, 1e-6),
                           1e-9);

@@ -3,6 +3,7 @@
 #include "tools/conformance/collective/suite.h"
 
 #include "core/base/random.h"
+#include "core/schedule/schedule.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -77,7 +78,8 @@ void ls_conformance_values_body(struct ls_collective_rank *rank)
     const bool rooted = trial->operation == LS_BROADCAST || trial->operation == LS_REDUCE;
     for (size_t i = 0; i < sizeof(counts) / sizeof(*counts) && !rank->message[0]; i++)
         for (uint32_t root = 0; root < (rooted ? trial->world : 1) && !rank->message[0]; root++)
-            one_count(rank, counts[i], i % 4, root);
+            one_count(rank, ls_collective_whole_count(trial->operation, counts[i], trial->world),
+                      i % 4, root);
 }
 
 // Several segments of the usual length a rank, and a prime.

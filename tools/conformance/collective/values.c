@@ -158,10 +158,13 @@ static uint32_t part_owner(uint64_t count, uint32_t world, uint64_t index)
     return 0;
 }
 
-// What element `index` must be after the operation, where it promises anything.
-static int32_t result(const struct ls_collective_case *trial, uint64_t run, uint32_t root,
-                      uint64_t count, uint64_t index)
+// What element `index` of rank `rank` must be after the operation, where it promises anything.
+static int32_t result(const struct ls_collective_case *trial, uint64_t run, uint32_t rank,
+                      uint32_t root, uint64_t count, uint64_t index)
 {
+    const uint64_t each = count / trial->world; // of an all-to-all
+    if (trial->operation == LS_ALL_TO_ALL)
+        return contribution(trial, run, (uint32_t)(index / each), rank * each + index % each);
     if (trial->operation == LS_BROADCAST)
         return contribution(trial, run, root, index);
     if (trial->operation == LS_ALL_GATHER)
@@ -188,7 +191,8 @@ void ls_conformance_judge(struct ls_collective_rank *rank,
         uint64_t expected[BLOCK]; // of the largest type
         n = left < BLOCK ? left : BLOCK;
         for (uint64_t i = 0; i < n; i++)
-            encode(expected, i, trial->dtype, result(trial, run, root, buffer->count, first + i));
+            encode(expected, i, trial->dtype,
+                   result(trial, run, rank->number, root, buffer->count, first + i));
         const char *found = (char *)buffer->data + first * bytes;
         if (memcmp(expected, found, n * bytes) == 0)
             continue;
@@ -199,7 +203,7 @@ void ls_conformance_judge(struct ls_collective_rank *rank,
                              "rank %u: element %" PRIu64 " of %" PRIu64
                              " is not %d (root %u, offset %" PRIu64 ", run %" PRIu64 ")",
                              rank->number, first + i, buffer->count,
-                             result(trial, run, root, buffer->count, first + i), root,
+                             result(trial, run, rank->number, root, buffer->count, first + i), root,
                              buffer->offset, run);
         return;
     }

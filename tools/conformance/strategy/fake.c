@@ -418,7 +418,10 @@ static void take_result(const struct ls_fake_host *fake, const struct ls_strateg
 {
     const struct ls_strategy_operation *of = &range->operation;
     const uint32_t world = fake->replicas;
-    for (uint32_t rank = 0; rank < world; rank++) {
+    const uint64_t each = of->count / world;
+    for (uint64_t i = 0; of->operation == LS_ALL_TO_ALL && i < of->count; i++)
+        to[i] = range->values[run % 2][i / each][replica * each + i % each];
+    for (uint32_t rank = 0; of->operation != LS_ALL_TO_ALL && rank < world; rank++) {
         const struct ls_range part = ls_part(ls_data_range(0, of->count), rank, world);
         const bool gathers = of->operation == LS_ALL_GATHER || of->operation == LS_BROADCAST;
         const uint32_t source = of->operation == LS_BROADCAST ? of->root : rank;
