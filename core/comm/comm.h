@@ -68,6 +68,7 @@ enum ls_comm_kind {
     LS_COMM_IN_PLACE, // the call as it is
     LS_COMM_ALL_GATHER, // from `mine` to `all`
     LS_COMM_REDUCE_SCATTER, // from `all` to `mine`
+    LS_COMM_ALL_TO_ALL, // from `mine` to `all`, which are as long
     LS_COMM_BARRIER,
     LS_COMM_SEND, // from here on: messages
     LS_COMM_RECEIVE,
@@ -79,7 +80,7 @@ struct ls_comm_request {
     enum ls_comm_kind kind;
     struct ls_communicator_call call;
     void *mine, *all; // of the kinds that have them; what is only read is not written
-    uint64_t count; // elements of `mine`; of a message, its bytes there
+    uint64_t count; // elements of a rank's part; of a message, its bytes in `mine`
     uint32_t peer; // of a message
     uint64_t tag;
 };

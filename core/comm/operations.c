@@ -127,6 +127,20 @@ static enum ls_status ask_reduce_scatter(const struct ls_comm *comm, const char 
     return status ? status : check_parts(comm, name, mine, all, count);
 }
 
+static enum ls_status ask_all_to_all(const struct ls_comm *comm, const char *name, const void *from,
+                                     uint64_t count, const char *dtype, void *to,
+                                     struct ls_comm_request *out)
+{
+    *out = (struct ls_comm_request){.name = name,
+                                    .kind = LS_COMM_ALL_TO_ALL,
+                                    .call = {.operation = LS_ALL_TO_ALL, .reduction = LS_SUM},
+                                    .mine = (void *)(uintptr_t)from, // which this kind only reads
+                                    .all = to,
+                                    .count = count};
+    const enum ls_status status = find_dtype(name, dtype, &out->call.dtype);
+    return status ? status : check_parts(comm, name, from, to, count);
+}
+
 // All ranks add up one number each, which the work has.
 static const struct ls_comm_request *barrier_request(void)
 {
@@ -224,6 +238,15 @@ enum ls_status ls_comm_reduce_scatter(struct ls_comm *comm, const void *all, uin
     return status ? status : run(comm, &request);
 }
 
+enum ls_status ls_comm_all_to_all(struct ls_comm *comm, const void *from, uint64_t count,
+                                  const char *dtype, void *to)
+{
+    struct ls_comm_request request;
+    const enum ls_status status =
+        ask_all_to_all(comm, "ls_comm_all_to_all", from, count, dtype, to, &request);
+    return status ? status : run(comm, &request);
+}
+
 enum ls_status ls_comm_barrier(struct ls_comm *comm)
 {
     return run(comm, barrier_request());
@@ -276,6 +299,15 @@ enum ls_status ls_comm_start_reduce_scatter(struct ls_comm *comm, const void *al
     struct ls_comm_request request;
     const enum ls_status status = ask_reduce_scatter(comm, "ls_comm_start_reduce_scatter", all,
                                                      count, dtype, reduction, mine, &request);
+    return status ? status : ls_comm_start(comm, &request, out);
+}
+
+enum ls_status ls_comm_start_all_to_all(struct ls_comm *comm, const void *from, uint64_t count,
+                                        const char *dtype, void *to, struct ls_comm_work **out)
+{
+    struct ls_comm_request request;
+    const enum ls_status status =
+        ask_all_to_all(comm, "ls_comm_start_all_to_all", from, count, dtype, to, &request);
     return status ? status : ls_comm_start(comm, &request, out);
 }
 

@@ -52,6 +52,8 @@ static void lay_out(struct ls_comm_work *work)
         work->copies = request->kind == LS_COMM_REDUCE_SCATTER || stride != count;
         call->count = stride * world;
     }
+    if (request->kind == LS_COMM_ALL_TO_ALL)
+        call->count = count * world;
     const struct ls_wide_mean wide = ls_wide_mean_of(call->dtype, call->reduction, world);
     const bool in_place = request->kind == LS_COMM_IN_PLACE;
     const bool refused = in_place && (ls_memory_is_null(call->buffer) || // where the plan is made
@@ -113,6 +115,8 @@ static enum ls_status begin(struct ls_comm *comm, struct ls_comm_work *work)
         ls_wide_mean_begin(mean_of, world, request->mine, request->count, parts);
     if (request->kind == LS_COMM_ALL_GATHER && bytes)
         memmove(parts + comm->rank * stride, request->mine, bytes);
+    if (request->kind == LS_COMM_ALL_TO_ALL && bytes && parts != request->mine)
+        memcpy(parts, request->mine, bytes * world);
     for (uint32_t i = 0; request->kind == LS_COMM_REDUCE_SCATTER && bytes && i < world; i++) {
         const char *part = (const char *)request->all + i * bytes;
         if (mean_of)

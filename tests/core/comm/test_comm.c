@@ -100,6 +100,33 @@ static enum ls_status gather_and_scatter(struct ls_comm *comm, uint64_t count)
     return status;
 }
 
+// What `from` has for `to`.
+static uint8_t sent_to(uint32_t from, uint32_t to, uint64_t index)
+{
+    return (uint8_t)(from * 61 + to * 17 + index * 3);
+}
+
+static enum ls_status each_to_each(struct ls_comm *comm, uint64_t count)
+{
+    const uint32_t rank = ls_comm_rank(comm), size = ls_comm_size(comm);
+    uint8_t from[RANKS * MOST], to[RANKS * MOST], kept[RANKS * MOST];
+    struct ls_comm_work *work = NULL;
+    for (uint64_t i = 0; i < size * count; i++)
+        kept[i] = from[i] = sent_to(rank, (uint32_t)(i / count), i % count);
+    enum ls_status status = ls_comm_all_to_all(comm, from, count, "uint8", to);
+    WRONG_UNLESS(memcmp(from, kept, size * count) == 0);
+    if (!status)
+        status = ls_comm_start_all_to_all(comm, from, count, "uint8", from, &work); // in place
+    if (!status)
+        status = ls_comm_work_wait(work, 60);
+    ls_comm_work_free(work);
+    for (uint64_t i = 0; !status && i < size * count; i++) {
+        WRONG_UNLESS(to[i] == sent_to((uint32_t)(i / count), rank, i % count));
+        WRONG_UNLESS(from[i] == to[i]);
+    }
+    return status;
+}
+
 static enum ls_status from_the_last(struct ls_comm *comm, uint64_t count)
 {
     const uint32_t rank = ls_comm_rank(comm), size = ls_comm_size(comm);
@@ -170,6 +197,8 @@ static enum ls_status do_everything(struct ls_comm *comm)
         status = reduce_all(comm, counts[i]);
         if (!status)
             status = gather_and_scatter(comm, counts[i]);
+        if (!status)
+            status = each_to_each(comm, counts[i]);
         if (!status)
             status = from_the_last(comm, counts[i]);
         if (!status && ls_comm_size(comm) > 2)
@@ -315,6 +344,9 @@ START_TEST(wrong_arguments_are_refused)
                  "too many");
     expect_error(ls_comm_reduce_scatter(comm, &value, 1, "float32", "sum", NULL), LS_USAGE,
                  "got NULL");
+    expect_error(ls_comm_all_to_all(comm, NULL, 1, "float32", &value), LS_USAGE, "got NULL");
+    expect_error(ls_comm_all_to_all(comm, &value, 1, "complex64", &value), LS_USAGE,
+                 "dtype 'complex64'");
     OK(ls_comm_all_reduce(comm, &value, 1, "float32", "mean")); // and it is of use still
     ck_assert(value == 1);
     ls_comm_close(comm);
