@@ -180,8 +180,15 @@ static int check_moves(struct ls_comm *comm, bool works, const struct dtype *dty
     for (uint64_t i = 0; i < 3; i++)
         sums[i] = reduced("sum", size, i);
     NEED(is_filled(mine, count, dtype, sums));
-    for (uint32_t i = 0; i < size; i++) // which are the caller's
+    for (uint32_t i = 0; i < size; i++) { // which are the caller's
         NEED(is_filled(all + i * bytes, count, dtype, own));
+        fill(all + i * bytes, count, dtype, (const int[]){(int)rank, (int)i, 1});
+    }
+    NEED(!(works
+               ? finish(ls_comm_start_all_to_all(comm, all, count, dtype->name, all, &work), &work)
+               : ls_comm_all_to_all(comm, all, count, dtype->name, all)));
+    for (uint32_t i = 0; i < size; i++)
+        NEED(is_filled(all + i * bytes, count, dtype, (const int[]){(int)i, (int)rank, 1}));
     return 0;
 }
 
