@@ -288,7 +288,8 @@ enum ls_status ls_library_run(struct ls_collective_plan *plan)
                                           .reduction = signature->reduction,
                                           .root = signature->root,
                                           .buffer = ls_address(halves ? plan->sent : plan->buffer),
-                                          .count = signature->count};
+                                          .count = signature->count,
+                                          .scratch = ls_address(plan->scratch)};
     plan->number = plan->communicator->given++;
     enum ls_status status = LS_OK;
     if (halves)

@@ -170,8 +170,11 @@ static enum ls_status create_halves(struct ls_collective_plan *plan)
 // Scratch is where the buffer is.
 static enum ls_status create_scratch(struct ls_collective_plan *plan)
 {
-    const uint64_t bytes = plan->compiled.scratch_count * ls_dtype_bytes(plan->signature.dtype);
     const struct ls_rank_place *place = plan->communicator->place;
+    const bool of_library =
+        place && plan->communicator->library && plan->signature.operation == LS_ALL_TO_ALL;
+    const uint64_t count = of_library ? plan->signature.count : plan->compiled.scratch_count;
+    const uint64_t bytes = count * ls_dtype_bytes(plan->signature.dtype);
     if (plan->compiled.scratch_count > (UINT64_MAX >> 4))
         return LS_OUT_OF_MEMORY;
     if (bytes && place)

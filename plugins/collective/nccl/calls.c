@@ -63,8 +63,8 @@ static int find_all(void *handle, char *reason, size_t bytes)
 #define NCCL_CALL(result, name, arguments)                        \
     if (!find(handle, #name, (void *)&calls.name, reason, bytes)) \
         return 0;
-#define NCCL_LATER_CALL(result, name, arguments)                                                 \
-    if (calls.version >= NCCL_LATER && !find(handle, #name, (void *)&calls.name, reason, bytes)) \
+#define NCCL_LATER_CALL(since, result, name, arguments)                                     \
+    if (calls.version >= since && !find(handle, #name, (void *)&calls.name, reason, bytes)) \
         return 0;
 #include "plugins/collective/nccl/calls_list.h"
     return 1;

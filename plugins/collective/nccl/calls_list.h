@@ -3,12 +3,12 @@
 // that its C code needs to be compiled. A test compares each with NVIDIA's header where that is found. Enumerations are
 // unsigned int here, as gcc has them.
 //
-// Whoever includes this defines NCCL_CALL(result, name, arguments) or NCCL_CONSTANT(name, value), and may define NCCL_LATER_CALL
-// for calls that are in version NCCL_LATER and newer.
+// Whoever includes this defines NCCL_CALL(result, name, arguments) or NCCL_CONSTANT(name, value), and may define
+// NCCL_LATER_CALL(since, result, name, arguments) for calls that are in version `since` and newer.
 
 #ifdef NCCL_CALL
 #ifndef NCCL_LATER_CALL
-#define NCCL_LATER_CALL NCCL_CALL
+#define NCCL_LATER_CALL(since, result, name, arguments) NCCL_CALL(result, name, arguments)
 #endif
 NCCL_CALL(unsigned, ncclGetVersion, (int *version))
 NCCL_CALL(unsigned, ncclGetUniqueId, (ncclUniqueId * id))
@@ -37,13 +37,16 @@ NCCL_CALL(unsigned, ncclBroadcast,
 NCCL_CALL(unsigned, ncclReduce,
           (const void *from, void *to, size_t count, unsigned type, unsigned reduction, int root,
            struct ncclComm *comm, struct CUstream_st *stream))
-NCCL_LATER_CALL(unsigned, ncclMemAlloc, (void **memory, size_t bytes))
-NCCL_LATER_CALL(unsigned, ncclMemFree, (void *memory))
-NCCL_LATER_CALL(unsigned, ncclCommWindowRegister,
+NCCL_LATER_CALL(NCCL_LATER, unsigned, ncclMemAlloc, (void **memory, size_t bytes))
+NCCL_LATER_CALL(NCCL_LATER, unsigned, ncclMemFree, (void *memory))
+NCCL_LATER_CALL(NCCL_LATER, unsigned, ncclCommWindowRegister,
                 (struct ncclComm * comm, void *memory, size_t bytes,
                  struct ncclWindow_vidmem **window, int flags))
-NCCL_LATER_CALL(unsigned, ncclCommWindowDeregister,
+NCCL_LATER_CALL(NCCL_LATER, unsigned, ncclCommWindowDeregister,
                 (struct ncclComm * comm, struct ncclWindow_vidmem *window))
+NCCL_LATER_CALL(NCCL_ALL_TO_ALL, unsigned, ncclAlltoAll,
+                (const void *from, void *to, size_t count, unsigned type, struct ncclComm *comm,
+                 struct CUstream_st *stream))
 #undef NCCL_LATER_CALL
 #undef NCCL_CALL
 #endif

@@ -29,7 +29,7 @@ static const unsigned reductions[] = {
 static const char *const names[] = {
     [LS_ALL_REDUCE] = "all-reduce", [LS_REDUCE_SCATTER] = "reduce-scatter",
     [LS_ALL_GATHER] = "all-gather", [LS_BROADCAST] = "broadcast",
-    [LS_REDUCE] = "reduce",
+    [LS_REDUCE] = "reduce",         [LS_ALL_TO_ALL] = "all-to-all",
 };
 
 // ---- One operation ----
@@ -93,12 +93,32 @@ static unsigned put(struct ls_collective *collective, const struct ls_collective
                                         stream);
     case LS_ALL_GATHER:
         return calls->ncclAllGather(at(run, own.offset), all, own.count, type, comm, stream);
+    case LS_ALL_TO_ALL:
+        return calls->ncclAlltoAll(run->scratch, all, run->count / collective->family->world, type,
+                                   comm, stream);
     case LS_BROADCAST:
         return calls->ncclBroadcast(all, all, run->count, type, (int)run->root, comm, stream);
     default:
         return calls->ncclReduce(all, all, run->count, type, reduction, (int)run->root, comm,
                                  stream);
     }
+}
+
+// NCCL does no all-to-all in place, so its input is copied.
+static int32_t copy_input(const struct ls_collective *collective,
+                          const struct ls_collective_run *run)
+{
+    const struct ls_collective_member *member = &collective->member;
+    const int version = collective->family->calls->version;
+    char text[24];
+    nccl_version_text(version, text, sizeof(text));
+    if (version < NCCL_ALL_TO_ALL)
+        return ls_host_fail(collective->family->host, LS_UNSUPPORTED,
+                            "all-to-all needs NCCL 2.28.3, and this is %s; use hierarchical-copy",
+                            text);
+    return member->ops->memory->copy(member->device, ls_host_memory(run->scratch),
+                                     ls_host_memory(run->buffer),
+                                     run->count * ls_dtype_bytes(run->dtype), member->stream);
 }
 
 // The mean of what this rank has the sum of.
@@ -131,7 +151,10 @@ static int32_t nccl_run(struct ls_collective *collective, const struct ls_collec
     int32_t status = nccl_poll(collective);
     if (status || run->count == 0)
         return status;
-    status = nccl_synchronize(collective, put(collective, run), names[run->operation]);
+    if (run->operation == LS_ALL_TO_ALL)
+        status = copy_input(collective, run);
+    if (!status)
+        status = nccl_synchronize(collective, put(collective, run), names[run->operation]);
     return status ? status : divide(collective, run);
 }
 
@@ -166,7 +189,7 @@ static const struct ls_plugin_option options[] = {
 static const struct ls_collective_interface collective_interface = {
     .struct_size = sizeof(collective_interface),
     .operations = 1u << LS_ALL_REDUCE | 1u << LS_REDUCE_SCATTER | 1u << LS_ALL_GATHER |
-                  1u << LS_BROADCAST | 1u << LS_REDUCE,
+                  1u << LS_BROADCAST | 1u << LS_REDUCE | 1u << LS_ALL_TO_ALL,
     .memory_kinds = 1u << LS_MEMORY_CUDA,
     .stream_families = 1u << LS_STREAM_CUDA,
     .scope = LS_SCOPE_NETWORK,

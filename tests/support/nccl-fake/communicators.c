@@ -411,7 +411,7 @@ unsigned ncclCommWindowRegister(struct ncclComm *comm, void *memory, size_t byte
     const unsigned error = check(comm);
     if (error)
         return error;
-    nccl_fake_need("ncclCommWindowRegister");
+    nccl_fake_need("ncclCommWindowRegister", NCCL_LATER);
     if (flags != NCCL_WIN_COLL_SYMMETRIC)
         nccl_fake_stop("windows of kind %d are not there", flags);
     if (double_is_recorded())
@@ -505,4 +505,14 @@ unsigned ncclReduce(const void *from, void *to, size_t count, unsigned type, uns
 {
     return give((struct nccl_fake_order){comm, stream, from, to, count, NCCL_FAKE_REDUCE, type,
                                          reduction, root, 0, 0, 0, 0});
+}
+
+unsigned ncclAlltoAll(const void *from, void *to, size_t count, unsigned type,
+                      struct ncclComm *comm, struct CUstream_st *stream)
+{
+    nccl_fake_need("ncclAlltoAll", NCCL_ALL_TO_ALL);
+    if (from == to)
+        nccl_fake_stop("an all-to-all in place is not there");
+    return give((struct nccl_fake_order){comm, stream, from, to, count, NCCL_FAKE_ALL_TO_ALL, type,
+                                         ncclSum, 0, 0, 0, 0, 0});
 }

@@ -35,6 +35,7 @@ enum nccl_fake_operation {
     NCCL_FAKE_ALL_GATHER,
     NCCL_FAKE_BROADCAST,
     NCCL_FAKE_REDUCE,
+    NCCL_FAKE_ALL_TO_ALL,
 };
 
 // One operation of one rank; `from` and `to` are where the fake finds the memory.
@@ -161,7 +162,7 @@ void nccl_fake_arrive(struct ncclComm *comm, const struct nccl_fake_order *order
 // ---- windows.c ----
 
 // Ends the process where this version has no such call; for memory that is no window's.
-void nccl_fake_need(const char *call);
+void nccl_fake_need(const char *call, int since);
 void nccl_fake_check_memory(const void *memory, size_t bytes);
 
 // Under the lock:

@@ -6,12 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const names[] = {"all-reduce", "reduce-scatter", "all-gather", "broadcast",
-                                    "reduce"};
+static const char *const names[] = {"all-reduce", "reduce-scatter", "all-gather",
+                                    "broadcast",  "reduce",         "all-to-all"};
 
 static size_t input_bytes(const struct nccl_fake_order *order)
 {
-    const int world = order->operation == NCCL_FAKE_REDUCE_SCATTER ? order->comm->clique->world : 1;
+    const int all =
+        order->operation == NCCL_FAKE_REDUCE_SCATTER || order->operation == NCCL_FAKE_ALL_TO_ALL;
+    const int world = all ? order->comm->clique->world : 1;
     return order->count * nccl_fake_bytes(order->type) * (size_t)world;
 }
 
@@ -158,6 +160,11 @@ static void take_result(const struct nccl_fake_order *order, const struct nccl_f
     case NCCL_FAKE_ALL_GATHER:
         for (int i = 0; i < world; i++)
             memcpy((char *)order->to + (size_t)i * bytes, slot->inputs[i], bytes);
+        break;
+    case NCCL_FAKE_ALL_TO_ALL:
+        for (int i = 0; i < world; i++)
+            memcpy((char *)order->to + (size_t)i * bytes,
+                   (char *)slot->inputs[i] + (size_t)rank * bytes, bytes);
         break;
     case NCCL_FAKE_BROADCAST: memcpy(order->to, slot->inputs[order->root], bytes); break;
     default:

@@ -16,10 +16,10 @@ struct memory {
 
 static struct memory *memories; // under the lock
 
-void nccl_fake_need(const char *call)
+void nccl_fake_need(const char *call, int since)
 {
     const int version = (int)double_setting("NCCL_FAKE_VERSION", 22809);
-    if (version < NCCL_LATER)
+    if (version < since)
         nccl_fake_stop("version %d has no %s", version, call);
 }
 
@@ -27,7 +27,7 @@ void nccl_fake_need(const char *call)
 
 unsigned ncclMemAlloc(void **out, size_t bytes)
 {
-    nccl_fake_need("ncclMemAlloc");
+    nccl_fake_need("ncclMemAlloc", NCCL_LATER);
     struct memory *memory = calloc(1, sizeof(*memory));
     if (!memory)
         nccl_fake_stop("no memory");
@@ -84,7 +84,7 @@ static struct nccl_fake_clique *owner_of(const struct memory *memory, int *rank)
 unsigned ncclMemFree(void *address)
 {
     int rank = 0;
-    nccl_fake_need("ncclMemFree");
+    nccl_fake_need("ncclMemFree", NCCL_LATER);
     pthread_mutex_lock(&nccl_fake_lock);
     struct memory **place = find(address), *memory = *place;
     if (!memory || memory->at != address)
@@ -133,7 +133,7 @@ void nccl_fake_answer(struct ncclComm *comm)
 
 unsigned ncclCommWindowDeregister(struct ncclComm *comm, struct ncclWindow_vidmem *window)
 {
-    nccl_fake_need("ncclCommWindowDeregister");
+    nccl_fake_need("ncclCommWindowDeregister", NCCL_LATER);
     if (!window)
         return ncclSuccess;
     pthread_mutex_lock(&nccl_fake_lock);

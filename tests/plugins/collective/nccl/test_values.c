@@ -84,6 +84,11 @@ static bool expected(const struct rank *rank, const struct values *values, uint6
         *out = input(owner, i, values->dtype);
         return true;
     case LS_BROADCAST: *out = input(values->root, i, values->dtype); return true;
+    case LS_ALL_TO_ALL: {
+        const uint64_t each = values->count / world;
+        *out = input((uint32_t)(i / each), rank->number * each + i % each, values->dtype);
+        return true;
+    }
     default: *out = reduced(values, world, i); return rank->number == values->root;
     }
 }
@@ -118,7 +123,10 @@ static int32_t try_values(struct rank *rank, const struct values *values)
         .reduction = values->reduction,
         .root = values->root,
         .buffer = (void *)job_ops->memory->allocate(rank->device, bytes),
-        .count = values->count};
+        .count = values->count,
+        .scratch = values->operation == LS_ALL_TO_ALL
+                       ? (void *)job_ops->memory->allocate(rank->device, bytes)
+                       : NULL};
     void *host = malloc(bytes);
     for (uint64_t i = 0; i <= values->count; i++)
         set(host, i, values->dtype, input(rank->number, i, values->dtype));
@@ -138,8 +146,15 @@ static int32_t try_values(struct rank *rank, const struct values *values)
                        input(rank->number, values->count, values->dtype))
         status = rank_blame(rank, "what lies behind the buffer was changed");
     job_ops->memory->release(rank->device, run.buffer);
+    job_ops->memory->release(rank->device, run.scratch);
     free(host);
     return status;
+}
+
+// The blocks of an all-to-all are equal.
+static uint64_t whole(uint32_t operation, uint64_t count, uint32_t world)
+{
+    return operation == LS_ALL_TO_ALL ? (count + world - 1) / world * world : count;
 }
 
 static int32_t all_types_body(struct rank *rank)
@@ -147,14 +162,15 @@ static int32_t all_types_body(struct rank *rank)
     const uint32_t world = rank->job->world;
     const uint64_t counts[] = {UINT64_C(128) * world, 193};
     int32_t status = LS_OK;
-    for (uint32_t operation = LS_ALL_REDUCE; operation <= LS_REDUCE; operation++)
+    for (uint32_t operation = LS_ALL_REDUCE; operation <= LS_ALL_TO_ALL; operation++)
         for (uint32_t dtype = LS_F32; dtype <= LS_U8; dtype++)
             for (uint32_t reduction = LS_SUM; reduction <= LS_MEAN; reduction++)
                 for (int i = 0; !status && i < 2; i++) {
-                    const bool reduces = operation != LS_ALL_GATHER && operation != LS_BROADCAST;
+                    const bool reduces = ls_operation_reduces(operation);
+                    const bool rooted = operation == LS_BROADCAST || operation == LS_REDUCE;
                     const struct values values = {operation, dtype, reduction,
-                                                  operation >= LS_BROADCAST ? reduction % world : 0,
-                                                  counts[i]};
+                                                  rooted ? reduction % world : 0,
+                                                  whole(operation, counts[i], world)};
                     if (reduces || reduction == LS_SUM)
                         status = try_values(rank, &values);
                 }
@@ -165,9 +181,11 @@ static int32_t all_counts_body(struct rank *rank)
 {
     static const uint64_t counts[] = {0, 1, 2, 3, 63, 64, 65, 127, 192, 256, 509, 768, 10007};
     int32_t status = LS_OK;
-    for (uint32_t operation = LS_ALL_REDUCE; operation <= LS_REDUCE; operation++)
+    for (uint32_t operation = LS_ALL_REDUCE; operation <= LS_ALL_TO_ALL; operation++)
         for (size_t i = 0; !status && i < sizeof(counts) / sizeof(counts[0]); i++)
-            status = try_values(rank, &(struct values){operation, LS_F32, LS_SUM, 0, counts[i]});
+            status =
+                try_values(rank, &(struct values){operation, LS_F32, LS_SUM, 0,
+                                                  whole(operation, counts[i], rank->job->world)});
     return status;
 }
 
