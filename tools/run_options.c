@@ -77,6 +77,22 @@ enum ls_status run_options_cluster(const struct arguments *arguments, struct ls_
     return status;
 }
 
+#define DEFAULT_SHARDS 8
+#define MOST_SHARDS 1024
+
+enum ls_status run_options_reproducible(const struct arguments *arguments, uint32_t *out)
+{
+    const char *text = arguments_text(arguments, "reproducible");
+    uint64_t shards = DEFAULT_SHARDS;
+    enum ls_status status = LS_OK;
+    if (!text || strcmp(text, "off") == 0)
+        return LS_OK;
+    if (strcmp(text, "on") != 0)
+        status = arguments_count(arguments, "reproducible", 1, MOST_SHARDS, &shards);
+    *out = (uint32_t)shards;
+    return status;
+}
+
 enum ls_status run_options_read(const struct arguments *arguments, struct ls_run_options *out)
 {
     uint64_t replicas = 0;

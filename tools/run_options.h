@@ -93,6 +93,8 @@ LS_STATUS run_options_common(const struct arguments *arguments, struct ls_run_op
 
 // Reads CLUSTER_ARGUMENTS; the texts are borrowed.
 LS_STATUS run_options_cluster(const struct arguments *arguments, struct ls_run_options *out);
+// Logical shards; 8 where the option has no value, 0 where it is off or not given.
+LS_STATUS run_options_reproducible(const struct arguments *arguments, uint32_t *out);
 
 // Reads all of them; the texts are borrowed.
 LS_STATUS run_options_read(const struct arguments *arguments, struct ls_run_options *out);

@@ -372,22 +372,6 @@ static enum ls_status train(const struct arguments *arguments, struct inputs *in
     return status;
 }
 
-#define DEFAULT_SHARDS 8
-#define MOST_SHARDS 1024
-
-static enum ls_status read_reproducible(const struct arguments *arguments, uint32_t *out)
-{
-    const char *text = arguments_text(arguments, "reproducible");
-    uint64_t shards = DEFAULT_SHARDS;
-    enum ls_status status = LS_OK;
-    if (!text || strcmp(text, "off") == 0)
-        return LS_OK;
-    if (strcmp(text, "on") != 0)
-        status = arguments_count(arguments, "reproducible", 1, MOST_SHARDS, &shards);
-    *out = (uint32_t)shards;
-    return status;
-}
-
 static enum ls_status run(const struct arguments *arguments)
 {
     struct inputs inputs = {.arguments = arguments};
@@ -403,7 +387,7 @@ static enum ls_status run(const struct arguments *arguments)
     run_options.wire = arguments_text(arguments, "wire");
     run_options.elastic = arguments_text(arguments, "elastic");
     if (!status)
-        status = read_reproducible(arguments, &run_options.reproducible);
+        status = run_options_reproducible(arguments, &run_options.reproducible);
     if (!status)
         status = arguments_count(arguments, "seed", 0, INT64_MAX, &run_options.seed);
     if (!status)
