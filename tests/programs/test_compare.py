@@ -25,14 +25,14 @@ SPREADS = 10  # one difference by rounding tells the size of another, not its bo
 
 # Keys of the report, which scripts and the page rely on.
 ROOT_KEYS = {"lockstep", "made", "command", "status", "model", "dataset", "optimizer", "device", "hardware", "workers", "seed", "global_batch",
-             "steps", "target", "reference", "rounding_spread", "rounding_spread_first_two", "rounding_spread_first_ten", "rounding_spread_parameters",
+             "steps", "reproducible", "target", "reference", "rounding_spread", "rounding_spread_first_two", "rounding_spread_first_ten", "rounding_spread_parameters",
              "rounding_spread_of",
              "runs", "comparisons", "reference_comparisons", "scaling", "verdict", "suggestions"}
 RUN_KEYS = {"strategy", "workers", "replicas", "threads", "global_batch", "status", "reason", "synchronous", "examples_per_second",
             "examples_per_second_low", "examples_per_second_high", "round_examples_per_second",
             "process_examples_per_second", "timed_steps", "step_seconds",
             "bytes_per_step_per_rank", "peak_rss_bytes", "final_loss", "final_accuracy", "val_loss", "val_accuracy",
-            "max_loss_deviation", "max_loss_deviation_first_two", "max_loss_deviation_first_ten", "reference_shares", "max_parameter_deviation", "replicas_equal",
+            "max_loss_deviation", "max_loss_deviation_first_two", "max_loss_deviation_first_ten", "reference_shares", "max_parameter_deviation", "replicas_equal", "same_bits",
             "target_seconds", "target_examples", "curve", "epochs", "buckets", "report"}
 COMPARISON_KEYS = {"a", "b", "a_replicas", "b_replicas", "ratio", "low", "high", "p", "different"}
 TIME_KEYS = {"median", "input", "compute", "communication", "exposed_communication", "update", "device", "other"}
@@ -251,6 +251,36 @@ class Truth(CompareTest):
         for run in report["runs"]:
             self.assertEqual(run["global_batch"], 256)
             self.assertIsNotNone(run["max_loss_deviation"])
+
+    def test_with_logical_shards_every_bit_counts(self):
+        outcome = self.compare(*SMALL, "--reproducible=4", "--strategies=ring,tree,sharded,central-storage,parameter-server:mode=sync", "--replicas=1,3",
+                               "--steps=8", UNTIMED)
+        self.check_form(outcome.report)
+        self.assertEqual((outcome.report["reproducible"], outcome.report["rounding_spread"]), (4, None))
+        for run in outcome.report["runs"]:
+            self.assertEqual((run["threads"], run["same_bits"], run["max_loss_deviation"], run["max_parameter_deviation"]), (1, True, 0, 0),
+                             run["strategy"])
+        self.assertEqual(len({json.dumps(run["report"]["losses"]) for run in outcome.report["runs"]}), 1)
+        trained = self.train(*SMALL, "--reproducible=4", "--strategy=ring", "--replicas=2", "--steps=8")
+        self.assertEqual(outcome.runs["tree", 3]["report"]["losses"], trained["losses"])
+        self.assertRegex(outcome.out, r"\ntree +3 .* same\n")
+        self.assertIn("have the bits of one device", " ".join(outcome.out.split()))
+        self.assertIn("--reproducible=4 ", outcome.out)  # of the command that trains so
+        self.assertNotIn("rounding", outcome.out)
+        with open(self.path("compare.html"), encoding="utf-8") as file:
+            self.assertRegex(page := file.read(), "same bits")
+        self.assertNotIn("Rounding spread", page)
+        self.assertEqual(self.compare(*SMALL, "--reproducible=off", "--strategies=ring", "--steps=2", UNTIMED).runs["ring", 2]["same_bits"], None)
+
+    def test_what_has_no_bits_of_its_own_is_refused_where_it_is_named(self):
+        setting = (*SMALL, "--reproducible", "--steps=2", UNTIMED)
+        for arguments, says in ((("--strategies=ring,parameter-server",), ("--strategies: parameter-server: --reproducible", "steps of their own")),
+                                (("--strategies=ring", "--replicas=9"), ("8 logical shards are too few for 9 replicas",)),
+                                (("--strategies=ring", "--wire=bfloat16"), ("--reproducible: --wire",))):
+            self.refuse(USAGE, *setting, *arguments, says=says)
+        runs = self.compare(*setting).runs  # of the usual list one cannot
+        self.assertIn("steps of their own", runs["parameter-server", 2]["reason"])
+        self.assertEqual([run["same_bits"] for run in runs.values()], [True, True, True, True, None])
 
     def test_a_batch_that_grows_is_compared_where_it_is_the_same(self):
         outcome = self.compare("--model=mlp", "--dataset=fashion-mnist:limit=2000", "--strategies=ring", "--replicas=1,2",

@@ -74,6 +74,11 @@ class Compare(ProgramTest):
         self.assertRegex(str(found), r'lockstep.Model\(..., strategy="[a-z-]+", replicas=\d, threads=1\).fit\(..., batch_size=20\)')
         self.assertIn("replicas=[1, 2, 4] shows", str(found))
 
+    def test_bits_are_compared(self):
+        found = lockstep.compare("mlp", "synthetic:examples=200", reproducible=True, **self.OPTIONS)
+        self.assertEqual([run["same_bits"] for run in found["runs"]], [True] * 3)
+        self.assertRegex(str(found), r"threads=1, reproducible=8\)\.fit")
+
     def test_progress_goes_to_stderr_when_it_is_wanted(self):
         err = io.StringIO()
         with contextlib.redirect_stderr(err):

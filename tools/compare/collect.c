@@ -178,10 +178,15 @@ static void read_times(const json_t *report, struct ls_compared_times *out)
     out->other = fmax(0, out->median - known - fmax(0, out->device));
 }
 
+static const char *first_hash(const json_t *report)
+{
+    return json_string_value(json_array_get(json_object_get(report, "parameter_hashes"), 0));
+}
+
 static int hashes_equal(const json_t *report)
 {
     const json_t *hashes = json_object_get(report, "parameter_hashes");
-    const char *first = json_string_value(json_array_get(hashes, 0));
+    const char *first = first_hash(report);
     for (size_t i = 1; first && i < json_array_size(hashes); i++) {
         const char *other = json_string_value(json_array_get(hashes, i));
         if (!other || strcmp(first, other) != 0)
@@ -330,6 +335,7 @@ static const struct ls_compared_run nothing = {.synchronous = true,
                                                .loss_excess = NAN,
                                                .parameter_deviation = NAN,
                                                .replicas_equal = -1,
+                                               .same_bits = -1,
                                                .target_seconds = NAN,
                                                .target_examples = NAN};
 
@@ -387,6 +393,17 @@ static void compare_with(const struct compare_race *race, const struct steps *st
         run->parameter_deviation = compare_weights(runner, base);
 }
 
+static int same_bits(const struct ls_compared_run *run, const struct compare_runner *base)
+{
+    json_t *theirs = read_report(base);
+    const char *mine = first_hash(run->report), *other = first_hash(theirs);
+    const int same = isfinite(run->parameter_deviation) && mine && other
+                         ? run->loss_deviation == 0 && strcmp(mine, other) == 0
+                         : -1;
+    json_decref(theirs);
+    return same;
+}
+
 // What rounding alone does, step by step; nothing where there is no second run of the reference.
 struct growth {
     double *list;
@@ -430,6 +447,8 @@ static enum ls_status hold_against(const struct compare_race *race, const struct
     if (truth == SIZE_MAX)
         return LS_OK;
     compare_with(race, steps, truth, index, run);
+    if (yardstick->basis == LS_BASIS_BITS)
+        run->same_bits = same_bits(run, &race->runners[truth]);
     if (yardstick->basis == LS_BASIS_SHARES && run->reference_shares) {
         const struct steps *ours = &steps[index], *theirs = &steps[truth];
         run->loss_deviation_first_two =

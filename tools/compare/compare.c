@@ -76,6 +76,10 @@ static const struct argument table[] = {
      "number format in which gradients travel between replicas, as for train; strategies that send "
      "none through a collective are not available then",
      .idle = ARGUMENT_IDLE_ONE_REPLICA},
+    {"reproducible", "SHARDS", NULL,
+     "as for train: every synchronous strategy then has to have the bits of one device, which is "
+     "looked at; a replica has 1 thread, unless --threads says otherwise",
+     .optional = true},
     {"seed", "N", "0", "seed of the initial weights, the order of examples and dropout"},
     {"shuffle", "on|off|N", "on",
      "shuffle the examples anew in each epoch; N: through a buffer of N examples"},
@@ -120,7 +124,9 @@ static const char help[] =
     "the difference between these two runs is what rounding alone causes. Where replicas normalize "
     "by statistics of their\n"
     "own shares (BatchNormalization without synchronized), the reference takes the same shares. "
-    "Then every run is timed in\n"
+    "With --reproducible\n"
+    "there is no rounding to allow for: a synchronous run has the bits of the reference, or is "
+    "wrong. Then every run is timed in\n"
     "several fresh processes, which take turns, so that a machine that slows down favours no "
     "strategy. A difference counts\n"
     "if chance alone would produce it at most once in a hundred times. A strategy that cannot run "
@@ -143,6 +149,8 @@ static uint32_t threads_of(const struct comparing *comparing, uint32_t replicas,
 {
     if (comparing->setting.run.threads)
         return comparing->setting.run.threads;
+    if (comparing->setting.run.reproducible) // other numbers of threads have other bits
+        return 1;
     // Of the workers on one host, as for train; a run of worker 0 alone has the host for itself.
     const struct compare_crew *workers = comparing->race.workers;
     const uint32_t crowd = workers && (together || comparing->count_count > 1) ? workers->crowd : 1;
@@ -423,9 +431,9 @@ static enum ls_status write_files(const struct comparing *comparing,
 static size_t shared_options(const struct arguments *arguments, struct ls_compared_option *out)
 {
     static const char *const names[] = {
-        "model",  "dataset", "loss",       "metrics",   "initial-weights", "device",
-        "epochs", "steps",   "optimizer",  "precision", "loss-scale",      "wire",
-        "seed",   "shuffle", "validation", "deadline",  "plugin-path"};
+        "model",        "dataset", "loss",      "metrics",    "initial-weights", "device",
+        "epochs",       "steps",   "optimizer", "precision",  "loss-scale",      "wire",
+        "reproducible", "seed",    "shuffle",   "validation", "deadline",        "plugin-path"};
     size_t count = 0;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && count < SHARED_MOST; i++)
         if (arguments_given(arguments, names[i]))
@@ -445,6 +453,7 @@ static enum ls_status show_result(const struct arguments *arguments, struct comp
                                        .options = options,
                                        .option_count = shared_options(arguments, options),
                                        .seed = comparing->setting.run.seed,
+                                       .shards = comparing->setting.run.reproducible,
                                        .workers = comparing->place.workers,
                                        .global_batch = comparing->batch,
                                        .target_metric =

@@ -79,6 +79,8 @@ static enum ls_status read_training(const struct arguments *arguments, struct co
     if (!status)
         status = arguments_count(arguments, "seed", 0, INT64_MAX, &setting->run.seed);
     if (!status)
+        status = run_options_reproducible(arguments, &setting->run.reproducible);
+    if (!status)
         status = arguments_count(arguments, "epochs", 1, UINT32_MAX, &setting->fit.epochs);
     if (!status)
         status = arguments_count(arguments, "steps", 1, UINT64_C(1) << 48, &setting->fit.steps);
@@ -186,11 +188,11 @@ uint32_t comparing_agreement(const struct arguments *arguments, char dataset[COM
                              struct ls_agreement items[COMPARING_AGREEMENTS])
 {
     static const char *const names[] = {
-        "--strategies", "--replicas", "--threads",       "--device",      "--target",
-        "--epochs",     "--steps",    "--batch",         "--optimizer",   "--loss-scale",
-        "--wire",       "--seed",     "--shuffle",       "--validation",  "--precision",
-        "--loss",       "--metrics",  "--replica-batch", "--round-steps", "--speed-steps",
-        "--deadline"};
+        "--strategies", "--replicas",    "--threads",       "--device",      "--target",
+        "--epochs",     "--steps",       "--batch",         "--optimizer",   "--loss-scale",
+        "--wire",       "--seed",        "--shuffle",       "--validation",  "--precision",
+        "--loss",       "--metrics",     "--replica-batch", "--round-steps", "--speed-steps",
+        "--deadline",   "--reproducible"};
     const char *data = arguments_text(arguments, "dataset");
     uint32_t count = 0;
     snprintf(dataset, COMPARING_NAME, "%.*s", (int)strcspn(data, ":"), data);

@@ -144,6 +144,8 @@ static void add_truth(json_t *object, const struct ls_compared_run *run)
                                               : json_null());
     json_object_set_new(object, "replicas_equal",
                         run->replicas_equal < 0 ? json_null() : json_boolean(run->replicas_equal));
+    json_object_set_new(object, "same_bits",
+                        run->same_bits < 0 ? json_null() : json_boolean(run->same_bits));
     json_object_set_new(object, "target_seconds", ls_report_number_json(run->target_seconds));
     json_object_set_new(object, "target_examples", ls_report_number_json(run->target_examples));
 }
@@ -266,6 +268,9 @@ static void add_setting(json_t *root, const struct ls_comparison *comparison)
     json_object_set_new(root, "seed", ls_report_count_json(comparison->seed));
     json_object_set_new(root, "global_batch", ls_report_count_json(comparison->global_batch));
     json_object_set_new(root, "steps", ls_report_count_json(comparison->steps));
+    json_object_set_new(root, "reproducible",
+                        comparison->shards ? ls_report_count_json(comparison->shards)
+                                           : json_null());
     json_object_set_new(root, "target",
                         comparison->target_metric
                             ? json_pack("{s:o, s:o}", "metric",

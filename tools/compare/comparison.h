@@ -28,6 +28,7 @@ enum ls_basis {
     LS_BASIS_SHARES, // one device with the shares of the replicas; the same, rounded otherwise
     LS_BASIS_WHOLE, // one device with whole batches; the same with a rounding error more
     LS_BASIS_MIXED, // one device for one replica; for several, no single device computes the same
+    LS_BASIS_BITS, // one device with the same logical shards, and rounding does nothing
 };
 
 // Losses may differ by this much, relative, before rounding has grown; and by so many times what it
@@ -78,6 +79,9 @@ struct ls_compared_run {
     double loss_deviation_first_two, loss_excess;
     uint32_t reference_shares; // that the reference takes each batch in; 0: it is not compared
     int replicas_equal; // 1, 0; -1: not known
+    // With LS_BASIS_BITS, likewise: the losses of all steps and the parameters at the end are those
+    // of the reference.
+    int same_bits;
     double target_seconds, target_examples; // NaN: not reached
     struct ls_compared_point *curve;
     size_t curve_count;
@@ -111,6 +115,7 @@ struct ls_comparison {
     char *device, *hardware; // NULL: not known
     uint32_t workers; // processes that train each run together, but for the reference
     uint64_t seed, global_batch, steps;
+    uint32_t shards; // logical ones of a batch (--reproducible); 0: none
     const char *target_metric; // NULL: none
     double target_value;
     struct ls_compared_run *runs;

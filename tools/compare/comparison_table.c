@@ -226,11 +226,13 @@ static void print_truth(const struct ls_comparison *comparison, FILE *out)
 {
     print_heading(comparison, "Truth", out);
     const bool shares = comparison->basis == LS_BASIS_SHARES;
+    const bool bits = comparison->basis == LS_BASIS_BITS;
     char twin[LS_TWIN_BYTES];
     fprintf(out, " %8s %8s %8s", "loss", "accuracy", "val_acc.");
     if (shares)
         fprintf(out, " %10s", "first two");
-    fprintf(out, " %10s %10s %10s %8s\n", "first ten", "all steps", "parameters", "replicas");
+    fprintf(out, " %10s %10s %10s %8s%s\n", "first ten", "all steps", "parameters", "replicas",
+            bits ? "     bits" : "");
     for (size_t i = 0; i < comparison->run_count; i++) {
         const struct ls_compared_run *run = &comparison->runs[i];
         if (!has_results(run))
@@ -249,7 +251,20 @@ static void print_truth(const struct ls_comparison *comparison, FILE *out)
                 run->replicas_equal < 0 ? "-"
                 : run->replicas_equal   ? "equal"
                                         : "DIFFER");
+        if (bits)
+            fprintf(out, " %8s",
+                    !other || run->same_bits < 0 ? "-"
+                    : run->same_bits             ? "same"
+                                                 : "DIFFER");
         fputs(run->synchronous ? "\n" : "  asynchronous\n", out);
+    }
+    if (bits) {
+        fputs("\nfirst ten, all steps: largest difference of the losses from the reference, "
+              "relative;\n"
+              "parameters: absolute, after the last step. Bits: whether losses and parameters are "
+              "those of the reference.\n",
+              out);
+        return;
     }
     fprintf(out, "%-*s %8s %8s %8s %8s", name_width(comparison), "rounding spread", "", "", "", "");
     if (shares)

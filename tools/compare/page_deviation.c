@@ -114,15 +114,23 @@ static void print_row(const struct ls_page *page, const struct ls_page_run *run,
 static void print_panel(const struct ls_page *page, size_t panel, struct decades decades)
 {
     const double spread = ls_page_number(page->comparison, panels[panel].spread);
-    fprintf(page->out,
-            "<div class=\"panel\">\n<h3>%s</h3>\n<p class=\"note\">Rounding spread: <b>%s</b></p>\n"
-            "<div class=\"bars narrow\" role=\"list\">\n",
-            panels[panel].title, ls_page_deviation(spread).text);
+    fprintf(page->out, "<div class=\"panel\">\n<h3>%s</h3>\n", panels[panel].title);
+    if (!ls_page_has_bits(page))
+        fprintf(page->out, "<p class=\"note\">Rounding spread: <b>%s</b></p>\n",
+                ls_page_deviation(spread).text);
+    fputs("<div class=\"bars narrow\" role=\"list\">\n", page->out);
     for (size_t i = 0; i < page->run_count; i++)
         if (!page->runs[i].reference)
             print_row(page, &page->runs[i], panel, decades);
     print_axis(page, decades);
     fputs("</div>\n</div>\n", page->out);
+}
+
+static void print_panels(const struct ls_page *page, struct decades decades)
+{
+    for (size_t p = ls_page_has_shares(page) ? 0 : 1; p < PANELS; p++)
+        print_panel(page, p, decades);
+    fputs("</div>\n</section>\n", page->out);
 }
 
 static bool any_deviation(const struct ls_page *page)
@@ -151,6 +159,13 @@ void ls_page_deviations(struct ls_page *page)
         fputs("Runs with several replicas are compared with one device that takes the same shares "
               "of each batch, because layers normalize by the statistics of a share. ",
               page->out);
+    if (ls_page_has_bits(page)) {
+        fputs("A synchronous strategy has to have its bits: whatever is not 0 is an error. The "
+              "scale is logarithmic.</p>\n<div class=\"panels\">\n",
+              page->out);
+        print_panels(page, decades);
+        return;
+    }
     fputs("The shaded band is the rounding spread: the difference of the reference from a second "
           "run (",
           page->out);
@@ -158,7 +173,5 @@ void ls_page_deviations(struct ls_page *page)
     fputs("). A synchronous strategy inside the band, or near its edge, computes the same as the "
           "reference. The scale is logarithmic; shorter is closer.</p>\n<div class=\"panels\">\n",
           page->out);
-    for (size_t p = ls_page_has_shares(page) ? 0 : 1; p < PANELS; p++)
-        print_panel(page, p, decades);
-    fputs("</div>\n</section>\n", page->out);
+    print_panels(page, decades);
 }

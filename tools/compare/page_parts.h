@@ -45,6 +45,7 @@ const char *ls_page_string(const json_t *object, const char *key); // NULL: no t
 // Whether runs are held against one device that takes the same shares, of whose first two losses
 // there are figures, too.
 bool ls_page_has_shares(const struct ls_page *page);
+bool ls_page_has_bits(const struct ls_page *page); // to be those of the reference (--reproducible)
 const char *ls_page_twin(const struct ls_page *page); // what the second run of the reference was
 // A field of "step_seconds".
 double ls_page_step_seconds(const struct ls_page_run *run, const char *key);

@@ -57,6 +57,9 @@ static const struct column truth[] = {
      "largest difference from the parameters of the reference at the end, absolute"},
     {"replicas_equal", YES_NO, "replicas equal",
      "whether all replicas had the same bits in all parameters at the end"},
+    {"same_bits", YES_NO, "same bits",
+     "whether the losses of all steps and the parameters at the end have the bits of the "
+     "reference"},
 };
 
 // As `lockstep compare` prints them, so that each is as wide as a page.

@@ -36,6 +36,11 @@ bool ls_page_has_shares(const struct ls_page *page)
     return isfinite(ls_page_number(page->comparison, "rounding_spread_first_two"));
 }
 
+bool ls_page_has_bits(const struct ls_page *page)
+{
+    return isfinite(ls_page_number(page->comparison, "reproducible"));
+}
+
 const char *ls_page_twin(const struct ls_page *page)
 {
     const char *text = ls_page_string(page->comparison, "rounding_spread_of");

@@ -123,7 +123,8 @@ const char *ls_twin_text(const struct ls_comparison *comparison, char text[stati
         [LS_BASIS_HALVES] = "one device, each batch in two halves",
         [LS_BASIS_SHARES] = "one device, the same shares",
         [LS_BASIS_WHOLE] = "one device, the initial weights off by their last bits",
-        [LS_BASIS_MIXED] = "not measured"};
+        [LS_BASIS_MIXED] = "not measured",
+        [LS_BASIS_BITS] = "not measured"};
     const uint32_t dtype = comparison->nudge_dtype;
     snprintf(text, LS_TWIN_BYTES, "%s%s%s", twins[comparison->basis],
              dtype ? ", the learning rate off by a " : "",

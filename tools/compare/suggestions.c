@@ -96,8 +96,10 @@ static void put_training(FILE *out, const struct ls_comparison *comparison, size
     if (comparison->for_python) {
         fputs(LS_TRAIN_CALL "..., strategy=", out);
         put_string(out, run->strategy);
-        fprintf(out, ", replicas=%u, threads=%u).fit(..., batch_size=%llu)",
-                run->replicas / workers, run->threads, (unsigned long long)run->global_batch);
+        fprintf(out, ", replicas=%u, threads=%u", run->replicas / workers, run->threads);
+        if (comparison->shards)
+            fprintf(out, ", reproducible=%u", comparison->shards);
+        fprintf(out, ").fit(..., batch_size=%llu)", (unsigned long long)run->global_batch);
         return;
     }
     fputs(LS_TRAIN_COMMAND, out);

@@ -13,6 +13,8 @@ static double most_by_rounding(double spread)
 bool ls_verdict_is_rounding(const struct ls_comparison *comparison,
                             const struct ls_compared_run *run)
 {
+    if (comparison->basis == LS_BASIS_BITS)
+        return run->same_bits == 1;
     if (comparison->basis == LS_BASIS_SHARES)
         return run->loss_excess <= 1;
     return run->loss_deviation_first_ten <=
@@ -31,7 +33,8 @@ static bool is_compared(const struct ls_comparison *comparison, size_t index)
 {
     const struct ls_compared_run *run = &comparison->runs[index];
     return index != comparison->reference && run->synchronous && isfinite(run->loss_deviation) &&
-           !has_failed(comparison, index) && !has_failed(comparison, comparison->reference);
+           !has_failed(comparison, index) && !has_failed(comparison, comparison->reference) &&
+           (comparison->basis != LS_BASIS_BITS || run->same_bits >= 0);
 }
 
 static bool is_equally_correct(const struct ls_comparison *comparison, size_t index)
@@ -125,6 +128,19 @@ static void say_equally_correct(struct ls_sentence_writer *writer,
     ls_sentence_end(writer);
 }
 
+static void say_same_bits(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,
+                          const struct ls_picks *picks)
+{
+    FILE *out = ls_sentence_begin(writer);
+    if (!out)
+        return;
+    ls_put_compared_names(out, comparison, picks->list, picks->count);
+    fprintf(out,
+            " %s the bits of one device: the losses of all steps, and all parameters at the end.",
+            picks->count == 1 ? "has" : "have");
+    ls_sentence_end(writer);
+}
+
 static void say_off(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,
                     size_t index)
 {
@@ -133,10 +149,17 @@ static void say_off(struct ls_sentence_writer *writer, const struct ls_compariso
     if (!out)
         return;
     ls_put_compared_name(out, comparison, index);
-    fprintf(out, " differs from %s by more than rounding explains: losses by ",
-            reference_text(comparison));
+    if (comparison->basis == LS_BASIS_BITS)
+        fputs(" does not have the bits of one device, as it has to: losses differ by ", out);
+    else
+        fprintf(out, " differs from %s by more than rounding explains: losses by ",
+                reference_text(comparison));
     put_deviations(out, &(struct deviations){run->loss_deviation_first_two,
                                              run->loss_deviation_first_ten, run->loss_deviation});
+    if (comparison->basis == LS_BASIS_BITS) {
+        fputs(", parameters by ", out);
+        put_number(out, run->parameter_deviation);
+    }
     put_spread(out, comparison);
     fputs(".", out);
     ls_sentence_end(writer);
@@ -223,7 +246,9 @@ void ls_say_truth(struct ls_sentence_writer *writer, const struct ls_comparison 
         ls_compared_pick(comparison, has_other_batch, &other) &&
         ls_compared_pick(comparison, has_no_reference, &alone) &&
         ls_compared_pick(comparison, ls_compared_has_unequal_replicas, &unequal)) {
-        if (equal.count)
+        if (equal.count && comparison->basis == LS_BASIS_BITS)
+            say_same_bits(writer, comparison, &equal);
+        else if (equal.count)
             say_equally_correct(writer, comparison, &equal);
         for (size_t i = 0; i < off.count; i++)
             say_off(writer, comparison, off.list[i]);

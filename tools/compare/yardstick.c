@@ -7,8 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum ls_basis basis_of(uint32_t statistics)
+static enum ls_basis basis_of(uint32_t statistics, uint32_t shards)
 {
+    if (shards)
+        return LS_BASIS_BITS;
     switch (statistics) {
     case 0: return LS_BASIS_HALVES;
     case COMPARE_OF_SHARES: return LS_BASIS_SHARES;
@@ -87,12 +89,12 @@ enum ls_status compare_yardstick_add(struct compare_race *race, size_t reference
                                      struct compare_yardstick *out)
 {
     const size_t visible = race->count;
-    *out =
-        (struct compare_yardstick){.basis = basis_of(race->runners[reference].shared->statistics),
-                                   .reference = reference,
-                                   .truth_of = calloc(visible, sizeof(*out->truth_of)),
-                                   .twin = SIZE_MAX,
-                                   .twin_of = SIZE_MAX};
+    *out = (struct compare_yardstick){.basis = basis_of(race->runners[reference].shared->statistics,
+                                                        race->setting->run.reproducible),
+                                      .reference = reference,
+                                      .truth_of = calloc(visible, sizeof(*out->truth_of)),
+                                      .twin = SIZE_MAX,
+                                      .twin_of = SIZE_MAX};
     if (!out->truth_of)
         return LS_OUT_OF_MEMORY;
     out->nudge_dtype =
@@ -102,7 +104,7 @@ enum ls_status compare_yardstick_add(struct compare_race *race, size_t reference
             out->basis == LS_BASIS_MIXED && compare_entry_world(&race->runners[i].entry) > 1
                 ? SIZE_MAX
                 : reference;
-    if (out->basis == LS_BASIS_MIXED)
+    if (out->basis == LS_BASIS_MIXED || out->basis == LS_BASIS_BITS)
         return LS_OK;
     if (out->basis == LS_BASIS_SHARES)
         return add_shares(race, out, visible);

@@ -490,6 +490,31 @@ START_TEST(runs_with_shares_of_their_own_are_held_against_the_same_shares)
 }
 END_TEST
 
+START_TEST(with_logical_shards_nothing_but_the_same_bits_is_correct)
+{
+    struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900),
+                                     measured("tree", 2, 1901), measured("broken", 2, 1902),
+                                     measured("stopped", 2, 1903)};
+    struct ls_comparison comparison = of(runs, 5);
+    comparison.basis = LS_BASIS_BITS;
+    comparison.rounding_spread = comparison.rounding_spread_first_ten = NAN;
+    for (size_t i = 0; i < 5; i++) {
+        runs[i].loss_deviation_first_ten = runs[i].loss_deviation = 0;
+        runs[i].same_bits = i == 4 ? -1 : i != 3;
+    }
+    runs[3].parameter_deviation = 1e-9; // which rounding would explain
+    ck_assert(ls_verdict_is_rounding(&comparison, &runs[1]));
+    ck_assert(!ls_verdict_is_rounding(&comparison, &runs[3]));
+    ck_assert(verdict_has(&comparison, "ring and tree have the bits of one device: the losses of "
+                                       "all steps, and all parameters at the end."));
+    ck_assert(verdict_has(&comparison, "broken does not have the bits of one device, as it has to: "
+                                       "losses differ by 0 in the first ten steps and 0 over all, "
+                                       "parameters by 1.0e-09."));
+    ck_assert(!verdict_has(&comparison, "stopped has"));
+    ck_assert(!verdict_has(&comparison, "rounding"));
+}
+END_TEST
+
 START_TEST(what_no_single_device_computes_is_not_judged)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900)};
@@ -719,6 +744,7 @@ int main(void)
     tcase_add_test(tests, rounding_is_told_from_mistakes);
     tcase_add_test(tests, rounding_to_16_bits_is_named);
     tcase_add_test(tests, runs_with_shares_of_their_own_are_held_against_the_same_shares);
+    tcase_add_test(tests, with_logical_shards_nothing_but_the_same_bits_is_correct);
     tcase_add_test(tests, what_no_single_device_computes_is_not_judged);
     tcase_add_test(tests, several_are_equally_correct);
     tcase_add_test(tests, another_batch_is_not_compared);
