@@ -61,7 +61,7 @@ static const struct argument table[] = {
     {"reproducible", "SHARDS", NULL,
      "the same bits for any number of replicas and workers: each batch in SHARDS logical shards (8 "
      "without a value), whose sums are made in integers; slower (docs/strategies.md)",
-     .optional = true, .excludes = "microbatches accumulate share replica-batch wire"},
+     .optional = true},
     {"check-replicas", "N", NULL,
      "compare the replicas' parameters every N steps, which makes all replicas wait for each other "
      "under any strategy; the parameters are always compared at the end",

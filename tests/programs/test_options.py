@@ -103,7 +103,7 @@ ROWS = {
         "wire": Row(("--wire=bfloat16", *TWO), TWO,
                     idle=[(("--wire=bfloat16",), ONE_REPLICA), untrained("--wire=bfloat16", TWO)]),
         "reproducible": Row(("--reproducible=4", *TWO), TWO, refused=[
-            (("--reproducible", "--microbatches=2"), "--microbatches"), (("--reproducible", "--wire=bfloat16"), "--wire")]),
+            (("--reproducible", "--microbatches=2"), "--microbatches"), (("--reproducible", "--wire=bfloat16", *TWO), "--wire")]),
         "check-replicas": Row(seen="test_run.py", idle=[
             (("--check-replicas=2",), ONE_REPLICA), (("--check-replicas=9", *TWO), FEW_STEPS),
             untrained("--check-replicas=2", TWO)]),
@@ -194,7 +194,7 @@ ROWS = {
         **{name: Row(seen="test_compare.py") for name in (
             "model", "dataset", "loss", "metrics", "initial-weights", "strategies", "replicas", "threads", "device", "target",
             "epochs", "optimizer", "precision", "loss-scale", "seed", "shuffle", "validation", "round-steps", "speed-steps",
-            "deadline", "plugin-path", "html", "quiet", "progress", "batch", "model-name", "dataset-name", "advice")},
+            "deadline", "plugin-path", "html", "quiet", "progress", "batch", "reproducible", "model-name", "dataset-name", "advice")},
         "replica-batch": Row(seen="test_compare.py", refused=RUN["replica-batch"].refused),
         "steps": Row(seen="test_compare.py", idle=[(("--steps=9",), "more than the 1 step of --epochs=1; it needs --epochs=9")]),
         "wire": Row(seen="test_compare.py", idle=[(("--wire=bfloat16", "--replicas=1"), ONE_REPLICA)]),
