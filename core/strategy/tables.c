@@ -249,10 +249,30 @@ static struct ls_memory buffer_of(const struct ls_replica *replica, uint32_t mem
     }
 }
 
+static bool is_longer(uint32_t memory)
+{
+    return memory == LS_REPLICA_SUMS_AND_GRADIENTS || memory == LS_REPLICA_ROOM_AND_PARAMETERS;
+}
+
+// What lies in front of them is the host's: collectives alone may have it.
+static bool may_have(const struct ls_strategy_host *table, const char *call, uint32_t memory)
+{
+    if (!is_longer(memory))
+        return true;
+    ls_error(ls_driver_name(ls_driver_of(table)),
+             "%s of memory %u, which is for collectives->prepare alone: an error of the plugin",
+             call, memory);
+    return false;
+}
+
 static float *host_map(const struct ls_strategy_host *table, uint32_t replica, uint32_t memory)
 {
     const struct ls_driver_member *member = ls_driver_need_member(table, "map", replica);
     const struct ls_replica *own = member ? member->replica : NULL;
+    if (!may_have(table, "map", memory)) {
+        ls_driver_fail(ls_driver_of(table), LS_FAILED);
+        return NULL;
+    }
     return own && ls_device_in_host_memory(ls_replica_device(own))
                ? ls_address(buffer_of(own, memory))
                : NULL;
@@ -265,9 +285,7 @@ static struct ls_memory range_of(const struct ls_strategy_host *table, const cha
     const struct ls_driver_member *member = ls_driver_find_member(table, call, replica);
     if (!member)
         return nowhere;
-    const bool longer =
-        memory == LS_REPLICA_SUMS_AND_GRADIENTS || memory == LS_REPLICA_ROOM_AND_PARAMETERS;
-    const uint64_t all = table->flat_count + (longer ? LS_STRATEGY_SUMS : 0);
+    const uint64_t all = table->flat_count + (is_longer(memory) ? LS_STRATEGY_SUMS : 0);
     const struct ls_memory buffer = buffer_of(member->replica, memory);
     if (!ls_memory_is_null(buffer) && first <= all && count <= all - first)
         return ls_memory_at(buffer, first * sizeof(float));
@@ -286,6 +304,8 @@ static const struct ls_trace_label write_span = {
 static int32_t host_read(const struct ls_strategy_host *table, uint32_t replica, uint32_t memory,
                          uint64_t first, uint64_t count, float *out)
 {
+    if (!may_have(table, "read", memory))
+        return LS_FAILED;
     const struct ls_memory range = range_of(table, "read", replica, memory, first, count);
     if (ls_memory_is_null(range))
         return LS_FAILED;
@@ -300,6 +320,8 @@ static int32_t host_read(const struct ls_strategy_host *table, uint32_t replica,
 static int32_t host_write(const struct ls_strategy_host *table, uint32_t replica, uint32_t memory,
                           uint64_t first, uint64_t count, const float *in)
 {
+    if (!may_have(table, "write", memory))
+        return LS_FAILED;
     const struct ls_memory range = range_of(table, "write", replica, memory, first, count);
     if (ls_memory_is_null(range))
         return LS_FAILED;
@@ -378,6 +400,11 @@ static int32_t range_prepare(const struct ls_strategy_host *table, uint32_t repl
                              struct ls_strategy_collective **out)
 {
     struct ls_driver *driver = ls_driver_of(table);
+    if (driver->traits.capturable) { // nobody would count its bytes where a step is replayed
+        ls_error(ls_driver_name(driver), "prepare by a strategy that says that it is capturable, "
+                                         "which one on ranges is not: an error of the plugin");
+        return LS_FAILED;
+    }
     const bool sums = operation->memory == LS_REPLICA_SUMS && operation->first == 0 &&
                       operation->count == LS_STRATEGY_SUMS;
     const struct ls_memory range = sums ? sums_of(table, replica)
@@ -689,6 +716,8 @@ static int32_t range_run(const struct ls_strategy_host *table, uint32_t replica,
                          const struct ls_strategy_range_operation *operation)
 {
     const struct ls_range_kernel *kernel;
+    if (!may_have(table, "run", operation->memory))
+        return LS_FAILED;
     const struct ls_memory range =
         range_of(table, "run", replica, operation->memory, operation->first, operation->count);
     if (ls_memory_is_null(range) || !is_aligned(table, "run", operation->first))

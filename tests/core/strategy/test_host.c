@@ -459,6 +459,7 @@ static void make(void)
     on_close = NULL;
     divisor = LS_DIVISOR_GLOBAL;
     made.needs_transport = 0;
+    made.traits.capturable = 0;
 }
 
 static int32_t look_at_memory(const struct ls_strategy_host *host, uint32_t replica)
@@ -496,6 +497,22 @@ static int32_t look_at_memory(const struct ls_strategy_host *host, uint32_t repl
     ck_assert_int_eq(host->memory->write(host, replica, 2, UINT64_MAX, 2, back), LS_FAILED);
     ck_assert_int_eq(host->memory->read(host, replica, 3, 0, 1, back), LS_FAILED);
     ck_assert_uint_eq(errors, 3);
+    for (uint32_t memory = LS_REPLICA_SUMS_AND_GRADIENTS; memory <= LS_REPLICA_ROOM_AND_PARAMETERS;
+         memory++) {
+        const struct ls_strategy_range_operation operation = {.struct_size = sizeof(operation),
+                                                              .op = LS_OP_ACTIVATION,
+                                                              .memory = memory,
+                                                              .first = 16,
+                                                              .count = 16};
+        ck_assert_int_eq(host->memory->read(host, replica, memory, 0, 1, back), LS_FAILED);
+        ck_assert_ptr_nonnull(strstr(message, "read of memory"));
+        ck_assert_int_eq(host->memory->write(host, replica, memory, 0, 1, back), LS_FAILED);
+        ck_assert_ptr_nonnull(strstr(message, "write of memory"));
+        ck_assert_int_eq(host->memory->run(host, replica, &operation), LS_FAILED);
+        ck_assert_ptr_nonnull(strstr(message, "run of memory"));
+        ck_assert_ptr_nonnull(strstr(message, "for collectives->prepare alone"));
+    }
+    ck_assert_uint_eq(errors, 9);
     uint64_t number;
     double rate;
     host->step->current(host, replica, &number, &rate);
@@ -539,6 +556,54 @@ static int32_t run_on_a_range(const struct ls_strategy_host *host, uint32_t repl
     ck_assert_int_eq(host->memory->run(host, replica, &rectify), LS_FAILED);
     return LS_ABORTED;
 }
+
+static int32_t map_what_is_longer(const struct ls_strategy_host *host, uint32_t replica)
+{
+    ck_assert_ptr_null(host->memory->map(host, replica, LS_REPLICA_ROOM_AND_PARAMETERS));
+    ck_assert_ptr_nonnull(strstr(message, "map of memory 5"));
+    ck_assert_ptr_null(host->memory->map(host, replica, LS_REPLICA_SUMS_AND_GRADIENTS));
+    ck_assert_ptr_nonnull(strstr(message, "map of memory 4"));
+    return LS_ABORTED;
+}
+
+START_TEST(who_maps_what_is_longer_ends_the_run)
+{
+    struct job job;
+    make();
+    on_end = map_what_is_longer;
+    ck_assert_int_eq(open_job(&job, 1, _i, &made_plugin, LONG_NS), LS_OK);
+    ck_assert_int_eq(run_step(&job), LS_FAILED);
+    finish(&job);
+}
+END_TEST
+
+static int32_t prepare_a_range(const struct ls_strategy_host *host, uint32_t replica)
+{
+    const struct ls_strategy_operation operation = {.struct_size = sizeof(operation),
+                                                    .operation = LS_ALL_GATHER,
+                                                    .memory = LS_REPLICA_PARAMETERS,
+                                                    .first = 0,
+                                                    .count = 16};
+    struct ls_strategy_collective *collective = NULL;
+    const int32_t status = host->collectives->prepare(host, replica, &operation, &collective);
+    ck_assert_ptr_null(collective);
+    return status;
+}
+
+// What a step of it sends would be counted only until the step is replayed.
+START_TEST(a_capturable_strategy_has_no_ranges)
+{
+    struct job job;
+    make();
+    on_end = prepare_a_range;
+    made.traits.capturable = 1;
+    ck_assert_int_eq(open_job(&job, 1, false, &made_plugin, LONG_NS), LS_OK);
+    ck_assert_int_eq(run_step(&job), LS_FAILED);
+    ck_assert_msg(strstr(message, "it is capturable, which one on ranges is not") != NULL, "%s",
+                  message);
+    finish(&job);
+}
+END_TEST
 
 START_TEST(an_operation_of_the_device_runs_on_a_range)
 {
@@ -813,6 +878,8 @@ int main(void)
     tcase_add_test(cases, variables_on_the_host_need_a_device_there);
     tcase_add_loop_test(cases, memory_is_read_and_written_within_its_bounds, 0, 2);
     tcase_add_loop_test(cases, an_operation_of_the_device_runs_on_a_range, 0, 2);
+    tcase_add_loop_test(cases, who_maps_what_is_longer_ends_the_run, 0, 2);
+    tcase_add_test(cases, a_capturable_strategy_has_no_ranges);
     tcase_add_test(cases, who_does_not_come_to_a_barrier_is_named);
     tcase_add_test(cases, a_failure_ends_a_barrier);
     tcase_add_test(cases, a_thread_that_fails_ends_the_run_with_its_status);
