@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static struct ls_communicator_place *list_places(const struct ls_driver_options *options,
                                                  uint32_t count)
@@ -253,12 +254,25 @@ static enum ls_status create_plan(struct ls_driver *driver, uint32_t index, uint
     struct ls_driver_member *member = &driver->members[index];
     const struct ls_total *total = &driver->plan->totals[number];
     const struct ls_memory totals = ls_replica_memory(member->replica, LS_BUFFER_TOTALS);
+    const bool placed = !ls_memory_is_null(member->total_places);
     char label[64];
     snprintf(label, sizeof(label), "%.40s%s", total->tensor->name,
              total->tensor->gradient_of ? " backward" : "");
     return ls_collective_plan_create(member->total_communicator, LS_ALL_REDUCE,
-                                     ls_memory_at(totals, total->offset), total->count, LS_F64,
+                                     placed ? member->total_places
+                                            : ls_memory_at(totals, total->offset),
+                                     placed ? driver->world * total->count : total->count, LS_F64,
                                      LS_SUM, 0, label, &member->totals[number]);
+}
+
+static enum ls_status take_places(const struct ls_driver *driver, struct ls_driver_member *member)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < driver->plan->total_count; i++)
+        most = driver->plan->totals[i].count > most ? driver->plan->totals[i].count : most;
+    member->total_places = ls_device_allocate(ls_replica_device(member->replica),
+                                              driver->world * most * sizeof(double));
+    return ls_memory_is_null(member->total_places) ? LS_OUT_OF_MEMORY : LS_OK;
 }
 
 enum ls_status ls_driver_attach_totals(struct ls_driver *driver)
@@ -269,10 +283,40 @@ enum ls_status ls_driver_attach_totals(struct ls_driver *driver)
         struct ls_driver_member *member = &driver->members[i];
         member->totals = calloc(count, sizeof(struct ls_collective_plan *));
         status = member->totals ? LS_OK : LS_OUT_OF_MEMORY;
+        if (!status && driver->options.shards)
+            status = take_places(driver, member);
         for (uint32_t k = 0; !status && k < count; k++)
             status = create_plan(driver, i, k);
     }
     return status;
+}
+
+// With logical shards each replica has one (reproducible.c). A collective then gets each total at a
+// place of its rank among zeros, which rounds nothing, and the places are added in one order.
+enum ls_status ls_driver_add_total(struct ls_driver_member *member, uint32_t number)
+{
+    const struct ls_driver *driver = member->driver;
+    const struct ls_total *total = &driver->plan->totals[number];
+    const uint32_t rank = driver->first_rank + member->index;
+    const bool placed = !ls_memory_is_null(member->total_places);
+    double *own = NULL, *places = NULL;
+    if (placed) {
+        own = ls_address(
+            ls_memory_at(ls_replica_memory(member->replica, LS_BUFFER_TOTALS), total->offset));
+        places = ls_address(member->total_places);
+        memset(places, 0, driver->world * total->count * sizeof(*places));
+        memcpy(places + rank * total->count, own, total->count * sizeof(*own));
+    }
+    enum ls_status status = ls_collective_start(member->totals[number]);
+    if (!status)
+        status = ls_collective_wait(member->totals[number]);
+    if (status || !placed)
+        return status;
+    memcpy(own, places, total->count * sizeof(*own));
+    for (uint32_t i = 1; i < driver->world; i++)
+        for (uint64_t k = 0; k < total->count; k++)
+            own[k] += places[i * total->count + k];
+    return LS_OK;
 }
 
 void ls_driver_close_totals(struct ls_driver *driver)
@@ -283,6 +327,9 @@ void ls_driver_close_totals(struct ls_driver *driver)
             ls_collective_plan_destroy(member->totals[k]);
         free(member->totals);
         member->totals = NULL;
+        if (!ls_memory_is_null(member->total_places))
+            ls_device_release(ls_replica_device(member->replica), member->total_places);
+        member->total_places = (struct ls_memory){NULL, 0};
     }
     if (driver->total_communicators)
         ls_communicators_close(driver->total_communicators, driver->count);

@@ -24,6 +24,7 @@ struct ls_driver_member {
     struct ls_memory halves; // of LS_BUFFER_REDUCED, that travel; nowhere: plans have their own
     struct ls_collective_plan **broadcast; // one a root that was asked for
     struct ls_collective_plan **totals; // one a total of the plan; NULL: none are added up
+    struct ls_memory total_places; // with logical shards: one a rank, of the largest total
     struct ls_collective_plan *magnitudes; // of logical shards; NULL: there are none, or one rank
     struct ls_collective_plan *counts; // what metrics count; NULL: each replica has its own
     float step_stats[LS_STEP_STATS]; // the sums that were checked
@@ -176,6 +177,9 @@ LS_STATUS ls_driver_try_collectives(const struct ls_driver_member *member);
 // All replicas have left their steps: ends what they had under way together, or aborts it.
 void ls_driver_end_communicators(struct ls_driver *driver);
 void ls_driver_close_totals(struct ls_driver *driver);
+// Total `number` becomes the sum over all replicas. What is put on the device's own stream
+// afterwards sees it. [replica thread]
+LS_STATUS ls_driver_add_total(struct ls_driver_member *member, uint32_t number);
 LS_STATUS ls_driver_open_communicators(const struct ls_driver *driver,
                                        const struct ls_driver_plugin *collective,
                                        const struct ls_driver_plugin *transport, const char *name,

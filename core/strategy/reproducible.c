@@ -29,6 +29,28 @@ static enum ls_status refuse(const struct ls_driver *driver, const char *why)
     return LS_USAGE;
 }
 
+// A replica computes its shards one after the other, so in its forward pass it has the statistics of
+// all of them only where there is one.
+static enum ls_status check_totals(const struct ls_driver *driver)
+{
+    const char *layer = driver->plan->totals[0].tensor->name;
+    const uint32_t shards = driver->options.shards;
+    if (driver->options.whole_steps)
+        ls_error("--reproducible",
+                 "layer '%s' normalizes by the statistics of all replicas (synchronized), which "
+                 "takes as many replicas as logical shards at any time; leave --elastic out, or "
+                 "set synchronized to false",
+                 layer);
+    else if (driver->world != shards)
+        ls_error("--reproducible",
+                 "layer '%s' normalizes by the statistics of all replicas (synchronized), which "
+                 "takes one replica for each logical shard, and there are %u for %u; use "
+                 "--reproducible=%u, or set synchronized to false, and each logical shard has "
+                 "statistics of its own",
+                 layer, driver->world, shards, driver->world);
+    return driver->options.whole_steps || driver->world != shards ? LS_USAGE : LS_OK;
+}
+
 enum ls_status ls_driver_check_reproducible(const struct ls_driver *driver)
 {
     const struct ls_driver_options *options = &driver->options;
@@ -49,16 +71,7 @@ enum ls_status ls_driver_check_reproducible(const struct ls_driver *driver)
             options->parts[0].device_name);
         return LS_UNAVAILABLE;
     }
-    if (driver->plan->total_count) {
-        ls_error(
-            "--reproducible",
-            "layer '%s' normalizes by the statistics of all replicas (synchronized), which are "
-            "added in another order for other replicas; set synchronized to false, and each "
-            "logical shard has statistics of its own",
-            driver->plan->totals[0].tensor->name);
-        return LS_USAGE;
-    }
-    return LS_OK;
+    return driver->plan->total_count ? check_totals(driver) : LS_OK;
 }
 
 // ---- Communicators and plans ----

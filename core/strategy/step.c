@@ -99,13 +99,10 @@ static enum ls_status need_parameters(struct ls_driver_member *member, uint32_t 
     return status;
 }
 
-// The next total of the pass becomes the sum over all replicas. What is put on the device's own
-// stream afterwards sees it.
+// The next total of the pass.
 static enum ls_status add_up(struct ls_driver_member *member)
 {
-    struct ls_collective_plan *plan = member->totals[member->total++];
-    const enum ls_status status = ls_collective_start(plan);
-    return status ? status : ls_collective_wait(plan);
+    return ls_driver_add_total(member, member->total++);
 }
 
 // An empty block takes part in the totals with zeros: in those that others make before they

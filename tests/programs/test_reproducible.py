@@ -121,18 +121,32 @@ class Ring(Reproducible):
                 (USAGE, (*self.options(), "--wire=bfloat16", "--replicas=2"), ("--wire",)),
                 (USAGE, (*self.options(), "--lr-scaling=linear", "--replicas=2"), ("--lr-scaling",)),
                 (USAGE, (*self.options(), "--lr-scaling=linear"), ("--lr-scaling",)),
-                (USAGE, self.options(model="synchronized.json"), ("first", "synchronized"))):
+                (USAGE, self.options(model="synchronized.json"), ("first", "synchronized", "there are 1 for 8; use --reproducible=1"))):
             with self.subTest(options=options[-1]):
                 self.refused(code, "train", "--quiet", "--reproducible", *options, says=says)
         self.refused(USAGE, "train", "--quiet", "--reproducible=0", *self.options(), says=("--reproducible=0",))
         self.refused(USAGE, "train", "--quiet", "--reproducible=1", *self.options(), "--replicas=2", "--strategy=ring",
                      says=("1 logical shard is too few for 2 replicas; use at most 1 replica, or begin with --reproducible=2",))
 
+
     def test_a_worker_too_many_for_an_elastic_training(self):
         outcome = self.lockstep("launch", "-n2", "--", LOCKSTEP, "train", "--quiet", "--reproducible=1", "--elastic=1:2", *self.options(3))
         self.assertEqual(outcome.code, USAGE, outcome.err)
         self.assertIn("1 logical shard is too few for the 2 replicas that there are with this worker; give --elastic=MIN:MAX a lower MAX, "
                       "or begin with --reproducible=2", outcome.err)
+
+    def test_statistics_of_all_shards_are_not_for_an_elastic_training(self):
+        self.write_model("synchronized.json", True)
+        outcome = self.lockstep("launch", "-n1", "--", LOCKSTEP, "train", "--quiet", "--reproducible=1", "--elastic=1:1",
+                                *self.options(3, model="synchronized.json"))
+        self.assertEqual(outcome.code, USAGE, outcome.err)
+        self.assertIn("layer 'first' normalizes by the statistics of all replicas", outcome.err)
+        self.assertIn("leave --elastic out", outcome.err)
+
+    def test_options_that_change_nothing_are_accepted(self):
+        wanted = self.results(*self.options(3), "--reproducible")
+        self.check_same(self.results(*self.options(3), "--reproducible", "--replicas=2", "--microbatches=1", "--accumulate=1", "--wire=float32"), wanted)
+        self.results(*self.options(3), "--reproducible=off", "--replicas=2", "--microbatches=2", "--wire=bfloat16")
 
     def test_on_and_off(self):
         for text, same in (("on", "=8"), ("off", None)):
@@ -152,6 +166,19 @@ class Ring(Reproducible):
         self.assertEqual(outcome.code, DONE, outcome.err)
         self.assertIn("in 8 logical shards (reproducible; each has its own statistics of BatchNormalization)", outcome.out)
         self.assertIn("1 replica of 1 thread", outcome.out)
+
+
+class Synchronized(Reproducible):
+    SHARDS = 3
+
+    def test_statistics_of_all_shards_have_the_same_bits_where_each_replica_has_one(self):
+        self.write_model("synchronized.json", True)
+        options = (*self.options(20, model="synchronized.json"), f"--reproducible={self.SHARDS}")
+        wanted = self.results(*options, f"--replicas={self.SHARDS}", "--strategy=ring")
+        self.assertNotEqual(wanted["parameter_hashes"], self.results(*self.options(20), f"--reproducible={self.SHARDS}")["parameter_hashes"])
+        for strategy in ("tree", "two-level", "sharded", "central-storage", "parameter-server:mode=sync"):
+            self.check_same(self.results(*options, f"--replicas={self.SHARDS}", "--strategy=" + strategy), wanted, strategy=strategy)
+        self.check_same(self.results(*options, workers=self.SHARDS), wanted, workers=self.SHARDS)
 
 
 class Strategies(Reproducible):

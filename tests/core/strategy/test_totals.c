@@ -123,12 +123,14 @@ static struct ls_driver_plugin opened(const char *name, struct test_host *host)
     return (struct ls_driver_plugin){found, &host->host, found->interface, NULL};
 }
 
+static const char *collective_name = "collective-ring";
+
 static enum ls_status total_plugins(void *context, struct ls_driver_plugin *collective,
                                     struct ls_driver_plugin *transport)
 {
     static struct test_host hosts[2];
     (void)context;
-    *collective = opened("collective-ring", &hosts[0]);
+    *collective = opened(collective_name, &hosts[0]);
     *transport = opened("transport-local", &hosts[1]);
     return LS_OK;
 }
@@ -398,6 +400,63 @@ START_TEST(totals_and_buckets_come_in_one_order_on_all_replicas_also_on_empty_on
 }
 END_TEST
 
+#define SUMMED 5 // elements that are looked at, of each total
+
+static void *add_total(void *context)
+{
+    // ((1e16 - 1e16) + 1) + 2^-53 is 1; where 1 comes before one of the large ones, it is lost.
+    static const double addends[] = {1e16, -1e16, 1, 0x1p-53};
+    struct member *member = context;
+    double *values = ls_address(ls_replica_memory(member->replica, LS_BUFFER_TOTALS));
+    for (int i = 0; i < SUMMED; i++)
+        values[i] = addends[member->index];
+    member->status = ls_driver_add_total(&member->team->driver->members[member->index], 0);
+    return NULL;
+}
+
+// With logical shards, of which each replica has one, under whatever collective.
+START_TEST(totals_of_shards_are_added_in_the_order_of_ranks)
+{
+    static const char *const names[] = {"collective-ring", "collective-tree", "collective-direct",
+                                        "collective-halving-doubling"};
+    struct ls_graph *graph =
+        harness_moving(&(struct harness_moving){.momentum = 0.75, .synchronized = true});
+    struct team team;
+    uint32_t others = 0;
+    collective_name = names[_i];
+    start(&team, test_device("cpu"), graph, (const uint64_t[]){2, 2, 2, 1}, 4, 1, DEADLINE_NS);
+    collective_name = names[0];
+    struct ls_driver *driver = team.driver;
+    struct ls_driver_part parts[4];
+    for (uint32_t i = 0; i < 4; i++)
+        parts[i] = ls_driver_part_of(team.members[i].replica);
+    driver->options.parts = parts;
+    ck_assert_uint_eq(driver->plan->totals[0].offset, 0);
+    ck_assert_uint_ge(driver->plan->totals[0].count, SUMMED);
+    for (int shards = 0; shards <= 4; shards += 4) {
+        driver->options.shards = (uint32_t)shards;
+        ls_driver_close_totals(driver);
+        ck_assert_int_eq(ls_driver_open_totals(driver), LS_OK);
+        ck_assert_int_eq(ls_driver_attach_totals(driver), LS_OK);
+        run_each(&team, add_total);
+        for (uint32_t i = 0; i < team.count; i++) {
+            const struct member *member = &team.members[i];
+            const double *sums = ls_address(ls_replica_memory(member->replica, LS_BUFFER_TOTALS));
+            ck_assert_int_eq(member->status, LS_OK);
+            for (int k = 0; k < SUMMED; k++) {
+                others += sums[k] != 1;
+                ck_assert(!shards || sums[k] == 1);
+            }
+        }
+    }
+    ck_assert(_i != 0 || others > 0); // ring begins each chunk at another rank
+    driver->options.shards = 0;
+    driver->options.parts = NULL;
+    stop(&team);
+    ls_graph_destroy(graph);
+}
+END_TEST
+
 static void *run_forward(void *context)
 {
     struct member *member = context;
@@ -440,6 +499,7 @@ int main(void)
     tcase_add_test(tests, gradients_are_differences_of_the_loss_of_the_batch);
     tcase_add_loop_test(
         tests, totals_and_buckets_come_in_one_order_on_all_replicas_also_on_empty_ones, 0, 2);
+    tcase_add_loop_test(tests, totals_of_shards_are_added_in_the_order_of_ranks, 0, 4);
     tcase_add_loop_test(tests, a_total_that_fails_ends_the_step, 0, 2);
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);
