@@ -40,12 +40,12 @@ class Reproducible(ProgramTest):
                 layer("Dropout", name="dropout", rate=0.3),
                 layer("Dense", name="scores", units=3, activation="softmax")]), file)
 
-    def options(self, steps=50, model="model.json"):
+    def options(self, steps=50, model="model.json", clipping="global_clipnorm=0.5"):
         """With all that could tell one number of replicas from another: dropout, batch normalization, uneven batches, a norm of all
         gradients, metrics of every kind, and callbacks that act on a validation loss."""
         epochs = -(-steps // -(-self.EXAMPLES // self.BATCH))
         return ("--model=" + self.path(model), f"--dataset=synthetic:shape=6x6x2,classes=3,examples={self.EXAMPLES}",
-                f"--batch={self.BATCH}", f"--epochs={epochs}", "--optimizer=adam:learning_rate=0.003,global_clipnorm=0.5",
+                f"--batch={self.BATCH}", f"--epochs={epochs}", "--optimizer=adam:learning_rate=0.003," + clipping,
                 "--metrics=accuracy,sparse_top_k_categorical_accuracy:k=2,sparse_categorical_crossentropy",
                 "--callback=reduce_lr_on_plateau:patience=1,factor=0.5,min_delta=0.02",
                 f"--callback=early_stopping:patience={epochs}", "--shuffle=20")
@@ -207,6 +207,29 @@ class All(Reproducible):
                 self.check_same(self.results(*self.options(), "--reproducible", f"--replicas={replicas}", "--strategy=" + strategy),
                                 wanted, strategy=strategy, replicas=replicas)
 
+    def test_all_strategies_over_processes(self):
+        wanted = self.results(*self.options(), "--reproducible")
+        for strategy in ("tree", "two-level", "sharded", "sharded:late=on,collective=tree"):
+            for workers, replicas in ((4, 1), (2, 2), (3, 1)):
+                self.check_same(self.results(*self.options(), "--reproducible", f"--replicas={replicas}", "--strategy=" + strategy, workers=workers),
+                                wanted, strategy=strategy, workers=workers, replicas=replicas)
+
+    def test_the_norm_of_each_variable(self):
+        options = (*self.options(clipping="clipnorm=0.05"), "--reproducible")
+        wanted = self.results(*options)
+        self.assertNotEqual(wanted["parameter_hashes"], self.results(*self.options(), "--reproducible")["parameter_hashes"])
+        for strategy in ("ring", *STRATEGIES):
+            for replicas in REPLICAS if not strategy.startswith("sharded") else ():  # which cuts variables
+                self.check_same(self.results(*options, f"--replicas={replicas}", "--strategy=" + strategy), wanted,
+                                strategy=strategy, replicas=replicas)
+
+    def test_early_stopping_under_all_strategies(self):
+        options = (*self.options(100)[:-2], "--callback=early_stopping:patience=2,min_delta=0.3,restore_best_weights=on", "--reproducible")
+        wanted = self.results(*options)
+        self.assertLess(len(wanted["epochs"]), 20)
+        for number, strategy in enumerate(STRATEGIES):
+            self.check_same(self.results(*options, f"--replicas={REPLICAS[1:][number % 4]}", "--strategy=" + strategy), wanted, strategy=strategy)
+
     def test_500_steps_under_ring(self):
         wanted = self.results(*self.options(500), "--reproducible")
         self.assertGreaterEqual(len(wanted["losses"]), 500)
@@ -218,7 +241,7 @@ class All(Reproducible):
                             workers=workers, replicas=replicas)
 
 
-class Elastic(Reproducible):
+class ElasticTest(Reproducible):
     """A worker is killed, and another one comes."""
     EXAMPLES, BATCH = 1170, 13
 
@@ -235,10 +258,10 @@ class Elastic(Reproducible):
             self.assertTrue(self.processes[0].stdout.readline())
             self.assertLess(time.monotonic(), end)
 
-    def test_three_two_three(self):
+    def check_three_two_three(self, strategy):
         wanted = self.results(*self.options(1800), "--reproducible")
         self.address, self.processes = f"127.0.0.1:{free_port()}", []
-        self.elastic = (*self.options(1800), "--reproducible", "--elastic=1:3", "--log-every=1", "--verbose=2",
+        self.elastic = (*self.options(1800), "--reproducible", "--elastic=1:3", "--strategy=" + strategy, "--log-every=1", "--verbose=2",
                         "--report=" + self.path("elastic.json"))
         for rank in range(3):
             self.add(rank)
@@ -257,7 +280,18 @@ class Elastic(Reproducible):
             epoch.pop("seconds")
             epoch.pop("examples_per_second")
         report["parameter_hashes"] = report["parameter_hashes"][:1]
-        self.check_same(report, wanted)
+        self.check_same(report, wanted, strategy=strategy)
+
+
+class Elastic(ElasticTest):
+    def test_three_two_three(self):
+        self.check_three_two_three("multi-worker-mirrored")
+
+
+class ElasticAll(ElasticTest):
+    def test_three_two_three_under_other_collectives(self):
+        for strategy in ("tree", "two-level"):
+            self.check_three_two_three(strategy)
 
 
 if __name__ == "__main__":
