@@ -66,6 +66,26 @@ static enum ls_status check_strategy(const struct ls_session *session)
     return LS_USAGE;
 }
 
+// A step function runs once on each replica, and sees one batch.
+static enum ls_status check_shards(const struct ls_distributed *dataset)
+{
+    const struct ls_run *run = dataset->model->run;
+    const uint32_t world = ls_cluster_world(run->workers.cluster);
+    if (!run->shards || dataset->own_order)
+        return LS_OK;
+    if (dataset->evaluates)
+        ls_error("--reproducible",
+                 "what the step functions of an evaluation find has other bits for other replicas; "
+                 "use ls_evaluate");
+    else if (world != run->shards)
+        ls_error("--reproducible",
+                 "a step function of a loop of one's own runs once on each replica, which takes "
+                 "one replica for each logical shard, and there are %u for %u; use "
+                 "--reproducible=%u, or ls_fit or ls_train_on_batch",
+                 world, run->shards, world);
+    return dataset->evaluates || world != run->shards ? LS_USAGE : LS_OK;
+}
+
 // A session that goes with the need, and a stream at the place where the last run ended. Both are
 // kept from one run to the next.
 static enum ls_status make_ready(struct ls_distributed *dataset)
@@ -74,8 +94,8 @@ static enum ls_status make_ready(struct ls_distributed *dataset)
     const struct ls_dataset *examples = NULL;
     dataset->need.position = dataset->evaluates ? 0 : dataset->order.position;
     // Since the last run the model may have another loss, and what it compares labels with.
-    enum ls_status status = LS_OK;
-    if (!model->session || model->session->number != dataset->session)
+    enum ls_status status = check_shards(dataset);
+    if (!status && (!model->session || model->session->number != dataset->session))
         status = check(model, dataset->data, dataset->evaluates, dataset->own_order);
     if (!status)
         status = need_counts(dataset);
@@ -100,8 +120,8 @@ static enum ls_status make_ready(struct ls_distributed *dataset)
     if (!status)
         status = ls_model_wait_data(model, dataset->data, true, &examples);
     return status ? status
-                  : ls_session_open_stream(session, examples, &order, 1, 0, session->count,
-                                           &dataset->stream);
+                  : ls_session_open_stream(session, examples, &order, session->need.microbatches, 0,
+                                           session->count, &dataset->stream);
 }
 
 enum ls_status ls_open_distributed(struct ls_model *model, struct ls_data *data,
@@ -109,11 +129,6 @@ enum ls_status ls_open_distributed(struct ls_model *model, struct ls_data *data,
                                    struct ls_distributed **out)
 {
     const bool evaluates = options->evaluation;
-    if (model->run->shards) {
-        ls_error("--reproducible", "the steps of a loop of one's own do not go with logical shards "
-                                   "yet; use ls_fit, or leave it out");
-        return LS_USAGE;
-    }
     enum ls_status status = check(model, data, evaluates, own_order);
     if (status)
         return status;
@@ -296,7 +311,7 @@ static void reset_contexts(struct ls_distributed *dataset)
 }
 
 // Of a step the sums are those of all replicas, which the strategy has added up; else each replica
-// has its own, and so has each what metrics have counted.
+// has its own, and so has each what metrics have counted, but with logical shards.
 static enum ls_status note_metrics(struct ls_distributed *dataset)
 {
     struct ls_session *session = dataset->model->session;
@@ -305,7 +320,7 @@ static enum ls_status note_metrics(struct ls_distributed *dataset)
     memset(dataset->step_counts, 0, slots * sizeof(*dataset->step_counts));
     for (uint32_t i = 0; i < session->count; i++) {
         const struct ls_replica_context *replica = &dataset->contexts[i];
-        if (!replica->updates_metrics)
+        if (!replica->updates_metrics || (session->run->shards && i > 0))
             continue;
         ls_replica_add_counts(session->replicas[i], dataset->step_counts);
         for (uint32_t k = 0; k < LS_STATISTICS && (dataset->evaluates || i == 0); k++)
@@ -315,7 +330,7 @@ static enum ls_status note_metrics(struct ls_distributed *dataset)
     enum ls_status status = LS_OK;
     if (dataset->evaluates)
         status = ls_workers_add(session->run, dataset->step_statistics, LS_STATISTICS);
-    if (!status)
+    if (!status && !session->run->shards)
         status = ls_workers_add(session->run, dataset->step_counts, slots);
     for (uint32_t k = 0; k < LS_STATISTICS && isfinite(dataset->step_statistics[0]); k++)
         dataset->statistics[k] += dataset->step_statistics[k];

@@ -60,6 +60,9 @@ struct ls_distributed {
 LS_STATUS ls_open_distributed(struct ls_model *model, struct ls_data *data,
                               const struct ls_distribute_options *options, bool own_order,
                               struct ls_distributed **out);
+// The whole step of a batch, for a step function that looks at nothing in between: with logical
+// shards, of which a replica computes any number. Metrics are updated. [replica thread]
+LS_STATUS ls_context_train(struct ls_replica_context *replica);
 LS_STATUS ls_run_step_function(struct ls_distributed *dataset,
                                enum ls_status (*function)(struct ls_replica_context *replica,
                                                           void *context),

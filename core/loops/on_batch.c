@@ -8,7 +8,9 @@
 // [replica thread]
 static enum ls_status train_step(struct ls_replica_context *replica, void *context)
 {
-    (void)context;
+    const struct ls_model *model = context;
+    if (model->run->shards)
+        return ls_context_train(replica);
     enum ls_status status = ls_context_forward(replica);
     if (!status)
         status = ls_context_update_metrics(replica);
@@ -29,7 +31,7 @@ enum ls_status ls_train_batch(struct ls_model *model, const struct ls_batch_arra
     const struct ls_distribute_options options = {.batch = ls_data_count(data), .shuffle = "off"};
     status = ls_open_distributed(model, data, &options, true, &dataset);
     if (!status)
-        status = ls_run_step_function(dataset, train_step, NULL);
+        status = ls_run_step_function(dataset, train_step, model);
     if (!status && out)
         ls_strategy_metrics(dataset, out, NULL);
     ls_distributed_close(dataset);

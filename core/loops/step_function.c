@@ -21,6 +21,11 @@ static struct ls_replica *replica_of(const struct ls_replica_context *replica)
     return replica->dataset->model->session->replicas[replica->index];
 }
 
+static bool has_shards(const struct ls_replica_context *replica)
+{
+    return replica->dataset->model->run->shards > 0;
+}
+
 // What has failed once has failed, whatever the step function makes of it.
 static enum ls_status fail(struct ls_replica_context *replica, enum ls_status status)
 {
@@ -155,10 +160,17 @@ static enum ls_status join(struct ls_replica_context *replica)
                   ls_session_rank(dataset->model->session, (uint32_t)(seen >> 32) - 1));
 }
 
+static double rate_of(const struct ls_replica_context *replica)
+{
+    const struct ls_model *model = replica->dataset->model;
+    return ls_optimizer_rate(
+        &model->optimizer,
+        ls_driver_next_update(model->session->driver, replica->index, replica->step));
+}
+
 static enum ls_status forward_training(struct ls_replica_context *replica)
 {
-    struct ls_model *model = replica->dataset->model;
-    struct ls_driver *driver = model->session->driver;
+    struct ls_driver *driver = replica->dataset->model->session->driver;
     float found[LS_STEP_STATS];
     if (replica->part != LS_PART_NONE)
         return refuse(replica, "ls_context_forward",
@@ -168,9 +180,8 @@ static enum ls_status forward_training(struct ls_replica_context *replica)
     if (status)
         return status;
     replica->part = LS_PART_FORWARD;
-    const double rate = ls_optimizer_rate(
-        &model->optimizer, ls_driver_next_update(driver, replica->index, replica->step));
-    status = ls_driver_forward(driver, replica->index, &replica->batch, replica->step, rate);
+    status =
+        ls_driver_forward(driver, replica->index, &replica->batch, replica->step, rate_of(replica));
     // Devices that compute beside this thread would be waited for.
     if (!status && ls_device_blocking(ls_replica_device(replica_of(replica)))) {
         status = ls_replica_read_step_stats(replica_of(replica), found);
@@ -331,6 +342,10 @@ enum ls_status ls_context_update_metrics(struct ls_replica_context *replica)
     if (!replica->forwarded && replica->part == LS_PART_NONE)
         return need_forward(replica, "ls_context_update_metrics");
     replica->updates_metrics = true;
+    if (has_shards(replica)) // all have been counted when the gradients are there
+        return replica->part == LS_PART_APPLIED
+                   ? fail(replica, ls_replica_count(replica_of(replica)))
+                   : LS_OK;
     // An evaluation has counted already, and an empty share has nothing to count.
     if (replica->dataset->evaluates || !replica->batch.count)
         return LS_OK;
@@ -379,7 +394,21 @@ enum ls_status ls_context_apply(struct ls_replica_context *replica)
         status = ls_driver_collect(driver, replica->index, &replica->result);
     if (!status)
         replica->part = LS_PART_APPLIED;
+    if (!status && replica->updates_metrics && has_shards(replica))
+        status = ls_replica_count(replica_of(replica));
     return fail(replica, status);
+}
+
+enum ls_status ls_context_train(struct ls_replica_context *replica)
+{
+    struct ls_driver *driver = replica->dataset->model->session->driver;
+    const enum ls_status status = join(replica);
+    if (status)
+        return status;
+    replica->part = LS_PART_APPLIED;
+    replica->updates_metrics = true;
+    return fail(replica, ls_driver_step(driver, replica->index, &replica->batch, replica->step,
+                                        rate_of(replica), false, &replica->result));
 }
 
 enum ls_status ls_context_minimize(struct ls_replica_context *replica)

@@ -640,7 +640,9 @@ enum ls_status ls_driver_backward(struct ls_driver *driver, uint32_t index)
 {
     struct ls_driver_member *member = &driver->members[index];
     ls_driver_set_current(member);
-    const enum ls_status status = backward(member);
+    enum ls_status status = backward(member);
+    if (!status && driver->options.shards)
+        status = end_shard(member);
     ls_replica_end_block(member->replica, &member->pass);
     ls_replica_end_step(member->replica, false);
     ls_driver_set_current(NULL);

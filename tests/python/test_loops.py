@@ -67,6 +67,28 @@ class Loops(ProgramTest):
                     self.assertEqual(one, other)
                 self.assertEqual(ours.strategy.num_replicas_in_sync, replicas)
 
+    def test_with_a_logical_shard_for_each_replica(self):
+        results = []
+        for strategy in ("ring", "tree", "central-storage", "sharded"):
+            ours, theirs = (model_of(strategy=strategy, replicas=3, reproducible=3) for _ in range(2))
+            for model in (ours, theirs):
+                model.compile("adam", metrics=["accuracy", "sparse_categorical_crossentropy"])
+            for one, other in self.beside_fit(ours, theirs, self.labels, train_step):
+                self.assertEqual(one, other)
+            results.append(([weight.tobytes() for weight in ours.get_weights()], self.steps(ours, self.labels, train_step, 1)))
+        for result in results[1:]:
+            self.assertEqual(result, results[0])
+
+    def test_other_numbers_of_logical_shards_are_refused(self):
+        model = model_of(reproducible=4)
+        model.compile("adam")
+        with self.assertRaisesRegex(lockstep.UsageError, "takes one replica for each logical shard, and there are 2 for 4; use reproducible=2"):
+            model.strategy.experimental_distribute_dataset(self.x, self.labels, batch_size=64)
+        model = model_of(reproducible=2)
+        model.compile("adam")
+        with self.assertRaisesRegex(lockstep.UsageError, "step functions of an evaluation"):
+            model.strategy.experimental_distribute_dataset(self.x, self.labels, batch_size=64, training=False)
+
     def test_the_first_data_shows_the_shape_and_inputs_have_names(self):
         for x, y in ((self.x, self.labels), ({"input_layer": self.x}, self.labels)):
             model = lockstep.Model("mlp", device="cpu", threads=1)

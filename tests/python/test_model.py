@@ -1191,12 +1191,23 @@ class Reproducible(ModelTest):
         with contextlib.closing(small(reproducible=True, strategy="ring", replicas=2)) as model:
             self.assertEqual(list(model.fit(x, y, batch_size=32, verbose=0).losses), losses["8"])
 
-    def test_a_step_of_a_loop_is_refused(self):
-        x, y = examples(32)
-        with contextlib.closing(small(reproducible=4)) as model:
-            model.compile(optimizer="adam")
-            with self.assertRaisesRegex(lockstep.UsageError, "reproducible.*loop of one's own"):
-                model.train_on_batch(x, y)
+    def test_a_batch_of_ones_own_has_the_same_bits(self):
+        x, y = examples(75)
+        results = []
+        for strategy, replicas in (("one-device", 1), ("ring", 2), ("sharded", 3), ("central-storage", 4)):
+            with contextlib.closing(small(strategy=strategy, replicas=replicas, reproducible=4)) as model:
+                model.compile(optimizer="adam", metrics=["accuracy"])
+                steps = [model.train_on_batch(x[at:at + size], y[at:at + size]) for at, size in ((0, 32), (32, 32), (64, 11), (73, 2), (0, 32))]
+                results.append((steps, [weight.tobytes() for weight in model.get_weights()]))
+        for result in results[1:]:
+            self.assertEqual(result, results[0])
+        with contextlib.closing(small(reproducible=4)) as model:  # the same as fit
+            model.compile(optimizer="adam", metrics=["accuracy"])
+            model.fit(x[:64], y[:64], batch_size=32, shuffle=False, verbose=0)
+            with contextlib.closing(small(strategy="ring", replicas=2, reproducible=4)) as other:
+                other.compile(optimizer="adam", metrics=["accuracy"])
+                self.assertEqual([other.train_on_batch(x[at:at + 32], y[at:at + 32])[0] for at in (0, 32)], [step[0] for step in results[0][0][:2]])
+                self.assertEqual([weight.tobytes() for weight in model.get_weights()], [weight.tobytes() for weight in other.get_weights()])
 
 
 class Errors(ModelTest):
