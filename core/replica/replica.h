@@ -63,7 +63,7 @@ struct ls_replica_need {
     // Blocks of a share in training, whose gradients are added; 0, 1: the whole share.
     uint32_t microbatches;
     // Logical shards of a batch over all replicas; blocks are kept as these instead of added, of
-    // which there are always as many. Only in host memory. 0: none.
+    // which there are always as many. 0: none.
     uint32_t shards;
 };
 
@@ -192,10 +192,10 @@ LS_STATUS ls_replica_count_block(struct ls_replica *replica, const struct ls_pas
 // Then statistics, gradients and counts are those of the global batch, the same bits whichever
 // replica computes which shard; NaN where an addend was not finite. `zero`: the replica has zeros
 // instead, for a strategy that adds what replicas have, but counts are those of all.
-void ls_replica_keep_shard(struct ls_replica *replica, const struct ls_pass *pass);
+LS_STATUS ls_replica_keep_shard(struct ls_replica *replica, const struct ls_pass *pass);
 void ls_replica_add_shards(struct ls_replica *replica, uint32_t bucket);
-void ls_replica_round_sums(struct ls_replica *replica, uint32_t bucket, bool zero);
-// What travels, and how many elements; at the same place in every step.
+LS_STATUS ls_replica_round_sums(struct ls_replica *replica, uint32_t bucket, bool zero);
+// What travels, in host memory, and how many elements; at the same place in every step.
 struct ls_memory ls_replica_largest(const struct ls_replica *replica, uint64_t *count);
 struct ls_memory ls_replica_integers(const struct ls_replica *replica, uint32_t bucket,
                                      uint64_t *count);

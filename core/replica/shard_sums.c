@@ -19,7 +19,7 @@ static const struct ls_trace_label round_span = {
 
 // What has an exponent of its own: a variable, or a single sum of the step.
 struct part {
-    float *values; // where programs write them, and updates read them
+    float *values; // where programs write them, and updates read them; or the host's copy
     uint64_t count;
     uint64_t first; // of its integers
 };
@@ -30,6 +30,8 @@ struct ls_shard_sums {
     uint32_t part_count, count_part; // the first that a metric counts
     uint32_t *bucket_parts; // bucket_count + 1: the first part of each bucket
     uint64_t count; // of all integers
+    bool apart; // the device has memory of its own, or computes beside its thread
+    float *reduced, *counts; // of the replica; where the device is apart, the host's copies of them
     struct ls_memory kept; // (blocks, count) float32
     struct ls_memory largest; // (part_count) int32: bits of magnitudes
     struct ls_memory sums; // (count) int64
@@ -45,13 +47,12 @@ static void add_part(struct ls_shard_sums *sums, float *values, uint64_t count)
 
 static void list_parts(const struct ls_replica *replica, struct ls_shard_sums *sums)
 {
-    float *reduced = ls_address(replica->reduced), *counts = ls_address(replica->counts);
-    float *gradients = ls_address(replica->gradients);
+    float *gradients = sums->reduced + LS_STEP_STATS;
     for (uint32_t i = 0; i < LS_STEP_STATS; i++)
-        add_part(sums, reduced + i, 1);
+        add_part(sums, sums->reduced + i, 1);
     sums->count_part = sums->part_count;
     for (uint32_t i = 0; i < replica->graph->count_slots; i++)
-        add_part(sums, counts + i, 1);
+        add_part(sums, sums->counts + i, 1);
     for (uint32_t i = 0; i < replica->buckets.count; i++) {
         const struct ls_bucket *bucket = &replica->buckets.list[i];
         sums->bucket_parts[i] = i ? sums->part_count : 0;
@@ -62,6 +63,39 @@ static void list_parts(const struct ls_replica *replica, struct ls_shard_sums *s
         }
     }
     sums->bucket_parts[replica->buckets.count] = sums->part_count;
+}
+
+static uint64_t reduced_bytes(const struct ls_replica *replica)
+{
+    return LS_STEP_STATS_BYTES + replica->plan->reduced_bytes;
+}
+
+static uint64_t counts_bytes(const struct ls_replica *replica)
+{
+    return replica->graph->count_slots * sizeof(float);
+}
+
+static enum ls_status find_values(const struct ls_replica *replica, struct ls_shard_sums *sums)
+{
+    sums->apart =
+        !ls_device_in_host_memory(replica->device) || !ls_device_blocking(replica->device);
+    sums->reduced = sums->apart ? calloc(1, reduced_bytes(replica)) : ls_address(replica->reduced);
+    sums->counts = sums->apart ? calloc(1, counts_bytes(replica) + 1) : ls_address(replica->counts);
+    return sums->apart && (!sums->reduced || !sums->counts) ? LS_OUT_OF_MEMORY : LS_OK;
+}
+
+static struct ls_memory take(struct ls_replica *replica, uint64_t bytes)
+{
+    return replica->shard_sums->apart ? ls_host_memory(calloc(1, bytes + 1))
+                                      : ls_replica_take_memory(replica, bytes);
+}
+
+static void give(struct ls_replica *replica, struct ls_memory memory)
+{
+    if (replica->shard_sums->apart)
+        free(ls_address(memory));
+    else
+        ls_device_release(replica->device, memory);
 }
 
 enum ls_status ls_shard_sums_create(struct ls_replica *replica, uint32_t shards, uint32_t blocks)
@@ -76,12 +110,12 @@ enum ls_status ls_shard_sums_create(struct ls_replica *replica, uint32_t shards,
     sums->blocks = blocks;
     sums->parts = calloc(most, sizeof(*sums->parts));
     sums->bucket_parts = calloc((size_t)replica->buckets.count + 1, sizeof(*sums->bucket_parts));
-    if (!sums->parts || !sums->bucket_parts)
+    if (!sums->parts || !sums->bucket_parts || find_values(replica, sums))
         return LS_OUT_OF_MEMORY;
     list_parts(replica, sums);
-    sums->kept = ls_replica_take_memory(replica, sums->count * blocks * sizeof(float));
-    sums->largest = ls_replica_take_memory(replica, sums->part_count * sizeof(int32_t));
-    sums->sums = ls_replica_take_memory(replica, sums->count * sizeof(int64_t));
+    sums->kept = take(replica, sums->count * blocks * sizeof(float));
+    sums->largest = take(replica, sums->part_count * sizeof(int32_t));
+    sums->sums = take(replica, sums->count * sizeof(int64_t));
     return ls_memory_is_null(sums->kept) || ls_memory_is_null(sums->largest) ||
                    ls_memory_is_null(sums->sums)
                ? LS_OUT_OF_MEMORY
@@ -93,9 +127,13 @@ void ls_shard_sums_destroy(struct ls_replica *replica)
     struct ls_shard_sums *sums = replica->shard_sums;
     if (!sums)
         return;
-    ls_device_release(replica->device, sums->kept);
-    ls_device_release(replica->device, sums->largest);
-    ls_device_release(replica->device, sums->sums);
+    give(replica, sums->kept);
+    give(replica, sums->largest);
+    give(replica, sums->sums);
+    if (sums->apart) {
+        free(sums->reduced);
+        free(sums->counts);
+    }
     free(sums->parts);
     free(sums->bucket_parts);
     free(sums);
@@ -111,10 +149,48 @@ static bool is_count(const struct ls_replica *replica, uint32_t part)
     return part >= first && part - first < replica->graph->count_slots;
 }
 
-void ls_replica_keep_shard(struct ls_replica *replica, const struct ls_pass *pass)
+static enum ls_status copy(const struct ls_replica *replica, struct ls_memory to,
+                           struct ls_memory from, uint64_t bytes)
+{
+    return bytes ? (enum ls_status)ls_device_copy(replica->device, to, from, bytes, NULL) : LS_OK;
+}
+
+// What the block has made comes to the host, which waits for it.
+static enum ls_status pull(const struct ls_replica *replica)
+{
+    const struct ls_shard_sums *sums = replica->shard_sums;
+    if (!sums->apart)
+        return LS_OK;
+    const enum ls_status status =
+        copy(replica, ls_host_memory(sums->reduced), replica->reduced, reduced_bytes(replica));
+    return status ? status
+                  : copy(replica, ls_host_memory(sums->counts), replica->counts,
+                         counts_bytes(replica));
+}
+
+// And the sums of a bucket go back.
+static enum ls_status push(const struct ls_replica *replica, uint32_t bucket)
+{
+    const struct ls_shard_sums *sums = replica->shard_sums;
+    uint64_t first, count;
+    if (!sums->apart)
+        return LS_OK;
+    ls_buckets_reduced(&replica->buckets, bucket, &first, &count);
+    const enum ls_status status =
+        copy(replica, ls_memory_at(replica->reduced, first * sizeof(float)),
+             ls_host_memory(sums->reduced + first), count * sizeof(float));
+    return status || bucket > 0 ? status
+                                : copy(replica, replica->counts, ls_host_memory(sums->counts),
+                                       counts_bytes(replica));
+}
+
+enum ls_status ls_replica_keep_shard(struct ls_replica *replica, const struct ls_pass *pass)
 {
     const uint64_t start = ls_clock_ns();
     const struct ls_shard_sums *sums = replica->shard_sums;
+    const enum ls_status status = pull(replica);
+    if (status)
+        return status;
     float *kept = (float *)ls_address(sums->kept) + pass->block * sums->count;
     int32_t *largest = ls_address(sums->largest);
     for (uint32_t i = 0; i < sums->part_count; i++) {
@@ -128,6 +204,7 @@ void ls_replica_keep_shard(struct ls_replica *replica, const struct ls_pass *pas
             ls_integers_largest(kept + part->first, part->count, pass->first ? 0 : largest[i]);
     }
     ls_trace_span(&keep_span, start, ls_clock_ns(), pass->block);
+    return LS_OK;
 }
 
 void ls_replica_add_shards(struct ls_replica *replica, uint32_t bucket)
@@ -148,7 +225,7 @@ void ls_replica_add_shards(struct ls_replica *replica, uint32_t bucket)
     ls_trace_span(&add_span, start, ls_clock_ns(), bucket);
 }
 
-void ls_replica_round_sums(struct ls_replica *replica, uint32_t bucket, bool zero)
+enum ls_status ls_replica_round_sums(struct ls_replica *replica, uint32_t bucket, bool zero)
 {
     const uint64_t start = ls_clock_ns();
     const struct ls_shard_sums *sums = replica->shard_sums;
@@ -166,8 +243,10 @@ void ls_replica_round_sums(struct ls_replica *replica, uint32_t bucket, bool zer
             for (uint64_t k = 0; k < part->count; k++)
                 part->values[k] = NAN;
     }
+    const enum ls_status status = push(replica, bucket);
     replica->counts_whole = true;
     ls_trace_span(&round_span, start, ls_clock_ns(), bucket);
+    return status;
 }
 
 // ---- What travels ----

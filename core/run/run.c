@@ -503,9 +503,6 @@ static void find_lack(const struct ls_run *run, const struct ls_run_options *opt
     if (options->elastic)
         snprintf(lack, LS_LACK_BYTES,
                  "has steps under way that --elastic could not take back when a worker is lost");
-    else if (run->shards)
-        snprintf(lack, LS_LACK_BYTES,
-                 "computes beside its thread, where --reproducible has no sums");
     else if (several && run->wire && (!collective || collective->build_schedule))
         snprintf(lack, LS_LACK_BYTES, "sends gradients as they are, whatever --wire says");
     else if (blind)

@@ -21,11 +21,12 @@ static struct ls_communicator_place *list_places(const struct ls_driver_options 
     return places;
 }
 
-// Of all ranks.
+// Of all ranks. `on_host`: they work in host memory, wherever the device computes.
 enum ls_status ls_driver_open_communicators(const struct ls_driver *driver,
                                             const struct ls_driver_plugin *collective,
                                             const struct ls_driver_plugin *transport,
-                                            const char *name, struct ls_communicator ***out)
+                                            const char *name, bool on_host,
+                                            struct ls_communicator ***out)
 {
     const struct ls_driver_options *options = &driver->options;
     struct ls_communicator_place *places = list_places(options, driver->count);
@@ -44,7 +45,7 @@ enum ls_status ls_driver_open_communicators(const struct ls_driver *driver,
         .deadline_ns = options->deadline_ns,
         .name = unique,
         .hosts = ls_cluster_hosts(options->cluster),
-        .places = places,
+        .places = on_host ? NULL : places,
     };
     if (options->exchange && driver->count < driver->world)
         communicator.exchange = (struct ls_exchange){.call = ls_cluster_exchange,
@@ -97,8 +98,9 @@ static enum ls_status tune(const struct ls_driver *driver, struct ls_tuner *tune
 enum ls_status ls_driver_open_gradients(struct ls_driver *driver)
 {
     const struct ls_driver_options *options = &driver->options;
-    enum ls_status status = ls_driver_open_communicators(
-        driver, &options->collective, &options->transport, "gradients", &driver->communicators);
+    enum ls_status status =
+        ls_driver_open_communicators(driver, &options->collective, &options->transport, "gradients",
+                                     false, &driver->communicators);
     if (!status && options->tuner)
         status = tune(driver, options->tuner);
     for (uint32_t i = 0; !status && i < driver->count; i++)
@@ -237,7 +239,7 @@ enum ls_status ls_driver_open_totals(struct ls_driver *driver)
     if (!status)
         status = check_transport(driver, &transport);
     if (!status)
-        status = ls_driver_open_communicators(driver, &collective, &transport, "statistics",
+        status = ls_driver_open_communicators(driver, &collective, &transport, "statistics", false,
                                               &driver->total_communicators);
     for (uint32_t i = 0; !status && i < driver->count; i++)
         driver->members[i].total_communicator = driver->total_communicators[i];

@@ -183,7 +183,7 @@ LS_STATUS ls_driver_add_total(struct ls_driver_member *member, uint32_t number);
 LS_STATUS ls_driver_open_communicators(const struct ls_driver *driver,
                                        const struct ls_driver_plugin *collective,
                                        const struct ls_driver_plugin *transport, const char *name,
-                                       struct ls_communicator ***out);
+                                       bool on_host, struct ls_communicator ***out);
 
 // ---- reproducible.c: each does nothing where there are no logical shards ----
 // LS_USAGE or LS_UNAVAILABLE, logged: what would not have the same bits. When the strategy is open.

@@ -21,6 +21,13 @@ static bool gives_zeros(const struct ls_driver_member *member)
     return !driver->ops->needs_collective && driver->first_rank + member->index > 0;
 }
 
+// Whether the gradients are in host memory, where the strategy's collective can add integers, too.
+static bool on_host(const struct ls_driver *driver)
+{
+    const struct ls_device *device = driver->options.parts[0].device;
+    return ls_device_in_host_memory(device) && ls_device_blocking(device);
+}
+
 // ---- What it needs ----
 
 static enum ls_status refuse(const struct ls_driver *driver, const char *why)
@@ -35,6 +42,14 @@ static enum ls_status check_totals(const struct ls_driver *driver)
 {
     const char *layer = driver->plan->totals[0].tensor->name;
     const uint32_t shards = driver->options.shards;
+    if (driver->world > 1 && !on_host(driver)) {
+        ls_error("--reproducible",
+                 "layer '%s' normalizes by the statistics of all replicas (synchronized), which "
+                 "are added in the memory of device '%s', in any order; use --device=cpu, or set "
+                 "synchronized to false",
+                 layer, driver->options.parts[0].device_name);
+        return LS_UNAVAILABLE;
+    }
     if (driver->options.whole_steps)
         ls_error("--reproducible",
                  "layer '%s' normalizes by the statistics of all replicas (synchronized), which "
@@ -62,13 +77,11 @@ enum ls_status ls_driver_check_reproducible(const struct ls_driver *driver)
                       "lets replicas make steps of their own, whose order is another one in "
                       "every run; use mirrored, central-storage or "
                       "parameter-server:mode=sync");
-    if (!ls_device_in_host_memory(options->parts[0].device) ||
-        !ls_device_blocking(options->parts[0].device)) {
-        ls_error(
-            "--reproducible",
-            "device '%s' computes beside its thread, and sums in integers are made in host memory "
-            "so far; use --device=cpu",
-            options->parts[0].device_name);
+    if (driver->stores.first && !on_host(driver)) {
+        ls_error("--reproducible",
+                 "strategy '%s' updates variables on the host, which rounds otherwise than device "
+                 "'%s'; use mirrored, sharded or --device=cpu",
+                 ls_driver_name(driver), options->parts[0].device_name);
         return LS_UNAVAILABLE;
     }
     return driver->plan->total_count ? check_totals(driver) : LS_OK;
@@ -80,12 +93,19 @@ enum ls_status ls_driver_open_integers(struct ls_driver *driver)
 {
     const struct ls_driver_options *options = &driver->options;
     struct ls_driver_plugin collective = options->collective, transport = options->transport;
-    if (!options->shards || driver->communicators || driver->world < 2)
+    if (!options->shards || driver->world < 2 || (driver->communicators && on_host(driver)))
         return LS_OK;
+    if (!on_host(driver) && !transport.plugin && driver->count < driver->world) {
+        ls_error("--reproducible",
+                 "sums in integers travel through host memory, and strategy '%s' of device '%s' "
+                 "has no transport for them; use replicas of one process, or --device=cpu",
+                 ls_driver_name(driver), options->parts[0].device_name);
+        return LS_UNAVAILABLE;
+    }
     enum ls_status status = options->total_plugins(options->context, &collective, &transport);
     if (!status)
         status = ls_driver_open_communicators(driver, &collective, &transport, "integers",
-                                              &driver->integer_communicators);
+                                              !on_host(driver), &driver->integer_communicators);
     return status;
 }
 
@@ -113,7 +133,7 @@ enum ls_status ls_driver_attach_integers(struct ls_driver *driver)
 {
     enum ls_status status = LS_OK;
     struct ls_communicator **list =
-        driver->communicators ? driver->communicators : driver->integer_communicators;
+        driver->integer_communicators ? driver->integer_communicators : driver->communicators;
     for (uint32_t i = 0; !status && driver->options.shards && list && i < driver->count; i++)
         status = create_plans(&driver->members[i], list[i]);
     return status;
@@ -156,7 +176,7 @@ enum ls_status ls_driver_add_shards(struct ls_driver_member *member)
         if (!alone)
             status = ls_collective_wait(member->reduce[i]);
         if (!status)
-            ls_replica_round_sums(member->replica, i, gives_zeros(member));
+            status = ls_replica_round_sums(member->replica, i, gives_zeros(member));
     }
     return status;
 }

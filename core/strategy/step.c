@@ -344,10 +344,9 @@ static const struct ls_trace_label integers_span = {.category = "strategy", .nam
 // counts as communication, and only then the strategy has gradients.
 static enum ls_status end_shard(struct ls_driver_member *member)
 {
-    enum ls_status status = LS_OK;
-    ls_replica_keep_shard(member->replica, &member->pass);
-    if (!member->pass.last)
-        return LS_OK;
+    enum ls_status status = ls_replica_keep_shard(member->replica, &member->pass);
+    if (status || !member->pass.last)
+        return status;
     const uint64_t start = enter_hook(member, &integers_span, 0);
     status = leave_hook(member, start, ls_driver_add_shards(member));
     for (uint32_t i = 0; !status && i < member->driver->bucket_count; i++)
@@ -544,6 +543,14 @@ static enum ls_status settle(struct ls_driver_member *member, struct ls_step_res
     return LS_FAILED;
 }
 
+static void add_times(struct ls_communicator *communicator, struct ls_communication_times *out)
+{
+    struct ls_communication_times times;
+    ls_communicator_times(communicator, 1, &times);
+    out->busy_ns += times.busy_ns;
+    out->exposed_ns += times.exposed_ns;
+}
+
 static void note_times(struct ls_driver_member *member, struct ls_step_result *out)
 {
     struct ls_communication_times communication = {0};
@@ -551,12 +558,10 @@ static void note_times(struct ls_driver_member *member, struct ls_step_result *o
         ls_communicator_times(member->communicator, 1, &communication);
     else if (member->driver->world > 1 || member->bytes)
         communication.busy_ns = communication.exposed_ns = member->hook_ns;
-    if (member->total_communicator) {
-        struct ls_communication_times totals;
-        ls_communicator_times(member->total_communicator, 1, &totals);
-        communication.busy_ns += totals.busy_ns;
-        communication.exposed_ns += totals.exposed_ns;
-    }
+    if (member->total_communicator)
+        add_times(member->total_communicator, &communication);
+    if (member->communicator && member->driver->integer_communicators)
+        add_times(member->driver->integer_communicators[member->index], &communication);
     out->examples = member->batch.count;
     out->compute_ns = member->compute_ns;
     out->update_ns = update_ns(member) - member->update_ns_before;

@@ -119,6 +119,30 @@ class Double(ProgramTest):
                     parameters = parts["parameters"]
                     self.assertLess(parts["device_bytes"], whole["device_bytes"] - 8 * parameters * 0.6)  # two thirds of two states
 
+    def test_logical_shards_have_the_same_bits(self):
+        """Their sums are made in host memory, whatever computes."""
+        arguments = (self.normalizing(), "--dataset=synthetic:shape=8x8x1,classes=10,examples=100", "--batch=30", "--epochs=2", "--reproducible=4",
+                     "--optimizer=adam:global_clipnorm=0.1", "--metrics=accuracy,sparse_categorical_crossentropy")
+
+        def found(*more, **settings):
+            report = self.run_double(*arguments, *more, **settings)
+            return report["losses"], report["parameter_hashes"][0], [(epoch["val_loss"], epoch["accuracy"]) for epoch in report["epochs"]]
+
+        wanted = found("--replicas=1")
+        for strategy, replicas, devices, streams in (("ring", 2, 2, "thread"), ("tree", 3, 2, "deferred"), ("sharded", 3, 3, "deferred"),
+                                                     ("one-device", 1, 1, "deferred")):
+            with self.subTest(strategy=strategy):
+                self.assertEqual(found(f"--replicas={replicas}", "--strategy=" + strategy, devices=devices, streams=streams), wanted)
+        plain = self.run_double(*(option for option in arguments if option != "--reproducible=4"), "--replicas=2", "--strategy=ring", devices=2)
+        self.assertNotEqual(plain["parameter_hashes"][0], wanted[1])
+        options, environment = self.on_double((*arguments, "--strategy=central-storage", "--replicas=2"), {"devices": 2})
+        self.refused(UNAVAILABLE, "train", "--quiet", *options, environment=environment,
+                     says=("central-storage", "updates variables on the host, which rounds otherwise than device 'cuda'"))
+        options, environment = self.on_double((self.normalizing(synchronized=True), *arguments[1:], "--reproducible=2", "--strategy=ring", "--replicas=2"),
+                                              {"devices": 2})
+        options.remove("--reproducible=4")
+        self.refused(UNAVAILABLE, "train", "--quiet", *options, environment=environment, says=("(synchronized)", "in the memory of device 'cuda'"))
+
     SHORT = ("--steps=4", "--batch=4", "--validation=off")
 
     def by_default(self, command, *arguments, code=DONE, **settings):
