@@ -175,6 +175,13 @@ void ls_program_set_weights(struct ls_program *program, struct ls_memory weights
     give(program, program->graph->input_count + 1, &weights, 1);
 }
 
+void ls_program_set_record(struct ls_program *program, struct ls_memory record)
+{
+    program->buffers->bindings.record = record;
+    for (uint32_t s = 0; s < program->step_count; s++)
+        program->buffers->launches[s].record = record;
+}
+
 void ls_program_set_seeds(struct ls_program *program, const struct ls_memory *seeds)
 {
     give(program, program->graph->input_count + 2, seeds, program->graph->seed_count);

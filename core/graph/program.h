@@ -187,6 +187,8 @@ void ls_program_set_batch(struct ls_program *program, const struct ls_memory *in
                           struct ls_memory labels);
 // The weights of the examples (batch floats) in the loss, of a graph that has them.
 void ls_program_set_weights(struct ls_program *program, struct ls_memory weights);
+// The step record of the next run.
+void ls_program_set_record(struct ls_program *program, struct ls_memory record);
 // The gradients that backward starts from, one for each of the graph's seeds: plain, in device
 // memory.
 void ls_program_set_seeds(struct ls_program *program, const struct ls_memory *seeds);

@@ -24,8 +24,9 @@ void ls_recorder_init(struct ls_replica *replica, const struct ls_host *host)
 void ls_captures_release(struct ls_replica *replica, struct ls_capture *captures, uint32_t count)
 {
     for (uint32_t i = 0; captures && i < count; i++) {
-        if (captures[i].recording)
-            ls_device_release_recording(replica->device, captures[i].recording);
+        for (uint32_t set = 0; set < LS_INPUT_SETS; set++)
+            if (captures[i].recordings[set])
+                ls_device_release_recording(replica->device, captures[i].recordings[set]);
         captures[i] = (struct ls_capture){0};
     }
 }
@@ -34,12 +35,12 @@ void ls_captures_release(struct ls_replica *replica, struct ls_capture *captures
 
 bool ls_capture_is_due(const struct ls_replica *replica, const struct ls_capture *capture)
 {
-    return !replica->recorder.refusal && !capture->recording && capture->runs > 0;
+    return !replica->recorder.refusal && !capture->recordings[replica->set] && capture->runs > 0;
 }
 
 bool ls_capture_is_ready(const struct ls_replica *replica, const struct ls_capture *capture)
 {
-    return !replica->recorder.refusal && capture->recording;
+    return !replica->recorder.refusal && capture->recordings[replica->set];
 }
 
 enum ls_status ls_capture_begin(struct ls_replica *replica, bool *on)
@@ -62,7 +63,7 @@ enum ls_status ls_capture_end(struct ls_replica *replica, struct ls_capture *cap
     if (replica->branch)
         ls_branch_set(replica->branch, replica->branch_always);
     if (!status && !ended) {
-        capture->recording = recording;
+        capture->recordings[replica->set] = recording;
         return LS_OK;
     }
     if (!ended)
@@ -78,7 +79,8 @@ enum ls_status ls_capture_end(struct ls_replica *replica, struct ls_capture *cap
 enum ls_status ls_capture_replay(struct ls_replica *replica, const struct ls_capture *capture)
 {
     const uint64_t start = ls_clock_ns();
-    const enum ls_status status = ls_device_replay(replica->device, capture->recording);
+    const enum ls_status status =
+        ls_device_replay(replica->device, capture->recordings[replica->set]);
     replica->recorder.replays++;
     ls_trace_span(&replay_span, start, ls_clock_ns(), 0);
     return status;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recordings. What puts the same work on the device's stream whenever it runs is run kernel by
 // kernel the first time, because libraries make things ready at their first call, which cannot be
-// recorded. It is recorded the second time, and replayed with one call from then on. [replica
-// thread]
+// recorded. After that it is recorded once for each set of input that it reads (input.h), and
+// replayed with one call from then on. [replica thread]
 #ifndef LS_REPLICA_CAPTURE_H
 #define LS_REPLICA_CAPTURE_H
 
@@ -13,10 +13,14 @@
 
 struct ls_replica;
 
-// A recording, or what comes before it.
+// Of a device that gets input while it computes: while one is read, one is under way and one is
+// written. Others have one.
+#define LS_INPUT_SETS 3
+
+// Recordings, or what comes before them.
 struct ls_capture {
-    struct ls_recording *recording; // NULL: not yet
-    uint32_t runs; // without it
+    struct ls_recording *recordings[LS_INPUT_SETS]; // NULL: not yet
+    uint32_t runs; // without one
 };
 
 // All of the above for work that needs nothing in between. Within a step that is recorded as one

@@ -11,14 +11,12 @@
 
 static const struct ls_trace_label copy_span = {.category = "input", .name = "copy to the device"};
 
-// While one is read, one is under way and one is written.
-#define SETS 3
-
-// Room for one batch on its way: the step_stats, then what is at `fixed` below up to the inputs,
-// then these as they come.
+// A batch: step record, labels, weights, inputs as they come, then as float32 those that come as
+// bytes.
 struct set {
-    char *host; // pinned
-    struct ls_memory device;
+    struct ls_memory device; // where programs read
+    // Where the device has streams for it:
+    char *host; // pinned, up to what becomes float32
     struct ls_event *arrived; // `host` may be written, and `device` read
     struct ls_event *read; // `device` may be written
 };
@@ -27,25 +25,17 @@ struct set {
 struct input_field {
     float divisor; // of values that come as bytes; 0: they come in the type of the input
     uint64_t elements; // of an example
-    uint64_t at; // bytes from `fixed`, where programs read it
-    uint64_t
-        arrives_at; // bytes from the record in a set, or from `bytes`; the same as `at` where it is not converted
+    uint64_t arrives_at, at; // bytes in a set: as it comes, and where programs read it
 };
 
 struct ls_input {
     struct input_field fields[LS_REPLICA_INPUTS];
     uint32_t count;
     uint64_t room; // examples that there is memory for
-    // What programs read: step record, labels, inputs that are used as they come, inputs that come
-    // as bytes, as float32. Nowhere on a device that reads host memory.
-    struct ls_memory fixed;
-    uint64_t weights_at, labels_at, inputs_at, converted_at, fixed_bytes; // bytes from there
-    struct ls_memory bytes; // inputs that come as bytes, where the device has no streams for them
-    uint64_t bytes_bytes;
-    uint64_t set_bytes;
-    void *stream; // of uploads; NULL: the device has none
-    struct set sets[SETS];
-    uint32_t next;
+    uint64_t labels_at, weights_at, inputs_at; // bytes in a set
+    uint64_t sent_bytes, set_bytes; // of a set: what comes from the host, and all
+    void *stream; // of uploads; NULL: the device has none, and one set
+    struct set sets[LS_INPUT_SETS];
 };
 
 static uint64_t round_up(uint64_t bytes)
@@ -60,7 +50,8 @@ static bool reads_host_memory(const struct ls_replica *replica)
 
 // ---- Kernels ----
 
-// For `count` values. LS_UNSUPPORTED: the device has no such operation.
+// For `count` values. LS_UNSUPPORTED: the device has no such operation, or one that wants scratch
+// memory, which kernels beside it have.
 static enum ls_status prepare_from_bytes(struct ls_replica *replica, float divisor, uint64_t count,
                                          struct ls_kernel **out)
 {
@@ -84,8 +75,11 @@ static enum ls_status prepare_from_bytes(struct ls_replica *replica, float divis
         ls_device_prepare(replica->device, "examples from bytes", &request, &answer);
     if (status)
         return status;
+    if (answer.scratch_bytes) {
+        ls_device_release_kernel(replica->device, answer.kernel);
+        return LS_UNSUPPORTED;
+    }
     *out = answer.kernel;
-    ls_replica_need_scratch(replica, answer.scratch_bytes);
     return LS_OK;
 }
 
@@ -162,16 +156,19 @@ uint64_t ls_replica_input_bytes(const struct ls_replica *replica, uint64_t count
 
 // ---- Memory ----
 
-static enum ls_status open_set(struct ls_replica *replica, struct set *set, uint64_t bytes)
+static enum ls_status open_set(struct ls_replica *replica, struct set *set)
 {
-    set->device = ls_replica_take_memory(replica, bytes);
+    const struct ls_input *input = replica->input;
+    set->device = ls_replica_take_memory(replica, input->set_bytes);
     if (ls_memory_is_null(set->device))
         return LS_OUT_OF_MEMORY;
-    set->host = ls_device_allocate_host(replica->device, bytes);
+    if (!input->stream)
+        return LS_OK;
+    set->host = ls_device_allocate_host(replica->device, input->sent_bytes);
     if (!set->host) {
         ls_error("replica",
                  "no %.1f MB of pinned host memory for input; a smaller batch needs less",
-                 (double)bytes * 1e-6);
+                 (double)input->sent_bytes * 1e-6);
         return LS_FAILED;
     }
     enum ls_status status = ls_device_event_open(replica->device, &set->arrived);
@@ -186,71 +183,64 @@ static enum ls_status open_set(struct ls_replica *replica, struct set *set, uint
 static enum ls_status open_sets(struct ls_replica *replica)
 {
     struct ls_input *input = replica->input;
-    enum ls_status status = ls_device_stream_open(replica->device, &input->stream);
-    for (uint32_t i = 0; !status && i < SETS; i++)
-        status = open_set(replica, &input->sets[i], input->set_bytes);
+    enum ls_status status = LS_OK;
+    if (ls_device_has_staging(replica->device) && ls_device_takes_branches(replica->device))
+        status = ls_device_stream_open(replica->device, &input->stream);
+    for (uint32_t i = 0; !status && i < (input->stream ? LS_INPUT_SETS : 1); i++)
+        status = open_set(replica, &input->sets[i]);
     return status;
 }
 
 static void close_sets(struct ls_replica *replica)
 {
     struct ls_input *input = replica->input;
-    if (!input->stream)
-        return;
-    ls_device_stream_close(replica->device, input->stream);
-    for (uint32_t i = 0; i < SETS; i++) {
-        ls_device_event_close(replica->device, input->sets[i].arrived);
-        ls_device_event_close(replica->device, input->sets[i].read);
-        ls_replica_give_memory(replica, input->sets[i].device, input->set_bytes);
-        ls_device_release_host(replica->device, input->sets[i].host);
-        input->sets[i] = (struct set){0};
-    }
+    if (input->stream)
+        ls_device_stream_close(replica->device, input->stream);
     input->stream = NULL;
+    for (uint32_t i = 0; i < LS_INPUT_SETS; i++) {
+        struct set *set = &input->sets[i];
+        if (set->arrived)
+            ls_device_event_close(replica->device, set->arrived);
+        if (set->read)
+            ls_device_event_close(replica->device, set->read);
+        if (set->host)
+            ls_device_release_host(replica->device, set->host);
+        ls_replica_give_memory(replica, set->device, input->set_bytes);
+        *set = (struct set){0};
+    }
 }
 
-// Inputs that are used as they come are first, and at the same place in a set: one copy brings them
-// with the record.
 static void plan_room(struct ls_replica *replica)
 {
     struct ls_input *input = replica->input;
-    uint64_t at, arrives_at;
+    uint64_t at;
     input->labels_at = round_up(sizeof(struct ls_step_record));
     input->weights_at = input->labels_at + round_up(input->room * replica->label_bytes);
     input->inputs_at =
         input->weights_at + (replica->graph->weights ? round_up(input->room * sizeof(float)) : 0);
     at = input->inputs_at;
     for (uint32_t i = 0; i < input->count; i++) {
-        struct input_field *field = &input->fields[i];
-        if (field->divisor != 0)
-            continue;
-        field->at = field->arrives_at = at;
+        input->fields[i].at = input->fields[i].arrives_at = at;
         at += round_up(input->room * ls_input_example_bytes(replica, i));
     }
-    input->converted_at = arrives_at = at;
+    input->sent_bytes = at;
     for (uint32_t i = 0; i < input->count; i++) {
         struct input_field *field = &input->fields[i];
         if (field->divisor == 0)
             continue;
         field->at = at;
-        field->arrives_at = arrives_at;
         at += round_up(input->room * field->elements * sizeof(float));
-        arrives_at += round_up(input->room * ls_input_example_bytes(replica, i));
     }
-    input->fixed_bytes = at;
-    input->bytes_bytes = arrives_at - input->converted_at;
-    input->set_bytes = LS_STEP_STATS_BYTES + arrives_at;
+    input->set_bytes = at;
 }
 
 static void give_room(struct ls_replica *replica)
 {
-    struct ls_input *input = replica->input;
     close_sets(replica);
-    ls_replica_give_memory(replica, input->bytes, input->bytes_bytes);
-    if (ls_memory_is_null(input->fixed))
+    if (reads_host_memory(replica))
         ls_replica_give_memory(replica, replica->record, sizeof(struct ls_step_record));
-    else
-        ls_replica_give_memory(replica, input->fixed, input->fixed_bytes);
-    input->bytes = input->fixed = replica->record = (struct ls_memory){NULL, 0};
+    replica->record = (struct ls_memory){NULL, 0};
+    replica->set = 0;
 }
 
 enum ls_status ls_input_make_room(struct ls_replica *replica)
@@ -266,27 +256,9 @@ enum ls_status ls_input_make_room(struct ls_replica *replica)
     give_room(replica);
     input->room = replica->largest_batch;
     plan_room(replica);
-    input->fixed = ls_replica_take_memory(replica, input->fixed_bytes);
-    const bool streams = ls_device_has_staging(replica->device);
-    const bool bytes = input->bytes_bytes && !streams;
-    if (bytes)
-        input->bytes = ls_replica_take_memory(replica, input->bytes_bytes);
-    if (ls_memory_is_null(input->fixed) || (bytes && ls_memory_is_null(input->bytes)))
-        return LS_OUT_OF_MEMORY;
-    replica->record = input->fixed;
-    return streams ? open_sets(replica) : LS_OK;
-}
-
-void ls_input_bind(struct ls_replica *replica, struct ls_replica_program *entry)
-{
-    const struct ls_input *input = replica->input;
-    struct ls_memory inputs[LS_REPLICA_INPUTS];
-    if (ls_memory_is_null(input->fixed))
-        return;
-    for (uint32_t i = 0; i < input->count; i++)
-        inputs[i] = ls_memory_at(input->fixed, input->fields[i].at);
-    ls_program_set_batch(entry->program, inputs, ls_memory_at(input->fixed, input->labels_at));
-    ls_program_set_weights(entry->program, ls_memory_at(input->fixed, input->weights_at));
+    const enum ls_status status = open_sets(replica);
+    replica->record = input->sets[0].device;
+    return status;
 }
 
 void ls_input_close(struct ls_replica *replica)
@@ -321,54 +293,57 @@ static enum ls_status copy(struct ls_replica *replica, struct ls_memory to, stru
     return bytes == 0 ? LS_OK : ls_device_copy(replica->device, to, from, bytes, NULL);
 }
 
-// Inputs that came as bytes, to where programs read them. `from`: where the first of them arrived.
-static enum ls_status place_bytes(struct ls_replica *replica,
-                                  const struct ls_replica_program *entry, struct ls_memory from)
+static void bind(struct ls_replica *replica, const struct ls_replica_program *entry)
+{
+    const struct ls_input *input = replica->input;
+    struct ls_memory inputs[LS_REPLICA_INPUTS];
+    for (uint32_t i = 0; i < input->count; i++)
+        inputs[i] = ls_memory_at(replica->record, input->fields[i].at);
+    ls_program_set_batch(entry->program, inputs, ls_memory_at(replica->record, input->labels_at));
+    ls_program_set_weights(entry->program, ls_memory_at(replica->record, input->weights_at));
+    ls_program_set_record(entry->program, replica->record);
+}
+
+// Inputs that came as bytes, to where programs read them.
+static enum ls_status convert_bytes(struct ls_replica *replica,
+                                    const struct ls_replica_program *entry, void *stream)
 {
     const struct ls_input *input = replica->input;
     enum ls_status status = LS_OK;
     ls_inside_about("examples from bytes");
-    for (uint32_t i = 0; !status && i < input->count; i++) {
+    for (uint32_t i = 0; !status && entry && i < input->count; i++) {
         const struct input_field *field = &input->fields[i];
         if (field->divisor == 0)
             continue;
-        const struct ls_memory arguments[2] = {
-            ls_memory_at(from, field->arrives_at - input->converted_at),
-            ls_memory_at(input->fixed, field->at)};
+        const struct ls_memory arguments[2] = {ls_memory_at(replica->record, field->arrives_at),
+                                               ls_memory_at(replica->record, field->at)};
         const struct ls_launch launch = {.struct_size = sizeof(launch),
                                          .argument_count = 2,
                                          .arguments = arguments,
-                                         .scratch = replica->scratch.memory,
-                                         .record = replica->record};
+                                         .record = replica->record,
+                                         .stream = stream};
         status = ls_device_launch(replica->device, entry->from_bytes[i], &launch);
     }
     return status;
 }
 
 static enum ls_status copy_all(struct ls_replica *replica, const struct ls_replica_program *entry,
-                               const struct ls_replica_batch *batch, const float *step_stats)
+                               const struct ls_replica_batch *batch)
 {
     const struct ls_input *input = replica->input;
     enum ls_status status = copy(replica, replica->record, ls_host_memory(&replica->host_record),
                                  sizeof(replica->host_record));
-    if (!status && step_stats)
-        status = copy(replica, replica->reduced, ls_host_memory(step_stats), LS_STEP_STATS_BYTES);
     if (!status && batch->labels)
-        status = copy(replica, ls_memory_at(input->fixed, input->labels_at),
+        status = copy(replica, ls_memory_at(replica->record, input->labels_at),
                       ls_host_memory(batch->labels), batch->count * replica->label_bytes);
     if (!status && batch->weights && replica->graph->weights)
-        status = copy(replica, ls_memory_at(input->fixed, input->weights_at),
+        status = copy(replica, ls_memory_at(replica->record, input->weights_at),
                       ls_host_memory(batch->weights), batch->count * sizeof(float));
-    for (uint32_t i = 0; !status && i < input->count; i++) {
-        const struct input_field *field = &input->fields[i];
-        const struct ls_memory to =
-            field->divisor != 0
-                ? ls_memory_at(input->bytes, field->arrives_at - input->converted_at)
-                : ls_memory_at(input->fixed, field->at);
-        status = copy(replica, to, ls_host_memory(batch->inputs[i]),
+    for (uint32_t i = 0; !status && i < input->count; i++)
+        status = copy(replica, ls_memory_at(replica->record, input->fields[i].arrives_at),
+                      ls_host_memory(batch->inputs[i]),
                       batch->count * ls_input_example_bytes(replica, i));
-    }
-    return status || !entry ? status : place_bytes(replica, entry, input->bytes);
+    return status ? status : convert_bytes(replica, entry, NULL);
 }
 
 // ---- The same beside what is computed ----
@@ -386,13 +361,11 @@ static enum ls_status wait_for_set(struct ls_replica *replica, const struct set 
 }
 
 static uint64_t fill_set(const struct ls_replica *replica, const struct set *set,
-                         const struct ls_replica_batch *batch, const float *step_stats)
+                         const struct ls_replica_batch *batch)
 {
     const struct ls_input *input = replica->input;
-    char *place = set->host + LS_STEP_STATS_BYTES;
+    char *place = set->host;
     uint64_t end = input->labels_at;
-    if (step_stats)
-        memcpy(set->host, step_stats, LS_STEP_STATS_BYTES);
     memcpy(place, &replica->host_record, sizeof(replica->host_record));
     if (batch->count && replica->label_bytes) {
         if (batch->labels)
@@ -407,17 +380,25 @@ static uint64_t fill_set(const struct ls_replica *replica, const struct set *set
         memcpy(place + at, batch->inputs[i], bytes);
         end = end > at + bytes ? end : at + bytes;
     }
-    return LS_STEP_STATS_BYTES + end;
+    return end;
 }
 
-static enum ls_status upload(struct ls_replica *replica, const struct set *set, uint64_t bytes)
+static enum ls_status send(struct ls_replica *replica, const struct ls_replica_program *entry,
+                           const struct ls_replica_batch *batch)
 {
     struct ls_device *device = replica->device;
+    const struct set *set = &replica->input->sets[replica->set];
     void *stream = replica->input->stream;
-    enum ls_status status = ls_device_event_wait(device, set->read, stream);
+    enum ls_status status = wait_for_set(replica, set);
+    if (status)
+        return status;
+    const uint64_t bytes = fill_set(replica, set, batch);
+    status = ls_device_event_wait(device, set->read, stream);
     if (!status)
         status =
             ls_device_copy_async(device, set->device, ls_host_memory(set->host), bytes, stream);
+    if (!status)
+        status = convert_bytes(replica, entry, stream);
     if (!status)
         status = ls_device_event_record(device, set->arrived, stream);
     if (!status)
@@ -425,40 +406,27 @@ static enum ls_status upload(struct ls_replica *replica, const struct set *set, 
     return status;
 }
 
-// From the set to where programs read, on the device's own stream.
-static enum ls_status place_set(struct ls_replica *replica, const struct set *set,
-                                const struct ls_replica_program *entry, uint64_t bytes,
-                                const float *step_stats)
+// A loss overwrites its sums, and replicas that add up no stop leave none: so there is nothing to
+// write but a stop, zeros over one, and the sums of what has no loss.
+static enum ls_status write_step_stats(struct ls_replica *replica, bool sums,
+                                       const float *step_stats)
 {
-    const struct ls_input *input = replica->input;
-    const uint64_t there = bytes - LS_STEP_STATS_BYTES;
-    enum ls_status status = LS_OK;
-    if (step_stats)
-        status = copy(replica, replica->reduced, set->device, LS_STEP_STATS_BYTES);
-    if (!status)
-        status = copy(replica, input->fixed, ls_memory_at(set->device, LS_STEP_STATS_BYTES),
-                      there < input->converted_at ? there : input->converted_at);
-    if (!status && entry)
-        status = place_bytes(replica, entry,
-                             ls_memory_at(set->device, LS_STEP_STATS_BYTES + input->converted_at));
-    if (!status)
-        status = ls_device_event_record(replica->device, set->read, NULL);
-    return status;
+    const bool stops = step_stats[LS_STEP_STATS_STOP] > 0;
+    if (!stops && !sums && !replica->may_stop)
+        return LS_OK;
+    replica->may_stop = stops;
+    return copy(replica, replica->reduced, ls_host_memory(step_stats), LS_STEP_STATS_BYTES);
 }
 
-static enum ls_status send(struct ls_replica *replica, const struct ls_replica_program *entry,
-                           const struct ls_replica_batch *batch, const float *step_stats)
+enum ls_status ls_input_choose(struct ls_replica *replica, uint64_t number)
 {
-    struct ls_input *input = replica->input;
-    const struct set *set = &input->sets[input->next];
-    enum ls_status status = wait_for_set(replica, set);
-    if (status)
-        return status;
-    const uint64_t bytes = fill_set(replica, set, batch, step_stats);
-    status = upload(replica, set, bytes);
-    if (!status)
-        status = place_set(replica, set, entry, bytes, step_stats);
-    input->next = (input->next + 1) % SETS;
+    const struct ls_input *input = replica->input;
+    if (!input->stream)
+        return LS_OK;
+    const enum ls_status status =
+        ls_device_event_record(replica->device, input->sets[replica->set].read, NULL);
+    replica->set = (uint32_t)(number % LS_INPUT_SETS);
+    replica->record = input->sets[replica->set].device;
     return status;
 }
 
@@ -481,9 +449,12 @@ enum ls_status ls_input_write(struct ls_replica *replica, const struct ls_replic
         return LS_OK;
     }
     ls_trace_begin(&copy_span, batch->count);
-    const enum ls_status status = replica->input->stream
-                                      ? send(replica, entry, batch, step_stats)
-                                      : copy_all(replica, entry, batch, step_stats);
+    if (entry)
+        bind(replica, entry);
+    enum ls_status status =
+        replica->input->stream ? send(replica, entry, batch) : copy_all(replica, entry, batch);
+    if (!status && step_stats)
+        status = write_step_stats(replica, !entry || replica->graph->seed_count, step_stats);
     ls_trace_end();
     return status;
 }

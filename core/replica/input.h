@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The way of a step's input to a device: the inputs of the model, labels, the step record and the
-// first values of the step's statistics. Programs read all of it at the same addresses in each
-// step, so that a recorded step finds them. Private to replica/. [replica thread]
+// first values of the step's statistics. Private to replica/. [replica thread]
 //
 // Three ways: a device that computes in host memory reads batches where they are; others get copies
-// on their own stream; a device with streams of its own gets them on another one, beside what it
-// computes, from pinned memory.
+// on their own stream; a device with streams that take kernels gets them on another one, beside what
+// it computes, from pinned memory. These have LS_INPUT_SETS sets of memory in turn, and a recording
+// for each, so that a step reads its input where it arrives.
 #ifndef LS_REPLICA_INPUT_H
 #define LS_REPLICA_INPUT_H
 
@@ -22,13 +22,15 @@ LS_STATUS ls_input_prepare(struct ls_replica *replica, struct ls_replica_program
 // Memory for batches of replica->largest_batch, and replica->record. LS_OUT_OF_MEMORY is not
 // logged.
 LS_STATUS ls_input_make_room(struct ls_replica *replica);
-// After the memory moved: where a program reads.
-void ls_input_bind(struct ls_replica *replica, struct ls_replica_program *entry);
+
+// Before each batch: it gets set `number` modulo their number, and replica->record is there from
+// now on. What is on the own stream reads the set before.
+LS_STATUS ls_input_choose(struct ls_replica *replica, uint64_t number);
 
 // Brings replica->host_record and the batch to where `entry` reads them, and the step's statistics
-// (LS_STEP_STATS; NULL: not wanted) to the start of replica->reduced. All of it is there for what
-// is put on the device's own stream from now on; the caller's memory may be changed at once.
-// `entry` is NULL for an empty batch.
+// (LS_STEP_STATS: zeros, or a stop; NULL: not wanted) to the start of replica->reduced. All of it is
+// there for what is put on the device's own stream from now on; the caller's memory may be changed
+// at once. `entry` is NULL for an empty batch.
 LS_STATUS ls_input_write(struct ls_replica *replica, const struct ls_replica_program *entry,
                          const struct ls_replica_batch *batch, const float *step_stats);
 

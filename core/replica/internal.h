@@ -107,6 +107,8 @@ struct ls_replica {
     _Atomic double *counted; // of all passes since they were cleared
     struct ls_memory record; // a struct ls_step_record
     struct ls_input *input; // the way of batches to the device (input.h)
+    uint32_t set; // of the input that is read
+    bool may_stop; // `reduced` may have a stop that is not this step's
 
     uint32_t microbatches; // of this fit
     uint32_t levels; // of the tree in which blocks are added, that there is memory for

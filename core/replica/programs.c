@@ -163,7 +163,6 @@ static enum ls_status make_room(struct ls_replica *replica)
             .record = replica->record,
         };
         ls_program_bind(replica->programs[i]->program, &bindings);
-        ls_input_bind(replica, replica->programs[i]);
         ls_seed_bind(replica, replica->programs[i]->program);
     }
     return status || ls_memory_is_same(shadows, replica->shadows.memory)

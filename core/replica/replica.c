@@ -350,6 +350,11 @@ enum ls_status ls_replica_begin_block(struct ls_replica *replica,
     struct ls_capture *captures = entry->captures + which * (replica->buckets.count + 1);
     replica->steps += index == 0;
     warm_up(replica, entry);
+    // By numbers that all replicas see alike, because they record together.
+    enum ls_status status =
+        ls_input_choose(replica, replica->host_record.step * replica->microbatches + index);
+    if (status)
+        return status;
     *out = (struct ls_pass){
         .program = entry->program,
         .ends = entry->bucket_ends,
@@ -360,14 +365,13 @@ enum ls_status ls_replica_begin_block(struct ls_replica *replica,
         .last = last,
         .own = last && block.global_count == 0,
         .timed = replica->timing,
-        .replays = captures->recording != NULL,
+        .replays = captures->recordings[replica->set] != NULL,
     };
     replica->host_record.example_offset = block.example_offset;
     replica->host_record.share_weight = all > 0 ? (float)((double)block.count / all) : 0;
     replica->current = entry;
     const float step_stats[LS_STEP_STATS] = {[LS_STEP_STATS_STOP] = last && stop ? 1 : 0};
-    const enum ls_status status =
-        ls_input_write(replica, entry->program ? entry : NULL, &block, step_stats);
+    status = ls_input_write(replica, entry->program ? entry : NULL, &block, step_stats);
     if (status || entry->program || !replica->plan->total_count)
         return status;
     return ls_device_zero(replica->device, replica->totals, replica->plan->total_bytes, NULL);
@@ -387,10 +391,19 @@ void ls_replica_end_block(struct ls_replica *replica, const struct ls_pass *pass
     replica->current->runs += !pass->replays;
 }
 
+// Others wrote the stop, perhaps, which is in `reduced` now.
+static void note_stop(struct ls_replica *replica, const float *step_stats)
+{
+    replica->may_stop = replica->may_stop || step_stats[LS_STEP_STATS_STOP] > 0;
+}
+
 enum ls_status ls_replica_read_step_stats(struct ls_replica *replica, float *out)
 {
-    return ls_device_copy(replica->device, ls_host_memory(out), replica->reduced,
-                          LS_STEP_STATS_BYTES, NULL);
+    const enum ls_status status = ls_device_copy(replica->device, ls_host_memory(out),
+                                                 replica->reduced, LS_STEP_STATS_BYTES, NULL);
+    if (!status)
+        note_stop(replica, out);
+    return status;
 }
 
 bool ls_replica_may_defer(const struct ls_replica *replica)
@@ -416,9 +429,11 @@ enum ls_status ls_replica_take_step_stats(struct ls_replica *replica, uint64_t d
                                           float *out)
 {
     const enum ls_status status = ls_deferred_wait(&replica->deferred, deadline_ns, poll, context);
-    if (!status)
-        memcpy(out, ls_deferred_take(&replica->deferred), LS_STEP_STATS_BYTES);
-    return status;
+    if (status)
+        return status;
+    memcpy(out, ls_deferred_take(&replica->deferred), LS_STEP_STATS_BYTES);
+    note_stop(replica, out);
+    return LS_OK;
 }
 
 enum ls_status ls_replica_guard(struct ls_replica *replica)
@@ -501,7 +516,9 @@ static enum ls_status forward(struct ls_replica *replica, const struct ls_replic
         return LS_FAILED;
     }
     *out = entry;
-    const enum ls_status status = ls_input_write(replica, entry, batch, NULL);
+    enum ls_status status = ls_input_choose(replica, replica->set + 1);
+    if (!status)
+        status = ls_input_write(replica, entry, batch, NULL);
     return status ? status : ls_capture_run(replica, entry->captures, run_forward, entry->program);
 }
 

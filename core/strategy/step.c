@@ -179,9 +179,10 @@ static enum ls_status run_section(void *context)
 // ---- Recordings ----
 
 // Runs a part of the step that puts the same work on the device's stream in every step: a section,
-// or all of a pass. The first time it runs as it is, the second time it is recorded, and from then
-// on it is replayed. A whole step has the strategy's collectives in it: all replicas take the same
-// turn in the same step, and the communicator is told what becomes of its starts.
+// or all of a pass. The first time it runs as it is, then it is recorded for each set of input
+// (core/replica/capture.h), and from then on it is replayed. A whole step has the strategy's
+// collectives in it: all replicas take the same turn in the same step, and the communicator is told
+// what becomes of its starts.
 static enum ls_status capture(struct ls_driver_member *member, struct ls_capture *what,
                               enum ls_status (*run)(void *member))
 {

@@ -166,6 +166,7 @@ static inline enum ls_status test_section(void *context)
     enum ls_status status = LS_OK;
     if (section->to > section->from)
         status = ls_program_run(section->pass.program, section->from, section->to, false);
+    status = ls_program_join(section->pass.program, status);
     return status || section->bucket == ls_replica_buckets(section->replica)->count
                ? status
                : ls_replica_end_bucket(section->replica, &section->pass, section->bucket);

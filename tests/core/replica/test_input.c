@@ -197,7 +197,7 @@ START_TEST(steps_allocate_nothing_and_nothing_is_left)
     use_graph(_i);
     struct ls_replica *replica = new_replica(&cuda, true, 1);
     for (uint64_t step = 1; step <= STEPS; step++) {
-        if (step == 3) // a step is recorded when it runs the second time
+        if (step == 2 + LS_INPUT_SETS) // before, it is recorded for each set of input
             double_count(&before);
         const struct ls_replica_batch batch = draw(source, step, 6, true);
         test_step(replica, &batch, step);
@@ -210,6 +210,90 @@ START_TEST(steps_allocate_nothing_and_nothing_is_left)
     ck_assert_uint_eq(after.streams, 0);
     ck_assert_uint_eq(after.events, 0);
     ck_assert_uint_eq(after.graphs, 0);
+    free(source);
+}
+END_TEST
+
+// What was put on the device's own stream one by one, and kernels on others.
+static struct {
+    uint32_t kernels, copies, beside;
+} work;
+static const struct ls_device_interface *original;
+
+static int32_t count_launch(struct ls_device *device, const struct ls_kernel *kernel,
+                            const struct ls_launch *launch)
+{
+    *(launch->stream ? &work.beside : &work.kernels) += 1;
+    return original->kernels->launch(device, kernel, launch);
+}
+
+static int32_t count_copy(struct ls_device *device, struct ls_memory to, struct ls_memory from,
+                          uint64_t bytes, void *stream)
+{
+    work.copies += stream == NULL;
+    return original->memory->copy(device, to, from, bytes, stream);
+}
+
+START_TEST(a_replayed_step_reads_its_input_where_it_arrives)
+{
+    struct source *source = malloc(sizeof(*source));
+    struct ls_device_interface counting = *cuda.ops;
+    struct ls_device_kernels kernels = *counting.kernels;
+    struct ls_device_memory memory = *counting.memory;
+    original = cuda.ops;
+    kernels.launch = count_launch;
+    memory.copy = count_copy;
+    counting.kernels = &kernels;
+    counting.memory = &memory;
+    cuda.ops = &counting;
+    use_graph(_i);
+    struct ls_replica *replica = new_replica(&cuda, true, 1);
+    for (uint64_t step = 1; step <= STEPS; step++) {
+        const struct ls_replica_batch batch = draw(source, step, 6, true);
+        memset(&work, 0, sizeof(work));
+        test_step(replica, &batch, step);
+        if (step == 1 || step == 1 + LS_INPUT_SETS) // else it would be no input of a recording
+            ck_assert_uint_gt(work.kernels, 0);
+        if (step < 2 + LS_INPUT_SETS)
+            continue;
+        ck_assert_uint_eq(work.kernels, 0);
+        ck_assert_uint_eq(work.copies, 0);
+        ck_assert_uint_eq(work.beside, 1); // float32 of bytes
+    }
+    ls_replica_destroy(replica);
+    free(source);
+}
+END_TEST
+
+static float read_stop(struct ls_replica *replica)
+{
+    float found[LS_STEP_STATS];
+    ck_assert_int_eq(ls_replica_read_step_stats(replica, found), LS_OK);
+    return found[LS_STEP_STATS_STOP];
+}
+
+START_TEST(a_stop_is_not_seen_in_a_later_step)
+{
+    struct source *source = malloc(sizeof(*source));
+    const float sum = 2; // as replicas add up that of others
+    use_graph(_i);
+    struct ls_replica *replica = new_replica(&cuda, true, 1);
+    const struct ls_replica_batch batch = draw(source, 1, 6, true);
+    test_step(replica, &batch, 1);
+    ck_assert_float_eq(read_stop(replica), 0);
+    ck_assert_int_eq(
+        ls_device_copy(ls_replica_device(replica),
+                       ls_memory_at(replica->reduced, LS_STEP_STATS_STOP * sizeof(float)),
+                       ls_host_memory(&sum), sizeof(sum), NULL),
+        LS_OK);
+    ck_assert_float_eq(read_stop(replica), sum);
+    test_step(replica, &batch, 2);
+    ck_assert_float_eq(read_stop(replica), 0);
+    ck_assert_int_eq(test_passes(replica, &batch, 3, true), LS_OK);
+    ck_assert_float_eq(read_stop(replica), 1);
+    test_step(replica, &batch, 4);
+    ck_assert_float_eq(read_stop(replica), 0);
+    ls_replica_destroy(replica);
     free(source);
 }
 END_TEST
@@ -324,6 +408,8 @@ int main(void)
     tcase_add_loop_test(tests, steps_that_nobody_waits_for_equal_the_reference_device, 0, 4);
     tcase_add_loop_test(tests, evaluations_between_steps_see_their_own_batch, 0, 2);
     tcase_add_loop_test(tests, steps_allocate_nothing_and_nothing_is_left, 0, 2);
+    tcase_add_loop_test(tests, a_replayed_step_reads_its_input_where_it_arrives, 0, 2);
+    tcase_add_loop_test(tests, a_stop_is_not_seen_in_a_later_step, 0, 2);
     tcase_add_loop_test(tests, floats_are_refused_where_bytes_were_to_come, 0, 2);
     tcase_add_loop_test(tests, inputs_of_all_types_arrive, 0, 3);
     tcase_add_test(tests, more_inputs_than_a_batch_has_are_refused);
