@@ -6,12 +6,15 @@
 // engine there, by which a list that is another one is noticed. In memory it is the same numbers.
 //
 // A file is replaced as a whole, by a temporary one beside it, FILE.new, which is locked meanwhile:
-// who writes adds to what others have written before. Each origin has a set of its own: what a device
-// takes depends on its options, not on what else has run in the process.
+// who writes adds to what others have written before; a link stays one. Each origin has a set of
+// its own: what a device takes depends on its options, not on what else has run in the process.
+#define _XOPEN_SOURCE 700 // realpath
 #include "plugins/device/cuda/engine/internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
 #include <pthread.h>
 #include <search.h>
 #include <stdio.h>
@@ -347,6 +350,21 @@ static int32_t merge(const struct ls_host *host, struct file *file, char **out)
                 : LS_OK;
 }
 
+static const char *target_of(const struct file *file, char room[PATH_MAX])
+{
+    return realpath(file->path, room) ? room : file->path;
+}
+
+// Before something is timed that cannot be kept.
+static int32_t try_folder(const struct ls_host *host, const struct file *file)
+{
+    char room[PATH_MAX], path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s", target_of(file, room));
+    return access(dirname(path), W_OK | X_OK)
+               ? refuse_file(host, file->path, "its folder cannot be written")
+               : LS_OK;
+}
+
 // While devices are open what was read stays: some may have taken it already.
 int32_t cuda_choices_read(struct ls_device *device)
 {
@@ -359,17 +377,18 @@ int32_t cuda_choices_read(struct ls_device *device)
     struct file *file = path ? file_of(path) : NULL;
     if (path && !file)
         status = ls_host_fail(device->host, LS_OUT_OF_MEMORY, "no memory for a list of plans");
+    else if (file && device->timing)
+        status = try_folder(device->host, file);
     if (file && stat(path, &there))
         there = (struct stat){0};
-    if (file && (!file->read || (!devices && !is_as_seen(&there, &file->seen)))) {
+    if (!status && file && (!file->read || (!devices && !is_as_seen(&there, &file->seen)))) {
         char *text = NULL;
         empty(&file->set);
         file->seen = (struct stat){0};
         status = merge(device->host, file, &text);
         free(text);
-    }
-    if (file)
         file->read = !status;
+    }
     devices += !status;
     device->chooses = !status;
     cuda_choices_leave();
@@ -432,8 +451,9 @@ static int32_t refuse_new(struct ls_device *device, struct file *file)
 // What the file has, and behind it what it has not.
 static int32_t write_file(struct ls_device *device, struct file *file)
 {
-    char name[4096], *before = NULL;
-    if (snprintf(name, sizeof(name), "%s.new", file->path) >= (int)sizeof(name))
+    char name[PATH_MAX], room[PATH_MAX], *before = NULL;
+    const char *target = target_of(file, room);
+    if (snprintf(name, sizeof(name), "%s.new", target) >= (int)sizeof(name))
         return ls_host_fail(device->host, LS_BAD_INPUT, "plans=: the name is too long");
     const int fd = open_locked(device->host, name, file->told_locked ? 0 : LOCK_NS);
     if (fd < 0)
@@ -446,12 +466,11 @@ static int32_t write_file(struct ls_device *device, struct file *file)
         if (c->lasting && !c->written)
             write_line(out, c);
     // Moved, or removed, before it is closed, which ends the lock.
-    if (!status && (!out || fflush(out) || fstat(fd, &file->seen) || rename(name, file->path)))
+    if (!status && (!out || fflush(out) || fstat(fd, &file->seen) || rename(name, target)))
         status = refuse_file(device->host, file->path, "cannot be written");
     if (status)
         unlink(name);
-    if (!status)
-        file->told_locked = false;
+    file->told_locked = file->told_locked && status;
     for (struct choice *c = file->set.first; !status && c; c = c->next)
         c->written = true;
     if (out)
