@@ -55,23 +55,24 @@ static bool is_there(struct ls_memory memory)
     return !ls_memory_is_null(memory);
 }
 
-// The ranges lie as in the flat buffers: where all is held, a state is one of these.
-static enum ls_status place_states(struct ls_replica *replica, const struct ls_held_range *states,
-                                   uint64_t *floats)
+// Where all is held, the ranges lie as in the flat buffers. `ranges`: NULL: all.
+static enum ls_status place(struct ls_replica *replica, enum ls_held kind,
+                            const struct ls_held_range *ranges, uint64_t *floats)
 {
     const uint64_t unit = LS_ALIGNMENT / sizeof(float);
     const struct ls_buckets *buckets = &replica->buckets;
-    replica->held = calloc(buckets->count, sizeof(*replica->held));
-    if (!replica->held)
+    struct ls_held_part *held = calloc(buckets->count, sizeof(*held));
+    replica->held[kind] = held;
+    if (!held)
         return LS_OUT_OF_MEMORY;
-    replica->holds_all = true;
+    replica->holds_all[kind] = true;
     *floats = 0;
     for (uint32_t i = 0; i < buckets->count; i++) {
         const struct ls_held_range whole = {buckets->list[i].offset / sizeof(float),
                                             buckets->list[i].bytes / sizeof(float)};
-        const struct ls_held_range range = states ? states[i] : whole;
-        replica->held[i] = (struct ls_held_states){range, *floats};
-        replica->holds_all = replica->holds_all && range.count == whole.count;
+        const struct ls_held_range range = ranges ? ranges[i] : whole;
+        held[i] = (struct ls_held_part){range, *floats};
+        replica->holds_all[kind] = replica->holds_all[kind] && range.count == whole.count;
         *floats += (range.count + unit - 1) / unit * unit;
     }
     return LS_OK;
@@ -81,10 +82,11 @@ enum ls_status ls_replica_allocate(struct ls_replica *replica,
                                    const struct ls_replica_placement *placement)
 {
     const uint64_t reduced = replica->plan->reduced_bytes;
-    uint64_t held = 0; // floats of a state
-    if (place_states(replica, placement ? placement->states : NULL, &held))
-        return LS_OUT_OF_MEMORY;
-    const uint32_t states = held ? replica->optimizer.state_count : 0;
+    uint64_t held[LS_HELD_KINDS] = {0}; // floats
+    for (uint32_t kind = 0; kind < LS_HELD_KINDS; kind++)
+        if (place(replica, kind, placement ? placement->held[kind] : NULL, &held[kind]))
+            return LS_OUT_OF_MEMORY;
+    const uint32_t states = held[LS_HELD_STATES] ? replica->optimizer.state_count : 0;
     replica->room =
         ls_replica_take_memory(replica, LS_STEP_STATS_BYTES + replica->plan->flat_bytes);
     replica->reduced_is_lent = placement && is_there(placement->reduced);
@@ -127,7 +129,7 @@ enum ls_status ls_replica_allocate(struct ls_replica *replica,
                     (!replica->guard || is_there(replica->failed)) &&
                     (!measures || is_there(replica->measures));
     for (uint32_t i = 0; i < states; i++) {
-        replica->states[i] = ls_replica_take_memory(replica, held * sizeof(float));
+        replica->states[i] = ls_replica_take_memory(replica, held[LS_HELD_STATES] * sizeof(float));
         complete = complete && is_there(replica->states[i]);
     }
     if (!complete)
@@ -137,15 +139,26 @@ enum ls_status ls_replica_allocate(struct ls_replica *replica,
     return LS_OK;
 }
 
-struct ls_held_range ls_replica_held_states(const struct ls_replica *replica, uint32_t bucket)
+struct ls_held_range ls_replica_held(const struct ls_replica *replica, enum ls_held kind,
+                                     uint32_t bucket)
 {
-    return replica->held[bucket].range;
+    return replica->held[kind][bucket].range;
 }
 
-struct ls_memory ls_replica_held_state(const struct ls_replica *replica, uint32_t bucket,
-                                       uint32_t k)
+struct ls_memory ls_replica_held_memory(const struct ls_replica *replica, uint32_t buffer,
+                                        uint32_t bucket)
 {
-    return ls_memory_at(replica->states[k], replica->held[bucket].at * sizeof(float));
+    const struct ls_held_part *const *held = (const struct ls_held_part *const *)replica->held;
+    switch (buffer) {
+    case LS_BUFFER_PARAMETERS:
+        return ls_memory_at(replica->parameters,
+                            held[LS_HELD_PARAMETERS][bucket].at * sizeof(float));
+    case LS_BUFFER_GRADIENTS:
+        return ls_memory_at(replica->gradients, held[LS_HELD_GRADIENTS][bucket].at * sizeof(float));
+    default:
+        return ls_memory_at(replica->states[buffer - LS_BUFFER_STATE],
+                            held[LS_HELD_STATES][bucket].at * sizeof(float));
+    }
 }
 
 struct ls_memory ls_replica_memory(const struct ls_replica *replica, uint32_t buffer)
@@ -157,8 +170,8 @@ struct ls_memory ls_replica_memory(const struct ls_replica *replica, uint32_t bu
     case LS_BUFFER_TOTALS: return replica->totals;
     case LS_BUFFER_COUNTS: return replica->counts;
     default:
-        return replica->holds_all ? replica->states[buffer - LS_BUFFER_STATE]
-                                  : (struct ls_memory){NULL, 0};
+        return replica->holds_all[LS_HELD_STATES] ? replica->states[buffer - LS_BUFFER_STATE]
+                                                  : (struct ls_memory){NULL, 0};
     }
 }
 
@@ -176,5 +189,6 @@ void ls_buffers_release(struct ls_replica *replica)
         ls_device_release(replica->device, replica->states[i]);
     for (uint32_t i = 0; i < replica->levels; i++)
         ls_device_release(replica->device, replica->accumulated[i]);
-    free(replica->held);
+    for (uint32_t kind = 0; kind < LS_HELD_KINDS; kind++)
+        free(replica->held[kind]);
 }

@@ -91,11 +91,11 @@ struct ls_replica {
     struct ls_memory gradients; // LS_STEP_STATS_BYTES behind the start of `reduced`
     struct ls_memory totals; // as the plan has them; nowhere without
     struct ls_memory states[LS_OPTIMIZER_STATES]; // the ranges that are held, one after the other
-    struct ls_held_states { // of a bucket, in floats
+    struct ls_held_part { // of a bucket, in floats
         struct ls_held_range range; // of the flat buffers
-        uint64_t at; // where its states begin in each of `states`
-    } * held; // one a bucket
-    bool holds_all; // of the states
+        uint64_t at; // where it begins in memory that has the ranges one after the other
+    } * held[LS_HELD_KINDS]; // one a bucket
+    bool holds_all[LS_HELD_KINDS];
     struct ls_replica_room shadows;
     struct ls_replica_room arena;
     struct ls_replica_room scratch; // of shadows, updates and sums of blocks

@@ -44,11 +44,14 @@ struct ls_held_range {
     uint64_t first, count;
 };
 
+// What a replica may hold in parts.
+enum ls_held { LS_HELD_PARAMETERS, LS_HELD_GRADIENTS, LS_HELD_STATES, LS_HELD_KINDS };
+
 // Which ranges of its flat buffers a replica holds.
 struct ls_replica_placement {
-    // Of each bucket, for which range there is optimizer state; count 0: for nothing of it. NULL:
-    // for all. Read in ls_replica_allocate.
-    const struct ls_held_range *states;
+    // By enum ls_held, of each bucket, which range it holds; count 0: nothing of it. NULL: all.
+    // Read in ls_replica_allocate.
+    const struct ls_held_range *held[LS_HELD_KINDS];
     // Zeroed memory of the caller's for LS_BUFFER_REDUCED; nowhere: the replica takes its own. When
     // it is gone, the replica may only be destroyed.
     struct ls_memory reduced;
@@ -316,7 +319,7 @@ enum {
     LS_BUFFER_COUNTS = 67, // what metrics count in a step; nowhere where there are none
 };
 // A flat buffer in the device's memory; nowhere: the replica does not hold it, or only parts of it
-// (ls_replica_held_states). It does not move after ls_replica_allocate. Whoever writes parameters
+// (ls_replica_held_memory). It does not move after ls_replica_allocate. Whoever writes parameters
 // calls ls_replica_refresh before the next step. LS_STEP_STATS_BYTES in front of the parameters are
 // the replica's, too, and hold nothing: so parameters are cut among ranks as gradients are, which
 // have the sums of the step there. [any thread]
@@ -331,11 +334,14 @@ uint64_t ls_replica_update_ns(const struct ls_replica *replica);
 // which has scratch memory of its own.
 struct ls_updater_memory ls_replica_updater_memory(const struct ls_replica *replica,
                                                    uint64_t first);
-// For which range of a bucket the replica holds optimizer state. [any thread]
-struct ls_held_range ls_replica_held_states(const struct ls_replica *replica, uint32_t bucket);
-// Where state k of such a range is: as many floats as it has, LS_ALIGNMENT bytes aligned.
-struct ls_memory ls_replica_held_state(const struct ls_replica *replica, uint32_t bucket,
-                                       uint32_t k);
+// Which range of a bucket the replica holds of what is of this kind. [any thread]
+struct ls_held_range ls_replica_held(const struct ls_replica *replica, enum ls_held kind,
+                                     uint32_t bucket);
+// Where it has that range of a buffer (LS_BUFFER_PARAMETERS, LS_BUFFER_GRADIENTS or
+// LS_BUFFER_STATE + k): as many floats as it has, LS_ALIGNMENT bytes aligned; in the flat buffer,
+// where all of that is held. [any thread]
+struct ls_memory ls_replica_held_memory(const struct ls_replica *replica, uint32_t buffer,
+                                        uint32_t bucket);
 // Bytes of the device's memory: all that the replica has, and what activations take of it.
 void ls_replica_bytes(const struct ls_replica *replica, uint64_t *all, uint64_t *activations);
 

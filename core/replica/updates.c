@@ -91,19 +91,20 @@ static struct ls_updater_memory memory_of(const struct ls_replica *replica, uint
 }
 
 // The last bucket that begins at float `first` or before it.
-static const struct ls_held_states *held_at(const struct ls_replica *replica, uint64_t first)
+static uint32_t bucket_at(const struct ls_replica *replica, uint64_t first)
 {
     uint32_t bucket = 0;
     while (bucket + 1 < replica->buckets.count &&
            first_of(&replica->buckets.list[bucket + 1]) <= first)
         bucket++;
-    return &replica->held[bucket];
+    return bucket;
 }
 
 struct ls_updater_memory ls_replica_updater_memory(const struct ls_replica *replica, uint64_t first)
 {
     const uint64_t at = first * sizeof(float);
-    const struct ls_held_states *held = held_at(replica, first);
+    const uint32_t bucket = bucket_at(replica, first);
+    const uint64_t in_part = first - replica->held[LS_HELD_STATES][bucket].range.first;
     struct ls_updater_memory memory = {
         .gradients = ls_memory_at(replica->gradients, at),
         .parameters = ls_memory_at(replica->parameters, at),
@@ -112,8 +113,8 @@ struct ls_updater_memory ls_replica_updater_memory(const struct ls_replica *repl
         .record = replica->record,
     };
     for (uint32_t i = 0; i < replica->optimizer.state_count; i++)
-        memory.states[i] = ls_memory_at(replica->states[i],
-                                        (held->at + first - held->range.first) * sizeof(float));
+        memory.states[i] = ls_memory_at(
+            ls_replica_held_memory(replica, LS_BUFFER_STATE + i, bucket), in_part * sizeof(float));
     return memory;
 }
 

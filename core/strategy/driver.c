@@ -363,21 +363,28 @@ bool ls_driver_rounds_ranges(const struct ls_driver *driver)
     return driver->members[0].rounds;
 }
 
-enum ls_status ls_driver_find_states(struct ls_driver *driver, struct ls_driver_states *out)
+enum ls_status ls_driver_find_held(struct ls_driver *driver, struct ls_driver_held *out)
 {
     const struct ls_buckets *buckets = driver->buckets;
     const uint32_t world = driver->ops->placement ? driver->world : 0;
-    bool some = false, lacks = false;
     enum ls_status status = LS_OK;
-    for (uint32_t rank = 0; !status && !(some && lacks) && rank < world; rank++)
+    *out = (struct ls_driver_held){0};
+    for (uint32_t rank = 0; !status && rank < world; rank++)
         for (uint32_t i = 0; !status && i < buckets->count; i++) {
             struct ls_strategy_placement placement;
             status = ls_driver_placement(driver, rank, i, &placement);
-            some = some || (!status && placement.states.count);
-            lacks = lacks ||
-                    (!status && placement.states.count != buckets->list[i].bytes / sizeof(float));
+            if (status)
+                break;
+            const struct ls_placed_range *ranges[] = {[LS_HELD_PARAMETERS] = &placement.parameters,
+                                                      [LS_HELD_GRADIENTS] = &placement.gradients,
+                                                      [LS_HELD_STATES] = &placement.states};
+            out->placed = out->placed || placement.states.count;
+            for (uint32_t kind = 0; kind < LS_HELD_KINDS; kind++)
+                if (ranges[kind]->count != buckets->list[i].bytes / sizeof(float))
+                    out->spread[kind] = true;
         }
-    *out = (struct ls_driver_states){some, some && lacks};
+    for (uint32_t kind = 0; kind < LS_HELD_KINDS; kind++)
+        out->spread[kind] = out->spread[kind] && out->placed;
     return status;
 }
 

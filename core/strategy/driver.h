@@ -102,13 +102,13 @@ LS_STATUS ls_driver_open(const struct ls_driver_options *options, struct ls_driv
 LS_STATUS ls_driver_placement(struct ls_driver *driver, uint32_t rank, uint32_t bucket,
                               struct ls_strategy_placement *out);
 
-// Which ranks of the job hold the optimizer's states: the same on every worker.
-struct ls_driver_states {
-    bool placed; // where the strategy says; false: on all ranks, or in stores
-    bool spread; // and a rank holds less than all of a bucket's
+// What ranks of the job hold: the same on every worker.
+struct ls_driver_held {
+    bool placed; // states are where the strategy says; false: on all ranks, or in stores
+    bool spread[LS_HELD_KINDS]; // and a rank holds less than all of a bucket's
 };
 // LS_FAILED as of ls_driver_placement. [main thread]
-LS_STATUS ls_driver_find_states(struct ls_driver *driver, struct ls_driver_states *out);
+LS_STATUS ls_driver_find_held(struct ls_driver *driver, struct ls_driver_held *out);
 
 // Whether some range of gradients travels in the wire's number format, after
 // ls_driver_initialize_parameters. [main thread]

@@ -673,7 +673,7 @@ static bool holds(const struct ls_driver *driver, const struct ls_driver_member 
                   uint64_t first, uint64_t count)
 {
     for (uint32_t i = 0; i < driver->bucket_count; i++) {
-        const struct ls_held_range held = ls_replica_held_states(member->replica, i);
+        const struct ls_held_range held = ls_replica_held(member->replica, LS_HELD_STATES, i);
         if (first >= held.first && first - held.first <= held.count &&
             count <= held.count - (first - held.first))
             return true;

@@ -1034,17 +1034,27 @@ struct allocating {
     struct ls_replica_placement *placements; // one a replica of this worker
 };
 
-// `ranges`: of the buckets, for which the replica holds optimizer state. [main thread]
+// What the replica holds of each bucket. `ranges`: room for all kinds, which `out` refers to. [main
+// thread]
 static enum ls_status find_placement(struct ls_session *session, uint32_t index,
-                                     struct ls_held_range *ranges)
+                                     struct ls_held_range *ranges, struct ls_replica_placement *out)
 {
     const uint32_t rank = ls_session_rank(session, index);
     const struct ls_buckets *buckets = ls_replica_buckets(session->replicas[index]);
+    struct ls_held_range *held[LS_HELD_KINDS];
     enum ls_status status = LS_OK;
+    for (uint32_t kind = 0; kind < LS_HELD_KINDS; kind++)
+        out->held[kind] = held[kind] = ranges + (size_t)kind * buckets->count;
     for (uint32_t i = 0; !status && i < buckets->count; i++) {
         struct ls_strategy_placement bucket;
         status = ls_driver_placement(session->driver, rank, i, &bucket);
-        ranges[i] = (struct ls_held_range){bucket.states.first, bucket.states.count};
+        if (status)
+            break;
+        held[LS_HELD_PARAMETERS][i] =
+            (struct ls_held_range){bucket.parameters.first, bucket.parameters.count};
+        held[LS_HELD_GRADIENTS][i] =
+            (struct ls_held_range){bucket.gradients.first, bucket.gradients.count};
+        held[LS_HELD_STATES][i] = (struct ls_held_range){bucket.states.first, bucket.states.count};
     }
     return status;
 }
@@ -1078,19 +1088,18 @@ static enum ls_status allocate_replicas(struct ls_session *session)
 {
     struct allocating allocating = {.session = session};
     allocating.placements = calloc(session->count, sizeof(*allocating.placements));
-    const uint32_t buckets = ls_replica_buckets(session->replicas[0])->count;
-    struct ls_held_range *ranges = calloc((size_t)session->count * buckets, sizeof(*ranges));
+    const size_t ranges_each =
+        (size_t)LS_HELD_KINDS * ls_replica_buckets(session->replicas[0])->count;
+    struct ls_held_range *ranges = calloc(session->count * ranges_each, sizeof(*ranges));
     enum ls_status status = allocating.placements && ranges ? LS_OK : LS_OUT_OF_MEMORY;
-    struct ls_driver_states states = {false, false};
+    struct ls_driver_held held = {0};
     if (!status && session->driver)
-        status = ls_driver_find_states(session->driver, &states);
-    if (!status && states.placed)
+        status = ls_driver_find_held(session->driver, &held);
+    if (!status && held.placed)
         status = refuse_elastic(session);
-    session->spread = states.spread;
-    for (uint32_t i = 0; !status && session->driver && i < session->count; i++) {
-        allocating.placements[i].states = &ranges[(size_t)i * buckets];
-        status = find_placement(session, i, &ranges[(size_t)i * buckets]);
-    }
+    memcpy(session->spread, held.spread, sizeof(session->spread));
+    for (uint32_t i = 0; !status && session->driver && i < session->count; i++)
+        status = find_placement(session, i, ranges + i * ranges_each, &allocating.placements[i]);
     if (!status)
         status = ls_session_run(session, "preparing the replicas", allocate_replica, &allocating);
     free(allocating.placements);
@@ -1108,7 +1117,7 @@ static enum ls_status initialize_parameters(void *context, uint32_t index)
 static void warn_of_wire(const struct ls_session *session)
 {
     const struct ls_run *run = session->run;
-    if (run->wire && session->spread && ls_session_rank(session, 0) == 0 &&
+    if (run->wire && session->spread[LS_HELD_STATES] && ls_session_rank(session, 0) == 0 &&
         !ls_driver_rounds_ranges(session->driver))
         ls_warn("--wire",
                 "no effect: under strategy '%s' the first gradients travel in float32 with the "

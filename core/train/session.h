@@ -57,7 +57,8 @@ struct ls_session {
     char (*lacks)[LS_LACK_BYTES];
     char lack[LS_LACK_BYTES]; // the first of all workers, so that all take another device
     uint32_t count; // of them
-    bool spread; // a rank of the job holds a part of the optimizer's states, as all workers know
+    // By enum ls_held: ranks of the job hold parts of it, as all workers know.
+    bool spread[LS_HELD_KINDS];
     struct ls_session_need need; // of the fit or evaluation under way
     // What programs are there for, so that nobody need look: the last needs of each purpose, and
     // the sizes of the first share that are known to have the layouts of this session.

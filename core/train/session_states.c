@@ -6,7 +6,7 @@
 
 bool ls_session_spreads_states(const struct ls_session *session)
 {
-    return session->spread && session->model->optimizer.state_count;
+    return session->spread[LS_HELD_STATES] && session->model->optimizer.state_count;
 }
 
 bool ls_session_spreads_over_workers(const struct ls_session *session)
@@ -29,10 +29,11 @@ enum ls_status ls_states_give(const struct ls_session *session, uint32_t index, 
     for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
         status = ls_replica_set_buffer(replica, LS_BUFFER_GRADIENTS, i, model->states[state][i]);
     for (uint32_t i = 0; !status && i < ls_replica_buckets(replica)->count; i++) {
-        const struct ls_held_range held = ls_replica_held_states(replica, i);
+        const struct ls_held_range held = ls_replica_held(replica, LS_HELD_STATES, i);
         if (held.count)
             status =
-                ls_device_copy(ls_replica_device(replica), ls_replica_held_state(replica, i, state),
+                ls_device_copy(ls_replica_device(replica),
+                               ls_replica_held_memory(replica, LS_BUFFER_STATE + state, i),
                                gradients_at(replica, held.first), held.count * sizeof(float), NULL);
     }
     return status;
@@ -77,8 +78,9 @@ static enum ls_status fetch(const struct ls_session *session, const struct part 
         const uint64_t at = (part->range.first - part->held.first) * sizeof(float);
         status = ls_device_copy(
             ls_replica_device(replica), ls_host_memory(part->values),
-            ls_memory_at(ls_replica_held_state(replica, part->bucket, part->state), at), bytes,
-            NULL);
+            ls_memory_at(
+                ls_replica_held_memory(replica, LS_BUFFER_STATE + part->state, part->bucket), at),
+            bytes, NULL);
     }
     if (!status && ls_cluster_workers(session->cluster) > 1)
         status = ls_cluster_broadcast(session->cluster, part->values, bytes,
