@@ -205,7 +205,7 @@ int32_t mpi_run(struct ls_collective *collective, const struct ls_collective_run
     if (status)
         return status;
     if (run->operation == LS_ALL_TO_ALL && run->count / collective->world > INT_MAX)
-        return ls_host_fail(collective->host, LS_UNSUPPORTED,
+        return ls_host_fail(collective->host, LS_UNAVAILABLE,
                             "all-to-all of blocks of %llu elements: MPI counts to %d; take a wider "
                             "element type, or another collective",
                             (unsigned long long)(run->count / collective->world), INT_MAX);

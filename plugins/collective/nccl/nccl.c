@@ -113,7 +113,7 @@ static int32_t copy_input(const struct ls_collective *collective,
     char text[24];
     nccl_version_text(version, text, sizeof(text));
     if (version < NCCL_ALL_TO_ALL)
-        return ls_host_fail(collective->family->host, LS_UNSUPPORTED,
+        return ls_host_fail(collective->family->host, LS_UNAVAILABLE,
                             "all-to-all needs NCCL 2.28.3, and this is %s; use hierarchical-copy",
                             text);
     return member->ops->memory->copy(member->device, ls_host_memory(run->scratch),
