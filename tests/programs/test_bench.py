@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ElementTree
 from support import BAD_INPUT, DONE, FAILED, UNAVAILABLE, USAGE, ProgramTest, main
 
 COLLECTIVES = ("direct", "halving-doubling", "hierarchical-copy", "ring", "torus", "tree", "two-level")
-FACTORS = {"all_reduce": 2.0, "reduce_scatter": 1.0, "all_gather": 1.0, "broadcast": None, "reduce": None}
+FACTORS = {"all_reduce": 2.0, "reduce_scatter": 1.0, "all_gather": 1.0, "broadcast": None, "reduce": None, "all_to_all": 1.0}
 QUICK = ("--seconds=0", "--iterations=1", "--warmup=0")
 
 

@@ -54,7 +54,7 @@ class Tables(SimulateTest):
         self.assertAlmostEqual(row["bound_share"], row["bound_seconds"] / row["seconds"], delta=1e-6)
         self.assertEqual(row["sent_bytes"], 2 * 7 * row["bytes"])
         self.assertIn("port of rank", row["busiest_link"])
-        for operation, factor in (("reduce_scatter", 7 / 8), ("all_gather", 7 / 8), ("broadcast", 1), ("reduce", 1)):
+        for operation, factor in (("reduce_scatter", 7 / 8), ("all_gather", 7 / 8), ("all_to_all", 7 / 8), ("broadcast", 1), ("reduce", 1)):
             row = self.simulate("ring", "--operation=" + operation)[0]
             self.assertAlmostEqual(row["busbw_gb_s"], row["algbw_gb_s"] * factor, delta=1e-6)
 
@@ -95,7 +95,7 @@ class Networks(SimulateTest):
                      switches=[{"below": 2, "oversubscription": 4, "latency_us": 1}])
         networks = [self.network(trees, "t.json"), "--network=tpu-torus", "--network=tpu-torus-2d", "--network=flat"]
         for network in networks:
-            for operation in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"):
+            for operation in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all"):
                 for row in self.simulate("ring", network, "--world=2-9,16,48", "--bytes=4,64K,16M", "--operation=" + operation):
                     if row["seconds"]:
                         self.assertLessEqual(row["bound_share"], 1.000001, row)

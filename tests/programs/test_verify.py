@@ -15,7 +15,7 @@ SOURCE = os.environ["LOCKSTEP_SOURCE"]
 BUILD = os.environ["LOCKSTEP_BUILD"]
 COMPILER = shlex.split(os.environ["LOCKSTEP_COMPILER"])
 SHIPPED = ("ring", "hierarchical-copy", "tree", "halving-doubling", "torus", "direct", "two-level")
-OPERATIONS = ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce")
+OPERATIONS = ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "all-to-all")
 
 PLUGIN = """
 #include "core/plugin/collective.h"

@@ -101,7 +101,7 @@ class Bench(Workers):
         self.assertEqual({row["replicas"] for row in rows}, {3})
 
     def test_operations_between_three_workers(self):
-        for operation in ("reduce_scatter", "all_gather", "broadcast", "reduce"):
+        for operation in ("reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all"):
             with self.subTest(operation=operation):
                 self.bench("ring", "tree", "--operation=" + operation, "--bytes=12000", each=((), (), ()))
 

@@ -178,6 +178,13 @@ def copies(judge, rank, size):
         row = torch.empty(size * 6, dtype=dtype)
         dist.all_gather_into_tensor(row, values(rank, (6,), dtype))
         judge(f"all_gather_into_tensor, {dtype}", row, torch.cat([values(peer, (6,), dtype) for peer in range(size)]))
+        sent = torch.stack([values(rank + 7 * peer, (6,), dtype) for peer in range(size)])
+        right = torch.stack([values(peer + 7 * rank, (6,), dtype) for peer in range(size)])
+        dist.all_to_all_single(row, sent.reshape(-1))
+        judge(f"all_to_all_single, {dtype}", row, right.reshape(-1))
+        row = torch.empty((6, size), dtype=dtype).t()
+        dist.all_to_all_single(row, sent.t().contiguous().t())
+        judge(f"all_to_all_single of what is not contiguous, {dtype}", row, right)
 
 
 def splits(judge, rank, size):
