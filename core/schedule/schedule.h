@@ -25,8 +25,9 @@ struct ls_drawn_schedule {
 
 // Lets `collective` (named `name`) describe the call. An operation that it does not offer is taken
 // from the host's own: reduce and reduce-scatter run its all-reduce; broadcast is a binomial tree;
-// all-gather sends each part to every rank; in an all-to-all ranks exchange blocks in pairs. Steps that name a peer outside the world, or a range
-// outside its buffer, are LS_FAILED, logged with rank, round and range.
+// all-gather sends each part to every rank; in an all-to-all ranks exchange blocks in pairs. Steps
+// that name a peer outside the world, or a range outside its buffer, are LS_FAILED, logged with
+// rank, round and range.
 LS_STATUS ls_schedule_draw(const struct ls_collective_interface *collective, const char *name,
                            const struct ls_collective_call *call, struct ls_drawn_schedule *out);
 void ls_drawn_schedule_finish(struct ls_drawn_schedule *schedule); // takes a zeroed one
