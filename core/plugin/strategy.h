@@ -128,7 +128,8 @@ struct ls_strategy_collectives {
     int32_t (*broadcast_parameters)(const struct ls_strategy_host *host, uint32_t replica,
                                     uint32_t root);
     // Makes and checks a collective on any range (sharding.h), in place. Each is prepared once, in
-    // initialize_parameters, while no other is under way; the host keeps it until `close`.
+    // initialize_parameters, while no other is under way; the host keeps it until `close`. Not in a
+    // `capturable` strategy.
     int32_t (*prepare)(const struct ls_strategy_host *host, uint32_t replica,
                        const struct ls_strategy_operation *operation,
                        struct ls_strategy_collective **out);
