@@ -69,11 +69,13 @@ class Fakes(OnDoubles):
     """On the fakes: NEITHER A GPU NOR NCCL."""
 
     def test_two_gpus_train_as_one(self):
-        # The last: shares of 3 and 2, and in the last batch of an epoch of 2 and 2, which both ranks must record at once.
-        for streams, model, dataset, batch in (("thread", "cnn", "synthetic", 6), ("deferred", "mlp", "synthetic", 6),
-                                               ("thread", "mlp", "synthetic:examples=14", 5)):
-            options = ("--model=" + model, "--dataset=" + dataset, "--validation=off", "--epochs=4", "--steps=10", f"--batch={batch}",
-                       "--optimizer=sgd:learning_rate=0.01")
+        # The third: shares of 3 and 2, and in the last batch of an epoch of 2 and 2, which both ranks must record at once.
+        # The last: evaluations on one rank alone, after which both must take the same set of input.
+        for streams, model, dataset, batch, validation in (
+                ("thread", "cnn", "synthetic", 6, "off"), ("deferred", "mlp", "synthetic", 6, "off"),
+                ("thread", "mlp", "synthetic:examples=14", 5, "off"), ("thread", "mlp", "synthetic:examples=6", 2, "on")):
+            options = ("--model=" + model, "--dataset=" + dataset, "--validation=" + validation, "--epochs=4", "--steps=10",
+                       f"--batch={batch}", "--optimizer=sgd:learning_rate=0.01")
             wanted = self.train("--device=reference", *options)["losses"]
             got = self.on_doubles("--replicas=2", *options, CUDA_FAKE_STREAMS=streams)
             self.assertEqual((got["strategy"], got["collective"]), ("mirrored", "nccl"))
