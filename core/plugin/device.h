@@ -354,10 +354,10 @@ struct ls_device_streams {
     // LS_OK: over; LS_AGAIN: not yet; else the work failed. [any thread]
     int32_t (*event_query)(struct ls_device *device, const struct ls_event *event);
 
-    // 1: kernels may run on several streams at the same time, each with its own scratch memory. Then
-    // input is made ready beside what the device computes. Gradients of weights run beside those of
-    // data, unless the device's option LS_BRANCHES_OPTION is "off"; unsaid, only where the device
-    // records steps.
+    // 1: kernels may run on several streams at the same time, each with its own scratch memory.
+    // Then input is made ready beside what the device computes. Gradients of weights run beside
+    // those of data, unless the device's option LS_BRANCHES_OPTION is "off"; unsaid, only where the
+    // device records steps.
     uint32_t branches;
     uint32_t reserved_too; // 0
 

@@ -90,7 +90,6 @@ enum ls_status ls_replica_allocate(struct ls_replica *replica,
     replica->room =
         ls_replica_take_memory(replica, LS_STEP_STATS_BYTES + replica->plan->flat_bytes);
     replica->reduced_is_lent = placement && is_there(placement->reduced);
-    replica->may_stop = true; // what is lent may have anything
     if (replica->reduced_is_lent) {
         replica->reduced = placement->reduced;
         replica->device_bytes += LS_STEP_STATS_BYTES + reduced;

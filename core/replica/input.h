@@ -3,9 +3,9 @@
 // first values of the step's statistics. Private to replica/. [replica thread]
 //
 // Three ways: a device that computes in host memory reads batches where they are; others get copies
-// on their own stream; a device with streams that take kernels gets them on another one, beside what
-// it computes, from pinned memory. These have LS_INPUT_SETS sets of memory in turn, and a recording
-// for each, so that a step reads its input where it arrives.
+// on their own stream; a device with streams that take kernels gets them on another one, beside
+// what it computes, from pinned memory. These have LS_INPUT_SETS sets of memory in turn, and a
+// recording for each, so that a step reads its input where it arrives.
 #ifndef LS_REPLICA_INPUT_H
 #define LS_REPLICA_INPUT_H
 
@@ -28,9 +28,9 @@ LS_STATUS ls_input_make_room(struct ls_replica *replica);
 LS_STATUS ls_input_choose(struct ls_replica *replica, uint64_t number);
 
 // Brings replica->host_record and the batch to where `entry` reads them, and the step's statistics
-// (LS_STEP_STATS: zeros, or a stop; NULL: not wanted) to the start of replica->reduced. All of it is
-// there for what is put on the device's own stream from now on; the caller's memory may be changed
-// at once. `entry` is NULL for an empty batch.
+// (LS_STEP_STATS: zeros, or a stop; NULL: not wanted) to the start of replica->reduced. All of it
+// is there for what is put on the device's own stream from now on; the caller's memory may be
+// changed at once. `entry` is NULL for an empty batch.
 LS_STATUS ls_input_write(struct ls_replica *replica, const struct ls_replica_program *entry,
                          const struct ls_replica_batch *batch, const float *step_stats);
 
