@@ -254,6 +254,21 @@ static void find_ready(struct ls_program *program)
 }
 
 // Steps that are tiled together run with the first of them.
+static void find_written(struct ls_program *program)
+{
+    for (uint32_t place = 0; place < program->plan->place_count; place++)
+        program->written[place] = program->step_count;
+    for (uint32_t s = program->step_count; s-- > 0;) {
+        const struct ls_program_step *step = &program->steps[s];
+        const struct ls_step_plan *plan = &program->buffers->plans[s];
+        for (uint32_t i = step->input_count; i < step->input_count + step->output_count; i++) {
+            const struct ls_value *value = &program->buffers->values[plan->values[i]];
+            if (value->home == LS_HOME_GRADIENTS)
+                program->written[value->place] = plan->tile ? ls_tile_first(program, s) : s;
+        }
+    }
+}
+
 static void find_needed(struct ls_program *program)
 {
     for (uint32_t place = 0; place < program->plan->place_count; place++)
@@ -323,8 +338,9 @@ static enum ls_status make_tables(struct ls_program *program)
 
     buffers->launches = calloc((size_t)program->step_count + 1, sizeof(*buffers->launches));
     program->ready = calloc((size_t)program->plan->place_count + 1, sizeof(*program->ready));
+    program->written = calloc((size_t)program->plan->place_count + 1, sizeof(*program->written));
     program->needed = calloc((size_t)program->plan->place_count + 1, sizeof(*program->needed));
-    if (!buffers->launches || !program->ready || !program->needed)
+    if (!buffers->launches || !program->ready || !program->written || !program->needed)
         return LS_OUT_OF_MEMORY;
     enum ls_status status = ls_program_list_slots(program);
     if (!status)
@@ -334,6 +350,7 @@ static enum ls_status make_tables(struct ls_program *program)
     fill_launches(program);
     name_slices(program);
     find_ready(program);
+    find_written(program);
     find_needed(program);
     while (program->forward_count < program->step_count &&
            !program->steps[program->forward_count].backward)

@@ -41,6 +41,7 @@ void ls_program_destroy(struct ls_program *program)
     destroy_buffers(program->buffers);
     free(program->steps);
     free(program->ready);
+    free(program->written);
     free(program->needed);
     free(program->totals);
     free(program);
@@ -114,7 +115,13 @@ static struct ls_memory memory_of(const struct ls_program *program, uint32_t id)
     switch (value->home) {
     case LS_HOME_ARENA: base = bindings->arena; break;
     case LS_HOME_PARAMETERS: base = bindings->parameters; break;
-    case LS_HOME_GRADIENTS: base = bindings->gradients; break;
+    case LS_HOME_GRADIENTS:
+        base = bindings->gradients;
+        if (bindings->gradients_at)
+            return ls_memory_is_null(base)
+                       ? nowhere
+                       : ls_memory_at(base, bindings->gradients_at[value->place]);
+        break;
     case LS_HOME_SHADOWS: base = bindings->shadows; break;
     case LS_HOME_SUMS: return bindings->sums;
     case LS_HOME_TOTALS: base = bindings->totals; break;

@@ -152,6 +152,8 @@ struct ls_program {
     // For each place of the plan that is reduced: index of the step after which its gradient is
     // complete. Does not decrease.
     uint32_t *ready;
+    // Likewise: index of the first step that writes its gradient; step_count: none.
+    uint32_t *written;
     // Likewise: index of the first step that reads it, or its shadow; step_count: none.
     uint32_t *needed;
     // For each total of the plan: index of the step that makes it. Increases. NULL: the program
@@ -166,6 +168,7 @@ struct ls_bindings {
     struct ls_memory arena; // at least arena_bytes, LS_ALIGNMENT
     struct ls_memory parameters; // flat
     struct ls_memory gradients; // flat; nowhere without training
+    const uint64_t *gradients_at; // by place: bytes from the start of these; NULL: as in the plan
     struct ls_memory shadows;
     struct ls_memory sums; // LS_SUMS floats; overwritten by the loss operation
     struct ls_memory totals; // total_bytes of the plan; nowhere without training

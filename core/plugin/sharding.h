@@ -7,9 +7,11 @@
 // ranks that hold its parts, end_step calls step->update_range for those of this rank, and their new
 // parameters are gathered there, or in `parameters_needed` before the next forward pass reads them.
 //
-// Today only `states` is honoured: a replica has memory for the states of its own ranges alone, the
-// host collects them for checkpoints, and a run of such a strategy is not elastic. `parameters` and
-// `gradients` must be whole buckets.
+// A replica has memory for the states of its own ranges alone, the host collects them for
+// checkpoints, and a run of such a strategy is not elastic. Where ranks hold parts of gradients, a
+// replica has slots, in which whole buckets are while they are used: a collective is of a whole
+// bucket, and when it was waited for, the host keeps what the rank holds. Updates read that, and the
+// calls of `memory` refuse such a buffer. `parameters` must be whole buckets.
 #ifndef LS_PLUGIN_SHARDING_H
 #define LS_PLUGIN_SHARDING_H
 
@@ -34,7 +36,8 @@ struct ls_strategy_placement {
     uint32_t struct_size;
     uint32_t reserved;
     struct ls_placed_range parameters, gradients; // what the rank holds of each
-    struct ls_placed_range states; // of the optimizer; count 0: none
+    // Of the optimizer; count 0: none. Within what the rank holds of the others.
+    struct ls_placed_range states;
 };
 
 // A collective on a range, for collectives->prepare. Reductions are sums.

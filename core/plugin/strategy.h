@@ -26,6 +26,7 @@
 //   in each step, on every replica's thread:
 //     begin_step            optional
 //     parameters_needed     optional; for each bucket, before forward reads it first
+//     gradient_finish       optional; before backward writes where a bucket is that was ready
 //     gradient_ready        for each bucket, as soon as backward has finished it
 //     end_step
 //   synchronise             [replica thread] optional; between steps and at the end
@@ -349,7 +350,15 @@ struct ls_strategy_interface {
     // over; no other hook is called there. LS_PEER_LOST: no worker was there for the deadline.
     // NULL: servers that are processes are refused. [main thread]
     int32_t (*serve)(const struct ls_server_host *host);
+    // Optional, where ranks hold parts of gradients (sharding.h): backward is about to write the
+    // gradients of another bucket where those of `bucket` are, which were ready before. Returns when
+    // what was begun with them has ended. NULL: nothing is under way when gradient_ready returns.
+    int32_t (*gradient_finish)(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket);
 };
+
+// An option of a strategy with this name, an integer, is how many bytes a bucket has at most, unless
+// a single variable has more.
+#define LS_BUCKET_OPTION "bucket"
 
 #ifdef __cplusplus
 }

@@ -81,11 +81,19 @@ static enum ls_status place(struct ls_replica *replica, enum ls_held kind,
 enum ls_status ls_replica_allocate(struct ls_replica *replica,
                                    const struct ls_replica_placement *placement)
 {
-    const uint64_t reduced = replica->plan->reduced_bytes;
     uint64_t held[LS_HELD_KINDS] = {0}; // floats
     for (uint32_t kind = 0; kind < LS_HELD_KINDS; kind++)
         if (place(replica, kind, placement ? placement->held[kind] : NULL, &held[kind]))
             return LS_OUT_OF_MEMORY;
+    const bool parts = placement && placement->held[LS_HELD_GRADIENTS];
+    if (parts && ls_slots_of_gradients(replica->plan, replica->graph, &replica->buckets,
+                                       &replica->slots[LS_HELD_GRADIENTS]))
+        return LS_OUT_OF_MEMORY;
+    const uint64_t reduced =
+        parts ? replica->slots[LS_HELD_GRADIENTS].bytes : replica->plan->reduced_bytes;
+    if (parts)
+        replica->parts[LS_HELD_GRADIENTS] =
+            ls_replica_take_memory(replica, held[LS_HELD_GRADIENTS] * sizeof(float));
     const uint32_t states = held[LS_HELD_STATES] ? replica->optimizer.state_count : 0;
     replica->room =
         ls_replica_take_memory(replica, LS_STEP_STATS_BYTES + replica->plan->flat_bytes);
@@ -124,6 +132,7 @@ enum ls_status ls_replica_allocate(struct ls_replica *replica,
         replica->failed = ls_replica_take_memory(replica, sizeof(int32_t));
     bool complete = is_there(replica->room) && is_there(replica->reduced) &&
                     is_there(replica->evaluation_sums) &&
+                    (!parts || is_there(replica->parts[LS_HELD_GRADIENTS])) &&
                     (!replica->plan->total_count || is_there(replica->totals)) &&
                     (!replica->guard || is_there(replica->failed)) &&
                     (!measures || is_there(replica->measures));
@@ -144,34 +153,74 @@ struct ls_held_range ls_replica_held(const struct ls_replica *replica, enum ls_h
     return replica->held[kind][bucket].range;
 }
 
+uint32_t ls_replica_slot(const struct ls_replica *replica, enum ls_held kind, uint32_t bucket)
+{
+    return replica->slots[kind].count ? replica->slots[kind].of[bucket] : LS_NO_SLOT;
+}
+
+struct ls_memory ls_replica_bucket_memory(const struct ls_replica *replica, uint32_t buffer,
+                                          uint32_t bucket)
+{
+    const bool parameters = buffer == LS_BUFFER_PARAMETERS;
+    const struct ls_slots *slots =
+        &replica->slots[parameters ? LS_HELD_PARAMETERS : LS_HELD_GRADIENTS];
+    const uint64_t at = slots->count ? slots->at[bucket] : replica->buckets.list[bucket].offset;
+    if (buffer == LS_BUFFER_REDUCED && bucket == 0)
+        return replica->reduced;
+    return ls_memory_at(parameters ? replica->parameters : replica->gradients, at);
+}
+
 struct ls_memory ls_replica_held_memory(const struct ls_replica *replica, uint32_t buffer,
                                         uint32_t bucket)
 {
-    const struct ls_held_part *const *held = (const struct ls_held_part *const *)replica->held;
-    switch (buffer) {
-    case LS_BUFFER_PARAMETERS:
-        return ls_memory_at(replica->parameters,
-                            held[LS_HELD_PARAMETERS][bucket].at * sizeof(float));
-    case LS_BUFFER_GRADIENTS:
-        return ls_memory_at(replica->gradients, held[LS_HELD_GRADIENTS][bucket].at * sizeof(float));
-    default:
-        return ls_memory_at(replica->states[buffer - LS_BUFFER_STATE],
-                            held[LS_HELD_STATES][bucket].at * sizeof(float));
-    }
+    const enum ls_held kind = buffer == LS_BUFFER_PARAMETERS  ? LS_HELD_PARAMETERS
+                              : buffer == LS_BUFFER_GRADIENTS ? LS_HELD_GRADIENTS
+                                                              : LS_HELD_STATES;
+    const struct ls_memory all = kind == LS_HELD_STATES ? replica->states[buffer - LS_BUFFER_STATE]
+                                 : is_there(replica->parts[kind]) ? replica->parts[kind]
+                                 : kind == LS_HELD_PARAMETERS     ? replica->parameters
+                                                                  : replica->gradients;
+    return ls_memory_at(all, replica->held[kind][bucket].at * sizeof(float));
 }
 
 struct ls_memory ls_replica_memory(const struct ls_replica *replica, uint32_t buffer)
 {
+    const struct ls_memory nowhere = {NULL, 0};
     switch (buffer) {
     case LS_BUFFER_PARAMETERS: return replica->parameters;
-    case LS_BUFFER_GRADIENTS: return replica->gradients;
+    case LS_BUFFER_GRADIENTS:
+        return replica->slots[LS_HELD_GRADIENTS].count ? nowhere : replica->gradients;
     case LS_BUFFER_REDUCED: return replica->reduced;
     case LS_BUFFER_TOTALS: return replica->totals;
     case LS_BUFFER_COUNTS: return replica->counts;
     default:
         return replica->holds_all[LS_HELD_STATES] ? replica->states[buffer - LS_BUFFER_STATE]
-                                                  : (struct ls_memory){NULL, 0};
+                                                  : nowhere;
     }
+}
+
+// ---- Slots ----
+
+enum ls_status ls_replica_begin_bucket(struct ls_replica *replica, uint32_t bucket)
+{
+    const struct ls_slots *slots = &replica->slots[LS_HELD_GRADIENTS];
+    return slots->count && slots->shared[bucket]
+               ? ls_device_zero(replica->device,
+                                ls_replica_bucket_memory(replica, LS_BUFFER_GRADIENTS, bucket),
+                                replica->buckets.list[bucket].bytes, NULL)
+               : LS_OK;
+}
+
+enum ls_status ls_replica_keep_gradients(struct ls_replica *replica, uint32_t bucket)
+{
+    const struct ls_held_range held = ls_replica_held(replica, LS_HELD_GRADIENTS, bucket);
+    const uint64_t in_bucket = held.first * sizeof(float) - replica->buckets.list[bucket].offset;
+    if (!replica->slots[LS_HELD_GRADIENTS].count || !held.count)
+        return LS_OK;
+    return ls_device_copy(
+        replica->device, ls_replica_held_memory(replica, LS_BUFFER_GRADIENTS, bucket),
+        ls_memory_at(ls_replica_bucket_memory(replica, LS_BUFFER_GRADIENTS, bucket), in_bucket),
+        held.count * sizeof(float), NULL);
 }
 
 void ls_buffers_release(struct ls_replica *replica)
@@ -188,6 +237,9 @@ void ls_buffers_release(struct ls_replica *replica)
         ls_device_release(replica->device, replica->states[i]);
     for (uint32_t i = 0; i < replica->levels; i++)
         ls_device_release(replica->device, replica->accumulated[i]);
-    for (uint32_t kind = 0; kind < LS_HELD_KINDS; kind++)
+    for (uint32_t kind = 0; kind < LS_HELD_KINDS; kind++) {
+        ls_device_release(replica->device, replica->parts[kind]);
+        ls_slots_finish(&replica->slots[kind]);
         free(replica->held[kind]);
+    }
 }

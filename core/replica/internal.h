@@ -7,6 +7,7 @@
 #include "core/replica/capture.h"
 #include "core/replica/deferred_results.h"
 #include "core/replica/replica.h"
+#include "core/replica/slots.h"
 #include "core/replica/updater.h"
 
 #include <stdatomic.h>
@@ -27,6 +28,7 @@ struct ls_replica_program {
     struct ls_program *program; // NULL: of an empty block, which zeroes its gradients
     uint32_t *bucket_ends; // for each bucket: the step after which it is complete, plus one
     uint32_t *bucket_needs; // for each bucket: the first step that reads its parameters
+    uint32_t *bucket_writes; // for each bucket: the first step that writes its gradients
     enum ls_purpose purpose; // a replica has one program for each {batch, purpose}
     // Of each input: makes float32 of values that come as bytes; NULL: none.
     struct ls_kernel *from_bytes[LS_REPLICA_INPUTS];
@@ -88,7 +90,8 @@ struct ls_replica {
         room; // of parameters: as `reduced` is of gradients, so that both are cut alike
     struct ls_memory reduced; // the step's statistics and gradients: what buckets are made of
     bool reduced_is_lent; // it is the caller's memory
-    struct ls_memory gradients; // LS_STEP_STATS_BYTES behind the start of `reduced`
+    // LS_STEP_STATS_BYTES behind the start of `reduced`: the flat buffer, or slots
+    struct ls_memory gradients;
     struct ls_memory totals; // as the plan has them; nowhere without
     struct ls_memory states[LS_OPTIMIZER_STATES]; // the ranges that are held, one after the other
     struct ls_held_part { // of a bucket, in floats
@@ -96,6 +99,8 @@ struct ls_replica {
         uint64_t at; // where it begins in memory that has the ranges one after the other
     } * held[LS_HELD_KINDS]; // one a bucket
     bool holds_all[LS_HELD_KINDS];
+    struct ls_memory parts[LS_HELD_KINDS]; // of parameters or gradients; nowhere: flat buffers
+    struct ls_slots slots[LS_HELD_KINDS]; // of parameters or gradients in parts: whole buckets
     struct ls_replica_room shadows;
     struct ls_replica_room arena;
     struct ls_replica_room scratch; // of shadows, updates and sums of blocks

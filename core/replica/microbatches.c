@@ -12,15 +12,13 @@
 static const struct ls_trace_label sum_span = {
     .category = "backward", .name = "add parts", .value = "bucket"};
 
-// to += from
-static enum ls_status add(struct ls_replica *replica, uint32_t bucket, struct ls_memory to,
-                          struct ls_memory from)
+// The gradients of the bucket += a sum of blocks
+static enum ls_status add(struct ls_replica *replica, uint32_t bucket, struct ls_memory sum)
 {
     uint64_t first, count;
     ls_buckets_reduced(&replica->buckets, bucket, &first, &count);
-    const uint64_t at = first * sizeof(float);
-    const struct ls_memory arguments[3] = {ls_memory_at(to, at), ls_memory_at(from, at),
-                                           ls_memory_at(to, at)};
+    const struct ls_memory to = ls_replica_bucket_memory(replica, LS_BUFFER_REDUCED, bucket);
+    const struct ls_memory arguments[3] = {to, ls_memory_at(sum, first * sizeof(float)), to};
     const struct ls_launch launch = {.struct_size = sizeof(launch),
                                      .argument_count = 3,
                                      .arguments = arguments,
@@ -29,13 +27,12 @@ static enum ls_status add(struct ls_replica *replica, uint32_t bucket, struct ls
     return ls_device_launch(replica->device, replica->adds[bucket], &launch);
 }
 
-static enum ls_status copy(struct ls_replica *replica, uint32_t bucket, struct ls_memory to,
-                           struct ls_memory from)
+static enum ls_status copy(struct ls_replica *replica, uint32_t bucket, struct ls_memory sum)
 {
     uint64_t first, count;
     ls_buckets_reduced(&replica->buckets, bucket, &first, &count);
-    const uint64_t at = first * sizeof(float);
-    return ls_device_copy(replica->device, ls_memory_at(to, at), ls_memory_at(from, at),
+    return ls_device_copy(replica->device, ls_memory_at(sum, first * sizeof(float)),
+                          ls_replica_bucket_memory(replica, LS_BUFFER_REDUCED, bucket),
                           count * sizeof(float), NULL);
 }
 
@@ -74,9 +71,9 @@ enum ls_status ls_microbatches_add(struct ls_replica *replica, uint32_t index, u
         return LS_OK;
     for (uint32_t level = 0; !status && level < levels; level++)
         if (index >> level & 1)
-            status = add(replica, bucket, replica->reduced, replica->accumulated[level]);
+            status = add(replica, bucket, replica->accumulated[level]);
     if (!status && !last)
-        status = copy(replica, bucket, replica->accumulated[levels], replica->reduced);
+        status = copy(replica, bucket, replica->accumulated[levels]);
     ls_trace_span(&sum_span, start, ls_clock_ns(), bucket);
     return status;
 }

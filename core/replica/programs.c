@@ -5,6 +5,8 @@
 #include "core/replica/microbatches.h"
 #include "core/replica/shard_sums.h"
 
+#include "core/base/log.h"
+
 #include <stdlib.h>
 
 struct ls_replica_program *ls_programs_find(const struct ls_replica *replica, uint64_t count,
@@ -43,24 +45,49 @@ void ls_replica_forget_times(struct ls_replica *replica)
     }
 }
 
-// Where a program is cut: the first step that reads a parameter of a bucket, and the first after
-// which every gradient of the bucket is complete.
+// Where a program is cut: the first steps that read a parameter of a bucket and write a gradient of
+// it, and the first after which every gradient of the bucket is complete.
 static enum ls_status find_bucket_ends(const struct ls_replica *replica,
                                        struct ls_replica_program *entry)
 {
     entry->bucket_ends = calloc(replica->buckets.count, sizeof(*entry->bucket_ends));
     entry->bucket_needs = calloc(replica->buckets.count, sizeof(*entry->bucket_needs));
-    if (!entry->bucket_ends || !entry->bucket_needs)
+    entry->bucket_writes = calloc(replica->buckets.count, sizeof(*entry->bucket_writes));
+    if (!entry->bucket_ends || !entry->bucket_needs || !entry->bucket_writes)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; entry->program && i < replica->buckets.count; i++) {
         const struct ls_bucket *bucket = &replica->buckets.list[i];
         const uint32_t end = bucket->first_place + bucket->place_count;
-        entry->bucket_needs[i] = entry->program->step_count;
+        entry->bucket_needs[i] = entry->bucket_writes[i] = entry->program->step_count;
         for (uint32_t place = bucket->first_place; place < end; place++) {
             if (entry->program->needed[place] < entry->bucket_needs[i])
                 entry->bucket_needs[i] = entry->program->needed[place];
+            if (entry->program->written[place] < entry->bucket_writes[i])
+                entry->bucket_writes[i] = entry->program->written[place];
             if (entry->program->ready[place] + 1 > entry->bucket_ends[i])
                 entry->bucket_ends[i] = entry->program->ready[place] + 1;
+        }
+    }
+    return LS_OK;
+}
+
+// No kernel may write to a slot before the bucket that was there is complete and on its way.
+static enum ls_status check_slots(const struct ls_replica *replica,
+                                  const struct ls_replica_program *entry)
+{
+    const struct ls_slots *slots = &replica->slots[LS_HELD_GRADIENTS];
+    for (uint32_t i = 0; slots->count && i < replica->buckets.count; i++) {
+        for (uint32_t k = 0, before = 0; k < i; k++) {
+            before = entry->bucket_ends[k] > before ? entry->bucket_ends[k] : before;
+            if (slots->of[k] != slots->of[i] || before <= entry->bucket_writes[i])
+                continue;
+            ls_error("replica",
+                     "device %s writes gradients of '%s' and of '%s' at once, which have one place "
+                     "where each replica holds parts of gradients; use --strategy=sharded:stage=1",
+                     replica->device_name,
+                     replica->plan->places[replica->buckets.list[k].first_place].parameter->name,
+                     replica->plan->places[replica->buckets.list[i].first_place].parameter->name);
+            return LS_UNAVAILABLE;
         }
     }
     return LS_OK;
@@ -99,6 +126,8 @@ static enum ls_status add_program(struct ls_replica *replica, uint64_t size,
     status = entry->captures ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status && purpose == LS_PURPOSE_TRAIN)
         status = find_bucket_ends(replica, entry);
+    if (!status && purpose == LS_PURPOSE_TRAIN)
+        status = check_slots(replica, entry);
     if (!status)
         status = ls_input_prepare(replica, entry);
     if (entry->program->arena_bytes > replica->arena_bytes)
@@ -156,6 +185,7 @@ static enum ls_status make_room(struct ls_replica *replica)
             .arena = replica->arena.memory,
             .parameters = replica->parameters,
             .gradients = training ? replica->gradients : (struct ls_memory){NULL, 0},
+            .gradients_at = replica->slots[LS_HELD_GRADIENTS].places_at,
             .shadows = replica->shadows.memory,
             .sums = training ? replica->reduced : replica->evaluation_sums,
             .totals = training ? replica->totals : (struct ls_memory){NULL, 0},
@@ -225,10 +255,12 @@ void ls_programs_destroy(struct ls_replica *replica)
         free(entry->captures);
         free(entry->bucket_ends);
         free(entry->bucket_needs);
+        free(entry->bucket_writes);
         free(entry);
     }
     free(replica->programs);
     free(replica->empty.captures);
     free(replica->empty.bucket_ends);
     free(replica->empty.bucket_needs);
+    free(replica->empty.bucket_writes);
 }

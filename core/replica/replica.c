@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct ls_trace_label zero_span = {.category = "backward", .name = "zero gradients"};
+static const struct ls_trace_label zero_span = {
+    .category = "backward", .name = "zero gradients", .value = "bucket"};
 
 // ---- Life ----
 
@@ -169,15 +170,21 @@ void ls_replica_abandon(struct ls_replica *replica)
 
 // An empty share has weight 0 in averages over the global batch. One that is averaged with nothing
 // else (`own`) finds the moving statistics as they are, so that they stay.
-static enum ls_status zero_gradients(struct ls_replica *replica, bool own)
+static enum ls_status zero_gradients(struct ls_replica *replica, uint32_t bucket, bool own)
 {
-    const uint64_t start = ls_clock_ns(), statistics = replica->plan->statistics_bytes;
+    const struct ls_bucket *range = &replica->buckets.list[bucket];
+    const struct ls_memory gradients =
+        ls_replica_bucket_memory(replica, LS_BUFFER_GRADIENTS, bucket);
+    const uint64_t start = ls_clock_ns(), all = replica->plan->statistics_bytes;
+    const uint64_t left = all > range->offset ? all - range->offset : 0;
+    const uint64_t statistics = left < range->bytes ? left : range->bytes;
     enum ls_status status =
-        ls_device_zero(replica->device, replica->gradients, replica->plan->reduced_bytes, NULL);
+        range->bytes ? ls_device_zero(replica->device, gradients, range->bytes, NULL) : LS_OK;
     if (!status && own && statistics)
-        status = ls_device_copy(replica->device, replica->gradients, replica->parameters,
+        status = ls_device_copy(replica->device, gradients,
+                                ls_replica_bucket_memory(replica, LS_BUFFER_PARAMETERS, bucket),
                                 statistics, NULL);
-    ls_trace_span(&zero_span, start, ls_clock_ns(), 0);
+    ls_trace_span(&zero_span, start, ls_clock_ns(), bucket);
     return status;
 }
 
@@ -359,6 +366,7 @@ enum ls_status ls_replica_begin_block(struct ls_replica *replica,
         .program = entry->program,
         .ends = entry->bucket_ends,
         .needs = entry->bucket_needs,
+        .writes = entry->bucket_writes,
         .captures = recorder->another_kind ? NULL : captures,
         .block = index,
         .first = index == 0,
@@ -381,7 +389,7 @@ enum ls_status ls_replica_end_bucket(struct ls_replica *replica, const struct ls
                                      uint32_t bucket)
 {
     const enum ls_status status =
-        !pass->program && bucket == 0 ? zero_gradients(replica, pass->own) : LS_OK;
+        pass->program ? LS_OK : zero_gradients(replica, bucket, pass->own);
     return status || replica->shard_sums ? status
                                          : ls_microbatches_add(replica, pass->block, bucket);
 }

@@ -50,7 +50,8 @@ enum ls_held { LS_HELD_PARAMETERS, LS_HELD_GRADIENTS, LS_HELD_STATES, LS_HELD_KI
 // Which ranges of its flat buffers a replica holds.
 struct ls_replica_placement {
     // By enum ls_held, of each bucket, which range it holds; count 0: nothing of it. NULL: all.
-    // Read in ls_replica_allocate.
+    // Read in ls_replica_allocate. Where gradients are not all held, buckets are written in slots,
+    // from which ls_replica_keep_gradients takes what is.
     const struct ls_held_range *held[LS_HELD_KINDS];
     // Zeroed memory of the caller's for LS_BUFFER_REDUCED; nowhere: the replica takes its own. When
     // it is gone, the replica may only be destroyed.
@@ -151,6 +152,7 @@ void ls_microbatch(uint64_t count, uint32_t microbatches, uint32_t index, uint64
 // A pass over one block: forward and backward.
 struct ls_pass {
     struct ls_program *program; // NULL: the block is empty; its gradients and totals are zeros
+    const uint32_t *writes; // by bucket: the first step of the program that writes its gradients
     const uint32_t *ends; // by bucket: the program's step after which it is complete, plus one
     const uint32_t *needs; // by bucket: the first step of the program that reads its parameters
     // Recordings: by bucket, and of what comes after the last. The first is also that of the pass
@@ -174,6 +176,11 @@ struct ls_replica_batch ls_replica_block(const struct ls_replica *replica,
 // prepared for its size.
 LS_STATUS ls_replica_begin_block(struct ls_replica *replica, const struct ls_replica_batch *batch,
                                  uint32_t block, bool stop, struct ls_pass *out);
+// The program is about to write the gradients of a bucket in its slot: what others left is cleared,
+// as not everything is written. Nothing without slots.
+LS_STATUS ls_replica_begin_bucket(struct ls_replica *replica, uint32_t bucket);
+// The slot of a bucket's gradients has their sums: the part that the replica holds is kept.
+LS_STATUS ls_replica_keep_gradients(struct ls_replica *replica, uint32_t bucket);
 // What the program does for the bucket is done: its gradients are added to those of the other
 // blocks, or zeroed.
 LS_STATUS ls_replica_end_bucket(struct ls_replica *replica, const struct ls_pass *pass,
@@ -319,7 +326,7 @@ enum {
     LS_BUFFER_COUNTS = 67, // what metrics count in a step; nowhere where there are none
 };
 // A flat buffer in the device's memory; nowhere: the replica does not hold it, or only parts of it
-// (ls_replica_held_memory). It does not move after ls_replica_allocate. Whoever writes parameters
+// (ls_replica_held_memory). LS_BUFFER_REDUCED begins with the step's statistics all the same. It does not move after ls_replica_allocate. Whoever writes parameters
 // calls ls_replica_refresh before the next step. LS_STEP_STATS_BYTES in front of the parameters are
 // the replica's, too, and hold nothing: so parameters are cut among ranks as gradients are, which
 // have the sums of the step there. [any thread]
@@ -337,6 +344,15 @@ struct ls_updater_memory ls_replica_updater_memory(const struct ls_replica *repl
 // Which range of a bucket the replica holds of what is of this kind. [any thread]
 struct ls_held_range ls_replica_held(const struct ls_replica *replica, enum ls_held kind,
                                      uint32_t bucket);
+// The slot that a bucket of gradients or parameters is in while it is used, from 0; LS_NO_SLOT: in
+// the flat buffer, as all of them are held. [any thread]
+#define LS_NO_SLOT UINT32_MAX
+uint32_t ls_replica_slot(const struct ls_replica *replica, enum ls_held kind, uint32_t bucket);
+// Where the whole bucket is, in the flat buffer or in its slot: of LS_BUFFER_PARAMETERS,
+// LS_BUFFER_GRADIENTS or LS_BUFFER_REDUCED, of which bucket 0 begins with the step's statistics.
+// [any thread]
+struct ls_memory ls_replica_bucket_memory(const struct ls_replica *replica, uint32_t buffer,
+                                          uint32_t bucket);
 // Where it has that range of a buffer (LS_BUFFER_PARAMETERS, LS_BUFFER_GRADIENTS or
 // LS_BUFFER_STATE + k): as many floats as it has, LS_ALIGNMENT bytes aligned; in the flat buffer,
 // where all of that is held. [any thread]

@@ -100,21 +100,26 @@ static uint32_t bucket_at(const struct ls_replica *replica, uint64_t first)
     return bucket;
 }
 
+// A buffer from float `first` on, which the replica holds.
+static struct ls_memory from(const struct ls_replica *replica, enum ls_held kind, uint32_t buffer,
+                             uint32_t bucket, uint64_t first)
+{
+    const uint64_t in_part = first - replica->held[kind][bucket].range.first;
+    return ls_memory_at(ls_replica_held_memory(replica, buffer, bucket), in_part * sizeof(float));
+}
+
 struct ls_updater_memory ls_replica_updater_memory(const struct ls_replica *replica, uint64_t first)
 {
-    const uint64_t at = first * sizeof(float);
     const uint32_t bucket = bucket_at(replica, first);
-    const uint64_t in_part = first - replica->held[LS_HELD_STATES][bucket].range.first;
     struct ls_updater_memory memory = {
-        .gradients = ls_memory_at(replica->gradients, at),
-        .parameters = ls_memory_at(replica->parameters, at),
+        .gradients = from(replica, LS_HELD_GRADIENTS, LS_BUFFER_GRADIENTS, bucket, first),
+        .parameters = from(replica, LS_HELD_PARAMETERS, LS_BUFFER_PARAMETERS, bucket, first),
         .measures = ls_memory_at(replica->measures, LS_UPDATER_OWN),
         .own = replica->measures,
         .record = replica->record,
     };
     for (uint32_t i = 0; i < replica->optimizer.state_count; i++)
-        memory.states[i] = ls_memory_at(
-            ls_replica_held_memory(replica, LS_BUFFER_STATE + i, bucket), in_part * sizeof(float));
+        memory.states[i] = from(replica, LS_HELD_STATES, LS_BUFFER_STATE + i, bucket, first);
     return memory;
 }
 

@@ -134,13 +134,14 @@ struct ls_memory ls_driver_halves(const struct ls_driver_member *member, struct 
 static enum ls_status create_bucket_plans(struct ls_driver *driver, struct ls_driver_member *member,
                                           uint32_t bucket)
 {
-    const struct ls_memory reduced = ls_replica_memory(member->replica, LS_BUFFER_REDUCED);
+    const struct ls_memory reduced =
+        ls_replica_bucket_memory(member->replica, LS_BUFFER_REDUCED, bucket);
     uint64_t first, whole, count;
     bucket_parts(driver, bucket, &first, &whole, &count);
     struct ls_communicator_call call = {.operation = LS_ALL_REDUCE,
                                         .dtype = LS_F32,
                                         .reduction = LS_SUM,
-                                        .buffer = ls_memory_at(reduced, first * sizeof(float)),
+                                        .buffer = reduced,
                                         .count = whole};
     char label[32];
     enum ls_status status = LS_OK;
@@ -150,7 +151,7 @@ static enum ls_status create_bucket_plans(struct ls_driver *driver, struct ls_dr
             ls_collective_plan_open(member->communicator, &call, label, &member->whole[bucket]);
     if (status || whole == count)
         return status;
-    call.buffer = ls_memory_at(reduced, (first + whole) * sizeof(float));
+    call.buffer = ls_memory_at(reduced, whole * sizeof(float));
     call.count = count - whole;
     call.wire = driver->options.wire;
     call.halves = ls_driver_halves(member, call.buffer);

@@ -127,7 +127,9 @@ static enum ls_status create_members(struct ls_driver *driver)
         member->whole = calloc(driver->bucket_count, sizeof(struct ls_collective_plan *));
         member->broadcast = calloc(driver->world, sizeof(struct ls_collective_plan *));
         member->late = calloc(driver->bucket_count + 1, sizeof(*member->late));
-        if (!member->reduce || !member->whole || !member->broadcast || !member->late)
+        member->in_slot = calloc(driver->bucket_count, sizeof(*member->in_slot));
+        if (!member->reduce || !member->whole || !member->broadcast || !member->late ||
+            !member->in_slot)
             return LS_OUT_OF_MEMORY;
     }
     return LS_OK;
@@ -268,6 +270,8 @@ enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls
     driver->plan = options->parts[0].plan;
     driver->buckets = options->parts[0].buckets;
     driver->bucket_count = driver->buckets->count;
+    driver->on_host = ls_device_in_host_memory(options->parts[0].device) &&
+                      ls_device_blocking(options->parts[0].device);
     pthread_mutex_init(&driver->lock, NULL);
     driver->stores = (struct ls_stores){.strategy = ls_driver_name(driver),
                                         .plan = driver->plan,
@@ -327,6 +331,11 @@ static bool is_same(const struct ls_placed_range *a, const struct ls_placed_rang
     return a->first == b->first && a->count == b->count;
 }
 
+static bool is_aligned(const struct ls_placed_range *range)
+{
+    return range->first % (LS_ALIGNMENT / sizeof(float)) == 0;
+}
+
 enum ls_status ls_driver_placement(struct ls_driver *driver, uint32_t rank, uint32_t bucket,
                                    struct ls_strategy_placement *out)
 {
@@ -346,11 +355,12 @@ enum ls_status ls_driver_placement(struct ls_driver *driver, uint32_t rank, uint
         return LS_FAILED;
     }
     if (placement.states.count &&
-        (!is_same(&placement.parameters, &whole) || !is_same(&placement.gradients, &whole) ||
-         placement.states.first % (LS_ALIGNMENT / sizeof(float)))) {
+        (!is_same(&placement.parameters, &whole) || !is_aligned(&placement.gradients) ||
+         !is_aligned(&placement.states) || !is_within(&placement.states, &placement.gradients))) {
         ls_error(ls_driver_name(driver),
-                 "placement of bucket %u on rank %u: parameters and gradients must be whole, and "
-                 "states begin at a multiple of %zu floats: an error of the plugin",
+                 "placement of bucket %u on rank %u: parameters must be whole, gradients hold all "
+                 "that there are states for, and parts begin at a multiple of %zu floats: an error "
+                 "of the plugin",
                  bucket, rank, LS_ALIGNMENT / sizeof(float));
         return LS_FAILED;
     }
@@ -361,6 +371,25 @@ enum ls_status ls_driver_placement(struct ls_driver *driver, uint32_t rank, uint
 bool ls_driver_rounds_ranges(const struct ls_driver *driver)
 {
     return driver->members[0].rounds;
+}
+
+// Slots are written by the replica's thread, and integers of logical shards need whole buffers.
+static enum ls_status check_parts(const struct ls_driver *driver)
+{
+    if (driver->options.shards) {
+        ls_error("--reproducible",
+                 "strategy '%s' with these options has no replica with the gradients of a whole "
+                 "step, as sums in integers need them; use sharded:stage=1 or mirrored",
+                 ls_driver_name(driver));
+        return LS_USAGE;
+    }
+    if (driver->on_host)
+        return LS_OK;
+    ls_error("--strategy",
+             "strategy '%s' with these options keeps parts of gradients, so far only in host "
+             "memory; use --device=cpu, sharded:stage=1 or mirrored",
+             ls_driver_name(driver));
+    return LS_UNAVAILABLE;
 }
 
 enum ls_status ls_driver_find_held(struct ls_driver *driver, struct ls_driver_held *out)
@@ -385,6 +414,8 @@ enum ls_status ls_driver_find_held(struct ls_driver *driver, struct ls_driver_he
         }
     for (uint32_t kind = 0; kind < LS_HELD_KINDS; kind++)
         out->spread[kind] = out->spread[kind] && out->placed;
+    if (!status && out->spread[LS_HELD_GRADIENTS])
+        status = check_parts(driver);
     return status;
 }
 
@@ -572,6 +603,7 @@ static void close_members(struct ls_driver *driver)
         free(member->whole);
         free(member->broadcast);
         free(member->late);
+        free(member->in_slot);
     }
     free(driver->members);
 }

@@ -107,7 +107,8 @@ struct ls_driver_held {
     bool placed; // states are where the strategy says; false: on all ranks, or in stores
     bool spread[LS_HELD_KINDS]; // and a rank holds less than all of a bucket's
 };
-// LS_FAILED as of ls_driver_placement. [main thread]
+// LS_FAILED as of ls_driver_placement; LS_USAGE or LS_UNAVAILABLE, logged: this run cannot have parts
+// of gradients. [main thread]
 LS_STATUS ls_driver_find_held(struct ls_driver *driver, struct ls_driver_held *out);
 
 // Whether some range of gradients travels in the wire's number format, after

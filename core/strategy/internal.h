@@ -44,6 +44,7 @@ struct ls_driver_member {
     struct ls_pass pass; // over the block under way
     uint32_t from, to; // of its program, the steps under way
     uint32_t bucket; // that they complete; bucket_count: none
+    uint32_t *in_slot; // by slot of gradients: the bucket that was written last; bucket_count: none
     uint32_t total; // the next one that all replicas add up
     bool forwarded; // the forward pass was made by itself
     bool under_way; // the strategy has begun to reduce
@@ -106,6 +107,7 @@ struct ls_driver {
     const struct ls_parameter_plan *plan; // of replica 0: the layout of all of them
     const struct ls_buckets *buckets; // likewise
     uint32_t bucket_count;
+    bool on_host; // replicas compute in host memory, on their threads
     atomic_bool not_finite; // the loss of some step was not
     bool ends_at_nan; // where a loss scale would skip the step
     atomic_bool skipped_too_many; // that is what `not_finite` is about

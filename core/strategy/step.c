@@ -33,6 +33,8 @@ static const struct ls_trace_label needed_span = {
     .category = "strategy", .name = "parameters_needed", .value = "bucket"};
 static const struct ls_trace_label ready_span = {
     .category = "strategy", .name = "gradient_ready", .value = "bucket"};
+static const struct ls_trace_label finish_span = {
+    .category = "strategy", .name = "gradient_finish", .value = "bucket"};
 static const struct ls_trace_label end_span = {.category = "strategy", .name = "end_step"};
 
 static uint64_t update_ns(const struct ls_driver_member *member)
@@ -73,6 +75,47 @@ static enum ls_status refresh(struct ls_driver_member *member)
         return LS_OK;
     member->touched = false;
     return ls_replica_refresh(member->replica);
+}
+
+// ---- Slots of gradients, where the replica holds parts ----
+
+static bool has_slots(const struct ls_driver_member *member)
+{
+    return ls_replica_slot(member->replica, LS_HELD_GRADIENTS, 0) != LS_NO_SLOT;
+}
+
+static void empty_slots(struct ls_driver_member *member)
+{
+    for (uint32_t i = 0; i < member->driver->bucket_count; i++)
+        member->in_slot[i] = member->driver->bucket_count;
+}
+
+// The gradients of the bucket are about to be written: its slot becomes free.
+static enum ls_status take_slot(struct ls_driver_member *member, uint32_t bucket)
+{
+    struct ls_driver *driver = member->driver;
+    uint32_t *in = &member->in_slot[ls_replica_slot(member->replica, LS_HELD_GRADIENTS, bucket)];
+    const uint32_t before = *in;
+    enum ls_status status = LS_OK;
+    *in = bucket;
+    if (before == bucket)
+        return LS_OK;
+    if (before < driver->bucket_count && member->pass.last && driver->ops->gradient_finish) {
+        const uint64_t start = enter_hook(member, &finish_span, before);
+        status = leave_hook(member, start,
+                            driver->ops->gradient_finish(driver->strategy, member->index, before));
+    }
+    return status ? status : ls_replica_begin_bucket(member->replica, bucket);
+}
+
+// For the buckets that step `at` of the program is the first to write.
+static enum ls_status take_slots(struct ls_driver_member *member, uint32_t at)
+{
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && has_slots(member) && i < member->driver->bucket_count; i++)
+        if (member->pass.writes[i] == at)
+            status = take_slot(member, i);
+    return status;
 }
 
 // ---- Kernels ----
@@ -126,10 +169,10 @@ static enum ls_status add_up_zeros(struct ls_driver_member *member, bool forward
 }
 
 // Whether something may be under way while kernels run: gradients, or parameters that forward waits
-// for when it needs them.
+// for when it needs them; or slots have to be free before they are written.
 static bool stops_between(const struct ls_driver_member *member)
 {
-    return member->under_way || member->driver->ops->parameters_needed;
+    return member->under_way || member->driver->ops->parameters_needed || has_slots(member);
 }
 
 // Where the program stops next, on its way from step `at` to the end of the section: kernel by
@@ -156,6 +199,8 @@ static enum ls_status run_section(void *context)
     for (uint32_t at = member->from, next; !status && at < member->to; at = next) {
         next = next_stop(member, at);
         status = need_parameters(member, at);
+        if (!status)
+            status = take_slots(member, at);
         if (status)
             break;
         const uint64_t start = ls_clock_ns();
@@ -226,7 +271,8 @@ static enum ls_status capture(struct ls_driver_member *member, struct ls_capture
 static bool records_sections(const struct ls_driver_member *member)
 {
     return member->pass.captures && !member->driver->ops->parameters_needed && !member->totals &&
-           !member->driver->options.shards && ls_replica_may_record(member->replica);
+           !has_slots(member) && !member->driver->options.shards &&
+           ls_replica_may_record(member->replica);
 }
 
 // Whether the passes over this block are recorded as one: with the hooks, or a block without hooks.
@@ -276,6 +322,7 @@ static enum ls_status begin_block(struct ls_driver_member *member, uint32_t bloc
 {
     member->from = member->total = 0;
     member->forwarded = member->under_way = false;
+    empty_slots(member);
     return ls_replica_begin_block(member->replica, &member->batch, block, stop, &member->pass);
 }
 
@@ -325,10 +372,14 @@ static enum ls_status backward(struct ls_driver_member *member)
                                             : 0;
         member->bucket = bucket;
         member->to = end > member->from ? end : member->from;
-        const bool empty = member->to == member->from && (program || bucket > 0) &&
-                           (bucket == count || (pass->first && pass->last));
+        const bool empty = member->to == member->from &&
+                           (bucket == count || (program && pass->first && pass->last));
         if (!program)
             status = add_up_zeros(member, false, bucket);
+        // Where the program writes none of it, zeros of its own are.
+        if (!status && bucket < count && has_slots(member) &&
+            (!program || pass->writes[bucket] == program->step_count))
+            status = take_slot(member, bucket);
         if (!status && !empty)
             status = member->forwarded ? run_section(member)
                                        : capture(member, &pass->captures[bucket], run_section);

@@ -129,6 +129,13 @@ static int32_t host_broadcast(const struct ls_strategy_host *table, uint32_t rep
     return (int32_t)(status ? status : synchronize(member));
 }
 
+// Whether whole buckets of the memory are in slots, while the replica holds parts.
+static bool in_slots(const struct ls_driver_member *member, uint32_t memory)
+{
+    return (memory == LS_REPLICA_GRADIENTS || memory == LS_REPLICA_SUMS_AND_GRADIENTS) &&
+           ls_replica_slot(member->replica, LS_HELD_GRADIENTS, 0) != LS_NO_SLOT;
+}
+
 // ---- Decision and update ----
 
 static int32_t host_check_step(const struct ls_strategy_host *table, uint32_t replica)
@@ -180,6 +187,13 @@ static int32_t host_update(const struct ls_strategy_host *table, uint32_t replic
     struct ls_driver_member *member = ls_driver_find_member(table, "update", replica);
     if (!member)
         return LS_FAILED;
+    if (in_slots(member, LS_REPLICA_GRADIENTS)) {
+        ls_error(ls_driver_name(driver),
+                 "update of bucket %u, of whose gradients replica %u holds a part; call "
+                 "update_range: an error of the plugin",
+                 bucket, driver->first_rank + replica);
+        return LS_FAILED;
+    }
     member->touched = true;
     if (driver->options.whole_steps && member->late_count < driver->bucket_count) {
         member->late[member->late_count++] = bucket;
@@ -286,7 +300,8 @@ static struct ls_memory range_of(const struct ls_strategy_host *table, const cha
     if (!member)
         return nowhere;
     const uint64_t all = table->flat_count + (is_longer(memory) ? LS_STRATEGY_SUMS : 0);
-    const struct ls_memory buffer = buffer_of(member->replica, memory);
+    const struct ls_memory buffer =
+        in_slots(member, memory) ? nowhere : buffer_of(member->replica, memory);
     if (!ls_memory_is_null(buffer) && first <= all && count <= all - first)
         return ls_memory_at(buffer, first * sizeof(float));
     ls_error(ls_driver_name(ls_driver_of(table)),
@@ -372,6 +387,8 @@ struct ls_strategy_collective {
     struct ls_strategy_collective *next; // of the member
     struct ls_collective_plan *plan; // NULL: nothing is to be done
     bool writes_parameters;
+    bool keeps; // of what it leaves in the slot of `bucket`, the replica keeps its part
+    uint32_t bucket;
     bool sums; // of the step
     bool added; // all ranks have the sums of integers already: there is no plan
 };
@@ -395,6 +412,27 @@ static uint32_t wire_of(const struct ls_driver *driver,
                : 0;
 }
 
+// The slot of the bucket that the operation is on.
+static struct ls_memory find_slot(const struct ls_strategy_host *table, uint32_t replica,
+                                  const struct ls_strategy_operation *operation, uint32_t *bucket)
+{
+    const struct ls_driver *driver = ls_driver_of(table);
+    const bool longer = operation->memory == LS_REPLICA_SUMS_AND_GRADIENTS;
+    for (*bucket = 0; *bucket < (longer ? 1 : driver->bucket_count); ++*bucket) {
+        const struct ls_bucket *range = &driver->buckets->list[*bucket];
+        if (operation->first == range->offset / sizeof(float) &&
+            operation->count == range->bytes / sizeof(float) + (longer ? LS_STRATEGY_SUMS : 0))
+            return ls_replica_bucket_memory(driver->members[replica].replica,
+                                            longer ? LS_BUFFER_REDUCED : LS_BUFFER_GRADIENTS,
+                                            *bucket);
+    }
+    ls_error(ls_driver_name(driver),
+             "prepare: %" PRIu64 " values from %" PRIu64 " of memory %u are no whole bucket, and "
+             "replica %u holds parts of these: an error of the plugin",
+             operation->count, operation->first, operation->memory, replica);
+    return (struct ls_memory){NULL, 0};
+}
+
 static int32_t range_prepare(const struct ls_strategy_host *table, uint32_t replica,
                              const struct ls_strategy_operation *operation,
                              struct ls_strategy_collective **out)
@@ -407,9 +445,13 @@ static int32_t range_prepare(const struct ls_strategy_host *table, uint32_t repl
     }
     const bool sums = operation->memory == LS_REPLICA_SUMS && operation->first == 0 &&
                       operation->count == LS_STRATEGY_SUMS;
-    const struct ls_memory range = sums ? sums_of(table, replica)
-                                        : range_of(table, "prepare", replica, operation->memory,
-                                                   operation->first, operation->count);
+    const struct ls_driver_member *of = ls_driver_find_member(table, "prepare", replica);
+    const bool slots = of && in_slots(of, operation->memory);
+    uint32_t bucket = 0;
+    const struct ls_memory range = sums    ? sums_of(table, replica)
+                                   : slots ? find_slot(table, replica, operation, &bucket)
+                                           : range_of(table, "prepare", replica, operation->memory,
+                                                      operation->first, operation->count);
     if (ls_memory_is_null(range) ||
         !may_communicate(driver, "prepare with root", operation->root, driver->world))
         return LS_FAILED;
@@ -420,6 +462,8 @@ static int32_t range_prepare(const struct ls_strategy_host *table, uint32_t repl
     char label[32];
     snprintf(label, sizeof(label), "range %" PRIu64, operation->first);
     collective->sums = sums;
+    collective->keeps = slots;
+    collective->bucket = bucket;
     collective->writes_parameters = operation->memory == LS_REPLICA_PARAMETERS ||
                                     operation->memory == LS_REPLICA_ROOM_AND_PARAMETERS;
     collective->added = driver->options.shards && !collective->writes_parameters &&
@@ -473,8 +517,12 @@ static int32_t range_wait(const struct ls_strategy_host *table, uint32_t replica
     if (!member)
         return LS_FAILED;
     member->touched = member->touched || collective->writes_parameters;
-    const enum ls_status status = collective->sums ? wait_for_counts(member) : LS_OK;
-    return (int32_t)(status || !collective->plan ? status : ls_collective_wait(collective->plan));
+    enum ls_status status = collective->sums ? wait_for_counts(member) : LS_OK;
+    if (!status && collective->plan)
+        status = ls_collective_wait(collective->plan);
+    if (!status && collective->keeps)
+        status = ls_replica_keep_gradients(member->replica, collective->bucket);
+    return (int32_t)status;
 }
 
 void ls_driver_close_ranges(struct ls_driver_member *member)
@@ -688,12 +736,14 @@ static bool holds(const struct ls_driver *driver, const struct ls_driver_member 
 static int32_t range_update(const struct ls_strategy_host *table, uint32_t replica, uint64_t first,
                             uint64_t count)
 {
-    const struct ls_memory gradients =
-        range_of(table, "update_range", replica, LS_REPLICA_GRADIENTS, first, count);
-    if (ls_memory_is_null(gradients) || !is_aligned(table, "update_range", first))
-        return LS_FAILED;
     struct ls_driver *driver = ls_driver_of(table);
-    struct ls_driver_member *member = &driver->members[replica];
+    struct ls_driver_member *member = ls_driver_find_member(table, "update_range", replica);
+    const bool slots = member && in_slots(member, LS_REPLICA_GRADIENTS);
+    if (!member ||
+        (!slots && ls_memory_is_null(range_of(table, "update_range", replica, LS_REPLICA_GRADIENTS,
+                                              first, count))) ||
+        !is_aligned(table, "update_range", first))
+        return LS_FAILED;
     const bool measures = ls_optimizer_measures_all(&driver->optimizer);
     if (driver->optimizer.op == LS_OP_NONE || (count == 0 && !measures))
         return LS_OK;

@@ -1001,6 +1001,18 @@ static const struct ls_optimizer *optimizer_of(const struct ls_session *session)
     return session->need.training_examples ? &session->model->optimizer : NULL;
 }
 
+static void limit_buckets(const struct ls_run *run, struct ls_replica_options *replica)
+{
+    const struct ls_opened_plugin *strategy = run->strategy.strategy;
+    const uint64_t bytes =
+        strategy ? (uint64_t)ls_host_number(strategy->host, LS_BUCKET_OPTION) : 0;
+    if (!bytes)
+        return;
+    replica->bucket_bytes = bytes;
+    if (bytes < replica->first_bucket_bytes)
+        replica->first_bucket_bytes = bytes;
+}
+
 // [replica thread]
 static enum ls_status open_replica(void *context, uint32_t index)
 {
@@ -1025,6 +1037,7 @@ static enum ls_status open_replica(void *context, uint32_t index)
         .deadline_ns = run->deadline_ns,
         .lack = session->lacks ? session->lacks[index] : NULL,
     };
+    limit_buckets(run, &replica);
     memcpy(replica.byte_divisors, session->need.byte_divisors, sizeof(replica.byte_divisors));
     return ls_replica_open(&replica, &session->replicas[index]);
 }
@@ -1043,8 +1056,10 @@ static enum ls_status find_placement(struct ls_session *session, uint32_t index,
     const struct ls_buckets *buckets = ls_replica_buckets(session->replicas[index]);
     struct ls_held_range *held[LS_HELD_KINDS];
     enum ls_status status = LS_OK;
-    for (uint32_t kind = 0; kind < LS_HELD_KINDS; kind++)
-        out->held[kind] = held[kind] = ranges + (size_t)kind * buckets->count;
+    for (uint32_t kind = 0; kind < LS_HELD_KINDS; kind++) {
+        held[kind] = ranges + (size_t)kind * buckets->count;
+        out->held[kind] = kind == LS_HELD_STATES || session->spread[kind] ? held[kind] : NULL;
+    }
     for (uint32_t i = 0; !status && i < buckets->count; i++) {
         struct ls_strategy_placement bucket;
         status = ls_driver_placement(session->driver, rank, i, &bucket);
@@ -1079,7 +1094,7 @@ static enum ls_status allocate_replica(void *context, uint32_t index)
     struct ls_session *session = allocating->session;
     struct ls_replica_placement *placement = &allocating->placements[index];
     enum ls_status status = LS_OK;
-    if (session->driver)
+    if (session->driver && !session->spread[LS_HELD_GRADIENTS])
         status = ls_driver_take_memory(session->driver, index, &placement->reduced);
     return status ? status : ls_replica_allocate(session->replicas[index], placement);
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each rank keeps the optimizer's states of its part of every bucket alone (ZeRO, stage 1):
+// Each rank keeps the optimizer's states of its part of every bucket alone (ZeRO, stage 1), and its
+// part of the gradients (stage 2):
 //
-//   gradient_ready   reduce-scatter of the bucket: each rank gets the sums of its own part
-//   end_step         each rank updates its part; all-gather of the new parameters
+//   gradient_ready    reduce-scatter of the bucket: each rank gets the sums of its own part
+//   gradient_finish   stage 2: has ended, as the next bucket but one is written in the same place
+//   end_step          each rank updates its part; all-gather of the new parameters
 //
-// That sends what an all-reduce does, 2 (world - 1) / world of the parameters, and a replica has
-// 8 + 8 / world bytes a parameter with Adam in place of 16. Parts are the chunks into which
+// That sends what an all-reduce does, 2 (world - 1) / world of the parameters. With Adam a replica
+// has 8 + 8 / world bytes a parameter in place of 16, in stage 2 4 + 12 / world and two buckets. Parts are the chunks into which
 // `mirrored` has its all-reduce cut: bucket 0 with the sums of the step in front.
 // (Rajbhandari, Rasley, Ruwase, He: ZeRO: Memory optimizations toward training trillion parameter
 // models, 2020.)
@@ -15,7 +17,7 @@
 struct shard {
     struct ls_placed_range part; // of this rank
     struct ls_strategy_collective *scatter, *gather;
-    uint32_t gathering;
+    uint32_t scattering, gathering;
 };
 
 struct ls_strategy {
@@ -23,6 +25,7 @@ struct ls_strategy {
     struct ls_strategy_collective **sums; // one a replica
     struct shard *shards; // replica * buckets + bucket
     uint32_t late;
+    uint32_t stage;
 };
 
 static struct shard *shard_of(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket)
@@ -47,12 +50,11 @@ static struct ls_placed_range part_of(const struct ls_strategy_host *host, uint3
 static int32_t sharded_open(const struct ls_strategy_host *host, struct ls_strategy *strategy)
 {
     const uint64_t count = (uint64_t)host->replicas * host->bucket_count;
-    const double stage = ls_host_number(host->host, "stage");
-    if (stage != 1)
+    strategy->stage = (uint32_t)ls_host_number(host->host, "stage");
+    if (strategy->stage == 3)
         return ls_host_fail(host->host, LS_USAGE,
-                            "stage=%g is not there yet: use stage=1, which spreads the optimizer's "
-                            "states, while each replica has all gradients and parameters",
-                            stage);
+                            "stage=3 is not there yet: use stage=2, which spreads the optimizer's "
+                            "states and the gradients, while each replica has all parameters");
     strategy->host = host;
     strategy->late = (uint32_t)ls_host_is_on(host->host, "late");
     strategy->shards =
@@ -78,6 +80,8 @@ static void sharded_placement(struct ls_strategy *strategy, uint32_t rank, uint3
                               struct ls_strategy_placement *out)
 {
     out->states = part_of(strategy->host, rank, bucket);
+    if (strategy->stage >= 2)
+        out->gradients = out->states;
 }
 
 // `longer`: the memory in which bucket 0 has the sums in front.
@@ -115,7 +119,7 @@ static int32_t sharded_initialize(struct ls_strategy *strategy, uint32_t replica
     for (uint32_t bucket = 0; !status && bucket < host->bucket_count; bucket++) {
         struct shard *shard = shard_of(strategy, replica, bucket);
         shard->part = part_of(host, host->first_rank + replica, bucket);
-        shard->gathering = 0;
+        shard->scattering = shard->gathering = 0;
         status = prepare_bucket(strategy, replica, LS_REDUCE_SCATTER, LS_REPLICA_GRADIENTS,
                                 LS_REPLICA_SUMS_AND_GRADIENTS, bucket, &shard->scatter);
         if (!status)
@@ -129,7 +133,21 @@ static int32_t sharded_gradient_ready(struct ls_strategy *strategy, uint32_t rep
                                       uint32_t bucket)
 {
     const struct ls_strategy_host *host = strategy->host;
-    return host->collectives->start(host, replica, shard_of(strategy, replica, bucket)->scatter);
+    struct shard *shard = shard_of(strategy, replica, bucket);
+    const int32_t status = host->collectives->start(host, replica, shard->scatter);
+    shard->scattering = !status;
+    return status;
+}
+
+static int32_t sharded_gradient_finish(struct ls_strategy *strategy, uint32_t replica,
+                                       uint32_t bucket)
+{
+    const struct ls_strategy_host *host = strategy->host;
+    struct shard *shard = shard_of(strategy, replica, bucket);
+    if (!shard->scattering)
+        return LS_OK;
+    shard->scattering = 0;
+    return host->collectives->wait(host, replica, shard->scatter);
 }
 
 static int32_t need(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket)
@@ -175,7 +193,7 @@ static int32_t sharded_end_step(struct ls_strategy *strategy, uint32_t replica)
     int32_t status = LS_OK;
     for (uint32_t bucket = 0; !status && bucket < host->bucket_count; bucket++) {
         const struct shard *shard = shard_of(strategy, replica, bucket);
-        status = host->collectives->wait(host, replica, shard->scatter);
+        status = sharded_gradient_finish(strategy, replica, bucket);
         if (!status && bucket == 0)
             status = check_sums(strategy, replica);
         if (!status)
@@ -204,11 +222,16 @@ static const struct ls_strategy_interface interface = {
     .gradient_ready = sharded_gradient_ready,
     .end_step = sharded_end_step,
     .synchronise = need_all,
+    .gradient_finish = sharded_gradient_finish,
 };
 
 static const struct ls_plugin_option options[] = {
     {"stage", "one of: 1, 2, 3", "1",
-     "what each replica holds a part of; 1: the optimizer's states; 2 and 3 are refused"},
+     "what each replica holds a part of; 1: the optimizer's states; 2: gradients, too; 3 is "
+     "refused"},
+    {LS_BUCKET_OPTION, "integer", NULL,
+     "the most bytes of a bucket, of which stage 2 has two beside the parts; 26214400 if not "
+     "given"},
     {"late", "boolean", "off", "waits for new parameters only when forward reads them"},
     {NULL, NULL, NULL, NULL},
 };
@@ -218,7 +241,7 @@ static const struct ls_plugin plugin = {
     .name = "sharded",
     .version = "0.1.0",
     .licence = "Apache-2.0",
-    .summary = "optimizer's states in parts, one on each replica (ZeRO, FSDP)",
+    .summary = "optimizer's states and gradients in parts, one on each replica (ZeRO, FSDP)",
     .options = options,
     .interface = &interface,
 };

@@ -2,8 +2,8 @@
 // Strategy sharded on its contract: ranks keep the optimizer's state of their part of each bucket, and have the parameters and
 // losses of mirrored.
 #include "core/replica/group.h"
+#include "core/strategy/driver.h"
 #include "tests/core/replica/support.h"
-#include "tests/core/strategy/open.h"
 
 #include "core/base/log.h"
 #include "tests/support/suite.h"
@@ -13,6 +13,7 @@
 
 #define MOST 4
 #define STEPS 6
+#define MOST_BUCKETS 64
 #define DEADLINE_NS UINT64_C(20000000000)
 static const uint64_t sizes[] = {6, 3, 2, 1, 0};
 static struct test_device *device;
@@ -20,6 +21,8 @@ static struct ls_graph *graph;
 static struct ls_optimizer adam;
 static struct test_host strategy_host, collective_host, transport_host;
 static bool late;
+static char stage[2] = "1";
+static uint32_t blocks = 1; // of a share
 static uint32_t wire; // of jobs that are started; 0: float32
 
 struct job {
@@ -38,7 +41,7 @@ static const char *option(const struct ls_host *host, const char *name)
     if (strcmp(name, "late") == 0)
         return late ? "on" : "off";
     if (strcmp(name, "stage") == 0)
-        return "1";
+        return stage;
     return test_host_option(host, name);
 }
 
@@ -74,18 +77,53 @@ static enum ls_status synchronise(void *context, uint32_t replica)
     return ls_driver_synchronise(((struct job *)context)->driver, replica);
 }
 
-static void start(struct job *job, uint32_t world, const char *strategy)
+// The replica gets the memory that the strategy says.
+static void allocate(struct job *job, uint32_t index)
 {
+    struct ls_replica *replica = job->replicas[index];
+    struct ls_held_range ranges[LS_HELD_KINDS][MOST_BUCKETS];
+    struct ls_replica_placement placement = {0};
+    struct ls_driver_held held;
+    bool changed;
+    ck_assert_uint_le(ls_replica_buckets(replica)->count, MOST_BUCKETS);
+    ck_assert_int_eq(ls_driver_find_held(job->driver, &held), LS_OK);
+    for (uint32_t i = 0; i < ls_replica_buckets(replica)->count; i++) {
+        struct ls_strategy_placement of;
+        ck_assert_int_eq(ls_driver_placement(job->driver, index, i, &of), LS_OK);
+        ranges[LS_HELD_PARAMETERS][i] =
+            (struct ls_held_range){of.parameters.first, of.parameters.count};
+        ranges[LS_HELD_GRADIENTS][i] =
+            (struct ls_held_range){of.gradients.first, of.gradients.count};
+        ranges[LS_HELD_STATES][i] = (struct ls_held_range){of.states.first, of.states.count};
+    }
+    for (uint32_t kind = 0; kind < LS_HELD_KINDS; kind++)
+        placement.held[kind] = held.spread[kind] ? ranges[kind] : NULL;
+    ck_assert_int_eq(ls_replica_allocate(replica, &placement), LS_OK);
+    ck_assert_int_eq(test_need(replica, sizes, blocks, &changed), LS_OK);
+    test_set_parameters(replica, graph);
+}
+
+// `shares`: one a replica, some of them 0.
+static void start_shares(struct job *job, uint32_t world, const char *strategy,
+                         const uint64_t *shares)
+{
+    uint64_t all = 0, first = 0;
+    struct ls_driver_part parts[MOST];
     memset(job, 0, sizeof(*job));
     job->world = world;
+    for (uint32_t i = 0; i < world; i++)
+        all += shares[i];
     for (uint32_t i = 0; i < world; i++) {
         struct ls_replica_options options = test_options(device, graph, &adam, sizes);
         options.rank = i;
         options.first_bucket_bytes = 64;
         options.bucket_bytes = 256;
-        job->replicas[i] = test_replica(&options, sizes, 1);
-        job->batches[i] = test_batch(graph, i * (6 / world), 6 / world, 6 / world * world);
+        ck_assert_int_eq(ls_replica_open(&options, &job->replicas[i]), LS_OK);
+        parts[i] = ls_driver_part_of(job->replicas[i]);
+        job->batches[i] = test_batch(graph, first, shares[i], all);
+        first += shares[i];
     }
+    ck_assert_int_eq(ls_cluster_open_alone(world, &job->cluster), LS_OK);
     const struct ls_driver_options options = {
         .strategy = plugin_for(strategy, &strategy_host),
         .collective = plugin_for("collective-ring", &collective_host),
@@ -93,11 +131,21 @@ static void start(struct job *job, uint32_t world, const char *strategy)
         .optimizer = &adam,
         .wire = wire,
         .deadline_ns = DEADLINE_NS,
+        .cluster = job->cluster,
+        .parts = parts,
     };
     ck_assert_int_eq(ls_group_create(0, world, wake, job, &job->group), LS_OK);
-    ck_assert_int_eq(test_driver_open(options, job->replicas, world, &job->cluster, &job->driver),
-                     LS_OK);
+    ck_assert_int_eq(ls_driver_open(&options, &job->driver), LS_OK);
+    for (uint32_t i = 0; i < world; i++)
+        allocate(job, i);
+    ck_assert_int_eq(ls_driver_attach(job->driver, job->replicas), LS_OK);
     ck_assert_int_eq(ls_group_run(job->group, initialize, job), LS_OK);
+}
+
+static void start(struct job *job, uint32_t world, const char *strategy)
+{
+    const uint64_t each = 6 / world, shares[MOST] = {each, each, each, each};
+    start_shares(job, world, strategy, shares);
 }
 
 static void finish(struct job *job)
@@ -114,51 +162,91 @@ static void expect_shards(const struct job *job)
 {
     for (uint32_t bucket = 0; bucket < ls_replica_buckets(job->replicas[0])->count; bucket++) {
         const struct ls_bucket *range = &ls_replica_buckets(job->replicas[0])->list[bucket];
+        const uint64_t all = range->bytes / sizeof(float);
         uint64_t next = range->offset / sizeof(float);
         for (uint32_t i = 0; i < job->world; i++) {
             struct ls_strategy_placement placement;
             ck_assert_int_eq(ls_driver_placement(job->driver, i, bucket, &placement), LS_OK);
             ck_assert_uint_eq(placement.states.first, next);
-            ck_assert_uint_eq(placement.parameters.count, range->bytes / sizeof(float));
+            ck_assert_uint_eq(placement.gradients.count,
+                              stage[0] > '1' ? placement.states.count : all);
+            ck_assert_uint_eq(placement.parameters.count, all);
             next += placement.states.count;
         }
         ck_assert_uint_eq(next, (range->offset + range->bytes) / sizeof(float));
     }
 }
 
-START_TEST(sharded_states_give_what_mirrored_gives)
+// What the replica has of the parameters.
+static void expect_parameters(const struct ls_replica *expected, const struct ls_replica *found)
 {
-    const uint32_t world = (uint32_t)_i / 2 + 1;
+    for (uint32_t i = 0; i < ls_replica_buckets(found)->count; i++) {
+        const struct ls_held_range held = ls_replica_held(found, LS_HELD_PARAMETERS, i);
+        const float *all = ls_address(ls_replica_memory(expected, LS_BUFFER_PARAMETERS));
+        ck_assert_mem_eq(all + held.first,
+                         ls_address(ls_replica_held_memory(found, LS_BUFFER_PARAMETERS, i)),
+                         held.count * sizeof(float));
+    }
+}
+
+static void expect_same_steps(struct job *mirrored, struct job *sharded)
+{
+    for (uint64_t i = 1; i <= STEPS; i++) {
+        mirrored->step = sharded->step = i;
+        ck_assert_int_eq(ls_group_run(mirrored->group, step, mirrored), LS_OK);
+        ck_assert_int_eq(ls_group_run(sharded->group, step, sharded), LS_OK);
+        for (uint32_t k = 0; k < LS_SUMS; k++)
+            ck_assert_float_eq(sharded->results[0].sums[k], mirrored->results[0].sums[k]);
+    }
+    ck_assert_int_eq(ls_group_run(sharded->group, synchronise, sharded), LS_OK);
+    for (uint32_t i = 0; i < sharded->world; i++)
+        expect_parameters(mirrored->replicas[i], sharded->replicas[i]);
+}
+
+static const char *const stages[] = {"1", "2"};
+#define STAGES 2
+
+START_TEST(parts_give_what_mirrored_gives)
+{
+    const uint32_t world = (uint32_t)_i / 2 % MOST + 1;
     struct job mirrored, sharded;
     late = _i % 2;
+    memcpy(stage, stages[_i / 2 / MOST], sizeof(stage));
     start(&mirrored, world, "strategy-mirrored");
     start(&sharded, world, "strategy-sharded");
     ck_assert_uint_gt(ls_replica_buckets(sharded.replicas[0])->count, 2);
     expect_shards(&sharded);
-    const size_t count = ls_replica_plan(mirrored.replicas[0])->flat_bytes / sizeof(float);
-    for (uint64_t i = 1; i <= STEPS; i++) {
-        mirrored.step = sharded.step = i;
-        ck_assert_int_eq(ls_group_run(mirrored.group, step, &mirrored), LS_OK);
-        ck_assert_int_eq(ls_group_run(sharded.group, step, &sharded), LS_OK);
-        for (uint32_t k = 0; k < LS_SUMS; k++)
-            ck_assert_float_eq(sharded.results[0].sums[k], mirrored.results[0].sums[k]);
-    }
-    ck_assert_int_eq(ls_group_run(sharded.group, synchronise, &sharded), LS_OK);
+    ck_assert_uint_eq(ls_replica_slot(sharded.replicas[0], LS_HELD_GRADIENTS, 2),
+                      stage[0] > '1' && world > 1 ? 0 : LS_NO_SLOT);
+    expect_same_steps(&mirrored, &sharded);
     // Rank 0 also sends the sums of the step on, to two ranks at most.
     const uint64_t sent = ls_driver_bytes_per_step(mirrored.driver);
     const uint64_t more = (world > 2 ? 2 : world - 1) * LS_STEP_STATS_BYTES;
     ck_assert_uint_eq(ls_driver_bytes_per_step(sharded.driver), sent + more);
-    for (uint32_t i = 0; i < world; i++) {
-        uint64_t hash, first;
-        ck_assert_int_eq(ls_replica_hash(sharded.replicas[i], &hash), LS_OK);
-        ck_assert_int_eq(ls_replica_hash(sharded.replicas[0], &first), LS_OK);
-        ck_assert_uint_eq(hash, first);
-        ck_assert_double_le(
-            test_difference(
-                ls_address(ls_replica_memory(mirrored.replicas[i], LS_BUFFER_PARAMETERS)),
-                ls_address(ls_replica_memory(sharded.replicas[i], LS_BUFFER_PARAMETERS)), count),
-            0);
-    }
+    finish(&sharded);
+    finish(&mirrored);
+}
+END_TEST
+
+static struct ls_graph *residual(void)
+{
+    return harness_residual(LS_RELU);
+}
+
+// Layers beside each other, a variable of several layers, blocks of a share, and a share of nothing.
+START_TEST(parts_of_any_graph_and_share)
+{
+    struct ls_graph *(*const graphs[])(void) = {harness_cnn, harness_mixed, residual};
+    static const uint64_t shares[][MOST] = {{2, 2, 2}, {3, 0, 3}, {0, 6, 1}};
+    struct job mirrored, sharded;
+    late = false;
+    blocks = (uint32_t)_i % 2 + 1;
+    memcpy(stage, stages[_i / 18], sizeof(stage));
+    ls_graph_destroy(graph);
+    graph = graphs[_i / 2 % 3]();
+    start_shares(&mirrored, 3, "strategy-mirrored", shares[_i / 6 % 3]);
+    start_shares(&sharded, 3, "strategy-sharded", shares[_i / 6 % 3]);
+    expect_same_steps(&mirrored, &sharded);
     finish(&sharded);
     finish(&mirrored);
 }
@@ -218,7 +306,8 @@ int main(void)
     TCase *cases = tcase_create("sharded");
     tcase_set_timeout(cases, 60);
     tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, sharded_states_give_what_mirrored_gives, 0, 2 * MOST);
+    tcase_add_loop_test(cases, parts_give_what_mirrored_gives, 0, 2 * MOST * STAGES);
+    tcase_add_loop_test(cases, parts_of_any_graph_and_share, 0, 18 * STAGES);
     tcase_add_test(cases, gradients_travel_in_16_bits_under_sharded);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);

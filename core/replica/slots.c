@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which bucket is in which slot.
+#include "core/replica/slots.h"
+
+#include <stdlib.h>
+
+// Bit a * count + b: buckets a and b may not have one slot. Neighbours may not: one is on its way
+// while the other is used.
+static bool *neighbours(uint32_t count)
+{
+    bool *apart = calloc((size_t)count * count, sizeof(*apart));
+    for (uint32_t i = 0; apart && i + 1 < count; i++)
+        apart[(size_t)i * count + i + 1] = apart[(size_t)(i + 1) * count + i] = true;
+    return apart;
+}
+
+static bool fits(const struct ls_slots *slots, const bool *apart, uint32_t count, uint32_t bucket,
+                 uint32_t slot)
+{
+    for (uint32_t i = 0; i < bucket; i++)
+        if (slots->of[i] == slot && apart[(size_t)i * count + bucket])
+            return false;
+    return true;
+}
+
+static void choose(struct ls_slots *slots, const bool *apart, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t slot = i % 2;
+        if (!fits(slots, apart, count, i, slot))
+            for (slot = 0; !fits(slots, apart, count, i, slot);)
+                slot++;
+        slots->of[i] = slot;
+        if (slot >= slots->count)
+            slots->count = slot + 1;
+    }
+}
+
+// A slot is as long as the largest bucket in it.
+static void lay_out(struct ls_slots *slots, const struct ls_parameter_plan *plan,
+                    const struct ls_buckets *buckets)
+{
+    for (uint32_t slot = 0; slot < slots->count; slot++) {
+        uint64_t bytes = 0, inside = 0;
+        for (uint32_t i = 0; i < buckets->count; i++) {
+            if (slots->of[i] != slot)
+                continue;
+            inside++;
+            slots->at[i] = slots->bytes;
+            bytes = buckets->list[i].bytes > bytes ? buckets->list[i].bytes : bytes;
+        }
+        for (uint32_t i = 0; i < buckets->count; i++)
+            slots->shared[i] = slots->of[i] == slot ? inside > 1 : slots->shared[i];
+        slots->bytes += bytes;
+    }
+    for (uint32_t i = 0; i < buckets->count; i++) {
+        const struct ls_bucket *bucket = &buckets->list[i];
+        for (uint32_t k = 0; k < bucket->place_count; k++) {
+            const uint32_t place = bucket->first_place + k;
+            slots->places_at[place] = slots->at[i] + plan->places[place].offset - bucket->offset;
+        }
+    }
+}
+
+static enum ls_status create(const struct ls_parameter_plan *plan, const struct ls_buckets *buckets,
+                             const bool *apart, struct ls_slots *out)
+{
+    *out = (struct ls_slots){
+        .of = calloc(buckets->count, sizeof(*out->of)),
+        .at = calloc(buckets->count, sizeof(*out->at)),
+        .places_at = calloc((size_t)plan->place_count + 1, sizeof(*out->places_at)),
+        .shared = calloc(buckets->count, sizeof(*out->shared)),
+    };
+    if (!apart || !out->of || !out->at || !out->places_at || !out->shared)
+        return LS_OUT_OF_MEMORY;
+    choose(out, apart, buckets->count);
+    lay_out(out, plan, buckets);
+    return LS_OK;
+}
+
+void ls_slots_finish(struct ls_slots *slots)
+{
+    free(slots->of);
+    free(slots->at);
+    free(slots->places_at);
+    free(slots->shared);
+    *slots = (struct ls_slots){0};
+}
+
+// ---- Gradients ----
+
+// The operations between which gradients of a bucket are written. They leave in the order of the
+// buckets, so that none is complete before the one in front of it.
+struct span {
+    uint32_t first, last;
+};
+
+static void find_spans(const struct ls_parameter_plan *plan, const struct ls_graph *graph,
+                       const struct ls_buckets *buckets, struct span *spans)
+{
+    for (uint32_t b = 0; b < buckets->count; b++) {
+        const struct ls_bucket *bucket = &buckets->list[b];
+        spans[b] = (struct span){UINT32_MAX, b ? spans[b - 1].last : 0};
+        for (uint32_t i = 0; i < graph->operation_count; i++)
+            for (uint32_t k = 0; k < graph->operations[i].output_count; k++) {
+                const struct ls_tensor *tensor = graph->operations[i].outputs[k];
+                if (tensor->role != LS_ROLE_PARAMETER_GRADIENT)
+                    continue;
+                const uint32_t place = ls_plan_find(plan, tensor->gradient_of->name);
+                if (place < bucket->first_place ||
+                    place - bucket->first_place >= bucket->place_count)
+                    continue;
+                spans[b].first = i < spans[b].first ? i : spans[b].first;
+                spans[b].last = i > spans[b].last ? i : spans[b].last;
+            }
+    }
+}
+
+enum ls_status ls_slots_of_gradients(const struct ls_parameter_plan *plan,
+                                     const struct ls_graph *graph, const struct ls_buckets *buckets,
+                                     struct ls_slots *out)
+{
+    const uint32_t count = buckets->count;
+    bool *apart = neighbours(count);
+    struct span *spans = calloc(count, sizeof(*spans));
+    enum ls_status status = apart && spans ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status)
+        find_spans(plan, graph, buckets, spans);
+    for (uint32_t b = 0; !status && b < count; b++)
+        for (uint32_t a = 0; a < b; a++)
+            if (spans[b].first <= spans[a].last)
+                apart[(size_t)a * count + b] = true;
+    if (!status)
+        status = create(plan, buckets, apart, out);
+    free(apart);
+    free(spans);
+    return status;
+}

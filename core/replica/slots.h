@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slots: fixed places in which whole buckets are while they are used, where a replica holds parts of
+// them alone. Two slots are enough for a chain of layers: bucket b is in slot b mod 2. Buckets that
+// are used together, as their variables are, get slots of their own.
+#ifndef LS_REPLICA_SLOTS_H
+#define LS_REPLICA_SLOTS_H
+
+#include "core/replica/buckets.h"
+
+struct ls_slots {
+    uint32_t count; // 0: there are none, and buckets are where the flat buffer has them
+    uint32_t *of; // by bucket: its slot. Bucket 0 is in slot 0
+    uint64_t *at; // by bucket: bytes from the start of slot 0
+    uint64_t *places_at; // by place of the plan: likewise; frozen ones are behind the slots
+    bool *shared; // by bucket: others are in its slot, too
+    uint64_t bytes; // of all slots, and of frozen places behind them
+};
+
+// For gradients of the graph, which is differentiated.
+LS_STATUS ls_slots_of_gradients(const struct ls_parameter_plan *plan, const struct ls_graph *graph,
+                                const struct ls_buckets *buckets, struct ls_slots *out);
+void ls_slots_finish(struct ls_slots *slots);
+
+#endif
