@@ -253,6 +253,41 @@ static void find_ready(struct ls_program *program)
     }
 }
 
+// The value in whose memory it is.
+static const struct ls_value *root_of(const struct ls_program *program, uint32_t value)
+{
+    return &program->buffers->values[ls_value_memory(program->buffers, value)];
+}
+
+// Only counts them while there is no list.
+static void find_reads(struct ls_program *program)
+{
+    program->read_count = 0;
+    for (uint32_t s = 0; s < program->step_count; s++) {
+        const struct ls_step_plan *plan = &program->buffers->plans[s];
+        for (uint32_t i = 0; i < program->steps[s].input_count; i++) {
+            const struct ls_value *value = root_of(program, plan->values[i]);
+            if ((value->home != LS_HOME_PARAMETERS && value->home != LS_HOME_SHADOWS) ||
+                value->place >= program->plan->reduced_count)
+                continue;
+            if (program->reads)
+                program->reads[program->read_count] =
+                    (struct ls_program_read){ls_tile_first(program, s), value->place};
+            program->read_count++;
+        }
+    }
+}
+
+static enum ls_status list_reads(struct ls_program *program)
+{
+    find_reads(program);
+    program->reads = calloc((size_t)program->read_count + 1, sizeof(*program->reads));
+    if (!program->reads)
+        return LS_OUT_OF_MEMORY;
+    find_reads(program);
+    return LS_OK;
+}
+
 // Steps that are tiled together run with the first of them.
 static void find_written(struct ls_program *program)
 {
@@ -262,7 +297,7 @@ static void find_written(struct ls_program *program)
         const struct ls_program_step *step = &program->steps[s];
         const struct ls_step_plan *plan = &program->buffers->plans[s];
         for (uint32_t i = step->input_count; i < step->input_count + step->output_count; i++) {
-            const struct ls_value *value = &program->buffers->values[plan->values[i]];
+            const struct ls_value *value = root_of(program, plan->values[i]);
             if (value->home == LS_HOME_GRADIENTS)
                 program->written[value->place] = plan->tile ? ls_tile_first(program, s) : s;
         }
@@ -345,6 +380,8 @@ static enum ls_status make_tables(struct ls_program *program)
     enum ls_status status = ls_program_list_slots(program);
     if (!status)
         status = find_totals(program);
+    if (!status)
+        status = list_reads(program);
     if (status)
         return status;
     fill_launches(program);

@@ -526,3 +526,22 @@ enum ls_status ls_plan_refresh_shadows(struct ls_parameter_plan *plan, struct ls
     }
     return status;
 }
+
+enum ls_status ls_plan_refresh_places(struct ls_parameter_plan *plan, uint32_t first,
+                                      uint32_t count, const struct ls_bindings *bindings,
+                                      struct ls_memory scratch)
+{
+    const struct ls_memory nowhere = {NULL, 0};
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < plan->shadow_count; i++) {
+        const struct ls_shadow *shadow = &plan->shadows[i];
+        if (shadow->place < first || shadow->place - first >= count)
+            continue;
+        status = launch_conversion(
+            plan, shadow->convert,
+            ls_memory_at(bindings->parameters, bindings->parameters_at[shadow->place]),
+            ls_memory_at(bindings->shadows, bindings->shadows_at[i]),
+            shadow->scratch_bytes > 0 ? scratch : nowhere);
+    }
+    return status;
+}

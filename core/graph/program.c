@@ -43,6 +43,7 @@ void ls_program_destroy(struct ls_program *program)
     free(program->ready);
     free(program->written);
     free(program->needed);
+    free(program->reads);
     free(program->totals);
     free(program);
 }
@@ -114,7 +115,11 @@ static struct ls_memory memory_of(const struct ls_program *program, uint32_t id)
 
     switch (value->home) {
     case LS_HOME_ARENA: base = bindings->arena; break;
-    case LS_HOME_PARAMETERS: base = bindings->parameters; break;
+    case LS_HOME_PARAMETERS:
+        base = bindings->parameters;
+        if (bindings->parameters_at)
+            return ls_memory_at(base, bindings->parameters_at[value->place]);
+        break;
     case LS_HOME_GRADIENTS:
         base = bindings->gradients;
         if (bindings->gradients_at)
@@ -122,7 +127,12 @@ static struct ls_memory memory_of(const struct ls_program *program, uint32_t id)
                        ? nowhere
                        : ls_memory_at(base, bindings->gradients_at[value->place]);
         break;
-    case LS_HOME_SHADOWS: base = bindings->shadows; break;
+    case LS_HOME_SHADOWS:
+        base = bindings->shadows;
+        for (uint32_t i = 0; bindings->shadows_at && i < program->plan->shadow_count; i++)
+            if (program->plan->shadows[i].offset == value->offset)
+                return ls_memory_at(base, bindings->shadows_at[i]);
+        break;
     case LS_HOME_SUMS: return bindings->sums;
     case LS_HOME_TOTALS: base = bindings->totals; break;
     case LS_HOME_COUNTS: return ls_memory_at(bindings->counts, value->tensor->slot * sizeof(float));

@@ -93,6 +93,12 @@ LS_STATUS ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, struct 
 // programs were created.
 LS_STATUS ls_plan_gather_shadows(struct ls_parameter_plan *plan);
 
+struct ls_bindings;
+// Rewrites the shadows of places [first, first + count), of which `parameters_at` and `shadows_at`
+// say where they are, as bindings do.
+LS_STATUS ls_plan_refresh_places(struct ls_parameter_plan *plan, uint32_t first, uint32_t count,
+                                 const struct ls_bindings *bindings, struct ls_memory scratch);
+
 // Rewrites all shadows from the flat parameters. `scratch` as large as the largest scratch_bytes.
 LS_STATUS ls_plan_refresh_shadows(struct ls_parameter_plan *plan, struct ls_memory flat,
                                   struct ls_memory shadows, struct ls_memory scratch);
@@ -156,6 +162,11 @@ struct ls_program {
     uint32_t *written;
     // Likewise: index of the first step that reads it, or its shadow; step_count: none.
     uint32_t *needed;
+    // What steps read of parameters that are reduced, or of their shadows, in the order of the steps.
+    struct ls_program_read {
+        uint32_t step, place;
+    } * reads;
+    uint32_t read_count;
     // For each total of the plan: index of the step that makes it. Increases. NULL: the program
     // does not train.
     uint32_t *totals;
@@ -167,6 +178,8 @@ struct ls_program {
 struct ls_bindings {
     struct ls_memory arena; // at least arena_bytes, LS_ALIGNMENT
     struct ls_memory parameters; // flat
+    // By place, and by shadow of the plan: bytes from the start of these; NULL: as in the plan.
+    const uint64_t *parameters_at, *shadows_at;
     struct ls_memory gradients; // flat; nowhere without training
     const uint64_t *gradients_at; // by place: bytes from the start of these; NULL: as in the plan
     struct ls_memory shadows;

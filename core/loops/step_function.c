@@ -195,7 +195,10 @@ static enum ls_status forward_evaluation(struct ls_replica_context *replica)
 {
     struct ls_replica *own = replica_of(replica);
     memset(replica->sums, 0, sizeof(replica->sums));
-    const enum ls_status status = ls_replica_evaluate(own, &replica->batch, replica->sums);
+    struct ls_driver *driver = replica->dataset->model->session->driver;
+    const enum ls_status status =
+        driver ? ls_driver_evaluate(driver, replica->index, &replica->batch, replica->sums)
+               : ls_replica_evaluate(own, &replica->batch, replica->sums);
     const enum ls_status ended = ls_replica_evaluate_end(own, status ? NULL : replica->sums);
     return status ? status : ended;
 }

@@ -11,7 +11,9 @@
 // checkpoints, and a run of such a strategy is not elastic. Where ranks hold parts of gradients, a
 // replica has slots, in which whole buckets are while they are used: a collective is of a whole
 // bucket, and when it was waited for, the host keeps what the rank holds. Updates read that, and the
-// calls of `memory` refuse such a buffer. `parameters` must be whole buckets.
+// calls of `memory` refuse such a buffer. Where they hold parts of parameters, it is the same with
+// slots of these: an all-gather of a whole bucket begins with what the rank holds, and leaves the
+// bucket in its slot until the host needs that for another. Frozen parameters are on all ranks.
 #ifndef LS_PLUGIN_SHARDING_H
 #define LS_PLUGIN_SHARDING_H
 

@@ -25,6 +25,7 @@
 //   initialize_parameters   [replica thread] once on every replica, which has its buffers now
 //   in each step, on every replica's thread:
 //     begin_step            optional
+//     parameters_ahead      optional; for each bucket, when there is a place for it
 //     parameters_needed     optional; for each bucket, before forward reads it first
 //     gradient_finish       optional; before backward writes where a bucket is that was ready
 //     gradient_ready        for each bucket, as soon as backward has finished it
@@ -312,7 +313,8 @@ struct ls_strategy_interface {
     int32_t (*begin_step)(struct ls_strategy *strategy, uint32_t replica);
     // Optional. Forward is about to read parameters of the bucket for the first time in this step;
     // usually the last bucket comes first. The host may call it for the buckets that follow before
-    // forward reads this one.
+    // forward reads this one. Where ranks hold parts of parameters: before each pass, forward or
+    // backward, in training and without, that reads the bucket after another has been in its place.
     int32_t (*parameters_needed)(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket);
     // The gradients of this replica in the bucket are complete. Called in the order of the buckets,
     // while backward of earlier layers still runs; must not wait for other replicas. With
@@ -354,6 +356,11 @@ struct ls_strategy_interface {
     // gradients of another bucket where those of `bucket` are, which were ready before. Returns when
     // what was begun with them has ended. NULL: nothing is under way when gradient_ready returns.
     int32_t (*gradient_finish)(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket);
+    // Optional, where ranks hold parts of parameters: nobody reads any more what is where the
+    // parameters of `bucket` come to be, and parameters_needed is going to be called for it: what
+    // brings them may begin. Must not wait. All ranks call this, parameters_needed and
+    // gradient_ready in ways that begin the same in the same order.
+    int32_t (*parameters_ahead)(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket);
 };
 
 // An option of a strategy with this name, an integer, is how many bytes a bucket has at most, unless

@@ -39,6 +39,15 @@ void ls_buckets_reduced(const struct ls_buckets *buckets, uint32_t bucket, uint6
     *count = own->bytes / sizeof(float) + (bucket == 0 ? LS_STEP_STATS : 0);
 }
 
+uint32_t ls_buckets_find(const struct ls_buckets *buckets, uint32_t place)
+{
+    uint32_t bucket = 0;
+    while (bucket < buckets->count &&
+           place >= buckets->list[bucket].first_place + buckets->list[bucket].place_count)
+        bucket++;
+    return bucket;
+}
+
 void ls_buckets_finish(struct ls_buckets *buckets)
 {
     free(buckets->list);

@@ -44,6 +44,8 @@ LS_STATUS ls_buckets_create(const struct ls_parameter_plan *plan, uint64_t first
 // (LS_BUFFER_REDUCED): bucket 0 carries the step's statistics. [any thread]
 void ls_buckets_reduced(const struct ls_buckets *buckets, uint32_t bucket, uint64_t *first,
                         uint64_t *count);
+// The bucket that has a place of the plan; `count` of them: none, it is not trained. [any thread]
+uint32_t ls_buckets_find(const struct ls_buckets *buckets, uint32_t place);
 void ls_buckets_finish(struct ls_buckets *buckets);
 
 #endif

@@ -78,6 +78,21 @@ static enum ls_status place(struct ls_replica *replica, enum ls_held kind,
     return LS_OK;
 }
 
+static enum ls_status make_slots(struct ls_replica *replica,
+                                 const struct ls_replica_placement *placement)
+{
+    const struct ls_parameter_plan *plan = replica->plan;
+    enum ls_status status = LS_OK;
+    if (placement && placement->held[LS_HELD_GRADIENTS])
+        status = ls_slots_of_gradients(plan, replica->graph, &replica->buckets,
+                                       &replica->slots[LS_HELD_GRADIENTS]);
+    if (!status && placement && placement->held[LS_HELD_PARAMETERS])
+        status = ls_slots_of_parameters(plan, replica->graph, &replica->buckets,
+                                        &replica->slots[LS_HELD_PARAMETERS], &replica->walks[0],
+                                        &replica->walks[1]);
+    return status;
+}
+
 enum ls_status ls_replica_allocate(struct ls_replica *replica,
                                    const struct ls_replica_placement *placement)
 {
@@ -85,18 +100,24 @@ enum ls_status ls_replica_allocate(struct ls_replica *replica,
     for (uint32_t kind = 0; kind < LS_HELD_KINDS; kind++)
         if (place(replica, kind, placement ? placement->held[kind] : NULL, &held[kind]))
             return LS_OUT_OF_MEMORY;
-    const bool parts = placement && placement->held[LS_HELD_GRADIENTS];
-    if (parts && ls_slots_of_gradients(replica->plan, replica->graph, &replica->buckets,
-                                       &replica->slots[LS_HELD_GRADIENTS]))
+    if (make_slots(replica, placement))
         return LS_OUT_OF_MEMORY;
-    const uint64_t reduced =
-        parts ? replica->slots[LS_HELD_GRADIENTS].bytes : replica->plan->reduced_bytes;
-    if (parts)
-        replica->parts[LS_HELD_GRADIENTS] =
-            ls_replica_take_memory(replica, held[LS_HELD_GRADIENTS] * sizeof(float));
+    const struct ls_slots *slots = replica->slots;
+    const uint64_t reduced = slots[LS_HELD_GRADIENTS].count ? slots[LS_HELD_GRADIENTS].bytes
+                                                            : replica->plan->reduced_bytes;
+    const uint64_t frozen = replica->plan->flat_bytes - replica->plan->reduced_bytes;
+    const uint64_t parameters = slots[LS_HELD_PARAMETERS].count
+                                    ? slots[LS_HELD_PARAMETERS].bytes + frozen
+                                    : replica->plan->flat_bytes;
+    bool complete = true;
+    for (uint32_t kind = 0; kind < LS_HELD_STATES; kind++) {
+        if (!slots[kind].count)
+            continue;
+        replica->parts[kind] = ls_replica_take_memory(replica, held[kind] * sizeof(float));
+        complete = complete && is_there(replica->parts[kind]);
+    }
     const uint32_t states = held[LS_HELD_STATES] ? replica->optimizer.state_count : 0;
-    replica->room =
-        ls_replica_take_memory(replica, LS_STEP_STATS_BYTES + replica->plan->flat_bytes);
+    replica->room = ls_replica_take_memory(replica, LS_STEP_STATS_BYTES + parameters);
     replica->reduced_is_lent = placement && is_there(placement->reduced);
     if (replica->reduced_is_lent) {
         replica->reduced = placement->reduced;
@@ -105,11 +126,11 @@ enum ls_status ls_replica_allocate(struct ls_replica *replica,
         replica->reduced = ls_replica_take_memory(replica, LS_STEP_STATS_BYTES + reduced);
     }
     if (replica->graph->count_slots) {
-        const uint32_t slots = replica->graph->count_slots;
-        replica->counts = ls_replica_take_memory(replica, slots * sizeof(float));
-        replica->found = calloc(slots, sizeof(*replica->found));
-        replica->found_before = calloc(slots, sizeof(*replica->found_before));
-        replica->counted = calloc(slots, sizeof(*replica->counted));
+        const uint32_t count = replica->graph->count_slots;
+        replica->counts = ls_replica_take_memory(replica, count * sizeof(float));
+        replica->found = calloc(count, sizeof(*replica->found));
+        replica->found_before = calloc(count, sizeof(*replica->found_before));
+        replica->counted = calloc(count, sizeof(*replica->counted));
         if (!is_there(replica->counts) || !replica->found || !replica->found_before ||
             !replica->counted)
             return ls_replica_say_no_memory(replica, LS_OUT_OF_MEMORY);
@@ -130,12 +151,11 @@ enum ls_status ls_replica_allocate(struct ls_replica *replica,
     }
     if (replica->guard)
         replica->failed = ls_replica_take_memory(replica, sizeof(int32_t));
-    bool complete = is_there(replica->room) && is_there(replica->reduced) &&
-                    is_there(replica->evaluation_sums) &&
-                    (!parts || is_there(replica->parts[LS_HELD_GRADIENTS])) &&
-                    (!replica->plan->total_count || is_there(replica->totals)) &&
-                    (!replica->guard || is_there(replica->failed)) &&
-                    (!measures || is_there(replica->measures));
+    complete = complete && is_there(replica->room) && is_there(replica->reduced) &&
+               is_there(replica->evaluation_sums) &&
+               (!replica->plan->total_count || is_there(replica->totals)) &&
+               (!replica->guard || is_there(replica->failed)) &&
+               (!measures || is_there(replica->measures));
     for (uint32_t i = 0; i < states; i++) {
         replica->states[i] = ls_replica_take_memory(replica, held[LS_HELD_STATES] * sizeof(float));
         complete = complete && is_there(replica->states[i]);
@@ -187,7 +207,8 @@ struct ls_memory ls_replica_memory(const struct ls_replica *replica, uint32_t bu
 {
     const struct ls_memory nowhere = {NULL, 0};
     switch (buffer) {
-    case LS_BUFFER_PARAMETERS: return replica->parameters;
+    case LS_BUFFER_PARAMETERS:
+        return replica->slots[LS_HELD_PARAMETERS].count ? nowhere : replica->parameters;
     case LS_BUFFER_GRADIENTS:
         return replica->slots[LS_HELD_GRADIENTS].count ? nowhere : replica->gradients;
     case LS_BUFFER_REDUCED: return replica->reduced;
@@ -211,16 +232,29 @@ enum ls_status ls_replica_begin_bucket(struct ls_replica *replica, uint32_t buck
                : LS_OK;
 }
 
+// Between the part that the replica holds of a bucket and the bucket's slot.
+static enum ls_status copy_part(struct ls_replica *replica, enum ls_held kind, uint32_t buffer,
+                                uint32_t bucket, bool to_slot)
+{
+    const struct ls_held_range held = ls_replica_held(replica, kind, bucket);
+    const uint64_t in_bucket = held.first * sizeof(float) - replica->buckets.list[bucket].offset;
+    const struct ls_memory part = ls_replica_held_memory(replica, buffer, bucket);
+    if (!replica->slots[kind].count || !held.count)
+        return LS_OK;
+    const struct ls_memory slot =
+        ls_memory_at(ls_replica_bucket_memory(replica, buffer, bucket), in_bucket);
+    return ls_device_copy(replica->device, to_slot ? slot : part, to_slot ? part : slot,
+                          held.count * sizeof(float), NULL);
+}
+
 enum ls_status ls_replica_keep_gradients(struct ls_replica *replica, uint32_t bucket)
 {
-    const struct ls_held_range held = ls_replica_held(replica, LS_HELD_GRADIENTS, bucket);
-    const uint64_t in_bucket = held.first * sizeof(float) - replica->buckets.list[bucket].offset;
-    if (!replica->slots[LS_HELD_GRADIENTS].count || !held.count)
-        return LS_OK;
-    return ls_device_copy(
-        replica->device, ls_replica_held_memory(replica, LS_BUFFER_GRADIENTS, bucket),
-        ls_memory_at(ls_replica_bucket_memory(replica, LS_BUFFER_GRADIENTS, bucket), in_bucket),
-        held.count * sizeof(float), NULL);
+    return copy_part(replica, LS_HELD_GRADIENTS, LS_BUFFER_GRADIENTS, bucket, false);
+}
+
+enum ls_status ls_replica_fill_slot(struct ls_replica *replica, uint32_t bucket)
+{
+    return copy_part(replica, LS_HELD_PARAMETERS, LS_BUFFER_PARAMETERS, bucket, true);
 }
 
 void ls_buffers_release(struct ls_replica *replica)
@@ -237,6 +271,9 @@ void ls_buffers_release(struct ls_replica *replica)
         ls_device_release(replica->device, replica->states[i]);
     for (uint32_t i = 0; i < replica->levels; i++)
         ls_device_release(replica->device, replica->accumulated[i]);
+    free(replica->walks[0].list);
+    free(replica->walks[1].list);
+    free(replica->shadows_at);
     for (uint32_t kind = 0; kind < LS_HELD_KINDS; kind++) {
         ls_device_release(replica->device, replica->parts[kind]);
         ls_slots_finish(&replica->slots[kind]);

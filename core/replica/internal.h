@@ -28,6 +28,9 @@ struct ls_replica_program {
     struct ls_program *program; // NULL: of an empty block, which zeroes its gradients
     uint32_t *bucket_ends; // for each bucket: the step after which it is complete, plus one
     uint32_t *bucket_needs; // for each bucket: the first step that reads its parameters
+    // By entry of the walk through slots of parameters: from which step on it may be begun, and the
+    // step that reads it; NULL: there are none.
+    uint32_t *walk_starts, *walk_needs;
     uint32_t *bucket_writes; // for each bucket: the first step that writes its gradients
     enum ls_purpose purpose; // a replica has one program for each {batch, purpose}
     // Of each input: makes float32 of values that come as bytes; NULL: none.
@@ -101,6 +104,8 @@ struct ls_replica {
     bool holds_all[LS_HELD_KINDS];
     struct ls_memory parts[LS_HELD_KINDS]; // of parameters or gradients; nowhere: flat buffers
     struct ls_slots slots[LS_HELD_KINDS]; // of parameters or gradients in parts: whole buckets
+    struct ls_walk walks[2]; // of training, and of forward alone, through slots of parameters
+    uint64_t *shadows_at; // by shadow of the plan, where parameters are in slots: bytes
     struct ls_replica_room shadows;
     struct ls_replica_room arena;
     struct ls_replica_room scratch; // of shadows, updates and sums of blocks

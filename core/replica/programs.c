@@ -93,6 +93,148 @@ static enum ls_status check_slots(const struct ls_replica *replica,
     return LS_OK;
 }
 
+// ---- The walk through slots of parameters ----
+
+// A bucket comes into its slot before step `step`, whatever was there.
+struct walking {
+    const struct ls_replica *replica;
+    const struct ls_walk *walk;
+    struct ls_replica_program *entry;
+    uint32_t next; // entry of the walk
+    uint32_t *in; // by slot: the bucket, and one more
+    uint32_t *over; // by bucket: the step from which on its slot may be taken
+};
+
+static void take_next(struct walking *walking, uint32_t step)
+{
+    const uint32_t k = walking->next++, bucket = walking->walk->list[k].bucket;
+    uint32_t *in = &walking->in[walking->replica->slots[LS_HELD_PARAMETERS].of[bucket]];
+    const uint32_t free_from = *in ? walking->over[*in - 1] : 0;
+    const uint32_t before = k ? walking->entry->walk_starts[k - 1] : 0;
+    walking->entry->walk_starts[k] = free_from > before ? free_from : before;
+    walking->entry->walk_needs[k] = step;
+    walking->over[bucket] = step;
+    *in = bucket + 1;
+}
+
+static uint32_t bucket_read(const struct walking *walking, uint32_t read)
+{
+    return ls_buckets_find(&walking->replica->buckets, walking->entry->program->reads[read].place);
+}
+
+static bool is_missing(const struct walking *walking, uint32_t read, uint32_t end)
+{
+    for (; read < end; read++) {
+        const uint32_t bucket = bucket_read(walking, read);
+        if (walking->in[walking->replica->slots[LS_HELD_PARAMETERS].of[bucket]] != bucket + 1)
+            return true;
+    }
+    return false;
+}
+
+// What a step reads is all there, or LS_UNAVAILABLE.
+static enum ls_status walk_steps(struct walking *walking)
+{
+    const struct ls_program *program = walking->entry->program;
+    for (uint32_t read = 0, end; read < program->read_count; read = end) {
+        const uint32_t step = program->reads[read].step;
+        for (end = read; end < program->read_count && program->reads[end].step == step;)
+            end++;
+        while (is_missing(walking, read, end)) {
+            if (walking->next == walking->walk->count)
+                return LS_UNAVAILABLE;
+            take_next(walking, step);
+        }
+        for (uint32_t i = read; i < end; i++)
+            walking->over[bucket_read(walking, i)] = step + 1;
+    }
+    while (walking->next < walking->walk->count)
+        take_next(walking, program->step_count);
+    return LS_OK;
+}
+
+// All replicas begin gathers and reductions in one order, whatever their programs are.
+static bool keeps_order(const struct walking *walking)
+{
+    const struct ls_replica_program *entry = walking->entry;
+    const uint32_t buckets = walking->replica->buckets.count;
+    uint32_t end = 0, ready = 0; // the step from which on so many buckets are ready
+    for (uint32_t k = 0; k < walking->walk->count; k++) {
+        for (; ready < walking->walk->list[k].ready; ready++)
+            end = entry->bucket_ends[ready] > end ? entry->bucket_ends[ready] : end;
+        const uint32_t next =
+            ready < buckets && entry->bucket_ends[ready] > end ? entry->bucket_ends[ready] : end;
+        if (entry->walk_needs[k] < end || (ready < buckets && entry->walk_starts[k] > next))
+            return false;
+    }
+    return true;
+}
+
+static enum ls_status find_walk(const struct ls_replica *replica, struct ls_replica_program *entry)
+{
+    const bool trains = entry->purpose == LS_PURPOSE_TRAIN;
+    const struct ls_walk *walk = &replica->walks[trains ? 0 : 1];
+    struct walking walking = {.replica = replica,
+                              .walk = walk,
+                              .entry = entry,
+                              .in = calloc(replica->buckets.count, sizeof(*walking.in)),
+                              .over = calloc(replica->buckets.count, sizeof(*walking.over))};
+    enum ls_status status = LS_OK;
+    entry->walk_starts = calloc((size_t)walk->count + 1, sizeof(*entry->walk_starts));
+    entry->walk_needs = calloc((size_t)walk->count + 1, sizeof(*entry->walk_needs));
+    if (!walking.in || !walking.over || !entry->walk_starts || !entry->walk_needs)
+        status = LS_OUT_OF_MEMORY;
+    if (!status)
+        status = walk_steps(&walking);
+    if (!status && trains && !keeps_order(&walking))
+        status = LS_UNAVAILABLE;
+    if (status == LS_UNAVAILABLE)
+        ls_error("replica",
+                 "device %s reads parameters of more buckets at once than there are places for, "
+                 "or in another order than the layers have; use --strategy=sharded:stage=2, or a "
+                 "larger bucket=BYTES",
+                 replica->device_name);
+    free(walking.in);
+    free(walking.over);
+    return status;
+}
+
+// The second layouts of a bucket are in a slot, as it is; those of frozen parameters are behind.
+static enum ls_status place_shadows(struct ls_replica *replica, uint64_t *bytes)
+{
+    const struct ls_parameter_plan *plan = replica->plan;
+    const struct ls_slots *slots = &replica->slots[LS_HELD_PARAMETERS];
+    uint64_t *used = calloc(replica->buckets.count, sizeof(*used));
+    uint64_t *at = realloc(replica->shadows_at, (plan->shadow_count + 1) * sizeof(*at));
+    replica->shadows_at = at ? at : replica->shadows_at;
+    *bytes = 0;
+    if (!used || !at) {
+        free(used);
+        return LS_OUT_OF_MEMORY;
+    }
+    for (uint32_t slot = 0; slot < slots->count; slot++) {
+        uint64_t most = 0;
+        for (uint32_t i = 0; i < plan->shadow_count; i++) {
+            const uint32_t bucket = ls_buckets_find(&replica->buckets, plan->shadows[i].place);
+            if (bucket == replica->buckets.count || slots->of[bucket] != slot)
+                continue;
+            at[i] = *bytes + used[bucket];
+            used[bucket] +=
+                (plan->shadows[i].layout.bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
+            most = used[bucket] > most ? used[bucket] : most;
+        }
+        *bytes += most;
+    }
+    for (uint32_t i = 0; i < plan->shadow_count; i++) {
+        if (plan->shadows[i].place < plan->reduced_count)
+            continue;
+        at[i] = *bytes;
+        *bytes += (plan->shadows[i].layout.bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
+    }
+    free(used);
+    return LS_OK;
+}
+
 // Of a program.
 static uint32_t capture_count(const struct ls_replica *replica)
 {
@@ -128,6 +270,8 @@ static enum ls_status add_program(struct ls_replica *replica, uint64_t size,
         status = find_bucket_ends(replica, entry);
     if (!status && purpose == LS_PURPOSE_TRAIN)
         status = check_slots(replica, entry);
+    if (!status && replica->slots[LS_HELD_PARAMETERS].count)
+        status = find_walk(replica, entry);
     if (!status)
         status = ls_input_prepare(replica, entry);
     if (entry->program->arena_bytes > replica->arena_bytes)
@@ -161,8 +305,12 @@ static enum ls_status make_room(struct ls_replica *replica)
 {
     const uint64_t flat = LS_STEP_STATS_BYTES + replica->plan->reduced_bytes;
     const struct ls_memory shadows = replica->shadows.memory;
+    const struct ls_slots *slots = replica->slots;
+    uint64_t shadow_bytes = replica->plan->shadow_bytes;
     enum ls_status status =
-        ls_replica_grow(replica, &replica->shadows, replica->plan->shadow_bytes);
+        slots[LS_HELD_PARAMETERS].count ? place_shadows(replica, &shadow_bytes) : LS_OK;
+    if (!status)
+        status = ls_replica_grow(replica, &replica->shadows, shadow_bytes);
     if (!status)
         status = ls_replica_grow(replica, &replica->scratch, replica->scratch_bytes);
     if (!status)
@@ -185,7 +333,9 @@ static enum ls_status make_room(struct ls_replica *replica)
             .arena = replica->arena.memory,
             .parameters = replica->parameters,
             .gradients = training ? replica->gradients : (struct ls_memory){NULL, 0},
-            .gradients_at = replica->slots[LS_HELD_GRADIENTS].places_at,
+            .parameters_at = slots[LS_HELD_PARAMETERS].places_at,
+            .gradients_at = slots[LS_HELD_GRADIENTS].places_at,
+            .shadows_at = replica->shadows_at,
             .shadows = replica->shadows.memory,
             .sums = training ? replica->reduced : replica->evaluation_sums,
             .totals = training ? replica->totals : (struct ls_memory){NULL, 0},
@@ -195,7 +345,7 @@ static enum ls_status make_room(struct ls_replica *replica)
         ls_program_bind(replica->programs[i]->program, &bindings);
         ls_seed_bind(replica, replica->programs[i]->program);
     }
-    return status || ls_memory_is_same(shadows, replica->shadows.memory)
+    return status || (ls_memory_is_same(shadows, replica->shadows.memory) && !replica->shadows_at)
                ? status
                : ls_replica_refresh(replica);
 }
@@ -256,6 +406,8 @@ void ls_programs_destroy(struct ls_replica *replica)
         free(entry->bucket_ends);
         free(entry->bucket_needs);
         free(entry->bucket_writes);
+        free(entry->walk_starts);
+        free(entry->walk_needs);
         free(entry);
     }
     free(replica->programs);

@@ -367,6 +367,9 @@ enum ls_status ls_replica_begin_block(struct ls_replica *replica,
         .ends = entry->bucket_ends,
         .needs = entry->bucket_needs,
         .writes = entry->bucket_writes,
+        .walk = replica->slots[LS_HELD_PARAMETERS].count ? &replica->walks[0] : NULL,
+        .walk_starts = entry->walk_starts,
+        .walk_needs = entry->walk_needs,
         .captures = recorder->another_kind ? NULL : captures,
         .block = index,
         .first = index == 0,
@@ -512,10 +515,15 @@ static enum ls_status run_forward(void *context)
     return ls_program_run(program, 0, program->step_count, false);
 }
 
-// The program of a share that is not empty, on the stream.
-static enum ls_status forward(struct ls_replica *replica, const struct ls_replica_batch *batch,
-                              enum ls_purpose purpose, struct ls_replica_program **out)
+enum ls_status ls_replica_begin_forward(struct ls_replica *replica,
+                                        const struct ls_replica_batch *batch,
+                                        enum ls_purpose purpose, struct ls_pass *out)
 {
+    const struct ls_walk *walk =
+        replica->slots[LS_HELD_PARAMETERS].count ? &replica->walks[1] : NULL;
+    *out = (struct ls_pass){.walk = walk, .first = true, .last = true};
+    if (batch->count == 0)
+        return LS_OK;
     struct ls_replica_program *entry = ls_programs_find(replica, batch->count, purpose);
     if (!entry) {
         ls_error("replica", "no %s program was prepared for a share of %llu examples",
@@ -523,39 +531,54 @@ static enum ls_status forward(struct ls_replica *replica, const struct ls_replic
                  (unsigned long long)batch->count);
         return LS_FAILED;
     }
-    *out = entry;
-    enum ls_status status = ls_input_choose(replica, replica->set + 1);
-    if (!status)
-        status = ls_input_write(replica, entry, batch, NULL);
-    return status ? status : ls_capture_run(replica, entry->captures, run_forward, entry->program);
+    out->program = entry->program;
+    out->walk_starts = entry->walk_starts;
+    out->walk_needs = entry->walk_needs;
+    out->captures = entry->captures;
+    const enum ls_status status = ls_input_choose(replica, replica->set + 1);
+    return status ? status : ls_input_write(replica, entry, batch, NULL);
+}
+
+enum ls_status ls_replica_end_evaluate(struct ls_replica *replica, double *sums)
+{
+    const enum ls_status status = ls_replica_count(replica);
+    return status ? status : read_sums(replica, sums);
+}
+
+enum ls_status ls_replica_end_predict(struct ls_replica *replica, const struct ls_pass *pass,
+                                      uint64_t count, float *out)
+{
+    const struct ls_shape *shape = &replica->graph->outputs[0]->shape;
+    return ls_device_copy(replica->device, ls_host_memory(out), ls_program_output(pass->program, 0),
+                          (uint64_t)ls_shape_elements(shape, (int64_t)count) * sizeof(float), NULL);
+}
+
+// The program of a share that is not empty, on the stream.
+static enum ls_status forward(struct ls_replica *replica, const struct ls_replica_batch *batch,
+                              enum ls_purpose purpose, struct ls_pass *pass)
+{
+    const enum ls_status status = ls_replica_begin_forward(replica, batch, purpose, pass);
+    return status ? status : ls_capture_run(replica, pass->captures, run_forward, pass->program);
 }
 
 enum ls_status ls_replica_evaluate(struct ls_replica *replica, const struct ls_replica_batch *batch,
                                    double *sums)
 {
-    struct ls_replica_program *entry;
+    struct ls_pass pass;
     if (batch->count == 0)
         return LS_OK;
-    enum ls_status status = forward(replica, batch, LS_PURPOSE_EVALUATE, &entry);
-    if (!status)
-        status = ls_replica_count(replica);
-    return status ? status : read_sums(replica, sums);
+    const enum ls_status status = forward(replica, batch, LS_PURPOSE_EVALUATE, &pass);
+    return status ? status : ls_replica_end_evaluate(replica, sums);
 }
 
 enum ls_status ls_replica_predict(struct ls_replica *replica, const struct ls_replica_batch *batch,
                                   float *out)
 {
-    const struct ls_shape *shape = &replica->graph->outputs[0]->shape;
-    struct ls_replica_program *entry;
+    struct ls_pass pass;
     if (batch->count == 0)
         return LS_OK;
-    const enum ls_status status = forward(replica, batch, LS_PURPOSE_PREDICT, &entry);
-    if (status)
-        return status;
-    const int64_t elements = ls_shape_elements(shape, (int64_t)batch->count);
-    return ls_device_copy(replica->device, ls_host_memory(out),
-                          ls_program_output(entry->program, 0), (uint64_t)elements * sizeof(float),
-                          NULL);
+    const enum ls_status status = forward(replica, batch, LS_PURPOSE_PREDICT, &pass);
+    return status ? status : ls_replica_end_predict(replica, &pass, batch->count, out);
 }
 
 enum ls_status ls_replica_output(const struct ls_replica *replica, uint64_t count,
@@ -574,7 +597,8 @@ enum ls_status ls_replica_output(const struct ls_replica *replica, uint64_t coun
 enum ls_status ls_replica_find_not_finite(struct ls_replica *replica, char *text, size_t bytes)
 {
     text[0] = '\0';
-    if (!replica->current || !replica->current->program)
+    if (!replica->current || !replica->current->program ||
+        replica->slots[LS_HELD_PARAMETERS].count) // what the program reads is there no more
         return LS_OK;
     return ls_program_find_not_finite(replica->current->program, text, bytes);
 }

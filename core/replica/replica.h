@@ -14,6 +14,7 @@
 #include "core/optimizer/optimizer.h"
 #include "core/replica/buckets.h"
 #include "core/replica/capture.h"
+#include "core/replica/slots.h"
 #include "core/replica/updater.h"
 
 #define LS_REPLICA_INPUTS 8 // the most inputs that a model may have
@@ -50,8 +51,8 @@ enum ls_held { LS_HELD_PARAMETERS, LS_HELD_GRADIENTS, LS_HELD_STATES, LS_HELD_KI
 // Which ranges of its flat buffers a replica holds.
 struct ls_replica_placement {
     // By enum ls_held, of each bucket, which range it holds; count 0: nothing of it. NULL: all.
-    // Read in ls_replica_allocate. Where gradients are not all held, buckets are written in slots,
-    // from which ls_replica_keep_gradients takes what is.
+    // Read in ls_replica_allocate. Where gradients or parameters are not all held, whole buckets are
+    // in slots while they are used (core/replica/slots.h).
     const struct ls_held_range *held[LS_HELD_KINDS];
     // Zeroed memory of the caller's for LS_BUFFER_REDUCED; nowhere: the replica takes its own. When
     // it is gone, the replica may only be destroyed.
@@ -152,6 +153,10 @@ void ls_microbatch(uint64_t count, uint32_t microbatches, uint32_t index, uint64
 // A pass over one block: forward and backward.
 struct ls_pass {
     struct ls_program *program; // NULL: the block is empty; its gradients and totals are zeros
+    // Where parameters are in slots: the order in which it needs them, and by entry from which step
+    // of the program on it may be begun and which is the first to read it.
+    const struct ls_walk *walk;
+    const uint32_t *walk_starts, *walk_needs;
     const uint32_t *writes; // by bucket: the first step of the program that writes its gradients
     const uint32_t *ends; // by bucket: the program's step after which it is complete, plus one
     const uint32_t *needs; // by bucket: the first step of the program that reads its parameters
@@ -179,6 +184,10 @@ LS_STATUS ls_replica_begin_block(struct ls_replica *replica, const struct ls_rep
 // The program is about to write the gradients of a bucket in its slot: what others left is cleared,
 // as not everything is written. Nothing without slots.
 LS_STATUS ls_replica_begin_bucket(struct ls_replica *replica, uint32_t bucket);
+// The slot of a bucket's parameters gets the part that the replica holds, or has the parts of all
+// ranks: then what depends on them follows. Nothing without slots.
+LS_STATUS ls_replica_fill_slot(struct ls_replica *replica, uint32_t bucket);
+LS_STATUS ls_replica_refresh_slot(struct ls_replica *replica, uint32_t bucket);
 // The slot of a bucket's gradients has their sums: the part that the replica holds is kept.
 LS_STATUS ls_replica_keep_gradients(struct ls_replica *replica, uint32_t bucket);
 // What the program does for the bucket is done: its gradients are added to those of the other
@@ -274,7 +283,14 @@ LS_STATUS ls_replica_take_step_stats(struct ls_replica *replica, uint64_t deadli
                                      enum ls_status (*poll)(void *context), void *context,
                                      float *out);
 
-// Forward pass for evaluation; the sums of this share are added to `sums` (LS_SUMS), at the latest
+// An evaluation or prediction whose program the caller runs: as it is to run, between the two, for a
+// share that is not empty; then ls_replica_end_evaluate or _end_predict, which take what came of it.
+LS_STATUS ls_replica_begin_forward(struct ls_replica *replica, const struct ls_replica_batch *batch,
+                                   enum ls_purpose purpose, struct ls_pass *out);
+LS_STATUS ls_replica_end_evaluate(struct ls_replica *replica, double *sums);
+LS_STATUS ls_replica_end_predict(struct ls_replica *replica, const struct ls_pass *pass,
+                                 uint64_t count, float *out);
+// Forward pass for evaluation, where parameters are not in slots; the sums of this share are added to `sums` (LS_SUMS), at the latest
 // by ls_replica_evaluate_end, which waits for those that are on their way, and forgets them where
 // `sums` is NULL.
 LS_STATUS ls_replica_evaluate(struct ls_replica *replica, const struct ls_replica_batch *batch,

@@ -3,6 +3,7 @@
 #include "core/replica/slots.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 // Bit a * count + b: buckets a and b may not have one slot. Neighbours may not: one is on its way
 // while the other is used.
@@ -60,6 +61,8 @@ static void lay_out(struct ls_slots *slots, const struct ls_parameter_plan *plan
             slots->places_at[place] = slots->at[i] + plan->places[place].offset - bucket->offset;
         }
     }
+    for (uint32_t place = plan->reduced_count; place < plan->place_count; place++)
+        slots->places_at[place] = slots->bytes + plan->places[place].offset - plan->reduced_bytes;
 }
 
 static enum ls_status create(const struct ls_parameter_plan *plan, const struct ls_buckets *buckets,
@@ -133,6 +136,125 @@ enum ls_status ls_slots_of_gradients(const struct ls_parameter_plan *plan,
     if (!status)
         status = create(plan, buckets, apart, out);
     free(apart);
+    free(spans);
+    return status;
+}
+
+// ---- Parameters ----
+
+// The parameter that a tensor is, perhaps in another type; NULL: it is none.
+static const struct ls_tensor *parameter_of(const struct ls_graph *graph,
+                                            const struct ls_tensor *tensor)
+{
+    while (tensor->producer >= 0 && graph->operations[tensor->producer].op == LS_OP_CONVERT)
+        tensor = graph->operations[tensor->producer].inputs[0];
+    return tensor->role == LS_ROLE_PARAMETER ? tensor : NULL;
+}
+
+static void mark(const struct ls_parameter_plan *plan, const struct ls_buckets *buckets,
+                 const struct ls_tensor *parameter, bool *reads)
+{
+    const uint32_t place = parameter ? ls_plan_find(plan, parameter->name) : LS_NO_PLACE;
+    if (place < plan->reduced_count)
+        reads[ls_buckets_find(buckets, place)] = true;
+}
+
+// The buckets that an operation reads. Where nothing is trained, normalization reads the moving
+// statistics to which it contributes in training.
+static void find_reads(const struct ls_parameter_plan *plan, const struct ls_graph *graph,
+                       const struct ls_buckets *buckets, uint32_t index, bool *reads)
+{
+    const struct ls_operation *operation = &graph->operations[index];
+    memset(reads, 0, buckets->count * sizeof(*reads));
+    for (uint32_t k = 0; k < operation->input_count; k++)
+        mark(plan, buckets, parameter_of(graph, operation->inputs[k]), reads);
+    for (uint32_t i = 0; !operation->backward && i < graph->operation_count; i++) {
+        const struct ls_operation *statistics = &graph->operations[i];
+        if (statistics->op != LS_OP_BATCH_STATISTICS ||
+            statistics->inputs[0]->producer != (int32_t)index)
+            continue;
+        for (uint32_t k = 0; k < statistics->output_count; k++)
+            mark(plan, buckets, statistics->outputs[k]->gradient_of, reads);
+    }
+}
+
+// What a walk goes through.
+struct way {
+    const struct ls_parameter_plan *plan;
+    const struct ls_graph *graph;
+    const struct ls_buckets *buckets;
+    const struct ls_slots *slots;
+    const struct span *spans; // of gradients; NULL: forward alone
+};
+
+static enum ls_status walk(const struct way *way, struct ls_walk *out)
+{
+    const uint32_t buckets = way->buckets->count;
+    bool *reads = calloc(buckets, sizeof(*reads));
+    uint32_t *in = calloc(buckets, sizeof(*in)); // by slot: the bucket, and one more
+    uint32_t *over = calloc(buckets, sizeof(*over)); // by bucket: its last reader, and one more
+    uint32_t ready = 0, room = 0;
+    enum ls_status status = reads && in && over ? LS_OK : LS_OUT_OF_MEMORY;
+    *out = (struct ls_walk){NULL, 0};
+    for (uint32_t i = 0; !status && i < way->graph->operation_count; i++) {
+        if (!way->spans && way->graph->operations[i].backward)
+            break;
+        find_reads(way->plan, way->graph, way->buckets, i, reads);
+        for (uint32_t b = buckets; !status && b-- > 0;) {
+            const uint32_t slot = way->slots->of[b];
+            if (!reads[b] || in[slot] == b + 1)
+                continue;
+            // It is begun when the last reader of what is in the slot is done.
+            while (in[slot] && way->spans && ready < buckets &&
+                   way->spans[ready].last < over[in[slot] - 1])
+                ready++;
+            if (out->count == room) {
+                room = 2 * room + 16;
+                struct ls_walk_entry *grown = realloc(out->list, room * sizeof(*grown));
+                status = grown ? LS_OK : LS_OUT_OF_MEMORY;
+                out->list = grown ? grown : out->list;
+            }
+            if (!status)
+                out->list[out->count++] = (struct ls_walk_entry){b, ready};
+            in[slot] = b + 1;
+        }
+        for (uint32_t b = 0; b < buckets; b++)
+            over[b] = reads[b] ? i + 1 : over[b];
+    }
+    free(reads);
+    free(in);
+    free(over);
+    return status;
+}
+
+enum ls_status ls_slots_of_parameters(const struct ls_parameter_plan *plan,
+                                      const struct ls_graph *graph,
+                                      const struct ls_buckets *buckets, struct ls_slots *out,
+                                      struct ls_walk *training, struct ls_walk *forward)
+{
+    const uint32_t count = buckets->count;
+    bool *apart = neighbours(count), *reads = calloc(count, sizeof(*reads));
+    struct span *spans = calloc(count, sizeof(*spans));
+    enum ls_status status = apart && reads && spans ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status)
+        find_spans(plan, graph, buckets, spans);
+    for (uint32_t i = 0; !status && i < graph->operation_count; i++) {
+        find_reads(plan, graph, buckets, i, reads);
+        for (uint32_t b = 0; b < count; b++)
+            for (uint32_t a = 0; a < b && reads[b]; a++)
+                if (reads[a])
+                    apart[(size_t)a * count + b] = true;
+    }
+    if (!status)
+        status = create(plan, buckets, apart, out);
+    struct way way = {plan, graph, buckets, out, spans};
+    if (!status)
+        status = walk(&way, training);
+    way.spans = NULL;
+    if (!status)
+        status = walk(&way, forward);
+    free(apart);
+    free(reads);
     free(spans);
     return status;
 }

@@ -16,6 +16,21 @@ struct ls_slots {
     uint64_t bytes; // of all slots, and of frozen places behind them
 };
 
+// In which order a pass over the model needs buckets of parameters in slots that others take in
+// between: the same on all replicas, whatever their programs are.
+struct ls_walk {
+    struct ls_walk_entry {
+        uint32_t bucket;
+        uint32_t ready; // it is begun when the gradients of so many buckets are ready, not before
+    } * list;
+    uint32_t count;
+};
+
+// For parameters of the graph, and the ways through training and through forward alone.
+LS_STATUS ls_slots_of_parameters(const struct ls_parameter_plan *plan, const struct ls_graph *graph,
+                                 const struct ls_buckets *buckets, struct ls_slots *out,
+                                 struct ls_walk *training, struct ls_walk *forward);
+
 // For gradients of the graph, which is differentiated.
 LS_STATUS ls_slots_of_gradients(const struct ls_parameter_plan *plan, const struct ls_graph *graph,
                                 const struct ls_buckets *buckets, struct ls_slots *out);

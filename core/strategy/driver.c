@@ -326,11 +326,6 @@ static bool is_within(const struct ls_placed_range *range, const struct ls_place
                                  range->first - bucket->first <= bucket->count - range->count);
 }
 
-static bool is_same(const struct ls_placed_range *a, const struct ls_placed_range *b)
-{
-    return a->first == b->first && a->count == b->count;
-}
-
 static bool is_aligned(const struct ls_placed_range *range)
 {
     return range->first % (LS_ALIGNMENT / sizeof(float)) == 0;
@@ -355,12 +350,13 @@ enum ls_status ls_driver_placement(struct ls_driver *driver, uint32_t rank, uint
         return LS_FAILED;
     }
     if (placement.states.count &&
-        (!is_same(&placement.parameters, &whole) || !is_aligned(&placement.gradients) ||
-         !is_aligned(&placement.states) || !is_within(&placement.states, &placement.gradients))) {
+        (!is_aligned(&placement.parameters) || !is_aligned(&placement.gradients) ||
+         !is_aligned(&placement.states) || !is_within(&placement.states, &placement.gradients) ||
+         !is_within(&placement.states, &placement.parameters))) {
         ls_error(ls_driver_name(driver),
-                 "placement of bucket %u on rank %u: parameters must be whole, gradients hold all "
-                 "that there are states for, and parts begin at a multiple of %zu floats: an error "
-                 "of the plugin",
+                 "placement of bucket %u on rank %u: parameters and gradients must hold all that "
+                 "there are states for, and parts begin at a multiple of %zu floats: an error of "
+                 "the plugin",
                  bucket, rank, LS_ALIGNMENT / sizeof(float));
         return LS_FAILED;
     }
@@ -374,7 +370,7 @@ bool ls_driver_rounds_ranges(const struct ls_driver *driver)
 }
 
 // Slots are written by the replica's thread, and integers of logical shards need whole buffers.
-static enum ls_status check_parts(const struct ls_driver *driver)
+static enum ls_status check_parts(const struct ls_driver *driver, bool parameters)
 {
     if (driver->options.shards) {
         ls_error("--reproducible",
@@ -383,12 +379,21 @@ static enum ls_status check_parts(const struct ls_driver *driver)
                  ls_driver_name(driver));
         return LS_USAGE;
     }
-    if (driver->on_host)
+    if (!driver->on_host) {
+        ls_error("--strategy",
+                 "strategy '%s' with these options keeps parts of gradients, so far only in host "
+                 "memory; use --device=cpu, sharded:stage=1 or mirrored",
+                 ls_driver_name(driver));
+        return LS_UNAVAILABLE;
+    }
+    if (!parameters || !driver->plan->total_count)
         return LS_OK;
-    ls_error("--strategy",
-             "strategy '%s' with these options keeps parts of gradients, so far only in host "
-             "memory; use --device=cpu, sharded:stage=1 or mirrored",
-             ls_driver_name(driver));
+    ls_error(
+        "--strategy",
+        "layer '%s' normalizes by the statistics of all replicas (synchronized), which strategy "
+        "'%s' with these options cannot order with its parameters; use sharded:stage=2, or set "
+        "synchronized to false",
+        driver->plan->totals[0].tensor->name, ls_driver_name(driver));
     return LS_UNAVAILABLE;
 }
 
@@ -414,8 +419,8 @@ enum ls_status ls_driver_find_held(struct ls_driver *driver, struct ls_driver_he
         }
     for (uint32_t kind = 0; kind < LS_HELD_KINDS; kind++)
         out->spread[kind] = out->spread[kind] && out->placed;
-    if (!status && out->spread[LS_HELD_GRADIENTS])
-        status = check_parts(driver);
+    if (!status && (out->spread[LS_HELD_GRADIENTS] || out->spread[LS_HELD_PARAMETERS]))
+        status = check_parts(driver, out->spread[LS_HELD_PARAMETERS]);
     return status;
 }
 
@@ -508,11 +513,20 @@ uint64_t ls_driver_explain(struct ls_driver *driver)
     const unsigned long long step = atomic_load(&driver->not_finite_step);
     char text[128] = "", whose[32] = "";
     uint32_t i = 0;
+    const bool parts =
+        ls_replica_slot(driver->members[0].replica, LS_HELD_PARAMETERS, 0) != LS_NO_SLOT;
     for (; i < driver->count && !text[0]; i++)
         if (ls_replica_find_not_finite(driver->members[i].replica, text, sizeof(text)))
             text[0] = '\0';
     if (!text[0] && !atomic_load(&driver->skipped_too_many)) {
-        say_nothing_found(driver, step, driver->members[0].step);
+        if (parts)
+            ls_error("train",
+                     "step %llu: the loss is not finite; which value is it first cannot be told "
+                     "where no replica has all parameters; try a smaller learning rate, or check "
+                     "the data",
+                     step);
+        else
+            say_nothing_found(driver, step, driver->members[0].step);
         return step;
     }
     if (driver->world > 1 && text[0])

@@ -181,6 +181,12 @@ uint64_t ls_driver_next_update(const struct ls_driver *driver, uint32_t replica,
 // long as it is not, after the last of a row of steps, before anything else is done. [replica
 // thread]
 LS_STATUS ls_driver_collect(struct ls_driver *driver, uint32_t replica, struct ls_step_result *out);
+// As ls_replica_evaluate and ls_replica_predict. Where ranks hold parts of parameters, all of them
+// make the same calls in the same order, also for shares of nothing. [replica thread]
+LS_STATUS ls_driver_evaluate(struct ls_driver *driver, uint32_t replica,
+                             const struct ls_replica_batch *batch, double *sums);
+LS_STATUS ls_driver_predict(struct ls_driver *driver, uint32_t replica,
+                            const struct ls_replica_batch *batch, float *out);
 // Before evaluation, weights are read or the run ends. [replica thread]
 LS_STATUS ls_driver_synchronise(struct ls_driver *driver, uint32_t replica);
 // It has nothing to train for now, while others have. [replica thread]

@@ -44,6 +44,9 @@ struct ls_driver_member {
     struct ls_pass pass; // over the block under way
     uint32_t from, to; // of its program, the steps under way
     uint32_t bucket; // that they complete; bucket_count: none
+    // Of the walk of the pass through slots of parameters: entries that are begun, that are there,
+    // and buckets of gradients that are ready.
+    uint32_t walk_started, walk_there, walk_ready;
     uint32_t *in_slot; // by slot of gradients: the bucket that was written last; bucket_count: none
     uint32_t total; // the next one that all replicas add up
     bool forwarded; // the forward pass was made by itself

@@ -33,6 +33,8 @@ static const struct ls_trace_label needed_span = {
     .category = "strategy", .name = "parameters_needed", .value = "bucket"};
 static const struct ls_trace_label ready_span = {
     .category = "strategy", .name = "gradient_ready", .value = "bucket"};
+static const struct ls_trace_label ahead_span = {
+    .category = "strategy", .name = "parameters_ahead", .value = "bucket"};
 static const struct ls_trace_label finish_span = {
     .category = "strategy", .name = "gradient_finish", .value = "bucket"};
 static const struct ls_trace_label end_span = {.category = "strategy", .name = "end_step"};
@@ -68,6 +70,17 @@ static enum ls_status leave_hook(struct ls_driver_member *member, uint64_t start
     return (enum ls_status)status;
 }
 
+static enum ls_status run_bucket_hook(struct ls_driver_member *member,
+                                      const struct ls_trace_label *label, uint32_t bucket,
+                                      int32_t (*hook)(struct ls_strategy *strategy,
+                                                      uint32_t replica, uint32_t bucket))
+{
+    if (!hook)
+        return LS_OK;
+    const uint64_t start = enter_hook(member, label, bucket);
+    return leave_hook(member, start, hook(member->driver->strategy, member->index, bucket));
+}
+
 // What kernels read beside the parameters follows them.
 static enum ls_status refresh(struct ls_driver_member *member)
 {
@@ -100,11 +113,8 @@ static enum ls_status take_slot(struct ls_driver_member *member, uint32_t bucket
     *in = bucket;
     if (before == bucket)
         return LS_OK;
-    if (before < driver->bucket_count && member->pass.last && driver->ops->gradient_finish) {
-        const uint64_t start = enter_hook(member, &finish_span, before);
-        status = leave_hook(member, start,
-                            driver->ops->gradient_finish(driver->strategy, member->index, before));
-    }
+    if (before < driver->bucket_count && member->pass.last)
+        status = run_bucket_hook(member, &finish_span, before, driver->ops->gradient_finish);
     return status ? status : ls_replica_begin_bucket(member->replica, bucket);
 }
 
@@ -118,6 +128,42 @@ static enum ls_status take_slots(struct ls_driver_member *member, uint32_t at)
     return status;
 }
 
+// ---- Slots of parameters ----
+
+static void begin_walk(struct ls_driver_member *member, bool reduces)
+{
+    member->walk_started = member->walk_there = 0;
+    member->walk_ready = reduces ? 0 : member->driver->bucket_count;
+}
+
+// Buckets that step `at` of the program reads are there, and those behind them are on their way as
+// soon as there is a slot. An empty block reads nothing, and begins the same in the same order.
+static enum ls_status walk(struct ls_driver_member *member, uint32_t at)
+{
+    const struct ls_strategy_interface *ops = member->driver->ops;
+    const struct ls_pass *pass = &member->pass;
+    enum ls_status status = LS_OK;
+    for (const struct ls_walk *way = pass->walk; !status && way;) {
+        const uint32_t there = member->walk_there, started = member->walk_started;
+        if (there < way->count && way->list[there].ready <= member->walk_ready &&
+            (!pass->program || pass->walk_needs[there] <= at)) {
+            member->walk_there++;
+            if (started == there)
+                member->walk_started++;
+            status = run_bucket_hook(member, &needed_span, way->list[there].bucket,
+                                     ops->parameters_needed);
+        } else if (started < way->count && way->list[started].ready <= member->walk_ready &&
+                   pass->program && pass->walk_starts[started] <= at) {
+            member->walk_started++;
+            status = run_bucket_hook(member, &ahead_span, way->list[started].bucket,
+                                     ops->parameters_ahead);
+        } else {
+            break;
+        }
+    }
+    return status;
+}
+
 // ---- Kernels ----
 
 // The hook for the buckets of which step `at` of the program is the first to read parameters; a
@@ -128,6 +174,8 @@ static enum ls_status need_parameters(struct ls_driver_member *member, uint32_t 
     struct ls_driver *driver = member->driver;
     const struct ls_pass *pass = &member->pass;
     enum ls_status status = LS_OK;
+    if (pass->walk)
+        return walk(member, at);
     if (!driver->ops->parameters_needed || !pass->first)
         return LS_OK;
     for (uint32_t bucket = driver->bucket_count; !status && bucket-- > 0;) {
@@ -323,7 +371,10 @@ static enum ls_status begin_block(struct ls_driver_member *member, uint32_t bloc
     member->from = member->total = 0;
     member->forwarded = member->under_way = false;
     empty_slots(member);
-    return ls_replica_begin_block(member->replica, &member->batch, block, stop, &member->pass);
+    const enum ls_status status =
+        ls_replica_begin_block(member->replica, &member->batch, block, stop, &member->pass);
+    begin_walk(member, member->pass.last);
+    return status;
 }
 
 // Up to the first backward step of the program.
@@ -383,8 +434,12 @@ static enum ls_status backward(struct ls_driver_member *member)
         if (!status && !empty)
             status = member->forwarded ? run_section(member)
                                        : capture(member, &pass->captures[bucket], run_section);
+        if (!status && pass->walk)
+            status = walk(member, member->to);
         if (!status && pass->last && bucket < count && !driver->options.shards)
             status = gradient_ready(member, bucket);
+        if (pass->last)
+            member->walk_ready = bucket + 1;
         member->from = member->to;
     }
     return status;
@@ -718,6 +773,54 @@ uint64_t ls_driver_next_update(const struct ls_driver *driver, uint32_t index, u
     return ls_optimizer_scales(&driver->optimizer)
                ? ls_replica_scale(driver->members[index].replica)->updates + 1
                : step;
+}
+
+// ---- Forward alone, with parameters in slots ----
+
+static enum ls_status run_forward(struct ls_driver_member *member,
+                                  const struct ls_replica_batch *batch, enum ls_purpose purpose)
+{
+    enum ls_status status =
+        ls_replica_begin_forward(member->replica, batch, purpose, &member->pass);
+    struct ls_program *program = member->pass.program;
+    begin_walk(member, false);
+    for (uint32_t at = 0; !status && program && at < program->step_count; at++) {
+        status = walk(member, at);
+        if (!status)
+            status = ls_program_run(program, at, at + 1, false);
+        if (!status && member->communicator)
+            status = ls_communicator_progress(member->communicator);
+    }
+    status = ls_program_join(program, status);
+    return status ? status : walk(member, program ? program->step_count : 0);
+}
+
+static bool has_all(const struct ls_driver_member *member)
+{
+    return ls_replica_slot(member->replica, LS_HELD_PARAMETERS, 0) == LS_NO_SLOT;
+}
+
+enum ls_status ls_driver_evaluate(struct ls_driver *driver, uint32_t index,
+                                  const struct ls_replica_batch *batch, double *sums)
+{
+    struct ls_driver_member *member = &driver->members[index];
+    if (has_all(member))
+        return ls_replica_evaluate(member->replica, batch, sums);
+    const enum ls_status status = run_forward(member, batch, LS_PURPOSE_EVALUATE);
+    return status || !batch->count ? cause_of(driver, status)
+                                   : ls_replica_end_evaluate(member->replica, sums);
+}
+
+enum ls_status ls_driver_predict(struct ls_driver *driver, uint32_t index,
+                                 const struct ls_replica_batch *batch, float *out)
+{
+    struct ls_driver_member *member = &driver->members[index];
+    if (has_all(member))
+        return ls_replica_predict(member->replica, batch, out);
+    const enum ls_status status = run_forward(member, batch, LS_PURPOSE_PREDICT);
+    return status || !batch->count
+               ? cause_of(driver, status)
+               : ls_replica_end_predict(member->replica, &member->pass, batch->count, out);
 }
 
 // ---- Hooks outside of steps ----

@@ -20,6 +20,18 @@ _Static_assert(LS_SUMS_STOP == LS_STEP_STATS_STOP,
 
 // ---- Collectives ----
 
+// Whether whole buckets of the memory are in slots, while the replica holds parts.
+static bool in_slots(const struct ls_driver_member *member, uint32_t memory)
+{
+    const bool gradients =
+        memory == LS_REPLICA_GRADIENTS || memory == LS_REPLICA_SUMS_AND_GRADIENTS;
+    const bool parameters =
+        memory == LS_REPLICA_PARAMETERS || memory == LS_REPLICA_ROOM_AND_PARAMETERS;
+    return (gradients || parameters) &&
+           ls_replica_slot(member->replica, parameters ? LS_HELD_PARAMETERS : LS_HELD_GRADIENTS,
+                           0) != LS_NO_SLOT;
+}
+
 static bool may_communicate(const struct ls_driver *driver, const char *what, uint32_t number,
                             uint32_t count)
 {
@@ -111,6 +123,12 @@ static int32_t host_broadcast(const struct ls_strategy_host *table, uint32_t rep
     struct ls_driver_member *member = ls_driver_find_member(table, "broadcast_parameters", replica);
     if (!member || !may_communicate(driver, "broadcast_parameters from rank", root, driver->world))
         return LS_FAILED;
+    if (in_slots(member, LS_REPLICA_PARAMETERS)) {
+        ls_error(ls_driver_name(driver),
+                 "broadcast_parameters, of which replica %u holds parts: an error of the plugin",
+                 driver->first_rank + replica);
+        return LS_FAILED;
+    }
     if (!member->broadcast[root]) {
         const enum ls_status status = ls_collective_plan_create(
             member->communicator, LS_BROADCAST,
@@ -127,13 +145,6 @@ static int32_t host_broadcast(const struct ls_strategy_host *table, uint32_t rep
         status = ls_collective_wait(member->broadcast[root]);
     member->touched = true;
     return (int32_t)(status ? status : synchronize(member));
-}
-
-// Whether whole buckets of the memory are in slots, while the replica holds parts.
-static bool in_slots(const struct ls_driver_member *member, uint32_t memory)
-{
-    return (memory == LS_REPLICA_GRADIENTS || memory == LS_REPLICA_SUMS_AND_GRADIENTS) &&
-           ls_replica_slot(member->replica, LS_HELD_GRADIENTS, 0) != LS_NO_SLOT;
 }
 
 // ---- Decision and update ----
@@ -388,6 +399,7 @@ struct ls_strategy_collective {
     struct ls_collective_plan *plan; // NULL: nothing is to be done
     bool writes_parameters;
     bool keeps; // of what it leaves in the slot of `bucket`, the replica keeps its part
+    bool fills; // the slot of `bucket` begins with the part that the replica holds
     uint32_t bucket;
     bool sums; // of the step
     bool added; // all ranks have the sums of integers already: there is no plan
@@ -412,19 +424,30 @@ static uint32_t wire_of(const struct ls_driver *driver,
                : 0;
 }
 
+// In front of bucket 0 there are LS_STEP_STATS floats.
+static struct ls_memory slot_of(const struct ls_replica *replica, bool parameters, bool longer,
+                                uint32_t bucket)
+{
+    struct ls_memory slot = ls_replica_bucket_memory(
+        replica, parameters ? LS_BUFFER_PARAMETERS : LS_BUFFER_GRADIENTS, bucket);
+    slot.offset -= longer ? LS_STEP_STATS_BYTES : 0;
+    return slot;
+}
+
 // The slot of the bucket that the operation is on.
 static struct ls_memory find_slot(const struct ls_strategy_host *table, uint32_t replica,
                                   const struct ls_strategy_operation *operation, uint32_t *bucket)
 {
     const struct ls_driver *driver = ls_driver_of(table);
-    const bool longer = operation->memory == LS_REPLICA_SUMS_AND_GRADIENTS;
+    const bool longer = operation->memory == LS_REPLICA_SUMS_AND_GRADIENTS ||
+                        operation->memory == LS_REPLICA_ROOM_AND_PARAMETERS;
+    const bool parameters = operation->memory == LS_REPLICA_PARAMETERS ||
+                            operation->memory == LS_REPLICA_ROOM_AND_PARAMETERS;
     for (*bucket = 0; *bucket < (longer ? 1 : driver->bucket_count); ++*bucket) {
         const struct ls_bucket *range = &driver->buckets->list[*bucket];
         if (operation->first == range->offset / sizeof(float) &&
             operation->count == range->bytes / sizeof(float) + (longer ? LS_STRATEGY_SUMS : 0))
-            return ls_replica_bucket_memory(driver->members[replica].replica,
-                                            longer ? LS_BUFFER_REDUCED : LS_BUFFER_GRADIENTS,
-                                            *bucket);
+            return slot_of(driver->members[replica].replica, parameters, longer, *bucket);
     }
     ls_error(ls_driver_name(driver),
              "prepare: %" PRIu64 " values from %" PRIu64 " of memory %u are no whole bucket, and "
@@ -455,6 +478,16 @@ static int32_t range_prepare(const struct ls_strategy_host *table, uint32_t repl
     if (ls_memory_is_null(range) ||
         !may_communicate(driver, "prepare with root", operation->root, driver->world))
         return LS_FAILED;
+    if (slots && in_slots(of, LS_REPLICA_PARAMETERS) &&
+        (operation->memory == LS_REPLICA_PARAMETERS ||
+         operation->memory == LS_REPLICA_ROOM_AND_PARAMETERS) &&
+        operation->operation != LS_ALL_GATHER) {
+        ls_error(ls_driver_name(driver),
+                 "prepare: operation %u on parameters, of which ranks hold parts that can only be "
+                 "gathered: an error of the plugin",
+                 operation->operation);
+        return LS_FAILED;
+    }
     struct ls_driver_member *member = &driver->members[replica];
     struct ls_strategy_collective *collective = calloc(1, sizeof(*collective));
     if (!collective)
@@ -462,10 +495,11 @@ static int32_t range_prepare(const struct ls_strategy_host *table, uint32_t repl
     char label[32];
     snprintf(label, sizeof(label), "range %" PRIu64, operation->first);
     collective->sums = sums;
-    collective->keeps = slots;
     collective->bucket = bucket;
     collective->writes_parameters = operation->memory == LS_REPLICA_PARAMETERS ||
                                     operation->memory == LS_REPLICA_ROOM_AND_PARAMETERS;
+    collective->keeps = slots && !collective->writes_parameters;
+    collective->fills = slots && collective->writes_parameters;
     collective->added = driver->options.shards && !collective->writes_parameters &&
                         ls_operation_reduces(operation->operation);
     struct ls_communicator_call call = {.operation = operation->operation,
@@ -503,7 +537,9 @@ static int32_t range_start(const struct ls_strategy_host *table, uint32_t replic
     if (!member)
         return LS_FAILED;
     member->asked = member->asked || collective->added;
-    const enum ls_status status = collective->sums ? start_counts(member) : LS_OK;
+    enum ls_status status = collective->sums ? start_counts(member) : LS_OK;
+    if (!status && collective->fills)
+        status = ls_replica_fill_slot(member->replica, collective->bucket);
     if (status || !collective->plan)
         return (int32_t)status;
     member->bytes += ls_collective_plan_bytes(collective->plan);
@@ -516,12 +552,14 @@ static int32_t range_wait(const struct ls_strategy_host *table, uint32_t replica
     struct ls_driver_member *member = ls_driver_find_member(table, "wait", replica);
     if (!member)
         return LS_FAILED;
-    member->touched = member->touched || collective->writes_parameters;
+    member->touched = member->touched || (collective->writes_parameters && !collective->fills);
     enum ls_status status = collective->sums ? wait_for_counts(member) : LS_OK;
     if (!status && collective->plan)
         status = ls_collective_wait(collective->plan);
     if (!status && collective->keeps)
         status = ls_replica_keep_gradients(member->replica, collective->bucket);
+    if (!status && collective->fills)
+        status = ls_replica_refresh_slot(member->replica, collective->bucket);
     return (int32_t)status;
 }
 
@@ -751,7 +789,7 @@ static int32_t range_update(const struct ls_strategy_host *table, uint32_t repli
         return LS_FAILED;
     const uint64_t start = ls_clock_ns();
     struct ls_range_updater *range;
-    member->touched = true;
+    member->touched = member->touched || !in_slots(member, LS_REPLICA_PARAMETERS);
     enum ls_status status = measures ? update_measured(driver, member, first, count)
                                      : need_updater(driver, member, first, count, &range);
     if (!status && !measures)

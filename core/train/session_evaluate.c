@@ -56,8 +56,9 @@ static enum ls_status predict_share(const struct evaluation *evaluation, uint32_
     const struct ls_session *session = evaluation->session;
     const uint64_t example = step * session->need.global_batch + batch->example_offset;
     batch->labels = NULL; // whatever they are
-    return ls_replica_predict(session->replicas[index], batch,
-                              evaluation->outputs + example * evaluation->output_elements);
+    float *out = evaluation->outputs + example * evaluation->output_elements;
+    return session->driver ? ls_driver_predict(session->driver, index, batch, out)
+                           : ls_replica_predict(session->replicas[index], batch, out);
 }
 
 // What the shard adds to the sums of the replica is float32, and is added without rounding.
@@ -95,8 +96,11 @@ static enum ls_status compute_share(const struct evaluation *evaluation, uint32_
     }
     if (blocks)
         return status;
-    return evaluation->outputs ? predict_share(evaluation, index, step, batch)
-                               : ls_replica_evaluate(replica, batch, evaluation->sums[index]);
+    if (evaluation->outputs)
+        return predict_share(evaluation, index, step, batch);
+    return session->driver
+               ? ls_driver_evaluate(session->driver, index, batch, evaluation->sums[index])
+               : ls_replica_evaluate(replica, batch, evaluation->sums[index]);
 }
 
 // All shares of a batch that are this replica's.
@@ -138,7 +142,9 @@ static enum ls_status evaluate_shares(void *context, uint32_t index)
 {
     struct evaluation *evaluation = context;
     struct ls_session *session = evaluation->session;
-    const bool alone = ls_cluster_workers(session->cluster) == 1;
+    // Where replicas hold parts of parameters, others wait for theirs in each batch.
+    const bool alone =
+        ls_cluster_workers(session->cluster) == 1 && !session->spread[LS_HELD_PARAMETERS];
     enum ls_status status = LS_OK;
     if (ls_session_is_lost(session, index))
         return LS_OK;

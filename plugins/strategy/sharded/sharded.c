@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each rank keeps the optimizer's states of its part of every bucket alone (ZeRO, stage 1), and its
-// part of the gradients (stage 2):
+// part of the gradients (stage 2) and of the parameters (stage 3):
 //
+//   parameters_ahead  stage 3: all-gather of a bucket begins, when the bucket that was in its place
+//   parameters_needed   was read for the last time; it is there
 //   gradient_ready    reduce-scatter of the bucket: each rank gets the sums of its own part
 //   gradient_finish   stage 2: has ended, as the next bucket but one is written in the same place
-//   end_step          each rank updates its part; all-gather of the new parameters
+//   end_step          each rank updates its part; stages 1 and 2: all-gather of the new parameters
 //
-// That sends what an all-reduce does, 2 (world - 1) / world of the parameters. With Adam a replica
-// has 8 + 8 / world bytes a parameter in place of 16, in stage 2 4 + 12 / world and two buckets. Parts are the chunks into which
+// That sends what an all-reduce does, 2 (world - 1) / world of the parameters, and in stage 3 once
+// more a half of it, for backward. With Adam a replica has 8 + 8 / world bytes a parameter in place
+// of 16, in stage 2 4 + 12 / world and two buckets, in stage 3 16 / world and four. Parts are the chunks into which
 // `mirrored` has its all-reduce cut: bucket 0 with the sums of the step in front.
 // (Rajbhandari, Rasley, Ruwase, He: ZeRO: Memory optimizations toward training trillion parameter
 // models, 2020.)
@@ -51,10 +54,6 @@ static int32_t sharded_open(const struct ls_strategy_host *host, struct ls_strat
 {
     const uint64_t count = (uint64_t)host->replicas * host->bucket_count;
     strategy->stage = (uint32_t)ls_host_number(host->host, "stage");
-    if (strategy->stage == 3)
-        return ls_host_fail(host->host, LS_USAGE,
-                            "stage=3 is not there yet: use stage=2, which spreads the optimizer's "
-                            "states and the gradients, while each replica has all parameters");
     strategy->host = host;
     strategy->late = (uint32_t)ls_host_is_on(host->host, "late");
     strategy->shards =
@@ -82,6 +81,8 @@ static void sharded_placement(struct ls_strategy *strategy, uint32_t rank, uint3
     out->states = part_of(strategy->host, rank, bucket);
     if (strategy->stage >= 2)
         out->gradients = out->states;
+    if (strategy->stage == 3)
+        out->parameters = out->states;
 }
 
 // `longer`: the memory in which bucket 0 has the sums in front.
@@ -113,7 +114,9 @@ static int32_t prepare_sums(struct ls_strategy *strategy, uint32_t replica)
 static int32_t sharded_initialize(struct ls_strategy *strategy, uint32_t replica)
 {
     const struct ls_strategy_host *host = strategy->host;
-    int32_t status = host->collectives->broadcast_parameters(host, replica, 0);
+    // Where nobody has all parameters, each rank was given its parts of the same ones.
+    int32_t status =
+        strategy->stage == 3 ? LS_OK : host->collectives->broadcast_parameters(host, replica, 0);
     if (!status)
         status = prepare_sums(strategy, replica);
     for (uint32_t bucket = 0; !status && bucket < host->bucket_count; bucket++) {
@@ -150,19 +153,37 @@ static int32_t sharded_gradient_finish(struct ls_strategy *strategy, uint32_t re
     return host->collectives->wait(host, replica, shard->scatter);
 }
 
+static int32_t start_gather(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket)
+{
+    const struct ls_strategy_host *host = strategy->host;
+    struct shard *shard = shard_of(strategy, replica, bucket);
+    const int32_t status = host->collectives->start(host, replica, shard->gather);
+    shard->gathering = !status;
+    return status;
+}
+
 static int32_t need(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket)
 {
     const struct ls_strategy_host *host = strategy->host;
     struct shard *shard = shard_of(strategy, replica, bucket);
-    if (!shard->gathering)
+    if (!shard->gathering && strategy->stage < 3)
         return LS_OK;
+    const int32_t status = shard->gathering ? LS_OK : start_gather(strategy, replica, bucket);
     shard->gathering = 0;
-    return host->collectives->wait(host, replica, shard->gather);
+    return status ? status : host->collectives->wait(host, replica, shard->gather);
+}
+
+static int32_t sharded_parameters_ahead(struct ls_strategy *strategy, uint32_t replica,
+                                        uint32_t bucket)
+{
+    return start_gather(strategy, replica, bucket);
 }
 
 static int32_t need_all(struct ls_strategy *strategy, uint32_t replica)
 {
     int32_t status = LS_OK;
+    if (strategy->stage == 3) // each pass gathers for itself
+        return LS_OK;
     for (uint32_t bucket = 0; !status && bucket < strategy->host->bucket_count; bucket++)
         status = need(strategy, replica, bucket);
     return status;
@@ -177,15 +198,6 @@ static int32_t check_sums(struct ls_strategy *strategy, uint32_t replica)
     return status ? status : host->step->check_step(host, replica);
 }
 
-static int32_t start_gather(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket)
-{
-    const struct ls_strategy_host *host = strategy->host;
-    struct shard *shard = shard_of(strategy, replica, bucket);
-    const int32_t status = host->collectives->start(host, replica, shard->gather);
-    shard->gathering = !status;
-    return status;
-}
-
 static int32_t sharded_end_step(struct ls_strategy *strategy, uint32_t replica)
 {
     const struct ls_strategy_host *host = strategy->host;
@@ -198,10 +210,11 @@ static int32_t sharded_end_step(struct ls_strategy *strategy, uint32_t replica)
             status = check_sums(strategy, replica);
         if (!status)
             status = host->step->update_range(host, replica, shard->part.first, shard->part.count);
-        if (!status && !at_the_end)
+        if (!status && !at_the_end && strategy->stage < 3)
             status = start_gather(strategy, replica, bucket);
     }
-    for (uint32_t bucket = 0; !status && at_the_end && bucket < host->bucket_count; bucket++)
+    for (uint32_t bucket = 0;
+         !status && at_the_end && strategy->stage < 3 && bucket < host->bucket_count; bucket++)
         status = start_gather(strategy, replica, bucket);
     return status || strategy->late ? status : need_all(strategy, replica);
 }
@@ -223,15 +236,16 @@ static const struct ls_strategy_interface interface = {
     .end_step = sharded_end_step,
     .synchronise = need_all,
     .gradient_finish = sharded_gradient_finish,
+    .parameters_ahead = sharded_parameters_ahead,
 };
 
 static const struct ls_plugin_option options[] = {
     {"stage", "one of: 1, 2, 3", "1",
-     "what each replica holds a part of; 1: the optimizer's states; 2: gradients, too; 3 is "
-     "refused"},
+     "what each replica holds a part of; 1: the optimizer's states; 2: gradients, too; 3: "
+     "parameters, too"},
     {LS_BUCKET_OPTION, "integer", NULL,
-     "the most bytes of a bucket, of which stage 2 has two beside the parts; 26214400 if not "
-     "given"},
+     "the most bytes of a bucket, of which stages 2 and 3 have places beside the parts; 26214400 "
+     "if not given"},
     {"late", "boolean", "off", "waits for new parameters only when forward reads them"},
     {NULL, NULL, NULL, NULL},
 };
@@ -241,7 +255,8 @@ static const struct ls_plugin plugin = {
     .name = "sharded",
     .version = "0.1.0",
     .licence = "Apache-2.0",
-    .summary = "optimizer's states and gradients in parts, one on each replica (ZeRO, FSDP)",
+    .summary =
+        "optimizer's states, gradients and parameters in parts, one on each replica (ZeRO, FSDP)",
     .options = options,
     .interface = &interface,
 };

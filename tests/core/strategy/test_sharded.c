@@ -34,6 +34,7 @@ struct job {
     uint32_t world;
     uint64_t step;
     struct ls_step_result results[MOST];
+    double evaluated[MOST][LS_SUMS];
 };
 
 static const char *option(const struct ls_host *host, const char *name)
@@ -72,9 +73,42 @@ static enum ls_status step(void *context, uint32_t replica)
                           &job->results[replica]);
 }
 
+static enum ls_status evaluate(void *context, uint32_t replica)
+{
+    struct job *job = context;
+    double *sums = job->evaluated[replica];
+    memset(sums, 0, sizeof(job->evaluated[replica]));
+    const enum ls_status status =
+        ls_driver_evaluate(job->driver, replica, &job->batches[replica], sums);
+    return status ? status : ls_replica_evaluate_end(job->replicas[replica], sums);
+}
+
 static enum ls_status synchronise(void *context, uint32_t replica)
 {
     return ls_driver_synchronise(((struct job *)context)->driver, replica);
+}
+
+static struct ls_replica_options options_of(uint32_t rank)
+{
+    struct ls_replica_options options = test_options(device, graph, &adam, sizes);
+    options.rank = rank;
+    options.first_bucket_bytes = 64;
+    options.bucket_bytes = 256;
+    return options;
+}
+
+// The values that test_set_parameters gives, from a replica that has all.
+static void set_parts(struct ls_replica *replica)
+{
+    const struct ls_replica_options options = options_of(0);
+    struct ls_replica *all = test_replica(&options, sizes, 1);
+    for (uint32_t i = 0; i < ls_replica_buckets(all)->count; i++) {
+        const struct ls_held_range held = ls_replica_held(replica, LS_HELD_PARAMETERS, i);
+        const float *values = ls_address(ls_replica_memory(all, LS_BUFFER_PARAMETERS));
+        memcpy(ls_address(ls_replica_held_memory(replica, LS_BUFFER_PARAMETERS, i)),
+               values + held.first, held.count * sizeof(float));
+    }
+    ls_replica_destroy(all);
 }
 
 // The replica gets the memory that the strategy says.
@@ -100,7 +134,10 @@ static void allocate(struct job *job, uint32_t index)
         placement.held[kind] = held.spread[kind] ? ranges[kind] : NULL;
     ck_assert_int_eq(ls_replica_allocate(replica, &placement), LS_OK);
     ck_assert_int_eq(test_need(replica, sizes, blocks, &changed), LS_OK);
-    test_set_parameters(replica, graph);
+    if (!held.spread[LS_HELD_PARAMETERS])
+        test_set_parameters(replica, graph);
+    else
+        set_parts(replica);
 }
 
 // `shares`: one a replica, some of them 0.
@@ -114,10 +151,7 @@ static void start_shares(struct job *job, uint32_t world, const char *strategy,
     for (uint32_t i = 0; i < world; i++)
         all += shares[i];
     for (uint32_t i = 0; i < world; i++) {
-        struct ls_replica_options options = test_options(device, graph, &adam, sizes);
-        options.rank = i;
-        options.first_bucket_bytes = 64;
-        options.bucket_bytes = 256;
+        const struct ls_replica_options options = options_of(i);
         ck_assert_int_eq(ls_replica_open(&options, &job->replicas[i]), LS_OK);
         parts[i] = ls_driver_part_of(job->replicas[i]);
         job->batches[i] = test_batch(graph, first, shares[i], all);
@@ -170,7 +204,8 @@ static void expect_shards(const struct job *job)
             ck_assert_uint_eq(placement.states.first, next);
             ck_assert_uint_eq(placement.gradients.count,
                               stage[0] > '1' ? placement.states.count : all);
-            ck_assert_uint_eq(placement.parameters.count, all);
+            ck_assert_uint_eq(placement.parameters.count,
+                              stage[0] > '2' ? placement.states.count : all);
             next += placement.states.count;
         }
         ck_assert_uint_eq(next, (range->offset + range->bytes) / sizeof(float));
@@ -199,12 +234,15 @@ static void expect_same_steps(struct job *mirrored, struct job *sharded)
             ck_assert_float_eq(sharded->results[0].sums[k], mirrored->results[0].sums[k]);
     }
     ck_assert_int_eq(ls_group_run(sharded->group, synchronise, sharded), LS_OK);
+    ck_assert_int_eq(ls_group_run(mirrored->group, evaluate, mirrored), LS_OK);
+    ck_assert_int_eq(ls_group_run(sharded->group, evaluate, sharded), LS_OK);
+    ck_assert_mem_eq(mirrored->evaluated, sharded->evaluated, sizeof(sharded->evaluated));
     for (uint32_t i = 0; i < sharded->world; i++)
         expect_parameters(mirrored->replicas[i], sharded->replicas[i]);
 }
 
-static const char *const stages[] = {"1", "2"};
-#define STAGES 2
+static const char *const stages[] = {"1", "2", "3"};
+#define STAGES 3
 
 START_TEST(parts_give_what_mirrored_gives)
 {
@@ -218,11 +256,16 @@ START_TEST(parts_give_what_mirrored_gives)
     expect_shards(&sharded);
     ck_assert_uint_eq(ls_replica_slot(sharded.replicas[0], LS_HELD_GRADIENTS, 2),
                       stage[0] > '1' && world > 1 ? 0 : LS_NO_SLOT);
+    ck_assert_uint_eq(ls_replica_slot(sharded.replicas[0], LS_HELD_PARAMETERS, 2),
+                      stage[0] > '2' && world > 1 ? 0 : LS_NO_SLOT);
     expect_same_steps(&mirrored, &sharded);
     // Rank 0 also sends the sums of the step on, to two ranks at most.
     const uint64_t sent = ls_driver_bytes_per_step(mirrored.driver);
     const uint64_t more = (world > 2 ? 2 : world - 1) * LS_STEP_STATS_BYTES;
-    ck_assert_uint_eq(ls_driver_bytes_per_step(sharded.driver), sent + more);
+    if (stage[0] < '3') // which gathers for backward, too
+        ck_assert_uint_eq(ls_driver_bytes_per_step(sharded.driver), sent + more);
+    else
+        ck_assert_uint_le(ls_driver_bytes_per_step(sharded.driver), sent + sent / 2 + more);
     finish(&sharded);
     finish(&mirrored);
 }
@@ -242,6 +285,8 @@ START_TEST(parts_of_any_graph_and_share)
     late = false;
     blocks = (uint32_t)_i % 2 + 1;
     memcpy(stage, stages[_i / 18], sizeof(stage));
+    if (_i % 4 / 2) // with layouts of its own, and second ones
+        device = test_device("cpu");
     ls_graph_destroy(graph);
     graph = graphs[_i / 2 % 3]();
     start_shares(&mirrored, 3, "strategy-mirrored", shares[_i / 6 % 3]);

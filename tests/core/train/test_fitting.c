@@ -328,7 +328,6 @@ START_TEST(strategies_refuse_norms_that_they_cannot_give)
     refused("sgd:global_clipnorm=1", "parameter-server", "use mode=sync");
     refused("sgd:global_clipnorm=1", "parameter-server:mode=bounded", "use mode=sync");
     refused("sgd:clipnorm=1", "sharded", "sgd:clipnorm needs the norm of whole variables");
-    refused("sgd", "sharded:stage=3", "sharded: stage=3 is not there yet");
     refused("lamb", "sharded", "lamb needs the norm of whole variables");
     refused("sgd:global_clipnorm=1", "parameter-server:mode=sync,servers=2,shard_bytes=4",
             "servers=1");
