@@ -173,6 +173,18 @@ struct ls_held_range ls_replica_held(const struct ls_replica *replica, enum ls_h
     return replica->held[kind][bucket].range;
 }
 
+struct ls_memory ls_replica_place_memory(const struct ls_replica *replica, uint32_t buffer,
+                                         uint32_t place)
+{
+    const struct ls_memory flat = ls_replica_memory(replica, buffer);
+    const bool frozen = buffer == LS_BUFFER_PARAMETERS && place >= replica->plan->reduced_count;
+    if (is_there(flat))
+        return ls_memory_at(flat, replica->plan->places[place].offset);
+    return frozen ? ls_memory_at(replica->parameters,
+                                 replica->slots[LS_HELD_PARAMETERS].places_at[place])
+                  : flat;
+}
+
 uint32_t ls_replica_slot(const struct ls_replica *replica, enum ls_held kind, uint32_t bucket)
 {
     return replica->slots[kind].count ? replica->slots[kind].of[bucket] : LS_NO_SLOT;

@@ -153,6 +153,14 @@ static enum ls_status walk_steps(struct walking *walking)
     return LS_OK;
 }
 
+// The step before which the strategy hears that a bucket is ready; `before`: that of the one in front.
+static uint32_t ready_at(const struct ls_replica_program *entry, uint32_t bucket, uint32_t before)
+{
+    const uint32_t forward = entry->program->forward_count, end = entry->bucket_ends[bucket];
+    before = before > forward ? before : forward;
+    return end > before ? end : before;
+}
+
 // All replicas begin gathers and reductions in one order, whatever their programs are.
 static bool keeps_order(const struct walking *walking)
 {
@@ -161,10 +169,9 @@ static bool keeps_order(const struct walking *walking)
     uint32_t end = 0, ready = 0; // the step from which on so many buckets are ready
     for (uint32_t k = 0; k < walking->walk->count; k++) {
         for (; ready < walking->walk->list[k].ready; ready++)
-            end = entry->bucket_ends[ready] > end ? entry->bucket_ends[ready] : end;
-        const uint32_t next =
-            ready < buckets && entry->bucket_ends[ready] > end ? entry->bucket_ends[ready] : end;
-        if (entry->walk_needs[k] < end || (ready < buckets && entry->walk_starts[k] > next))
+            end = ready_at(entry, ready, end);
+        if (entry->walk_needs[k] < end ||
+            (ready < buckets && entry->walk_starts[k] > ready_at(entry, ready, end)))
             return false;
     }
     return true;

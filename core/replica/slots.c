@@ -193,9 +193,11 @@ static enum ls_status walk(const struct way *way, struct ls_walk *out)
     bool *reads = calloc(buckets, sizeof(*reads));
     uint32_t *in = calloc(buckets, sizeof(*in)); // by slot: the bucket, and one more
     uint32_t *over = calloc(buckets, sizeof(*over)); // by bucket: its last reader, and one more
-    uint32_t ready = 0, room = 0;
+    uint32_t ready = 0, room = 0, forward = 0; // operations of the forward pass
     enum ls_status status = reads && in && over ? LS_OK : LS_OUT_OF_MEMORY;
     *out = (struct ls_walk){NULL, 0};
+    while (forward < way->graph->operation_count && !way->graph->operations[forward].backward)
+        forward++;
     for (uint32_t i = 0; !status && i < way->graph->operation_count; i++) {
         if (!way->spans && way->graph->operations[i].backward)
             break;
@@ -204,8 +206,9 @@ static enum ls_status walk(const struct way *way, struct ls_walk *out)
             const uint32_t slot = way->slots->of[b];
             if (!reads[b] || in[slot] == b + 1)
                 continue;
-            // It is begun when the last reader of what is in the slot is done.
-            while (in[slot] && way->spans && ready < buckets &&
+            // It is begun when the last reader of what is in the slot is done. What forward makes, as
+            // contributions to statistics, is ready when backward begins.
+            while (in[slot] && way->spans && ready < buckets && over[in[slot] - 1] >= forward &&
                    way->spans[ready].last < over[in[slot] - 1])
                 ready++;
             if (out->count == room) {

@@ -164,6 +164,21 @@ static enum ls_status walk(struct ls_driver_member *member, uint32_t at)
     return status;
 }
 
+// What step `at` reads is there, or the step may not run.
+static enum ls_status reach(struct ls_driver_member *member, uint32_t at)
+{
+    const struct ls_pass *pass = &member->pass;
+    const enum ls_status status = walk(member, at);
+    if (status || !pass->program || member->walk_there == pass->walk->count ||
+        pass->walk_needs[member->walk_there] > at)
+        return status;
+    ls_error(ls_driver_name(member->driver),
+             "bucket %u is read before the gradients of %u buckets are ready: an error of the core",
+             pass->walk->list[member->walk_there].bucket,
+             pass->walk->list[member->walk_there].ready);
+    return LS_FAILED;
+}
+
 // ---- Kernels ----
 
 // The hook for the buckets of which step `at` of the program is the first to read parameters; a
@@ -175,7 +190,7 @@ static enum ls_status need_parameters(struct ls_driver_member *member, uint32_t 
     const struct ls_pass *pass = &member->pass;
     enum ls_status status = LS_OK;
     if (pass->walk)
-        return walk(member, at);
+        return reach(member, at);
     if (!driver->ops->parameters_needed || !pass->first)
         return LS_OK;
     for (uint32_t bucket = driver->bucket_count; !status && bucket-- > 0;) {
@@ -785,7 +800,7 @@ static enum ls_status run_forward(struct ls_driver_member *member,
     struct ls_program *program = member->pass.program;
     begin_walk(member, false);
     for (uint32_t at = 0; !status && program && at < program->step_count; at++) {
-        status = walk(member, at);
+        status = reach(member, at);
         if (!status)
             status = ls_program_run(program, at, at + 1, false);
         if (!status && member->communicator)
