@@ -38,13 +38,12 @@ const struct ls_hint ls_elsewhere[] = {
      "`mirrored` is synchronous, and so is `parameter-server` with the option mode=sync", STRATEGY},
     {"ZeRO ZeroRedundancyOptimizer ZeRO-1",
      "it is `sharded` here, which spreads the states of the optimizer", STRATEGY},
-    {"DeepSpeed",
-     "its stage 1 is `sharded` here, which spreads the states of the optimizer; stages 2 and 3 are "
-     "not there yet: every replica holds all parameters and gradients",
+    {"DeepSpeed ZeRO-2",
+     "its stages are `sharded:stage=1`, 2 and 3 here, which spread the states of the optimizer, "
+     "gradients and parameters",
      STRATEGY},
-    {"FSDP FSDP2 FullyShardedDataParallel ZeRO-2 ZeRO-3",
-     "not available: parameters and gradients are not spread yet (stages 2 and 3 of ZeRO), every "
-     "replica holds all of them; the nearest is `sharded`, which spreads the states of the "
+    {"FSDP FSDP2 FullyShardedDataParallel ZeRO-3",
+     "it is `sharded:stage=3` here, which spreads parameters, gradients and the states of the "
      "optimizer",
      STRATEGY},
     {"pipeline tensor-parallel model-parallel",

@@ -13,7 +13,7 @@ struct ls_slots {
     uint64_t *at; // by bucket: bytes from the start of slot 0
     uint64_t *places_at; // by place of the plan: likewise; frozen ones are behind the slots
     bool *shared; // by bucket: others are in its slot, too
-    uint64_t bytes; // of all slots, and of frozen places behind them
+    uint64_t bytes; // of all slots
 };
 
 // In which order a pass over the model needs buckets of parameters in slots that others take in

@@ -142,9 +142,9 @@ static enum ls_status evaluate_shares(void *context, uint32_t index)
 {
     struct evaluation *evaluation = context;
     struct ls_session *session = evaluation->session;
-    // Where replicas hold parts of parameters, others wait for theirs in each batch.
-    const bool alone =
-        ls_cluster_workers(session->cluster) == 1 && !session->spread[LS_HELD_PARAMETERS];
+    const bool alone = ls_cluster_workers(session->cluster) == 1;
+    // Others wait in each batch for the parameters that this replica holds.
+    const bool awaited = session->spread[LS_HELD_PARAMETERS];
     enum ls_status status = LS_OK;
     if (ls_session_is_lost(session, index))
         return LS_OK;
@@ -161,7 +161,8 @@ static enum ls_status evaluate_shares(void *context, uint32_t index)
         if (!status)
             tell(evaluation, index, step, false);
         // Workers cannot know in which batch another one was interrupted: they end at the last.
-        if (!status && ((alone && session->run->interrupted) || atomic_load(&evaluation->answer)))
+        if (!status && !awaited &&
+            ((alone && session->run->interrupted) || atomic_load(&evaluation->answer)))
             status = LS_INTERRUPTED;
     }
     if (evaluation->sums) {

@@ -41,8 +41,13 @@ static int32_t run_ready(struct worker *worker)
     const struct ls_strategy_interface *ops = worker->fake->strategy;
     int32_t status = LS_OK;
     for (uint32_t bucket = 0; !status && bucket < worker->fake->buckets; bucket++) {
+        // As a host does that has two places for buckets.
+        ls_fake_enter(worker->fake, worker->replica, LS_FAKE_STEP);
+        if (bucket >= 2 && ops->gradient_finish)
+            status = ops->gradient_finish(worker->strategy, worker->replica, bucket - 2);
         ls_fake_ready(worker->fake, worker->replica, bucket);
-        status = ops->gradient_ready(worker->strategy, worker->replica, bucket);
+        if (!status)
+            status = ops->gradient_ready(worker->strategy, worker->replica, bucket);
     }
     ls_fake_enter(worker->fake, worker->replica, LS_FAKE_OUTSIDE);
     return status;
@@ -72,8 +77,12 @@ static int32_t run_step(struct worker *worker, uint32_t step)
     ls_fake_begin(worker->fake, worker->replica, step);
     int32_t status = run_hook(worker, LS_FAKE_STEP, ops->begin_step);
     ls_fake_enter(worker->fake, worker->replica, LS_FAKE_STEP);
-    for (uint32_t i = worker->fake->buckets; !status && ops->parameters_needed && i-- > 0;)
-        status = ops->parameters_needed(worker->strategy, worker->replica, i);
+    for (uint32_t i = worker->fake->buckets; !status && i-- > 0;) {
+        if (ops->parameters_ahead)
+            status = ops->parameters_ahead(worker->strategy, worker->replica, i);
+        if (!status && ops->parameters_needed)
+            status = ops->parameters_needed(worker->strategy, worker->replica, i);
+    }
     ls_fake_enter(worker->fake, worker->replica, LS_FAKE_OUTSIDE);
     ls_fake_compute(worker->fake, worker->replica);
     if (worker->late == worker->replica + 1)

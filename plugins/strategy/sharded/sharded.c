@@ -176,7 +176,7 @@ static int32_t need(struct ls_strategy *strategy, uint32_t replica, uint32_t buc
 static int32_t sharded_parameters_ahead(struct ls_strategy *strategy, uint32_t replica,
                                         uint32_t bucket)
 {
-    return start_gather(strategy, replica, bucket);
+    return strategy->stage == 3 ? start_gather(strategy, replica, bucket) : LS_OK;
 }
 
 static int32_t need_all(struct ls_strategy *strategy, uint32_t replica)

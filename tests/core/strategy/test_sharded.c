@@ -303,6 +303,7 @@ START_TEST(gradients_travel_in_16_bits_under_sharded)
     struct job whole, halves;
     uint64_t hashes[3];
     late = false;
+    memcpy(stage, stages[_i], sizeof(stage));
     wire = 0;
     start(&whole, 3, "strategy-sharded");
     wire = LS_BF16;
@@ -353,7 +354,7 @@ int main(void)
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_loop_test(cases, parts_give_what_mirrored_gives, 0, 2 * MOST * STAGES);
     tcase_add_loop_test(cases, parts_of_any_graph_and_share, 0, 18 * STAGES);
-    tcase_add_test(cases, gradients_travel_in_16_bits_under_sharded);
+    tcase_add_loop_test(cases, gradients_travel_in_16_bits_under_sharded, 0, 2);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);
 }
