@@ -39,11 +39,12 @@ const struct ls_hint ls_elsewhere[] = {
     {"ZeRO ZeroRedundancyOptimizer ZeRO-1",
      "it is `sharded` here, which spreads the states of the optimizer", STRATEGY},
     {"DeepSpeed ZeRO-2",
-     "its stages are `sharded:stage=1`, 2 and 3 here, which spread the states of the optimizer, "
+     "its stages are those of `sharded` here (stage=1, 2 or 3), which spread the states of the "
+     "optimizer, "
      "gradients and parameters",
      STRATEGY},
     {"FSDP FSDP2 FullyShardedDataParallel ZeRO-3",
-     "it is `sharded:stage=3` here, which spreads parameters, gradients and the states of the "
+     "it is `sharded` with stage=3 here, which spreads parameters, gradients and the states of the "
      "optimizer",
      STRATEGY},
     {"pipeline tensor-parallel model-parallel",
