@@ -16,7 +16,7 @@
 #include "core/train/fit.h"
 #include "core/run/workers.h"
 #include "core/train/model_calls.h"
-#include "core/train/session_states.h"
+#include "core/train/session_values.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
 #include "core/base/log.h"
 #include "core/base/plain_locale.h"
 #include "core/model/weights.h"
-#include "core/train/session_states.h"
+#include "core/train/session_values.h"
 #include "core/train/variables.h"
 
 #include <stdlib.h>

@@ -178,7 +178,7 @@ LS_STATUS ls_session_check_replica(struct ls_session *session);
 // (logged) when a parameter is not finite.
 LS_STATUS ls_session_copy(struct ls_session *session, const struct ls_values *to);
 // Where replicas of several workers hold parts of states that are ahead of the host
-// (session_states.h), all workers copy or take them at the same place of the training. One that needs
+// (session_values.h), all workers copy or take them at the same place of the training. One that needs
 // no copy, where others make a checkpoint, lends what it holds; one that should make the checkpoint
 // and cannot declines, and says why itself: then none is made.
 LS_STATUS ls_session_lend_states(struct ls_session *session);

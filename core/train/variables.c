@@ -6,7 +6,7 @@
 #include "core/base/log.h"
 #include "core/base/random.h"
 #include "core/plugin/strategy.h"
-#include "core/train/session_states.h"
+#include "core/train/session_values.h"
 #include "core/model/learned_classes.h"
 
 #include <stdlib.h>

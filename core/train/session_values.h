@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizer's states where each replica holds parts of them alone (core/plugin/sharding.h).
+// Parameters and optimizer states on their way to the replicas and back. These are the states that
+// each replica holds parts of alone (core/plugin/sharding.h).
 // While they lie on several workers, all of these make the same calls in the same order. The way to
 // the replicas and back leads through gradients, which nobody needs between steps. [main thread,
 // while the replicas rest, unless a comment says otherwise]
-#ifndef LS_TRAIN_SESSION_STATES_H
-#define LS_TRAIN_SESSION_STATES_H
+#ifndef LS_TRAIN_SESSION_VALUES_H
+#define LS_TRAIN_SESSION_VALUES_H
 
 #include "core/train/session.h"
+
+// Copies the model's parameters and, where it has it, optimizer state to the replicas and stores.
+LS_STATUS ls_session_give_weights(struct ls_session *session);
 
 bool ls_session_spreads_states(const struct ls_session *session);
 bool ls_session_spreads_over_workers(const struct ls_session *session);
