@@ -342,15 +342,14 @@ static uint64_t plain_bytes(const struct ls_parameter_place *place)
 }
 
 enum ls_status ls_plan_import(struct ls_parameter_plan *plan, uint32_t place, const float *from,
-                              struct ls_memory flat)
+                              struct ls_memory at)
 {
     const struct ls_parameter_place *master = &plan->places[place];
-    const struct ls_memory to = ls_memory_at(flat, master->offset);
     const bool direct = is_tensor(plan, from);
     struct conversion conversion;
 
     if (master->layout.kind == LS_LAYOUT_PLAIN)
-        return ls_device_copy(plan->device, to, ls_host_memory(from), plain_bytes(master), NULL);
+        return ls_device_copy(plan->device, at, ls_host_memory(from), plain_bytes(master), NULL);
     enum ls_status status = conversion_init(plan, place, true, direct, &conversion);
     if (status)
         return status;
@@ -359,26 +358,25 @@ enum ls_status ls_plan_import(struct ls_parameter_plan *plan, uint32_t place, co
                                 plain_bytes(master), NULL);
     if (!status)
         status = launch_conversion(plan, conversion.answer.kernel,
-                                   direct ? ls_host_memory(from) : conversion.plain, to,
+                                   direct ? ls_host_memory(from) : conversion.plain, at,
                                    conversion.scratch);
     conversion_finish(plan, &conversion);
     return status;
 }
 
-enum ls_status ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, struct ls_memory flat,
+enum ls_status ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, struct ls_memory at,
                               float *to)
 {
     const struct ls_parameter_place *master = &plan->places[place];
-    const struct ls_memory from = ls_memory_at(flat, master->offset);
     const bool direct = is_tensor(plan, to);
     struct conversion conversion;
 
     if (master->layout.kind == LS_LAYOUT_PLAIN)
-        return ls_device_copy(plan->device, ls_host_memory(to), from, plain_bytes(master), NULL);
+        return ls_device_copy(plan->device, ls_host_memory(to), at, plain_bytes(master), NULL);
     enum ls_status status = conversion_init(plan, place, false, direct, &conversion);
     if (status)
         return status;
-    status = launch_conversion(plan, conversion.answer.kernel, from,
+    status = launch_conversion(plan, conversion.answer.kernel, at,
                                direct ? ls_host_memory(to) : conversion.plain, conversion.scratch);
     if (!status && !direct)
         status = ls_device_copy(plan->device, ls_host_memory(to), conversion.plain,

@@ -82,11 +82,12 @@ LS_STATUS ls_plan_create(const struct ls_graph *graph, struct ls_device *device,
 void ls_plan_destroy(struct ls_parameter_plan *plan);
 
 // Converts between host memory in plain layout (elements(shape) floats) and a place in device
-// memory (`flat` is the start of a flat buffer). A device in host memory reads and writes `from`
-// and `to` themselves where they are aligned to LS_ALIGNMENT (ls_malloc_aligned).
+// memory (`at` is where it begins: at its offset in a flat buffer, or anywhere). A device in host
+// memory reads and writes `from` and `to` themselves where they are aligned to LS_ALIGNMENT
+// (ls_malloc_aligned).
 LS_STATUS ls_plan_import(struct ls_parameter_plan *plan, uint32_t place, const float *from,
-                         struct ls_memory flat);
-LS_STATUS ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, struct ls_memory flat,
+                         struct ls_memory at);
+LS_STATUS ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, struct ls_memory at,
                          float *to);
 
 // Makes one kernel of all that make shadows, where the device can, else of all that only cast; when

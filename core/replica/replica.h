@@ -45,6 +45,15 @@ struct ls_held_range {
     uint64_t first, count;
 };
 
+// What both have; count 0: nothing.
+static inline struct ls_held_range ls_held_common(struct ls_held_range a, struct ls_held_range b)
+{
+    const uint64_t first = a.first > b.first ? a.first : b.first;
+    const uint64_t a_end = a.first + a.count, b_end = b.first + b.count;
+    const uint64_t end = a_end < b_end ? a_end : b_end;
+    return (struct ls_held_range){first, end > first ? end - first : 0};
+}
+
 // What a replica may hold in parts.
 enum ls_held { LS_HELD_PARAMETERS, LS_HELD_GRADIENTS, LS_HELD_STATES, LS_HELD_KINDS };
 
@@ -383,15 +392,27 @@ void ls_replica_bytes(const struct ls_replica *replica, uint64_t *all, uint64_t 
 
 // One parameter of a flat buffer, but of LS_BUFFER_REDUCED and those behind it, by its index in
 // the graph, plain layout. A frozen parameter has zeros where there is none of it: as gradient and
-// optimizer state, which cannot be set. After parameters were set: ls_replica_refresh.
+// optimizer state, which cannot be set. After parameters were set: ls_replica_refresh. Of what it
+// holds in parts, a replica takes its own part; it can give none back, but ls_replica_export does
+// so with what all ranks hold.
 LS_STATUS ls_replica_set_buffer(struct ls_replica *replica, uint32_t buffer, uint32_t index,
                                 const float *values);
 LS_STATUS ls_replica_get_buffer(struct ls_replica *replica, uint32_t buffer, uint32_t index,
                                 float *out);
-// LS_FAILED, not logged, when a value of the parameter is not finite. Overwrites activations.
+// A parameter, or its state, as it lies in a flat buffer, to the plain layout: the bytes of its
+// place, in host memory, aligned to LS_ALIGNMENT. [replica thread]
+LS_STATUS ls_replica_export(struct ls_replica *replica, uint32_t index, const float *from,
+                            float *out);
+// Of a parameter of which the replica holds the same part in both buffers.
+LS_STATUS ls_replica_copy_part(struct ls_replica *replica, uint32_t to, uint32_t from,
+                               uint32_t index);
+// LS_FAILED, not logged, when a value that the replica holds of the parameter is not finite.
+// Overwrites activations.
 LS_STATUS ls_replica_check_parameter(struct ls_replica *replica, uint32_t index);
 LS_STATUS ls_values_check_finite(const float *values, size_t count); // the same of host memory
 // Overwrites activations. XXH64 of all parameters as float32 in plain layout, in name order.
 LS_STATUS ls_replica_hash(struct ls_replica *replica, uint64_t *out);
+// That order: the indices of the parameters; the caller frees it. NULL: no memory. [any thread]
+uint32_t *ls_replica_name_order(const struct ls_replica *replica);
 
 #endif

@@ -627,14 +627,20 @@ float *harness_read(const struct harness_run *run, const struct ls_tensor *tenso
 {
     float *out = malloc((size_t)harness_elements(run, tensor) * sizeof(float));
     const struct ls_memory flat = gradient ? run->bindings.gradients : run->bindings.parameters;
-    ck_assert_int_eq(ls_plan_export(run->plan, place_of(run, tensor), flat, out), LS_OK);
+    const uint32_t place = place_of(run, tensor);
+    ck_assert_int_eq(
+        ls_plan_export(run->plan, place, ls_memory_at(flat, run->plan->places[place].offset), out),
+        LS_OK);
     return out;
 }
 
 void harness_write(struct harness_run *run, const struct ls_tensor *tensor, const float *from)
 {
+    const uint32_t place = place_of(run, tensor);
+    const uint64_t offset = run->plan->places[place].offset;
     ck_assert_int_eq(
-        ls_plan_import(run->plan, place_of(run, tensor), from, run->bindings.parameters), LS_OK);
+        ls_plan_import(run->plan, place, from, ls_memory_at(run->bindings.parameters, offset)),
+        LS_OK);
 }
 
 double harness_gradient_difference(const struct harness_run *a, const struct harness_run *b)
