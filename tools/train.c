@@ -9,6 +9,7 @@
 #include "core/base/options.h"
 #include "core/model/model.h"
 #include "core/model/weights.h"
+#include "core/train/model_calls.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -362,7 +363,11 @@ static enum ls_status train(const struct arguments *arguments, struct inputs *in
     if (status == LS_INTERRUPTED)
         ls_warn("train", "interrupted: stopped after the current step%s%s",
                 reported ? ", the report is in " : "", reported ? options->report : "");
-    if (save && ls_run_is_chief(inputs->run) && (status == LS_OK || status == LS_INTERRUPTED)) {
+    const bool saves = save && (status == LS_OK || status == LS_INTERRUPTED);
+    if (saves && !ls_run_is_chief(inputs->run)) {
+        const enum ls_status lent = ls_lend_weights(inputs->model);
+        status = lent ? lent : status;
+    } else if (saves) {
         const enum ls_status saved = ls_save_weights(inputs->model, save);
         if (!saved)
             ls_info("train", "saved %llu parameters to %s",

@@ -10,6 +10,7 @@
 #include "core/train/fit.h"
 #include "core/run/workers.h"
 #include "core/train/model_calls.h"
+#include "core/train/session_values.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -367,13 +368,16 @@ static void conclude_broken(struct ls_model *model)
 
 // Whether all comes to the host before the step that follows: so that weights and states there
 // belong together, and at the beginning of an epoch, to which the model goes back should a step
-// fail. Not so often that steps would wait for it.
+// fail. Not so often that steps would wait for it; and of parameters in parts nobody makes a copy
+// unasked.
 static bool is_due(const struct ls_distributed *dataset)
 {
     const struct ls_model *model = dataset->model;
     const uint64_t steps = model->steps_done - model->on_host.steps_done;
     if (dataset->evaluates || !model->ahead)
         return !dataset->evaluates;
+    if (ls_session_ahead_in_parts(model->session, LS_TAKE_WEIGHTS))
+        return false;
     return dataset->order.position == 0 && steps >= (dataset->own_order ? 256 : 32);
 }
 

@@ -144,7 +144,7 @@ enum ls_status ls_checkpoint_begin(const struct ls_model *model, struct ls_check
             to->states[k] = pointers + (size_t)graph->parameter_count * (1 + k);
     image->count = 0;
     image->step = model->steps_done;
-    image->source = (struct ls_checkpoint_source){0};
+    image->source = (struct ls_value_source){0};
     const enum ls_status status = add_variables(image, model, to);
     if (status)
         free(pointers);
@@ -152,7 +152,7 @@ enum ls_status ls_checkpoint_begin(const struct ls_model *model, struct ls_check
 }
 
 enum ls_status ls_checkpoint_begin_from(const struct ls_model *model,
-                                        const struct ls_checkpoint_source *source,
+                                        const struct ls_value_source *source,
                                         struct ls_checkpoint_image *image)
 {
     image->count = 0;
@@ -361,7 +361,7 @@ static enum ls_status write_sourced(const struct ls_checkpoint_image *image, int
 
 static enum ls_status write_from_source(struct ls_checkpoint_image *image, const char *path)
 {
-    const struct ls_checkpoint_source *source = &image->source;
+    const struct ls_value_source *source = &image->source;
     struct sourcing sourcing = {.image = image, .state = -1};
     struct ls_replacement file = {0};
     sourcing.values = room_for(image);

@@ -15,16 +15,6 @@ struct ls_renaming;
 #define LS_CHECKPOINT_STATE "lockstep_training" // text of the metadata: the state
 #define LS_CHECKPOINT_SUM "lockstep_xxh64" // and the checksum
 
-// Where values come from while a file is written, if there is no room for a copy of all of them.
-struct ls_checkpoint_source {
-    // Once, before any `read`: whether there is a file. What it answers but LS_OK ends the writing.
-    enum ls_status (*begin)(void *context, bool able);
-    // A variable by its index in the graph (`state` -1), or a state of the optimizer of it. It is asked
-    // for all of them, in the order of the graph, though the file may be of no use any more.
-    enum ls_status (*read)(void *context, uint32_t parameter, int state, float *out);
-    void *context;
-};
-
 // A copy of a model, which is written beside the training; or with a source what is to be written at
 // once, while the replicas rest. Zeroed, or taken.
 struct ls_checkpoint_image {
@@ -36,7 +26,7 @@ struct ls_checkpoint_image {
     // Which training writes it, and which of the chiefs that have followed each other in it. 0: none.
     uint64_t training, generation;
     // `read` NULL: tensors have their values. Else the first `sourced` tensors have none.
-    struct ls_checkpoint_source source;
+    struct ls_value_source source;
     size_t sourced;
     const struct ls_graph *graph; // with a source; borrowed
     uint32_t states; // of each variable
@@ -50,7 +40,7 @@ LS_STATUS ls_checkpoint_begin(const struct ls_model *model, struct ls_checkpoint
                               struct ls_values *to);
 // The same without a copy.
 LS_STATUS ls_checkpoint_begin_from(const struct ls_model *model,
-                                   const struct ls_checkpoint_source *source,
+                                   const struct ls_value_source *source,
                                    struct ls_checkpoint_image *image);
 // Copies there what the replicas are not ahead of.
 void ls_checkpoint_copy(const struct ls_model *model, const struct ls_values *to);

@@ -145,6 +145,16 @@ struct ls_values {
     float **states[LS_OPTIMIZER_STATES];
 };
 
+// Where values come from while a file is written, if there is no room for a copy of all of them.
+struct ls_value_source {
+    // Once, before any `read`: whether there is a file. What it answers but LS_OK ends the writing.
+    enum ls_status (*begin)(void *context, bool able);
+    // A variable by its index in the graph (`state` -1), or a state of the optimizer of it. It is asked
+    // for all of them, in the order of the graph, though the file may be of no use any more.
+    enum ls_status (*read)(void *context, uint32_t parameter, int state, float *out);
+    void *context;
+};
+
 // First values from the run's seed, unless there are weights already.
 LS_STATUS ls_model_need_weights(struct ls_model *model);
 // Memory for values of all parameters, which are not set; nothing where one does not fit.

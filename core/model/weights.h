@@ -31,9 +31,12 @@ LS_STATUS ls_weights_match(const struct ls_model *model, const char *path,
 LS_STATUS ls_weights_take(struct ls_model *model, struct ls_found_weights *found);
 void ls_found_weights_finish(struct ls_found_weights *found); // takes a zeroed one
 
-// Writes the weights that the host has, in the format that the suffix of the name says. Errors are
-// logged.
-LS_STATUS ls_weights_write(const struct ls_model *model, const char *path);
+struct ls_value_source;
+// Writes the weights that the host has, or those of `source` (NULL: none), in the format that the
+// suffix of the name says. From a source, a safetensors file is written one variable after the
+// other, while the others take a copy of all weights. Errors are logged.
+LS_STATUS ls_weights_write(const struct ls_model *model, const struct ls_value_source *source,
+                           const char *path);
 
 // Reads a model: its JSON, and of a file of Keras that holds weights, too, `*weights` (else NULL).
 LS_STATUS ls_read_model(const char *path, json_t **model, struct ls_safetensors **weights);

@@ -6,7 +6,9 @@
 #include "core/model/weights.h"
 
 #include "core/base/log.h"
+#include "core/base/memory.h"
 #include "core/formats/keras_file.h"
+#include "core/formats/replacement.h"
 #include "core/loader/loader.h"
 #include "core/model/keras_layout.h"
 #include "core/model/model.h"
@@ -134,30 +136,115 @@ enum ls_status ls_weights_check_path(const char *scope, const char *path)
                                                                : ls_keras_file_unavailable(path);
 }
 
-static void describe(const struct ls_model *model, uint32_t index, const char *name,
-                     struct ls_saved_tensor *out)
+// `weights`: NULL: they are asked for later.
+static void describe(const struct ls_model *model, float *const *weights, uint32_t index,
+                     const char *name, struct ls_saved_tensor *out)
 {
     const struct ls_shape *variable = ls_variable_shape(model->graph->parameters[index]);
     *out = (struct ls_saved_tensor){
-        .name = name, .ndims = variable->ndims, .data = model->weights[index]};
+        .name = name, .ndims = variable->ndims, .data = weights ? weights[index] : NULL};
     memcpy(out->dims, variable->dims, sizeof(variable->dims));
 }
 
-static enum ls_status write_names(const struct ls_model *model, const char *path,
+// Weights that come from a source, while a file is written.
+struct sourcing {
+    const struct ls_model *model;
+    const struct ls_value_source *source;
+    float *values; // room for the largest variable
+    uint32_t next; // parameter of the graph
+    enum ls_status status; // of the source
+};
+
+// False: all were read, or the source has failed.
+static bool read_next(struct sourcing *sourcing)
+{
+    const struct ls_graph *graph = sourcing->model->graph;
+    while (sourcing->next < graph->parameter_count && graph->parameters[sourcing->next]->constant)
+        sourcing->next++;
+    if (sourcing->status || sourcing->next == graph->parameter_count)
+        return false;
+    sourcing->status =
+        sourcing->source->read(sourcing->source->context, sourcing->next++, -1, sourcing->values);
+    return !sourcing->status;
+}
+
+static const float *source_values(void *context, size_t index)
+{
+    struct sourcing *sourcing = context;
+    (void)index; // tensors are in the order of the graph
+    return read_next(sourcing) ? sourcing->values : NULL;
+}
+
+// `saved`: all but the values.
+static enum ls_status write_from_source(const struct ls_model *model,
+                                        const struct ls_value_source *source, const char *path,
+                                        struct ls_saved *saved)
+{
+    struct sourcing sourcing = {.model = model, .source = source};
+    struct ls_replacement file = {0};
+    int64_t most = 1;
+    for (uint32_t i = 0; i < model->graph->parameter_count; i++) {
+        const int64_t count = ls_shape_elements(&model->graph->parameters[i]->shape, 1);
+        most = count > most ? count : most;
+    }
+    sourcing.values = ls_malloc_aligned((size_t)most * sizeof(float));
+    enum ls_status status = sourcing.values ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status)
+        status = ls_replacement_open("weights", path, &file);
+    const enum ls_status begun = source->begin(source->context, !status);
+    status = status ? status : begun;
+    if (!status) {
+        saved->values = source_values;
+        saved->context = &sourcing;
+        status = ls_safetensors_write_to(file.fd, path, saved);
+        while (read_next(&sourcing)) // after a failure of the file
+            continue;
+        status = sourcing.status ? sourcing.status : status;
+    }
+    if (!status)
+        status = ls_replacement_commit(&file);
+    ls_replacement_discard(&file);
+    free(sourcing.values);
+    return status;
+}
+
+static enum ls_status write_names(const struct ls_model *model,
+                                  const struct ls_value_source *source, const char *path,
                                   const char *classes)
 {
     const struct ls_graph *graph = model->graph;
     const struct ls_saved_text texts[] = {{"format", "pt"}, {LS_CLASS_NAMES, classes}};
     struct ls_saved saved = {.texts = texts, .text_count = classes ? 2 : 0};
     struct ls_saved_tensor *tensors = calloc((size_t)graph->parameter_count + 1, sizeof(*tensors));
-    if (!tensors)
-        return LS_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < graph->parameter_count; i++)
+    for (uint32_t i = 0; tensors && i < graph->parameter_count; i++)
         if (!graph->parameters[i]->constant)
-            describe(model, i, graph->parameters[i]->name, &tensors[saved.count++]);
+            describe(model, source ? NULL : model->weights, i, graph->parameters[i]->name,
+                     &tensors[saved.count++]);
     saved.tensors = tensors;
-    const enum ls_status status = ls_safetensors_write_saved(path, &saved);
+    enum ls_status status = LS_OUT_OF_MEMORY;
+    if (tensors && source)
+        status = write_from_source(model, source, path, &saved);
+    else if (tensors)
+        status = ls_safetensors_write_saved(path, &saved);
+    else if (source)
+        (void)!source->begin(source->context, false);
     free(tensors);
+    return status;
+}
+
+// A copy of what a source has.
+static enum ls_status copy_source(const struct ls_model *model,
+                                  const struct ls_value_source *source, float ***out)
+{
+    const struct ls_graph *graph = model->graph;
+    enum ls_status status = ls_model_allocate(model, out);
+    const enum ls_status begun = source->begin(source->context, !status);
+    status = status ? status : begun;
+    for (uint32_t i = 0; !status && i < graph->parameter_count; i++)
+        if (graph->parameters[i]->constant)
+            ls_initialize(graph->parameters[i], model->run->seed, (*out)[i]);
+        else
+            status = source->read(source->context, i, -1, (*out)[i]);
     return status;
 }
 
@@ -185,8 +272,9 @@ static char *model_text(const struct ls_model *model)
 
 // Describes the tensors of all groups, "GROUP/vars/N", and returns their names, one behind the
 // other; freed by the caller. `tensors` has room for one a parameter and one a group. NULL: no memory.
-static char *number_tensors(const struct ls_model *model, const struct ls_keras_layout *layout,
-                            struct ls_saved_tensor *tensors, size_t *tensor_count)
+static char *number_tensors(const struct ls_model *model, float *const *weights,
+                            const struct ls_keras_layout *layout, struct ls_saved_tensor *tensors,
+                            size_t *tensor_count)
 {
     static const float nothing; // of examples that Keras's Normalization has adapted to
     size_t bytes = 1, used = 0, count = 0;
@@ -200,7 +288,8 @@ static char *number_tensors(const struct ls_model *model, const struct ls_keras_
             char *name = names + used;
             used += 1 + (size_t)snprintf(name, bytes - used, "%s/vars/%u", store->group, k);
             if (k < store->count)
-                describe(model, layout->parameters[store->first + k], name, &tensors[count]);
+                describe(model, weights, layout->parameters[store->first + k], name,
+                         &tensors[count]);
             else
                 tensors[count] = (struct ls_saved_tensor){.name = name, .data = &nothing};
         }
@@ -233,8 +322,8 @@ static enum ls_status check_archive(const struct ls_model *model, const char *pa
     return LS_BAD_INPUT;
 }
 
-static enum ls_status write_keras(const struct ls_model *model, const char *path, bool archive,
-                                  const char *classes)
+static enum ls_status write_keras(const struct ls_model *model, float *const *weights,
+                                  const char *path, bool archive, const char *classes)
 {
     char program_path[PATH_MAX];
     const struct ls_keras_program program = find_program(program_path);
@@ -247,7 +336,7 @@ static enum ls_status write_keras(const struct ls_model *model, const char *path
     size_t count = 0;
     struct ls_saved_tensor *tensors =
         calloc((size_t)layout.parameter_count + layout.count + 1, sizeof(*tensors));
-    char *names = tensors ? number_tensors(model, &layout, tensors, &count) : NULL;
+    char *names = tensors ? number_tensors(model, weights, &layout, tensors, &count) : NULL;
     char *groups = group_names(model, &layout), *json = model_text(model);
     const struct ls_saved_text texts[] = {{LS_KERAS_NAMES, groups},
                                           {LS_KERAS_ARCHIVE, archive ? "yes" : "no"},
@@ -265,15 +354,22 @@ static enum ls_status write_keras(const struct ls_model *model, const char *path
     return status;
 }
 
-enum ls_status ls_weights_write(const struct ls_model *model, const char *path)
+enum ls_status ls_weights_write(const struct ls_model *model, const struct ls_value_source *source,
+                                const char *path)
 {
     char *classes = model->class_names ? ls_class_names_text(model->class_names) : NULL;
-    if (model->class_names && !classes)
-        return LS_OUT_OF_MEMORY;
     const enum format format = format_of(path);
-    const enum ls_status status = format == SAFETENSORS
-                                      ? write_names(model, path, classes)
-                                      : write_keras(model, path, format == KERAS, classes);
+    float **copy = NULL;
+    enum ls_status status = model->class_names && !classes ? LS_OUT_OF_MEMORY : LS_OK;
+    if (status && source)
+        (void)!source->begin(source->context, false);
+    else if (!status && source && format != SAFETENSORS)
+        status = copy_source(model, source, &copy);
+    if (!status)
+        status = format == SAFETENSORS ? write_names(model, source, path, classes)
+                                       : write_keras(model, copy ? copy : model->weights, path,
+                                                     format == KERAS, classes);
+    ls_model_free(model, copy);
     free(classes);
     return status;
 }

@@ -2,6 +2,7 @@
 #include "core/train/agreement.h"
 
 #include "core/base/hash.h"
+#include "core/base/memory.h"
 #include "core/base/random.h"
 #include "core/train/callback_plugins.h"
 #include "core/train/fit.h"
@@ -200,12 +201,22 @@ static enum ls_status hash_weights(struct ls_model *model, struct weights *out)
     *out = (struct weights){.known = !model->ahead, .assigned = model->assigned};
     if (model->ahead)
         return LS_OK;
+    const struct ls_graph *graph = model->graph;
     struct ls_hash *hash = ls_hash_create();
-    enum ls_status status = hash ? ls_model_need_weights(model) : LS_OUT_OF_MEMORY;
-    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
-        ls_hash_add(hash, model->weights[i],
-                    (size_t)ls_shape_elements(&model->graph->parameters[i]->shape, 1) *
-                        sizeof(float));
+    enum ls_status status = hash ? LS_OK : LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; !status && i < graph->parameter_count; i++) {
+        // First values that nobody has made yet are not kept.
+        const size_t bytes =
+            (size_t)ls_shape_elements(&graph->parameters[i]->shape, 1) * sizeof(float);
+        float *own = model->weights ? NULL : ls_malloc_aligned(bytes);
+        if (own)
+            ls_initialize(graph->parameters[i], model->run->seed, own);
+        if (own || model->weights)
+            ls_hash_add(hash, own ? own : model->weights[i], bytes);
+        else
+            status = LS_OUT_OF_MEMORY;
+        free(own);
+    }
     if (!status)
         out->hash = ls_hash_get(hash);
     ls_hash_destroy(hash);

@@ -720,10 +720,10 @@ static enum ls_status write_one(struct ls_fit *fit, bool ended)
     if (!all->reads_only || helps)
         all->written_step = fit->done.steps;
     if (all->reads_only)
-        return ls_session_lend_states(fit->session);
+        return ls_session_lend(fit->session, LS_TAKE_ALL);
     enum ls_status status = find_path(fit, &path);
     if (!path) {
-        ls_session_decline_states(fit->session);
+        ls_session_decline(fit->session, LS_TAKE_ALL);
         return status;
     }
     ls_trace_begin(&take_span, 0);
@@ -736,7 +736,7 @@ static enum ls_status write_one(struct ls_fit *fit, bool ended)
                     path);
         all->failed += goes_on;
         free(path);
-        ls_session_decline_states(fit->session);
+        ls_session_decline(fit->session, LS_TAKE_ALL);
         return goes_on ? LS_OK : status;
     }
     all->path = path;

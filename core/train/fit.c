@@ -10,6 +10,7 @@
 #include "core/train/elastic.h"
 #include "core/model/losses.h"
 #include "core/train/fit_timeline.h"
+#include "core/train/session_values.h"
 #include "core/run/workers.h"
 
 #include <inttypes.h>
@@ -108,8 +109,9 @@ static enum ls_status prepare(struct ls_fit *fit)
         status = ls_fit_resume_history(fit);
     if (!status)
         status = ls_session_ready(model, &need);
-    // To where the model goes back, should the fit fail.
-    if (!status &&
+    // To where the model goes back, should the fit fail. Of parameters in parts nobody makes a copy
+    // unasked.
+    if (!status && !ls_session_ahead_in_parts(model->session, LS_TAKE_WEIGHTS) &&
         !(model->ahead && was_short(model, model->steps_done - model->on_host.steps_done)))
         status = ls_model_take(model, LS_TAKE_ALL);
     fit->session = model->session;
@@ -175,7 +177,9 @@ static enum ls_status conclude_whole(struct ls_fit *fit, enum ls_status status)
     const bool left = ls_driver_aborted(fit->session->driver); // the servers have the states
     if (!ends_with_fit(fit) && was_short(model, fit->done.steps - fit->resumed.steps))
         return LS_OK;
-    return !ends_with_fit(fit) && ls_session_in_host_memory(fit->session)
+    const bool stays =
+        ls_session_in_host_memory(fit->session) || ls_session_spreads_parameters(fit->session);
+    return !ends_with_fit(fit) && stays
                ? ls_session_check_weights(fit->session)
                : ls_session_take(fit->session, left ? LS_TAKE_WEIGHTS : LS_TAKE_ALL);
 }
@@ -228,9 +232,12 @@ static enum ls_status conclude_failure(struct ls_fit *fit, bool *terminated)
 static enum ls_status take_averages(struct ls_fit *fit)
 {
     struct ls_model *model = fit->model;
+    const bool updated = fit->done.steps && ls_model_next_update(model) > 1;
+    if (updated && ls_session_ahead_in_parts(fit->session, LS_TAKE_WEIGHTS))
+        return ls_session_take_averages(fit->session);
     const enum ls_status status = ls_model_take(model, LS_TAKE_ALL);
     float **averages = model->states[model->optimizer.own_states];
-    if (status || !averages || fit->done.steps == 0 || ls_model_next_update(model) == 1)
+    if (status || !averages || !updated)
         return status;
     for (uint32_t i = 0; i < model->graph->parameter_count; i++) {
         const struct ls_tensor *parameter = model->graph->parameters[i];

@@ -74,29 +74,21 @@ enum ls_status ls_read_weights(struct ls_model *model, const char *path)
     return status;
 }
 
-enum ls_status ls_write_weights(struct ls_model *model, const char *path)
-{
-    enum ls_status status = ls_weights_check_path("weights", path);
-    if (!status)
-        status = ls_bring_variables(model);
-    return status ? status : ls_weights_write(model, path);
-}
-
 // ---- Weights, optimizer, and where the training is ----
 
 static enum ls_status begin_reading(void *context, bool able)
 {
     const struct ls_model *model = context;
     uint32_t unable;
-    return ls_states_agree(model->session, able, &unable);
+    return ls_session_begin_reading(model->session, able, &unable);
 }
 
-// Where each worker writes a file of its own.
+// Where each worker may write a file of its own.
 static enum ls_status begin_saving(void *context, bool able)
 {
     const struct ls_model *model = context;
     uint32_t unable;
-    const enum ls_status status = ls_states_agree(model->session, able, &unable);
+    const enum ls_status status = ls_session_begin_reading(model->session, able, &unable);
     if (!able || status != LS_OUT_OF_MEMORY ||
         unable == ls_cluster_workers(model->session->cluster))
         return status;
@@ -107,31 +99,57 @@ static enum ls_status begin_saving(void *context, bool able)
 static enum ls_status read_values(void *context, uint32_t parameter, int state, float *out)
 {
     const struct ls_model *model = context;
-    if (state >= 0)
-        return ls_session_read_state(model->session, parameter, (uint32_t)state, out);
-    if (model->ahead)
-        return ls_session_read_parameter(model->session, parameter, out);
+    if (state >= 0 || model->ahead)
+        return ls_session_read(model->session, parameter, state, out);
     memcpy(out, model->weights[parameter],
            (size_t)ls_shape_elements(&model->graph->parameters[parameter]->shape, 1) *
                sizeof(*out));
     return LS_OK;
 }
 
-// Where replicas hold parts of the states, no worker needs to have room for all of them.
+enum ls_status ls_write_weights(struct ls_model *model, const char *path)
+{
+    const bool parts = model->session && ls_session_ahead_in_parts(model->session, LS_TAKE_WEIGHTS);
+    const struct ls_value_source source = {begin_saving, read_values, model};
+    enum ls_status status = ls_weights_check_path("weights", path);
+    if (!parts) {
+        status = status ? status : ls_bring_variables(model);
+        return status ? status : ls_weights_write(model, NULL, path);
+    }
+    if (!status)
+        status = ls_variables_check_resting(model);
+    if (!status)
+        status = ls_session_synchronise(model->session);
+    if (!status)
+        status = ls_weights_write(model, &source, path);
+    else
+        ls_session_decline(model->session, LS_TAKE_WEIGHTS);
+    if (status)
+        ls_session_say_who_reads(model->session, "weights");
+    return status;
+}
+
+enum ls_status ls_lend_weights(struct ls_model *model)
+{
+    return model->session ? ls_session_lend(model->session, LS_TAKE_WEIGHTS) : LS_OK;
+}
+
+// Where replicas hold parts of the model, no worker needs to have room for all of it.
 static enum ls_status take_source(struct ls_model *model, struct ls_checkpoint_image *image)
 {
-    const struct ls_checkpoint_source source = {begin_reading, read_values, model};
+    const struct ls_value_source source = {begin_reading, read_values, model};
     enum ls_status status = ls_session_compare(model->session); // synchronises, too
-    if (!status)
-        status =
-            model->ahead ? ls_session_check_weights(model->session) : ls_model_need_weights(model);
+    if (!status && !model->ahead)
+        status = ls_model_need_weights(model);
+    else if (!status && !ls_session_spreads_parameters(model->session))
+        status = ls_session_check_weights(model->session);
     return status ? status : ls_checkpoint_begin_from(model, &source, image);
 }
 
 enum ls_status ls_checkpoint_take(struct ls_model *model, struct ls_checkpoint_image *image)
 {
     struct ls_values to;
-    if (model->states_ahead && ls_session_spreads_states(model->session))
+    if (model->session && ls_session_ahead_in_parts(model->session, LS_TAKE_ALL))
         return take_source(model, image);
     enum ls_status status = ls_checkpoint_begin(model, image, &to);
     if (status)
@@ -166,18 +184,6 @@ enum ls_status ls_checkpoint_restore(struct ls_model *model, const char *path,
     return status;
 }
 
-// After the workers' calls have differed, or one has ended without saving.
-static void say_who_saves(const struct ls_model *model)
-{
-    const struct ls_session *session = model->session;
-    if (session && ls_session_spreads_over_workers(session) &&
-        ls_cluster_check(session->cluster, NULL))
-        ls_error("checkpoint",
-                 "under strategy '%s' all workers save the model at the same place of the program "
-                 "(save_weights may be the chief's alone)",
-                 session->run->strategy.strategy->plugin->name);
-}
-
 enum ls_status ls_save_model(struct ls_model *model, const char *path)
 {
     struct ls_checkpoint_image image = {0};
@@ -190,11 +196,11 @@ enum ls_status ls_save_model(struct ls_model *model, const char *path)
         image.source.begin = begin_saving;
     if (!status)
         status = ls_checkpoint_write(&image, path);
-    else if (model->states_ahead)
-        ls_session_decline_states(model->session);
+    else if (model->session)
+        ls_session_decline(model->session, LS_TAKE_ALL);
     ls_checkpoint_finish(&image);
     if (status)
-        say_who_saves(model);
+        ls_session_say_who_reads(model->session, "checkpoint");
     return status;
 }
 

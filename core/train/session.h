@@ -168,27 +168,16 @@ bool ls_session_in_host_memory(const struct ls_session *session);
 // of the optimizer comes, too, before replicas make another step and before the session is closed.
 enum ls_take { LS_TAKE_WEIGHTS, LS_TAKE_ALL };
 
-// LS_FAILED (logged) when a parameter of the first replica, or of the stores, is not finite.
+// LS_FAILED (logged) when a parameter of the first replica, or of the stores, is not finite. Of
+// parameters in parts each replica looks at its own, and all workers find the same.
 LS_STATUS ls_session_check_weights(struct ls_session *session);
 // The same between two epochs, of what the first replica has: nothing is synchronised or asked of
 // stores. A ReLU that a library computes behind a convolution makes 0 of NaN, so the loss may not
 // show it.
 LS_STATUS ls_session_check_replica(struct ls_session *session);
-// Copies parameters and optimizer state of the first replica, or of the stores, there. LS_FAILED
-// (logged) when a parameter is not finite.
+// Copies parameters and optimizer state of the first replica, or of the stores, there, or what
+// replicas hold parts of (session_values.h). LS_FAILED (logged) when a parameter is not finite.
 LS_STATUS ls_session_copy(struct ls_session *session, const struct ls_values *to);
-// Where replicas of several workers hold parts of states that are ahead of the host
-// (session_values.h), all workers copy or take them at the same place of the training. One that needs
-// no copy, where others make a checkpoint, lends what it holds; one that should make the checkpoint
-// and cannot declines, and says why itself: then none is made.
-LS_STATUS ls_session_lend_states(struct ls_session *session);
-void ls_session_decline_states(struct ls_session *session);
-// A parameter of the first replica, by its index in the graph.
-LS_STATUS ls_session_read_parameter(struct ls_session *session, uint32_t parameter, float *out);
-// A state of one, where replicas hold parts of states; NULL: this worker only sends what it holds. All
-// workers read the states of all parameters, in the order of the graph.
-LS_STATUS ls_session_read_state(struct ls_session *session, uint32_t parameter, uint32_t state,
-                                float *out);
 // Copies parameters and optimizer state of the first replica, or of the stores, back to the model.
 // LS_FAILED (logged) when a parameter is not finite: then nothing was copied. Also after a step
 // has failed.

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters and states of a session: to the replicas, whether these agree, and to the host. What
-// replicas hold in parts goes one variable after the other.
+// Parameters and states of a session: to the replicas, whether these agree, and to the host. All of
+// it goes one variable after the other, so that no worker needs room for a model of which replicas
+// hold parts.
 #include "core/train/session_values.h"
 
+#include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/memory.h"
 #include "core/base/trace.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const struct ls_trace_label hash_span = {.category = "check", .name = "hash parameters"};
 
@@ -16,44 +19,45 @@ static bool has_stores(const struct ls_session *session)
     return session->driver && ls_driver_has_stores(session->driver);
 }
 
-bool ls_session_spreads_states(const struct ls_session *session)
+static uint64_t elements_of(const struct ls_session *session, uint32_t parameter)
+{
+    return (uint64_t)ls_shape_elements(&session->model->graph->parameters[parameter]->shape, 1);
+}
+
+static uint64_t most_elements(const struct ls_session *session)
+{
+    uint64_t most = 1;
+    for (uint32_t i = 0; i < session->model->graph->parameter_count; i++)
+        most = elements_of(session, i) > most ? elements_of(session, i) : most;
+    return most;
+}
+
+// ---- Parts ----
+
+static bool spreads_states(const struct ls_session *session)
 {
     return session->spread[LS_HELD_STATES] && session->model->optimizer.state_count;
 }
 
+bool ls_session_spreads_parameters(const struct ls_session *session)
+{
+    return session->spread[LS_HELD_PARAMETERS];
+}
+
 bool ls_session_spreads_over_workers(const struct ls_session *session)
 {
-    return ls_session_spreads_states(session) && ls_cluster_workers(session->cluster) > 1;
+    return (ls_session_spreads_parameters(session) || spreads_states(session)) &&
+           ls_cluster_workers(session->cluster) > 1;
 }
 
-static struct ls_memory gradients_at(const struct ls_replica *replica, uint64_t first)
-{
-    return ls_memory_at(ls_replica_memory(replica, LS_BUFFER_GRADIENTS), first * sizeof(float));
-}
-
-// ---- States in parts: to the replicas ----
-
-enum ls_status ls_states_give(const struct ls_session *session, uint32_t index, uint32_t state)
+bool ls_session_ahead_in_parts(const struct ls_session *session, enum ls_take what)
 {
     const struct ls_model *model = session->model;
-    struct ls_replica *replica = session->replicas[index];
-    enum ls_status status = LS_OK;
-    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
-        status = ls_replica_set_buffer(replica, LS_BUFFER_GRADIENTS, i, model->states[state][i]);
-    for (uint32_t i = 0; !status && i < ls_replica_buckets(replica)->count; i++) {
-        const struct ls_held_range held = ls_replica_held(replica, LS_HELD_STATES, i);
-        if (held.count)
-            status =
-                ls_device_copy(ls_replica_device(replica),
-                               ls_replica_held_memory(replica, LS_BUFFER_STATE + state, i),
-                               gradients_at(replica, held.first), held.count * sizeof(float), NULL);
-    }
-    return status;
+    return (model->ahead && ls_session_spreads_parameters(session)) ||
+           (what == LS_TAKE_ALL && model->states_ahead && spreads_states(session));
 }
 
-// ---- States in parts: to the host ----
-
-enum ls_status ls_states_agree(const struct ls_session *session, bool able, uint32_t *unable)
+enum ls_status ls_session_agree(const struct ls_session *session, bool able, uint32_t *unable)
 {
     const uint32_t workers = ls_cluster_workers(session->cluster);
     const unsigned char mine = able;
@@ -72,9 +76,9 @@ enum ls_status ls_states_agree(const struct ls_session *session, bool able, uint
     return status;
 }
 
-// A part of a parameter's state that a rank holds.
+// What a rank holds of a parameter, or of a state of it.
 struct part {
-    uint32_t rank, bucket, state;
+    uint32_t rank, bucket, buffer;
     struct ls_held_range range, held; // the part, and all that the rank holds of the bucket
     float *values; // room for it
 };
@@ -90,9 +94,8 @@ static enum ls_status fetch(const struct ls_session *session, const struct part 
         const uint64_t at = (part->range.first - part->held.first) * sizeof(float);
         status = ls_device_copy(
             ls_replica_device(replica), ls_host_memory(part->values),
-            ls_memory_at(
-                ls_replica_held_memory(replica, LS_BUFFER_STATE + part->state, part->bucket), at),
-            bytes, NULL);
+            ls_memory_at(ls_replica_held_memory(replica, part->buffer, part->bucket), at), bytes,
+            NULL);
     }
     if (!status && ls_cluster_workers(session->cluster) > 1)
         status = ls_cluster_broadcast(session->cluster, part->values, bytes,
@@ -100,121 +103,172 @@ static enum ls_status fetch(const struct ls_session *session, const struct part 
     return status;
 }
 
-// What both have; count 0: nothing.
-static struct ls_held_range common(struct ls_held_range a, struct ls_held_range b)
+static struct ls_held_range held_of(const struct ls_strategy_placement *placement, uint32_t buffer)
 {
-    const uint64_t first = a.first > b.first ? a.first : b.first;
-    const uint64_t a_end = a.first + a.count, b_end = b.first + b.count;
-    const uint64_t end = a_end < b_end ? a_end : b_end;
-    return (struct ls_held_range){first, end > first ? end - first : 0};
+    const struct ls_placed_range *range =
+        buffer == LS_BUFFER_PARAMETERS ? &placement->parameters : &placement->states;
+    return (struct ls_held_range){range->first, range->count};
 }
 
-static uint32_t bucket_of(const struct ls_buckets *buckets, uint32_t place)
-{
-    uint32_t bucket = 0;
-    while (place >= buckets->list[bucket].first_place + buckets->list[bucket].place_count)
-        bucket++;
-    return bucket;
-}
-
-enum ls_status ls_states_collect(const struct ls_session *session, uint32_t parameter,
-                                 uint32_t state, bool wanted)
+// Puts together what ranks hold of a trained parameter, as it lies in the flat buffers. `place`: of
+// the plan; `values`: room for its bytes.
+static enum ls_status collect(const struct ls_session *session, uint32_t place, uint32_t buffer,
+                              float *values)
 {
     const struct ls_replica *first = session->replicas[0];
-    const struct ls_parameter_plan *plan = ls_replica_plan(first);
-    const uint32_t place = ls_plan_find(plan, session->model->graph->parameters[parameter]->name);
-    if (place >= plan->reduced_count) // a frozen one has no states
-        return LS_OK;
-    const struct ls_held_range all = {plan->places[place].offset / sizeof(float),
-                                      plan->places[place].bytes / sizeof(float)};
-    struct part part = {.bucket = bucket_of(ls_replica_buckets(first), place), .state = state};
-    part.values = malloc(plan->places[place].bytes + 1);
-    enum ls_status status = part.values ? LS_OK : LS_OUT_OF_MEMORY;
+    const struct ls_parameter_place *whole = &ls_replica_plan(first)->places[place];
+    const struct ls_held_range all = {whole->offset / sizeof(float), whole->bytes / sizeof(float)};
+    struct part part = {.bucket = ls_buckets_find(ls_replica_buckets(first), place),
+                        .buffer = buffer};
+    enum ls_status status = LS_OK;
     for (; !status && part.rank < ls_cluster_world(session->cluster); part.rank++) {
         struct ls_strategy_placement placement;
         status = ls_driver_placement(session->driver, part.rank, part.bucket, &placement);
         if (status)
             break;
-        part.held = (struct ls_held_range){placement.states.first, placement.states.count};
-        part.range = common(all, part.held);
-        if (!part.range.count)
-            continue;
-        status = fetch(session, &part);
-        if (!status && wanted)
-            status =
-                ls_device_copy(ls_replica_device(first), gradients_at(first, part.range.first),
-                               ls_host_memory(part.values), part.range.count * sizeof(float), NULL);
+        part.held = held_of(&placement, buffer);
+        part.range = ls_held_common(all, part.held);
+        part.values = values + (part.range.first - all.first);
+        if (part.range.count)
+            status = fetch(session, &part);
     }
-    free(part.values);
-    if (status && status != LS_PEER_LOST) // others would wait for it
-        ls_workers_give_up(session->run);
     return status;
 }
 
-// ---- Parameters: to the replicas ----
-
-// One parameter, or all that the host has.
-struct giving {
-    struct ls_session *session;
-    uint32_t parameter;
-    const float *values; // NULL: all
+struct reading {
+    const struct ls_session *session;
+    uint32_t buffer, parameter;
+    const float *collected; // NULL: the first replica has it as a whole
+    float *out;
 };
 
 // [replica thread]
-static enum ls_status give_parameters(void *context, uint32_t index)
+static enum ls_status read_first(void *context, uint32_t index)
 {
-    const struct giving *giving = context;
-    const struct ls_model *model = giving->session->model;
-    struct ls_replica *replica = giving->session->replicas[index];
+    const struct reading *reading = context;
+    struct ls_replica *replica = reading->session->replicas[0];
+    if (index)
+        return LS_OK;
+    return reading->collected
+               ? ls_replica_export(replica, reading->parameter, reading->collected, reading->out)
+               : ls_replica_get_buffer(replica, reading->buffer, reading->parameter, reading->out);
+}
+
+enum ls_status ls_session_read(struct ls_session *session, uint32_t parameter, int state,
+                               float *out)
+{
+    const struct ls_parameter_plan *plan = ls_replica_plan(session->replicas[0]);
+    const uint32_t place = ls_plan_find(plan, session->model->graph->parameters[parameter]->name);
+    const bool parts = session->spread[state < 0 ? LS_HELD_PARAMETERS : LS_HELD_STATES] &&
+                       place < plan->reduced_count;
+    struct reading reading = {.session = session,
+                              .buffer = state < 0 ? LS_BUFFER_PARAMETERS
+                                                  : LS_BUFFER_STATE + (uint32_t)state,
+                              .parameter = parameter,
+                              .out = out};
     enum ls_status status = LS_OK;
-    if (giving->values)
-        return ls_replica_set_buffer(replica, LS_BUFFER_PARAMETERS, giving->parameter,
-                                     giving->values);
-    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
-        status = ls_replica_set_buffer(replica, LS_BUFFER_PARAMETERS, i, model->weights[i]);
+    float *collected = parts ? ls_malloc_aligned(plan->places[place].bytes) : NULL;
+    if (parts) {
+        status = collected ? collect(session, place, reading.buffer, collected) : LS_OUT_OF_MEMORY;
+        reading.collected = collected;
+    }
+    if (status && status != LS_PEER_LOST) // others would wait for it
+        ls_workers_give_up(session->run);
+    if (!status && out)
+        status = ls_session_run(session, "taking the weights back", read_first, &reading);
+    free(collected);
     return status;
 }
 
-// First values are made for the replicas alone, and one parameter after the other: a copy of all on
-// the host would be needed by nobody.
-static enum ls_status give_first_weights(struct ls_session *session)
+// ---- To the replicas ----
+
+// Of one parameter, its values and those of its states; NULL: replicas keep what they have.
+struct giving {
+    struct ls_session *session;
+    uint32_t parameter;
+    const float *values[1 + LS_OPTIMIZER_STATES];
+};
+
+// [replica thread]
+static enum ls_status give_parameter(void *context, uint32_t index)
 {
-    const struct ls_graph *graph = session->model->graph;
-    int64_t largest = 0;
-    for (uint32_t i = 0; i < graph->parameter_count; i++) {
-        const int64_t count = ls_shape_elements(&graph->parameters[i]->shape, 1);
-        largest = count > largest ? count : largest;
+    const struct giving *giving = context;
+    struct ls_replica *replica = giving->session->replicas[index];
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i <= LS_OPTIMIZER_STATES; i++)
+        if (giving->values[i])
+            status =
+                ls_replica_set_buffer(replica, i ? LS_BUFFER_STATE + i - 1 : LS_BUFFER_PARAMETERS,
+                                      giving->parameter, giving->values[i]);
+    return status;
+}
+
+// Room for first values of a parameter or of a state, which are made for the replicas alone, and
+// one parameter after the other: a copy of all on the host would be needed by nobody.
+static enum ls_status make_room(const struct ls_session *session, float **room)
+{
+    if (!*room)
+        *room = ls_malloc_aligned(most_elements(session) * sizeof(**room));
+    return *room ? LS_OK : LS_OUT_OF_MEMORY;
+}
+
+static enum ls_status find_weights(const struct ls_session *session, uint32_t parameter,
+                                   float **room, const float **out)
+{
+    const struct ls_model *model = session->model;
+    *out = model->weights ? model->weights[parameter] : NULL;
+    if (*out)
+        return LS_OK;
+    const enum ls_status status = make_room(session, room);
+    if (!status)
+        ls_initialize(model->graph->parameters[parameter], session->run->seed, *room);
+    *out = *room;
+    return status;
+}
+
+// Memory for states is zeroed.
+static enum ls_status find_state(const struct ls_session *session, uint32_t parameter,
+                                 uint32_t state, float **room, const float **out)
+{
+    const struct ls_model *model = session->model;
+    *out = NULL;
+    if (model->states_ahead)
+        return LS_OK;
+    if (model->states[state])
+        *out = model->states[state][parameter];
+    if (*out || !(model->optimizer.initial[state] > 0))
+        return LS_OK;
+    const enum ls_status status = make_room(session, room);
+    for (uint64_t i = 0; !status && i < elements_of(session, parameter); i++)
+        (*room)[i] = model->optimizer.initial[state];
+    *out = *room;
+    return status;
+}
+
+static enum ls_status give_parameters(struct ls_session *session)
+{
+    const struct ls_model *model = session->model;
+    float *rooms[1 + LS_OPTIMIZER_STATES] = {0};
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++) {
+        struct giving giving = {.session = session, .parameter = i};
+        status = find_weights(session, i, &rooms[0], &giving.values[0]);
+        for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++)
+            status = find_state(session, i, k, &rooms[1 + k], &giving.values[1 + k]);
+        if (!status)
+            status = ls_session_run(session, "preparing the replicas", give_parameter, &giving);
     }
-    float *values = ls_malloc_aligned((size_t)largest * sizeof(*values));
-    enum ls_status status = values ? LS_OK : LS_OUT_OF_MEMORY;
-    for (uint32_t i = 0; !status && i < graph->parameter_count; i++) {
-        struct giving giving = {session, i, values};
-        ls_initialize(graph->parameters[i], session->run->seed, values);
-        status = ls_session_run(session, "preparing the replicas", give_parameters, &giving);
-    }
-    free(values);
+    for (uint32_t i = 0; i <= LS_OPTIMIZER_STATES; i++)
+        free(rooms[i]);
     return status;
 }
 
 // [replica thread]
-static enum ls_status give_states(void *context, uint32_t index)
+static enum ls_status note_given(void *context, uint32_t index)
 {
     const struct ls_session *session = context;
-    const bool parts = ls_session_spreads_states(session);
-    const struct ls_model *model = session->model;
-    struct ls_replica *replica = session->replicas[index];
-    enum ls_status status = LS_OK;
-    for (uint32_t k = 0; parts && !status && k < model->optimizer.state_count; k++)
-        if (model->states[k] && !model->states_ahead)
-            status = ls_states_give(session, index, k);
-    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
-        for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++)
-            if (model->states[k] && !model->states_ahead &&
-                !ls_memory_is_null(ls_replica_memory(replica, LS_BUFFER_STATE + k)))
-                status =
-                    ls_replica_set_buffer(replica, LS_BUFFER_STATE + k, i, model->states[k][i]);
-    ls_replica_set_scale(replica, &model->scale);
-    return status ? status : ls_replica_refresh(replica);
+    ls_replica_set_scale(session->replicas[index], &session->model->scale);
+    return ls_replica_refresh(session->replicas[index]);
 }
 
 // What stores keep goes through the gradients of the first replica, which nobody needs between
@@ -244,18 +298,14 @@ static enum ls_status fill_stores(void *context, uint32_t index)
 enum ls_status ls_session_give_weights(struct ls_session *session)
 {
     struct ls_model *model = session->model;
-    for (uint32_t k = 0; k < model->optimizer.state_count; k++) {
-        const enum ls_status needed =
-            model->optimizer.initial[k] > 0 ? ls_model_need_states(model, k) : LS_OK;
-        if (needed)
-            return needed;
-    }
-    struct giving all = {.session = session};
-    enum ls_status status =
-        model->weights ? ls_session_run(session, "preparing the replicas", give_parameters, &all)
-                       : give_first_weights(session);
+    enum ls_status status = LS_OK;
+    for (uint32_t k = 0; has_stores(session) && !status && k < model->optimizer.state_count; k++)
+        if (model->optimizer.initial[k] > 0)
+            status = ls_model_need_states(model, k);
     if (!status)
-        status = ls_session_run(session, "preparing the replicas", give_states, session);
+        status = give_parameters(session);
+    if (!status)
+        status = ls_session_run(session, "preparing the replicas", note_given, session);
     if (!status && has_stores(session))
         status = ls_session_run(session, "preparing the replicas", fill_stores, session);
     if (!status)
@@ -268,14 +318,32 @@ enum ls_status ls_session_give_assigned(struct ls_session *session)
     return session->model->assigned ? ls_session_give_weights(session) : LS_OK;
 }
 
-// ---- Parameters: whether replicas agree ----
+// [replica thread]
+static enum ls_status average_parts(void *context, uint32_t index)
+{
+    const struct ls_session *session = context;
+    const uint32_t averages = LS_BUFFER_STATE + session->model->optimizer.own_states;
+    struct ls_replica *replica = session->replicas[index];
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < session->model->graph->parameter_count; i++)
+        if (session->model->graph->parameters[i]->zone == LS_ZONE_TRAINED)
+            status = ls_replica_copy_part(replica, LS_BUFFER_PARAMETERS, averages, i);
+    return status ? status : ls_replica_refresh(replica);
+}
+
+enum ls_status ls_session_take_averages(struct ls_session *session)
+{
+    return ls_session_run(session, "averaging the weights", average_parts, session);
+}
+
+// ---- Whether replicas agree ----
 
 struct hashing {
     struct ls_session *session;
     uint64_t *own; // by index
 };
 
-// [replica thread]
+// Of replicas that have all parameters. [replica thread]
 static enum ls_status hash_replica(void *context, uint32_t index)
 {
     const struct hashing *hashing = context;
@@ -286,10 +354,33 @@ static enum ls_status hash_replica(void *context, uint32_t index)
         return LS_OK;
     if (session->driver)
         status = ls_driver_synchronise(session->driver, index);
+    if (status || ls_session_spreads_parameters(session))
+        return status;
     ls_trace_begin(&hash_span, 0);
-    if (!status)
-        status = ls_replica_hash(session->replicas[index], &hashing->own[index]);
+    status = ls_replica_hash(session->replicas[index], &hashing->own[index]);
     ls_trace_end();
+    return status;
+}
+
+// Of parameters in parts, of which there is one copy: what ls_replica_hash would find.
+static enum ls_status hash_parts(struct ls_session *session, uint64_t *out)
+{
+    uint32_t *order = ls_replica_name_order(session->replicas[0]), unable;
+    float *values = ls_malloc_aligned(most_elements(session) * sizeof(*values));
+    struct ls_hash *hash = ls_hash_create();
+    ls_trace_begin(&hash_span, 0);
+    enum ls_status status = ls_session_agree(session, order && values && hash, &unable);
+    for (uint32_t i = 0; !status && i < session->model->graph->parameter_count; i++) {
+        status = ls_session_read(session, order[i], -1, values);
+        if (!status)
+            ls_hash_add(hash, values, elements_of(session, order[i]) * sizeof(*values));
+    }
+    for (uint32_t i = 0; !status && i < session->count; i++)
+        out[i] = ls_hash_get(hash);
+    ls_trace_end();
+    ls_hash_destroy(hash);
+    free(values);
+    free(order);
     return status;
 }
 
@@ -320,6 +411,8 @@ enum ls_status ls_session_hashes(struct ls_session *session, uint64_t *out)
     enum ls_status status = hashing.own ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_session_run(session, "comparing the replicas", hash_replica, &hashing);
+    if (!status && ls_session_spreads_parameters(session))
+        status = hash_parts(session, hashing.own);
     if (!status)
         status = ls_cluster_gather(session->cluster, hashing.own, sizeof(*out), out);
     free(hashing.own);
@@ -338,7 +431,7 @@ enum ls_status ls_session_compare(struct ls_session *session)
     return status;
 }
 
-// ---- Parameters: to the host ----
+// ---- Whether they are finite ----
 
 // The last update is followed by no loss that would show what it ruined.
 static enum ls_status say_not_finite(const struct ls_tensor *parameter, enum ls_status status)
@@ -365,9 +458,55 @@ static enum ls_status check_replica(void *context, uint32_t index)
     return status;
 }
 
+struct checking {
+    struct ls_session *session;
+    uint32_t *found; // by index: the first parameter that is not finite; UINT32_MAX: none
+};
+
+// [replica thread]
+static enum ls_status check_own_parts(void *context, uint32_t index)
+{
+    const struct checking *checking = context;
+    const struct ls_session *session = checking->session;
+    uint32_t *found = &checking->found[index];
+    enum ls_status status = LS_OK;
+    *found = UINT32_MAX;
+    for (uint32_t i = 0; !status && i < session->model->graph->parameter_count; i++) {
+        status = ls_replica_check_parameter(session->replicas[index], i);
+        if (status == LS_FAILED) {
+            *found = i;
+            return LS_OK; // the workers tell each other
+        }
+    }
+    return status;
+}
+
+// Each replica looks at its own; all workers name the same parameter.
+static enum ls_status check_parts(struct ls_session *session)
+{
+    const uint32_t world = ls_cluster_world(session->cluster);
+    struct checking checking = {session, calloc(session->count, sizeof(*checking.found))};
+    uint32_t *all = calloc(world, sizeof(*all)), first = UINT32_MAX;
+    enum ls_status status = checking.found && all ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status)
+        status = ls_session_run(session, "looking at the weights", check_own_parts, &checking);
+    if (!status)
+        status = ls_cluster_gather(session->cluster, checking.found, sizeof(*all), all);
+    for (uint32_t i = 0; !status && i < world; i++)
+        first = all[i] < first ? all[i] : first;
+    free(checking.found);
+    free(all);
+    if (status || first == UINT32_MAX)
+        return status;
+    session->broken = true;
+    return say_not_finite(session->model->graph->parameters[first], LS_FAILED);
+}
+
 enum ls_status ls_session_check_replica(struct ls_session *session)
 {
-    return ls_session_run(session, "looking at the weights", check_replica, session);
+    return ls_session_spreads_parameters(session)
+               ? check_parts(session)
+               : ls_session_run(session, "looking at the weights", check_replica, session);
 }
 
 // The same, of what stores have where there are any. [replica thread]
@@ -384,8 +523,41 @@ static enum ls_status check_weights(void *context, uint32_t index)
 enum ls_status ls_session_check_weights(struct ls_session *session)
 {
     const enum ls_status status = ls_session_synchronise(session);
+    if (status)
+        return status;
+    return ls_session_spreads_parameters(session)
+               ? check_parts(session)
+               : ls_session_run(session, "looking at the weights", check_weights, session);
+}
+
+// ---- To the host ----
+
+enum ls_status ls_session_read_parameter(struct ls_session *session, uint32_t parameter, float *out)
+{
+    enum ls_status status = ls_session_synchronise(session);
+    if (!status)
+        status = ls_session_read(session, parameter, -1, out);
     return status ? status
-                  : ls_session_run(session, "looking at the weights", check_weights, session);
+                  : say_not_finite(session->model->graph->parameters[parameter],
+                                   ls_values_check_finite(out, elements_of(session, parameter)));
+}
+
+void ls_session_say_who_reads(const struct ls_session *session, const char *scope)
+{
+    if (!session || !ls_session_spreads_over_workers(session) ||
+        !ls_cluster_check(session->cluster, NULL))
+        return;
+    const char *name = session->run->strategy.strategy->plugin->name;
+    if (ls_session_spreads_parameters(session))
+        ls_error(scope,
+                 "under strategy '%s' all workers read variables, save weights and save the model "
+                 "at the same place of the program",
+                 name);
+    else
+        ls_error(scope,
+                 "under strategy '%s' all workers save the model at the same place of the program "
+                 "(save_weights may be the chief's alone)",
+                 name);
 }
 
 struct copying {
@@ -427,7 +599,7 @@ static enum ls_status copy_state(struct ls_session *session, uint32_t index, uin
     return status;
 }
 
-// Of the first replica that is left. [replica thread]
+// What the first replica that is left has as a whole. [replica thread]
 static enum ls_status copy(void *context, uint32_t index)
 {
     const struct copying *copying = context;
@@ -435,93 +607,77 @@ static enum ls_status copy(void *context, uint32_t index)
     enum ls_status status = LS_OK;
     if (index != ls_session_first(session))
         return LS_OK;
-    if (copying->to->weights)
+    if (copying->to->weights && !ls_session_spreads_parameters(session))
         status = copy_weights(session, index, copying->to->weights);
-    const bool parts = ls_session_spreads_states(session); // which are collected
-    for (uint32_t k = 0; !status && !parts && k < session->model->optimizer.state_count; k++)
-        if (copying->to->states[k])
+    for (uint32_t k = 0; !status && k < session->model->optimizer.state_count; k++)
+        if (copying->to->states[k] && !spreads_states(session))
             status = copy_state(session, index, k, copying->to->states[k]);
     return status;
 }
 
-// ---- Copies ----
-
-struct reading {
-    const struct ls_session *session;
-    uint32_t buffer, parameter;
-    float *out;
-};
-
-// [replica thread]
-static enum ls_status read_first(void *context, uint32_t index)
+enum ls_status ls_session_begin_reading(struct ls_session *session, bool able, uint32_t *unable)
 {
-    const struct reading *reading = context;
-    return index ? LS_OK
-                 : ls_replica_get_buffer(reading->session->replicas[0], reading->buffer,
-                                         reading->parameter, reading->out);
+    const struct ls_model *model = session->model;
+    const enum ls_status status = ls_session_agree(session, able, unable);
+    return !status && model->ahead && ls_session_spreads_parameters(session) ? check_parts(session)
+                                                                             : status;
 }
 
-enum ls_status ls_session_read_parameter(struct ls_session *session, uint32_t parameter, float *out)
+// What is in parts and ahead of the host, in the order of a file. `to`: NULL: this worker only sends
+// what it holds.
+static enum ls_status read_parts(struct ls_session *session, enum ls_take what,
+                                 const struct ls_values *to)
 {
-    struct reading reading = {session, LS_BUFFER_PARAMETERS, parameter, out};
-    return ls_session_run(session, "taking the weights back", read_first, &reading);
-}
-
-enum ls_status ls_session_read_state(struct ls_session *session, uint32_t parameter, uint32_t state,
-                                     float *out)
-{
-    struct reading reading = {session, LS_BUFFER_GRADIENTS, parameter, out};
-    const enum ls_status status = ls_states_collect(session, parameter, state, out != NULL);
-    return status || !out ? status
-                          : ls_session_run(session, "taking the states back", read_first, &reading);
-}
-
-// `to`: NULL: this worker only sends what it holds.
-static enum ls_status read_states(struct ls_session *session, const struct ls_values *to)
-{
+    const struct ls_model *model = session->model;
+    const bool weights = model->ahead && ls_session_spreads_parameters(session);
+    const bool states = what == LS_TAKE_ALL && model->states_ahead && spreads_states(session);
     uint32_t unable;
-    enum ls_status status = ls_states_agree(session, true, &unable);
-    for (uint32_t i = 0; !status && i < session->model->graph->parameter_count; i++)
-        for (uint32_t k = 0; !status && k < session->model->optimizer.state_count; k++)
-            status = ls_session_read_state(session, i, k, to ? to->states[k][i] : NULL);
+    enum ls_status status = ls_session_begin_reading(session, true, &unable);
+    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++) {
+        if (weights && (!to || to->weights[i]))
+            status = ls_session_read(session, i, -1, to ? to->weights[i] : NULL);
+        for (uint32_t k = 0; !status && states && k < model->optimizer.state_count; k++)
+            status = ls_session_read(session, i, (int)k, to ? to->states[k][i] : NULL);
+    }
     return status;
 }
 
-static bool has_states_elsewhere(const struct ls_session *session)
+static bool is_elsewhere(const struct ls_session *session, enum ls_take what)
 {
-    return session->model->states_ahead && ls_session_spreads_over_workers(session);
+    return ls_session_ahead_in_parts(session, what) && ls_cluster_workers(session->cluster) > 1;
 }
 
-enum ls_status ls_session_lend_states(struct ls_session *session)
+enum ls_status ls_session_lend(struct ls_session *session, enum ls_take what)
 {
-    if (!has_states_elsewhere(session))
+    if (!is_elsewhere(session, what))
         return LS_OK;
     enum ls_status status = ls_session_synchronise(session);
     if (status)
-        ls_session_decline_states(session);
+        ls_session_decline(session, what);
     else
-        status = read_states(session, NULL);
+        status = read_parts(session, what, NULL);
     return status == LS_OUT_OF_MEMORY ? LS_OK : status;
 }
 
-void ls_session_decline_states(struct ls_session *session)
+void ls_session_decline(struct ls_session *session, enum ls_take what)
 {
     uint32_t unable;
-    if (has_states_elsewhere(session))
-        (void)!ls_states_agree(session, false, &unable);
+    if (is_elsewhere(session, what))
+        (void)!ls_session_agree(session, false, &unable);
 }
 
 enum ls_status ls_session_copy(struct ls_session *session, const struct ls_values *to)
 {
+    const enum ls_take what = to->states[0] ? LS_TAKE_ALL : LS_TAKE_WEIGHTS;
     struct copying copying = {session, to};
     enum ls_status status = ls_session_synchronise(session);
     if (!status)
         status = ls_session_run(session, "taking the weights back", copy, &copying);
-    if (!to->states[0] || !ls_session_spreads_states(session))
+    if (!ls_session_ahead_in_parts(session, what))
         return status;
     if (!status)
-        return read_states(session, to);
-    ls_session_decline_states(session);
+        return read_parts(session, what, to);
+    ls_session_decline(session, what);
     return status;
 }
 
@@ -532,7 +688,9 @@ enum ls_status ls_session_take(struct ls_session *session, enum ls_take what)
     struct ls_values to = {0};
     float **first = NULL; // the first weights that the host has
     // Before anything on the host is overwritten.
-    enum ls_status status = model->ahead ? ls_session_check_weights(session) : LS_OK;
+    enum ls_status status = model->ahead && !ls_session_spreads_parameters(session)
+                                ? ls_session_check_weights(session)
+                                : LS_OK;
     if (!status && model->ahead && !model->weights)
         status = ls_model_allocate(model, &first);
     if (model->ahead)
@@ -541,8 +699,8 @@ enum ls_status ls_session_take(struct ls_session *session, enum ls_take what)
         status = ls_model_need_states(model, k);
         to.states[k] = model->states[k];
     }
-    if (status && states)
-        ls_session_decline_states(session);
+    if (status)
+        ls_session_decline(session, what);
     if (!status)
         status = ls_session_copy(session, &to);
     if (status) {

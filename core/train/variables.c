@@ -76,26 +76,44 @@ static enum ls_status need(const char *call, const struct ls_model *model, const
 // What the replicas have, during a fit: its session stays open, whatever fails.
 static enum ls_status take_during_fit(struct ls_model *model)
 {
-    // Other workers do not read with this one: what they hold of the states stays there.
+    // Nobody asks for states: what other workers hold of them stays there.
     const bool parts = ls_session_spreads_over_workers(model->session);
     const enum ls_status status = ls_session_compare(model->session);
     return status ? status : ls_session_take(model->session, parts ? LS_TAKE_WEIGHTS : LS_TAKE_ALL);
 }
 
+enum ls_status ls_variables_check_resting(const struct ls_model *model)
+{
+    if (!model->stepping)
+        return LS_OK;
+    ls_error("variable", "replicas are in their steps; read and set variables in "
+                         "on_segment_end or on_epoch_end, not in on_train_batch_end");
+    return LS_USAGE;
+}
+
 // During a fit all comes.
 enum ls_status ls_bring_variables(struct ls_model *model)
 {
-    enum ls_status status = LS_OK;
-    if (model->stepping) {
-        ls_error("variable", "replicas are in their steps; read and set variables in "
-                             "on_segment_end or on_epoch_end, not in on_train_batch_end");
-        return LS_USAGE;
-    }
+    enum ls_status status = ls_variables_check_resting(model);
+    if (status)
+        return status;
     if (model->fitting != LS_FIT_TRAINS)
         status = ls_model_take(model, LS_TAKE_WEIGHTS);
     else if (model->ahead)
         status = take_during_fit(model);
     return status ? status : ls_model_need_weights(model);
+}
+
+// One that no replica has as a whole comes by itself.
+static enum ls_status read_in_parts(struct ls_model *model, uint32_t place, float *out)
+{
+    enum ls_status status = ls_variables_check_resting(model);
+    if (status)
+        return status;
+    status = ls_session_read_parameter(model->session, place, out);
+    if (status)
+        ls_session_say_who_reads(model->session, "variable");
+    return status;
 }
 
 enum ls_status ls_read_variable(struct ls_model *model, uint32_t index, float *out)
@@ -104,6 +122,8 @@ enum ls_status ls_read_variable(struct ls_model *model, uint32_t index, float *o
     enum ls_status status = need("ls_get_variable", model, out, "room for its values");
     if (!status)
         status = find_place(model, index, &place);
+    if (!status && model->session && ls_session_ahead_in_parts(model->session, LS_TAKE_WEIGHTS))
+        return read_in_parts(model, place, out);
     if (!status)
         status = ls_bring_variables(model);
     if (!status)

@@ -6,6 +6,8 @@
 
 #include "core/train/session.h"
 
+// LS_USAGE (logged): replicas are in their steps.
+LS_STATUS ls_variables_check_resting(const struct ls_model *model);
 // The weights on the host become those of the replicas, also between the steps of a fit.
 LS_STATUS ls_bring_variables(struct ls_model *model);
 LS_STATUS ls_read_variable(struct ls_model *model, uint32_t index, float *out);
