@@ -662,7 +662,8 @@ LS_CALL ls_save_weights(struct ls_model *model, const char *path);
 // file (docs/checkpoints.md has the format); other names are LS_USAGE. ls_model_load needs a model
 // with the same variables that is compiled with the same optimizer: LS_BAD_INPUT, LS_USAGE
 // otherwise. Afterwards fits go on as if the model had never been saved. Under strategy sharded all
-// workers call it at the same place.
+// workers call it at the same place; with stage=3, whose replicas hold parts of the variables, also
+// ls_save_weights, ls_get_variable and ls_set_variable.
 LS_CALL ls_model_save(struct ls_model *model, const char *path);
 // Reads a file that ls_model_save has written, as described there.
 LS_CALL ls_model_load(struct ls_model *model, const char *path);

@@ -153,7 +153,7 @@ class Model:
     def save(self, path: Union[str, 'os.PathLike[str]'], overwrite: bool=True) -> None:
         """Writes the model to a file.
 
-        Under strategy sharded all workers call model.save at the same place (save_weights may be the chief's alone).
+        Under strategy sharded all workers call model.save at the same place; with stage=3 also save_weights and what reads or sets variables.
 
         Args:
             path: FILE.keras is the model for Keras's load_model. FILE.safetensors has the weights and the state of the optimizer, from which `load` goes on.

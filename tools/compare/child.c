@@ -11,6 +11,7 @@
 #include "core/loader/loader.h"
 #include "core/plugin/strategy.h"
 #include "core/model/model.h"
+#include "core/train/model_calls.h"
 #include "tools/last_words.h"
 
 #include <errno.h>
@@ -424,6 +425,9 @@ static enum ls_status fit(struct life *life, const struct inputs *inputs)
     if (keeps && (status == LS_OK || status == LS_INTERRUPTED)) {
         const enum ls_status saved = ls_save_weights(inputs->model, weights);
         status = saved ? saved : kept ? kept : status;
+    } else if (status == LS_OK || status == LS_INTERRUPTED) {
+        const enum ls_status lent = ls_lend_weights(inputs->model); // where another process keeps
+        status = lent ? lent : status;
     }
     free(report);
     free(weights);
