@@ -170,7 +170,7 @@ void run_options_warn_idle(const struct arguments *arguments, const struct ls_ru
 
 void run_options_warn_untrained(const struct ls_model *model, const char *command)
 {
-    if (!model->weights && ls_model_parameters(model))
+    if (!model->weights && !model->saved && ls_model_parameters(model))
         ls_warn(command,
                 "the weights are untrained: model '%s' comes with none; give trained ones with "
                 "--initial-weights=FILE",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads safetensors files. They come from anywhere, so every number of the header is checked
-// against the size of the file before it is used. The data is read, not mapped: a file that
-// shrinks meanwhile is then bad input, no SIGBUS.
+// against the size of the file before it is used. The data is read, at once or tensor by tensor, and
+// not mapped: a file that shrinks meanwhile is then bad input, no SIGBUS.
 #include "core/formats/safetensors.h"
 
 #include "core/base/file_kind.h"
@@ -61,7 +61,12 @@ struct ls_safetensors {
     size_t count;
     struct entry *entries; // by offset
     json_t *header;
-    unsigned char *data;
+    unsigned char *data; // NULL: it is read from `fd`
+    char *path; // for messages
+    int fd;
+    uint64_t data_begin; // in the file
+    bool owns_fd;
+    uint32_t held; // by others than the first
 };
 
 // One file being read.
@@ -370,7 +375,8 @@ static enum ls_status read_data(const struct reading *reading, struct ls_safeten
 
 // ---- Public ----
 
-enum ls_status ls_safetensors_open_from(int fd, const char *path, struct ls_safetensors **out)
+// `unread`: the data is read later.
+static enum ls_status open_from(int fd, const char *path, bool unread, struct ls_safetensors **out)
 {
     struct reading reading = {.path = path, .fd = fd};
     struct ls_safetensors *file = calloc(1, sizeof(*file));
@@ -383,7 +389,12 @@ enum ls_status ls_safetensors_open_from(int fd, const char *path, struct ls_safe
         status = read_entries(&reading, file);
     if (!status)
         status = check_cover(&reading, file);
-    if (!status)
+    file->fd = fd;
+    file->data_begin = LENGTH_BYTES + reading.header_bytes;
+    file->path = strdup(path);
+    if (!status && !file->path)
+        status = no_memory(&reading);
+    if (!status && !unread)
         status = read_data(&reading, file);
     if (status)
         ls_safetensors_close(file);
@@ -392,26 +403,78 @@ enum ls_status ls_safetensors_open_from(int fd, const char *path, struct ls_safe
     return status;
 }
 
+enum ls_status ls_safetensors_open_from(int fd, const char *path, struct ls_safetensors **out)
+{
+    return open_from(fd, path, false, out);
+}
+
 // O_NONBLOCK, so that a FIFO is refused and not waited for.
+static enum ls_status open_path(const char *path, int *fd)
+{
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    return *fd < 0 ? bad(&(struct reading){.path = path}, "cannot be opened: %s", strerror(errno))
+                   : LS_OK;
+}
+
 enum ls_status ls_safetensors_open(const char *path, struct ls_safetensors **out)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return bad(&(struct reading){.path = path}, "cannot be opened: %s", strerror(errno));
-    const enum ls_status status = ls_safetensors_open_from(fd, path, out);
+    int fd;
+    enum ls_status status = open_path(path, &fd);
+    if (status)
+        return status;
+    status = open_from(fd, path, false, out);
     close(fd);
     return status;
+}
+
+enum ls_status ls_safetensors_open_unread(const char *path, struct ls_safetensors **out)
+{
+    int fd;
+    enum ls_status status = open_path(path, &fd);
+    if (status)
+        return status;
+    status = open_from(fd, path, true, out);
+    if (status)
+        close(fd);
+    else
+        (*out)->owns_fd = true;
+    return status;
+}
+
+enum ls_status ls_safetensors_read(const struct ls_safetensors *file,
+                                   const struct ls_saved_tensor *tensor, float *out)
+{
+    const struct entry *entry = (const struct entry *)(const void *)tensor; // it begins with it
+    const struct reading reading = {.path = file->path, .fd = file->fd};
+    if (entry->dtype->reading != READ_F32)
+        return bad(&reading, "tensor %s: is of dtype %s, not F32", tensor->name, tensor->dtype);
+    if (lseek(file->fd, (off_t)(file->data_begin + entry->begin), SEEK_SET) < 0)
+        return bad(&reading, "cannot be read: %s", strerror(errno));
+    return read_bytes(&reading, out, entry->end - entry->begin);
+}
+
+struct ls_safetensors *ls_safetensors_hold(struct ls_safetensors *file)
+{
+    file->held++;
+    return file;
 }
 
 void ls_safetensors_close(struct ls_safetensors *file)
 {
     if (!file)
         return;
+    if (file->held) {
+        file->held--;
+        return;
+    }
+    if (file->owns_fd)
+        close(file->fd);
     for (size_t i = 0; file->entries && i < file->count; i++)
         free(file->entries[i].converted);
     json_decref(file->header);
     free(file->entries);
     free(file->data);
+    free(file->path);
     free(file);
 }
 

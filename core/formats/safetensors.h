@@ -50,7 +50,7 @@ struct ls_saved {
     void *context;
 };
 
-struct ls_safetensors; // an opened file: its header checked, its data mapped or read
+struct ls_safetensors; // an opened file: its header checked, its data read
 
 // LS_BAD_INPUT, logged with path and position, for files that are too short, headers that are over
 // 100 MB or not JSON, duplicate names, numbers that are too large for float32, and offsets that
@@ -58,7 +58,16 @@ struct ls_safetensors; // an opened file: its header checked, its data mapped or
 LS_STATUS ls_safetensors_open(const char *path, struct ls_safetensors **out);
 // Likewise what a descriptor refers to, from its beginning; `path` is its name in messages.
 LS_STATUS ls_safetensors_open_from(int fd, const char *path, struct ls_safetensors **out);
-void ls_safetensors_close(struct ls_safetensors *file);
+// The same without the data: tensors have neither `data` nor `values`, and are read one by one while
+// the file is open.
+LS_STATUS ls_safetensors_open_unread(const char *path, struct ls_safetensors **out);
+// The values of an F32 tensor of such a file. LS_BAD_INPUT, logged: it is of another type, or the
+// file is shorter than it was. [one thread at a time]
+LS_STATUS ls_safetensors_read(const struct ls_safetensors *file,
+                              const struct ls_saved_tensor *tensor, float *out);
+// Another one that closes it. Returns `file`. [one thread at a time]
+struct ls_safetensors *ls_safetensors_hold(struct ls_safetensors *file);
+void ls_safetensors_close(struct ls_safetensors *file); // takes NULL
 size_t ls_safetensors_count(const struct ls_safetensors *file);
 const struct ls_saved_tensor *ls_safetensors_get(const struct ls_safetensors *file, size_t index);
 const struct ls_saved_tensor *ls_safetensors_find(const struct ls_safetensors *file,

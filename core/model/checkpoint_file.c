@@ -255,28 +255,24 @@ enum ls_status ls_checkpoint_describe(const struct ls_model *model, json_t *own,
 
 // ---- Files ----
 
-// Of the state, the names of classes (NULL: none) and each tensor's name, shape and values, in their
-// order.
-static uint64_t sum_of(const char *state, const char *classes,
-                       const struct ls_saved_tensor *const *tensors,
-                       const struct ls_saved_tensor *list, size_t count, bool *ok)
+// The sum is of the state, the names of classes (NULL: none) and each tensor's name, shape and
+// values, in their order.
+static struct ls_hash *begin_sum(const char *state, const char *classes)
 {
     struct ls_hash *sum = ls_hash_create();
-    *ok = sum != NULL;
-    if (!sum)
-        return 0;
-    ls_hash_add(sum, state, strlen(state));
-    if (classes)
+    if (sum)
+        ls_hash_add(sum, state, strlen(state));
+    if (sum && classes)
         ls_hash_add(sum, classes, strlen(classes));
-    for (size_t i = 0; i < count; i++) {
-        const struct ls_saved_tensor *tensor = tensors ? tensors[i] : &list[i];
-        ls_hash_add(sum, tensor->name, strlen(tensor->name));
-        ls_hash_add(sum, tensor->dims, tensor->ndims * sizeof(tensor->dims[0]));
-        ls_hash_add(sum, tensor->data, values_of(tensor) * sizeof(float));
-    }
-    const uint64_t value = ls_hash_get(sum);
-    ls_hash_destroy(sum);
-    return value;
+    return sum;
+}
+
+static void add_to_sum(struct ls_hash *sum, const struct ls_saved_tensor *tensor,
+                       const float *values)
+{
+    ls_hash_add(sum, tensor->name, strlen(tensor->name));
+    ls_hash_add(sum, tensor->dims, tensor->ndims * sizeof(tensor->dims[0]));
+    ls_hash_add(sum, values, values_of(tensor) * sizeof(float));
 }
 
 // ---- Files from a source ----
@@ -323,9 +319,7 @@ static const float *source_values(void *context, size_t index)
     if (index < sourcing->image->sourced && read_next(sourcing))
         return NULL;
     const float *values = tensor->data ? tensor->data : sourcing->values;
-    ls_hash_add(sourcing->sum, tensor->name, strlen(tensor->name));
-    ls_hash_add(sourcing->sum, tensor->dims, tensor->ndims * sizeof(tensor->dims[0]));
-    ls_hash_add(sourcing->sum, values, values_of(tensor) * sizeof(float));
+    add_to_sum(sourcing->sum, tensor, values);
     return values;
 }
 
@@ -350,9 +344,6 @@ static enum ls_status write_sourced(const struct ls_checkpoint_image *image, int
                                    .late = LS_CHECKPOINT_SUM,
                                    .finish = put_sum,
                                    .context = sourcing};
-    ls_hash_add(sourcing->sum, image->state, strlen(image->state));
-    if (image->classes)
-        ls_hash_add(sourcing->sum, image->classes, strlen(image->classes));
     enum ls_status status = ls_safetensors_write_to(fd, name, &saved);
     while (!sourcing->status && sourcing->next < image->sourced) // after a failure of the file
         (void)!read_next(sourcing);
@@ -365,7 +356,7 @@ static enum ls_status write_from_source(struct ls_checkpoint_image *image, const
     struct sourcing sourcing = {.image = image, .state = -1};
     struct ls_replacement file = {0};
     sourcing.values = room_for(image);
-    sourcing.sum = ls_hash_create();
+    sourcing.sum = begin_sum(image->state, image->classes);
     enum ls_status status = sourcing.values && sourcing.sum ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_replacement_open(SCOPE, path, &file);
@@ -388,10 +379,13 @@ enum ls_status ls_checkpoint_write_to(const struct ls_checkpoint_image *image, i
                                       const char *name, bool uncached)
 {
     char digits[24];
-    bool ok;
-    const uint64_t sum =
-        sum_of(image->state, image->classes, NULL, image->tensors, image->count, &ok);
-    snprintf(digits, sizeof(digits), "%016" PRIx64, sum);
+    struct ls_hash *sum = begin_sum(image->state, image->classes);
+    if (!sum)
+        return LS_OUT_OF_MEMORY;
+    for (size_t i = 0; i < image->count; i++)
+        add_to_sum(sum, &image->tensors[i], image->tensors[i].data);
+    snprintf(digits, sizeof(digits), "%016" PRIx64, ls_hash_get(sum));
+    ls_hash_destroy(sum);
     const struct ls_saved_text texts[] = {{"format", "pt"},
                                           {LS_CHECKPOINT_STATE, image->state},
                                           {LS_CHECKPOINT_SUM, digits},
@@ -401,7 +395,7 @@ enum ls_status ls_checkpoint_write_to(const struct ls_checkpoint_image *image, i
                                    .texts = texts,
                                    .text_count = image->classes ? 4 : 3,
                                    .uncached = uncached};
-    return ok ? ls_safetensors_write_to(fd, name, &saved) : LS_OUT_OF_MEMORY;
+    return ls_safetensors_write_to(fd, name, &saved);
 }
 
 enum ls_status ls_checkpoint_write(struct ls_checkpoint_image *image, const char *path)
@@ -420,29 +414,42 @@ enum ls_status ls_checkpoint_write(struct ls_checkpoint_image *image, const char
     return status;
 }
 
-static bool sum_is_right(const struct ls_safetensors *file, const char *state, const char *digits)
+// LS_BAD_INPUT, not logged where the sum is wrong. Reads one tensor after the other.
+static enum ls_status check_sum(const struct ls_safetensors *file, const char *state,
+                                const char *digits)
 {
     const size_t count = ls_safetensors_count(file);
-    const struct ls_saved_tensor **tensors = calloc(count + 1, sizeof(struct ls_saved_tensor *));
-    bool ok = tensors != NULL;
-    for (size_t i = 0; ok && i < count; i++) {
-        tensors[i] = ls_safetensors_get(file, i);
-        ok = strcmp(tensors[i]->dtype, "F32") == 0;
+    size_t most = 1;
+    for (size_t i = 0; i < count; i++) {
+        const struct ls_saved_tensor *tensor = ls_safetensors_get(file, i);
+        if (strcmp(tensor->dtype, "F32") != 0)
+            return LS_BAD_INPUT;
+        most = values_of(tensor) > most ? values_of(tensor) : most;
     }
-    uint64_t sum = 0;
-    if (ok)
-        sum = sum_of(state, ls_safetensors_text(file, LS_CLASS_NAMES), tensors, NULL, count, &ok);
-    free(tensors);
+    float *values = ls_malloc_aligned(most * sizeof(*values));
+    struct ls_hash *sum = begin_sum(state, ls_safetensors_text(file, LS_CLASS_NAMES));
+    enum ls_status status = values && sum ? LS_OK : LS_OUT_OF_MEMORY;
+    for (size_t i = 0; !status && i < count; i++) {
+        const struct ls_saved_tensor *tensor = ls_safetensors_get(file, i);
+        status = ls_safetensors_read(file, tensor, values);
+        if (!status)
+            add_to_sum(sum, tensor, values);
+    }
     char own[24];
-    snprintf(own, sizeof(own), "%016" PRIx64, sum);
-    return ok && strcmp(own, digits) == 0;
+    if (!status)
+        snprintf(own, sizeof(own), "%016" PRIx64, ls_hash_get(sum));
+    if (!status && strcmp(own, digits) != 0)
+        status = LS_BAD_INPUT;
+    ls_hash_destroy(sum);
+    free(values);
+    return status;
 }
 
 enum ls_status ls_checkpoint_open(const char *path, struct ls_safetensors **file, json_t **state)
 {
     uint64_t version;
     json_error_t error;
-    enum ls_status status = ls_safetensors_open(path, file);
+    enum ls_status status = ls_safetensors_open_unread(path, file);
     if (status)
         return status;
     const char *text = ls_safetensors_text(*file, LS_CHECKPOINT_STATE);
@@ -451,16 +458,17 @@ enum ls_status ls_checkpoint_open(const char *path, struct ls_safetensors **file
         ls_safetensors_close(*file);
         return LS_UNSUPPORTED;
     }
-    *state = sum_is_right(*file, text, digits) ? json_loads(text, 0, &error) : NULL;
+    status = check_sum(*file, text, digits);
+    *state = status ? NULL : json_loads(text, 0, &error);
     if (*state && ls_checkpoint_count(*state, "version", &version) && version == VERSION)
         return LS_OK;
     if (*state)
         ls_error(SCOPE, "'%s' was written by another version of Lockstep; use that", path);
-    else
+    else if (status != LS_OUT_OF_MEMORY)
         ls_error(SCOPE, "'%s' is damaged: its checksum is wrong", path);
     json_decref(*state);
     ls_safetensors_close(*file);
-    return LS_BAD_INPUT;
+    return status == LS_OUT_OF_MEMORY ? status : LS_BAD_INPUT;
 }
 
 // The number behind a key of the state, which is a text within JSON.
@@ -624,31 +632,38 @@ static void say_rate(const struct ls_model *model, double saved)
                 own->learning_rate);
 }
 
-// A state that the file does not have is what it was before the first step.
-static enum ls_status take_values(struct ls_model *model, const char *path,
-                                  const struct ls_safetensors *file,
-                                  const struct ls_renaming *renaming, uint32_t index)
+// Where in the file the model's values are. A state that it does not have is what it was before the
+// first step.
+static enum ls_status find_values(const struct ls_model *model,
+                                  const struct ls_found_checkpoint *found,
+                                  struct ls_saved_values **out)
 {
-    const size_t count = (size_t)ls_shape_elements(&model->graph->parameters[index]->shape, 1);
-    const size_t bytes = count * sizeof(float);
-    const struct ls_saved_tensor *tensor = NULL;
-    enum ls_status status = find(model, path, file, renaming, index, -1, &tensor);
-    if (!status)
-        memcpy(model->weights[index], tensor->data, bytes);
-    for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++) {
-        status = find(model, path, file, renaming, index, (int)k, &tensor);
-        if (!status && tensor)
-            status = ls_model_need_states(model, k);
-        if (!status && tensor)
-            memcpy(model->states[k][index], tensor->data, bytes);
-        for (size_t i = 0; !status && !tensor && model->states[k] && i < count; i++)
-            model->states[k][index][i] = model->optimizer.initial[k];
+    const uint32_t parameters = model->graph->parameter_count;
+    const uint32_t states = model->optimizer.state_count;
+    struct ls_saved_values *saved = calloc(1, sizeof(*saved));
+    if (!saved)
+        return LS_OUT_OF_MEMORY;
+    *saved = (struct ls_saved_values){
+        .tensors = calloc((size_t)parameters * (1 + states) + 1, sizeof(*saved->tensors)),
+        .parameters = parameters,
+        .states = states};
+    enum ls_status status = saved->tensors ? LS_OK : LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; !status && i < parameters; i++)
+        for (int k = -1; !status && k < (int)states; k++)
+            if (!model->graph->parameters[i]->constant)
+                status = find(model, found->path, found->file, found->renaming, i, k,
+                              &saved->tensors[(size_t)i * (1 + states) + (size_t)(1 + k)]);
+    if (status) {
+        ls_saved_values_destroy(saved);
+        return status;
     }
-    return status;
+    saved->file = ls_safetensors_hold(found->file);
+    *out = saved;
+    return LS_OK;
 }
 
 enum ls_status ls_checkpoint_match(const struct ls_model *model, const char *path,
-                                   const struct ls_safetensors *file, const json_t *state,
+                                   struct ls_safetensors *file, const json_t *state,
                                    struct ls_found_checkpoint *out)
 {
     const json_t *optimizer = json_object_get(state, "optimizer");
@@ -680,15 +695,15 @@ enum ls_status ls_checkpoint_match(const struct ls_model *model, const char *pat
 
 enum ls_status ls_model_take_checkpoint(struct ls_model *model, struct ls_found_checkpoint *found)
 {
+    struct ls_saved_values *saved = NULL;
+    const enum ls_status status = find_values(model, found, &saved);
+    if (status)
+        return status;
     ls_model_set_classes(model, found->names);
     model->nameless = !found->names;
     found->names = NULL;
-    enum ls_status status = ls_model_need_weights(model);
-    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
-        if (!model->graph->parameters[i]->constant)
-            status = take_values(model, found->path, found->file, found->renaming, i);
-    if (status)
-        return status;
+    ls_model_forget_values(model);
+    model->saved = saved;
     model->assigned = true;
     model->steps_done = model->on_host.steps_done = found->steps;
     model->order = model->on_host.order = found->order;

@@ -60,7 +60,7 @@ LS_STATUS ls_checkpoint_write(struct ls_checkpoint_image *image, const char *pat
 LS_STATUS ls_checkpoint_write_to(const struct ls_checkpoint_image *image, int fd, const char *name,
                                  bool uncached);
 
-// Opens a checkpoint and checks its sum. LS_BAD_INPUT, logged: it is damaged. LS_UNSUPPORTED, not
+// Opens a checkpoint, unread, and checks its sum. LS_BAD_INPUT, logged: it is damaged. LS_UNSUPPORTED, not
 // logged: a safetensors file that is no checkpoint. [any thread]
 LS_STATUS ls_checkpoint_open(const char *path, struct ls_safetensors **file, json_t **state);
 
@@ -79,7 +79,7 @@ LS_STATUS ls_checkpoint_read_head(const char *path, struct ls_checkpoint_head *o
 // What an opened checkpoint has for a model. Zeroed: nothing.
 struct ls_found_checkpoint {
     const char *path; // for messages
-    const struct ls_safetensors *file;
+    struct ls_safetensors *file;
     struct ls_renaming *renaming;
     struct ls_class_names *names;
     uint64_t steps;
@@ -91,9 +91,10 @@ struct ls_found_checkpoint {
 // status is. LS_BAD_INPUT, logged: it is another model's. LS_USAGE, logged: the model is compiled
 // with another optimizer. [main thread]
 LS_STATUS ls_checkpoint_match(const struct ls_model *model, const char *path,
-                              const struct ls_safetensors *file, const json_t *state,
+                              struct ls_safetensors *file, const json_t *state,
                               struct ls_found_checkpoint *out);
-// The model becomes that of the checkpoint. It has no session. [main thread]
+// The model becomes that of the checkpoint, which it holds open until the host has a copy: values go
+// to replicas one by one. It has no session. [main thread]
 LS_STATUS ls_model_take_checkpoint(struct ls_model *model, struct ls_found_checkpoint *found);
 void ls_found_checkpoint_finish(struct ls_found_checkpoint *found); // takes a zeroed one
 

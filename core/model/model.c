@@ -6,6 +6,7 @@
 #include "core/base/keras_names.h"
 #include "core/base/log.h"
 #include "core/base/memory.h"
+#include "core/formats/safetensors.h"
 #include "core/data/gather.h"
 #include "core/model/built_in.h"
 #include "core/model/compiled.h"
@@ -203,9 +204,7 @@ void ls_model_destroy(struct ls_model *model)
         return;
     if (model->run->symbols)
         ls_symbols_forget_model(model->run->symbols, model);
-    ls_model_free(model, model->weights);
-    for (uint32_t i = 0; i < LS_OPTIMIZER_STATES; i++)
-        ls_model_free(model, model->states[i]);
+    ls_model_forget_values(model);
     ls_graph_destroy(model->graph);
     json_decref(model->json);
     free(model->losses);
@@ -258,25 +257,88 @@ enum ls_status ls_model_allocate(const struct ls_model *model, float ***out)
     return LS_OK;
 }
 
+void ls_saved_values_destroy(struct ls_saved_values *saved)
+{
+    if (!saved)
+        return;
+    ls_safetensors_close(saved->file);
+    free(saved->tensors);
+    free(saved);
+}
+
+void ls_model_forget_values(struct ls_model *model)
+{
+    ls_saved_values_destroy(model->saved);
+    model->saved = NULL;
+    ls_model_free(model, model->weights);
+    model->weights = NULL;
+    for (uint32_t i = 0; i < LS_OPTIMIZER_STATES; i++) {
+        ls_model_free(model, model->states[i]);
+        model->states[i] = NULL;
+    }
+}
+
+// NULL: it is not saved. Losses and metrics may have added constants behind the saved ones.
+static const struct ls_saved_tensor *saved_tensor(const struct ls_model *model, uint32_t parameter,
+                                                  int state)
+{
+    const struct ls_saved_values *saved = model->saved;
+    if (!saved || parameter >= saved->parameters || state >= (int)saved->states)
+        return NULL;
+    return saved->tensors[(size_t)parameter * (1 + saved->states) + (size_t)(1 + state)];
+}
+
+bool ls_model_has_saved(const struct ls_model *model, uint32_t parameter, int state)
+{
+    return saved_tensor(model, parameter, state) != NULL;
+}
+
+enum ls_status ls_model_read_values(const struct ls_model *model, uint32_t parameter, int state,
+                                    float *out)
+{
+    const struct ls_tensor *tensor = model->graph->parameters[parameter];
+    const struct ls_saved_tensor *saved = saved_tensor(model, parameter, state);
+    if (saved)
+        return ls_safetensors_read(model->saved->file, saved, out);
+    if (state < 0)
+        ls_initialize(tensor, model->run->seed, out);
+    for (int64_t i = 0; state >= 0 && i < ls_shape_elements(&tensor->shape, 1); i++)
+        out[i] = model->optimizer.initial[state];
+    return LS_OK;
+}
+
+static enum ls_status read_all(const struct ls_model *model, int state, float ***out)
+{
+    float **values = NULL;
+    enum ls_status status = ls_model_allocate(model, &values);
+    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
+        status = ls_model_read_values(model, i, state, values[i]);
+    if (status)
+        ls_model_free(model, values);
+    else
+        *out = values;
+    return status;
+}
+
 enum ls_status ls_model_need_weights(struct ls_model *model)
 {
-    if (model->weights)
-        return LS_OK;
-    const enum ls_status status = ls_model_allocate(model, &model->weights);
-    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
-        ls_initialize(model->graph->parameters[i], model->run->seed, model->weights[i]);
-    return status;
+    return model->weights ? LS_OK : read_all(model, -1, &model->weights);
 }
 
 enum ls_status ls_model_need_states(struct ls_model *model, uint32_t index)
 {
-    if (model->states[index])
-        return LS_OK;
-    const struct ls_graph *graph = model->graph;
-    const enum ls_status status = ls_model_allocate(model, &model->states[index]);
-    for (uint32_t i = 0; !status && i < graph->parameter_count; i++)
-        for (int64_t k = 0; k < ls_shape_elements(&graph->parameters[i]->shape, 1); k++)
-            model->states[index][i][k] = model->optimizer.initial[index];
+    return model->states[index] ? LS_OK : read_all(model, (int)index, &model->states[index]);
+}
+
+enum ls_status ls_model_need_saved_states(struct ls_model *model)
+{
+    enum ls_status status = LS_OK;
+    for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++) {
+        bool saved = false;
+        for (uint32_t i = 0; i < model->graph->parameter_count; i++)
+            saved = saved || ls_model_has_saved(model, i, (int)k);
+        status = saved ? ls_model_need_states(model, k) : LS_OK;
+    }
     return status;
 }
 
@@ -576,9 +638,13 @@ enum ls_status ls_compilation_create(const struct ls_model *model,
 
 enum ls_status ls_model_take_compilation(struct ls_model *model, struct ls_compilation *compilation)
 {
-    const enum ls_status status = fit_weights(model, compilation->graph);
+    enum ls_status status = model->saved ? ls_model_need_weights(model) : LS_OK;
+    if (!status)
+        status = fit_weights(model, compilation->graph);
     if (status)
         return status;
+    ls_saved_values_destroy(model->saved); // its states were another optimizer's
+    model->saved = NULL;
     for (uint32_t i = 0; i < LS_OPTIMIZER_STATES; i++) {
         ls_model_free(model, model->states[i]);
         model->states[i] = NULL;

@@ -45,6 +45,7 @@ struct ls_model {
     // By parameter of the graph, plain layout. NULL: the first values, which the seed gives again.
     float **weights;
     float **states[LS_OPTIMIZER_STATES]; // of the optimizer; NULL until the first fit
+    struct ls_saved_values *saved; // what weights and states are where these are NULL; NULL: none
     uint64_t
         steps_done; // of the optimizer: where replicas do not wait for each other, each push is one
     struct ls_loss_scale_state scale;
@@ -155,13 +156,32 @@ struct ls_value_source {
     void *context;
 };
 
-// First values from the run's seed, unless there are weights already.
+// What a model has in a checkpoint that stays open, and the host no copy of.
+struct ls_saved_values {
+    struct ls_safetensors *file; // held; unread
+    // By parameter and then 0: itself, 1 + k: state k. NULL: not in the file.
+    const struct ls_saved_tensor **tensors;
+    uint32_t parameters, states;
+};
+// The host has no copy of weights and states any more, and nothing is saved.
+void ls_model_forget_values(struct ls_model *model);
+void ls_saved_values_destroy(struct ls_saved_values *saved); // takes NULL
+
+// A parameter (`state` -1) or a state, as it is where the host has no copy of these: saved, or first
+// values. LS_BAD_INPUT, logged: the file was damaged meanwhile.
+LS_STATUS ls_model_read_values(const struct ls_model *model, uint32_t parameter, int state,
+                               float *out);
+bool ls_model_has_saved(const struct ls_model *model, uint32_t parameter, int state);
+
+// Saved or first values, unless there are weights already.
 LS_STATUS ls_model_need_weights(struct ls_model *model);
 // Memory for values of all parameters, which are not set; nothing where one does not fit.
 LS_STATUS ls_model_allocate(const struct ls_model *model, float ***out);
 void ls_model_free(const struct ls_model *model, float **buffers);
-// The optimizer's state of that number, with its first values, unless it is there already.
+// The optimizer's state of that number, likewise.
 LS_STATUS ls_model_need_states(struct ls_model *model, uint32_t index);
+// Likewise all states that are saved.
+LS_STATUS ls_model_need_saved_states(struct ls_model *model);
 // The model is what the host has; what the replicas are ahead of it is lost.
 void ls_model_give_up(struct ls_model *model);
 // Warns where the model has gone back from step `steps` to an earlier one.

@@ -205,16 +205,14 @@ static enum ls_status hash_weights(struct ls_model *model, struct weights *out)
     struct ls_hash *hash = ls_hash_create();
     enum ls_status status = hash ? LS_OK : LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; !status && i < graph->parameter_count; i++) {
-        // First values that nobody has made yet are not kept.
+        // Values of which the host has no copy are not kept.
         const size_t bytes =
             (size_t)ls_shape_elements(&graph->parameters[i]->shape, 1) * sizeof(float);
         float *own = model->weights ? NULL : ls_malloc_aligned(bytes);
-        if (own)
-            ls_initialize(graph->parameters[i], model->run->seed, own);
-        if (own || model->weights)
+        if (!model->weights)
+            status = own ? ls_model_read_values(model, i, -1, own) : LS_OUT_OF_MEMORY;
+        if (!status)
             ls_hash_add(hash, own ? own : model->weights[i], bytes);
-        else
-            status = LS_OUT_OF_MEMORY;
         free(own);
     }
     if (!status)

@@ -306,16 +306,16 @@ static enum ls_status read_options(struct ls_fit *fit, struct ls_checkpoints *al
 
 // ---- Going on ----
 
-// A copy, because what is in a file is not aligned.
 static enum ls_status resume_callback(struct ls_fit *fit, uint32_t index,
                                       const struct ls_saved_tensor *tensor, uint64_t bytes)
 {
-    void *data = malloc(bytes);
+    float *data = malloc((size_t)tensor->dims[0] * sizeof(*data));
     if (!data)
         return LS_OUT_OF_MEMORY;
-    memcpy(data, tensor->data, bytes);
     const struct ls_callback_state state = {.data = data, .bytes = bytes};
-    const enum ls_status status = ls_clients_load_state(&fit->clients, index, &fit->state, &state);
+    enum ls_status status = ls_safetensors_read(fit->resumed.file, tensor, data);
+    if (!status)
+        status = ls_clients_load_state(&fit->clients, index, &fit->state, &state);
     free(data);
     return status;
 }
@@ -372,8 +372,7 @@ static enum ls_status take_losses(struct ls_fit *fit, const struct ls_safetensor
     if (!fit->resumed.losses)
         return LS_OUT_OF_MEMORY;
     fit->resumed.loss_count = (size_t)losses->dims[0];
-    memcpy(fit->resumed.losses, losses->data, fit->resumed.loss_count * sizeof(float));
-    return LS_OK;
+    return ls_safetensors_read(file, losses, fit->resumed.losses);
 }
 
 enum ls_status ls_checkpoints_go_on_from(struct ls_fit *fit, const char *path,

@@ -151,7 +151,9 @@ enum ls_status ls_checkpoint_take(struct ls_model *model, struct ls_checkpoint_i
     struct ls_values to;
     if (model->session && ls_session_ahead_in_parts(model->session, LS_TAKE_ALL))
         return take_source(model, image);
-    enum ls_status status = ls_checkpoint_begin(model, image, &to);
+    enum ls_status status = model->states_ahead ? LS_OK : ls_model_need_saved_states(model);
+    if (!status)
+        status = ls_checkpoint_begin(model, image, &to);
     if (status)
         return status;
     float **pointers = to.weights;
@@ -170,7 +172,7 @@ enum ls_status ls_checkpoint_take(struct ls_model *model, struct ls_checkpoint_i
 }
 
 enum ls_status ls_checkpoint_restore(struct ls_model *model, const char *path,
-                                     const struct ls_safetensors *file, const json_t *state)
+                                     struct ls_safetensors *file, const json_t *state)
 {
     struct ls_found_checkpoint found;
     enum ls_status status = ls_checkpoint_match(model, path, file, state, &found);

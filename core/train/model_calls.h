@@ -27,6 +27,6 @@ LS_STATUS ls_model_need_weighted(struct ls_model *model);
 LS_STATUS ls_checkpoint_take(struct ls_model *model, struct ls_checkpoint_image *image);
 // The model becomes that of an opened checkpoint. Errors as of ls_checkpoint_match.
 LS_STATUS ls_checkpoint_restore(struct ls_model *model, const char *path,
-                                const struct ls_safetensors *file, const json_t *state);
+                                struct ls_safetensors *file, const json_t *state);
 
 #endif

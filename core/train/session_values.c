@@ -203,8 +203,9 @@ static enum ls_status give_parameter(void *context, uint32_t index)
     return status;
 }
 
-// Room for first values of a parameter or of a state, which are made for the replicas alone, and
-// one parameter after the other: a copy of all on the host would be needed by nobody.
+// Room for saved or first values of a parameter or of a state, which are read or made for the
+// replicas alone, and one parameter after the other: a copy of all on the host would be needed by
+// nobody.
 static enum ls_status make_room(const struct ls_session *session, float **room)
 {
     if (!*room)
@@ -220,10 +221,8 @@ static enum ls_status find_weights(const struct ls_session *session, uint32_t pa
     if (*out)
         return LS_OK;
     const enum ls_status status = make_room(session, room);
-    if (!status)
-        ls_initialize(model->graph->parameters[parameter], session->run->seed, *room);
     *out = *room;
-    return status;
+    return status ? status : ls_model_read_values(model, parameter, -1, *room);
 }
 
 // Memory for states is zeroed.
@@ -236,13 +235,12 @@ static enum ls_status find_state(const struct ls_session *session, uint32_t para
         return LS_OK;
     if (model->states[state])
         *out = model->states[state][parameter];
-    if (*out || !(model->optimizer.initial[state] > 0))
+    if (*out || (!(model->optimizer.initial[state] > 0) &&
+                 !ls_model_has_saved(model, parameter, (int)state)))
         return LS_OK;
     const enum ls_status status = make_room(session, room);
-    for (uint64_t i = 0; !status && i < elements_of(session, parameter); i++)
-        (*room)[i] = model->optimizer.initial[state];
     *out = *room;
-    return status;
+    return status ? status : ls_model_read_values(model, parameter, (int)state, *room);
 }
 
 static enum ls_status give_parameters(struct ls_session *session)
@@ -302,6 +300,8 @@ enum ls_status ls_session_give_weights(struct ls_session *session)
     for (uint32_t k = 0; has_stores(session) && !status && k < model->optimizer.state_count; k++)
         if (model->optimizer.initial[k] > 0)
             status = ls_model_need_states(model, k);
+    if (!status && has_stores(session) && !model->states_ahead)
+        status = ls_model_need_saved_states(model);
     if (!status)
         status = give_parameters(session);
     if (!status)
