@@ -237,12 +237,16 @@ START_TEST(a_saved_training_goes_on_in_any_world)
         {{"sharded", 3}, {"sharded", 3}},
         {{"sharded", 3}, {"mirrored:collective=ring", 3}},
         {{"mirrored:collective=ring", 3}, {"sharded", 3}},
+        {{"sharded:stage=3", 3}, {"sharded:stage=2", 3}},
+        {{"sharded:stage=3", 3}, {"mirrored:collective=ring", 3}},
+        {{"mirrored:collective=ring", 3}, {"sharded:stage=3", 3}},
+        {{"sharded:stage=3", 4}, {"sharded:stage=3", 2}},
         {{"sharded", 4}, {"sharded", 2}},
         {{"sharded", 2}, {NULL, 1}},
         {{"sharded:late=on", 2}, {"central-storage", 2}},
     };
     const struct place *from = &places[_i][0], *to = &places[_i][1];
-    const bool exact = from->replicas == to->replicas && _i < 3;
+    const bool exact = from->replicas == to->replicas && _i < 6;
     struct ls_run *one = run_of(from->strategy, from->replicas);
     struct ls_model *first = plain_model(one);
     fit(first, 10);
@@ -267,6 +271,97 @@ START_TEST(a_saved_training_goes_on_in_any_world)
 }
 END_TEST
 
+// ---- Values in and out ----
+
+static uint64_t hash_of(struct ls_model *model, uint32_t replicas)
+{
+    uint64_t hashes[4] = {0};
+    OK(ls_session_hashes(model->session, hashes));
+    for (uint32_t i = 1; i < replicas; i++)
+        ck_assert_uint_eq(hashes[i], hashes[0]);
+    return hashes[0];
+}
+
+static size_t file_of(const char *path, char **out)
+{
+    FILE *file = fopen(path, "rb");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fseek(file, 0, SEEK_END), 0);
+    const size_t bytes = (size_t)ftell(file);
+    rewind(file);
+    *out = malloc(bytes);
+    ck_assert_uint_eq(fread(*out, 1, bytes, file), bytes);
+    fclose(file);
+    return bytes;
+}
+
+// Nothing of it makes a copy of the model on the host; also with averages, which become weights.
+START_TEST(values_in_parts_go_one_by_one)
+{
+    struct ls_run *one = run_of("mirrored:collective=ring", 4),
+                  *other = run_of("sharded:stage=3", 4);
+    struct ls_model *mirrored = wide_model(one, optimizers[_i], 200);
+    struct ls_model *sharded = wide_model(other, optimizers[_i], 200);
+    char *files[2];
+    fit(mirrored, 5);
+    fit(sharded, 5);
+    OK(ls_session_give_assigned(mirrored->session)); // its averages
+    ck_assert_uint_eq(hash_of(sharded, 4), hash_of(mirrored, 4));
+    OK(ls_save_weights(mirrored, SAVED));
+    const size_t bytes = file_of(SAVED, &files[0]);
+    OK(ls_save_weights(sharded, SAVED));
+    ck_assert_uint_eq(file_of(SAVED, &files[1]), bytes);
+    ck_assert_mem_eq(files[0], files[1], bytes);
+    OK(ls_save_model(sharded, SAVED));
+    for (uint32_t i = 0; i < ls_variable_count(sharded); i++) {
+        struct ls_variable about;
+        OK(ls_variable_describe(sharded, i, &about));
+        float *values = malloc(2 * about.elements * sizeof(*values));
+        OK(ls_get_variable(mirrored, i, values));
+        OK(ls_get_variable(sharded, i, values + about.elements));
+        ck_assert_mem_eq(values, values + about.elements, about.elements * sizeof(*values));
+        free(values);
+    }
+    ck_assert(sharded->ahead && !sharded->weights && !sharded->states[0]);
+    // A saved model goes to the replicas one by one, too.
+    OK(ls_load_model(sharded, SAVED));
+    fit(sharded, 1);
+    ck_assert(!sharded->weights && !sharded->states[0]);
+    ck_assert_uint_eq(errors, 0);
+    free(files[0]);
+    free(files[1]);
+    ls_model_close(mirrored);
+    ls_model_close(sharded);
+    ls_run_close(one);
+    ls_run_close(other);
+}
+END_TEST
+
+// The last update makes it so. A replica that holds none of it says so, too.
+START_TEST(a_parameter_in_parts_that_is_not_finite_is_named)
+{
+    static const char *const strategies[] = {"mirrored", "sharded:stage=3"};
+    const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_DENSE(1), LS_END};
+    char said[2][sizeof(message)];
+    for (int i = 0; i < 2; i++) {
+        struct ls_run *run = run_of(strategies[i], 4);
+        struct ls_model *model = NULL;
+        OK(ls_sequential_create(run, "one", layers, &model));
+        OK(ls_compile(model, &(struct ls_compile_options){.optimizer = "sgd:learning_rate=3e38",
+                                                          .loss = "mean_squared_error"}));
+        ck_assert_int_eq(ls_fit(model, train, &(struct ls_fit_options){.batch = 50, .epochs = 1}),
+                         LS_FAILED);
+        ck_assert_ptr_nonnull(strstr(message, "after the last step '"));
+        ck_assert_uint_eq(errors, 1);
+        snprintf(said[i], sizeof(said[i]), "%s", message);
+        forget_errors();
+        ls_model_close(model);
+        ls_run_close(run);
+    }
+    ck_assert_str_eq(said[0], said[1]);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("core/train/sharded");
@@ -278,7 +373,9 @@ int main(void)
     tcase_add_loop_test(cases, norms_are_those_of_mirrored, 0, 2);
     tcase_add_loop_test(cases, states_take_the_memory_of_their_parts, 0, 4);
     tcase_add_test(cases, a_model_that_does_not_fit_one_replica_trains_on_four);
-    tcase_add_loop_test(cases, a_saved_training_goes_on_in_any_world, 0, 6);
+    tcase_add_loop_test(cases, a_saved_training_goes_on_in_any_world, 0, 10);
+    tcase_add_loop_test(cases, values_in_parts_go_one_by_one, 0, 2);
+    tcase_add_test(cases, a_parameter_in_parts_that_is_not_finite_is_named);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);
 }
