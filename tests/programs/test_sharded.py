@@ -69,7 +69,7 @@ class Checkpoints(Sharded):
         every = (*folder, "--checkpoint-steps=5")
         options = ("--epochs=10", "--optimizer=adam")  # 40 steps
         whole = self.trained(engines.Alone(), 1, *MIRRORED, *options)
-        self.kill_after(3, [LOCKSTEP, "launch", "-n2", "--", LOCKSTEP, *TRAINING, "--strategy=sharded", "--replicas=2", "--epochs=999",
+        self.kill_after(3, [LOCKSTEP, "launch", "-n2", "--", LOCKSTEP, *TRAINING, "--strategy=sharded:stage=3", "--replicas=2", "--epochs=999",
                             *every])
         for path in self.files()[3:]:
             os.unlink(path)
@@ -82,10 +82,11 @@ class Checkpoints(Sharded):
         self.assertTrue(resumed[1] == whole[1], "the weights differ")
         for path in self.files()[3:]:
             os.unlink(path)
-        for workers, replicas in ((4, 1), (3, 1), (1, 2)):
-            with self.subTest(workers=workers, replicas=replicas):
+        for workers, replicas, stage in ((4, 1, 3), (3, 1, 3), (1, 2, 1)):
+            with self.subTest(workers=workers, replicas=replicas, stage=stage):
                 engine = engines.Launch() if workers > 1 else engines.Alone()
-                found = self.trained(engine, workers, "--strategy=sharded", f"--replicas={replicas}", *options, *folder, "--resume")
+                found = self.trained(engine, workers, f"--strategy=sharded:stage={stage}", f"--replicas={replicas}", *options, *folder,
+                                     "--resume")
                 self.assertEqual(len(found[0]), 40)
                 if workers * replicas == 4:
                     self.assertEqual(found, whole)
@@ -116,25 +117,30 @@ class Checkpoints(Sharded):
 
 class Memory(Sharded):
     def test_no_worker_has_a_whole_model_while_the_chief_saves(self):
-        """41 MB of weights and 82 of states, of which the largest variable has 4: a copy would be seen."""
+        """41 MB of weights and 82 of states, of which the largest variable has 4: a copy would be seen. Nor when it goes on."""
         layers = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 1000], "name": "input"}}] + [
             {"class_name": "Dense", "config": {"name": f"dense{i}", "units": 1000, "activation": "tanh"}} for i in range(10)] + [
             {"class_name": "Dense", "config": {"name": "out", "units": 2, "activation": "softmax"}}]
         with open(self.path("wide.json"), "w", encoding="ascii") as file:
             json.dump({"class_name": "Sequential", "config": {"name": "wide", "layers": layers}}, file)
         peaks = {}
-        for strategy, saves in (("sharded", False), ("sharded", True), ("multi-worker-mirrored", False), ("multi-worker-mirrored", True)):
+        mirrored, whole, parts = "multi-worker-mirrored", "sharded", "sharded:stage=3"
+        for strategy, saves in ((whole, False), (whole, True), (mirrored, False), (mirrored, True), (parts, False), (parts, True),
+                                (parts, "again")):
             report = self.path("report.json")
-            more = ("--checkpoint-dir=" + self.path("saved-" + strategy), "--checkpoint-steps=2") if saves else ()
+            more = ("--checkpoint-dir=" + self.path("saved-" + strategy[-7:]), "--checkpoint-steps=2", "--resume") if saves else ()
+            more += ("--save-weights=" + self.path("out.safetensors"),) if saves and strategy == parts else ()
             done = engines.Launch().run([LOCKSTEP, "train", "--model=" + self.path("wide.json"), "--threads=1", "--seed=3", "--quiet",
-                                         "--dataset=synthetic:shape=1000,classes=2,examples=32", "--batch=8", "--steps=3",
+                                         "--dataset=synthetic:shape=1000,classes=2,examples=32", "--batch=8",
+                                         "--epochs=2", f"--steps={6 if saves == 'again' else 3}",
                                          "--strategy=" + strategy, "--optimizer=adam", "--report=" + report, *more], 2, self.folder)
             self.assertEqual(set(done.codes), {DONE}, done.out + done.err)
             with open(report) as file:
                 peaks[strategy, saves] = json.load(file)["peak_rss_bytes"] / 1e6
         if "address" not in os.environ.get("LOCKSTEP_SANITIZE", ""):
-            self.assertLess(peaks["sharded", True], peaks["sharded", False] + 20, peaks)
-            self.assertGreater(peaks["multi-worker-mirrored", True], peaks["multi-worker-mirrored", False] + 60, peaks)  # so it would be seen
+            for strategy, saves in ((whole, True), (parts, True), (parts, "again")):
+                self.assertLess(peaks[strategy, saves], peaks[strategy, False] + 20, peaks)
+            self.assertGreater(peaks[mirrored, True], peaks[mirrored, False] + 60, peaks)  # so it would be seen
 
 
 class Refused(Sharded):
