@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session from its opening to its end: its threads, the programs and input of its replicas, and
-// what becomes of it when one fails. Parameters and states are in session_values.c, passes that do
-// not train in session_evaluate.c.
+// A session from its opening to its end: the programs and input of its replicas, and what becomes of
+// it when one fails. Work on their threads is in session_threads.c, parameters and states are in
+// session_values.c, passes that do not train in session_evaluate.c.
 #include "core/train/session.h"
 
-#include "core/base/caller.h"
 #include "core/base/log.h"
 #include "core/base/memory.h"
 #include "core/base/shared_memory.h"
@@ -73,39 +72,6 @@ static bool works_on(const struct ls_session *session)
     return !((const struct ls_device_interface *)session->run->device->interface)->blocking;
 }
 
-struct work {
-    const char *doing;
-    enum ls_status (*function)(void *context, uint32_t index);
-    void *context;
-};
-
-// [replica thread]
-static enum ls_status work(void *context, uint32_t index)
-{
-    const struct work *work = context;
-    const uint32_t reasons = ls_thread_reasons();
-    const enum ls_status status = work->function(work->context, index);
-    if (status == LS_OUT_OF_MEMORY && ls_thread_reasons() == reasons)
-        ls_error("train", "out of memory while %s; smaller batches and fewer replicas need less",
-                 work->doing);
-    return status;
-}
-
-enum ls_status ls_session_run(struct ls_session *session, const char *doing,
-                              enum ls_status (*function)(void *context, uint32_t index),
-                              void *context)
-{
-    struct work shared = {doing, function, context};
-    session->run->doing = doing;
-    enum ls_status status = ls_group_run(session->group, work, &shared);
-    if (status == LS_PEER_LOST || status == LS_ABORTED)
-        status = ls_workers_await_verdict(session->run, session->driver, status);
-    if (status && atomic_load(&session->aborted))
-        status = LS_PEER_LOST;
-    session->broken = session->broken || (status && status != LS_INTERRUPTED);
-    return status;
-}
-
 // Runs what prepares kernels. Where a device chooses them by measurements, worker 0 does so first,
 // and the others take its choices. What a device lacks it lacks on all of them.
 static enum ls_status run_preparing(struct ls_session *session, const char *doing,
@@ -127,22 +93,6 @@ static enum ls_status run_preparing(struct ls_session *session, const char *doin
     if (!first && !handed)
         status = ls_session_run(session, doing, function, context);
     return handed ? handed : status;
-}
-
-bool ls_session_in_host_memory(const struct ls_session *session)
-{
-    return ((const struct ls_device_interface *)session->run->device->interface)->memory_kind ==
-           LS_MEMORY_HOST;
-}
-
-uint32_t ls_session_rank(const struct ls_session *session, uint32_t index)
-{
-    return ls_cluster_first_rank(session->cluster) + index;
-}
-
-uint32_t ls_session_share(const struct ls_session *session, uint32_t index)
-{
-    return ls_run_first_share(session->run) + index;
 }
 
 // ---- Programs ----
@@ -1074,21 +1024,20 @@ enum ls_status ls_session_close(struct ls_model *model)
     return LS_OK;
 }
 
-// ---- Failures and lost replicas ----
+// ---- Taking ----
 
-// [replica thread]
-static enum ls_status synchronise(void *context, uint32_t index)
+enum ls_status ls_model_take(struct ls_model *model, enum ls_take what)
 {
-    return ls_driver_synchronise(((struct ls_session *)context)->driver, index);
-}
-
-enum ls_status ls_session_synchronise(struct ls_session *session)
-{
-    if (!session->unsynchronized || session->broken)
+    if (!model->ahead && (what == LS_TAKE_WEIGHTS || !model->states_ahead))
         return LS_OK;
-    session->unsynchronized = false;
-    return ls_session_run(session, "bringing the replicas together", synchronise, session);
+    const uint64_t steps = model->steps_done;
+    const enum ls_status status = ls_session_take(model->session, what);
+    const enum ls_status closed = status ? ls_session_close(model) : LS_OK;
+    ls_model_say_back(model, steps);
+    return closed ? closed : status;
 }
+
+// ---- Failures and lost replicas ----
 
 uint64_t ls_session_explain(struct ls_session *session)
 {
@@ -1099,19 +1048,6 @@ uint64_t ls_session_explain(struct ls_session *session)
     if (session->differ || session->hung)
         session->model->refused = session->differ ? LS_REFUSED_DIFFER : LS_REFUSED_HUNG;
     return session->hung ? 0 : failed;
-}
-
-bool ls_session_is_lost(const struct ls_session *session, uint32_t index)
-{
-    return session->driver && ls_driver_is_lost(session->driver, index);
-}
-
-uint32_t ls_session_first(const struct ls_session *session)
-{
-    uint32_t index = 0;
-    while (index + 1 < session->count && ls_session_is_lost(session, index))
-        index++;
-    return index;
 }
 
 void ls_session_say_lost(const struct ls_session *session, uint32_t index, const char *doing)

@@ -716,14 +716,3 @@ enum ls_status ls_session_take(struct ls_session *session, enum ls_take what)
     model->states_ahead = model->states_ahead && !states;
     return LS_OK;
 }
-
-enum ls_status ls_model_take(struct ls_model *model, enum ls_take what)
-{
-    if (!model->ahead && (what == LS_TAKE_WEIGHTS || !model->states_ahead))
-        return LS_OK;
-    const uint64_t steps = model->steps_done;
-    const enum ls_status status = ls_session_take(model->session, what);
-    const enum ls_status closed = status ? ls_session_close(model) : LS_OK;
-    ls_model_say_back(model, steps);
-    return closed ? closed : status;
-}
