@@ -32,11 +32,12 @@ LS_STATUS ls_weights_take(struct ls_model *model, struct ls_found_weights *found
 void ls_found_weights_finish(struct ls_found_weights *found); // takes a zeroed one
 
 struct ls_value_source;
-// Writes the weights that the host has, or those of `source` (NULL: none), in the format that the
-// suffix of the name says. From a source, a safetensors file is written one variable after the
-// other, while the others take a copy of all weights. Errors are logged.
-LS_STATUS ls_weights_write(const struct ls_model *model, const struct ls_value_source *source,
-                           const char *path);
+// Writes weights, by parameter of the graph, in the format that the suffix of the name says; where
+// that is written in turn, `weights` may be NULL, and they come from `source` one after the other.
+// Errors are logged.
+LS_STATUS ls_weights_write(const struct ls_model *model, float *const *weights,
+                           const struct ls_value_source *source, const char *path);
+bool ls_weights_written_in_turn(const char *path); // safetensors
 
 // Reads a model: its JSON, and of a file of Keras that holds weights, too, `*weights` (else NULL).
 LS_STATUS ls_read_model(const char *path, json_t **model, struct ls_safetensors **weights);

@@ -208,7 +208,7 @@ static enum ls_status write_from_source(const struct ls_model *model,
     return status;
 }
 
-static enum ls_status write_names(const struct ls_model *model,
+static enum ls_status write_names(const struct ls_model *model, float *const *weights,
                                   const struct ls_value_source *source, const char *path,
                                   const char *classes)
 {
@@ -218,8 +218,7 @@ static enum ls_status write_names(const struct ls_model *model,
     struct ls_saved_tensor *tensors = calloc((size_t)graph->parameter_count + 1, sizeof(*tensors));
     for (uint32_t i = 0; tensors && i < graph->parameter_count; i++)
         if (!graph->parameters[i]->constant)
-            describe(model, source ? NULL : model->weights, i, graph->parameters[i]->name,
-                     &tensors[saved.count++]);
+            describe(model, weights, i, graph->parameters[i]->name, &tensors[saved.count++]);
     saved.tensors = tensors;
     enum ls_status status = LS_OUT_OF_MEMORY;
     if (tensors && source)
@@ -229,22 +228,6 @@ static enum ls_status write_names(const struct ls_model *model,
     else if (source)
         (void)!source->begin(source->context, false);
     free(tensors);
-    return status;
-}
-
-// A copy of what a source has.
-static enum ls_status copy_source(const struct ls_model *model,
-                                  const struct ls_value_source *source, float ***out)
-{
-    const struct ls_graph *graph = model->graph;
-    enum ls_status status = ls_model_allocate(model, out);
-    const enum ls_status begun = source->begin(source->context, !status);
-    status = status ? status : begun;
-    for (uint32_t i = 0; !status && i < graph->parameter_count; i++)
-        if (graph->parameters[i]->constant)
-            ls_initialize(graph->parameters[i], model->run->seed, (*out)[i]);
-        else
-            status = source->read(source->context, i, -1, (*out)[i]);
     return status;
 }
 
@@ -354,22 +337,23 @@ static enum ls_status write_keras(const struct ls_model *model, float *const *we
     return status;
 }
 
-enum ls_status ls_weights_write(const struct ls_model *model, const struct ls_value_source *source,
-                                const char *path)
+bool ls_weights_written_in_turn(const char *path)
+{
+    return format_of(path) == SAFETENSORS;
+}
+
+enum ls_status ls_weights_write(const struct ls_model *model, float *const *weights,
+                                const struct ls_value_source *source, const char *path)
 {
     char *classes = model->class_names ? ls_class_names_text(model->class_names) : NULL;
     const enum format format = format_of(path);
-    float **copy = NULL;
-    enum ls_status status = model->class_names && !classes ? LS_OUT_OF_MEMORY : LS_OK;
-    if (status && source)
+    enum ls_status status = LS_OUT_OF_MEMORY;
+    if (classes || !model->class_names)
+        status = format == SAFETENSORS
+                     ? write_names(model, weights, source, path, classes)
+                     : write_keras(model, weights, path, format == KERAS, classes);
+    else if (source)
         (void)!source->begin(source->context, false);
-    else if (!status && source && format != SAFETENSORS)
-        status = copy_source(model, source, &copy);
-    if (!status)
-        status = format == SAFETENSORS ? write_names(model, source, path, classes)
-                                       : write_keras(model, copy ? copy : model->weights, path,
-                                                     format == KERAS, classes);
-    ls_model_free(model, copy);
     free(classes);
     return status;
 }

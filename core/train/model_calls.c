@@ -107,21 +107,39 @@ static enum ls_status read_values(void *context, uint32_t parameter, int state, 
     return LS_OK;
 }
 
+// From replicas that hold parts; other formats than safetensors take a copy of all.
+static enum ls_status write_parts(struct ls_model *model, const char *path)
+{
+    const struct ls_value_source source = {begin_saving, read_values, model};
+    const struct ls_graph *graph = model->graph;
+    float **copy = NULL;
+    if (ls_weights_written_in_turn(path))
+        return ls_weights_write(model, NULL, &source, path);
+    enum ls_status status = ls_model_allocate(model, &copy);
+    const enum ls_status begun = begin_saving(model, !status);
+    status = status ? status : begun;
+    for (uint32_t i = 0; !status && i < graph->parameter_count; i++)
+        status = read_values(model, i, -1, copy[i]);
+    if (!status)
+        status = ls_weights_write(model, copy, NULL, path);
+    ls_model_free(model, copy);
+    return status;
+}
+
 enum ls_status ls_write_weights(struct ls_model *model, const char *path)
 {
     const bool parts = model->session && ls_session_ahead_in_parts(model->session, LS_TAKE_WEIGHTS);
-    const struct ls_value_source source = {begin_saving, read_values, model};
     enum ls_status status = ls_weights_check_path("weights", path);
     if (!parts) {
         status = status ? status : ls_bring_variables(model);
-        return status ? status : ls_weights_write(model, NULL, path);
+        return status ? status : ls_weights_write(model, model->weights, NULL, path);
     }
     if (!status)
         status = ls_variables_check_resting(model);
     if (!status)
         status = ls_session_synchronise(model->session);
     if (!status)
-        status = ls_weights_write(model, &source, path);
+        status = write_parts(model, path);
     else
         ls_session_decline(model->session, LS_TAKE_WEIGHTS);
     if (status)
