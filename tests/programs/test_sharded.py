@@ -34,19 +34,21 @@ class Sharded(ProgramTest):
 class SameBits(Sharded):
     """50 steps, with averages of the weights, which lie in parts, too."""
 
-    def check(self, workers, replicas, *options):
+    def check(self, workers, replicas, *options, stage=1):
         options = ("--steps=50", "--epochs=99", "--optimizer=adam:learning_rate=0.002,use_ema=on", *options)
-        expected = self.trained(engines.Alone(), 1, *MIRRORED, *options)
-        found = self.trained(engines.Launch(), workers, "--strategy=sharded", f"--replicas={replicas}", *options)
+        expected = self.trained(engines.Alone(), 1, MIRRORED[0] + ",bucket=2000", MIRRORED[1], *options)
+        found = self.trained(engines.Launch(), workers, f"--strategy=sharded:stage={stage},bucket=2000", f"--replicas={replicas}", *options)
         self.assertEqual(len(expected[0]), 50)
         self.assertEqual(found[0], expected[0])
         self.assertTrue(found[1] == expected[1], "the weights differ")
 
     def test_two_workers_of_two_replicas(self):
-        self.check(2, 2)
+        for stage in (1, 2, 3):
+            with self.subTest(stage=stage):
+                self.check(2, 2, stage=stage)
 
     def test_four_workers(self):
-        self.check(4, 1, "--microbatches=2")
+        self.check(4, 1, "--microbatches=2", stage=3)
 
 
 class Checkpoints(Sharded):

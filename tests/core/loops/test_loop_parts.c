@@ -407,9 +407,13 @@ struct odd {
 };
 
 static const struct odd odds[] = {
-    {"ring", 3, 1, NULL, false},           {"ring", 3, 2, NULL, false},
-    {"central-storage", 3, 2, NULL, true}, {"ring", 2, 0, "mixed_float16", false},
-    {"sharded", 3, 1, NULL, false},        {"sharded:late=on", 2, 0, NULL, true},
+    {"ring", 3, 1, NULL, false},
+    {"ring", 3, 2, NULL, false},
+    {"central-storage", 3, 2, NULL, true},
+    {"ring", 2, 0, "mixed_float16", false},
+    {"sharded", 3, 1, NULL, false},
+    {"sharded:late=on", 2, 0, NULL, true},
+    {"sharded:stage=3", 3, 1, NULL, false},
 };
 #define ODDS ((int)(sizeof(odds) / sizeof(odds[0])))
 

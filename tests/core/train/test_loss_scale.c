@@ -239,6 +239,8 @@ static const struct setting settings[] = {
     {"rmsprop:learning_rate=0.02,clipvalue=0.05", "hierarchical-copy", 3, 2, 2},
     {"adam:learning_rate=0.05,use_ema=on", "central-storage", 3, 7, 2},
     {"adam:learning_rate=0.05,use_ema=on,global_clipnorm=0.1", "sharded", 3, 7, 2},
+    {"adam:learning_rate=0.05,use_ema=on,global_clipnorm=0.1", "sharded:stage=3,bucket=200", 3, 7,
+     2},
     {"sgd:learning_rate=0.1,global_clipnorm=0.1", "central-storage", 3, 2, 1},
     {"lamb:learning_rate=0.05,global_clipnorm=0.2", "parameter-server:mode=sync", 3, 7, 1},
     {"adamw:learning_rate=0.05,clipnorm=0.1", "parameter-server:mode=sync", 3, 2, 2},

@@ -257,6 +257,8 @@ static const struct setting settings[] = {
     {"parameter-server:mode=sync,servers=2", 4, 1, "cpu"},
     {"sharded", 3, 1, "cpu"}, // parts of buckets, which begin between the zones
     {"sharded:late=on", 4, 1, "reference"},
+    {"sharded:stage=2,bucket=200", 3, 1, "cpu"},
+    {"sharded:stage=3,bucket=200", 3, 1, "reference"},
 };
 #define SETTINGS ((int)(sizeof(settings) / sizeof(settings[0])))
 

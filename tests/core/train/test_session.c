@@ -19,6 +19,7 @@ static const struct setting {
     {"sharded", 3},
     {"central-storage", 2},
     {"parameter-server:mode=sync,servers=2", 3},
+    {"sharded:stage=3,bucket=200", 3},
 };
 #define SETTINGS (int)(sizeof(settings) / sizeof(settings[0]))
 
