@@ -74,7 +74,7 @@ def verify(*collectives: str, verbose: bool=False, world: Value=..., count: Valu
         True
     """
 
-def simulate(*collectives: str, verbose: bool=False, world: Value=..., bytes: Value=..., operation: Value=..., dtype: Value=..., root: Value=..., network: Value=..., straggler: Value=..., jitter: Value=..., seed: Value=..., deadline: Value=..., svg: Value=..., plugin_path: Value=...) -> Dict[str, Any]:
+def simulate(*collectives: str, verbose: bool=False, world: Value=..., bytes: Value=..., operation: Value=..., dtype: Value=..., root: Value=..., network: Value=..., straggler: Value=..., jitter: Value=..., seed: Value=..., deadline: Value=..., against: Value=..., in_place: Optional[bool]=..., svg: Value=..., plugin_path: Value=...) -> Dict[str, Any]:
     """Follows schedules message by message on a network that need not exist, by the command `lockstep simulate`.
 
     Args:
