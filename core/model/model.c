@@ -342,6 +342,18 @@ enum ls_status ls_model_need_saved_states(struct ls_model *model)
     return status;
 }
 
+enum ls_status ls_model_settle_saved(struct ls_model *model)
+{
+    enum ls_status status = model->saved ? ls_model_need_weights(model) : LS_OK;
+    if (!status)
+        status = ls_model_need_saved_states(model);
+    if (status)
+        return status;
+    ls_saved_values_destroy(model->saved);
+    model->saved = NULL;
+    return LS_OK;
+}
+
 // ---- What replicas are ahead of ----
 
 void ls_model_say_back(const struct ls_model *model, uint64_t steps)

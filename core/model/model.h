@@ -182,6 +182,8 @@ void ls_model_free(const struct ls_model *model, float **buffers);
 LS_STATUS ls_model_need_states(struct ls_model *model, uint32_t index);
 // Likewise all states that are saved.
 LS_STATUS ls_model_need_saved_states(struct ls_model *model);
+// The host has all that is saved, and the file is closed: whatever becomes of it, the model stays.
+LS_STATUS ls_model_settle_saved(struct ls_model *model);
 // The model is what the host has; what the replicas are ahead of it is lost.
 void ls_model_give_up(struct ls_model *model);
 // Warns where the model has gone back from step `steps` to an earlier one.

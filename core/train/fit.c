@@ -235,7 +235,9 @@ static enum ls_status take_averages(struct ls_fit *fit)
     const bool updated = fit->done.steps && ls_model_next_update(model) > 1;
     if (updated && ls_session_ahead_in_parts(fit->session, LS_TAKE_WEIGHTS))
         return ls_session_take_averages(fit->session);
-    const enum ls_status status = ls_model_take(model, LS_TAKE_ALL);
+    enum ls_status status = ls_model_take(model, LS_TAKE_ALL);
+    if (!status) // those of a training that was resumed at its end
+        status = ls_model_settle_saved(model);
     float **averages = model->states[model->optimizer.own_states];
     if (status || !averages || !updated)
         return status;

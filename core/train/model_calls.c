@@ -237,7 +237,10 @@ enum ls_status ls_load_model(struct ls_model *model, const char *path)
     }
     if (status)
         return status;
+    const bool parts = model->session && ls_session_spreads_parameters(model->session);
     status = ls_checkpoint_restore(model, path, file, state);
+    if (!status && !parts) // the program may write the file again
+        status = ls_model_settle_saved(model);
     json_decref(state);
     ls_safetensors_close(file);
     return status;

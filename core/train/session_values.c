@@ -296,12 +296,12 @@ static enum ls_status fill_stores(void *context, uint32_t index)
 enum ls_status ls_session_give_weights(struct ls_session *session)
 {
     struct ls_model *model = session->model;
-    enum ls_status status = LS_OK;
+    // Only where nobody is to have the whole model, a file is kept open in place of a copy.
+    enum ls_status status =
+        ls_session_spreads_parameters(session) ? LS_OK : ls_model_settle_saved(model);
     for (uint32_t k = 0; has_stores(session) && !status && k < model->optimizer.state_count; k++)
         if (model->optimizer.initial[k] > 0)
             status = ls_model_need_states(model, k);
-    if (!status && has_stores(session) && !model->states_ahead)
-        status = ls_model_need_saved_states(model);
     if (!status)
         status = give_parameters(session);
     if (!status)

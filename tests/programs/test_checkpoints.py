@@ -85,6 +85,15 @@ class GoingOn(CheckpointTest):
                 self.assert_same_training(self.train(*MODEL, *options, "--epochs=3", "--checkpoint-dir=" + self.dir, "--resume"), whole)
                 shutil.rmtree(self.dir)
 
+    def test_a_training_that_had_ended_has_its_averages_again(self):
+        """Without a step left the replicas compute nothing, and the averages come from the checkpoint."""
+        for strategy in ("mirrored", "central-storage", "sharded:stage=3"):
+            with self.subTest(strategy):
+                way = (*MODEL, *self.strategy(strategy, 2), "--optimizer=adam:use_ema=on", "--epochs=1", "--checkpoint-dir=" + self.dir)
+                whole = self.train(*way)
+                self.assertEqual(self.train(*way, "--resume")["parameter_hashes"], whole["parameter_hashes"])
+                shutil.rmtree(self.dir)
+
     def test_another_number_of_replicas_and_another_strategy(self):
         plain = ("--model=cnn-small", *MODEL[1:])
         whole = self.train(*plain, "--epochs=3")
