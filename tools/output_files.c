@@ -41,7 +41,7 @@ static bool is_dataset(const char *option)
 // Trained weights may take the place of those from which the training began.
 static bool may_not_replace(const char *output, const char *input)
 {
-    return is_dataset(input) ||
+    return is_dataset(input) || strcmp(input, "against") == 0 ||
            (strcmp(output, "save-weights") != 0 &&
             (strcmp(input, "model") == 0 || strcmp(input, "initial-weights") == 0));
 }

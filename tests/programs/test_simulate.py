@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree
@@ -133,9 +134,10 @@ class Charts(SimulateTest):
 
 class Measured(SimulateTest):
     NAMES = "operation,bytes,ranks,nodes,ranks_per_node,seconds_out_of_place,seconds_in_place,algorithm,note"
+    FEW = "operation,bytes,ranks,seconds_in_place"
 
-    def measured(self, *lines, names=NAMES):
-        with open(self.path("measured.csv"), "w") as file:
+    def measured(self, *lines, names=NAMES, encoding="utf-8"):
+        with open(self.path("measured.csv"), "w", encoding=encoding) as file:
             file.write("\n".join([names, *lines]) + "\n")
         return "--against=" + self.path("measured.csv")
 
@@ -162,26 +164,70 @@ class Measured(SimulateTest):
         self.simulate("ring", self.measured(*self.sweep()), "--in-place", "--bytes=4M,64M", "--world=4")
         self.assertIn("2 points, off by 25.0 % ", self.out)
         self.assertIn("too slow; 0 left out", self.out)
-        rows = self.simulate("ring", self.measured("all_gather,4096,2,1e-3", names="operation,bytes,ranks,seconds_in_place"))
-        self.assertEqual((rows[0]["operation"], rows[0]["algorithm"]), ("all_gather", None))
+        rows = self.simulate("ring", self.measured("all_gather,4096,2,1e-3", names=self.FEW, encoding="utf-8-sig"))
+        self.assertEqual((rows[0]["operation"], rows[0]["algorithm"], rows[0]["verified_world"]), ("all_gather", None, 2))
+        self.assertAlmostEqual(rows[0]["error"], rows[0]["seconds"] / 1e-3 - 1, delta=1e-6)
+        self.assertLessEqual(rows[0]["bound_seconds"], rows[0]["seconds"])
+
+    def test_rows_that_do_not_count(self):
+        line = "all-reduce,1048576,%d,1,4,1,%s,%s,%s"
+        cases = [(line % (4, "", "NVLSTree", ""), "reduced in a switch"), (line % (4, "", "CollnetDirect", ""), "reduced in a switch"),
+                 (line % (4, "", "ring", "no artefacts"), None), (line % (4, "", "ring", "artefact: out of place"), "an artefact"),
+                 (line % (4, "2", "ring", "artefact; out-of-place"), None), (line % (4, "2", "ring", "artefact"), "an artefact"),
+                 (line % (4, "", "ring", "not for error figures"), "doubtful"), (line % (1, "", "ring", ""), "nothing is sent"),
+                 ("all-reduce,0,1,1,4,1,,ring,", "nothing is sent"), ("scan,8,4,1,4,1,,nvls,", "reduced in a switch")]
+        rows = self.simulate("ring", self.measured(*[text for text, _ in cases]), "--in-place")
+        self.assertEqual([row["left_out"] for row in rows], [reason for _, reason in cases])
+        self.assertEqual([row["seconds"] is None for row in rows], [False] * 9 + [True]) # no such operation
+        self.assertNotIn("inf", self.out)
+        rows = self.simulate("ring", self.measured("all_reduce,4096,2,1,", "all_reduce,4096,4,1,a cold start", names=self.FEW + ",left_out"))
+        self.assertEqual([row["left_out"] for row in rows], [None, "a cold start"])
+        self.assertIn("1 point,", self.out)
+        rows = self.simulate("ring", self.measured(line % (16, "", "nvls", ""), line % (4, "", "", "")), "--network=nvlink-ndr")
+        self.assertEqual([row["seconds"] is None for row in rows], [True, False]) # nodes of 4, and here of 8
+
+    def test_a_line_for_each_operation_and_world(self):
+        lines = ["%s,%d,%d,1e-3" % (operation, size, world) for size in (1 << 22, 1 << 20, 1 << 21)
+                 for operation in ("all_reduce", "all_gather") for world in (8, 4)]
+        self.simulate("ring", self.measured(*lines, names=self.FEW), "--svg=" + self.path("lines.svg"))
+        svg = "{http://www.w3.org/2000/svg}"
+        root = xml.etree.ElementTree.parse(self.path("lines.svg"))
+        self.assertLessEqual({"%s, %s, %d ranks" % (side, operation, world) for side in ("measured", "simulated")
+                              for operation in ("all_reduce", "all_gather") for world in (4, 8)},
+                             {element.text for element in root.iter(svg + "text")})
+        paths = [line.get("d") for line in root.iter(svg + "path") if line.get("class") == "line" and line.get("fill")]
+        drawn = [[float(x) for x in re.findall("[ML]([0-9.]+)", path)] for path in paths]
+        self.assertEqual([len(line) for line in drawn], [3] * 8)
+        for line in drawn:
+            self.assertEqual(line, sorted(line))
 
     def test_tables_that_cannot_be(self):
         line = self.sweep()[0]
         for lines, says in (([line.replace(",4,1,", ",x,1,")], ("measured.csv:2", "number of ranks", "'x'")),
-                            ([line, line + ",more"], ("measured.csv:3", "as many fields")),
+                            ([line, line + ",more"], ("measured.csv:3", "has 10 fields, the header has 9")),
                             ([line + '"open'], ("measured.csv:2", "quote")),
                             (["all-reduce,8,4,1,4,,,ring,"], ("measured.csv:2", "time in seconds")),
                             (["all-reduce,8,4,1,4,-1,,ring,"], ("measured.csv:2", "time in seconds")),
-                            (["all-reduce,7,4,1,4,1,,ring,"], ("7 bytes", "4 bytes")), (["scan,8,4,1,4,1,,ring,"], ("scan",)),
-                            ([], ("no measurement",))):
+                            ([line, "all-reduce,7,4,1,4,1,,ring,"], ("measured.csv:3", "7 bytes", "4 bytes")),
+                            ([line, "scan,8,4,1,4,1,,ring,"], ("measured.csv:3", "scan")),
+                            (["all_to_all,12,4,1,4,1,,ring,"], ("measured.csv:2", "3 elements", "4 ranks")),
+                            (["all-reduce,8,99999999,1,4,1,,ring,"], ("measured.csv:2", "99999999")),
+                            ([line, line.replace("all", "x" * 30)], ("measured.csv:3", "longer than")), ([], ("no measurement",))):
             with self.subTest(lines=lines):
                 self.refused(BAD_INPUT, "simulate", "ring", self.measured(*lines), says=says)
-        self.refused(BAD_INPUT, "simulate", "ring", self.measured("1,2", names="operation,bytes"), says=("measured.csv:1", "'ranks'"))
+        self.refused(BAD_INPUT, "simulate", "ring", self.measured("1,2", names="operation,bytes"), says=("measured.csv:1", "no column ranks", "operation, bytes"))
+        self.refused(BAD_INPUT, "simulate", "ring", self.measured(line, names=self.NAMES + ",bytes"), says=("measured.csv:1", "'bytes'", "twice"))
+        self.refused(BAD_INPUT, "simulate", "ring", self.measured(line + "\xe9", encoding="latin-1"), says=("measured.csv:2", "UTF-8"))
+        self.refused(BAD_INPUT, "simulate", "ring", self.measured(line, encoding="utf-16"), says=("measured.csv:1", "UTF-8"))
+        open(self.path("measured.csv"), "w").close()
+        self.refused(BAD_INPUT, "simulate", "ring", "--against=" + self.path("measured.csv"), says=("measured.csv: ", "no measurement"))
+        for option in ("--json=", "--svg="):
+            self.refused(USAGE, "simulate", "ring", self.measured(line), option + self.path("measured.csv"), says=("--against reads",))
         self.refused(BAD_INPUT, "simulate", "ring", "--against=none.csv", says=("none.csv",))
         self.refused(BAD_INPUT, "simulate", "ring", self.measured("all-reduce,4096,16,4,4,1,,ring,"), "--network=nvlink-ndr",
                      says=("nodes of 4", "have 8"))
         self.refused(USAGE, "simulate", "ring", self.measured(line), "--world=8", says=("no row",))
-        self.refused(USAGE, "simulate", "ring", "tree", self.measured(line), says=("one collective",))
+        self.refused(USAGE, "simulate", "ring", "tree", self.measured(line), says=("one collective, and 2",))
         self.refused(USAGE, "simulate", "ring", self.measured(line), "--operation=broadcast", says=("--against",))
 
 

@@ -11,13 +11,14 @@
 #include <stdint.h>
 
 struct ls_measured_row {
+    unsigned line; // of the file
     char operation[24]; // as `simulate` names it: all_reduce
     uint64_t bytes; // of the whole buffer
     uint32_t ranks;
     uint32_t ranks_per_node; // 0: not known
     double seconds;
     char algorithm[24]; // that the measured library used; "": not known
-    const char *left_out; // why the row is no point of the error; NULL: it is one
+    char left_out[96]; // why the row is no point of the error; "": it is one
 };
 
 struct ls_measured {

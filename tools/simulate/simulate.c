@@ -33,11 +33,12 @@
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to simulate"},
     {"world", "N[,N-N...]", "8",
-     "numbers of ranks: 64, or 2-16,1024; with --against those of its rows that count, by default "
-     "all",
+     "numbers of ranks: 64, or 2-16,1024; with --against its rows of such worlds are taken, by "
+     "default all",
      .first_day = true},
     {"bytes", "SIZE[,SIZE...]", "64M",
-     "sizes of the whole buffer; K, M, G are KiB, MiB, GiB; with --against as --world",
+     "sizes of the whole buffer; K, M, G are KiB, MiB, GiB; with --against its rows of such sizes "
+     "are taken, by default all",
      .first_day = true},
     {"operation", "NAME", "all_reduce",
      "all_reduce, reduce_scatter, all_gather, broadcast, reduce or all_to_all, whose sizes are "
@@ -62,7 +63,8 @@ static const struct argument table[] = {
     {"against", "FILE.csv", NULL,
      "simulate what was measured, and say how far the simulated times are off"},
     {"in-place", NULL, NULL,
-     "measured times are those in place where a row has them, else out of place",
+     "take times in place where a row has them, else out of place (without it, the other way "
+     "round)",
      .needs = "against"},
 
     {NULL, NULL, NULL, "What comes out"},
@@ -230,7 +232,7 @@ static enum ls_status read_settings(const struct arguments *arguments, struct se
     out->against = arguments_text(arguments, "against");
     out->in_place = arguments_given(arguments, "in-place");
     if (out->against && arguments->operand_count > 1) {
-        ls_error("usage", "--against holds one collective against what was measured, not %zu",
+        ls_error("usage", "--against takes one collective, and %zu are named",
                  arguments->operand_count);
         return LS_USAGE;
     }
@@ -407,17 +409,6 @@ static enum ls_status simulate_watched(struct settings *settings,
 
 // ---- The table ----
 
-static const char *time_text(double seconds, char *text, size_t room)
-{
-    if (seconds < 1e-3)
-        snprintf(text, room, "%.2f us", seconds * 1e6);
-    else if (seconds < 1)
-        snprintf(text, room, "%.3f ms", seconds * 1e3);
-    else
-        snprintf(text, room, "%.3f s", seconds);
-    return text;
-}
-
 static void print_header(struct settings *settings)
 {
     if (settings->has_header)
@@ -444,7 +435,7 @@ static void write_row(struct settings *settings, const struct collective *collec
     print_header(settings);
     printf("%-*s %8u %10s %12s %11.3f %11.3f %5.1f %%  %s\n", settings->name_width,
            collective->label, simulation->world, size_text(bytes, size, sizeof(size)),
-           time_text(seconds, time, sizeof(time)), algbw, busbw, 100 * share, busiest);
+           ls_time_text(seconds, time, sizeof(time)), algbw, busbw, 100 * share, busiest);
     fflush(stdout);
 
     struct ls_rows *rows = settings->rows;
@@ -543,27 +534,73 @@ static bool is_chosen(const struct settings *settings, const struct ls_measured_
     return world && size;
 }
 
+static uint32_t operation_of(const struct ls_measured_row *row)
+{
+    uint32_t operation = 0;
+    while (operations[operation] && strcmp(operations[operation], row->operation) != 0)
+        operation++;
+    return operations[operation] ? operation + 1 : 0;
+}
+
+// Whether the row cannot be simulated: `text` says why.
+static bool find_problem(const struct settings *settings, const struct ls_measured_row *row,
+                         char *text, size_t room)
+{
+    const struct collective *collective = &settings->collectives[0];
+    const struct ls_collective_interface *interface = collective->opened->interface;
+    const uint32_t own = interface->maximum_world;
+    const uint32_t most = own && own < LS_SIMULATED_WORLD_MOST ? own : LS_SIMULATED_WORLD_MOST;
+    const uint64_t element_bytes = ls_dtype_bytes(settings->dtype);
+    const uint64_t count = row->bytes / element_bytes;
+    const uint32_t operation = operation_of(row);
+    if (!operation)
+        snprintf(text, room, "there is no operation '%s'", row->operation);
+    else if (row->ranks > most)
+        snprintf(text, room, "%s is for at most %u ranks, not %u", collective->label, most,
+                 row->ranks);
+    else if (row->bytes % element_bytes)
+        snprintf(text, room, "%llu bytes are no whole number of elements of %llu bytes",
+                 (unsigned long long)row->bytes, (unsigned long long)element_bytes);
+    else if (ls_collective_whole_count(operation, count, row->ranks) != count)
+        snprintf(text, room, "%llu elements are no equal blocks for %u ranks, as all_to_all needs",
+                 (unsigned long long)count, row->ranks);
+    else
+        return ls_against_misfits(&settings->network, row, text, room);
+    return true;
+}
+
+// All rows that count, before the first takes its time.
+static enum ls_status check_rows(const struct settings *settings)
+{
+    char text[256];
+    for (size_t i = 0; i < settings->measured.count; i++) {
+        const struct ls_measured_row *row = &settings->measured.rows[i];
+        if (!is_chosen(settings, row) || *row->left_out ||
+            !find_problem(settings, row, text, sizeof(text)))
+            continue;
+        ls_error("--against", "%s:%u: %s", settings->against, row->line, text);
+        return LS_BAD_INPUT;
+    }
+    return LS_OK;
+}
+
 static enum ls_status simulate_row(struct settings *settings, struct ls_against *against,
                                    const struct ls_measured_row *row)
 {
     const struct collective *collective = &settings->collectives[0];
-    uint32_t operation = 0, verified_world = 0;
+    uint32_t verified_world = 0;
+    char text[256];
     struct ls_simulation_result result;
-    while (operations[operation] && strcmp(operations[operation], row->operation) != 0)
-        operation++;
-    if (!operations[operation]) {
-        ls_error("--against", "%s: there is no operation '%s'", settings->against, row->operation);
-        return LS_BAD_INPUT;
+    if (find_problem(settings, row, text, sizeof(text))) { // of one that is left out
+        ls_against_add(against, row, NULL, 0, settings->rows);
+        return LS_OK;
     }
-    enum ls_status status = ls_against_fits(settings->against, &settings->network, row,
-                                            (uint32_t)ls_dtype_bytes(settings->dtype));
-    if (status)
-        return status;
     struct ls_simulation simulation =
-        simulation_of(settings, collective, operation + 1, row->ranks, row->bytes);
-    status = simulate_watched(settings, collective, &simulation, &verified_world, &result);
+        simulation_of(settings, collective, operation_of(row), row->ranks, row->bytes);
+    const enum ls_status status =
+        simulate_watched(settings, collective, &simulation, &verified_world, &result);
     if (!status)
-        ls_against_add(against, row, result.seconds, settings->rows);
+        ls_against_add(against, row, &result, verified_world, settings->rows);
     return status;
 }
 
@@ -573,6 +610,8 @@ static enum ls_status simulate_measured(struct settings *settings)
     struct ls_against *against = NULL;
     enum ls_status status =
         ls_measured_read(settings->against, settings->in_place, &settings->measured);
+    if (!status)
+        status = check_rows(settings);
     if (!status)
         status = ls_against_create(settings->against, collective->label, settings->network.name,
                                    settings->measured.count, &against);
