@@ -32,7 +32,6 @@ typedef struct {
 
 enum {
     NCCL_LATER = 22700,
-    NCCL_ALL_TO_ALL = 22803,
 #define NCCL_CONSTANT(name, value) name = (value),
 #include "plugins/collective/nccl/calls_list.h"
 };
@@ -40,7 +39,7 @@ enum {
 struct nccl_calls {
 #define NCCL_CALL(result, name, arguments) result(*name) arguments;
 #include "plugins/collective/nccl/calls_list.h"
-    int version; // 22809: 2.28.9. Calls that came later (NCCL_LATER, NCCL_ALL_TO_ALL) are NULL
+    int version; // 22809: 2.28.9. Calls that came later (NCCL_LATER) are NULL
 };
 
 // Opens the library once in the process. NULL: `reason` says what is missing. [any thread]

@@ -37,6 +37,12 @@ NCCL_CALL(unsigned, ncclBroadcast,
 NCCL_CALL(unsigned, ncclReduce,
           (const void *from, void *to, size_t count, unsigned type, unsigned reduction, int root,
            struct ncclComm *comm, struct CUstream_st *stream))
+NCCL_CALL(unsigned, ncclSend,
+          (const void *from, size_t count, unsigned type, int peer, struct ncclComm *comm,
+           struct CUstream_st *stream))
+NCCL_CALL(unsigned, ncclRecv,
+          (void *to, size_t count, unsigned type, int peer, struct ncclComm *comm,
+           struct CUstream_st *stream))
 NCCL_LATER_CALL(NCCL_LATER, unsigned, ncclMemAlloc, (void **memory, size_t bytes))
 NCCL_LATER_CALL(NCCL_LATER, unsigned, ncclMemFree, (void *memory))
 NCCL_LATER_CALL(NCCL_LATER, unsigned, ncclCommWindowRegister,
@@ -44,9 +50,6 @@ NCCL_LATER_CALL(NCCL_LATER, unsigned, ncclCommWindowRegister,
                  struct ncclWindow_vidmem **window, int flags))
 NCCL_LATER_CALL(NCCL_LATER, unsigned, ncclCommWindowDeregister,
                 (struct ncclComm * comm, struct ncclWindow_vidmem *window))
-NCCL_LATER_CALL(NCCL_ALL_TO_ALL, unsigned, ncclAlltoAll,
-                (const void *from, void *to, size_t count, unsigned type, struct ncclComm *comm,
-                 struct CUstream_st *stream))
 #undef NCCL_LATER_CALL
 #undef NCCL_CALL
 #endif

@@ -74,6 +74,27 @@ static unsigned put_parts(struct ls_collective *collective, const struct ls_coll
     return error ? error : ended;
 }
 
+// As ncclAlltoAll does, which older versions lack. Messages of a group are under way at once.
+static unsigned put_blocks(struct ls_collective *collective, const struct ls_collective_run *run)
+{
+    const struct nccl_calls *calls = collective->family->calls;
+    struct CUstream_st *stream = collective->native.native;
+    const unsigned type = types[run->dtype];
+    const uint64_t each = run->count / collective->family->world;
+    const uint64_t bytes = each * ls_dtype_bytes(run->dtype);
+    unsigned error = calls->ncclGroupStart();
+    for (uint32_t i = 0; !error && i < collective->family->world; i++) {
+        error = calls->ncclSend((char *)run->scratch + i * bytes, each, type, (int)i,
+                                collective->comm, stream);
+        if (!error || error == ncclInProgress)
+            error = calls->ncclRecv((char *)run->buffer + i * bytes, each, type, (int)i,
+                                    collective->comm, stream);
+        error = error == ncclInProgress ? ncclSuccess : error;
+    }
+    const unsigned ended = calls->ncclGroupEnd();
+    return error ? error : ended;
+}
+
 static unsigned put(struct ls_collective *collective, const struct ls_collective_run *run)
 {
     const struct nccl_calls *calls = collective->family->calls;
@@ -93,9 +114,7 @@ static unsigned put(struct ls_collective *collective, const struct ls_collective
                                         stream);
     case LS_ALL_GATHER:
         return calls->ncclAllGather(at(run, own.offset), all, own.count, type, comm, stream);
-    case LS_ALL_TO_ALL:
-        return calls->ncclAlltoAll(run->scratch, all, run->count / collective->family->world, type,
-                                   comm, stream);
+    case LS_ALL_TO_ALL: return put_blocks(collective, run);
     case LS_BROADCAST:
         return calls->ncclBroadcast(all, all, run->count, type, (int)run->root, comm, stream);
     default:
@@ -104,18 +123,11 @@ static unsigned put(struct ls_collective *collective, const struct ls_collective
     }
 }
 
-// NCCL does no all-to-all in place, so its input is copied.
+// Messages of NCCL are not in place, so the input of an all-to-all is copied.
 static int32_t copy_input(const struct ls_collective *collective,
                           const struct ls_collective_run *run)
 {
     const struct ls_collective_member *member = &collective->member;
-    const int version = collective->family->calls->version;
-    char text[24];
-    nccl_version_text(version, text, sizeof(text));
-    if (version < NCCL_ALL_TO_ALL)
-        return ls_host_fail(collective->family->host, LS_UNAVAILABLE,
-                            "all-to-all needs NCCL 2.28.3, and this is %s; use hierarchical-copy",
-                            text);
     return member->ops->memory->copy(member->device, ls_host_memory(run->scratch),
                                      ls_host_memory(run->buffer),
                                      run->count * ls_dtype_bytes(run->dtype), member->stream);

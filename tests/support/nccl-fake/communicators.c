@@ -507,12 +507,44 @@ unsigned ncclReduce(const void *from, void *to, size_t count, unsigned type, uns
                                          reduction, root, 0, 0, 0, 0});
 }
 
-unsigned ncclAlltoAll(const void *from, void *to, size_t count, unsigned type,
-                      struct ncclComm *comm, struct CUstream_st *stream)
+// ---- Messages: only groups that send a block to each rank and receive one from each, in order ----
+
+// `blocks`: how many there were in this direction; `first`: where the first is.
+static void check_block(struct ncclComm *comm, const char *name,
+                        const struct nccl_fake_order *order, int peer, int blocks,
+                        const void *first, const void *block)
 {
-    nccl_fake_need("ncclAlltoAll", NCCL_ALL_TO_ALL);
-    if (from == to)
-        nccl_fake_stop("an all-to-all in place is not there");
-    return give((struct nccl_fake_order){comm, stream, from, to, count, NCCL_FAKE_ALL_TO_ALL, type,
-                                         ncclSum, 0, 0, 0, 0, 0});
+    const size_t at = (size_t)peer * order->count * nccl_fake_bytes(order->type);
+    if (!group.depth)
+        nccl_fake_stop("rank %d calls %s outside of a group: it would hang", comm->rank, name);
+    if (peer != blocks || (const char *)block != (const char *)first + at)
+        nccl_fake_stop("rank %d: the fake's %s knows one block after the other", comm->rank, name);
+}
+
+unsigned ncclSend(const void *from, size_t count, unsigned type, int peer, struct ncclComm *comm,
+                  struct CUstream_st *stream)
+{
+    struct nccl_fake_order *order = &comm->exchange;
+    if (peer == 0) {
+        *order = (struct nccl_fake_order){
+            comm, stream, from, NULL, count, NCCL_FAKE_ALL_TO_ALL, type, ncclSum, 0, 0, 0, 0, 0};
+        comm->received = comm->sent = 0;
+    }
+    check_block(comm, "ncclSend", order, peer, comm->sent++, order->from, from);
+    return check(comm);
+}
+
+unsigned ncclRecv(void *to, size_t count, unsigned type, int peer, struct ncclComm *comm,
+                  struct CUstream_st *stream)
+{
+    struct nccl_fake_order *order = &comm->exchange;
+    if (peer == 0)
+        order->to = to;
+    if (count != order->count || type != order->type || stream != order->stream ||
+        to == order->from)
+        nccl_fake_stop("rank %d receives otherwise than it sends", comm->rank);
+    check_block(comm, "ncclRecv", order, peer, comm->received++, order->to, to);
+    if (comm->received < comm->clique->world || comm->sent < comm->clique->world)
+        return check(comm);
+    return give(*order);
 }

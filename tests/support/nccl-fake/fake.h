@@ -109,6 +109,8 @@ struct ncclComm {
         recordings; // the last that had operations (double_recording_of), and how many
     uint64_t arrived, done; // orders that came to the front, and that are over
     struct CUstream_st *stream; // of the last order
+    struct nccl_fake_order exchange; // of which `sent` and `received` blocks were named
+    int sent, received;
     struct ncclWindow_vidmem windows[NCCL_FAKE_WINDOWS]; // asked for, `asked` of them
     struct ncclWindow_vidmem **answer; // where the last goes
     int asked;

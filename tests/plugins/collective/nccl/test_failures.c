@@ -162,29 +162,6 @@ START_TEST(an_algorithm_for_one_operation_needs_an_nccl_that_knows_it)
 }
 END_TEST
 
-static int32_t exchanging_body(struct rank *rank)
-{
-    void *memory = rank_allocate(rank, 1000);
-    const int32_t status = rank_run(rank, LS_ALL_TO_ALL, memory, 2);
-    rank_release(rank, memory);
-    return status;
-}
-
-START_TEST(an_all_to_all_needs_an_nccl_that_has_it)
-{
-    struct job job;
-    setenv("NCCL_FAKE_VERSION", "22705", 1);
-    job_init(&job, 2, NULL);
-    ck_assert_int_eq(job_open(&job), LS_OK);
-    job_run(&job, exchanging_body);
-    ck_assert_int_eq(job.ranks[0].status, LS_UNAVAILABLE);
-    ck_assert_int_eq(job.ranks[1].status, LS_UNAVAILABLE);
-    ck_assert_msg(strstr(job.said, "all-to-all needs NCCL 2.28.3, and this is 2.27.5"), "%s",
-                  job.said);
-    job_finish(&job);
-}
-END_TEST
-
 // What a version does not know, or NCCL would pass over. The plugin asks for the version once in a process.
 static const struct {
     const char *version, *options, *algorithm, *says;
@@ -552,7 +529,6 @@ static void add_tests(TCase *tests)
     tcase_add_test(tests, algorithm_and_protocol_are_where_nccl_reads_them);
     tcase_add_test(tests, what_the_user_has_set_is_not_overridden);
     tcase_add_test(tests, an_algorithm_for_one_operation_needs_an_nccl_that_knows_it);
-    tcase_add_test(tests, an_all_to_all_needs_an_nccl_that_has_it);
     tcase_add_loop_test(tests, settings_of_a_communicator_are_refused_by_name, 0,
                         ROWS(refused_settings));
     tcase_add_loop_test(tests, settings_of_a_communicator_reach_nccl, 0, ROWS(settings));

@@ -249,22 +249,32 @@ START_TEST(several_operations_are_under_way_at_once)
 }
 END_TEST
 
+struct recorded {
+    const uint32_t *operations; // ends with 0
+    float *buffer, *scratch;
+    float host[COUNT]; // the input, then the result
+};
+
 // The device's own stream hands over to the collective's and takes back from it.
-static int32_t record(struct rank *rank, float *buffer, struct ls_event *const *events,
-                      struct ls_recording **out)
+static int32_t record(struct rank *rank, const struct recorded *recorded,
+                      struct ls_event *const *events, struct ls_recording **out)
 {
     struct ls_device *device = rank->device;
+    struct ls_collective_run run = {.struct_size = sizeof(run),
+                                    .dtype = LS_F32,
+                                    .reduction = LS_SUM,
+                                    .buffer = recorded->buffer,
+                                    .count = COUNT};
     int32_t status = job_ops->capture->begin(device);
     if (!status)
         status = job_ops->streams->event_record(device, events[0], NULL);
     if (!status)
         status = job_ops->streams->event_wait(device, events[0], rank->stream);
-    if (!status)
-        status = rank_run(rank, LS_ALL_REDUCE, buffer, COUNT);
-    if (!status)
-        status = rank_run(rank, LS_REDUCE_SCATTER, buffer, COUNT);
-    if (!status)
-        status = rank_run(rank, LS_ALL_GATHER, buffer, COUNT);
+    for (const uint32_t *operation = recorded->operations; !status && *operation; operation++) {
+        run.operation = *operation;
+        run.scratch = *operation == LS_ALL_TO_ALL ? recorded->scratch : NULL;
+        status = job_nccl->run(rank->collective, &run);
+    }
     if (!status)
         status = job_ops->streams->event_record(device, events[1], rank->stream);
     if (!status)
@@ -273,38 +283,66 @@ static int32_t record(struct rank *rank, float *buffer, struct ls_event *const *
     return status ? status : ended;
 }
 
-// Each replay makes 2 + 2 of every 1, which is 4 for two ranks: all-reduce doubles, and so does reduce-scatter.
 // In symmetric memory, the window was made before.
-static int32_t recorded_body(struct rank *rank)
+static int32_t replay(struct rank *rank, struct recorded *recorded)
 {
-    const float world = (float)rank->job->world;
-    float host[COUNT], wanted = 1;
     struct ls_event *events[2] = {NULL, NULL};
     struct ls_recording *recording = NULL;
-    float *buffer = rank_allocate(rank, sizeof(host));
-    for (int i = 0; i < COUNT; i++)
-        host[i] = 1;
+    const struct ls_memory host = ls_host_memory(recorded->host);
+    recorded->buffer = rank_allocate(rank, sizeof(recorded->host));
+    recorded->scratch = (void *)job_ops->memory->allocate(rank->device, sizeof(recorded->host));
+    const struct ls_memory buffer = ls_host_memory(recorded->buffer);
     int32_t status = job_ops->streams->event_open(rank->device, &events[0]);
     if (!status)
         status = job_ops->streams->event_open(rank->device, &events[1]);
     if (!status)
-        status = job_ops->memory->copy(rank->device, ls_host_memory(buffer), ls_host_memory(host),
-                                       sizeof(host), NULL);
+        status = job_ops->memory->copy(rank->device, buffer, host, sizeof(recorded->host), NULL);
     if (!status)
-        status = record(rank, buffer, events, &recording);
-    for (int i = 0; !status && i < REPLAYS; i++, wanted *= world * world)
+        status = record(rank, recorded, events, &recording);
+    for (int i = 0; !status && i < REPLAYS; i++)
         status = job_ops->capture->replay(rank->device, recording);
     if (!status)
-        status = job_ops->memory->copy(rank->device, ls_host_memory(host), ls_host_memory(buffer),
-                                       sizeof(host), NULL);
-    for (int i = 0; !status && i < COUNT; i++)
-        if (host[i] != wanted)
-            rank_blame(rank, "element %d is %g, not %g", i, (double)host[i], (double)wanted);
+        status = job_ops->memory->copy(rank->device, host, buffer, sizeof(recorded->host), NULL);
     job_ops->capture->release(rank->device, recording);
     job_ops->streams->event_close(rank->device, events[0]);
     job_ops->streams->event_close(rank->device, events[1]);
-    rank_release(rank, buffer);
+    rank_release(rank, recorded->buffer);
+    job_ops->memory->release(rank->device, (void *)recorded->scratch);
     return status ? rank_blame(rank, "ends with %d: %s", status, rank->job->said) : LS_OK;
+}
+
+// Each replay makes 2 + 2 of every 1, which is 4 for two ranks: all-reduce doubles, and so does reduce-scatter.
+static int32_t recorded_body(struct rank *rank)
+{
+    static const uint32_t operations[] = {LS_ALL_REDUCE, LS_REDUCE_SCATTER, LS_ALL_GATHER, 0};
+    const float world = (float)rank->job->world;
+    struct recorded recorded = {.operations = operations};
+    float wanted = 1;
+    for (int i = 0; i < COUNT; i++)
+        recorded.host[i] = 1;
+    for (int i = 0; i < REPLAYS; i++)
+        wanted *= world * world;
+    const int32_t status = replay(rank, &recorded);
+    for (int i = 0; !status && i < COUNT; i++)
+        if (recorded.host[i] != wanted)
+            return rank_blame(rank, "element %d is %g, not %g", i, (double)recorded.host[i],
+                              (double)wanted);
+    return status;
+}
+
+// Blocks that are exchanged twice are where they were; the replays are an odd number.
+static int32_t recorded_exchange_body(struct rank *rank)
+{
+    static const uint32_t operations[] = {LS_ALL_TO_ALL, 0};
+    const int each = COUNT / (int)rank->job->world, number = (int)rank->number;
+    struct recorded recorded = {.operations = operations};
+    for (int i = 0; i < COUNT; i++)
+        recorded.host[i] = (float)(number * COUNT + i);
+    const int32_t status = replay(rank, &recorded);
+    for (int i = 0; !status && i < COUNT; i++)
+        if (recorded.host[i] != (float)(i / each * COUNT + number * each + i % each))
+            return rank_blame(rank, "element %d is %g", i, (double)recorded.host[i]);
+    return status;
 }
 
 START_TEST(operations_can_be_recorded_and_replayed)
@@ -313,6 +351,7 @@ START_TEST(operations_can_be_recorded_and_replayed)
     job_init(&job, 2, NULL);
     ck_assert_int_eq(job_open(&job), LS_OK);
     job_run(&job, recorded_body);
+    job_run(&job, recorded_exchange_body);
     job_finish(&job);
 }
 END_TEST
