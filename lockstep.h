@@ -990,8 +990,8 @@ LS_CALL ls_comm_all_gather(struct ls_comm *comm, const void *mine, uint64_t coun
 // `all`: `count` elements for each rank; `mine`: the reduction of those for this rank.
 LS_CALL ls_comm_reduce_scatter(struct ls_comm *comm, const void *all, uint64_t count,
                                const char *dtype, const char *reduction, void *mine);
-// `from`: `count` elements for each rank, in the order of ranks; `to`: `count` of each rank, those
-// for this one. `to` may be `from`, which is in place; else they do not overlap.
+// `from`: `count` elements for each rank, in their order; `to`: the `count` elements that each rank
+// sends to this one. `to` may be `from`, which is in place; else they do not overlap.
 LS_CALL ls_comm_all_to_all(struct ls_comm *comm, const void *from, uint64_t count,
                            const char *dtype, void *to);
 // Returns when all ranks have called it.

@@ -282,14 +282,15 @@ enum ls_status ls_library_run(struct ls_collective_plan *plan)
     const struct ls_call_signature *signature = &plan->signature;
     const struct ls_communicator *communicator = plan->communicator;
     const bool halves = plan->widen != NULL;
-    const struct ls_collective_run run = {.struct_size = sizeof(run),
-                                          .operation = operation_of(plan),
-                                          .dtype = halves ? signature->wire : signature->dtype,
-                                          .reduction = signature->reduction,
-                                          .root = signature->root,
-                                          .buffer = ls_address(halves ? plan->sent : plan->buffer),
-                                          .count = signature->count,
-                                          .scratch = ls_address(plan->scratch)};
+    const struct ls_collective_run run = {
+        .struct_size = sizeof(run),
+        .operation = operation_of(plan),
+        .dtype = halves ? signature->wire : signature->dtype,
+        .reduction = signature->reduction,
+        .root = signature->root,
+        .buffer = ls_address(halves ? plan->sent : plan->buffer),
+        .count = signature->count,
+        .scratch = signature->operation == LS_ALL_TO_ALL ? ls_address(plan->scratch) : NULL};
     plan->number = plan->communicator->given++;
     enum ls_status status = LS_OK;
     if (halves)

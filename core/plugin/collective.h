@@ -164,7 +164,7 @@ struct ls_collective_run {
     void *buffer; // input when the operation begins, output when it has ended
     uint64_t count; // elements of the whole buffer, may be 0
     // Of an all-to-all in a device's memory: as long as `buffer`, where anything may be, and the
-    // same in all runs of a recording; for libraries that do none in place. Else NULL.
+    // same in all runs of a recording; for libraries that cannot work in place. Else NULL.
     void *scratch;
 };
 

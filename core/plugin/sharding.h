@@ -42,7 +42,7 @@ struct ls_strategy_placement {
     struct ls_placed_range states;
 };
 
-// A collective on a range, for collectives->prepare. Reductions are sums.
+// For collectives->prepare, on a range. Reductions are sums; an all-to-all has equal blocks.
 struct ls_strategy_operation {
     uint32_t struct_size;
     uint32_t operation; // enum ls_collective_operation. Rank r's part is ls_part(range, r, world)

@@ -217,7 +217,7 @@ static void describe_all_gather(const struct ls_collective_call *call, struct ls
     ls_end_round(schedule);
 }
 
-// With whom `rank` exchanges blocks in round `round`, who then exchanges with it; itself: nobody.
+// The rank with which `rank` exchanges blocks in round `round`; `rank` itself: none in this round.
 // Where the world is a power of two all meet in world - 1 rounds, else in `world`.
 static uint64_t partner(const struct ls_collective_call *call, uint64_t round)
 {

@@ -50,7 +50,6 @@ SIGNATURES = {
     "ls_comm_start_broadcast": (c_int32, (*BUFFER, c_uint32, OUT)),
     "ls_comm_start_all_gather": (c_int32, (*BUFFER, c_void_p, OUT)),
     "ls_comm_start_reduce_scatter": (c_int32, (*BUFFER, c_char_p, c_void_p, OUT)),
-    "ls_comm_start_all_to_all": (c_int32, (*BUFFER, c_void_p, OUT)),
     "ls_comm_start_barrier": (c_int32, (c_void_p, OUT)),
     "ls_comm_start_send": (c_int32, (c_void_p, c_void_p, c_uint64, c_uint32, c_uint64, OUT)),
     "ls_comm_start_receive": (c_int32, (c_void_p, c_void_p, c_uint64, c_uint32, c_uint64, OUT)),

@@ -64,6 +64,10 @@ class Bench(ProgramTest):
             self.refused(USAGE, "bench", "ring", "--bytes=64", "--wire=bfloat16", option,
                          says=("--wire=bfloat16: only sums of float32 travel in 16 bits",))
 
+    def test_sizes_of_an_all_to_all_are_rounded_to_equal_blocks(self):
+        rows = self.bench("ring", "auto", "--operation=all_to_all", "--bytes=4,8,12,3000", "--replicas=3", "--place=in")
+        self.assertEqual([row["bytes"] for row in rows], [12, 12, 3000, 3000])
+
     def test_the_columns_are_those_of_nccl_tests(self):
         rows = self.bench("ring", "hierarchical-copy:groups=2", "--bytes=1K:4K", "--replicas=2")
         self.assertEqual([row["bytes"] for row in rows], [1024] * 4 + [2048] * 4 + [4096] * 4)

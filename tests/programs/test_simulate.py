@@ -59,6 +59,10 @@ class Tables(SimulateTest):
             row = self.simulate("ring", "--operation=" + operation)[0]
             self.assertAlmostEqual(row["busbw_gb_s"], row["algbw_gb_s"] * factor, delta=1e-6)
 
+    def test_sizes_of_an_all_to_all_are_rounded_to_equal_blocks(self):
+        rows = self.simulate("ring", "--operation=all_to_all", "--world=2-3", "--bytes=4,8,12", "--svg=" + self.path("rounded.svg"))
+        self.assertEqual([(row["world"], row["bytes"]) for row in rows], [(2, 8), (2, 16), (3, 12)])
+
     def test_ring_on_flat_equals_its_closed_form(self):
         for row in self.simulate("ring", "--world=2-9,64", "--bytes=1M,64M"):
             wanted = ring_seconds(row["world"], row["bytes"])

@@ -88,7 +88,7 @@ static const char help[] =
     "time     microseconds a call, mean over the ranks: the median of the rounds; +- half the\n"
     "         distance between the quartiles\n"
     "algbw    size / time, in 1e9 bytes a second\n"
-    "busbw    algbw times 2 (n - 1) / n for all_reduce, (n - 1) / n for reduce_scatter and\n"
+    "busbw    algbw times 2 (n - 1) / n for all_reduce, (n - 1) / n for reduce_scatter,\n"
     "         all_gather and all_to_all: what a link must carry, whatever the number of ranks\n"
     "#wrong   elements without the exact expected value, in a run after the timing\n\n"
     "A Lockstep collective works in place. Out of place, the input is first copied into the "
@@ -245,6 +245,26 @@ static enum ls_status read_options(const struct arguments *arguments, bool alone
     if (!status && arguments_given(arguments, "write-network") && !arguments->operand_count)
         status = refuse_table(arguments);
     return status || bench->silent ? status : check_files(arguments);
+}
+
+// Sizes of an all-to-all become those of equal blocks; one that several become is timed once.
+static void round_sizes(struct bench *bench)
+{
+    const struct ls_known_call *call = &bench->task.call;
+    const uint64_t element_bytes = ls_dtype_bytes(call->dtype);
+    struct size_list *sizes = &bench->sizes;
+    size_t count = 0;
+    for (size_t i = 0; i < sizes->count; i++) {
+        size_t same = 0;
+        const uint64_t bytes =
+            element_bytes * ls_collective_whole_count(call->operation,
+                                                      sizes->bytes[i] / element_bytes, call->world);
+        while (same < count && sizes->bytes[same] != bytes)
+            same++;
+        if (same == count || call->operation != LS_ALL_TO_ALL)
+            sizes->bytes[count++] = bytes;
+    }
+    sizes->count = count;
 }
 
 // Two buffers a rank, and what the collectives need beside them, must leave something for the rest of the machine.
@@ -446,8 +466,7 @@ static enum ls_status time_size(struct bench *bench, struct bench_result (*out)[
 static enum ls_status run_size(struct bench *bench, size_t number, struct ls_rows *rows)
 {
     struct ls_known_call *call = &bench->task.call;
-    call->count = ls_collective_whole_count(
-        call->operation, bench->sizes.bytes[number] / ls_dtype_bytes(call->dtype), call->world);
+    call->count = bench->sizes.bytes[number] / ls_dtype_bytes(call->dtype);
     const enum ls_status status = time_size(bench, bench->results[number]);
     for (uint32_t i = 0; !status && i < bench->lane_count; i++) {
         const struct bench_result *result = bench->results[number][i];
@@ -505,7 +524,7 @@ static enum ls_status run_sizes(const struct arguments *arguments, struct bench 
 }
 
 // The ranks of all workers are known now.
-static enum ls_status check_world(const struct arguments *arguments, const struct bench *bench)
+static enum ls_status check_world(const struct arguments *arguments, struct bench *bench)
 {
     const uint32_t world = bench->task.call.world;
     if (world > LS_KNOWN_VALUES_WORLD) {
@@ -518,6 +537,7 @@ static enum ls_status check_world(const struct arguments *arguments, const struc
         if (status)
             return status;
     }
+    round_sizes(bench);
     return check_memory(bench);
 }
 

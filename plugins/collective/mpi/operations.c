@@ -4,6 +4,7 @@
 #include "plugins/transport/local/kernels.h"
 
 #include <limits.h>
+#include <string.h>
 
 #define MOST_ELEMENTS (UINT64_C(1) << 30) // of one operation of MPI
 
@@ -212,7 +213,9 @@ int32_t mpi_run(struct ls_collective *collective, const struct ls_collective_run
     struct mpi_operation *operation = take(collective, requests_of(collective, run));
     if (!operation)
         return ls_host_fail(collective->host, LS_OUT_OF_MEMORY, "no memory for an operation");
-    operation->run = *run;
+    operation->run = (struct ls_collective_run){0};
+    memcpy(&operation->run, run,
+           run->struct_size < sizeof(*run) ? run->struct_size : sizeof(*run)); // of an older host
     // Its result lies where the input of others is, and its counts are of int.
     if (run->operation == LS_REDUCE_SCATTER && run->count > INT_MAX)
         operation->run.operation = LS_ALL_REDUCE;

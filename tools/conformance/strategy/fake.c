@@ -4,6 +4,7 @@
 
 #include "core/base/instance.h"
 #include "core/base/random.h"
+#include "core/schedule/schedule.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -370,6 +371,14 @@ static int32_t prepare(const struct ls_strategy_host *host, uint32_t replica,
     if (!find_range(fake, replica, operation->memory, operation->first, operation->count,
                     "prepare"))
         return LS_FAILED;
+    if (ls_collective_whole_count(operation->operation, operation->count, fake->replicas) !=
+        operation->count) {
+        ls_tally_blame(fake->tally,
+                       "prepare: an all-to-all of %" PRIu64 " values has no equal blocks for %u "
+                       "replicas",
+                       operation->count, fake->replicas);
+        return LS_FAILED;
+    }
     pthread_mutex_lock(&fake->lock);
     struct ls_fake_replica *own = &fake->replica[replica];
     const uint32_t number = own->prepared;
