@@ -205,9 +205,10 @@ static enum ls_status read_row(const struct reader *reader, char *const *fields,
 
 static bool is_utf8(const char *line, size_t length)
 {
-    json_t *text = json_stringn(line, length);
+    json_t *text = json_stringn(line, length); // refuses what is none
+    const bool valid = text && strlen(line) == length;
     json_decref(text);
-    return text && strlen(line) == length;
+    return valid;
 }
 
 static enum ls_status read_line(struct reader *reader, char *line, size_t length,

@@ -605,7 +605,7 @@ static enum ls_status simulate_row(struct settings *settings, struct ls_against 
 {
     const struct collective *collective = &settings->collectives[0];
     uint32_t verified_world = 0;
-    char text[256];
+    char text[256], name[512];
     struct ls_simulation_result result;
     if (find_problem(settings, row, text, sizeof(text))) { // of one that is left out
         ls_against_add(against, row, NULL, 0, settings->rows);
@@ -613,6 +613,8 @@ static enum ls_status simulate_row(struct settings *settings, struct ls_against 
     }
     struct ls_simulation simulation =
         simulation_of(settings, collective, operation_of(row), row->ranks, row->bytes);
+    snprintf(name, sizeof(name), "%s:%u: %s", settings->against, row->line, simulation.name);
+    simulation.name = name;
     const enum ls_status status =
         simulate_watched(settings, collective, &simulation, &verified_world, &result);
     if (!status)
