@@ -302,6 +302,15 @@ class Promises(PluginTest):
                     ("all_reduce_start(host, replica, bucket)", "all_reduce_start(host, replica, replica ? host->bucket_count - 1 - bucket : bucket)"))
         self.broken("strategy", "steps", "differs from that of replica 0",
                     ("return host->collectives->broadcast_parameters(host, replica, 0);", "return (void)replica, (void)host, LS_OK;"))
+        broadcast = "return host->collectives->broadcast_parameters(host, replica, 0);"
+        self.broken("strategy", "steps", "prepare: an all-to-all of 1 values has no equal blocks for 2 replicas",
+                    ("    " + broadcast, """    struct ls_strategy_operation one = {.struct_size = sizeof(one), .operation = LS_ALL_TO_ALL,
+                                         .memory = LS_REPLICA_GRADIENTS, .count = 1};
+    struct ls_strategy_collective *range;
+    const int32_t status = host->collectives->prepare(host, replica, &one, &range);
+    if (status)
+        return status;
+    """ + broadcast))
         self.broken("strategy", "steps", "there are 2 and 1", ("all_reduce_wait(host, replica, bucket)", "all_reduce_wait(host, replica, bucket + 1)"))
         self.broken("strategy", "update_fails", "not with what the host answered",
                     (update, "        host->step->update(host, replica, bucket);\n"))
