@@ -95,7 +95,9 @@ static enum ls_status make_ready(struct ls_distributed *dataset)
     const struct ls_dataset *examples = NULL;
     dataset->need.position = dataset->evaluates ? 0 : dataset->order.position;
     // Since the last run the model may have another loss, and what it compares labels with.
-    enum ls_status status = check_shards(dataset);
+    enum ls_status status = dataset->evaluates ? LS_OK : ls_model_check_rate(model);
+    if (!status)
+        status = check_shards(dataset);
     if (!status && (!model->session || model->session->number != dataset->session))
         status = check(model, dataset->data, dataset->evaluates, dataset->own_order);
     if (!status)

@@ -625,6 +625,15 @@ enum ls_status ls_model_check_has_loss(const struct ls_model *model, const char 
     return LS_USAGE;
 }
 
+enum ls_status ls_model_check_rate(const struct ls_model *model)
+{
+    if (!model->run->shards || !model->optimizer.rate_by_replicas)
+        return LS_OK;
+    ls_error("--reproducible",
+             "--lr-scaling makes the learning rate depend on the number of replicas; use none");
+    return LS_USAGE;
+}
+
 enum ls_status ls_compilation_create(const struct ls_model *model,
                                      const struct ls_compile_options *options,
                                      struct ls_compilation *out)

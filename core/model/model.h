@@ -198,6 +198,8 @@ LS_STATUS ls_model_check_refused(const struct ls_model *model, const char *scope
 LS_STATUS ls_model_check_usable(const struct ls_model *model, const char *scope);
 // LS_USAGE (logged) when the program computes the loss itself, in step functions.
 LS_STATUS ls_model_check_has_loss(const struct ls_model *model, const char *scope);
+// LS_USAGE (logged) when a training with logical shards has a rate that depends on the replicas.
+LS_STATUS ls_model_check_rate(const struct ls_model *model);
 // LS_BAD_INPUT (logged) when the model has several outputs.
 LS_STATUS ls_model_check_outputs(const struct ls_model *model);
 // LS_BAD_INPUT (logged) when a fit would change nothing: all layers are frozen.

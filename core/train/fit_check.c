@@ -50,13 +50,11 @@ static enum ls_status check_reproducible(struct ls_fit *fit)
                                     "--batch in more shards is the same"
         : options->replica_batch  ? "--replica-batch makes the batch depend on the number of "
                                     "replicas; use --batch"
-        : fit->model->optimizer.rate_by_replicas ? "--lr-scaling makes the learning rate depend on "
-                                                   "the number of replicas; use none"
-                                                 : NULL;
+                                  : NULL;
     const struct ls_shares division = ls_run_division(fit->run, true);
     fit->plan.microbatches = ls_most_shards(&division);
     if (!against)
-        return LS_OK;
+        return ls_model_check_rate(fit->model);
     ls_error("--reproducible", "%s", against);
     return LS_USAGE;
 }

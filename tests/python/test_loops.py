@@ -89,6 +89,14 @@ class Loops(ProgramTest):
         with self.assertRaisesRegex(lockstep.UsageError, "step functions of an evaluation"):
             model.strategy.experimental_distribute_dataset(self.x, self.labels, batch_size=64, training=False)
 
+    def test_a_rate_by_replicas_is_refused_with_logical_shards(self):
+        model = model_of(reproducible=2)
+        model.compile("adam", lr_scaling="linear")
+        for train in (lambda: model.train_on_batch(self.x, self.labels), lambda: model.fit(self.x, self.labels),
+                      lambda: model.strategy.experimental_distribute_dataset(self.x, self.labels, batch_size=64)):
+            with self.assertRaisesRegex(lockstep.UsageError, "lr.scaling makes the learning rate depend on the number of replicas; use none"):
+                train()
+
     def test_the_first_data_shows_the_shape_and_inputs_have_names(self):
         for x, y in ((self.x, self.labels), ({"input_layer": self.x}, self.labels)):
             model = lockstep.Model("mlp", device="cpu", threads=1)
