@@ -183,7 +183,8 @@ static enum ls_status reach(struct ls_driver_member *member, uint32_t at)
 
 // The hook for the buckets of which step `at` of the program is the first to read parameters; a
 // forward pass reads the last bucket first. An empty block reads nothing, but every replica makes
-// the same calls in every step.
+// the same calls in every step. It does not know where totals stand between them, so with totals all
+// buckets come before the first.
 static enum ls_status need_parameters(struct ls_driver_member *member, uint32_t at)
 {
     struct ls_driver *driver = member->driver;
@@ -194,7 +195,7 @@ static enum ls_status need_parameters(struct ls_driver_member *member, uint32_t 
     if (!driver->ops->parameters_needed || !pass->first)
         return LS_OK;
     for (uint32_t bucket = driver->bucket_count; !status && bucket-- > 0;) {
-        if (pass->program && pass->needs[bucket] != at)
+        if (pass->program && (driver->plan->total_count ? 0 : pass->needs[bucket]) != at)
             continue;
         const uint64_t start = enter_hook(member, &needed_span, bucket);
         status = leave_hook(
