@@ -217,9 +217,6 @@ static enum ls_status assign_shares(struct ls_run *run)
 // What would change bits with the number of replicas, or shares the batch otherwise.
 static enum ls_status read_reproducible(struct ls_run *run, const struct ls_run_options *options)
 {
-    const char *against = options->share ? "--share gives replicas unequal parts of a batch"
-                          : run->wire    ? "--wire rounds what replicas send"
-                                         : NULL;
     if (!options->reproducible)
         return LS_OK;
     if (options->reproducible > LS_MOST_SHARDS) {
@@ -227,8 +224,8 @@ static enum ls_status read_reproducible(struct ls_run *run, const struct ls_run_
                  options->reproducible, LS_MOST_SHARDS);
         return LS_USAGE;
     }
-    if (against) {
-        ls_error("--reproducible", "%s; leave one of both out", against);
+    if (run->wire) {
+        ls_error("--reproducible", "--wire rounds what replicas send; leave one of both out");
         return LS_USAGE;
     }
     run->shards = options->reproducible;
@@ -247,6 +244,11 @@ enum ls_status ls_run_check_shards(const struct ls_run *run)
             "--reproducible",
             "workers with server processes make steps of their own, whose order is another one "
             "in every run; leave --servers out");
+        return LS_USAGE;
+    }
+    if (run->share_group_count) {
+        ls_error("--reproducible",
+                 "--share gives replicas unequal parts of a batch; leave one of both out");
         return LS_USAGE;
     }
     if (world <= run->shards)
@@ -503,6 +505,9 @@ static void find_lack(const struct ls_run *run, const struct ls_run_options *opt
     if (options->elastic)
         snprintf(lack, LS_LACK_BYTES,
                  "has steps under way that --elastic could not take back when a worker is lost");
+    else if (run->shards) // bits depend on the device, and strategies on what it has
+        snprintf(lack, LS_LACK_BYTES,
+                 "has other bits, so --reproducible takes it where it is named");
     else if (several && run->wire && (!collective || collective->build_schedule))
         snprintf(lack, LS_LACK_BYTES, "sends gradients as they are, whatever --wire says");
     else if (blind)

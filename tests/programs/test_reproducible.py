@@ -128,7 +128,6 @@ class Ring(Reproducible):
         self.refused(USAGE, "train", "--quiet", "--reproducible=1", *self.options(), "--replicas=2", "--strategy=ring",
                      says=("1 logical shard is too few for 2 replicas; use at most 1 replica, or begin with --reproducible=2",))
 
-
     def test_a_worker_too_many_for_an_elastic_training(self):
         outcome = self.lockstep("launch", "-n2", "--", LOCKSTEP, "train", "--quiet", "--reproducible=1", "--elastic=1:2", *self.options(3))
         self.assertEqual(outcome.code, USAGE, outcome.err)
@@ -145,7 +144,8 @@ class Ring(Reproducible):
 
     def test_options_that_change_nothing_are_accepted(self):
         wanted = self.results(*self.options(3), "--reproducible")
-        self.check_same(self.results(*self.options(3), "--reproducible", "--replicas=2", "--microbatches=1", "--accumulate=1", "--wire=float32"), wanted)
+        self.check_same(self.results(*self.options(3), "--reproducible", "--replicas=2", "--microbatches=1", "--accumulate=1", "--wire=float32",
+                                     "--share=1,1"), wanted)
         self.results(*self.options(3), "--reproducible=off", "--replicas=2", "--microbatches=2", "--wire=bfloat16")
 
     def test_on_and_off(self):
@@ -179,6 +179,14 @@ class Synchronized(Reproducible):
         for strategy in ("tree", "two-level", "sharded", "central-storage", "parameter-server:mode=sync"):
             self.check_same(self.results(*options, f"--replicas={self.SHARDS}", "--strategy=" + strategy), wanted, strategy=strategy)
         self.check_same(self.results(*options, workers=self.SHARDS), wanted, workers=self.SHARDS)
+
+    def test_replicas_without_examples_ask_for_parameters_and_totals_in_the_order_of_the_others(self):
+        self.write_model("synchronized.json", True)
+        self.BATCH = 4
+        options = (*self.options(30, model="synchronized.json"), "--reproducible=8", "--replicas=8", "--deadline=10")
+        wanted = self.results(*options, "--strategy=ring")
+        for late in ("off", "on"):  # in several buckets
+            self.check_same(self.results(*options, f"--strategy=sharded:bucket=512,late={late}"), wanted, late=late)
 
 
 class Strategies(Reproducible):
