@@ -484,6 +484,18 @@ static enum ls_status refuse_mpi(const struct ls_run *run)
     return LS_UNAVAILABLE;
 }
 
+// One device computes all shards, one after the other.
+static enum ls_status refuse_shards(const struct life *life, const struct ls_graph *graph)
+{
+    if (life->setting->run.reproducible < 2 || compare_entry_world(life->entry) > 1 ||
+        !(statistics_of(graph) & COMPARE_SYNCHRONIZED))
+        return LS_OK;
+    ls_error("--reproducible",
+             "the model has layers with statistics of all replicas (synchronized), and the "
+             "reference is one device, which cannot have these shards; leave --reproducible out");
+    return LS_USAGE;
+}
+
 void compare_child_live(const struct compare_setting *setting, const struct compare_entry *entry,
                         const struct compare_place *place)
 {
@@ -506,6 +518,8 @@ void compare_child_live(const struct compare_setting *setting, const struct comp
     }
     if (!status)
         status = open_inputs(&life, &inputs);
+    if (!status)
+        status = refuse_shards(&life, inputs.model->graph);
     if (!status)
         status = entry->timed ? fit_timed(&life, &inputs) : fit(&life, &inputs);
     atomic_store(&interruptible, NULL);

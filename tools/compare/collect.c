@@ -397,9 +397,10 @@ static int same_bits(const struct ls_compared_run *run, const struct compare_run
 {
     json_t *theirs = read_report(base);
     const char *mine = first_hash(run->report), *other = first_hash(theirs);
-    const int same = isfinite(run->parameter_deviation) && mine && other
-                         ? run->loss_deviation == 0 && strcmp(mine, other) == 0
-                         : -1;
+    const int same =
+        isfinite(run->parameter_deviation) && mine && other
+            ? run->loss_deviation == 0 && strcmp(mine, other) == 0 && run->replicas_equal != 0
+            : -1;
     json_decref(theirs);
     return same;
 }

@@ -549,13 +549,14 @@ static enum ls_status compare_together(const struct arguments *arguments,
                                        struct comparing *comparing)
 {
     struct ls_agreement agreement[COMPARING_AGREEMENTS];
-    char dataset[COMPARING_NAME];
+    char dataset[COMPARING_NAME], logical[COMPARING_NAME];
     struct compare_crew workers = {.strategies = &comparing->strategies};
     const struct compare_crew_options options = {
         .place = &comparing->place,
         .run = &comparing->setting.run,
         .agreement = agreement,
-        .agreements = comparing_agreement(arguments, dataset, agreement)};
+        .agreements = comparing_agreement(arguments, comparing->setting.run.reproducible, dataset,
+                                          logical, agreement)};
     bool passed_on = true;
     enum ls_status status = compare_crew_divide(&options, &workers, &passed_on);
     if (status || passed_on)

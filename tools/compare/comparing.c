@@ -80,6 +80,11 @@ static enum ls_status read_training(const struct arguments *arguments, struct co
         status = arguments_count(arguments, "seed", 0, INT64_MAX, &setting->run.seed);
     if (!status)
         status = run_options_reproducible(arguments, &setting->run.reproducible);
+    if (!status && setting->run.reproducible && arguments_given(arguments, "replica-batch")) {
+        ls_error("--reproducible", "--replica-batch makes the batch depend on the number of "
+                                   "replicas; use --batch");
+        return LS_USAGE;
+    }
     if (!status)
         status = arguments_count(arguments, "epochs", 1, UINT32_MAX, &setting->fit.epochs);
     if (!status)
@@ -184,23 +189,26 @@ static const char *last_part(const char *path)
     return slash ? slash + 1 : path;
 }
 
-uint32_t comparing_agreement(const struct arguments *arguments, char dataset[COMPARING_NAME],
+uint32_t comparing_agreement(const struct arguments *arguments, uint32_t shards,
+                             char dataset[COMPARING_NAME], char logical[COMPARING_NAME],
                              struct ls_agreement items[COMPARING_AGREEMENTS])
 {
     static const char *const names[] = {
-        "--strategies", "--replicas",    "--threads",       "--device",      "--target",
-        "--epochs",     "--steps",       "--batch",         "--optimizer",   "--loss-scale",
-        "--wire",       "--seed",        "--shuffle",       "--validation",  "--precision",
-        "--loss",       "--metrics",     "--replica-batch", "--round-steps", "--speed-steps",
-        "--deadline",   "--reproducible"};
+        "--strategies", "--replicas", "--threads",       "--device",      "--target",
+        "--epochs",     "--steps",    "--batch",         "--optimizer",   "--loss-scale",
+        "--wire",       "--seed",     "--shuffle",       "--validation",  "--precision",
+        "--loss",       "--metrics",  "--replica-batch", "--round-steps", "--speed-steps",
+        "--deadline"};
     const char *data = arguments_text(arguments, "dataset");
     uint32_t count = 0;
     snprintf(dataset, COMPARING_NAME, "%.*s", (int)strcspn(data, ":"), data);
+    snprintf(logical, COMPARING_NAME, shards ? "%u" : "(none)", shards);
     items[count++] = (struct ls_agreement){"the version of Lockstep", LS_VERSION};
     items[count++] = (struct ls_agreement){"the command", "compare"};
     items[count++] =
         (struct ls_agreement){"--model", last_part(arguments_text(arguments, "model"))};
     items[count++] = (struct ls_agreement){"--dataset", dataset};
+    items[count++] = (struct ls_agreement){"--reproducible", logical};
     items[count++] = (struct ls_agreement){"--initial-weights",
                                            last_part(arguments_text(arguments, "initial-weights"))};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)

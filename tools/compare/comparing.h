@@ -44,7 +44,8 @@ LS_STATUS comparing_read(const struct arguments *arguments, struct comparing *ou
 // What all workers must have said alike. `items` borrows `dataset`, too, which gets a name.
 #define COMPARING_AGREEMENTS 32
 #define COMPARING_NAME 64
-uint32_t comparing_agreement(const struct arguments *arguments, char dataset[COMPARING_NAME],
+uint32_t comparing_agreement(const struct arguments *arguments, uint32_t shards,
+                             char dataset[COMPARING_NAME], char logical[COMPARING_NAME],
                              struct ls_agreement items[COMPARING_AGREEMENTS]);
 
 bool comparing_needs_validation(const struct comparing *comparing);

@@ -56,11 +56,12 @@ static void print_strip(const struct ls_page *page, const struct ls_page_run *ru
                         struct decades decades, double value, double spread)
 {
     const double at = place(decades, value);
-    fprintf(
-        page->out,
-        "<svg class=\"strip\" width=\"100%%\" height=\"16\" role=\"img\"><title>deviation %s, "
-        "rounding spread %s</title><rect class=\"track\" width=\"100%%\" height=\"16\" rx=\"3\"/>",
-        ls_page_deviation(value).text, ls_page_deviation(spread).text);
+    fprintf(page->out,
+            "<svg class=\"strip\" width=\"100%%\" height=\"16\" role=\"img\"><title>deviation %s",
+            ls_page_deviation(value).text);
+    if (!ls_page_has_bits(page))
+        fprintf(page->out, ", rounding spread %s", ls_page_deviation(spread).text);
+    fputs("</title><rect class=\"track\" width=\"100%\" height=\"16\" rx=\"3\"/>", page->out);
     if (spread > 0)
         fprintf(page->out,
                 "<rect class=\"band\" width=\"%.2f%%\" height=\"16\" rx=\"3\"/>"

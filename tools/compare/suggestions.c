@@ -173,7 +173,10 @@ enum ls_status ls_suggestions(const struct ls_comparison *comparison, struct ls_
     suggest(&writer, comparison, waits_for_input, "would", "would",
             "gain from a faster input: leave it a core by one thread less, or read simpler data.");
     suggest(&writer, comparison, waits_for_others, "would", "would",
-            comparison->for_python
+            comparison->shards
+                ? "gain from a larger batch: logical shards are added after backward, and nothing "
+                  "hides it."
+            : comparison->for_python
                 ? "gain from a larger batch: backward gets longer, and communication hides under "
                   "it; or from a strategy that sends fewer bytes."
                 : "gain from a larger --batch: backward gets longer, and communication hides under "
