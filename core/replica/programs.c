@@ -71,13 +71,14 @@ static enum ls_status find_bucket_ends(const struct ls_replica *replica,
     return LS_OK;
 }
 
-// No kernel may write to a slot before the bucket that was there is complete and on its way.
+// No kernel may write to a slot before the bucket that was there is complete and on its way; none is
+// on its way before backward begins.
 static enum ls_status check_slots(const struct ls_replica *replica,
                                   const struct ls_replica_program *entry)
 {
     const struct ls_slots *slots = &replica->slots[LS_HELD_GRADIENTS];
     for (uint32_t i = 0; slots->count && i < replica->buckets.count; i++) {
-        for (uint32_t k = 0, before = 0; k < i; k++) {
+        for (uint32_t k = 0, before = entry->program->forward_count; k < i; k++) {
             before = entry->bucket_ends[k] > before ? entry->bucket_ends[k] : before;
             if (slots->of[k] != slots->of[i] || before <= entry->bucket_writes[i])
                 continue;

@@ -98,12 +98,22 @@ struct span {
     uint32_t first, last;
 };
 
+static uint32_t count_forward(const struct ls_graph *graph)
+{
+    uint32_t count = 0;
+    while (count < graph->operation_count && !graph->operations[count].backward)
+        count++;
+    return count;
+}
+
 static void find_spans(const struct ls_parameter_plan *plan, const struct ls_graph *graph,
                        const struct ls_buckets *buckets, struct span *spans)
 {
+    // What forward writes, contributions to statistics, leaves when backward begins.
+    const uint32_t forward = count_forward(graph);
     for (uint32_t b = 0; b < buckets->count; b++) {
         const struct ls_bucket *bucket = &buckets->list[b];
-        spans[b] = (struct span){UINT32_MAX, b ? spans[b - 1].last : 0};
+        spans[b] = (struct span){UINT32_MAX, b ? spans[b - 1].last : forward};
         for (uint32_t i = 0; i < graph->operation_count; i++)
             for (uint32_t k = 0; k < graph->operations[i].output_count; k++) {
                 const struct ls_tensor *tensor = graph->operations[i].outputs[k];
@@ -193,11 +203,10 @@ static enum ls_status walk(const struct way *way, struct ls_walk *out)
     bool *reads = calloc(buckets, sizeof(*reads));
     uint32_t *in = calloc(buckets, sizeof(*in)); // by slot: the bucket, and one more
     uint32_t *over = calloc(buckets, sizeof(*over)); // by bucket: its last reader, and one more
-    uint32_t ready = 0, room = 0, forward = 0; // operations of the forward pass
+    uint32_t ready = 0, room = 0;
+    const uint32_t forward = count_forward(way->graph);
     enum ls_status status = reads && in && over ? LS_OK : LS_OUT_OF_MEMORY;
     *out = (struct ls_walk){NULL, 0};
-    while (forward < way->graph->operation_count && !way->graph->operations[forward].backward)
-        forward++;
     for (uint32_t i = 0; !status && i < way->graph->operation_count; i++) {
         if (!way->spans && way->graph->operations[i].backward)
             break;

@@ -46,6 +46,21 @@ static struct ls_model *wide_model(struct ls_run *run, const char *optimizer, in
     return model;
 }
 
+// Whose moving statistics fill buckets of their own.
+static struct ls_model *normal_model(struct ls_run *run)
+{
+    struct ls_layer layers[12] = {LS_INPUT(4, 4, 1), LS_FLATTEN()};
+    struct ls_model *model = NULL;
+    for (int i = 2; i < 10; i++)
+        layers[i] = i % 2 ? (struct ls_layer)LS_BATCH_NORMALIZATION()
+                          : (struct ls_layer)LS_DENSE(150, .activation = "relu");
+    layers[10] = (struct ls_layer)LS_DENSE(10);
+    layers[11] = (struct ls_layer)LS_END;
+    OK(ls_sequential_create(run, "normal", layers, &model));
+    OK(ls_compile(model, &(struct ls_compile_options){.optimizer = "adam"}));
+    return model;
+}
+
 // In which nothing depends on how a batch is divided.
 static struct ls_model *plain_model(struct ls_run *run)
 {
@@ -110,6 +125,29 @@ START_TEST(weights_states_and_losses_are_those_of_mirrored)
     ls_model_close(sharded);
     ls_run_close(one);
     ls_run_close(other);
+}
+END_TEST
+
+// Contributions to them are written in forward, and leave when backward begins.
+START_TEST(many_moving_statistics_are_those_of_mirrored)
+{
+    static const char *const with[] = {"mirrored:collective=ring,bucket=1000",
+                                       "sharded:stage=2,bucket=1000",
+                                       "sharded:stage=3,bucket=1000"};
+    struct ls_run *runs[3];
+    struct ls_model *models[3];
+    for (int i = 0; i < 3; i++) {
+        runs[i] = run_of(with[i], 2);
+        models[i] = normal_model(runs[i]);
+        fit(models[i], 10);
+    }
+    expect_equal(models[0], models[1]);
+    expect_equal(models[0], models[2]);
+    ck_assert_uint_eq(errors, 0);
+    for (int i = 0; i < 3; i++) {
+        ls_model_close(models[i]);
+        ls_run_close(runs[i]);
+    }
 }
 END_TEST
 
@@ -440,6 +478,7 @@ int main(void)
     tcase_set_timeout(cases, 120);
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_loop_test(cases, weights_states_and_losses_are_those_of_mirrored, 0, 4 * STAGES);
+    tcase_add_test(cases, many_moving_statistics_are_those_of_mirrored);
     tcase_add_test(cases, evaluations_and_predictions_are_those_of_mirrored);
     tcase_add_loop_test(cases, every_collective_gives_the_losses_of_mirrored, 0, 14);
     tcase_add_loop_test(cases, norms_are_those_of_mirrored, 0, STAGES);
