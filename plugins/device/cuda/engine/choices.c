@@ -141,12 +141,10 @@ static void empty(struct set *set)
 // Of this name, perhaps new; NULL: no memory.
 static struct file *file_of(const char *path)
 {
-    struct file *file = files;
-    while (file && strcmp(file->path, path) != 0)
-        file = file->next;
-    if (file)
-        return file;
-    file = calloc(1, sizeof(*file));
+    for (struct file *file = files; file; file = file->next)
+        if (strcmp(file->path, path) == 0)
+            return file;
+    struct file *file = calloc(1, sizeof(*file));
     if (file)
         file->path = strdup(path);
     if (!file || !file->path) {
@@ -289,13 +287,11 @@ static int32_t load(const struct ls_host *host, const char *path, char **out, st
         return errno == ENOENT ? LS_OK : refuse_file(host, path, "cannot be read");
     if (fstat(fd, seen) || !S_ISREG(seen->st_mode) || seen->st_size > MOST_BYTES) {
         close(fd);
-        return S_ISDIR(seen->st_mode)
-                   ? ls_host_fail(host, LS_BAD_INPUT,
-                                  "plans=%s: it is a directory: name a file, in it or elsewhere",
-                                  path)
-                   : ls_host_fail(host, LS_BAD_INPUT,
-                                  "plans=%s: no file of plans, which is at most %d bytes", path,
-                                  MOST_BYTES);
+        return ls_host_fail(host, LS_BAD_INPUT,
+                            S_ISDIR(seen->st_mode)
+                                ? "plans=%s: it is a directory: name a file, in it or elsewhere"
+                                : "plans=%s: no file of plans, which is at most %d bytes",
+                            path, MOST_BYTES);
     }
     const size_t bytes = (size_t)seen->st_size;
     char *text = calloc(1, bytes + 1);
@@ -350,18 +346,28 @@ static int32_t merge(const struct ls_host *host, struct file *file, char **out)
                 : LS_OK;
 }
 
+// Where a link leads, also to what is not there yet.
 static const char *target_of(const struct file *file, char room[PATH_MAX])
 {
-    return realpath(file->path, room) ? room : file->path;
+    char link[PATH_MAX], path[PATH_MAX];
+    if (realpath(file->path, room))
+        return room;
+    const ssize_t length = readlink(file->path, link, sizeof(link) - 1);
+    if (length <= 0)
+        return file->path;
+    link[length] = '\0';
+    snprintf(path, sizeof(path), "%s", file->path);
+    const int used = snprintf(room, PATH_MAX, "%s/%s", *link == '/' ? "" : dirname(path), link);
+    return used < PATH_MAX ? room : file->path;
 }
 
-// Before something is timed that cannot be kept.
-static int32_t try_folder(const struct ls_host *host, const struct file *file)
+int32_t cuda_choice_try(struct ls_device *device)
 {
     char room[PATH_MAX], path[PATH_MAX];
-    snprintf(path, sizeof(path), "%s", target_of(file, room));
-    return access(dirname(path), W_OK | X_OK)
-               ? refuse_file(host, file->path, "its folder cannot be written")
+    const struct file *file = device->timing && device->plans ? file_of(device->plans) : NULL;
+    snprintf(path, sizeof(path), "%s", file ? target_of(file, room) : "");
+    return file && access(dirname(path), W_OK | X_OK)
+               ? refuse_file(device->host, file->path, "its folder cannot be written")
                : LS_OK;
 }
 
@@ -377,8 +383,6 @@ int32_t cuda_choices_read(struct ls_device *device)
     struct file *file = path ? file_of(path) : NULL;
     if (path && !file)
         status = ls_host_fail(device->host, LS_OUT_OF_MEMORY, "no memory for a list of plans");
-    else if (file && device->timing)
-        status = try_folder(device->host, file);
     if (file && stat(path, &there))
         there = (struct stat){0};
     if (!status && file && (!file->read || (!devices && !is_as_seen(&there, &file->seen)))) {

@@ -427,6 +427,8 @@ void cuda_choices_enter(void);
 void cuda_choices_leave(void);
 bool cuda_choice_find(struct ls_device *device, const struct cuda_plan_question *question,
                       struct cuda_choice *out);
+// Before something is timed that cannot be kept.
+int32_t cuda_choice_try(struct ls_device *device);
 // Writes the device's file where it has timed and `lasting`: the choice is not for want of memory.
 int32_t cuda_choice_keep(struct ls_device *device, const struct cuda_plan_question *question,
                          int place, int64_t engine, bool lasting);

@@ -543,7 +543,7 @@ static int32_t choose(struct ls_device *device, const struct cuda_plan_question 
     if (cuda_choice_find(device, question, &choice)) {
         status = follow(device, question, offers, &choice, out);
         keep = choice.unwritten;
-    } else {
+    } else if (!(status = cuda_choice_try(device))) {
         status = choose_anew(device, question, offers, out, &lasting);
     }
     if (!status && keep)
