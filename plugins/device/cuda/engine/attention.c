@@ -32,8 +32,7 @@ struct attention {
     int64_t batch, queries, keys, heads, depth, width; // B, T, S, H, and elements of q and k, of v
     const struct cuda_plan *plan; // NULL: composed, for which what follows the next two is
     uint64_t saved_bytes; // for the plan of the gradients; 0: there is none
-    // Of a plan, offset in the scratch memory: of forward where nothing is saved, else sums of
-    // backward.
+    // Of a plan, offset in the scratch memory: of forward where nothing is saved, else of sums.
     uint64_t statistics;
     int64_t matrices; // of a round; all of them are B H
     struct cuda_product products[BACKWARD_PRODUCTS];

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The libraries of NVIDIA as a table of calls, found with dlopen when the device is opened. Nothing of them is needed to
-// compile this.
+// The libraries of NVIDIA as a table of calls, found with dlopen when the device is opened. None is needed to compile.
 #ifndef LS_DEVICE_CUDA_CALLS_H
 #define LS_DEVICE_CUDA_CALLS_H
 

@@ -25,8 +25,7 @@ __device__ inline float cuda_penalty_slope(const cuda_arguments &a, float w)
     return scale * (a.alpha * (float)((w > 0) - (w < 0)) + 2 * a.factor * w);
 }
 
-// What an element becomes before it is stored. y: the second input, the bias, whether it is kept,
-// or its noise.
+// What an element becomes before it is stored. y: the second input, bias, whether kept, or noise.
 template <uint32_t kernel>
 __device__ inline float cuda_element(const cuda_arguments &a, float x, float y)
 {

@@ -129,8 +129,7 @@ int32_t cuda_check_dnn(struct ls_device *device, unsigned error, const char *wha
 // Whether cuDNN's answer says that it does not do that, or does not take what it was given, and so
 // has not begun.
 bool cuda_dnn_refuses(unsigned error);
-// One line in the log, of a level of enum ls_log_level: something is done otherwise than was said
-// before.
+// One line in the log, of a level of enum ls_log_level: something is done otherwise.
 __attribute__((format(printf, 3, 4))) void cuda_log(struct ls_device *device, uint32_t level,
                                                     const char *format, ...);
 int32_t cuda_unsupported(struct ls_device *device, const struct ls_kernel *kernel, const char *why);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prepares and launches operations: checks a request, fixes its layouts, hands it to the file of the operation, all of which
-// are listed here.
+// Prepares and launches operations: checks a request, fixes its layouts, hands it to the file of the operation; all are here.
 #include "plugins/device/cuda/engine/internal.h"
 
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams beside the device's own, and events between streams, also of several GPUs. Nothing here waits but the closing of a
-// stream.
+// Streams beside the device's own, and events between streams, also of several GPUs. Only closing a stream waits.
 #include "plugins/device/cuda/engine/internal.h"
 
 #include <stdlib.h>
