@@ -113,6 +113,25 @@ static bool follows(const struct ls_program *program, uint32_t s)
            divides(program, s - 1) && divides(program, s) && is_between(program, s - 1);
 }
 
+// Whether step `s` reads parameters of another bucket than the steps of its tile before it.
+// `bucket`: theirs, then its own; LS_NO_PLACE: none yet.
+static bool changes_bucket(const struct ls_program *program, uint32_t s, uint32_t *bucket)
+{
+    const uint32_t before = *bucket;
+    bool changes = false;
+    for (uint32_t i = 0; program->options.buckets && i < program->steps[s].input_count; i++) {
+        const uint32_t memory =
+            ls_value_memory(program->buffers, program->buffers->plans[s].values[i]);
+        const struct ls_value *value = &program->buffers->values[memory];
+        if ((value->home != LS_HOME_PARAMETERS && value->home != LS_HOME_SHADOWS) ||
+            value->place >= program->plan->reduced_count)
+            continue;
+        *bucket = program->options.buckets[value->place];
+        changes = changes || (before != LS_NO_PLACE && *bucket != before);
+    }
+    return changes;
+}
+
 static uint64_t between_bytes(const struct ls_program *program, uint32_t s)
 {
     return argument_of(program, s, program->steps[s].input_count)->layout.bytes;
@@ -337,8 +356,11 @@ enum ls_status ls_tile_steps(struct ls_program *program)
     const uint64_t room = ls_device_tile_bytes(program->plan->device);
 
     for (uint32_t first = 0, last; room > 0 && first < program->step_count; first = last + 1) {
+        uint32_t bucket = LS_NO_PLACE;
         last = first;
-        while (last + 1 < program->step_count && follows(program, last + 1))
+        (void)changes_bucket(program, first, &bucket);
+        while (last + 1 < program->step_count && follows(program, last + 1) &&
+               !changes_bucket(program, last + 1, &bucket))
             last++;
         const int64_t examples = tile_examples(program, first, last, room);
         const enum ls_status status = examples ? tile_run(program, first, last, examples) : LS_OK;

@@ -200,7 +200,7 @@ static enum ls_status find_walk(const struct ls_replica *replica, struct ls_repl
         ls_error("replica",
                  "device %s reads parameters of more buckets at once than there are places for, "
                  "or in another order than the layers have; use --strategy=sharded:stage=2, or a "
-                 "larger bucket=BYTES",
+                 "another bucket=BYTES",
                  replica->device_name);
     free(walking.in);
     free(walking.over);
@@ -263,7 +263,8 @@ static enum ls_status add_program(struct ls_replica *replica, uint64_t size,
     const struct ls_program_options options = {
         .batch = (int64_t)size,
         .purpose = purpose,
-        .branch = purpose == LS_PURPOSE_TRAIN ? replica->branch : NULL};
+        .branch = purpose == LS_PURPOSE_TRAIN ? replica->branch : NULL,
+        .buckets = replica->slots[LS_HELD_PARAMETERS].buckets};
     enum ls_status status =
         ls_program_create(replica->plan, replica->graph, &options, &entry->program);
     if (status) {

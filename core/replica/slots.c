@@ -58,6 +58,7 @@ static void lay_out(struct ls_slots *slots, const struct ls_parameter_plan *plan
         const struct ls_bucket *bucket = &buckets->list[i];
         for (uint32_t k = 0; k < bucket->place_count; k++) {
             const uint32_t place = bucket->first_place + k;
+            slots->buckets[place] = i;
             slots->places_at[place] = slots->at[i] + plan->places[place].offset - bucket->offset;
         }
     }
@@ -72,9 +73,10 @@ static enum ls_status create(const struct ls_parameter_plan *plan, const struct 
         .of = calloc(buckets->count, sizeof(*out->of)),
         .at = calloc(buckets->count, sizeof(*out->at)),
         .places_at = calloc((size_t)plan->place_count + 1, sizeof(*out->places_at)),
+        .buckets = calloc((size_t)plan->place_count + 1, sizeof(*out->buckets)),
         .shared = calloc(buckets->count, sizeof(*out->shared)),
     };
-    if (!apart || !out->of || !out->at || !out->places_at || !out->shared)
+    if (!apart || !out->of || !out->at || !out->places_at || !out->buckets || !out->shared)
         return LS_OUT_OF_MEMORY;
     choose(out, apart, buckets->count);
     lay_out(out, plan, buckets);
@@ -86,6 +88,7 @@ void ls_slots_finish(struct ls_slots *slots)
     free(slots->of);
     free(slots->at);
     free(slots->places_at);
+    free(slots->buckets);
     free(slots->shared);
     *slots = (struct ls_slots){0};
 }
@@ -172,13 +175,13 @@ static void mark(const struct ls_parameter_plan *plan, const struct ls_buckets *
 // The buckets that an operation reads. Where nothing is trained, normalization reads the moving
 // statistics to which it contributes in training.
 static void find_reads(const struct ls_parameter_plan *plan, const struct ls_graph *graph,
-                       const struct ls_buckets *buckets, uint32_t index, bool *reads)
+                       const struct ls_buckets *buckets, uint32_t index, bool trains, bool *reads)
 {
     const struct ls_operation *operation = &graph->operations[index];
     memset(reads, 0, buckets->count * sizeof(*reads));
     for (uint32_t k = 0; k < operation->input_count; k++)
         mark(plan, buckets, parameter_of(graph, operation->inputs[k]), reads);
-    for (uint32_t i = 0; !operation->backward && i < graph->operation_count; i++) {
+    for (uint32_t i = 0; !trains && !operation->backward && i < graph->operation_count; i++) {
         const struct ls_operation *statistics = &graph->operations[i];
         if (statistics->op != LS_OP_BATCH_STATISTICS ||
             statistics->inputs[0]->producer != (int32_t)index)
@@ -210,7 +213,7 @@ static enum ls_status walk(const struct way *way, struct ls_walk *out)
     for (uint32_t i = 0; !status && i < way->graph->operation_count; i++) {
         if (!way->spans && way->graph->operations[i].backward)
             break;
-        find_reads(way->plan, way->graph, way->buckets, i, reads);
+        find_reads(way->plan, way->graph, way->buckets, i, way->spans != NULL, reads);
         for (uint32_t b = buckets; !status && b-- > 0;) {
             const uint32_t slot = way->slots->of[b];
             if (!reads[b] || in[slot] == b + 1)
@@ -251,7 +254,7 @@ enum ls_status ls_slots_of_parameters(const struct ls_parameter_plan *plan,
     if (!status)
         find_spans(plan, graph, buckets, spans);
     for (uint32_t i = 0; !status && i < graph->operation_count; i++) {
-        find_reads(plan, graph, buckets, i, reads);
+        find_reads(plan, graph, buckets, i, false, reads);
         for (uint32_t b = 0; b < count; b++)
             for (uint32_t a = 0; a < b && reads[b]; a++)
                 if (reads[a])

@@ -51,6 +51,16 @@ class SameBits(Sharded):
         self.check(4, 1, "--microbatches=2", stage=3)
 
 
+    def test_tiles_read_one_small_bucket_each(self):
+        for model, shape in (("cnn", "28x28x1"), ("resnet", "32x32x3")):
+            training = ("train", "--model=" + model, f"--dataset=synthetic:shape={shape},classes=10,examples=48", "--device=cpu", "--threads=1",
+                        "--seed=3", "--quiet", "--batch=16", "--replicas=2")
+            expected = self.trained(engines.Alone(), 1, MIRRORED[0] + ",bucket=20000", training=training)
+            with self.subTest(model=model):
+                found = self.trained(engines.Alone(), 1, "--strategy=sharded:stage=3,bucket=20000", training=training)
+                self.assertTrue(found == expected)
+
+
 class Checkpoints(Sharded):
     def files(self):
         return sorted(glob.glob(self.path("checkpoints/*.safetensors")))
