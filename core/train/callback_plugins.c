@@ -4,10 +4,13 @@
 
 #include "core/base/inside.h"
 #include "core/base/instance.h"
+#include "core/base/log.h"
 #include "core/base/options.h"
 #include "core/base/plain_locale.h"
 #include "core/loader/loader.h"
 #include "core/run/run.h"
+#include "core/train/session.h"
+#include "core/train/session_values.h"
 #include "core/train/variables.h"
 
 #include <pthread.h>
@@ -19,6 +22,7 @@ struct opened_callback {
     struct ls_callbacks table; // what ls_fit calls; the first member, so that it leads here
     struct ls_callbacks theirs; // what that calls
     const struct ls_callback_interface *interface;
+    struct ls_fit_calls calls; // that it may make
     struct ls_callback *state;
     const struct ls_opened_plugin *plugin; // NULL: only the chief has it
     struct opened_callback *next; // of all that are open
@@ -147,6 +151,21 @@ static const struct ls_fit_calls calls = {
     .has_gradients = ls_has_gradients,
 };
 
+// The chief alone would wait for parts that other workers have.
+static enum ls_status read_alone(struct ls_model *model, uint32_t index, float *out)
+{
+    const struct ls_session *session = model->session;
+    if (!session || !ls_session_spreads_parameters(session) ||
+        !ls_session_spreads_over_workers(session))
+        return ls_read_variable(model, index, out);
+    ls_error("callback",
+             "under strategy '%s' workers have parts of variables, and a callback that the chief "
+             "alone has cannot read them; use --strategy=sharded:stage=2, or no histograms, as in "
+             "--callback=tensorboard:log_dir=DIR",
+             session->run->strategy.strategy->plugin->name);
+    return LS_USAGE;
+}
+
 enum ls_status ls_open_callback(struct ls_run *run, const char *text, struct ls_callbacks **out)
 {
     const struct ls_opened_plugin *plugin = NULL;
@@ -167,9 +186,12 @@ enum ls_status ls_open_callback(struct ls_run *run, const char *text, struct ls_
     }
     if (opened && state) {
         opened->interface = interface;
+        opened->calls = calls;
+        if (interface->chief_only)
+            opened->calls.get_variable = read_alone;
         opened->plugin = interface->chief_only ? NULL : plugin;
         opened->theirs = (struct ls_callbacks){.context = state, .name = plugin->plugin->name};
-        status = interface->open(plugin->host, &calls, state, &opened->theirs);
+        status = interface->open(plugin->host, &opened->calls, state, &opened->theirs);
     } else {
         status = LS_OUT_OF_MEMORY;
     }

@@ -164,6 +164,15 @@ class Refused(Sharded):
             with self.subTest(options=options):
                 self.refused(USAGE, *TRAINING, "--replicas=2", *options, says=(says,))
 
+    def test_histograms_of_variables_in_parts(self):
+        folder = self.path("board")
+        options = ("--strategy=sharded:stage=3", "--steps=2")
+        done = engines.Launch().run([LOCKSTEP, *TRAINING, *options, "--tensorboard=" + folder], 2, self.folder)
+        self.assertIn(USAGE, done.codes, done.out + done.err)
+        self.assertIn("callback: under strategy 'sharded' workers have parts of variables", done.err)
+        done = engines.Launch().run([LOCKSTEP, *TRAINING, *options, "--callback=tensorboard:log_dir=" + folder], 2, self.folder)
+        self.assertEqual(set(done.codes), {DONE}, done.out + done.err)
+
     def test_a_wire_that_has_no_effect_is_said(self):
         says = "warning: --wire: no effect: under strategy 'sharded'"
         wide = ("train", "--model=mlp", *TRAINING[2:])

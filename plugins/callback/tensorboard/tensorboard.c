@@ -56,6 +56,21 @@ static enum ls_status open_events(const struct ls_callback *callback, struct eve
     return events_open(events, folder) ? LS_OK : fail(callback, events->path);
 }
 
+// Where the chief cannot read variables, that is said before the first step.
+static enum ls_status try_to_read(const struct ls_callback *callback, struct ls_model *model)
+{
+    struct ls_variable variable;
+    enum ls_status status = callback->calls->variable_describe(model, 0, &variable);
+    if (status)
+        return status;
+    float *values = callback->host->allocate(callback->host, variable.elements * sizeof(float), 64);
+    if (!values)
+        return LS_OUT_OF_MEMORY;
+    status = callback->calls->get_variable(model, 0, values);
+    callback->host->release(callback->host, values);
+    return status;
+}
+
 static enum ls_status on_train_begin(void *context, const struct ls_fit_state *state)
 {
     struct ls_callback *callback = context;
@@ -65,6 +80,11 @@ static enum ls_status on_train_begin(void *context, const struct ls_fit_state *s
             callback->host, LS_USAGE,
             "write_grads=on: under this strategy no replica has the sums of all gradients; use "
             "mirrored, or write_grads=auto");
+    if (callback->histogram_freq && callback->calls->variable_count(state->model)) {
+        const enum ls_status status = try_to_read(callback, state->model);
+        if (status)
+            return status;
+    }
     callback->writes_gradients = has && callback->gradients != GRADIENTS_OFF;
     return open_events(callback, &callback->train, "train");
 }
