@@ -711,8 +711,8 @@ struct ls_distribute_options {
 //
 // LS_USAGE: the model is not compiled, there are more replicas than examples, the replicas of the
 // strategy do not wait for each other (parameter-server without mode=sync), or a `reproducible` run
-// has not one replica for each logical shard, or evaluates. LS_BAD_INPUT: the data does not fit the
-// model.
+// does not have one replica for each logical shard, or the data is for evaluation. LS_BAD_INPUT: the
+// data does not fit the model.
 LS_CALL ls_distribute_dataset_sized(struct ls_model *model, struct ls_data *data,
                                     const struct ls_distribute_options *options, size_t bytes,
                                     struct ls_distributed **out);

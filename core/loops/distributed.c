@@ -81,9 +81,9 @@ static enum ls_status check_shards(const struct ls_distributed *dataset)
     else if (world != run->shards)
         ls_error("--reproducible",
                  "a step function of a loop of one's own runs once on each replica, which takes "
-                 "one replica for each logical shard, and there are %u for %u; use "
+                 "one replica for each logical shard, and there %s %u for %u; use "
                  "--reproducible=%u, or ls_fit or ls_train_on_batch",
-                 world, run->shards, world);
+                 world == 1 ? "is" : "are", world, run->shards, world);
     return dataset->evaluates || world != run->shards ? LS_USAGE : LS_OK;
 }
 

@@ -363,7 +363,7 @@ enum ls_status ls_replica_need(struct ls_replica *replica, const struct ls_repli
                                bool *changed)
 {
     const uint32_t programs = replica->program_count, microbatches = replica->microbatches;
-    replica->may_stop = true; // between two fits, and in lent memory, others may have written
+    replica->may_stop = true; // before, and in lent memory, others may have written
     replica->microbatches = need->microbatches > 1 ? need->microbatches : 1;
     enum ls_status status = replica->empty.captures ? LS_OK : add_empty(replica);
     if (!status)

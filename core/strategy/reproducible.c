@@ -59,10 +59,10 @@ static enum ls_status check_totals(const struct ls_driver *driver)
     else if (driver->world != shards)
         ls_error("--reproducible",
                  "layer '%s' normalizes by the statistics of all replicas (synchronized), which "
-                 "takes one replica for each logical shard, and there are %u for %u; use "
+                 "takes one replica for each logical shard, and there %s %u for %u; use "
                  "--reproducible=%u, or set synchronized to false, and each logical shard has "
                  "statistics of its own",
-                 layer, driver->world, shards, driver->world);
+                 layer, driver->world == 1 ? "is" : "are", driver->world, shards, driver->world);
     return driver->options.whole_steps || driver->world != shards ? LS_USAGE : LS_OK;
 }
 

@@ -121,7 +121,7 @@ class Ring(Reproducible):
                 (USAGE, (*self.options(), "--wire=bfloat16", "--replicas=2"), ("--wire",)),
                 (USAGE, (*self.options(), "--lr-scaling=linear", "--replicas=2"), ("--lr-scaling",)),
                 (USAGE, (*self.options(), "--lr-scaling=linear"), ("--lr-scaling",)),
-                (USAGE, self.options(model="synchronized.json"), ("first", "synchronized", "there are 1 for 8; use --reproducible=1"))):
+                (USAGE, self.options(model="synchronized.json"), ("first", "synchronized", "there is 1 for 8; use --reproducible=1"))):
             with self.subTest(options=options[-1]):
                 self.refused(code, "train", "--quiet", "--reproducible", *options, says=says)
         self.refused(USAGE, "train", "--quiet", "--reproducible=0", *self.options(), says=("--reproducible=0",))

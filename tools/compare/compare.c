@@ -78,7 +78,7 @@ static const struct argument table[] = {
      .idle = ARGUMENT_IDLE_ONE_REPLICA},
     {"reproducible", "SHARDS", NULL,
      "as for train: every synchronous strategy then has to have the bits of one device, which is "
-     "looked at; a replica has 1 thread, unless --threads says otherwise",
+     "checked; a replica has 1 thread, unless --threads says otherwise",
      .optional = true},
     {"seed", "N", "0", "seed of the initial weights, the order of examples and dropout"},
     {"shuffle", "on|off|N", "on",
