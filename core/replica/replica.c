@@ -376,7 +376,7 @@ enum ls_status ls_replica_begin_block(struct ls_replica *replica,
         .last = last,
         .own = last && block.global_count == 0,
         .timed = replica->timing,
-        .replays = captures->recordings[replica->set] != NULL,
+        .replays = !recorder->another_kind && captures->recordings[replica->set],
     };
     replica->host_record.example_offset = block.example_offset;
     replica->host_record.share_weight = all > 0 ? (float)((double)block.count / all) : 0;
